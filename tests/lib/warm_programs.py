@@ -22,6 +22,7 @@ class Program:
     stdin: bytes = b""
     ranks: int = 1
     ranks_differ: bool = False  # each rank's output is unlike the other's
+    place: str = ""  # the programs of one place are workers of one template, which is dear
     interrupt: int = 0  # sent once the program has printed "ready"
     before: str = ""  # what is done in the process before Python is executed
 
@@ -482,6 +483,8 @@ program("faulthandler", "import faulthandler\nprint(faulthandler.is_enabled())\n
 
 # -- torch ------------------------------------------------------------------------------
 
+OF_TORCH = {"modules": "torch", "needs": "torch", "place": "torch", "env": {"OMP_NUM_THREADS": "2"}}
+
 program("torch", """
 import torch, torch.distributed as dist, os
 torch.manual_seed(int(os.environ["RANK"]))
@@ -495,12 +498,15 @@ for step in range(3):
     loss.backward()
     opt.step()
     print(step, loss.item())
-""", modules="torch", needs="torch", ranks=2)
+a = torch.ones(800, 800)
+print((a @ a).sum().item(), a.sum().item())
+torch.nn.Linear(3, 4)(torch.ones(5))
+""", ranks=2, **OF_TORCH)
 
 program("torch-unseeded", """
 import torch
 print(torch.initial_seed(), torch.rand(1, dtype=torch.float64).item())
-""", modules="torch", needs="torch", ranks=2, ranks_differ=True)
+""", ranks=2, ranks_differ=True, **OF_TORCH)
 
 program("torch-loader", """
 import torch, multiprocessing
@@ -512,15 +518,8 @@ class Squares(Dataset):
         return torch.tensor(i * i), torch.utils.data.get_worker_info().num_workers
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for method in ("fork", "spawn", "forkserver"):
-        loader = DataLoader(Squares(), 4, shuffle=True, num_workers=2,
+    for method, workers in ("fork", 2), ("spawn", 1):  # which imports torch again
+        loader = DataLoader(Squares(), 4, shuffle=True, num_workers=workers,
                             multiprocessing_context=method)
         print(method, [batch[0].tolist() for batch in loader])
-""", modules="torch", needs="torch", env={"OMP_NUM_THREADS": "1"})
-
-program("torch-error", """
-import torch
-a = torch.ones(800, 800)
-print(torch.get_num_threads(), (a @ a).sum().item(), a.sum().item())
-torch.nn.Linear(3, 4)(torch.ones(5))
-""", modules="torch", needs="torch", env={"OMP_NUM_THREADS": "2"})
+""", **OF_TORCH)

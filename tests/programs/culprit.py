@@ -80,12 +80,20 @@ class Gloo:
 # -- how the culprit fails -----------------------------------------------------------------
 
 
+def hurry():
+    """crun waits for no more than five seconds, also on a busy machine."""
+    with contextlib.suppress(OSError):  # only root may
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        # where sessions share the CPUs, that counts within the session alone
+        with open("/proc/self/autogroup", "w", encoding="ascii") as f:
+            f.write("-20")
+
+
 def outlive_victims():
     pids = [read_published(f"pid-{rank}") for rank in range(WORLD) if rank != RANK]
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         time.sleep(0.005)
-    with contextlib.suppress(PermissionError):  # crun waits for no more than five seconds
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
+    hurry()
     time.sleep(LATE_S)
 
 

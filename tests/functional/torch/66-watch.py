@@ -23,6 +23,7 @@ from process import BIN, PROGRAMS, ROOT, fail, run, same, until  # noqa: E402
 from pytorch import Here, SECONDS, said, torch_env  # noqa: E402
 
 WATCHED = PROGRAMS / "watched.py"
+WARM = "--warm=torch"  # one import for all workers: only the status is shown of cold ones
 
 
 class Daemon:
@@ -54,7 +55,7 @@ def start(here, daemon, name, flags, folder, *words, workers=2):
     return here.start(
         [BIN / "crun", f"--nproc-per-node={workers}", "--rdzv-backend=c10d", f"--rdzv-id={name}",
          f"--rdzv-endpoint={daemon.address}", "--watch", *flags, WATCHED, folder, *words],
-        env={**torch_env(), "TMPDIR": folder})
+        env={**torch_env(), "TMPDIR": folder, "XDG_CACHE_HOME": folder})
 
 
 def end_well(job, folder, workers=2):
@@ -96,7 +97,7 @@ def the_status_shows_steps_and_loss():
 
 def a_rank_that_hangs_is_named(place, phase):
     with machine() as (here, daemon, folder):
-        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=3",
+        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=3", WARM,
                                             "--max-restarts=1"], folder, place)
         until(lambda: daemon.node().get("step"), lambda: f"a step: {job.err}", SECONDS)
         pathlib.Path(folder, "sleep").touch()
@@ -117,7 +118,7 @@ def a_rank_that_hangs_in_its_data_is_named():
 
 def a_node_is_taken_in_at_a_checkpoint():
     with machine() as (here, daemon, folder):
-        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint"]
+        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint", WARM]
         a = start(here, daemon, "grows", flags, folder)
         until(lambda: daemon.node().get("step"), lambda: f"a step: {a.err}", SECONDS)
         b = start(here, daemon, "grows", flags, folder)

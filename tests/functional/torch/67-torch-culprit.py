@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 90 s
+# takes: 25 s
 # sanitizers: no, 66-culprit has crun do the same
 """
-PyTorch programs (gloo) of which one rank fails and ends after its victims: it raises and
-destroys its process group slowly, ends in a thread, in an atexit function, with a core dump,
-with a data loader, on another node. It is named, though all cores are busy. What cannot be had
-is said loudly, and the exit code is 77.
+PyTorch programs (gloo) of which one rank fails and ends after its victims, and is named: it
+raises and destroys its process group slowly, ends with a core dump, with torch's error file,
+with a data loader, on another node. The other ways to end have nothing of torch, and
+66-culprit has them; here they run only if late_culprits_are_named is given, and with
+CULPRIT_ROUNDS all cores are busy. What cannot be had is said loudly, and the exit code is 77.
 
     BUILD=build CULPRIT_ROUNDS=3 tests/functional/torch/67-torch-culprit.py [TEST...]
 """
@@ -22,13 +23,22 @@ from process import run  # noqa: E402
 from pytorch import torch_env  # noqa: E402
 
 
+def late_culprits_of_torch_are_named(jobs):
+    late_culprits_are_named(jobs, ("raise", "abort", "record", "loader"))
+
+
+TESTS = [late_culprits_of_torch_are_named, a_late_culprit_on_another_node_is_named]
+
+
 def main():
+    rounds = int(os.environ.get("CULPRIT_ROUNDS", "0"))
     env = {**torch_env(), "CULPRIT_TRANSPORT": "torch"}
-    with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()), \
-            contextlib.ExitStack() as stack:
-        jobs = stack.enter_context(contextlib.closing(Jobs(directory, env)))
-        for _ in range(int(os.environ.get("CULPRIT_ROUNDS", "1"))):
-            run([late_culprits_are_named, a_late_culprit_on_another_node_is_named], jobs)
+    with tempfile.TemporaryDirectory() as directory, \
+            busy_cores(os.cpu_count() if rounds else 0), contextlib.ExitStack() as stack:
+        jobs = stack.enter_context(contextlib.closing(Jobs(
+            directory, {**env, "XDG_CACHE_HOME": directory}, ["--warm=torch"])))
+        for _ in range(rounds or 1):
+            run([*TESTS, late_culprits_are_named] if sys.argv[1:] else TESTS, jobs)
 
 
 if __name__ == "__main__":
