@@ -3,10 +3,11 @@
 A training script that knows nothing of crun: DistributedDataParallel, a data loader, an
 evaluation and a checkpoint of rank 0 each epoch, from which a restarted group goes on.
 
-    watched.py FOLDER [where rank 1 sleeps: load, forward, backward, evaluate]
+    watched.py FOLDER [--slow] [--every-rank]
 
-Ends when there is FOLDER/over; rank 1 sleeps once there is FOLDER/sleep. `--every-rank` has
-all ranks save, `--slow` has rank 1 compute three times as long as the others.
+Ends when there is FOLDER/over; rank 1 sleeps in its forward pass once there is
+FOLDER/sleep-forward, and also in load or evaluate. `--every-rank` has all ranks save, `--slow`
+has rank 1 compute three times as long as the others.
 """
 import os
 import sys
@@ -24,8 +25,8 @@ CHECKPOINT = os.path.join(FOLDER, "checkpoint.pt")
 
 
 def sleep_if_asked(place):
-    if RANK == 1 and place in WORDS and os.path.exists(FOLDER + "/sleep"):
-        os.remove(FOLDER + "/sleep")
+    if RANK == 1 and os.path.exists(f"{FOLDER}/sleep-{place}"):
+        os.remove(f"{FOLDER}/sleep-{place}")
         time.sleep(1000)
 
 

@@ -21,6 +21,10 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, PROGRAMS, ROOT, fail, run, skip, until  # noqa: E402
 from pytorch import Here, SECONDS, said  # noqa: E402
 
+# the imports take seconds, and workers that are started again make them again
+WARM = {"lightning": "--warm=torch._dynamo,lightning.pytorch",
+        "transformers": "--warm=torch._dynamo,transformers.trainer"}
+
 
 def environment():
     found = subprocess.run([ROOT / "scripts" / "frameworks-venv"], stdout=subprocess.PIPE, text=True)
@@ -51,10 +55,11 @@ def trains(kind, *words, nodes):
             def start():
                 return here.start(
                     [BIN / "crun", "--nproc-per-node=1", f"--nnodes=1:{nodes}", "--watch",
+                     *([WARM[kind]] if nodes > 1 else []),
                      "--rdzv-backend=c10d", f"--rdzv-endpoint={address}", "--rdzv-id=trainer",
                      "--rdzv-conf=last_call_timeout=0,scale=checkpoint",
                      PROGRAMS / "trainers.py", kind, folder, *words],
-                    env={**variables, "TMPDIR": folder})
+                    env={**variables, "TMPDIR": folder, "XDG_CACHE_HOME": folder})
 
             jobs = [start()]
             until(lambda: step_shown(address) > 5, lambda: f"steps: {jobs[0].err}", SECONDS)
