@@ -83,6 +83,7 @@ backward()
 class Here:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
+        self.flags = []  # of all runs
         site = self.directory / "lib" / "site-packages"
         package = site / "torch" / "distributed"
         package.mkdir(parents=True)
@@ -98,8 +99,9 @@ class Here:
         return 1 + next(i for i, line in enumerate(lines) if line.endswith("# " + mark))
 
     def crun(self, flags, *words):
-        command = [BIN / "crun", *flags, *self.words, *words]
-        return Process([str(w) for w in command], start_new_session=True)
+        command = [BIN / "crun", *self.flags, *flags, *self.words, *words]
+        return Process([str(w) for w in command], start_new_session=True,
+                       env={**os.environ, "XDG_CACHE_HOME": str(self.directory)})
 
 
 def expect(p, code, *patterns):
@@ -158,6 +160,18 @@ def a_frozen_rank_is_named(here):
         freezer.rmdir()
 
 
+def forks_of_a_template_are_explained(here):
+    here.flags = ["--warm=fractions", "-v"]
+    try:
+        a_rank_in_its_loader_is_named(here)
+        a_deadlock_of_two_locks_is_named(here)
+        job = any_rank_is_shown_at_any_time(here)
+    finally:
+        here.flags = []
+    if job.process.err.count("started warm") != 3:
+        fail("not warm:", job.process.err)
+
+
 # -- crunctl stacks ---------------------------------------------------------------------
 
 
@@ -206,6 +220,7 @@ def any_rank_is_shown_at_any_time(here):
             fail("a rank that there is not:", job.ask("7"))
         if "is not a rank" not in job.ask("x", code=2):
             fail("x is a rank?")
+    return job
 
 
 def faulthandler_and_forks_are_left_alone(here):
@@ -359,7 +374,8 @@ def main():
         here = Here(directory)
         for test in (a_rank_in_its_loader_is_named, a_rank_in_another_collective_is_named,
                      a_deadlock_of_two_locks_is_named, a_frozen_rank_is_named,
-                     any_rank_is_shown_at_any_time, faulthandler_and_forks_are_left_alone,
+                     any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
+                     faulthandler_and_forks_are_left_alone,
                      nobody_feels_it, a_program_of_the_worker_library_is_shown,
                      steps_are_read_from_the_output, silence_of_all_ranks_is_told_once,
                      sixty_four_ranks_are_merged_and_shown_in_a_second):
