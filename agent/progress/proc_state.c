@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/cleanup/freezer.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/proc.h"
 
@@ -111,46 +112,12 @@ char *proc_state_describe_briefly(pid_t pid, char *buf, size_t size)
     return buf;
 }
 
-/* Whether a file of the cgroup has the text. */
-static bool cgroup_has(const char *mount, const char *path, const char *name,
-                       const char *text)
-{
-    char file[512], content[256];
-
-    snprintf(file, sizeof(file), "%s%s/%s", mount, path, name);
-    return fd_read_file(AT_FDCWD, file, content, sizeof(content)) > 0 &&
-           strstr(content, text);
-}
-
-/* Lines of /proc/PID/cgroup: "0::/path", or "7:freezer:/path" for cgroup v1. */
-static bool is_frozen(pid_t pid)
-{
-    char groups[4096], *rest = groups, *line;
-
-    if (!read_proc_file(pid, "cgroup", groups, sizeof(groups)))
-        return false;
-    while ((line = strsep(&rest, "\n"))) {
-        char *name = strchr(line, ':'), *path = name ? strchr(name + 1, ':') : NULL;
-
-        if (!path)
-            continue;
-        *path++ = '\0';
-        if (name[1] == '\0' &&
-            (cgroup_has("/sys/fs/cgroup", path, "cgroup.events", "frozen 1") ||
-             cgroup_has("/sys/fs/cgroup/unified", path, "cgroup.events", "frozen 1")))
-            return true;
-        if (strcmp(name + 1, "freezer") == 0 &&
-            cgroup_has("/sys/fs/cgroup/freezer", path, "freezer.state", "FROZEN"))
-            return true;
-    }
-    return false;
-}
-
 const char *proc_state_of_halted(pid_t pid)
 {
     struct proc_stat stat;
+    char path[512];
 
-    if (is_frozen(pid))
+    if (freezer_holds(pid, path, sizeof(path)))
         return "frozen";
     if (!proc_read_stat(pid, &stat))
         return "";

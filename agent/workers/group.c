@@ -2,6 +2,7 @@
 #include "agent/workers/group.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/cleanup/freezer.h"
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
 #include "agent/logs/limits.h"
@@ -61,6 +63,17 @@ static void kill_group(struct group *g)
     loop_timer_arm(&g->kill_timer, clock_ms() + GUARD_LAST_MS);
 }
 
+static void log_frozen_workers(const struct group *g)
+{
+    char path[512];
+
+    for (uint32_t i = 0; i < g->started; i++)
+        if (group_pid(g, i) && freezer_holds(group_pid(g, i), path, sizeof(path)))
+            log_error("rank %" PRIu32 " (pid %d) cannot be killed while it is frozen: "
+                      "see %s",
+                      g->start.first_rank + i, (int)group_pid(g, i), path);
+}
+
 static void on_kill_time(void *arg)
 {
     struct group *g = arg;
@@ -71,6 +84,7 @@ static void on_kill_time(void *arg)
     }
     log_error("processes of the workers still live %d s after KILL: ending their guard",
               GUARD_LAST_MS / 1000);
+    log_frozen_workers(g);
     guard_force(g->guard);
 }
 

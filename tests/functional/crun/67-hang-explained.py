@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 50 s
 """
 A hang is explained: each rank's line, those that do the same together, and the rank that all
 others wait for. The programs have no torch, but a module with the names of its collectives;
@@ -170,6 +170,24 @@ def forks_of_a_template_are_explained(here):
         here.flags = []
     if job.process.err.count("started warm") != 3:
         fail("not warm:", job.process.err)
+
+
+def a_frozen_rank_does_not_keep_the_job(here):
+    freezer = pathlib.Path("/sys/fs/cgroup/freezer") / f"crun-test-{os.getpid()}"
+    try:
+        freezer.mkdir()
+    except OSError as e:
+        print(f"skip: a rank that stays frozen: no cgroup can be made: {e}")
+        return
+    state = freezer / "freezer.state"
+    try:
+        p = here.crun([*HANG, "--failure-grace=1"], "freeze", 1, f"{freezer}/cgroup.procs=PID",
+                      f"{state}=FROZEN")
+        expect(p, 1, rf"rank 1 \(pid \d+\) cannot be killed while it is frozen: see {state}\n")
+    finally:
+        state.write_text("THAWED")
+        until(lambda: not (freezer / "cgroup.procs").read_text(), "an empty cgroup", 30)
+        freezer.rmdir()
 
 
 # -- crunctl stacks ---------------------------------------------------------------------
@@ -374,6 +392,7 @@ def main():
         here = Here(directory)
         for test in (a_rank_in_its_loader_is_named, a_rank_in_another_collective_is_named,
                      a_deadlock_of_two_locks_is_named, a_frozen_rank_is_named,
+                     a_frozen_rank_does_not_keep_the_job,
                      any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
                      faulthandler_and_forks_are_left_alone,
                      nobody_feels_it, a_program_of_the_worker_library_is_shown,
