@@ -6,7 +6,7 @@ code is compiled from the function's source. If the compiler does not make the f
 code of that source, or the hook would change more than the body, LookupError is raised.
 """
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Set
 
 NAME = "_crun_watch"  # of the module with the hooks, among the globals of a hooked function
 
@@ -85,6 +85,23 @@ def _find_code(code: CodeType, like: CodeType) -> CodeType:
     raise LookupError(like.co_name)
 
 
+def _parse_call(text: str) -> Any:
+    import ast
+    return ast.parse(f"{NAME}.{text.format(NAME)}").body[0]
+
+
+def _arguments(hook: Hook) -> Set[str]:
+    """The names that the hook's calls take from the function."""
+    import ast
+    nodes = [node for text in (hook.before, hook.after) if text
+             for node in ast.walk(_parse_call(text))]
+    return {node.id for node in nodes if isinstance(node, ast.Name)} - {NAME}
+
+
+def _parameters(code: CodeType) -> Set[str]:
+    return set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount])
+
+
 def _put_calls_around(definition: Any, hook: Hook) -> None:
     import ast
     body = definition.body
@@ -92,7 +109,7 @@ def _put_calls_around(definition: Any, hook: Hook) -> None:
     rest = body[len(doc):]
 
     def call(text: str) -> Any:
-        statement = ast.parse(f"{NAME}.{text.format(NAME)}").body[0]
+        statement = _parse_call(text)
         for node in ast.walk(statement):
             if hasattr(node, "lineno"):
                 ast.copy_location(node, rest[0])
@@ -122,6 +139,8 @@ def hook_function(module: ModuleType, source: Source, hook: Hook, hooks: ModuleT
     if function.__globals__ is not module.__dict__:
         raise LookupError(f"{hook.function} is defined elsewhere")
     old = function.__code__
+    if not _arguments(hook) <= _parameters(old):
+        raise LookupError(f"{hook.function} has other parameters")
     if not _same(old, source.compile(function, None), "co_code", "co_names", "co_varnames"):
         raise LookupError(f"{hook.function} is not what its source says")
     new = source.compile(function, hook)
