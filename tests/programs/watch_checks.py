@@ -15,6 +15,7 @@ import tempfile
 import threading
 import traceback
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import watch_cost  # noqa: E402
@@ -59,6 +60,16 @@ class Hooks(unittest.TestCase):
     def test_every_hook_fits(self):
         import torch.distributed.checkpoint  # noqa: F401
         self.assertEqual(watch.left_out, [])
+
+    def test_the_recorders_variables_have_the_names_that_torch_knows(self):
+        import torch.distributed  # noqa: F401
+        given = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "pipe", "TORCH_NCCL_TRACE_BUFFER_SIZE": "7"}
+        renamed = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "pipe", "TORCH_FR_BUFFER_SIZE": "7"}
+        is_new = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+        with unittest.mock.patch.dict(os.environ, given):
+            watch.start()
+            self.assertEqual({name: value for name, value in os.environ.items()
+                              if name in {**given, **renamed}}, renamed if is_new else given)
 
     def test_nothing_is_written_before_a_training(self):
         self.model.eval()

@@ -327,6 +327,24 @@ def _answer_request() -> None:
         page.set_saved(page.wanted)
 
 
+# -- torch's flight recorder ---------------------------------------------------------
+
+_RECORDER_NAMES = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "TORCH_FR_BUFFER_SIZE",
+                   "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "TORCH_FR_DUMP_TEMP_FILE"}
+_RECORDER_RENAMED = (2, 8)  # the release from which torch warns of the old names
+
+
+def _rename_recorder_variables() -> None:
+    """crun does not know which torch the program has, and sets those that all know."""
+    if _c10d is None or "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" not in os.environ:
+        return
+    version = str(_torch.__version__).split(".")
+    if (int(version[0]), int(version[1])) >= _RECORDER_RENAMED:
+        for old, new in _RECORDER_NAMES.items():
+            if old in os.environ and new not in os.environ:
+                os.environ[new] = os.environ.pop(old)
+
+
 # -- hooks -----------------------------------------------------------------------------------
 
 def _collectives() -> List[Hook]:
@@ -388,6 +406,7 @@ def _hook_module(module: ModuleType) -> None:
             _torch = sys.modules.get("torch")
         if module.__name__ == "torch.distributed.distributed_c10d":
             _c10d = module
+            _rename_recorder_variables()
         if module.__name__ == "torch.optim.optimizer":
             module.register_optimizer_step_post_hook(after_step)
         if module.__name__ == "torch._dynamo.eval_frame":
@@ -411,4 +430,5 @@ def prepare() -> None:
 def start() -> None:
     """In a worker: the hooks write to its page."""
     prepare()
+    _rename_recorder_variables()
     page.open()
