@@ -263,6 +263,27 @@ assert os.waitpid(pid, 0)[1] == 0
     expect(p, 0, r"own.py\", line 6 in <module>")
 
 
+def a_signal_of_the_programs_own_is_left_alone(here):
+    """It has replaced the handler of crun, and the descriptor is no file of crun any more."""
+    program = here.directory / "handler.py"
+    program.write_text("""
+import mmap, os, signal, struct, time
+signal.signal(60, lambda *_: print("signalled", flush=True))
+page = mmap.mmap(os.open(os.environ["CRUN_PROGRESS"], os.O_RDWR), 4096)
+page[240:244] = struct.pack("i", 1)
+print("began", os.getpid(), flush=True)
+while True:
+    time.sleep(0.01)
+""")
+    with Job(here, ["--watch"], command=[program]) as job:
+        began = until(lambda: re.search(r"began (\d+)\n", job.process.out), "the worker", 30)
+        until(lambda: "rank 0: " in job.ask(), job.ask, 30)
+        os.kill(int(began[1]), 60)
+        until(lambda: "signalled" in job.process.out, "a signal that was sent", 30)
+        if job.process.out.count("signalled") != 1:
+            fail("crunctl stacks has sent a signal, too:", job.process.out)
+
+
 def nobody_feels_it(here):
     program = here.directory / "clock.py"
     program.write_text("""
@@ -396,6 +417,7 @@ def main():
                      a_frozen_rank_does_not_keep_the_job,
                      any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
                      faulthandler_and_forks_are_left_alone,
+                     a_signal_of_the_programs_own_is_left_alone,
                      nobody_feels_it, a_program_of_the_worker_library_is_shown,
                      steps_are_read_from_the_output, silence_of_all_ranks_is_told_once,
                      sixty_four_ranks_are_merged_and_shown_in_a_second):
