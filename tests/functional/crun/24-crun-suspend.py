@@ -99,7 +99,7 @@ def a_suspended_job_can_be_ended(p):
         job = [*suspend(p, shell, 4), crun_of(p)]
         shell.type(order)
         until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in job),
-              "the job's end", TIMEOUT)
+              "the job's end", max(TIMEOUT, 28))  # less than --shutdown-timeout
         shell.type(b"exit 0\n")
         shell.end(0)
         os.unlink(f"{p.path}/pids")
