@@ -160,12 +160,14 @@ program("atexit", """
 import atexit, threading, time
 atexit.register(print, "registered first")
 atexit.register(print, "registered last")
-threading.Thread(target=lambda: (time.sleep(0.05), print("thread ends"))).start()
+over = threading.Event()
+threading.Thread(target=lambda: (over.wait(), time.sleep(0.05), print("thread ends"))).start()
 class Late:
     def __del__(self):
         print("deleted")
 late = Late()
-print("main ends")
+print("main ends", flush=True)
+over.set()
 """)
 
 for ending in ("5", "'a text'", "None", "300", "-1", "True", "(1, 2)"):
