@@ -294,8 +294,7 @@ def test_kills_at_random_moments():
         assert not twice, f"started twice: {twice}"
         alive = [fact["pid"] for fact in launch.epoch(last)]
         assert all(stat_of(pid).parent == launch.guard() for pid in alive)
-        template = launch.template()
-        before = memory_kib(template)
+        template, before = until(lambda: template_memory(launch), launch.said)
         for _ in range(20):
             epoch = launch.last_epoch()
             kill(launch.epoch(epoch)[0]["pid"])
@@ -304,6 +303,15 @@ def test_kills_at_random_moments():
         grown = memory_kib(template) - before
         print(f"killed {hits}; {last} epochs; 20 groups more cost the template {grown} KiB")
         assert grown < 1024, f"the template grows: {grown} KiB"
+
+
+def template_memory(launch):
+    """(pid, memory), or None while one that was killed is replaced."""
+    pid = launch.template()
+    try:
+        return pid, memory_kib(pid)
+    except OSError:
+        return None
 
 
 def settled(launch):

@@ -10,7 +10,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, TIMEOUT, Place, Terminal, sh  # noqa: E402
-from process import PROGRAMS, free_port, read, same, stat_of, until  # noqa: E402
+from process import PROGRAMS, free_port, lives, read, same, stat_of, until  # noqa: E402
 
 # a worker whose child works; both write their pids, the child a letter again and again
 WORK = ('echo $$ >>pids; (sh -c "echo \\$PPID" >>pids; while [ ! -e enough ]; do printf x '
@@ -98,8 +98,8 @@ def a_suspended_job_can_be_ended(p):
         shell.command(CRUN, "--nproc-per-node=2", *sh(WORK))
         job = [*suspend(p, shell, 4), crun_of(p)]
         shell.type(order)
-        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in job),
-              "the job's end", max(TIMEOUT, 28))  # less than --shutdown-timeout
+        # the shell may reap its job only when it prompts again
+        until(lambda: not any(map(lives, job)), "the job's end", TIMEOUT)
         shell.type(b"exit 0\n")
         shell.end(0)
         os.unlink(f"{p.path}/pids")
