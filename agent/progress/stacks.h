@@ -32,7 +32,8 @@ void stacks_destroy(struct stacks *s); /* NULL is fine */
 /* An epoch runs; all must outlive the next stacks_end. */
 void stacks_begin(struct stacks *s, struct group *group,
                   const struct status_pages *pages, uint32_t first_rank);
-/* Questions are answered with what is known; idle is not called. Also if not begun. */
+/* Answers open questions with what is known, without a call of idle. May be called
+ * without stacks_begin. */
 void stacks_end(struct stacks *s);
 
 void stacks_ask(struct stacks *s, const struct msg_ask_stacks *ask);

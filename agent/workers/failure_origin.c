@@ -12,8 +12,8 @@
 #include "rendezvous/base/text.h"
 
 /*
- * What programs write when another rank has ended or does not answer. Upper and lower
- * case are the same; # is the number of another rank than the worker's own.
+ * What programs write when another rank has ended or does not answer. Case does not
+ * matter; # matches the number of a rank other than the worker's own.
  */
 static const char *const consequences[] = {
     /* strerror of glibc, and with it gloo, NCCL, Python and the worker library */
@@ -298,7 +298,7 @@ static void keep_error(struct failure *f, const char *line)
     text_printable(line, f->error, sizeof(f->error));
 }
 
-/* What is logged after a traceback is not part of its error. */
+/* Lines that are logged after a traceback do not belong to its error. */
 static bool is_past_error(const struct line *line, unsigned number)
 {
     return number >= ERROR_LINES || (number > 0 && !*line->bytes) ||

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A list of ranks as peers send it: rank_ranges_parse. What was read is in order, the
- * same again after it was printed, in pieces of any size, and fits in what is shown.
+ * rank_ranges_parse, with a list of ranks as a peer sends it. The parsed ranks are in
+ * order, printing and parsing them again gives the same list, and any part of the list
+ * fits in the text that is shown.
  */
 #include <stdint.h>
 #include <stdlib.h>

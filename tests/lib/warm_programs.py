@@ -24,7 +24,7 @@ class Program:
     ranks_differ: bool = False  # each rank's output is unlike the other's
     place: str = ""  # the programs of one place are workers of one template, which is dear
     interrupt: int = 0  # sent once the program has printed "ready"
-    before: str = ""  # what is done in the process before Python is executed
+    before: str = ""  # code that the process runs before it executes Python
 
     def is_plain(self):
         """Whether it can run under crun as it is."""
@@ -373,7 +373,7 @@ import os, sys
 r, w = os.pipe()
 os.close(r)
 os.dup2(w, 1)
-print("nobody reads this")
+print("to a closed pipe")
 """)
 
 program("logging", """

@@ -134,7 +134,7 @@ def a_pause_is_no_silence(p):
 
 
 def without_a_shell_nothing_is_suspended(p):
-    """Nobody could continue it: as the kernel has it for every program."""
+    """No shell could continue the job. The kernel treats every program like this."""
     t = Terminal(p, *sh(WORK))
     workers = pids(p, 2)
     t.type(b"\x1a")
