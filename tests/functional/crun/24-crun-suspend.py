@@ -100,7 +100,7 @@ def a_suspended_job_can_be_ended(p):
         shell.type(order)
         # the shell may reap its job only when it prompts again
         until(lambda: not any(map(lives, job)), "the job's end", TIMEOUT)
-        shell.type(b"exit 0\n")
+        shell.type(b"exit 0; exit 0\n")  # a shell that has not reaped it refuses once
         shell.end(0)
         os.unlink(f"{p.path}/pids")
         os.unlink(f"{p.path}/work")
