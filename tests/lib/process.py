@@ -25,6 +25,13 @@ PROGRAMS = ROOT / "tests" / "programs"
 SANITIZED = "san" in BUILD.name
 SECONDS = 90  # the deadlines are those of a loaded machine
 
+# a test must not use the key of the user who runs it
+for variable in ("KEY_DIR", "KEY_FILE", "REQUIRE_KEY"):
+    for prefix in ("CRUN", "CRUND", "PET"):
+        os.environ.pop(f"{prefix}_{variable}", None)
+os.environ.pop("CREDENTIALS_DIRECTORY", None)
+os.environ["XDG_CONFIG_HOME"] = "/dev/null"
+
 
 # -- saying and waiting ---------------------------------------------------------------
 

@@ -12,12 +12,27 @@ static void have_usual_signals(void)
         signal(signo, SIG_DFL);
 }
 
+/* A test must not use the key of the user who runs it. */
+static void have_no_key(void)
+{
+    static const char *const variables[] = {
+        "CREDENTIALS_DIRECTORY", "CRUN_KEY_FILE",  "CRUN_REQUIRE_KEY",
+        "CRUND_KEY_DIR",         "CRUND_KEY_FILE", "CRUND_REQUIRE_KEY",
+        "PET_KEY_FILE",          "PET_REQUIRE_KEY"
+    };
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        unsetenv(variables[i]);
+    setenv("XDG_CONFIG_HOME", "/dev/null", 1);
+}
+
 int check_main(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);
     int failed;
 
     have_usual_signals();
+    have_no_key();
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
