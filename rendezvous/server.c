@@ -318,10 +318,13 @@ static void peer_conn_create(struct server *s, int fd, const char *host,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
                                 .arg = p };
+    struct peer_origin origin = { .address = host,
+                                  .uid = *host ? PEER_UID_UNKNOWN : geteuid(),
+                                  .access = ACCESS_AGENT };
 
     p->server = s;
     p->conn = conn_create(s->loop, fd, *host != '\0', &calls);
-    p->peer = registry_connect(s->registry, p, host);
+    p->peer = registry_connect(s->registry, p, &origin);
     peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
     conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS,
                       "it has not joined in time");

@@ -15,8 +15,9 @@
  * PROTOCOL.md follow it. Like cJSON, for one thread at a time.
  */
 #define PROTO_VERSION_MIN 1
-#define PROTO_VERSION_MAX 2
+#define PROTO_VERSION_MAX 3
 #define PROTO_VERSION_STACKS 2 /* the first with messages about stacks */
+#define PROTO_VERSION_KEYS 3   /* the first in which a peer may have less than all */
 
 /* A connection is in one phase, which decides what its peer may send. */
 enum proto_phase {

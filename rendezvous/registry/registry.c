@@ -72,15 +72,27 @@ static bool job_is_forgettable(const struct registry *g, const struct job *job)
 
 /* -- peers ------------------------------------------------------------------------ */
 
+void registry_identify(struct registry_peer *p, enum access access, const char *key_id,
+                       const char *owner)
+{
+    free(p->key_id);
+    free(p->owner);
+    p->access = access;
+    p->key_id = xstrdup(key_id ? key_id : "");
+    p->owner = xstrdup(owner ? owner : "");
+}
+
 struct registry_peer *registry_connect(struct registry *g, void *conn,
-                                       const char *address)
+                                       const struct peer_origin *origin)
 {
     struct registry_peer *p = xcalloc(1, sizeof(*p));
 
     p->registry = g;
     p->conn = conn;
     p->phase = PROTO_NEW;
-    snprintf(p->address, sizeof(p->address), "%s", address);
+    p->uid = origin->uid;
+    snprintf(p->address, sizeof(p->address), "%s", origin->address);
+    registry_identify(p, origin->access, origin->key_id, origin->owner);
     return p;
 }
 
@@ -128,6 +140,8 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
     }
     registry_unfollow(p);
     registry_drop_asks(p);
+    free(p->key_id);
+    free(p->owner);
     free(p);
 }
 
@@ -247,6 +261,8 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
 {
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
+    if (p->access == ACCESS_NONE)
+        return err_set(e, "it has shown no key");
     if (!proto_allowed(m->type, p->phase))
         return err_set(e, "%s is not allowed now",
                        proto_name(m->type) ? proto_name(m->type)

@@ -4,7 +4,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -40,9 +42,23 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
                                  uint64_t wall_ms, struct err *e) MUST_CHECK;
 void registry_destroy(struct registry *g); /* NULL is fine */
 
-/* A new connection; `address` (host alone) is where it comes from. Never NULL. */
+#define PEER_UID_UNKNOWN ((uid_t)-1)
+
+/* Where a connection comes from, and what it may do. The texts are copied. */
+struct peer_origin {
+    const char *address; /* of its host, without the port; "": this process */
+    uid_t uid;           /* of the user on this machine, or PEER_UID_UNKNOWN */
+    enum access access;  /* ACCESS_NONE: not known yet, see registry_identify */
+    const char *key_id;  /* NULL or "": it has shown no key */
+    const char *owner;   /* the key file in --key-dir; NULL or "": there is one */
+};
+
+/* A new connection. Never NULL. */
 struct registry_peer *registry_connect(struct registry *g, void *conn,
-                                       const char *address);
+                                       const struct peer_origin *origin);
+/* It has shown its key. Until then a peer without an access may send nothing. */
+void registry_identify(struct registry_peer *p, enum access access, const char *key_id,
+                       const char *owner);
 /* The connection is gone. The peer is freed. */
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms);
 

@@ -31,7 +31,10 @@ struct registry_peer {
     enum proto_phase phase;
     uint32_t version; /* of the protocol, for this connection */
     char address[ADDRESS_MAX_BYTES + 1];
-    struct job *job; /* PROTO_JOINED */
+    uid_t uid; /* or PEER_UID_UNKNOWN */
+    enum access access;
+    char *key_id, *owner; /* "": none */
+    struct job *job;      /* PROTO_JOINED */
     uint32_t node;
     bool following;              /* PROTO_CTL: wants events as they come */
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */

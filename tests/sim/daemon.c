@@ -162,7 +162,11 @@ static void on_opened(void *arg, struct sim_link *l)
 
     g->daemon = d;
     g->link = l;
-    g->peer = registry_connect(d->registry, g, own ? "" : link_address(l));
+    g->peer = registry_connect(
+        d->registry, g,
+        &(struct peer_origin){ .address = own ? "" : link_address(l),
+                               .uid = PEER_UID_UNKNOWN,
+                               .access = ACCESS_AGENT });
     link_set_tag(l, g);
 }
 

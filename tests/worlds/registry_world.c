@@ -92,6 +92,18 @@ const struct msg *message_got(unsigned c, enum msg_type type)
     return NULL;
 }
 
+void connect_to_registry_as(unsigned c, const struct peer_origin *origin)
+{
+    link_of[c].peer = registry_connect(g, &link_of[c], origin);
+}
+
+void connect_to_registry(unsigned c, const char *address)
+{
+    connect_to_registry_as(c, &(struct peer_origin){ .address = address,
+                                                     .uid = PEER_UID_UNKNOWN,
+                                                     .access = ACCESS_AGENT });
+}
+
 void greet_registry(unsigned c, enum peer_role role)
 {
     struct msg m = { .type = MSG_HELLO,
@@ -102,7 +114,7 @@ void greet_registry(unsigned c, enum peer_role role)
         char address[16];
 
         snprintf(address, sizeof(address), "10.0.0.%u", c + 1);
-        link_of[c].peer = registry_connect(g, &link_of[c], address);
+        connect_to_registry(c, address);
     }
     ck_assert_int_eq(send_to_registry(c, &m), 0);
 }

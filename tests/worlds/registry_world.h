@@ -35,6 +35,10 @@ void restart_registry(void);
 void commit_registry(void);
 void pass_ticks(unsigned ms);
 
+/* A connection from there; the shorter one may all that an agent may. */
+void connect_to_registry_as(unsigned c, const struct peer_origin *origin);
+void connect_to_registry(unsigned c, const char *address);
+
 /* Give a message to the registry; -1 as registry_message. */
 int send_to_registry(unsigned c, struct msg *m);
 

@@ -169,14 +169,14 @@ static const struct {
     { "{\"version_min\":1,\"version_max\":1,\"role\":\"boss\"}", false },
     { "{\"version_min\":1,\"version_max\":1,\"role\":\"none\"}", false },
     { "{\"version_min\":1,\"version_max\":9,\"role\":17}", false },
-    { "{\"version_min\":3,\"version_max\":9}", true },
-    { "{\"version_min\":3,\"version_max\":9,\"role\":17,\"software\":[]}", true },
-    { "{\"version_min\":3,\"version_max\":4294967295}", true },
+    { "{\"version_min\":8,\"version_max\":9}", true },
+    { "{\"version_min\":8,\"version_max\":9,\"role\":17,\"software\":[]}", true },
+    { "{\"version_min\":8,\"version_max\":4294967295}", true },
     { "{\"version_min\":0,\"version_max\":1,\"role\":\"agent\"}", false },
-    { "{\"version_min\":3,\"version_max\":1,\"role\":\"agent\"}", false },
+    { "{\"version_min\":8,\"version_max\":1,\"role\":\"agent\"}", false },
     { "{\"version_min\":2}", false },
     { "{\"version_max\":2}", false },
-    { "{\"version_min\":3,\"version_max\":4294967296}", false },
+    { "{\"version_min\":8,\"version_max\":4294967296}", false },
 };
 
 START_TEST(a_hello_of_another_version_is_understood_so_far)

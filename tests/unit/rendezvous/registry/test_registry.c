@@ -22,11 +22,28 @@ START_TEST(a_foreign_version_is_told_both_ranges)
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 7, .version_max = 9 } };
 
-    link_of[0].peer = registry_connect(g, &link_of[0], "10.0.0.1");
+    connect_to_registry(0, "10.0.0.1");
     ck_assert_int_eq(send_to_registry(0, &m), 0);
     refusal_got(0, REFUSED_VERSION, "7 to 9");
-    refusal_got(0, REFUSED_VERSION, "1 to 2");
+    refusal_got(0, REFUSED_VERSION, "1 to 3");
     ck_assert(link_of[0].hung_up);
+}
+END_TEST
+
+START_TEST(a_peer_without_a_key_is_not_even_told_the_version)
+{
+    const struct peer_origin nobody = { .address = "10.0.0.1",
+                                        .uid = PEER_UID_UNKNOWN };
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = {
+                         .version_min = 1, .version_max = 9, .role = PEER_CTL } };
+
+    connect_to_registry_as(0, &nobody);
+    ck_assert_int_eq(send_to_registry(0, &m), -1);
+    ck_assert_uint_eq(link_of[0].count, 0);
+    registry_identify(link_of[0].peer, ACCESS_VIEW, "0123456789abcdef", NULL);
+    ck_assert_int_eq(send_to_registry(0, &m), 0);
+    ck_assert_ptr_nonnull(message_got(0, MSG_WELCOME));
 }
 END_TEST
 
@@ -281,7 +298,7 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
 {
     struct msg m = join_message(1, "resnet");
 
-    link_of[0].peer = registry_connect(g, &link_of[0], "");
+    connect_to_registry(0, "");
     join_node(0);
     greet_registry(1, PEER_AGENT);
     m.join.node_rank = 0;
@@ -555,6 +572,7 @@ static Suite *registry_suite(void)
     tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
     tcase_add_checked_fixture(tc, begin_standalone, end_registry);
     tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
+    tcase_add_test(tc, a_peer_without_a_key_is_not_even_told_the_version);
     tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
     tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
     tcase_add_test(tc, a_full_job_is_told_its_ranks);
