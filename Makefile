@@ -293,6 +293,8 @@ $(preloads):
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
 
+# OpenSSL's own ends; the product loads it
+test_tls_ldlibs = $(shell pkg-config --libs openssl)
 # only the trainer and its tests need these libraries
 $(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(train_ldlibs)))
 # numeric loops are optimized more

@@ -29,7 +29,8 @@ struct tls_psk {
 struct tls_door;
 struct tls_session;
 
-/* Load OpenSSL, once per process. On failure e says what is missing or too old. */
+/* Load OpenSSL, once per process; from any thread. On failure e says what is missing or
+ * too old. */
 int tls_load(struct err *e) MUST_CHECK;
 
 /* HKDF-SHA-256 of a secret: a new one for the purpose `label` and what `context` says.
