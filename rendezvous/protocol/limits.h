@@ -24,6 +24,7 @@
 #define JSON_DEPTH_MAX 8
 #define JSON_MEMBERS_MAX 64 /* of one object, unknown ones included */
 #define MEMBERS_PER_PAGE 128
+#define OWNERS_PER_ASK 64
 
 #define HEARTBEATS_PER_LEASE 5
 #define RECONNECT_GRACE_MS_MAX 1000

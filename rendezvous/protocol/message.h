@@ -32,6 +32,8 @@ enum msg_type {
     MSG_BYE,
     MSG_NOTE,
     MSG_STACKS,
+    MSG_ASK_OWNERS,
+    MSG_OWNERS,
     /* crunctl to the rendezvous */
     MSG_STATUS = 30,
     MSG_EVENTS,
@@ -52,6 +54,8 @@ enum msg_type {
     MSG_DONE,
     MSG_NOTICE,
     MSG_ASK_STACKS,
+    MSG_FIND_OWNERS,
+    MSG_OWNERS_FOUND,
     /* the rendezvous to crunctl */
     MSG_JOB_STATUS = 80,
     MSG_NODE_STATUS,
@@ -330,6 +334,27 @@ struct msg_show_stacks {
     char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "": all */
 };
 
+/*
+ * Connections to the store from one host: do they belong to the user of its agent? The
+ * node of rank 0 asks the rendezvous (ASK_OWNERS), which asks that host's nodes
+ * (FIND_OWNERS). They look the sockets up and answer with the ports of their own user
+ * (OWNERS), which the rendezvous passes on (OWNERS_FOUND).
+ */
+struct msg_ask_owners {
+    uint64_t ask;
+    char host[ADDRESS_MAX_BYTES + 1];  /* the clients' address, as the store sees it */
+    bool rendezvous;                   /* it is also that of the rendezvous */
+    char store[ADDRESS_MAX_BYTES + 1]; /* the store's address in these connections */
+    uint32_t store_port;
+    char ports[OWNERS_PER_ASK * 6]; /* of the clients: "41234 41236" */
+};
+
+struct msg_owners {
+    uint64_t ask;
+    char ports[OWNERS_PER_ASK * 6];
+    bool last; /* only in OWNERS_FOUND: no more will be found */
+};
+
 /* One page: the jobs in brief (run_id ""), or one job in full with its nodes. */
 struct msg_status {
     char run_id[RUN_ID_MAX + 1];
@@ -512,6 +537,8 @@ struct msg {
         struct msg_stacks stacks;
         struct msg_show_stacks show_stacks;
         struct msg_ask_stacks ask_stacks;
+        struct msg_ask_owners ask_owners;
+        struct msg_owners owners;
         struct msg_status status;
         struct msg_events events;
         struct msg_stop_job stop_job;

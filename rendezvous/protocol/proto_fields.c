@@ -125,6 +125,23 @@ static const struct proto_field stacks[] = {
     TEXT(msg_stacks, threads, OPTIONAL),
 };
 
+/* FIND_OWNERS has the same fields. */
+static const struct proto_field ask_owners[] = {
+    U64(msg_ask_owners, ask, OPTIONAL),
+    NAME(msg_ask_owners, host, NEED),
+    BOOL(msg_ask_owners, rendezvous),
+    NAME(msg_ask_owners, store, NEED),
+    U32(msg_ask_owners, store_port, NEED, 1, 65535),
+    TEXT(msg_ask_owners, ports, NEED),
+};
+
+/* OWNERS_FOUND has the same fields. */
+static const struct proto_field owners[] = {
+    U64(msg_owners, ask, OPTIONAL),
+    TEXT(msg_owners, ports, OPTIONAL),
+    BOOL(msg_owners, last),
+};
+
 /* -- crunctl to the rendezvous ------------------------------------------------- */
 
 static const struct proto_field status[] = {
@@ -330,6 +347,8 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_END] = MESSAGE("END", FROM_JOINED, end),
     [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, note),
     [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, stacks),
+    [MSG_ASK_OWNERS] = MESSAGE("ASK_OWNERS", FROM_JOINED, ask_owners),
+    [MSG_OWNERS] = MESSAGE("OWNERS", FROM_JOINED, owners),
     [MSG_BYE] = EMPTY("BYE", FROM_JOINED),
     [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, status),
     [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, events),
@@ -347,6 +366,8 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ask_checkpoint),
     [MSG_DONE] = MESSAGE("DONE", TO_PEERS, done),
     [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ask_stacks),
+    [MSG_FIND_OWNERS] = MESSAGE("FIND_OWNERS", TO_PEERS, ask_owners),
+    [MSG_OWNERS_FOUND] = MESSAGE("OWNERS_FOUND", TO_PEERS, owners),
     [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, notice),
     [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, job_status),
     [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, node_status),

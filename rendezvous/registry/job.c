@@ -36,6 +36,8 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
+    j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));
+    TAILQ_INIT(&j->owner_asks);
     membership_init(&j->membership, config, instance, &memory, now_ms);
     return j;
 }
@@ -48,6 +50,7 @@ void job_destroy(struct job *j)
         free(j->node[i]);
     free(j->node);
     free(j->name_hash);
+    free(j->seen_hash);
     free(j->membership.node);
     free(j->membership.slot_node);
     free(j->membership.bucket);
@@ -66,7 +69,7 @@ void job_drop_node(struct job *j, uint32_t index)
 {
     free(j->node[index]);
     j->node[index] = NULL;
-    j->name_hash[index] = 0;
+    j->name_hash[index] = j->seen_hash[index] = 0;
 }
 
 /* Never 0, which means none. */
@@ -99,6 +102,25 @@ void job_name_node(struct job *j, uint32_t index, const char *host)
     else if (*host)
         snprintf(n->host, sizeof(n->host), "%s", host);
     j->name_hash[index] = name_hash_of(n->host);
+}
+
+void job_set_seen(struct job *j, uint32_t index, const char *address)
+{
+    struct job_node *n = j->node[index];
+
+    snprintf(n->seen, sizeof(n->seen), "%s", address);
+    j->seen_hash[index] = name_hash_of(n->seen);
+}
+
+uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after)
+{
+    uint32_t hash = name_hash_of(address);
+
+    for (uint32_t i = after == MEMBERSHIP_NONE ? 0 : after + 1;
+         i < j->membership.capacity; i++)
+        if (j->seen_hash[i] == hash && strcmp(j->node[i]->seen, address) == 0)
+            return i;
+    return MEMBERSHIP_NONE;
 }
 
 bool job_can_spare(const struct job_config *config)

@@ -5,11 +5,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/membership/membership.h"
 
 struct registry_peer;
+struct owner_ask;
+TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
 
 /*
  * One job: its membership, and the data that plays no part in decisions: names,
@@ -35,6 +38,8 @@ struct job {
     struct membership membership;
     struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, to find it quickly; 0: none */
+    uint32_t *seen_hash;    /* likewise of its `seen` */
+    struct owner_asks owner_asks;
     char store_address[ADDRESS_MAX_BYTES + 1];
     uint32_t store_port;
     struct failure failure; /* the root cause of the last stop */
@@ -60,6 +65,11 @@ void job_destroy(struct job *j); /* NULL is fine */
 /* The record of a node that has just joined or is restored. */
 struct job_node *job_add_node(struct job *j, uint32_t index);
 void job_drop_node(struct job *j, uint32_t index);
+
+/* The address that a node's connection comes from, and the nodes of one such address:
+ * the first after `after` (MEMBERSHIP_NONE: of all), or MEMBERSHIP_NONE. */
+void job_set_seen(struct job *j, uint32_t index, const char *address);
+uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after);
 
 /* Name a node after its host: "a100-04", or "a100-04:7" with the node's number if a
  * connected node has that name already. host "": the name is set already, only index

@@ -52,6 +52,7 @@ void registry_forget(struct registry *g, struct job *job)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     registry_conclude_stacks(g, job);
+    registry_forget_owner_asks(job);
     if (g->journal)
         job_records_put_end(g->journal, job);
     job_destroy(job);
@@ -120,7 +121,7 @@ void registry_bind(struct registry_peer *p, struct job *job, uint32_t node)
     p->node = node;
     p->phase = PROTO_JOINED;
     job->node[node]->peer = p;
-    snprintf(job->node[node]->seen, sizeof(job->node[node]->seen), "%s", p->address);
+    job_set_seen(job, node, p->address);
 }
 
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms)
@@ -304,6 +305,9 @@ uint64_t registry_next_tick(const struct registry *g)
             t = j->done_ms + FINISHED_KEPT_MS;
         if (t < next)
             next = t;
+        t = registry_next_owner_ask(j);
+        if (t < next)
+            next = t;
     }
     return next;
 }
@@ -319,6 +323,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
         next = j->next;
         if (now_ms >= membership_next_tick(&j->membership))
             registry_step(g, j, &tick, NULL, NULL, NULL);
+        registry_tick_owner_asks(g, j);
         if (job_is_forgettable(g, j))
             registry_forget(g, j);
     }
@@ -425,6 +430,7 @@ void registry_destroy(struct registry *g)
     while (g->jobs) {
         struct job *next = g->jobs->next;
 
+        registry_forget_owner_asks(g->jobs);
         job_destroy(g->jobs);
         g->jobs = next;
     }

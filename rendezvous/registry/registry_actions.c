@@ -93,8 +93,10 @@ static void tell_joined(struct registry_step *s, const struct membership_action 
                       membership->tally.here > membership->config.max_nodes);
     m.joined.lease_ms = membership->config.lease_ms;
     memcpy(m.joined.host, s->job->node[a->node]->host, sizeof(m.joined.host));
-    if (peer_of(s, a->node))
-        registry_send(peer_of(s, a->node), &m);
+    if (!peer_of(s, a->node))
+        return;
+    registry_send(peer_of(s, a->node), &m);
+    registry_ask_owners_again(peer_of(s, a->node));
 }
 
 static bool is_loopback(const char *address)
@@ -527,8 +529,10 @@ static void tell_forming(struct registry_step *s)
 static void tell_entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
-    if (s->job->membership.state != JOB_STOPPING)
+    if (s->job->membership.state != JOB_STOPPING) {
         registry_conclude_stacks(s->registry, s->job);
+        registry_forget_owner_asks(s->job);
+    }
     switch (s->job->membership.state) {
     case JOB_FORMING:
         tell_forming(s);

@@ -433,6 +433,20 @@ static void take_stacks(struct registry_peer *p, const struct msg *m,
     registry_take_stacks(p, &m->stacks);
 }
 
+static void take_ask_owners(struct registry_peer *p, const struct msg *m,
+                            struct membership_event *ev)
+{
+    (void)ev;
+    registry_ask_owners(p, m);
+}
+
+static void take_owners(struct registry_peer *p, const struct msg *m,
+                        struct membership_event *ev)
+{
+    (void)ev;
+    registry_take_owners(p, m);
+}
+
 /* The event that a report becomes, and further actions. */
 static const struct {
     enum membership_event_type event;
@@ -448,6 +462,8 @@ static const struct {
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
     [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, take_stacks },
+    [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_ask_owners },
+    [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_owners },
 };
 
 /* Every report is acknowledged, even if it comes too late to count. */
@@ -468,5 +484,6 @@ registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
     [MSG_FINISHED] = on_report,     [MSG_STOPPED] = on_report,
     [MSG_CHECKPOINTED] = on_report, [MSG_LEAVE] = on_report,
     [MSG_END] = on_report,          [MSG_NOTE] = on_report,
-    [MSG_STACKS] = on_report,
+    [MSG_STACKS] = on_report,       [MSG_ASK_OWNERS] = on_report,
+    [MSG_OWNERS] = on_report,
 };

@@ -9,7 +9,8 @@
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
  * (messages of agents), registry_actions.c (actions of the membership),
- * registry_crunctl.c (requests of crunctl), stack_asks.c (stacks of the ranks).
+ * registry_crunctl.c (requests of crunctl), stack_asks.c (stacks of the ranks),
+ * owner_asks.c (owners of connections to the store).
  */
 struct journal;
 
@@ -107,6 +108,17 @@ void registry_forget_asks(struct registry *g);
 void registry_drop_asks(struct registry_peer *p);
 uint64_t registry_next_ask(const struct registry *g);
 void registry_tick_asks(struct registry *g);
+
+/* owner_asks.c */
+/* The node of rank 0 asks whose connections to its store these are. */
+void registry_ask_owners(struct registry_peer *p, const struct msg *m);
+void registry_take_owners(struct registry_peer *p, const struct msg *m);
+/* A node is back: it is asked what it has not answered. */
+void registry_ask_owners_again(struct registry_peer *p);
+/* Without an answer. */
+void registry_forget_owner_asks(struct job *job);
+uint64_t registry_next_owner_ask(const struct job *job);
+void registry_tick_owner_asks(struct registry *g, struct job *job);
 
 /* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
  * allowed */

@@ -57,6 +57,7 @@ struct session {
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
+    uint32_t version; /* of the last WELCOME; 0: there was none */
     struct session_identity identity;
 
     /* ATTACHED */
@@ -230,8 +231,14 @@ static void on_welcome(struct session_step *step)
         drop_connection(step, "the rendezvous speaks another version of the protocol");
         return;
     }
-    if (version < PROTO_VERSION_STACKS) /* an older one took the place of that asked */
+    s->version = version;
+    /* an older one may have taken the place of the one before */
+    if (version < PROTO_VERSION_STACKS)
         outbox_settle_type(&s->reports, MSG_STACKS);
+    if (version < PROTO_VERSION_OWNERS) {
+        outbox_settle_type(&s->reports, MSG_ASK_OWNERS);
+        outbox_settle_type(&s->reports, MSG_OWNERS);
+    }
     session_identity_ask(&s->identity, &s->config.join, &ask);
     s->identity.durable = step->msg->welcome.durable;
     s->asked_at = step->now;
@@ -258,6 +265,11 @@ static void send_reports(struct session *s)
     outbox_each(&s->reports, session_send, s);
 }
 
+static bool is_of_owners(const struct msg *m)
+{
+    return m->type == MSG_ASK_OWNERS || m->type == MSG_OWNERS;
+}
+
 static void keep_report(struct session_step *step)
 {
     struct session *s = step->session;
@@ -265,8 +277,10 @@ static void keep_report(struct session_step *step)
 
     /* the first failures count */
     if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
-         step->msg->type == MSG_STACKS) &&
+         step->msg->type == MSG_STACKS || is_of_owners(step->msg)) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
+        return;
+    if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
         return;
     order_filter_reported(&s->orders, step->msg);
     kept = outbox_add(&s->reports, step->msg);
@@ -517,6 +531,8 @@ static const enum session_event event_of[MSG_TYPE_MAX] = {
     [MSG_DONE] = EV_ORDER,
     [MSG_NOTICE] = EV_NOTICE,
     [MSG_ASK_STACKS] = EV_NOTICE,
+    [MSG_FIND_OWNERS] = EV_ORDER,
+    [MSG_OWNERS_FOUND] = EV_ORDER,
 };
 
 void session_received(struct session *s, const struct msg *msg, uint64_t now_ms)

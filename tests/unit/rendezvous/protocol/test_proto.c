@@ -193,7 +193,7 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
     [PROTO_AGENT] = { MSG_JOIN, MSG_RESUME },
     [PROTO_JOINED] = { MSG_HEARTBEAT, MSG_STORE_READY, MSG_FAILED, MSG_FINISHED,
                        MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
-                       MSG_NOTE, MSG_STACKS },
+                       MSG_NOTE, MSG_STACKS, MSG_ASK_OWNERS, MSG_OWNERS },
     [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS },
 };
 
@@ -270,6 +270,10 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_SHOW_STACKS, show_stacks),
     SIZE_OF(MSG_ASK_STACKS, ask_stacks),
     SIZE_OF(MSG_RANK_STACKS, stacks),
+    SIZE_OF(MSG_ASK_OWNERS, ask_owners),
+    SIZE_OF(MSG_FIND_OWNERS, ask_owners),
+    SIZE_OF(MSG_OWNERS, owners),
+    SIZE_OF(MSG_OWNERS_FOUND, owners),
     SIZE_OF(MSG_STATUS, status),
     SIZE_OF(MSG_EVENTS, events),
     SIZE_OF(MSG_STOP_JOB, stop_job),

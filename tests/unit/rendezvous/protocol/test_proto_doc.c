@@ -229,6 +229,9 @@ static const struct {
     LIMIT(STATUS_PER_PAGE),
     LIMIT(STACKS_DEADLINE_MS),
     LIMIT(STACKS_ASKS_MAX),
+    LIMIT(OWNERS_PER_ASK),
+    LIMIT(OWNERS_DEADLINE_MS),
+    LIMIT(OWNERS_ASKS_MAX),
 };
 #define LIMIT_COUNT (sizeof(limits) / sizeof(limits[0]))
 
