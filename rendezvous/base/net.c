@@ -195,6 +195,35 @@ static int lookup_host(const char *host, int flags, struct addrinfo **found)
     return getaddrinfo(host, NULL, &hints, found);
 }
 
+static bool copy_inet_address(const struct addrinfo *a, uint16_t port,
+                              struct net_addr *addr)
+{
+    if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
+        return false;
+    memset(addr, 0, sizeof(*addr));
+    memcpy(&addr->sa, a->ai_addr, a->ai_addrlen);
+    addr->len = a->ai_addrlen;
+    net_set_port(addr, port);
+    return true;
+}
+
+int net_parse(const char *text, struct net_addr *addr, struct err *e)
+{
+    struct addrinfo *found = NULL;
+    char host[NET_TEXT_SIZE];
+    uint16_t port;
+    bool good;
+
+    if (net_split(text, -1, host, sizeof(host), &port, e) < 0)
+        return -1;
+    good = *host != '\0' && port != 0 &&
+           lookup_host(host, AI_NUMERICHOST, &found) == 0 &&
+           copy_inet_address(found, port, addr);
+    if (found)
+        freeaddrinfo(found);
+    return good ? 0 : err_set(e, "\"%s\" is not an address and a port", text);
+}
+
 int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
                 size_t *count, struct err *e)
 {
@@ -212,17 +241,9 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t m
         return err_set(e, "cannot find host \"%s\": %s", host,
                        rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
     *count = 0;
-    for (struct addrinfo *a = found; a && *count < max; a = a->ai_next) {
-        struct net_addr *addr = &list[*count];
-
-        if (a->ai_family != AF_INET && a->ai_family != AF_INET6)
-            continue;
-        memset(addr, 0, sizeof(*addr));
-        memcpy(&addr->sa, a->ai_addr, a->ai_addrlen);
-        addr->len = a->ai_addrlen;
-        net_set_port(addr, port);
-        ++*count;
-    }
+    for (struct addrinfo *a = found; a && *count < max; a = a->ai_next)
+        if (copy_inet_address(a, port, &list[*count]))
+            ++*count;
     freeaddrinfo(found);
     if (*count == 0)
         return err_set(e, "host \"%s\" has no IP address", host);

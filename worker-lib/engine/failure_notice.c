@@ -81,7 +81,8 @@ crun_status failure_notice_await_key(struct store_client *store, const char *pre
 
         if (s != CRUN_TIMEOUT) {
             *size = room;
-            return s;
+            /* a value that is too long is not the caller's mistake */
+            return s == CRUN_BAD_ARGUMENT ? CRUN_MISMATCH : s;
         }
         if (failure_notice_read(store, prefix, &n))
             return abort_notice_error(&n, e);

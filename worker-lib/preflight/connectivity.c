@@ -177,7 +177,7 @@ static enum connectivity_result await_verdict(const struct connectivity *r, char
                                               size_t size)
 {
     unsigned nodes = r->env->nodes, first = nodes;
-    bool *unfit = xcalloc(nodes, sizeof(*unfit));
+    uint8_t *unfit = xcalloc(nodes, sizeof(*unfit));
     char text[REASON_SIZE + HOST_SIZE];
 
     if (!await_value(r, "verdict", 0, unfit, nodes * sizeof(*unfit), FOR_VERDICT(r))) {

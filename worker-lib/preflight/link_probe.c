@@ -216,15 +216,10 @@ void link_listener_stop(struct link_listener *h)
 
 static int start_connect(const char *address)
 {
-    char host_text[NET_TEXT_SIZE];
     struct net_addr addr;
-    uint16_t port;
-    size_t count;
     struct err e;
 
-    if (!*address ||
-        net_split(address, -1, host_text, sizeof(host_text), &port, &e) < 0 ||
-        net_resolve(host_text, port, &addr, 1, &count, &e) < 0 || count == 0)
+    if (!*address || net_parse(address, &addr, &e) < 0)
         return -1;
     return net_connect(&addr, &e);
 }

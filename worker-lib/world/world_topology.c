@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "worker-lib/engine/failure_notice.h"
+#include "worker-lib/world/node_map.h"
 #include "worker-lib/world/world_internal.h"
 
 #define MACHINE_SIZE 320
@@ -33,34 +34,6 @@ static void name_machine(const crun_world *w, char *name, size_t size)
     snprintf(name, size, "%s %s", host, boot);
 }
 
-/*
- * Launchers assign ranks to nodes by a pattern: so many ranks to each node, in turn.
- * Then only the pattern is published: with thousands of nodes the whole map would
- * burden the server, which sends it to every rank. A map that is no longer than a
- * pattern is a pattern: two ranks always are.
- */
-struct pattern {
-    uint32_t ranks, nodes;
-};
-
-static unsigned node_by(const struct pattern *p, unsigned rank)
-{
-    return rank / p->ranks % p->nodes;
-}
-
-static bool find_pattern(const crun_world *w, struct pattern *p)
-{
-    *p = (struct pattern){ 1, 1 };
-    while (p->ranks < w->env.size && w->node[p->ranks] == w->node[0])
-        p->ranks++;
-    for (unsigned r = 0; r < w->env.size; r++)
-        p->nodes = w->node[r] + 1 > p->nodes ? w->node[r] + 1 : p->nodes;
-    for (unsigned r = 0; r < w->env.size; r++)
-        if (w->node[r] != node_by(p, r))
-            return false;
-    return true;
-}
-
 static const char *map_key(const crun_world *w, char key[KEY_SIZE])
 {
     snprintf(key, KEY_SIZE, "%smap", w->prefix);
@@ -69,13 +42,18 @@ static const char *map_key(const crun_world *w, char key[KEY_SIZE])
 
 static crun_status publish_map(const crun_world *w, struct err *e)
 {
+    void *value = malloc(NODE_MAP_BYTES(w->env.size));
     char key[KEY_SIZE];
-    struct pattern p;
-    bool regular = find_pattern(w, &p);
+    crun_status s = CRUN_NO_MEMORY;
 
-    return store_client_set(
-        w->store, map_key(w, key), regular ? (const void *)&p : w->node,
-        regular ? sizeof(p) : w->env.size * sizeof(*w->node), w->init_deadline_ms, e);
+    if (value)
+        s = store_client_set(w->store, map_key(w, key), value,
+                             node_map_format(w->node, w->env.size, value),
+                             w->init_deadline_ms, e);
+    else
+        err_set(e, "no memory");
+    free(value);
+    return s;
 }
 
 /* Rank 0 numbers the nodes in the order of their first ranks. */
@@ -109,17 +87,21 @@ static crun_status draw_node_map(crun_world *w, struct err *e)
 
 static crun_status read_map(crun_world *w, struct err *e)
 {
-    size_t size = w->env.size * sizeof(*w->node);
+    size_t size = NODE_MAP_BYTES(w->env.size);
+    void *value = malloc(size);
     char key[KEY_SIZE];
-    struct pattern p;
-    crun_status s = failure_notice_await_key(w->store, w->prefix, map_key(w, key),
-                                             w->node, &size, w->init_deadline_ms, e);
+    crun_status s = CRUN_NO_MEMORY;
 
-    if (s == CRUN_OK && size == sizeof(p)) {
-        memcpy(&p, w->node, sizeof(p));
-        for (unsigned r = 0; r < w->env.size; r++)
-            w->node[r] = node_by(&p, r);
+    if (value)
+        s = failure_notice_await_key(w->store, w->prefix, map_key(w, key), value, &size,
+                                     w->init_deadline_ms, e);
+    else
+        err_set(e, "no memory");
+    if (s == CRUN_OK && !node_map_parse(value, size, w->env.size, w->node)) {
+        err_set(e, "the store has no valid map of %u ranks from rank 0", w->env.size);
+        s = CRUN_MISMATCH;
     }
+    free(value);
     return s;
 }
 

@@ -62,8 +62,12 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
         return CRUN_PEER_LOST;
     }
     s = store_client_get(n->team.store, key, note, &size, clock_ms() + STORE_MS, e);
-    if (s != CRUN_OK)
+    if (s != CRUN_OK && s != CRUN_BAD_ARGUMENT)
         return s;
+    if (s != CRUN_OK || size != sizeof(*note)) {
+        err_set(e, "the store has no valid NCCL id of rank %u", n->team.world_rank[0]);
+        return CRUN_MISMATCH;
+    }
     if (note->status == CRUN_OK)
         return nccl_gpu_check_version(&n->gpu, &n->team, note->version, note->host, e);
     note->why_not[sizeof(note->why_not) - 1] = '\0';

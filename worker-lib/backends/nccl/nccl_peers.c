@@ -4,6 +4,7 @@
  * its pid to the store, and the watch of every other rank has a pidfd of it.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -118,7 +119,7 @@ void nccl_read_pids(struct nccl *n)
         pid_key(n, n->peer[i].place, key, sizeof(key));
         if (store_client_has(n->team.store, key, until) == 1 &&
             store_client_get(n->team.store, key, &note, &size, until, &e) == CRUN_OK &&
-            size == sizeof(note))
+            size == sizeof(note) && note.pid > 0 && note.pid <= INT_MAX)
             open_peer(n, i, &note);
     }
 }

@@ -4,7 +4,9 @@
  * store: others open it as a descriptor of that process in /proc or, if that is not
  * permitted, request it from a socket of the first rank. A number in the file
  * distinguishes it from any other file. The socket's name is visible to all users of
- * the machine, so both sides check that the other belongs to the same user.
+ * the machine, so both sides check that the other belongs to the same user. What the
+ * store says may be wrong, so a descriptor in /proc is opened only if its file belongs
+ * to the same user: to open a device or a FIFO may have an effect.
  *
  * Each rank locks one byte of the file while it is alive: the kernel releases the lock
  * at any end of the process, even before its parent has noticed.
@@ -298,14 +300,26 @@ static int request_file(const struct notice *n, uint64_t deadline_ms, uid_t *use
     return fd;
 }
 
+/* The descriptor of the first rank in /proc, if it may be opened. */
+static int open_in_proc(const struct notice *n)
+{
+    struct stat st;
+    char path[64];
+
+    if (n->pid <= 0 || n->fd < 0)
+        return -1;
+    snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, n->pid, n->fd);
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return -1;
+    return open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+}
+
 static crun_status get_file(struct shm *s, const struct notice *n, uint64_t deadline_ms,
                             struct err *e)
 {
     uid_t own = geteuid(), user = own;
-    char path[64];
 
-    snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%" PRId64, n->pid, n->fd);
-    s->fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    s->fd = open_in_proc(n);
     if (s->fd >= 0 && is_right_file(s->fd, n, s->team.size))
         return map_file(s, e);
     if (s->fd >= 0)
@@ -440,6 +454,11 @@ static crun_status join_region(struct shm *s, const char *key, uint64_t deadline
     size_t size = sizeof(n);
     crun_status status = failure_notice_await_key(s->team.store, s->team.notices, key,
                                                   &n, &size, deadline_ms, e);
+    if (status == CRUN_OK && size != sizeof(n)) {
+        err_set(e, "the store has no valid address of the shared memory of rank %u",
+                s->team.world_rank[0]);
+        status = CRUN_MISMATCH;
+    }
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
     /* the first rank may have left because of a failure that a rank has reported */

@@ -32,6 +32,37 @@ static struct net_addr numeric(const char *host, uint16_t port)
 
 static const struct {
     const char *text;
+    const char *shown; /* NULL: it is refused */
+} parsed[] = {
+    { "10.0.0.1:65535", "10.0.0.1:65535" },
+    { "[::1]:80", "[::1]:80" },
+    { "localhost:80", NULL },
+    { "10.0.0.1", NULL },
+    { "10.0.0.1:0", NULL },
+    { "10.0.0.1:65536", NULL },
+    { ":80", NULL },
+    { "", NULL },
+    { "[::1%no-such-interface]:80", NULL },
+    { "1111111111111111111111111111111111111111111111111111111111111111111111111111:80",
+      NULL },
+};
+
+START_TEST(only_numbers_are_parsed)
+{
+    struct net_addr addr;
+    char text[NET_TEXT_SIZE];
+    int rc = net_parse(parsed[_i].text, &addr, &e);
+
+    ck_assert_int_eq(rc, parsed[_i].shown ? 0 : -1);
+    if (rc == 0)
+        ck_assert_str_eq(net_format(&addr, text, sizeof(text)), parsed[_i].shown);
+    else
+        ck_assert_str_ne(e.text, "");
+}
+END_TEST
+
+static const struct {
+    const char *text;
     int default_port;
     const char *host;
     uint16_t port;
@@ -443,6 +474,7 @@ int main(void)
     TCase *names = tcase_create("names"), *sockets = tcase_create("sockets");
     int hosts = loopback_count();
 
+    tcase_add_loop_test(names, only_numbers_are_parsed, 0, COUNT(parsed));
     tcase_add_loop_test(names, an_endpoint_is_split_into_host_and_port, 0,
                         COUNT(splits));
     tcase_add_loop_test(names, a_wrong_endpoint_is_refused_with_its_text, 0,
