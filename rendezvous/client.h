@@ -7,6 +7,7 @@
 #include "rendezvous/session/session.h"
 
 struct client;
+struct key_ring;
 struct loop;
 struct server;
 
@@ -20,6 +21,7 @@ struct client_config {
     const char *endpoints;
     /* The rendezvous, if it is in this process; it must outlive the client. */
     struct server *local;
+    struct key_ring *keys; /* NULL: plain. Must outlive the client */
 };
 
 /* As in session_calls;

@@ -9,6 +9,7 @@
 #include "rendezvous/base/net.h"
 
 struct job_config;
+struct key_ring;
 struct loop;
 struct registry;
 struct server;
@@ -24,6 +25,7 @@ struct server_config {
     const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
     const struct job_config *job;
     const char *state_dir; /* NULL: no journal */
+    struct key_ring *keys; /* NULL: plain. Must outlive the server */
     unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or as many as descriptors allow */
     /* A store client has connected to the same port: its unread socket. The callee owns
      * fd. NULL: such connections are refused. */

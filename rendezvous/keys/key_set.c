@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/keys/key_set.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/keys/key_file.h"
+#include "rendezvous/keys/key_memory.h"
+#include "rendezvous/keys/limits.h"
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+           a->st_size == b->st_size && a->st_mode == b->st_mode &&
+           a->st_uid == b->st_uid && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
+           a->st_ctim.tv_sec == b->st_ctim.tv_sec &&
+           a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct key_set_entry *x = a, *y = b;
+
+    return strcmp(x->key.id, y->key.id);
+}
+
+static int key_set_grow(struct key_set *s, size_t more, struct err *e)
+{
+    size_t room = s->room ? 2 * s->room : KEYS_PER_FILE_MAX;
+    struct key_set_entry *entries;
+
+    if (s->count + more <= s->room)
+        return 0;
+    while (room < s->count + more)
+        room *= 2;
+    entries = key_memory_create(room * sizeof(*entries), e);
+    if (!entries)
+        return -1;
+    if (s->count)
+        memcpy(entries, s->entries, s->count * sizeof(*entries));
+    key_memory_destroy(s->entries, s->room * sizeof(*entries));
+    s->entries = entries;
+    s->room = room;
+    return 0;
+}
+
+static int key_set_add_file(struct key_set *s, const char *path, unsigned file,
+                            struct stat *seen, struct err *e)
+{
+    const size_t size = KEYS_PER_FILE_MAX * sizeof(struct key);
+    struct key *keys = key_memory_create(size, e);
+    int n;
+
+    if (!keys)
+        return -1;
+    n = key_file_read(path, keys, KEYS_PER_FILE_MAX, seen, e);
+    if (n > 0 && key_set_grow(s, (size_t)n, e) < 0)
+        n = -1;
+    for (int i = 0; i < n; i++) {
+        s->entries[s->count] = (struct key_set_entry){ .key = keys[i],
+                                                       .order = (unsigned)s->count,
+                                                       .file = file };
+        s->count++;
+    }
+    key_memory_destroy(keys, size);
+    return n < 0 ? -1 : 0;
+}
+
+/* Hidden files are none: "..data" of Kubernetes, an editor's. */
+static int is_key_name(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static int key_set_add_names(struct key_set *s, const char *path, struct dirent **list,
+                             int n, struct err *e)
+{
+    char file[PATH_MAX];
+
+    if (n > KEY_FILES_MAX)
+        return err_set(e, "%s has more than %d files", path, KEY_FILES_MAX);
+    s->names = xcalloc((size_t)n + 1, sizeof(*s->names));
+    s->names_seen = xcalloc((size_t)n + 1, sizeof(*s->names_seen));
+    for (int i = 0; i < n; i++) {
+        snprintf(s->names[i], sizeof(s->names[i]), "%s", list[i]->d_name);
+        snprintf(file, sizeof(file), "%s/%s", path, list[i]->d_name);
+        if (key_set_add_file(s, file, (unsigned)i, &s->names_seen[i], e) < 0)
+            return -1;
+        s->name_count++;
+    }
+    return 0;
+}
+
+static int key_set_add_folder(struct key_set *s, const char *path, struct err *e)
+{
+    struct dirent **list;
+    int rc, n = scandir(path, &list, is_key_name, alphasort);
+
+    if (n < 0)
+        return err_set_errno(e, errno, "%s", path);
+    rc = key_set_add_names(s, path, list, n, e);
+    for (int i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+    return rc;
+}
+
+/* Two files may not have the same key: whose would a job be? */
+static int key_set_check_ids(const struct key_set *s, const char *path, struct err *e)
+{
+    for (size_t i = 1; i < s->count; i++)
+        if (compare_entries(&s->entries[i - 1], &s->entries[i]) == 0)
+            return err_set(e, "%s: %s and %s have the same key %s", path,
+                           s->names[s->entries[i - 1].file],
+                           s->names[s->entries[i].file], s->entries[i].key.id);
+    return 0;
+}
+
+struct key_set *key_set_read(const char *path, struct err *e)
+{
+    struct key_set *s = xcalloc(1, sizeof(*s));
+    struct stat seen = { .st_mode = 0 };
+    int rc;
+
+    if (stat(path, &seen) == 0 && S_ISDIR(seen.st_mode)) {
+        s->is_folder = true;
+        s->seen = seen;
+        rc = key_set_add_folder(s, path, e);
+    } else {
+        rc = key_set_add_file(s, path, 0, &s->seen, e);
+    }
+    if (rc == 0 && s->count)
+        qsort(s->entries, s->count, sizeof(*s->entries), compare_entries);
+    if (rc == 0 && key_set_check_ids(s, path, e) == 0)
+        return s;
+    key_set_destroy(s);
+    return NULL;
+}
+
+void key_set_destroy(struct key_set *s)
+{
+    if (!s)
+        return;
+    key_memory_destroy(s->entries, s->room * sizeof(*s->entries));
+    free(s->names);
+    free(s->names_seen);
+    free(s);
+}
+
+bool key_set_is_current(const struct key_set *s, const char *path)
+{
+    char file[PATH_MAX];
+    struct stat now;
+
+    if (stat(path, &now) < 0 || !is_same_file(&now, &s->seen))
+        return false;
+    for (size_t i = 0; i < s->name_count; i++) {
+        snprintf(file, sizeof(file), "%s/%s", path, s->names[i]);
+        if (stat(file, &now) < 0 || !is_same_file(&now, &s->names_seen[i]))
+            return false;
+    }
+    return true;
+}
+
+const struct key_set_entry *key_set_find(const struct key_set *s, const char *id)
+{
+    struct key_set_entry wanted = { .order = 0 };
+
+    snprintf(wanted.key.id, sizeof(wanted.key.id), "%s", id);
+    return s->count ? bsearch(&wanted, s->entries, s->count, sizeof(*s->entries),
+                              compare_entries)
+                    : NULL;
+}
+
+const char *key_set_file(const struct key_set *s, const struct key_set_entry *entry)
+{
+    return s->is_folder ? s->names[entry->file] : "";
+}

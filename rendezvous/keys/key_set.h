@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_KEYS_KEY_SET_H
+#define RENDEZVOUS_KEYS_KEY_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "rendezvous/keys/key.h"
+
+/*
+ * The keys of a file or of a folder of files, as they were when they were read. Not
+ * changed after that.
+ */
+struct key_set_entry {
+    struct key key;
+    unsigned order; /* in the file, or over all files */
+    unsigned file;  /* index of its file's name */
+};
+
+struct key_set {
+    bool is_folder;
+    struct stat seen;              /* the file, or the folder */
+    struct key_set_entry *entries; /* sorted by id; in memory for secrets */
+    size_t count, room;
+    char (*names)[256]; /* of the files in a folder */
+    struct stat *names_seen;
+    size_t name_count;
+};
+
+/* NULL: e names the file and what to do. */
+struct key_set *key_set_read(const char *path, struct err *e) MUST_CHECK;
+void key_set_destroy(struct key_set *s); /* NULL is fine */
+
+/* Whether the files are still those that were read, as far as stat tells. */
+bool key_set_is_current(const struct key_set *s, const char *path);
+
+const struct key_set_entry *key_set_find(const struct key_set *s, const char *id);
+/* The name of the entry's file in a folder, else "". */
+const char *key_set_file(const struct key_set *s, const struct key_set_entry *entry);
+
+#endif
