@@ -34,6 +34,7 @@
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
+#include "rendezvous/net/local_peer.h"
 #include "rendezvous/registry/registry.h"
 
 enum conn_class {
@@ -308,7 +309,7 @@ static void server_drop_heaviest(struct server *s)
 }
 
 /* `host` is its source address, "" for this process, which sends no preface. */
-static void peer_conn_create(struct server *s, int fd, const char *host,
+static void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
                              uint64_t since_ms)
 {
     struct peer_conn *p = xcalloc(1, sizeof(*p));
@@ -318,9 +319,7 @@ static void peer_conn_create(struct server *s, int fd, const char *host,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
                                 .arg = p };
-    struct peer_origin origin = { .address = host,
-                                  .uid = *host ? PEER_UID_UNKNOWN : geteuid(),
-                                  .access = ACCESS_AGENT };
+    struct peer_origin origin = { .address = host, .uid = uid, .access = ACCESS_AGENT };
 
     p->server = s;
     p->conn = conn_create(s->loop, fd, *host != '\0', &calls);
@@ -336,11 +335,30 @@ int server_connect_local(struct server *s, struct err *e)
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
         return err_set_errno(e, errno, "cannot make a socket pair");
-    peer_conn_create(s, end[0], "", clock_ms());
+    peer_conn_create(s, end[0], "", geteuid(), clock_ms());
     return end[1];
 }
 
 /* -- what the listener calls ----------------------------------------------------- */
+
+/* An embedded rendezvous serves its own user. crund serves all users of its machine,
+ * and the registry keeps their jobs apart. */
+static void server_admit(struct server *s, int fd, const struct net_addr *from,
+                         uint64_t since_ms)
+{
+    char host[NET_TEXT_SIZE], why[256];
+    uid_t uid = PEER_UID_UNKNOWN;
+    enum local_peer kind = local_peer_find(fd, &uid);
+
+    if ((s->config.standalone && kind == LOCAL_PEER_USER) ||
+        local_peer_may_come(kind, uid, why, sizeof(why))) {
+        peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid,
+                         since_ms);
+        return;
+    }
+    net_log_peer(&s->limit, LOG_WARN, from, "refused: %s", why);
+    close(fd);
+}
 
 static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *first,
                        const struct net_addr *from, uint64_t since_ms)
@@ -350,10 +368,9 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
         [FRAME_KIND_TLS] = "a TLS hello; this port does not speak TLS",
     };
     struct server *s = arg;
-    char host[NET_TEXT_SIZE];
 
     if (kind == FRAME_KIND_CONTROL) {
-        peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), since_ms);
+        server_admit(s, fd, from, since_ms);
         return;
     }
     if (kind == FRAME_KIND_STORE && s->config.store_client) {

@@ -15,5 +15,7 @@
 #define ACCEPT_PAUSE_MS 100 /* while there are no descriptors */
 #define ACCEPT_SHARE 64     /* connections in one turn */
 #define ADDRESSES_PER_NAME_MAX 8
+#define OWN_ADDRESSES_KNOWN 256 /* whether an address is of this machine */
+#define OWN_ADDRESSES_KEPT_MS 1000
 
 #endif

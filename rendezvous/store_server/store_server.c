@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>
@@ -26,6 +27,7 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/acceptor.h"
 #include "rendezvous/net/limits.h"
+#include "rendezvous/net/local_peer.h"
 #include "rendezvous/store/tcpstore.h"
 #include "rendezvous/store_server/host_set.h"
 #include "rendezvous/store_server/limits.h"
@@ -123,24 +125,23 @@ static void store_conn_refuse(struct store_server *s, struct store_conn *c,
     store_conn_close(s, c);
 }
 
-/* Over loopback, or from one of this machine's addresses to itself. */
-static bool peer_is_local(int fd, const struct net_addr *peer)
+/* Of this machine, its user decides; of another machine, its address. */
+static bool peer_is_allowed(struct store_server *s, int fd, const struct net_addr *peer,
+                            char *why, size_t size)
 {
-    struct net_addr own;
-
-    return net_is_loopback(peer) ||
-           (net_local_addr(fd, &own) == 0 && net_same_host(&own, peer));
-}
-
-static bool peer_is_allowed(struct store_server *s, int fd, const struct net_addr *peer)
-{
+    uid_t uid = 0;
+    enum local_peer kind = local_peer_find(fd, &uid);
     bool ok;
 
-    if (s->config.open || peer_is_local(fd, peer))
+    if (kind != LOCAL_PEER_ELSEWHERE)
+        return local_peer_may_come(kind, uid, why, size);
+    if (s->config.open)
         return true;
     pthread_mutex_lock(&s->lock);
     ok = host_set_has(s->allowed, peer);
     pthread_mutex_unlock(&s->lock);
+    if (!ok)
+        snprintf(why, size, "not from a member of the job");
     return ok;
 }
 
@@ -161,13 +162,9 @@ static void store_conn_admit(struct store_server *s, int fd,
                              const struct net_addr *peer)
 {
     struct store_conn *c;
-    const char *why = NULL;
+    char why[256] = "too many connections";
 
-    if (!peer_is_allowed(s, fd, peer))
-        why = "not from a member of the job";
-    else if (!make_conn_room(s))
-        why = "too many connections";
-    if (why) {
+    if (!peer_is_allowed(s, fd, peer, why, sizeof(why)) || !make_conn_room(s)) {
         store_server_refuse(s, peer, why);
         close(fd);
         return;

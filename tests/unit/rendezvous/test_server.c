@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 3000
+#define OTHER_USER 12345
 
 static struct loop *loop;
 static struct server *server;
@@ -57,18 +59,23 @@ static void on_line(void *arg, enum log_level level, const char *line)
     snprintf(log_last, sizeof(log_last), "%s", line);
 }
 
-static void start_server_on(unsigned conns_max, bool with_store)
+static void create_server(struct server_config config)
 {
-    struct server_config config = { .standalone = true,
-                                    .conns_max = conns_max,
-                                    .store_client = with_store ? on_store_client : NULL,
-                                    .fatal = on_fatal };
     struct err e;
     size_t count;
 
+    config.fatal = on_fatal;
     ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
     server = server_create(loop, &config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
+}
+
+static void start_server_on(unsigned conns_max, bool with_store)
+{
+    create_server(
+        (struct server_config){ .standalone = true,
+                                .conns_max = conns_max,
+                                .store_client = with_store ? on_store_client : NULL });
 }
 
 static void setup(void)
@@ -232,6 +239,52 @@ START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
     WAIT_FOR(peek_messages(fd, 1, &m));
     ck_assert_int_eq(m.type, MSG_WELCOME);
     close(fd);
+}
+END_TEST
+
+/* A socket belongs to the user that makes it. */
+static int dial_as(uid_t user)
+{
+    int fd;
+
+    setfsuid(user);
+    fd = dial_server();
+    setfsuid(geteuid());
+    return fd;
+}
+
+START_TEST(an_embedded_rendezvous_serves_its_own_user_alone)
+{
+    int fd;
+
+    if (geteuid() != 0) {
+        printf("skipped: only root can be another user\n");
+        return;
+    }
+    create_server((struct server_config){ .run_id = "job" });
+    fd = dial_as(OTHER_USER);
+    say_hello(fd, PEER_CTL);
+    WAIT_FOR(is_closed(fd));
+    ck_assert_ptr_nonnull(
+        strstr(log_last, "it is of uid 12345, and this is of user root (uid 0)"));
+    close(fd);
+    close(dial_known());
+}
+END_TEST
+
+START_TEST(a_request_whose_peer_is_gone_is_not_obeyed)
+{
+    struct msg stop = { .type = MSG_STOP_JOB, .sequence = 2 };
+    int fd;
+
+    create_server((struct server_config){ .run_id = "job" });
+    fd = dial_server();
+    say_hello(fd, PEER_CTL);
+    say_message(fd, &stop);
+    close(fd);
+    WAIT_FOR(log_lines > 0);
+    ck_assert_ptr_nonnull(strstr(log_last, "no process has its other end"));
+    ck_assert_uint_eq(server_connections(server), 0);
 }
 END_TEST
 
@@ -469,6 +522,8 @@ int main(void)
     tcase_set_timeout(t, 15);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_hello_is_welcomed);
+    tcase_add_test(t, an_embedded_rendezvous_serves_its_own_user_alone);
+    tcase_add_test(t, a_request_whose_peer_is_gone_is_not_obeyed);
     tcase_add_test(t, a_hello_is_welcomed_when_it_comes_byte_by_byte);
     tcase_add_loop_test(t, a_stranger_is_closed_and_the_log_says_what_it_was, 0,
                         sizeof(strangers) / sizeof(strangers[0]));

@@ -3,12 +3,14 @@
 #include "rendezvous/store_server/store_server.h"
 
 #include <arpa/inet.h>
-#include <net/if.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,75 +39,214 @@ START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
 }
 END_TEST
 
-static struct net_addr give_address(int fd, const char *interface, uint32_t ip)
-{
-    struct ifreq more = { .ifr_addr.sa_family = AF_INET };
-    struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(ip) };
-    struct net_addr addr = { .len = sizeof(sin) };
+/* -- this machine and others ------------------------------------------------------- */
 
-    snprintf(more.ifr_name, sizeof(more.ifr_name), "%s", interface);
-    memcpy(&more.ifr_addr, &sin, sizeof(sin));
-    ck_assert_int_eq(ioctl(fd, SIOCSIFADDR, &more), 0);
-    memcpy(&addr.sa, &sin, sizeof(sin));
+#define OTHER_USER 12345
+
+static struct net_addr address_of(const char *host)
+{
+    struct net_addr addr;
+    size_t count;
+    struct err e;
+
+    ck_assert_int_eq(net_resolve(host, 0, &addr, 1, &count, &e), 0);
     return addr;
 }
 
-/*
- * A network of our own, whose loopback interface also has two addresses that are not
- * loopback addresses. False if we may not make one.
- */
-static bool outer_addresses(struct net_addr *here, struct net_addr *there)
+static const struct sockaddr *sockaddr_of(const struct net_addr *addr)
 {
-    struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP };
-    int fd;
-
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
-        return false;
-    fd = socket(AF_INET, SOCK_DGRAM, 0);
-    ck_assert_int_eq(ioctl(fd, SIOCSIFFLAGS, &up), 0);
-    *here = give_address(fd, "lo:1", 0x0a090807);
-    *there = give_address(fd, "lo:2", 0x0a090809);
-    close(fd);
-    return true;
+    return (const struct sockaddr *)(const void *)&addr->sa;
 }
 
+static void write_id_map(unsigned user)
+{
+    FILE *f = fopen("/proc/self/uid_map", "we");
+
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "0 %u 1\n", user);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* A process that holds a network of its own until its end of the pipe is closed. */
+static pid_t hold_other_network(int hold[2])
+{
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe2(hold, O_CLOEXEC), 0);
+    ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        close(hold[1]);
+        if (unshare(CLONE_NEWNET) == 0 && write(ready[1], "", 1) == 1)
+            (void)!read(hold[0], &byte, 1);
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+/*
+ * A network of our own with the addresses 10.9.8.7 and 10.9.8.8, and another host,
+ * 10.9.8.9, whose network's descriptor is returned. -1 if they cannot be made here.
+ */
+static int make_networks(void)
+{
+    unsigned user = geteuid();
+    char command[600], path[64];
+    int hold[2], net = -1;
+    pid_t pid;
+
+    if (user == 0 ? unshare(CLONE_NEWNET) < 0
+                  : unshare(CLONE_NEWUSER | CLONE_NEWNET) < 0)
+        return -1;
+    if (user != 0)
+        write_id_map(user);
+    pid = hold_other_network(hold);
+    snprintf(command, sizeof(command),
+             "exec 2>/dev/null; ip link set lo up && "
+             "ip link add v0 type veth peer name v1 netns %d && "
+             "ip addr add 10.9.8.7/24 dev v0 && ip addr add 10.9.8.8/24 dev v0 && "
+             "ip link set v0 up && nsenter --net=/proc/%d/ns/net sh -c "
+             "'ip addr add 10.9.8.9/24 dev v1 && ip link set v1 up'",
+             (int)pid, (int)pid);
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+    if (system(command) == 0)
+        net = open(path, O_RDONLY | O_CLOEXEC);
+    close(hold[1]);
+    waitpid(pid, NULL, 0);
+    if (net < 0)
+        printf("skipped: no networks can be made here\n");
+    return net;
+}
+
+/* `from` may be NULL. */
 static int connect_from(const struct net_addr *from, const struct net_addr *to)
 {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    ck_assert_int_eq(
-        bind(fd, (const struct sockaddr *)(const void *)&from->sa, from->len), 0);
-    ck_assert_int_eq(
-        connect(fd, (const struct sockaddr *)(const void *)&to->sa, to->len), 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (from)
+        ck_assert_int_eq(bind(fd, sockaddr_of(from), from->len), 0);
+    ck_assert_int_eq(connect(fd, sockaddr_of(to), to->len), 0);
     return fd;
+}
+
+static int connect_in_network(int net, const struct net_addr *to)
+{
+    int own = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), fd;
+
+    ck_assert_int_eq(setns(net, CLONE_NEWNET), 0);
+    fd = connect_from(NULL, to);
+    ck_assert_int_eq(setns(own, CLONE_NEWNET), 0);
+    close(own);
+    return fd;
+}
+
+/* A socket belongs to the user that makes it. */
+static int connect_as(uid_t user, const struct net_addr *from,
+                      const struct net_addr *to)
+{
+    int fd;
+
+    setfsuid(user);
+    fd = connect_from(from, to);
+    setfsuid(geteuid());
+    return fd;
+}
+
+static void expect_service(int fd)
+{
+    SAY(fd, HELLO PING);
+    HEAR(fd, "1234");
+    close(fd);
 }
 
 START_TEST(only_this_machine_and_allowed_hosts_may_come)
 {
-    struct net_addr here, there, own;
-    struct err e;
+    struct net_addr here, other = address_of("10.9.8.8"),
+                          there = address_of("10.9.8.9");
+    struct net_addr same = address_of("10.9.8.7");
     struct store_server_config config = { .listen = &here };
-    int fd;
+    struct err e;
+    int net, fd;
 
     stop_server();
-    if (!outer_addresses(&here, &there))
+    net = make_networks();
+    if (net < 0)
         return;
-    own = here;
+    here = address_of("10.9.8.7");
     server = store_server_create(&config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
     net_set_port(&here, store_server_port(server));
-    fd = connect_from(&there, &here);
+    fd = connect_in_network(net, &here);
     expect_closed(fd);
     expect_line("not from a member of the job");
-    fd = connect_from(&own, &here); /* rank 0's own node, by its address */
-    SAY(fd, HELLO PING);
-    HEAR(fd, "1234");
-    close(fd);
+    expect_service(connect_from(&same, &here)); /* rank 0's own node, by its address */
+    expect_service(connect_from(&other, &here));
     store_server_allow(server, &there);
-    fd = connect_from(&there, &here);
-    SAY(fd, HELLO PING);
-    HEAR(fd, "1234");
-    close(fd);
+    expect_service(connect_in_network(net, &here));
+    close(net);
+}
+END_TEST
+
+START_TEST(other_users_of_this_machine_may_not_come)
+{
+    struct net_addr any = address_of("0.0.0.0"), to, own = address_of("10.9.8.8");
+    struct store_server_config config = { .listen = &any, .open = true };
+    const char *const to_hosts[] = { "127.0.0.1", "127.4.3.2", "10.9.8.7" };
+    struct err e;
+    int net;
+
+    stop_server();
+    if (geteuid() != 0) {
+        printf("skipped: only root can be another user\n");
+        return;
+    }
+    net = make_networks();
+    if (net < 0)
+        return;
+    server = store_server_create(&config, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+    store_server_allow(server, &own);
+    for (int i = 0; i < 3; i++) {
+        to = address_of(to_hosts[i]);
+        net_set_port(&to, store_server_port(server));
+        expect_closed(connect_as(OTHER_USER, NULL, &to));
+        if (i == 0)
+            expect_line("it is of uid 12345, and this is of user root (uid 0)");
+        expect_service(connect_from(NULL, &to));
+    }
+    expect_closed(connect_as(OTHER_USER, &own, &to));
+    expect_service(connect_from(&own, &to));
+    close(net);
+}
+END_TEST
+
+/* What a peer wrote is not obeyed once nobody can tell whose it was. */
+START_TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
+{
+    struct net_addr addr = loopback(), peer;
+    struct err e;
+    int listener = net_listen(&addr, 1, &e), client, handed;
+
+    ck_assert_int_eq(net_local_addr(listener, &addr), 0);
+    client = connect_from(NULL, &addr);
+    SAY(client, HELLO SET_K);
+    close(client);
+    ck_assert_int_eq(
+        poll(&(struct pollfd){ .fd = listener, .events = POLLIN }, 1, PATIENCE_MS), 1);
+    handed = net_accept(listener, &peer);
+    ck_assert_int_ge(handed, 0);
+    store_server_adopt(server, handed);
+    expect_line("no process has its other end");
+    ck_assert_uint_eq(store_server_stats(server).keys, 0);
+    close(listener);
 }
 END_TEST
 
@@ -200,6 +341,8 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_client_that_says_nothing_is_cut_off_in_time);
     tcase_add_test(t, only_this_machine_and_allowed_hosts_may_come);
+    tcase_add_test(t, other_users_of_this_machine_may_not_come);
+    tcase_add_test(t, a_peer_that_is_gone_before_it_is_looked_up_is_refused);
     tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
     tcase_add_test(t, the_silent_make_room_for_newcomers);
     tcase_add_test(t, without_descriptors_the_listener_waits);
