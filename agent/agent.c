@@ -120,6 +120,8 @@ static void act_start(struct agent *a)
         memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
         a->start.port = ready.store_ready.port;
         send_report(a, &ready);
+    } else {
+        epoch_store_release(&a->store);
     }
     job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
@@ -199,7 +201,7 @@ static void act_end(struct agent *a)
 static void act_leave(struct agent *a)
 {
     local_workers_release(&a->workers);
-    epoch_store_close(&a->store);
+    epoch_store_release(&a->store);
     if (a->client)
         client_bye(a->client);
     host_linger_begin(&a->linger);
@@ -630,7 +632,7 @@ static void destroy_parts(struct agent *a)
     struct logs_end end;
 
     client_destroy(a->client);
-    epoch_store_close(&a->store);
+    epoch_store_release(&a->store);
     server_destroy(a->rendezvous.server);
     host_linger_fini(&a->linger);
     suspension_fini(&a->suspension);

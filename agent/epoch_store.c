@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/base/limits.h"
@@ -38,19 +39,55 @@ static void free_early_addresses(struct epoch_store *s)
     s->early_count = 0;
 }
 
+/* A connection that came after the last epoch is of a worker of that epoch, or of a
+ * stranger. */
+static void drop_stale_clients(int listener)
+{
+    struct net_addr peer;
+    int fd;
+
+    for (int i = 0; i < SOMAXCONN; i++) {
+        fd = net_accept(listener, &peer);
+        if (fd < 0)
+            break;
+        close(fd);
+    }
+}
+
+/* Fills in how the store's server listens. */
+static int open_port(struct epoch_store *s, struct net_addr *listen,
+                     struct store_server_config *sc, struct err *e)
+{
+    const char *where = s->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
+    size_t count;
+    int fd;
+
+    if (s->listener) {
+        drop_stale_clients(s->listener);
+        sc->listener = s->listener;
+        return 0;
+    }
+    if (net_resolve(where, s->config->store_port, listen, 1, &count, e) < 0)
+        return -1;
+    if (!s->config->store_port) {
+        sc->listen = listen;
+        return 0;
+    }
+    fd = net_listen(listen, SOMAXCONN, e);
+    if (fd < 0)
+        return -1;
+    sc->listener = s->listener = fd;
+    return 0;
+}
+
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
-    const char *where = s->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
     struct store_server_config sc = { .listen = NULL };
     struct net_addr listen;
-    size_t count;
 
-    if (!shares_port(s)) {
-        if (net_resolve(where, s->config->store_port, &listen, 1, &count, e) < 0)
-            return -1;
-        sc.listen = &listen;
-    }
+    if (!shares_port(s) && open_port(s, &listen, &sc, e) < 0)
+        return -1;
     s->server = store_server_create(&sc, e);
     if (!s->server)
         return -1;
@@ -67,6 +104,14 @@ void epoch_store_close(struct epoch_store *s)
     store_server_destroy(s->server);
     s->server = NULL;
     free_early_addresses(s);
+}
+
+void epoch_store_release(struct epoch_store *s)
+{
+    epoch_store_close(s);
+    if (s->listener)
+        close(s->listener);
+    s->listener = 0;
 }
 
 void epoch_store_adopt(struct epoch_store *s, int fd)

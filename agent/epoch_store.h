@@ -14,12 +14,14 @@ struct store_server;
 /*
  * The store of an epoch, served on the node of rank 0, new and empty for each. Clients
  * reach it through the rendezvous' port if this process serves one, else through a
- * separate port.
+ * separate port. A port that the user chose stays open from one epoch to the next, so
+ * that no other program takes it between them.
  */
 struct epoch_store {
     const struct config *config;
     const struct rendezvous_host *host;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
+    int listener;                /* on the port that the user chose; 0: closed */
     struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
 };
@@ -27,7 +29,10 @@ struct epoch_store {
 /* The client knows this node's address. Fills in ready. */
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e) MUST_CHECK;
-void epoch_store_close(struct epoch_store *s); /* also if not open */
+/* The epoch is over; also if the store is not open. */
+void epoch_store_close(struct epoch_store *s);
+/* Closes the port too: rank 0 is elsewhere from here on, or this node leaves. */
+void epoch_store_release(struct epoch_store *s);
 
 /* A store client has connected to the rendezvous' port; takes fd. */
 void epoch_store_adopt(struct epoch_store *s, int fd);

@@ -12,6 +12,7 @@
 #include "rendezvous/store_server/store_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -427,9 +428,11 @@ static int open_listener(struct store_server *s, struct err *e)
 {
     struct net_addr addr;
 
-    if (!s->config.listen)
+    if (!s->config.listen && !s->config.listener)
         return 0;
-    if (acceptor_listen(&s->acceptor, s->config.listen, e) < 0)
+    if (s->config.listener)
+        s->acceptor.fd = fcntl(s->config.listener, F_DUPFD_CLOEXEC, 0);
+    else if (acceptor_listen(&s->acceptor, s->config.listen, e) < 0)
         return -1;
     if (net_local_addr(s->acceptor.fd, &addr) < 0)
         return err_set_errno(e, errno, "getsockname");

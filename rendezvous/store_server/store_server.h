@@ -17,8 +17,10 @@
 struct store_server;
 
 struct store_server_config {
-    const struct net_addr *listen; /* NULL: clients are only handed over */
-    bool open; /* to all hosts; else to this host and the allowed ones */
+    /* With neither of the two, clients are only handed over. */
+    const struct net_addr *listen; /* listens there; or NULL */
+    int listener; /* listens with a copy of this socket, which listens already; or 0 */
+    bool open;    /* to all hosts; else to this host and the allowed ones */
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;

@@ -256,6 +256,33 @@ START_TEST(a_port_in_use_is_told)
 }
 END_TEST
 
+START_TEST(a_socket_that_listens_already_serves_one_store_after_the_other)
+{
+    struct net_addr addr = loopback();
+    struct store_server_config config = { .listener = 0 };
+    struct err e;
+    int client;
+
+    stop_server();
+    config.listener = net_listen(&addr, 16, &e);
+    ck_assert_int_ge(config.listener, 0);
+    ck_assert_int_eq(net_local_addr(config.listener, &addr), 0);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        server = store_server_create(&config, &e);
+        ck_assert_msg(server != NULL, "%s", e.text);
+        ck_assert_uint_eq(store_server_port(server), net_port(&addr));
+        client = connect_client();
+        EXPECT_STAT(keys, 0);
+        SAY(client, SET_K PING);
+        HEAR(client, "1234");
+        stop_server();
+        expect_closed(client);
+        ck_assert_int_lt(net_listen(&addr, 16, &e), 0);
+    }
+    close(config.listener);
+}
+END_TEST
+
 START_TEST(destroy_closes_everything_in_any_state)
 {
     int waiting = connect_client(), half = dial_store(0), partial = connect_client(),
@@ -300,6 +327,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on);
     tcase_add_test(t, a_slow_reader_gets_everything_in_order);
     tcase_add_test(t, a_port_in_use_is_told);
+    tcase_add_test(t, a_socket_that_listens_already_serves_one_store_after_the_other);
     tcase_add_test(t, destroy_closes_everything_in_any_state);
     suite_add_tcase(s, t);
     return s;
