@@ -217,7 +217,7 @@ static int client_try_target(struct client *c, struct err *e)
     struct client_link *l = client_link_create(c);
     struct conn_calls calls = client_link_calls(l);
 
-    l->conn = conn_connect(c->loop, &c->target, on_connected, &calls, e);
+    l->conn = conn_connect(c->loop, &c->target, NULL, on_connected, &calls, e);
     if (!l->conn) {
         client_link_forget(l);
         return -1;
@@ -266,7 +266,7 @@ static void client_connect_locally(struct client *c)
     }
     c->link = client_link_create(c);
     calls = client_link_calls(c->link);
-    c->link->conn = conn_create(c->loop, fd, false, &calls);
+    c->link->conn = conn_create(c->loop, fd, false, NULL, &calls);
     c->opened = true;
 }
 

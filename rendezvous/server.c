@@ -322,7 +322,7 @@ static void peer_conn_create(struct server *s, int fd, const char *host, uid_t u
     struct peer_origin origin = { .address = host, .uid = uid, .access = ACCESS_AGENT };
 
     p->server = s;
-    p->conn = conn_create(s->loop, fd, *host != '\0', &calls);
+    p->conn = conn_create(s->loop, fd, *host != '\0', NULL, &calls);
     p->peer = registry_connect(s->registry, p, &origin);
     peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
     conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS,

@@ -190,7 +190,7 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
 
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
-        c->conn = conn_connect(c->loop, &list[i], ctl_on_connected, &calls, e);
+        c->conn = conn_connect(c->loop, &list[i], NULL, ctl_on_connected, &calls, e);
         if (!c->conn)
             continue;
         rc = wait_until(c, &c->connected, e);

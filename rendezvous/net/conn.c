@@ -29,9 +29,11 @@
 #include "rendezvous/net/limits.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/limits.h"
+#include "rendezvous/tls/tls.h"
 
 /*
  * CONNECTING  connect() is under way; nothing is read or written
+ * HANDSHAKE   the TLS handshake is under way; what is queued waits
  * PREFACE     waits for the peer's preface
  * OPEN        frames both ways
  * LEAVING     hung up: sends what is queued, discards what arrives
@@ -40,6 +42,7 @@
  */
 enum conn_state {
     CONN_CONNECTING,
+    CONN_HANDSHAKE,
     CONN_PREFACE,
     CONN_OPEN,
     CONN_LEAVING,
@@ -51,6 +54,8 @@ enum conn_state {
  * As recv and send: -1 with errno, EAGAIN when it would block. */
 struct conn_transport {
     ssize_t (*read)(struct conn *c, void *data, size_t size);
+    /* There is more to read, although the socket may not be readable. NULL: never. */
+    bool (*pending)(const struct conn *c);
     /* Removes the bytes that it wrote, at most `size`, from the buffer. */
     ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
     /* Signal the peer that no more bytes follow. */
@@ -59,12 +64,14 @@ struct conn_transport {
 
 struct conn {
     const struct conn_transport *transport;
+    struct tls_session *tls; /* NULL: plain */
     struct loop *loop;
     struct conn_calls calls;
     void (*connected)(void *arg, struct conn *c);
-    enum conn_state state;
-    bool destroyed; /* by its owner: no more calls */
-    bool held;      /* a message waits until the owner is ready: nothing is read */
+    enum conn_state state, secured_state; /* the latter follows the handshake */
+    bool destroyed;                       /* by its owner: no more calls */
+    bool held; /* a message waits until the owner is ready: nothing is read */
+    bool read_waits_to_write; /* TLS: until then nothing is read */
     int fd;
     struct event *readable, *writable;
     struct evbuffer *in; /* between turns: less than a frame, or waiting messages */
@@ -97,7 +104,47 @@ static void plain_shut(struct conn *c)
     shutdown(c->fd, SHUT_WR);
 }
 
-static const struct conn_transport plain = { plain_read, plain_write, plain_shut };
+static const struct conn_transport plain = { .read = plain_read,
+                                             .write = plain_write,
+                                             .shut = plain_shut };
+
+/* -- the TLS transport ------------------------------------------------------------ */
+
+static ssize_t secure_read(struct conn *c, void *data, size_t size)
+{
+    return tls_read(c->tls, data, size);
+}
+
+static bool secure_pending(const struct conn *c)
+{
+    return tls_pending(c->tls);
+}
+
+/* A record at a time. After EAGAIN the same bytes come first: none has been drained. */
+static ssize_t secure_write(struct conn *c, struct evbuffer *out, size_t size)
+{
+    size_t sent = 0;
+
+    while (sent < size) {
+        size_t left = size - sent;
+        size_t part = left < TLS_WRITE_BYTES ? left : TLS_WRITE_BYTES;
+        ssize_t n = tls_write(c->tls, evbuffer_pullup(out, (ev_ssize_t)part), part);
+
+        if (n < 0)
+            return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
+        evbuffer_drain(out, (size_t)n);
+        sent += (size_t)n;
+    }
+    return (ssize_t)sent;
+}
+
+static void secure_shut(struct conn *c)
+{
+    tls_shut(c->tls);
+}
+
+static const struct conn_transport secure = { secure_read, secure_pending, secure_write,
+                                              secure_shut };
 
 /* -- deadlines and the end ------------------------------------------------------- */
 
@@ -140,7 +187,7 @@ static void conn_end(struct conn *c, const char *why)
 
 static void conn_end_errno(struct conn *c)
 {
-    conn_end(c, strerror(errno));
+    conn_end(c, c->tls ? tls_why(c->tls) : strerror(errno));
 }
 
 static void conn_free(void *object)
@@ -164,7 +211,10 @@ void conn_destroy(struct conn *c)
     event_del(c->readable);
     event_del(c->writable);
     loop_timer_fini(&c->timer);
-    close(c->fd);
+    tls_destroy(c->tls);
+    c->tls = NULL;
+    if (c->fd >= 0)
+        close(c->fd);
     loop_defer(c->loop, conn_free, c);
 }
 
@@ -226,7 +276,7 @@ void conn_flush(struct conn *c)
     if (c->state == CONN_OVER)
         return;
     c->released = evbuffer_get_length(c->out);
-    if (c->state != CONN_CONNECTING && !event_pending(c->writable, EV_WRITE, NULL))
+    if (c->state > CONN_HANDSHAKE && !event_pending(c->writable, EV_WRITE, NULL))
         conn_write_released(c);
 }
 
@@ -248,7 +298,7 @@ static void conn_leave(struct conn *c, const char *why)
 {
     if (c->state > CONN_OPEN)
         return;
-    if (c->state == CONN_CONNECTING) {
+    if (c->state <= CONN_HANDSHAKE) {
         conn_end(c, why);
         return;
     }
@@ -334,13 +384,33 @@ static void conn_take_input(struct conn *c)
         conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
 }
 
+/* Reading goes on when the socket takes bytes again: until then it would spin. */
+static void conn_wait_to_write(struct conn *c, bool wait)
+{
+    if (c->read_waits_to_write == wait)
+        return;
+    c->read_waits_to_write = wait;
+    if (wait) {
+        event_del(c->readable);
+        event_add(c->writable, NULL);
+    } else {
+        event_add(c->readable, NULL);
+        if (!c->send_at)
+            event_del(c->writable);
+    }
+}
+
 static void conn_read_some(struct conn *c)
 {
     uint8_t data[READ_SHARE_BYTES];
-    ssize_t n = c->transport->read(c, data, sizeof(data));
+    ssize_t n;
 
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    conn_wait_to_write(c, false);
+    n = c->transport->read(c, data, sizeof(data));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        conn_wait_to_write(c, c->tls && tls_wants_write(c->tls));
         return;
+    }
     if (n < 0)
         conn_end_errno(c);
     else if (n == 0)
@@ -348,25 +418,75 @@ static void conn_read_some(struct conn *c)
                                                : "");
     else if (c->state <= CONN_OPEN) {
         evbuffer_add(c->in, data, (size_t)n);
+        while (c->transport->pending && c->transport->pending(c) &&
+               (n = c->transport->read(c, data, sizeof(data))) > 0)
+            evbuffer_add(c->in, data, (size_t)n); /* the rest of a record */
         conn_take_input(c);
     }
+}
+
+/* -- the TLS handshake ------------------------------------------------------------ */
+
+static void conn_on_secured(struct conn *c)
+{
+    struct err e;
+
+    c->state = c->secured_state;
+    conn_move_deadline(c, &c->frame_at, 0);
+    if (c->calls.secured && c->calls.secured(c->calls.arg, c, &e) < 0)
+        conn_end(c, e.text);
+    else if (c->state != CONN_OVER)
+        conn_write_released(c);
+}
+
+/* One step, if the owner allows it. */
+static void conn_shake(struct conn *c)
+{
+    int done;
+
+    c->held = c->calls.may_shake && !c->calls.may_shake(c->calls.arg, c);
+    if (c->held) {
+        c->read_waits_to_write = false;
+        event_del(c->readable);
+        event_del(c->writable);
+        return;
+    }
+    done = tls_handshake(c->tls);
+    conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
+    if (done < 0)
+        conn_end(c, tls_why(c->tls));
+    else if (done > 0)
+        conn_on_secured(c);
 }
 
 void conn_resume(struct conn *c)
 {
     if (!c->held || c->state > CONN_OPEN)
         return;
+    if (c->state == CONN_HANDSHAKE) {
+        conn_stop_holding(c);
+        conn_shake(c);
+        return;
+    }
     conn_stop_holding(c);
     conn_take_input(c);
 }
 
 /* -- what the loop calls --------------------------------------------------------- */
 
+static void conn_go_on(struct conn *c)
+{
+    if (c->state == CONN_HANDSHAKE)
+        conn_shake(c);
+    else
+        conn_read_some(c);
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    conn_read_some(arg);
+    conn_go_on(arg);
 }
 
 static void on_connected(struct conn *c)
@@ -379,12 +499,14 @@ static void on_connected(struct conn *c)
         conn_end(c, strerror(errnum));
         return;
     }
-    c->state = CONN_OPEN;
+    c->state = c->tls ? CONN_HANDSHAKE : CONN_OPEN;
     event_del(c->writable);
     event_add(c->readable, NULL);
-    conn_move_deadline(c, &c->frame_at, 0);
+    conn_move_deadline(c, &c->frame_at, c->tls ? clock_ms() + HANDSHAKE_ANSWER_MS : 0);
     c->connected(c->calls.arg, c);
-    if (c->state != CONN_OVER)
+    if (c->state == CONN_HANDSHAKE)
+        conn_shake(c);
+    else if (c->state != CONN_OVER)
         conn_write_released(c);
 }
 
@@ -394,9 +516,13 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    if (c->state == CONN_CONNECTING)
+    if (c->state == CONN_CONNECTING) {
         on_connected(c);
-    else
+        return;
+    }
+    if (c->read_waits_to_write)
+        conn_go_on(c);
+    if (c->state > CONN_HANDSHAKE && c->state != CONN_OVER)
         conn_write_released(c);
 }
 
@@ -410,6 +536,8 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
         return NULL;
     if (c->state == CONN_CONNECTING)
         return "no answer";
+    if (c->state == CONN_HANDSHAKE)
+        return "no answer to the TLS hello";
     return "the rest of a frame did not come in time";
 }
 
@@ -421,8 +549,8 @@ static void on_timer(void *arg)
     /* bytes that arrived before this late timer count */
     if (c->held && c->resume_at)
         conn_resume(c);
-    else if (!c->held && (c->state == CONN_PREFACE || c->state == CONN_OPEN))
-        conn_read_some(c);
+    else if (!c->held && c->state > CONN_CONNECTING && c->state <= CONN_OPEN)
+        conn_go_on(c);
     if (c->destroyed)
         return;
     if (c->state == CONN_OVER) {
@@ -459,13 +587,15 @@ static void set_socket_options(int fd)
 }
 
 static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
-                             const struct conn_calls *calls)
+                             struct tls_session *tls, const struct conn_calls *calls)
 {
     struct conn *c = xcalloc(1, sizeof(*c));
     struct event_base *base = loop_base(loop);
 
     set_socket_options(fd);
-    *c = (struct conn){ .transport = &plain,
+    *c = (struct conn){ .transport = tls ? &secure : &plain,
+                        .tls = tls,
+                        .secured_state = CONN_OPEN,
                         .loop = loop,
                         .calls = *calls,
                         .state = state,
@@ -479,26 +609,33 @@ static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
 }
 
 struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
-                         const struct conn_calls *calls)
+                         struct tls_session *tls, const struct conn_calls *calls)
 {
-    struct conn *c = conn_new(loop, fd, expect_preface ? CONN_PREFACE : CONN_OPEN,
-                              calls);
+    enum conn_state open = expect_preface ? CONN_PREFACE : CONN_OPEN;
+    struct conn *c = conn_new(loop, fd, tls ? CONN_HANDSHAKE : open, tls, calls);
 
+    c->secured_state = open;
     (void)!net_peer_addr(fd, &c->peer);
     event_add(c->readable, NULL);
     return c;
 }
 
 struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
+                          const struct tls_psk *psk,
                           void (*connected)(void *arg, struct conn *c),
                           const struct conn_calls *calls, struct err *e)
 {
     int fd = net_connect(addr, e);
+    struct tls_session *tls = NULL;
     struct conn *c;
 
     if (fd < 0)
         return NULL;
-    c = conn_new(loop, fd, CONN_CONNECTING, calls);
+    if (psk && !(tls = tls_connect(fd, psk, e))) {
+        close(fd);
+        return NULL;
+    }
+    c = conn_new(loop, fd, CONN_CONNECTING, tls, calls);
     c->connected = connected;
     c->peer = *addr;
     evbuffer_add(c->out, FRAME_PREFACE, FRAME_PREFACE_SIZE);
@@ -516,6 +653,31 @@ void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why)
 const struct net_addr *conn_peer(const struct conn *c)
 {
     return &c->peer;
+}
+
+const char *conn_identity(const struct conn *c)
+{
+    return c->tls && c->state > CONN_HANDSHAKE && c->state != CONN_OVER
+               ? tls_identity(c->tls)
+               : "";
+}
+
+const struct tls_session *conn_session(const struct conn *c)
+{
+    return c->tls;
+}
+
+int conn_release(struct conn *c, struct tls_session **tls)
+{
+    int fd = c->fd;
+
+    *tls = c->tls;
+    c->tls = NULL;
+    event_del(c->readable);
+    event_del(c->writable);
+    c->fd = -1;
+    conn_destroy(c);
+    return fd;
 }
 
 bool conn_local(const struct conn *c, struct net_addr *addr)

@@ -12,13 +12,15 @@
 struct conn;
 struct frame_header;
 struct loop;
+struct tls_psk;
+struct tls_session;
 
 /*
  * One control connection: bytes to messages and messages to bytes, with every deadline
  * and cap. Knows neither jobs nor agents; the server and the client both use it. A
  * message waits until conn_flush, so that the owner can make it durable first.
- * A small table (struct conn_transport in conn.c) moves the bytes, so that TLS can take
- * the place of the plain socket.
+ * A small table (struct conn_transport in conn.c) moves the bytes: through TLS, or
+ * plainly.
  */
 struct conn_calls {
     /* A message; -1 closes the connection with e's text (-> closed). */
@@ -31,6 +33,13 @@ struct conn_calls {
      * read, and this is called again at conn_resume or when some of the queue has been
      * sent. NULL: always. */
     bool (*ready)(void *arg, struct conn *c);
+    /* Before each step of a TLS handshake, which costs time: whether it may be made
+     * now. If not, nothing is read until conn_resume, which asks again. NULL: always.
+     */
+    bool (*may_shake)(void *arg, struct conn *c);
+    /* The TLS handshake is done: both ends have the same key. -1 closes the connection
+     * with e's text. conn_release may be called from here. May be NULL. */
+    int (*secured)(void *arg, struct conn *c, struct err *e);
     /* The longest body that is accepted now. */
     uint32_t (*body_max)(void *arg, struct conn *c);
     /* The end, once. why is "" if the peer closed in good order or conn_hang_up was
@@ -40,12 +49,14 @@ struct conn_calls {
     void *arg;
 };
 
-/* Takes over the socket. expect_preface: the peer has connected, and sends its
- * preface first. */
+/* Takes over the socket, and the session; NULL: plain. expect_preface: the peer has
+ * connected, and sends its preface first. */
 struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
-                         const struct conn_calls *calls);
-/* Connect to addr: `connected` is called later, or `closed`. */
+                         struct tls_session *tls, const struct conn_calls *calls);
+/* Connect to addr: `connected` is called later, or `closed`. With a key, what is sent
+ * waits until the TLS handshake is done too. */
 struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
+                          const struct tls_psk *psk,
                           void (*connected)(void *arg, struct conn *c),
                           const struct conn_calls *calls, struct err *e) MUST_CHECK;
 
@@ -55,7 +66,7 @@ void conn_send(struct conn *c, const struct msg *m);
 void conn_flush(struct conn *c);
 /* How many bytes are queued. */
 size_t conn_waiting(const struct conn *c);
-/* Call `ready` again. From the loop, not at the end of a turn. */
+/* Call `ready` or `may_shake` again. From the loop, not at the end of a turn. */
 void conn_resume(struct conn *c);
 /* Close when everything queued is sent (at most a second). Only `closed` is called. */
 void conn_hang_up(struct conn *c);
@@ -65,6 +76,13 @@ void conn_destroy(struct conn *c); /* NULL is fine */
 /* The owner's deadline: when to close, and the reason. 0 cancels. */
 void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why);
 const struct net_addr *conn_peer(const struct conn *c);
+/* What the connecting peer has proven to be; "" while plain or not yet known. */
+const char *conn_identity(const struct conn *c);
+/* The session, as long as the connection is there; NULL: plain. */
+const struct tls_session *conn_session(const struct conn *c);
+/* Give the socket and its session away, from within `secured`. The connection is
+ * destroyed. */
+int conn_release(struct conn *c, struct tls_session **tls);
 /* The address of this end. False for a local socket, which has none. */
 bool conn_local(const struct conn *c, struct net_addr *addr);
 

@@ -6,6 +6,9 @@
 #define CONTROL_OUT_MAX (4u << 20)
 #define CONTROL_UNSENT_MAX (64u << 10) /* of that, in the kernel */
 #define HELLO_DEADLINE_MS 5000
+/* A rendezvous that many join at once answers them in turn. */
+#define HANDSHAKE_ANSWER_MS 15000
+#define TLS_WRITE_BYTES 16384 /* the longest record */
 #define FRAME_DEADLINE_MS 10000
 #define SEND_DEADLINE_MS 30000 /* a peer that reads nothing of the data sent to it */
 #define HANG_UP_MS 1000        /* for the last answer to arrive */

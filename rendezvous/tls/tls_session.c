@@ -374,7 +374,8 @@ static ssize_t tls_fail_errno(struct tls_session *s, int error)
     else if (error == SSL_ERROR_SSL && !s->io_errno)
         tls_fail(s, TLS_FAILURE_PROTOCOL, openssl_reason("not the TLS spoken here"));
     else if (cut)
-        tls_fail(s, TLS_FAILURE_CLOSED, "it closed the connection");
+        tls_fail(s, TLS_FAILURE_CLOSED,
+                 s->done ? "its connection was cut" : "it closed the connection");
     else
         tls_fail(s, TLS_FAILURE_HERE,
                  s->io_errno ? strerror(s->io_errno) : openssl_reason("no memory"));

@@ -392,7 +392,7 @@ static void open_connections(struct load *l)
     for (long long i = 0; i < l->o.agents && !l->failed; i++) {
         l->agent[i].load = l;
         calls.arg = &l->agent[i];
-        l->agent[i].conn = conn_connect(l->loop, &addr, on_connected, &calls, &e);
+        l->agent[i].conn = conn_connect(l->loop, &addr, NULL, on_connected, &calls, &e);
         if (!l->agent[i].conn)
             complain(l, "%s", e.text);
     }

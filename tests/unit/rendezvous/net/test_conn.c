@@ -101,7 +101,7 @@ static void open_side(struct side *s, bool expect_preface)
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     s->peer = pair[0];
-    s->conn = conn_create(loop, pair[1], expect_preface, &calls);
+    s->conn = conn_create(loop, pair[1], expect_preface, NULL, &calls);
 }
 
 static size_t make_frame(uint8_t *out, size_t size)
@@ -483,7 +483,7 @@ static void open_asked(struct side *s, unsigned count)
     calls.ready = on_ready;
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     s->peer = pair[0];
-    s->conn = conn_create(loop, pair[1], false, &calls);
+    s->conn = conn_create(loop, pair[1], false, NULL, &calls);
     for (unsigned i = 0; i < count; i++)
         send_bytes_of(s, frame, make_frame(frame, sizeof(frame)));
 }
@@ -573,12 +573,12 @@ START_TEST(two_connections_speak_with_each_other)
     struct err e;
     int listener = listen_anywhere(&addr), fd = -1;
 
-    client.conn = conn_connect(loop, &addr, on_connected, &client_calls, &e);
+    client.conn = conn_connect(loop, &addr, NULL, on_connected, &client_calls, &e);
     ck_assert_ptr_nonnull(client.conn);
     conn_send(client.conn, &m); /* before it stands */
     conn_flush(client.conn);
     WAIT_FOR((fd = net_accept(listener, &from)) >= 0);
-    server.conn = conn_create(loop, fd, true, &server_calls);
+    server.conn = conn_create(loop, fd, true, NULL, &server_calls);
     WAIT_FOR(server.messages == 1);
     ck_assert(client.connected);
     ck_assert(net_same_host(conn_peer(server.conn), &addr));
@@ -600,7 +600,7 @@ START_TEST(a_refused_connect_is_told_by_closed)
     struct err e;
 
     close(listen_anywhere(&addr));
-    s.conn = conn_connect(loop, &addr, on_connected, &calls, &e);
+    s.conn = conn_connect(loop, &addr, NULL, on_connected, &calls, &e);
     ck_assert_ptr_nonnull(s.conn);
     WAIT_FOR(s.closed);
     ck_assert(!s.connected);
