@@ -448,6 +448,15 @@ static void on_event(void *arg, const struct msg_event *event)
            event->text);
 }
 
+static void on_denied(void *arg, void *conn, const char *why)
+{
+    struct server *s = arg;
+    const struct peer_conn *p = conn;
+
+    if (p->conn)
+        net_log_peer(&s->limit, LOG_WARN, conn_peer(p->conn), "refused: %s", why);
+}
+
 static struct id128 on_random_id(void *arg)
 {
     (void)arg;
@@ -480,6 +489,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .random_id = on_random_id,
         .send = on_send,
         .hang_up = on_hang_up,
+        .denied = on_denied,
         .event = on_event,
         .arg = s,
     };

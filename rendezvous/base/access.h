@@ -3,6 +3,7 @@
 #define RENDEZVOUS_BASE_ACCESS_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /*
  * What the other end of a connection may do at a rendezvous. The order is that of
@@ -15,6 +16,10 @@ enum access {
     ACCESS_AGENT,   /* join a job as a node of it */
     ACCESS_COUNT
 };
+
+#define PEER_UID_UNKNOWN ((uid_t)-1) /* it is on another machine */
+#define PEER_KEY_ID_MAX 31
+#define PEER_OWNER_MAX 63 /* the name of a file in --key-dir */
 
 /* "none", "view", "operate", "agent" */
 extern const char *const access_names[ACCESS_COUNT];

@@ -81,6 +81,7 @@ enum refusal {
     REFUSED_MIN,       /* too few nodes would remain */
     REFUSED_BUSY,      /* not now */
     REFUSED_UNFIT,     /* the node has found a fault in itself */
+    REFUSED_ACCESS,    /* the key in use does not allow it */
     REFUSED_COUNT
 };
 

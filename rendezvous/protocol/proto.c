@@ -30,6 +30,30 @@ bool proto_allowed(unsigned type, enum proto_phase phase)
     return proto_name(type) && proto_messages[type].phases & 1u << phase;
 }
 
+enum access proto_least_access(unsigned type)
+{
+    return proto_name(type) ? proto_messages[type].least : ACCESS_NONE;
+}
+
+static void redact_fields(const struct proto_table *table, char *base,
+                          enum access access)
+{
+    for (unsigned i = 0; i < table->count; i++) {
+        const struct proto_field *f = &table->field[i];
+
+        if (f->least > access)
+            memset(base + f->offset, 0, f->size);
+        else if (f->kind == PROTO_OBJECT)
+            redact_fields(f->object, base + f->offset, access);
+    }
+}
+
+void proto_redact(struct msg *m, enum access access)
+{
+    redact_fields(&proto_messages[m->type].body,
+                  (char *)m + offsetof(struct msg, hello), access);
+}
+
 uint32_t proto_body_max(enum proto_phase phase)
 {
     return phase == PROTO_NEW ? FRAME_BODY_HELLO_MAX : FRAME_BODY_MAX;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/protocol/message.h"
 
@@ -32,6 +33,10 @@ enum proto_phase {
 /* NULL if no message has the number. */
 const char *proto_name(unsigned type);
 bool proto_allowed(unsigned type, enum proto_phase phase);
+/* What its sender needs; ACCESS_NONE for messages of the rendezvous. */
+enum access proto_least_access(unsigned type);
+/* Empty the fields that a reader with that access is not shown. */
+void proto_redact(struct msg *m, enum access access);
 /* The longest body that the rendezvous takes in the phase. */
 uint32_t proto_body_max(enum proto_phase phase);
 

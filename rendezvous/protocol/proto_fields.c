@@ -76,7 +76,7 @@ static const struct proto_field failure[] = {
     ENUM(failure, kind, proto_failure_kind_names, FAILURE_EXIT, FAILURE_KIND_COUNT),
     ANY_U32(failure, rank, OPTIONAL),
     ANY_U32(failure, local_rank, OPTIONAL),
-    ANY_U32(failure, pid, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_U32, failure, pid, OPTIONAL),
     ANY_I32(failure, code, OPTIONAL),
     BOOL(failure, core_dumped),
     BOOL(failure, out_of_memory),
@@ -86,11 +86,11 @@ static const struct proto_field failure[] = {
     U64(failure, ran_ms, OPTIONAL),
     NAME(failure, host, OPTIONAL),
     TEXT(failure, what, OPTIONAL),
-    TAIL(failure, said, OPTIONAL),
-    TEXT(failure, log, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TAIL, failure, said, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, failure, log, OPTIONAL),
     WORD(failure, origin, OPTIONAL, proto_origin_names, FAILURE_ORIGIN_COUNT),
     ANY_U32(failure, age_ms, OPTIONAL),
-    TEXT(failure, error, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, failure, error, OPTIONAL),
 };
 const struct proto_table proto_failure = TABLE(failure);
 
@@ -119,8 +119,8 @@ static const struct proto_field stacks[] = {
     BOOL(msg_stacks, waits),
     NAME(msg_stacks, host, OPTIONAL),
     TEXT(msg_stacks, ranks, OPTIONAL),
-    ANY_U32(msg_stacks, pid, OPTIONAL),
-    TEXT(msg_stacks, log, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_U32, msg_stacks, pid, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, msg_stacks, log, OPTIONAL),
     TEXT(msg_stacks, brief, OPTIONAL),
     TEXT(msg_stacks, threads, OPTIONAL),
 };
@@ -268,7 +268,7 @@ static const struct proto_field job_status[] = {
     WORD(msg_job_status, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
     WORD(msg_job_status, reason, OPTIONAL, proto_reason_names, JOB_REASON_COUNT),
     TEXT(msg_job_status, program, OPTIONAL),
-    ID(msg_job_status, instance),
+    SHOWN_TO(ACCESS_AGENT, PROTO_ID, msg_job_status, instance, NEED),
     U64(msg_job_status, epoch, OPTIONAL),
     ANY_U32(msg_job_status, nodes, NEED),
     ANY_U32(msg_job_status, spares, NEED),
@@ -288,8 +288,8 @@ static const struct proto_field job_status[] = {
 static const struct proto_field node_status[] = {
     NAME(msg_node_status, run_id, NEED),
     NAME(msg_node_status, host, NEED),
-    NAME(msg_node_status, address, OPTIONAL),
-    ANY_U32(msg_node_status, pid, NEED),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_NAME, msg_node_status, address, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_U32, msg_node_status, pid, NEED),
     WORD(msg_node_status, state, NEED, proto_node_state_names, NODE_STATE_COUNT),
     BOOL(msg_node_status, connected),
     I32(msg_node_status, slot, NEED, -1, NODES_MAX - 1),
@@ -321,57 +321,58 @@ static const struct proto_field end_of_list[] = {
 #define FROM_CTL (1u << PROTO_CTL)
 #define TO_PEERS 0
 
-#define MESSAGE(name, from, fields)                                                    \
+#define MESSAGE(name, from, least, fields)                                             \
     {                                                                                  \
-        name, from, TABLE(fields)                                                      \
+        name, from, least, TABLE(fields)                                               \
     }
-#define EMPTY(name, from)                                                              \
+#define EMPTY(name, from, least)                                                       \
     {                                                                                  \
-        name, from,                                                                    \
+        name, from, least,                                                             \
         {                                                                              \
             NULL, 0                                                                    \
         }                                                                              \
     }
 
 const struct proto_message proto_messages[MSG_TYPE_MAX] = {
-    [MSG_HELLO] = MESSAGE("HELLO", FROM_NEW, hello),
-    [MSG_JOIN] = MESSAGE("JOIN", FROM_AGENT, join),
-    [MSG_RESUME] = MESSAGE("RESUME", FROM_AGENT, resume),
-    [MSG_HEARTBEAT] = MESSAGE("HEARTBEAT", FROM_JOINED, heartbeat),
-    [MSG_STORE_READY] = MESSAGE("STORE_READY", FROM_JOINED, store_ready),
-    [MSG_FAILED] = MESSAGE("FAILED", FROM_JOINED, failure),
-    [MSG_FINISHED] = EMPTY("FINISHED", FROM_JOINED),
-    [MSG_STOPPED] = EMPTY("STOPPED", FROM_JOINED),
-    [MSG_CHECKPOINTED] = EMPTY("CHECKPOINTED", FROM_JOINED),
-    [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, leave),
-    [MSG_END] = MESSAGE("END", FROM_JOINED, end),
-    [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, note),
-    [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, stacks),
-    [MSG_ASK_OWNERS] = MESSAGE("ASK_OWNERS", FROM_JOINED, ask_owners),
-    [MSG_OWNERS] = MESSAGE("OWNERS", FROM_JOINED, owners),
-    [MSG_BYE] = EMPTY("BYE", FROM_JOINED),
-    [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, status),
-    [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, events),
-    [MSG_STOP_JOB] = MESSAGE("STOP_JOB", FROM_CTL, stop_job),
-    [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, drain),
-    [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, show_stacks),
-    [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, welcome),
-    [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, refused),
-    [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ack),
-    [MSG_JOINED] = MESSAGE("JOINED", TO_PEERS, joined),
-    [MSG_BEAT] = MESSAGE("BEAT", TO_PEERS, beat),
-    [MSG_START] = MESSAGE("START", TO_PEERS, start),
-    [MSG_MEMBERS] = MESSAGE("MEMBERS", TO_PEERS, members),
-    [MSG_STOP] = MESSAGE("STOP", TO_PEERS, stop),
-    [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ask_checkpoint),
-    [MSG_DONE] = MESSAGE("DONE", TO_PEERS, done),
-    [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ask_stacks),
-    [MSG_FIND_OWNERS] = MESSAGE("FIND_OWNERS", TO_PEERS, ask_owners),
-    [MSG_OWNERS_FOUND] = MESSAGE("OWNERS_FOUND", TO_PEERS, owners),
-    [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, notice),
-    [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, job_status),
-    [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, node_status),
-    [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, event),
-    [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, end_of_list),
-    [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, stacks),
+    [MSG_HELLO] = MESSAGE("HELLO", FROM_NEW, ACCESS_VIEW, hello),
+    [MSG_JOIN] = MESSAGE("JOIN", FROM_AGENT, ACCESS_AGENT, join),
+    [MSG_RESUME] = MESSAGE("RESUME", FROM_AGENT, ACCESS_AGENT, resume),
+    [MSG_HEARTBEAT] = MESSAGE("HEARTBEAT", FROM_JOINED, ACCESS_AGENT, heartbeat),
+    [MSG_STORE_READY] = MESSAGE("STORE_READY", FROM_JOINED, ACCESS_AGENT, store_ready),
+    [MSG_FAILED] = MESSAGE("FAILED", FROM_JOINED, ACCESS_AGENT, failure),
+    [MSG_FINISHED] = EMPTY("FINISHED", FROM_JOINED, ACCESS_AGENT),
+    [MSG_STOPPED] = EMPTY("STOPPED", FROM_JOINED, ACCESS_AGENT),
+    [MSG_CHECKPOINTED] = EMPTY("CHECKPOINTED", FROM_JOINED, ACCESS_AGENT),
+    [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, ACCESS_AGENT, leave),
+    [MSG_END] = MESSAGE("END", FROM_JOINED, ACCESS_AGENT, end),
+    [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, ACCESS_AGENT, note),
+    [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, ACCESS_AGENT, stacks),
+    [MSG_ASK_OWNERS] = MESSAGE("ASK_OWNERS", FROM_JOINED, ACCESS_AGENT, ask_owners),
+    [MSG_OWNERS] = MESSAGE("OWNERS", FROM_JOINED, ACCESS_AGENT, owners),
+    [MSG_BYE] = EMPTY("BYE", FROM_JOINED, ACCESS_AGENT),
+    [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, ACCESS_VIEW, status),
+    [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, ACCESS_VIEW, events),
+    [MSG_STOP_JOB] = MESSAGE("STOP_JOB", FROM_CTL, ACCESS_OPERATE, stop_job),
+    [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, ACCESS_OPERATE, drain),
+    [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, ACCESS_VIEW, show_stacks),
+    [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, ACCESS_NONE, welcome),
+    [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, ACCESS_NONE, refused),
+    [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ACCESS_NONE, ack),
+    [MSG_JOINED] = MESSAGE("JOINED", TO_PEERS, ACCESS_NONE, joined),
+    [MSG_BEAT] = MESSAGE("BEAT", TO_PEERS, ACCESS_NONE, beat),
+    [MSG_START] = MESSAGE("START", TO_PEERS, ACCESS_NONE, start),
+    [MSG_MEMBERS] = MESSAGE("MEMBERS", TO_PEERS, ACCESS_NONE, members),
+    [MSG_STOP] = MESSAGE("STOP", TO_PEERS, ACCESS_NONE, stop),
+    [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ACCESS_NONE,
+                                   ask_checkpoint),
+    [MSG_DONE] = MESSAGE("DONE", TO_PEERS, ACCESS_NONE, done),
+    [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ACCESS_NONE, ask_stacks),
+    [MSG_FIND_OWNERS] = MESSAGE("FIND_OWNERS", TO_PEERS, ACCESS_NONE, ask_owners),
+    [MSG_OWNERS_FOUND] = MESSAGE("OWNERS_FOUND", TO_PEERS, ACCESS_NONE, owners),
+    [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, ACCESS_NONE, notice),
+    [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, ACCESS_NONE, job_status),
+    [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, ACCESS_NONE, node_status),
+    [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, ACCESS_NONE, event),
+    [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, ACCESS_NONE, end_of_list),
+    [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, ACCESS_NONE, stacks),
 };

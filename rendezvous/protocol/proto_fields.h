@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rendezvous/base/access.h"
+
 /*
  * The fields of each message: the tables that encoding, decoding, the tests and
  * PROTOCOL.md follow, and the records of a job in the journal.
@@ -41,6 +43,7 @@ struct proto_field {
     const char *const *names;
     const struct proto_table *object;
     const struct proto_setting *setting; /* NULL: it is none */
+    enum access least;                   /* what a reader needs to be shown it */
 };
 
 struct proto_table {
@@ -49,8 +52,9 @@ struct proto_table {
 };
 
 struct proto_message {
-    const char *name; /* NULL: no message has this number */
-    unsigned phases;  /* in which the rendezvous takes it: 1u << phase */
+    const char *name;  /* NULL: no message has this number */
+    unsigned phases;   /* in which the rendezvous takes it: 1u << phase */
+    enum access least; /* that its sender needs; ACCESS_NONE: the rendezvous sends it */
     struct proto_table body;
 };
 

@@ -64,6 +64,11 @@
     {                                                                                  \
         FIELD(PROTO_OBJECT, type, member, required), .object = &(table)                \
     }
+/* A field that not everybody is shown. */
+#define SHOWN_TO(access, kind, type, member, required)                                 \
+    {                                                                                  \
+        FIELD(kind, type, member, required), .max = UINT32_MAX, .least = access        \
+    }
 #define TABLE(fields)                                                                  \
     {                                                                                  \
         fields, sizeof(fields) / sizeof((fields)[0])                                   \

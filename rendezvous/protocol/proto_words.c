@@ -14,6 +14,7 @@ const char *const proto_refusal_names[REFUSED_COUNT] = {
     [REFUSED_FENCED] = "fenced",       [REFUSED_ENDED] = "ended",
     [REFUSED_UNKNOWN] = "unknown",     [REFUSED_MIN] = "min",
     [REFUSED_BUSY] = "busy",           [REFUSED_UNFIT] = "unfit",
+    [REFUSED_ACCESS] = "access",
 };
 
 const char *const proto_failure_kind_names[FAILURE_KIND_COUNT] = {

@@ -7,9 +7,14 @@
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/base/xalloc.h"
 
+struct history_entry {
+    struct msg_event event;
+    struct job_owner owner;
+};
+
 struct history {
     uint64_t last;
-    struct msg_event *event[EVENTS_KEPT]; /* number n is at n % EVENTS_KEPT */
+    struct history_entry *entry[EVENTS_KEPT]; /* number n is at n % EVENTS_KEPT */
 };
 
 struct history *history_create(void)
@@ -22,31 +27,34 @@ void history_destroy(struct history *h)
     if (!h)
         return;
     for (unsigned i = 0; i < EVENTS_KEPT; i++)
-        free(h->event[i]);
+        free(h->entry[i]);
     free(h);
 }
 
-uint64_t history_add(struct history *h, struct msg_event *event)
+uint64_t history_add(struct history *h, struct msg_event *event,
+                     const struct job_owner *owner)
 {
-    struct msg_event **slot = &h->event[++h->last % EVENTS_KEPT];
+    struct history_entry **slot = &h->entry[++h->last % EVENTS_KEPT];
 
     event->number = h->last;
     if (!*slot)
         *slot = xmalloc(sizeof(**slot));
-    **slot = *event;
+    (*slot)->event = *event;
+    (*slot)->owner = *owner;
     return h->last;
 }
 
 const struct msg_event *history_next(const struct history *h, uint64_t since,
-                                     const char *run_id)
+                                     const char *run_id, const struct job_owner *peer)
 {
     uint64_t first = h->last > EVENTS_KEPT ? h->last - EVENTS_KEPT + 1 : 1;
 
     for (uint64_t n = since + 1 > first ? since + 1 : first; n <= h->last; n++) {
-        const struct msg_event *event = h->event[n % EVENTS_KEPT];
+        const struct history_entry *entry = h->entry[n % EVENTS_KEPT];
 
-        if (!*run_id || strcmp(event->run_id, run_id) == 0)
-            return event;
+        if ((!*run_id || strcmp(entry->event.run_id, run_id) == 0) &&
+            job_owner_admits(&entry->owner, peer))
+            return &entry->event;
     }
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "rendezvous/protocol/message.h"
+#include "rendezvous/registry/job.h"
 
 /*
  * The last EVENTS_KEPT events of a rendezvous, numbered from 1, for crunctl. Lost when
@@ -16,12 +17,13 @@ struct history;
 struct history *history_create(void);
 void history_destroy(struct history *h); /* NULL is fine */
 
-/* Number the event and keep a copy. Returns its number. */
-uint64_t history_add(struct history *h, struct msg_event *event);
+/* Number the event of a job of that owner and keep a copy. Returns its number. */
+uint64_t history_add(struct history *h, struct msg_event *event,
+                     const struct job_owner *owner);
 
-/* The first event of that job ("": any) that is kept and newer than `since`, or
- * NULL. */
+/* The first event of that job ("": any) that is kept, newer than `since` and not hidden
+ * from the peer, or NULL. */
 const struct msg_event *history_next(const struct history *h, uint64_t since,
-                                     const char *run_id);
+                                     const char *run_id, const struct job_owner *peer);
 
 #endif

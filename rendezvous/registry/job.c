@@ -20,6 +20,13 @@ static uint32_t spares_max(const struct job_config *c)
     return c->limit_spares && c->spares > most ? c->spares : most;
 }
 
+bool job_owner_admits(const struct job_owner *owner, const struct job_owner *peer)
+{
+    return strcmp(owner->key_file, peer->key_file) == 0 &&
+           (owner->uid == peer->uid || owner->uid == PEER_UID_UNKNOWN ||
+            peer->uid == PEER_UID_UNKNOWN || peer->uid == 0);
+}
+
 struct job *job_create(const char *run_id, const struct job_config *config,
                        const struct id128 *instance, uint64_t now_ms)
 {
@@ -34,6 +41,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     };
 
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
+    j->owner.uid = PEER_UID_UNKNOWN;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));

@@ -6,13 +6,27 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/membership/membership.h"
 
 struct registry_peer;
 struct owner_ask;
 TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
+
+/*
+ * Who made a job: the key file whose key was shown ("": there is one key file, or
+ * none), or without a key the user on this machine. A peer is known in the same way.
+ */
+struct job_owner {
+    char key_file[PEER_OWNER_MAX + 1];
+    uid_t uid; /* or PEER_UID_UNKNOWN: shown a key, or from another machine */
+};
+
+/* Whether the job exists for that peer. Root knows the jobs of all users. */
+bool job_owner_admits(const struct job_owner *owner, const struct job_owner *peer);
 
 /*
  * One job: its membership, and the data that plays no part in decisions: names,
@@ -35,6 +49,7 @@ struct job_node {
 
 struct job {
     char run_id[RUN_ID_MAX + 1];
+    struct job_owner owner;
     struct membership membership;
     struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, to find it quickly; 0: none */

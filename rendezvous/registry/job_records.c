@@ -24,6 +24,7 @@ enum record_type {
     RECORD_END,
     RECORD_SLOT,
     RECORD_PAST,
+    RECORD_OWNER,
     RECORD_TYPE_COUNT
 };
 
@@ -84,6 +85,12 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(U32, job, membership.stop.failures),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
+
+static const struct proto_field owner_fields[] = {
+    PLAIN(U32, job, owner.uid),
+    PLAIN(TEXT, job, owner.key_file),
+};
+static const struct proto_table owner_table = TABLE(owner_fields);
 
 static const struct proto_field node_fields[] = {
     PLAIN(TEXT, job_node, host), PLAIN(TEXT, job_node, address),
@@ -198,6 +205,18 @@ static void record_append(struct journal *j, enum record_type type,
     journal_append(j, type, rec->data, rec->out.used);
 }
 
+/* Without the record the owner is not known. */
+static void record_put_owner(struct journal *j, const struct job *job)
+{
+    struct record rec;
+
+    if (!*job->owner.key_file && job->owner.uid == PEER_UID_UNKNOWN)
+        return;
+    record_begin(&rec, job);
+    record_put_fields(&rec, &owner_table, job);
+    record_append(j, RECORD_OWNER, &rec);
+}
+
 void job_records_put_job(struct journal *j, const struct job *job)
 {
     struct record rec;
@@ -207,6 +226,7 @@ void job_records_put_job(struct journal *j, const struct job *job)
     wire_put_u64(&rec.out, job->created_wall_ms);
     record_put_fields(&rec, &proto_job_config, &job->membership.config);
     record_append(j, RECORD_JOB, &rec);
+    record_put_owner(j, job);
 }
 
 void job_records_put_state(struct journal *j, const struct job *job)
@@ -457,6 +477,11 @@ static void read_state(struct record_read *r)
         r->in.bad = true;
 }
 
+static void read_owner(struct record_read *r)
+{
+    record_get_fields(&r->in, &owner_table, r->job);
+}
+
 static void read_failure(struct record_read *r)
 {
     struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
@@ -525,7 +550,7 @@ static const struct {
     [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
     [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },
     [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
-    [RECORD_PAST] = { read_past, false },
+    [RECORD_PAST] = { read_past, false },   [RECORD_OWNER] = { read_owner, false },
 };
 
 int job_records_read(void *arg, unsigned type, const void *data, size_t size,

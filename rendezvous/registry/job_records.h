@@ -20,6 +20,7 @@ struct journal;
  *   END      a job is forgotten
  *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE contains it
  *   PAST     the troubles of a host: at each
+ *   OWNER    the key file or the user that a job belongs to: when it is made
  */
 void job_records_put_job(struct journal *j, const struct job *job);
 void job_records_put_state(struct journal *j, const struct job *job);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/registry/registry_internal.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +16,24 @@
 
 /* -- jobs ------------------------------------------------------------------------- */
 
-struct job *registry_find(const struct registry *g, const char *run_id)
+struct job *registry_find(const struct registry *g, const struct registry_peer *p,
+                          const char *run_id)
 {
     struct job *j = g->jobs;
 
-    while (j && strcmp(j->run_id, run_id) != 0)
+    while (j &&
+           (strcmp(j->run_id, run_id) != 0 || !job_owner_admits(&j->owner, &p->owner)))
         j = j->next;
     return j;
 }
 
 struct job *registry_add(struct registry *g, const char *run_id,
-                         const struct job_config *config)
+                         const struct job_config *config, const struct job_owner *owner)
 {
     struct id128 instance = g->config.random_id(g->config.arg);
     struct job *job = job_create(run_id, config, &instance, g->now_ms);
 
+    job->owner = *owner;
     job->created_wall_ms = g->wall_ms;
     job->next = g->jobs;
     g->jobs = job;
@@ -76,11 +80,13 @@ static bool job_is_forgettable(const struct registry *g, const struct job *job)
 void registry_identify(struct registry_peer *p, enum access access, const char *key_id,
                        const char *owner)
 {
-    free(p->key_id);
-    free(p->owner);
+    bool has_key = key_id && *key_id;
+
+    assert(!owner || strlen(owner) <= PEER_OWNER_MAX);
     p->access = access;
-    p->key_id = xstrdup(key_id ? key_id : "");
-    p->owner = xstrdup(owner ? owner : "");
+    snprintf(p->key_id, sizeof(p->key_id), "%s", has_key ? key_id : "");
+    snprintf(p->owner.key_file, sizeof(p->owner.key_file), "%s", owner ? owner : "");
+    p->owner.uid = has_key ? PEER_UID_UNKNOWN : p->uid;
 }
 
 struct registry_peer *registry_connect(struct registry *g, void *conn,
@@ -141,8 +147,6 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
     }
     registry_unfollow(p);
     registry_drop_asks(p);
-    free(p->key_id);
-    free(p->owner);
     free(p);
 }
 
@@ -165,8 +169,27 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
     return buf;
 }
 
+bool registry_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+bool registry_is_stranger(const struct registry_peer *p)
+{
+    return !*p->key_id && p->uid == PEER_UID_UNKNOWN && *p->address &&
+           !registry_is_loopback(p->address);
+}
+
+enum access registry_sight(const struct registry_peer *p)
+{
+    return p->access == ACCESS_AGENT && registry_is_stranger(p) ? ACCESS_OPERATE
+                                                                : p->access;
+}
+
 void registry_send(struct registry_peer *p, struct msg *m)
 {
+    if (p->phase == PROTO_CTL)
+        proto_redact(m, registry_sight(p));
     if (p->job) {
         m->instance = p->job->membership.instance;
         m->epoch = p->job->membership.epoch;
@@ -180,7 +203,9 @@ void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal
     struct msg m = { .type = MSG_REFUSED, .sequence = to ? to->sequence : 0 };
     va_list ap;
 
-    m.refused.why = why;
+    m.refused.why = why == REFUSED_ACCESS && p->version < PROTO_VERSION_KEYS
+                        ? REFUSED_UNKNOWN
+                        : why;
     m.refused.retry = retry;
     va_start(ap, fmt);
     vsnprintf(m.refused.text, sizeof(m.refused.text), fmt, ap);
@@ -223,10 +248,10 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
     va_start(ap, fmt);
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
-    history_add(g->history, &event);
+    history_add(g->history, &event, &job->owner);
     if (g->config.event)
         g->config.event(g->config.arg, &event);
-    registry_follow_news(g, &event);
+    registry_follow_news(g, job, &event);
 }
 
 /* -- messages --------------------------------------------------------------------- */
@@ -257,6 +282,24 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     registry_send(p, &reply);
 }
 
+/* Its key does not allow the message: both sides say so. */
+static void deny_message(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
+{
+    const char *needed = access_names[proto_least_access(m->type)];
+    char who[160], why[256];
+
+    registry_refuse(p, m, REFUSED_ACCESS, false,
+                    "the key in use has the role \"%s\", and this needs the role "
+                    "\"%s\": name another file with --key-file",
+                    access_names[p->access], needed);
+    snprintf(why, sizeof(why), "%s, whose key %s has the role \"%s\", may not send %s",
+             registry_describe(p, who, sizeof(who)), p->key_id, access_names[p->access],
+             proto_name(m->type));
+    if (g->config.denied)
+        g->config.denied(g->config.arg, p->conn, why);
+}
+
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e)
 {
@@ -271,7 +314,9 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     if (p->phase == PROTO_JOINED &&
         !id128_equal(&m->instance, &p->job->membership.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
-    if (p->phase == PROTO_NEW)
+    if (proto_least_access(m->type) > p->access)
+        deny_message(g, p, m);
+    else if (p->phase == PROTO_NEW)
         on_hello(g, p, m);
     else if (p->phase == PROTO_CTL)
         registry_ctl_handlers[m->type](g, p, m);
@@ -384,7 +429,7 @@ static void begin_history(struct registry *g, const struct job *job)
                                        "are not kept" };
 
     memcpy(event.run_id, job->run_id, sizeof(event.run_id));
-    history_add(g->history, &event);
+    history_add(g->history, &event, &job->owner);
 }
 
 static int open_journal(struct registry *g, struct err *e)
@@ -405,6 +450,7 @@ static int open_journal(struct registry *g, struct err *e)
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
                                  uint64_t wall_ms, struct err *e)
 {
+    static const struct job_owner anybody = { .uid = PEER_UID_UNKNOWN };
     struct registry *g = xcalloc(1, sizeof(*g));
 
     g->config = *config;
@@ -416,7 +462,7 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
         return NULL;
     }
     if (config->job)
-        registry_add(g, config->run_id, config->job);
+        registry_add(g, config->run_id, config->job, &anybody);
     return g;
 }
 

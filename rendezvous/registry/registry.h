@@ -33,6 +33,8 @@ struct registry_config {
     void (*send)(void *arg, void *conn, const struct msg *m);
     /* Read nothing more from conn; close it once its output is sent. */
     void (*hang_up)(void *arg, void *conn);
+    /* A peer was refused something that is about no job, for the log. May be NULL. */
+    void (*denied)(void *arg, void *conn, const char *why);
     /* A line for the log and the event list. May be NULL. */
     void (*event)(void *arg, const struct msg_event *event);
     void *arg;
@@ -42,15 +44,13 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
                                  uint64_t wall_ms, struct err *e) MUST_CHECK;
 void registry_destroy(struct registry *g); /* NULL is fine */
 
-#define PEER_UID_UNKNOWN ((uid_t)-1)
-
 /* Where a connection comes from, and what it may do. The texts are copied. */
 struct peer_origin {
     const char *address; /* of its host, without the port; "": this process */
     uid_t uid;           /* of the user on this machine, or PEER_UID_UNKNOWN */
     enum access access;  /* ACCESS_NONE: not known yet, see registry_identify */
     const char *key_id;  /* NULL or "": it has shown no key */
-    const char *owner;   /* the key file in --key-dir; NULL or "": there is one */
+    const char *owner;   /* the key's file in --key-dir; NULL or "": there is none */
 };
 
 /* A new connection. Never NULL. */

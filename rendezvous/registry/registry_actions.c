@@ -99,11 +99,6 @@ static void tell_joined(struct registry_step *s, const struct membership_action 
     registry_ask_owners_again(peer_of(s, a->node));
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 /*
  * The node of rank 0 serves the store only to members. It gets their addresses page by
  * page, so that no message grows with the number of nodes. Loopback is always allowed,
@@ -125,7 +120,7 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         seen = s->job->node[membership->slot_node[slot]]->seen;
         if (!*seen && membership->slot_node[slot] != membership->leader)
             seen = MEMBERS_RENDEZVOUS;
-        if (!*seen || is_loopback(seen) || strcmp(seen, previous) == 0)
+        if (!*seen || registry_is_loopback(seen) || strcmp(seen, previous) == 0)
             continue;
         previous = seen;
         if (used + strlen(seen) + 2 > sizeof(m.members.addresses)) {

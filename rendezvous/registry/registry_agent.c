@@ -31,7 +31,14 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    registry_refuse(p, m, why, retry, "%s", text);
+    if (why == REFUSED_CONFIG && registry_is_stranger(p)) /* it would learn ours */
+        registry_refuse(
+            p, m, why, retry,
+            "job \"%s\" runs with another configuration: its other nodes and "
+            "the log of the rendezvous say in which setting",
+            job->run_id);
+    else
+        registry_refuse(p, m, why, retry, "%s", text);
     snprintf(news, sizeof(news), "%.100s was refused: %.400s", m->join.host, text);
     if (strcmp(news, job->refused) == 0) /* the node keeps trying */
         return;
@@ -156,14 +163,14 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
                             : "this rendezvous serves only job \"%s\" (--rdzv-id)",
                         g->config.standalone ? "" : g->jobs->run_id);
     else
-        return registry_add(g, m->join.run_id, &m->join.config);
+        return registry_add(g, m->join.run_id, &m->join.config, &p->owner);
     return NULL;
 }
 
 static struct job *job_to_join(struct registry *g, struct registry_peer *p,
                                const struct msg *m)
 {
-    struct job *job = registry_find(g, m->join.run_id);
+    struct job *job = registry_find(g, p, m->join.run_id);
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
     /* a new launch of a finished job: a new instance of it */
@@ -186,7 +193,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
 static void refuse_unfit(struct registry *g, struct registry_peer *p,
                          const struct msg *m)
 {
-    struct job *job = registry_find(g, m->join.run_id);
+    struct job *job = registry_find(g, p, m->join.run_id);
 
     if (job && job->membership.state == JOB_FORMING) {
         refuse_node(p, m, job, REFUSED_UNFIT, false, "%s", m->join.unfit);
@@ -263,7 +270,7 @@ static void on_resume(struct registry *g, struct registry_peer *p, const struct 
     struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
                                    .node = m->resume.node,
                                    .incarnation = m->resume.incarnation };
-    struct job *job = registry_find(g, m->resume.run_id);
+    struct job *job = registry_find(g, p, m->resume.run_id);
 
     if (!job)
         registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",

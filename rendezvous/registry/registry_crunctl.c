@@ -20,12 +20,20 @@ static void end_list(struct registry_peer *p, const struct msg *to, uint64_t nex
     registry_send(p, &m);
 }
 
+/* The first in the list, from `job` on, that exists for the peer. */
+static struct job *next_seen(const struct registry_peer *p, struct job *job)
+{
+    while (job && !job_owner_admits(&job->owner, &p->owner))
+        job = job->next;
+    return job;
+}
+
 static struct job *find_wanted_job(struct registry *g, struct registry_peer *p,
                                    const struct msg *m, const char *run_id)
 {
-    struct job *job = *run_id ? registry_find(g, run_id) : g->jobs;
+    struct job *job = *run_id ? registry_find(g, p, run_id) : next_seen(p, g->jobs);
 
-    if (!*run_id && job && job->next)
+    if (!*run_id && job && next_seen(p, job->next))
         registry_refuse(p, m, REFUSED_UNKNOWN, false,
                         "this rendezvous serves several jobs; name one with --rdzv-id");
     else if (!job && *run_id)
@@ -142,7 +150,7 @@ static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
 {
     uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
 
-    for (const struct job *j = g->jobs; j; j = j->next, at++) {
+    for (struct job *j = next_seen(p, g->jobs); j; j = next_seen(p, j->next), at++) {
         if (at == end)
             return at;
         if (at >= m->status.from)
@@ -181,10 +189,36 @@ static void on_status(struct registry *g, struct registry_peer *p, const struct 
 
 /* -- events ----------------------------------------------------------------------- */
 
+/* What a peer needs to be shown the text of an event. Others may hold the pid of a
+ * process, the address of a peer, or what a worker has printed. */
+static const struct {
+    const char *kind;
+    enum access least;
+} event_texts[] = {
+    { "formed", ACCESS_VIEW },      { "stopping", ACCESS_VIEW },
+    { "waiting", ACCESS_VIEW },     { "done", ACCESS_VIEW },
+    { "failed", ACCESS_VIEW },      { "afterwards", ACCESS_VIEW },
+    { "lost", ACCESS_VIEW },        { "left", ACCESS_VIEW },
+    { "quarantined", ACCESS_VIEW }, { "stacks", ACCESS_VIEW },
+    { "silence", ACCESS_VIEW },     { "restored", ACCESS_VIEW },
+    { "refused", ACCESS_AGENT } /* names the settings of the job */
+};
+
+static enum access event_text_access(const char *kind)
+{
+    for (size_t i = 0; i < sizeof(event_texts) / sizeof(event_texts[0]); i++)
+        if (strcmp(event_texts[i].kind, kind) == 0)
+            return event_texts[i].least;
+    return ACCESS_OPERATE;
+}
+
 static void follower_send(struct registry_peer *p, const struct msg_event *event)
 {
     struct msg m = { .type = MSG_EVENT, .event = *event };
 
+    if (event_text_access(event->kind) > registry_sight(p))
+        snprintf(m.event.text, sizeof(m.event.text), "%s%s%s", event->host,
+                 *event->host ? " " : "", event->kind);
     registry_send(p, &m);
 }
 
@@ -195,10 +229,11 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
     const struct msg_event *event;
 
     /* a follower may wait for a job that does not exist yet */
-    if (!m->events.follow && *run_id && !history_next(g->history, 0, run_id) &&
+    if (!m->events.follow && *run_id &&
+        !history_next(g->history, 0, run_id, &p->owner) &&
         !find_wanted_job(g, p, m, run_id))
         return;
-    while ((event = history_next(g->history, last, run_id))) {
+    while ((event = history_next(g->history, last, run_id, &p->owner))) {
         follower_send(p, event);
         last = event->number;
     }
@@ -211,10 +246,12 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
     }
 }
 
-void registry_follow_news(struct registry *g, const struct msg_event *event)
+void registry_follow_news(struct registry *g, const struct job *job,
+                          const struct msg_event *event)
 {
     for (struct registry_peer *p = g->followers; p; p = p->next_follower)
-        if (!*p->run_id || strcmp(p->run_id, event->run_id) == 0)
+        if ((!*p->run_id || strcmp(p->run_id, event->run_id) == 0) &&
+            job_owner_admits(&job->owner, &p->owner))
             follower_send(p, event);
 }
 

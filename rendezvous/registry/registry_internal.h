@@ -34,8 +34,9 @@ struct registry_peer {
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
     enum access access;
-    char *key_id, *owner; /* "": none */
-    struct job *job;      /* PROTO_JOINED */
+    char key_id[PEER_KEY_ID_MAX + 1]; /* "": none */
+    struct job_owner owner;           /* of the jobs that it makes and sees */
+    struct job *job;                  /* PROTO_JOINED */
     uint32_t node;
     bool following;              /* PROTO_CTL: wants events as they come */
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
@@ -54,10 +55,19 @@ typedef void registry_handler(struct registry *g, struct registry_peer *p,
                               const struct msg *m);
 
 /* registry.c */
-struct job *registry_find(const struct registry *g, const char *run_id);
+/* The job of that name that exists for the peer, or NULL. */
+struct job *registry_find(const struct registry *g, const struct registry_peer *p,
+                          const char *run_id);
 struct job *registry_add(struct registry *g, const char *run_id,
-                         const struct job_config *config);
+                         const struct job_config *config,
+                         const struct job_owner *owner);
 void registry_forget(struct registry *g, struct job *job);
+bool registry_is_loopback(const char *address);
+/* It has shown no key, and comes from another machine. */
+bool registry_is_stranger(const struct registry_peer *p);
+/* What it is shown: less than it may do, if it is a stranger. */
+enum access registry_sight(const struct registry_peer *p);
+/* Fields of m that the peer is not shown are emptied. */
 void registry_send(struct registry_peer *p, struct msg *m);
 void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal why,
                      bool retry, const char *fmt, ...)
@@ -124,7 +134,8 @@ void registry_tick_owner_asks(struct registry *g, struct job *job);
  * allowed */
 extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
 extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
-void registry_follow_news(struct registry *g, const struct msg_event *event);
+void registry_follow_news(struct registry *g, const struct job *job,
+                          const struct msg_event *event);
 void registry_unfollow(struct registry_peer *p);
 
 #endif

@@ -100,7 +100,7 @@ void connect_to_registry_as(unsigned c, const struct peer_origin *origin)
 void connect_to_registry(unsigned c, const char *address)
 {
     connect_to_registry_as(c, &(struct peer_origin){ .address = address,
-                                                     .uid = PEER_UID_UNKNOWN,
+                                                     .uid = 1000,
                                                      .access = ACCESS_AGENT });
 }
 

@@ -140,7 +140,8 @@ def who_waits_learns_who_was_refused(cluster):
     job = Job(cluster, "refused", 2, "--rdzv-conf=lease=1")
     a = job.join(0, "exit 0")
     other = job.script(1, "exit 0", flags=["--max-restarts=3"])
-    expect(other, 2, "--max-restarts is 0 in the job and 3 here")
+    # from another machine, without a key: it learns no setting of the job
+    expect(other, 2, "runs with another configuration: its other nodes and the log")
     said_of(a, "node-1 was refused: job \"refused\" runs with another configuration: "
                "--max-restarts is 0 in the job and 3 here")
     if "node-1 was refused" not in job.ctl("events")[1]:

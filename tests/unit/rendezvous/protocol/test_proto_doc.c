@@ -111,6 +111,21 @@ static void check_object(const char *heading, const struct proto_field *f)
     free(name);
 }
 
+/* The row ends with the access that a reader needs, if not every reader is shown it. */
+static void check_reader(const char *heading, const char *row,
+                         const struct proto_field *f)
+{
+    char *line = xasprintf("%.*s", (int)strcspn(row, "\n"), row);
+
+    for (unsigned a = ACCESS_VIEW; a < ACCESS_COUNT; a++) {
+        char *end = xasprintf(" (access `%s`) |", access_names[a]);
+
+        ck_assert_msg(!strstr(line, end) == (f->least != a), "%s: %s", heading, line);
+        free(end);
+    }
+    free(line);
+}
+
 static void check_table(const char *heading, const struct proto_table *table)
 {
     char *in = section(heading), type[64];
@@ -122,6 +137,7 @@ static void check_table(const char *heading, const struct proto_table *table)
                               f->required ? "yes" : "no");
 
         ck_assert_msg(strstr(in, row), "%s has no \"%s\"", heading, row + 1);
+        check_reader(heading, strstr(in, row) + 1, f);
         if (f->kind == PROTO_OBJECT)
             check_object(heading, f);
         free(row);
@@ -150,7 +166,7 @@ static const char *const phases[PROTO_PHASE_COUNT] = {
     [PROTO_CTL] = "CTL",
 };
 
-START_TEST(every_message_names_its_phase)
+START_TEST(every_message_names_its_phase_and_access)
 {
     char *heading, *in, *line;
 
@@ -159,9 +175,11 @@ START_TEST(every_message_names_its_phase)
     heading = xasprintf("### %s (%d)", proto_name(_i), _i);
     in = section(heading);
     for (unsigned phase = 0; phase < PROTO_PHASE_COUNT; phase++) {
-        line = xasprintf("\nTaken in phase %s. ", phases[phase]);
+        line = xasprintf("\nTaken in phase %s, access `%s`. ", phases[phase],
+                         access_names[proto_least_access(_i)]);
         ck_assert_msg(!strstr(in, line) == !proto_allowed(_i, phase), "%s: %s", heading,
                       line + 1);
+        ck_assert(!proto_allowed(_i, phase) || proto_least_access(_i) != ACCESS_NONE);
         free(line);
     }
     free(in);
@@ -257,7 +275,7 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(t, load, unload);
     tcase_add_loop_test(t, every_field_stands_there_as_it_is, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, every_message_names_its_phase, 0, MSG_TYPE_MAX);
+    tcase_add_loop_test(t, every_message_names_its_phase_and_access, 0, MSG_TYPE_MAX);
     tcase_add_test(t, every_refusal_is_explained);
     tcase_add_test(t, every_kind_of_failure_is_explained);
     tcase_add_test(t, the_limits_are_those_in_force);
