@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "agent/cleanup/run_tmpdir.h"
 #include "agent/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
@@ -67,6 +68,8 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
     w->gpus = gpu_monitor_create(loop, config, &calls->gpu);
     w->group = group_create(loop, config, &calls->group);
     w->warm = warm_create(loop, config);
+    if (!config->log_dir)
+        run_tmpdir_make();
     if (start_guard(w, e) < 0)
         return -1;
     logs_calls = group_logs_calls(w->group);

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,17 +20,62 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 
-#define FOLDER                                                                         \
+#define SHARED_FOLDER                                                                  \
     "/dev/shm" /* cleared at boot and never shared between machines: locks work */
-#define NAME_SIZE 48
+#define PATH_SIZE 64
+#define SHARED_NAMES_MAX 1024 /* looked at in a sweep of the shared folder */
 #define ENVIRONMENT_MAX (4u << 20)
 #define ENVIRONMENT_STEP (64u << 10)
 #define ROUNDS 100 /* a killed process may just have started another one */
 #define ROUND_US 2000
 
-static void format_lock_name(const char *tag, char name[NAME_SIZE])
+/* Where the files of this user are, and how their names begin. */
+struct lock_folder {
+    int fd;
+    char prefix[32];
+    unsigned names_max; /* in one sweep */
+};
+
+static void format_own_folder(char path[PATH_SIZE])
 {
-    snprintf(name, NAME_SIZE, "crun-%u-%s", (unsigned)geteuid(), tag);
+    snprintf(path, PATH_SIZE, SHARED_FOLDER "/crun-%u", (unsigned)geteuid());
+}
+
+static void format_lock_name(const struct lock_folder *folder, const char *tag,
+                             char name[PATH_SIZE])
+{
+    snprintf(name, PATH_SIZE, "%s%s", folder->prefix, tag);
+}
+
+/* A folder that no other user can write to; it stays until the machine is restarted. */
+static int open_own_folder(void)
+{
+    char path[PATH_SIZE];
+    struct stat st;
+    int fd;
+
+    format_own_folder(path);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -1;
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 ||
+        (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 0022) == 0))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* If another user has taken the name of our folder, the files stand among those of all
+ * users, which may be many: a sweep looks at some of them only. */
+static bool open_lock_folder(struct lock_folder *folder)
+{
+    *folder = (struct lock_folder){ .fd = open_own_folder(), .names_max = UINT_MAX };
+    if (folder->fd >= 0)
+        return true;
+    folder->fd = open(SHARED_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder->names_max = SHARED_NAMES_MAX;
+    snprintf(folder->prefix, sizeof(folder->prefix), "crun-%u-", (unsigned)geteuid());
+    return folder->fd >= 0;
 }
 
 /* -- the processes that carry a tag --------------------------------------------- */
@@ -169,34 +215,32 @@ static void sweep_launch(int folder, const char *name, const char *tag)
     close(fd);
 }
 
-static void sweep_dead_launches(int folder)
+static void sweep_dead_launches(const struct lock_folder *folder)
 {
-    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
-    char prefix[NAME_SIZE];
+    size_t length = strlen(folder->prefix);
+    unsigned left = folder->names_max;
     struct dirent *entry;
-    size_t length;
 
-    format_lock_name("", prefix);
-    length = strlen(prefix);
-    while (list && (entry = readdir(list)))
-        if (strncmp(entry->d_name, prefix, length) == 0 &&
+    while (list && left-- > 0 && (entry = readdir(list)))
+        if (strncmp(entry->d_name, folder->prefix, length) == 0 &&
             strlen(entry->d_name + length) == RUN_TMPDIR_TAG_LEN)
-            sweep_launch(folder, entry->d_name, entry->d_name + length);
+            sweep_launch(folder->fd, entry->d_name, entry->d_name + length);
     if (list)
         closedir(list);
 }
 
 /* The file gets its name only when it is locked, so no process finds it unlocked. */
-static int create_lock_file(int folder, const char *tag)
+static int create_lock_file(const struct lock_folder *folder, const char *tag)
 {
-    char name[NAME_SIZE], path[32];
-    int fd = openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    char name[PATH_SIZE], path[32];
+    int fd = openat(folder->fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 
-    format_lock_name(tag, name);
+    format_lock_name(folder, tag, name);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (fd < 0 ||
-        (lock_file(fd) && linkat(AT_FDCWD, path, folder, name, AT_SYMLINK_FOLLOW) == 0))
+    if (fd < 0 || (lock_file(fd) &&
+                   linkat(AT_FDCWD, path, folder->fd, name, AT_SYMLINK_FOLLOW) == 0))
         return fd;
     close(fd);
     return -1;
@@ -205,23 +249,25 @@ static int create_lock_file(int folder, const char *tag)
 int launch_lock_make(const char *tag)
 {
     static int lock_fd = -1;
-    int folder = lock_fd >= 0 ? -1 : open(FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct lock_folder folder;
 
-    if (folder < 0)
+    if (lock_fd >= 0 || !open_lock_folder(&folder))
         return lock_fd;
-    sweep_dead_launches(folder);
-    lock_fd = create_lock_file(folder, tag);
-    close(folder);
+    lock_fd = create_lock_file(&folder, tag);
+    sweep_dead_launches(&folder);
+    close(folder.fd);
     return lock_fd;
 }
 
 void launch_lock_remove(const char *tag)
 {
-    char name[NAME_SIZE], path[sizeof(FOLDER) + NAME_SIZE];
+    struct lock_folder folder;
+    char name[PATH_SIZE];
 
-    if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strchr(tag, '/'))
+    if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strchr(tag, '/') ||
+        !open_lock_folder(&folder))
         return;
-    format_lock_name(tag, name);
-    snprintf(path, sizeof(path), FOLDER "/%s", name);
-    unlink(path);
+    format_lock_name(&folder, tag, name);
+    unlinkat(folder.fd, name, 0);
+    close(folder.fd);
 }

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -40,6 +42,15 @@ char *run_tmpdir_path(const char *tag)
     const char *tmp = getenv("TMPDIR");
 
     return xasprintf("%s/crun_%s", tmp && *tmp ? tmp : "/tmp", tag);
+}
+
+void run_tmpdir_make(void)
+{
+    char *path = run_tmpdir_path(run_tmpdir_tag());
+
+    if (mkdir(path, 0700) < 0)
+        log_debug("%s: %s", path, strerror(errno));
+    free(path);
 }
 
 static void remove_empty_folder(int parent, const char *name, int depth)

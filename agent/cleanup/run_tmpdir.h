@@ -7,8 +7,9 @@
 /*
  * The folder "crun_<tag>" below TMPDIR, where a run without a log-dir keeps its logs.
  * The tag is chosen before there is a guard, so that any survivor of agent, guard and
- * reaper can remove the folder if it is empty. If no process of a launch is left, the
- * next agent finds the tag in the name of its cgroup.
+ * reaper can remove the folder if it is empty. Other users see the tag in the names of
+ * processes and cgroups, so the folder is made before those. If no process of a launch
+ * is left, the next agent finds the tag in the name of its cgroup.
  */
 #define RUN_TMPDIR_TAG_LEN 8
 
@@ -16,6 +17,9 @@
 const char *run_tmpdir_tag(void);
 /* Unguessable letters and digits. */
 void run_tmpdir_random(char *letters, size_t count);
+
+/* Makes the folder of our tag. Without it a run has no logs; log_dirs tells why. */
+void run_tmpdir_make(void);
 
 /* The folder's path, which the caller frees. */
 char *run_tmpdir_path(const char *tag);

@@ -128,10 +128,10 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         free(g);
         return NULL;
     }
+    g->process.launch_lock = launch_lock_make(run_tmpdir_tag());
     create_cgroup(g);
     status_pages_make(&g->pages, workers, GUARD_FD_PAGES);
     g->process.cgroup = &g->cgroup;
-    g->process.launch_lock = launch_lock_make(run_tmpdir_tag());
     g->process.pages = &g->pages;
     g->socket = pair[0];
     if (guard_process_start(&g->process, pair[1]) < 0) {
@@ -139,7 +139,8 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         close(pair[0]);
         close(pair[1]);
         cgroup_remove(&g->cgroup);
-        launch_lock_remove(run_tmpdir_tag()); /* no guard will remove it */
+        launch_lock_remove(run_tmpdir_tag()); /* no guard will remove the two */
+        run_tmpdir_remove_empty(run_tmpdir_tag());
         status_pages_fini(&g->pages);
         free(g);
         return NULL;

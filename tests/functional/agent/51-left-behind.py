@@ -58,7 +58,7 @@ class Launch:
         self.daemon = int(pathlib.Path(path).read_text())
         # in the middle of its exec it has none
         self.tag = until(lambda: tag_of(self.daemon), f"the tag of {name}")
-        self.claim = f"/dev/shm/crun-{user or os.geteuid()}-{self.tag}"
+        self.claim = f"/dev/shm/crun-{user or os.geteuid()}/{self.tag}"
         if not os.path.exists(self.claim):
             fail(f"there is no {self.claim}")
 

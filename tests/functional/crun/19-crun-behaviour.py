@@ -344,7 +344,7 @@ def few_processes(p):
                     "prlimit", f"--nproc={most}", CRUN, "--nproc-per-node=8", "sleep",
                     "100", stdin=subprocess.DEVNULL)
         p.end(c, code, *words)
-        same(glob.glob(f"/dev/shm/crun-{user}-*"), [])
+        same(glob.glob(f"/dev/shm/crun-{user}*/*"), [])
 
 
 def process_one(p):

@@ -6,7 +6,9 @@ What other users and other programs of the machine do beside a launch: they take
 names, and have processes and cgroups of their own. Neither harms the other.
 """
 import contextlib
+import glob
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +16,9 @@ import threading
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, Place, sh  # noqa: E402
-from process import free_port, same  # noqa: E402
+from process import free_port, read, same, until  # noqa: E402
+
+OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 class Squatter(threading.Thread):
@@ -56,12 +60,47 @@ def the_port_of_the_store_stays_taken_between_epochs(p):
         squatter.join()
 
 
+def tag_of(p, c):
+    """The tag of a launch, which other users see in the words of its guard."""
+    def found():
+        for pid in os.listdir("/proc"):
+            words = read(f"/proc/{pid}/cmdline").split(b"\0") if pid.isdigit() else []
+            if words and words[0] == b"crun-guard" and p.cookie.encode() in read(
+                    f"/proc/{pid}/environ"):
+                return words[2].decode()
+        return None
+    return until(found, "the guard")
+
+
+def the_folder_of_the_logs_is_made_before_its_name_is_seen(p):
+    """While a node waits for the others, there is time to make things of known names."""
+    os.chmod(p.path, 0o755)
+    os.chmod(p.tmp, 0o1777)
+    port = free_port()
+    nodes = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "-r3"]
+    first = p.start(CRUN, *nodes, "echo", "said", stdin=subprocess.DEVNULL)
+    folder = f"{p.tmp}/crun_{tag_of(p, first)}"
+    made = subprocess.run([*OTHER_USER, "mkdir", folder], capture_output=True)
+    same(made.returncode, 1)
+    second = p.start(CRUN, *nodes, "echo", "said", stdin=subprocess.DEVNULL)
+    p.end(first, 0)
+    p.end(second, 0)
+    same([read(f).decode() for f in sorted(glob.glob(f"{p.tmp}/*/*/*/0/stdout.log"))],
+         ["said\n"] * 2)
+    shutil.rmtree(p.tmp)
+    os.mkdir(p.tmp)
+
+
 CHECKS = [
+    the_folder_of_the_logs_is_made_before_its_name_is_seen,
     the_port_of_the_store_stays_taken_between_epochs,
 ]
 
 
 if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("SKIPPED: only root can be another user too")
+        sys.exit(77)
     for check in CHECKS:
         with contextlib.closing(Place()) as place:
             check(place)

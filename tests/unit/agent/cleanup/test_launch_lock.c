@@ -13,12 +13,15 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
 #include "tests/worlds/check_main.h"
 
-static char tag[RUN_TMPDIR_TAG_LEN + 1], path[64];
+static char tag[RUN_TMPDIR_TAG_LEN + 1], folder[32], path[64];
+
+static bool alone; /* no other process sees our /dev/shm */
 
 /* Of a launch that is not this process's. */
 static void other_launch(void)
@@ -26,9 +29,11 @@ static void other_launch(void)
     /* lest a crun of another test does what is looked at here; root can have it */
     if (unshare(CLONE_NEWNS) == 0 &&
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
-        (void)mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL);
+        alone = mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) == 0;
     run_tmpdir_random(tag, RUN_TMPDIR_TAG_LEN);
-    snprintf(path, sizeof(path), "/dev/shm/crun-%u-%s", (unsigned)geteuid(), tag);
+    snprintf(folder, sizeof(folder), "/dev/shm/crun-%u", (unsigned)geteuid());
+    snprintf(path, sizeof(path), "%s/%s", folder, tag);
+    (void)mkdir(folder, 0700);
 }
 
 static void remove_it(void)
@@ -94,7 +99,7 @@ START_TEST(it_is_there_locked_and_made_once)
     int fd = launch_lock_make(own), other;
 
     memcpy(tag, own, sizeof(tag));
-    snprintf(path, sizeof(path), "/dev/shm/crun-%u-%s", (unsigned)geteuid(), tag);
+    snprintf(path, sizeof(path), "%s/%s", folder, tag);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(launch_lock_make(own), fd);
     other = open(path, O_RDONLY | O_CLOEXEC);
@@ -162,10 +167,71 @@ START_TEST(no_agent_ends_the_processes_around_it)
 }
 END_TEST
 
+/* Anything that a launch of ours cannot have made there. */
+static bool make_foreign_folder(int kind)
+{
+    rmdir(folder);
+    if (kind == 0)
+        return symlink("/tmp", folder) == 0;
+    if (kind == 1)
+        return mkdir(folder, 0700) == 0 && chmod(folder, 0777) == 0;
+    return mkdir(folder, 0700) == 0 && chown(folder, 65534, 65534) == 0;
+}
+
+START_TEST(a_folder_of_another_user_is_not_used)
+{
+    int fd;
+
+    if (!alone || !make_foreign_folder(_i))
+        return;
+    snprintf(path, sizeof(path), "%s-%s", folder, tag);
+    fd = make_file();
+    close(fd);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
+    ck_assert(!is_there()); /* of a dead launch that had the same difficulty */
+    snprintf(path, sizeof(path), "%s-%s", folder, run_tmpdir_tag());
+    ck_assert(is_there());
+    launch_lock_remove(run_tmpdir_tag());
+    ck_assert(!is_there());
+    (void)(unlink(folder) == 0 || rmdir(folder));
+}
+END_TEST
+
+static uint64_t cpu_time_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Another user can make as many files as there is memory for. */
+START_TEST(names_of_other_users_do_not_slow_a_launch)
+{
+    enum { FILES = 50000, OTHER_USER = 65534 };
+    char name[96];
+    uint64_t began;
+
+    if (!alone)
+        return;
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof(name), "%s-%08x", folder, (unsigned)i);
+        ck_assert_int_eq(mknod(name, S_IFREG | 0644, 0), 0);
+        ck_assert_int_eq(chown(name, OTHER_USER, OTHER_USER), 0);
+    }
+    if (_i == 1)
+        ck_assert(make_foreign_folder(2));
+    began = cpu_time_us();
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
+    ck_assert_uint_lt(cpu_time_us() - began, 30000);
+    launch_lock_remove(run_tmpdir_tag());
+}
+END_TEST
+
 int main(void)
 {
-    Suite *suite = suite_create("claim");
-    TCase *t = tcase_create("claim");
+    Suite *suite = suite_create("launch_lock");
+    TCase *t = tcase_create("launch_lock");
 
     tcase_set_timeout(t, 30);
     tcase_add_checked_fixture(t, other_launch, remove_it);
@@ -174,6 +240,8 @@ int main(void)
     tcase_add_test(t, a_process_of_a_live_launch_is_not);
     tcase_add_test(t, a_name_without_a_file_of_ours_says_nothing);
     tcase_add_test(t, no_agent_ends_the_processes_around_it);
+    tcase_add_loop_test(t, names_of_other_users_do_not_slow_a_launch, 0, 2);
+    tcase_add_loop_test(t, a_folder_of_another_user_is_not_used, 0, 3);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }
