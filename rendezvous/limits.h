@@ -5,12 +5,15 @@
 /* All connections of a server, and how a client connects. */
 #define CONTROL_CONNS_MAX 40000
 #define CONNS_UNIDENTIFIED_MAX 16384 /* of them, those that have not joined a job */
-#define CTL_OUT_WAIT (64u << 10)     /* while more waits, no request is answered */
-#define OTHERS_OUT_MAX (64u << 20)   /* waits for all connections but the agents' */
-#define CTL_REQUESTS_PER_TURN 8
-#define CTL_TURN_BYTES (256u << 10) /* of answers to all of crunctl in one turn */
-#define CTL_REQUEST_COST 1024       /* in bytes too: a request without its answer */
-#define DESCRIPTORS_RESERVED 32     /* not for connections: journal, log, store, loop */
+#define CONN_OUT_WAIT (64u << 10)    /* while more waits, no message is read */
+#define VISITORS_OUT_MAX (32u << 20) /* waits for all connections but the agents' */
+#define MESSAGES_PER_TURN 8          /* of one connection, more in later turns */
+#define CONN_TURN_US 5000            /* spent on one connection in one turn */
+#define AGENTS_TURN_US 20000         /* on all agents that send more than that */
+#define VISITORS_TURN_US 20000       /* on all others */
+#define CTL_TURN_BYTES (256u << 10)  /* of answers to all of crunctl in one turn */
+#define MESSAGE_COST 1024            /* in bytes too: a message without its answer */
+#define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
 
 /* for the next try, while one is not answered; after each it doubles */
 #define CONNECT_AGAIN_MS 100

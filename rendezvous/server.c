@@ -4,9 +4,10 @@
  * between them and the registry, and at the end of every turn commits what the registry
  * has decided before any answer leaves. It decides nothing about jobs itself.
  *
- * Connections of crunctl share a limited part of each turn: a connection with unsent
- * answers is not read, the others are served in turn. So agents get their answers soon,
- * regardless of those requests.
+ * Visitors, which are all connections but those of agents that have joined, share a
+ * limited part of each turn, in time and in bytes. A connection with many unsent bytes
+ * is not read. A connection that has much to say waits for its turn behind the others.
+ * So agents get their answers soon, regardless of those requests.
  *
  * When connections run out, an unidentified one is closed for a new one, else a
  * connection of crunctl, the oldest first; never that of an agent that has joined a
@@ -44,6 +45,21 @@ enum conn_class {
     CLASS_COUNT
 };
 
+/* Connections that wait for their turn, and how long all of each kind are served in a
+ * turn. What agents send in small numbers does not wait. */
+enum share {
+    SHARE_AGENTS,
+    SHARE_NEW,  /* has asked little: has not joined yet, or is an operator's */
+    SHARE_REST, /* crunctl that asks much */
+    SHARE_COUNT
+};
+
+static const uint64_t share_us[] = {
+    [SHARE_AGENTS] = AGENTS_TURN_US,
+    [SHARE_NEW] = VISITORS_TURN_US * 3 / 4,
+    [SHARE_REST] = VISITORS_TURN_US / 4,
+};
+
 struct peer_conn {
     TAILQ_ENTRY(peer_conn) entry; /* in the list of its class, oldest first */
     STAILQ_ENTRY(peer_conn) unsent_entry;
@@ -53,10 +69,12 @@ struct peer_conn {
     struct registry_peer *peer;
     enum conn_class class;
     bool unsent; /* something is queued: in server.unsent */
-    bool queued; /* its requests wait for their share of a turn: in server.queue */
+    bool queued; /* in server.queue[share] */
+    enum share share;
     uint64_t turn;
-    unsigned requests; /* in that turn */
-    uint64_t spent;    /* spent on it since it connected, in the unit of server.share */
+    unsigned messages; /* in that turn */
+    uint64_t turn_us;  /* spent on it in that turn */
+    uint64_t spent;    /* since it connected, in bytes */
 };
 
 struct server {
@@ -69,12 +87,13 @@ struct server {
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
     STAILQ_HEAD(, peer_conn) unsent;
-    struct peer_conns queue;  /* of crunctl; the first is served next */
-    struct peer_conn *served; /* the one being served */
+    struct peer_conns queue[SHARE_COUNT]; /* the first is next */
+    struct peer_conn *served;             /* the one being served */
     struct loop_timer serve;
     uint64_t turn;
-    int64_t share;      /* what is left of this turn for crunctl, in bytes */
-    size_t other_bytes; /* upper bound of unsent answers, without the agents' */
+    int64_t bytes_left;            /* in this turn, for answers to crunctl */
+    uint64_t turn_us[SHARE_COUNT]; /* spent in this turn */
+    size_t visitors_out;           /* upper bound of the bytes that wait for them */
     struct loop_timer tick;
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
@@ -116,8 +135,12 @@ static void on_turn_end(void *arg)
     uint64_t now = clock_ms(), next;
 
     s->turn++;
-    s->share = CTL_TURN_BYTES;
-    while (s->other_bytes > OTHERS_OUT_MAX)
+    s->bytes_left = CTL_TURN_BYTES;
+    memset(s->turn_us, 0, sizeof(s->turn_us));
+    for (int i = 0; i < SHARE_COUNT; i++)
+        if (!TAILQ_EMPTY(&s->queue[i]))
+            loop_timer_arm(&s->serve, 0);
+    while (s->visitors_out > VISITORS_OUT_MAX)
         server_drop_heaviest(s);
     if (s->failed || !s->touched)
         return;
@@ -156,7 +179,7 @@ static void peer_conn_destroy(struct peer_conn *p)
 
     peer_conn_leave_class(p);
     if (p->queued)
-        TAILQ_REMOVE(&s->queue, p, queue_entry);
+        TAILQ_REMOVE(&s->queue[p->share], p, queue_entry);
     if (p->unsent)
         STAILQ_REMOVE(&s->unsent, p, peer_conn, unsent_entry);
     conn_destroy(p->conn);
@@ -179,79 +202,153 @@ static void peer_conn_classify(struct peer_conn *p)
     conn_set_deadline(p->conn, 0, NULL);
 }
 
-static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
+/* -- shares of a turn ------------------------------------------------------------- */
+
+static enum share peer_conn_share(const struct peer_conn *p)
 {
-    struct peer_conn *p = arg;
-    struct server *s = p->server;
-    size_t before = conn_waiting(c);
-
-    s->touched = true;
-    if (registry_message(s->registry, p->peer, m, clock_ms(), clock_wall_ms(), e) < 0)
-        return -1;
-    if (p->class == CLASS_CTL) {
-        size_t spent = CTL_REQUEST_COST + conn_waiting(c) - before;
-
-        s->share -= (int64_t)spent;
-        p->spent += spent;
-    }
-    peer_conn_classify(p);
-    return 0;
+    if (p->class == CLASS_AGENT)
+        return SHARE_AGENTS;
+    return p->spent < CTL_TURN_BYTES ? SHARE_NEW : SHARE_REST;
 }
 
-/* -- requests of crunctl in one turn --------------------------------------------- */
+static bool server_has_share(const struct server *s, enum share share)
+{
+    return s->turn_us[share] < share_us[share] &&
+           (share == SHARE_AGENTS || s->bytes_left > 0);
+}
 
-/* A connection that has used little so far, such as an operator's, is served before the
- * ones that have used much. */
+/* For the time since began_us, and the bytes queued since `waited` were waiting. */
+static void peer_conn_charge(struct peer_conn *p, size_t waited, uint64_t began_us)
+{
+    struct server *s = p->server;
+    uint64_t us = clock_us() - began_us;
+    size_t bytes = conn_waiting(p->conn) - waited;
+
+    p->turn_us += us;
+    s->turn_us[peer_conn_share(p)] += us;
+    p->spent += bytes;
+    if (p->class == CLASS_CTL)
+        s->bytes_left -= (int64_t)bytes;
+}
+
+/* What may wait for one visitor: less if there are many, so that all together stay
+ * within half of their limit. */
+static size_t visitor_out_wait(const struct server *s)
+{
+    size_t each = VISITORS_OUT_MAX / 2 / (s->count[CLASS_CTL] + 1);
+
+    return each < CONN_OUT_WAIT ? each : CONN_OUT_WAIT;
+}
+
+static bool peer_conn_has_room(const struct peer_conn *p)
+{
+    size_t most = p->class == CLASS_AGENT ? CONN_OUT_WAIT : visitor_out_wait(p->server);
+
+    return conn_waiting(p->conn) <= most;
+}
+
+/* The registry asks before each message of a list. */
+static bool on_room(void *arg, void *conn)
+{
+    const struct server *s = arg;
+    struct peer_conn *p = conn;
+
+    return p->conn && s->bytes_left > 0 && peer_conn_has_room(p);
+}
+
 static void peer_conn_queue(struct peer_conn *p)
 {
     struct server *s = p->server;
 
-    if (!p->queued && p != s->served && p->spent < CTL_TURN_BYTES)
-        TAILQ_INSERT_HEAD(&s->queue, p, queue_entry);
-    else if (!p->queued)
-        TAILQ_INSERT_TAIL(&s->queue, p, queue_entry);
+    if (p->queued)
+        return;
     p->queued = true;
-    loop_timer_arm(&s->serve, 0);
+    p->share = peer_conn_share(p);
+    TAILQ_INSERT_TAIL(&s->queue[p->share], p, queue_entry);
 }
 
+static bool peer_conn_has_share(struct peer_conn *p)
+{
+    struct server *s = p->server;
+    enum share share = peer_conn_share(p);
+
+    if (p->turn != s->turn)
+        p->messages = p->turn_us = 0;
+    p->turn = s->turn;
+    if (p->messages >= MESSAGES_PER_TURN || p->turn_us >= CONN_TURN_US)
+        return false;
+    if (p->class == CLASS_AGENT || s->served == p)
+        return true;
+    return TAILQ_EMPTY(&s->queue[share]) && server_has_share(s, share);
+}
+
+/* A list that is under way goes on first. Without room, the connection waits until some
+ * of its bytes are sent. */
 static bool on_ready(void *arg, struct conn *c)
 {
     struct peer_conn *p = arg;
-    struct server *s = p->server;
+    size_t waited = conn_waiting(c);
+    uint64_t began_us;
+    bool complete;
 
-    if (p->class == CLASS_AGENT)
-        return true;
-    if (conn_waiting(c) > CTL_OUT_WAIT)
-        return false; /* until some of it is sent */
-    if (p->class == CLASS_UNIDENTIFIED)
-        return true;
-    if (p->turn != s->turn)
-        p->requests = 0;
-    p->turn = s->turn;
-    if (s->share > 0 && p->requests < CTL_REQUESTS_PER_TURN &&
-        (s->served == p || TAILQ_EMPTY(&s->queue))) {
-        p->requests++;
-        return true;
+    if (!peer_conn_has_room(p))
+        return false;
+    if (!peer_conn_has_share(p)) {
+        peer_conn_queue(p);
+        return false;
     }
-    peer_conn_queue(p);
-    return false;
+    if (registry_has_no_list(p->peer))
+        return true;
+    began_us = clock_us();
+    complete = registry_continue_list(p->server->registry, p->peer, clock_ms(),
+                                      clock_wall_ms());
+    peer_conn_charge(p, waited, began_us);
+    if (!complete && peer_conn_has_room(p)) /* the share of this turn is used up */
+        peer_conn_queue(p);
+    return complete;
+}
+
+static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
+{
+    struct peer_conn *p = arg;
+    struct server *s = p->server;
+    size_t waited = conn_waiting(c);
+    uint64_t began_us = clock_us();
+    int r;
+
+    s->touched = true;
+    p->messages++;
+    p->spent += MESSAGE_COST;
+    r = registry_message(s->registry, p->peer, m, clock_ms(), clock_wall_ms(), e);
+    peer_conn_classify(p);
+    peer_conn_charge(p, waited, began_us);
+    if (r == 0 && !registry_has_no_list(p->peer)) {
+        conn_hold(c);
+        if (peer_conn_has_room(p))
+            peer_conn_queue(p);
+    }
+    return r;
 }
 
 /* Serve each queued connection once, until the share of this turn is used up. */
-static void on_serve(void *arg)
+static void server_serve_queue(struct server *s, enum share share)
 {
-    struct server *s = arg;
-    const struct peer_conn *last = TAILQ_LAST(&s->queue, peer_conns);
+    struct peer_conns *queue = &s->queue[share];
+    const struct peer_conn *last = TAILQ_LAST(queue, peer_conns);
 
-    while (s->share > 0 && s->served != last) {
-        s->served = TAILQ_FIRST(&s->queue);
-        TAILQ_REMOVE(&s->queue, s->served, queue_entry);
+    while (server_has_share(s, share) && s->served != last) {
+        s->served = TAILQ_FIRST(queue);
+        TAILQ_REMOVE(queue, s->served, queue_entry);
         s->served->queued = false;
         conn_resume(s->served->conn);
     }
     s->served = NULL;
-    if (!TAILQ_EMPTY(&s->queue))
-        loop_timer_arm(&s->serve, 0);
+}
+
+static void on_serve(void *arg)
+{
+    for (enum share share = 0; share < SHARE_COUNT; share++)
+        server_serve_queue(arg, share);
 }
 
 static bool on_unreadable(void *arg, struct conn *c, const struct frame_header *h,
@@ -292,17 +389,17 @@ static void server_drop_heaviest(struct server *s)
 {
     struct peer_conn *p, *heaviest = NULL;
 
-    s->other_bytes = 0;
+    s->visitors_out = 0;
     for (int i = CLASS_UNIDENTIFIED; i <= CLASS_CTL; i++)
         TAILQ_FOREACH(p, &s->conns[i], entry)
         {
-            s->other_bytes += conn_waiting(p->conn);
+            s->visitors_out += conn_waiting(p->conn);
             if (!heaviest || conn_waiting(p->conn) > conn_waiting(heaviest->conn))
                 heaviest = p;
         }
-    if (s->other_bytes <= OTHERS_OUT_MAX)
+    if (s->visitors_out <= VISITORS_OUT_MAX)
         return;
-    s->other_bytes -= conn_waiting(heaviest->conn);
+    s->visitors_out -= conn_waiting(heaviest->conn);
     net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
                  "closed: too many bytes wait for it and others to read");
     peer_conn_destroy(heaviest);
@@ -424,7 +521,7 @@ static void on_send(void *arg, void *conn, const struct msg *m)
     before = conn_waiting(p->conn);
     conn_send(p->conn, m);
     if (p->class != CLASS_AGENT)
-        s->other_bytes += conn_waiting(p->conn) - before;
+        s->visitors_out += conn_waiting(p->conn) - before;
     if (!p->unsent)
         STAILQ_INSERT_TAIL(&s->unsent, p, unsent_entry);
     p->unsent = true;
@@ -488,6 +585,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .software = "crund " CRUN_VERSION,
         .random_id = on_random_id,
         .send = on_send,
+        .room = on_room,
         .hang_up = on_hang_up,
         .denied = on_denied,
         .event = on_event,
@@ -520,8 +618,9 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     for (int i = 0; i < CLASS_COUNT; i++)
         TAILQ_INIT(&s->conns[i]);
     STAILQ_INIT(&s->unsent);
-    TAILQ_INIT(&s->queue);
-    s->share = CTL_TURN_BYTES;
+    for (int i = 0; i < SHARE_COUNT; i++)
+        TAILQ_INIT(&s->queue[i]);
+    s->bytes_left = CTL_TURN_BYTES;
     loop_timer_init(&s->serve, loop, on_serve, s);
     loop_timer_init(&s->tick, loop, on_tick, s);
     loop_on_turn_end(loop, on_turn_end, s);

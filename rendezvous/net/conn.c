@@ -351,7 +351,7 @@ static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
     struct frame_header h;
     struct err e;
 
-    while (c->state == CONN_OPEN && used < size) {
+    while (c->state == CONN_OPEN && !c->held && used < size) {
         int whole = frame_get_header(data + used, size - used,
                                      c->calls.body_max(c->calls.arg, c), &h, &e);
 
@@ -459,6 +459,11 @@ static void conn_shake(struct conn *c)
         conn_on_secured(c);
 }
 
+void conn_hold(struct conn *c)
+{
+    c->held = true;
+}
+
 void conn_resume(struct conn *c)
 {
     if (!c->held || c->state > CONN_OPEN)
@@ -468,6 +473,9 @@ void conn_resume(struct conn *c)
         conn_shake(c);
         return;
     }
+    conn_move_deadline(c, &c->resume_at, 0);
+    if (!c->calls.ready(c->calls.arg, c))
+        return;
     conn_stop_holding(c);
     conn_take_input(c);
 }

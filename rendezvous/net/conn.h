@@ -31,7 +31,7 @@ struct conn_calls {
                        const char *why);
     /* Whether the next message may be delivered now. If not, it waits, nothing more is
      * read, and this is called again at conn_resume or when some of the queue has been
-     * sent. NULL: always. */
+     * sent, maybe more than once for a message. It may queue messages. NULL: always. */
     bool (*ready)(void *arg, struct conn *c);
     /* Before each step of a TLS handshake, which costs time: whether it may be made
      * now. If not, nothing is read until conn_resume, which asks again. NULL: always.
@@ -66,6 +66,9 @@ void conn_send(struct conn *c, const struct msg *m);
 void conn_flush(struct conn *c);
 /* How many bytes are queued. */
 size_t conn_waiting(const struct conn *c);
+/* Deliver nothing until `ready` allows it, which is asked as for a message that waits.
+ * From within `message`. */
+void conn_hold(struct conn *c);
 /* Call `ready` or `may_shake` again. From the loop, not at the end of a turn. */
 void conn_resume(struct conn *c);
 /* Close when everything queued is sent (at most a second). Only `closed` is called. */

@@ -31,6 +31,8 @@ struct registry_config {
     struct id128 (*random_id)(void *arg);
     /* Encode m before returning; conn as in registry_connect. */
     void (*send)(void *arg, void *conn, const struct msg *m);
+    /* Whether one more message of a list may be queued for conn. NULL: always. */
+    bool (*room)(void *arg, void *conn);
     /* Read nothing more from conn; close it once its output is sent. */
     void (*hang_up)(void *arg, void *conn);
     /* A peer was refused something that is about no job, for the log. May be NULL. */
@@ -71,6 +73,15 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size);
 /* Handle one message. -1: the peer broke the protocol (see e) and must be closed. */
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
+
+/*
+ * A list that the peer has asked for is sent as there is room. Until it is complete, no
+ * further message of the peer may be handled. True if no list is under way; else more
+ * of it has been sent, if there was room.
+ */
+bool registry_has_no_list(const struct registry_peer *p);
+bool registry_continue_list(struct registry *g, struct registry_peer *p,
+                            uint64_t now_ms, uint64_t wall_ms);
 
 /* A message that cannot be read. True if it is answered. The peer must be closed. */
 bool registry_unreadable(struct registry *g, struct registry_peer *p,

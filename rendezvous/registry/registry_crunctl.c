@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/xalloc.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -10,14 +11,39 @@
 
 /*
  * The requests of crunctl. An answer is a list of small messages that ends with
- * END_OF_LIST, so that no message grows with the number of nodes or jobs.
+ * END_OF_LIST, so that no message grows with the number of nodes or jobs. They are sent
+ * as the connection has room for them.
  */
-static void end_list(struct registry_peer *p, const struct msg *to, uint64_t next)
-{
-    struct msg m = { .type = MSG_END_OF_LIST, .sequence = to->sequence };
+struct ctl_list {
+    /* Sends messages while there is room. True: there are no more. */
+    bool (*send_some)(struct registry *g, struct registry_peer *p, struct ctl_list *l);
+    uint64_t sequence; /* of the request */
+    char run_id[RUN_ID_MAX + 1];
+    struct id128 instance; /* nodes: of their job */
+    uint32_t at, page_end; /* jobs and nodes: the next one, and where the page ends */
+    uint64_t next;         /* for END_OF_LIST */
+    bool follow;           /* events: send new ones too, from the end on */
+};
 
-    m.end_of_list.next = next;
-    registry_send(p, &m);
+static bool list_has_room(const struct registry_peer *p)
+{
+    const struct registry_config *c = &p->registry->config;
+
+    return !c->room || c->room(c->arg, p->conn);
+}
+
+static void begin_list(struct registry *g, struct registry_peer *p,
+                       const struct ctl_list *list)
+{
+    p->list = xmalloc(sizeof(*p->list));
+    *p->list = *list;
+    registry_continue_list(g, p, g->now_ms, g->wall_ms);
+}
+
+void registry_drop_list(struct registry_peer *p)
+{
+    free(p->list);
+    p->list = NULL;
 }
 
 /* The first in the list, from `job` on, that exists for the peer. */
@@ -80,13 +106,13 @@ static enum node_state shown_state(const struct membership *membership,
     }
 }
 
-static void send_node(struct registry *g, struct registry_peer *p, const struct msg *to,
+static void send_node(struct registry *g, struct registry_peer *p, uint64_t sequence,
                       const struct job *job, uint32_t i)
 {
     const struct membership *membership = &job->membership;
     const struct membership_node *n = &membership->node[i];
     const struct job_node *info = job->node[i];
-    struct msg m = { .type = MSG_NODE_STATUS, .sequence = to->sequence };
+    struct msg m = { .type = MSG_NODE_STATUS, .sequence = sequence };
     struct msg_node_status *s = &m.node_status;
 
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
@@ -109,11 +135,11 @@ static void send_node(struct registry *g, struct registry_peer *p, const struct 
     registry_send(p, &m);
 }
 
-static void send_job(struct registry *g, struct registry_peer *p, const struct msg *to,
+static void send_job(struct registry *g, struct registry_peer *p, uint64_t sequence,
                      const struct job *job, bool in_full)
 {
     const struct membership *membership = &job->membership;
-    struct msg m = { .type = MSG_JOB_STATUS, .sequence = to->sequence };
+    struct msg m = { .type = MSG_JOB_STATUS, .sequence = sequence };
     struct msg_job_status *s = &m.job_status;
 
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
@@ -144,47 +170,65 @@ static void send_job(struct registry *g, struct registry_peer *p, const struct m
     registry_send(p, &m);
 }
 
-/* A page of jobs, in brief. Returns where the next page begins, or 0. */
-static uint32_t send_jobs(struct registry *g, struct registry_peer *p,
-                          const struct msg *m)
+/* A page of jobs, in brief. */
+static bool send_some_jobs(struct registry *g, struct registry_peer *p,
+                           struct ctl_list *l)
 {
-    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+    struct job *job = next_seen(p, g->jobs);
 
-    for (struct job *j = next_seen(p, g->jobs); j; j = next_seen(p, j->next), at++) {
-        if (at == end)
-            return at;
-        if (at >= m->status.from)
-            send_job(g, p, m, j, false);
+    for (uint32_t i = 0; job && i < l->at; i++)
+        job = next_seen(p, job->next);
+    for (; job && l->at < l->page_end; job = next_seen(p, job->next), l->at++) {
+        if (!list_has_room(p))
+            return false;
+        send_job(g, p, l->sequence, job, false);
     }
-    return 0;
+    l->next = job ? l->at : 0;
+    return true;
 }
 
-/* A page of nodes of a job; the first page begins with the job itself. */
-static uint32_t send_nodes(struct registry *g, struct registry_peer *p,
-                           const struct msg *m, const struct job *job)
+/* A page of nodes of a job. The job may have ended since the page was begun. */
+static bool send_some_nodes(struct registry *g, struct registry_peer *p,
+                            struct ctl_list *l)
 {
-    uint32_t at = 0, end = m->status.from + STATUS_PER_PAGE;
+    const struct job *job = registry_find(g, p, l->run_id);
+    uint32_t node;
 
-    if (m->status.from == 0)
-        send_job(g, p, m, job, true);
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next, at++) {
-        if (at == end)
-            return at;
-        if (at >= m->status.from)
-            send_node(g, p, m, job, i);
+    if (!job || !id128_equal(&job->membership.instance, &l->instance))
+        return true;
+    node = job->membership.first;
+    for (uint32_t i = 0; node != MEMBERSHIP_NONE && i < l->at; i++)
+        node = job->membership.node[node].next;
+    for (; node != MEMBERSHIP_NONE && l->at < l->page_end; l->at++) {
+        if (!list_has_room(p))
+            return false;
+        send_node(g, p, l->sequence, job, node);
+        node = job->membership.node[node].next;
     }
-    return 0;
+    l->next = node != MEMBERSHIP_NONE ? l->at : 0;
+    return true;
 }
 
+/* The first page of a job's nodes begins with the job itself. */
 static void on_status(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
+    struct ctl_list l = { .send_some = send_some_jobs,
+                          .sequence = m->sequence,
+                          .at = m->status.from,
+                          .page_end = m->status.from + STATUS_PER_PAGE };
     const struct job *job;
 
-    if (!*m->status.run_id)
-        end_list(p, m, send_jobs(g, p, m));
-    else if ((job = find_wanted_job(g, p, m, m->status.run_id)))
-        end_list(p, m, send_nodes(g, p, m, job));
+    if (*m->status.run_id) {
+        job = find_wanted_job(g, p, m, m->status.run_id);
+        if (!job)
+            return;
+        l.send_some = send_some_nodes;
+        l.instance = job->membership.instance;
+        memcpy(l.run_id, job->run_id, sizeof(l.run_id));
+        if (l.at == 0)
+            send_job(g, p, m->sequence, job, true);
+    }
+    begin_list(g, p, &l);
 }
 
 /* -- events ----------------------------------------------------------------------- */
@@ -222,28 +266,43 @@ static void follower_send(struct registry_peer *p, const struct msg_event *event
     registry_send(p, &m);
 }
 
-static void on_events(struct registry *g, struct registry_peer *p, const struct msg *m)
+static bool send_some_events(struct registry *g, struct registry_peer *p,
+                             struct ctl_list *l)
 {
-    uint64_t last = m->events.since;
-    const char *run_id = m->events.run_id;
     const struct msg_event *event;
 
-    /* a follower may wait for a job that does not exist yet */
-    if (!m->events.follow && *run_id &&
-        !history_next(g->history, 0, run_id, &p->owner) &&
-        !find_wanted_job(g, p, m, run_id))
-        return;
-    while ((event = history_next(g->history, last, run_id, &p->owner))) {
+    while ((event = history_next(g->history, l->next, l->run_id, &p->owner))) {
+        if (!list_has_room(p))
+            return false;
         follower_send(p, event);
-        last = event->number;
+        l->next = event->number;
     }
-    end_list(p, m, last);
-    memcpy(p->run_id, run_id, sizeof(p->run_id));
-    if (m->events.follow && !p->following) {
-        p->following = true;
-        p->next_follower = g->followers;
-        g->followers = p;
-    }
+    return true;
+}
+
+static void on_events(struct registry *g, struct registry_peer *p, const struct msg *m)
+{
+    struct ctl_list l = { .send_some = send_some_events,
+                          .sequence = m->sequence,
+                          .next = m->events.since,
+                          .follow = m->events.follow };
+
+    /* a follower may wait for a job that does not exist yet */
+    memcpy(l.run_id, m->events.run_id, sizeof(l.run_id));
+    if (l.follow || !*l.run_id || history_next(g->history, 0, l.run_id, &p->owner) ||
+        find_wanted_job(g, p, m, l.run_id))
+        begin_list(g, p, &l);
+}
+
+static void follow_events(struct registry *g, struct registry_peer *p,
+                          const char *run_id)
+{
+    snprintf(p->run_id, sizeof(p->run_id), "%s", run_id);
+    if (p->following)
+        return;
+    p->following = true;
+    p->next_follower = g->followers;
+    g->followers = p;
 }
 
 void registry_follow_news(struct registry *g, const struct job *job,
@@ -263,6 +322,34 @@ void registry_unfollow(struct registry_peer *p)
         at = &(*at)->next_follower;
     if (*at)
         *at = p->next_follower;
+}
+
+/* -- lists ------------------------------------------------------------------------ */
+
+bool registry_has_no_list(const struct registry_peer *p)
+{
+    return !p->list;
+}
+
+bool registry_continue_list(struct registry *g, struct registry_peer *p,
+                            uint64_t now_ms, uint64_t wall_ms)
+{
+    struct ctl_list *l = p->list;
+    struct msg m = { .type = MSG_END_OF_LIST };
+
+    g->now_ms = now_ms;
+    g->wall_ms = wall_ms;
+    if (!l)
+        return true;
+    if (!l->send_some(g, p, l))
+        return false;
+    m.sequence = l->sequence;
+    m.end_of_list.next = l->next;
+    registry_send(p, &m);
+    if (l->follow)
+        follow_events(g, p, l->run_id);
+    registry_drop_list(p);
+    return true;
 }
 
 /* -- orders ----------------------------------------------------------------------- */

@@ -41,6 +41,7 @@ struct registry_peer {
     bool following;              /* PROTO_CTL: wants events as they come */
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
     struct registry_peer *next_follower;
+    struct ctl_list *list; /* that is being sent, or NULL */
 };
 
 /* The event being stepped, with data that the membership does not need. */
@@ -137,5 +138,6 @@ extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct job *job,
                           const struct msg_event *event);
 void registry_unfollow(struct registry_peer *p);
+void registry_drop_list(struct registry_peer *p);
 
 #endif

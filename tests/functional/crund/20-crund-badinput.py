@@ -19,85 +19,16 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import read  # noqa: E402
-from control import (BEAT, Crund, END_OF_LIST, EVENTS, HEADER, HEARTBEAT, HELLO, JOIN,  # noqa: E402
-                     JOINED, PREFACE, REFUSED, STATUS, Session, WELCOME, closed_within, frame,
-                     hello, join)
+from control import (BEAT, Crund, END_OF_LIST, EVENT, EVENTS, HEADER, HEARTBEAT, HELLO,  # noqa: E402
+                     JOB_STATUS, JOIN, JOINED, PREFACE, REFUSED, STATUS, Session, WELCOME,
+                     closed_within, frame, hello, join)
+from crowd import Agent, close_all, dial, dial_narrow  # noqa: E402
 
 SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
 HELLO_DEADLINE, FRAME_DEADLINE = 5, 10
-LATENCY_MAX = 0.5 * SLOW
 RSS_MAX_KIB = 64 * 1024
-FLOOD_MAX_KIB = 80 * 1024
+FLOOD_MAX_KIB = 40 * 1024
 EVENTS_KEPT, NODES_MAX = 1024, 16384
-
-
-def waited_for_a_core(*pids):
-    """Seconds that these processes were ready to run and did not."""
-    return sum(int(stat.split()[1]) for pid in pids for task in glob.glob(f"/proc/{pid}/task/*")
-               if (stat := read(task + "/schedstat"))) / 1e9
-
-
-class Agent(threading.Thread):
-    """A member of a job that waits for a second node, and how fast it is answered; what either
-    side waits for a core does not count."""
-
-    def __init__(self, crund):
-        super().__init__(daemon=True)
-        self.pids = crund.pid, os.getpid()
-        self.session = Session(crund.port)
-        self.session.send(hello("agent"))
-        self.session.expect(WELCOME)
-        self.session.send(join(nodes=2))
-        self.instance = self.session.expect(JOINED)[1][5]
-        self.worst, self.beats, self.failure, self.over = 0.0, 0, None, False
-        self.start()
-
-    def run(self):
-        try:
-            while not self.over:
-                waited, sent = waited_for_a_core(*self.pids), time.monotonic()
-                self.session.send(frame(HEARTBEAT, instance=self.instance))
-                self.session.expect(BEAT)
-                took = time.monotonic() - sent
-                if took > self.worst:
-                    took -= waited_for_a_core(*self.pids) - waited
-                self.worst = max(self.worst, took)
-                self.beats += 1
-                time.sleep(0.01)
-        except Exception as e:  # told by check()
-            self.failure = repr(e)
-
-    def check(self, after):
-        print(f"  heartbeats {self.beats}, slowest answer {self.worst * 1000:.1f} ms: {after}")
-        assert self.failure is None, f"{after}: the agent's session: {self.failure}"
-        assert self.worst < LATENCY_MAX, f"{after}: {self.worst:.3f} s for a heartbeat"
-        self.worst, self.beats = 0.0, 0
-
-
-def dial(port, data=b""):
-    s = socket.create_connection(("127.0.0.1", port), timeout=5)
-    if data:
-        try:
-            s.sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # closed while we were still talking
-    return s
-
-
-def dial_narrow(port, data):
-    """What is sent to it waits at the sender: little fits into its own buffer."""
-    s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.settimeout(5)
-    s.connect(("127.0.0.1", port))
-    s.sendall(data)
-    return s
-
-
-def close_all(sockets):
-    for s in sockets:
-        s.close()
 
 
 def assert_closed(sockets, seconds, what):
@@ -346,9 +277,29 @@ def flood_of_requests(directory):
     assert SLOW > 1 or grown < FLOOD_MAX_KIB, f"{grown} KiB for what waits to go out"
     byte_by_byte(crund.port)
     close_all(crowd)
+    long_lists(crund)
+    agent.check("lists that are longer than what may wait")
     agent.over = True
     agent.join()
     assert crund.stop() == 0
+
+
+def long_lists(crund):
+    """Lists that are longer than what may wait for a connection arrive whole and in order."""
+    lists = 3
+    session = Session(crund.port)
+    session.send(hello() + frame(EVENTS) * lists + frame(STATUS, sequence=2))
+    session.expect(WELCOME)
+    for _ in range(lists):
+        numbers = []
+        while (answer := session.receive())[0] == EVENT:
+            numbers.append(int(answer[1]["number"], 16))
+        assert answer[0] == END_OF_LIST and int(answer[1]["next"], 16) == numbers[-1], answer
+        assert numbers == list(range(numbers[0], numbers[0] + EVENTS_KEPT)), numbers
+    while (answer := session.receive())[0] == JOB_STATUS:
+        pass
+    assert answer[0] == END_OF_LIST and answer[2][3] == 2, answer
+    session.close()
 
 
 def main():

@@ -178,12 +178,11 @@ static int dial_known(void)
     return fd;
 }
 
-/* An agent that has joined a job. */
-static int dial_member(void)
+/* An agent joins a job; joined is the answer. */
+static void join_with(int fd, struct msg *joined)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 2 };
     struct msg_join *j = &m.join;
-    int fd = dial_server();
 
     strcpy(j->run_id, "job");
     j->incarnation = id128_random();
@@ -200,8 +199,16 @@ static int dial_member(void)
                                      .scale = JOB_SCALE_NOW };
     say_hello(fd, PEER_AGENT);
     say_message(fd, &m);
-    WAIT_FOR(peek_messages(fd, 2, &m));
-    ck_assert_int_eq(m.type, MSG_JOINED);
+    WAIT_FOR(peek_messages(fd, 2, joined));
+    ck_assert_int_eq(joined->type, MSG_JOINED);
+}
+
+static int dial_member(void)
+{
+    struct msg joined;
+    int fd = dial_server();
+
+    join_with(fd, &joined);
     return fd;
 }
 
@@ -422,6 +429,44 @@ START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
 }
 END_TEST
 
+/* Sends heartbeats of a member until none is taken any more. Returns how many. */
+static unsigned say_heartbeats(int fd, const struct id128 *instance)
+{
+    struct msg m = { .type = MSG_HEARTBEAT, .sequence = 3, .instance = *instance };
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+    size_t size = proto_encode(&m, frame, sizeof(frame)), at = 0;
+    unsigned count = 0;
+
+    for (unsigned idle = 0; idle < 20 && count < 1000000;) {
+        ssize_t n = send(fd, frame + at, size - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        ck_assert_msg(n >= 0 || errno == EAGAIN, "%s after %u", strerror(errno), count);
+        idle = n > 0 ? 0 : idle + 1;
+        at = n > 0 ? (at + (size_t)n) % size : at;
+        count += n > 0 && at == 0;
+        if (n < 0 || count % 64 == 0)
+            loop_turn(loop, n < 0 ? 5 : 0);
+    }
+    return count;
+}
+
+START_TEST(a_member_that_reads_nothing_is_read_no_further)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+    struct msg m = { 0 };
+    unsigned count;
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    start_server_on(0, false);
+    join_with(dial_with(fd), &m);
+    count = say_heartbeats(fd, &m.instance);
+    ck_assert_uint_lt(count, 1000000);
+    ck_assert(!is_closed(fd));
+    ck_assert_uint_eq(server_connections(server), 1);
+    close(fd);
+}
+END_TEST
+
 static void count_turn(void *arg)
 {
     ++*(unsigned *)arg;
@@ -534,6 +579,7 @@ int main(void)
     tcase_add_test(t,
                    when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
     tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
+    tcase_add_test(t, a_member_that_reads_nothing_is_read_no_further);
     tcase_add_test(t, out_of_descriptors_it_rests_serves_and_goes_on);
     tcase_add_test(t, a_message_out_of_place_ends_the_connection);
     tcase_add_test(t, another_version_is_told_both_versions);

@@ -39,6 +39,8 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
     struct side *s = arg;
 
     s->messages++;
+    if (s->ready > 0)
+        s->ready--;
     s->last = *m;
     if (s->refuse_messages)
         return err_set(e, "not this one");
@@ -55,10 +57,7 @@ static bool on_ready(void *arg, struct conn *c)
 {
     struct side *s = arg;
 
-    if (s->ready == 0 || conn_waiting(c) > s->waiting_max)
-        return false;
-    s->ready--;
-    return true;
+    return s->ready > 0 && conn_waiting(c) <= s->waiting_max;
 }
 
 static uint32_t on_body_max(void *arg, struct conn *c)
