@@ -28,6 +28,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/protocol/proto.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/server.h"
@@ -42,6 +43,7 @@
 struct agent {
     const struct config *config;
     struct loop *loop;
+    struct key_ring *keys; /* NULL: none, or nothing leaves this process */
     struct local_workers workers;
     struct event_file *events;
     struct status_line *status_line;
@@ -545,6 +547,7 @@ static int join_job(struct agent *a, const char *unfit, struct err *e)
 
     a->containment = guard_containment(a->workers.guard);
     join_request_fill(&cc, a->config, a->rendezvous.server, a->host, a->containment);
+    cc.keys = a->keys;
     snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;
@@ -596,7 +599,8 @@ static int start_parts(struct agent *a, struct err *e)
                                    .suspend = on_suspend_signal,
                                    .arg = a };
     signals_watch(&a->signals, a->loop, a->config);
-    if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, &host_calls, e) < 0)
+    if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, a->keys, &host_calls,
+                              e) < 0)
         return -1;
     a->signals.cannot_leave = a->rendezvous.server != NULL;
     a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
@@ -643,6 +647,22 @@ static void destroy_parts(struct agent *a)
     job_messages_destroy(a->messages);
     failure_list_clear(&a->failures);
     loop_destroy(a->loop);
+    key_ring_close(a->keys);
+}
+
+/* A job within this process needs no key: it is not even looked for. */
+static int open_keys(struct agent *a, struct err *e)
+{
+    if (a->config->rendezvous == CONFIG_LOCAL)
+        return 0;
+    if (key_ring_open_own(a->config->key_file, a->config->require_key, &a->keys, e) < 0)
+        return -1;
+    if (!a->keys || key_ring_access(a->keys) == ACCESS_AGENT)
+        return 0;
+    err_set(e, "%s has no key for a node of a job, only of access \"%s\"",
+            key_ring_path(a->keys), access_names[key_ring_access(a->keys)]);
+    key_ring_close(a->keys);
+    return -1;
 }
 
 int agent_run(const struct config *config)
@@ -650,7 +670,7 @@ int agent_run(const struct config *config)
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
     struct err e;
 
-    if (fd_limits_suffice(config, &e) < 0) {
+    if (fd_limits_suffice(config, &e) < 0 || open_keys(&a, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }

@@ -77,11 +77,10 @@ static int start_server(struct loop *loop, const struct server_config *config,
         return -1;
     h->port = net_port(server_address(h->server));
     snprintf(h->address, sizeof(h->address), "%s", p->host);
-    if (!net_is_loopback(&config->listen))
-        log_info(
-            "the rendezvous on port %u is not authenticated: anyone who reaches it can "
-            "run code as the user of this job",
-            h->port);
+    if (!config->keys && !net_is_loopback(&config->listen))
+        log_warn("anyone who reaches port %u of this machine can run code as you: give "
+                 "all nodes the key that crunctl keygen makes",
+                 h->port);
     return 0;
 }
 
@@ -160,11 +159,12 @@ static int start_dynamic(struct loop *loop, const struct config *config,
 }
 
 int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
-                          const struct config *config,
+                          const struct config *config, struct key_ring *keys,
                           const struct rendezvous_host_calls *calls, struct err *e)
 {
     struct server_config sc = { .run_id = config->run_id,
                                 .job = &config->job,
+                                .keys = keys,
                                 .store_client = calls->store_client,
                                 .fatal = calls->fatal,
                                 .arg = calls->arg };

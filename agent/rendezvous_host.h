@@ -5,6 +5,7 @@
 #include "agent/config/config.h"
 #include "rendezvous/base/err.h"
 
+struct key_ring;
 struct loop;
 struct server;
 
@@ -28,8 +29,9 @@ struct rendezvous_host_calls {
     void *arg;
 };
 
+/* keys: of this node, or NULL; they must outlive the server. */
 int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
-                          const struct config *config,
+                          const struct config *config, struct key_ring *keys,
                           const struct rendezvous_host_calls *calls,
                           struct err *e) MUST_CHECK;
 

@@ -102,6 +102,17 @@ const struct opt options_table[] = {
       .help = "join_timeout, last_call_timeout, lease, is_host, scale and others: see "
               "the manual.",
       .set = option_set_rdzv_conf },
+    { .name = "key-file",
+      .arg = "FILE",
+      .help = "The key that keeps strangers out, the same on all nodes; crunctl keygen "
+              "makes it. Default: crun.key in CREDENTIALS_DIRECTORY, or "
+              "~/.config/crun/key, if there is one.",
+      .set = option_set_some_text,
+      FIELD(config.key_file) },
+    { .name = "require-key",
+      .help = "Do not start without a key, unless all is within this node.",
+      .set = opt_set_true,
+      FIELD(config.require_key) },
     { .name = "local-addr",
       .arg = "ADDRESS",
       .help = "Address at which other nodes reach this one. Default: its address "

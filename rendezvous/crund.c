@@ -23,6 +23,7 @@
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
@@ -34,14 +35,15 @@
 #define ADDRESSES_MAX 16
 
 struct crund_options {
-    const char *listen, *state_dir;
+    const char *listen, *state_dir, *key_file, *key_dir;
     long long conns_max;
     enum log_format format;
-    bool verbose, help, version;
+    bool require_key, verbose, help, version;
 };
 
 struct daemon {
     struct loop *loop;
+    struct key_ring *keys; /* NULL: everybody is let in */
     int exit_code;
 };
 
@@ -79,6 +81,23 @@ static const struct opt table[] = {
               "Without it they end with crund.",
       .set = set_state_dir,
       .offset = offsetof(struct crund_options, state_dir) },
+    { .name = "key-file",
+      .arg = "FILE",
+      .help = "The key of all agents and operators; crunctl keygen makes it. Default: "
+              "crun.key in CREDENTIALS_DIRECTORY, or ~/.config/crun/key, if there is "
+              "one.",
+      .set = opt_set_text,
+      .offset = offsetof(struct crund_options, key_file) },
+    { .name = "key-dir",
+      .arg = "DIR",
+      .help = "A key file for each user or team, all in DIR. A job belongs to the file "
+              "that has its key, and does not exist for others.",
+      .set = opt_set_text,
+      .offset = offsetof(struct crund_options, key_dir) },
+    { .name = "require-key",
+      .help = "Do not start without a key.",
+      .set = opt_set_true,
+      .offset = offsetof(struct crund_options, require_key) },
     { .name = "max-connections",
       .arg = "N",
       .help =
@@ -160,6 +179,15 @@ static void on_fatal(void *arg, const char *why)
     loop_stop(d->loop);
 }
 
+static void on_hangup(void *arg, int signo)
+{
+    struct daemon *d = arg;
+
+    (void)signo;
+    log_info("SIGHUP: reading %s again", key_ring_path(d->keys));
+    (void)key_ring_reread(d->keys);
+}
+
 static void watch_signals(struct daemon *d)
 {
     struct sigaction hangup;
@@ -168,10 +196,11 @@ static void watch_signals(struct daemon *d)
     loop_on_signal(d->loop, SIGINT, on_signal, d);
     /* nohup ignores it */
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
-        loop_on_signal(d->loop, SIGHUP, on_signal, d);
+        loop_on_signal(d->loop, SIGHUP, d->keys ? on_hangup : on_signal, d);
 }
 
-static void announce_daemon(struct server *server, const struct crund_options *o)
+static void announce_daemon(const struct daemon *d, struct server *server,
+                            const struct crund_options *o)
 {
     const struct net_addr *addr = server_address(server);
     uint64_t cut = registry_cut_bytes(server_registry(server));
@@ -190,9 +219,9 @@ static void announce_daemon(struct server *server, const struct crund_options *o
                  jobs, text_plural(jobs));
     else
         log_info("listening on %s (no --state-dir: jobs end with this process)", text);
-    if (!net_is_loopback(addr))
-        log_warn("anyone who reaches %s can run code as the user of each job: the "
-                 "rendezvous is not authenticated",
+    if (!d->keys && !net_is_loopback(addr))
+        log_warn("anyone who reaches %s can run code as the user of each job: give "
+                 "crund and all nodes the key that crunctl keygen makes",
                  text);
     notify_ready();
 }
@@ -211,6 +240,26 @@ static int find_listen_address(const char *text, struct net_addr *addr, struct e
     return 0;
 }
 
+static int open_daemon_keys(const struct crund_options *o, struct key_ring **keys,
+                            struct err *e)
+{
+    if (o->key_file && o->key_dir)
+        return err_set(e, "--key-file and --key-dir are both given: one is enough");
+    if (!o->key_dir)
+        return key_ring_open_own(o->key_file, o->require_key, keys, e);
+    *keys = key_ring_open(o->key_dir, e);
+    return *keys ? 0 : err_wrap(e, "--key-dir");
+}
+
+/* A rendezvous knows all other keys from those of the agents. */
+static int check_daemon_keys(struct key_ring *keys, struct err *e)
+{
+    if (!keys || key_ring_access(keys) == ACCESS_AGENT)
+        return 0;
+    return err_set(e, "%s has no agent's key: crunctl keygen makes one",
+                   key_ring_path(keys));
+}
+
 static int run_daemon(const struct crund_options *o)
 {
     struct daemon d = { .exit_code = EXIT_SUCCESS };
@@ -219,22 +268,26 @@ static int run_daemon(const struct crund_options *o)
                                     .conns_max = (unsigned)o->conns_max,
                                     .fatal = on_fatal,
                                     .arg = &d };
-    struct server *server;
+    struct server *server = NULL;
     struct err e;
 
-    if (find_listen_address(o->listen, &config.listen, &e) < 0) {
+    if (find_listen_address(o->listen, &config.listen, &e) < 0 ||
+        open_daemon_keys(o, &d.keys, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
+    config.keys = d.keys;
     d.loop = loop_create();
     watch_signals(&d);
-    server = server_create(d.loop, &config, &e);
+    if (check_daemon_keys(d.keys, &e) == 0)
+        server = server_create(d.loop, &config, &e);
     if (!server) {
         log_error("%s", e.text);
         loop_destroy(d.loop);
+        key_ring_close(d.keys);
         return EXIT_FAILURE;
     }
-    announce_daemon(server, o);
+    announce_daemon(&d, server, o);
     loop_run(d.loop);
     /* a second signal ends it at once, without waiting for the disk */
     signal(SIGTERM, SIG_DFL);
@@ -242,6 +295,7 @@ static int run_daemon(const struct crund_options *o)
     server_shut(server);
     server_destroy(server);
     loop_destroy(d.loop);
+    key_ring_close(d.keys);
     return d.exit_code;
 }
 

@@ -52,6 +52,8 @@ struct config {
     int32_t node_rank;      /* -1: none given */
     const char *local_addr; /* the address that this node reports; NULL: detected */
     uint16_t store_port;    /* 0: any */
+    const char *key_file;   /* NULL: looked for */
+    bool require_key;
     uint32_t outage_grace_ms;
 
     /* the workers of this node */

@@ -34,5 +34,6 @@ const struct ctl_command ctl_drain = {
     .words = "NODE",
     .summary = "let a node (its name, or its slot) leave in good order",
     .table = table,
+    .access = ACCESS_OPERATE,
     .run = cmd_drain_run,
 };

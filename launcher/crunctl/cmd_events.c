@@ -95,5 +95,6 @@ const struct ctl_command ctl_events = {
     .name = "events",
     .summary = "show the events of the jobs",
     .table = table,
+    .access = ACCESS_VIEW,
     .run = cmd_events_run,
 };

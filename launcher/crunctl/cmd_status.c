@@ -312,5 +312,6 @@ const struct ctl_command ctl_status = {
     .name = "status",
     .summary = "show the jobs, their nodes and their progress",
     .table = table,
+    .access = ACCESS_VIEW,
     .run = cmd_status_run,
 };

@@ -29,5 +29,6 @@ const struct ctl_command ctl_stop = {
     .name = "stop",
     .summary = "end a job on all its nodes",
     .table = table,
+    .access = ACCESS_OPERATE,
     .run = cmd_stop_run,
 };

@@ -18,16 +18,16 @@
 #define DEFAULT_ENDPOINT "127.0.0.1:29400"
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_command *const commands[] = { &ctl_status, &ctl_events,
-                                                      &ctl_stop,   &ctl_drain,
-                                                      &ctl_stacks, NULL };
+static const struct ctl_command *const commands[] = {
+    &ctl_status, &ctl_events, &ctl_stop, &ctl_drain, &ctl_stacks, &ctl_keygen, NULL
+};
 
 static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
 static void print_usage(void)
 {
     printf("usage: crunctl [flags] COMMAND [flags]\n\n"
-           "Shows and controls the jobs of a rendezvous.\n\n");
+           "Shows and controls the jobs of a rendezvous, and makes keys.\n\n");
     for (const struct ctl_command *const *c = commands; *c; c++) {
         char form[32];
 
@@ -98,14 +98,16 @@ static int flush_output(int rc)
     return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
 }
 
-static int run_connected(const struct ctl_command *command, const struct ctl_options *o,
-                         const char *word)
+static int run_with_rendezvous(const struct ctl_command *command,
+                               const struct ctl_options *o, const char *word)
 {
+    struct ctl_client *c = NULL;
     struct err e;
     int rc;
-    struct ctl_client *c = ctl_client_open(o->endpoint, o->timeout_ms, &rc, &e);
 
-    if (c)
+    if (!command->is_local)
+        c = ctl_client_open(o->endpoint, o->timeout_ms, &rc, &e);
+    if (c || command->is_local)
         rc = command->run(c, o, word, &e);
     if (rc != CTL_EXIT_OK)
         log_error("%s", e.text);
@@ -129,7 +131,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     if (check_words(c, argc - word, argv[argc - 1], &e) < 0 || check_run_id(o, &e) < 0)
         return refuse_usage(e.text);
     o->words = argv + word;
-    return run_connected(c, o, c->words && argv[word] ? argv[word] : "");
+    return run_with_rendezvous(c, o, c->words && argv[word] ? argv[word] : "");
 }
 
 int main(int argc, char **argv)
@@ -139,7 +141,8 @@ int main(int argc, char **argv)
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
     struct ctl_options o = { .endpoint = DEFAULT_ENDPOINT,
-                             .timeout_ms = DEFAULT_TIMEOUT_MS };
+                             .timeout_ms = DEFAULT_TIMEOUT_MS,
+                             .key_access = ACCESS_AGENT };
     const struct ctl_command *c;
     struct err e;
     int word;
@@ -155,12 +158,12 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage(
-            "a command is missing: status, events, stacks, stop or drain "
-            "(crunctl --help)");
+        return refuse_usage("a command is missing: status, events, stacks, stop, drain "
+                            "or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, events, stacks, stop or drain",
+        log_error("\"%s\" is not a command: use status, events, stacks, stop, drain or "
+                  "keygen",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

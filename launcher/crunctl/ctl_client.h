@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sysexits.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/protocol/message.h"
@@ -15,10 +16,12 @@
  * at a time; an answer is a list of messages, or an acknowledgement, or a refusal.
  */
 struct ctl_options {
-    const char *endpoint, *run_id;
+    const char *endpoint, *run_id, *key_file;
     uint64_t timeout_ms;
     long long since;
-    bool json, follow, now;
+    bool json, follow, now, require_key;
+    enum access key_access; /* keygen: of the new key */
+    int64_t key_seconds;    /* keygen: until its end; 0: none */
     bool help, version;
     char *const *words; /* all of them after the command, NULL-ended */
 };
@@ -39,11 +42,14 @@ struct ctl_command {
     const char *words;
     const char *summary;
     const struct opt *table;
+    enum access access; /* what it needs at a rendezvous */
+    bool is_local;      /* needs no rendezvous: its client is NULL */
     int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
                struct err *e);
 };
 
-extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks;
+extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
+    ctl_keygen;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \
@@ -68,6 +74,16 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
           .offset = offsetof(struct ctl_options, timeout_ms),                          \
           .min = 1,                                                                    \
           .max = 3600000 },                                                            \
+        { .name = "key-file",                                                          \
+          .arg = "FILE",                                                               \
+          .help = "The key. Default: crun.key in CREDENTIALS_DIRECTORY, or "           \
+                  "~/.config/crun/key, if there is one.",                              \
+          .set = opt_set_text,                                                         \
+          .offset = offsetof(struct ctl_options, key_file) },                          \
+        { .name = "require-key",                                                       \
+          .help = "Do nothing without a key.",                                         \
+          .set = opt_set_true,                                                         \
+          .offset = offsetof(struct ctl_options, require_key) },                       \
         OPT_VERSION(struct ctl_options), OPT_HELP(struct ctl_options)
 
 #define CTL_JSON_FLAG(what)                                                            \

@@ -2,6 +2,7 @@
 #include "rendezvous/keys/key_ring.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/keys/key_search.h"
 #include "rendezvous/keys/key_set.h"
 #include "rendezvous/keys/limits.h"
 
@@ -141,6 +143,22 @@ struct key_ring *key_ring_open(const char *path, struct err *e)
     }
     pthread_mutex_unlock(&r->lock);
     return r;
+}
+
+int key_ring_open_own(const char *named, bool is_required, struct key_ring **ring,
+                      struct err *e)
+{
+    char path[PATH_MAX];
+    int found = key_search(named, path, sizeof(path), e);
+
+    *ring = NULL;
+    if (found == 0 && is_required)
+        return err_set(e, "--require-key: there is no key; crunctl keygen makes one "
+                          "in ~/.config/crun/key, and every node needs it");
+    if (found <= 0)
+        return found;
+    *ring = key_ring_open(path, e);
+    return *ring ? 0 : err_wrap(e, "the key");
 }
 
 /* With the lock held: waits for the thread to have looked. False: it was too slow. */

@@ -65,8 +65,8 @@ def check_ranks(found, world, master):
 def two_nodes_static(cluster):
     b = static(cluster, 1, 3, *sh(SHOW))  # the first one retries
     a = static(cluster, 0, 1, *sh(SHOW))
-    expect(a, 0, "formed: 2 nodes, 4 workers", "the rendezvous on port 29500 is not "
-           "authenticated: anyone who reaches it can run code as the user of this job")
+    expect(a, 0, "formed: 2 nodes, 4 workers", "anyone who reaches port 29500 of "
+           "this machine can run code as you: give all nodes the key that crunctl keygen makes")
     expect(b, 0)
     found = ranks(a, b)
     check_ranks(found, 4, f"{cluster[0].address}:29500")

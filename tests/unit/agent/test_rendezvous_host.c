@@ -32,7 +32,7 @@ static int start(const struct config *c, struct err *e)
     config = *c;
     strcpy(config.run_id, "test");
     config.job.min_nodes = 1;
-    return rendezvous_host_start(&host, loop, &config, &calls, e);
+    return rendezvous_host_start(&host, loop, &config, NULL, &calls, e);
 }
 
 static void end(void)
