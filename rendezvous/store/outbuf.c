@@ -133,6 +133,12 @@ void outbuf_take_back(struct outbuf *o)
     }
 }
 
+size_t outbuf_memory(const struct outbuf *o)
+{
+    return (o->borrowed || o->data == o->small ? 0 : o->cap) +
+           (o->refs ? outbuf_refs_cost(o->refs->cap) : 0);
+}
+
 bool outbuf_is_empty(const struct outbuf *o)
 {
     return o->sent == o->size && !o->refs;

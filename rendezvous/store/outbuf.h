@@ -41,6 +41,9 @@ void outbuf_fini(struct outbuf *o);
 void outbuf_lend(struct outbuf *o, uint8_t *buffer, size_t size);
 void outbuf_take_back(struct outbuf *o);
 
+/* The memory of its own that it has now, without that of buffers it refers to. */
+size_t outbuf_memory(const struct outbuf *o);
+
 bool outbuf_is_empty(const struct outbuf *o);
 /* The next bytes to send, in at most iov_max pieces; returns how many. */
 unsigned outbuf_gather(const struct outbuf *o, struct iovec *iov, unsigned iov_max);

@@ -44,6 +44,7 @@ struct store_conn {
     bool identified;                 /* has identified itself */
     bool blocked;                    /* does not read its answers */
     bool answered;                   /* is on the list of that name */
+    size_t out_memory;               /* of its answers, part of the server's */
     struct acceptor_entry waiting;   /* linked until it is identified */
     TAILQ_ENTRY(store_conn) of_kind; /* then; or dead */
     TAILQ_ENTRY(store_conn) of_answered;
@@ -63,6 +64,7 @@ struct store_server {
     struct store_conns identified, dead;
     struct store_conns answered;
     struct store_server_stats now;
+    size_t out_memory; /* of answers that all clients have not read */
     struct log_limit limit;
 
     pthread_t thread;
@@ -105,6 +107,7 @@ static void store_conn_close(struct store_server *s, struct store_conn *c)
     close(c->fd);
     c->fd = -1;
     tcpstore_close(s->tcpstore, &c->session);
+    s->out_memory -= c->out_memory;
     if (c->identified)
         TAILQ_REMOVE(&s->identified, c, of_kind);
     else
@@ -228,6 +231,28 @@ static void store_conn_identify(struct store_server *s, struct store_conn *c)
     TAILQ_INSERT_TAIL(&s->identified, c, of_kind);
 }
 
+static void store_conn_count_out(struct store_server *s, struct store_conn *c)
+{
+    size_t now = outbuf_memory(&c->session.out);
+
+    s->out_memory += now - c->out_memory;
+    c->out_memory = now;
+}
+
+/* Close the connections with the most unread answers until all have few enough. */
+static void store_server_limit_out(struct store_server *s)
+{
+    while (s->out_memory > s->config.all_out_max) {
+        struct store_conn *c, *heaviest = TAILQ_FIRST(&s->identified);
+
+        TAILQ_FOREACH(c, &s->identified, of_kind)
+        if (c->out_memory > heaviest->out_memory)
+            heaviest = c;
+        store_conn_refuse(s, heaviest,
+                          "too many answers that it and others do not read");
+    }
+}
+
 static void store_conn_read(struct store_server *s, struct store_conn *c)
 {
     ssize_t n = recv(c->fd, s->in, sizeof(s->in), 0);
@@ -247,8 +272,10 @@ static void store_conn_read(struct store_server *s, struct store_conn *c)
     if (c->fd < 0)
         return;
     outbuf_take_back(&c->session.out);
+    store_conn_count_out(s, c);
     if (r < 0)
         store_conn_refuse(s, c, e.text);
+    store_server_limit_out(s);
 }
 
 static void store_conn_ready(struct store_server *s, struct store_conn *c,
@@ -262,6 +289,8 @@ static void store_conn_ready(struct store_server *s, struct store_conn *c,
         store_conn_close(s, c);
     else
         store_conn_flush(s, c);
+    if (c->fd >= 0)
+        store_conn_count_out(s, c);
 }
 
 static void on_answered(void *arg, struct tcpstore_session *session)
@@ -408,6 +437,7 @@ static void fill_defaults(struct store_server_config *c)
     c->bytes_max = c->bytes_max ? c->bytes_max : STORE_BYTES_MAX;
     c->waiters_max = c->waiters_max ? c->waiters_max : STORE_WAITERS_MAX;
     c->out_max = c->out_max ? c->out_max : STORE_OUT_MAX;
+    c->all_out_max = c->all_out_max ? c->all_out_max : STORE_ALL_OUT_MAX;
     c->hello_ms = c->hello_ms ? c->hello_ms : STORE_HELLO_DEADLINE_MS;
 }
 

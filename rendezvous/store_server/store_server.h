@@ -24,7 +24,8 @@ struct store_server_config {
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
-    size_t out_max; /* unread bytes for a client; with more it is disconnected */
+    size_t out_max;     /* unread bytes for a client; with more it is disconnected */
+    size_t all_out_max; /* for all clients; with more the one with the most is */
     uint64_t hello_ms;
 };
 

@@ -220,6 +220,40 @@ START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
 }
 END_TEST
 
+/* Ten clients read nothing. None has more unread answers than it may, all together do.
+ */
+START_TEST(all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first)
+{
+    enum { CLIENTS = 10, COUNT = 200 };
+    static char value[2000], requests[COUNT * (sizeof(GET_K) - 1)];
+    uint64_t length = sizeof(value);
+    int client[CLIENTS], other;
+
+    stop_server();
+    start_server((struct store_server_config){ .all_out_max = 24u << 20 });
+    other = connect_client();
+    SAY(other, "\x01" N("\x01") "k");
+    say_bytes(other, &length, 8);
+    say_bytes(other, value, sizeof(value));
+    for (size_t i = 0; i < sizeof(requests); i++)
+        requests[i] = GET_K[i % (sizeof(GET_K) - 1)];
+    for (int i = 0; i < CLIENTS; i++) {
+        client[i] = dial_store(4096);
+        SAY(client[i], HELLO);
+        for (int round = 0; round < 20; round++)
+            (void)!send(client[i], requests, sizeof(requests),
+                        MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    expect_line("it and others do not read");
+    SAY(other, PING);
+    HEAR(other, "1234");
+    ck_assert_uint_gt(store_server_stats(server).connections, 2);
+    for (int i = 0; i < CLIENTS; i++)
+        close(client[i]);
+    close(other);
+}
+END_TEST
+
 START_TEST(a_slow_reader_gets_everything_in_order)
 {
     enum { COUNT = 3000 };
@@ -325,6 +359,8 @@ static Suite *suite(void)
     tcase_add_test(t, sockets_can_be_handed_over_with_their_first_bytes_unread);
     tcase_add_loop_test(t, what_is_not_a_client_is_cut_off_with_one_line, 0, 6);
     tcase_add_test(t, a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on);
+    tcase_add_test(t,
+                   all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first);
     tcase_add_test(t, a_slow_reader_gets_everything_in_order);
     tcase_add_test(t, a_port_in_use_is_told);
     tcase_add_test(t, a_socket_that_listens_already_serves_one_store_after_the_other);
