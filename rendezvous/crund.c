@@ -185,7 +185,7 @@ static void on_hangup(void *arg, int signo)
 
     (void)signo;
     log_info("SIGHUP: reading %s again", key_ring_path(d->keys));
-    (void)key_ring_reread(d->keys);
+    key_ring_reread(d->keys);
 }
 
 static void watch_signals(struct daemon *d)

@@ -106,7 +106,7 @@ static int run_with_rendezvous(const struct ctl_command *command,
     int rc;
 
     if (!command->is_local)
-        c = ctl_client_open(o->endpoint, o->timeout_ms, &rc, &e);
+        c = ctl_client_open(o, command->access, &rc, &e);
     if (c || command->is_local)
         rc = command->run(c, o, word, &e);
     if (rc != CTL_EXIT_OK)

@@ -13,7 +13,9 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/net/conn.h"
+#include "rendezvous/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
@@ -21,10 +23,13 @@
 struct ctl_client {
     struct loop *loop;
     struct conn *conn;
+    struct key_ring *keys; /* NULL: plain */
+    struct tls_psk psk;
     const char *endpoint;
     uint64_t timeout_ms;
     struct loop_timer timer;
     bool connected, ended, timed_out, listening, interrupted;
+    enum tls_failure refused;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
@@ -70,7 +75,8 @@ static void ctl_on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct ctl_client *c = arg;
 
-    (void)conn;
+    c->refused = conn_session(conn) ? tls_failure(conn_session(conn))
+                                    : TLS_FAILURE_NONE;
     snprintf(c->why, sizeof(c->why), "%s", *why ? why : "the connection was closed");
     c->conn = NULL;
     c->ended = true;
@@ -107,8 +113,29 @@ static void ctl_on_interrupt(void *arg, int signo)
     ctl_client_stop_listening(arg);
 }
 
+/* The rendezvous is there, but does not want us: a wrong key, or none. */
+static int set_stranger(const struct ctl_client *c, struct err *e)
+{
+    if (!c->keys)
+        err_set(e,
+                "the rendezvous at %s has closed the connection: if its job has a key, "
+                "name that with --key-file",
+                c->endpoint);
+    else
+        err_set(e,
+                "the rendezvous at %s refuses the key of %s (%s): compare it with the "
+                "one there",
+                c->endpoint, key_ring_path(c->keys), c->why);
+    return CTL_EXIT_UNREACHABLE;
+}
+
 static int set_unreachable(const struct ctl_client *c, struct err *e, const char *why)
 {
+    if (c->ended && c->connected && !c->version &&
+        (!c->keys || c->refused != TLS_FAILURE_NONE))
+        return set_stranger(c, e);
+    if (c->ended && c->refused == TLS_FAILURE_KEY)
+        return set_stranger(c, e);
     err_set(
         e,
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
@@ -190,7 +217,8 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
 
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
-        c->conn = conn_connect(c->loop, &list[i], NULL, ctl_on_connected, &calls, e);
+        c->conn = conn_connect(c->loop, &list[i], c->keys ? &c->psk : NULL,
+                               ctl_on_connected, &calls, e);
         if (!c->conn)
             continue;
         rc = wait_until(c, &c->connected, e);
@@ -217,8 +245,17 @@ static int resolve_endpoint(const char *endpoint, struct net_addr *list, size_t 
     return CTL_EXIT_OK;
 }
 
-struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, int *rc,
-                                   struct err *e)
+static int find_ctl_key(struct ctl_client *c, const struct ctl_options *o,
+                        enum access access, struct err *e)
+{
+    if (key_ring_open_own(o->key_file, o->require_key, &c->keys, e) < 0 ||
+        (c->keys && key_ring_use(c->keys, access, &c->psk, e) < 0))
+        return CTL_EXIT_USAGE;
+    return CTL_EXIT_OK;
+}
+
+struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
+                                   int *rc, struct err *e)
 {
     struct msg hello = { .type = MSG_HELLO,
                          .hello = { .version_min = PROTO_VERSION_MIN,
@@ -230,10 +267,12 @@ struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, in
     size_t count;
 
     c->loop = loop_create();
-    c->endpoint = endpoint;
-    c->timeout_ms = timeout_ms;
+    c->endpoint = o->endpoint;
+    c->timeout_ms = o->timeout_ms;
     loop_timer_init(&c->timer, c->loop, ctl_on_timeout, c);
-    *rc = resolve_endpoint(endpoint, list, &count, e);
+    *rc = find_ctl_key(c, o, access, e);
+    if (*rc == CTL_EXIT_OK)
+        *rc = resolve_endpoint(o->endpoint, list, &count, e);
     if (*rc == CTL_EXIT_OK)
         *rc = connect_any(c, list, count, e);
     if (*rc == CTL_EXIT_OK)
@@ -253,5 +292,7 @@ void ctl_client_close(struct ctl_client *c)
     conn_destroy(c->conn);
     loop_timer_fini(&c->timer);
     loop_destroy(c->loop);
+    key_ring_close(c->keys);
+    explicit_bzero(&c->psk, sizeof(c->psk));
     free(c);
 }

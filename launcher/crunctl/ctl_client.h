@@ -92,9 +92,10 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
         .offset = offsetof(struct ctl_options, json)                                   \
     }
 
-/* Connect and exchange HELLO. NULL with e, and the exit code in *rc. */
-struct ctl_client *ctl_client_open(const char *endpoint, uint64_t timeout_ms, int *rc,
-                                   struct err *e) MUST_CHECK;
+/* Connect, with the user's key if there is one, for what `access` allows, and exchange
+ * HELLO. NULL with e, and the exit code in *rc. */
+struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
+                                   int *rc, struct err *e) MUST_CHECK;
 void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 
 /*

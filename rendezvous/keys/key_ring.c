@@ -31,6 +31,7 @@ struct key_ring {
     bool closing, is_slow;
     uint64_t asked, looked, asked_ms;
     unsigned generation, told; /* of the set */
+    int64_t next_end;          /* of an identity that was accepted; 0: none */
     struct key_set *set;
     char *path;
     char complaint[KEY_COMPLAINT_SIZE], complained[KEY_COMPLAINT_SIZE];
@@ -202,15 +203,12 @@ static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms)
     r->is_slow = !key_ring_wait(r, r->asked);
 }
 
-static bool key_ring_look(struct key_ring *r, uint64_t every_ms)
+static void key_ring_look(struct key_ring *r, uint64_t every_ms)
 {
     char complaint[KEY_COMPLAINT_SIZE] = "";
-    bool changed;
 
     pthread_mutex_lock(&r->lock);
     key_ring_ask_thread(r, every_ms);
-    changed = r->told != r->generation;
-    r->told = r->generation;
     if (strcmp(r->complaint, r->complained) != 0) {
         memcpy(complaint, r->complaint, sizeof(complaint));
         memcpy(r->complained, r->complaint, sizeof(complaint));
@@ -218,17 +216,25 @@ static bool key_ring_look(struct key_ring *r, uint64_t every_ms)
     pthread_mutex_unlock(&r->lock);
     if (*complaint)
         log_warn("the keys stay as they were: %s", complaint);
-    return changed;
 }
 
 bool key_ring_refresh(struct key_ring *r)
 {
-    return key_ring_look(r, KEY_REFRESH_EVERY_MS);
+    bool changed;
+
+    key_ring_look(r, KEY_REFRESH_EVERY_MS);
+    pthread_mutex_lock(&r->lock);
+    changed = r->told != r->generation || key_has_ended(r->next_end, wall_seconds());
+    r->told = r->generation;
+    if (changed)
+        r->next_end = 0; /* key_ring_has finds it again */
+    pthread_mutex_unlock(&r->lock);
+    return changed;
 }
 
-bool key_ring_reread(struct key_ring *r)
+void key_ring_reread(struct key_ring *r)
 {
-    return key_ring_look(r, 0);
+    key_ring_look(r, 0);
 }
 
 /* -- the connecting side --------------------------------------------------------------
@@ -300,7 +306,7 @@ int key_ring_use(struct key_ring *r, enum access wanted, struct tls_psk *out,
     const struct key_set_entry *entry, *ended, *lesser;
     int rc;
 
-    (void)key_ring_refresh(r);
+    key_ring_look(r, KEY_REFRESH_EVERY_MS);
     pthread_mutex_lock(&r->lock);
     entry = choose_entry(r->set, wanted, &ended, &lesser);
     rc = entry ? psk_of_entry(entry, wanted, out, e)
@@ -313,6 +319,12 @@ int key_ring_use(struct key_ring *r, enum access wanted, struct tls_psk *out,
  */
 
 enum key_match { KEY_MATCHES, KEY_UNKNOWN, KEY_ENDED, KEY_DENIED };
+
+static void note_end(struct key_ring *r, int64_t expires)
+{
+    if (expires && (!r->next_end || expires < r->next_end))
+        r->next_end = expires;
+}
 
 /* With the lock held. KEY_MATCHES: *entry has the key that the identity is made from.
  */
@@ -349,12 +361,15 @@ bool key_ring_find(void *ring, const char *identity, uint8_t secret[TLS_SECRET_B
 
     if (!key_identity_parse(identity, &wanted))
         return false;
-    (void)key_ring_refresh(r);
+    key_ring_look(r, KEY_REFRESH_EVERY_MS);
     pthread_mutex_lock(&r->lock);
     found = match_identity(r, &wanted, &entry) == KEY_MATCHES &&
             key_derive(&entry->key, wanted.access, wanted.expires, &key, &e) == 0;
-    if (found)
+    if (found) {
         key_psk(&key, &psk);
+        note_end(r, wanted.expires);
+        note_end(r, entry->key.expires);
+    }
     pthread_mutex_unlock(&r->lock);
     if (found)
         memcpy(secret, psk.secret, TLS_SECRET_BYTES);
@@ -373,6 +388,10 @@ bool key_ring_has(struct key_ring *r, const char *identity)
         return false;
     pthread_mutex_lock(&r->lock);
     has = match_identity(r, &wanted, &entry) == KEY_MATCHES;
+    if (has) {
+        note_end(r, wanted.expires);
+        note_end(r, entry->key.expires);
+    }
     pthread_mutex_unlock(&r->lock);
     return has;
 }

@@ -34,12 +34,13 @@ void key_ring_close(struct key_ring *r); /* NULL is fine */
 
 /*
  * Look whether files have changed; call it for each connection and by a timer. Waits
- * KEY_REFRESH_WAIT_MS at most, and looks once in KEY_REFRESH_EVERY_MS. True: the keys
- * are others than at the last call, so ask key_ring_has about each connection.
+ * KEY_REFRESH_WAIT_MS at most, and looks once in KEY_REFRESH_EVERY_MS. True: since the
+ * last call keys have changed, or one has ended, so ask key_ring_has about each
+ * connection. No other function takes this answer away.
  */
 bool key_ring_refresh(struct key_ring *r);
-/* The same at once, however short ago the last time was (SIGHUP). */
-bool key_ring_reread(struct key_ring *r);
+/* Look at once, however short ago the last time was (SIGHUP). */
+void key_ring_reread(struct key_ring *r);
 
 /*
  * For the connecting side: the first key that has not ended and allows `wanted`; if it
