@@ -87,6 +87,12 @@ const struct opt options_table[] = {
               "unless a crund listens there. Default port: 29400.",
       .set = option_set_some_text,
       FIELD(endpoint) },
+    { .name = "rendezvous-user",
+      .arg = "NAME|UID",
+      .help = "On this machine, also obey a rendezvous of this user, such as the one "
+              "crund runs as. Without it: of yourself or root only.",
+      .set = opt_set_user,
+      FIELD(config.rendezvous_user) },
     { .name = "rdzv-backend",
       .arg = "static|c10d",
       .help = "Kind of rendezvous. Default: c10d with --rdzv-endpoint and without "

@@ -44,6 +44,7 @@ struct client_link {
     struct client *client;
     struct conn *conn;
     bool trying;
+    bool trusted; /* it is known whose the other end is */
 };
 
 struct client {
@@ -51,6 +52,7 @@ struct client {
     struct client_calls calls;
     struct session *session;
     struct server *local; /* the rendezvous, if it is in this process; else */
+    uid_t rendezvous_user;
     struct dialer *dialer;
     LIST_HEAD(, client_link) links;
     struct client_link *link; /* the session's, or NULL */
@@ -121,15 +123,36 @@ static void client_note_lost(struct client *c, const struct net_addr *where,
         snprintf(c->lost_why, sizeof(c->lost_why), "%s", why);
 }
 
+/*
+ * After a crash of the rendezvous, any user of its machine can listen on its port. So
+ * nothing is obeyed, and only HELLO is sent, until the first answer shows whose process
+ * has accepted the connection: before that, the kernel does not tell.
+ */
+static int client_link_check_user(struct client_link *l, struct err *e)
+{
+    enum local_peer kind;
+    char why[256];
+    uid_t uid = 0;
+
+    if (l->trusted || l->client->local)
+        return 0;
+    kind = conn_local_peer(l->conn, &uid);
+    if (!local_peer_may_serve(kind, uid, l->client->rendezvous_user, why, sizeof(why)))
+        return err_set(e, "%s", why);
+    l->trusted = true;
+    return 0;
+}
+
 static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
 {
     struct client_link *l = arg;
     struct client *c = l->client;
 
     (void)conn;
-    (void)e;
     if (c->link != l)
         return 0;
+    if (client_link_check_user(l, e) < 0)
+        return -1;
     if (c->calls.heard)
         c->calls.heard(c->calls.arg, m);
     session_received(c->session, m, clock_ms());
@@ -416,6 +439,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->loop = loop;
     c->calls = *calls;
     c->local = config->local;
+    c->rendezvous_user = config->rendezvous_user;
     LIST_INIT(&c->links);
     STAILQ_INIT(&c->upcalls);
     if (!c->local && !(c->dialer = dialer_create(loop, config->endpoints, e))) {

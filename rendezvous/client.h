@@ -19,6 +19,9 @@ struct client_config {
     struct session_config session;
     /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
     const char *endpoints;
+    /* A rendezvous of this machine is obeyed if it is of this process's user, root or
+     * this user. */
+    uid_t rendezvous_user;
     /* The rendezvous, if it is in this process; it must outlive the client. */
     struct server *local;
     struct key_ring *keys; /* NULL: plain. Must outlive the client */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "rendezvous/protocol/message.h"
 
@@ -48,6 +49,7 @@ struct config {
     /* where the rendezvous is */
     enum config_rendezvous rendezvous;
     const char *endpoints;  /* "HOST:PORT[,HOST:PORT]"; NULL with CONFIG_LOCAL */
+    uid_t rendezvous_user;  /* may hold its port on this machine, like our own user */
     int is_host;            /* 1 and 0: given; -1: to be detected */
     int32_t node_rank;      /* -1: none given */
     const char *local_addr; /* the address that this node reports; NULL: detected */

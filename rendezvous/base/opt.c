@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -492,5 +493,22 @@ int opt_set_seconds(void *target, const struct opt *o, const char *value, struct
                        format_seconds(o->min, min, sizeof(min)),
                        format_seconds(o->max, max, sizeof(max)));
     write_opt_number(target, o, ms);
+    return 0;
+}
+
+int opt_set_user(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    size_t digits = strspn(value, "0123456789");
+    unsigned long long number = strtoull(value, NULL, 10);
+    const struct passwd *user;
+
+    if (digits > 0 && !value[digits] && digits <= 10 && number < UINT32_MAX) {
+        *(uid_t *)opt_field(target, o) = (uid_t)number;
+        return 0;
+    }
+    user = *value ? getpwnam(value) : NULL;
+    if (!user)
+        return err_set(e, "\"%s\" is not a user of this machine", value);
+    *(uid_t *)opt_field(target, o) = user->pw_uid;
     return 0;
 }

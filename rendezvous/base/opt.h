@@ -78,5 +78,7 @@ int opt_set_int(void *target, const struct opt *, const char *,
 /* Seconds, with fraction, into an unsigned number of milliseconds; min and max are in
  * milliseconds. */
 int opt_set_seconds(void *target, const struct opt *, const char *, struct err *);
+int opt_set_user(void *target, const struct opt *, const char *,
+                 struct err *); /* uid_t: by name or number */
 
 #endif

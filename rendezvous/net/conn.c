@@ -688,6 +688,11 @@ int conn_release(struct conn *c, struct tls_session **tls)
     return fd;
 }
 
+enum local_peer conn_local_peer(const struct conn *c, uid_t *uid)
+{
+    return local_peer_find(c->fd, uid);
+}
+
 bool conn_local(const struct conn *c, struct net_addr *addr)
 {
     return net_local_addr(c->fd, addr) == 0 && addr->sa.ss_family != AF_UNIX;

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/net/local_peer.h"
 #include "rendezvous/protocol/proto.h"
 
 struct conn;
@@ -86,6 +87,8 @@ const struct tls_session *conn_session(const struct conn *c);
 /* Give the socket and its session away, from within `secured`. The connection is
  * destroyed. */
 int conn_release(struct conn *c, struct tls_session **tls);
+/* Whose the other end is, if it is of this machine. */
+enum local_peer conn_local_peer(const struct conn *c, uid_t *uid);
 /* The address of this end. False for a local socket, which has none. */
 bool conn_local(const struct conn *c, struct net_addr *addr);
 

@@ -81,3 +81,20 @@ bool local_peer_may_come(enum local_peer kind, uid_t uid, char *why, size_t size
              socket_owner_describe(geteuid(), ours, sizeof(ours)));
     return false;
 }
+
+bool local_peer_may_serve(enum local_peer kind, uid_t uid, uid_t also, char *why,
+                          size_t size)
+{
+    char theirs[96], ours[96];
+
+    if (kind == LOCAL_PEER_GONE) {
+        snprintf(why, size, "no process of this machine holds the port any more");
+        return false;
+    }
+    if (kind != LOCAL_PEER_USER || socket_owner_may(uid) || uid == also)
+        return true;
+    snprintf(why, size, "the port is held by %s, not by you, %s: see --rendezvous-user",
+             socket_owner_describe(uid, theirs, sizeof(theirs)),
+             socket_owner_describe(geteuid(), ours, sizeof(ours)));
+    return false;
+}

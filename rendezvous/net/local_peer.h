@@ -28,4 +28,9 @@ enum local_peer local_peer_find(int fd, uid_t *uid);
  * Otherwise `why` is the reason. */
 bool local_peer_may_come(enum local_peer kind, uid_t uid, char *why, size_t size);
 
+/* The same of the server that a client has reached, once its first answer is there: it
+ * may also be of `also`, a user that the client's user trusts. */
+bool local_peer_may_serve(enum local_peer kind, uid_t uid, uid_t also, char *why,
+                          size_t size);
+
 #endif

@@ -2,15 +2,19 @@
 #include "rendezvous/client.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/proto.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
 #include "tests/worlds/check_main.h"
@@ -424,6 +428,134 @@ START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
 }
 END_TEST
 
+/* -- whose rendezvous it is -------------------------------------------------------- */
+
+#define OTHER_USER 12345
+
+/* The connection of a client to a listener, accepted by a process of that user. */
+static int accept_as(uid_t user, int listener)
+{
+    int fd;
+
+    do {
+        loop_turn(loop, 10);
+        setfsuid(user);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        setfsuid(geteuid());
+    } while (fd < 0);
+    return fd;
+}
+
+static void welcome(int fd)
+{
+    struct msg m = { .type = MSG_WELCOME,
+                     .sequence = 1,
+                     .welcome = { .version = PROTO_VERSION_MIN, .software = "x" } };
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+    size_t size = proto_encode(&m, frame, sizeof(frame));
+
+    ck_assert_int_eq(send(fd, frame, size, 0), (ssize_t)size);
+}
+
+/* The type of the last message that the client has sent. */
+static enum msg_type last_received(int fd)
+{
+    uint8_t data[4 * (FRAME_HEADER_SIZE + FRAME_BODY_MAX)];
+    ssize_t n = recv(fd, data, sizeof(data), MSG_PEEK);
+    size_t at = FRAME_PREFACE_SIZE;
+    struct frame_header h = { .type = 0 };
+    struct err e;
+
+    while (n > (ssize_t)at &&
+           frame_get_header(data + at, (size_t)n - at, FRAME_BODY_MAX, &h, &e) > 0)
+        at += FRAME_HEADER_SIZE + h.body_size;
+    return (enum msg_type)h.type;
+}
+
+/* A client that finds a listener of another user, and obeys one of `trusted`. */
+static int meet_other_user(uid_t trusted)
+{
+    struct client_config config;
+    struct net_addr addr;
+    char endpoint[64];
+    struct err e;
+    int listener, fd;
+
+    set_loopback(&addr, 0);
+    listener = net_listen(&addr, 1, &e);
+    ck_assert_int_eq(net_local_addr(listener, &addr), 0);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", net_port(&addr));
+    config = config_for(endpoint);
+    config.rendezvous_user = trusted;
+    start_agent(&config);
+    fd = accept_as(OTHER_USER, listener);
+    close(listener);
+    while (last_received(fd) != MSG_HELLO)
+        loop_turn(loop, 10);
+    welcome(fd);
+    return fd;
+}
+
+START_TEST(a_rendezvous_of_another_user_gets_no_join)
+{
+    char byte;
+    int fd;
+
+    if (geteuid() != 0) {
+        printf("skipped: only root can be another user\n");
+        return;
+    }
+    fd = meet_other_user(0);
+    wait_until_told("out");
+    ck_assert_ptr_nonnull(strstr(agent.why,
+                                 "the port is held by uid 12345, not by you, "
+                                 "user root (uid 0): see --rendezvous-user"));
+    ck_assert_int_eq(last_received(fd), MSG_HELLO);
+    while (recv(fd, &byte, 1, 0) > 0)
+        ;
+    ck_assert_int_ne(errno, EAGAIN); /* it has hung up */
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_rendezvous_of_a_named_user_is_obeyed)
+{
+    int fd;
+
+    if (geteuid() != 0) {
+        printf("skipped: only root can be another user\n");
+        return;
+    }
+    fd = meet_other_user(OTHER_USER);
+    while (last_received(fd) != MSG_JOIN)
+        loop_turn(loop, 10);
+    close(fd);
+}
+END_TEST
+
+START_TEST(an_answer_of_a_process_that_has_gone_is_not_obeyed)
+{
+    struct client_config config;
+    char endpoint[64];
+    uint16_t number;
+    int filler, listener = full_listener(&filler, &number), fd;
+
+    close(filler);
+    close(accept_as(geteuid(), listener));
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", number);
+    config = config_for(endpoint);
+    start_agent(&config);
+    fd = accept_as(geteuid(), listener);
+    while (last_received(fd) != MSG_HELLO)
+        loop_turn(loop, 10);
+    welcome(fd);
+    close(fd);
+    wait_until_told("out");
+    expect("out; ");
+    close(listener);
+}
+END_TEST
+
 START_TEST(a_daemon_that_comes_back_finds_its_agent)
 {
     snprintf(state_dir, sizeof(state_dir), "/tmp/test-client-XXXXXX");
@@ -533,6 +665,9 @@ static Suite *suite(void)
     tcase_add_test(t, endpoints_are_tried_in_turn);
     tcase_add_test(t, no_peer_there_is_told_and_given_up);
     tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
+    tcase_add_test(t, a_rendezvous_of_another_user_gets_no_join);
+    tcase_add_test(t, a_rendezvous_of_a_named_user_is_obeyed);
+    tcase_add_test(t, an_answer_of_a_process_that_has_gone_is_not_obeyed);
     tcase_add_test(t, a_daemon_that_comes_back_finds_its_agent);
     tcase_add_test(t, a_daemon_that_has_forgotten_ends_its_agent);
     tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
