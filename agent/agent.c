@@ -18,6 +18,7 @@
 #include "agent/logs/logs.h"
 #include "agent/rendezvous_host.h"
 #include "agent/signals.h"
+#include "agent/store/owner_lookup.h"
 #include "agent/suspension.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
@@ -94,6 +95,11 @@ static void send_plain_report(struct agent *a, enum msg_type type)
 static void on_store_client(void *arg, int fd)
 {
     epoch_store_adopt(&((struct agent *)arg)->store, fd);
+}
+
+static void on_store_report(void *arg, struct msg *m)
+{
+    send_report(arg, m);
 }
 
 /* -- acts ----------------------------------------------------------------------- */
@@ -302,6 +308,19 @@ static void on_stacks_asked(struct agent *a, const struct msg *m)
     progress_monitor_ask_stacks(a->workers.progress, &m->ask_stacks);
 }
 
+static void on_find_owners(struct agent *a, const struct msg *m)
+{
+    struct msg answer = { .type = MSG_OWNERS };
+
+    owner_lookup_answer(&m->ask_owners, &answer.owners);
+    send_report(a, &answer);
+}
+
+static void on_owners_found(struct agent *a, const struct msg *m)
+{
+    epoch_store_owners_found(&a->store, &m->owners);
+}
+
 static void on_order(void *arg, const struct msg *m)
 {
     static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
@@ -313,6 +332,8 @@ static void on_order(void *arg, const struct msg *m)
         [MSG_BEAT] = on_beat,
         [MSG_NOTICE] = on_notice,
         [MSG_ASK_STACKS] = on_stacks_asked,
+        [MSG_FIND_OWNERS] = on_find_owners,
+        [MSG_OWNERS_FOUND] = on_owners_found,
         [MSG_DONE] = on_done,
         [MSG_REFUSED] = on_refused,
     };
@@ -331,6 +352,8 @@ static void on_outage(void *arg, bool out, const char *why)
         job_messages_outage(out, why);
     else
         job_messages_unreached(a->messages, out, why);
+    if (!out)
+        epoch_store_ask_again(&a->store);
 }
 
 /* A job of one node has no other nodes to lose contact with. */
@@ -674,9 +697,12 @@ int agent_run(const struct config *config)
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    a.store = (struct epoch_store){ .config = config, .host = &a.rendezvous };
+    a.store = (struct epoch_store){
+        .config = config, .host = &a.rendezvous, .report = on_store_report, .arg = &a
+    };
+    a.store.keys = a.keys;
     join_request_host_name(a.host, sizeof(a.host));
-    a.loop = loop_create();
+    a.loop = a.store.loop = loop_create();
     if (start_parts(&a, &e) < 0) {
         log_error("%s", e.text);
         a.exit_code = EXIT_USAGE;

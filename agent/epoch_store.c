@@ -7,6 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <event2/event.h>
+
+#include "agent/store/vouching.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
@@ -80,10 +84,116 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
     return 0;
 }
 
+/* -- whose connections ------------------------------------------------------------ */
+
+/* The answers of nodes without a key are worth as much as the network. */
+static bool asks_for_owners(const struct epoch_store *s)
+{
+    enum store_auth by = s->config->job.store_auth;
+
+    return s->config->rendezvous != CONFIG_LOCAL &&
+           (by == STORE_AUTH_USER || (by == STORE_AUTH_AUTO && s->keys));
+}
+
+static void arm_vouching_timer(struct epoch_store *s)
+{
+    uint64_t at = vouching_next_tick(s->vouching);
+
+    if (at == UINT64_MAX)
+        loop_timer_cancel(&s->timer);
+    else
+        loop_timer_arm(&s->timer, at);
+}
+
+static void on_ask(void *arg, struct msg_ask_owners *question,
+                   const struct net_addr *host)
+{
+    struct epoch_store *s = arg;
+    const struct net_addr *rendezvous = client_peer(s->client);
+    struct msg m = { .type = MSG_ASK_OWNERS };
+
+    m.ask_owners = *question;
+    m.ask_owners.rendezvous = rendezvous && net_same_host(rendezvous, host);
+    s->report(s->arg, &m);
+}
+
+static void on_answer(void *arg, uint64_t number, const char *why)
+{
+    store_server_answer(((struct epoch_store *)arg)->server, number, why);
+}
+
+static void on_questions(evutil_socket_t fd, short events, void *arg)
+{
+    struct epoch_store *s = arg;
+    struct store_question q[64];
+    size_t count;
+
+    (void)fd;
+    (void)events;
+    while ((count = store_server_take_questions(s->server, q, 64)) > 0)
+        for (size_t i = 0; i < count; i++)
+            vouching_add(s->vouching, &q[i]);
+    vouching_flush(s->vouching, clock_ms());
+    store_server_answered(s->server); /* some may have been refused at once */
+    arm_vouching_timer(s);
+}
+
+static void on_vouching_due(void *arg)
+{
+    struct epoch_store *s = arg;
+
+    vouching_tick(s->vouching, clock_ms());
+    store_server_answered(s->server);
+    arm_vouching_timer(s);
+}
+
+static int begin_vouching(struct epoch_store *s, const struct client *client,
+                          struct err *e)
+{
+    struct vouching_calls calls = { .ask = on_ask, .answer = on_answer, .arg = s };
+
+    s->client = client;
+    s->questions = event_new(loop_base(s->loop), store_server_questions_fd(s->server),
+                             EV_READ | EV_PERSIST, on_questions, s);
+    if (!s->questions || event_add(s->questions, NULL) < 0)
+        return err_set(e, "out of memory");
+    s->vouching = vouching_create(&calls);
+    loop_timer_init(&s->timer, s->loop, on_vouching_due, s);
+    return 0;
+}
+
+static void end_vouching(struct epoch_store *s)
+{
+    if (s->questions)
+        event_free(s->questions);
+    s->questions = NULL;
+    if (s->vouching)
+        loop_timer_fini(&s->timer);
+    vouching_destroy(s->vouching);
+    s->vouching = NULL;
+}
+
+void epoch_store_owners_found(struct epoch_store *s, const struct msg_owners *found)
+{
+    if (!s->vouching)
+        return;
+    vouching_found(s->vouching, found, clock_ms());
+    store_server_answered(s->server);
+    arm_vouching_timer(s);
+}
+
+void epoch_store_ask_again(struct epoch_store *s)
+{
+    if (s->vouching)
+        vouching_ask_again(s->vouching);
+}
+
+/* -- open and closed -------------------------------------------------------------- */
+
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
-    struct store_server_config sc = { .listen = NULL };
+    struct store_server_config sc = { .ask = asks_for_owners(s) };
     struct net_addr listen;
 
     if (!shares_port(s) && open_port(s, &listen, &sc, e) < 0)
@@ -91,6 +201,10 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     s->server = store_server_create(&sc, e);
     if (!s->server)
         return -1;
+    if (sc.ask && begin_vouching(s, client, e) < 0) {
+        epoch_store_close(s);
+        return -1;
+    }
     for (size_t i = 0; i < s->early_count; i++)
         store_server_allow(s->server, &s->early[i]);
     free_early_addresses(s);
@@ -101,6 +215,7 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
 
 void epoch_store_close(struct epoch_store *s)
 {
+    end_vouching(s);
     store_server_destroy(s->server);
     s->server = NULL;
     free_early_addresses(s);

@@ -5,11 +5,16 @@
 #include "agent/config/config.h"
 #include "agent/rendezvous_host.h"
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/protocol/message.h"
 
 struct client;
+struct event;
+struct key_ring;
+struct loop;
 struct store_server;
+struct vouching;
 
 /*
  * The store of an epoch, served on the node of rank 0, new and empty for each. Clients
@@ -20,10 +25,19 @@ struct store_server;
 struct epoch_store {
     const struct config *config;
     const struct rendezvous_host *host;
+    struct loop *loop;
+    struct key_ring *keys; /* NULL: none */
+    /* Sends a report to the rendezvous. */
+    void (*report)(void *arg, struct msg *m);
+    void *arg;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
     int listener;                /* on the port that the user chose; 0: closed */
     struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
+    const struct client *client;
+    struct vouching *vouching; /* NULL: connections are taken by their address */
+    struct event *questions;
+    struct loop_timer timer;
 };
 
 /* The client knows this node's address. Fills in ready. */
@@ -40,5 +54,10 @@ void epoch_store_adopt(struct epoch_store *s, int fd);
 /* Admits these addresses too. The MEMBERS order comes before the store is open. */
 void epoch_store_allow(struct epoch_store *s, const struct client *client,
                        const struct msg_members *members);
+
+/* OWNERS_FOUND has come: to whom connections belong. */
+void epoch_store_owners_found(struct epoch_store *s, const struct msg_owners *found);
+/* The rendezvous is back and may have forgotten what it was asked. */
+void epoch_store_ask_again(struct epoch_store *s);
 
 #endif

@@ -193,6 +193,18 @@ int option_set_fence(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
+int option_set_store_auth(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    if (strcmp(value, "user") != 0 && strcmp(value, "address") != 0)
+        return err_set(e, "\"%s\" is not user or address", value);
+    o->config.job.store_auth = *value == 'u' ? STORE_AUTH_USER : STORE_AUTH_ADDRESS;
+    return 0;
+}
+
 int option_set_streams(void *target, const struct opt *opt, const char *value,
                        struct err *e)
 {

@@ -133,6 +133,13 @@ const struct opt options_table[] = {
       .min = 0,
       .max = UINT16_MAX },
 
+    { .name = "store-auth",
+      .arg = "user|address",
+      .help = "Which connections of other machines rank 0's store takes: those that "
+              "the agent of that machine knows as its own user's, or all from a "
+              "member's address. Default: user in a job with a key, else address.",
+      .set = option_set_store_auth },
+
     { .name = "module",
       .letter = 'm',
       .help = "PROGRAM is a Python module, as with python -m.",

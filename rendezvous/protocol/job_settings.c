@@ -53,5 +53,7 @@ const struct proto_field proto_job_config_fields[] = {
     TEXT_SETTING(program, "the program"),
     TEXT(job_config, arguments_hash, OPTIONAL),
     BOOL_SETTING(preflight, "--preflight", "not given", "given"),
+    { FIELD(PROTO_WORD, job_config, store_auth, OPTIONAL), .max = STORE_AUTH_COUNT - 1,
+      .names = proto_store_auth_names, SETTING_OF(.name = "--store-auth") },
 };
 const struct proto_table proto_job_config = TABLE(proto_job_config_fields);

@@ -158,6 +158,16 @@ enum job_scale {
     JOB_SCALE_UNKNOWN = JOB_SCALE_COUNT
 };
 
+/* Which connections of other machines the store of rank 0 takes: those of the job's
+ * user, or all of a member's address. */
+enum store_auth {
+    STORE_AUTH_AUTO, /* by user in a job with a key, else by address */
+    STORE_AUTH_USER,
+    STORE_AUTH_ADDRESS,
+    STORE_AUTH_COUNT,
+    STORE_AUTH_UNKNOWN = STORE_AUTH_COUNT
+};
+
 /* The activity of a node, as crunctl shows it. */
 enum node_state {
     NODE_WAITING,
@@ -251,6 +261,7 @@ struct job_config {
     char program[PROGRAM_MAX_BYTES + 1];             /* for people */
     char arguments_hash[65]; /* of program and arguments; any text */
     bool preflight;          /* the preflight needs all nodes, so all must run it */
+    enum store_auth store_auth;
 };
 
 #define ROLE_DEFAULT "default"

@@ -76,6 +76,13 @@ const char *const proto_scale_names[JOB_SCALE_COUNT + 1] = {
     [JOB_SCALE_UNKNOWN] = "unknown",
 };
 
+const char *const proto_store_auth_names[STORE_AUTH_COUNT + 1] = {
+    [STORE_AUTH_AUTO] = "auto",
+    [STORE_AUTH_USER] = "user",
+    [STORE_AUTH_ADDRESS] = "address",
+    [STORE_AUTH_UNKNOWN] = "unknown",
+};
+
 const char *const proto_note_names[NOTE_KIND_COUNT + 1] = {
     [NOTE_RANK] = "rank",
     [NOTE_STRAGGLER] = "straggler",

@@ -17,6 +17,7 @@ extern const char *const proto_node_state_names[NODE_STATE_COUNT + 1];
 extern const char *const proto_cause_names[JOB_CAUSE_COUNT + 1];
 extern const char *const proto_reason_names[JOB_REASON_COUNT + 1];
 extern const char *const proto_scale_names[JOB_SCALE_COUNT + 1];
+extern const char *const proto_store_auth_names[STORE_AUTH_COUNT + 1];
 extern const char *const proto_note_names[NOTE_KIND_COUNT + 1];
 extern const char *const proto_stacks_names[STACKS_KIND_COUNT + 1];
 

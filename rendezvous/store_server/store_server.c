@@ -6,8 +6,8 @@
  * While a client does not read its answers, nothing more is read from it.
  *
  * Only the thread touches connections and the store. Other threads reach it through the
- * inbox (sockets handed over), the set of allowed hosts, and two atomic variables: stop
- * and the statistics.
+ * inbox (sockets handed over), the owners (questions and answers), the set of allowed
+ * hosts, and two atomic variables: stop and the statistics.
  */
 #include "rendezvous/store_server/store_server.h"
 
@@ -33,6 +33,7 @@
 #include "rendezvous/store_server/host_set.h"
 #include "rendezvous/store_server/limits.h"
 #include "rendezvous/store_server/store_handoff.h"
+#include "rendezvous/store_server/store_owners.h"
 
 #define EVENTS_PER_TURN 256
 #define BUFFER_SIZE 65536
@@ -45,6 +46,8 @@ struct store_conn {
     bool blocked;                    /* does not read its answers */
     bool answered;                   /* is on the list of that name */
     size_t out_memory;               /* of its answers, part of the server's */
+    bool held;                       /* until its owner is known: not watched */
+    uint64_t question;               /* then its number */
     struct acceptor_entry waiting;   /* linked until it is identified */
     TAILQ_ENTRY(store_conn) of_kind; /* then; or dead */
     TAILQ_ENTRY(store_conn) of_answered;
@@ -60,6 +63,7 @@ struct store_server {
     int epoll;
     struct acceptor acceptor;
     struct store_handoff *inbox;
+    struct store_owners *owners; /* NULL: connections are not asked for */
     uint16_t port;
     struct store_conns identified, dead;
     struct store_conns answered;
@@ -104,6 +108,8 @@ static void store_server_refuse(struct store_server *s, const struct net_addr *p
 /* Its memory stays until the end of the turn, which may still have an event for it. */
 static void store_conn_close(struct store_server *s, struct store_conn *c)
 {
+    if (c->held)
+        store_owners_forget(s->owners, c->question);
     close(c->fd);
     c->fd = -1;
     tcpstore_close(s->tcpstore, &c->session);
@@ -131,12 +137,13 @@ static void store_conn_refuse(struct store_server *s, struct store_conn *c,
 
 /* Of this machine, its user decides; of another machine, its address. */
 static bool peer_is_allowed(struct store_server *s, int fd, const struct net_addr *peer,
-                            char *why, size_t size)
+                            bool *elsewhere, char *why, size_t size)
 {
     uid_t uid = 0;
     enum local_peer kind = local_peer_find(fd, &uid);
     bool ok;
 
+    *elsewhere = kind == LOCAL_PEER_ELSEWHERE;
     if (kind != LOCAL_PEER_ELSEWHERE)
         return local_peer_may_come(kind, uid, why, size);
     if (s->config.open)
@@ -162,13 +169,22 @@ static bool make_conn_room(struct store_server *s)
     return oldest != NULL;
 }
 
+static void store_conn_watch(struct store_server *s, struct store_conn *c)
+{
+    if (watch_fd(s, EPOLL_CTL_ADD, c->fd, EPOLLIN, c) < 0)
+        store_conn_refuse(s, c, "no room in epoll");
+}
+
 static void store_conn_admit(struct store_server *s, int fd,
                              const struct net_addr *peer)
 {
     struct store_conn *c;
+    struct net_addr own;
+    bool elsewhere;
     char why[256] = "too many connections";
 
-    if (!peer_is_allowed(s, fd, peer, why, sizeof(why)) || !make_conn_room(s)) {
+    if (!peer_is_allowed(s, fd, peer, &elsewhere, why, sizeof(why)) ||
+        !make_conn_room(s) || net_local_addr(fd, &own) < 0) {
         store_server_refuse(s, peer, why);
         close(fd);
         return;
@@ -179,8 +195,24 @@ static void store_conn_admit(struct store_server *s, int fd,
     acceptor_add(&s->acceptor, &c->waiting, c);
     s->now.connections++;
     s->now.accepted++;
-    if (watch_fd(s, EPOLL_CTL_ADD, fd, EPOLLIN, c) < 0)
-        store_conn_refuse(s, c, "no room in epoll");
+    if (s->owners && elsewhere) {
+        c->held = true;
+        c->question = store_owners_hold(s->owners, c, peer, &own);
+        return;
+    }
+    store_conn_watch(s, c);
+}
+
+static void on_owner_known(void *arg, void *conn, const char *why)
+{
+    struct store_server *s = arg;
+    struct store_conn *c = conn;
+
+    c->held = false;
+    if (why)
+        store_conn_refuse(s, c, why);
+    else
+        store_conn_watch(s, c);
 }
 
 /* One send. False: c is closed, or takes no more for now. */
@@ -372,7 +404,9 @@ static void handle_deadlines(struct store_server *s)
         return;
     now = clock_ms();
     while ((c = acceptor_late(&s->acceptor, now)))
-        store_conn_refuse(s, c, "it has not identified itself in time");
+        store_conn_refuse(s, c,
+                          c->held ? "its machine's agent has not vouched for it in time"
+                                  : "it has not identified itself in time");
     if (acceptor_resume(&s->acceptor, now))
         watch_listener(s);
 }
@@ -404,9 +438,11 @@ static void publish_stats(struct store_server *s)
 
 static void dispatch_event(struct store_server *s, const struct epoll_event *ev)
 {
-    if (ev->data.ptr == inbox_tag(s))
+    if (ev->data.ptr == inbox_tag(s)) {
         store_handoff_take(s->inbox, on_handed_over, s);
-    else if (ev->data.ptr == listener_tag(s))
+        if (s->owners)
+            store_owners_take_answers(s->owners, on_owner_known, s);
+    } else if (ev->data.ptr == listener_tag(s))
         accept_conns(s);
     else
         store_conn_ready(s, ev->data.ptr, ev->events);
@@ -486,6 +522,7 @@ static void store_server_free(struct store_server *s)
         store_conn_close(s, c);
     free_dead_conns(s);
     store_handoff_destroy(s->inbox);
+    store_owners_destroy(s->owners);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
     acceptor_fini(&s->acceptor);
@@ -510,10 +547,12 @@ struct store_server *store_server_create(const struct store_server_config *confi
     s->allowed = host_set_create();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->inbox = store_handoff_create();
+    if (s->config.ask)
+        s->owners = store_owners_create();
     s->tcpstore = create_tcpstore(s);
     if (!s->tcpstore)
         err_set(e, "out of memory");
-    else if (s->epoll < 0 || !s->inbox ||
+    else if (s->epoll < 0 || !s->inbox || (s->config.ask && !s->owners) ||
              watch_fd(s, EPOLL_CTL_ADD, store_handoff_fd(s->inbox), EPOLLIN,
                       inbox_tag(s)) < 0)
         err_set_errno(e, errno, "store");
@@ -544,6 +583,27 @@ uint16_t store_server_port(const struct store_server *s)
 void store_server_adopt(struct store_server *s, int fd)
 {
     store_handoff_put(s->inbox, fd);
+}
+
+int store_server_questions_fd(const struct store_server *s)
+{
+    return store_owners_fd(s->owners);
+}
+
+size_t store_server_take_questions(struct store_server *s, struct store_question *out,
+                                   size_t max)
+{
+    return store_owners_take_questions(s->owners, out, max);
+}
+
+void store_server_answer(struct store_server *s, uint64_t number, const char *why)
+{
+    store_owners_answer(s->owners, number, why);
+}
+
+void store_server_answered(struct store_server *s)
+{
+    store_handoff_wake(s->inbox);
 }
 
 void store_server_allow(struct store_server *s, const struct net_addr *host)

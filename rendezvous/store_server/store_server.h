@@ -21,6 +21,7 @@ struct store_server_config {
     const struct net_addr *listen; /* listens there; or NULL */
     int listener; /* listens with a copy of this socket, which listens already; or 0 */
     bool open;    /* to all hosts; else to this host and the allowed ones */
+    bool ask;     /* for the owner of each connection of an allowed host: see below */
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
@@ -42,6 +43,24 @@ void store_server_adopt(struct store_server *s, int fd);
 
 /* Take connections from this host too. */
 void store_server_allow(struct store_server *s, const struct net_addr *host);
+
+/*
+ * With `ask`, a connection of another machine is held, unread, until it is known
+ * whether its owner may use the store: the caller takes the questions when the
+ * descriptor is readable, until there are none, and answers each by its number. Without
+ * an answer the connection is closed at its hello deadline.
+ */
+struct store_question {
+    uint64_t number;
+    struct net_addr client, store; /* the ends of the connection */
+};
+int store_server_questions_fd(const struct store_server *s);
+size_t store_server_take_questions(struct store_server *s, struct store_question *out,
+                                   size_t max);
+/* why: the reason to close it, a text that is never freed; NULL: serve it. */
+void store_server_answer(struct store_server *s, uint64_t number, const char *why);
+/* After one or more answers. */
+void store_server_answered(struct store_server *s);
 
 /* As they were at the end of the thread's last turn. */
 struct store_server_stats {

@@ -250,6 +250,118 @@ START_TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
 }
 END_TEST
 
+/* A store at 10.9.8.7 that asks for owners, and allows the other host, whose network is
+ * returned; -1 if there can be none. */
+static int start_asking_server(struct net_addr *here, uint64_t hello_ms)
+{
+    struct net_addr there = address_of("10.9.8.9");
+    struct store_server_config config = { .listen = here,
+                                          .ask = true,
+                                          .hello_ms = hello_ms };
+    struct err e;
+    int net;
+
+    stop_server();
+    net = make_networks();
+    if (net < 0)
+        return -1;
+    *here = address_of("10.9.8.7");
+    server = store_server_create(&config, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+    net_set_port(here, store_server_port(server));
+    store_server_allow(server, &there);
+    return net;
+}
+
+static struct store_question next_question(void)
+{
+    struct pollfd p = { .fd = store_server_questions_fd(server), .events = POLLIN };
+    struct store_question q;
+
+    ck_assert_int_eq(poll(&p, 1, PATIENCE_MS), 1);
+    ck_assert_uint_eq(store_server_take_questions(server, &q, 1), 1);
+    return q;
+}
+
+static void answer_question(uint64_t number, const char *why)
+{
+    store_server_answer(server, number, why);
+    store_server_answered(server);
+}
+
+START_TEST(of_another_machine_it_is_held_until_its_owner_is_known)
+{
+    struct net_addr here, own;
+    struct store_question q;
+    char text[NET_TEXT_SIZE], expected[NET_TEXT_SIZE];
+    int net = start_asking_server(&here, 0), fd, other;
+
+    if (net < 0)
+        return;
+    fd = connect_in_network(net, &here);
+    SAY(fd, HELLO PING);
+    q = next_question();
+    ck_assert_int_eq(net_local_addr(fd, &own), 0);
+    ck_assert_str_eq(net_format(&q.client, text, sizeof(text)),
+                     net_format(&own, expected, sizeof(expected)));
+    ck_assert_str_eq(net_format(&q.store, text, sizeof(text)),
+                     net_format(&here, expected, sizeof(expected)));
+    expect_silence(fd);
+    other = connect_from(NULL, &here); /* of this machine: no question */
+    SAY(other, HELLO PING);
+    HEAR(other, "1234");
+    answer_question(q.number + 1, NULL);
+    expect_silence(fd);
+    answer_question(q.number, NULL);
+    HEAR(fd, "1234");
+    answer_question(q.number, "too late"); /* its question is over */
+    SAY(fd, PING);
+    HEAR(fd, "1234");
+    close(fd);
+    close(other);
+}
+END_TEST
+
+START_TEST(a_connection_of_the_wrong_owner_is_closed_unserved)
+{
+    struct net_addr here;
+    struct store_question q;
+    int net = start_asking_server(&here, 0), fd;
+
+    if (net < 0)
+        return;
+    fd = connect_in_network(net, &here);
+    SAY(fd, HELLO SET_K);
+    q = next_question();
+    answer_question(q.number, "of another user");
+    expect_closed(fd);
+    expect_line("of another user");
+    EXPECT_STAT(keys, 0);
+    EXPECT_STAT(connections, 0);
+}
+END_TEST
+
+START_TEST(without_an_answer_it_is_closed_in_time)
+{
+    struct net_addr here;
+    struct store_question q;
+    int net = start_asking_server(&here, 60), fd, next;
+
+    if (net < 0)
+        return;
+    fd = connect_in_network(net, &here);
+    SAY(fd, HELLO PING);
+    q = next_question();
+    expect_closed(fd);
+    expect_line("has not vouched for it in time");
+    next = connect_in_network(net, &here);
+    SAY(next, HELLO PING);
+    ck_assert_uint_ne(next_question().number, q.number);
+    answer_question(q.number, NULL); /* not for the next one in its place */
+    expect_closed(next);
+}
+END_TEST
+
 START_TEST(past_the_most_connections_newcomers_are_refused)
 {
     int a, b, c;
@@ -343,6 +455,9 @@ int main(void)
     tcase_add_test(t, only_this_machine_and_allowed_hosts_may_come);
     tcase_add_test(t, other_users_of_this_machine_may_not_come);
     tcase_add_test(t, a_peer_that_is_gone_before_it_is_looked_up_is_refused);
+    tcase_add_test(t, of_another_machine_it_is_held_until_its_owner_is_known);
+    tcase_add_test(t, a_connection_of_the_wrong_owner_is_closed_unserved);
+    tcase_add_test(t, without_an_answer_it_is_closed_in_time);
     tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
     tcase_add_test(t, the_silent_make_room_for_newcomers);
     tcase_add_test(t, without_descriptors_the_listener_waits);

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_STORE_OWNER_LOOKUP_H
+#define AGENT_STORE_OWNER_LOOKUP_H
+
+#include "rendezvous/protocol/message.h"
+
+/* Looks the sockets of a question up on this machine: the answer lists those of this
+ * process's user and of root. */
+void owner_lookup_answer(const struct msg_ask_owners *question,
+                         struct msg_owners *answer);
+
+#endif

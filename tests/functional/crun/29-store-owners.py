@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 10 s
+"""
+The store of rank 0 with --store-auth user: a connection of another host is served if it is
+of the job's user there, for whom that host's agent vouches. Other users of that host, whose
+address is a member's, get nothing.
+"""
+import os
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, until  # noqa: E402
+import host  # noqa: E402
+
+STRANGER = 12345
+
+# A worker: sets its key in the store, waits for that of the other rank, then for the end.
+WORKER = r'''
+import os, socket, struct, time
+def text(s): return struct.pack("<Q", len(s)) + s
+rank = os.environ["RANK"].encode()
+begun = time.monotonic()
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+s.sendall(b"\0" + struct.pack("<I", 0x3c85f7ce) + b"\x0d" + b"ping")
+assert s.recv(4, socket.MSG_WAITALL) == b"ping", "the store has closed the connection"
+print("served", rank.decode(), "after", round((time.monotonic() - begun) * 1000, 1), "ms", flush=True)
+s.sendall(b"\x01" + text(b"k" + rank) + text(b"v" + rank))
+other = b"1" if rank == b"0" else b"0"
+s.sendall(b"\x06" + struct.pack("<Q", 1) + text(b"k" + other))
+assert s.recv(1) == b"\0"
+print("store", os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)
+while not os.path.exists(os.environ["END"]):
+    time.sleep(0.01)
+'''
+
+# Another user's program: what the store answers to a correct client within ten seconds.
+INTRUDER = r'''
+import socket, struct, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+s.settimeout(20)
+try:
+    s.sendall(b"\0" + struct.pack("<I", 0x3c85f7ce) + b"\x0d" + b"ping")
+    print("got", s.recv(4))
+except OSError as e:
+    print("got", e)
+'''
+
+
+class Job:
+    def __init__(self, cluster, name, *flags):
+        self.name, self.end = name, f"{cluster.directory}/{name}.end"
+        worker = f"{cluster.directory}/worker.py"
+        with open(worker, "w") as f:
+            f.write(WORKER)
+        os.chmod(cluster.directory, 0o755)
+        self.nodes = [cluster[i].start(
+            [BIN / "crun", "--nnodes=2", f"--node-rank={i}", f"--master-addr={cluster[0].address}",
+             "--master-port=29500", *flags, "--no-python", sys.executable, worker],
+            env={"END": self.end}) for i in range(2)]
+
+    def running(self):
+        def both():
+            for p in self.nodes:
+                if p.popen.poll() is not None:
+                    fail(p, "ended:", p.out, p.err)
+            return all("store " in p.out for p in self.nodes)
+        until(both, lambda: f"{self.name}: both ranks meet: {[p.out + p.err for p in self.nodes]}")
+        return self.nodes[0].out.split("store ")[1].split()[:2]
+
+    def ends_well(self):
+        open(self.end, "w").close()
+        for p in self.nodes:
+            expect(p, 0)
+
+
+def intruder(cluster, i, where, user):
+    p = cluster[i].start(["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c",
+                          INTRUDER, *where])
+    expect(p, 0)
+    return p.out.strip()
+
+
+def another_user_of_the_second_host_gets_nowhere(cluster):
+    job = Job(cluster, "user", "--store-auth=user")
+    where = job.running()
+    begun = time.monotonic()
+    got = intruder(cluster, 1, where, STRANGER)
+    if got not in ("got b''", "got [Errno 104] Connection reset by peer"):
+        fail("a stranger", got)
+    if time.monotonic() - begun > 4:
+        fail("the stranger was held until the deadline")
+    until(lambda: "knows no socket of this job's user" in job.nodes[0].err, "a line of the refusal")
+    got = intruder(cluster, 1, where, 0)  # of the job's user
+    if got != "got b'ping'":
+        fail("the job's user", got)
+    job.ends_well()
+
+
+def by_address_any_user_of_a_members_host_may_come(cluster):
+    """As without the flag, in a job without a key."""
+    job = Job(cluster, "address", "--store-auth=address")
+    got = intruder(cluster, 1, job.running(), STRANGER)
+    if got != "got b'ping'":
+        fail("by address", got)
+    job.ends_well()
+
+
+def a_host_whose_agent_is_frozen_gets_no_service_and_harms_no_other(cluster):
+    job = Job(cluster, "frozen", "--store-auth=user", "--rdzv-conf=lease=30")
+    where = job.running()
+    os.kill(job.nodes[1].pid, 19)
+    begun = time.monotonic()
+    got = intruder(cluster, 1, where, 0)
+    took = time.monotonic() - begun
+    os.kill(job.nodes[1].pid, 18)
+    if got not in ("got b''", "got [Errno 104] Connection reset by peer") or not 3 < took < 7:
+        fail("with a frozen agent:", got, "after", took, "s")
+    if intruder(cluster, 0, where, 0) != "got b'ping'":
+        fail("rank 0's own node")
+    job.ends_well()
+
+
+def all_nodes_must_agree(cluster):
+    a, b = [cluster[i].start(
+        [BIN / "crun", "--nnodes=2", f"--node-rank={i}", f"--master-addr={cluster[0].address}",
+         "--rdzv-conf=join_timeout=20", f"--store-auth={how}", "--no-python", "true"])
+        for i, how in enumerate(("user", "address"))]
+    expect(b, 2)
+    until(lambda: "--store-auth is user in the job and address" in a.err, lambda: a.err)
+    a.end()
+
+
+CHECKS = [
+    another_user_of_the_second_host_gets_nowhere,
+    by_address_any_user_of_a_members_host_may_come,
+    a_host_whose_agent_is_frozen_gets_no_service_and_harms_no_other,
+    all_nodes_must_agree,
+]
+
+
+if __name__ == "__main__":
+    host.need()
+    for check in CHECKS:
+        if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
+            continue
+        with host.Cluster(2) as cluster:
+            check(cluster)
+        print(f"ok {check.__name__}", flush=True)
