@@ -4,57 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/keyed_hash.h"
 
 #define BUCKETS_MIN 64
 
-static uint64_t rotate_left(uint64_t x, unsigned by)
-{
-    return x << by | x >> (64 - by);
-}
-
-static void sip_round(uint64_t v[4])
-{
-    v[0] += v[1];
-    v[2] += v[3];
-    v[1] = rotate_left(v[1], 13) ^ v[0];
-    v[3] = rotate_left(v[3], 16) ^ v[2];
-    v[0] = rotate_left(v[0], 32) + v[3];
-    v[2] += v[1];
-    v[3] = rotate_left(v[3], 21) ^ v[0];
-    v[1] = rotate_left(v[1], 17) ^ v[2];
-    v[2] = rotate_left(v[2], 32);
-}
-
-/* SipHash-1-3: one round for each word, three at the end */
 uint64_t store_table_hash(const struct store_table *t, struct span key)
 {
-    uint64_t v[4] = {
-        t->seed[0] ^ 0x736f6d6570736575u,
-        t->seed[1] ^ 0x646f72616e646f6du,
-        t->seed[0] ^ 0x6c7967656e657261u,
-        t->seed[1] ^ 0x7465646279746573u,
-    };
-    const uint8_t *p = key.data;
-    uint64_t last = (uint64_t)key.size << 56;
-    size_t left = key.size;
-
-    for (; left >= 8; left -= 8, p += 8) {
-        uint64_t word = bytes_load64(p);
-
-        v[3] ^= word;
-        sip_round(v);
-        v[0] ^= word;
-    }
-    while (left-- > 0)
-        last |= (uint64_t)p[left] << (8 * left);
-    v[3] ^= last;
-    sip_round(v);
-    v[0] ^= last;
-    v[2] ^= 0xff;
-    for (int i = 0; i < 3; i++)
-        sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
+    return keyed_hash(t->seed, key.data, key.size);
 }
 
 int store_table_init(struct store_table *t, const struct id128 *seed)
