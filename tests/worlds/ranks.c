@@ -4,6 +4,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -42,6 +43,7 @@ static void open_member(struct team_member *m, const struct team_run *run)
     ck_assert_int_eq(store_client_open(&m->team.store, "127.0.0.1", run->port,
                                        clock_ms() + TEAM_DEADLINE_MS, &m->e),
                      CRUN_OK);
+    m->board.store = m->team.store;
     m->opened = m->calls->open(&m->backend, &m->team, clock_ms() + open_ms, &m->e);
     ck_assert_msg(m->opened == CRUN_OK || plan->may_not_open, "rank %u: %s",
                   m->team.rank, m->e.text);
@@ -62,9 +64,11 @@ static void team_member_main(unsigned rank, void *arg)
                              .world_rank = run->numbers,
                              .node = plan->node ? plan->node : run->zeros,
                              .prefix = "team",
-                             .notices = "team",
+                             .board = &m->board,
                              .aborted = &m->aborted,
                              .address = "127.0.0.1" };
+    m->board = (struct notice_board){ .prefix = "team" };
+    memset(&m->board.token, 't', sizeof(m->board.token));
     open_member(m, run);
     plan->body(m);
     if (m->opened == CRUN_OK && m->backend)

@@ -18,6 +18,7 @@
 struct team_member {
     const struct backend_calls *calls;
     struct team team;
+    struct notice_board board;
     struct backend *backend; /* body may close it and set it to NULL */
     struct abort_word aborted;
     crun_status opened;

@@ -37,7 +37,7 @@ static crun_status settle_local(struct hierarchical *n, const struct op *op,
                                 crun_status s, struct err *e)
 {
     struct wait_chain chain = { .store = n->team.store,
-                                .prefix = n->team.notices,
+                                .prefix = n->team.board->prefix,
                                 .rank = n->team.world_rank[n->team.rank] };
 
     if (s != CRUN_TIMEOUT || e->code != ERROR_LATE_RANK)

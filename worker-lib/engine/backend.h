@@ -7,6 +7,7 @@
 #include "rendezvous/base/err.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/engine/abort.h"
+#include "worker-lib/engine/failure_notice.h"
 #include "worker-lib/engine/op.h"
 #include "worker-lib/meeting/store_client.h"
 
@@ -28,9 +29,9 @@ struct team {
     const unsigned *node;       /* of each place: ranks of one node can share memory */
     struct store_client *store; /* to meet; keys begin with the prefix */
     const char *prefix;
-    /* The prefix of keys that the world shares with its groups: the failure notice, and
-     * late ranks. */
-    const char *notices;
+    /* Shared by the world and its groups: the failure notice, late ranks, and the token
+     * by which ranks recognize each other. */
+    const struct notice_board *board;
     bool is_group; /* there may be many: once they have met, they delete their keys */
     struct abort_word *aborted;
     const char *address; /* the address of this node for the others */

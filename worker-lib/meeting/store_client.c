@@ -376,6 +376,26 @@ crun_status store_client_get(struct store_client *s, const char *key, void *valu
     return end_request(s, status);
 }
 
+crun_status store_client_agree(struct store_client *s, const char *key, void *value,
+                               size_t *size, uint64_t deadline_ms, struct err *e)
+{
+    struct request_text r;
+    crun_status status = begin_request(s, &r, TCPSTORE_COMPARE_SET, key, deadline_ms,
+                                       e);
+
+    if (status != CRUN_OK)
+        return status;
+    add_key(&r, key);
+    add_number(&r, 0); /* it has no value yet */
+    add_number(&r, *size);
+    status = send_bytes(s, r.text, r.used, deadline_ms, e);
+    if (status == CRUN_OK)
+        status = send_bytes(s, value, *size, deadline_ms, e);
+    if (status == CRUN_OK)
+        status = take_value(s, key, value, size, deadline_ms, e);
+    return end_request(s, status);
+}
+
 int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms)
 {
     struct request_text r;

@@ -39,6 +39,10 @@ crun_status store_client_set(struct store_client *s, const char *key, const void
  * CRUN_BAD_ARGUMENT: too small. */
 crun_status store_client_get(struct store_client *s, const char *key, void *value,
                              size_t *size, uint64_t deadline_ms, struct err *e);
+/* Sets the key if it has no value. Afterwards `value` is that of the key, the same for
+ * all callers; *size as for store_client_get. */
+crun_status store_client_agree(struct store_client *s, const char *key, void *value,
+                               size_t *size, uint64_t deadline_ms, struct err *e);
 /* 1: the key exists, 0: it does not; does not wait. -1: no connection to the store. */
 int store_client_has(struct store_client *s, const char *key, uint64_t deadline_ms);
 crun_status store_client_add(struct store_client *s, const char *key, int64_t amount,

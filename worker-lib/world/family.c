@@ -91,16 +91,20 @@ void family_failed(struct family *f, crun_world *root, const crun_world *told)
     }
     pthread_mutex_unlock(&f->lock);
     n = abort_notice(&f->aborted, root->env.rank);
-    if (root->store)
-        failure_notice_write(root->store, root->prefix, &n);
+    if (root->board.store)
+        failure_notice_write(&root->board, &n);
 }
 
 static void *await_notice(void *arg)
 {
     crun_world *root = arg;
     struct family *f = root->family;
+    struct notice_board board = root->board;
     struct abort_notice n;
-    bool heard = failure_notice_await(f->ear, root->prefix, &n);
+    bool heard;
+
+    board.store = f->ear;
+    heard = failure_notice_await(&board, &n);
 
     if (heard)
         abort_set_notice(&f->aborted, &n);

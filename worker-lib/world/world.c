@@ -78,7 +78,7 @@ void world_fill_team(crun_world *w, const char *device)
                              .node = w->node,
                              .store = w->store,
                              .prefix = w->prefix,
-                             .notices = w->root->prefix,
+                             .board = &w->root->board,
                              .is_group = w->parent != NULL,
                              .aborted = &w->family->aborted,
                              .address = w->root->address,

@@ -39,8 +39,10 @@ struct crun_world {
     struct store_client *store;  /* NULL in a world of one */
     struct store_server *server; /* rank 0's, if no launcher serves the store */
     char prefix[440];
-    char name[40];               /* of a group, in file names */
-    char device[12];             /* of a group: the number of the GPU */
+    struct notice_board
+        board;       /* of the root; its store is NULL before there is a token */
+    char name[40];   /* of a group, in file names */
+    char device[12]; /* of a group: the number of the GPU */
     unsigned *world_rank, *node; /* of each rank */
     char address[80];
     struct team team;

@@ -194,6 +194,25 @@ static crun_status claim_number(crun_world *w, struct err *e)
     return store_client_set(w->store, who, &mine, sizeof(mine), w->init_deadline_ms, e);
 }
 
+/* By it ranks recognize each other. The first rank that comes draws it. */
+static crun_status agree_on_token(crun_world *w, struct err *e)
+{
+    struct id128 token = id128_random();
+    size_t size = sizeof(token);
+    char key[sizeof(w->prefix) + 8];
+    crun_status s;
+
+    snprintf(key, sizeof(key), "%stoken", w->prefix);
+    s = store_client_agree(w->store, key, &token, &size, w->init_deadline_ms, e);
+    if (s == CRUN_BAD_ARGUMENT || (s == CRUN_OK && size != sizeof(token))) {
+        err_set(e, "the store has no valid token of job %s", w->env.job);
+        return CRUN_MISMATCH;
+    }
+    if (s == CRUN_OK)
+        w->board = (struct notice_board){ w->store, w->prefix, token };
+    return s;
+}
+
 crun_status world_meet(crun_world *w, struct err *e)
 {
     char key[sizeof(w->prefix) + 8];
@@ -205,6 +224,8 @@ crun_status world_meet(crun_world *w, struct err *e)
         s = connect_fixed(w, e);
     else
         s = w->env.rank == 0 ? serve_somewhere(w, e) : look_for_rank_0(w, e);
+    if (s == CRUN_OK)
+        s = agree_on_token(w, e);
     if (s == CRUN_OK && !w->env.agent_store) {
         snprintf(key, sizeof(key), "%scame", w->prefix);
         s = store_client_add(w->store, key, 1, &came, w->init_deadline_ms, e);

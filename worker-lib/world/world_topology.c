@@ -74,7 +74,7 @@ static crun_status draw_node_map(crun_world *w, struct err *e)
 
         snprintf(key, sizeof(key), "%swhere/%u", w->prefix, r);
         memset(machines[nodes], 0, MACHINE_SIZE);
-        s = failure_notice_await_key(w->store, w->prefix, key, machines[nodes], &size,
+        s = failure_notice_await_key(&w->board, key, machines[nodes], &size,
                                      w->init_deadline_ms, e);
         while (strcmp(machines[n], machines[nodes]) != 0)
             n++;
@@ -93,7 +93,7 @@ static crun_status read_map(crun_world *w, struct err *e)
     crun_status s = CRUN_NO_MEMORY;
 
     if (value)
-        s = failure_notice_await_key(w->store, w->prefix, map_key(w, key), value, &size,
+        s = failure_notice_await_key(&w->board, map_key(w, key), value, &size,
                                      w->init_deadline_ms, e);
     else
         err_set(e, "no memory");

@@ -210,7 +210,7 @@ static void check_lost_peer(struct nccl *n)
 
     /* a rank that exits because of a failure has reported it before */
     if (!lost || clock_ms() - n->lost_ms < LAST_PART_MS ||
-        failure_notice_abort(n->team.store, n->team.notices, n->team.aborted))
+        failure_notice_abort(n->team.board, n->team.aborted))
         return;
     p = &n->peer[lost - 1];
     pthread_mutex_lock(&n->lock);
@@ -351,8 +351,8 @@ static bool adopt_explanation(struct nccl *n)
     struct abort_notice notice;
     bool marker;
 
-    if (!failure_notice_read(n->team.store, n->team.notices, &notice) ||
-        read_note(n, n->team.notices, NOTE_UNEXPLAINED, &marker, sizeof(marker)))
+    if (!failure_notice_read(n->team.board, &notice) ||
+        read_note(n, n->team.board->prefix, NOTE_UNEXPLAINED, &marker, sizeof(marker)))
         return false;
     abort_set_notice(n->team.aborted, &notice);
     return true;
@@ -375,7 +375,8 @@ static void find_absent(struct nccl *n, struct lateness *l)
     }
     if (abort_get(n->team.aborted) == CRUN_OK &&
         !name_absent(n, l, NOTE_BEHIND, "has not done the operation before it"))
-        write_note(n, n->team.notices, NOTE_UNEXPLAINED, &(bool){ true }, sizeof(bool));
+        write_note(n, n->team.board->prefix, NOTE_UNEXPLAINED, &(bool){ true },
+                   sizeof(bool));
 }
 
 static void check_time(struct nccl *n)
@@ -511,7 +512,7 @@ void *nccl_watch(void *arg)
             abort_get(n->team.aborted) == CRUN_OK) {
             nccl_read_pids(n);
             answer_if_absent(n);
-            (void)failure_notice_abort(n->team.store, n->team.notices, n->team.aborted);
+            (void)failure_notice_abort(n->team.board, n->team.aborted);
             asked_ms = clock_ms();
         }
         if (abort_get(n->team.aborted) != CRUN_OK) {

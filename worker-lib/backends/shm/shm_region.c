@@ -388,7 +388,7 @@ static bool all_ranks_have_come(const struct shm *s)
 /* A missing rank may have left a notice: passes it on to the ranks that have joined. */
 static void hear_failure(struct shm *s)
 {
-    if (failure_notice_abort(s->team.store, s->team.notices, s->team.aborted))
+    if (failure_notice_abort(s->team.board, s->team.aborted))
         s->backend.calls->abort(&s->backend);
 }
 
@@ -452,8 +452,8 @@ static crun_status join_region(struct shm *s, const char *key, uint64_t deadline
     struct abort_notice why;
     struct notice n;
     size_t size = sizeof(n);
-    crun_status status = failure_notice_await_key(s->team.store, s->team.notices, key,
-                                                  &n, &size, deadline_ms, e);
+    crun_status status = failure_notice_await_key(s->team.board, key, &n, &size,
+                                                  deadline_ms, e);
     if (status == CRUN_OK && size != sizeof(n)) {
         err_set(e, "the store has no valid address of the shared memory of rank %u",
                 s->team.world_rank[0]);
@@ -462,7 +462,7 @@ static crun_status join_region(struct shm *s, const char *key, uint64_t deadline
     if (status == CRUN_OK)
         status = get_file(s, &n, deadline_ms, e);
     /* the first rank may have left because of a failure that a rank has reported */
-    if (status != CRUN_OK && failure_notice_read(s->team.store, s->team.notices, &why))
+    if (status != CRUN_OK && failure_notice_read(s->team.board, &why))
         return abort_notice_error(&why, e);
     return status == CRUN_OK ? take_seat(s, e) : status;
 }

@@ -104,8 +104,7 @@ struct tcp {
     unsigned *world_rank;
     unsigned *all_ranks; /* 0, 1, 2, ... */
     struct abort_word *aborted;
-    struct store_client *store;
-    const char *prefix; /* team.notices */
+    const struct notice_board *board;
     struct tcp_link *link;
     struct tcp_lane *lane;
     struct pollfd *polls;

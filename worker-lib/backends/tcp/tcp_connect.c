@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Makes the links. Every rank listens, and writes its address to the store; rank 0
- * makes a list of all addresses and two random tokens, and every rank connects to the
- * ranks before it. The connecting rank sends the first token and must receive the
- * second: a foreign process at either end knows neither, and its connection is closed.
- * Once all links exist, no rank listens any more.
+ * makes a list of all addresses, and every rank calls the ranks before it. Both ends
+ * prove that they know the token of the world, which is not sent:
+ *
+ *   CALL       caller: its rank, the rank that it calls, and a random number
+ *   CHALLENGE  answerer: the same, with a random number of its own
+ *   PROOF      caller: a tag of both numbers, both ranks and this step
+ *   ACCEPT     answerer: a tag of the same, and of this step
+ *
+ * A greeting of another connection, of another meeting or of the other direction has
+ * other numbers, ranks or steps, so its tag is wrong. The answerer uses the link once
+ * it has the caller's proof, the caller once it is accepted.
+ *
+ * A foreign process that calls is dropped and the rank listens on. It may still take
+ * the places of ranks that call: a rank that is hung up on calls again, until the
+ * deadline. Once all links exist, no rank listens any more.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,13 +28,18 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/id128.h"
+#include "rendezvous/base/keyed_hash.h"
 #include "rendezvous/base/net.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/failure_notice.h"
 
-#define MAGIC 0x63707403u   /* changes with the protocol */
-#define INCOMING_MAX 128    /* connections that have not sent a token yet */
+#define MAGIC 0x63707404u /* changes with the protocol */
+#define INCOMING_MAX 128  /* connections that have not proved themselves yet */
+#define ACCEPT_MAX 32     /* in a row, before the others are served */
+#define FRESH_MS 500      /* in which a place is not given to another host's call */
+#define GREETING_MS 5000  /* for a caller to prove itself */
+#define AGAIN_MS_MIN 10   /* before a rank that has hung up is called again */
+#define AGAIN_MS_MAX 500
 #define LOOK_UP_MS 50       /* at the abort word */
 #define KEEPALIVE_IDLE_S 10 /* before a host that does not answer is probed */
 #define KEEPALIVE_EVERY_S 5
@@ -32,23 +48,39 @@
 #define SPIN_US 50
 #define KEY_SIZE 512
 
-/* Rank 0 writes this to the store, followed by an address for each rank. */
-struct tokens {
-    struct id128 caller, answerer;
-};
+/* Rank 0 writes a random number for this meeting to the store, followed by an address
+ * for each rank. */
 #define ADDRESS_SIZE NET_TEXT_SIZE
 
+enum greeting_step {
+    GREETING_NONE,
+    GREETING_CALL,
+    GREETING_CHALLENGE,
+    GREETING_PROOF,
+    GREETING_ACCEPT
+};
+
 struct greeting {
-    uint32_t magic, from, to, unused;
-    struct id128 token;
+    uint32_t magic, step, from, to;
+    struct id128 body; /* a random number, or a tag */
+};
+
+/* What a tag proves. */
+struct greeting_proof {
+    char label[16];
+    uint32_t step, caller, answerer, unused;
+    struct id128 meeting, caller_number, answerer_number;
 };
 
 /* A connection that is not a link yet. */
 struct incoming {
     int fd;
-    bool greeted; /* by us */
+    uint64_t host, since_ms; /* of one that was accepted */
+    enum greeting_step next; /* that is expected; NONE: it is being made */
     size_t came;
     struct greeting greeting;
+    struct greeting_proof proof;
+    uint64_t again_ms, pause_ms; /* of one that will be made again */
 };
 
 struct meeting {
@@ -57,7 +89,7 @@ struct meeting {
     uint64_t deadline_ms;
     struct err *e;
     int listener;
-    struct tokens tokens;
+    struct id128 number;           /* of this meeting */
     char (*address)[ADDRESS_SIZE]; /* of each rank */
     struct incoming *called;       /* by rank, of the ranks before this one */
     struct incoming incoming[INCOMING_MAX];
@@ -117,12 +149,12 @@ static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t siz
     const struct team *team = m->team;
     char name[KEY_SIZE];
 
-    m->tokens = (struct tokens){ id128_random(), id128_random() };
+    m->number = id128_random();
     for (unsigned p = 1; p < team->size; p++) {
         size_t room = ADDRESS_SIZE - 1;
         crun_status status = failure_notice_await_key(
-            team->store, team->notices, meeting_key(m, "at", p, name), m->address[p],
-            &room, m->deadline_ms, m->e);
+            team->board, meeting_key(m, "at", p, name), m->address[p], &room,
+            m->deadline_ms, m->e);
 
         if (status != CRUN_OK) {
             if (status == CRUN_TIMEOUT)
@@ -132,8 +164,8 @@ static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t siz
         }
         m->address[p][room] = '\0';
     }
-    memcpy(list, &m->tokens, sizeof(m->tokens));
-    memcpy(list + sizeof(m->tokens), m->address, size - sizeof(m->tokens));
+    memcpy(list, &m->number, sizeof(m->number));
+    memcpy(list + sizeof(m->number), m->address, size - sizeof(m->number));
     return store_client_set(team->store, meeting_key(m, "all", 0, name), list, size,
                             m->deadline_ms, m->e);
 }
@@ -141,18 +173,18 @@ static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t siz
 static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size)
 {
     const struct team *team = m->team;
-    const char *own = m->address[team->rank];
-    char name[KEY_SIZE];
+    char name[KEY_SIZE], own[ADDRESS_SIZE];
     size_t room = size;
-    crun_status status = store_client_set(team->store,
-                                          meeting_key(m, "at", team->rank, name), own,
-                                          strlen(own), m->deadline_ms, m->e);
+    crun_status status;
+
+    memcpy(own, m->address[team->rank], sizeof(own));
+    status = store_client_set(team->store, meeting_key(m, "at", team->rank, name), own,
+                              strlen(own), m->deadline_ms, m->e);
 
     if (status != CRUN_OK)
         return status;
-    status = failure_notice_await_key(team->store, team->notices,
-                                      meeting_key(m, "all", 0, name), list, &room,
-                                      m->deadline_ms, m->e);
+    status = failure_notice_await_key(team->board, meeting_key(m, "all", 0, name), list,
+                                      &room, m->deadline_ms, m->e);
     if (status != CRUN_OK) {
         if (status == CRUN_TIMEOUT)
             err_wrap(m->e, "waiting for rank %u to publish the addresses of all ranks",
@@ -163,16 +195,20 @@ static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size
         err_set(m->e, "rank %u has a different number of ranks", team->world_rank[0]);
         return CRUN_MISMATCH;
     }
-    memcpy(&m->tokens, list, sizeof(m->tokens));
-    memcpy(m->address, list + sizeof(m->tokens), size - sizeof(m->tokens));
+    memcpy(&m->number, list, sizeof(m->number));
+    memcpy(m->address, list + sizeof(m->number), size - sizeof(m->number));
     for (unsigned p = 0; p < team->size; p++)
         m->address[p][ADDRESS_SIZE - 1] = '\0';
-    return CRUN_OK;
+    if (strcmp(m->address[team->rank], own) == 0)
+        return CRUN_OK;
+    err_set(m->e, "rank %u has published another address for rank %u than %s",
+            team->world_rank[0], team->world_rank[team->rank], own);
+    return CRUN_MISMATCH;
 }
 
 static crun_status exchange_addresses(struct meeting *m)
 {
-    size_t size = sizeof(m->tokens) + (size_t)m->team->size * ADDRESS_SIZE;
+    size_t size = sizeof(m->number) + (size_t)m->team->size * ADDRESS_SIZE;
     uint8_t *list = malloc(size);
     crun_status status;
 
@@ -207,7 +243,7 @@ static void make_link(struct meeting *m, unsigned p, int fd)
 }
 
 /* Reads more. 1: the greeting is complete, 0: not yet, -1: the peer has hung up. */
-static int read_hello(struct incoming *g)
+static int read_greeting(struct incoming *g)
 {
     ssize_t n = recv(g->fd, (uint8_t *)&g->greeting + g->came,
                      sizeof(g->greeting) - g->came, MSG_DONTWAIT);
@@ -217,41 +253,74 @@ static int read_hello(struct incoming *g)
     if (n <= 0)
         return -1;
     g->came += (size_t)n;
-    return g->came == sizeof(g->greeting);
+    if (g->came < sizeof(g->greeting))
+        return 0;
+    g->came = 0;
+    return 1;
 }
 
-static bool send_hello(const struct meeting *m, int fd, unsigned p,
-                       const struct id128 *token)
+static bool send_greeting(const struct meeting *m, int fd, enum greeting_step step,
+                          unsigned to, const struct id128 *body)
 {
     struct greeting g = {
-        .magic = MAGIC, .from = m->team->rank, .to = p, .token = *token
+        .magic = MAGIC, .step = step, .from = m->team->rank, .to = to, .body = *body
     };
 
     return send(fd, &g, sizeof(g), MSG_NOSIGNAL) == (ssize_t)sizeof(g);
 }
 
-static bool is_from(const struct meeting *m, const struct greeting *g, unsigned p,
-                    const struct id128 *token)
+static struct greeting_proof proof_for(const struct meeting *m, unsigned caller,
+                                       unsigned answerer)
 {
-    return g->magic == MAGIC && g->from == p && g->to == m->team->rank &&
-           id128_equal(&g->token, token);
+    return (struct greeting_proof){ .label = "crun tcp",
+                                    .caller = caller,
+                                    .answerer = answerer,
+                                    .meeting = m->number };
+}
+
+static struct id128 proof_tag(const struct meeting *m, struct greeting_proof *proof,
+                              enum greeting_step step)
+{
+    proof->step = step;
+    return keyed_hash_tag(&m->team->board->token, proof, sizeof(*proof));
+}
+
+/* Whether it is the expected step of that rank, with the right tag if it has one. */
+static bool is_from(const struct meeting *m, struct incoming *g, unsigned p)
+{
+    const struct greeting *it = &g->greeting;
+    struct id128 tag;
+
+    if (it->magic != MAGIC || it->step != g->next || it->from != p ||
+        it->to != m->team->rank)
+        return false;
+    if (g->next != GREETING_PROOF && g->next != GREETING_ACCEPT)
+        return true;
+    tag = proof_tag(m, &g->proof, g->next);
+    return keyed_hash_tag_equal(&tag, &it->body);
 }
 
 /* -- outgoing connections ---------------------------------------------------------- */
 
 static crun_status connect_to_peer(struct meeting *m, unsigned p)
 {
+    struct incoming *g = &m->called[p];
     struct net_addr addr;
-    char host[NET_TEXT_SIZE];
-    uint16_t port;
-    size_t count;
 
-    if (net_split(m->address[p], -1, host, sizeof(host), &port, m->e) < 0 ||
-        net_resolve(host, port, &addr, 1, &count, m->e) < 0 ||
-        (m->called[p].fd = net_connect(&addr, m->e)) < 0) {
+    if (net_parse(m->address[p], &addr, m->e) < 0) {
+        err_set(m->e, "the store has no valid address of rank %u",
+                m->team->world_rank[p]);
+        return CRUN_MISMATCH;
+    }
+    g->fd = net_connect(&addr, m->e);
+    if (g->fd < 0) {
         err_wrap(m->e, "rank %u", m->team->world_rank[p]);
         return CRUN_SYSTEM;
     }
+    g->next = GREETING_NONE;
+    g->came = 0;
+    g->proof = proof_for(m, m->team->rank, p);
+    g->proof.caller_number = id128_random();
     return CRUN_OK;
 }
 
@@ -262,7 +331,35 @@ static crun_status fail_unreachable(struct meeting *m, unsigned p, int errnum)
     return CRUN_PEER_LOST;
 }
 
-static crun_status send_own_hello(struct meeting *m, unsigned p)
+/* Another process may have taken our place there. If the rank is gone, nothing listens
+ * at its address, and the next call fails. */
+static crun_status call_again_later(struct meeting *m, unsigned p)
+{
+    struct incoming *g = &m->called[p];
+
+    close(g->fd);
+    g->fd = -1;
+    g->pause_ms = g->pause_ms == 0                 ? AGAIN_MS_MIN
+                  : g->pause_ms < AGAIN_MS_MAX / 2 ? 2 * g->pause_ms
+                                                   : AGAIN_MS_MAX;
+    g->again_ms = clock_ms() + g->pause_ms;
+    return CRUN_OK;
+}
+
+static crun_status call_again(struct meeting *m)
+{
+    uint64_t now = clock_ms();
+    crun_status status = CRUN_OK;
+
+    for (unsigned p = 0; p < m->team->rank && status == CRUN_OK; p++)
+        if (m->called[p].again_ms != 0 && m->called[p].again_ms <= now) {
+            m->called[p].again_ms = 0;
+            status = connect_to_peer(m, p);
+        }
+    return status;
+}
+
+static crun_status send_call(struct meeting *m, unsigned p)
 {
     struct incoming *g = &m->called[p];
     socklen_t size = sizeof(int);
@@ -270,11 +367,24 @@ static crun_status send_own_hello(struct meeting *m, unsigned p)
 
     if (getsockopt(g->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0)
         errnum = errno;
-    if (errnum == 0 && !send_hello(m, g->fd, p, &m->tokens.caller))
-        errnum = errno;
     if (errnum != 0)
         return fail_unreachable(m, p, errnum);
-    g->greeted = true;
+    if (!send_greeting(m, g->fd, GREETING_CALL, p, &g->proof.caller_number))
+        return call_again_later(m, p);
+    g->next = GREETING_CHALLENGE;
+    return CRUN_OK;
+}
+
+static crun_status send_proof(struct meeting *m, unsigned p)
+{
+    struct incoming *g = &m->called[p];
+    struct id128 tag;
+
+    g->proof.answerer_number = g->greeting.body;
+    tag = proof_tag(m, &g->proof, GREETING_PROOF);
+    if (!send_greeting(m, g->fd, GREETING_PROOF, p, &tag))
+        return call_again_later(m, p);
+    g->next = GREETING_ACCEPT;
     return CRUN_OK;
 }
 
@@ -283,18 +393,20 @@ static crun_status handle_outgoing(struct meeting *m, unsigned p)
     struct incoming *g = &m->called[p];
     int heard;
 
-    if (!g->greeted)
-        return send_own_hello(m, p);
-    heard = read_hello(g);
+    if (g->next == GREETING_NONE)
+        return send_call(m, p);
+    heard = read_greeting(g);
     if (heard == 0)
         return CRUN_OK;
     if (heard < 0)
-        return fail_unreachable(m, p, ECONNRESET);
-    if (!is_from(m, &g->greeting, p, &m->tokens.answerer)) {
+        return call_again_later(m, p);
+    if (!is_from(m, g, p)) {
         err_set(m->e, "the process at %s is not rank %u", m->address[p],
                 m->team->world_rank[p]);
         return CRUN_PEER_LOST;
     }
+    if (g->next == GREETING_CHALLENGE)
+        return send_proof(m, p);
     make_link(m, p, g->fd);
     g->fd = -1;
     return CRUN_OK;
@@ -315,52 +427,117 @@ static void drop_incoming(struct meeting *m, unsigned i)
     remove_incoming(m, i);
 }
 
+static unsigned calls_of_host(const struct meeting *m, uint64_t host)
+{
+    unsigned calls = 0;
+
+    for (unsigned i = 0; i < m->incoming_count; i++)
+        calls += m->incoming[i].host == host;
+    return calls;
+}
+
+/* Finds a place for a call that waits: that of the oldest call of the host that has
+ * the most, or `incoming_count`, a free one. False: all are fresh. */
+static bool find_place(const struct meeting *m, unsigned *place)
+{
+    unsigned most = 0;
+
+    *place = m->incoming_count;
+    if (m->incoming_count < INCOMING_MAX)
+        return true;
+    for (unsigned i = 0; i < m->incoming_count; i++) {
+        unsigned calls = calls_of_host(m, m->incoming[i].host);
+
+        if (calls > most) {
+            most = calls;
+            *place = i;
+        }
+    }
+    return most > INCOMING_MAX / 2 ||
+           clock_ms() >= m->incoming[*place].since_ms + FRESH_MS;
+}
+
 static void accept_incoming(struct meeting *m)
 {
     struct net_addr peer;
+    unsigned place;
     int fd;
 
-    while ((fd = net_accept(m->listener, &peer)) >= 0) {
-        if (m->incoming_count == INCOMING_MAX)
-            drop_incoming(m, 0); /* the oldest */
-        m->incoming[m->incoming_count++] = (struct incoming){ .fd = fd };
+    for (unsigned n = 0; n < ACCEPT_MAX && find_place(m, &place); n++) {
+        fd = net_accept(m->listener, &peer);
+        if (fd < 0)
+            return;
+        if (place < m->incoming_count)
+            drop_incoming(m, place);
+        m->incoming[m->incoming_count++] = (struct incoming){
+            .fd = fd,
+            .host = net_hash_host(&peer),
+            .since_ms = clock_ms(),
+            .next = GREETING_CALL,
+        };
     }
 }
 
-static bool is_expected(const struct meeting *m, const struct greeting *g)
+static void drop_late(struct meeting *m)
 {
-    return g->from > m->team->rank && g->from < m->team->size &&
-           m->tcp->link[g->from].fd < 0 && is_from(m, g, g->from, &m->tokens.caller);
+    uint64_t now = clock_ms();
+
+    for (unsigned i = m->incoming_count; i-- > 0;)
+        if (now >= m->incoming[i].since_ms + GREETING_MS)
+            drop_incoming(m, i);
+}
+
+/* Answers the greeting. False: it is not from a rank that is expected. */
+static bool answer_greeting(struct meeting *m, struct incoming *g)
+{
+    unsigned p = g->greeting.from;
+    struct id128 tag;
+
+    if (p <= m->team->rank || p >= m->team->size || m->tcp->link[p].fd >= 0 ||
+        (g->next == GREETING_PROOF && p != g->proof.caller) || !is_from(m, g, p))
+        return false;
+    if (g->next == GREETING_CALL) {
+        g->proof = proof_for(m, p, m->team->rank);
+        g->proof.caller_number = g->greeting.body;
+        g->proof.answerer_number = id128_random();
+        g->next = GREETING_PROOF;
+        return send_greeting(m, g->fd, GREETING_CHALLENGE, p,
+                             &g->proof.answerer_number);
+    }
+    tag = proof_tag(m, &g->proof, GREETING_ACCEPT);
+    g->next = GREETING_ACCEPT;
+    return send_greeting(m, g->fd, GREETING_ACCEPT, p, &tag);
 }
 
 static void handle_incoming(struct meeting *m, unsigned i)
 {
-    struct incoming g;
-    int heard = read_hello(&m->incoming[i]);
+    struct incoming *g = &m->incoming[i];
+    int heard = read_greeting(g);
 
     if (heard == 0)
         return;
-    g = m->incoming[i];
-    if (heard < 0 || !is_expected(m, &g.greeting) ||
-        !send_hello(m, g.fd, g.greeting.from, &m->tokens.answerer)) {
+    if (heard < 0 || !answer_greeting(m, g)) {
         drop_incoming(m, i);
         return;
     }
-    make_link(m, g.greeting.from, g.fd);
-    remove_incoming(m, i);
+    if (g->next == GREETING_ACCEPT) {
+        make_link(m, g->proof.caller, g->fd);
+        remove_incoming(m, i);
+    }
 }
 
 /* -- all connections --------------------------------------------------------------- */
 
 static unsigned poll_for(struct meeting *m)
 {
-    unsigned n = 0;
+    unsigned n = 0, place;
 
-    m->polls[n++] = (struct pollfd){ .fd = m->listener, .events = POLLIN };
+    m->polls[n++] = (struct pollfd){ .fd = find_place(m, &place) ? m->listener : -1,
+                                     .events = POLLIN };
     for (unsigned i = 0; i < m->incoming_count; i++)
         m->polls[n++] = (struct pollfd){ .fd = m->incoming[i].fd, .events = POLLIN };
     for (unsigned p = 0; p < m->team->rank; p++) {
-        short events = m->called[p].greeted ? POLLIN : POLLOUT;
+        short events = m->called[p].next == GREETING_NONE ? POLLOUT : POLLIN;
 
         m->polls[n++] = (struct pollfd){ .fd = m->called[p].fd, .events = events };
     }
@@ -409,7 +586,10 @@ static crun_status connect_all(struct meeting *m)
             return tcp_fail_aborted(m->tcp, m->e);
         if (left == 0)
             return fail_meeting(m);
-        if (poll(m->polls, poll_for(m), left < LOOK_UP_MS ? (int)left : LOOK_UP_MS) > 0)
+        drop_late(m);
+        status = call_again(m);
+        if (status == CRUN_OK &&
+            poll(m->polls, poll_for(m), left < LOOK_UP_MS ? (int)left : LOOK_UP_MS) > 0)
             status = poll_meeting(m);
     }
     return status;

@@ -78,8 +78,7 @@ crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e)
     if (f && f->kind == FRAME_FAIL)
         return abort_notice_error((const void *)(f + 1), e);
     /* it may have had no room to send the reason */
-    if (!f &&
-        failure_notice_abort(plan->tcp->store, plan->tcp->prefix, plan->tcp->aborted))
+    if (!f && failure_notice_abort(plan->tcp->board, plan->tcp->aborted))
         return tcp_fail_aborted(plan->tcp, e);
     if (f)
         err_set(e, "rank %u has left, while others still call collectives", rank);
@@ -289,7 +288,7 @@ void tcp_tell(struct tcp *t, const struct abort_notice *n)
         (void)poll(t->polls, count, (int)(until - now));
     /* a rank that has not received it finds its link closed, and looks in the store */
     if (count > 0)
-        failure_notice_write(t->store, t->prefix, n);
+        failure_notice_write(t->board, n);
     for (unsigned p = 0; p < t->size; p++)
         tcp_link_hang_up(&t->link[p]);
 }

@@ -464,8 +464,8 @@ crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op 
                                .rank = rank,
                                .lane = t->lane,
                                .piece = piece_for(size),
-                               .chain = { .store = t->store,
-                                          .prefix = t->prefix,
+                               .chain = { .store = t->board->store,
+                                          .prefix = t->board->prefix,
                                           .rank = t->world_rank[t->rank] } };
     plan->header = header_of(plan, op);
     memset(t->lane, 0, t->size * sizeof(*t->lane));

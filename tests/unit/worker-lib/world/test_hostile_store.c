@@ -15,11 +15,13 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/store_server/store_server.h"
 #include "tests/worlds/check_main.h"
+#include "worker-lib/engine/abort.h"
 #include "worker-lib/world/world_internal.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define SIZE 4
 #define PATIENCE_MS 60000
+#define WAITING_S 0.6 /* the store is asked for a notice meanwhile */
 
 static struct store_server *store;
 
@@ -93,6 +95,15 @@ static void expect_refused(const char *backend, crun_status status, const char *
     ck_assert_msg(s == status && strstr(e.text, words), "%s: %s", crun_status_name(s),
                   e.text);
     ck_assert_ptr_null(strchr(e.text, '\n'));
+}
+
+/* Nothing is wrong: the rank waits for the others, who do not come. */
+static void expect_waiting(const char *backend)
+{
+    struct err e;
+    crun_status s = join_as_rank_1(backend, WAITING_S, &e);
+
+    ck_assert_msg(s == CRUN_TIMEOUT, "%s: %s", crun_status_name(s), e.text);
 }
 
 /* -- the map of ranks ------------------------------------------------------- */
@@ -196,6 +207,45 @@ START_TEST(what_is_no_file_is_not_opened_in_proc)
 }
 END_TEST
 
+/* -- the token and the failure notice --------------------------------------- */
+
+static const size_t token_sizes[] = { 0, 15, 17, 4000 };
+
+START_TEST(a_token_of_another_size_is_refused)
+{
+    static const char zeros[4000];
+
+    put_value("token", zeros, token_sizes[_i]);
+    if (token_sizes[_i] > 0)
+        expect_refused("tcp", CRUN_MISMATCH, "no valid token");
+    else /* no value at all: it is drawn */
+        expect_waiting("tcp");
+}
+END_TEST
+
+static const struct {
+    struct abort_notice notice;
+    size_t size;
+} forged[] = {
+    { { CRUN_ABORTED, 0, "rank 0: the end" }, sizeof(struct abort_notice) },
+    { { CRUN_ABORTED, 0, "rank 0: the end" }, sizeof(struct abort_notice) + 16 },
+    { { CRUN_ABORTED, ABORT_OWN, "the end" }, sizeof(struct abort_notice) + 16 },
+    { { CRUN_STATUS_COUNT, 0, "the end" }, sizeof(struct abort_notice) + 16 },
+    { { CRUN_ABORTED, 0, "the end" }, 1 },
+    { { 0 }, 0 },
+    { { CRUN_ABORTED, 0, "the end" }, 1000 },
+};
+
+START_TEST(a_notice_without_the_token_ends_nothing)
+{
+    char value[1000] = { 0 };
+
+    memcpy(value, &forged[_i].notice, sizeof(forged[_i].notice));
+    put_value("failure", value, forged[_i].size);
+    expect_waiting("tcp");
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -209,6 +259,8 @@ int main(void)
     tcase_add_loop_test(t, a_wrong_place_of_shared_memory_is_refused, 0, 7);
     tcase_add_loop_test(t, a_place_of_another_size_is_refused, 0, COUNT(place_sizes));
     tcase_add_test(t, what_is_no_file_is_not_opened_in_proc);
+    tcase_add_loop_test(t, a_token_of_another_size_is_refused, 0, COUNT(token_sizes));
+    tcase_add_loop_test(t, a_notice_without_the_token_ends_nothing, 0, COUNT(forged));
     suite_add_tcase(s, t);
     return check_main(s);
 }

@@ -103,8 +103,8 @@ static void ask_after_rank_0_has_left(crun_world *w)
         return;
     }
     usleep(BETWEEN_MS * 1000);
-    ck_assert_msg(failure_notice_abort(w->store, w->prefix, &why),
-                  "rank %u heard nothing", w->env.rank);
+    ck_assert_msg(failure_notice_abort(&w->board, &why), "rank %u heard nothing",
+                  w->env.rank);
     ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
 }
 

@@ -192,7 +192,7 @@ static void lose_store(struct team_member *m)
     ck_assert_msg(s != CRUN_OK || rank % 2 == 0, "rank %u has a group", rank);
     if (rank == 1) {
         why = abort_notice_of_error(s, &m->e);
-        failure_notice_write(m->team.store, m->team.notices, &why);
+        failure_notice_write(m->team.board, &why);
         store_client_close(g.team.store);
     }
     if (s == CRUN_OK)
