@@ -285,7 +285,8 @@ static void remove_stale(int own)
         closedir(list);
 }
 
-/* The mark is written under the lock: a marked group that is not locked is stale. */
+/* The mark is written under the lock: a marked group that is not locked is stale. Other
+ * users cannot open the group, so none of them can hold its lock. */
 static bool create_marked(struct cgroup *g)
 {
     char random[NAME_RANDOM + 1];
@@ -294,7 +295,7 @@ static bool create_marked(struct cgroup *g)
     run_tmpdir_random(random, NAME_RANDOM);
     snprintf(g->name, sizeof(g->name), NAME_PREFIX "%d-%s-%s", (int)getpid(),
              run_tmpdir_tag(), random);
-    if (mkdirat(g->parent, g->name, 0755) < 0)
+    if (mkdirat(g->parent, g->name, 0700) < 0)
         return false;
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (g->dir >= 0 && lock_directory(g->dir) &&

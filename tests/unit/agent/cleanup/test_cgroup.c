@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -236,6 +237,53 @@ START_TEST(a_stale_group_with_processes_in_it_is_emptied)
 }
 END_TEST
 
+/* Locks a group as another user, and keeps the lock until it is killed. */
+static pid_t start_foreign_locker(const struct cgroup *g)
+{
+    int begun[2], dir;
+    pid_t pid;
+    char byte;
+
+    ck_assert_int_eq(pipe(begun), 0);
+    pid = fork();
+    if (pid == 0) {
+        if (setresuid(65534, 65534, 65534) < 0)
+            _exit(1);
+        close(g->dir);
+        dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY);
+        flock(dir, LOCK_SH | LOCK_NB);
+        (void)!write(begun[1], "", 1);
+        for (;;)
+            pause();
+    }
+    close(begun[1]);
+    ck_assert_int_eq(read(begun[0], &byte, 1), 1);
+    close(begun[0]);
+    return pid;
+}
+
+START_TEST(another_user_cannot_keep_a_stale_group_by_locking_it)
+{
+    struct cgroup stale, next;
+    struct err e;
+    pid_t pid;
+
+    if (geteuid() != 0 || !made_and_marked())
+        return;
+    stale = group;
+    flock(stale.dir, LOCK_UN);
+    pid = start_foreign_locker(&stale);
+    close(stale.dir);
+    ck_assert_int_eq(cgroup_create(&next, &e), 0);
+    ck_assert(!exists(&next, stale.name));
+    ck_assert(cgroup_remove(&next));
+    ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(stale.parent);
+}
+END_TEST
+
 /* Groups whose names begin as ours, one of them to the letter, one with a copied
  * mark. */
 static const struct {
@@ -329,6 +377,7 @@ int main(void)
     tcase_add_test(tc, groups_below_go_with_it);
     tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
     tcase_add_test(tc, a_stale_group_with_processes_in_it_is_emptied);
+    tcase_add_test(tc, another_user_cannot_keep_a_stale_group_by_locking_it);
     tcase_add_loop_test(tc, a_group_that_is_not_ours_is_left_alone, 0,
                         sizeof(foreign) / sizeof(foreign[0]));
     tcase_add_test(tc, an_empty_group_without_a_mark_is_removed);
