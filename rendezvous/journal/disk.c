@@ -34,8 +34,15 @@ static struct directory *directory_of(struct disk *d)
 static int open_file(struct directory *dir, const char *name, bool create)
 {
     int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0);
+    int fd = openat(dir->fd, name, flags, 0600);
+    struct stat st;
 
-    return openat(dir->fd, name, flags, 0600);
+    /* others may have been able to write to the directory before */
+    if (fd < 0 || (fstat(fd, &st) == 0 && st.st_uid == geteuid()))
+        return fd;
+    close(fd);
+    errno = EPERM;
+    return -1;
 }
 
 /*
@@ -271,6 +278,24 @@ static int sync_parent(int fd, bool made, struct err *e, const char *path)
     return 0;
 }
 
+/* A journal that another user can write says what the jobs of this crund are. */
+static int check_owner(int fd, const char *path, struct err *e)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return err_set_errno(e, errno, "state directory %s", path);
+    if (st.st_uid != geteuid())
+        return err_set(e,
+                       "state directory %s belongs to user %u, not to the user that "
+                       "runs this program (%u)",
+                       path, (unsigned)st.st_uid, (unsigned)geteuid());
+    if (st.st_mode & 0022)
+        return err_set(
+            e, "state directory %s can be written by other users: chmod go-w", path);
+    return 0;
+}
+
 struct disk *disk_open_directory(const char *path, struct err *e)
 {
     bool made = mkdir(path, 0700) == 0;
@@ -286,7 +311,7 @@ struct disk *disk_open_directory(const char *path, struct err *e)
         err_set_errno(e, errno, "state directory %s: cannot open", path);
         return NULL;
     }
-    if (sync_parent(fd, made, e, path) < 0) {
+    if (check_owner(fd, path, e) < 0 || sync_parent(fd, made, e, path) < 0) {
         close(fd);
         return NULL;
     }

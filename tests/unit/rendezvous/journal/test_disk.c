@@ -323,6 +323,51 @@ START_TEST(a_journal_lives_on_it)
 }
 END_TEST
 
+static const struct {
+    mode_t mode;
+    uid_t owner;
+    const char *why; /* NULL: it is taken */
+} states[] = {
+    { 0700, 0, NULL },
+    { 0755, 0, NULL },
+    { 0777, 0, "can be written by other users: chmod go-w" },
+    { 0770, 0, "can be written by other users: chmod go-w" },
+    { 0700, 65534, "belongs to user 65534, not to the user that runs this program" },
+};
+
+START_TEST(a_directory_that_others_can_write_is_refused)
+{
+    char other[160];
+    struct disk *opened;
+
+    if (geteuid() != 0)
+        return;
+    snprintf(other, sizeof(other), "%s/other", top);
+    ck_assert_int_eq(mkdir(other, 0700), 0);
+    ck_assert_int_eq(chmod(other, states[_i].mode), 0);
+    ck_assert_int_eq(chown(other, states[_i].owner, states[_i].owner), 0);
+    opened = disk_open_directory(other, &e);
+    ck_assert_int_eq(opened != NULL, states[_i].why == NULL);
+    if (!opened)
+        ck_assert_msg(strstr(e.text, states[_i].why) != NULL, "%s", e.text);
+    disk_destroy(opened);
+}
+END_TEST
+
+START_TEST(a_file_of_another_user_in_it_is_not_used)
+{
+    char name[160];
+
+    if (geteuid() != 0)
+        return;
+    snprintf(name, sizeof(name), "%s/file", path);
+    ck_assert_int_eq(mknod(name, S_IFREG | 0666, 0), 0);
+    ck_assert_int_eq(chown(name, 65534, 65534), 0);
+    ck_assert_int_eq(d->ops->open(d, "file", true), -1);
+    ck_assert_int_eq(errno, EPERM);
+}
+END_TEST
+
 static Suite *disk_suite(void)
 {
     Suite *suite = suite_create("disk");
@@ -339,6 +384,9 @@ static Suite *disk_suite(void)
     tcase_add_test(t, a_lock_ends_with_the_process_that_held_it);
     tcase_add_test(t, a_full_disk_does_not_keep_the_lock_from_being_taken);
     tcase_add_test(t, a_directory_that_cannot_be_is_refused_by_name);
+    tcase_add_loop_test(t, a_directory_that_others_can_write_is_refused, 0,
+                        sizeof(states) / sizeof(states[0]));
+    tcase_add_test(t, a_file_of_another_user_in_it_is_not_used);
     tcase_add_loop_test(t, a_journal_lives_on_it, 0, 2);
     suite_add_tcase(suite, t);
     return suite;
