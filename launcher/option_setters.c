@@ -266,6 +266,19 @@ static int find_signal(const char *name, size_t length)
     return -1;
 }
 
+int option_set_log_mode(void *target, const struct opt *opt, const char *value,
+                        struct err *e)
+{
+    unsigned long mode = strtoul(value, NULL, 8);
+
+    (void)opt;
+    if (!*value || strlen(value) > 4 || strspn(value, "01234567") != strlen(value) ||
+        (mode & 0600) != 0600 || (mode & ~0666ul))
+        return err_set(e, "\"%s\" is not a mode of files between 0600 and 0666", value);
+    ((struct options *)target)->config.log_mode = (uint32_t)mode;
+    return 0;
+}
+
 int option_set_signals(void *target, const struct opt *opt, const char *value,
                        struct err *e)
 {

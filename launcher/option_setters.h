@@ -29,6 +29,7 @@ OPTION_SETTER(option_set_checkpoint_signal);
 OPTION_SETTER(option_set_store_auth);
 OPTION_SETTER(option_set_streams);
 OPTION_SETTER(option_set_rank_filter);
+OPTION_SETTER(option_set_log_mode);
 OPTION_SETTER(option_set_exit_codes);
 OPTION_SETTER(option_set_signals);
 OPTION_SETTER(option_set_event_handler);

@@ -191,6 +191,12 @@ const struct opt options_table[] = {
               "the first log is written.",
       .set = option_set_some_text,
       FIELD(config.log_dir) },
+    { .name = "log-mode",
+      .arg = "MODE",
+      .help =
+          "Mode of log files, as in 0640; those who can read the files can read the "
+          "folders too. Default: 0600.",
+      .set = option_set_log_mode },
     { .name = "redirects",
       .letter = 'r',
       .arg = "STREAMS",

@@ -73,6 +73,7 @@ struct config {
 
     /* their output */
     const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */
+    uint32_t log_mode;   /* of log files and the events file; 0: for the user only */
     struct config_streams streams;
     const char *const
         *stdout_filters; /* NULL-ended; lines that contain one are copied */

@@ -24,10 +24,37 @@
 struct log_dirs {
     char *base, *name, *path; /* log-dir; the run's folder in it; both joined */
     int base_fd, run_fd, attempt_fd;
+    mode_t mode; /* of files */
+    bool mode_is_chosen;
     bool temporary, empty_removed;
     uint64_t attempt;
     uint32_t workers;
 };
+
+/* Whether a folder may be read is said by the mode of the files in it. */
+static mode_t folder_mode(const struct log_dirs *d)
+{
+    return d->mode | (d->mode & 0444) >> 2;
+}
+
+/* A mode that the user chose holds whatever the umask. The set-group-ID bit stays,
+ * which a folder of a group passes on. Best effort: some file systems have no modes. */
+static void apply_mode(const struct log_dirs *d, int fd, mode_t mode)
+{
+    struct stat st;
+
+    if (d->mode_is_chosen && fstat(fd, &st) == 0)
+        (void)!fchmod(fd, mode | (st.st_mode & S_ISGID));
+}
+
+static int open_folder_at(const struct log_dirs *d, int dir, const char *name)
+{
+    int fd = openat(dir, name, FOLDER | O_NOFOLLOW);
+
+    if (fd >= 0)
+        apply_mode(d, fd, folder_mode(d));
+    return fd;
+}
 
 /* A run id may be any text, a folder name may not. */
 static char *make_folder_name(const char *run_id)
@@ -94,7 +121,7 @@ static int open_tmpdir(struct log_dirs *d, struct err *e)
     d->base = run_tmpdir_path(run_tmpdir_tag());
     if (mkdir(d->base, 0700) < 0 && errno != EEXIST)
         return err_set_errno(e, errno, "cannot make folder %s", d->base);
-    d->base_fd = open(d->base, FOLDER | O_NOFOLLOW);
+    d->base_fd = open_folder_at(d, AT_FDCWD, d->base);
     if (d->base_fd < 0 || fstat(d->base_fd, &st) < 0)
         return err_set_errno(e, errno, "log folder %s", d->base);
     if (st.st_uid != geteuid())
@@ -112,13 +139,13 @@ static int make_run_folder(struct log_dirs *d, const char *run_id, struct err *e
         run_tmpdir_random(random, RANDOM_LETTERS);
         free(d->name);
         d->name = xasprintf("%s_%s", stem, random);
-        rc = mkdirat(d->base_fd, d->name, 0777);
+        rc = mkdirat(d->base_fd, d->name, folder_mode(d));
         if (rc < 0 && errno != EEXIST)
             break;
     }
     free(stem);
     if (rc == 0)
-        d->run_fd = openat(d->base_fd, d->name, FOLDER | O_NOFOLLOW);
+        d->run_fd = open_folder_at(d, d->base_fd, d->name);
     if (d->run_fd < 0)
         return err_set_errno(e, errno, "cannot make folder %s/%s", d->base, d->name);
     d->path = xasprintf("%s/%s", d->base, d->name);
@@ -145,11 +172,14 @@ static void update_latest_link(const struct log_dirs *d)
     free(fresh);
 }
 
-struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, struct err *e)
+struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, mode_t mode,
+                                 struct err *e)
 {
     struct log_dirs *d = xcalloc(1, sizeof(*d));
 
     d->temporary = !log_dir;
+    d->mode = mode ? mode : 0600;
+    d->mode_is_chosen = mode != 0;
     d->base_fd = d->run_fd = d->attempt_fd = -1;
     if ((log_dir ? open_log_dir(d, log_dir, e) : open_tmpdir(d, e)) < 0 ||
         make_run_folder(d, run_id, e) < 0) {
@@ -222,9 +252,12 @@ void log_dirs_destroy(struct log_dirs *d)
     errno = saved_errno;
 }
 
-static int make_folder_at(int dir, const char *name)
+/* Returns the folder's descriptor, or -1. */
+static int make_folder_at(const struct log_dirs *d, int dir, const char *name)
 {
-    return mkdirat(dir, name, 0777) == 0 || errno == EEXIST ? 0 : -1;
+    if (mkdirat(dir, name, folder_mode(d)) < 0 && errno != EEXIST)
+        return -1;
+    return open_folder_at(d, dir, name);
 }
 
 char *log_dirs_file_path(const struct log_dirs *d, uint32_t local_rank,
@@ -257,13 +290,17 @@ int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
     d->attempt = attempt;
     d->workers = workers;
     attempt_name(attempt, name, sizeof(name));
-    if (make_folder_at(d->run_fd, name) < 0 ||
-        (d->attempt_fd = openat(d->run_fd, name, FOLDER | O_NOFOLLOW)) < 0)
+    d->attempt_fd = make_folder_at(d, d->run_fd, name);
+    if (d->attempt_fd < 0)
         return set_path_error(d, LOG_DIRS_NODE, "", e);
     for (uint32_t i = 0; i < workers; i++) {
+        int fd;
+
         snprintf(name, sizeof(name), "%" PRIu32, i);
-        if (make_folder_at(d->attempt_fd, name) < 0)
+        fd = make_folder_at(d, d->attempt_fd, name);
+        if (fd < 0)
             return set_path_error(d, i, "", e);
+        close(fd);
     }
     return 0;
 }
@@ -278,9 +315,11 @@ int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *nam
     if (local_rank != LOG_DIRS_NODE)
         snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
     dir = openat(d->attempt_fd, folder, FOLDER | O_NOFOLLOW);
-    fd = dir < 0 ? -1 : openat(dir, name, flags, 0666);
+    fd = dir < 0 ? -1 : openat(dir, name, flags, d->mode);
     if (fd < 0)
         set_path_error(d, local_rank, name, e);
+    else
+        apply_mode(d, fd, d->mode);
     if (dir >= 0)
         close(dir);
     return fd;

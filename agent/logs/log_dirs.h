@@ -3,6 +3,7 @@
 #define AGENT_LOGS_LOG_DIRS_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "rendezvous/base/err.h"
 
@@ -12,7 +13,8 @@
  *     <log-dir>/<run-id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
  *     <log-dir>/latest-<host> -> <run-id>_<random>
  *
- * Nothing is erased. Without a log-dir, they are in a new folder below TMPDIR
+ * Nothing is erased. Only the user can read the folders and files, unless another mode
+ * is chosen. Without a log-dir, they are in a new folder below TMPDIR
  * (run_tmpdir.h), and empty folders are removed with the run. Below the log-dir no
  * symbolic link is followed.
  */
@@ -21,8 +23,10 @@ struct log_dirs;
 /* Makes the log folder itself and checks that logs can be created in it. */
 int log_dirs_prepare(const char *log_dir, struct err *e) MUST_CHECK;
 
-/* log_dir NULL: a temporary one. Returns NULL, and e, if it cannot be made. */
-struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id,
+/* log_dir NULL: a temporary one. The mode is that of files, 0 for the user only; those
+ * who can read the files can read the folders too. Returns NULL, and e, if it cannot be
+ * made. */
+struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, mode_t mode,
                                  struct err *e);
 void log_dirs_destroy(struct log_dirs *d); /* NULL is fine */
 

@@ -456,7 +456,8 @@ const char *logs_directory(struct logs *l, struct err *e)
         return NULL;
     }
     if (!l->dirs)
-        l->dirs = log_dirs_create(l->config->log_dir, l->config->run_id, e);
+        l->dirs = log_dirs_create(l->config->log_dir, l->config->run_id,
+                                  l->config->log_mode, e);
     return l->dirs ? log_dirs_path(l->dirs) : NULL;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
@@ -29,8 +30,8 @@ struct event_file *event_file_create(const struct config *config)
     ev->file = -1;
     if (!config->events_file)
         return ev;
-    ev->file = open(config->events_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                    0666);
+    ev->file = fd_create_file(config->events_file, O_APPEND,
+                              config->log_mode ? config->log_mode : 0600);
     if (ev->file < 0)
         log_warn("--events-file %s: %s; continuing without it", config->events_file,
                  strerror(errno));

@@ -228,7 +228,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     cJSON *message = cJSON_AddObjectToObject(root, "message");
     cJSON *extra;
     char *text, seconds[32];
-    FILE *out;
+    int fd;
 
     cJSON_AddStringToObject(message, "message", find_own_message(f));
     extra = cJSON_AddObjectToObject(message, "extraInfo");
@@ -237,10 +237,12 @@ void failure_write_error_file(const char *path, const struct failure *f)
     cJSON_AddStringToObject(extra, "timestamp", seconds);
     cJSON_AddNumberToObject(message, "errorCode", job_exit_code(f));
     text = cJSON_PrintUnformatted(root);
-    out = text ? fopen(path, "we") : NULL;
-    if (out) {
-        fputs(text, out);
-        fclose(out);
+    fd = text ? fd_create_file(path, O_TRUNC, 0600) : -1;
+    if (fd >= 0) {
+        size_t size = strlen(text);
+
+        fd_write_all(fd, text, &size);
+        close(fd);
     }
     free(text);
     cJSON_Delete(root);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,6 +37,20 @@ void fd_close_from(int first)
     }
     if (dir)
         closedir(dir);
+}
+
+int fd_create_file(const char *path, int flags, mode_t mode)
+{
+    const int all = flags | O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY;
+    int fd = open(path, all | O_NOFOLLOW, mode);
+    struct stat st;
+
+    if (fd >= 0 || errno != ELOOP)
+        return fd;
+    if (lstat(path, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0))
+        return open(path, all, mode);
+    errno = ELOOP;
+    return -1;
 }
 
 int fd_write_all(int fd, const void *data, size_t *size)

@@ -12,6 +12,13 @@ void fd_keep_std(void);
 void fd_close_from(int first);
 
 /*
+ * Open a file for writing, and make it if there is none. A symbolic link at the path is
+ * followed only if it belongs to us or to root: another user's link in a shared folder
+ * would lead to any of our files. Returns -1 and errno (ELOOP) if not.
+ */
+int fd_create_file(const char *path, int flags, mode_t mode);
+
+/*
  * Write all of data, also to a descriptor that another process has made non-blocking.
  * Returns 0 or an errno value; *size is then the number of bytes left.
  */

@@ -87,6 +87,7 @@ static const struct {
     { "--local-ranks-filter 0, x", "--local-ranks-filter: \"0,\" is not a list" },
     { "--local-ranks-filter ,0 x", "--local-ranks-filter: \",0\" is not a list" },
     { "--log-dir '' x", "--log-dir: a value is missing" },
+    { "--log-mode 0700 x", "--log-mode: \"0700\" is not a mode of files" },
     { "--events-file '' x", "--events-file: a value is missing" },
     { "--max-restarts -1 x", "--max-restarts: \"-1\" is not" },
     { "--max-restarts many x", "--max-restarts: \"many\" is not" },
@@ -210,13 +211,14 @@ START_TEST(output_goes_where_it_is_sent_rank_by_rank)
 
     accept_line(
         "--nproc-per-node 12 -r 0:3,11:2,99:1 --local-ranks-filter 1,10,99 "
-        "--log-dir logs --events-file e --event-log-handler console "
+        "--log-dir logs --log-mode 640 --events-file e --event-log-handler console "
         "--duplicate-stdout-filters a,,b,c --log-line-prefix-template [$rank] x",
         &o, &c);
     ck_assert_mem_eq(c.streams.shown, shown, sizeof(shown));
     ck_assert_uint_eq(c.streams.redirect[0], 3);
     ck_assert_uint_eq(c.streams.redirect[11], 2);
     ck_assert_str_eq(c.log_dir, "logs");
+    ck_assert_uint_eq(c.log_mode, 0640);
     ck_assert_str_eq(c.events_file, "e");
     ck_assert(c.events_console);
     ck_assert_str_eq(c.stdout_filters[0], "a,b");

@@ -30,10 +30,12 @@ static void teardown(void)
     ck_assert_int_eq(system(command), 0);
 }
 
+static mode_t chosen_mode;
+
 static struct log_dirs *create_dirs(const char *dir, const char *run_id)
 {
     struct err e;
-    struct log_dirs *t = log_dirs_create(dir, run_id, &e);
+    struct log_dirs *t = log_dirs_create(dir, run_id, chosen_mode, &e);
 
     ck_assert_msg(t != NULL, "%s", e.text);
     return t;
@@ -86,6 +88,42 @@ START_TEST(the_tree_is_torchruns)
     snprintf(latest, sizeof(latest), "%s/latest-%s", log_dir, host);
     ck_assert_int_gt(readlink(latest, target, sizeof(target) - 1), 0);
     ck_assert_str_eq(target, strrchr(log_dirs_path(t), '/') + 1);
+    log_dirs_destroy(t);
+}
+END_TEST
+
+static mode_t mode_of(struct log_dirs *t, uint32_t local_rank, const char *name)
+{
+    char *path = log_dirs_file_path(t, local_rank, name);
+    struct stat st;
+
+    ck_assert_int_eq(stat(path, &st), 0);
+    free(path);
+    return st.st_mode & 07777;
+}
+
+static const struct {
+    mode_t umask, chosen, file, folder;
+} modes[] = {
+    { 0022, 0, 0600, 0700 },    { 0000, 0, 0600, 0700 },    { 0077, 0640, 0640, 0750 },
+    { 0022, 0666, 0666, 0777 }, { 0777, 0600, 0600, 0700 },
+};
+
+START_TEST(logs_are_for_the_user_only_unless_a_mode_is_chosen)
+{
+    struct log_dirs *t;
+    struct stat st;
+
+    chosen_mode = modes[_i].chosen;
+    umask(modes[_i].umask);
+    t = create_dirs(folder, "run");
+    begin_attempt(t, 0, 1);
+    append(t, 0, "text");
+    ck_assert_int_eq(stat(log_dirs_path(t), &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, modes[_i].folder);
+    ck_assert_uint_eq(mode_of(t, LOG_DIRS_NODE, ""), modes[_i].folder);
+    ck_assert_uint_eq(mode_of(t, 0, ""), modes[_i].folder);
+    ck_assert_uint_eq(mode_of(t, 0, "stdout.log"), modes[_i].file);
     log_dirs_destroy(t);
 }
 END_TEST
@@ -221,10 +259,10 @@ START_TEST(a_folder_that_cannot_be_made_is_named)
     f = fopen(path, "w");
     fclose(f);
     snprintf(path, sizeof(path), "%s/file/logs", folder);
-    ck_assert_ptr_null(log_dirs_create(path, "run", &e));
+    ck_assert_ptr_null(log_dirs_create(path, "run", 0, &e));
     ck_assert_ptr_nonnull(strstr(e.text, path));
     setenv("TMPDIR", path, 1);
-    ck_assert_ptr_null(log_dirs_create(NULL, "run", &e));
+    ck_assert_ptr_null(log_dirs_create(NULL, "run", 0, &e));
     ck_assert_ptr_nonnull(strstr(e.text, path));
 }
 END_TEST
@@ -236,6 +274,8 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, the_tree_is_torchruns);
+    tcase_add_loop_test(c, logs_are_for_the_user_only_unless_a_mode_is_chosen, 0,
+                        sizeof(modes) / sizeof(modes[0]));
     tcase_add_test(c, latest_points_to_the_newest_run);
     tcase_add_test(c, nothing_is_erased_by_another_attempt_or_the_same);
     tcase_add_test(c, a_temporary_tree_goes_if_it_stayed_empty);

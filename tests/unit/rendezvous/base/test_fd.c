@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -163,6 +164,37 @@ START_TEST(a_file_is_read_by_its_name_and_cut_where_the_room_ends)
 }
 END_TEST
 
+static int create_and_close(const char *path)
+{
+    int fd = fd_create_file(path, O_TRUNC, 0600);
+
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 ? -1 : 0;
+}
+
+START_TEST(a_link_of_another_user_is_not_written_through)
+{
+    char dir[] = "/tmp/test-fd-XXXXXX", file[64], link[64];
+
+    if (geteuid() != 0)
+        return;
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof(file), "%s/file", dir);
+    snprintf(link, sizeof(link), "%s/link", dir);
+    ck_assert_int_eq(create_and_close(file), 0);
+    ck_assert_int_eq(symlink(file, link), 0);
+    ck_assert_int_eq(create_and_close(link), 0); /* it is ours */
+    ck_assert_int_eq(lchown(link, 65534, 65534), 0);
+    ck_assert_int_eq(create_and_close(link), -1);
+    ck_assert_int_eq(errno, ELOOP);
+    ck_assert_int_eq(create_and_close("/dev/stderr"), 0); /* root's */
+    unlink(file);
+    unlink(link);
+    rmdir(dir);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("fd");
@@ -174,6 +206,7 @@ int main(void)
     tcase_add_test(tc, what_could_not_be_written_is_told);
     tcase_add_test(tc, all_is_read_up_to_the_end);
     tcase_add_test(tc, a_file_is_read_by_its_name_and_cut_where_the_room_ends);
+    tcase_add_test(tc, a_link_of_another_user_is_not_written_through);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
