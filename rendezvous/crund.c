@@ -247,7 +247,7 @@ static int open_daemon_keys(const struct crund_options *o, struct key_ring **key
         return err_set(e, "--key-file and --key-dir are both given: one is enough");
     if (!o->key_dir)
         return key_ring_open_own(o->key_file, o->require_key, keys, e);
-    *keys = key_ring_open(o->key_dir, e);
+    *keys = key_ring_open_folder(o->key_dir, e);
     return *keys ? 0 : err_wrap(e, "--key-dir");
 }
 

@@ -56,7 +56,7 @@ static void key_ring_read_files(struct key_ring *r)
     pthread_mutex_unlock(&r->lock);
     current = key_set_is_current(old, r->path);
     if (!current)
-        set = key_set_read(r->path, &e);
+        set = key_set_read(r->path, old->is_folder, &e);
     pthread_mutex_lock(&r->lock);
     snprintf(r->complaint, sizeof(r->complaint), "%s", current || set ? "" : e.text);
     if (set) {
@@ -119,10 +119,10 @@ static int key_ring_start_thread(struct key_ring *r, struct err *e)
 /* -- the users ----------------------------------------------------------------------
  */
 
-struct key_ring *key_ring_open(const char *path, struct err *e)
+static struct key_ring *key_ring_create(const char *path, bool is_folder, struct err *e)
 {
+    struct key_set *set = key_set_read(path, is_folder, e);
     struct key_ring *r;
-    struct key_set *set = key_set_read(path, e);
     pthread_condattr_t monotonic;
 
     if (!set)
@@ -144,6 +144,16 @@ struct key_ring *key_ring_open(const char *path, struct err *e)
     }
     pthread_mutex_unlock(&r->lock);
     return r;
+}
+
+struct key_ring *key_ring_open(const char *path, struct err *e)
+{
+    return key_ring_create(path, false, e);
+}
+
+struct key_ring *key_ring_open_folder(const char *path, struct err *e)
+{
+    return key_ring_create(path, true, e);
 }
 
 int key_ring_open_own(const char *named, bool is_required, struct key_ring **ring,

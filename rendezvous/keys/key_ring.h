@@ -24,6 +24,7 @@ struct key_ring;
  * in the log, and the keys of before stay. All functions may be called by any thread.
  */
 struct key_ring *key_ring_open(const char *path, struct err *e) MUST_CHECK;
+struct key_ring *key_ring_open_folder(const char *path, struct err *e) MUST_CHECK;
 /*
  * The ring of the file that key_search finds; `named` as there. *ring is NULL if there
  * is no key, which is an error if one is required.

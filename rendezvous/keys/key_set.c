@@ -122,19 +122,18 @@ static int key_set_check_ids(const struct key_set *s, const char *path, struct e
     return 0;
 }
 
-struct key_set *key_set_read(const char *path, struct err *e)
+struct key_set *key_set_read(const char *path, bool is_folder, struct err *e)
 {
     struct key_set *s = xcalloc(1, sizeof(*s));
-    struct stat seen = { .st_mode = 0 };
     int rc;
 
-    if (stat(path, &seen) == 0 && S_ISDIR(seen.st_mode)) {
-        s->is_folder = true;
-        s->seen = seen;
-        rc = key_set_add_folder(s, path, e);
-    } else {
+    s->is_folder = is_folder;
+    if (!is_folder)
         rc = key_set_add_file(s, path, 0, &s->seen, e);
-    }
+    else if (stat(path, &s->seen) < 0)
+        rc = err_set_errno(e, errno, "%s", path);
+    else
+        rc = key_set_add_folder(s, path, e);
     if (rc == 0 && s->count)
         qsort(s->entries, s->count, sizeof(*s->entries), compare_entries);
     if (rc == 0 && key_set_check_ids(s, path, e) == 0)

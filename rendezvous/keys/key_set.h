@@ -29,7 +29,8 @@ struct key_set {
 };
 
 /* NULL: e names the file and what to do. */
-struct key_set *key_set_read(const char *path, struct err *e) MUST_CHECK;
+struct key_set *key_set_read(const char *path, bool is_folder,
+                             struct err *e) MUST_CHECK;
 void key_set_destroy(struct key_set *s); /* NULL is fine */
 
 /* Whether the files are still those that were read, as far as stat tells. */

@@ -336,7 +336,8 @@ START_TEST(a_folder_has_a_file_for_each_team)
     write_keys("red", &red, NULL);
     write_keys("blue", &blue, NULL);
     write_file(".hidden", "no key");
-    open_ring(folder);
+    ring = key_ring_open_folder(folder, &e);
+    ck_assert_msg(ring != NULL, "%s", e.text);
     ck_assert(is_accepted(&red) && is_accepted(&blue));
     psk = psk_of(&red);
     ck_assert_str_eq(key_ring_owner(ring, psk.identity, owner, sizeof(owner)), "red");

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+"""Keys: how they are made, found and refused, replaced while jobs run, and kept secret."""
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, Process, fail, free_port, run, same  # noqa: E402
+
+CRUN, CRUND, CRUNCTL = str(BIN / "crun"), str(BIN / "crund"), str(BIN / "crunctl")
+GOOD = "crun1:00112233445566ff:agent:0:" + "0123456789abcdef" * 4 + "\n"
+
+
+class World:
+    """A folder with the homes of nodes, and what was started."""
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="crun-keys-"))
+        self.started = []
+
+    def home(self, name):
+        """The environment of a node, and the path of its key."""
+        home = self.folder / name
+        home.mkdir(mode=0o700, exist_ok=True)
+        return {**os.environ, "XDG_CONFIG_HOME": str(home)}, home / "crun" / "key"
+
+    def start(self, env, *words):
+        p = Process(words, env={**os.environ, **env})
+        self.started.append(p)
+        return p
+
+    def end(self):
+        for p in self.started:
+            p.end()
+        shutil.rmtree(self.folder)
+
+
+def call(env, *words, **options):
+    return subprocess.run([str(w) for w in words], env=env, capture_output=True, text=True,
+                          timeout=60, stdin=subprocess.DEVNULL, **options)
+
+
+def keygen(env, *words):
+    r = call(env, CRUNCTL, "keygen", *words)
+    if r.returncode:
+        fail("keygen", words, r.stderr)
+    return r.stdout
+
+
+def expect(r, code, *texts):
+    """Exit code, and one line that has these texts."""
+    if r.returncode != code or any(t not in r.stderr for t in texts):
+        fail(f"{r.args}: exit code {r.returncode}, not {code}, or not {texts}: {r.stderr}")
+
+
+# -- making keys ----------------------------------------------------------------------
+
+
+def keygen_makes_a_private_file(world):
+    env, key = world.home("maker")
+    os.umask(0)
+    keygen(env)
+    same(stat.S_IMODE(key.stat().st_mode), 0o600)
+    same(stat.S_IMODE(key.parent.stat().st_mode), 0o700)
+    text = key.read_text()
+    same(len(text.splitlines()), 1)
+    same(text.split(":")[:1] + text.split(":")[2:4], ["crun1", "agent", "0"])
+    expect(call(env, CRUNCTL, "keygen"), 1, "replaces no key", str(key))
+    same(key.read_text(), text)
+    os.umask(0o022)
+
+
+def lesser_keys_are_made_from_it(world):
+    env, key = world.home("maker")
+    parent = key.read_text().split(":")
+    view = keygen(env, "--role", "view", "--expires", "90d", "-").strip().split(":")
+    same(view[1:3], [parent[1], "view"])
+    days = (int(view[3]) - time.time()) / 86400
+    if not 89.9 < days < 90.1 or view[4] == parent[4].strip():
+        fail("a key to view:", view[:4])
+    same(keygen(env, "--role=operate", "-"), keygen(env, "--role=operate", "-"))
+    other = world.folder / "view.key"
+    keygen(env, "--role=view", other)
+    expect(call({**env, "CRUN_KEY_FILE": str(other)}, CRUNCTL, "keygen", "--role=view", "-"), 1,
+           "no agent's key")
+    expect(call(env, CRUNCTL, "keygen", "--role=view"), 2, "say where")
+    expect(call(env, CRUNCTL, "keygen", "--expires=never"), 2, "is not a duration")
+    bare = {k: v for k, v in env.items() if k not in ("HOME", "XDG_CONFIG_HOME")}
+    expect(call(bare, CRUNCTL, "keygen"), 2, "name a file")
+
+
+def keygen_prints_into_no_file_of_others(world):
+    env, _ = world.home("maker")
+    path = world.folder / "printed"
+    for mode, code in ((0o644, 1), (0o600, 0)):
+        with open(path, "w") as out:
+            os.fchmod(out.fileno(), mode)
+            same(subprocess.run([CRUNCTL, "keygen", "-"], env=env, stdout=out,
+                                stderr=subprocess.DEVNULL).returncode, code)
+        same(path.stat().st_size > 0, code == 0)
+
+
+# -- finding them ---------------------------------------------------------------------
+
+
+def programs():
+    """Each with its exit code when its key cannot be used."""
+    port = str(free_port())
+    return [([CRUN, "--nnodes=2", "--node-rank=0", f"--master-port={port}", "true"], 2),
+            ([CRUND, "--listen=127.0.0.1:0"], 2),
+            ([CRUNCTL, f"--rdzv-endpoint=127.0.0.1:{port}", "status"], 2)]
+
+
+def bad_keys(folder):
+    def file(name, text, mode=0o600):
+        path = folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+    open_folder = folder / "open"
+    open_folder.mkdir()
+    in_open_folder = open_folder / "key"
+    in_open_folder.write_text(GOOD)
+    in_open_folder.chmod(0o600)
+    open_folder.chmod(0o775)
+    os.mkfifo(folder / "fifo", 0o600)
+    ended = GOOD.replace(":0:", f":{int(time.time()) - 365 * 86400}:", 1)
+    bad = [(folder / "missing", "No such file"), (folder, "is a folder, not a file"),
+           (folder / "fifo", "is a FIFO, not a file"), (file("empty", ""), "is empty"),
+           (file("all", GOOD, 0o644), "chmod 600"), (file("cut", GOOD[:60]), "cut or damaged"),
+           (file("twice", GOOD + GOOD), "stands there twice"),
+           (file("large", "#" * 10_000_000), "more than 64 KiB"),
+           (file("text", "-----BEGIN"), "not a key"), (in_open_folder, "chmod go-w"),
+           (file("ended", ended), "ended on")]
+    if os.geteuid() == 0:
+        os.chown(file("another", GOOD), 4711, 4711)
+        bad.append((folder / "another", "belongs to user 4711"))
+    return bad
+
+
+def a_key_that_cannot_be_used_is_one_line(world):
+    env, _ = world.home("nobody")
+    folder = world.folder / "bad"
+    folder.mkdir(mode=0o755)
+    for path, why in bad_keys(folder):
+        for words, code in programs():
+            if why == "ended on" and words[0] != CRUNCTL:
+                continue  # they may get a new key while they run
+            r = call({**env, "CRUN_KEY_FILE": str(path), "CRUND_KEY_FILE": str(path)}, *words)
+            expect(r, code, why, str(folder))
+            if len(r.stderr.splitlines()) != 1 or GOOD[40:60] in r.stderr:
+                fail(path, "is not refused by one line without the key:", r.stderr)
+
+
+def a_key_is_found_where_it_is_documented(world):
+    """A file that is wrong says which was looked at."""
+    env, key = world.home("found")
+    key.parent.mkdir()
+    places = [("home", key), ("credential", world.folder / "crun.key"),
+              ("named", world.folder / "named.key")]
+    for _, path in places:
+        path.write_text("")
+    home, credential, named = (str(path) for _, path in places)
+    words = programs()[2][0]
+    expect(call(env, *words), 2, home)
+    env["CREDENTIALS_DIRECTORY"] = str(world.folder)
+    expect(call(env, *words), 2, credential)
+    env["CRUN_KEY_FILE"] = named
+    expect(call(env, *words), 2, named)
+    expect(call(env, words[0], "--key-file", home, *words[1:]), 2, home)
+    env = {**os.environ, "HOME": str(world.folder / "house")}
+    del env["XDG_CONFIG_HOME"]
+    keygen(env)
+    if not (world.folder / "house" / ".config" / "crun" / "key").exists():
+        fail("keygen does not use ~/.config")
+
+
+def a_required_key_must_be_there(world):
+    env, _ = world.home("nobody")
+    for words, code in programs():
+        expect(call(env, words[0], "--require-key", *words[1:]), code, "crunctl keygen")
+    expect(call(env, CRUN, "--require-key", "true"), 0)
+    both = call(env, CRUND, "--key-file=x", "--key-dir=y")
+    expect(both, 2, "one is enough")
+
+
+def a_rendezvous_needs_the_agents_key(world):
+    env, _ = world.home("maker")
+    view = world.folder / "only-view.key"
+    keygen(env, "--role=view", view)
+    for words, code in programs()[:2]:
+        r = call({**env, "CRUN_KEY_FILE": str(view), "CRUND_KEY_FILE": str(view)}, *words)
+        expect(r, 1 if words[0] == CRUND else code, str(view))
+
+
+def a_job_of_one_node_needs_nothing_of_it(world):
+    """Neither is the file read, which would be refused, nor OpenSSL loaded."""
+    env, key = world.home("single")
+    key.parent.mkdir()
+    key.write_text("no key")
+    script = "cat /proc/$(awk '{print $4}' /proc/$PPID/stat)/maps"
+    r = call(env, CRUN, "sh", "-c", script)
+    expect(r, 0)
+    if "/crun" not in r.stdout:
+        fail("these are not crun's libraries:", r.stdout)
+    if "libssl" in r.stdout or "libcrypto" in r.stdout:
+        fail("OpenSSL was loaded")
+
+
+TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
+         keygen_prints_into_no_file_of_others, a_key_that_cannot_be_used_is_one_line,
+         a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
+         a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it]
+
+if __name__ == "__main__":
+    the_world = World()
+    try:
+        run(TESTS, the_world)
+    finally:
+        the_world.end()
