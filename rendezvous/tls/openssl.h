@@ -23,6 +23,8 @@
     X(SSL_CTX_set_verify)                                                              \
     X(SSL_CTX_set_num_tickets)                                                         \
     X(SSL_CTX_set_psk_find_session_callback)                                           \
+    X(SSL_CTX_set_client_hello_cb)                                                     \
+    X(SSL_client_hello_get0_ext)                                                       \
     X(SSL_CTX_set_psk_use_session_callback)                                            \
     X(SSL_new)                                                                         \
     X(SSL_free)                                                                        \

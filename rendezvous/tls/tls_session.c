@@ -3,18 +3,26 @@
  * Sessions. OpenSSL reads and writes through a BIO of this file, which uses send with
  * MSG_NOSIGNAL and counts: what a peer may send before its handshake is done, and how
  * often it may change its keys afterwards, is limited here.
+ *
+ * A peer without the key costs little: OpenSSL's 13 KiB are only taken when its whole
+ * hello waits in the socket, and a hello without a key or that asks for a second one is
+ * refused. So no peer without the key can leave a session half done.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
 #include "rendezvous/tls/limits.h"
 #include "rendezvous/tls/openssl.h"
 #include "rendezvous/tls/tls.h"
+
+#define TOO_MUCH "it sends too much before it has shown its key"
 
 struct tls_door {
     SSL_CTX *context;
@@ -23,7 +31,7 @@ struct tls_door {
 };
 
 struct tls_session {
-    SSL *ssl;
+    SSL *ssl; /* NULL on the accepting side until the hello is there */
     const struct tls_door *door; /* NULL: the connecting side. Only in a handshake */
     int fd;
     bool accepting, done, wants_write, refused;
@@ -146,6 +154,24 @@ static int on_find_psk(SSL *ssl, const unsigned char *identity, size_t size,
     return *session != NULL;
 }
 
+/* A hello has a key, and a share of the one group: else OpenSSL would ask for another
+ * hello, and keep the session meanwhile. */
+static int on_hello(SSL *ssl, int *alert, void *arg)
+{
+    static const unsigned char x25519[] = { 0x00, 0x1d };
+    const unsigned char *share, *psk;
+    size_t share_size, psk_size;
+
+    (void)arg;
+    if (openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_psk, &psk, &psk_size) &&
+        openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_key_share, &share,
+                                          &share_size) &&
+        share_size >= 4 && memcmp(share + 2, x25519, sizeof(x25519)) == 0)
+        return SSL_CLIENT_HELLO_SUCCESS;
+    *alert = SSL_AD_HANDSHAKE_FAILURE;
+    return SSL_CLIENT_HELLO_ERROR;
+}
+
 static int on_use_psk(SSL *ssl, const EVP_MD *digest, const unsigned char **identity,
                       size_t *size, SSL_SESSION **session)
 {
@@ -247,6 +273,7 @@ struct tls_door *tls_door_create(bool (*find)(void *arg, const char *identity,
         return NULL;
     }
     openssl.SSL_CTX_set_psk_find_session_callback(d->context, on_find_psk);
+    openssl.SSL_CTX_set_client_hello_cb(d->context, on_hello, NULL);
     return d;
 }
 
@@ -260,41 +287,47 @@ void tls_door_destroy(struct tls_door *d)
 
 /* -- sessions --------------------------------------------------------------------- */
 
-static struct tls_session *tls_session_create(SSL_CTX *context, int fd)
+static struct tls_session *tls_session_create(int fd)
 {
     struct tls_session *s = calloc(1, sizeof(*s));
+
+    if (s)
+        s->fd = fd;
+    return s;
+}
+
+/* -1: no memory. */
+static int tls_session_begin(struct tls_session *s, SSL_CTX *context)
+{
     BIO *bio;
 
-    if (!s)
-        return NULL;
-    s->fd = fd;
     openssl.ERR_clear_error();
     s->ssl = openssl.SSL_new(context);
     bio = s->ssl ? openssl.BIO_new(socket_method) : NULL;
     if (!bio)
-        goto fail;
+        return -1;
     openssl.BIO_set_data(bio, s);
     openssl.BIO_set_init(bio, 1);
     openssl.SSL_set_bio(s->ssl, bio, bio); /* owns it */
     if (!openssl.SSL_set_ex_data(s->ssl, 0, s))
-        goto fail;
+        return -1;
     openssl.SSL_set_msg_callback(s->ssl, on_record);
     openssl.SSL_ctrl(s->ssl, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, s);
-    return s;
-fail:
-    tls_destroy(s);
-    return NULL;
+    if (s->accepting)
+        openssl.SSL_set_accept_state(s->ssl);
+    else
+        openssl.SSL_set_connect_state(s->ssl);
+    return 0;
 }
 
 struct tls_session *tls_accept(struct tls_door *d, int fd)
 {
-    struct tls_session *s = tls_session_create(d->context, fd);
+    struct tls_session *s = tls_session_create(fd);
 
     if (!s)
         return NULL;
     s->door = d;
     s->accepting = true;
-    openssl.SSL_set_accept_state(s->ssl);
     return s;
 }
 
@@ -304,13 +337,13 @@ struct tls_session *tls_connect(int fd, const struct tls_psk *psk, struct err *e
 
     if (tls_start(e) < 0)
         return NULL;
-    s = tls_session_create(connecting, fd);
-    if (!s) {
+    s = tls_session_create(fd);
+    if (!s || tls_session_begin(s, connecting) < 0) {
+        tls_destroy(s);
         err_set(e, "cannot set up TLS: no memory");
         return NULL;
     }
     s->psk = *psk;
-    openssl.SSL_set_connect_state(s->ssl);
     return s;
 }
 
@@ -338,6 +371,46 @@ static int tls_fail(struct tls_session *s, enum tls_failure failure, const char 
     return -1;
 }
 
+static bool has_ended(int fd)
+{
+    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
+
+    return poll(&p, 1, 0) > 0;
+}
+
+/* Whether the whole hello waits in the socket: 1, or 0 for not yet, or -1. It is one
+ * record, as all who speak to this project send it. The socket becomes readable when it
+ * is whole. */
+static int tls_await_hello(struct tls_session *s)
+{
+    uint8_t head[9];
+    ssize_t n = recv(s->fd, head, sizeof(head), MSG_PEEK);
+    int need = sizeof(head), waiting = 0;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n < 0)
+        return tls_fail(s, TLS_FAILURE_HERE, strerror(errno));
+    if (n == 0)
+        return tls_fail(s, TLS_FAILURE_CLOSED, "it closed the connection");
+    if (head[0] != SSL3_RT_HANDSHAKE)
+        return tls_fail(s, TLS_FAILURE_PROTOCOL, "not a TLS hello");
+    if (n == sizeof(head)) {
+        need = 5 + (head[3] << 8 | head[4]);
+        if (need > TLS_HANDSHAKE_BYTES_MAX)
+            return tls_fail(s, TLS_FAILURE_SIZE, TOO_MUCH);
+        if (head[5] != SSL3_MT_CLIENT_HELLO ||
+            9 + (head[6] << 16 | head[7] << 8 | head[8]) != need)
+            return tls_fail(s, TLS_FAILURE_PROTOCOL, "not a TLS hello of crun");
+    }
+    if (n == sizeof(head) && ioctl(s->fd, FIONREAD, &waiting) == 0 && waiting >= need)
+        need = 1;
+    else if (has_ended(s->fd))
+        return tls_fail(s, TLS_FAILURE_CLOSED, "it closed the connection");
+    (void)!setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
+    return need == 1;
+}
+
 /* The alerts with which each end refuses the other's key, and what a peer says that has
  * no key at all. */
 static bool is_refused_key(int reason)
@@ -352,6 +425,7 @@ static bool is_refused_key(int reason)
     case SSL_R_NO_CERTIFICATE_SET:
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_BAD_PSK:
+    case SSL_R_CALLBACK_FAILED: /* on_hello */
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return true;
     }
@@ -366,8 +440,7 @@ static ssize_t tls_fail_errno(struct tls_session *s, int error)
 
     if (s->refused)
         tls_fail(s, TLS_FAILURE_SIZE,
-                 s->done ? "it changes its keys without end"
-                         : "it sends too much before it has shown its key");
+                 s->done ? "it changes its keys without end" : TOO_MUCH);
     else if (error == SSL_ERROR_SSL && !s->io_errno &&
              is_refused_key(ERR_GET_REASON(code)))
         tls_fail(s, TLS_FAILURE_KEY, "the keys differ");
@@ -421,6 +494,13 @@ int tls_handshake(struct tls_session *s)
         return 1;
     if (!tls_begin_call(s))
         return -1;
+    if (!s->ssl) {
+        result = tls_await_hello(s);
+        if (result <= 0)
+            return result;
+        if (tls_session_begin(s, s->door->context) < 0)
+            return tls_fail(s, TLS_FAILURE_HERE, "no memory");
+    }
     result = openssl.SSL_do_handshake(s->ssl);
     if (result == 1 && !openssl.SSL_session_reused(s->ssl))
         return tls_fail(s, TLS_FAILURE_KEY, "the keys differ");

@@ -151,26 +151,55 @@ static int open_server(void)
         ck_assert_msg(condition, #condition);                                          \
     } while (0)
 
-static void open_both(const struct tls_psk *psk)
+static int listen_anywhere(struct net_addr *addr)
 {
-    struct conn_calls calls = calls_of(&client), server_calls = calls_of(&server);
-    struct net_addr addr;
     struct err e;
     size_t count;
-    int listener, fd = -1;
+    int listener;
 
-    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &addr, 1, &count, &e), 0);
-    listener = net_listen(&addr, 8, &e);
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, addr, 1, &count, &e), 0);
+    listener = net_listen(addr, 8, &e);
     ck_assert_int_ge(listener, 0);
-    ck_assert_int_eq(net_local_addr(listener, &addr), 0);
+    ck_assert_int_eq(net_local_addr(listener, addr), 0);
+    return listener;
+}
+
+static void accept_server(int listener)
+{
+    struct conn_calls calls = calls_of(&server);
+    struct net_addr addr;
+    int fd = -1;
+
+    while (fd < 0)
+        fd = net_accept(listener, &addr);
+    server.conn = conn_create(loop, fd, true, tls_accept(door, fd), &calls);
+    close(listener);
+}
+
+static void open_both(const struct tls_psk *psk)
+{
+    struct conn_calls calls = calls_of(&client);
+    struct net_addr addr;
+    struct err e;
+    int listener = listen_anywhere(&addr);
+
     client.conn = conn_connect(loop, &addr, psk, on_connected, &calls, &e);
     ck_assert_ptr_nonnull(client.conn);
     TURN_UNTIL(client.connected);
-    while (fd < 0)
-        fd = net_accept(listener, &addr);
     ck_assert_uint_eq(client.secured, 0);
-    server.conn = conn_create(loop, fd, true, tls_accept(door, fd), &server_calls);
-    close(listener);
+    accept_server(listener);
+}
+
+/* The other end of the server's, over TCP. */
+static int connect_bare(void)
+{
+    struct net_addr addr;
+    struct err e;
+    int listener = listen_anywhere(&addr), fd = net_connect(&addr, &e);
+
+    ck_assert_int_ge(fd, 0);
+    accept_server(listener);
+    return fd;
 }
 
 static void send_hello(struct conn *c)
@@ -306,6 +335,50 @@ START_TEST(a_handshake_that_waits_to_write_neither_spins_nor_hangs)
 }
 END_TEST
 
+/* A part of a hello stays in the socket, and must not keep the loop busy. */
+START_TEST(a_part_of_a_hello_is_waited_for)
+{
+    struct tls_session *s;
+    int fd = connect_bare();
+    uint8_t hello[4096];
+    int pair[2];
+    ssize_t size;
+    struct err e;
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    s = tls_connect(pair[0], &key, &e);
+    ck_assert_int_eq(tls_handshake(s), 0);
+    size = recv(pair[1], hello, sizeof(hello), 0);
+    ck_assert_int_gt(size, 200);
+    for (ssize_t at = 0; at < 200; at += 100) {
+        ck_assert_int_eq(send(fd, hello + at, 100, 0), 100);
+        for (int i = 0; i < 10; i++)
+            loop_turn(loop, 1);
+        ck_assert_uint_eq(server.asked, 1);
+    }
+    ck_assert_int_eq(send(fd, hello + 200, (size_t)size - 200, 0), size - 200);
+    TURN_UNTIL(server.asked == 2);
+    ck_assert_uint_eq(server.closed, 0);
+    close(fd);
+    TURN_UNTIL(server.closed);
+    tls_destroy(s);
+    close(pair[0]);
+    close(pair[1]);
+}
+END_TEST
+
+START_TEST(a_part_of_a_hello_before_the_end_is_noticed)
+{
+    int fd = connect_bare();
+
+    ck_assert_int_eq(send(fd, "\x16\x03\x01\x01\x00\x01\x00\x00\xfc", 9, 0), 9);
+    TURN_UNTIL(server.asked == 1);
+    close(fd);
+    TURN_UNTIL(server.closed);
+    ck_assert_str_eq(server.why, "it closed the connection");
+}
+END_TEST
+
 START_TEST(the_owners_deadline_ends_a_handshake)
 {
     int fd = open_server();
@@ -358,6 +431,8 @@ int main(void)
     tcase_add_test(tc, the_owner_may_refuse_a_key);
     tcase_add_test(tc, each_step_waits_for_the_owner);
     tcase_add_test(tc, a_handshake_that_waits_to_write_neither_spins_nor_hangs);
+    tcase_add_test(tc, a_part_of_a_hello_is_waited_for);
+    tcase_add_test(tc, a_part_of_a_hello_before_the_end_is_noticed);
     tcase_add_test(tc, the_owners_deadline_ends_a_handshake);
     tcase_add_test(tc, a_session_is_given_away);
     tcase_add_test(tc, a_cut_session_is_not_good_order);

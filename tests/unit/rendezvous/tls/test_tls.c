@@ -224,35 +224,63 @@ START_TEST(an_http_request_is_refused)
 }
 END_TEST
 
-START_TEST(no_more_than_4_kib_are_taken_before_the_key_is_shown)
+START_TEST(a_hello_of_64_kib_is_refused_unread)
 {
     uint8_t hello[1 << 16] = { 0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff };
     int left;
 
-    for (size_t at = 5 + 0x4000; at + 5 < sizeof(hello); at += 5 + 0x4000)
-        memcpy(hello + at, hello, 5);
-    expect_refusal_of(hello, sizeof(hello), TLS_FAILURE_SIZE);
+    expect_refusal_of(hello, 5 + 0x4000, TLS_FAILURE_SIZE);
     ck_assert_int_eq(ioctl(here, FIONREAD, &left), 0);
-    ck_assert_int_eq((int)sizeof(hello) - left, TLS_HANDSHAKE_BYTES_MAX);
+    ck_assert_int_eq(left, 5 + 0x4000); /* all that was sent */
 }
 END_TEST
 
-/* of one record, which comes in small pieces */
-START_TEST(a_long_record_in_pieces_is_refused_at_4_kib)
+START_TEST(a_hello_in_two_records_is_refused_unread)
 {
-    uint8_t piece[64] = { 0 };
-    static const uint8_t start[] = { 0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc };
-    struct tls_session *s = accept_one();
-    size_t sent = sizeof(start);
+    static const uint8_t hello[] = { 0x16, 3, 1, 0, 5, 1, 0, 0, 9, 3, 3 };
 
-    ck_assert_int_eq(send(peer, start, sizeof(start), 0), sizeof(start));
-    while (tls_handshake(s) == 0) {
-        ck_assert_uint_le(sent, TLS_HANDSHAKE_BYTES_MAX + sizeof(piece));
-        ck_assert_int_eq(send(peer, piece, sizeof(piece), 0), sizeof(piece));
-        sent += sizeof(piece);
+    expect_refusal_of(hello, sizeof(hello), TLS_FAILURE_PROTOCOL);
+}
+END_TEST
+
+/* Nothing of it is taken before, and a socket with a part of it is not readable. */
+START_TEST(a_hello_waits_in_the_socket_until_it_is_whole)
+{
+    uint8_t hello[1000] = {
+        0x16, 3, 1, 995 >> 8, 995 & 0xff, 1, 0, 991 >> 8, 991 & 0xff
+    };
+    struct tls_session *s = accept_one();
+    int left, lowest;
+    socklen_t size = sizeof(lowest);
+
+    for (size_t i = 0; i < sizeof(hello) - 1; i += 111) {
+        ck_assert_int_eq(send(peer, hello + i, 111, 0), 111);
+        ck_assert_int_eq(tls_handshake(s), 0);
     }
-    ck_assert_int_eq(tls_failure(s), TLS_FAILURE_SIZE);
+    ck_assert_int_eq(ioctl(here, FIONREAD, &left), 0);
+    ck_assert_int_eq(left, 999);
+    ck_assert_int_eq(getsockopt(here, SOL_SOCKET, SO_RCVLOWAT, &lowest, &size), 0);
+    ck_assert_int_eq(lowest, 1000);
+    ck_assert_int_eq(send(peer, hello, 1, 0), 1);
+    ck_assert_int_eq(tls_handshake(s), -1);
+    ck_assert_int_eq(getsockopt(here, SOL_SOCKET, SO_RCVLOWAT, &lowest, &size), 0);
+    ck_assert_int_eq(lowest, 1);
     tls_destroy(s);
+}
+END_TEST
+
+START_TEST(a_client_takes_4_kib_before_the_key_is_shown)
+{
+    uint8_t answer[16384] = { 0x16, 3, 3, 0x3f, 0, 2, 0, 0x3e, 0xfc };
+    struct tls_session *c = connect_with(&right);
+    int left;
+
+    ck_assert_int_eq(send(here, answer, sizeof(answer), 0), sizeof(answer));
+    ck_assert_int_eq(tls_handshake(c), -1);
+    ck_assert_int_eq(tls_failure(c), TLS_FAILURE_SIZE);
+    ck_assert_int_eq(ioctl(peer, FIONREAD, &left), 0);
+    ck_assert_int_eq((int)sizeof(answer) - left, TLS_HANDSHAKE_BYTES_MAX);
+    tls_destroy(c);
 }
 END_TEST
 
@@ -754,8 +782,10 @@ int main(void)
     tcase_add_test(tc, an_unknown_identity_and_a_wrong_key_look_the_same);
     tcase_add_test(tc, plain_bytes_are_refused);
     tcase_add_test(tc, an_http_request_is_refused);
-    tcase_add_test(tc, no_more_than_4_kib_are_taken_before_the_key_is_shown);
-    tcase_add_test(tc, a_long_record_in_pieces_is_refused_at_4_kib);
+    tcase_add_test(tc, a_hello_of_64_kib_is_refused_unread);
+    tcase_add_test(tc, a_hello_in_two_records_is_refused_unread);
+    tcase_add_test(tc, a_hello_waits_in_the_socket_until_it_is_whole);
+    tcase_add_test(tc, a_client_takes_4_kib_before_the_key_is_shown);
     tcase_add_test(tc, sixteen_kib_of_alerts_are_refused);
     tcase_add_test(tc, fake_changes_of_cipher_without_end_are_refused);
     tcase_add_test(tc, a_handshake_may_come_byte_by_byte);
