@@ -10,10 +10,13 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/keys/key.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/dialer.h"
 #include "rendezvous/server.h"
+#include "rendezvous/tls/tls.h"
 
 /*
  * The session decides, the client carries out. Each event of the loop goes to the
@@ -44,7 +47,9 @@ struct client_link {
     struct client *client;
     struct conn *conn;
     bool trying;
-    bool trusted; /* it is known whose the other end is */
+    bool trusted;             /* it is known whose the other end is */
+    bool heard;               /* the rendezvous has sent a message */
+    char key_id[KEY_ID_SIZE]; /* of a key that is not accepted yet, or "" */
 };
 
 struct client {
@@ -54,6 +59,7 @@ struct client {
     struct server *local; /* the rendezvous, if it is in this process; else */
     uid_t rendezvous_user;
     struct dialer *dialer;
+    struct key_ring *keys;
     LIST_HEAD(, client_link) links;
     struct client_link *link; /* the session's, or NULL */
     struct net_addr target;
@@ -149,6 +155,7 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     struct client *c = l->client;
 
     (void)conn;
+    l->heard = true;
     if (c->link != l)
         return 0;
     if (client_link_check_user(l, e) < 0)
@@ -189,18 +196,52 @@ static void client_give_up_tries(struct client *c)
     }
 }
 
+/* Why the connection has ended, and what to do if it is about keys. Returns buf. */
+static char *client_link_explain(const struct client_link *l, const char *why,
+                                 char *buf, size_t size)
+{
+    const struct client *c = l->client;
+    const struct tls_session *tls = conn_session(l->conn);
+    enum tls_failure failure = tls ? tls_failure(tls) : TLS_FAILURE_NONE;
+    const char *file = c->keys ? key_ring_path(c->keys) : "";
+
+    if (!c->keys && !c->local && !l->trying && !l->heard)
+        snprintf(
+            buf, size,
+            "the rendezvous has closed the connection without an answer%s%s%s; if it "
+            "asks for a key, this node needs the same key file (--key-file)",
+            *why ? " (" : "", why, *why ? ")" : "");
+    else if (!l->key_id[0] || failure == TLS_FAILURE_NONE)
+        snprintf(buf, size, "%s",
+                 *why ? why : "the rendezvous has closed the connection");
+    else if (failure == TLS_FAILURE_KEY)
+        snprintf(buf, size,
+                 "the rendezvous does not accept key %s of %s: its key is "
+                 "another, or this one has been retired or has ended there",
+                 l->key_id, file);
+    else if (failure == TLS_FAILURE_CLOSED)
+        snprintf(buf, size,
+                 "the rendezvous has closed the connection when it saw TLS: it "
+                 "seems to have no key, and this node has %s",
+                 file);
+    else
+        snprintf(buf, size, "in the TLS handshake: %s", why);
+    return buf;
+}
+
 static void on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct client_link *l = arg;
     struct client *c = l->client;
     bool current = c->link == l || l->trying;
+    char text[ERROR_TEXT_MAX_BYTES + 1];
 
+    client_link_explain(l, why, text, sizeof(text));
     client_link_forget(l);
     if (!current)
         return;
     client_give_up_tries(c); /* the others would be refused too */
-    client_note_lost(c, c->local ? NULL : conn_peer(conn),
-                     *why ? why : "the rendezvous has closed the connection");
+    client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
     client_settle(c);
 }
 
@@ -215,8 +256,24 @@ static void on_connected(void *arg, struct conn *conn)
     l->trying = false;
     client_give_up_tries(c);
     c->link = l;
-    c->opened = true;
+    c->opened = !l->key_id[0]; /* else when the handshake is done */
     client_settle(c);
+}
+
+static int on_secured(void *arg, struct conn *conn, struct err *e)
+{
+    struct client_link *l = arg;
+    struct client *c = l->client;
+
+    (void)conn;
+    (void)e;
+    l->key_id[0] = '\0';
+    l->trusted = true;
+    if (c->link == l) {
+        c->opened = true;
+        client_settle(c);
+    }
+    return 0;
 }
 
 static struct client_link *client_link_create(struct client *c)
@@ -230,17 +287,38 @@ static struct client_link *client_link_create(struct client *c)
 
 static struct conn_calls client_link_calls(struct client_link *l)
 {
-    return (struct conn_calls){
-        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = l
-    };
+    return (struct conn_calls){ .message = on_message,
+                                .secured = on_secured,
+                                .body_max = on_body_max,
+                                .closed = on_closed,
+                                .arg = l };
+}
+
+/* With the key that is the first now: it may have changed since the last time. */
+static struct conn *client_link_connect(struct client_link *l, struct err *e)
+{
+    struct client *c = l->client;
+    struct conn_calls calls = client_link_calls(l);
+    struct key_identity identity;
+    struct tls_psk psk;
+    struct conn *conn;
+
+    if (!c->keys)
+        return conn_connect(c->loop, &c->target, NULL, on_connected, &calls, e);
+    if (key_ring_use(c->keys, ACCESS_AGENT, &psk, e) < 0)
+        return NULL;
+    if (key_identity_parse(psk.identity, &identity))
+        memcpy(l->key_id, identity.id, sizeof(l->key_id));
+    conn = conn_connect(c->loop, &c->target, &psk, on_connected, &calls, e);
+    explicit_bzero(&psk, sizeof(psk));
+    return conn;
 }
 
 static int client_try_target(struct client *c, struct err *e)
 {
     struct client_link *l = client_link_create(c);
-    struct conn_calls calls = client_link_calls(l);
 
-    l->conn = conn_connect(c->loop, &c->target, NULL, on_connected, &calls, e);
+    l->conn = client_link_connect(l, e);
     if (!l->conn) {
         client_link_forget(l);
         return -1;
@@ -440,6 +518,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->calls = *calls;
     c->local = config->local;
     c->rendezvous_user = config->rendezvous_user;
+    c->keys = config->keys;
     LIST_INIT(&c->links);
     STAILQ_INIT(&c->upcalls);
     if (!c->local && !(c->dialer = dialer_create(loop, config->endpoints, e))) {

@@ -15,6 +15,14 @@
 #define MESSAGE_COST 1024            /* in bytes too: a message without its answer */
 #define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
 
+/* TLS handshakes in one turn: those of addresses that are known, and all */
+#define HANDSHAKES_KNOWN_US 14000
+#define HANDSHAKES_TURN_US 20000
+#define HANDSHAKE_QUEUES 256u   /* of other addresses, by their hash */
+#define HANDSHAKE_SOURCES 4096u /* addresses that are known */
+#define HANDSHAKE_LATE "it has not joined in time"
+#define KEYS_CHECK_MS 2000 /* whether a key has been retired, or has ended */
+
 /* for the next try, while one is not answered; after each it doubles */
 #define CONNECT_AGAIN_MS 100
 #define CONNECT_TRIES_MAX 4

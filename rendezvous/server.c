@@ -31,12 +31,16 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/journal/disk.h"
+#include "rendezvous/handshakes.h"
+#include "rendezvous/keys/key.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/local_peer.h"
 #include "rendezvous/registry/registry.h"
+#include "rendezvous/tls/tls.h"
 
 enum conn_class {
     CLASS_UNIDENTIFIED, /* no HELLO yet, or no JOIN: it has a deadline */
@@ -67,6 +71,7 @@ struct peer_conn {
     struct server *server;
     struct conn *conn; /* NULL once it is closed */
     struct registry_peer *peer;
+    struct handshake *handshake; /* until it is done; NULL: plain */
     enum conn_class class;
     bool unsent; /* something is queued: in server.unsent */
     bool queued; /* in server.queue[share] */
@@ -83,6 +88,9 @@ struct server {
     struct disk *disk;
     struct registry *registry;
     struct listener *listener; /* NULL once it accepts no more */
+    struct tls_door *door;     /* NULL before the first TLS connection */
+    struct handshakes *handshakes;
+    struct loop_timer check_keys;
     struct net_addr address;
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
@@ -172,6 +180,14 @@ static void peer_conn_leave_class(struct peer_conn *p)
     p->server->count[p->class]--;
 }
 
+static void peer_conn_end_handshake(struct peer_conn *p)
+{
+    if (p->handshake)
+        handshake_fini(p->handshake);
+    free(p->handshake);
+    p->handshake = NULL;
+}
+
 /* Also after its connection has closed. */
 static void peer_conn_destroy(struct peer_conn *p)
 {
@@ -182,6 +198,7 @@ static void peer_conn_destroy(struct peer_conn *p)
         TAILQ_REMOVE(&s->queue[p->share], p, queue_entry);
     if (p->unsent)
         STAILQ_REMOVE(&s->unsent, p, peer_conn, unsent_entry);
+    peer_conn_end_handshake(p);
     conn_destroy(p->conn);
     p->conn = NULL;
     registry_disconnect(s->registry, p->peer, clock_ms());
@@ -370,11 +387,102 @@ static uint32_t on_body_max(void *arg, struct conn *c)
     return proto_body_max(registry_phase(p->peer));
 }
 
+/* -- keys ------------------------------------------------------------------------- */
+
+static bool on_may_shake(void *arg, struct conn *c)
+{
+    struct peer_conn *p = arg;
+
+    (void)c;
+    return handshake_may_step(p->handshake);
+}
+
+static int on_secured(void *arg, struct conn *c, struct err *e)
+{
+    struct peer_conn *p = arg;
+    struct key_identity identity;
+    char owner[256];
+
+    if (!key_identity_parse(conn_identity(c), &identity))
+        return err_set(e, "its key has no use here");
+    registry_identify(
+        p->peer, identity.access, identity.id,
+        key_ring_owner(p->server->config.keys, conn_identity(c), owner, sizeof(owner)));
+    handshake_succeeded(p->handshake);
+    peer_conn_end_handshake(p);
+    return 0;
+}
+
+/* Why a handshake has failed, and what to do. */
+static void peer_conn_log_refusal(const struct peer_conn *p, const char *why)
+{
+    const struct tls_session *tls = conn_session(p->conn);
+    bool key = tls_failure(tls) == TLS_FAILURE_KEY;
+    char text[512];
+
+    if (key)
+        key_ring_explain(p->server->config.keys, tls_identity(tls), text, sizeof(text));
+    net_log_peer(&p->server->limit, key ? LOG_WARN : LOG_INFO, conn_peer(p->conn),
+                 "refused: %s%s",
+                 key ? text : "it has not completed the TLS handshake: ",
+                 key ? "; both ends need the same key file" : why);
+}
+
+/* Connections whose key is no longer accepted end. */
+static void server_check_keys(struct server *s)
+{
+    struct peer_conn *p, *next;
+
+    if (!key_ring_refresh(s->config.keys))
+        return;
+    for (int i = 0; i < CLASS_COUNT; i++)
+        for (p = TAILQ_FIRST(&s->conns[i]); p; p = next) {
+            const char *identity = conn_identity(p->conn);
+            char why[512];
+
+            next = TAILQ_NEXT(p, entry);
+            if (!*identity || key_ring_has(s->config.keys, identity))
+                continue;
+            net_log_peer(&s->limit, LOG_WARN, conn_peer(p->conn), "closed: %s",
+                         key_ring_explain(s->config.keys, identity, why, sizeof(why)));
+            peer_conn_destroy(p);
+        }
+}
+
+static void on_check_keys(void *arg)
+{
+    struct server *s = arg;
+
+    server_check_keys(s);
+    loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);
+}
+
+/* OpenSSL is loaded here, when the first TLS connection comes. NULL is logged. */
+static struct tls_door *server_open_door(struct server *s)
+{
+    struct err e;
+
+    if (!s->door)
+        s->door = tls_door_create(key_ring_find, s->config.keys, &e);
+    if (!s->door) {
+        log_error("cannot take connections with a key: %s", e.text);
+        return NULL;
+    }
+    if (!s->handshakes)
+        s->handshakes = handshakes_create(s->loop);
+    return s->door;
+}
+
 static void on_closed(void *arg, struct conn *c, const char *why)
 {
     struct peer_conn *p = arg;
     char who[256] = "";
 
+    if (p->handshake && tls_failure(conn_session(c)) != TLS_FAILURE_NONE) {
+        peer_conn_log_refusal(p, why);
+        peer_conn_destroy(p);
+        return;
+    }
     if (p->class != CLASS_UNIDENTIFIED)
         registry_describe(p->peer, who, sizeof(who));
     if (why[0])
@@ -405,25 +513,34 @@ static void server_drop_heaviest(struct server *s)
     peer_conn_destroy(heaviest);
 }
 
-/* `host` is its source address, "" for this process, which sends no preface. */
+/* `host` is its source address, "" for this process, which sends no preface. What it
+ * may do is known at the end of the handshake, if it has a session. */
 static void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
-                             uint64_t since_ms)
+                             struct tls_session *tls, uint64_t since_ms)
 {
     struct peer_conn *p = xcalloc(1, sizeof(*p));
     struct conn_calls calls = { .message = on_message,
                                 .unreadable = on_unreadable,
                                 .ready = on_ready,
+                                .may_shake = on_may_shake,
+                                .secured = on_secured,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
                                 .arg = p };
-    struct peer_origin origin = { .address = host, .uid = uid, .access = ACCESS_AGENT };
+    struct peer_origin origin = { .address = host,
+                                  .uid = uid,
+                                  .access = tls ? ACCESS_NONE : ACCESS_AGENT };
 
     p->server = s;
-    p->conn = conn_create(s->loop, fd, *host != '\0', NULL, &calls);
+    p->conn = conn_create(s->loop, fd, *host != '\0', tls, &calls);
     p->peer = registry_connect(s->registry, p, &origin);
     peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
-    conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS,
-                      "it has not joined in time");
+    conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS, HANDSHAKE_LATE);
+    if (!tls)
+        return;
+    p->handshake = xcalloc(1, sizeof(*p->handshake));
+    handshake_init(p->handshake, s->handshakes, p->conn, host,
+                   since_ms + HELLO_DEADLINE_MS);
 }
 
 int server_connect_local(struct server *s, struct err *e)
@@ -432,14 +549,14 @@ int server_connect_local(struct server *s, struct err *e)
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
         return err_set_errno(e, errno, "cannot make a socket pair");
-    peer_conn_create(s, end[0], "", geteuid(), clock_ms());
+    peer_conn_create(s, end[0], "", geteuid(), NULL, clock_ms());
     return end[1];
 }
 
 /* -- what the listener calls ----------------------------------------------------- */
 
 /* An embedded rendezvous serves its own user. crund serves all users of its machine,
- * and the registry keeps their jobs apart. */
+ * and the registry keeps their jobs apart. A key decides for itself. */
 static void server_admit(struct server *s, int fd, const struct net_addr *from,
                          uint64_t since_ms)
 {
@@ -449,7 +566,7 @@ static void server_admit(struct server *s, int fd, const struct net_addr *from,
 
     if ((s->config.standalone && kind == LOCAL_PEER_USER) ||
         local_peer_may_come(kind, uid, why, sizeof(why))) {
-        peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid,
+        peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid, NULL,
                          since_ms);
         return;
     }
@@ -457,26 +574,63 @@ static void server_admit(struct server *s, int fd, const struct net_addr *from,
     close(fd);
 }
 
+static void server_admit_tls(struct server *s, int fd, const struct net_addr *from,
+                             uint64_t since_ms)
+{
+    struct tls_door *door = server_open_door(s);
+    struct tls_session *tls = door ? tls_accept(door, fd) : NULL;
+    uid_t uid = PEER_UID_UNKNOWN;
+    char host[NET_TEXT_SIZE];
+
+    if (!tls) {
+        close(fd);
+        return;
+    }
+    server_check_keys(s);
+    (void)local_peer_find(fd, &uid);
+    peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid, tls,
+                     since_ms);
+}
+
+/* NULL: this kind of connection is taken. */
+static const char *server_refusal(const struct server *s, enum frame_kind kind,
+                                  const char *first)
+{
+    switch (kind) {
+    case FRAME_KIND_CONTROL:
+        return s->config.keys
+                   ? "it has no key, and this rendezvous asks for one: give it "
+                     "the same key file (--key-file)"
+                   : NULL;
+    case FRAME_KIND_TLS:
+        return s->config.keys ? NULL
+                              : "a TLS hello: if it is crun's, it has a key and this "
+                                "rendezvous has none (--key-file)";
+    case FRAME_KIND_STORE:
+        return s->config.store_client
+                   ? NULL
+                   : "a PyTorch store client; there is no store on this port";
+    default:
+        return first;
+    }
+}
+
 static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *first,
                        const struct net_addr *from, uint64_t since_ms)
 {
-    static const char *const refused[] = {
-        [FRAME_KIND_STORE] = "a PyTorch store client; there is no store on this port",
-        [FRAME_KIND_TLS] = "a TLS hello; this port does not speak TLS",
-    };
     struct server *s = arg;
+    const char *refusal = server_refusal(s, kind, first);
 
-    if (kind == FRAME_KIND_CONTROL) {
+    if (refusal) {
+        net_log_peer(&s->limit, LOG_INFO, from, "refused: %s", refusal);
+        close(fd);
+    } else if (kind == FRAME_KIND_TLS) {
+        server_admit_tls(s, fd, from, since_ms);
+    } else if (kind == FRAME_KIND_CONTROL) {
         server_admit(s, fd, from, since_ms);
-        return;
-    }
-    if (kind == FRAME_KIND_STORE && s->config.store_client) {
+    } else {
         s->config.store_client(s->config.arg, fd);
-        return;
     }
-    net_log_peer(&s->limit, LOG_INFO, from, "refused: %s",
-                 kind == FRAME_KIND_UNKNOWN ? first : refused[kind]);
-    close(fd);
 }
 
 static bool server_drop_oldest(struct server *s)
@@ -623,6 +777,7 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     s->bytes_left = CTL_TURN_BYTES;
     loop_timer_init(&s->serve, loop, on_serve, s);
     loop_timer_init(&s->tick, loop, on_tick, s);
+    loop_timer_init(&s->check_keys, loop, on_check_keys, s);
     loop_on_turn_end(loop, on_turn_end, s);
     if (server_open_registry(s, e) < 0)
         goto fail;
@@ -632,6 +787,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
             goto fail;
         s->address = *listener_address(s->listener);
     }
+    if (config->keys)
+        loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);
     s->touched = true;
     loop_timer_arm(&s->tick, 0);
     return s;
@@ -653,6 +810,9 @@ void server_destroy(struct server *s)
     loop_off_turn_end(s->loop, on_turn_end, s);
     loop_timer_fini(&s->serve);
     loop_timer_fini(&s->tick);
+    loop_timer_fini(&s->check_keys);
+    handshakes_destroy(s->handshakes);
+    tls_door_destroy(s->door);
     registry_destroy(s->registry);
     disk_destroy(s->disk);
     free(s);
