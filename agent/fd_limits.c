@@ -45,13 +45,20 @@ static bool any_worker_has_files(const struct config *c)
     return false;
 }
 
+unsigned fd_limits_need(const struct config *c)
+{
+    unsigned each = any_worker_has_files(c) ? FDS_PER_WORKER_WITH_FILES
+                                            : FDS_PER_WORKER;
+
+    if (c->bootstrap)
+        each += FDS_PER_WORKER_WITH_STACKS;
+    return FDS_BASE + (c->rendezvous == CONFIG_LOCAL ? 0 : FDS_OTHER_NODES) +
+           c->workers * each;
+}
+
 int fd_limits_suffice(const struct config *c, struct err *e)
 {
-    rlim_t need = FDS_BASE + (c->rendezvous == CONFIG_LOCAL ? 0 : FDS_OTHER_NODES) +
-                  (rlim_t)c->workers *
-                      ((any_worker_has_files(c) ? FDS_PER_WORKER_WITH_FILES
-                                                : FDS_PER_WORKER) +
-                       (c->bootstrap ? FDS_PER_WORKER_WITH_STACKS : 0));
+    rlim_t need = fd_limits_need(c);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_max >= need)

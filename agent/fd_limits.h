@@ -13,6 +13,9 @@ struct config;
 void fd_limits_raise(void);
 void fd_limits_restore(void); /* back to the limit before the first raise */
 
+/* How many the agent and its workers need, also while all workers are started again. */
+unsigned fd_limits_need(const struct config *config);
+
 /*
  * Checks that the hard limit is enough for the job's workers before any of them starts.
  * -1: it is not, see e.

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/fd_limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/registry/job.h"
@@ -165,6 +166,7 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
     struct server_config sc = { .run_id = config->run_id,
                                 .job = &config->job,
                                 .keys = keys,
+                                .fds_reserved = fd_limits_need(config),
                                 .store_client = calls->store_client,
                                 .fatal = calls->fatal,
                                 .arg = calls->arg };

@@ -39,6 +39,7 @@
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/local_peer.h"
+#include "rendezvous/protocol/message.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/tls/tls.h"
 
@@ -716,18 +717,26 @@ static struct id128 on_random_id(void *arg)
 
 /* -- the whole ------------------------------------------------------------------- */
 
-/* The limit of descriptors, less some for everything else. */
-static unsigned conns_allowed(unsigned wanted)
+/* The limit of descriptors, less those that the rest of the program needs. A program
+ * that does more than this has a store too, whose clients get half of what is left, but
+ * no node is refused for them. */
+static unsigned conns_allowed(const struct server_config *c)
 {
-    unsigned max = wanted ? wanted : CONTROL_CONNS_MAX;
+    unsigned max = c->conns_max ? c->conns_max : CONTROL_CONNS_MAX;
+    rlim_t reserved = c->fds_reserved ? c->fds_reserved : DESCRIPTORS_RESERVED;
+    rlim_t left, nodes = c->job ? c->job->max_nodes + DESCRIPTORS_RESERVED : 0;
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 ||
-        limit.rlim_cur >= max + DESCRIPTORS_RESERVED)
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return max;
-    return limit.rlim_cur > 2 * DESCRIPTORS_RESERVED
-               ? (unsigned)limit.rlim_cur - DESCRIPTORS_RESERVED
-               : DESCRIPTORS_RESERVED;
+    left = limit.rlim_cur > reserved ? limit.rlim_cur - reserved : 0;
+    if (c->fds_reserved && left / 2 > nodes)
+        left /= 2;
+    else if (c->fds_reserved && left > nodes)
+        left = nodes;
+    if (left < DESCRIPTORS_RESERVED)
+        left = DESCRIPTORS_RESERVED;
+    return left < max ? (unsigned)left : max;
 }
 
 static int server_open_registry(struct server *s, struct err *e)
@@ -768,7 +777,7 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
 
     s->loop = loop;
     s->config = *config;
-    s->config.conns_max = conns_allowed(config->conns_max);
+    s->config.conns_max = conns_allowed(config);
     for (int i = 0; i < CLASS_COUNT; i++)
         TAILQ_INIT(&s->conns[i]);
     STAILQ_INIT(&s->unsent);

@@ -27,6 +27,9 @@ struct server_config {
     const char *state_dir; /* NULL: no journal */
     struct key_ring *keys; /* NULL: plain. Must outlive the server */
     unsigned conns_max;    /* 0: CONTROL_CONNS_MAX, or as many as descriptors allow */
+    /* Descriptors that connections leave to the rest of the program, in addition to
+     * half of the others. 0: a few. */
+    unsigned fds_reserved;
     /* A store client has connected to the same port: its unread socket. The callee owns
      * fd. NULL: such connections are refused. */
     void (*store_client)(void *arg, int fd);

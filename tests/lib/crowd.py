@@ -79,3 +79,30 @@ def dial_narrow(port, data):
 def close_all(sockets):
     for s in sockets:
         s.close()
+
+
+class Flood(threading.Thread):
+    """Strangers that connect without end, each with the next of some words. They stay until
+    `most` newer ones have come, and read nothing."""
+
+    def __init__(self, port, words, most=1500):
+        super().__init__(daemon=True)
+        self.port, self.words, self.most = port, words, most
+        self.over, self.made = threading.Event(), 0
+        self.start()
+
+    def run(self):
+        held = []
+        while not self.over.is_set():
+            try:
+                held.append(dial(self.port, self.words[self.made % len(self.words)]))
+                self.made += 1
+            except OSError:
+                pass
+            if len(held) > self.most:
+                held.pop(0).close()
+        close_all(held)
+
+    def stop(self):
+        self.over.set()
+        self.join()
