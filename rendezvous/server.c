@@ -715,6 +715,19 @@ static struct id128 on_random_id(void *arg)
     return id128_random();
 }
 
+static struct id128 on_digest(void *arg, const struct id128 *incarnation)
+{
+    uint8_t digest[32];
+    struct id128 half;
+    struct err e;
+
+    (void)arg;
+    if (tls_sha256(incarnation->byte, sizeof(incarnation->byte), digest, &e) < 0)
+        abort(); /* it needs no library */
+    memcpy(half.byte, digest, sizeof(half.byte));
+    return half;
+}
+
 /* -- the whole ------------------------------------------------------------------- */
 
 /* The limit of descriptors, less those that the rest of the program needs. A program
@@ -747,6 +760,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .job = s->config.job,
         .software = "crund " CRUN_VERSION,
         .random_id = on_random_id,
+        .digest = on_digest,
         .send = on_send,
         .room = on_room,
         .hang_up = on_hang_up,

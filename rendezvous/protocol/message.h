@@ -393,6 +393,7 @@ struct msg_welcome {
     uint32_t version;
     char software[32];
     bool durable;
+    struct id128 rendezvous; /* which one it is; zero: an older version */
 };
 
 struct msg_refused {

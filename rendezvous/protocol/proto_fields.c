@@ -28,7 +28,7 @@ static const struct proto_field hello[] = {
 
 static const struct proto_field join[] = {
     NAME(msg_join, run_id, NEED),
-    ID(msg_join, incarnation),
+    ID(msg_join, incarnation, NEED),
     NAME(msg_join, host, NEED),
     NAME(msg_join, address, OPTIONAL),
     ANY_U32(msg_join, pid, NEED),
@@ -42,7 +42,7 @@ static const struct proto_field join[] = {
 
 static const struct proto_field resume[] = {
     NAME(msg_resume, run_id, NEED),
-    ID(msg_resume, incarnation),
+    ID(msg_resume, incarnation, NEED),
     ANY_U32(msg_resume, node, NEED),
 };
 
@@ -176,6 +176,7 @@ static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
+    ID(msg_welcome, rendezvous, OPTIONAL),
 };
 
 static const struct proto_field refused[] = {

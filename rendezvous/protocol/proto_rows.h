@@ -31,9 +31,9 @@
     {                                                                                  \
         FIELD(PROTO_U64, type, member, required)                                       \
     }
-#define ID(type, member)                                                               \
+#define ID(type, member, required)                                                     \
     {                                                                                  \
-        FIELD(PROTO_ID, type, member, NEED)                                            \
+        FIELD(PROTO_ID, type, member, required)                                        \
     }
 #define BOOL(type, member)                                                             \
     {                                                                                  \

@@ -19,12 +19,14 @@ enum record_type {
     RECORD_STATE,
     RECORD_FAILURE,
     RECORD_NODE,
-    RECORD_PLACE,
+    RECORD_PLACE_IN_CLEAR, /* of older versions: with the incarnation itself */
     RECORD_DROP,
     RECORD_END,
     RECORD_SLOT,
     RECORD_PAST,
     RECORD_OWNER,
+    RECORD_PLACE,
+    RECORD_RENDEZVOUS,
     RECORD_TYPE_COUNT
 };
 
@@ -100,7 +102,7 @@ static const struct proto_field node_fields[] = {
 static const struct proto_table node_table = TABLE(node_fields);
 
 static const struct proto_field place_fields[] = {
-    PLAIN(ID, membership_node, incarnation),
+    PLAIN(ID, membership_node, incarnation), /* its digest */
     PLAIN(U64, membership_node, identity),
     ENUM(membership_node, state, MEMBERSHIP_NODE_STATE_COUNT),
     PLAIN(U32, membership_node, workers),
@@ -317,6 +319,11 @@ void job_records_put_end(struct journal *j, const struct job *job)
     record_append(j, RECORD_END, &rec);
 }
 
+void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
+{
+    journal_append(j, RECORD_RENDEZVOUS, id->byte, sizeof(id->byte));
+}
+
 void job_records_put_all(struct journal *j, const struct job *job)
 {
     const struct membership *m = &job->membership;
@@ -342,13 +349,21 @@ void job_records_put_all(struct journal *j, const struct job *job)
 struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
+    job_records_digest_fn *digest;
+    void *arg;
+    struct id128 rendezvous;
+    bool in_clear;
 };
 
-struct job_records_reader *job_records_reader_create(uint64_t now_ms)
+struct job_records_reader *job_records_reader_create(uint64_t now_ms,
+                                                     job_records_digest_fn *digest,
+                                                     void *arg)
 {
     struct job_records_reader *reader = xcalloc(1, sizeof(*reader));
 
     reader->now_ms = now_ms;
+    reader->digest = digest;
+    reader->arg = arg;
     return reader;
 }
 
@@ -463,9 +478,9 @@ static int read_job(struct job_records_reader *reader, struct wire_in *in,
 /* A record about a known job. */
 struct record_read {
     struct wire_in in;
+    struct job_records_reader *reader;
     struct job *job;
     uint32_t index; /* of the node that it is about */
-    uint64_t now_ms;
 };
 
 static void read_state(struct record_read *r)
@@ -512,6 +527,15 @@ static void read_place(struct record_read *r)
         r->job->membership.slot_identity[n->slot] = n->identity;
 }
 
+static void read_place_in_clear(struct record_read *r)
+{
+    struct id128 *incarnation = &r->job->membership.node[r->index].incarnation;
+
+    read_place(r);
+    *incarnation = r->reader->digest(r->reader->arg, incarnation);
+    r->reader->in_clear = true;
+}
+
 static void read_drop(struct record_read *r)
 {
     r->job->membership.node[r->index].state = MEMBERSHIP_NODE_FREE;
@@ -538,7 +562,7 @@ static void read_past(struct record_read *r)
     if (past.count > QUARANTINE_MAX)
         r->in.bad = true;
     for (uint32_t i = 0; i < past.count && !r->in.bad; i++)
-        past.at[i] = r->now_ms - wire_get_u64(&r->in);
+        past.at[i] = r->reader->now_ms - wire_get_u64(&r->in);
     if (!r->in.bad)
         membership_past_put(&r->job->membership, &past);
 }
@@ -548,7 +572,7 @@ static const struct {
     bool of_node; /* begins with the index of a node */
 } records[RECORD_TYPE_COUNT] = {
     [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
-    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },
+    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE_IN_CLEAR] = { read_place_in_clear, true }, [RECORD_PLACE] = { read_place, true },
     [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
     [RECORD_PAST] = { read_past, false },   [RECORD_OWNER] = { read_owner, false },
 };
@@ -558,11 +582,15 @@ int job_records_read(void *arg, unsigned type, const void *data, size_t size,
 {
     struct job_records_reader *reader = arg;
     struct record_read r = { .in = { .next = data, .left = size },
-                             .now_ms = reader->now_ms };
+                             .reader = reader };
     struct id128 instance;
     struct job **at;
 
     wire_get_bytes(&r.in, instance.byte, sizeof(instance.byte));
+    if (type == RECORD_RENDEZVOUS && !r.in.bad) {
+        reader->rendezvous = instance; /* the id is in its place */
+        return 0;
+    }
     if (type == RECORD_JOB)
         return read_job(reader, &r.in, &instance, e);
     at = find_job(reader, &instance);
@@ -612,6 +640,16 @@ static void restore_nodes(struct job *job, uint64_t now_ms)
         membership_restore_node(membership, saved[i].index, &saved[i].node);
     free(saved);
     membership_restored(membership, now_ms);
+}
+
+struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader)
+{
+    return reader->rendezvous;
+}
+
+bool job_records_reader_is_in_clear(const struct job_records_reader *reader)
+{
+    return reader->in_clear;
 }
 
 struct job *job_records_reader_finish(struct job_records_reader *reader)

@@ -278,6 +278,7 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
                                                     : PROTO_VERSION_MAX;
     reply.welcome.version = p->version;
     reply.welcome.durable = g->journal != NULL;
+    reply.welcome.rendezvous = g->id;
     snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
              g->config.software);
     registry_send(p, &reply);
@@ -381,6 +382,7 @@ static void dump_jobs(void *arg, struct journal *journal)
 {
     const struct registry *g = arg;
 
+    job_records_put_rendezvous(journal, &g->id);
     for (const struct job *j = g->jobs; j; j = j->next)
         job_records_put_all(journal, j);
 }
@@ -435,17 +437,29 @@ static void begin_history(struct registry *g, const struct job *job)
 
 static int open_journal(struct registry *g, struct err *e)
 {
-    struct job_records_reader *reader = job_records_reader_create(g->now_ms);
+    struct job_records_reader *reader = job_records_reader_create(
+        g->now_ms, g->config.digest, g->config.arg);
+    bool in_clear;
 
     g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
                               e);
+    g->id = job_records_reader_rendezvous(reader);
+    in_clear = job_records_reader_is_in_clear(reader);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
         if (j->membership.state == JOB_DONE)
             j->done_ms = g->now_ms;
     }
-    return g->journal ? shorten_journal(g, e) : -1;
+    if (!g->journal)
+        return -1;
+    if (id128_is_zero(&g->id)) {
+        g->id = g->config.random_id(g->config.arg);
+        job_records_put_rendezvous(g->journal, &g->id);
+    }
+    if (in_clear) /* what it replaces is removed */
+        return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
+    return shorten_journal(g, e);
 }
 
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
@@ -462,6 +476,8 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
         registry_destroy(g);
         return NULL;
     }
+    if (!config->disk)
+        g->id = config->random_id(config->arg);
     if (config->job)
         registry_add(g, config->run_id, config->job, &anybody);
     return g;

@@ -29,6 +29,8 @@ struct registry_config {
     const struct job_config *job;
     const char *software;
     struct id128 (*random_id)(void *arg);
+    /* A one-way function of an incarnation. Only its result is kept. */
+    struct id128 (*digest)(void *arg, const struct id128 *incarnation);
     /* Encode m before returning; conn as in registry_connect. */
     void (*send)(void *arg, void *conn, const struct msg *m);
     /* Whether one more message of a list may be queued for conn. NULL: always. */

@@ -243,7 +243,8 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
 static void on_join(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
-                                   .incarnation = m->join.incarnation };
+                                   .incarnation = g->config.digest(
+                                       g->config.arg, &m->join.incarnation) };
     enum membership_verdict verdict;
     struct job *job;
 
@@ -269,7 +270,8 @@ static void on_resume(struct registry *g, struct registry_peer *p, const struct 
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
                                    .node = m->resume.node,
-                                   .incarnation = m->resume.incarnation };
+                                   .incarnation = g->config.digest(
+                                       g->config.arg, &m->resume.incarnation) };
     struct job *job = registry_find(g, p, m->resume.run_id);
 
     if (!job)

@@ -311,12 +311,20 @@ static void start_after(struct sim_daemon *d, uint64_t delay_us)
     world_after(d->sim->world, delay_us, start_later, d, 0);
 }
 
+/* The oracles compare a node's incarnation with that of its agent. */
+static struct id128 same_id(void *arg, const struct id128 *incarnation)
+{
+    (void)arg;
+    return *incarnation;
+}
+
 void daemon_start(struct sim_daemon *d)
 {
     struct registry_config c = { .standalone = d->sim->plan.standalone,
                                  .disk = d->disk ? memdisk_disk(d->disk) : NULL,
                                  .software = "sim 1",
                                  .random_id = random_id,
+                                 .digest = same_id,
                                  .send = on_send,
                                  .hang_up = on_hang_up,
                                  .event = on_event,

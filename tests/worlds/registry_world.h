@@ -24,6 +24,9 @@ extern struct registry *g;
 extern struct memdisk *disk; /* the test's own, or NULL */
 extern uint64_t now, sequence;
 
+/* The world's digest of an incarnation, which is easy to see through. */
+struct id128 digest_of(void *arg, const struct id128 *incarnation);
+
 /* With the test's callbacks; the shorter one has its disk as well. */
 void begin_registry_as(struct registry_config c);
 void begin_registry(bool standalone);

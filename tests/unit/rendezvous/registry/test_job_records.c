@@ -5,7 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/registry/registry.h"
+#include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
+#include "tests/worlds/registry_world.h"
 
 /* A job as an earlier version wrote it: type, and what follows the instance, in hex. */
 static const struct {
@@ -48,9 +52,51 @@ static int read_record(struct job_records_reader *reader, size_t i, size_t cut)
     return job_records_read(reader, records[i].type, data, size - cut, &e);
 }
 
+static int take_any_record(void *arg, unsigned type, const void *data, size_t size,
+                           struct err *e)
+{
+    (void)arg;
+    (void)type;
+    (void)data;
+    (void)size;
+    (void)e;
+    return 0;
+}
+
+/* A journal as an earlier version left it. */
+static void write_journal(void)
+{
+    struct err e = { 0 };
+    uint64_t cut;
+    struct journal *j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut, &e);
+    uint8_t data[1024];
+
+    ck_assert_msg(j != NULL, "%s", e.text);
+    for (size_t i = 0; i < RECORD_COUNT; i++) {
+        size_t size = sizeof(instance);
+        unsigned byte;
+
+        memcpy(data, &instance, sizeof(instance));
+        for (const char *at = records[i].hex; sscanf(at, "%2x", &byte) == 1; at += 2)
+            data[size++] = (uint8_t)byte;
+        journal_append(j, records[i].type, data, size);
+    }
+    ck_assert_int_eq(journal_commit(j, &e), 0);
+    journal_close(j);
+}
+
+static bool journal_has(const void *bytes, size_t size)
+{
+    size_t length;
+    const uint8_t *file = memdisk_get(disk, "journal", &length);
+
+    ck_assert_ptr_nonnull(file);
+    return memmem(file, length, bytes, size) != NULL;
+}
+
 static struct job *read_job(size_t cut)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000);
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of, NULL);
 
     for (size_t i = 0; i < RECORD_COUNT; i++)
         ck_assert_int_eq(read_record(reader, i, i == 0 ? cut : 0), 0);
@@ -87,9 +133,63 @@ START_TEST(a_setting_that_came_later_may_be_missing)
 }
 END_TEST
 
+START_TEST(incarnations_of_an_older_journal_become_digests)
+{
+    struct job *job = read_job(0);
+    struct id128 first = { { 1 } };
+
+    first = digest_of(NULL, &first);
+    ck_assert(id128_equal(&job->membership.node[0].incarnation, &first));
+    job_destroy(job);
+}
+END_TEST
+
+/* The fixture's incarnations are short: the second node's has the identity behind it. */
+START_TEST(an_older_journal_is_replaced_by_one_with_digests)
+{
+    const uint8_t place[] = { 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x38 };
+    struct id128 second = { { 2 } };
+
+    disk = memdisk_create();
+    write_journal();
+    ck_assert(journal_has(place, sizeof(place)));
+    begin_registry(true);
+    second = digest_of(NULL, &second);
+    ck_assert(!journal_has(place, sizeof(place)));
+    ck_assert(journal_has(&second, sizeof(second)));
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(the_journal_holds_no_incarnation)
+{
+    struct id128 digest, incarnation = join_message(0, "resnet").join.incarnation;
+    struct msg resume = { .type = MSG_RESUME };
+
+    disk = memdisk_create();
+    begin_registry(true);
+    run_job();
+    digest = digest_of(NULL, &incarnation);
+    ck_assert(journal_has(&digest, sizeof(digest)));
+    ck_assert(!journal_has(&incarnation, sizeof(incarnation)));
+    /* and what it holds is no ticket */
+    greet_registry(2, PEER_AGENT);
+    strcpy(resume.resume.run_id, "resnet");
+    resume.instance = link_of[0].instance;
+    resume.resume.incarnation = digest;
+    ck_assert_int_eq(send_to_registry(2, &resume), 0);
+    refusal_got(2, REFUSED_FENCED, "no longer part");
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
 START_TEST(an_older_setting_may_not_be_missing)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000);
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of, NULL);
 
     ck_assert_int_eq(read_record(reader, 0, 2), -1);
     ck_assert_ptr_null(job_records_reader_finish(reader));
@@ -162,6 +262,9 @@ static Suite *suite(void)
 
     tcase_add_test(tc, a_job_is_read);
     tcase_add_test(tc, a_setting_that_came_later_may_be_missing);
+    tcase_add_test(tc, incarnations_of_an_older_journal_become_digests);
+    tcase_add_test(tc, an_older_journal_is_replaced_by_one_with_digests);
+    tcase_add_test(tc, the_journal_holds_no_incarnation);
     tcase_add_test(tc, an_older_setting_may_not_be_missing);
     tcase_add_test(tc, the_state_is_read);
     tcase_add_test(tc, the_failure_is_read);

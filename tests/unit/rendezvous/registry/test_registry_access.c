@@ -273,6 +273,32 @@ START_TEST(a_job_is_still_its_owners_after_a_restart)
 }
 END_TEST
 
+static struct id128 id_in_welcome(unsigned c)
+{
+    greet_registry(c, PEER_AGENT);
+    return message_got(c, MSG_WELCOME)->welcome.rendezvous;
+}
+
+START_TEST(a_rendezvous_keeps_its_id_with_its_journal)
+{
+    struct id128 id, again;
+
+    disk = memdisk_create();
+    begin_registry(true);
+    id = id_in_welcome(3);
+    ck_assert(!id128_is_zero(&id));
+    restart_registry();
+    again = id_in_welcome(3);
+    ck_assert(id128_equal(&id, &again));
+    end_registry();
+    memdisk_destroy(disk);
+    disk = memdisk_create();
+    begin_registry(true);
+    again = id_in_welcome(3);
+    ck_assert(!id128_equal(&id, &again));
+}
+END_TEST
+
 /* -- what is shown ---------------------------------------------------------- */
 
 START_TEST(a_viewer_sees_no_pid_address_or_output)
@@ -399,6 +425,7 @@ static Suite *suite(void)
     tcase_add_test(tc, events_reach_only_peers_of_the_jobs_owner);
     tcase_add_test(tc, a_job_without_a_key_is_its_users_and_roots);
     tcase_add_test(tc, a_job_is_still_its_owners_after_a_restart);
+    tcase_add_test(tc, a_rendezvous_keeps_its_id_with_its_journal);
     tcase_add_test(tc, a_viewer_sees_no_pid_address_or_output);
     tcase_add_loop_test(tc, a_redacted_message_can_be_read, 0, MSG_TYPE_MAX);
     tcase_add_test(tc, a_stranger_is_not_told_the_configuration);
