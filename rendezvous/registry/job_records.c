@@ -355,9 +355,8 @@ struct job_records_reader {
     bool in_clear;
 };
 
-struct job_records_reader *job_records_reader_create(uint64_t now_ms,
-                                                     job_records_digest_fn *digest,
-                                                     void *arg)
+struct job_records_reader *
+job_records_reader_create(uint64_t now_ms, job_records_digest_fn *digest, void *arg)
 {
     struct job_records_reader *reader = xcalloc(1, sizeof(*reader));
 
@@ -571,18 +570,22 @@ static const struct {
     void (*read)(struct record_read *r);
     bool of_node; /* begins with the index of a node */
 } records[RECORD_TYPE_COUNT] = {
-    [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
-    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE_IN_CLEAR] = { read_place_in_clear, true }, [RECORD_PLACE] = { read_place, true },
-    [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
-    [RECORD_PAST] = { read_past, false },   [RECORD_OWNER] = { read_owner, false },
+    [RECORD_STATE] = { read_state, false },
+    [RECORD_FAILURE] = { read_failure, false },
+    [RECORD_NODE] = { read_node, true },
+    [RECORD_PLACE_IN_CLEAR] = { read_place_in_clear, true },
+    [RECORD_PLACE] = { read_place, true },
+    [RECORD_DROP] = { read_drop, true },
+    [RECORD_SLOT] = { read_slot, false },
+    [RECORD_PAST] = { read_past, false },
+    [RECORD_OWNER] = { read_owner, false },
 };
 
 int job_records_read(void *arg, unsigned type, const void *data, size_t size,
                      struct err *e)
 {
     struct job_records_reader *reader = arg;
-    struct record_read r = { .in = { .next = data, .left = size },
-                             .reader = reader };
+    struct record_read r = { .in = { .next = data, .left = size }, .reader = reader };
     struct id128 instance;
     struct job **at;
 

@@ -43,9 +43,8 @@ void job_records_put_all(struct journal *j, const struct job *job);
 struct job_records_reader;
 /* For the incarnations of a journal that an older version has written. */
 typedef struct id128 job_records_digest_fn(void *arg, const struct id128 *incarnation);
-struct job_records_reader *job_records_reader_create(uint64_t now_ms,
-                                                     job_records_digest_fn *digest,
-                                                     void *arg);
+struct job_records_reader *
+job_records_reader_create(uint64_t now_ms, job_records_digest_fn *digest, void *arg);
 int job_records_read(void *reader, unsigned type, const void *data, size_t size,
                      struct err *e) MUST_CHECK;
 /* The id of the rendezvous; zero: it is in no record. */

@@ -16,7 +16,7 @@ struct journal;
 
 struct registry {
     struct registry_config config;
-    struct id128 id; /* of this rendezvous, as long as its journal lives */
+    struct id128 id;         /* of this rendezvous, as long as its journal lives */
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;
     struct history *history;

@@ -53,7 +53,8 @@ struct session {
     /* APART */
     bool connecting;
     uint64_t retry_at;
-    bool out; /* the outage was logged */
+    bool out;      /* the outage was logged */
+    bool impostor; /* likewise that another rendezvous answers */
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -231,6 +232,12 @@ static void on_welcome(struct session_step *step)
         drop_connection(step, "the rendezvous speaks another version of the protocol");
         return;
     }
+    if (!session_identity_is_home(&s->identity, &step->msg->welcome)) {
+        s->out = s->out && s->impostor; /* once more, for the new reason */
+        s->impostor = true;
+        drop_connection(step, "another rendezvous answers in its place");
+        return;
+    }
     s->version = version;
     /* an older one may have taken the place of the one before */
     if (version < PROTO_VERSION_STACKS)
@@ -241,12 +248,13 @@ static void on_welcome(struct session_step *step)
     }
     session_identity_ask(&s->identity, &s->config.join, &ask);
     s->identity.durable = step->msg->welcome.durable;
+    s->identity.rendezvous = step->msg->welcome.rendezvous;
     s->asked_at = step->now;
     session_enter(s, SESSION_JOINING, step->now);
     session_send(s, &ask);
 }
 
-/* HELLO, JOIN or RESUME is refused. */
+/* JOIN or RESUME is refused. */
 static void on_entry_refused(struct session_step *step)
 {
     if (step->msg->refused.retry) {
@@ -255,6 +263,16 @@ static void on_entry_refused(struct session_step *step)
     }
     session_end(step);
     step->session->calls.order(step->session->calls.arg, step->msg);
+}
+
+/* HELLO is refused. A node of a job waits for its own rendezvous: this may be another.
+ */
+static void on_hello_refused(struct session_step *step)
+{
+    if (step->session->identity.known)
+        drop_connection(step, step->msg->refused.text);
+    else
+        on_entry_refused(step);
 }
 
 /* -- reports ---------------------------------------------------------------------- */
@@ -341,7 +359,7 @@ static void on_joined(struct session_step *step)
 
     if (s->out)
         s->calls.outage(s->calls.arg, false, "");
-    s->out = false;
+    s->out = s->impostor = false;
     backoff_reset(&s->backoff);
     on_placed(step);
     session_enter(s, SESSION_ATTACHED, step->now);
@@ -405,7 +423,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
     },
     [SESSION_GREETING] = {
         [EV_WELCOME] = on_welcome,
-        [EV_REFUSED] = on_entry_refused,
+        [EV_REFUSED] = on_hello_refused,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = keep_report,

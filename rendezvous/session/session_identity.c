@@ -35,6 +35,13 @@ void session_identity_ask(const struct session_identity *p, const struct msg_joi
     memcpy(ask->resume.run_id, join->run_id, sizeof(ask->resume.run_id));
 }
 
+bool session_identity_is_home(const struct session_identity *p,
+                              const struct msg_welcome *welcome)
+{
+    return !p->known || id128_is_zero(&p->rendezvous) ||
+           id128_equal(&p->rendezvous, &welcome->rendezvous);
+}
+
 bool session_identity_is_foreign(const struct session_identity *p, const struct msg *m)
 {
     return p->known && m->type != MSG_WELCOME && m->type != MSG_REFUSED &&

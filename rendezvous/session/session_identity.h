@@ -12,6 +12,7 @@ struct session_identity {
     bool known;
     bool durable; /* the rendezvous has a journal */
     struct id128 instance;
+    struct id128 rendezvous; /* of the last WELCOME that was accepted; zero: unknown */
     struct msg_joined joined;
 };
 
@@ -20,6 +21,9 @@ bool session_identity_take(struct session_identity *p, const struct msg *joined)
 /* Fill the request: JOIN, or RESUME if the place is known. */
 void session_identity_ask(const struct session_identity *p, const struct msg_join *join,
                           struct msg *ask);
+/* The rendezvous is the one that the node has joined, as far as that is known. */
+bool session_identity_is_home(const struct session_identity *p,
+                              const struct msg_welcome *welcome);
 /* From another launch of the job. WELCOME and REFUSED need not belong to a job. */
 bool session_identity_is_foreign(const struct session_identity *p, const struct msg *m);
 

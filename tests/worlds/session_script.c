@@ -103,6 +103,7 @@ void script_create(bool strict, uint64_t seed)
     };
 
     session_destroy(script_member);
+    script_rendezvous = (struct id128){ { 0x4e } };
     script_now = T0;
     script_called[0] = '\0';
     script_member = session_create(&config, &calls, script_now);
@@ -135,11 +136,14 @@ void script_receive_plain(enum msg_type type, uint64_t epoch)
 }
 
 bool script_durable = true;
+struct id128 script_rendezvous = { { 0x4e } };
 
 void script_receive_welcome(void)
 {
     struct msg m = { .type = MSG_WELCOME,
-                     .welcome = { .version = 1, .durable = script_durable } };
+                     .welcome = { .version = 1,
+                                  .durable = script_durable,
+                                  .rendezvous = script_rendezvous } };
 
     script_receive(m);
 }

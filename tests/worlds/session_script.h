@@ -20,7 +20,8 @@
 
 extern struct session *script_member;
 extern uint64_t script_now;
-extern bool script_durable; /* what WELCOME says; true */
+extern bool script_durable;            /* what WELCOME says; true */
+extern struct id128 script_rendezvous; /* likewise */
 extern char script_called[4096];
 extern struct msg script_last_sent, script_last_order;
 extern char script_last_why[ERROR_TEXT_MAX_BYTES + 1];

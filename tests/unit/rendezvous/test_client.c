@@ -583,7 +583,7 @@ START_TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
     stop_server();
     start_server(true, NULL);
     wait_until_told("abandoned");
-    expect("JOINED; START; out; abandoned; ");
+    expect("JOINED; START; out; out; abandoned; ");
 }
 END_TEST
 

@@ -68,7 +68,8 @@ static void write_journal(void)
 {
     struct err e = { 0 };
     uint64_t cut;
-    struct journal *j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut, &e);
+    struct journal *j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut,
+                                     &e);
     uint8_t data[1024];
 
     ck_assert_msg(j != NULL, "%s", e.text);
@@ -96,7 +97,8 @@ static bool journal_has(const void *bytes, size_t size)
 
 static struct job *read_job(size_t cut)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000, digest_of, NULL);
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
+                                                                  NULL);
 
     for (size_t i = 0; i < RECORD_COUNT; i++)
         ck_assert_int_eq(read_record(reader, i, i == 0 ? cut : 0), 0);
@@ -144,7 +146,8 @@ START_TEST(incarnations_of_an_older_journal_become_digests)
 }
 END_TEST
 
-/* The fixture's incarnations are short: the second node's has the identity behind it. */
+/* The fixture's incarnations are short: the second node's has the identity behind it.
+ */
 START_TEST(an_older_journal_is_replaced_by_one_with_digests)
 {
     const uint8_t place[] = { 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x38 };
@@ -189,7 +192,8 @@ END_TEST
 
 START_TEST(an_older_setting_may_not_be_missing)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000, digest_of, NULL);
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
+                                                                  NULL);
 
     ck_assert_int_eq(read_record(reader, 0, 2), -1);
     ck_assert_ptr_null(job_records_reader_finish(reader));

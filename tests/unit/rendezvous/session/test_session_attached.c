@@ -126,6 +126,49 @@ START_TEST(being_fenced_is_the_end)
 }
 END_TEST
 
+START_TEST(another_rendezvous_is_an_outage)
+{
+    const struct id128 another = { { 0x66 } }, ours = script_rendezvous;
+
+    script_attach();
+    script_lose("gone");
+    for (unsigned i = 0; i < 3; i++) {
+        script_rendezvous = i == 2 ? (struct id128){ { 0 } } : another;
+        script_greet();
+        script_called[0] = '\0';
+        script_receive_welcome();
+        /* no RESUME: it would tell the incarnation */
+        script_expect(i == 0 ? "disconnect; out; " : "disconnect; ");
+        script_receive_joined();
+        script_receive_plain(MSG_DONE, 1);
+        script_expect("");
+    }
+    script_greet();
+    script_called[0] = '\0';
+    script_receive_refused(REFUSED_VERSION, false, 0);
+    script_expect("disconnect; ");
+    script_rendezvous = ours;
+    script_join();
+    script_called[0] = '\0';
+    script_receive_joined();
+    script_expect("back; ");
+}
+END_TEST
+
+START_TEST(another_rendezvous_is_not_waited_for_longer)
+{
+    script_attach();
+    script_lose("gone");
+    script_rendezvous = (struct id128){ { 0x66 } };
+    script_greet();
+    script_receive_welcome();
+    script_called[0] = '\0';
+    session_tick(script_member, T0 + GRACE_MS + LEASE_MS);
+    ck_assert_int_eq(session_state(script_member), SESSION_OVER);
+    ck_assert_ptr_nonnull(strstr(script_last_why, "another rendezvous answers"));
+}
+END_TEST
+
 START_TEST(another_launch_is_not_obeyed)
 {
     struct msg m = script_message(MSG_START, 9);
@@ -457,6 +500,8 @@ static Suite *suite(void)
     tcase_add_test(t, it_resumes_with_what_it_knows);
     tcase_add_test(t, a_changed_place_is_told_again);
     tcase_add_test(t, being_fenced_is_the_end);
+    tcase_add_test(t, another_rendezvous_is_an_outage);
+    tcase_add_test(t, another_rendezvous_is_not_waited_for_longer);
     tcase_add_test(t, another_launch_is_not_obeyed);
     tcase_add_test(t, reports_are_sent_again_in_order_until_answered);
     tcase_add_test(t, a_rendezvous_of_version_1_gets_no_stacks);
