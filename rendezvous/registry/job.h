@@ -40,6 +40,7 @@ struct job_node {
     char containment[32];
     char role[ROLE_MAX_BYTES + 1];             /* "": ROLE_DEFAULT */
     uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
+    uint32_t source;                           /* see sources.h */
     uint32_t pid;
     struct msg_heartbeat progress;
     bool same_arguments; /* as the job's first node; not known after a restart */
@@ -50,6 +51,7 @@ struct job_node {
 struct job {
     char run_id[RUN_ID_MAX + 1];
     struct job_owner owner;
+    uint32_t source; /* of its first JOIN, see sources.h */
     struct membership membership;
     struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, to find it quickly; 0: none */

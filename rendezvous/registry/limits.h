@@ -4,6 +4,8 @@
 
 /* How much the daemon keeps of its jobs, and how much of it fits in one answer. */
 #define JOBS_MAX 4096
+#define JOBS_PER_SOURCE_MAX 256    /* that have not ended, by the address of a host */
+#define NODES_PER_SOURCE_MAX 16384 /* of all jobs */
 #define EVENTS_KEPT 1024
 #define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
 #define STATUS_PER_PAGE 256

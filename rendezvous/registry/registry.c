@@ -44,6 +44,15 @@ struct job *registry_add(struct registry *g, const char *run_id,
     return job;
 }
 
+void registry_count_node(struct registry *g, struct job_node *n, uint32_t source)
+{
+    if (n->source != SOURCE_NONE)
+        g->nodes_of[n->source]--;
+    n->source = source;
+    if (source != SOURCE_NONE)
+        g->nodes_of[source]++;
+}
+
 void registry_forget(struct registry *g, struct job *job)
 {
     struct job **at = &g->jobs;
@@ -52,9 +61,11 @@ void registry_forget(struct registry *g, struct job *job)
         at = &(*at)->next;
     *at = job->next;
     for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next)
+         i = job->membership.node[i].next) {
+        registry_count_node(g, job->node[i], SOURCE_NONE);
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
+    }
     registry_conclude_stacks(g, job);
     registry_forget_owner_asks(job);
     if (g->journal)
@@ -98,6 +109,7 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
     p->conn = conn;
     p->phase = PROTO_NEW;
     p->uid = origin->uid;
+    p->source = source_of(origin->address);
     snprintf(p->address, sizeof(p->address), "%s", origin->address);
     registry_identify(p, origin->access, origin->key_id, origin->owner);
     return p;

@@ -33,6 +33,7 @@ static void adopt_node(struct registry_step *s, uint32_t node)
     if (strcmp(join->role, ROLE_DEFAULT) != 0)
         snprintf(n->role, sizeof(n->role), "%s", join->role);
     n->pid = join->pid;
+    registry_count_node(s->registry, n, s->peer->source);
     registry_bind(s->peer, s->job, node);
     if (s->registry->journal)
         job_records_put_node(s->registry->journal, s->job, node);
@@ -75,6 +76,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
     }
     if (s->registry->journal)
         job_records_put_drop(s->registry->journal, s->job, a->node);
+    registry_count_node(s->registry, s->job->node[a->node], SOURCE_NONE);
     job_drop_node(s->job, a->node);
 }
 

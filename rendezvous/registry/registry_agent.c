@@ -127,44 +127,82 @@ static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
         registry_refuse(p, m, REFUSED_MALFORMED, false, "the incarnation is zero");
     else if (!job_config_is_valid(&m->join.config, why, sizeof(why)))
         registry_refuse(p, m, REFUSED_CONFIG, false, "%s", why);
+    else if (g->nodes_of[p->source] >= NODES_PER_SOURCE_MAX)
+        registry_refuse(p, m, REFUSED_FULL, true,
+                        "too many nodes have joined from address %s", p->address);
     else
         return true;
     return false;
 }
 
-/* At the limit, the job that ended longest ago is forgotten. */
-static bool make_room_for_job(struct registry *g)
+/* It has never formed, and the nodes that wanted it are gone. They may come back within
+ * their grace, which a job may choose to be long. */
+static bool job_is_abandoned(const struct job *j)
 {
-    struct job *oldest = NULL;
-    unsigned count = 0;
+    const struct membership *m = &j->membership;
+
+    return m->state == JOB_FORMING && m->epoch == 0 &&
+           m->tally.disconnected == m->tally.live;
+}
+
+/*
+ * At the limit of all jobs or of this source, the oldest abandoned job is forgotten, or
+ * the one that ended longest ago, which counts for no source. The list begins with the
+ * newest job.
+ */
+static bool make_room_for_job(struct registry *g, uint32_t source)
+{
+    struct job *done = NULL, *abandoned = NULL, *own_abandoned = NULL;
+    unsigned count = 0, own = 0;
 
     for (struct job *j = g->jobs; j; j = j->next) {
+        bool is_own = source != SOURCE_NONE && j->source == source;
+
         count++;
-        if (j->membership.state == JOB_DONE && j->membership.tally.live == 0 &&
-            (!oldest || j->done_ms < oldest->done_ms))
-            oldest = j;
+        if (j->membership.state == JOB_DONE && j->membership.tally.live == 0) {
+            if (!done || j->done_ms < done->done_ms)
+                done = j;
+            continue;
+        }
+        own += is_own;
+        if (job_is_abandoned(j)) {
+            abandoned = j;
+            own_abandoned = is_own ? j : own_abandoned;
+        }
     }
-    if (count >= JOBS_MAX && oldest)
-        registry_forget(g, oldest);
-    return count < JOBS_MAX || oldest;
+    if (own >= JOBS_PER_SOURCE_MAX)
+        abandoned = own_abandoned;
+    else if (count < JOBS_MAX)
+        return true;
+    else if (!abandoned)
+        abandoned = done;
+    if (abandoned)
+        registry_forget(g, abandoned);
+    return abandoned != NULL;
 }
 
 /* The first JOIN makes the job, if there is room for one. */
 static struct job *make_job(struct registry *g, struct registry_peer *p,
                             const struct msg *m)
 {
-    if (g->journal && journal_is_full(g->journal))
+    struct job *job;
+
+    if (g->journal && journal_is_full(g->journal)) {
         registry_refuse(p, m, REFUSED_NO_SPACE, true,
                         "the disk of the rendezvous is full: it accepts no new jobs");
-    else if ((!g->config.standalone && g->jobs) || !make_room_for_job(g))
+        return NULL;
+    }
+    if ((!g->config.standalone && g->jobs) || !make_room_for_job(g, p->source)) {
         registry_refuse(p, m, REFUSED_FULL, false,
                         g->config.standalone
                             ? "this rendezvous accepts no more jobs"
                             : "this rendezvous serves only job \"%s\" (--rdzv-id)",
                         g->config.standalone ? "" : g->jobs->run_id);
-    else
-        return registry_add(g, m->join.run_id, &m->join.config, &p->owner);
-    return NULL;
+        return NULL;
+    }
+    job = registry_add(g, m->join.run_id, &m->join.config, &p->owner);
+    job->source = p->source;
+    return job;
 }
 
 static struct job *job_to_join(struct registry *g, struct registry_peer *p,

@@ -5,6 +5,7 @@
 #include "rendezvous/registry/history.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
+#include "rendezvous/registry/sources.h"
 
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
@@ -24,7 +25,8 @@ struct registry {
     struct registry_peer *followers;
     struct stack_ask *asks;
     uint64_t last_ask;
-    uint64_t now_ms, wall_ms; /* of the call under way */
+    uint32_t nodes_of[SOURCES_MAX + 1]; /* how many have joined from each source */
+    uint64_t now_ms, wall_ms;           /* of the call under way */
 };
 
 struct registry_peer {
@@ -38,6 +40,7 @@ struct registry_peer {
     char key_id[PEER_KEY_ID_MAX + 1]; /* "": none */
     struct job_owner owner;           /* of the jobs that it makes and sees */
     struct job *job;                  /* PROTO_JOINED */
+    uint32_t source;                  /* see sources.h */
     uint32_t node;
     bool following;              /* PROTO_CTL: wants events as they come */
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
@@ -64,6 +67,8 @@ struct job *registry_add(struct registry *g, const char *run_id,
                          const struct job_config *config,
                          const struct job_owner *owner);
 void registry_forget(struct registry *g, struct job *job);
+/* The node is of that source from now on; SOURCE_NONE: it is gone. */
+void registry_count_node(struct registry *g, struct job_node *n, uint32_t source);
 bool registry_is_loopback(const char *address);
 /* It has shown no key, and comes from another machine. */
 bool registry_is_stranger(const struct registry_peer *p);

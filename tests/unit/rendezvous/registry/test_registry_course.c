@@ -9,7 +9,9 @@
 
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/limits.h"
+#include "rendezvous/protocol/limits.h"
 #include "rendezvous/registry/registry.h"
+#include "rendezvous/registry/sources.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/registry_world.h"
@@ -172,6 +174,92 @@ START_TEST(finished_jobs_give_way_to_new_ones)
     refusal_got(1, REFUSED_UNKNOWN, "job-0");
     ask_status(1, "job-1");
     ck_assert_ptr_nonnull(message_got(1, MSG_JOB_STATUS));
+}
+END_TEST
+
+/* Nodes that have claimed a job and stay. */
+static struct registry_peer *claimant[2 * JOBS_PER_SOURCE_MAX];
+static unsigned claimants;
+
+static void end_claims(void)
+{
+    while (claimants > 0)
+        registry_disconnect(g, claimant[--claimants], now);
+}
+
+/* A node joins from there, as the only one of two, with a strict fence and the longest
+ * lease. Its connection goes if it must not stay. True if it was not refused. */
+static bool claim_job(const char *address, unsigned number, bool stays)
+{
+    const unsigned c = 7;
+    struct msg m;
+    char run_id[32];
+    bool joined;
+
+    link_of[c] = (struct registry_link){ 0 };
+    connect_to_registry(c, address);
+    greet_registry(c, PEER_AGENT);
+    snprintf(run_id, sizeof(run_id), "claimed-%u", number);
+    m = join_message(c, run_id);
+    m.join.config.strict_fence = true;
+    m.join.config.lease_ms = LEASE_MS_MAX;
+    now++;
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    joined = message_got(c, MSG_JOINED) != NULL;
+    if (stays)
+        claimant[claimants++] = link_of[c].peer;
+    else
+        registry_disconnect(g, link_of[c].peer, now);
+    link_of[c] = (struct registry_link){ 0 };
+    return joined;
+}
+
+START_TEST(jobs_that_never_formed_give_way_when_their_nodes_are_gone)
+{
+    char address[16];
+
+    for (unsigned i = 0; i < JOBS_MAX; i++) {
+        snprintf(address, sizeof(address), "10.1.0.%u", i / 32);
+        ck_assert_msg(claim_job(address, i, false), "job %u was refused", i);
+    }
+    ck_assert(claim_job("10.2.0.1", JOBS_MAX, true));
+    greet_registry(1, PEER_CTL);
+    ask_status(1, "claimed-0");
+    refusal_got(1, REFUSED_UNKNOWN, "claimed-0");
+    end_claims();
+}
+END_TEST
+
+START_TEST(one_source_makes_few_jobs_and_others_still_make_theirs)
+{
+    unsigned made = 0;
+
+    while (made < 2 * JOBS_PER_SOURCE_MAX - 4 && claim_job("10.1.0.1", made, true))
+        made++;
+    ck_assert_uint_eq(made, JOBS_PER_SOURCE_MAX);
+    ck_assert(claim_job("10.2.0.1", made + 1, true));
+    ck_assert(claim_job("2001:db8::1", made + 2, true));
+    end_claims();
+}
+END_TEST
+
+/* The oldest goes, although there is room for other sources. */
+START_TEST(one_source_whose_jobs_are_abandoned_makes_others_in_their_place)
+{
+    for (unsigned i = 0; i <= JOBS_PER_SOURCE_MAX; i++)
+        ck_assert(claim_job("10.1.0.1", i, false));
+    greet_registry(1, PEER_CTL);
+    ask_status(1, "claimed-0");
+    refusal_got(1, REFUSED_UNKNOWN, "claimed-0");
+}
+END_TEST
+
+START_TEST(a_network_of_64_bits_is_one_source)
+{
+    ck_assert_uint_eq(source_of("2001:db8::1"), source_of("2001:db8::2:3:4:5"));
+    ck_assert_uint_ne(source_of("2001:db8::1"), source_of("2001:db8:0:1::1"));
+    ck_assert_uint_ne(source_of("10.0.0.1"), source_of("10.0.0.2"));
+    ck_assert_uint_eq(source_of(""), SOURCE_NONE);
 }
 END_TEST
 
@@ -373,6 +461,10 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, another_failure_asks_for_no_notes);
     tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
     tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
+    tcase_add_test(tc, jobs_that_never_formed_give_way_when_their_nodes_are_gone);
+    tcase_add_test(tc, one_source_makes_few_jobs_and_others_still_make_theirs);
+    tcase_add_test(tc, one_source_whose_jobs_are_abandoned_makes_others_in_their_place);
+    tcase_add_test(tc, a_network_of_64_bits_is_one_source);
     tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
