@@ -15,6 +15,7 @@
 #include "agent/cleanup/run_tmpdir.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 #define NAME_TRIES 16
@@ -60,10 +61,13 @@ static int open_folder_at(const struct log_dirs *d, int dir, const char *name)
 static char *make_folder_name(const char *run_id)
 {
     char *name = xstrdup(*run_id ? run_id : "none");
+    size_t n;
 
-    for (char *c = name; *c; c++)
-        if (*c == '/' || (unsigned char)*c < ' ' || *c == 0x7f)
+    for (char *c = name; *c; c += n ? n : 1) {
+        n = text_printable_size(c, strlen(c));
+        if (*c == '/' || n == 0)
             *c = '_';
+    }
     if (*name == '.')
         *name = '_';
     return name;

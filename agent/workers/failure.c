@@ -236,7 +236,7 @@ void failure_write_error_file(const char *path, const struct failure *f)
     snprintf(seconds, sizeof(seconds), "%" PRIu64, f->wall_ms / 1000);
     cJSON_AddStringToObject(extra, "timestamp", seconds);
     cJSON_AddNumberToObject(message, "errorCode", job_exit_code(f));
-    text = cJSON_PrintUnformatted(root);
+    text = text_printable_json(cJSON_PrintUnformatted(root));
     fd = text ? fd_create_file(path, O_TRUNC, 0600) : -1;
     if (fd >= 0) {
         size_t size = strlen(text);

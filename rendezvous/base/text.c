@@ -63,14 +63,42 @@ bool text_is_utf8(const char *text, size_t size)
     return used == size;
 }
 
+/* The character of n bytes, which are valid. */
+static uint32_t utf8_code_point(const char *text, size_t n)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    uint32_t c = n == 1 ? at[0] : at[0] & (0x7fu >> n);
+
+    for (size_t i = 1; i < n; i++)
+        c = c << 6 | (at[i] & 0x3f);
+    return c;
+}
+
+/* Characters that do not show anything, but change what is shown around them. */
+static const struct {
+    uint32_t first, last;
+} steering[] = {
+    { 0x0080, 0x009f },                     /* controls, which some terminals obey */
+    { 0x061c, 0x061c },                     /* from here on, the direction of text */
+    { 0x200e, 0x200f }, { 0x2028, 0x202e }, /* line and paragraph separators too */
+    { 0x2066, 0x2069 },
+};
+
+static bool code_point_steers(uint32_t c)
+{
+    for (size_t i = 0; i < sizeof(steering) / sizeof(steering[0]); i++)
+        if (c >= steering[i].first && c <= steering[i].last)
+            return true;
+    return false;
+}
+
 size_t text_printable_size(const char *text, size_t size)
 {
-    const uint8_t *c = (const uint8_t *)text;
     size_t n = text_utf8_size(text, size);
 
     if (n == 1)
-        return isprint(c[0]) ? 1 : 0;
-    return n == 2 && c[0] == 0xc2 && c[1] < 0xa0 ? 0 : n;
+        return isprint((unsigned char)*text) ? 1 : 0;
+    return n == 0 || code_point_steers(utf8_code_point(text, n)) ? 0 : n;
 }
 
 static char *escape_text(const char *text, char *buf, size_t size, bool json)
@@ -107,11 +135,10 @@ char *text_json_string(const char *text, char *buf, size_t size)
 char *text_printable_json(char *json)
 {
     size_t size = json ? strlen(json) : 0, length, used = 0;
-    char *out = json ? xmalloc(size * strlen("\\u00NN") + 1) : NULL;
+    char *out = json ? xmalloc(size * strlen("\\uNNNN") + 1) : NULL;
 
     for (size_t at = 0; at < size; at += length) {
         unsigned char c = (unsigned char)json[at];
-        bool steers;
 
         length = text_printable_size(json + at, size - at);
         if (length > 0 || c == '\n' || c == '\t') { /* layout, not content */
@@ -120,10 +147,10 @@ char *text_printable_json(char *json)
             used += length;
             continue;
         }
-        steers = c == 0xc2 && (json[at + 1] & 0xc0) == 0x80; /* U+0080 to U+009F */
-        length = steers ? 2 : 1;
-        used += (size_t)sprintf(out + used, "\\u00%02x",
-                                steers ? (unsigned char)json[at + 1] : c);
+        length = text_utf8_size(json + at, size - at);
+        used += (size_t)sprintf(out + used, "\\u%04x",
+                                length ? utf8_code_point(json + at, length) : c);
+        length = length ? length : 1;
     }
     if (out)
         out[used] = '\0';

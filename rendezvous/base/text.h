@@ -16,8 +16,9 @@ bool text_is_utf8(const char *text, size_t size);
 
 /*
  * How many bytes the printable character at text takes, of `size` bytes at most: ASCII,
- * or UTF-8 except the controls at U+0080 to U+009F, which some terminals obey. 0: the
- * first byte must not reach a terminal.
+ * or UTF-8 except the controls at U+0080 to U+009F, which some terminals obey, and
+ * those that turn the direction of text. 0: the first byte must not reach a terminal.
+ * Each text that is not ours goes through this function before it is shown.
  */
 size_t text_printable_size(const char *text, size_t size);
 
@@ -29,7 +30,7 @@ char *text_printable(const char *text, char *buf, size_t size);
 char *text_json_string(const char *text, char *buf, size_t size);
 
 /* Takes printed JSON and frees it. Returns JSON of the same value with unprintable
- * characters as \u00NN, to be freed by the caller; NULL stays NULL. */
+ * characters as \uNNNN, to be freed by the caller; NULL stays NULL. */
 char *text_printable_json(char *json);
 
 #endif

@@ -79,6 +79,11 @@ static const struct {
     { "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" },
     { "\xc2\x9b[2J", "\\xc2\\x9b[2J", "\\u00c2\\u009b[2J" },
     { "\xc2\xa0", "\xc2\xa0", "\xc2\xa0" },
+    { "\xe2\x80\xae", "\\xe2\\x80\\xae", "\\u00e2\\u0080\\u00ae" },
+    { "\xd8\x9c", "\\xd8\\x9c", "\\u00d8\\u009c" },
+    { "\xe2\x81\xa9", "\\xe2\\x81\\xa9", "\\u00e2\\u0081\\u00a9" },
+    { "\xe2\x80\x93\xe2\x81\xaa", "\xe2\x80\x93\xe2\x81\xaa",
+      "\xe2\x80\x93\xe2\x81\xaa" },
     { "\xe2\x82", "\\xe2\\x82", "\\u00e2\\u0082" },
 };
 
@@ -102,6 +107,8 @@ static const struct {
       "31m \xc2\x80\xc2\x9f\xc2\xa0\x7f\"",
       "\"\\u009b31m \\u0080\\u009f\xc2\xa0\\u007f\"" },
     { "\"\x9b \xc3 \xc2\"", "\"\\u009b \\u00c3 \\u00c2\"" },
+    { "\"\xe2\x80\xae \xd8\x9c \xe2\x81\xa6\xf0\x9f\x98\x80\"",
+      "\"\\u202e \\u061c \\u2066\xf0\x9f\x98\x80\"" },
     { "\xc2", "\\u00c2" },
     { "", "" },
 };
