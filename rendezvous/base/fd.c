@@ -4,11 +4,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#define LINKS_MAX 16 /* from a name to a file */
 
 void fd_keep_std(void)
 {
@@ -39,20 +46,6 @@ void fd_close_from(int first)
         closedir(dir);
 }
 
-int fd_create_file(const char *path, int flags, mode_t mode)
-{
-    const int all = flags | O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY;
-    int fd = open(path, all | O_NOFOLLOW, mode);
-    struct stat st;
-
-    if (fd >= 0 || errno != ELOOP)
-        return fd;
-    if (lstat(path, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0))
-        return open(path, all, mode);
-    errno = ELOOP;
-    return -1;
-}
-
 int fd_write_all(int fd, const void *data, size_t *size)
 {
     const char *at = data;
@@ -75,6 +68,118 @@ int fd_write_all(int fd, const void *data, size_t *size)
     }
     return 0;
 }
+
+/* -- output ------------------------------------------------------------------------ */
+
+static void close_quietly(int fd)
+{
+    int errnum = errno;
+
+    close(fd);
+    errno = errnum;
+}
+
+static bool is_trusted(const struct stat *st)
+{
+    return st->st_uid == geteuid() || st->st_uid == 0;
+}
+
+/* Replaces the path of a link by the path to which it points. */
+static int resolve_link(int link, const struct stat *st, char path[PATH_MAX])
+{
+    char target[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    ssize_t length = readlinkat(link, "", target, sizeof(target));
+
+    if (!is_trusted(st)) {
+        errno = ELOOP;
+        return -1;
+    }
+    if (length <= 0)
+        return -1;
+    if (target[0] == '/')
+        folder = 0;
+    if (folder + (size_t)length >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(path + folder, target, (size_t)length);
+    path[folder + (size_t)length] = '\0';
+    return 0;
+}
+
+/* The file that was looked at, unless another one is in its place now. */
+static int open_found(const char *path, int flags, const struct stat *found)
+{
+    int fd = open(path, (flags & ~O_TRUNC) | O_NOFOLLOW | O_NOCTTY);
+    struct stat st;
+
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) < 0 || st.st_dev != found->st_dev || st.st_ino != found->st_ino)
+        errno = ELOOP;
+    else if (!(flags & O_TRUNC) || !S_ISREG(st.st_mode) || ftruncate(fd, 0) == 0)
+        return fd;
+    close_quietly(fd);
+    return -1;
+}
+
+/* A link in /proc points to an open file, and not to a path. */
+static bool is_in_proc(int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
+/* Opens what has the name already. 1: it is a link, and now path is its target. */
+static int open_existing(char path[PATH_MAX], int flags, int *fd)
+{
+    int at = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC), rc = 0;
+    struct stat st;
+
+    *fd = -1;
+    if (at < 0)
+        return -1;
+    if (fstat(at, &st) < 0)
+        rc = -1;
+    else if (S_ISLNK(st.st_mode) && is_in_proc(at))
+        *fd = open(path, flags & ~O_TRUNC);
+    else if (S_ISLNK(st.st_mode))
+        rc = resolve_link(at, &st, path) < 0 ? -1 : 1;
+    else if (S_ISREG(st.st_mode) ? st.st_nlink > 1 : !is_trusted(&st)) {
+        errno = S_ISREG(st.st_mode) ? EMLINK : EACCES;
+        rc = -1;
+    } else
+        *fd = open_found(path, flags, &st);
+    close_quietly(at);
+    return rc;
+}
+
+int fd_create_file(const char *path, int flags, mode_t mode)
+{
+    char at[PATH_MAX];
+    int fd, rc = 1;
+
+    if (strlen(path) >= sizeof(at)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(at, path, strlen(path) + 1);
+    flags |= O_WRONLY | O_CLOEXEC;
+    for (unsigned links = 0; rc > 0 && links < LINKS_MAX; links++) {
+        fd = open(at, flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+        rc = open_existing(at, flags, &fd);
+    }
+    if (rc > 0)
+        errno = ELOOP;
+    return rc == 0 ? fd : -1;
+}
+
+/* -- input ------------------------------------------------------------------------- */
 
 ssize_t fd_read_all(int fd, char *text, size_t size)
 {

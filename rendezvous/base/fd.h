@@ -12,17 +12,18 @@ void fd_keep_std(void);
 void fd_close_from(int first);
 
 /*
- * Open a file for writing, and make it if there is none. A symbolic link at the path is
- * followed only if it belongs to us or to root: another user's link in a shared folder
- * would lead to any of our files. Returns -1 and errno (ELOOP) if not.
- */
-int fd_create_file(const char *path, int flags, mode_t mode);
-
-/*
  * Write all of data, also to a descriptor that another process has made non-blocking.
  * Returns 0 or an errno value; *size is then the number of bytes left.
  */
 int fd_write_all(int fd, const void *data, size_t *size);
+
+/*
+ * Open a file to write to, with O_APPEND or O_TRUNC in `flags`; it is created if there
+ * is none. Another user may have put something in its place if the folder is shared: a
+ * link is followed only if it belongs to this user or root, and a file with a second
+ * name, or a FIFO or device of another user, is not opened. Returns -1 and errno.
+ */
+int fd_create_file(const char *path, int flags, mode_t mode);
 
 /*
  * Read up to the end of the file, at most size - 1 bytes, and end them with a NUL.

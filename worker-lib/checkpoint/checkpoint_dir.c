@@ -11,8 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/id128.h"
+
 #define CLAIM "generation-"
 #define NEW ".new"
+#define PARTS_END ".safetensors"
+#define RANDOM_DIGITS 8
 #define PARTS_MAX 1000000
 
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf)
@@ -45,17 +50,33 @@ static bool parse_claim(const char *name, uint64_t *generation)
     return strcmp(again, name) == 0;
 }
 
-/* "....safetensors.new" */
+char *checkpoint_new_name(const char *name, char *buf)
+{
+    struct id128 random = id128_random();
+
+    snprintf(buf, CHECKPOINT_NAME_MAX, "%s.%08" PRIx32 NEW, name,
+             bytes_load32(random.byte));
+    return buf;
+}
+
+/* "....safetensors.12345678.new", and without the digits, of earlier versions. */
 static bool parse_new(const char *name, struct checkpoint_set *set)
 {
+    const char *end = strstr(name, PARTS_END);
     char stem[CHECKPOINT_NAME_MAX];
-    size_t length = strlen(name), cut = length - (sizeof(NEW) - 1);
+    size_t digits, length;
     unsigned part;
 
-    if (length < sizeof(NEW) || length >= sizeof(stem) || strcmp(name + cut, NEW) != 0)
+    if (!end)
         return false;
-    memcpy(stem, name, cut);
-    stem[cut] = '\0';
+    end += sizeof(PARTS_END) - 1;
+    length = (size_t)(end - name);
+    digits = *end == '.' ? strspn(end + 1, "0123456789abcdef") : 0;
+    if (strcmp(digits == RANDOM_DIGITS ? end + 1 + digits : end, NEW) != 0 ||
+        length >= sizeof(stem))
+        return false;
+    memcpy(stem, name, length);
+    stem[length] = '\0';
     return checkpoint_parse(stem, set, &part);
 }
 

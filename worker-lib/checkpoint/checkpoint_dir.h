@@ -31,6 +31,9 @@ struct checkpoint_set {
 
 /* "checkpoint-g7-s001200-1of4.safetensors"; part counts from 1. Returns buf. */
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf);
+/* "....safetensors.1f2e3d4c.new": what it is written as, a name that no other process
+ * can foresee. Returns buf. */
+char *checkpoint_new_name(const char *name, char *buf);
 bool checkpoint_parse(const char *name, struct checkpoint_set *set, unsigned *part);
 
 /* Creates the directory and its parents if they are missing. */

@@ -276,13 +276,15 @@ crun_status checkpoint_copy_write(struct checkpoint_copy *c, const char *dir,
                                   const struct checkpoint_set *set, unsigned part,
                                   struct err *e)
 {
-    char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX + 8];
+    char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX];
     int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
     crun_status status = CRUN_SYSTEM;
 
-    snprintf(new_name, sizeof(new_name), "%s.new", checkpoint_name(set, part, name));
+    /* nothing has this name, not even a link that another user put in a shared folder
+     */
+    checkpoint_new_name(checkpoint_name(set, part, name), new_name);
     fd = at < 0 ? -1
-                : openat(at, new_name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+                : openat(at, new_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
         err_set_errno(e, errno, "cannot create it");

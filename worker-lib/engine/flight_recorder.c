@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "rendezvous/base/fd.h"
+
 #define LINE_SIZE 320
 #define RUNNING UINT32_MAX
 
@@ -211,7 +213,7 @@ void flight_recorder_dump(const struct flight_recorder *f, const char *directory
     flight_recorder_print(f, text, size);
     snprintf(path, sizeof(path), "%s/flight-rank-%u%s.txt", directory, f->rank,
              f->name);
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    fd = fd_create_file(path, O_TRUNC, 0644);
     if (fd >= 0) {
         dprintf(fd, "rank %u: %s\n%s", f->rank, reason, text);
         close(fd);

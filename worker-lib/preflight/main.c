@@ -11,6 +11,7 @@
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/preflight_verdict.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
@@ -58,18 +60,18 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
           *message = cJSON_AddObjectToObject(root, "message"),
           *preflight = cJSON_AddObjectToObject(root, PREFLIGHT_KEY);
     char line[600], shown[2 * sizeof(line)], *text;
-    FILE *f;
+    int fd;
 
     snprintf(line, sizeof(line), "preflight: %s", why);
     cJSON_AddStringToObject(message, "message", line);
     cJSON_AddNumberToObject(preflight, PREFLIGHT_VERDICT_KEY, verdict);
     cJSON_AddNumberToObject(preflight, PREFLIGHT_ERRNO_KEY, errnum);
     text = cJSON_PrintUnformatted(root);
-    f = path && *path ? fopen(path, "we") : NULL;
-    if (f && text)
-        fputs(text, f);
-    if (f)
-        fclose(f);
+    fd = path && *path ? fd_create_file(path, O_TRUNC, 0666) : -1;
+    if (fd >= 0 && text)
+        (void)!write(fd, text, strlen(text));
+    if (fd >= 0)
+        close(fd);
     else
         fprintf(stderr, "%s\n", text_printable(line, shown, sizeof(shown)));
     cJSON_free(text);

@@ -2,11 +2,21 @@
 #include "worker-lib/train/ui/metrics.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+
+#include "rendezvous/base/fd.h"
+
+static FILE *open_metrics(const char *path)
+{
+    int fd = fd_create_file(path, O_APPEND, 0666);
+
+    return fd < 0 ? NULL : fdopen(fd, "a");
+}
 
 int metrics_check(const char *path, struct err *e)
 {
-    FILE *file = fopen(path, "ae");
+    FILE *file = open_metrics(path);
 
     if (!file || fclose(file) != 0)
         return err_set_errno(e, errno, "--metrics: %s", path);
@@ -15,7 +25,7 @@ int metrics_check(const char *path, struct err *e)
 
 int metrics_append(const char *path, const struct metrics *m, struct err *e)
 {
-    FILE *file = fopen(path, "ae");
+    FILE *file = open_metrics(path);
     int written;
 
     if (!file)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -195,6 +196,162 @@ START_TEST(a_link_of_another_user_is_not_written_through)
 }
 END_TEST
 
+/* -- output ----------------------------------------------------------------- */
+
+#define STRANGER 65534
+
+/* What stands under the name "out". */
+enum planted {
+    NOTHING,
+    FILE_OF_OURS,
+    LINK_OF_OURS,
+    LINK_TO_NOTHING,
+    LINK_TO_LINK,
+    LINK_OF_STRANGER,
+    OWN_LINK_TO_LINK_OF_STRANGER,
+    SECOND_NAME,
+    FIFO_OF_STRANGER,
+    LOOP
+};
+
+static const struct {
+    enum planted what;
+    int flags, errnum;
+    const char *victim, *out; /* afterwards; "word" is written to out */
+} outputs[] = {
+    { NOTHING, O_TRUNC, 0, "mine", "word" },
+    { FILE_OF_OURS, O_TRUNC, 0, "mine", "word" },
+    { FILE_OF_OURS, O_APPEND, 0, "mine", "longer word" },
+    { LINK_OF_OURS, O_APPEND, 0, "mineword", "mineword" },
+    { LINK_OF_OURS, O_TRUNC, 0, "word", "word" },
+    { LINK_TO_NOTHING, O_TRUNC, 0, "mine", "word" },
+    { LINK_TO_LINK, O_APPEND, 0, "mineword", "mineword" },
+    { LINK_OF_STRANGER, O_TRUNC, ELOOP, "mine", NULL },
+    { LINK_OF_STRANGER, O_APPEND, ELOOP, "mine", NULL },
+    { OWN_LINK_TO_LINK_OF_STRANGER, O_APPEND, ELOOP, "mine", NULL },
+    { SECOND_NAME, O_TRUNC, EMLINK, "mine", NULL },
+    { SECOND_NAME, O_APPEND, EMLINK, "mine", NULL },
+    { FIFO_OF_STRANGER, O_APPEND, EACCES, "mine", NULL },
+    { LOOP, O_APPEND, ELOOP, "mine", NULL },
+};
+
+static void write_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+static void plant(enum planted what)
+{
+    bool stranger = what == LINK_OF_STRANGER || what == FIFO_OF_STRANGER ||
+                    what == OWN_LINK_TO_LINK_OF_STRANGER;
+    const char *planted = what == OWN_LINK_TO_LINK_OF_STRANGER ? "other" : "out";
+
+    write_text("victim", "mine");
+    switch (what) {
+    case FILE_OF_OURS:
+        write_text("out", "longer ");
+        break;
+    case LINK_TO_NOTHING:
+        ck_assert_int_eq(symlink("new", "out"), 0);
+        break;
+    case LINK_TO_LINK:
+        ck_assert_int_eq(symlink("other", "out"), 0);
+        ck_assert_int_eq(symlink("victim", "other"), 0);
+        break;
+    case OWN_LINK_TO_LINK_OF_STRANGER:
+        ck_assert_int_eq(symlink("other", "out"), 0);
+        ck_assert_int_eq(symlink("victim", "other"), 0);
+        break;
+    case LINK_OF_OURS:
+    case LINK_OF_STRANGER:
+        ck_assert_int_eq(symlink("victim", "out"), 0);
+        break;
+    case SECOND_NAME:
+        ck_assert_int_eq(link("victim", "out"), 0);
+        break;
+    case FIFO_OF_STRANGER:
+        ck_assert_int_eq(mkfifo("out", 0666), 0);
+        break;
+    case LOOP:
+        ck_assert_int_eq(symlink("out", "out"), 0);
+        break;
+    case NOTHING:
+        break;
+    }
+    if (stranger)
+        ck_assert_int_eq(lchown(planted, STRANGER, STRANGER), 0);
+}
+
+static void expect_text(const char *path, const char *text)
+{
+    char found[32];
+
+    ck_assert_int_ge(fd_read_file(AT_FDCWD, path, found, sizeof(found)), 0);
+    ck_assert_str_eq(found, text);
+}
+
+/* In a folder in which a stranger may write. */
+START_TEST(output_goes_to_no_file_that_a_stranger_has_chosen)
+{
+    static const char *const names[] = { "out", "victim", "other", "new" };
+    char dir[] = "/tmp/test-fd-XXXXXX";
+    int fd;
+
+    if (geteuid() != 0 && outputs[_i].errnum)
+        return; /* a stranger's needs another user */
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_int_eq(chdir(dir), 0);
+    plant(outputs[_i].what);
+    fd = fd_create_file("out", outputs[_i].flags, 0600);
+    if (outputs[_i].errnum) {
+        ck_assert_int_eq(fd, -1);
+        ck_assert_int_eq(errno, outputs[_i].errnum);
+    } else {
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(write(fd, "word", 4), 4);
+        close(fd);
+        expect_text("out", outputs[_i].out);
+    }
+    expect_text("victim", outputs[_i].victim);
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unlink(names[i]);
+    ck_assert_int_eq(chdir("/"), 0);
+    rmdir(dir);
+}
+END_TEST
+
+START_TEST(output_may_go_to_a_device_a_fifo_and_an_open_file)
+{
+    char dir[] = "/tmp/test-fd-XXXXXX", path[64], text[8] = "";
+    int ends[2], fd = fd_create_file("/dev/null", O_APPEND, 0600), reader;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert(is_dev_null(fd));
+    close(fd);
+    ck_assert_int_eq(pipe(ends), 0);
+    snprintf(path, sizeof(path), "/dev/fd/%d", ends[1]);
+    fd = fd_create_file(path, O_TRUNC, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "word", 4), 4);
+    ck_assert_int_eq(read(ends[0], text, 4), 4);
+    ck_assert_str_eq(text, "word");
+    close(fd);
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/fifo", dir);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    reader = open(path, O_RDONLY | O_NONBLOCK);
+    fd = fd_create_file(path, O_APPEND, 0600);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    close(reader);
+    unlink(path);
+    rmdir(dir);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("fd");
@@ -207,6 +364,9 @@ int main(void)
     tcase_add_test(tc, all_is_read_up_to_the_end);
     tcase_add_test(tc, a_file_is_read_by_its_name_and_cut_where_the_room_ends);
     tcase_add_test(tc, a_link_of_another_user_is_not_written_through);
+    tcase_add_loop_test(tc, output_goes_to_no_file_that_a_stranger_has_chosen, 0,
+                        sizeof(outputs) / sizeof(outputs[0]));
+    tcase_add_test(tc, output_may_go_to_a_device_a_fifo_and_an_open_file);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }

@@ -375,18 +375,44 @@ START_TEST(an_older_life_is_refused)
 }
 END_TEST
 
+static const char *const new_ends[] = { ".new", ".0123abcd.new" };
+
 START_TEST(what_a_killed_writer_left_is_removed)
 {
     crun_checkpoints *c = open_dir();
     char left[300];
 
-    snprintf(left, sizeof(left), "%s.new", path_of(1, 5, 1, 1));
+    snprintf(left, sizeof(left), "%s%s", path_of(1, 5, 1, 1), new_ends[_i]);
     close(open(left, O_CREAT | O_WRONLY, 0600));
     crun_checkpoints_close(c);
     c = open_dir();
     save(c, 10, 1);
     ck_assert_int_lt(access(left, F_OK), 0);
     crun_checkpoints_close(c);
+}
+END_TEST
+
+/* Another user may put a link into a shared folder. */
+START_TEST(a_planted_link_is_not_followed)
+{
+    crun_checkpoints *c = open_dir();
+    char victim[200], link[300], text[16] = "";
+    FILE *f;
+
+    snprintf(victim, sizeof(victim), "%s-victim", dir);
+    f = fopen(victim, "w");
+    fputs("mine", f);
+    fclose(f);
+    snprintf(link, sizeof(link), "%s.new", path_of(1, 10, 1, 1));
+    ck_assert_int_eq(symlink(victim, link), 0);
+    ck_assert_int_eq(symlink(victim, path_of(1, 10, 1, 1)), 0);
+    save(c, 10, 1);
+    crun_checkpoints_close(c);
+    f = fopen(victim, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof(text), f));
+    fclose(f);
+    ck_assert_str_eq(text, "mine");
+    unlink(victim);
 }
 END_TEST
 
@@ -591,7 +617,8 @@ int main(void)
     tcase_add_test(t, the_last_ones_are_kept);
     tcase_add_test(t, a_damaged_one_is_passed_over);
     tcase_add_test(t, an_older_life_is_refused);
-    tcase_add_test(t, what_a_killed_writer_left_is_removed);
+    tcase_add_loop_test(t, what_a_killed_writer_left_is_removed, 0, 2);
+    tcase_add_test(t, a_planted_link_is_not_followed);
     tcase_add_test(t, parts_of_several_ranks_are_put_together);
     tcase_add_test(t, whole_state_in_ranges_is_one_file);
     tcase_add_test(t, a_missing_part_makes_it_no_checkpoint);
