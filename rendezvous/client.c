@@ -58,6 +58,8 @@ struct client {
     struct session *session;
     struct server *local; /* the rendezvous, if it is in this process; else */
     uid_t rendezvous_user;
+    bool out;       /* the session has told of an outage */
+    uid_t stranger; /* the user that held the port in this outage; 0: none */
     struct dialer *dialer;
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;
@@ -129,6 +131,17 @@ static void client_note_lost(struct client *c, const struct net_addr *where,
         snprintf(c->lost_why, sizeof(c->lost_why), "%s", why);
 }
 
+/* Of an outage, the session tells only the first reason. */
+static void client_log_stranger(struct client *c, const struct net_addr *where,
+                                uid_t uid, const char *why)
+{
+    char place[NET_TEXT_SIZE];
+
+    if (c->out && c->stranger != uid)
+        log_warn("%s: %s", net_format(where, place, sizeof(place)), why);
+    c->stranger = uid;
+}
+
 /*
  * After a crash of the rendezvous, any user of its machine can listen on its port. So
  * nothing is obeyed, and only HELLO is sent, until the first answer shows whose process
@@ -140,13 +153,15 @@ static int client_link_check_user(struct client_link *l, struct err *e)
     char why[256];
     uid_t uid = 0;
 
-    if (l->trusted || l->client->local)
+    if (l->trusted || l->client->local || l->client->keys) /* a key proves more */
         return 0;
     kind = conn_local_peer(l->conn, &uid);
-    if (!local_peer_may_serve(kind, uid, l->client->rendezvous_user, why, sizeof(why)))
-        return err_set(e, "%s", why);
-    l->trusted = true;
-    return 0;
+    l->trusted = local_peer_may_serve(kind, uid, l->client->rendezvous_user, why,
+                                      sizeof(why));
+    if (l->trusted)
+        return 0;
+    client_log_stranger(l->client, conn_peer(l->conn), uid, why);
+    return err_set(e, "%s", why);
 }
 
 static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
@@ -421,6 +436,11 @@ static void upcall_queue_text(struct client *c, enum upcall_kind kind, const cha
 
 static void on_outage(void *arg, bool out, const char *why)
 {
+    struct client *c = arg;
+
+    c->out = out;
+    if (!out)
+        c->stranger = 0;
     upcall_queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
 }
 

@@ -39,6 +39,7 @@
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/local_peer.h"
+#include "rendezvous/net/socket_owner.h"
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/tls/tls.h"
@@ -556,8 +557,9 @@ int server_connect_local(struct server *s, struct err *e)
 
 /* -- what the listener calls ----------------------------------------------------- */
 
-/* An embedded rendezvous serves its own user. crund serves all users of its machine,
- * and the registry keeps their jobs apart. A key decides for itself. */
+/* An embedded rendezvous serves its own user. crund serves all users of its machine
+ * that have a number here, and the registry keeps their jobs apart. A key decides for
+ * itself. */
 static void server_admit(struct server *s, int fd, const struct net_addr *from,
                          uint64_t since_ms)
 {
@@ -565,7 +567,8 @@ static void server_admit(struct server *s, int fd, const struct net_addr *from,
     uid_t uid = PEER_UID_UNKNOWN;
     enum local_peer kind = local_peer_find(fd, &uid);
 
-    if ((s->config.standalone && kind == LOCAL_PEER_USER) ||
+    if ((s->config.standalone && kind == LOCAL_PEER_USER &&
+         uid != SOCKET_OWNER_OUTSIDE) ||
         local_peer_may_come(kind, uid, why, sizeof(why))) {
         peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid, NULL,
                          since_ms);

@@ -26,8 +26,10 @@ struct ctl_client {
     struct key_ring *keys; /* NULL: plain */
     struct tls_psk psk;
     const char *endpoint;
+    uid_t rendezvous_user;
     uint64_t timeout_ms;
     struct loop_timer timer;
+    bool trusted, foreign; /* whose the rendezvous is: one that we may obey, or not */
     bool connected, ended, timed_out, listening, interrupted;
     enum tls_failure refused;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
@@ -47,13 +49,29 @@ static bool ends_answer(const struct ctl_client *c, const struct msg *m)
             m->type == MSG_END_OF_LIST);
 }
 
+/* Without a key, what a process of another user says is not believed: see client.c. */
+static int check_rendezvous_user(struct ctl_client *c, const struct conn *conn,
+                                 struct err *e)
+{
+    enum local_peer kind;
+    char why[256];
+    uid_t uid = 0;
+
+    if (c->trusted || c->keys)
+        return 0;
+    kind = conn_local_peer(conn, &uid);
+    c->trusted = local_peer_may_serve(kind, uid, c->rendezvous_user, why, sizeof(why));
+    c->foreign = !c->trusted;
+    return c->trusted ? 0 : err_set(e, "%s", why);
+}
+
 static int ctl_on_message(void *arg, struct conn *conn, const struct msg *m,
                           struct err *e)
 {
     struct ctl_client *c = arg;
 
-    (void)conn;
-    (void)e;
+    if (check_rendezvous_user(c, conn, e) < 0)
+        return -1;
     if (!c->answered && ends_answer(c, m)) {
         c->last = *m;
         c->answered = true;
@@ -131,6 +149,10 @@ static int set_stranger(const struct ctl_client *c, struct err *e)
 
 static int set_unreachable(const struct ctl_client *c, struct err *e, const char *why)
 {
+    if (c->foreign) {
+        err_set(e, "%s: %s", c->endpoint, why);
+        return CTL_EXIT_UNREACHABLE;
+    }
     if (c->ended && c->connected && !c->version &&
         (!c->keys || c->refused != TLS_FAILURE_NONE))
         return set_stranger(c, e);
@@ -268,6 +290,7 @@ struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access acce
 
     c->loop = loop_create();
     c->endpoint = o->endpoint;
+    c->rendezvous_user = o->rendezvous_user;
     c->timeout_ms = o->timeout_ms;
     loop_timer_init(&c->timer, c->loop, ctl_on_timeout, c);
     *rc = find_ctl_key(c, o, access, e);

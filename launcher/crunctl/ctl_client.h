@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <sysexits.h>
 
 #include "rendezvous/base/access.h"
@@ -17,6 +18,7 @@
  */
 struct ctl_options {
     const char *endpoint, *run_id, *key_file;
+    uid_t rendezvous_user;
     uint64_t timeout_ms;
     long long since;
     bool json, follow, now, require_key;
@@ -61,6 +63,12 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
           "127.0.0.1:29400.",                                                          \
       .set = opt_set_text,                                                             \
       .offset = offsetof(struct ctl_options, endpoint) },                              \
+        { .name = "rendezvous-user",                                                   \
+          .arg = "NAME|UID",                                                           \
+          .help = "On this machine, also believe a rendezvous of this user. Without "  \
+                  "it: of yourself or root only.",                                     \
+          .set = opt_set_user,                                                         \
+          .offset = offsetof(struct ctl_options, rendezvous_user) },                   \
         { .name = "rdzv-id",                                                           \
           .letter = 'j',                                                               \
           .arg = "ID",                                                                 \

@@ -25,7 +25,8 @@ struct job_owner {
     uid_t uid; /* or PEER_UID_UNKNOWN: shown a key, or from another machine */
 };
 
-/* Whether the job exists for that peer. Root knows the jobs of all users. */
+/* Whether the job exists for that peer. Root and the rendezvous' own user
+ * know the jobs of all users. */
 bool job_owner_admits(const struct job_owner *owner, const struct job_owner *peer);
 
 /*

@@ -62,7 +62,7 @@ expect 0 'usage: crunctl drain NODE' "$bin/crunctl" drain --help
 for command in status events stop drain; do # its own flags first, then the questions
     flags=$("$bin/crunctl" "$command" --help | grep -oE '^ .*--[a-z-]+' | grep -oE '[a-z-]+$' | xargs)
     case $flags in
-    *'--rdzv-endpoint --rdzv-id --timeout --key-file --require-key --version --help') ;;
+    *'--rdzv-endpoint --rendezvous-user --rdzv-id --timeout --key-file --require-key --version --help') ;;
     *) fail "crunctl $command --help: $flags" ;;
     esac
 done
