@@ -246,10 +246,22 @@ static void on_start(struct agent *a, const struct msg *m)
     handle_event(a, AGENT_EV_START);
 }
 
+/* A job succeeds when all workers have ended well, and ours have not. */
+static bool is_false_success(const struct agent *a, const struct msg_done *done)
+{
+    return done->reason == JOB_REASON_SUCCESS &&
+           (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
+}
+
 static void on_done(struct agent *a, const struct msg *m)
 {
     a->result = m->done;
     a->exit_code = failure_exit_code(&m->done);
+    if (is_false_success(a, &m->done)) {
+        log_error("the rendezvous says that the job has succeeded, but the workers of "
+                  "this node have not ended: they are stopped");
+        a->exit_code = EXIT_FAILURE;
+    }
     if (m->done.reason == JOB_REASON_RELEASED && a->leave_code)
         a->exit_code = a->leave_code;
     handle_event(a, AGENT_EV_DONE);

@@ -77,7 +77,7 @@ static const struct proto_field failure[] = {
     ANY_U32(failure, rank, OPTIONAL),
     ANY_U32(failure, local_rank, OPTIONAL),
     SHOWN_TO(ACCESS_OPERATE, PROTO_U32, failure, pid, OPTIONAL),
-    ANY_I32(failure, code, OPTIONAL),
+    I32(failure, code, OPTIONAL, 0, 255),
     BOOL(failure, core_dumped),
     BOOL(failure, out_of_memory),
     BOOL(failure, final),

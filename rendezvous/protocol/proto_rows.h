@@ -25,8 +25,6 @@
     {                                                                                  \
         FIELD(PROTO_I32, type, member, required), .min = lowest, .max = highest        \
     }
-#define ANY_I32(type, member, required)                                                \
-    I32(type, member, required, INT32_MIN, INT32_MAX)
 #define U64(type, member, required)                                                    \
     {                                                                                  \
         FIELD(PROTO_U64, type, member, required)                                       \

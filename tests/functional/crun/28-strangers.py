@@ -15,7 +15,9 @@ import sys
 import threading
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from launch import CRUN, Place, sh  # noqa: E402
+from control import (DONE, HEADER, HELLO, JOIN, JOINED, PREFACE, START, WELCOME,  # noqa: E402
+                     frame)
+from launch import CRUN, TIMEOUT, Place, sh  # noqa: E402
 from process import free_port, read, same, until  # noqa: E402
 
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -91,7 +93,41 @@ def the_folder_of_the_logs_is_made_before_its_name_is_seen(p):
     os.mkdir(p.tmp)
 
 
+def orders_of_a_false_rendezvous(s, words):
+    """To the agent at the other end of a connection: the job forms, and has succeeded."""
+    instance = os.urandom(16)
+    same(s.recv(len(PREFACE), socket.MSG_WAITALL), PREFACE)
+    answers = {HELLO: [(WELCOME, {"version": 1, "software": "test"}, 0)],
+               JOIN: [(JOINED, {"node": 0, "slot": 0, "lease_ms": 15000}, 0),
+                      (START, {"group_rank": 1, "group_size": 2, "first_rank": 1,
+                               "world_size": 2, "workers": 1, "slot": 1, "restarts": 0,
+                               "max_restarts": 0, "address": "127.0.0.1", "port": 1}, 1)]}
+    while answers:
+        length, kind = HEADER.unpack(s.recv(HEADER.size, socket.MSG_WAITALL))[:2]
+        s.recv(length, socket.MSG_WAITALL)
+        for order, body, epoch in answers.pop(kind, []):
+            s.sendall(frame(order, body, sequence=epoch, epoch=epoch, instance=instance))
+    same(open(words).readline(), "begun\n")
+    s.sendall(frame(DONE, {"reason": "success", "exit_code": 0, "text": "", "restarts": 0,
+                           "max_restarts": 0}, sequence=2, epoch=1, instance=instance))
+
+
+def workers_that_run_have_not_succeeded(p):
+    """Whatever the rendezvous says: crun does not end with 0 in the middle of its work."""
+    os.mkfifo(f"{p.path}/words")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(TIMEOUT)
+        c = p.start(CRUN, "--nnodes=2", "--rdzv-conf=is_host=0",
+                    f"--rdzv-endpoint=127.0.0.1:{listener.getsockname()[1]}",
+                    *sh("echo begun > words; exec sleep 1000"), stdin=subprocess.DEVNULL)
+        with listener.accept()[0] as s:
+            s.settimeout(TIMEOUT)
+            orders_of_a_false_rendezvous(s, f"{p.path}/words")
+            p.end(c, 1, "the workers of this node have not ended")
+
+
 CHECKS = [
+    workers_that_run_have_not_succeeded,
     the_folder_of_the_logs_is_made_before_its_name_is_seen,
     the_port_of_the_store_stays_taken_between_epochs,
 ]

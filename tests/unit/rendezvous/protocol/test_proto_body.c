@@ -434,6 +434,7 @@ static const struct {
 } ends[] = {
     { MSG_LEAVE, "{\"exit_code\":%d}", 1 },
     { MSG_END, "{\"exit_code\":%d}", 1 },
+    { MSG_FAILED, "{\"kind\":\"exit\",\"code\":%d}", 0 },
     { MSG_DONE,
       "{\"exit_code\":%d,\"reason\":\"user\",\"restarts\":0,\"max_restarts\":0}", 0 },
 };
