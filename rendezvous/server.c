@@ -108,6 +108,7 @@ struct server {
     bool touched; /* the registry was given something in this turn */
     bool failed;  /* nothing may leave any more */
     struct log_limit limit;
+    struct log_bursts event_lines;
 };
 
 /* -- the end of a turn ----------------------------------------------------------- */
@@ -694,13 +695,21 @@ static void on_hang_up(void *arg, void *conn)
         conn_hang_up(p->conn);
 }
 
-static void on_event(void *arg, const struct msg_event *event)
+static void on_event(void *arg, const struct msg_event *event, uint32_t source)
 {
-    const struct server *s = arg;
+    struct server *s = arg;
+    unsigned held_back;
 
-    /* an embedded rendezvous has a user, for this message */
-    log_at(s->config.standalone ? LOG_INFO : LOG_DEBUG, "job \"%s\": %s", event->run_id,
-           event->text);
+    if (!s->config.standalone) { /* it has a user, for this message */
+        log_debug("job \"%s\": %s", event->run_id, event->text);
+        return;
+    }
+    if (!log_bursts_pass(&s->event_lines, source, clock_ms(), &held_back))
+        return;
+    if (held_back)
+        log_info("%u more lines about jobs of the address of the next one held back",
+                 held_back);
+    log_info("job \"%s\": %s", event->run_id, event->text);
 }
 
 static void on_denied(void *arg, void *conn, const char *why)

@@ -104,3 +104,22 @@ bool log_limit_pass(struct log_limit *limit, uint64_t source, uint64_t now_ms,
     limit->slot[i].held_back = 0;
     return true;
 }
+
+bool log_bursts_pass(struct log_bursts *bursts, uint64_t source, uint64_t now_ms,
+                     unsigned *held_back)
+{
+    const uint64_t burst_ms = (uint64_t)LOG_BURST_LINES * LOG_BURST_INTERVAL_MS;
+    unsigned i = (unsigned)(source % (sizeof(bursts->slot) / sizeof(bursts->slot[0])));
+    uint64_t from_ms = bursts->slot[i].full_at_ms;
+
+    if (from_ms < now_ms)
+        from_ms = now_ms;
+    if (from_ms + LOG_BURST_INTERVAL_MS - now_ms > burst_ms) {
+        bursts->slot[i].held_back++;
+        return false;
+    }
+    bursts->slot[i].full_at_ms = from_ms + LOG_BURST_INTERVAL_MS;
+    *held_back = bursts->slot[i].held_back;
+    bursts->slot[i].held_back = 0;
+    return true;
+}

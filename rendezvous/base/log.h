@@ -48,4 +48,21 @@ struct log_limit {
 bool log_limit_pass(struct log_limit *limit, uint64_t source, uint64_t now_ms,
                     unsigned *held_back);
 
+/*
+ * The same for sources that may write many lines at once: LOG_BURST_LINES, and then one
+ * each LOG_BURST_INTERVAL_MS.
+ */
+#define LOG_BURST_LINES 1000
+#define LOG_BURST_INTERVAL_MS 100
+
+struct log_bursts {
+    struct {
+        uint64_t full_at_ms; /* when it may write that many lines again */
+        unsigned held_back;
+    } slot[1024];
+};
+
+bool log_bursts_pass(struct log_bursts *bursts, uint64_t source, uint64_t now_ms,
+                     unsigned *held_back);
+
 #endif

@@ -10,16 +10,18 @@
 
 /*
  * The last EVENTS_KEPT events of a rendezvous, numbered from 1, for crunctl. Lost when
- * the daemon restarts.
+ * the daemon restarts. When there are more, the source with the most events loses its
+ * oldest one, so that no source pushes out the events of others.
  */
 struct history;
 
 struct history *history_create(void);
 void history_destroy(struct history *h); /* NULL is fine */
 
-/* Number the event of a job of that owner and keep a copy. Returns its number. */
+/* Number the event of a job of that owner and keep a copy. source: who caused it, see
+ * sources.h. Returns its number. */
 uint64_t history_add(struct history *h, struct msg_event *event,
-                     const struct job_owner *owner);
+                     const struct job_owner *owner, uint32_t source);
 
 /* The first event of that job ("": any) that is kept, newer than `since` and not hidden
  * from the peer, or NULL. */

@@ -155,7 +155,9 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
         };
 
         registry_unbind(p);
+        g->source = p->source;
         registry_step(g, job, &ev, NULL, NULL, NULL);
+        g->source = SOURCE_NONE;
     }
     registry_unfollow(p);
     registry_drop_asks(p);
@@ -253,6 +255,7 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
                    const char *host, const char *fmt, ...)
 {
     struct msg_event event = { .wall_ms = g->wall_ms, .epoch = job->membership.epoch };
+    uint32_t source = g->source != SOURCE_NONE ? g->source : job->source;
     va_list ap;
 
     snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
@@ -261,9 +264,9 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
     va_start(ap, fmt);
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
-    history_add(g->history, &event, &job->owner);
+    history_add(g->history, &event, &job->owner, source);
     if (g->config.event)
-        g->config.event(g->config.arg, &event);
+        g->config.event(g->config.arg, &event, source);
     registry_follow_news(g, job, &event);
 }
 
@@ -328,6 +331,7 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     if (p->phase == PROTO_JOINED &&
         !id128_equal(&m->instance, &p->job->membership.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
+    g->source = p->source;
     if (proto_least_access(m->type) > p->access)
         deny_message(g, p, m);
     else if (p->phase == PROTO_NEW)
@@ -336,6 +340,7 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         registry_ctl_handlers[m->type](g, p, m);
     else
         registry_agent_handlers[m->type](g, p, m);
+    g->source = SOURCE_NONE;
     return 0;
 }
 
@@ -444,7 +449,7 @@ static void begin_history(struct registry *g, const struct job *job)
                                        "are not kept" };
 
     memcpy(event.run_id, job->run_id, sizeof(event.run_id));
-    history_add(g->history, &event, &job->owner);
+    history_add(g->history, &event, &job->owner, job->source);
 }
 
 static int open_journal(struct registry *g, struct err *e)

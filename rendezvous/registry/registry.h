@@ -39,8 +39,9 @@ struct registry_config {
     void (*hang_up)(void *arg, void *conn);
     /* A peer was refused something that is about no job, for the log. May be NULL. */
     void (*denied)(void *arg, void *conn, const char *why);
-    /* A line for the log and the event list. May be NULL. */
-    void (*event)(void *arg, const struct msg_event *event);
+    /* A line for the log and the event list, and the source that caused it (sources.h).
+     * May be NULL. */
+    void (*event)(void *arg, const struct msg_event *event, uint32_t source);
     void *arg;
 };
 

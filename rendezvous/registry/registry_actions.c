@@ -271,9 +271,12 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
 {
     struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
+    uint32_t source = s->registry->source;
 
+    s->registry->source = s->job->node[a->node]->source;
     registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
                   loss_text(&s->job->membership, &s->job->membership.node[a->node]));
+    s->registry->source = source;
     if (p)
         registry_refuse(p, NULL, REFUSED_FENCED, false,
                         "this node was declared lost and is no longer part of the job");

@@ -263,10 +263,11 @@ static void on_hang_up(void *arg, void *conn)
                 0);
 }
 
-static void on_event(void *arg, const struct msg_event *event)
+static void on_event(void *arg, const struct msg_event *event, uint32_t source)
 {
     struct sim_daemon *d = arg;
 
+    (void)source;
     if (!d->dying)
         trace_line(&d->sim->trace, "daemon", "* %s %s: %s", event->run_id, event->host,
                    event->text);

@@ -182,6 +182,22 @@ START_TEST(the_first_line_passes_even_at_time_zero_and_the_second_does_not)
 }
 END_TEST
 
+START_TEST(a_source_may_write_many_lines_at_once_and_then_few)
+{
+    static struct log_bursts bursts;
+    unsigned held_back = 0, passed = 0;
+
+    for (int i = 0; i < 3 * LOG_BURST_LINES; i++)
+        passed += log_bursts_pass(&bursts, 7, 5000, &held_back);
+    ck_assert_uint_eq(passed, LOG_BURST_LINES);
+    ck_assert(log_bursts_pass(&bursts, 8, 5000, &held_back));
+    ck_assert_uint_eq(held_back, 0);
+    ck_assert(log_bursts_pass(&bursts, 7, 5000 + LOG_BURST_INTERVAL_MS, &held_back));
+    ck_assert_uint_eq(held_back, 2 * LOG_BURST_LINES);
+    ck_assert(!log_bursts_pass(&bursts, 7, 5000 + LOG_BURST_INTERVAL_MS, &held_back));
+}
+END_TEST
+
 START_TEST(however_many_sources_there_are_lines_stay_bounded)
 {
     struct log_limit limit = { 0 };
@@ -215,6 +231,7 @@ int main(void)
     tcase_add_test(tc, one_line_a_second_for_a_source_and_the_rest_is_counted);
     tcase_add_test(tc, the_first_line_passes_even_at_time_zero_and_the_second_does_not);
     tcase_add_test(tc, however_many_sources_there_are_lines_stay_bounded);
+    tcase_add_test(tc, a_source_may_write_many_lines_at_once_and_then_few);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
