@@ -7,6 +7,7 @@ of the job's user there, for whom that host's agent vouches. Other users of that
 address is a member's, get nothing.
 """
 import os
+import subprocess
 import sys
 import time
 
@@ -48,6 +49,13 @@ except OSError as e:
 '''
 
 
+def new_key(cluster):
+    path = f"{cluster.directory}/key"
+    subprocess.run([BIN / "crunctl", "keygen", path], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    return path
+
+
 class Job:
     def __init__(self, cluster, name, *flags):
         self.name, self.end = name, f"{cluster.directory}/{name}.end"
@@ -83,7 +91,14 @@ def intruder(cluster, i, where, user):
 
 
 def another_user_of_the_second_host_gets_nowhere(cluster):
-    job = Job(cluster, "user", "--store-auth=user")
+    nowhere(cluster, Job(cluster, "user", "--store-auth=user"))
+
+
+def a_key_is_enough_for_that(cluster):
+    nowhere(cluster, Job(cluster, "keyed", f"--key-file={new_key(cluster)}"))
+
+
+def nowhere(cluster, job):
     where = job.running()
     begun = time.monotonic()
     got = intruder(cluster, 1, where, STRANGER)
@@ -133,6 +148,7 @@ def all_nodes_must_agree(cluster):
 
 
 CHECKS = [
+    a_key_is_enough_for_that,
     another_user_of_the_second_host_gets_nowhere,
     by_address_any_user_of_a_members_host_may_come,
     a_host_whose_agent_is_frozen_gets_no_service_and_harms_no_other,
