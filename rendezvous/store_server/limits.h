@@ -11,6 +11,7 @@
 #define STORE_HELD_MAX (512u << 20)    /* all requests that have arrived in part */
 #define STORE_OUT_MAX (64u << 20)      /* of answers that one client has not read */
 #define STORE_ALL_OUT_MAX (128u << 20) /* of those of all clients */
+#define STORE_HANDSHAKES_PER_TURN 8
 #define STORE_HELLO_DEADLINE_MS 5000
 
 #endif

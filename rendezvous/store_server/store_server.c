@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>
 #include <unistd.h>
@@ -34,10 +35,14 @@
 #include "rendezvous/store_server/limits.h"
 #include "rendezvous/store_server/store_handoff.h"
 #include "rendezvous/store_server/store_owners.h"
+#include "rendezvous/tls/tls.h"
 
 #define EVENTS_PER_TURN 256
 #define BUFFER_SIZE 65536
 #define PIECES_PER_SEND 64
+#define TLS_RECORD_BYTES 16384
+#define TLS_RECORDS_PER_TURN 8 /* of one connection */
+#define TLS_FIRST_BYTE 0x16    /* of its hello; no client of the store begins so */
 
 struct store_conn {
     struct tcpstore_session session; /* first: a session is cast to its connection */
@@ -46,6 +51,11 @@ struct store_conn {
     bool blocked;                    /* does not read its answers */
     bool answered;                   /* is on the list of that name */
     size_t out_memory;               /* of its answers, part of the server's */
+    bool unknown;                    /* its first byte tells whether it speaks TLS */
+    bool elsewhere;                  /* of another machine */
+    bool allowed;                    /* without TLS */
+    struct tls_session *tls;         /* NULL: plain */
+    bool shaking;                    /* its handshake is not done */
     bool held;                       /* until its owner is known: not watched */
     uint64_t question;               /* then its number */
     struct acceptor_entry waiting;   /* linked until it is identified */
@@ -64,6 +74,8 @@ struct store_server {
     struct acceptor acceptor;
     struct store_handoff *inbox;
     struct store_owners *owners; /* NULL: connections are not asked for */
+    struct tls_door *door;       /* NULL before the first hello of TLS */
+    unsigned handshakes;         /* left for this turn */
     uint16_t port;
     struct store_conns identified, dead;
     struct store_conns answered;
@@ -77,7 +89,7 @@ struct store_server {
     pthread_mutex_t lock; /* what follows */
     struct host_set *allowed;
 
-    uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE];
+    uint8_t in[BUFFER_SIZE], out[BUFFER_SIZE], record[TLS_RECORD_BYTES];
 };
 
 /* The tags in epoll of descriptors that are not connections. */
@@ -110,6 +122,8 @@ static void store_conn_close(struct store_server *s, struct store_conn *c)
 {
     if (c->held)
         store_owners_forget(s->owners, c->question);
+    tls_destroy(c->tls);
+    c->tls = NULL;
     close(c->fd);
     c->fd = -1;
     tcpstore_close(s->tcpstore, &c->session);
@@ -135,6 +149,8 @@ static void store_conn_refuse(struct store_server *s, struct store_conn *c,
     store_conn_close(s, c);
 }
 
+#define NOT_A_MEMBER "not from a member of the job"
+
 /* Of this machine, its user decides; of another machine, its address. */
 static bool peer_is_allowed(struct store_server *s, int fd, const struct net_addr *peer,
                             bool *elsewhere, char *why, size_t size)
@@ -152,7 +168,7 @@ static bool peer_is_allowed(struct store_server *s, int fd, const struct net_add
     ok = host_set_has(s->allowed, peer);
     pthread_mutex_unlock(&s->lock);
     if (!ok)
-        snprintf(why, size, "not from a member of the job");
+        snprintf(why, size, NOT_A_MEMBER);
     return ok;
 }
 
@@ -175,16 +191,33 @@ static void store_conn_watch(struct store_server *s, struct store_conn *c)
         store_conn_refuse(s, c, "no room in epoll");
 }
 
+/* Plain. True: it is held, or closed. */
+static bool store_conn_hold(struct store_server *s, struct store_conn *c)
+{
+    struct net_addr peer, own;
+
+    if (!s->owners || !c->elsewhere)
+        return false;
+    if (net_peer_addr(c->fd, &peer) < 0 || net_local_addr(c->fd, &own) < 0) {
+        store_conn_close(s, c);
+        return true;
+    }
+    c->held = true;
+    c->question = store_owners_hold(s->owners, c, &peer, &own);
+    return true;
+}
+
 static void store_conn_admit(struct store_server *s, int fd,
                              const struct net_addr *peer)
 {
     struct store_conn *c;
-    struct net_addr own;
-    bool elsewhere;
-    char why[256] = "too many connections";
+    bool elsewhere, allowed;
+    char why[256] = NOT_A_MEMBER;
 
-    if (!peer_is_allowed(s, fd, peer, &elsewhere, why, sizeof(why)) ||
-        !make_conn_room(s) || net_local_addr(fd, &own) < 0) {
+    allowed = peer_is_allowed(s, fd, peer, &elsewhere, why, sizeof(why));
+    if (allowed)
+        snprintf(why, sizeof(why), "too many connections");
+    if (!(allowed || (elsewhere && s->config.find_secret)) || !make_conn_room(s)) {
         store_server_refuse(s, peer, why);
         close(fd);
         return;
@@ -195,12 +228,11 @@ static void store_conn_admit(struct store_server *s, int fd,
     acceptor_add(&s->acceptor, &c->waiting, c);
     s->now.connections++;
     s->now.accepted++;
-    if (s->owners && elsewhere) {
-        c->held = true;
-        c->question = store_owners_hold(s->owners, c, peer, &own);
-        return;
-    }
-    store_conn_watch(s, c);
+    c->elsewhere = elsewhere;
+    c->allowed = allowed && !(elsewhere && s->config.only_tls);
+    c->unknown = s->config.find_secret != NULL;
+    if (c->unknown || !store_conn_hold(s, c))
+        store_conn_watch(s, c);
 }
 
 static void on_owner_known(void *arg, void *conn, const char *why)
@@ -215,6 +247,25 @@ static void on_owner_known(void *arg, void *conn, const char *why)
         store_conn_watch(s, c);
 }
 
+/* Small pieces become one record. */
+static size_t join_pieces(struct iovec *piece, size_t count, uint8_t *record)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < TLS_RECORD_BYTES; i++) {
+        size_t n = piece[i].iov_len;
+
+        if (i == 0 && n >= TLS_RECORD_BYTES)
+            return 1;
+        if (n > TLS_RECORD_BYTES - used)
+            n = TLS_RECORD_BYTES - used;
+        memcpy(record + used, piece[i].iov_base, n);
+        used += n;
+    }
+    piece[0] = (struct iovec){ record, used };
+    return 1;
+}
+
 /* One send. False: c is closed, or takes no more for now. */
 static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
 {
@@ -224,9 +275,12 @@ static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
     ssize_t sent;
 
     message.msg_iovlen = outbuf_gather(&c->session.out, piece, PIECES_PER_SEND);
+    if (c->tls && message.msg_iovlen > 1)
+        message.msg_iovlen = join_pieces(piece, message.msg_iovlen, s->record);
     for (size_t i = 0; i < message.msg_iovlen; i++)
         wanted += piece[i].iov_len;
-    sent = message.msg_iovlen == 1
+    sent = c->tls ? tls_write(c->tls, piece[0].iov_base, wanted)
+           : message.msg_iovlen == 1
                ? send(c->fd, piece[0].iov_base, wanted, MSG_NOSIGNAL)
                : sendmsg(c->fd, &message, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -285,16 +339,18 @@ static void store_server_limit_out(struct store_server *s)
     }
 }
 
-static void store_conn_read(struct store_server *s, struct store_conn *c)
+/* One receive. False: c is closed, or has no more for now. */
+static bool store_conn_read_some(struct store_server *s, struct store_conn *c)
 {
-    ssize_t n = recv(c->fd, s->in, sizeof(s->in), 0);
+    ssize_t n = c->tls ? tls_read(c->tls, s->in, sizeof(s->in))
+                       : recv(c->fd, s->in, sizeof(s->in), 0);
     struct err e;
     int r;
 
     if (n <= 0) {
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
             store_conn_close(s, c);
-        return;
+        return false;
     }
     outbuf_lend(&c->session.out, s->out, sizeof(s->out));
     r = tcpstore_feed(s->tcpstore, &c->session, s->in, (size_t)n, &e);
@@ -302,18 +358,103 @@ static void store_conn_read(struct store_server *s, struct store_conn *c)
         store_conn_identify(s, c);
     store_conn_flush(s, c);
     if (c->fd < 0)
-        return;
+        return false;
     outbuf_take_back(&c->session.out);
     store_conn_count_out(s, c);
     if (r < 0)
         store_conn_refuse(s, c, e.text);
     store_server_limit_out(s);
+    return c->fd >= 0 && !c->blocked;
+}
+
+/* What lies in a session is read: its socket need not be readable for it. */
+static void store_conn_read(struct store_server *s, struct store_conn *c)
+{
+    for (int i = 1; store_conn_read_some(s, c) && c->tls; i++)
+        if (i >= TLS_RECORDS_PER_TURN && !tls_pending(c->tls))
+            break;
+}
+
+/* -- its beginning ----------------------------------------------------------------- */
+
+static bool find_secret(void *arg, const char *identity,
+                        uint8_t secret[TLS_SECRET_BYTES])
+{
+    const struct store_server *s = arg;
+
+    return s->config.find_secret(s->config.arg, identity, secret);
+}
+
+/* False: c is closed. */
+static bool store_conn_begin_tls(struct store_server *s, struct store_conn *c)
+{
+    struct err e;
+
+    if (!s->door)
+        s->door = tls_door_create(find_secret, s, &e);
+    if (!s->door) {
+        store_conn_refuse(s, c, e.text);
+        return false;
+    }
+    c->tls = tls_accept(s->door, c->fd);
+    c->shaking = true;
+    if (!c->tls)
+        store_conn_close(s, c);
+    return c->tls != NULL;
+}
+
+/* True: it can be read. */
+static bool store_conn_know(struct store_server *s, struct store_conn *c)
+{
+    uint8_t first;
+    ssize_t n = recv(c->fd, &first, 1, MSG_PEEK);
+
+    if (n <= 0) {
+        if (n == 0 || (errno != EAGAIN && errno != EINTR))
+            store_conn_close(s, c);
+        return false;
+    }
+    c->unknown = false;
+    if (first == TLS_FIRST_BYTE)
+        return store_conn_begin_tls(s, c);
+    if (!c->allowed) {
+        store_conn_refuse(s, c,
+                          s->config.only_tls ? "from another machine without TLS"
+                                             : NOT_A_MEMBER);
+        return false;
+    }
+    if (!store_conn_hold(s, c))
+        return true;
+    if (c->fd >= 0)
+        watch_fd(s, EPOLL_CTL_DEL, c->fd, 0, NULL);
+    return false;
+}
+
+/* True: it is done. Those of a turn are limited: each costs the other clients up to
+ * half a millisecond. */
+static bool store_conn_shake(struct store_server *s, struct store_conn *c)
+{
+    int r;
+
+    if (s->handshakes == 0)
+        return false;
+    s->handshakes--;
+    r = tls_handshake(c->tls);
+    if (r < 0)
+        store_conn_refuse(s, c, tls_why(c->tls));
+    else if (r == 0 && watch_fd(s, EPOLL_CTL_MOD, c->fd,
+                                tls_wants_write(c->tls) ? EPOLLOUT : EPOLLIN, c) < 0)
+        store_conn_refuse(s, c, "no room in epoll");
+    else if (r > 0)
+        c->shaking = false;
+    return r > 0;
 }
 
 static void store_conn_ready(struct store_server *s, struct store_conn *c,
                              uint32_t events)
 {
-    if (c->fd < 0)
+    if (c->fd < 0 || (c->unknown && !store_conn_know(s, c)) ||
+        (c->shaking && !store_conn_shake(s, c)))
         return;
     if (!c->blocked)
         store_conn_read(s, c);
@@ -321,6 +462,8 @@ static void store_conn_ready(struct store_server *s, struct store_conn *c,
         store_conn_close(s, c);
     else
         store_conn_flush(s, c);
+    if (c->tls && c->fd >= 0 && !c->blocked && tls_pending(c->tls))
+        store_conn_read(s, c);
     if (c->fd >= 0)
         store_conn_count_out(s, c);
 }
@@ -456,6 +599,7 @@ static void *serve_store(void *arg)
     while (!atomic_load(&s->stop)) {
         int n = epoll_wait(s->epoll, event, EVENTS_PER_TURN, next_wait_ms(s));
 
+        s->handshakes = STORE_HANDSHAKES_PER_TURN;
         for (int i = 0; i < n; i++)
             dispatch_event(s, &event[i]);
         flush_answered(s);
@@ -523,6 +667,7 @@ static void store_server_free(struct store_server *s)
     free_dead_conns(s);
     store_handoff_destroy(s->inbox);
     store_owners_destroy(s->owners);
+    tls_door_destroy(s->door);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
     acceptor_fini(&s->acceptor);

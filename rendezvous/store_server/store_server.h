@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/tls/tls.h"
 
 /*
  * PyTorch's store on the network: an empty store at first, and a thread that serves it.
@@ -22,6 +23,15 @@ struct store_server_config {
     int listener; /* listens with a copy of this socket, which listens already; or 0 */
     bool open;    /* to all hosts; else to this host and the allowed ones */
     bool ask;     /* for the owner of each connection of an allowed host: see below */
+    /*
+     * Clients may speak TLS: it is called, by the store's thread, for the secret of the
+     * identity of one. They need not come from an allowed host, and their owner is not
+     * asked for. NULL: no TLS.
+     */
+    bool (*find_secret)(void *arg, const char *identity,
+                        uint8_t secret[TLS_SECRET_BYTES]);
+    bool only_tls; /* from other machines */
+    void *arg;
     /* 0: the default in limits.h */
     unsigned conns_max;
     uint64_t keys_max, bytes_max, waiters_max;
