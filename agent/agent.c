@@ -119,6 +119,10 @@ static void act_start(struct agent *a)
 
     failure_list_clear(&a->failures);
     a->stop_waits = false;
+    a->store.token = (struct store_epoch){ .keys = a->keys,
+                                           .instance = *session_instance(
+                                               client_session(a->client)),
+                                           .epoch = a->epoch };
     if (a->start.host_store) {
         if (epoch_store_open(&a->store, a->client, &ready.store_ready, &e) < 0) {
             err_wrap(&e, "the store of rank 0");
@@ -130,6 +134,10 @@ static void act_start(struct agent *a)
         send_report(a, &ready);
     } else {
         epoch_store_release(&a->store);
+    }
+    if (epoch_store_tunnel(&a->store, &a->start, &e) < 0) {
+        report_own_failure(a, e.text, true);
+        return;
     }
     job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
@@ -692,6 +700,9 @@ static int open_keys(struct agent *a, struct err *e)
         return 0;
     if (key_ring_open_own(a->config->key_file, a->config->require_key, &a->keys, e) < 0)
         return -1;
+    if (!a->keys && a->config->job.store_tunnel)
+        return err_set(e, "--store-tunnel needs a key, the same on all nodes "
+                          "(crunctl keygen)");
     if (!a->keys || key_ring_access(a->keys) == ACCESS_AGENT)
         return 0;
     err_set(e, "%s has no key for a node of a job, only of access \"%s\"",

@@ -9,6 +9,7 @@
 
 #include <event2/event.h>
 
+#include "agent/store/tunnel.h"
 #include "agent/store/vouching.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
@@ -62,7 +63,8 @@ static void drop_stale_clients(int listener)
 static int open_port(struct epoch_store *s, struct net_addr *listen,
                      struct store_server_config *sc, struct err *e)
 {
-    const char *where = s->config->rendezvous == CONFIG_LOCAL ? "127.0.0.1" : "0.0.0.0";
+    bool here_only = s->config->rendezvous == CONFIG_LOCAL || shares_port(s);
+    const char *where = here_only ? "127.0.0.1" : "0.0.0.0";
     size_t count;
     int fd;
 
@@ -190,13 +192,21 @@ void epoch_store_ask_again(struct epoch_store *s)
 
 /* -- open and closed -------------------------------------------------------------- */
 
+static bool has_tunnel(const struct epoch_store *s)
+{
+    return s->keys && s->config->job.store_tunnel;
+}
+
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
-    struct store_server_config sc = { .ask = asks_for_owners(s) };
+    struct store_server_config sc = { .ask = asks_for_owners(s),
+                                      .find_secret = s->keys ? store_token_find : NULL,
+                                      .only_tls = has_tunnel(s),
+                                      .arg = &s->token };
     struct net_addr listen;
 
-    if (!shares_port(s) && open_port(s, &listen, &sc, e) < 0)
+    if ((!shares_port(s) || has_tunnel(s)) && open_port(s, &listen, &sc, e) < 0)
         return -1;
     s->server = store_server_create(&sc, e);
     if (!s->server)
@@ -213,8 +223,30 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     return 0;
 }
 
+int epoch_store_tunnel(struct epoch_store *s, struct msg_start *start, struct err *e)
+{
+    struct tunnel_config config = { .port = (uint16_t)start->port,
+                                    .local_port = s->config->store_port };
+
+    if (!has_tunnel(s))
+        return 0;
+    if (!s->server) {
+        memcpy(config.host, start->address, sizeof(config.host));
+        if (store_token_make(&s->token, &config.psk, e) == 0)
+            s->tunnel = tunnel_create(&config, e);
+        explicit_bzero(&config.psk, sizeof(config.psk));
+        if (!s->tunnel)
+            return err_wrap(e, "--store-tunnel");
+    }
+    snprintf(start->address, sizeof(start->address), "127.0.0.1");
+    start->port = s->server ? store_server_port(s->server) : tunnel_port(s->tunnel);
+    return 0;
+}
+
 void epoch_store_close(struct epoch_store *s)
 {
+    tunnel_destroy(s->tunnel);
+    s->tunnel = NULL;
     end_vouching(s);
     store_server_destroy(s->server);
     s->server = NULL;

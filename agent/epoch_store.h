@@ -4,6 +4,7 @@
 
 #include "agent/config/config.h"
 #include "agent/rendezvous_host.h"
+#include "agent/store/store_token.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
@@ -14,6 +15,7 @@ struct event;
 struct key_ring;
 struct loop;
 struct store_server;
+struct tunnel;
 struct vouching;
 
 /*
@@ -35,6 +37,8 @@ struct epoch_store {
     struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
     const struct client *client;
+    struct store_epoch token;  /* of the store that is open here */
+    struct tunnel *tunnel;     /* to that of another node */
     struct vouching *vouching; /* NULL: connections are taken by their address */
     struct event *questions;
     struct loop_timer timer;
@@ -43,6 +47,10 @@ struct epoch_store {
 /* The client knows this node's address. Fills in ready. */
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e) MUST_CHECK;
+/* With --store-tunnel: the address at which this node's workers reach the store, which
+ * is open here, or is at the address in `start`. Without it: nothing changes. */
+int epoch_store_tunnel(struct epoch_store *s, struct msg_start *start,
+                       struct err *e) MUST_CHECK;
 /* The epoch is over; also if the store is not open. */
 void epoch_store_close(struct epoch_store *s);
 /* Closes the port too: rank 0 is elsewhere from here on, or this node leaves. */

@@ -139,6 +139,11 @@ const struct opt options_table[] = {
               "the agent of that machine knows as its own user's, or all from a "
               "member's address. Default: user in a job with a key, else address.",
       .set = option_set_store_auth },
+    { .name = "store-tunnel",
+      .help = "MASTER_ADDR is 127.0.0.1 on every node, and agents carry the store's "
+              "bytes between machines inside TLS. It needs a key.",
+      .set = opt_set_true,
+      FIELD(config.job.store_tunnel) },
 
     { .name = "module",
       .letter = 'm',

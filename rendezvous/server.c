@@ -620,6 +620,16 @@ static const char *server_refusal(const struct server *s, enum frame_kind kind,
     }
 }
 
+/* A hello of TLS that names a store's secret. It is the last thing in the hello, which
+ * our own clients send at once. */
+static bool is_store_hello(int fd)
+{
+    char hello[1024];
+    ssize_t n = recv(fd, hello, sizeof(hello), MSG_PEEK | MSG_DONTWAIT);
+
+    return n > 0 && memmem(hello, (size_t)n, STORE_IDENTITY, strlen(STORE_IDENTITY));
+}
+
 static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *first,
                        const struct net_addr *from, uint64_t since_ms)
 {
@@ -629,7 +639,8 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     if (refusal) {
         net_log_peer(&s->limit, LOG_INFO, from, "refused: %s", refusal);
         close(fd);
-    } else if (kind == FRAME_KIND_TLS) {
+    } else if (kind == FRAME_KIND_TLS &&
+               !(s->config.store_client && is_store_hello(fd))) {
         server_admit_tls(s, fd, from, since_ms);
     } else if (kind == FRAME_KIND_CONTROL) {
         server_admit(s, fd, from, since_ms);

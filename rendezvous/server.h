@@ -30,8 +30,8 @@ struct server_config {
     /* Descriptors that connections leave to the rest of the program, in addition to
      * half of the others. 0: a few. */
     unsigned fds_reserved;
-    /* A store client has connected to the same port: its unread socket. The callee owns
-     * fd. NULL: such connections are refused. */
+    /* A store client has connected to the same port: its unread socket, on which it
+     * may speak TLS. The callee owns fd. NULL: such connections are refused. */
     void (*store_client)(void *arg, int fd);
     /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);

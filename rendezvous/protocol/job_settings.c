@@ -55,5 +55,6 @@ const struct proto_field proto_job_config_fields[] = {
     BOOL_SETTING(preflight, "--preflight", "not given", "given"),
     { FIELD(PROTO_WORD, job_config, store_auth, OPTIONAL), .max = STORE_AUTH_COUNT - 1,
       .names = proto_store_auth_names, SETTING_OF(.name = "--store-auth") },
+    BOOL_SETTING(store_tunnel, "--store-tunnel", "not given", "given"),
 };
 const struct proto_table proto_job_config = TABLE(proto_job_config_fields);

@@ -19,6 +19,9 @@
 #define LEASE_MS_MIN 200
 #define LEASE_MS_MAX 3600000
 
+/* How the identity of a TLS client of a store begins; epoch and key id follow. */
+#define STORE_IDENTITY "crun1-store:"
+
 #define FRAME_BODY_MAX 16384
 #define FRAME_BODY_HELLO_MAX 512
 #define JSON_DEPTH_MAX 8

@@ -262,6 +262,7 @@ struct job_config {
     char arguments_hash[65]; /* of program and arguments; any text */
     bool preflight;          /* the preflight needs all nodes, so all must run it */
     enum store_auth store_auth;
+    bool store_tunnel; /* the store is reached through TLS alone, which agents carry */
 };
 
 #define ROLE_DEFAULT "default"

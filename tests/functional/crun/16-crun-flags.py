@@ -39,6 +39,7 @@ GOOD = {
     "local-addr": ("10.2.3.4", "MASTER_ADDR=10.2.3.4"),
     "store-port": ("29888", "MASTER_PORT=29888"),
     "store-auth": ("user", None),
+    "store-tunnel": (None, None),
     "module": (None, "python3 -u -m "),
     "no-python": (None, None),
     "run-path": (None, "runpy.run_path"),

@@ -16,6 +16,7 @@ from process import BIN, expect, fail, until  # noqa: E402
 import host  # noqa: E402
 
 STRANGER = 12345
+REFUSED = ("got b''", "got [Errno 104] Connection reset by peer")
 
 # A worker: sets its key in the store, waits for that of the other rank, then for the end.
 WORKER = r'''
@@ -27,13 +28,26 @@ s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_
 s.sendall(b"\0" + struct.pack("<I", 0x3c85f7ce) + b"\x0d" + b"ping")
 assert s.recv(4, socket.MSG_WAITALL) == b"ping", "the store has closed the connection"
 print("served", rank.decode(), "after", round((time.monotonic() - begun) * 1000, 1), "ms", flush=True)
-s.sendall(b"\x01" + text(b"k" + rank) + text(b"v" + rank))
+s.sendall(b"\x01" + text(b"k" + rank) + text(b"the secret value " + rank))
 other = b"1" if rank == b"0" else b"0"
 s.sendall(b"\x06" + struct.pack("<Q", 1) + text(b"k" + other))
 assert s.recv(1) == b"\0"
 print("store", os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)
 while not os.path.exists(os.environ["END"]):
     time.sleep(0.01)
+'''
+
+SECRET = b"the secret value"
+
+# Everything that an interface sends and receives, into a file.
+SNIFFER = r'''
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind((sys.argv[1], 0))
+with open(sys.argv[2], "wb", 0) as f:
+    print("ready", flush=True)
+    while True:
+        f.write(s.recv(65536))
 '''
 
 # Another user's program: what the store answers to a correct client within ten seconds.
@@ -57,15 +71,17 @@ def new_key(cluster):
 
 
 class Job:
-    def __init__(self, cluster, name, *flags):
-        self.name, self.end = name, f"{cluster.directory}/{name}.end"
+    def __init__(self, cluster, name, *flags, daemon=None):
+        self.name, self.end, self.daemon = name, f"{cluster.directory}/{name}.end", daemon
         worker = f"{cluster.directory}/worker.py"
         with open(worker, "w") as f:
             f.write(WORKER)
         os.chmod(cluster.directory, 0o755)
         self.nodes = [cluster[i].start(
-            [BIN / "crun", "--nnodes=2", f"--node-rank={i}", f"--master-addr={cluster[0].address}",
-             "--master-port=29500", *flags, "--no-python", sys.executable, worker],
+            [BIN / "crun", "--nnodes=2", f"--node-rank={i}",
+             *(["--rdzv-endpoint=10.77.0.2:29501", f"--rdzv-id={name}", "--rdzv-backend=c10d"]
+               if daemon else [f"--master-addr={cluster[0].address}", "--master-port=29500"]),
+             *flags, "--no-python", sys.executable, worker],
             env={"END": self.end}) for i in range(2)]
 
     def running(self):
@@ -102,7 +118,7 @@ def nowhere(cluster, job):
     where = job.running()
     begun = time.monotonic()
     got = intruder(cluster, 1, where, STRANGER)
-    if got not in ("got b''", "got [Errno 104] Connection reset by peer"):
+    if got not in REFUSED:
         fail("a stranger", got)
     if time.monotonic() - begun > 4:
         fail("the stranger was held until the deadline")
@@ -130,7 +146,7 @@ def a_host_whose_agent_is_frozen_gets_no_service_and_harms_no_other(cluster):
     got = intruder(cluster, 1, where, 0)
     took = time.monotonic() - begun
     os.kill(job.nodes[1].pid, 18)
-    if got not in ("got b''", "got [Errno 104] Connection reset by peer") or not 3 < took < 7:
+    if got not in REFUSED or not 3 < took < 7:
         fail("with a frozen agent:", got, "after", took, "s")
     if intruder(cluster, 0, where, 0) != "got b'ping'":
         fail("rank 0's own node")
@@ -147,7 +163,68 @@ def all_nodes_must_agree(cluster):
     a.end()
 
 
+def capture(cluster, i):
+    """What goes over the wire of a host, from now on: a process and its file."""
+    path = f"{cluster.directory}/wire"
+    p = cluster[i].start([sys.executable, "-c", SNIFFER, cluster[i].interface, path])
+    until(lambda: "ready" in p.out, "the capture")
+    return p, path
+
+
+def in_a_tunnel_no_byte_of_the_store_is_in_clear(cluster):
+    """Workers meet at 127.0.0.1, and other users of both hosts do not get in."""
+    tunnelled(cluster, Job(cluster, "tunnel", f"--key-file={new_key(cluster)}", "--store-tunnel"))
+
+
+def a_store_with_a_port_of_its_own_has_tunnels_too(cluster):
+    """The rendezvous is a crund."""
+    key = new_key(cluster)
+    daemon = cluster[1].start([BIN / "crund", f"--listen={cluster[1].address}:29501",
+                               f"--key-file={key}"])
+    until(lambda: "29501" in daemon.err, lambda: daemon.err)
+    tunnelled(cluster, Job(cluster, "own", f"--key-file={key}", "--store-tunnel", daemon=daemon))
+    daemon.end()
+
+
+def tunnelled(cluster, job):
+    sniffer, path = capture(cluster, 1)
+    job.running()
+    for i, p in enumerate(job.nodes):
+        where = p.out.split("store ")[1].split()[:2]
+        if where[0] != "127.0.0.1":
+            fail(p.out)
+        got = intruder(cluster, i, where, STRANGER)
+        if got not in REFUSED:
+            fail("a stranger on node", i, got)
+        got = intruder(cluster, i, where, 0)
+        if got != "got b'ping'":
+            fail("the job's user on node", i, got)
+    store = job.nodes[0].out.split("store ")[1].split()[1] if job.daemon else "29500"
+    got = intruder(cluster, 1, [cluster[0].address, store], 0)  # plain, and not in a tunnel
+    if got not in REFUSED:
+        fail("plain from another machine", got)
+    job.ends_well()
+    sniffer.end()
+    with open(path, "rb") as f:
+        wire = f.read()
+    if b"crun1-store:" not in wire:
+        fail("the capture has no tunnel:", len(wire), "bytes")
+    if SECRET in wire:
+        fail("the capture shows what workers set")
+
+
+def a_tunnel_needs_a_key(cluster):
+    p = cluster[0].start([BIN / "crun", "--nnodes=2", "--node-rank=0", "--store-tunnel",
+                          f"--master-addr={cluster[0].address}", "--no-python", "true"])
+    expect(p, 2)
+    if "--store-tunnel needs a key" not in p.err:
+        fail(p.err)
+
+
 CHECKS = [
+    in_a_tunnel_no_byte_of_the_store_is_in_clear,
+    a_store_with_a_port_of_its_own_has_tunnels_too,
+    a_tunnel_needs_a_key,
     a_key_is_enough_for_that,
     another_user_of_the_second_host_gets_nowhere,
     by_address_any_user_of_a_members_host_may_come,

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/store/store_token.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/keys/key_ring.h"
+#include "rendezvous/protocol/limits.h"
+
+/* The key of that id, or the first one, whose id is filled in. */
+static int derive_token(const struct store_epoch *of, char key_id[KEY_ID_SIZE],
+                        uint8_t secret[TLS_SECRET_BYTES], struct err *e)
+{
+    uint8_t context[sizeof(of->instance.byte) + 8];
+
+    memcpy(context, of->instance.byte, sizeof(of->instance.byte));
+    for (unsigned i = 0; i < 8; i++)
+        context[sizeof(of->instance.byte) + i] = (uint8_t)(of->epoch >> (8 * i));
+    return key_ring_derive(of->keys, key_id, "crun store", context, sizeof(context),
+                           secret, e);
+}
+
+int store_token_make(const struct store_epoch *of, struct tls_psk *psk, struct err *e)
+{
+    char key_id[KEY_ID_SIZE] = "";
+
+    if (derive_token(of, key_id, psk->secret, e) < 0)
+        return -1;
+    snprintf(psk->identity, sizeof(psk->identity), STORE_IDENTITY "%" PRIx64 ":%s",
+             of->epoch, key_id);
+    return 0;
+}
+
+bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
+{
+    const struct store_epoch *epoch = of;
+    char prefix[64], key_id[KEY_ID_SIZE];
+    size_t size;
+    struct err e;
+
+    size = (size_t)snprintf(prefix, sizeof(prefix), STORE_IDENTITY "%" PRIx64 ":",
+                            epoch->epoch);
+    if (strncmp(identity, prefix, size) != 0 ||
+        strlen(identity + size) != sizeof(key_id) - 1)
+        return false;
+    memcpy(key_id, identity + size, sizeof(key_id));
+    return derive_token(epoch, key_id, secret, &e) == 0;
+}

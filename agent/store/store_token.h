@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_STORE_STORE_TOKEN_H
+#define AGENT_STORE_STORE_TOKEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/tls/tls.h"
+
+struct key_ring;
+
+/*
+ * The secret of an epoch's store. Every agent computes it from its key, so it never
+ * travels. It is of no use for another epoch, nor for anything else that a key opens.
+ */
+struct store_epoch {
+    struct key_ring *keys;
+    struct id128 instance; /* of the job */
+    uint64_t epoch;
+};
+
+/* For the connecting side, with the first key. The caller wipes psk. */
+int store_token_make(const struct store_epoch *of, struct tls_psk *psk,
+                     struct err *e) MUST_CHECK;
+
+/* For the accepting side: the secret of an identity of this epoch and one of the keys.
+ * of: a struct store_epoch. From any thread. */
+bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_BYTES]);
+
+#endif
