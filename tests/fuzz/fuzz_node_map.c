@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * node_map_parse and net_parse, with values that another process has set in the store.
- * Every node of a map has a rank, so its number is less than that of the ranks or it
- * comes from a pattern; printing and parsing the map again gives the same one. An
- * address that is accepted is a number, and prints as one that is accepted again.
+ * A map numbers its nodes in the order of their first ranks, and formatting and parsing
+ * it again gives the same one. An address that is accepted prints as one that is
+ * accepted again.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -47,6 +47,8 @@ static void check_address(const uint8_t *data, size_t size)
     if (net_parse(text, &addr, &e) < 0)
         return;
     check_value(net_port(&addr) != 0);
+    if (memchr(data, '%', size)) /* an interface's number prints as its name */
+        return;
     check_value(net_parse(net_format(&addr, text, sizeof(text)), &again, &e) == 0);
     check_value(net_same_host(&addr, &again) && net_port(&addr) == net_port(&again));
 }

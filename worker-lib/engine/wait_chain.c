@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 
 #define OTHERS_MS_MIN 1000 /* for the other ranks to write that they have timed out */
 #define OTHERS_MS_MAX 5000
@@ -101,14 +102,15 @@ static bool find_late(struct store_client *store, const char *prefix, unsigned r
 {
     uint64_t until = clock_ms() + STORE_MS;
     size_t size = sizeof(*late);
-    char key[KEY_SIZE];
+    char key[KEY_SIZE], text[sizeof(late->text)] = "";
     struct err e;
 
     late_key(prefix, rank, key);
     if (store_client_has(store, key, until) != 1 ||
         store_client_get(store, key, late, &size, until, &e) != CRUN_OK)
         return false;
-    late->text[sizeof(late->text) - 1] = '\0';
+    memcpy(text, late->text, sizeof(text) - 1);
+    text_printable(text, late->text, sizeof(late->text));
     return size == sizeof(*late);
 }
 

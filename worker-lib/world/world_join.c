@@ -10,6 +10,7 @@
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/store_server/store_server.h"
 #include "worker-lib/world/world_internal.h"
 
@@ -158,6 +159,7 @@ static crun_status number_is_taken(crun_world *w, const char *key, struct err *e
 {
     uint64_t until = clock_ms() + CLAIM_MS;
     struct claim mine = own_claim(), its;
+    char shown[2 * CLAIM_SIZE];
     size_t size = sizeof(its);
 
     if (until > w->init_deadline_ms)
@@ -171,7 +173,7 @@ static crun_status number_is_taken(crun_world *w, const char *key, struct err *e
     err_set(e,
             "there is another rank %u, %s: every rank needs a number of its own, "
             "and every job a MASTER_PORT",
-            w->env.rank, its.text);
+            w->env.rank, text_printable(its.text, shown, sizeof(shown)));
     return CRUN_BAD_ENVIRONMENT;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
 #define WARM_UP_BYTES (4 << 20)
@@ -45,6 +46,7 @@ static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note
 static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note,
                            struct err *e)
 {
+    char why[2 * sizeof(note->why_not)];
     size_t size = sizeof(*note);
     crun_status s;
     int there;
@@ -68,10 +70,11 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
         err_set(e, "the store has no valid NCCL id of rank %u", n->team.world_rank[0]);
         return CRUN_MISMATCH;
     }
+    note->host[sizeof(note->host) - 1] = '\0';
     if (note->status == CRUN_OK)
         return nccl_gpu_check_version(&n->gpu, &n->team, note->version, note->host, e);
     note->why_not[sizeof(note->why_not) - 1] = '\0';
-    err_set(e, "%s", note->why_not);
+    err_set(e, "%s", text_printable(note->why_not, why, sizeof(why)));
     return note->status < CRUN_STATUS_COUNT ? (crun_status)note->status : CRUN_SYSTEM;
 }
 

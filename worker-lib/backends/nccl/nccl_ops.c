@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
 
@@ -31,7 +32,7 @@ static const int operations[CRUN_OP_COUNT] = {
 static crun_status compare_calls(struct nccl *n, const struct op *op, const char *key,
                                  const char *mine, struct err *e)
 {
-    char text[SIGNATURE_SIZE] = "";
+    char text[SIGNATURE_SIZE] = "", its[SIGNATURE_SIZE];
     size_t size = sizeof(text) - 1;
     uint64_t until = clock_ms() + op->timeout_ms;
     unsigned turn = 0;
@@ -47,7 +48,8 @@ static crun_status compare_calls(struct nccl *n, const struct op *op, const char
         return CRUN_MISMATCH;
     if (s == CRUN_OK && strcmp(text, mine) != 0) {
         err_set(e, "ranks call different things: rank %u %s, rank %u %s",
-                n->team.world_rank[n->team.rank], mine, n->team.world_rank[0], text);
+                n->team.world_rank[n->team.rank], mine, n->team.world_rank[0],
+                text_printable(text, its, sizeof(its)));
         return CRUN_MISMATCH;
     }
     return s;

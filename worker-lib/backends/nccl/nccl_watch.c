@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"
@@ -335,13 +336,15 @@ static bool name_absent(struct nccl *n, struct lateness *l, const char *answer,
                         const char *did)
 {
     struct absent_note absent;
+    char gpu[2 * sizeof(absent.gpu)];
 
     if (!read_note(n, n->team.prefix, answer, &absent, sizeof(absent)))
         return false;
+    absent.gpu[sizeof(absent.gpu) - 1] = '\0';
     if (absent.rank == n->team.world_rank[n->team.rank])
         return true; /* the error names this rank's GPU */
-    err_set(&l->e, "waited %.3g s in %s: rank %u on %.47s %s", l->waited_s, l->what,
-            absent.rank, absent.gpu, did);
+    err_set(&l->e, "waited %.3g s in %s: rank %u on %s %s", l->waited_s, l->what,
+            absent.rank, text_printable(absent.gpu, gpu, sizeof(gpu)), did);
     return true;
 }
 

@@ -207,6 +207,21 @@ START_TEST(what_is_no_file_is_not_opened_in_proc)
 }
 END_TEST
 
+/* -- the other rank of the same number -------------------------------------- */
+
+START_TEST(a_claim_cannot_steer_the_terminal)
+{
+    struct {
+        struct id128 process;
+        char text[160];
+    } claim = { .text = "process 1 \x1b]0;x\a\xc2\x9b" };
+
+    put_value("rank/1", "1", 1);
+    put_value("rank/1/who", &claim, sizeof(claim));
+    expect_refused("tcp", CRUN_BAD_ENVIRONMENT, "process 1 \\x1b]0;x\\x07\\xc2\\x9b");
+}
+END_TEST
+
 /* -- the token and the failure notice --------------------------------------- */
 
 static const size_t token_sizes[] = { 0, 15, 17, 4000 };
@@ -259,6 +274,7 @@ int main(void)
     tcase_add_loop_test(t, a_wrong_place_of_shared_memory_is_refused, 0, 7);
     tcase_add_loop_test(t, a_place_of_another_size_is_refused, 0, COUNT(place_sizes));
     tcase_add_test(t, what_is_no_file_is_not_opened_in_proc);
+    tcase_add_test(t, a_claim_cannot_steer_the_terminal);
     tcase_add_loop_test(t, a_token_of_another_size_is_refused, 0, COUNT(token_sizes));
     tcase_add_loop_test(t, a_notice_without_the_token_ends_nothing, 0, COUNT(forged));
     suite_add_tcase(s, t);
