@@ -62,8 +62,8 @@ static int read_key_line(const char *path, int number, const char *line, size_t 
     return 0;
 }
 
-static int parse_key_file(const char *path, const char *text, size_t size,
-                          struct key *keys, int max, struct err *e)
+int key_file_parse(const char *path, const char *text, size_t size, struct key *keys,
+                   int max, struct err *e)
 {
     const char *at = text, *end = text + size;
     int count = 0;
@@ -101,7 +101,7 @@ int key_file_read(const char *path, struct key *keys, int max, struct stat *seen
     if (n < 0)
         rc = err_set_errno(e, errno, "%s", path);
     else
-        rc = parse_key_file(path, text, (size_t)n, keys, max, e);
+        rc = key_file_parse(path, text, (size_t)n, keys, max, e);
     if (rc < 0)
         explicit_bzero(keys, (size_t)max * sizeof(*keys));
     key_memory_destroy(text, room);

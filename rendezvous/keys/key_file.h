@@ -22,6 +22,10 @@
 int key_file_read(const char *path, struct key *keys, int max, struct stat *seen,
                   struct err *e) MUST_CHECK;
 
+/* The same of the content of a file, which path names in messages. */
+int key_file_parse(const char *path, const char *text, size_t size, struct key *keys,
+                   int max, struct err *e) MUST_CHECK;
+
 /* Make a new file of one key, with mode 0600, in folders that get mode 0700 if they are
  * missing. Never replaces a file. */
 int key_file_create(const char *path, const struct key *k, struct err *e) MUST_CHECK;
