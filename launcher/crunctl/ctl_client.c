@@ -131,32 +131,42 @@ static void ctl_on_interrupt(void *arg, int signo)
     ctl_client_stop_listening(arg);
 }
 
-/* The rendezvous is there, but does not want us: a wrong key, or none. */
+/* The rendezvous is there, but one of both lacks the other's key. */
 static int set_stranger(const struct ctl_client *c, struct err *e)
 {
+    const char *file = c->keys ? key_ring_path(c->keys) : "";
+
     if (!c->keys)
+        err_set(
+            e,
+            "the rendezvous at %s has closed the connection without an answer: if it "
+            "asks for a key, name the same key file (--key-file)",
+            c->endpoint);
+    else if (c->refused == TLS_FAILURE_KEY)
+        err_set(
+            e,
+            "the rendezvous at %s does not accept the key of %s: its key is another, "
+            "or this one has been retired or has ended there",
+            c->endpoint, file);
+    else if (c->refused == TLS_FAILURE_CLOSED)
         err_set(e,
-                "the rendezvous at %s has closed the connection: if its job has a key, "
-                "name that with --key-file",
-                c->endpoint);
+                "the rendezvous at %s has closed the connection when it saw TLS: it "
+                "seems to have no key, and there is one in %s",
+                c->endpoint, file);
     else
-        err_set(e,
-                "the rendezvous at %s refuses the key of %s (%s): compare it with the "
-                "one there",
-                c->endpoint, key_ring_path(c->keys), c->why);
+        err_set(e, "%s: in the TLS handshake: %s", c->endpoint, c->why);
     return CTL_EXIT_UNREACHABLE;
 }
 
 static int set_unreachable(const struct ctl_client *c, struct err *e, const char *why)
 {
+    bool unanswered = c->ended && c->connected && !c->version;
+
     if (c->foreign) {
         err_set(e, "%s: %s", c->endpoint, why);
         return CTL_EXIT_UNREACHABLE;
     }
-    if (c->ended && c->connected && !c->version &&
-        (!c->keys || c->refused != TLS_FAILURE_NONE))
-        return set_stranger(c, e);
-    if (c->ended && c->refused == TLS_FAILURE_KEY)
+    if (c->refused != TLS_FAILURE_NONE || (unanswered && !c->keys))
         return set_stranger(c, e);
     err_set(
         e,
@@ -239,6 +249,7 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
 
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
+        c->refused = TLS_FAILURE_NONE;
         c->conn = conn_connect(c->loop, &list[i], c->keys ? &c->psk : NULL,
                                ctl_on_connected, &calls, e);
         if (!c->conn)
@@ -312,6 +323,8 @@ void ctl_client_close(struct ctl_client *c)
 {
     if (!c)
         return;
+    if (c->conn)
+        conn_hang_up(c->conn); /* the rendezvous sees an end in good order */
     conn_destroy(c->conn);
     loop_timer_fini(&c->timer);
     loop_destroy(c->loop);

@@ -29,7 +29,7 @@ struct key_ring {
     pthread_cond_t wake, done;
     unsigned users;
     bool closing, is_slow;
-    uint64_t asked, looked, asked_ms;
+    uint64_t asked, looked, asked_ms, took_ms;
     unsigned generation, told; /* of the set */
     int64_t next_end;          /* of an identity that was accepted; 0: none */
     struct key_set *set;
@@ -203,6 +203,8 @@ static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms)
 {
     uint64_t now = clock_ms();
 
+    if (every_ms && every_ms < KEY_REFRESH_SHARE * r->took_ms)
+        every_ms = KEY_REFRESH_SHARE * r->took_ms;
     if (r->asked && now - r->asked_ms < every_ms)
         return;
     if (r->is_slow && r->looked < r->asked)
@@ -211,6 +213,7 @@ static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms)
     r->asked_ms = now;
     pthread_cond_signal(&r->wake);
     r->is_slow = !key_ring_wait(r, r->asked);
+    r->took_ms = clock_ms() - now;
 }
 
 static void key_ring_look(struct key_ring *r, uint64_t every_ms)
@@ -359,31 +362,41 @@ static enum key_match match_identity(const struct key_ring *r,
     return KEY_MATCHES;
 }
 
-bool key_ring_find(void *ring, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
+/* With the lock held. */
+static bool psk_of_identity(struct key_ring *r, const struct key_identity *wanted,
+                            struct tls_psk *psk)
 {
-    struct key_ring *r = ring;
     const struct key_set_entry *entry;
-    struct key_identity wanted;
-    struct tls_psk psk = { .identity = "" };
     struct key key;
     struct err e;
-    bool found;
+
+    if (match_identity(r, wanted, &entry) != KEY_MATCHES ||
+        key_derive(&entry->key, wanted->access, wanted->expires, &key, &e) < 0)
+        return false;
+    key_psk(&key, psk);
+    key_wipe(&key);
+    note_end(r, wanted->expires);
+    note_end(r, entry->key.expires);
+    return true;
+}
+
+bool key_ring_find(void *ring, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
+{
+    struct key_identity wanted;
+    struct key_ring *r = ring;
+    struct tls_psk psk;
+    bool found = false;
 
     if (!key_identity_parse(identity, &wanted))
         return false;
-    key_ring_look(r, KEY_REFRESH_EVERY_MS);
-    pthread_mutex_lock(&r->lock);
-    found = match_identity(r, &wanted, &entry) == KEY_MATCHES &&
-            key_derive(&entry->key, wanted.access, wanted.expires, &key, &e) == 0;
-    if (found) {
-        key_psk(&key, &psk);
-        note_end(r, wanted.expires);
-        note_end(r, entry->key.expires);
+    for (int i = 0; i < 2 && !found; i++) {
+        key_ring_look(r, i ? KEY_REFRESH_UNKNOWN_MS : KEY_REFRESH_EVERY_MS);
+        pthread_mutex_lock(&r->lock);
+        found = psk_of_identity(r, &wanted, &psk);
+        pthread_mutex_unlock(&r->lock);
     }
-    pthread_mutex_unlock(&r->lock);
     if (found)
         memcpy(secret, psk.secret, TLS_SECRET_BYTES);
-    key_wipe(&key);
     explicit_bzero(&psk, sizeof(psk));
     return found;
 }

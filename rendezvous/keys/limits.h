@@ -11,7 +11,11 @@
 
 /* a file server that hangs delays a new connection by so much, once */
 #define KEY_REFRESH_WAIT_MS 20
-/* a stranger who connects again and again makes the file looked at no more often */
+/* strangers who connect again and again make the file looked at no more often; at once
+ * for a key that is not known, because it may have been added just now */
 #define KEY_REFRESH_EVERY_MS 100
+#define KEY_REFRESH_UNKNOWN_MS 2
+/* looking takes no more than this share of the time, as a divisor */
+#define KEY_REFRESH_SHARE 10
 
 #endif

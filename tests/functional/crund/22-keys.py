@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: MIT
 # takes: 15 s
 """Keys: how they are made, found and refused, replaced while jobs run, and kept secret."""
+import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -12,9 +15,10 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, fail, free_port, run, same  # noqa: E402
+from process import BIN, SANITIZED, Process, fail, free_port, run, same, until  # noqa: E402
 
 CRUN, CRUND, CRUNCTL = str(BIN / "crun"), str(BIN / "crund"), str(BIN / "crunctl")
+ROTATING = 10 if SANITIZED else 50  # nodes
 GOOD = "crun1:00112233445566ff:agent:0:" + "0123456789abcdef" * 4 + "\n"
 
 
@@ -214,10 +218,148 @@ def a_job_of_one_node_needs_nothing_of_it(world):
         fail("OpenSSL was loaded")
 
 
+# -- using them -----------------------------------------------------------------------
+
+
+class Rendezvous:
+    """A crund with a home of its own."""
+
+    def __init__(self, world, name, *flags):
+        self.env, self.key = world.home(name)
+        if not self.key.exists() and "--key-dir" not in flags:
+            keygen(self.env)
+        self.process = world.start(self.env, CRUND, "--listen=127.0.0.1:0", *flags)
+        found = until(lambda: re.search(r"listening on (127\.0\.0\.1:\d+)", self.log()),
+                      lambda: f"listens: {self.log()}")
+        self.endpoint = "--rdzv-endpoint=" + found[1]
+
+    def log(self):
+        return self.process.err
+
+    def crunctl(self, env, *words):
+        return call(env, CRUNCTL, self.endpoint, *words)
+
+    def job(self, env, run_id="job"):
+        r = self.crunctl(env, "status", "--json")
+        if r.returncode:
+            fail("status:", r.stderr)
+        return next((j for j in json.loads(r.stdout) if j["job"] == run_id), None)
+
+    def agents(self, world, count, run_id, program, envs=None):
+        """That many nodes of a job, each with a home that has the key."""
+        started = []
+        for i in range(count):
+            env, key = world.home(f"{run_id}-{i}")
+            key.parent.mkdir(exist_ok=True)
+            write_key(key, self.key.read_text())
+            started.append(world.start(env, CRUN, f"--nnodes={count}", self.endpoint,
+                                       f"--rdzv-id={run_id}", *program))
+            started[-1].key, started[-1].env = key, env
+        return started
+
+
+def write_key(path, text):
+    """As an editor writes it: a new file takes the place of the old."""
+    fresh = path.with_name(".fresh")
+    fresh.touch(0o600)
+    fresh.write_text(text)
+    fresh.rename(path)
+
+
+def each_wrong_key_is_one_line_at_both_ends(world):
+    r = Rendezvous(world, "honest")
+    other, _ = world.home("other")
+    keygen(other)
+    none, _ = world.home("nobody")
+    same(r.crunctl(r.env, "status").returncode, 0)
+    wrong, lacking = r.crunctl(other, "status"), r.crunctl(none, "status")
+    expect(wrong, 69, "does not accept the key")
+    expect(lacking, 69, "if it asks for a key")
+    same([len(x.stderr.splitlines()) for x in (wrong, lacking)], [1, 1])
+    join = (CRUN, "--nnodes=2", r.endpoint, "--rdzv-conf=join_timeout=0.5", "true")
+    expect(call(other, *join), 69, "does not accept")
+    expect(call(none, *join), 69, "--key-file")
+    forged = world.folder / "forged"
+    write_key(forged, re.sub("[0-9a-f]{64}", "0" * 64, r.key.read_text()))
+    expect(r.crunctl({**none, "CRUN_KEY_FILE": str(forged)}, "status"), 69, "does not accept")
+    for env, line in ((other, "is not in"), (none, "it has no key")):  # one line a second
+        until(lambda: r.crunctl(env, "status") and line in r.log(), r.log)
+
+
+def roles_allow_what_they_say(world):
+    r = Rendezvous(world, "roles")
+    agent, = r.agents(world, 1, "watched", ["sleep", "60"])
+    until(lambda: (r.job(r.env, "watched") or {}).get("state") == "running", r.log)
+    keys = {}
+    for role in ("view", "operate"):
+        keys[role] = world.folder / f"{role}.role"
+        keygen(r.env, "--role", role, keys[role])
+    none, _ = world.home("nobody")
+    view, operate = ({**none, "CRUN_KEY_FILE": str(keys[k])} for k in ("view", "operate"))
+    expect(r.crunctl(view, "status"), 0)
+    expect(r.crunctl(view, "stop"), 2, "this needs \"operate\"")
+    expect(call(view, CRUN, r.endpoint, "--nnodes=2", "true"), 2, "no key for a node")
+    expect(r.crunctl(operate, "stop"), 0)
+    until(lambda: agent.popen.poll() is not None, "the job's end")
+    short = world.folder / "short"
+    keygen(r.env, "--role=view", "--expires=1m", short)
+    text = short.read_text().split(":")
+    text[3] = str(int(text[3]) + 3600)  # its holder would like it to be longer
+    write_key(short, ":".join(text))
+    expect(r.crunctl({**none, "CRUN_KEY_FILE": str(short)}, "status"), 69, "does not accept")
+
+
+def a_team_does_not_see_anothers_job(world):
+    folder = world.folder / "teams"
+    folder.mkdir(mode=0o700)
+    (red, _), (blue, _) = world.home("red"), world.home("blue")
+    for name, env in (("red", red), ("blue", blue)):
+        write_key(folder / name, "")
+        keygen(env)
+        write_key(folder / name, world.home(name)[1].read_text())
+    r = Rendezvous(world, "teams-crund", "--key-dir", str(folder))
+    r.key = world.home("red")[1]
+    agent, = r.agents(world, 1, "secret", ["sleep", "60"])
+    until(lambda: (r.job(red, "secret") or {}).get("state") == "running", r.log)
+    same(r.job(blue, "secret"), None)
+    expect(r.crunctl(blue, "--rdzv-id=secret", "stop"), 1)
+    same(agent.popen.poll(), None)
+    (folder / "blue").unlink()
+    r.process.kill(signal.SIGHUP)
+    until(lambda: r.crunctl(blue, "status").returncode == 69, "blue is retired")
+    expect(r.crunctl(red, "stop"), 0)
+
+
+def a_key_is_replaced_while_a_job_runs(world):
+    """Added, used and retired, with agents that read it at other times: no epoch is lost."""
+    r = Rendezvous(world, "rotating")
+    agents = r.agents(world, ROTATING, "long", ["sleep", "60"])
+    until(lambda: (r.job(r.env, "long") or {}).get("state") == "running", r.log)
+    old = r.key.read_text()
+    old_home, old_key = world.home("kept")
+    old_key.parent.mkdir()
+    write_key(old_key, old)
+    new = keygen(r.env, "-")
+    files = [r.key] + [a.key for a in agents]
+    for text in (old + new, new + old, new):
+        for path in files:
+            write_key(path, text)
+        same(r.job(r.env, "long")["epoch"], 1)
+    # the connections of the old key end, and the agents come back with the new one
+    until(lambda: f"closed: key {old.split(':')[1]}" in r.log(), r.log)
+    until(lambda: all(n["connected"] for n in r.job(r.env, "long")["nodes"]), r.log)
+    same(r.job(r.env, "long")["epoch"], 1)
+    expect(r.crunctl(old_home, "status"), 69, "does not accept")
+    same([a.popen.poll() for a in agents], [None] * ROTATING)
+    expect(r.crunctl(r.env, "stop"), 0)
+
+
 TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
          keygen_prints_into_no_file_of_others, a_key_that_cannot_be_used_is_one_line,
          a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
-         a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it]
+         a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it,
+         each_wrong_key_is_one_line_at_both_ends, roles_allow_what_they_say,
+         a_team_does_not_see_anothers_job, a_key_is_replaced_while_a_job_runs]
 
 if __name__ == "__main__":
     the_world = World()
