@@ -47,6 +47,7 @@
     X(SSL_SESSION_new)                                                                 \
     X(SSL_SESSION_free)                                                                \
     X(SSL_SESSION_set1_master_key)                                                     \
+    X(SSL_get_session)                                                                 \
     X(SSL_SESSION_set_cipher)                                                          \
     X(SSL_SESSION_set_protocol_version)                                                \
     X(BIO_meth_new)                                                                    \

@@ -129,6 +129,17 @@ static SSL_SESSION *session_of_secret(SSL *ssl, const uint8_t *secret)
     return NULL;
 }
 
+/* After the handshake the secret is of no more use, and must not be in a core. */
+static void tls_forget_secret(struct tls_session *s)
+{
+    static const uint8_t zeroes[TLS_SECRET_BYTES];
+    SSL_SESSION *session = openssl.SSL_get_session(s->ssl);
+
+    if (session)
+        (void)openssl.SSL_SESSION_set1_master_key(session, zeroes, sizeof(zeroes));
+    explicit_bzero(s->psk.secret, sizeof(s->psk.secret));
+}
+
 /* An identity that is not known takes the same path as a known one, with a secret that
  * the peer cannot have. */
 static int on_find_psk(SSL *ssl, const unsigned char *identity, size_t size,
@@ -507,7 +518,7 @@ int tls_handshake(struct tls_session *s)
     if (result == 1) {
         s->done = true;
         s->door = NULL;
-        explicit_bzero(s->psk.secret, sizeof(s->psk.secret));
+        tls_forget_secret(s);
         return 1;
     }
     if (tls_result(s, result) == 0)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 20 s
 """Keys: how they are made, found and refused, replaced while jobs run, and kept secret."""
+import hmac
 import json
 import os
 import pathlib
@@ -15,7 +16,8 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, SANITIZED, Process, fail, free_port, run, same, until  # noqa: E402
+from process import (BIN, SANITIZED, Process, children, fail, free_port, read, run, same,  # noqa: E402
+                     until)
 
 CRUN, CRUND, CRUNCTL = str(BIN / "crun"), str(BIN / "crund"), str(BIN / "crunctl")
 ROTATING = 10 if SANITIZED else 50  # nodes
@@ -344,14 +346,93 @@ def a_key_is_replaced_while_a_job_runs(world):
     for text in (old + new, new + old, new):
         for path in files:
             write_key(path, text)
+        until(lambda: r.crunctl(r.env, "status").returncode == 0, "the first key is accepted")
         same(r.job(r.env, "long")["epoch"], 1)
     # the connections of the old key end, and the agents come back with the new one
     until(lambda: f"closed: key {old.split(':')[1]}" in r.log(), r.log)
     until(lambda: all(n["connected"] for n in r.job(r.env, "long")["nodes"]), r.log)
     same(r.job(r.env, "long")["epoch"], 1)
     expect(r.crunctl(old_home, "status"), 69, "does not accept")
-    same([a.popen.poll() for a in agents], [None] * ROTATING)
+    for a in agents:
+        if a.popen.poll() is not None:
+            fail("a node has ended:", a.err, r.log())
     expect(r.crunctl(r.env, "stop"), 0)
+
+
+# -- keeping them secret --------------------------------------------------------------
+
+
+def hkdf(secret, label, context=b""):
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    return hmac.digest(extracted, label + b"\0" + context + b"\1", "sha256")
+
+
+def forms(text):
+    """What must be seen nowhere: the secret and what TLS makes of it, in bytes and in hex."""
+    secret = bytes.fromhex(text.strip().split(":")[4])
+    psk = hkdf(secret, b"crun tls")
+    return {"the secret": secret, "the secret in hex": secret.hex().encode(), "the PSK": psk,
+            "the PSK in hex": psk.hex().encode()}
+
+
+def dumped_memory(pid):
+    """What a core of the process would have: its memory without the parts that are exempt."""
+    mapping, regions = None, []
+    for line in read(f"/proc/{pid}/smaps").decode().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+)", line):
+            mapping = int(found[1], 16), int(found[2], 16), found[3]
+        elif line.startswith("VmFlags:") and " dd" not in line and mapping[2].startswith("r"):
+            regions.append(mapping)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for first, end, _ in regions:
+            try:
+                memory.seek(first)
+                yield memory.read(end - first)
+            except (OSError, ValueError, OverflowError):
+                pass  # the kernel's own page
+
+
+def family(pid):
+    return [pid] + [p for child in children(pid) for p in family(child)]
+
+
+def all_of(world, pids):
+    """(where, bytes) of all that others may come to see."""
+    for pid in pids:
+        for name in ("cmdline", "environ"):
+            yield f"{name} of {pid}", read(f"/proc/{pid}/{name}")
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            yield f"descriptor {fd} of {pid}", os.readlink(f"/proc/{pid}/fd/{fd}").encode()
+        for part in dumped_memory(pid):
+            yield f"a core of {pid}", part
+    for path in world.folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and "crun/key" not in str(path):
+            yield str(path), path.read_bytes()
+    for p in world.started:
+        yield f"what {p} prints", (p.out + p.err).encode()
+
+
+def a_key_is_in_no_place_but_its_file(world):
+    """Not in command lines, environments, descriptors, cores, logs or the journal."""
+    quiet = World()
+    try:
+        r = Rendezvous(quiet, "secret", "-v", "--state-dir", str(quiet.folder / "state"))
+        agents = r.agents(quiet, 2, "quiet", ["-v", "--log-dir", str(quiet.folder / "logs"),
+                                              "sh", "-c", "env; ls -l /proc/$$/fd; sleep 60"])
+        until(lambda: (r.job(r.env, "quiet") or {}).get("state") == "running", r.log)
+        secrets = forms(r.key.read_text())
+        pids = [pid for p in [r.process, *agents] for pid in family(p.pid)]
+        if len(pids) < 7:  # guards and workers, too
+            fail("these are not all processes:", pids)
+        for where, data in all_of(quiet, pids):
+            for what, secret in secrets.items():
+                if secret in data:
+                    fail(what, "is in", where)
+            if where.startswith("descriptor") and b"/crun/key" in data:
+                fail("the key file is open:", where)
+        expect(r.crunctl(r.env, "stop"), 0)
+    finally:
+        quiet.end()
 
 
 TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
@@ -359,7 +440,8 @@ TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
          a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
          a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it,
          each_wrong_key_is_one_line_at_both_ends, roles_allow_what_they_say,
-         a_team_does_not_see_anothers_job, a_key_is_replaced_while_a_job_runs]
+         a_team_does_not_see_anothers_job, a_key_is_replaced_while_a_job_runs,
+         a_key_is_in_no_place_but_its_file]
 
 if __name__ == "__main__":
     the_world = World()
