@@ -496,7 +496,10 @@ void guard_force(struct guard *g)
 {
     if (g->stopped || g->reaped)
         return;
-    kill(g->process.guard, SIGKILL);
+    if (g->process.guard_pidfd >= 0)
+        syscall(SYS_pidfd_send_signal, g->process.guard_pidfd, SIGKILL, NULL, 0u);
+    else
+        kill(g->process.child, SIGKILL); /* our child: not reaped */
     set_give_up_time(g);
     loop_timer_arm(&g->kill_round, g->give_up_ms);
 }
@@ -612,6 +615,8 @@ void guard_stop(struct guard *g)
     if (!g->dead)
         wait_for_guard_end(g);
     cgroup_close(&g->cgroup);
+    if (g->process.guard_pidfd >= 0)
+        close(g->process.guard_pidfd);
     status_pages_fini(&g->pages);
     loop_defer(g->loop, free, g); /* a callback of the guard may be on the stack */
     errno = saved_errno;

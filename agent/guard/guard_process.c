@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/cleanup/cgroup.h"
@@ -14,6 +15,7 @@
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/status_pages.h"
 #include "rendezvous/base/fd.h"
+#include "rendezvous/base/proc.h"
 
 #define LAUNCH_LOCK_FD (STDERR_FILENO + 1) /* the reaper's, which only holds it */
 
@@ -137,6 +139,19 @@ static void become_reaper(struct guard_process *p, int socket)
     guard_reaper_become(guard, p->agent, p->tmpdir_tag);
 }
 
+/* A guard below a reaper may have been reaped, and its pid be another process's. */
+static void open_guard_pidfd(struct guard_process *p)
+{
+    struct proc_stat stat;
+
+    p->guard_pidfd = (int)syscall(SYS_pidfd_open, p->guard, 0u);
+    if (p->guard_pidfd >= 0 && p->guard != p->child &&
+        !(proc_read_stat(p->guard, &stat) && stat.parent == p->child)) {
+        close(p->guard_pidfd);
+        p->guard_pidfd = -1;
+    }
+}
+
 int guard_process_start(struct guard_process *p, int socket)
 {
     sigset_t all, before;
@@ -158,6 +173,8 @@ int guard_process_start(struct guard_process *p, int socket)
     p->child = child;
     if (p->cgroup->dir >= 0)
         p->guard = child;
+    if (child > 0)
+        open_guard_pidfd(p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return child < 0 ? -1 : 0;
 }

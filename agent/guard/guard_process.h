@@ -15,7 +15,8 @@ struct guard_process {
     const struct status_pages *pages;
     int launch_lock; /* descriptor, or -1 */
     pid_t guard;
-    pid_t child; /* the guard, or its reaper, which ends with it */
+    int guard_pidfd; /* -1: the kernel has none, or the guard has ended */
+    pid_t child;     /* the guard, or its reaper, which ends with it */
     pid_t agent;
     const char *tmpdir_tag; /* run_tmpdir_tag of the agent */
 };

@@ -8,11 +8,13 @@
 #include "agent/guard/guard.h"
 #include "agent/guard/guard_main.h"
 
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +59,45 @@ START_TEST(a_guard_that_does_not_answer_is_ended_by_force)
     ck_assert_str_eq(t.why, "killed by signal 9");
     ck_assert(!guard_has_leftovers(t.guard, &e));
     ck_assert_uint_eq(procs_with(t.cookie), 0);
+    end_guard();
+}
+END_TEST
+
+/* A process with a number that another one had. 0: there can be none. */
+static pid_t start_successor(pid_t pid)
+{
+    struct clone_args args = { .exit_signal = SIGCHLD,
+                               .set_tid = (uint64_t)(uintptr_t)&pid,
+                               .set_tid_size = 1 };
+    pid_t child = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+
+    if (child == 0)
+        for (;;)
+            pause();
+    return child < 0 ? 0 : child;
+}
+
+/* Before the agent notices that its guard has ended, the number may be another
+ * process's. */
+START_TEST(no_process_is_ended_in_place_of_the_guard)
+{
+    pid_t guard, successor;
+    int status;
+
+    begin_guard(IN_SESSION); /* with a warden, which reaps it */
+    guard = guard_pid(t.guard);
+    kill(guard, SIGKILL);
+    while (kill(guard, 0) == 0)
+        usleep(1000);
+    successor = start_successor(guard);
+    guard_force(t.guard);
+    if (successor) {
+        usleep(50000); /* for a signal to end it */
+        ck_assert_int_eq(waitpid(successor, &status, WNOHANG), 0);
+        kill(successor, SIGKILL);
+        waitpid(successor, &status, 0);
+    }
+    wait_until(&t.died, 1);
     end_guard();
 }
 END_TEST
@@ -411,6 +452,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_cgroup_that_takes_no_process_is_admitted);
     tcase_add_test(tc, without_a_cgroup_there_is_a_warden);
+    tcase_add_test(tc, no_process_is_ended_in_place_of_the_guard);
     tcase_add_loop_test(tc, without_a_cgroup_one_of_three_is_enough, KILL_AGENT,
                         KILL_AGENT + KILL_GUARD + KILL_WARDEN);
     tcase_add_test(tc, children_are_found_with_and_without_a_list);
