@@ -127,6 +127,7 @@ struct membership {
     uint32_t first_free;
     uint64_t joins;
     uint32_t *bucket;        /* lent, capacity entries: nodes by incarnation */
+    uint64_t bucket_key[2];  /* of the hash that chooses a bucket */
     uint32_t *slot_node;     /* lent, max_nodes entries: the epoch's member in a slot */
     uint64_t *slot_identity; /* lent, max_nodes entries: the last holder of a slot */
     uint32_t conflict;       /* the holder of the slot that a join was refused for */
@@ -225,6 +226,7 @@ struct membership_memory {
     uint32_t capacity;
     struct membership_node *node; /* capacity */
     uint32_t *bucket;             /* capacity */
+    uint64_t bucket_key[2];       /* random */
     uint32_t *slot_node;          /* max_nodes */
     uint64_t *slot_identity;      /* max_nodes */
 };

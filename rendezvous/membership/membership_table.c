@@ -4,12 +4,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* incarnations are random: any four bytes are a hash */
+#include "rendezvous/base/keyed_hash.h"
+
+/* Incarnations are random, but a peer can choose its own. */
 static uint32_t *bucket_of(const struct membership *m, const struct id128 *incarnation)
 {
-    uint32_t hash;
+    uint64_t hash = keyed_hash(m->bucket_key, incarnation->byte,
+                               sizeof(incarnation->byte));
 
-    memcpy(&hash, incarnation->byte, sizeof(hash));
     return &m->bucket[hash % m->capacity];
 }
 

@@ -41,6 +41,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
         .slot_identity = xcalloc(config->max_nodes, sizeof(*memory.slot_identity))
     };
 
+    memcpy(memory.bucket_key, id128_random().byte, sizeof(memory.bucket_key));
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->owner.uid = PEER_UID_UNKNOWN;
     j->node = xcalloc(capacity, sizeof(*j->node));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/base/hash.h"
+#include "rendezvous/base/keyed_hash.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
@@ -243,16 +243,18 @@ static void refuse_unfit(struct registry *g, struct registry_peer *p,
                         m->join.host, m->join.unfit);
 }
 
-/* Identifies a host beyond one life of its agent: a hash of its name and address, never
- * 0. */
-static uint64_t host_identity(const struct registry_peer *p,
+/* Identifies a host beyond one life of its agent: a hash, never 0, of the name and the
+ * address that it claims and of the address that it is seen at, or another host could
+ * take the blame to it. */
+static uint64_t host_identity(const struct registry_peer *p, const struct job *job,
                               const struct msg_join *join)
 {
-    const char *parts[] = { join->host, *join->address ? join->address : p->address };
-    uint64_t hash = HASH_FNV1A_BASIS;
+    char text[sizeof(join->host) + sizeof(join->address) + sizeof(p->address) + 3];
+    uint64_t key[2], hash;
 
-    for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        hash = hash_fnv1a(hash, parts[i], strlen(parts[i]) + 1);
+    snprintf(text, sizeof(text), "%s %s %s", join->host, join->address, p->address);
+    memcpy(key, job->membership.instance.byte, sizeof(key));
+    hash = keyed_hash(key, text, strlen(text));
     return hash ? hash : 1;
 }
 
@@ -296,7 +298,7 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
     ev.join.wanted_slot = m->join.node_rank < 0 ? MEMBERSHIP_NONE
                                                 : (uint32_t)m->join.node_rank;
     ev.join.host = !g->config.standalone && !*p->address;
-    ev.join.identity = host_identity(p, &m->join);
+    ev.join.identity = host_identity(p, job, &m->join);
     verdict = registry_step(g, job, &ev, p, m, NULL);
     if (verdict != MEMBERSHIP_OK)
         refuse_join(p, m, job, verdict);

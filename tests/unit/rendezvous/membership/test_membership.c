@@ -11,6 +11,27 @@
 
 /* -- forming ---------------------------------------------------------------- */
 
+/* Those of a peer that wants every search for a node to be long. */
+START_TEST(chosen_incarnations_spread_over_the_buckets)
+{
+    unsigned used = 0;
+
+    begin_membership(8, 8, 0);
+    for (uint8_t n = 0; n < 8; n++) {
+        struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                       .incarnation = { { 1, 1, 1, 1, n } } };
+        uint32_t node;
+
+        ev.join.wanted_slot = MEMBERSHIP_NONE;
+        ev.join.workers = 1;
+        ck_assert_int_eq(take_event(ev, &node), MEMBERSHIP_OK);
+    }
+    for (unsigned i = 0; i < CAPACITY; i++)
+        used += w.bucket[i] != MEMBERSHIP_NONE;
+    ck_assert_uint_gt(used, 4);
+}
+END_TEST
+
 START_TEST(forms_at_once_when_the_maximum_has_joined)
 {
     begin_membership(2, 2, 0);
@@ -669,6 +690,7 @@ static Suite *membership_suite(void)
         refuses_slots_that_are_taken_or_out_of_range,
         refuses_when_no_record_is_free,
         joining_twice_is_joining_once,
+        chosen_incarnations_spread_over_the_buckets,
         nodes_above_the_maximum_are_spares,
         a_failure_stops_all_and_spends_one_restart,
         nothing_starts_before_all_have_stopped,

@@ -408,6 +408,22 @@ START_TEST(a_node_in_quarantine_is_not_told_as_joined)
 }
 END_TEST
 
+START_TEST(no_host_goes_into_quarantine_for_what_another_does_in_its_name)
+{
+    struct msg m = join_message(1, "resnet");
+
+    strcpy(m.join.address, "10.0.0.7"); /* as it claims */
+    for (unsigned c = 0; c < 2; c++) {  /* from 10.0.0.1 and 10.0.0.2 */
+        greet_registry(c, PEER_AGENT);
+        m.join.incarnation.byte[15]++;
+        ck_assert_int_eq(send_to_registry(c, &m), 0);
+        ck_assert_ptr_nonnull(message_got(c, MSG_JOINED));
+    }
+    ck_assert_uint_ne(registry_jobs(g)->membership.node[0].identity,
+                      registry_jobs(g)->membership.node[1].identity);
+}
+END_TEST
+
 START_TEST(an_operator_stops_and_drains)
 {
     struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
@@ -470,6 +486,7 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
     tcase_add_test(tc, events_are_told_and_followed);
+    tcase_add_test(tc, no_host_goes_into_quarantine_for_what_another_does_in_its_name);
     tcase_add_test(tc, a_node_in_quarantine_is_not_told_as_joined);
     tcase_add_test(tc, an_operator_stops_and_drains);
     suite_add_tcase(s, tc);
