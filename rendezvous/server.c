@@ -10,8 +10,11 @@
  * So agents get their answers soon, regardless of those requests.
  *
  * When connections run out, an unidentified one is closed for a new one, else a
- * connection of crunctl, the oldest first; never that of an agent that has joined a
- * job.
+ * connection of crunctl. Some are reserved for both, so that members come back and
+ * operators are served: agents that join may use the others. If those run out, an agent
+ * that has had no place in an epoch gives way. Of crunctl and of such agents, the
+ * source with the most connections loses one. The connection of a member that has had a
+ * place stays.
  */
 #include "rendezvous/server.h"
 
@@ -30,6 +33,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/conn_sources.h"
 #include "rendezvous/journal/disk.h"
 #include "rendezvous/handshakes.h"
 #include "rendezvous/keys/key.h"
@@ -79,9 +83,10 @@ struct peer_conn {
     bool queued; /* in server.queue[share] */
     enum share share;
     uint64_t turn;
-    unsigned messages; /* in that turn */
-    uint64_t turn_us;  /* spent on it in that turn */
-    uint64_t spent;    /* since it connected, in bytes */
+    unsigned messages;                  /* in that turn */
+    uint64_t turn_us;                   /* spent on it in that turn */
+    uint64_t spent;                     /* since it connected, in bytes */
+    struct conn_source_entry by_source; /* of crunctl, and agents that may give way */
 };
 
 struct server {
@@ -96,6 +101,8 @@ struct server {
     struct net_addr address;
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
+    unsigned reserved; /* connections that are not for agents that join */
+    struct conn_sources visitors, guests;
     STAILQ_HEAD(, peer_conn) unsent;
     struct peer_conns queue[SHARE_COUNT]; /* the first is next */
     struct peer_conn *served;             /* the one being served */
@@ -125,6 +132,7 @@ static void server_flush(struct server *s)
 }
 
 static void server_drop_heaviest(struct server *s);
+static void server_limit_agents(struct server *s);
 
 static void server_commit(struct server *s)
 {
@@ -153,6 +161,7 @@ static void on_turn_end(void *arg)
             loop_timer_arm(&s->serve, 0);
     while (s->visitors_out > VISITORS_OUT_MAX)
         server_drop_heaviest(s);
+    server_limit_agents(s);
     if (s->failed || !s->touched)
         return;
     s->touched = false;
@@ -179,6 +188,9 @@ static void peer_conn_enter_class(struct peer_conn *p, enum conn_class class)
 
 static void peer_conn_leave_class(struct peer_conn *p)
 {
+    conn_sources_remove(p->class == CLASS_CTL ? &p->server->visitors
+                                              : &p->server->guests,
+                        &p->by_source);
     TAILQ_REMOVE(&p->server->conns[p->class], p, entry);
     p->server->count[p->class]--;
 }
@@ -219,6 +231,9 @@ static void peer_conn_classify(struct peer_conn *p)
         return;
     peer_conn_leave_class(p);
     peer_conn_enter_class(p, phase == PROTO_CTL ? CLASS_CTL : CLASS_AGENT);
+    if (conn_peer(p->conn)->sa.ss_family != AF_UNIX)
+        conn_sources_add(phase == PROTO_CTL ? &p->server->visitors : &p->server->guests,
+                         net_hash_host(conn_peer(p->conn)), &p->by_source, p);
     conn_set_deadline(p->conn, 0, NULL);
 }
 
@@ -516,6 +531,23 @@ static void server_drop_heaviest(struct server *s)
     peer_conn_destroy(heaviest);
 }
 
+/* Agents that join leave the reserved connections to others. */
+static void server_limit_agents(struct server *s)
+{
+    struct peer_conn *p;
+
+    while (s->count[CLASS_AGENT] > s->config.conns_max - s->reserved &&
+           (p = conn_sources_newest(&s->guests))) {
+        if (registry_has_place(p->peer)) { /* since it joined */
+            conn_sources_remove(&s->guests, &p->by_source);
+            continue;
+        }
+        net_log_peer(&s->limit, LOG_INFO, conn_peer(p->conn),
+                     "closed: all connections for agents are in use");
+        peer_conn_destroy(p);
+    }
+}
+
 /* `host` is its source address, "" for this process, which sends no preface. What it
  * may do is known at the end of the handshake, if it has a session. */
 static void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
@@ -649,14 +681,17 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     }
 }
 
-static bool server_drop_oldest(struct server *s)
+/* Visitors that are many leave the reserved connections to new ones. */
+static bool server_drop_oldest(struct server *s, unsigned unidentified)
 {
-    struct peer_conn *p = TAILQ_FIRST(&s->conns[CLASS_UNIDENTIFIED]);
+    struct peer_conn *p = NULL;
 
-    if (listener_drop_oldest(s->listener))
+    if (unidentified <= s->reserved)
+        p = conn_sources_oldest(&s->visitors);
+    if (!p && listener_drop_oldest(s->listener))
         return true;
     if (!p)
-        p = TAILQ_FIRST(&s->conns[CLASS_CTL]);
+        p = TAILQ_FIRST(&s->conns[CLASS_UNIDENTIFIED]);
     if (p)
         peer_conn_destroy(p);
     return p != NULL;
@@ -670,7 +705,7 @@ static bool on_make_room(void *arg, const struct net_addr *from)
 
     if ((unidentified < CONNS_UNIDENTIFIED_MAX &&
          server_connections(s) < s->config.conns_max) ||
-        server_drop_oldest(s))
+        server_drop_oldest(s, unidentified))
         return true;
     net_log_peer(&s->limit, LOG_INFO, from, "refused: all %u connections are in use",
                  s->config.conns_max);
@@ -760,7 +795,8 @@ static unsigned conns_allowed(const struct server_config *c)
 {
     unsigned max = c->conns_max ? c->conns_max : CONTROL_CONNS_MAX;
     rlim_t reserved = c->fds_reserved ? c->fds_reserved : DESCRIPTORS_RESERVED;
-    rlim_t left, nodes = c->job ? c->job->max_nodes + DESCRIPTORS_RESERVED : 0;
+    rlim_t left,
+        nodes = c->job ? (c->job->max_nodes + DESCRIPTORS_RESERVED) * 8ull / 7 : 0;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -818,6 +854,11 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     for (int i = 0; i < CLASS_COUNT; i++)
         TAILQ_INIT(&s->conns[i]);
     STAILQ_INIT(&s->unsent);
+    s->reserved = s->config.conns_max / 8;
+    if (s->reserved > CONNS_RESERVED_MAX)
+        s->reserved = CONNS_RESERVED_MAX;
+    conn_sources_init(&s->visitors);
+    conn_sources_init(&s->guests);
     for (int i = 0; i < SHARE_COUNT; i++)
         TAILQ_INIT(&s->queue[i]);
     s->bytes_left = CTL_TURN_BYTES;

@@ -170,6 +170,11 @@ enum proto_phase registry_phase(const struct registry_peer *p)
     return p->phase;
 }
 
+bool registry_has_place(const struct registry_peer *p)
+{
+    return p->job && p->job->membership.node[p->node].slot != MEMBERSHIP_NONE;
+}
+
 char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
 {
     if (p->job)

@@ -70,6 +70,9 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
 /* The phase limits which messages may arrive, and their size. */
 enum proto_phase registry_phase(const struct registry_peer *p);
 
+/* Whether it is a node that has had a place in an epoch. */
+bool registry_has_place(const struct registry_peer *p);
+
 /* The peer for the log: "agent a100-03 pid 4711 of job resnet". Returns buf. */
 char *registry_describe(const struct registry_peer *p, char *buf, size_t size);
 

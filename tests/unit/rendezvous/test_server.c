@@ -178,19 +178,18 @@ static int dial_known(void)
     return fd;
 }
 
-/* An agent joins a job; joined is the answer. */
-static void join_with(int fd, struct msg *joined)
+static void ask_to_join(int fd, const char *run_id, uint32_t nodes)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 2 };
     struct msg_join *j = &m.join;
 
-    strcpy(j->run_id, "job");
+    snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     j->incarnation = id128_random();
     strcpy(j->host, "node");
     j->workers = 1;
     j->node_rank = -1;
-    j->config = (struct job_config){ .min_nodes = 9,
-                                     .max_nodes = 9,
+    j->config = (struct job_config){ .min_nodes = nodes,
+                                     .max_nodes = nodes,
                                      .lease_ms = LEASE_MS_DEFAULT,
                                      .join_timeout_ms = JOIN_TIMEOUT_MS_DEFAULT,
                                      .last_call_ms = LAST_CALL_MS_DEFAULT,
@@ -199,6 +198,12 @@ static void join_with(int fd, struct msg *joined)
                                      .scale = JOB_SCALE_NOW };
     say_hello(fd, PEER_AGENT);
     say_message(fd, &m);
+}
+
+/* joined is the answer. */
+static void join_job(int fd, const char *run_id, uint32_t nodes, struct msg *joined)
+{
+    ask_to_join(fd, run_id, nodes);
     WAIT_FOR(peek_messages(fd, 2, joined));
     ck_assert_int_eq(joined->type, MSG_JOINED);
 }
@@ -208,8 +213,21 @@ static int dial_member(void)
     struct msg joined;
     int fd = dial_server();
 
-    join_with(fd, &joined);
+    join_job(fd, "job", 9, &joined);
     return fd;
+}
+
+/* From another address of this machine. */
+static int dial_from(const char *host)
+{
+    struct net_addr from;
+    struct err e;
+    size_t count;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_eq(net_resolve(host, 0, &from, 1, &count, &e), 0);
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&from.sa, from.len), 0);
+    return dial_with(fd);
 }
 
 /* -- cases ------------------------------------------------------------------ */
@@ -458,12 +476,51 @@ START_TEST(a_member_that_reads_nothing_is_read_no_further)
 
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     start_server_on(0, false);
-    join_with(dial_with(fd), &m);
+    join_job(dial_with(fd), "job", 9, &m);
     count = say_heartbeats(fd, &m.instance);
     ck_assert_uint_lt(count, 1000000);
     ck_assert(!is_closed(fd));
     ck_assert_uint_eq(server_connections(server), 1);
     close(fd);
+}
+END_TEST
+
+/* Strangers of one address join jobs of their own until all places are used. A node and
+ * an operator of another address still come, and a member that has a place stays. */
+START_TEST(members_and_operators_find_places_that_strangers_do_not_get)
+{
+    enum { STRANGERS = 40 };
+    int member, honest, operator, stranger[STRANGERS], visitor[STRANGERS];
+    struct msg m = { .type = MSG_STATUS }, joined;
+    char run_id[16];
+
+    start_server_on(16, false);
+    member = dial_server();
+    join_job(member, "runs", 1, &joined);
+    for (int i = 0; i < STRANGERS; i++) {
+        stranger[i] = dial_server();
+        snprintf(run_id, sizeof(run_id), "strange-%d", i);
+        ask_to_join(stranger[i], run_id, 2);
+        loop_turn(loop, 5);
+    }
+    honest = dial_from("127.0.0.2");
+    join_job(honest, "honest", 2, &joined);
+    operator= dial_from("127.0.0.3");
+    say_hello(operator, PEER_CTL);
+    WAIT_FOR(peek_messages(operator, 1, &joined));
+    for (int i = 0; i < STRANGERS; i++) {
+        visitor[i] = dial_server();
+        say_hello(visitor[i], PEER_CTL);
+        loop_turn(loop, 5);
+    }
+    ck_assert_uint_le(server_connections(server), 16);
+    ck_assert(!is_closed(member) && !is_closed(honest) && !is_closed(operator));
+    say_message(operator, & m);
+    WAIT_FOR(peek_messages(operator, 2, &joined));
+    ck_assert_int_eq(joined.type, MSG_JOB_STATUS);
+    for (int i = 0; i < STRANGERS; i++)
+        close(stranger[i]), close(visitor[i]);
+    close(member), close(honest), close(operator);
 }
 END_TEST
 
@@ -579,6 +636,7 @@ int main(void)
     tcase_add_test(t,
                    when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
     tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
+    tcase_add_test(t, members_and_operators_find_places_that_strangers_do_not_get);
     tcase_add_test(t, a_member_that_reads_nothing_is_read_no_further);
     tcase_add_test(t, out_of_descriptors_it_rests_serves_and_goes_on);
     tcase_add_test(t, a_message_out_of_place_ends_the_connection);
