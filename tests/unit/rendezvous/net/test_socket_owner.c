@@ -2,6 +2,7 @@
 /* Whose sockets they are, for sockets of this machine in each state. */
 #include "rendezvous/net/socket_owner.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -320,23 +321,54 @@ END_TEST
 
 /* -- what the system may lack ------------------------------------------------------ */
 
-/* From now on socket(AF_NETLINK) fails, in this process only. */
-static void refuse_netlink(void)
+#define ANY_ARGUMENT UINT32_MAX
+
+/* From now on that call fails with EPERM, in this process only, if its first argument
+ * is `first`. */
+static void refuse_call(uint32_t call, uint32_t first)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, first, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
 
+    if (first == ANY_ARGUMENT)
+        code[3] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0, 0, 1);
     ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void refuse_netlink(void)
+{
+    refuse_call(SYS_socket, AF_NETLINK);
     ck_assert_int_lt(socket(AF_NETLINK, SOCK_RAW, 0), 0);
 }
+
+static void find_without_call(void *arg)
+{
+    const uint32_t *call = arg;
+    struct link l;
+
+    refuse_call(*call, ANY_ARGUMENT);
+    expect_each_way(geteuid());
+    link_open(&l, "127.0.0.1", "127.0.0.1");
+    close(l.client);
+    expect_gone(l.server);
+}
+
+START_TEST(proc_serves_where_netlink_does_not_answer)
+{
+    uint32_t calls[] = { SYS_sendto, SYS_recvfrom };
+
+    for (int i = 0; i < 2; i++)
+        run_as(geteuid(), find_without_call, &calls[i]);
+}
+END_TEST
 
 static void find_without_netlink(void *arg)
 {
@@ -521,6 +553,7 @@ int main(void)
     tcase_add_test(t, a_peer_that_another_has_followed_is_gone);
     tcase_add_test(t, addresses_of_two_families_have_no_socket);
     tcase_add_test(t, proc_serves_where_netlink_is_refused);
+    tcase_add_test(t, proc_serves_where_netlink_does_not_answer);
     tcase_add_test(t, a_shortage_of_descriptors_lets_nobody_in);
     tcase_add_test(t, without_netlink_and_proc_it_is_unknown);
     tcase_add_test(t, in_a_user_namespace_strangers_are_outside);
