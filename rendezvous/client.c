@@ -511,7 +511,9 @@ static void on_timer(void *arg)
     struct client *c = arg;
 
     client_ask_progress(c);
-    c->settling = true; /* an address may be found at once */
+    if (c->keys)
+        (void)key_ring_refresh(c->keys); /* so that it is known when it is needed */
+    c->settling = true;                  /* an address may be found at once */
     session_tick(c->session, clock_ms());
     c->settling = false;
     client_settle(c);

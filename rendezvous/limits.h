@@ -23,6 +23,9 @@
 #define HANDSHAKE_SOURCES 4096u /* addresses that are known */
 #define HANDSHAKE_LATE "it has not joined in time"
 #define KEYS_CHECK_MS 2000 /* whether a key has been retired, or has ended */
+/* agents that lose their connection at a time, which come back within the grace */
+#define KEYS_ENDED_AT_ONCE 64
+#define KEYS_ENDED_EVERY_MS 250
 
 /* for the next try, while one is not answered; after each it doubles */
 #define CONNECT_AGAIN_MS 100

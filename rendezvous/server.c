@@ -98,6 +98,7 @@ struct server {
     struct tls_door *door;     /* NULL before the first TLS connection */
     struct handshakes *handshakes;
     struct loop_timer check_keys;
+    bool keys_changed; /* not all connections of retired keys have ended */
     struct net_addr address;
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
@@ -446,33 +447,66 @@ static void peer_conn_log_refusal(const struct peer_conn *p, const char *why)
                  key ? "; both ends need the same key file" : why);
 }
 
-/* Connections whose key is no longer accepted end. */
-static void server_check_keys(struct server *s)
+static bool peer_conn_is_retired(const struct peer_conn *p)
+{
+    const char *identity = conn_identity(p->conn);
+
+    return *identity && !key_ring_has(p->server->config.keys, identity);
+}
+
+/* The other end sees an end in good order. */
+static void peer_conn_end_retired(struct peer_conn *p)
+{
+    char why[512];
+
+    net_log_peer(&p->server->limit, LOG_WARN, conn_peer(p->conn), "closed: %s",
+                 key_ring_explain(p->server->config.keys, conn_identity(p->conn), why,
+                                  sizeof(why)));
+    conn_hang_up(p->conn);
+    peer_conn_destroy(p);
+}
+
+/*
+ * Connections whose key is no longer accepted end, those of agents some at a time: all
+ * come back at once with their new key, and a node that is away for longer than the
+ * reconnect grace is lost.
+ */
+static void server_end_retired(struct server *s)
 {
     struct peer_conn *p, *next;
+    unsigned agents = 0;
 
-    if (!key_ring_refresh(s->config.keys))
-        return;
+    s->keys_changed = false;
     for (int i = 0; i < CLASS_COUNT; i++)
         for (p = TAILQ_FIRST(&s->conns[i]); p; p = next) {
-            const char *identity = conn_identity(p->conn);
-            char why[512];
-
             next = TAILQ_NEXT(p, entry);
-            if (!*identity || key_ring_has(s->config.keys, identity))
+            if (!peer_conn_is_retired(p))
                 continue;
-            net_log_peer(&s->limit, LOG_WARN, conn_peer(p->conn), "closed: %s",
-                         key_ring_explain(s->config.keys, identity, why, sizeof(why)));
-            peer_conn_destroy(p);
+            if (p->class == CLASS_AGENT && ++agents > KEYS_ENDED_AT_ONCE) {
+                s->keys_changed = true;
+                return;
+            }
+            peer_conn_end_retired(p);
         }
+}
+
+static void server_check_keys(struct server *s)
+{
+    if (!key_ring_refresh(s->config.keys) || s->keys_changed)
+        return;
+    server_end_retired(s);
+    if (s->keys_changed)
+        loop_timer_arm(&s->check_keys, clock_ms() + KEYS_ENDED_EVERY_MS);
 }
 
 static void on_check_keys(void *arg)
 {
     struct server *s = arg;
 
-    server_check_keys(s);
-    loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);
+    if (key_ring_refresh(s->config.keys) || s->keys_changed)
+        server_end_retired(s);
+    loop_timer_arm(&s->check_keys, clock_ms() + (s->keys_changed ? KEYS_ENDED_EVERY_MS
+                                                                 : KEYS_CHECK_MS));
 }
 
 /* OpenSSL is loaded here, when the first TLS connection comes. NULL is logged. */

@@ -173,12 +173,12 @@ int key_ring_open_own(const char *named, bool is_required, struct key_ring **rin
 }
 
 /* With the lock held: waits for the thread to have looked. False: it was too slow. */
-static bool key_ring_wait(struct key_ring *r, uint64_t asked)
+static bool key_ring_wait(struct key_ring *r, uint64_t asked, unsigned wait_ms)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += KEY_REFRESH_WAIT_MS * 1000000L;
+    until.tv_nsec += wait_ms * 1000000L;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     while (r->looked < asked)
@@ -194,12 +194,14 @@ void key_ring_close(struct key_ring *r)
     pthread_mutex_lock(&r->lock);
     r->closing = true;
     pthread_cond_signal(&r->wake);
-    (void)key_ring_wait(r, UINT64_MAX); /* so that it does not outlive the program */
+    (void)key_ring_wait(
+        r, UINT64_MAX,
+        KEY_REFRESH_WAIT_MS); /* so that it does not outlive the program */
     key_ring_release(r);
 }
 
 /* With the lock held. A thread that was slow is not waited for until it has looked. */
-static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms)
+static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms, unsigned wait_ms)
 {
     uint64_t now = clock_ms();
 
@@ -212,16 +214,16 @@ static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms)
     r->asked++;
     r->asked_ms = now;
     pthread_cond_signal(&r->wake);
-    r->is_slow = !key_ring_wait(r, r->asked);
+    r->is_slow = !key_ring_wait(r, r->asked, wait_ms);
     r->took_ms = clock_ms() - now;
 }
 
-static void key_ring_look(struct key_ring *r, uint64_t every_ms)
+static void key_ring_look(struct key_ring *r, uint64_t every_ms, unsigned wait_ms)
 {
     char complaint[KEY_COMPLAINT_SIZE] = "";
 
     pthread_mutex_lock(&r->lock);
-    key_ring_ask_thread(r, every_ms);
+    key_ring_ask_thread(r, every_ms, wait_ms);
     if (strcmp(r->complaint, r->complained) != 0) {
         memcpy(complaint, r->complaint, sizeof(complaint));
         memcpy(r->complained, r->complaint, sizeof(complaint));
@@ -235,7 +237,7 @@ bool key_ring_refresh(struct key_ring *r)
 {
     bool changed;
 
-    key_ring_look(r, KEY_REFRESH_EVERY_MS);
+    key_ring_look(r, KEY_REFRESH_EVERY_MS, KEY_REFRESH_WAIT_MS);
     pthread_mutex_lock(&r->lock);
     changed = r->told != r->generation || key_has_ended(r->next_end, wall_seconds());
     r->told = r->generation;
@@ -247,7 +249,7 @@ bool key_ring_refresh(struct key_ring *r)
 
 void key_ring_reread(struct key_ring *r)
 {
-    key_ring_look(r, 0);
+    key_ring_look(r, 0, KEY_USE_WAIT_MS);
 }
 
 /* -- the connecting side --------------------------------------------------------------
@@ -319,7 +321,7 @@ int key_ring_use(struct key_ring *r, enum access wanted, struct tls_psk *out,
     const struct key_set_entry *entry, *ended, *lesser;
     int rc;
 
-    key_ring_look(r, KEY_REFRESH_EVERY_MS);
+    key_ring_look(r, KEY_REFRESH_UNKNOWN_MS, KEY_USE_WAIT_MS);
     pthread_mutex_lock(&r->lock);
     entry = choose_entry(r->set, wanted, &ended, &lesser);
     rc = entry ? psk_of_entry(entry, wanted, out, e)
@@ -390,7 +392,8 @@ bool key_ring_find(void *ring, const char *identity, uint8_t secret[TLS_SECRET_B
     if (!key_identity_parse(identity, &wanted))
         return false;
     for (int i = 0; i < 2 && !found; i++) {
-        key_ring_look(r, i ? KEY_REFRESH_UNKNOWN_MS : KEY_REFRESH_EVERY_MS);
+        key_ring_look(r, i ? KEY_REFRESH_UNKNOWN_MS : KEY_REFRESH_EVERY_MS,
+                      KEY_REFRESH_WAIT_MS);
         pthread_mutex_lock(&r->lock);
         found = psk_of_identity(r, &wanted, &psk);
         pthread_mutex_unlock(&r->lock);

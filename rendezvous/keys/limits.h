@@ -11,6 +11,8 @@
 
 /* a file server that hangs delays a new connection by so much, once */
 #define KEY_REFRESH_WAIT_MS 20
+/* and an agent's reconnection, which an outdated key would delay for longer */
+#define KEY_USE_WAIT_MS 200
 /* strangers who connect again and again make the file looked at no more often; at once
  * for a key that is not known, because it may have been added just now */
 #define KEY_REFRESH_EVERY_MS 100
