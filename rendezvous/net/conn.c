@@ -409,6 +409,9 @@ static void conn_read_some(struct conn *c)
     n = c->transport->read(c, data, sizeof(data));
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         conn_wait_to_write(c, c->tls && tls_wants_write(c->tls));
+        /* a record that never ends hides all that follows it */
+        if (c->tls && !c->frame_at && tls_is_partial(c->tls))
+            conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
         return;
     }
     if (n < 0)

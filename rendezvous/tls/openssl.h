@@ -40,6 +40,7 @@
     X(SSL_get_error)                                                                   \
     X(SSL_read)                                                                        \
     X(SSL_write)                                                                       \
+    X(SSL_has_pending)                                                                 \
     X(SSL_pending)                                                                     \
     X(SSL_key_update)                                                                  \
     X(SSL_shutdown)                                                                    \

@@ -74,6 +74,8 @@ ssize_t tls_read(struct tls_session *s, void *data, size_t size);
 ssize_t tls_write(struct tls_session *s, const void *data, size_t size);
 /* More can be read although the socket may not be readable. */
 bool tls_pending(const struct tls_session *s);
+/* A part of a record has come, and its rest has not. */
+bool tls_is_partial(const struct tls_session *s);
 /* Signal the peer that no more bytes follow. */
 void tls_shut(struct tls_session *s);
 void tls_destroy(struct tls_session *s); /* NULL is fine */

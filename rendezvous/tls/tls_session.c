@@ -564,6 +564,11 @@ bool tls_pending(const struct tls_session *s)
     return openssl.SSL_pending(s->ssl) > 0;
 }
 
+bool tls_is_partial(const struct tls_session *s)
+{
+    return openssl.SSL_has_pending(s->ssl) && openssl.SSL_pending(s->ssl) == 0;
+}
+
 bool tls_wants_write(const struct tls_session *s)
 {
     return s->wants_write;

@@ -174,7 +174,7 @@ static void ride_start(struct ride *r, const char *name, const struct relay_plan
                                .node_rank = -1,
                                .config = { .min_nodes = 1,
                                            .max_nodes = 1,
-                                           .lease_ms = 5000,
+                                           .lease_ms = 15000,
                                            .join_timeout_ms = PATIENCE_MS,
                                            .last_call_ms = 1000,
                                            .shutdown_grace_ms = 1000,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 11 s */
 /* Two connections with a session each. */
 #include "rendezvous/net/conn.h"
 
@@ -17,7 +18,7 @@
 #include "rendezvous/tls/tls.h"
 #include "tests/worlds/check_main.h"
 
-#define PATIENCE_MS 3000
+#define PATIENCE_MS 15000
 
 struct end {
     struct conn *conn;
@@ -417,6 +418,23 @@ START_TEST(a_cut_session_is_not_good_order)
 }
 END_TEST
 
+/* The length in its header was changed on the way: all that follows would be hidden. */
+START_TEST(a_record_that_never_ends_closes_the_connection)
+{
+    static const uint8_t header[] = { 0x17, 0x03, 0x03, 0x40, 0x00, 0x00 };
+
+    client.release = true;
+    open_both(&key);
+    TURN_UNTIL(client.secured && server.secured);
+    ck_assert_int_eq(send(client.released, header, sizeof(header), MSG_NOSIGNAL),
+                     sizeof(header));
+    TURN_UNTIL(server.closed);
+    ck_assert_str_eq(server.why, "the rest of a frame did not come in time");
+    tls_destroy(client.session);
+    close(client.released);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("conn_tls");
@@ -436,6 +454,7 @@ int main(void)
     tcase_add_test(tc, the_owners_deadline_ends_a_handshake);
     tcase_add_test(tc, a_session_is_given_away);
     tcase_add_test(tc, a_cut_session_is_not_good_order);
+    tcase_add_test(tc, a_record_that_never_ends_closes_the_connection);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
