@@ -83,10 +83,10 @@ struct peer_conn {
     bool queued; /* in server.queue[share] */
     enum share share;
     uint64_t turn;
-    unsigned messages;                  /* in that turn */
-    uint64_t turn_us;                   /* spent on it in that turn */
-    uint64_t spent;                     /* since it connected, in bytes */
-    struct conn_source_entry by_source; /* of crunctl, and agents that may give way */
+    unsigned messages; /* in that turn */
+    uint64_t turn_us;  /* spent on it in that turn */
+    uint64_t spent;    /* since it connected, in bytes */
+    struct conn_source_entry by_source;
 };
 
 struct server {
@@ -103,7 +103,7 @@ struct server {
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
     unsigned reserved; /* connections that are not for agents that join */
-    struct conn_sources visitors, guests;
+    struct conn_sources sources[CLASS_COUNT]; /* of those that may give way */
     STAILQ_HEAD(, peer_conn) unsent;
     struct peer_conns queue[SHARE_COUNT]; /* the first is next */
     struct peer_conn *served;             /* the one being served */
@@ -185,13 +185,14 @@ static void peer_conn_enter_class(struct peer_conn *p, enum conn_class class)
     p->class = class;
     TAILQ_INSERT_TAIL(&p->server->conns[class], p, entry);
     p->server->count[class]++;
+    if (conn_peer(p->conn)->sa.ss_family != AF_UNIX)
+        conn_sources_add(&p->server->sources[class], net_hash_host(conn_peer(p->conn)),
+                         &p->by_source, p);
 }
 
 static void peer_conn_leave_class(struct peer_conn *p)
 {
-    conn_sources_remove(p->class == CLASS_CTL ? &p->server->visitors
-                                              : &p->server->guests,
-                        &p->by_source);
+    conn_sources_remove(&p->server->sources[p->class], &p->by_source);
     TAILQ_REMOVE(&p->server->conns[p->class], p, entry);
     p->server->count[p->class]--;
 }
@@ -232,9 +233,6 @@ static void peer_conn_classify(struct peer_conn *p)
         return;
     peer_conn_leave_class(p);
     peer_conn_enter_class(p, phase == PROTO_CTL ? CLASS_CTL : CLASS_AGENT);
-    if (conn_peer(p->conn)->sa.ss_family != AF_UNIX)
-        conn_sources_add(phase == PROTO_CTL ? &p->server->visitors : &p->server->guests,
-                         net_hash_host(conn_peer(p->conn)), &p->by_source, p);
     conn_set_deadline(p->conn, 0, NULL);
 }
 
@@ -571,9 +569,9 @@ static void server_limit_agents(struct server *s)
     struct peer_conn *p;
 
     while (s->count[CLASS_AGENT] > s->config.conns_max - s->reserved &&
-           (p = conn_sources_newest(&s->guests))) {
+           (p = conn_sources_newest(&s->sources[CLASS_AGENT]))) {
         if (registry_has_place(p->peer)) { /* since it joined */
-            conn_sources_remove(&s->guests, &p->by_source);
+            conn_sources_remove(&s->sources[CLASS_AGENT], &p->by_source);
             continue;
         }
         net_log_peer(&s->limit, LOG_INFO, conn_peer(p->conn),
@@ -715,17 +713,18 @@ static void on_arrived(void *arg, int fd, enum frame_kind kind, const char *firs
     }
 }
 
-/* Visitors that are many leave the reserved connections to new ones. */
+/* Half of the reserved connections are for crunctl, the other half for those that have
+ * not identified themselves: the kind that has more loses one. */
 static bool server_drop_oldest(struct server *s, unsigned unidentified)
 {
     struct peer_conn *p = NULL;
 
-    if (unidentified <= s->reserved)
-        p = conn_sources_oldest(&s->visitors);
+    if (unidentified <= s->reserved / 2 && s->count[CLASS_CTL] > s->reserved / 2)
+        p = conn_sources_oldest(&s->sources[CLASS_CTL]);
     if (!p && listener_drop_oldest(s->listener))
         return true;
     if (!p)
-        p = TAILQ_FIRST(&s->conns[CLASS_UNIDENTIFIED]);
+        p = conn_sources_oldest(&s->sources[CLASS_UNIDENTIFIED]);
     if (p)
         peer_conn_destroy(p);
     return p != NULL;
@@ -885,14 +884,14 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     s->loop = loop;
     s->config = *config;
     s->config.conns_max = conns_allowed(config);
-    for (int i = 0; i < CLASS_COUNT; i++)
+    for (int i = 0; i < CLASS_COUNT; i++) {
         TAILQ_INIT(&s->conns[i]);
+        conn_sources_init(&s->sources[i]);
+    }
     STAILQ_INIT(&s->unsent);
     s->reserved = s->config.conns_max / 8;
     if (s->reserved > CONNS_RESERVED_MAX)
         s->reserved = CONNS_RESERVED_MAX;
-    conn_sources_init(&s->visitors);
-    conn_sources_init(&s->guests);
     for (int i = 0; i < SHARE_COUNT; i++)
         TAILQ_INIT(&s->queue[i]);
     s->bytes_left = CTL_TURN_BYTES;
