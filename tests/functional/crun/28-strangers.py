@@ -9,6 +9,7 @@ import contextlib
 import glob
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (DONE, HEADER, HELLO, JOIN, JOINED, PREFACE, START, WELCOME,  # noqa: E402
                      frame)
 from launch import CRUN, TIMEOUT, Place, sh  # noqa: E402
-from process import free_port, read, same, until  # noqa: E402
+from process import children, free_port, read, same, stat_of, until  # noqa: E402
 
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -126,7 +127,95 @@ def workers_that_run_have_not_succeeded(p):
             p.end(c, 1, "the workers of this node have not ended")
 
 
+class Neighbours:
+    """Processes, cgroups and files that look like those of a launch, or nearly."""
+
+    TAG = "abcdefgh"
+    GROUPS = ("crun-bob", "crun-0123456789abcdef.scope", f"crun-1-{TAG}-wxyz.scope",
+              f"crun-1-{TAG}-wxyz")
+
+    def __init__(self, p):
+        self.p, self.processes, self.groups, self.files = p, [], [], []
+        own = [line.split(":", 2) for line in read("/proc/self/cgroup").decode().split()]
+        mount = [line.split()[1] for line in read("/proc/mounts").decode().splitlines()
+                 if line.split()[2] == "cgroup2"]
+        path = next((path for number, _, path in own if number == "0"), None)
+        for name in self.GROUPS if mount and path else ():
+            self.add_group(f"{mount[0]}{path.rstrip('/')}/{name}")
+        self.add_process(CRUN_LAUNCH=self.TAG)  # without a lock there is no launch
+        self.add_process(*OTHER_USER, CRUN_LAUNCH="othersaa")
+        self.add_process(*OTHER_USER)
+        for name in (f"/dev/shm/crun-0-{self.TAG}", "/dev/shm/crun-65534-othersaa",
+                     "/dev/shm/crun-0-othersaa", f"{p.tmp}/crun_othersaa"):
+            self.add_file(name)
+
+    def add_process(self, *before, **more):
+        c = subprocess.Popen([*before, "sleep", "1000"], env={**os.environ, **more},
+                             start_new_session=True)
+        self.processes.append(c)
+        return c
+
+    def add_group(self, path):
+        try:
+            os.mkdir(path)
+        except (FileExistsError, PermissionError):
+            return  # of a test beside this one
+        self.groups.append(path)
+        with open(f"{path}/cgroup.procs", "w") as procs:
+            procs.write(str(self.add_process().pid))
+
+    def add_file(self, path):
+        with contextlib.suppress(FileExistsError), open(path, "x"):
+            self.files.append(path)
+            os.chown(path, 65534, 65534)
+
+    def expect_all(self):
+        same([c.args for c in self.processes if c.poll() is not None], [])
+        same([path for path in self.groups + self.files if not os.path.exists(path)], [])
+
+    def close(self):
+        for c in self.processes:
+            c.kill()
+            c.wait()
+        for path in self.groups:
+            until(lambda at=path: not read(f"{at}/cgroup.procs"), "an empty group")
+            os.rmdir(path)
+        for path in self.files:
+            os.unlink(path)
+
+
+def kill_launch(c):
+    """All of its own processes at once, so that the next launch finds its leftovers."""
+    wardens = [pid for pid in children(c.pid) if stat_of(pid).name == "warden"]
+    guards = [pid for parent in wardens or [c.pid] for pid in children(parent)
+              if stat_of(pid).name == "crun-guard"]
+    same(len(guards), 1)
+    for signo in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in [c.pid, *wardens, *guards]:
+            os.kill(pid, signo)
+    c.wait()
+
+
+def what_crun_did_not_start_is_not_ended(p):
+    """By launches that end, that fail, and that clear up after one that was killed."""
+    with contextlib.closing(Neighbours(p)) as neighbours:
+        for more in ({}, {"CRUN_NO_CGROUP": "1"}):
+            env = {**p.env, **more}
+            p.crun(["true"], 0, env=env)
+            p.crun(["--max-restarts=2", "--nproc-per-node=2", *sh("exit 3")], 3, env=env)
+            c = p.start(CRUN, *sh("setsid sleep 1000 & echo begun; exec sleep 1000"),
+                        env=env, stdin=subprocess.DEVNULL)
+            same(c.stdout.readline(), b"begun\n")
+            kill_launch(c)
+            p.crun(["true"], 0, env=env)
+            until(lambda: not p.living(), lambda: f"alive: {p.living()}")
+            neighbours.expect_all()
+    shutil.rmtree(p.tmp)  # a launch of another TMPDIR may have cleared up
+    os.mkdir(p.tmp)
+
+
 CHECKS = [
+    what_crun_did_not_start_is_not_ended,
     workers_that_run_have_not_succeeded,
     the_folder_of_the_logs_is_made_before_its_name_is_seen,
     the_port_of_the_store_stays_taken_between_epochs,
