@@ -3,6 +3,7 @@
 #include "worker-lib/preflight/node_verdict.h"
 
 #include <check.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -126,27 +127,87 @@ START_TEST(why)
 }
 END_TEST
 
-static void hear_a_verdict_without_a_reason(struct team_member *m)
+/* What another process has set in the store, and what node 1 makes of it. */
+static const struct {
+    uint8_t verdict[4];
+    size_t size, why_size; /* SIZE_MAX: no reason is set */
+    enum connectivity_result result;
+    const char *text;
+} verdicts[] = {
+    { { 0, 1 }, 2, SIZE_MAX, CONNECTIVITY_UNFIT, "node 1 is reported to be at fault" },
+    { { 0, 2 }, 2, SIZE_MAX, CONNECTIVITY_UNFIT, "node 1 is reported to be at fault" },
+    { { 255, 0 },
+      2,
+      SIZE_MAX,
+      CONNECTIVITY_OTHERS_UNFIT,
+      "node 0 is reported to be at fault" },
+    { { 0, 0 }, 2, SIZE_MAX, CONNECTIVITY_COMPLETE, "" },
+    { { 0, 1 }, 1, SIZE_MAX, CONNECTIVITY_OTHERS_UNFIT, "no answer from rank 0" },
+    { { 0, 0, 0 }, 3, SIZE_MAX, CONNECTIVITY_OTHERS_UNFIT, "no answer from rank 0" },
+    { { 0, 1 }, 2, 0, CONNECTIVITY_UNFIT, "node 1 is reported to be at fault" },
+    { { 0, 1 }, 2, 3, CONNECTIVITY_UNFIT, "node 1 is reported to be at fault" },
+    { { 0, 1 }, 2, 4000, CONNECTIVITY_UNFIT, "node 1 is reported to be at fault" },
+    { { 0, 1 }, 2, 264, CONNECTIVITY_UNFIT, "xxxx" }, /* without a NUL */
+};
+
+static void put_value(struct team_member *m, const char *name, const void *value,
+                      size_t size)
+{
+    char key[64];
+
+    snprintf(key, sizeof(key), "crun-preflight/%s", name);
+    ck_assert_int_eq(store_client_set(m->team.store, key, value, size,
+                                      clock_ms() + TEAM_DEADLINE_MS, &m->e),
+                     CRUN_OK);
+}
+
+static void hear_a_verdict(struct team_member *m)
 {
     const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
     const struct connectivity r = {
-        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 1000
+        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 300
     };
-    const bool unfit[] = { false, true };
-    char text[64] = "what was here before";
+    int which = *(int *)m->arg;
+    char text[600] = "", reason[4000];
 
-    ck_assert_int_eq(store_client_set(m->team.store, "crun-preflight/verdict/0", unfit,
-                                      sizeof(unfit), clock_ms() + TEAM_DEADLINE_MS,
-                                      &m->e),
-                     CRUN_OK);
-    ck_assert_int_eq(connectivity_check(&r, text, sizeof(text)), CONNECTIVITY_UNFIT);
-    ck_assert_str_eq(text, "node 1 is reported to be at fault");
+    memset(reason, 'x', sizeof(reason));
+    put_value(m, "verdict/0", verdicts[which].verdict, verdicts[which].size);
+    if (verdicts[which].why_size != SIZE_MAX)
+        put_value(m, "why/1", reason, verdicts[which].why_size);
+    ck_assert_int_eq(connectivity_check(&r, text, sizeof(text)),
+                     verdicts[which].result);
+    ck_assert_msg(strncmp(text, verdicts[which].text, strlen(verdicts[which].text)) ==
+                      0,
+                  "%s", text);
 }
 
-START_TEST(a_verdict_without_a_reason)
+START_TEST(any_verdict_of_the_store_is_read_with_care)
 {
+    int which = _i;
+
     team_run(&(struct team_plan){
-        .calls = &backend_self, .size = 1, .body = hear_a_verdict_without_a_reason });
+        .calls = &backend_self, .size = 1, .body = hear_a_verdict, .arg = &which });
+}
+END_TEST
+
+/* A name would be looked up, where another process likes. */
+START_TEST(only_numbers_are_called)
+{
+    char addresses[2][NET_TEXT_SIZE] = { "" }, letters[] = "--", host[NET_TEXT_SIZE];
+    struct net_addr addr;
+    struct link_listener *listener;
+    struct err e;
+
+    ck_assert_int_eq(net_parse("127.0.0.1:1", &addr, &e), 0);
+    net_set_port(&addr, 0);
+    listener = link_listener_start(&addr, &e);
+    ck_assert_msg(listener != NULL, "%s", e.text);
+    link_listener_address(listener, host, sizeof(host));
+    snprintf(addresses[1], NET_TEXT_SIZE, "localhost%s", strchr(host, ':'));
+    link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, 2, 0, clock_ms() + 2000,
+                   letters);
+    ck_assert_str_eq(letters, "--");
+    link_listener_stop(listener);
 }
 END_TEST
 
@@ -372,7 +433,9 @@ int main(void)
 
     tcase_add_loop_test(t, the_nodes_at_fault_go, 0, sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(t, why);
-    tcase_add_test(t, a_verdict_without_a_reason);
+    tcase_add_loop_test(t, any_verdict_of_the_store_is_read_with_care, 0,
+                        sizeof(verdicts) / sizeof(verdicts[0]));
+    tcase_add_test(t, only_numbers_are_called);
     suite_add_tcase(suite, t);
     t = tcase_create("reach");
     tcase_set_timeout(t, 60);
