@@ -345,6 +345,7 @@ def few_processes(p):
                     "100", stdin=subprocess.DEVNULL)
         p.end(c, code, *words)
         same(glob.glob(f"/dev/shm/crun-{user}*/*"), [])
+    os.rmdir(f"/dev/shm/crun-{user}")
 
 
 def process_one(p):

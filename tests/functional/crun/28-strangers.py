@@ -179,9 +179,11 @@ class Neighbours:
             c.wait()
         for path in self.groups:
             until(lambda at=path: not read(f"{at}/cgroup.procs"), "an empty group")
-            os.rmdir(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(path)
         for path in self.files:
-            os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def kill_launch(c):
@@ -214,7 +216,28 @@ def what_crun_did_not_start_is_not_ended(p):
     os.mkdir(p.tmp)
 
 
+def what_crun_writes_is_for_its_user(p):
+    """Unless another mode is chosen; and no link of another user leads it elsewhere."""
+    os.chmod(p.path, 0o1777)
+    os.umask(0o022)
+    for more, readable in (["--log-dir=logs"], False), (["--log-dir=open", "--log-mode=644"],
+                                                        True):
+        events = f"{more[0][10:]}.events"
+        p.crun([*more, "-r3", f"--events-file={events}", "echo", "token"], 0)
+        log, = glob.glob(f"{p.path}/{more[0][10:]}/*_*/*/0/stdout.log")
+        for path in (log, f"{p.path}/{events}"):
+            same((read(path) != b"", path), (True, path))
+            got = subprocess.run([*OTHER_USER, "cat", path], capture_output=True)
+            same((path, got.returncode), (path, 0 if readable else 1))
+    p.file("mine", "text")
+    subprocess.run([*OTHER_USER, "ln", "-s", f"{p.path}/mine", f"{p.path}/link"], check=True)
+    p.crun(["--events-file=link", "true"], 0, "continuing without it")
+    p.crun(["false"], 1, env={**p.env, "TORCHELASTIC_ERROR_FILE": f"{p.path}/link"})
+    same(read(f"{p.path}/mine"), b"text")
+
+
 CHECKS = [
+    what_crun_writes_is_for_its_user,
     what_crun_did_not_start_is_not_ended,
     workers_that_run_have_not_succeeded,
     the_folder_of_the_logs_is_made_before_its_name_is_seen,
