@@ -345,12 +345,18 @@ static int client_try_target(struct client *c, struct err *e)
     return 0;
 }
 
-/* If there cannot be another try, the earlier ones continue. */
+/* If there cannot be another try, the earlier ones continue. A late timer says that
+ * this process was busy, not that a packet was lost: the answer may wait in the kernel.
+ */
 static void on_again(void *arg)
 {
+    struct client *c = arg;
+    uint64_t now = clock_ms();
     struct err e;
 
-    if (client_try_target(arg, &e) < 0)
+    if (now > c->again.at_ms + CONNECT_AGAIN_MS / 2)
+        loop_timer_arm(&c->again, now + CONNECT_AGAIN_MS);
+    else if (client_try_target(c, &e) < 0)
         log_debug("%s", e.text);
 }
 

@@ -112,7 +112,7 @@ void handshake_fini(struct handshake *w)
         handshake_leave_queue(w);
 }
 
-bool handshake_may_step(struct handshake *w)
+bool handshake_may_step(struct handshake *w, bool proven)
 {
     struct handshakes *h = w->owner;
 
@@ -122,11 +122,14 @@ bool handshake_may_step(struct handshake *w)
     }
     if (w->queued)
         return false;
-    w->known = h->source[w->source % HANDSHAKE_SOURCES] == w->source;
+    w->known = proven || h->source[w->source % HANDSHAKE_SOURCES] == w->source;
     w->queued = true;
     w->queued_ms = clock_ms();
     h->waiting[w->known]++;
-    TAILQ_INSERT_TAIL(handshake_queue_of(w), w, entry);
+    if (proven)
+        TAILQ_INSERT_HEAD(handshake_queue_of(w), w, entry);
+    else
+        TAILQ_INSERT_TAIL(handshake_queue_of(w), w, entry);
     conn_set_deadline(w->conn, 0, NULL);
     loop_timer_arm(&h->serve, 0);
     return false;

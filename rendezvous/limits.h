@@ -17,8 +17,8 @@
 #define DESCRIPTORS_RESERVED 32 /* not for connections: journal, log, store, loop */
 
 /* TLS handshakes in one turn: those of addresses that are known, and all */
-#define HANDSHAKES_KNOWN_US 14000
-#define HANDSHAKES_TURN_US 20000
+#define HANDSHAKES_KNOWN_US 7000
+#define HANDSHAKES_TURN_US 10000
 #define HANDSHAKE_QUEUES 256u   /* of other addresses, by their hash */
 #define HANDSHAKE_SOURCES 4096u /* addresses that are known */
 #define HANDSHAKE_LATE "it has not joined in time"

@@ -410,8 +410,7 @@ static bool on_may_shake(void *arg, struct conn *c)
 {
     struct peer_conn *p = arg;
 
-    (void)c;
-    return handshake_may_step(p->handshake);
+    return handshake_may_step(p->handshake, tls_identity(conn_session(c))[0] != '\0');
 }
 
 static int on_secured(void *arg, struct conn *c, struct err *e)
@@ -427,6 +426,7 @@ static int on_secured(void *arg, struct conn *c, struct err *e)
         key_ring_owner(p->server->config.keys, conn_identity(c), owner, sizeof(owner)));
     handshake_succeeded(p->handshake);
     peer_conn_end_handshake(p);
+    conn_set_deadline(c, clock_ms() + HELLO_DEADLINE_MS, HANDSHAKE_LATE);
     return 0;
 }
 

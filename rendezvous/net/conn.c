@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -552,13 +553,22 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     return "the rest of a frame did not come in time";
 }
 
+static bool conn_is_writable(const struct conn *c)
+{
+    struct pollfd p = { .fd = c->fd, .events = POLLOUT };
+
+    return poll(&p, 1, 0) > 0;
+}
+
 static void on_timer(void *arg)
 {
     struct conn *c = arg;
     const char *why;
 
-    /* bytes that arrived before this late timer count */
-    if (c->held && c->resume_at)
+    /* what arrived before this late timer counts */
+    if (c->state == CONN_CONNECTING && conn_is_writable(c))
+        on_connected(c);
+    else if (c->held && c->resume_at)
         conn_resume(c);
     else if (!c->held && c->state > CONN_CONNECTING && c->state <= CONN_OPEN)
         conn_go_on(c);

@@ -31,7 +31,8 @@ struct tls_door {
 };
 
 struct tls_session {
-    SSL *ssl; /* NULL on the accepting side until the hello is there */
+    SSL *ssl; /* NULL until the first step; on the accepting side until the hello is
+                 there */
     const struct tls_door *door; /* NULL: the connecting side. Only in a handshake */
     int fd;
     bool accepting, done, wants_write, refused;
@@ -349,8 +350,7 @@ struct tls_session *tls_connect(int fd, const struct tls_psk *psk, struct err *e
     if (tls_start(e) < 0)
         return NULL;
     s = tls_session_create(fd);
-    if (!s || tls_session_begin(s, connecting) < 0) {
-        tls_destroy(s);
+    if (!s) {
         err_set(e, "cannot set up TLS: no memory");
         return NULL;
     }
@@ -505,13 +505,14 @@ int tls_handshake(struct tls_session *s)
         return 1;
     if (!tls_begin_call(s))
         return -1;
-    if (!s->ssl) {
+    if (!s->ssl && s->accepting) {
         result = tls_await_hello(s);
         if (result <= 0)
             return result;
-        if (tls_session_begin(s, s->door->context) < 0)
-            return tls_fail(s, TLS_FAILURE_HERE, "no memory");
     }
+    if (!s->ssl &&
+        tls_session_begin(s, s->accepting ? s->door->context : connecting) < 0)
+        return tls_fail(s, TLS_FAILURE_HERE, "no memory");
     result = openssl.SSL_do_handshake(s->ssl);
     if (result == 1 && !openssl.SSL_session_reused(s->ssl))
         return tls_fail(s, TLS_FAILURE_KEY, "the keys differ");

@@ -20,6 +20,7 @@
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/proto.h"
@@ -28,7 +29,7 @@
 #define STORE_PORT 29500
 
 struct options {
-    const char *endpoint, *run_id, *hold;
+    const char *endpoint, *run_id, *hold, *key_file;
     long long agents, rounds, failures;
     uint64_t lease_ms, limit_ms;
     bool verbose, help;
@@ -41,13 +42,19 @@ struct agent {
     struct client *client;
     struct conn *conn; /* instead of a client: --hold connections */
     uint64_t epoch;
+    uint64_t beat_us; /* when the last heartbeat left; 0: it is answered */
 };
+
+#define BEATS_MAX 1000000
 
 struct load {
     struct options o;
     struct loop *loop;
     struct loop_timer limit;
     struct agent *agent;
+    struct key_ring *keys; /* NULL: plain */
+    uint32_t *beat_us;     /* what each answer to a heartbeat took */
+    size_t beats;
     uint8_t *rank_taken; /* by group rank, in this epoch */
     long long round, started, done, greeted, failures_left;
     uint64_t epoch;
@@ -249,12 +256,23 @@ static void on_abandoned(void *arg, const char *why)
     complain(a->load, "agent %td gives up: %s", a - a->load->agent, why);
 }
 
+/* Right before a heartbeat. */
+static void on_progress(void *arg, struct msg_heartbeat *progress)
+{
+    (void)progress;
+    ((struct agent *)arg)->beat_us = clock_us();
+}
+
 static void on_heard(void *arg, const struct msg *m)
 {
     static uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
-    struct load *l = ((struct agent *)arg)->load;
+    struct agent *a = arg;
+    struct load *l = a->load;
     size_t size = proto_encode(m, frame, sizeof(frame));
 
+    if (m->type == MSG_BEAT && a->beat_us && l->beats < BEATS_MAX)
+        l->beat_us[l->beats++] = (uint32_t)(clock_us() - a->beat_us);
+    a->beat_us = 0;
     l->messages++;
     if (size <= l->largest)
         return;
@@ -297,11 +315,13 @@ static struct session_config session_config(const struct load *l, long long i)
 static void begin_agent(struct load *l, long long i)
 {
     struct client_config config = { .session = session_config(l, i),
-                                    .endpoints = l->o.endpoint };
+                                    .endpoints = l->o.endpoint,
+                                    .keys = l->keys };
     struct agent *a = &l->agent[i];
     struct client_calls calls = { .order = on_order,
                                   .outage = on_outage,
                                   .abandoned = on_abandoned,
+                                  .progress = l->o.hold ? on_progress : NULL,
                                   .heard = on_heard,
                                   .arg = a };
     struct err e;
@@ -461,9 +481,15 @@ static const struct opt table[] = {
     { .name = "hold",
       .arg = "agents|connections",
       .help = "Instead of finishing, hold until a signal arrives: agents of a running "
-              "job, or connections that have only sent HELLO. Prints \"ready\".",
+              "job, or connections that have only sent HELLO. Prints \"ready\", and at "
+              "the end how fast heartbeats were answered.",
       .set = set_hold,
       .offset = offsetof(struct options, hold) },
+    { .name = "key-file",
+      .arg = "FILE",
+      .help = "The key to show. Default: none.",
+      .set = opt_set_text,
+      .offset = offsetof(struct options, key_file) },
     { .name = "lease",
       .arg = "SECONDS",
       .help = "Default: 15.",
@@ -497,10 +523,34 @@ static void raise_file_limit(void)
     (void)!setrlimit(RLIMIT_NOFILE, &files);
 }
 
+static int compare_beats(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void print_beats(struct load *l)
+{
+    if (l->beats == 0)
+        return;
+    qsort(l->beat_us, l->beats, sizeof(*l->beat_us), compare_beats);
+    printf("heartbeats=%zu p50_ms=%.1f p99_ms=%.1f worst_ms=%.1f\n", l->beats,
+           l->beat_us[l->beats / 2] / 1e3, l->beat_us[l->beats * 99 / 100] / 1e3,
+           l->beat_us[l->beats - 1] / 1e3);
+}
+
 static int run(const struct options *o)
 {
     struct load l = { .o = *o, .loop = loop_create() };
+    struct err e;
 
+    if (o->key_file && !(l.keys = key_ring_open(o->key_file, &e))) {
+        fprintf(stderr, "agent-load: %s\n", e.text);
+        loop_destroy(l.loop);
+        return EXIT_FAILURE;
+    }
+    l.beat_us = xcalloc(BEATS_MAX, sizeof(*l.beat_us));
     l.agent = xcalloc((size_t)o->agents, sizeof(*l.agent));
     l.rank_taken = xcalloc((size_t)o->agents, 1);
     loop_on_signal(l.loop, SIGTERM, on_signal, &l);
@@ -513,9 +563,12 @@ static int run(const struct options *o)
         begin_round(&l);
     if (!l.failed)
         loop_run(l.loop);
+    print_beats(&l);
     end_agents(&l);
     loop_timer_fini(&l.limit);
     loop_destroy(l.loop);
+    key_ring_close(l.keys);
+    free(l.beat_us);
     free(l.agent);
     free(l.rank_taken);
     return l.failed ? EXIT_FAILURE : EXIT_SUCCESS;
