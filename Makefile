@@ -22,7 +22,7 @@ CRUN ?= crun
 # A layer is a library of all sources below its folder, except those of other layers and
 # programs. scripts/checks/layers says which folder may include which.
 layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
-main_files := rendezvous/crund.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
+main_files := rendezvous/crund.c rendezvous/confinement.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
               worker-lib/preflight/main.c
 not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
 
@@ -30,7 +30,8 @@ sources = $(sort $(shell find $1 -name '*.$2'))
 layer_sources = $(filter-out $(main_files) $(not_in_layers) $(addsuffix /%,$(filter \
     $1/%,$(layers))),$(call sources,$1,$2))
 
-crund_src := rendezvous/crund.c
+crund_src := rendezvous/crund.c rendezvous/confinement.c
+crund_ldlibs = $(seccomp_libs)
 crunctl_src := launcher/crunctl/crunctl.c
 crun_src := launcher/crun.c
 chaos-relay_src := $(wildcard tests/chaos/relay*.c)
@@ -150,6 +151,10 @@ kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undef
 
 pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
 pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
+# crund locks itself in with it, if it is here
+seccomp_cflags := $(shell pkg-config --exists libseccomp 2>/dev/null && \
+    echo -DCRUN_SECCOMP $$(pkg-config --cflags libseccomp))
+seccomp_libs := $(if $(seccomp_cflags),$(shell pkg-config --libs libseccomp))
 test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
@@ -172,6 +177,7 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -pri
 # A launch executes crun twice, and each shared library costs 0.05 ms to find, map and link: it
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
+$B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz,$l),$(along),$l))
 link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
@@ -187,7 +193,7 @@ emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
-helper_src := $(wildcard tests/worlds/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
+helper_src := $(wildcard tests/worlds/*.c tests/fakes/confinement/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
                          $(if $(emulated),tests/worlds/emulated/*.c))
 # an archive, so that a test links only what it uses
 helpers := $B/lib/libtest-helpers.a

@@ -24,10 +24,12 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/keys/key_ring.h"
+#include "rendezvous/confinement.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
+#include "rendezvous/tls/tls.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:29400"
 #define DEFAULT_PORT 29400
@@ -38,7 +40,7 @@ struct crund_options {
     const char *listen, *state_dir, *key_file, *key_dir;
     long long conns_max;
     enum log_format format;
-    bool require_key, verbose, help, version;
+    bool require_key, allow_root, unconfined, verbose, help, version;
 };
 
 struct daemon {
@@ -107,6 +109,16 @@ static const struct opt table[] = {
       .offset = offsetof(struct crund_options, conns_max),
       .min = 1,
       .max = CONTROL_CONNS_MAX },
+    { .name = "allow-root",
+      .help = "Start as root, too. Without it crund refuses: it needs no rights.",
+      .set = opt_set_true,
+      .offset = offsetof(struct crund_options, allow_root) },
+    { .name = "unconfined",
+      .help =
+          "Do not lock crund in: by default it gives up, once it listens, all files "
+          "but its own, connections to elsewhere, and programs.",
+      .set = opt_set_true,
+      .offset = offsetof(struct crund_options, unconfined) },
     { .name = "log-format",
       .arg = "text|json",
       .help = "Format of the lines on standard error. Default: text.",
@@ -260,6 +272,23 @@ static int check_daemon_keys(struct key_ring *keys, struct err *e)
                    key_ring_path(keys));
 }
 
+/* What crund opens is open now, but for the library of keys. */
+static void lock_in(const struct daemon *d, struct server *server,
+                    const struct crund_options *o)
+{
+    char text[CONFINEMENT_MAX_BYTES + 1] = "not locked in (--unconfined)";
+
+    struct err e;
+
+    if (d->keys && tls_load(&e) < 0)
+        log_warn("%s", e.text);
+    if (!o->unconfined)
+        confinement_enter(o->state_dir, d->keys ? key_ring_path(d->keys) : NULL, text,
+                          sizeof(text));
+    server_set_confinement(server, text);
+    log_info("%s", text);
+}
+
 static int run_daemon(const struct crund_options *o)
 {
     struct daemon d = { .exit_code = EXIT_SUCCESS };
@@ -287,6 +316,7 @@ static int run_daemon(const struct crund_options *o)
         key_ring_close(d.keys);
         return EXIT_FAILURE;
     }
+    lock_in(&d, server, o);
     announce_daemon(&d, server, o);
     loop_run(d.loop);
     /* a second signal ends it at once, without waiting for the disk */
@@ -325,6 +355,13 @@ int main(int argc, char **argv)
         log_error("\"%s\": crund takes flags only", argv[first_word]);
         return EXIT_USAGE;
     }
+    if (geteuid() == 0 && !o.allow_root) {
+        log_error("crund needs no rights and does not start as root: use a user of its "
+                  "own, as crund.service does, or --allow-root");
+        return EXIT_USAGE;
+    }
     set_limits();
+    if (!o.unconfined)
+        confinement_hide_memory();
     return run_daemon(&o);
 }

@@ -938,6 +938,11 @@ void server_destroy(struct server *s)
     free(s);
 }
 
+void server_set_confinement(struct server *s, const char *text)
+{
+    registry_set_confinement(s->registry, text);
+}
+
 void server_shut(struct server *s)
 {
     listener_destroy(s->listener);

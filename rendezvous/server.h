@@ -46,6 +46,9 @@ void server_destroy(struct server *s); /* NULL is fine */
 /* A connection from within this process: the client's end, or -1. */
 int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
 
+/* What the program has given up, for users. The text is copied. */
+void server_set_confinement(struct server *s, const char *text);
+
 /* At the end: accept no more connections, commit, flush queued messages. */
 void server_shut(struct server *s);
 

@@ -283,6 +283,16 @@ static int show_all(struct ctl_client *c, struct status *s, struct err *e)
     return rc;
 }
 
+/* After all jobs: an operator of many of them wants to know. */
+static void print_confinement(const struct ctl_client *c)
+{
+    char text[2 * CONFINEMENT_MAX_BYTES];
+    const char *confinement = ctl_client_confinement(c);
+
+    if (*confinement)
+        printf("\nrendezvous: %s\n", text_printable(confinement, text, sizeof(text)));
+}
+
 static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
                           const char *word, struct err *e)
 {
@@ -292,6 +302,8 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
     s.tail = &s.jobs;
     (void)word;
     rc = o->run_id ? show_job(c, o->run_id, &s, e) : show_all(c, &s, e);
+    if (rc == CTL_EXIT_OK && !s.array && !o->run_id)
+        print_confinement(c);
     if (s.array && rc == CTL_EXIT_OK) {
         char *text = text_printable_json(cJSON_Print(s.array));
 

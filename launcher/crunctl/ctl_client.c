@@ -39,6 +39,7 @@ struct ctl_client {
     bool answered;
     ctl_answer_fn *fn;
     void *arg;
+    char confinement[CONFINEMENT_MAX_BYTES + 1];
     struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
 };
 
@@ -227,6 +228,11 @@ int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct
     return c->interrupted ? CTL_EXIT_OK : set_unreachable(c, e, c->why);
 }
 
+const char *ctl_client_confinement(const struct ctl_client *c)
+{
+    return c->confinement;
+}
+
 uint32_t ctl_client_version(const struct ctl_client *c)
 {
     return c->version;
@@ -312,6 +318,7 @@ struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access acce
     if (*rc == CTL_EXIT_OK)
         *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
     c->version = c->last.welcome.version;
+    memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
     if (*rc != CTL_EXIT_OK) {
         ctl_client_close(c);
         return NULL;

@@ -118,6 +118,9 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_
 /* The version of the protocol that both speak. */
 uint32_t ctl_client_version(const struct ctl_client *c);
 
+/* What the rendezvous has given up for its safety, for users; may be "". */
+const char *ctl_client_confinement(const struct ctl_client *c);
+
 /* The text of the acknowledgement, for users; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);
 

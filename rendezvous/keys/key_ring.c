@@ -28,7 +28,7 @@ struct key_ring {
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     unsigned users;
-    bool closing, is_slow;
+    bool closing, is_slow, has_thread;
     uint64_t asked, looked, asked_ms, took_ms;
     unsigned generation, told; /* of the set */
     int64_t next_end;          /* of an identity that was accepted; 0: none */
@@ -113,6 +113,7 @@ static int key_ring_start_thread(struct key_ring *r, struct err *e)
         return err_set_errno(e, errnum, "cannot watch %s", r->path);
     pthread_detach(thread);
     r->users++;
+    r->has_thread = true;
     return 0;
 }
 
@@ -137,12 +138,6 @@ static struct key_ring *key_ring_create(const char *path, bool is_folder, struct
     pthread_cond_init(&r->wake, NULL);
     pthread_cond_init(&r->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_mutex_lock(&r->lock);
-    if (key_ring_start_thread(r, e) < 0) {
-        key_ring_release(r);
-        return NULL;
-    }
-    pthread_mutex_unlock(&r->lock);
     return r;
 }
 
@@ -194,16 +189,17 @@ void key_ring_close(struct key_ring *r)
     pthread_mutex_lock(&r->lock);
     r->closing = true;
     pthread_cond_signal(&r->wake);
-    (void)key_ring_wait(
-        r, UINT64_MAX,
-        KEY_REFRESH_WAIT_MS); /* so that it does not outlive the program */
+    if (r->has_thread) /* so that it does not outlive the program */
+        (void)key_ring_wait(r, UINT64_MAX, KEY_REFRESH_WAIT_MS);
     key_ring_release(r);
 }
 
-/* With the lock held. A thread that was slow is not waited for until it has looked. */
+/* With the lock held. The first time starts the thread: so it is confined as far as the
+ * program is by then. A thread that was slow is not waited for until it has looked. */
 static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms, unsigned wait_ms)
 {
     uint64_t now = clock_ms();
+    struct err e;
 
     if (every_ms && every_ms < KEY_REFRESH_SHARE * r->took_ms)
         every_ms = KEY_REFRESH_SHARE * r->took_ms;
@@ -211,6 +207,10 @@ static void key_ring_ask_thread(struct key_ring *r, uint64_t every_ms, unsigned 
         return;
     if (r->is_slow && r->looked < r->asked)
         return;
+    if (!r->has_thread && key_ring_start_thread(r, &e) < 0) {
+        snprintf(r->complaint, sizeof(r->complaint), "%s", e.text);
+        return;
+    }
     r->asked++;
     r->asked_ms = now;
     pthread_cond_signal(&r->wake);

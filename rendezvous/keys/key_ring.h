@@ -20,8 +20,9 @@ struct key_ring;
  * wiped at the end.
  *
  * A separate thread looks whether files have changed: a home directory on a file server
- * that hangs must not stop a rendezvous. A changed file that is not right is reported
- * in the log, and the keys of before stay. All functions may be called by any thread.
+ * that hangs must not stop a rendezvous. It starts at the first look. A changed file
+ * that is not right is reported in the log, and the keys of before stay. All functions
+ * may be called by any thread.
  */
 struct key_ring *key_ring_open(const char *path, struct err *e) MUST_CHECK;
 struct key_ring *key_ring_open_folder(const char *path, struct err *e) MUST_CHECK;

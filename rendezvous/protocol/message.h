@@ -395,6 +395,7 @@ struct msg_welcome {
     char software[32];
     bool durable;
     struct id128 rendezvous; /* which one it is; zero: an older version */
+    char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
 
 struct msg_refused {

@@ -177,6 +177,7 @@ static const struct proto_field welcome[] = {
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
     ID(msg_welcome, rendezvous, OPTIONAL),
+    TEXT(msg_welcome, confinement, OPTIONAL),
 };
 
 static const struct proto_field refused[] = {

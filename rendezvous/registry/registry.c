@@ -299,6 +299,8 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     reply.welcome.version = p->version;
     reply.welcome.durable = g->journal != NULL;
     reply.welcome.rendezvous = g->id;
+    if (h->role == PEER_CTL)
+        memcpy(reply.welcome.confinement, g->confinement, sizeof(g->confinement));
     snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
              g->config.software);
     registry_send(p, &reply);
@@ -437,6 +439,11 @@ bool registry_is_idle(const struct registry *g)
 uint64_t registry_cut_bytes(const struct registry *g)
 {
     return g->cut_bytes;
+}
+
+void registry_set_confinement(struct registry *g, const char *text)
+{
+    snprintf(g->confinement, sizeof(g->confinement), "%s", text);
 }
 
 const struct job *registry_jobs(const struct registry *g)

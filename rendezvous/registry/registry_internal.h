@@ -17,6 +17,7 @@ struct journal;
 
 struct registry {
     struct registry_config config;
+    char confinement[CONFINEMENT_MAX_BYTES + 1];
     struct id128 id;         /* of this rendezvous, as long as its journal lives */
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;

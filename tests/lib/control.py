@@ -107,7 +107,7 @@ class Crund:
             ["setpriv", "--pdeathsig", "KILL", *prefix, program, "--listen", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=open(self.log_path, "w", encoding="utf-8"),
-            env={**os.environ, **(env or {})})
+            env={"CRUND_ALLOW_ROOT": "1", **os.environ, **(env or {})})
         self.pid = self.process.pid
         deadline = time.monotonic() + 10
         while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", self.log())):
