@@ -117,7 +117,12 @@ say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
             -Wno-format-truncation -Wno-unknown-warning-option
-hardening := -fstack-protector-strong -fPIC $(if $(SAN),,-D_FORTIFY_SOURCE=2)
+# what the compiler has of it
+cc_takes = $(shell $(CC) -Werror $1 -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$1')
+fortify := $(or $(shell echo 'int f(char *p) { return __builtin_dynamic_object_size(p, 0); }' | \
+    $(CC) -Werror -x c -c -o /dev/null - 2>/dev/null && echo 3),2)
+hardening := -fstack-protector-strong -fPIC $(call cc_takes,-fcf-protection) \
+             $(call cc_takes,-fstack-clash-protection) $(if $(SAN),,-D_FORTIFY_SOURCE=$(fortify))
 san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # gcc warns that it does not see fences
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
