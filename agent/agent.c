@@ -115,6 +115,7 @@ static void report_own_failure(struct agent *a, const char *why, bool final)
 static void act_start(struct agent *a)
 {
     struct msg ready = { .type = MSG_STORE_READY };
+    struct progress_store page;
     struct err e;
 
     failure_list_clear(&a->failures);
@@ -135,6 +136,10 @@ static void act_start(struct agent *a)
     } else {
         epoch_store_release(&a->store);
     }
+    if (a->workers.guard)
+        guard_set_store(a->workers.guard,
+                        epoch_store_page(&a->store, &a->start, &page) ? &page : NULL);
+    explicit_bzero(&page, sizeof(page));
     if (epoch_store_tunnel(&a->store, &a->start, &e) < 0) {
         report_own_failure(a, e.text, true);
         return;

@@ -243,6 +243,27 @@ int epoch_store_tunnel(struct epoch_store *s, struct msg_start *start, struct er
     return 0;
 }
 
+bool epoch_store_page(const struct epoch_store *s, const struct msg_start *start,
+                      struct progress_store *page)
+{
+    struct tls_psk psk;
+    struct err e;
+
+    _Static_assert(sizeof(page->host) == sizeof(start->address), "host");
+    _Static_assert(sizeof(page->identity) == sizeof(psk.identity), "identity");
+    _Static_assert(sizeof(page->secret) == sizeof(psk.secret), "secret");
+    if (!s->keys || (s->server && !has_tunnel(s)) ||
+        store_token_make(&s->token, &psk, &e) < 0)
+        return false;
+    *page = (struct progress_store){ .version = PROGRESS_STORE_VERSION,
+                                     .port = start->port };
+    memcpy(page->host, start->address, sizeof(page->host));
+    memcpy(page->identity, psk.identity, sizeof(page->identity));
+    memcpy(page->secret, psk.secret, sizeof(page->secret));
+    explicit_bzero(&psk, sizeof(psk));
+    return true;
+}
+
 void epoch_store_close(struct epoch_store *s)
 {
     tunnel_destroy(s->tunnel);

@@ -8,6 +8,7 @@
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/progress_page.h"
 #include "rendezvous/protocol/message.h"
 
 struct client;
@@ -51,6 +52,10 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
  * is open here, or is at the address in `start`. Without it: nothing changes. */
 int epoch_store_tunnel(struct epoch_store *s, struct msg_start *start,
                        struct err *e) MUST_CHECK;
+/* How workers that speak TLS reach the store that `start` has; call it before
+ * epoch_store_tunnel. False: they reach it as the others do. The caller wipes it. */
+bool epoch_store_page(const struct epoch_store *s, const struct msg_start *start,
+                      struct progress_store *page);
 /* The epoch is over; also if the store is not open. */
 void epoch_store_close(struct epoch_store *s);
 /* Closes the port too: rank 0 is elsewhere from here on, or this node leaves. */

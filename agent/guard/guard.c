@@ -557,6 +557,11 @@ const struct status_pages *guard_pages(const struct guard *g)
     return &g->pages;
 }
 
+void guard_set_store(struct guard *g, const struct progress_store *store)
+{
+    status_pages_set_store(&g->pages, store);
+}
+
 static void sleep_1_ms(void)
 {
     struct timespec ms = { .tv_nsec = 1000000 };

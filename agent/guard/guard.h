@@ -11,6 +11,7 @@
 
 struct loop;
 struct guard;
+struct progress_store;
 struct status_pages;
 
 /*
@@ -138,6 +139,9 @@ pid_t guard_pid(const struct guard *g);
 const char *guard_launch_tag(const struct guard *g);
 /* Valid until guard_stop; may hold no page. */
 const struct status_pages *guard_pages(const struct guard *g);
+
+/* As status_pages_set_store. */
+void guard_set_store(struct guard *g, const struct progress_store *store);
 
 /* Lets the guard end and ignores it from here on; guard_stop waits for its end. */
 void guard_disconnect(struct guard *g); /* NULL is fine */

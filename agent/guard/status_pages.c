@@ -53,6 +53,7 @@ static int make_page(struct status_pages *p, int above)
         errno = why;
         return -1;
     }
+    (void)madvise(page, PROGRESS_PAGE_BYTES, MADV_DONTDUMP); /* it may have a secret */
     p->fd[p->count] = moved;
     p->page[p->count] = page;
     status_pages_clear(p, p->count++);
@@ -90,6 +91,7 @@ void status_pages_fini(struct status_pages *p)
     for (uint32_t i = 0; i < p->count; i++)
         munmap(p->page[i], PROGRESS_PAGE_BYTES);
     free(p->page);
+    status_pages_set_store(p, NULL);
     *p = (struct status_pages){ .count = 0 };
 }
 
@@ -123,11 +125,21 @@ void status_pages_hand_over(struct status_pages *p, pid_t guard)
     close(fd);
 }
 
+void status_pages_set_store(struct status_pages *p, const struct progress_store *store)
+{
+    if (p->store)
+        explicit_bzero(p->store, sizeof(*p->store));
+    free(p->store);
+    p->store = store ? xmemdup(store, sizeof(*store)) : NULL;
+}
+
 void status_pages_clear(const struct status_pages *p, uint32_t index)
 {
     memset(p->page[index], 0, sizeof(*p->page[index]));
     p->page[index]->magic = PROGRESS_MAGIC;
     p->page[index]->version = PROGRESS_VERSION;
+    if (p->store)
+        p->page[index]->store = *p->store;
 }
 
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 struct progress_page;
+struct progress_store;
 
 /*
  * The status pages of a guard's workers: memfds of a fixed size that the agent maps and
@@ -19,6 +20,7 @@ struct status_pages {
     int first; /* the descriptor of the first one in the guard */
     int *fd;   /* the agent's, until status_pages_hand_over */
     struct progress_page **page;
+    struct progress_store *store; /* in each page from its next start on; or NULL */
 };
 
 /* Makes all pages or, if the system cannot, none: workers then run without them. */
@@ -34,7 +36,10 @@ int status_pages_end(const struct status_pages *p);
  * pages, there are none from here on. */
 void status_pages_hand_over(struct status_pages *p, pid_t guard);
 
-/* Resets a page that no worker maps: magic, version and zeros. */
+/* What the pages of workers that start from now on say of the store; NULL: nothing. */
+void status_pages_set_store(struct status_pages *p, const struct progress_store *store);
+
+/* Resets a page that no worker maps: magic, version, the store, and zeros. */
 void status_pages_clear(const struct status_pages *p, uint32_t index);
 
 /* The path that a worker opens; "" if there is none. Returns buf. */

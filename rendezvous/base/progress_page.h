@@ -25,6 +25,21 @@
  * The number is part of the layout: it is the same in every language. */
 #define PROGRESS_STACKS_SIGNAL 60
 
+/*
+ * How the worker reaches its job's store by TLS. Only in a job with a key, and not on
+ * the node of rank 0 where its store can be reached without. A client that does not
+ * know it uses MASTER_ADDR and MASTER_PORT.
+ */
+#define PROGRESS_STORE_VERSION 1u
+
+struct progress_store {
+    uint32_t version; /* PROGRESS_STORE_VERSION; 0: nothing follows */
+    uint32_t port;
+    char host[256];
+    char identity[128]; /* of the TLS client, with the secret of this epoch's store */
+    uint8_t secret[32];
+};
+
 enum progress_flag {
     PROGRESS_WATCHED = 1,   /* written by --watch, not by the program */
     PROGRESS_HAS_SAVED = 2, /* it has written a checkpoint in this life */
@@ -64,6 +79,9 @@ struct progress_page {
                                          of the worker library, in which the phase began
                                        */
     int32_t stacks_fd; /* 240: where PROGRESS_STACKS writes: its descriptor */
+    uint8_t pad2[12];  /* 244 */
+    /* written by the agent before the worker starts */
+    struct progress_store store; /* 256 */
 };
 
 #endif

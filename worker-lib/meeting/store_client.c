@@ -25,6 +25,9 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/store/limits.h"
 #include "rendezvous/store/tcpstore_scan.h"
+#include "rendezvous/tls/tls.h"
+#include "worker-lib/meeting/environment.h"
+#include "worker-lib/meeting/store_token.h"
 
 #define ADDRESSES_MAX 8
 #define CONNECT_MS 5000
@@ -38,6 +41,9 @@ struct store_client {
     bool late;            /* the reason: an answer did not come in time */
     struct net_addr addr; /* of the server, after the first connection */
     char where[300];
+    bool secure;
+    struct tls_psk psk;
+    struct tls_session *tls; /* NULL: plain */
 };
 
 /* -- the connection ---------------------------------------------------------------- */
@@ -76,7 +82,9 @@ static crun_status send_bytes(struct store_client *s, const void *data, size_t s
                               uint64_t deadline_ms, struct err *e)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t n = send(s->fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
+        const char *at = (const char *)data + done;
+        ssize_t n = s->tls ? tls_write(s->tls, at, size - done)
+                           : send(s->fd, at, size - done, MSG_NOSIGNAL);
 
         if (n > 0)
             done += (size_t)n;
@@ -93,7 +101,9 @@ static crun_status receive_bytes(struct store_client *s, void *data, size_t size
                                  uint64_t deadline_ms, struct err *e)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t n = recv(s->fd, (char *)data + done, size - done, 0);
+        char *at = (char *)data + done;
+        ssize_t n = s->tls ? tls_read(s->tls, at, size - done)
+                           : recv(s->fd, at, size - done, 0);
 
         if (n > 0)
             done += (size_t)n;
@@ -109,6 +119,8 @@ static crun_status receive_bytes(struct store_client *s, void *data, size_t size
 
 static void close_connection(struct store_client *s, crun_status why)
 {
+    tls_destroy(s->tls);
+    s->tls = NULL;
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
@@ -135,6 +147,24 @@ static crun_status greet_store(struct store_client *s, uint64_t deadline_ms,
     return status;
 }
 
+static crun_status secure_connection(struct store_client *s, uint64_t deadline_ms,
+                                     struct err *e)
+{
+    int r;
+
+    s->tls = tls_connect(s->fd, &s->psk, e);
+    if (!s->tls)
+        return CRUN_SYSTEM;
+    while ((r = tls_handshake(s->tls)) == 0)
+        if (!poll_connection(s->fd, tls_wants_write(s->tls) ? POLLOUT : POLLIN,
+                             deadline_ms))
+            return fail_late_store(s, e);
+    if (r > 0)
+        return CRUN_OK;
+    err_set(e, "the store at %s: %s", s->where, tls_why(s->tls));
+    return CRUN_PEER_LOST;
+}
+
 static crun_status connect_to(struct store_client *s, const struct net_addr *addr,
                               uint64_t deadline_ms, struct err *e)
 {
@@ -150,8 +180,11 @@ static crun_status connect_to(struct store_client *s, const struct net_addr *add
     else if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &errnum, &size) < 0 || errnum) {
         err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
         status = CRUN_SYSTEM;
-    } else
-        status = greet_store(s, deadline_ms, e);
+    } else {
+        status = s->secure ? secure_connection(s, deadline_ms, e) : CRUN_OK;
+        if (status == CRUN_OK)
+            status = greet_store(s, deadline_ms, e);
+    }
     if (status == CRUN_OK)
         s->addr = *addr;
     else
@@ -297,7 +330,8 @@ static crun_status wait_key(struct store_client *s, struct request_text *r,
     add_number(r, 1);
     add_key(r, key);
     status = send_bytes(s, r->text, r->used, deadline_ms, e);
-    if (status == CRUN_OK && !poll_connection(s->fd, POLLIN, deadline_ms))
+    if (status == CRUN_OK && !(s->tls && tls_pending(s->tls)) &&
+        !poll_connection(s->fd, POLLIN, deadline_ms))
         return cancel_wait(s, key, e);
     return status == CRUN_OK ? receive_bytes(s, &byte, 1, deadline_ms, e) : status;
 }
@@ -455,8 +489,9 @@ static struct store_client *new_client(void)
     return s;
 }
 
-crun_status store_client_open(struct store_client **out, const char *host,
-                              uint16_t port, uint64_t deadline_ms, struct err *e)
+static crun_status open_client(struct store_client **out, const char *host,
+                               uint16_t port, const struct tls_psk *psk,
+                               uint64_t deadline_ms, struct err *e)
 {
     struct store_client *s = new_client();
     uint64_t pause = RETRY_MS_MIN;
@@ -466,6 +501,9 @@ crun_status store_client_open(struct store_client **out, const char *host,
         err_set(e, "no memory");
         return CRUN_NO_MEMORY;
     }
+    s->secure = psk != NULL;
+    if (psk)
+        s->psk = *psk;
     snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              port);
     while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
@@ -481,6 +519,26 @@ crun_status store_client_open(struct store_client **out, const char *host,
     return CRUN_OK;
 }
 
+crun_status store_client_open(struct store_client **out, const char *host,
+                              uint16_t port, uint64_t deadline_ms, struct err *e)
+{
+    return open_client(out, host, port, NULL, deadline_ms, e);
+}
+
+crun_status store_client_open_job(struct store_client **out,
+                                  const struct environment *env, uint64_t deadline_ms,
+                                  struct err *e)
+{
+    struct store_token token;
+    crun_status status;
+
+    if (!env->agent_store || !store_token_read(&token))
+        return store_client_open(out, env->host, env->port, deadline_ms, e);
+    status = open_client(out, token.host, token.port, &token.psk, deadline_ms, e);
+    explicit_bzero(&token, sizeof(token));
+    return status;
+}
+
 crun_status store_client_open_another(struct store_client **out,
                                       const struct store_client *like,
                                       uint64_t deadline_ms, struct err *e)
@@ -493,6 +551,8 @@ crun_status store_client_open_another(struct store_client **out,
         return CRUN_NO_MEMORY;
     }
     snprintf(s->where, sizeof(s->where), "%s", like->where);
+    s->secure = like->secure;
+    s->psk = like->psk;
     status = connect_to(s, &like->addr, deadline_ms, e);
     if (status == CRUN_OK)
         *out = s;
@@ -521,5 +581,6 @@ void store_client_close(struct store_client *s)
         return;
     close_connection(s, CRUN_OK);
     pthread_mutex_destroy(&s->lock);
+    explicit_bzero(&s->psk, sizeof(s->psk));
     free(s);
 }

@@ -16,10 +16,15 @@
  * prefix.
  */
 struct store_client;
+struct environment;
 
 /* Tries again until the deadline (clock_ms): the server may be late. */
 crun_status store_client_open(struct store_client **s, const char *host, uint16_t port,
                               uint64_t deadline_ms, struct err *e);
+/* The same to the store of a job: by TLS if the agent has said how. */
+crun_status store_client_open_job(struct store_client **s,
+                                  const struct environment *env, uint64_t deadline_ms,
+                                  struct err *e);
 /* The address of this node's end of the connection to the store, without a port.
  * Returns buf. */
 char *store_client_address(const struct store_client *s, char *buf, size_t size);

@@ -136,8 +136,8 @@ static void check_connectivity(const struct preflight_run *c)
     char why[600];
     struct err e;
 
-    if (store_client_open(&r.store, c->env.host, c->env.port,
-                          r.begin_ms + r.patience_ms, &e) != CRUN_OK) {
+    if (store_client_open_job(&r.store, &c->env, r.begin_ms + r.patience_ms, &e) !=
+        CRUN_OK) {
         snprintf(why, sizeof(why), "%s does not reach the node of rank 0: %s", c->host,
                  e.text);
         /* if that node is at fault, it leaves the job earlier */

@@ -82,8 +82,7 @@ static crun_status connect_fixed(crun_world *w, struct err *e)
     /* if the port is taken, another process serves already, or the connection fails */
     if (w->env.rank == 0 && !w->env.agent_store)
         (void)!serve_world(w, w->env.port, &refused);
-    return store_client_open(&w->store, w->env.host, w->env.port, w->init_deadline_ms,
-                             e);
+    return store_client_open_job(&w->store, &w->env, w->init_deadline_ms, e);
 }
 
 static crun_status serve_somewhere(crun_world *w, struct err *e)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 10 s
+# takes: 20 s
 """
 The store of rank 0 with --store-auth user: a connection of another host is served if it is
 of the job's user there, for whom that host's agent vouches. Other users of that host, whose
@@ -213,6 +213,28 @@ def tunnelled(cluster, job):
         fail("the capture shows what workers set")
 
 
+def the_worker_library_speaks_tls_itself(cluster):
+    """Its keys are on the wire without a key, and are not with one, tunnel or not."""
+    for name, *flags in [["plain"], ["keyed", "key"], ["tunnel", "key", "--store-tunnel"]]:
+        sniffer, path = capture(cluster, 1)
+        if flags:
+            flags[0] = f"--key-file={new_key(cluster)}"
+        nodes = [cluster[i].start(
+            [BIN / "crun", "--nnodes=2", f"--node-rank={i}", "--nproc-per-node=2",
+             f"--master-addr={cluster[0].address}", f"--rdzv-id={name}", *flags, "--no-python",
+             BIN / "example-all-reduce"]) for i in range(2)]
+        for p in nodes:
+            expect(p, 0)
+        sniffer.end()
+        with open(path, "rb") as f:
+            wire = f.read()
+        if (b"rank/2/who" in wire) != (name == "plain"):
+            fail(f"keys of the store on the wire of the job {name}")
+        if (b"crun1-store:" in wire) != (name != "plain"):
+            fail(f"TLS with the store on the wire of the job {name}")
+        os.remove(f"{cluster.directory}/key") if flags else None
+
+
 def a_tunnel_needs_a_key(cluster):
     p = cluster[0].start([BIN / "crun", "--nnodes=2", "--node-rank=0", "--store-tunnel",
                           f"--master-addr={cluster[0].address}", "--no-python", "true"])
@@ -224,6 +246,7 @@ def a_tunnel_needs_a_key(cluster):
 CHECKS = [
     in_a_tunnel_no_byte_of_the_store_is_in_clear,
     a_store_with_a_port_of_its_own_has_tunnels_too,
+    the_worker_library_speaks_tls_itself,
     a_tunnel_needs_a_key,
     a_key_is_enough_for_that,
     another_user_of_the_second_host_gets_nowhere,

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef WORKER_LIB_MEETING_STORE_TOKEN_H
+#define WORKER_LIB_MEETING_STORE_TOKEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/tls/tls.h"
+
+/* How this worker reaches its job's store by TLS, as its agent says in the status page:
+ * an environment can be read in more places. */
+struct store_token {
+    char host[256];
+    uint16_t port;
+    struct tls_psk psk;
+};
+
+/* False: there is none, so the store is reached without TLS. The caller wipes it. */
+bool store_token_read(struct store_token *out);
+
+#endif
