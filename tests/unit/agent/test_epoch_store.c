@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/epoch_store.h"
+
+#include <arpa/inet.h>
+#include <check.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "tests/worlds/check_main.h"
+
+#define PATIENCE_S 10
+#define REQUEST                                                                        \
+    "\x00\xce\xf7\x85\x3c\x0d"                                                         \
+    "1234"
+
+static const struct rendezvous_host no_host;
+static struct config config;
+static struct epoch_store s;
+static struct msg_store_ready ready;
+
+/* A port that was free a moment ago. */
+static uint16_t find_port(void)
+{
+    struct net_addr addr;
+    size_t count;
+    struct err e;
+    int fd;
+
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &addr, 1, &count, &e), 0);
+    fd = net_listen(&addr, 1, &e);
+    ck_assert_int_eq(net_local_addr(fd, &addr), 0);
+    close(fd);
+    return net_port(&addr);
+}
+
+static void begin_epoch(void)
+{
+    struct err e;
+
+    ck_assert_msg(epoch_store_open(&s, NULL, &ready, &e) == 0, "%s", e.text);
+}
+
+static int dial(uint16_t port)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons(port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timeval patience = { .tv_sec = PATIENCE_S };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    if (connect(fd, (struct sockaddr *)(void *)&to, sizeof(to)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static bool is_served(int fd)
+{
+    char answer[4];
+    static const char request[] = REQUEST;
+
+    return send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) > 0 &&
+           recv(fd, answer, sizeof(answer), MSG_WAITALL) == sizeof(answer);
+}
+
+static void begin_first_epoch(void)
+{
+    config = (struct config){ .rendezvous = CONFIG_LOCAL, .store_port = find_port() };
+    s = (struct epoch_store){ .config = &config, .host = &no_host };
+    begin_epoch();
+    ck_assert_uint_eq(ready.port, config.store_port);
+}
+
+START_TEST(between_epochs_no_other_program_gets_the_port)
+{
+    struct net_addr addr;
+    size_t count;
+    struct err e;
+    int fd;
+
+    begin_first_epoch();
+    epoch_store_close(&s);
+    ck_assert_int_eq(net_resolve("127.0.0.1", config.store_port, &addr, 1, &count, &e),
+                     0);
+    ck_assert_int_lt(net_listen(&addr, 1, &e), 0);
+    epoch_store_release(&s);
+    fd = net_listen(&addr, 1, &e);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_client_that_comes_between_epochs_is_in_neither)
+{
+    int early, served;
+
+    begin_first_epoch();
+    served = dial(config.store_port);
+    ck_assert(is_served(served));
+    epoch_store_close(&s);
+    ck_assert(!is_served(served));
+    early = dial(config.store_port);
+    ck_assert_int_ge(early, 0);
+    begin_epoch();
+    ck_assert(!is_served(early));
+    close(served);
+    served = dial(config.store_port);
+    ck_assert(is_served(served));
+    epoch_store_release(&s);
+    ck_assert_int_lt(dial(config.store_port), 0);
+    close(early), close(served);
+}
+END_TEST
+
+START_TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
+{
+    config = (struct config){ .rendezvous = CONFIG_LOCAL };
+    s = (struct epoch_store){ .config = &config, .host = &no_host };
+    begin_epoch();
+    epoch_store_close(&s);
+    ck_assert_int_lt(dial((uint16_t)ready.port), 0);
+    begin_epoch();
+    ck_assert_uint_ne(ready.port, 0);
+    epoch_store_release(&s);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("epoch_store");
+    TCase *tc = tcase_create("ports");
+
+    tcase_add_test(tc, between_epochs_no_other_program_gets_the_port);
+    tcase_add_test(tc, a_client_that_comes_between_epochs_is_in_neither);
+    tcase_add_test(tc, a_port_that_the_system_chose_is_closed_with_its_epoch);
+    suite_add_tcase(suite, tc);
+    return check_main(suite);
+}
