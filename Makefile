@@ -51,6 +51,7 @@ guard-driver_src := tests/programs/guard-driver.c
 ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
 agent-load_src := scripts/bench/load/agent-load.c
+flood-load_src := scripts/bench/load/flood-load.c
 preflight-load_src := scripts/bench/load/preflight-load.c
 # it has no other nodes to connect to
 preflight-load_ldflags := -Wl,--wrap=link_probe_all
@@ -68,7 +69,7 @@ example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
 programs := crun crund crunctl crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver \
-            store-load agent-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
+            store-load agent-load flood-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce example-train example-groups
 installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker
