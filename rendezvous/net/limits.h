@@ -15,8 +15,9 @@
 #define READ_SHARE_BYTES 8192  /* of one connection in one turn */
 #define KEEPALIVE_S 60
 #define LISTEN_BACKLOG 4096
-#define ACCEPT_PAUSE_MS 100 /* while there are no descriptors */
-#define ACCEPT_SHARE 64     /* connections in one turn */
+#define ACCEPT_PAUSE_MS 100   /* while there are no descriptors */
+#define ACCEPT_SHARE 64       /* connections in one turn */
+#define FIRST_BYTES_SHARE 256 /* connections whose first bytes are read in one turn */
 #define ADDRESSES_PER_NAME_MAX 8
 #define OWN_ADDRESSES_KNOWN 256 /* whether an address is of this machine */
 #define OWN_ADDRESSES_KEPT_MS 1000

@@ -23,6 +23,8 @@
 
 struct new_conn {
     struct acceptor_entry entry;
+    TAILQ_ENTRY(new_conn) later;
+    bool put_off; /* its first bytes are there: in listener.put_off */
     struct listener *listener;
     struct event *event;
     int fd;
@@ -35,7 +37,10 @@ struct listener {
     struct acceptor acceptor;
     struct event *event;
     struct net_addr addr;
-    struct loop_timer timer; /* the acceptor's */
+    struct loop_timer timer;        /* the acceptor's */
+    TAILQ_HEAD(, new_conn) put_off; /* until the next turn */
+    struct loop_timer first_bytes;  /* for them */
+    unsigned read;                  /* in this turn */
 };
 
 /* Protocols that often connect to a wrong port, by their first bytes. */
@@ -77,6 +82,8 @@ static int new_conn_release(struct new_conn *c)
     int fd = c->fd;
 
     acceptor_remove(&c->listener->acceptor, &c->entry);
+    if (c->put_off)
+        TAILQ_REMOVE(&c->listener->put_off, c, later);
     event_free(c->event);
     free(c);
     return fd;
@@ -108,10 +115,41 @@ static bool new_conn_decide(struct new_conn *c, bool closed)
     return true;
 }
 
+/* Many that speak at the same moment are read in several turns. */
 static void on_first_bytes(evutil_socket_t fd, short what, void *arg)
 {
+    struct new_conn *c = arg;
+    struct listener *l = c->listener;
+
     (void)fd;
-    new_conn_decide(arg, what & EV_CLOSED);
+    if (l->read++ < FIRST_BYTES_SHARE) {
+        new_conn_decide(c, what & EV_CLOSED);
+        return;
+    }
+    if (!c->put_off)
+        TAILQ_INSERT_TAIL(&l->put_off, c, later);
+    c->put_off = true;
+}
+
+static void on_next_first_bytes(void *arg)
+{
+    struct listener *l = arg;
+    struct new_conn *c;
+
+    for (; l->read < FIRST_BYTES_SHARE && (c = TAILQ_FIRST(&l->put_off)); l->read++) {
+        TAILQ_REMOVE(&l->put_off, c, later);
+        c->put_off = false;
+        new_conn_decide(c, false);
+    }
+}
+
+static void on_listener_turn_end(void *arg)
+{
+    struct listener *l = arg;
+
+    l->read = 0;
+    if (!TAILQ_EMPTY(&l->put_off))
+        loop_timer_arm(&l->first_bytes, 0);
 }
 
 static void new_conn_create(struct listener *l, int fd, const struct net_addr *peer)
@@ -123,8 +161,10 @@ static void new_conn_create(struct listener *l, int fd, const struct net_addr *p
     c->fd = fd;
     c->peer = *peer;
     c->event = event_new(loop_base(l->loop), fd, what, on_first_bytes, c);
-    event_add(c->event, NULL);
     acceptor_add(&l->acceptor, &c->entry, c);
+    /* under load the bytes are there already, and nothing need be watched */
+    if (!new_conn_decide(c, false))
+        event_add(c->event, NULL);
 }
 
 bool listener_drop_oldest(struct listener *l)
@@ -188,7 +228,10 @@ struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
     l->calls = *calls;
     if (net_local_addr(l->acceptor.fd, &l->addr) < 0)
         l->addr = *addr;
+    TAILQ_INIT(&l->put_off);
     loop_timer_init(&l->timer, loop, on_timer, l);
+    loop_timer_init(&l->first_bytes, loop, on_next_first_bytes, l);
+    loop_on_turn_end(loop, on_listener_turn_end, l);
     l->event = event_new(loop_base(loop), l->acceptor.fd, EV_READ | EV_PERSIST,
                          on_accept, l);
     event_add(l->event, NULL);
@@ -201,7 +244,9 @@ void listener_destroy(struct listener *l)
         return;
     while (listener_drop_oldest(l))
         ;
+    loop_off_turn_end(l->loop, on_listener_turn_end, l);
     loop_timer_fini(&l->timer);
+    loop_timer_fini(&l->first_bytes);
     event_free(l->event);
     acceptor_fini(&l->acceptor);
     free(l);

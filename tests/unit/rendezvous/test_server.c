@@ -15,6 +15,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/net/limits.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/proto.h"
 #include "tests/worlds/check_main.h"
@@ -25,6 +26,7 @@
 static struct loop *loop;
 static struct server *server;
 static int store_fd;
+static unsigned store_clients, store_clients_seen, most_in_a_turn;
 static unsigned log_lines;
 static char log_last[1024];
 
@@ -43,6 +45,21 @@ static void on_store_client(void *arg, int fd)
 {
     (void)arg;
     store_fd = fd;
+    store_clients++;
+}
+
+static void close_store_client(void *arg, int fd)
+{
+    on_store_client(arg, fd);
+    close(fd);
+}
+
+static void note_turn(void *arg)
+{
+    (void)arg;
+    if (store_clients - store_clients_seen > most_in_a_turn)
+        most_in_a_turn = store_clients - store_clients_seen;
+    store_clients_seen = store_clients;
 }
 
 static void on_fatal(void *arg, const char *why)
@@ -401,6 +418,38 @@ START_TEST(a_store_client_is_handed_on_unread)
 }
 END_TEST
 
+START_TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
+{
+    enum { COUNT = 1500 };
+    struct server_config config = { .standalone = true,
+                                    .store_client = close_store_client,
+                                    .fatal = on_fatal };
+    struct rlimit limit;
+    static int fd[COUNT];
+    struct err e;
+    size_t count;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
+    server = server_create(loop, &config, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+    for (int i = 0; i < COUNT; i++) {
+        fd[i] = dial_server();
+        loop_turn(loop, 0);
+    }
+    WAIT_FOR(server_connections(server) == COUNT);
+    loop_on_turn_end(loop, note_turn, NULL);
+    for (int i = 0; i < COUNT; i++)
+        send_to_server(fd[i], "\x00\xce\xf7\x85\x3c", 5);
+    WAIT_FOR(store_clients == COUNT);
+    ck_assert_uint_le(most_in_a_turn, FIRST_BYTES_SHARE);
+    for (int i = 0; i < COUNT; i++)
+        close(fd[i]);
+}
+END_TEST
+
 START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
 {
     int visitor, silent, greeted, newest;
@@ -633,6 +682,7 @@ int main(void)
     tcase_add_test(t, a_port_scan_leaves_no_trace);
     tcase_add_test(t, half_a_first_word_and_a_close_is_a_close);
     tcase_add_test(t, a_store_client_is_handed_on_unread);
+    tcase_add_test(t, many_that_speak_at_the_same_moment_are_heard_in_several_turns);
     tcase_add_test(t,
                    when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
     tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
