@@ -307,6 +307,7 @@ $(preloads):
 
 # OpenSSL's own ends; the product loads it
 test_tls_ldlibs = $(shell pkg-config --libs openssl)
+test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
 # only the trainer and its tests need these libraries
 $(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(train_ldlibs)))
 # numeric loops are optimized more
