@@ -157,7 +157,6 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
         registry_unbind(p);
         g->source = p->source;
         registry_step(g, job, &ev, NULL, NULL, NULL);
-        g->source = SOURCE_NONE;
     }
     registry_unfollow(p);
     registry_drop_asks(p);
@@ -329,6 +328,7 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
 {
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
+    g->source = p->source;
     if (p->access == ACCESS_NONE)
         return err_set(e, "it has shown no key");
     if (!proto_allowed(m->type, p->phase))
@@ -338,7 +338,6 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     if (p->phase == PROTO_JOINED &&
         !id128_equal(&m->instance, &p->job->membership.instance))
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
-    g->source = p->source;
     if (proto_least_access(m->type) > p->access)
         deny_message(g, p, m);
     else if (p->phase == PROTO_NEW)
@@ -347,7 +346,6 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         registry_ctl_handlers[m->type](g, p, m);
     else
         registry_agent_handlers[m->type](g, p, m);
-    g->source = SOURCE_NONE;
     return 0;
 }
 
@@ -390,6 +388,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
 
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
+    g->source = SOURCE_NONE;
     for (struct job *j = g->jobs; j; j = next) {
         next = j->next;
         if (now_ms >= membership_next_tick(&j->membership))

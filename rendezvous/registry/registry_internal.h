@@ -26,7 +26,7 @@ struct registry {
     struct registry_peer *followers;
     struct stack_ask *asks;
     uint64_t last_ask;
-    uint32_t source;                    /* of the message being handled */
+    uint32_t source; /* of the last message; SOURCE_NONE: time has passed */
     uint32_t nodes_of[SOURCES_MAX + 1]; /* how many have joined from each source */
     uint64_t now_ms, wall_ms;           /* of the call under way */
 };
