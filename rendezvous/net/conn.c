@@ -332,6 +332,7 @@ static void conn_deliver(struct conn *c, const struct frame_header *h,
         conn_leave(c, e.text);
     else if (c->calls.message(c->calls.arg, c, &m, &e) < 0)
         conn_leave(c, e.text);
+    explicit_bzero(&m, sizeof(m));
 }
 
 static size_t conn_take_preface(struct conn *c, const uint8_t *data, size_t size)
@@ -369,11 +370,15 @@ static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
     return used;
 }
 
+/* What was read is wiped: a message may hold an incarnation, which is a ticket. */
 static void conn_take_input(struct conn *c)
 {
     size_t length = evbuffer_get_length(c->in);
-    size_t used = conn_take_frames(c, evbuffer_pullup(c->in, -1), length);
+    uint8_t *data = evbuffer_pullup(c->in, -1);
+    size_t used = conn_take_frames(c, data, length);
 
+    if (used > 0)
+        explicit_bzero(data, used);
     evbuffer_drain(c->in, c->state > CONN_OPEN ? length : used);
     if (c->state > CONN_OPEN)
         return;
@@ -383,6 +388,12 @@ static void conn_take_input(struct conn *c)
         conn_move_deadline(c, &c->frame_at, 0);
     else if (used > 0 || !c->frame_at)
         conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
+}
+
+static void conn_keep_input(struct conn *c, uint8_t *data, ssize_t size)
+{
+    evbuffer_add(c->in, data, (size_t)size);
+    explicit_bzero(data, (size_t)size);
 }
 
 /* Reading goes on when the socket takes bytes again: until then it would spin. */
@@ -421,10 +432,10 @@ static void conn_read_some(struct conn *c)
         conn_end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame"
                                                : "");
     else if (c->state <= CONN_OPEN) {
-        evbuffer_add(c->in, data, (size_t)n);
+        conn_keep_input(c, data, n);
         while (c->transport->pending && c->transport->pending(c) &&
                (n = c->transport->read(c, data, sizeof(data))) > 0)
-            evbuffer_add(c->in, data, (size_t)n); /* the rest of a record */
+            conn_keep_input(c, data, n); /* the rest of a record */
         conn_take_input(c);
     }
 }

@@ -137,6 +137,8 @@ static int decode_id(const struct proto_field *f, const cJSON *item, char *at,
     if (hex_length(item) == 0 || !id128_parse(item->valuestring, &id))
         return err_set(e, "it is not a text of 32 hex digits");
     memcpy(at, &id, sizeof(id));
+    explicit_bzero(&id, sizeof(id)); /* it may be an incarnation, which is a ticket */
+    explicit_bzero(item->valuestring, 2 * sizeof(id));
     return 0;
 }
 
@@ -301,6 +303,7 @@ int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
 {
     const char *name = proto_name(h->type);
     char text[FRAME_BODY_MAX + 1];
+    int result;
 
     if (!name)
         return err_set(e, "no message has the number %u", h->type);
@@ -313,7 +316,7 @@ int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
     m->instance = h->instance;
     memcpy(text, body, h->body_size);
     text[h->body_size] = '\0';
-    if (decode_body(text, h->body_size, m, e) < 0)
-        return err_wrap(e, "%s", name);
-    return 0;
+    result = decode_body(text, h->body_size, m, e);
+    explicit_bzero(text, h->body_size);
+    return result < 0 ? err_wrap(e, "%s", name) : 0;
 }

@@ -98,6 +98,41 @@ def it_can_be_switched_off(d):
     crund.process.kill()
 
 
+def memory_of(pid):
+    """As much of it as can be read: what a core would have."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps, \
+            open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            first, end = (int(x, 16) for x in line.split()[0].split("-"))
+            try:
+                memory.seek(first)
+                yield memory.read(end - first)
+            except (OSError, ValueError, OverflowError):
+                pass  # the kernel's own page
+
+
+def its_memory_is_no_ticket(d):
+    """Not even right after an agent has joined, when it has read its incarnation."""
+    if os.geteuid() != 0:
+        return
+    crund = Crund(d)
+    sessions = []
+    for i in range(20):
+        s = Session(crund.port)
+        s.send(hello("agent"))
+        s.expect(WELCOME)
+        request = join(f"job-{i}", nodes=1)
+        s.send(request)
+        s.expect(JOINED)
+        incarnation = re.search(rb'"incarnation": "(\w+)"', request)[1]
+        for part in memory_of(crund.pid):
+            for form in (incarnation, bytes.fromhex(incarnation.decode())):
+                at = part.find(form)
+                assert at < 0, (i, part[max(0, at - 64):at + 64])
+        sessions.append(s)
+    crund.process.kill()
+
+
 def its_journal_is_kept_and_read(d):
     """A job is there after a restart, and the journal is no ticket to its place."""
     crund = Crund(d, "--state-dir", d + "/state")
@@ -139,7 +174,8 @@ def root_is_refused(d):
 def main():
     for test in (nothing_else_can_be_reached, it_says_so_to_crunctl,
                  its_memory_is_hidden_from_its_user, it_can_be_switched_off,
-                 its_journal_is_kept_and_read, root_is_refused):
+                 its_journal_is_kept_and_read,
+                 its_memory_is_no_ticket, root_is_refused):
         with tempfile.TemporaryDirectory() as d:
             test(d)
         print("ok", test.__name__)
