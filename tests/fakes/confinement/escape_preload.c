@@ -57,6 +57,20 @@ static int try_file(const char *path, int flags)
     return fd < 0 ? -1 : close(fd);
 }
 
+/* As a snapshot of the journal: a new file takes the place of another. */
+static int try_replacement(const char *path)
+{
+    char made[512], target[512];
+    int rc;
+
+    snprintf(made, sizeof(made), "%s.made", path);
+    snprintf(target, sizeof(target), "%s.target", path);
+    rc = try_file(made, O_RDWR | O_CREAT | O_EXCL);
+    rc = rc < 0 ? rc : try_file(target, O_RDWR | O_CREAT | O_TRUNC);
+    rc = rc < 0 ? rc : rename(made, target);
+    return rc < 0 ? rc : unlink(target);
+}
+
 static int try_connection(void)
 {
     struct sockaddr_in to = { .sin_family = AF_INET,
@@ -106,6 +120,7 @@ static void on_usr2(int signo)
     TRY("signal", kill(getppid(), 0));
     TRY("connect", try_connection());
     TRY("state", try_file(getenv("ESCAPE_STATE"), O_RDWR));
+    TRY("replacement", try_replacement(getenv("ESCAPE_STATE")));
     TRY("thread", try_thread());
     escape_report("end", 0, 0);
     errno = why;
