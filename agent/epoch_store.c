@@ -13,6 +13,7 @@
 #include "agent/store/vouching.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
@@ -192,6 +193,17 @@ void epoch_store_ask_again(struct epoch_store *s)
 
 /* -- open and closed -------------------------------------------------------------- */
 
+/* In a job that has a key, once. */
+static void warn_of_addresses(struct epoch_store *s)
+{
+    if (!s->keys || s->config->job.store_auth != STORE_AUTH_ADDRESS || s->warned ||
+        s->config->job.store_tunnel)
+        return;
+    s->warned = true;
+    log_warn("--store-auth address: every user of a node's machine can read and change "
+             "the store of rank 0");
+}
+
 static bool has_tunnel(const struct epoch_store *s)
 {
     return s->keys && s->config->job.store_tunnel;
@@ -218,6 +230,7 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     for (size_t i = 0; i < s->early_count; i++)
         store_server_allow(s->server, &s->early[i]);
     free_early_addresses(s);
+    warn_of_addresses(s);
     format_own_address(s, client, ready->address, sizeof(ready->address));
     ready->port = shares_port(s) ? s->host->port : store_server_port(s->server);
     return 0;

@@ -38,6 +38,7 @@ struct epoch_store {
     struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
     const struct client *client;
+    bool warned;
     struct store_epoch token;  /* of the store that is open here */
     struct tunnel *tunnel;     /* to that of another node */
     struct vouching *vouching; /* NULL: connections are taken by their address */

@@ -27,7 +27,8 @@
 #include "rendezvous/net/local_peer.h"
 
 #define EVENTS_PER_TURN 64
-#define BUFFER_SIZE 65536
+#define BUFFER_SIZE 131072
+#define RECORD_SIZE 16384 /* of TLS, at most */
 #define ROUNDS_PER_EVENT 16
 
 struct tunnel_pipe;
@@ -196,14 +197,13 @@ static bool carry_up(struct tunnel *t, struct tunnel_pipe *p)
     return true;
 }
 
-static bool carry_down(struct tunnel *t, struct tunnel_pipe *p)
+/* Several records at once. */
+static size_t receive_remote(struct tunnel *t, struct tunnel_pipe *p)
 {
-    if (!send_rest(p, &p->down, send_local))
-        return false;
-    for (int i = 0; (i < ROUNDS_PER_EVENT || tls_pending(p->tls)) &&
-                    rest_is_empty(&p->down) && !p->remote_over;
-         i++) {
-        ssize_t n = tls_read(p->tls, t->buffer, sizeof(t->buffer)), sent;
+    size_t got = 0;
+
+    while (got + RECORD_SIZE <= sizeof(t->buffer)) {
+        ssize_t n = tls_read(p->tls, t->buffer + got, sizeof(t->buffer) - got);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
@@ -211,11 +211,27 @@ static bool carry_down(struct tunnel *t, struct tunnel_pipe *p)
             p->remote_over = true;
             break;
         }
-        sent = send_all(p, send_local, t->buffer, (size_t)n);
+        got += (size_t)n;
+    }
+    return got;
+}
+
+static bool carry_down(struct tunnel *t, struct tunnel_pipe *p)
+{
+    if (!send_rest(p, &p->down, send_local))
+        return false;
+    for (int i = 0; (i < ROUNDS_PER_EVENT || tls_pending(p->tls)) &&
+                    rest_is_empty(&p->down) && !p->remote_over;
+         i++) {
+        size_t n = receive_remote(t, p);
+        ssize_t sent = send_all(p, send_local, t->buffer, n);
+
         if (sent < 0)
             return false;
-        if (sent < n)
-            rest_keep(&p->down, t->buffer + sent, (size_t)(n - sent));
+        if ((size_t)sent < n)
+            rest_keep(&p->down, t->buffer + sent, n - (size_t)sent);
+        if (n == 0)
+            break;
     }
     return true;
 }

@@ -130,11 +130,13 @@ def nowhere(cluster, job):
 
 
 def by_address_any_user_of_a_members_host_may_come(cluster):
-    """As without the flag, in a job without a key."""
-    job = Job(cluster, "address", "--store-auth=address")
+    """As in a job without a key. With one, that is said."""
+    job = Job(cluster, "address", "--store-auth=address", f"--key-file={new_key(cluster)}")
     got = intruder(cluster, 1, job.running(), STRANGER)
     if got != "got b'ping'":
         fail("by address", got)
+    if job.nodes[0].err.count("every user of a node's machine can") != 1:
+        fail(job.nodes[0].err)
     job.ends_well()
 
 
