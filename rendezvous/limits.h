@@ -23,9 +23,10 @@
 #define HANDSHAKE_SOURCES 4096u /* addresses that are known */
 #define HANDSHAKE_LATE "it has not joined in time"
 #define KEYS_CHECK_MS 2000 /* whether a key has been retired, or has ended */
-/* agents that lose their connection at a time, which come back within the grace */
-#define KEYS_ENDED_AT_ONCE 64
-#define KEYS_ENDED_EVERY_MS 250
+/* agents that lose their connection at a time, and come back within the grace */
+#define KEYS_ENDED_AT_ONCE 32
+#define KEYS_ENDED_EVERY_MS 125
+#define KEYS_ENDED_WAIT_MS 10000 /* for most of them to be back */
 
 /* for the next try, while one is not answered; after each it doubles */
 #define CONNECT_AGAIN_MS 100

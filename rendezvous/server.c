@@ -98,7 +98,9 @@ struct server {
     struct tls_door *door;     /* NULL before the first TLS connection */
     struct handshakes *handshakes;
     struct loop_timer check_keys;
-    bool keys_changed; /* not all connections of retired keys have ended */
+    bool keys_changed;      /* not all connections of retired keys have ended */
+    unsigned agents_before; /* when the last of them ended, and when that was */
+    uint64_t ended_at;
     struct net_addr address;
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
@@ -464,6 +466,13 @@ static void peer_conn_end_retired(struct peer_conn *p)
     peer_conn_destroy(p);
 }
 
+/* Most agents whose connection was ended have come back, or had the time to. */
+static bool server_agents_are_back(const struct server *s)
+{
+    return s->count[CLASS_AGENT] + KEYS_ENDED_AT_ONCE / 4 >= s->agents_before ||
+           clock_ms() >= s->ended_at + KEYS_ENDED_WAIT_MS;
+}
+
 /*
  * Connections whose key is no longer accepted end, those of agents some at a time: all
  * come back at once with their new key, and a node that is away for longer than the
@@ -474,7 +483,11 @@ static void server_end_retired(struct server *s)
     struct peer_conn *p, *next;
     unsigned agents = 0;
 
+    if (s->keys_changed && !server_agents_are_back(s))
+        return;
     s->keys_changed = false;
+    s->agents_before = s->count[CLASS_AGENT];
+    s->ended_at = clock_ms();
     for (int i = 0; i < CLASS_COUNT; i++)
         for (p = TAILQ_FIRST(&s->conns[i]); p; p = next) {
             next = TAILQ_NEXT(p, entry);
