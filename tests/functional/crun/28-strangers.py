@@ -6,6 +6,7 @@ What other users and other programs of the machine do beside a launch: they take
 names, and have processes and cgroups of their own. Neither harms the other.
 """
 import contextlib
+import errno
 import glob
 import os
 import shutil
@@ -19,7 +20,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (DONE, HEADER, HELLO, JOIN, JOINED, PREFACE, START, WELCOME,  # noqa: E402
                      frame)
 from launch import CRUN, TIMEOUT, Place, sh  # noqa: E402
-from process import children, free_port, read, same, stat_of, until  # noqa: E402
+from process import children, free_port, lives, read, same, stat_of, until  # noqa: E402
 
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -156,13 +157,18 @@ class Neighbours:
         return c
 
     def add_group(self, path):
-        try:
-            os.mkdir(path)
-        except (FileExistsError, PermissionError):
-            return  # of a test beside this one
-        self.groups.append(path)
-        with open(f"{path}/cgroup.procs", "w") as procs:
-            procs.write(str(self.add_process().pid))
+        def made():
+            """An empty group may be removed by a launch beside this test."""
+            try:
+                os.mkdir(path)
+                with open(f"{path}/cgroup.procs", "w") as procs:
+                    procs.write(str(pid))
+            except OSError as error:
+                return error.errno not in (errno.ENOENT, errno.ENODEV)
+            self.groups.append(path)
+            return True
+        pid = self.add_process().pid
+        until(made, path)
 
     def add_file(self, path):
         with contextlib.suppress(FileExistsError), open(path, "x"):
@@ -192,10 +198,12 @@ def kill_launch(c):
     guards = [pid for parent in wardens or [c.pid] for pid in children(parent)
               if stat_of(pid).name == "crun-guard"]
     same(len(guards), 1)
+    pids = [c.pid, *wardens, *guards]
     for signo in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in [c.pid, *wardens, *guards]:
+        for pid in pids:
             os.kill(pid, signo)
     c.wait()
+    until(lambda: not any(lives(pid) for pid in pids), "their end")
 
 
 def what_crun_did_not_start_is_not_ended(p):

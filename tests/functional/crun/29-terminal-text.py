@@ -103,8 +103,10 @@ def fail_as_a_node(port, job, kind_of_failure, text):
 
 
 def what_another_node_says(p):
-    crund = p.start(str(BIN / "crund"), "--listen=127.0.0.1:0")
-    port = int(crund.stderr.readline().split(b"127.0.0.1:")[1].split()[0])
+    crund = p.start(str(BIN / "crund"), "--allow-root", "--listen=127.0.0.1:0")
+    lines = iter(crund.stderr.readline, b"")
+    port = int(next(line.split(b"listening on 127.0.0.1:")[1].split()[0]
+                    for line in lines if b"listening on" in line))
     ctl = [CRUNCTL, f"--rdzv-endpoint=127.0.0.1:{port}"]
     for i, (failure, text) in enumerate(itertools.product(("exit", "agent"), CORPUS)):
         job = f"job{i}"
