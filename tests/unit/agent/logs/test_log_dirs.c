@@ -106,7 +106,7 @@ static const struct {
     mode_t umask, chosen, file, folder;
 } modes[] = {
     { 0022, 0, 0600, 0700 },    { 0000, 0, 0600, 0700 },    { 0077, 0640, 0640, 0750 },
-    { 0022, 0666, 0666, 0777 }, { 0777, 0600, 0600, 0700 },
+    { 0022, 0666, 0666, 0777 }, { 0177, 0600, 0600, 0700 },
 };
 
 START_TEST(logs_are_for_the_user_only_unless_a_mode_is_chosen)
