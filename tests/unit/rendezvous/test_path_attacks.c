@@ -143,6 +143,7 @@ static void on_order(void *arg, const struct msg *m)
             ride_report(r, MSG_FINISHED);
     } else if (m->type == MSG_DONE) {
         ride_note(r, m->done.reason == JOB_REASON_SUCCESS ? "DONE" : "FAILED");
+        client_bye(r->client);
         r->over = true;
     } else if (m->type == MSG_REFUSED) {
         ride_note(r, m->refused.text);
