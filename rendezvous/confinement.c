@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -76,21 +77,30 @@ static bool landlock_allow(int rules, const char *path, uint64_t access)
     return done;
 }
 
-/* A key file may be replaced, and then has another inode: its folder is allowed. */
-static bool landlock_allow_keys(int rules, const char *path)
+static bool landlock_allow_folder_of(int rules, const char *path)
 {
     char folder[PATH_MAX], *slash;
-    struct stat st;
 
     snprintf(folder, sizeof(folder), "%s", path);
-    if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-        slash = strrchr(folder, '/');
-        if (!slash)
-            snprintf(folder, sizeof(folder), ".");
-        else
-            slash[slash == folder] = '\0';
-    }
+    slash = strrchr(folder, '/');
+    if (!slash)
+        snprintf(folder, sizeof(folder), ".");
+    else
+        slash[slash == folder] = '\0';
     return landlock_allow(rules, folder, FS_READ);
+}
+
+/* A key file may be replaced, and then has another inode: its folder is allowed, and
+ * the one that a link leads to. */
+static bool landlock_allow_keys(int rules, const char *path)
+{
+    char real[PATH_MAX];
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return landlock_allow(rules, path, FS_READ);
+    return landlock_allow_folder_of(rules, path) &&
+           (!realpath(path, real) || landlock_allow_folder_of(rules, real));
 }
 
 /* The version that is in force, or 0. */

@@ -231,6 +231,8 @@ static void announce_daemon(const struct daemon *d, struct server *server,
                  jobs, text_plural(jobs));
     else
         log_info("listening on %s (no --state-dir: jobs end with this process)", text);
+    if (d->keys)
+        log_info("only keys of %s are let in", key_ring_path(d->keys));
     if (!d->keys && !net_is_loopback(addr))
         log_warn("anyone who reaches %s can run code as the user of each job: give "
                  "crund and all nodes the key that crunctl keygen makes",

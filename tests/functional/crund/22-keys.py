@@ -35,7 +35,7 @@ class World:
         """The environment of a node, and the path of its key."""
         home = self.folder / name
         home.mkdir(mode=0o700, exist_ok=True)
-        return {**os.environ, "XDG_CONFIG_HOME": str(home)}, home / "crun" / "key"
+        return {**os.environ, "XDG_CONFIG_HOME": str(home), "CRUND_ALLOW_ROOT": "1"}, home / "crun" / "key"
 
     def start(self, env, *words):
         p = Process(words, env={**os.environ, **env})
@@ -332,6 +332,22 @@ def a_team_does_not_see_anothers_job(world):
     expect(r.crunctl(red, "stop"), 0)
 
 
+def a_key_behind_a_link_is_read_again(world):
+    """crund has locked itself in before: it may read where the link leads."""
+    elsewhere = world.folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    env, key = world.home("linked")
+    key.parent.mkdir()
+    keygen(env, elsewhere / "key")
+    key.symlink_to("../../elsewhere/key")
+    r = Rendezvous(world, "linked")
+    added, _ = world.home("added")
+    keygen(added)
+    write_key(elsewhere / "key", key.read_text() + world.home("added")[1].read_text())
+    r.process.kill(signal.SIGHUP)
+    until(lambda: r.crunctl(added, "status").returncode == 0, r.log)
+
+
 def a_key_is_replaced_while_a_job_runs(world):
     """Added, used and retired, with agents that read it at other times: no epoch is lost."""
     r = Rendezvous(world, "rotating")
@@ -440,7 +456,8 @@ TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
          a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
          a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it,
          each_wrong_key_is_one_line_at_both_ends, roles_allow_what_they_say,
-         a_team_does_not_see_anothers_job, a_key_is_replaced_while_a_job_runs,
+         a_team_does_not_see_anothers_job, a_key_behind_a_link_is_read_again,
+         a_key_is_replaced_while_a_job_runs,
          a_key_is_in_no_place_but_its_file]
 
 if __name__ == "__main__":
