@@ -65,9 +65,9 @@ class Folder:
         self.started.append(p)
         return p
 
-    def crun(self, user, port, *rest, nnodes=2, name="job", prefix=()):
+    def crun(self, user, port, *rest, nnodes=2, name="job", prefix=(), host="127.0.0.1"):
         return self.start(user, "crun", f"--nnodes={nnodes}", "--rdzv-backend=c10d",
-                          f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={name}",
+                          f"--rdzv-endpoint={host}:{port}", f"--rdzv-id={name}",
                           "--no-python", *rest, "sh", "-c", SCRIPT, prefix=prefix)
 
     def crund(self, user, port):
@@ -133,7 +133,7 @@ def connect_as(user, port, source=None, host="127.0.0.1"):
     """A socket belongs to the user whose process makes it."""
     LIBC.setfsuid(user)
     try:
-        s = socket.socket()
+        s = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     finally:
         LIBC.setfsuid(0)
     s.settimeout(30)
@@ -354,6 +354,26 @@ def another_user_gets_nothing_of_a_running_job(folder):
         fail("no line names the other user:", agents[0].err, agents[1].err)
 
 
+@with_folder
+def another_user_is_refused_over_ipv6(folder):
+    if not os.path.exists("/proc/net/if_inet6"):
+        print("skipped: no IPv6 here")
+        return
+    port = free_port()
+    agents = [folder.crun(ALICE, port, host="[::1]") for _ in range(2)]
+    folder.wait_for_workers(ALICE, 2)
+    for data in (PREFACE + hello(), STORE_SET):
+        if got := answer_to(BOB, port, data, host="::1"):
+            fail("another user was answered", got)
+    with connect_as(ALICE, port, host="::1") as s:
+        s.sendall(PREFACE + hello())
+        if not s.recv(100):
+            fail("the own user was not answered")
+    folder.go(ALICE)
+    for agent in agents:
+        agent.expect(0)
+
+
 # -- one crund for several users ------------------------------------------------------
 
 
@@ -421,6 +441,7 @@ if __name__ == "__main__":
     run([an_impostor_on_the_port_of_a_dead_crund_is_an_outage,
          crunctl_believes_no_impostor,
          another_user_gets_nothing_of_a_running_job,
+         another_user_is_refused_over_ipv6,
          users_of_one_crund_do_not_see_each_other,
          an_agent_that_names_no_user_does_not_join_another_ones_crund,
          a_job_runs_in_a_user_namespace])
