@@ -109,7 +109,7 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
     p->conn = conn;
     p->phase = PROTO_NEW;
     p->uid = origin->uid;
-    p->source = source_of(origin->address);
+    p->source = source_of(origin->address, origin->uid);
     snprintf(p->address, sizeof(p->address), "%s", origin->address);
     registry_identify(p, origin->access, origin->key_id, origin->owner);
     return p;

@@ -197,7 +197,9 @@ static bool claim_job(const char *address, unsigned number, bool stays)
     bool joined;
 
     link_of[c] = (struct registry_link){ 0 };
-    connect_to_registry(c, address);
+    connect_to_registry_as(c, &(struct peer_origin){ .address = address,
+                                                     .uid = PEER_UID_UNKNOWN,
+                                                     .access = ACCESS_AGENT });
     greet_registry(c, PEER_AGENT);
     snprintf(run_id, sizeof(run_id), "claimed-%u", number);
     m = join_message(c, run_id);
@@ -254,12 +256,18 @@ START_TEST(one_source_whose_jobs_are_abandoned_makes_others_in_their_place)
 }
 END_TEST
 
-START_TEST(a_network_of_64_bits_is_one_source)
+START_TEST(a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine)
 {
-    ck_assert_uint_eq(source_of("2001:db8::1"), source_of("2001:db8::2:3:4:5"));
-    ck_assert_uint_ne(source_of("2001:db8::1"), source_of("2001:db8:0:1::1"));
-    ck_assert_uint_ne(source_of("10.0.0.1"), source_of("10.0.0.2"));
-    ck_assert_uint_eq(source_of(""), SOURCE_NONE);
+    const uid_t none = PEER_UID_UNKNOWN;
+
+    ck_assert_uint_eq(source_of("2001:db8::1", none),
+                      source_of("2001:db8::2:3:4", none));
+    ck_assert_uint_ne(source_of("2001:db8::1", none),
+                      source_of("2001:db8:0:1::", none));
+    ck_assert_uint_ne(source_of("10.0.0.1", none), source_of("10.0.0.2", none));
+    ck_assert_uint_ne(source_of("127.0.0.1", 1000), source_of("127.0.0.1", 1001));
+    ck_assert_uint_eq(source_of("127.0.0.1", 1000), source_of("10.0.0.1", 1000));
+    ck_assert_uint_eq(source_of("", 1000), SOURCE_NONE);
 }
 END_TEST
 
@@ -480,7 +488,8 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, jobs_that_never_formed_give_way_when_their_nodes_are_gone);
     tcase_add_test(tc, one_source_makes_few_jobs_and_others_still_make_theirs);
     tcase_add_test(tc, one_source_whose_jobs_are_abandoned_makes_others_in_their_place);
-    tcase_add_test(tc, a_network_of_64_bits_is_one_source);
+    tcase_add_test(tc,
+                   a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine);
     tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
