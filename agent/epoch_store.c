@@ -220,6 +220,8 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
 
     if ((!shares_port(s) || has_tunnel(s)) && open_port(s, &listen, &sc, e) < 0)
         return -1;
+    if (s->keys)
+        store_token_begin(&s->token);
     s->server = store_server_create(&sc, e);
     if (!s->server)
         return -1;
@@ -284,6 +286,7 @@ void epoch_store_close(struct epoch_store *s)
     end_vouching(s);
     store_server_destroy(s->server);
     s->server = NULL;
+    store_token_wipe(&s->token);
     free_early_addresses(s);
 }
 

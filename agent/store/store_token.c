@@ -33,18 +33,45 @@ int store_token_make(const struct store_epoch *of, struct tls_psk *psk, struct e
     return 0;
 }
 
+void store_token_begin(struct store_epoch *of)
+{
+    struct err e;
+
+    if (store_token_make(of, &of->known[0], &e) == 0)
+        of->kept = 1;
+}
+
+void store_token_wipe(struct store_epoch *of)
+{
+    of->kept = 0;
+    explicit_bzero(of->known, sizeof(of->known));
+}
+
 bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    const struct store_epoch *epoch = of;
+    struct store_epoch *epoch = of;
     char prefix[64], key_id[KEY_ID_SIZE];
     size_t size;
     struct err e;
 
+    for (unsigned i = 0; i < epoch->kept; i++)
+        if (strcmp(epoch->known[i].identity, identity) == 0) {
+            memcpy(secret, epoch->known[i].secret, TLS_SECRET_BYTES);
+            return true;
+        }
     size = (size_t)snprintf(prefix, sizeof(prefix), STORE_IDENTITY "%" PRIx64 ":",
                             epoch->epoch);
     if (strncmp(identity, prefix, size) != 0 ||
         strlen(identity + size) != sizeof(key_id) - 1)
         return false;
     memcpy(key_id, identity + size, sizeof(key_id));
-    return derive_token(epoch, key_id, secret, &e) == 0;
+    if (derive_token(epoch, key_id, secret, &e) < 0)
+        return false;
+    if (epoch->kept < STORE_KEYS_KEPT) {
+        struct tls_psk *kept = &epoch->known[epoch->kept++];
+
+        snprintf(kept->identity, sizeof(kept->identity), "%s", identity);
+        memcpy(kept->secret, secret, TLS_SECRET_BYTES);
+    }
+    return true;
 }
