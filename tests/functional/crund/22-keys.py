@@ -16,8 +16,8 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import (BIN, SANITIZED, Process, children, fail, free_port, read, run, same,  # noqa: E402
-                     until)
+from process import (BIN, SANITIZED, Process, children, fail, free_port,  # noqa: E402
+                     read, run, same, until)
 
 CRUN, CRUND, CRUNCTL = str(BIN / "crun"), str(BIN / "crund"), str(BIN / "crunctl")
 ROTATING = 10 if SANITIZED else 50  # nodes
@@ -35,7 +35,8 @@ class World:
         """The environment of a node, and the path of its key."""
         home = self.folder / name
         home.mkdir(mode=0o700, exist_ok=True)
-        return {**os.environ, "XDG_CONFIG_HOME": str(home), "CRUND_ALLOW_ROOT": "1"}, home / "crun" / "key"
+        env = {**os.environ, "XDG_CONFIG_HOME": str(home), "CRUND_ALLOW_ROOT": "1"}
+        return env, home / "crun" / "key"
 
     def start(self, env, *words):
         p = Process(words, env={**os.environ, **env})
@@ -375,6 +376,25 @@ def a_key_is_replaced_while_a_job_runs(world):
     expect(r.crunctl(r.env, "stop"), 0)
 
 
+def a_job_that_hosts_itself_asks_for_its_key(world):
+    env, key = world.home("hosted")
+    keygen(env)
+    port = free_port()
+    words = ("--nnodes=2", f"--master-port={port}", "sh", "-c", "echo rank $RANK")
+    first = world.start(env, CRUN, "--node-rank=0", *words)
+    until(lambda: call(env, CRUNCTL, f"--rdzv-endpoint=127.0.0.1:{port}", "status").returncode == 0,
+          lambda: f"hosts: {first.err}")
+    other, _ = world.home("nobody")
+    expect(call(other, CRUN, "--node-rank=1", "--rdzv-conf=join_timeout=0.5", *words), 69,
+           "--key-file")
+    second = world.start(env, CRUN, "--node-rank=1", *words)
+    nodes = [first, second]
+    for i, p in enumerate(nodes):
+        p.expect(0, f"rank {i}")
+    if any("can run code" in p.err for p in nodes):
+        fail("the job has a key, but says:", nodes[0].err)
+
+
 # -- keeping them secret --------------------------------------------------------------
 
 
@@ -456,7 +476,8 @@ TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
          a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
          a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it,
          each_wrong_key_is_one_line_at_both_ends, roles_allow_what_they_say,
-         a_team_does_not_see_anothers_job, a_key_behind_a_link_is_read_again,
+         a_job_that_hosts_itself_asks_for_its_key, a_team_does_not_see_anothers_job,
+         a_key_behind_a_link_is_read_again,
          a_key_is_replaced_while_a_job_runs,
          a_key_is_in_no_place_but_its_file]
 
