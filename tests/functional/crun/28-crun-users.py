@@ -97,6 +97,8 @@ class Folder:
             except ProcessLookupError:
                 pass
         shutil.rmtree(self.path)
+        for user in (ALICE, BOB, CAROL, SERVICE):  # users that are no more
+            shutil.rmtree(f"/dev/shm/crun-{user}", ignore_errors=True)
 
 
 def with_folder(test):
