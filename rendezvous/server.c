@@ -520,20 +520,17 @@ static void on_check_keys(void *arg)
                                                                  : KEYS_CHECK_MS));
 }
 
-/* OpenSSL is loaded here, when the first TLS connection comes. NULL is logged. */
-static struct tls_door *server_open_door(struct server *s)
+/* OpenSSL is loaded here: by crund at its start, by an agent's rendezvous, which may
+ * never need it, when the first TLS connection comes. */
+static int server_open_door(struct server *s, struct err *e)
 {
-    struct err e;
-
     if (!s->door)
-        s->door = tls_door_create(key_ring_find, s->config.keys, &e);
-    if (!s->door) {
-        log_error("cannot take connections with a key: %s", e.text);
-        return NULL;
-    }
+        s->door = tls_door_create(key_ring_find, s->config.keys, e);
+    if (!s->door)
+        return err_wrap(e, "cannot take connections with a key");
     if (!s->handshakes)
         s->handshakes = handshakes_create(s->loop);
-    return s->door;
+    return 0;
 }
 
 static void on_closed(void *arg, struct conn *c, const char *why)
@@ -659,11 +656,15 @@ static void server_admit(struct server *s, int fd, const struct net_addr *from,
 static void server_admit_tls(struct server *s, int fd, const struct net_addr *from,
                              uint64_t since_ms)
 {
-    struct tls_door *door = server_open_door(s);
-    struct tls_session *tls = door ? tls_accept(door, fd) : NULL;
+    struct tls_session *tls = NULL;
     uid_t uid = PEER_UID_UNKNOWN;
     char host[NET_TEXT_SIZE];
+    struct err e;
 
+    if (server_open_door(s, &e) < 0)
+        net_log_peer(&s->limit, LOG_ERROR, from, "%s", e.text);
+    else
+        tls = tls_accept(s->door, fd);
     if (!tls) {
         close(fd);
         return;
@@ -912,7 +913,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     loop_timer_init(&s->tick, loop, on_tick, s);
     loop_timer_init(&s->check_keys, loop, on_check_keys, s);
     loop_on_turn_end(loop, on_turn_end, s);
-    if (server_open_registry(s, e) < 0)
+    if (server_open_registry(s, e) < 0 ||
+        (config->keys && config->standalone && server_open_door(s, e) < 0))
         goto fail;
     if (config->listen.len > 0) {
         s->listener = listener_create(loop, &config->listen, &calls, e);
