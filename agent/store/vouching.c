@@ -158,6 +158,14 @@ static void client_host_answer(struct vouching *v, struct client_host *h, uint16
         }
 }
 
+static bool client_host_waits(const struct client_host *h)
+{
+    for (unsigned i = 0; i < h->asked_count; i++)
+        if (h->asked[i].number)
+            return true;
+    return false;
+}
+
 /* All that were asked for and have no owner yet are refused. */
 static void client_host_conclude(struct vouching *v, struct client_host *h,
                                  const char *why)
@@ -193,7 +201,7 @@ void vouching_found(struct vouching *v, const struct msg_owners *found, uint64_t
         if (port > 0 && port <= UINT16_MAX)
             client_host_answer(v, h, (uint16_t)port, NULL);
     }
-    if (found->last)
+    if (found->last || !client_host_waits(h))
         client_host_conclude(v, h,
                              "its machine's agent knows no socket of this job's user "
                              "behind it (--store-auth)");

@@ -188,10 +188,11 @@ START_TEST(what_is_open_is_asked_again_when_the_rendezvous_is_back)
     ck_assert_uint_eq(asked_count, 2);
     ck_assert_uint_eq(asked[1].ask, asked[0].ask);
     ck_assert_str_eq(asked[1].ports, "41001");
-    find(asked[1].ask, "41001", true, 0);
+    find(asked[1].ask, "41001", false, 0);
     ck_assert_int_eq(fate[2], SERVED);
-    vouching_ask_again(v);
+    vouching_ask_again(v); /* nothing is open */
     ck_assert_uint_eq(asked_count, 2);
+    ck_assert_uint_eq(vouching_next_tick(v), UINT64_MAX);
 }
 END_TEST
 
