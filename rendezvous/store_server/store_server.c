@@ -41,8 +41,8 @@
 #define BUFFER_SIZE 65536
 #define PIECES_PER_SEND 64
 #define TLS_RECORD_BYTES 16384
-#define TLS_RECORDS_PER_TURN 8 /* of one connection */
-#define TLS_FIRST_BYTE 0x16    /* of its hello; no client of the store begins so */
+#define TLS_RECORDS_PER_TURN 32 /* of one connection */
+#define TLS_FIRST_BYTE 0x16     /* of its hello; no client of the store begins so */
 
 struct store_conn {
     struct tcpstore_session session; /* first: a session is cast to its connection */
@@ -289,6 +289,8 @@ static bool store_conn_send_some(struct store_server *s, struct store_conn *c)
     }
     if (sent > 0)
         outbuf_consume(&c->session.out, (size_t)sent);
+    if (c->tls) /* one record at a time */
+        return sent > 0;
     return sent == (ssize_t)wanted || (sent < 0 && errno == EINTR);
 }
 
