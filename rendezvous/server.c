@@ -463,6 +463,7 @@ static void peer_conn_end_retired(struct peer_conn *p)
                  key_ring_explain(p->server->config.keys, conn_identity(p->conn), why,
                                   sizeof(why)));
     conn_hang_up(p->conn);
+    registry_expect_back(p->peer);
     peer_conn_destroy(p);
 }
 

@@ -165,6 +165,7 @@ struct membership_event {
     bool consequence; /* a failure that another rank seems to have caused */
     bool final;       /* a failure after which no restart is tried */
     bool now;         /* END: without grace; LEAVE: without a checkpoint */
+    bool ended_here;  /* DISCONNECT: the rendezvous itself has closed the connection */
     struct {
         uint32_t workers;
         uint32_t wanted_slot; /* or MEMBERSHIP_NONE */

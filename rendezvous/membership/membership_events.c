@@ -207,7 +207,8 @@ static enum membership_verdict on_disconnect(struct step *s)
 
     membership_table_set_connected(s->m, n, false);
     n->gone_at = s->t;
-    if (n->deadline > grace_end)
+    /* a connection that ends by itself is a sign of a node that is lost */
+    if (!s->ev->ended_here && n->deadline > grace_end)
         n->deadline = grace_end;
     return MEMBERSHIP_OK;
 }

@@ -142,6 +142,11 @@ void registry_bind(struct registry_peer *p, struct job *job, uint32_t node)
     job_set_seen(job, node, p->address);
 }
 
+void registry_expect_back(struct registry_peer *p)
+{
+    p->ended_here = true;
+}
+
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms)
 {
     struct job *job = p->job;
@@ -151,7 +156,8 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
         struct membership_event ev = {
             .type = MEMBERSHIP_EV_DISCONNECT,
             .node = p->node,
-            .incarnation = job->membership.node[p->node].incarnation
+            .incarnation = job->membership.node[p->node].incarnation,
+            .ended_here = p->ended_here
         };
 
         registry_unbind(p);

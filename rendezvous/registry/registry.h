@@ -64,6 +64,9 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
 /* It has shown its key. Until then a peer without an access may send nothing. */
 void registry_identify(struct registry_peer *p, enum access access, const char *key_id,
                        const char *owner);
+/* The rendezvous is about to close the connection of a node that does nothing wrong:
+ * the node has the rest of its lease to come back, and not only the reconnect grace. */
+void registry_expect_back(struct registry_peer *p);
 /* The connection is gone. The peer is freed. */
 void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t now_ms);
 

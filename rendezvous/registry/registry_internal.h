@@ -44,6 +44,7 @@ struct registry_peer {
     struct job *job;                  /* PROTO_JOINED */
     uint32_t source;                  /* see sources.h */
     uint32_t node;
+    bool ended_here;             /* by the rendezvous, with a node that may come back */
     bool following;              /* PROTO_CTL: wants events as they come */
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
     struct registry_peer *next_follower;

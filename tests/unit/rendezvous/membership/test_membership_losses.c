@@ -214,6 +214,25 @@ START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
 }
 END_TEST
 
+/* The key of the connection has been retired, say. */
+START_TEST(an_end_by_the_rendezvous_leaves_the_lease_to_come_back)
+{
+    struct membership_event end = { .type = MEMBERSHIP_EV_DISCONNECT,
+                                    .node = 1,
+                                    .ended_here = true };
+
+    begin_membership(1, 2, 0);
+    run_nodes(2);
+    end.incarnation = w.node[1].incarnation;
+    take_event(end, NULL);
+    pass_time(2000, 1);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_OK);
+    take_event(end, NULL);
+    pass_time(3100, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
 START_TEST(a_spare_takes_the_slot_of_a_lost_node)
 {
     uint32_t spare;
@@ -455,6 +474,7 @@ static Suite *membership_losses_suite(void)
     const TTest *const tests[] = {
         a_lost_connection_may_come_back_within_the_grace,
         a_connection_that_does_not_come_back_is_a_lost_node,
+        an_end_by_the_rendezvous_leaves_the_lease_to_come_back,
         a_spare_takes_the_slot_of_a_lost_node,
         a_failure_that_a_lost_node_explains_costs_no_restart,
         a_loss_does_not_undo_the_end_that_was_asked_for,
