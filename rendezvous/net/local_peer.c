@@ -57,8 +57,9 @@ enum local_peer local_peer_find(int fd, uid_t *uid)
     owner = socket_owner_of_peer(fd, uid);
     if (owner == SOCKET_OWNER_FOUND)
         return LOCAL_PEER_USER;
+    /* a route may make addresses own that no interface lists */
     if (!net_is_loopback(&there) && !net_same_host(&here, &there) &&
-        !address_is_own(&there))
+        !address_is_own(&there) && !socket_owner_is_here(fd))
         return LOCAL_PEER_ELSEWHERE;
     if (owner == SOCKET_OWNER_GONE)
         return LOCAL_PEER_GONE;

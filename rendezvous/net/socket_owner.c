@@ -186,16 +186,24 @@ static bool netlink_finds_listener(void)
     return netlink_answers;
 }
 
-static enum netlink_answer find_by_netlink(const struct socket_pair *p, uid_t *uid)
+static enum netlink_answer find_socket(const struct socket_pair *p,
+                                       struct inet_diag_msg *found)
 {
-    struct inet_diag_msg found;
     enum netlink_answer answer;
 
     pthread_mutex_lock(&lock);
-    answer = ask_netlink(p, &found);
+    answer = ask_netlink(p, found);
     if (answer == NETLINK_NONE && !netlink_answers && !netlink_finds_listener())
         answer = NETLINK_UNUSABLE;
     pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+static enum netlink_answer find_by_netlink(const struct socket_pair *p, uid_t *uid)
+{
+    struct inet_diag_msg found;
+    enum netlink_answer answer = find_socket(p, &found);
+
     if (answer != NETLINK_FOUND)
         return answer;
     if (!is_open_end(found.idiag_state, found.idiag_inode))
@@ -315,15 +323,13 @@ enum socket_owner_result socket_owner_find(const struct net_addr *local,
     return result;
 }
 
-/* Both ends of a connection that is not reset keep their addresses: no other socket can
- * have them at that time. */
-static bool connection_is_kept(int fd)
+bool socket_owner_can_have_changed(int fd)
 {
     struct tcp_info info;
     socklen_t size = sizeof(info);
 
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-           (info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
+           (info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT);
 }
 
 enum socket_owner_result socket_owner_of_peer(int fd, uid_t *uid)
@@ -334,9 +340,21 @@ enum socket_owner_result socket_owner_of_peer(int fd, uid_t *uid)
     if (net_local_addr(fd, &here) < 0 || net_peer_addr(fd, &there) < 0)
         return SOCKET_OWNER_GONE;
     result = socket_owner_find(&there, &here, uid);
-    if (result == SOCKET_OWNER_FOUND && !connection_is_kept(fd))
+    if (result == SOCKET_OWNER_FOUND && socket_owner_can_have_changed(fd))
         return SOCKET_OWNER_GONE;
     return result;
+}
+
+/* The kernel shows a listener on the peer's port if there is no such socket. */
+bool socket_owner_is_here(int fd)
+{
+    struct net_addr here, there;
+    struct inet_diag_msg found;
+    struct socket_pair p;
+
+    return net_local_addr(fd, &here) == 0 && net_peer_addr(fd, &there) == 0 &&
+           read_pair(&there, &here, &p) && find_socket(&p, &found) == NETLINK_FOUND &&
+           found.idiag_state != TCP_LISTEN;
 }
 
 bool socket_owner_may(uid_t uid)

@@ -37,6 +37,14 @@ enum socket_owner_result socket_owner_find(const struct net_addr *local,
  * has been reset: then its addresses may be another one's already. */
 enum socket_owner_result socket_owner_of_peer(int fd, uid_t *uid);
 
+/* Whether the other end of a connection may be another socket than it was: once it has
+ * been reset. Until then, both ends keep their addresses. */
+bool socket_owner_can_have_changed(int fd);
+
+/* Whether the other end is a socket of this network namespace, even if no process has
+ * it open any more. */
+bool socket_owner_is_here(int fd);
+
 /* Whether a peer of this user may do whatever this process may: its own user, or root.
  */
 bool socket_owner_may(uid_t uid);

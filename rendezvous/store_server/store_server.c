@@ -30,6 +30,7 @@
 #include "rendezvous/net/acceptor.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/local_peer.h"
+#include "rendezvous/net/socket_owner.h"
 #include "rendezvous/store/tcpstore.h"
 #include "rendezvous/store_server/host_set.h"
 #include "rendezvous/store_server/limits.h"
@@ -243,6 +244,8 @@ static void on_owner_known(void *arg, void *conn, const char *why)
     c->held = false;
     if (why)
         store_conn_refuse(s, c, why);
+    else if (socket_owner_can_have_changed(c->fd)) /* what it sent is still there */
+        store_conn_close(s, c);
     else
         store_conn_watch(s, c);
 }

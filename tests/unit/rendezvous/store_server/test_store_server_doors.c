@@ -250,6 +250,37 @@ START_TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
 }
 END_TEST
 
+/* A route makes addresses own that no interface lists. Its socket is still there. */
+START_TEST(a_peer_at_an_unlisted_own_address_that_is_gone_is_refused)
+{
+    struct net_addr any = address_of("0.0.0.0"), from = address_of("10.9.9.9"), to,
+                    peer;
+    struct store_server_config config = { .listen = &any, .open = true };
+    struct err e;
+    int net, listener, client, handed;
+
+    stop_server();
+    net = make_networks();
+    if (net < 0 || system("ip route add local 10.9.9.0/24 dev lo") != 0)
+        return;
+    server = store_server_create(&config, &e);
+    ck_assert_msg(server != NULL, "%s", e.text);
+    to = address_of("127.0.0.1");
+    listener = net_listen(&to, 1, &e);
+    ck_assert_int_eq(net_local_addr(listener, &to), 0);
+    client = connect_from(&from, &to);
+    SAY(client, HELLO SET_K);
+    close(client);
+    handed = net_accept(listener, &peer);
+    ck_assert_int_ge(handed, 0);
+    store_server_adopt(server, handed);
+    expect_line("no process has its other end");
+    ck_assert_uint_eq(store_server_stats(server).keys, 0);
+    close(listener);
+    close(net);
+}
+END_TEST
+
 /* A store at 10.9.8.7 that asks for owners, and allows the other host, whose network is
  * returned; -1 if there can be none. */
 static int start_asking_server(struct net_addr *here, uint64_t hello_ms)
@@ -338,6 +369,28 @@ START_TEST(a_connection_of_the_wrong_owner_is_closed_unserved)
     expect_line("of another user");
     EXPECT_STAT(keys, 0);
     EXPECT_STAT(connections, 0);
+}
+END_TEST
+
+/* What it had sent can still be read, but its port may be another socket's, for which
+ * the agent has vouched. */
+START_TEST(a_connection_that_was_reset_is_not_served_once_it_is_vouched_for)
+{
+    struct linger reset = { .l_onoff = 1 };
+    struct net_addr here;
+    struct store_question q;
+    int net = start_asking_server(&here, 0), fd;
+
+    if (net < 0)
+        return;
+    fd = connect_in_network(net, &here);
+    SAY(fd, HELLO SET_K);
+    q = next_question();
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(fd);
+    answer_question(q.number, NULL);
+    EXPECT_STAT(connections, 0);
+    EXPECT_STAT(keys, 0);
 }
 END_TEST
 
@@ -455,8 +508,11 @@ int main(void)
     tcase_add_test(t, only_this_machine_and_allowed_hosts_may_come);
     tcase_add_test(t, other_users_of_this_machine_may_not_come);
     tcase_add_test(t, a_peer_that_is_gone_before_it_is_looked_up_is_refused);
+    tcase_add_test(t, a_peer_at_an_unlisted_own_address_that_is_gone_is_refused);
     tcase_add_test(t, of_another_machine_it_is_held_until_its_owner_is_known);
     tcase_add_test(t, a_connection_of_the_wrong_owner_is_closed_unserved);
+    tcase_add_test(
+        t, a_connection_that_was_reset_is_not_served_once_it_is_vouched_for);
     tcase_add_test(t, without_an_answer_it_is_closed_in_time);
     tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
     tcase_add_test(t, the_silent_make_room_for_newcomers);
