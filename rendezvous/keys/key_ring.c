@@ -484,10 +484,14 @@ int key_ring_derive(struct key_ring *r, char key_id[KEY_ID_SIZE], const char *la
     pthread_mutex_lock(&r->lock);
     entry = *key_id ? key_set_find(r->set, key_id)
                     : choose_entry(r->set, ACCESS_AGENT, &ended, &lesser);
+    if (*key_id && entry && key_has_ended(entry->key.expires, wall_seconds())) {
+        ended = entry;
+        entry = NULL;
+    }
     if (entry && entry->key.access == ACCESS_AGENT) {
         memcpy(key_id, entry->key.id, KEY_ID_SIZE);
         rc = tls_hkdf(entry->key.secret, label, context, size, out, e);
-    } else if (*key_id) {
+    } else if (*key_id && !ended) {
         rc = err_set(e, "key %s is not in %s", key_id, r->path);
     } else {
         rc = refuse_use(r, ACCESS_AGENT, ended, lesser, e);

@@ -378,6 +378,23 @@ START_TEST(all_holders_derive_the_same_secret)
 }
 END_TEST
 
+START_TEST(a_key_that_has_ended_gives_no_secret)
+{
+    struct key good = new_key(), ended;
+    uint8_t secret[TLS_SECRET_BYTES];
+    char id[KEY_ID_SIZE];
+
+    key_generate(time(NULL) - 1, &ended);
+    write_keys("key", &ended, &good);
+    open_ring(path);
+    memcpy(id, ended.id, sizeof(id)); /* as a client names it */
+    ck_assert_int_eq(key_ring_derive(ring, id, "test", "x", 1, secret, &e), -1);
+    ck_assert_ptr_nonnull(strstr(e.text, "ended on"));
+    memcpy(id, good.id, sizeof(id));
+    ck_assert_int_eq(key_ring_derive(ring, id, "test", "x", 1, secret, &e), 0);
+}
+END_TEST
+
 /* Its thread must neither delay the end nor outlive it. */
 START_TEST(a_ring_opens_and_closes_at_once)
 {
@@ -413,6 +430,7 @@ int main(void)
     tcase_add_test(tc, a_key_that_does_not_do_is_named);
     tcase_add_test(tc, a_folder_has_a_file_for_each_team);
     tcase_add_test(tc, all_holders_derive_the_same_secret);
+    tcase_add_test(tc, a_key_that_has_ended_gives_no_secret);
     tcase_add_test(tc, a_ring_opens_and_closes_at_once);
     suite_add_tcase(suite, tc);
     return check_main(suite);

@@ -511,8 +511,7 @@ int main(void)
     tcase_add_test(t, a_peer_at_an_unlisted_own_address_that_is_gone_is_refused);
     tcase_add_test(t, of_another_machine_it_is_held_until_its_owner_is_known);
     tcase_add_test(t, a_connection_of_the_wrong_owner_is_closed_unserved);
-    tcase_add_test(
-        t, a_connection_that_was_reset_is_not_served_once_it_is_vouched_for);
+    tcase_add_test(t, a_connection_that_was_reset_is_not_served_once_it_is_vouched_for);
     tcase_add_test(t, without_an_answer_it_is_closed_in_time);
     tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
     tcase_add_test(t, the_silent_make_room_for_newcomers);
