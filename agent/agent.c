@@ -134,7 +134,7 @@ static void act_start(struct agent *a)
         a->start.port = ready.store_ready.port;
         send_report(a, &ready);
     } else {
-        epoch_store_release(&a->store);
+        epoch_store_move_away(&a->store);
     }
     if (a->workers.guard)
         guard_set_store(a->workers.guard,

@@ -60,6 +60,13 @@ static void drop_stale_clients(int listener)
     }
 }
 
+static void close_listener(int *listener)
+{
+    if (*listener)
+        close(*listener);
+    *listener = 0;
+}
+
 /* Fills in how the store's server listens. */
 static int open_port(struct epoch_store *s, struct net_addr *listen,
                      struct store_server_config *sc, struct err *e)
@@ -69,6 +76,7 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
     size_t count;
     int fd;
 
+    close_listener(&s->tunnel_listener);
     if (s->listener) {
         drop_stale_clients(s->listener);
         sc->listener = s->listener;
@@ -238,17 +246,37 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     return 0;
 }
 
+/* On the port that the user chose, if there is one. */
+static int open_tunnel_port(struct epoch_store *s, struct err *e)
+{
+    struct net_addr listen;
+    size_t count;
+    int fd;
+
+    if (s->tunnel_listener)
+        drop_stale_clients(s->tunnel_listener);
+    if (s->tunnel_listener || !s->config->store_port)
+        return 0;
+    if (net_resolve("127.0.0.1", s->config->store_port, &listen, 1, &count, e) < 0 ||
+        (fd = net_listen(&listen, SOMAXCONN, e)) < 0)
+        return -1;
+    s->tunnel_listener = fd;
+    return 0;
+}
+
 int epoch_store_tunnel(struct epoch_store *s, struct msg_start *start, struct err *e)
 {
-    struct tunnel_config config = { .port = (uint16_t)start->port,
-                                    .local_port = s->config->store_port };
+    struct tunnel_config config = { .port = (uint16_t)start->port };
 
     if (!has_tunnel(s))
         return 0;
     if (!s->server) {
         memcpy(config.host, start->address, sizeof(config.host));
-        if (store_token_make(&s->token, &config.psk, e) == 0)
+        if (open_tunnel_port(s, e) == 0 &&
+            store_token_make(&s->token, &config.psk, e) == 0) {
+            config.listener = s->tunnel_listener;
             s->tunnel = tunnel_create(&config, e);
+        }
         explicit_bzero(&config.psk, sizeof(config.psk));
         if (!s->tunnel)
             return err_wrap(e, "--store-tunnel");
@@ -290,12 +318,16 @@ void epoch_store_close(struct epoch_store *s)
     free_early_addresses(s);
 }
 
-void epoch_store_release(struct epoch_store *s)
+void epoch_store_move_away(struct epoch_store *s)
 {
     epoch_store_close(s);
-    if (s->listener)
-        close(s->listener);
-    s->listener = 0;
+    close_listener(&s->listener);
+}
+
+void epoch_store_release(struct epoch_store *s)
+{
+    epoch_store_move_away(s);
+    close_listener(&s->tunnel_listener);
 }
 
 void epoch_store_adopt(struct epoch_store *s, int fd)

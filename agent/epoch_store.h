@@ -35,6 +35,7 @@ struct epoch_store {
     void *arg;
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
     int listener;                /* on the port that the user chose; 0: closed */
+    int tunnel_listener;         /* the same, while rank 0 is elsewhere */
     struct net_addr *early;      /* admitted once the store is open */
     size_t early_count;
     const struct client *client;
@@ -59,7 +60,9 @@ bool epoch_store_page(const struct epoch_store *s, const struct msg_start *start
                       struct progress_store *page);
 /* The epoch is over; also if the store is not open. */
 void epoch_store_close(struct epoch_store *s);
-/* Closes the port too: rank 0 is elsewhere from here on, or this node leaves. */
+/* Closes the store's port too: rank 0 is elsewhere from here on. A tunnel's stays. */
+void epoch_store_move_away(struct epoch_store *s);
+/* Closes both ports: this node leaves. */
 void epoch_store_release(struct epoch_store *s);
 
 /* A store client has connected to the rendezvous' port; takes fd. */

@@ -441,8 +441,9 @@ static int tunnel_open(struct tunnel *t, struct err *e)
     size_t count;
     int errnum;
 
-    if (net_resolve("127.0.0.1", t->config.local_port, &addr, 1, &count, e) < 0 ||
-        (t->listener = net_listen(&addr, SOMAXCONN, e)) < 0)
+    t->listener = t->config.listener;
+    if (!t->listener && (net_resolve("127.0.0.1", 0, &addr, 1, &count, e) < 0 ||
+                         (t->listener = net_listen(&addr, SOMAXCONN, e)) < 0))
         return -1;
     t->epoll = epoll_create1(EPOLL_CLOEXEC);
     t->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -462,7 +463,7 @@ static void tunnel_free(struct tunnel *t)
     while ((p = LIST_FIRST(&t->pipes)))
         tunnel_pipe_close(t, p);
     free_closed_pipes(t);
-    if (t->listener >= 0)
+    if (t->listener >= 0 && !t->config.listener)
         close(t->listener);
     if (t->epoll >= 0)
         close(t->epoll);

@@ -18,7 +18,7 @@ struct tunnel;
 struct tunnel_config {
     char host[ADDRESS_MAX_BYTES + 1]; /* of the store; may be a name */
     uint16_t port;
-    uint16_t local_port; /* 0: any */
+    int listener; /* to listen on, which stays the caller's; 0: any port */
     struct tls_psk psk;
 };
 

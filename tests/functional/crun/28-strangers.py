@@ -19,8 +19,9 @@ import threading
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (DONE, HEADER, HELLO, JOIN, JOINED, PREFACE, START, WELCOME,  # noqa: E402
                      frame)
-from launch import CRUN, TIMEOUT, Place, sh  # noqa: E402
-from process import children, free_port, lives, read, same, stat_of, until  # noqa: E402
+from launch import CRUN, CRUNCTL, TIMEOUT, Place, sh  # noqa: E402
+from process import (children, free_port, free_ports, lives, read, same, stat_of,  # noqa: E402
+                     until)
 
 OTHER_USER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -45,23 +46,49 @@ class Squatter(threading.Thread):
                 self.over.wait()
 
 
-def the_port_of_the_store_stays_taken_between_epochs(p):
-    """Of a launch that fails at each start, all restarts are used."""
-    port = free_port()
-    fails = f"[ -e again ] || {{ echo {port}; read line < begin; }}; : > again; exit 3"
-    os.mkfifo(f"{p.path}/begin")
-    c = p.start(CRUN, f"--master-port={port}", "--max-restarts=3", *sh(fails),
-                stdin=subprocess.DEVNULL)
+@contextlib.contextmanager
+def squatter_from_the_first_epoch_on(p, port, c):
+    """The first worker has said the port, and fails once it is told to."""
     squatter = Squatter(port)
     same(c.stdout.readline(), f"{port}\n".encode())
     squatter.start()
     with open(f"{p.path}/begin", "w") as begin:
         begin.write("\n")
     try:
-        p.end(c, 3, "3 of 3 used")
+        yield
     finally:
         squatter.over.set()
         squatter.join()
+
+
+def fails_at_each_start(p, port):
+    os.mkfifo(f"{p.path}/begin")
+    return sh(f"[ -e again ] || {{ echo {port}; read line < begin; }}; : > again; exit 3")
+
+
+def the_port_of_the_store_stays_taken_between_epochs(p):
+    """Of a launch that fails at each start, all restarts are used."""
+    port = free_port()
+    c = p.start(CRUN, f"--master-port={port}", "--max-restarts=3",
+                *fails_at_each_start(p, port), stdin=subprocess.DEVNULL)
+    with squatter_from_the_first_epoch_on(p, port, c):
+        p.end(c, 3, "3 of 3 used")
+
+
+def the_port_of_a_tunnel_stays_taken_between_epochs(p):
+    """On the node that does not host the store."""
+    master, store, port = free_ports(3)
+    key = f"{p.path}/key"
+    subprocess.run([CRUNCTL, "keygen", key], check=True, capture_output=True)
+    nodes = ["--nnodes=2", f"--master-port={master}", "--store-tunnel", f"--key-file={key}",
+             "--max-restarts=2"]
+    first = p.start(CRUN, *nodes, "--node-rank=0", f"--store-port={store}",
+                    *sh("exec sleep 1000"), stdin=subprocess.DEVNULL)
+    c = p.start(CRUN, *nodes, "--node-rank=1", f"--store-port={port}",
+                *fails_at_each_start(p, port), stdin=subprocess.DEVNULL)
+    with squatter_from_the_first_epoch_on(p, port, c):
+        p.end(c, 3, "2 of 2 used")
+        p.end(first, 3)
 
 
 def tag_of(p, c):
@@ -250,6 +277,7 @@ CHECKS = [
     workers_that_run_have_not_succeeded,
     the_folder_of_the_logs_is_made_before_its_name_is_seen,
     the_port_of_the_store_stays_taken_between_epochs,
+    the_port_of_a_tunnel_stays_taken_between_epochs,
 ]
 
 
@@ -258,6 +286,8 @@ if __name__ == "__main__":
         print("SKIPPED: only root can be another user too")
         sys.exit(77)
     for check in CHECKS:
+        if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
+            continue
         with contextlib.closing(Place()) as place:
             check(place)
             place.nothing_is_left()
