@@ -342,11 +342,10 @@ void epoch_store_adopt(struct epoch_store *s, int fd)
 static bool read_member(const struct client *client, const char *word,
                         struct net_addr *addr)
 {
-    size_t count;
     struct err e;
 
     if (strcmp(word, MEMBERS_RENDEZVOUS) != 0)
-        return *word && net_resolve(word, 0, addr, 1, &count, &e) == 0;
+        return net_parse_host(word, 0, addr, &e) == 0;
     if (!client_peer(client))
         return false;
     *addr = *client_peer(client);

@@ -9,16 +9,6 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/net/socket_owner.h"
 
-static bool read_address(const char *host, uint16_t port, struct net_addr *addr)
-{
-    struct err e;
-    size_t count;
-
-    /* a number needs no name service */
-    return strspn(host, "0123456789abcdefABCDEF.:") == strcspn(host, "%") &&
-           net_resolve(host, port, addr, 1, &count, &e) == 0;
-}
-
 static bool socket_is_ours(const struct net_addr *client, const struct net_addr *store)
 {
     static bool warned;
@@ -45,10 +35,11 @@ void owner_lookup_answer(const struct msg_ask_owners *question,
     char list[sizeof(question->ports)], *rest = list, *word;
     struct net_addr client, store;
     size_t used = 0;
+    struct err e;
 
     *answer = (struct msg_owners){ .ask = question->ask };
-    if (!read_address(question->host, 0, &client) ||
-        !read_address(question->store, (uint16_t)question->store_port, &store))
+    if (net_parse_host(question->host, 0, &client, &e) < 0 ||
+        net_parse_host(question->store, (uint16_t)question->store_port, &store, &e) < 0)
         return;
     snprintf(list, sizeof(list), "%s", question->ports);
     while ((word = strsep(&rest, " "))) {

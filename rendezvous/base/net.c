@@ -207,21 +207,28 @@ static bool copy_inet_address(const struct addrinfo *a, uint16_t port,
     return true;
 }
 
-int net_parse(const char *text, struct net_addr *addr, struct err *e)
+int net_parse_host(const char *host, uint16_t port, struct net_addr *addr,
+                   struct err *e)
 {
     struct addrinfo *found = NULL;
+    bool good = *host != '\0' && lookup_host(host, AI_NUMERICHOST, &found) == 0 &&
+                copy_inet_address(found, port, addr);
+
+    if (found)
+        freeaddrinfo(found);
+    return good ? 0 : err_set(e, "\"%s\" is not an address", host);
+}
+
+int net_parse(const char *text, struct net_addr *addr, struct err *e)
+{
     char host[NET_TEXT_SIZE];
     uint16_t port;
-    bool good;
 
     if (net_split(text, -1, host, sizeof(host), &port, e) < 0)
         return -1;
-    good = *host != '\0' && port != 0 &&
-           lookup_host(host, AI_NUMERICHOST, &found) == 0 &&
-           copy_inet_address(found, port, addr);
-    if (found)
-        freeaddrinfo(found);
-    return good ? 0 : err_set(e, "\"%s\" is not an address and a port", text);
+    if (port == 0 || net_parse_host(host, port, addr, e) < 0)
+        return err_set(e, "\"%s\" is not an address and a port", text);
+    return 0;
 }
 
 int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,

@@ -31,6 +31,10 @@ int net_split(const char *text, int default_port, char *host, size_t host_size,
 /* "NUMBER:PORT" as net_format prints it: never asks for a name. */
 int net_parse(const char *text, struct net_addr *addr, struct err *e) MUST_CHECK;
 
+/* The same without the port, which is given. */
+int net_parse_host(const char *host, uint16_t port, struct net_addr *addr,
+                   struct err *e) MUST_CHECK;
+
 /* All addresses of a name or a number. Blocks, but not for a number. */
 int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t max,
                 size_t *count, struct err *e) MUST_CHECK;

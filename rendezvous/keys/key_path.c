@@ -74,14 +74,14 @@ static int enter_root(struct key_walk *w, struct err *e)
 }
 
 /* Takes the next name of the way into name; false at its end. */
-static bool walk_take_name(struct key_walk *w, char name[NAME_MAX + 1])
+static bool walk_take_name(struct key_walk *w, char name[PATH_MAX])
 {
     size_t skip, length;
 
     do {
         skip = strspn(w->rest, "/");
         length = strcspn(w->rest + skip, "/");
-        snprintf(name, NAME_MAX + 1, "%.*s", (int)length, w->rest + skip);
+        snprintf(name, PATH_MAX, "%.*s", (int)length, w->rest + skip);
         memmove(w->rest, w->rest + skip + length, strlen(w->rest + skip + length) + 1);
     } while (strcmp(name, ".") == 0);
     return *name != '\0';
@@ -154,7 +154,7 @@ static bool walk_is_over(const struct key_walk *w)
 
 static int walk_path(struct key_walk *w, struct stat *st, struct err *e)
 {
-    char name[NAME_MAX + 1];
+    char name[PATH_MAX]; /* the kernel refuses one that is too long */
 
     while (walk_take_name(w, name)) {
         int rc, fd = openat(w->folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

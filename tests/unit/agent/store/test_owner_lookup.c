@@ -3,6 +3,8 @@
 #include "agent/store/owner_lookup.h"
 
 #include <check.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +61,30 @@ static const char *answer_to(const char *host, const char *ports)
     ck_assert_uint_eq(answer.ask, 5);
     return answer.ports;
 }
+
+static unsigned names_asked;
+
+/* A question must not make an agent wait for a name service. */
+int getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                struct addrinfo **result)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *,
+                struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+
+    if (!(hints->ai_flags & AI_NUMERICHOST)) {
+        names_asked++;
+        return EAI_NONAME;
+    }
+    return real(node, service, hints, result);
+}
+
+START_TEST(no_name_is_looked_up)
+{
+    ck_assert_str_eq(answer_to("fade", "1"), "");
+    ck_assert_str_eq(answer_to("bad.cafe", "1"), "");
+    ck_assert_uint_eq(names_asked, 0);
+}
+END_TEST
 
 START_TEST(own_sockets_are_vouched_for_and_no_others)
 {
@@ -124,6 +150,7 @@ int main(void)
     TCase *t = tcase_create("lookup");
 
     tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, no_name_is_looked_up);
     tcase_add_test(t, own_sockets_are_vouched_for_and_no_others);
     tcase_add_test(t, a_socket_of_another_user_is_not_vouched_for);
     tcase_add_test(t, as_many_as_a_question_has_fit_in_the_answer);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/keys/key_file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 #define KEY_B "crun1:bbbbbbbbbbbbbbbb:agent:0:" SECRET
 
 /* A folder as a home directory has it, and a path in it. */
-static char folder[64], path[128];
+static char folder[64], path[512];
 static struct key keys[KEYS_PER_FILE_MAX];
 static struct err e;
 
@@ -228,6 +229,20 @@ START_TEST(a_relative_path_is_checked_up_to_the_root)
 }
 END_TEST
 
+START_TEST(a_name_that_is_too_long_is_not_cut)
+{
+    char name[301] = "", there[400];
+
+    memset(name, 'k', 255);
+    snprintf(there, sizeof(there), "%s/%s", folder, name);
+    write_at(there, KEY_A, 0600);
+    memset(name, 'k', 300);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    ck_assert_int_eq(read_keys(), -1);
+    ck_assert_int_eq(e.code, ENAMETOOLONG);
+}
+END_TEST
+
 START_TEST(a_new_file_is_private_and_replaces_none)
 {
     struct key k, other;
@@ -279,6 +294,7 @@ int main(void)
     tcase_add_test(tc, links_are_followed_through_folders_that_are_checked);
     tcase_add_test(tc, a_secret_of_kubernetes_passes);
     tcase_add_test(tc, a_relative_path_is_checked_up_to_the_root);
+    tcase_add_test(tc, a_name_that_is_too_long_is_not_cut);
     tcase_add_test(tc, a_new_file_is_private_and_replaces_none);
     tcase_add_test(tc, a_file_that_could_not_be_used_is_not_made);
     suite_add_tcase(suite, tc);
