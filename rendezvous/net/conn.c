@@ -214,8 +214,7 @@ void conn_destroy(struct conn *c)
     loop_timer_fini(&c->timer);
     tls_destroy(c->tls);
     c->tls = NULL;
-    if (c->fd >= 0)
-        close(c->fd);
+    close(c->fd);
     loop_defer(c->loop, conn_free, c);
 }
 
@@ -697,19 +696,6 @@ const char *conn_identity(const struct conn *c)
 const struct tls_session *conn_session(const struct conn *c)
 {
     return c->tls;
-}
-
-int conn_release(struct conn *c, struct tls_session **tls)
-{
-    int fd = c->fd;
-
-    *tls = c->tls;
-    c->tls = NULL;
-    event_del(c->readable);
-    event_del(c->writable);
-    c->fd = -1;
-    conn_destroy(c);
-    return fd;
 }
 
 enum local_peer conn_local_peer(const struct conn *c, uid_t *uid)

@@ -39,7 +39,7 @@ struct conn_calls {
      */
     bool (*may_shake)(void *arg, struct conn *c);
     /* The TLS handshake is done: both ends have the same key. -1 closes the connection
-     * with e's text. conn_release may be called from here. May be NULL. */
+     * with e's text. May be NULL. */
     int (*secured)(void *arg, struct conn *c, struct err *e);
     /* The longest body that is accepted now. */
     uint32_t (*body_max)(void *arg, struct conn *c);
@@ -84,9 +84,6 @@ const struct net_addr *conn_peer(const struct conn *c);
 const char *conn_identity(const struct conn *c);
 /* The session, as long as the connection is there; NULL: plain. */
 const struct tls_session *conn_session(const struct conn *c);
-/* Give the socket and its session away, from within `secured`. The connection is
- * destroyed. */
-int conn_release(struct conn *c, struct tls_session **tls);
 /* Whose the other end is, if it is of this machine. */
 enum local_peer conn_local_peer(const struct conn *c, uid_t *uid);
 /* The address of this end. False for a local socket, which has none. */

@@ -79,8 +79,6 @@ bool tls_is_partial(const struct tls_session *s);
 /* Signal the peer that no more bytes follow. */
 void tls_shut(struct tls_session *s);
 void tls_destroy(struct tls_session *s); /* NULL is fine */
-/* Of a session that goes to another owner, with its socket. */
-void tls_set_fd(struct tls_session *s, int fd);
 
 /* What kept a handshake from its end. */
 enum tls_failure {

@@ -368,11 +368,6 @@ void tls_destroy(struct tls_session *s)
     free(s);
 }
 
-void tls_set_fd(struct tls_session *s, int fd)
-{
-    s->fd = fd;
-}
-
 static int tls_fail(struct tls_session *s, enum tls_failure failure, const char *why)
 {
     if (s->failure == TLS_FAILURE_NONE) {

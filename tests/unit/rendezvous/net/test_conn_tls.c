@@ -23,9 +23,7 @@
 struct end {
     struct conn *conn;
     unsigned messages, closed, secured, connected, asked;
-    bool may_shake, release, refuse;
-    int released;
-    struct tls_session *session;
+    bool may_shake, refuse;
     char why[512];
 };
 
@@ -85,10 +83,6 @@ static int on_secured(void *arg, struct conn *c, struct err *e)
     end->secured++;
     if (end == &server)
         ck_assert_str_eq(conn_identity(c), key.identity);
-    if (end->release) {
-        end->released = conn_release(c, &end->session);
-        end->conn = NULL;
-    }
     return end->refuse ? err_set(e, "not you") : 0;
 }
 
@@ -133,13 +127,19 @@ static void tear_down(void)
     tls_door_destroy(door);
 }
 
-static int open_server(void)
+static void serve(int fd)
 {
     struct conn_calls calls = calls_of(&server);
+
+    server.conn = conn_create(loop, fd, true, tls_accept(door, fd), &calls);
+}
+
+static int open_server(void)
+{
     int pair[2];
 
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-    server.conn = conn_create(loop, pair[1], true, tls_accept(door, pair[1]), &calls);
+    serve(pair[1]);
     return pair[0];
 }
 
@@ -167,13 +167,12 @@ static int listen_anywhere(struct net_addr *addr)
 
 static void accept_server(int listener)
 {
-    struct conn_calls calls = calls_of(&server);
     struct net_addr addr;
     int fd = -1;
 
     while (fd < 0)
         fd = net_accept(listener, &addr);
-    server.conn = conn_create(loop, fd, true, tls_accept(door, fd), &calls);
+    serve(fd);
     close(listener);
 }
 
@@ -308,19 +307,19 @@ END_TEST
 START_TEST(a_handshake_that_waits_to_write_neither_spins_nor_hangs)
 {
     char junk[4096] = { 0 };
-    struct conn_calls calls = calls_of(&server);
-    int fd = open_server(), there, size = 1;
+    int fd, pair[2], size = 1;
     struct tls_session *s;
     struct err e;
     unsigned asked;
 
-    there = conn_release(server.conn, &s);
-    setsockopt(there, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-    while (send(there, junk, sizeof(junk), MSG_DONTWAIT) > 0)
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    fd = pair[0];
+    setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    while (send(pair[1], junk, sizeof(junk), MSG_DONTWAIT) > 0)
         ;
-    while (send(there, junk, 1, MSG_DONTWAIT) > 0)
+    while (send(pair[1], junk, 1, MSG_DONTWAIT) > 0)
         ;
-    server.conn = conn_create(loop, there, true, s, &calls);
+    serve(pair[1]);
     s = tls_connect(fd, &key, &e);
     (void)!tls_handshake(s); /* only its hello matters */
     TURN_UNTIL(server.asked == 1);
@@ -392,21 +391,6 @@ START_TEST(the_owners_deadline_ends_a_handshake)
 }
 END_TEST
 
-START_TEST(a_session_is_given_away)
-{
-    server.release = true;
-    open_both(&key);
-    TURN_UNTIL(client.secured && server.session);
-    loop_turn(loop, 0);
-    ck_assert_uint_eq(server.closed, 0);
-    ck_assert_int_eq(tls_write(server.session, "plain", 5), 5);
-    tls_shut(server.session);
-    tls_destroy(server.session);
-    close(server.released);
-    TURN_UNTIL(client.closed); /* no frame */
-}
-END_TEST
-
 START_TEST(a_cut_session_is_not_good_order)
 {
     open_both(&key);
@@ -423,15 +407,19 @@ START_TEST(a_record_that_never_ends_closes_the_connection)
 {
     static const uint8_t header[] = { 0x17, 0x03, 0x03, 0x40, 0x00, 0x00 };
 
-    client.release = true;
-    open_both(&key);
-    TURN_UNTIL(client.secured && server.secured);
-    ck_assert_int_eq(send(client.released, header, sizeof(header), MSG_NOSIGNAL),
-                     sizeof(header));
+    int fd = open_server();
+    struct err e;
+    struct tls_session *s = tls_connect(fd, &key, &e);
+
+    TURN_UNTIL(tls_handshake(s) == 1);
+    ck_assert_int_eq(tls_write(s, FRAME_PREFACE, FRAME_PREFACE_SIZE),
+                     FRAME_PREFACE_SIZE);
+    TURN_UNTIL(server.secured);
+    ck_assert_int_eq(send(fd, header, sizeof(header), MSG_NOSIGNAL), sizeof(header));
     TURN_UNTIL(server.closed);
     ck_assert_str_eq(server.why, "the rest of a frame did not come in time");
-    tls_destroy(client.session);
-    close(client.released);
+    tls_destroy(s);
+    close(fd);
 }
 END_TEST
 
@@ -452,7 +440,6 @@ int main(void)
     tcase_add_test(tc, a_part_of_a_hello_is_waited_for);
     tcase_add_test(tc, a_part_of_a_hello_before_the_end_is_noticed);
     tcase_add_test(tc, the_owners_deadline_ends_a_handshake);
-    tcase_add_test(tc, a_session_is_given_away);
     tcase_add_test(tc, a_cut_session_is_not_good_order);
     tcase_add_test(tc, a_record_that_never_ends_closes_the_connection);
     suite_add_tcase(suite, tc);
