@@ -41,7 +41,7 @@ def small_disks_work():
 
 
 def mount_disk(folder, size):
-    return subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "chaos", folder],
+    return subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "chaos", folder],
                           capture_output=True).returncode == 0
 
 

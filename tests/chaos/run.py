@@ -132,7 +132,7 @@ class Run:
     def start_crund(self):
         host = self.daemon_host
         self.crund = host.start("crund", [
-            self.build + "/bin/crund", "--listen", f"{host.address}:{CRUND_PORT}",
+            self.build + "/bin/crund", "--allow-root", "--listen", f"{host.address}:{CRUND_PORT}",
             "--state-dir", host.folder + "/state"], self.environment())
         self.say("crund begins, pid", self.crund.pid)
 

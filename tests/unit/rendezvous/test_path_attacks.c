@@ -32,7 +32,7 @@
 #include "tests/worlds/relay.h"
 
 #define STRIDE_DEFAULT 29
-#define SIDE_BY_SIDE 120
+#define SIDE_BY_SIDE 60
 #define PATIENCE_MS 60000
 
 /* One job of one node. */
@@ -65,14 +65,18 @@ static void on_fatal(void *arg, const char *why)
     ck_abort_msg("%s", why);
 }
 
-static void start_server(void)
+/* With a state directory: its agents wait long for one that is busy. */
+static void start_server(const char *state)
 {
+    char state_dir[96];
     struct server_config config = { .standalone = true,
                                     .keys = ring,
+                                    .state_dir = state_dir,
                                     .fatal = on_fatal };
     struct err e;
     size_t count;
 
+    snprintf(state_dir, sizeof(state_dir), "%s/%s", folder, state);
     ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
     server = server_create(loop, &config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
@@ -97,7 +101,7 @@ static void setup(void)
     ring = key_ring_open(path, &e);
     ck_assert_msg(ring != NULL, "%s", e.text);
     loop = loop_create();
-    start_server();
+    start_server("state");
 }
 
 static void teardown(void)
@@ -377,7 +381,7 @@ START_TEST(a_recorded_session_opens_no_door)
 
     /* to the rendezvous of the next day, which has the same key */
     server_destroy(server);
-    start_server();
+    start_server("state of the next day");
     send_recording(data, size);
     ck_assert_uint_eq(job_count(), 0);
     ride_end(&r);
