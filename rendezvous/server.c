@@ -922,6 +922,7 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
         if (!s->listener)
             goto fail;
         s->address = *listener_address(s->listener);
+        socket_owner_prepare();
     }
     if (config->keys)
         loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);

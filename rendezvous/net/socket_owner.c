@@ -300,6 +300,13 @@ static uid_t uid_or_outside(uid_t uid)
                : uid;
 }
 
+void socket_owner_prepare(void)
+{
+    pthread_mutex_lock(&lock);
+    (void)!open_netlink();
+    pthread_mutex_unlock(&lock);
+}
+
 enum socket_owner_result socket_owner_find(const struct net_addr *local,
                                            const struct net_addr *remote, uid_t *uid)
 {

@@ -28,6 +28,10 @@ enum socket_owner_result {
 /* The user of a socket whose owner is outside of this user namespace. */
 #define SOCKET_OWNER_OUTSIDE ((uid_t)-1)
 
+/* Take the descriptor that the look-ups need, which is kept, before other connections
+ * take all that there are. */
+void socket_owner_prepare(void);
+
 /* `local` and `remote` are as that socket has them: seen from a server, a client's
  * socket has the client's address as `local`. *uid is set if it is found. */
 enum socket_owner_result socket_owner_find(const struct net_addr *local,

@@ -69,10 +69,9 @@ static void on_fatal(void *arg, const char *why)
 static void start_server(const char *state)
 {
     char state_dir[96];
-    struct server_config config = { .standalone = true,
-                                    .keys = ring,
-                                    .state_dir = state_dir,
-                                    .fatal = on_fatal };
+    struct server_config config = {
+        .standalone = true, .keys = ring, .state_dir = state_dir, .fatal = on_fatal
+    };
     struct err e;
     size_t count;
 
