@@ -710,7 +710,7 @@ static int open_keys(struct agent *a, struct err *e)
                           "(crunctl keygen)");
     if (!a->keys || key_ring_access(a->keys) == ACCESS_AGENT)
         return 0;
-    err_set(e, "%s has no key for a node of a job, only of access \"%s\"",
+    err_set(e, "%s has no key for a node of a job, only one of the role \"%s\"",
             key_ring_path(a->keys), access_names[key_ring_access(a->keys)]);
     key_ring_close(a->keys);
     return -1;

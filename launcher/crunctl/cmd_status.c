@@ -110,7 +110,7 @@ static void add_row(struct text_table *t, const struct msg_node_status *s)
     text_table_cell(t, "%s", s->progress.steps_per_s);
     text_table_cell(t, "%s", s->progress.loss);
     print_gpus(t, &s->progress.gpus);
-    text_table_cell(t, "%" PRIu32, s->pid);
+    text_table_cell(t, s->pid ? "%" PRIu32 : "-", s->pid);
     text_table_cell(t, "%s", s->address);
     text_table_cell(t, "%s", s->progress.note);
 }

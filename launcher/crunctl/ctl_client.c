@@ -284,11 +284,13 @@ static int resolve_endpoint(const char *endpoint, struct net_addr *list, size_t 
     return CTL_EXIT_OK;
 }
 
+/* A key that allows an operator to view is used as one: a viewer is shown less. */
 static int find_ctl_key(struct ctl_client *c, const struct ctl_options *o,
                         enum access access, struct err *e)
 {
     if (key_ring_open_own(o->key_file, o->require_key, &c->keys, e) < 0 ||
-        (c->keys && key_ring_use(c->keys, access, &c->psk, e) < 0))
+        (c->keys && key_ring_use(c->keys, ACCESS_OPERATE, &c->psk, e) < 0 &&
+         key_ring_use(c->keys, access, &c->psk, e) < 0))
         return CTL_EXIT_USAGE;
     return CTL_EXIT_OK;
 }

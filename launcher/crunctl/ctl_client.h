@@ -44,7 +44,7 @@ struct ctl_command {
     const char *words;
     const char *summary;
     const struct opt *table;
-    enum access access; /* what it needs at a rendezvous */
+    enum access access; /* the least that it needs at a rendezvous */
     bool is_local;      /* needs no rendezvous: its client is NULL */
     int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
                struct err *e);
@@ -100,7 +100,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
         .offset = offsetof(struct ctl_options, json)                                   \
     }
 
-/* Connect, with the user's key if there is one, for what `access` allows, and exchange
+/* Connect, with the user's key if there is one, which must allow `access`, and exchange
  * HELLO. NULL with e, and the exit code in *rc. */
 struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
                                    int *rc, struct err *e) MUST_CHECK;

@@ -163,7 +163,7 @@ int key_derive(const struct key *from, enum access access, int64_t expires,
         return 0;
     }
     if (from->access != ACCESS_AGENT)
-        return err_set(e, "a key of access \"%s\" gives no others: use an agent's",
+        return err_set(e, "no key is made from one of the role \"%s\": use an agent's",
                        access_names[from->access]);
     if (from->expires && (!expires || expires > from->expires))
         return err_set(e, "the key that it is made from ends before it");

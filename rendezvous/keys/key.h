@@ -11,14 +11,14 @@
 #include "rendezvous/tls/tls.h"
 
 /*
- * A key proves that its holder may do something at a rendezvous, and the rendezvous to
- * its holder. A file has it as one line of text, the secret in hex:
+ * A key proves to a rendezvous what a peer may do, and to the peer that it has reached
+ * the right rendezvous. A file holds it as one line of text, the secret in hex:
  *
  *     crun1:9f2c5a1be07d4e83:agent:0:0123...
  *
- * From a key of access `agent` anybody who holds it derives keys of less access and
- * with an earlier end, under the same id. The rendezvous derives them too, so that it
- * needs the agent's key alone. Nothing leads from a derived key back.
+ * From a key of access `agent`, keys of less access and with an earlier end are
+ * derived, under the same id. The rendezvous derives them too, so it needs the agent's
+ * key alone. The agent's key cannot be computed from a derived one.
  */
 #define KEY_ID_SIZE 17 /* 16 hex digits */
 #define KEY_TEXT_SIZE 144

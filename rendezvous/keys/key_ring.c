@@ -292,11 +292,12 @@ static int refuse_use(const struct key_ring *r, enum access wanted,
                        ended->key.id, r->path, key_format_date(ended->key.expires, end),
                        key_format_date(wall_seconds(), now));
     if (lesser)
-        return err_set(e,
-                       "key %s of %s has access \"%s\", and this needs \"%s\": use the "
-                       "key that it was made from",
-                       lesser->key.id, r->path, access_names[lesser->key.access],
-                       access_names[wanted]);
+        return err_set(
+            e,
+            "key %s of %s has the role \"%s\", and this needs \"%s\": use the "
+            "key that it was made from",
+            lesser->key.id, r->path, access_names[lesser->key.access],
+            access_names[wanted]);
     return err_set(e, "%s has no key", r->path);
 }
 
