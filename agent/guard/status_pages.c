@@ -125,12 +125,27 @@ void status_pages_hand_over(struct status_pages *p, pid_t guard)
     close(fd);
 }
 
+/* In no core. NULL: there is no memory. */
+static void *map_secret(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    (void)madvise(memory, size, MADV_DONTDUMP);
+    return memory;
+}
+
 void status_pages_set_store(struct status_pages *p, const struct progress_store *store)
 {
-    if (p->store)
+    if (p->store) {
         explicit_bzero(p->store, sizeof(*p->store));
-    free(p->store);
-    p->store = store ? xmemdup(store, sizeof(*store)) : NULL;
+        munmap(p->store, sizeof(*p->store));
+    }
+    p->store = store ? map_secret(sizeof(*store)) : NULL;
+    if (p->store)
+        *p->store = *store;
 }
 
 void status_pages_clear(const struct status_pages *p, uint32_t index)

@@ -8,6 +8,7 @@
 
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/protocol/limits.h"
+#include "rendezvous/tls/key_memory.h"
 
 /* The key of that id, or the first one, whose id is filled in. */
 static int derive_token(const struct store_epoch *of, char key_id[KEY_ID_SIZE],
@@ -37,14 +38,16 @@ void store_token_begin(struct store_epoch *of)
 {
     struct err e;
 
-    if (store_token_make(of, &of->known[0], &e) == 0)
+    of->known = key_memory_create(STORE_KEYS_KEPT * sizeof(*of->known), &e);
+    if (of->known && store_token_make(of, &of->known[0], &e) == 0)
         of->kept = 1;
 }
 
 void store_token_wipe(struct store_epoch *of)
 {
     of->kept = 0;
-    explicit_bzero(of->known, sizeof(of->known));
+    key_memory_destroy(of->known, STORE_KEYS_KEPT * sizeof(*of->known));
+    of->known = NULL;
 }
 
 bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
@@ -67,7 +70,7 @@ bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_
     memcpy(key_id, identity + size, sizeof(key_id));
     if (derive_token(epoch, key_id, secret, &e) < 0)
         return false;
-    if (epoch->kept < STORE_KEYS_KEPT) {
+    if (epoch->known && epoch->kept < STORE_KEYS_KEPT) {
         struct tls_psk *kept = &epoch->known[epoch->kept++];
 
         snprintf(kept->identity, sizeof(kept->identity), "%s", identity);

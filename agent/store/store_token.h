@@ -21,8 +21,8 @@ struct store_epoch {
     struct key_ring *keys;
     struct id128 instance; /* of the job */
     uint64_t epoch;
-    unsigned kept; /* secrets that were found */
-    struct tls_psk known[STORE_KEYS_KEPT];
+    unsigned kept;         /* secrets that were found */
+    struct tls_psk *known; /* STORE_KEYS_KEPT; NULL: not open */
 };
 
 /* For the connecting side, with the first key. The caller wipes psk. */

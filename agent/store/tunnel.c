@@ -25,6 +25,7 @@
 #include "rendezvous/base/thread.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/local_peer.h"
+#include "rendezvous/tls/key_memory.h"
 
 #define EVENTS_PER_TURN 64
 #define BUFFER_SIZE 131072
@@ -59,7 +60,8 @@ struct tunnel_pipe {
 LIST_HEAD(tunnel_pipes, tunnel_pipe);
 
 struct tunnel {
-    struct tunnel_config config;
+    struct tunnel_config config; /* without the secret */
+    struct tls_psk *psk;
     struct net_addr store; /* once it was looked up */
     int epoll, wake, listener;
     uint16_t port;
@@ -294,7 +296,7 @@ static void on_remote_ready(struct tunnel *t, struct tunnel_pipe *p)
             tunnel_pipe_fail(t, p, strerror(error));
             return;
         }
-        p->tls = tls_connect(p->remote.fd, &t->config.psk, &e);
+        p->tls = tls_connect(p->remote.fd, t->psk, &e);
         if (!p->tls) {
             tunnel_pipe_fail(t, p, e.text);
             return;
@@ -469,7 +471,7 @@ static void tunnel_free(struct tunnel *t)
         close(t->epoll);
     if (t->wake >= 0)
         close(t->wake);
-    explicit_bzero(&t->config.psk, sizeof(t->config.psk));
+    key_memory_destroy(t->psk, sizeof(*t->psk));
     free(t);
 }
 
@@ -478,8 +480,12 @@ struct tunnel *tunnel_create(const struct tunnel_config *config, struct err *e)
     struct tunnel *t = xcalloc(1, sizeof(*t));
 
     t->config = *config;
+    explicit_bzero(&t->config.psk, sizeof(t->config.psk));
     t->epoll = t->wake = t->listener = -1;
-    if (tls_load(e) == 0 && tunnel_open(t, e) == 0)
+    t->psk = key_memory_create(sizeof(*t->psk), e);
+    if (t->psk)
+        *t->psk = config->psk;
+    if (t->psk && tls_load(e) == 0 && tunnel_open(t, e) == 0)
         return t;
     tunnel_free(t);
     return NULL;

@@ -11,7 +11,7 @@
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/keys/key_file.h"
-#include "rendezvous/keys/key_memory.h"
+#include "rendezvous/tls/key_memory.h"
 #include "rendezvous/keys/key_search.h"
 #include "rendezvous/keys/limits.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/fd.h"
-#include "rendezvous/keys/key_memory.h"
+#include "rendezvous/tls/key_memory.h"
 #include "rendezvous/keys/key_path.h"
 #include "rendezvous/keys/limits.h"
 

@@ -10,7 +10,7 @@
 
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/keys/key_file.h"
-#include "rendezvous/keys/key_memory.h"
+#include "rendezvous/tls/key_memory.h"
 #include "rendezvous/keys/limits.h"
 
 static bool is_same_file(const struct stat *a, const struct stat *b)

@@ -32,6 +32,7 @@ static struct progress_page *map_page(const char *path)
     close(fd);
     if (page == MAP_FAILED)
         return NULL;
+    (void)madvise(page, PROGRESS_PAGE_BYTES, MADV_DONTDUMP); /* it may have a secret */
     if (page->magic == PROGRESS_MAGIC && page->version == PROGRESS_VERSION)
         return page;
     munmap(page, PROGRESS_PAGE_BYTES);

@@ -25,6 +25,7 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/store/limits.h"
 #include "rendezvous/store/tcpstore_scan.h"
+#include "rendezvous/tls/key_memory.h"
 #include "rendezvous/tls/tls.h"
 #include "worker-lib/meeting/environment.h"
 #include "worker-lib/meeting/store_token.h"
@@ -41,8 +42,7 @@ struct store_client {
     bool late;            /* the reason: an answer did not come in time */
     struct net_addr addr; /* of the server, after the first connection */
     char where[300];
-    bool secure;
-    struct tls_psk psk;
+    struct tls_psk *psk;     /* NULL: plain */
     struct tls_session *tls; /* NULL: plain */
 };
 
@@ -152,7 +152,7 @@ static crun_status secure_connection(struct store_client *s, uint64_t deadline_m
 {
     int r;
 
-    s->tls = tls_connect(s->fd, &s->psk, e);
+    s->tls = tls_connect(s->fd, s->psk, e);
     if (!s->tls)
         return CRUN_SYSTEM;
     while ((r = tls_handshake(s->tls)) == 0)
@@ -181,7 +181,7 @@ static crun_status connect_to(struct store_client *s, const struct net_addr *add
         err_set_errno(e, errnum, "cannot connect to the store at %s", s->where);
         status = CRUN_SYSTEM;
     } else {
-        status = s->secure ? secure_connection(s, deadline_ms, e) : CRUN_OK;
+        status = s->psk ? secure_connection(s, deadline_ms, e) : CRUN_OK;
         if (status == CRUN_OK)
             status = greet_store(s, deadline_ms, e);
     }
@@ -489,6 +489,16 @@ static struct store_client *new_client(void)
     return s;
 }
 
+/* In no core. */
+static bool keep_secret(struct store_client *s, const struct tls_psk *psk,
+                        struct err *e)
+{
+    s->psk = key_memory_create(sizeof(*s->psk), e);
+    if (s->psk)
+        *s->psk = *psk;
+    return s->psk != NULL;
+}
+
 static crun_status open_client(struct store_client **out, const char *host,
                                uint16_t port, const struct tls_psk *psk,
                                uint64_t deadline_ms, struct err *e)
@@ -501,9 +511,10 @@ static crun_status open_client(struct store_client **out, const char *host,
         err_set(e, "no memory");
         return CRUN_NO_MEMORY;
     }
-    s->secure = psk != NULL;
-    if (psk)
-        s->psk = *psk;
+    if (psk && !keep_secret(s, psk, e)) {
+        store_client_close(s);
+        return CRUN_NO_MEMORY;
+    }
     snprintf(s->where, sizeof(s->where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
              port);
     while ((status = try_once(s, host, port, deadline_ms, e)) != CRUN_OK &&
@@ -551,8 +562,10 @@ crun_status store_client_open_another(struct store_client **out,
         return CRUN_NO_MEMORY;
     }
     snprintf(s->where, sizeof(s->where), "%s", like->where);
-    s->secure = like->secure;
-    s->psk = like->psk;
+    if (like->psk && !keep_secret(s, like->psk, e)) {
+        store_client_close(s);
+        return CRUN_NO_MEMORY;
+    }
     status = connect_to(s, &like->addr, deadline_ms, e);
     if (status == CRUN_OK)
         *out = s;
@@ -581,6 +594,6 @@ void store_client_close(struct store_client *s)
         return;
     close_connection(s, CRUN_OK);
     pthread_mutex_destroy(&s->lock);
-    explicit_bzero(&s->psk, sizeof(s->psk));
+    key_memory_destroy(s->psk, sizeof(*s->psk));
     free(s);
 }

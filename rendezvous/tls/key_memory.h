@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_KEYS_KEY_MEMORY_H
-#define RENDEZVOUS_KEYS_KEY_MEMORY_H
+#ifndef RENDEZVOUS_TLS_KEY_MEMORY_H
+#define RENDEZVOUS_TLS_KEY_MEMORY_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/keys/key_memory.h"
+#include "rendezvous/tls/key_memory.h"
 
 #include <errno.h>
 #include <string.h>
