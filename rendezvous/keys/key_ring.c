@@ -164,7 +164,10 @@ int key_ring_open_own(const char *named, bool is_required, struct key_ring **rin
     if (found <= 0)
         return found;
     *ring = key_ring_open(path, e);
-    return *ring ? 0 : err_wrap(e, "the key");
+    if (!*ring)
+        return err_wrap(e, "the key");
+    tls_prepare();
+    return 0;
 }
 
 /* With the lock held: waits for the thread to have looked. False: it was too slow. */

@@ -27,8 +27,9 @@ struct key_ring;
 struct key_ring *key_ring_open(const char *path, struct err *e) MUST_CHECK;
 struct key_ring *key_ring_open_folder(const char *path, struct err *e) MUST_CHECK;
 /*
- * The ring of the file that key_search finds; `named` as there. *ring is NULL if there
- * is no key, which is an error if one is required.
+ * For a program that is about to connect, or to be connected to: TLS is made ready
+ * meanwhile. The ring of the file that key_search finds; `named` as there. *ring is
+ * NULL if there is no key, which is an error if one is required.
  */
 int key_ring_open_own(const char *named, bool is_required, struct key_ring **ring,
                       struct err *e) MUST_CHECK;

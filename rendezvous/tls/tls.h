@@ -33,6 +33,10 @@ struct tls_session;
  * too old. */
 int tls_load(struct err *e) MUST_CHECK;
 
+/* The same in a thread, while the caller does other things: the first session then
+ * waits only for what is left of it. What fails is told to the first session. */
+void tls_prepare(void);
+
 /* HKDF-SHA-256 of a secret: a new one for the purpose `label` and what `context` says.
  * Needs no OpenSSL, like tls_sha256; neither fails. */
 int tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,

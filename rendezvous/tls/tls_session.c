@@ -18,6 +18,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include "rendezvous/base/thread.h"
 #include "rendezvous/tls/limits.h"
 #include "rendezvous/tls/openssl.h"
 #include "rendezvous/tls/tls.h"
@@ -262,6 +263,22 @@ static int tls_start(struct err *e)
         rc = -1;
     pthread_mutex_unlock(&lock);
     return rc;
+}
+
+static void *tls_prepare_thread(void *unused)
+{
+    struct err e;
+
+    (void)!tls_start(&e);
+    return unused;
+}
+
+void tls_prepare(void)
+{
+    pthread_t thread;
+
+    if (thread_start(&thread, tls_prepare_thread, NULL) == 0)
+        pthread_detach(thread);
 }
 
 struct tls_door *tls_door_create(bool (*find)(void *arg, const char *identity,
