@@ -187,9 +187,9 @@ static bool filter_fill(scmp_filter_ctx filter)
         done &= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused_calls[i], 0) ==
                 0;
     for (size_t i = 0; i < COUNT(refused_families); i++)
-        done &= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1,
-                                 SCMP_A0(SCMP_CMP_EQ, (unsigned)refused_families[i])) ==
-                0;
+        done &= seccomp_rule_add(
+                    filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1,
+                    SCMP_A0(SCMP_CMP_EQ, (unsigned)refused_families[i], 0)) == 0;
     /* a thread may be started; clone3 hides its flags, and the C library then uses
      * clone */
     done &= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
