@@ -21,7 +21,7 @@ int peer_conn_on_secured(void *arg, struct conn *c, struct err *e)
 {
     struct peer_conn *p = arg;
     struct key_identity identity;
-    char owner[256];
+    char owner[PEER_OWNER_MAX + 1];
 
     if (!key_identity_parse(conn_identity(c), &identity))
         return err_set(e, "its key has no use here");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/keys/key_file.h"
 #include "rendezvous/tls/key_memory.h"
@@ -88,6 +89,9 @@ static int key_set_add_names(struct key_set *s, const char *path, struct dirent 
     s->names = xcalloc((size_t)n + 1, sizeof(*s->names));
     s->names_seen = xcalloc((size_t)n + 1, sizeof(*s->names_seen));
     for (int i = 0; i < n; i++) {
+        if (strlen(list[i]->d_name) > PEER_OWNER_MAX)
+            return err_set(e, "%s/%s: the name is longer than %d bytes", path,
+                           list[i]->d_name, PEER_OWNER_MAX);
         snprintf(s->names[i], sizeof(s->names[i]), "%s", list[i]->d_name);
         snprintf(file, sizeof(file), "%s/%s", path, list[i]->d_name);
         if (key_set_add_file(s, file, (unsigned)i, &s->names_seen[i], e) < 0)
@@ -111,7 +115,7 @@ static int key_set_add_folder(struct key_set *s, const char *path, struct err *e
     return rc;
 }
 
-/* Two files may not have the same key: whose would a job be? */
+/* Two files may not have the same key: a job belongs to one of them. */
 static int key_set_check_ids(const struct key_set *s, const char *path, struct err *e)
 {
     for (size_t i = 1; i < s->count; i++)

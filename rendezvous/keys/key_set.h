@@ -23,7 +23,7 @@ struct key_set {
     struct stat seen;              /* the file, or the folder */
     struct key_set_entry *entries; /* sorted by id; in memory for secrets */
     size_t count, room;
-    char (*names)[256]; /* of the files in a folder */
+    char (*names)[PEER_OWNER_MAX + 1]; /* of the files in a folder */
     struct stat *names_seen;
     size_t name_count;
 };

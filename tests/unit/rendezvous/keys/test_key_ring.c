@@ -358,6 +358,27 @@ START_TEST(a_folder_has_a_file_for_each_team)
 }
 END_TEST
 
+/* A job is recorded with this name, which must not be cut. */
+START_TEST(the_name_of_a_team_has_a_limit)
+{
+    struct key red = new_key(), blue = new_key();
+    char name[PEER_OWNER_MAX + 2] = "", owner[PEER_OWNER_MAX + 1];
+    struct tls_psk psk;
+
+    memset(name, 'r', PEER_OWNER_MAX);
+    write_keys(name, &red, NULL);
+    ring = key_ring_open_folder(folder, &e);
+    ck_assert_msg(ring != NULL, "%s", e.text);
+    psk = psk_of(&red);
+    ck_assert_str_eq(key_ring_owner(ring, psk.identity, owner, sizeof(owner)), name);
+    name[PEER_OWNER_MAX] = 'r';
+    write_keys(name, &blue, NULL);
+    ck_assert(!reread());
+    ck_assert_ptr_nonnull(strstr(logged, "longer than"));
+    ck_assert(has_key(&red));
+}
+END_TEST
+
 START_TEST(all_holders_derive_the_same_secret)
 {
     struct key a = new_key(), b = new_key();
@@ -429,6 +450,7 @@ int main(void)
     tcase_add_test(tc, the_connecting_side_shows_no_more_than_it_needs);
     tcase_add_test(tc, a_key_that_does_not_do_is_named);
     tcase_add_test(tc, a_folder_has_a_file_for_each_team);
+    tcase_add_test(tc, the_name_of_a_team_has_a_limit);
     tcase_add_test(tc, all_holders_derive_the_same_secret);
     tcase_add_test(tc, a_key_that_has_ended_gives_no_secret);
     tcase_add_test(tc, a_ring_opens_and_closes_at_once);
