@@ -45,8 +45,8 @@ static void free_early_addresses(struct epoch_store *s)
     s->early_count = 0;
 }
 
-/* A connection that came after the last epoch is of a worker of that epoch, or of a
- * stranger. */
+/* A connection that came after the last epoch belongs to a worker of that epoch, or not
+ * to the job. */
 static void drop_stale_clients(int listener)
 {
     struct net_addr peer;
@@ -95,7 +95,7 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
     return 0;
 }
 
-/* -- whose connections ------------------------------------------------------------ */
+/* -- owners of connections -------------------------------------------------------- */
 
 /* The answers of nodes without a key are worth as much as the network. */
 static bool asks_for_owners(const struct epoch_store *s)

@@ -199,7 +199,7 @@ const struct opt options_table[] = {
     { .name = "log-mode",
       .arg = "MODE",
       .help =
-          "Mode of log files, as in 0640; those who can read the files can read the "
+          "Mode of log files, as in 0640; users who can read the files can read the "
           "folders too. Default: 0600.",
       .set = option_set_log_mode },
     { .name = "redirects",

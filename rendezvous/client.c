@@ -47,7 +47,7 @@ struct client_link {
     struct client *client;
     struct conn *conn;
     bool trying;
-    bool trusted;             /* it is known whose the other end is */
+    bool trusted;             /* the other end is known to be of the right user */
     bool heard;               /* the rendezvous has sent a message */
     char key_id[KEY_ID_SIZE]; /* of a key that is not accepted yet, or "" */
 };
@@ -58,8 +58,8 @@ struct client {
     struct session *session;
     struct server *local; /* the rendezvous, if it is in this process; else */
     uid_t rendezvous_user;
-    bool out;       /* the session has told of an outage */
-    uid_t stranger; /* the user that held the port in this outage; 0: none */
+    bool out;         /* the session has told of an outage */
+    uid_t other_user; /* that that held the port in this outage; 0: none */
     struct dialer *dialer;
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;
@@ -132,20 +132,21 @@ static void client_note_lost(struct client *c, const struct net_addr *where,
 }
 
 /* Of an outage, the session tells only the first reason. */
-static void client_log_stranger(struct client *c, const struct net_addr *where,
-                                uid_t uid, const char *why)
+static void client_log_other_user(struct client *c, const struct net_addr *where,
+                                  uid_t uid, const char *why)
 {
     char place[NET_TEXT_SIZE];
 
-    if (c->out && c->stranger != uid)
+    if (c->out && c->other_user != uid)
         log_warn("%s: %s", net_format(where, place, sizeof(place)), why);
-    c->stranger = uid;
+    c->other_user = uid;
 }
 
 /*
- * After a crash of the rendezvous, any user of its machine can listen on its port. So
- * nothing is obeyed, and only HELLO is sent, until the first answer shows whose process
- * has accepted the connection: before that, the kernel does not tell.
+ * After a crash of the rendezvous, any user of its machine can listen on its port. The
+ * kernel does not tell which user's process accepts a connection before it is accepted.
+ * So only HELLO is sent until the first answer has come, and nothing is obeyed before
+ * the check.
  */
 static int client_link_check_user(struct client_link *l, struct err *e)
 {
@@ -160,7 +161,7 @@ static int client_link_check_user(struct client_link *l, struct err *e)
                                       sizeof(why));
     if (l->trusted)
         return 0;
-    client_log_stranger(l->client, conn_peer(l->conn), uid, why);
+    client_log_other_user(l->client, conn_peer(l->conn), uid, why);
     return err_set(e, "%s", why);
 }
 
@@ -446,7 +447,7 @@ static void on_outage(void *arg, bool out, const char *why)
 
     c->out = out;
     if (!out)
-        c->stranger = 0;
+        c->other_user = 0;
     upcall_queue_text(arg, out ? UPCALL_OUT : UPCALL_BACK, why);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is left to somebody who finds a hole in crund: the jobs that it serves. Landlock
- * keeps it from files and from TCP, seccomp from programs and from parts of the kernel
- * that it has no use for.
+ * An attacker who takes over crund gets the jobs that it serves and nothing else:
+ * Landlock refuses files and TCP, seccomp refuses programs and the parts of the kernel
+ * that crund does not use.
  */
 #include "rendezvous/confinement.h"
 
@@ -117,14 +117,13 @@ static long confine_files(const char *state_dir, const char *key_path)
     rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof(all), 0);
     if (rules < 0)
         return 0;
-    done =
-        (!state_dir || landlock_allow(rules, state_dir, all.fs & FS_KEEP)) &&
-        (!key_path || landlock_allow_keys(rules, key_path)) &&
-        /* to ask whose a connection is, where the kernel's own question is missing */
-        landlock_allow(rules, "/proc/self/net", FS_READ) &&
-        landlock_allow(rules, "/proc/self/uid_map", LANDLOCK_ACCESS_FS_READ_FILE) &&
-        landlock_allow(rules, "/etc/passwd", LANDLOCK_ACCESS_FS_READ_FILE) &&
-        syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    done = (!state_dir || landlock_allow(rules, state_dir, all.fs & FS_KEEP)) &&
+           (!key_path || landlock_allow_keys(rules, key_path)) &&
+           /* for the owner of a connection, where the kernel has no sock_diag */
+           landlock_allow(rules, "/proc/self/net", FS_READ) &&
+           landlock_allow(rules, "/proc/self/uid_map", LANDLOCK_ACCESS_FS_READ_FILE) &&
+           landlock_allow(rules, "/etc/passwd", LANDLOCK_ACCESS_FS_READ_FILE) &&
+           syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     close(rules);
     return done ? version : 0;
 }

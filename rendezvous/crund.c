@@ -45,7 +45,7 @@ struct crund_options {
 
 struct daemon {
     struct loop *loop;
-    struct key_ring *keys; /* NULL: everybody is let in */
+    struct key_ring *keys; /* NULL: connections need none */
     int exit_code;
 };
 

@@ -20,7 +20,7 @@ struct handshakes {
     struct handshake_queue others[HANDSHAKE_QUEUES]; /* by address */
     unsigned waiting[2];                             /* others, known */
     unsigned next;                                   /* of others */
-    uint64_t seed;                                   /* nobody chooses a queue */
+    uint64_t seed;                                   /* so no peer chooses its queue */
     uint64_t source[HANDSHAKE_SOURCES];              /* at their hash */
 };
 

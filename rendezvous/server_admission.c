@@ -10,9 +10,8 @@
 #include "rendezvous/server_internal.h"
 #include "rendezvous/tls/tls.h"
 
-/* An embedded rendezvous serves its own user. crund serves all users of its machine
- * that have a number here, and the registry keeps their jobs apart. A key decides for
- * itself. */
+/* Without a key. An embedded rendezvous serves its own user. crund serves all users of
+ * its machine that have a number here, and the registry keeps their jobs apart. */
 static void server_admit(struct server *s, int fd, const struct net_addr *from,
                          uint64_t since_ms)
 {

@@ -76,9 +76,9 @@ static bool server_agents_are_back(const struct server *s)
 }
 
 /*
- * Connections whose key is no longer accepted end, those of agents some at a time: all
- * come back at once with their new key, and a node that is away for longer than the
- * reconnect grace is lost.
+ * Ends connections whose key is no longer accepted, those of agents some at a time. If
+ * all agents came back with their new key at once, some would be away for longer than
+ * the reconnect grace, and their nodes would be lost.
  */
 static void server_end_retired(struct server *s)
 {

@@ -65,7 +65,7 @@ static int open_own_folder(void)
     return -1;
 }
 
-/* If another user has taken the name of our folder, the files stand among those of all
+/* If another user has taken the name of our folder, the files are among those of all
  * users, which may be many: a sweep looks at some of them only. */
 static bool open_lock_folder(struct lock_folder *folder)
 {

@@ -5,7 +5,7 @@
 /*
  * A lock that shows that a launch lives: a file /dev/shm/crun-<uid>/<tag>, locked by
  * its agent, guard and reaper together. (It is /dev/shm/crun-<uid>-<tag> if another
- * user has made something of the folder's name.) The workers and everything that they
+ * user has taken the name of the folder.) The workers and everything that they
  * start have the tag (run_tmpdir.h) in their environment. If agent, guard and reaper
  * are killed in one moment, processes that left the workers' sessions may survive if
  * there is no cgroup. But then the lock is free, and the next agent of this user kills

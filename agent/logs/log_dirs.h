@@ -23,7 +23,7 @@ struct log_dirs;
 /* Makes the log folder itself and checks that logs can be created in it. */
 int log_dirs_prepare(const char *log_dir, struct err *e) MUST_CHECK;
 
-/* log_dir NULL: a temporary one. The mode is that of files, 0 for the user only; those
+/* log_dir NULL: a temporary one. The mode is that of files, 0 for the user only; users
  * who can read the files can read the folders too. Returns NULL, and e, if it cannot be
  * made. */
 struct log_dirs *log_dirs_create(const char *log_dir, const char *run_id, mode_t mode,

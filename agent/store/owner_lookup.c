@@ -19,9 +19,10 @@ static bool socket_is_ours(const struct net_addr *client, const struct net_addr 
         return socket_owner_may(uid);
     case SOCKET_OWNER_UNKNOWN:
         if (!warned)
-            log_warn("this system does not tell whose sockets are (sock_diag): workers "
-                     "here cannot reach the store of rank 0, unless the job runs with "
-                     "--store-auth address");
+            log_warn(
+                "this system does not tell which user a socket belongs to (no "
+                "sock_diag): workers here cannot reach the store of rank 0, unless "
+                "the job runs with --store-auth address");
         warned = true;
         return false;
     default:

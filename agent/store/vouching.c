@@ -221,7 +221,7 @@ void vouching_tick(struct vouching *v, uint64_t now_ms)
     struct client_host *h;
 
     while ((h = TAILQ_FIRST(&v->asked)) && now_ms >= h->deadline_ms)
-        client_host_conclude(v, h, "the rendezvous does not tell whose it is");
+        client_host_conclude(v, h, "the rendezvous has not told its user in time");
     vouching_flush(v, now_ms);
 }
 

@@ -13,7 +13,7 @@
  * proves nothing, but the agent of its machine can look its socket up. Connections of
  * one machine are asked for together, and there is one question about a machine at a
  * time: many connections of one, or an agent that does not answer, delay no other.
- * Pure: the owner of it passes questions and answers on.
+ * Pure: its owner passes questions and answers on.
  */
 struct vouching;
 

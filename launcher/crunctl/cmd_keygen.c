@@ -75,7 +75,7 @@ static int choose_parent(const char *path, const struct key *keys, int count,
     return err_set(e, "%s has no agent's key that has not ended", path);
 }
 
-/* The key of the user who asks, from which one of less access is made. */
+/* The agents' key of this user, from which one of less access is made. */
 static int read_parent(const struct ctl_options *o, struct key *parent, struct err *e)
 {
     const size_t size = KEYS_PER_FILE_MAX * sizeof(struct key);

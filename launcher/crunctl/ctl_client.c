@@ -29,7 +29,7 @@ struct ctl_client {
     uid_t rendezvous_user;
     uint64_t timeout_ms;
     struct loop_timer timer;
-    bool trusted, foreign; /* whose the rendezvous is: one that we may obey, or not */
+    bool trusted, foreign; /* the user of the rendezvous: may be obeyed, or not */
     bool connected, ended, timed_out, listening, interrupted;
     enum tls_failure refused;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
@@ -132,8 +132,8 @@ static void ctl_on_interrupt(void *arg, int signo)
     ctl_client_stop_listening(arg);
 }
 
-/* The rendezvous is there, but one of both lacks the other's key. */
-static int set_stranger(const struct ctl_client *c, struct err *e)
+/* The rendezvous is there, but one end lacks the other's key. */
+static int set_key_error(const struct ctl_client *c, struct err *e)
 {
     const char *file = c->keys ? key_ring_path(c->keys) : "";
 
@@ -168,7 +168,7 @@ static int set_unreachable(const struct ctl_client *c, struct err *e, const char
         return CTL_EXIT_UNREACHABLE;
     }
     if (c->refused != TLS_FAILURE_NONE || (unanswered && !c->keys))
-        return set_stranger(c, e);
+        return set_key_error(c, e);
     err_set(
         e,
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "

@@ -40,7 +40,7 @@ static int check_repetition(const char *path, int line, const struct key *keys, 
     return 0;
 }
 
-/* One line without its end; a CR before it is passed over, as are blanks around. */
+/* One line without its end; a CR before the end and blanks around it are skipped. */
 static int read_key_line(const char *path, int number, const char *line, size_t size,
                          struct key *keys, int *count, int max, struct err *e)
 {

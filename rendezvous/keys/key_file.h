@@ -15,7 +15,7 @@
 
 /*
  * Read all keys of the file into keys[max]; lines that are empty or begin with # are
- * passed over. *seen is the file that was read, also of one that is refused. Returns
+ * skipped. *seen is the file that was read, also of one that is refused. Returns
  * their number (1 at least), or -1: e names the file and what to do. Never blocks on a
  * FIFO or a device.
  */

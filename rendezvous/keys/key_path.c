@@ -50,7 +50,7 @@ static int check_key_folder(const char *what, const struct stat *st, struct err 
                    what, what);
 }
 
-/* Goes on in `fd`, which it owns from then on. */
+/* Continues in `fd`, which it takes over. */
 static int enter_folder(struct key_walk *w, int fd, const struct stat *st,
                         struct err *e)
 {
@@ -123,7 +123,7 @@ static int follow_link(struct key_walk *w, int link, const struct stat *st,
     return 0;
 }
 
-/* The file itself. A FIFO must not block, nor a terminal become ours. */
+/* The file itself. A FIFO must not block, and a terminal must not become ours. */
 static int open_key_file(struct key_walk *w, const char *name, struct stat *st,
                          struct err *e)
 {

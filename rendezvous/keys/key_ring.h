@@ -21,8 +21,8 @@ struct key_ring;
  *
  * A separate thread looks whether files have changed: a home directory on a file server
  * that hangs must not stop a rendezvous. It starts at the first look. A changed file
- * that is not right is reported in the log, and the keys of before stay. All functions
- * may be called by any thread.
+ * that is not valid is reported in the log, and the earlier keys stay in use. All
+ * functions may be called by any thread.
  */
 struct key_ring *key_ring_open(const char *path, struct err *e) MUST_CHECK;
 struct key_ring *key_ring_open_folder(const char *path, struct err *e) MUST_CHECK;
@@ -61,21 +61,22 @@ bool key_ring_find(void *ring, const char *identity, uint8_t secret[TLS_SECRET_B
  * has ended), its connections end. */
 bool key_ring_has(struct key_ring *r, const char *identity);
 
-/* Why it has it not, for the log of the accepting side: "key 9f2c5a1be07d4e83 is not
- * in FILE (retired, or another's)", "... ended on ...". Returns buf. */
+/* Why key_ring_find refuses it, for the log of the accepting side: "key
+ * 9f2c5a1be07d4e83 is not in FILE (retired, or another's)", "... ended on ...". Returns
+ * buf. */
 char *key_ring_explain(struct key_ring *r, const char *identity, char *buf,
                        size_t size);
 
 /*
- * The name that a job belongs to: with a folder the name of the file that has the key,
- * so that a job outlives the rotation of its user's keys; "" with one file. Returns
- * buf,
+ * The owner of jobs that are made with it: with a folder the name of the file that has
+ * the key, so that a job outlives the rotation of its user's keys; "" with one file.
+ * Returns buf,
  * "" also for an unknown identity.
  */
 char *key_ring_owner(struct key_ring *r, const char *identity, char *buf, size_t size);
 
 /*
- * A secret that all who hold an agent's key can compute: HKDF of that key's. key_id
+ * A secret that each holder of an agent's key can compute: HKDF of that key's. key_id
  * names the key, or is "" for the first, and then becomes its id: while a new key comes
  * into use not all nodes have the same first one, so tell the others which it was.
  */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* 1 or 0; -1 if it cannot be told, because plain must not be spoken by mistake. */
+/* 1 or 0; -1 if it cannot be told, because no connection may be plain by mistake. */
 static int key_file_exists(const char *path, struct err *e)
 {
     struct stat st;

@@ -9,12 +9,12 @@
 /* links and folders on the way to a key file */
 #define KEY_PATH_LINKS_MAX 40
 
-/* a file server that hangs delays a new connection by so much, once */
+/* a file server that hangs delays one new connection by this time */
 #define KEY_REFRESH_WAIT_MS 20
-/* and an agent's reconnection, which an outdated key would delay for longer */
+/* and an agent that connects again, which an outdated key would delay for longer */
 #define KEY_USE_WAIT_MS 200
-/* strangers who connect again and again make the file looked at no more often; at once
- * for a key that is not known, because it may have been added just now */
+/* however many connections come, the file is looked at no more often; at once for a key
+ * that is not known, because it may have been added just now */
 #define KEY_REFRESH_EVERY_MS 100
 #define KEY_REFRESH_UNKNOWN_MS 2
 /* looking takes no more than this share of the time, as a divisor */

@@ -84,7 +84,7 @@ const struct net_addr *conn_peer(const struct conn *c);
 const char *conn_identity(const struct conn *c);
 /* The session, as long as the connection is there; NULL: plain. */
 const struct tls_session *conn_session(const struct conn *c);
-/* Whose the other end is, if it is of this machine. */
+/* The user of the other end, if it is on this machine. */
 enum local_peer conn_local_peer(const struct conn *c, uid_t *uid);
 /* The address of this end. False for a local socket, which has none. */
 bool conn_local(const struct conn *c, struct net_addr *addr);

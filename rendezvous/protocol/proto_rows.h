@@ -62,7 +62,7 @@
     {                                                                                  \
         FIELD(PROTO_OBJECT, type, member, required), .object = &(table)                \
     }
-/* A field that not everybody is shown. */
+/* A field that a reader of less access is not shown. */
 #define SHOWN_TO(access, kind, type, member, required)                                 \
     {                                                                                  \
         FIELD(kind, type, member, required), .max = UINT32_MAX, .least = access        \

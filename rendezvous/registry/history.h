@@ -18,7 +18,7 @@ struct history;
 struct history *history_create(void);
 void history_destroy(struct history *h); /* NULL is fine */
 
-/* Number the event of a job of that owner and keep a copy. source: who caused it, see
+/* Number the event of a job of that owner and keep a copy. source: its cause, see
  * sources.h. Returns its number. */
 uint64_t history_add(struct history *h, struct msg_event *event,
                      const struct job_owner *owner, uint32_t source);

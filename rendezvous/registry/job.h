@@ -17,8 +17,9 @@ struct owner_ask;
 TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
 
 /*
- * Who made a job: the key file whose key was shown ("": there is one key file, or
- * none), or without a key the user on this machine. A peer is known in the same way.
+ * The maker of a job: the key file that has the key of its peer ("": there is one key
+ * file, or none), or without a key the user on this machine. A peer is known in the
+ * same way.
  */
 struct job_owner {
     char key_file[PEER_OWNER_MAX + 1];

@@ -9,10 +9,10 @@
 
 /*
  * Questions of the node of rank 0: do these connections to the store belong to the
- * job's user on their host? The nodes that are connected from that host's address are
- * asked, and nobody else, so no node can answer for another host. The first node that
- * finds an owner decides for a port. A node that is not connected is asked once it is
- * back, until the deadline.
+ * job's user on their host? Only nodes that are connected from that host's address are
+ * asked, so no node can answer for another host. The first node that finds an owner
+ * decides for a port. A node that is not connected is asked once it is back, until the
+ * deadline.
  */
 struct owner_ask {
     TAILQ_ENTRY(owner_ask) entry; /* in the job's list, oldest first */

@@ -199,7 +199,7 @@ bool registry_is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-bool registry_is_stranger(const struct registry_peer *p)
+bool registry_is_anonymous(const struct registry_peer *p)
 {
     return !*p->key_id && p->uid == PEER_UID_UNKNOWN && *p->address &&
            !registry_is_loopback(p->address);
@@ -207,8 +207,8 @@ bool registry_is_stranger(const struct registry_peer *p)
 
 enum access registry_sight(const struct registry_peer *p)
 {
-    return p->access == ACCESS_AGENT && registry_is_stranger(p) ? ACCESS_OPERATE
-                                                                : p->access;
+    return p->access == ACCESS_AGENT && registry_is_anonymous(p) ? ACCESS_OPERATE
+                                                                 : p->access;
 }
 
 void registry_send(struct registry_peer *p, struct msg *m)
@@ -499,7 +499,7 @@ static int open_journal(struct registry *g, struct err *e)
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
                                  uint64_t wall_ms, struct err *e)
 {
-    static const struct job_owner anybody = { .uid = PEER_UID_UNKNOWN };
+    static const struct job_owner unknown = { .uid = PEER_UID_UNKNOWN };
     struct registry *g = xcalloc(1, sizeof(*g));
 
     g->config = *config;
@@ -513,7 +513,7 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
     if (!config->disk)
         g->id = config->random_id(config->arg);
     if (config->job)
-        registry_add(g, config->run_id, config->job, &anybody);
+        registry_add(g, config->run_id, config->job, &unknown);
     return g;
 }
 

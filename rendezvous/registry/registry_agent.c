@@ -31,7 +31,7 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (why == REFUSED_CONFIG && registry_is_stranger(p)) /* it would learn ours */
+    if (why == REFUSED_CONFIG && registry_is_anonymous(p)) /* it would learn ours */
         registry_refuse(
             p, m, why, retry,
             "job \"%s\" runs with another configuration: its other nodes and "

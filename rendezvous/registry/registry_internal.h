@@ -74,8 +74,8 @@ void registry_forget(struct registry *g, struct job *job);
 void registry_count_node(struct registry *g, struct job_node *n, uint32_t source);
 bool registry_is_loopback(const char *address);
 /* It has shown no key, and comes from another machine. */
-bool registry_is_stranger(const struct registry_peer *p);
-/* What it is shown: less than it may do, if it is a stranger. */
+bool registry_is_anonymous(const struct registry_peer *p);
+/* What it is shown: less than it may do, if it is anonymous. */
 enum access registry_sight(const struct registry_peer *p);
 /* Fields of m that the peer is not shown are emptied. */
 void registry_send(struct registry_peer *p, struct msg *m);

@@ -380,7 +380,7 @@ static void store_conn_read(struct store_server *s, struct store_conn *c)
             break;
 }
 
-/* -- its beginning ----------------------------------------------------------------- */
+/* -- the start of a connection ----------------------------------------------------- */
 
 static bool find_secret(void *arg, const char *identity,
                         uint8_t secret[TLS_SECRET_BYTES])

@@ -96,8 +96,8 @@ enum tls_failure {
 enum tls_failure tls_failure(const struct tls_session *s);
 /* The same in words; "" while nothing has failed. */
 const char *tls_why(const struct tls_session *s);
-/* What the peer has named, on the accepting side; "" before. Proven once the handshake
- * is done. */
+/* The identity that the peer has named, on the accepting side; "" before. It is proven
+ * once the handshake is done. */
 const char *tls_identity(const struct tls_session *s);
 
 #endif

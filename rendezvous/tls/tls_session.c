@@ -71,7 +71,7 @@ static int bio_read(BIO *bio, char *data, int size)
     else if (n < 0)
         s->io_errno = errno;
     else if (n == 0)
-        s->io_errno = ECONNRESET; /* an end without a word of the peer's */
+        s->io_errno = ECONNRESET; /* the peer has not ended the session first */
     else if (!s->done)
         s->taken += (size_t)n;
     return (int)n;
@@ -402,7 +402,7 @@ static bool has_ended(int fd)
 }
 
 /* Whether the whole hello waits in the socket: 1, or 0 for not yet, or -1. It is one
- * record, as all who speak to this project send it. The socket becomes readable when it
+ * record: each client of this project sends it so. The socket becomes readable when it
  * is whole. */
 static int tls_await_hello(struct tls_session *s)
 {
@@ -434,8 +434,8 @@ static int tls_await_hello(struct tls_session *s)
     return need == 1;
 }
 
-/* The alerts with which each end refuses the other's key, and what a peer says that has
- * no key at all. */
+/* The alerts by which one end refuses the other's key, and the errors of a peer without
+ * a key. */
 static bool is_refused_key(int reason)
 {
     switch (reason) {
