@@ -2,11 +2,8 @@
 #include "rendezvous/handshakes.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/hash.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/limits.h"
@@ -16,12 +13,11 @@ TAILQ_HEAD(handshake_queue, handshake);
 
 struct handshakes {
     struct loop_timer serve;
-    struct handshake_queue known;                    /* from these addresses */
-    struct handshake_queue others[HANDSHAKE_QUEUES]; /* by address */
+    struct handshake_queue known;                    /* from these sources */
+    struct handshake_queue others[HANDSHAKE_QUEUES]; /* by source */
     unsigned waiting[2];                             /* others, known */
     unsigned next;                                   /* of others */
-    uint64_t seed;                                   /* so no peer chooses its queue */
-    uint64_t source[HANDSHAKE_SOURCES];              /* at their hash */
+    uint64_t source[HANDSHAKE_SOURCES];              /* known */
 };
 
 static struct handshake_queue *handshake_queue_of(struct handshake *w)
@@ -82,7 +78,6 @@ struct handshakes *handshakes_create(struct loop *loop)
     TAILQ_INIT(&h->known);
     for (unsigned i = 0; i < HANDSHAKE_QUEUES; i++)
         TAILQ_INIT(&h->others[i]);
-    (void)!getrandom(&h->seed, sizeof(h->seed), 0);
     loop_timer_init(&h->serve, loop, on_serve, h);
     return h;
 }
@@ -96,13 +91,11 @@ void handshakes_destroy(struct handshakes *h)
 }
 
 void handshake_init(struct handshake *w, struct handshakes *h, struct conn *conn,
-                    const char *host, uint64_t deadline_ms)
+                    uint64_t source, uint64_t deadline_ms)
 {
-    *w = (struct handshake){ .owner = h,
-                             .conn = conn,
-                             .source = hash_fnv1a(HASH_FNV1A_BASIS ^ h->seed, host,
-                                                  strlen(host)),
-                             .deadline_ms = deadline_ms };
+    *w = (struct handshake){
+        .owner = h, .conn = conn, .source = source, .deadline_ms = deadline_ms
+    };
     conn_set_deadline(conn, deadline_ms, HANDSHAKE_LATE);
 }
 

@@ -21,7 +21,7 @@ struct handshake {
     TAILQ_ENTRY(handshake) entry; /* in a queue while its step waits */
     struct handshakes *owner;
     struct conn *conn;
-    uint64_t source; /* hash of its address */
+    uint64_t source; /* where it comes from */
     uint64_t deadline_ms, queued_ms;
     bool queued, served, known;
 };
@@ -29,10 +29,10 @@ struct handshake {
 struct handshakes *handshakes_create(struct loop *loop);
 void handshakes_destroy(struct handshakes *h); /* NULL is fine */
 
-/* Part of its owner. The deadline counts the time that the peer takes, not the time
- * that its steps wait here. */
+/* Part of its owner. source: a number of its address (net_hash_source). The deadline
+ * counts the time that the peer takes, not the time that its steps wait here. */
 void handshake_init(struct handshake *w, struct handshakes *h, struct conn *conn,
-                    const char *host, uint64_t deadline_ms);
+                    uint64_t source, uint64_t deadline_ms);
 /* Before it is freed; also if it was never begun. */
 void handshake_fini(struct handshake *w);
 /* As conn's may_shake: false if the step waits in the queue now. proven: the peer's

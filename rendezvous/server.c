@@ -93,14 +93,19 @@ static void on_tick(void *arg)
 
 /* -- connections ----------------------------------------------------------------- */
 
+static uint64_t peer_conn_source(const struct peer_conn *p)
+{
+    return net_hash_source(conn_peer(p->conn), p->server->source_key);
+}
+
 static void peer_conn_enter_class(struct peer_conn *p, enum conn_class class)
 {
     p->class = class;
     TAILQ_INSERT_TAIL(&p->server->conns[class], p, entry);
     p->server->count[class]++;
     if (conn_peer(p->conn)->sa.ss_family != AF_UNIX)
-        conn_sources_add(&p->server->sources[class], net_hash_host(conn_peer(p->conn)),
-                         &p->by_source, p);
+        conn_sources_add(&p->server->sources[class], peer_conn_source(p), &p->by_source,
+                         p);
 }
 
 static void peer_conn_leave_class(struct peer_conn *p)
@@ -248,7 +253,7 @@ void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
     if (!tls)
         return;
     p->handshake = xcalloc(1, sizeof(*p->handshake));
-    handshake_init(p->handshake, s->handshakes, p->conn, host,
+    handshake_init(p->handshake, s->handshakes, p->conn, peer_conn_source(p),
                    since_ms + HELLO_DEADLINE_MS);
 }
 
@@ -401,6 +406,7 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     s->loop = loop;
     s->config = *config;
     s->config.conns_max = conns_allowed(config);
+    memcpy(s->source_key, id128_random().byte, sizeof(s->source_key));
     for (int i = 0; i < CLASS_COUNT; i++) {
         TAILQ_INIT(&s->conns[i]);
         conn_sources_init(&s->sources[i]);

@@ -76,6 +76,7 @@ struct server {
     unsigned count[CLASS_COUNT];
     unsigned reserved; /* connections that are not for agents that join */
     struct conn_sources sources[CLASS_COUNT]; /* of those that may give way */
+    uint64_t source_key[2];
     STAILQ_HEAD(, peer_conn) unsent;
     struct peer_conns queue[SHARE_COUNT]; /* the first is next */
     struct peer_conn *served;             /* the one being served */

@@ -16,6 +16,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/hash.h"
+#include "rendezvous/base/keyed_hash.h"
 #include "rendezvous/base/port_owner.h"
 
 #define ADDRESSES_SHOWN_SIZE 200
@@ -475,6 +476,15 @@ uint64_t net_hash_host(const struct net_addr *addr)
     struct net_host h = net_host_of(addr);
 
     return hash_fnv1a(HASH_FNV1A_BASIS, h.byte, h.size);
+}
+
+uint64_t net_hash_source(const struct net_addr *addr, const uint64_t key[2])
+{
+    struct net_host h = net_host_of(addr);
+
+    if (h.family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&addr_as_v6(addr)->sin6_addr))
+        h.size = 8;
+    return keyed_hash(key, h.byte, h.size);
 }
 
 void net_log_peer(struct log_limit *limit, enum log_level level,

@@ -66,6 +66,9 @@ bool net_same_host(const struct net_addr *a, const struct net_addr *b);
 bool net_is_local(const struct net_addr *addr);
 /* A number that is the same for the same host, ports apart. */
 uint64_t net_hash_host(const struct net_addr *addr);
+/* The same for what one owner of addresses can connect from: a host, or with IPv6 a
+ * network of 64 bits. Without the key no peer can choose it. */
+uint64_t net_hash_source(const struct net_addr *addr, const uint64_t key[2]);
 
 /* A line about a peer that begins with its address; one line a second for each host. */
 void net_log_peer(struct log_limit *limit, enum log_level level,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/hash.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/tls/tls.h"
@@ -71,7 +72,9 @@ static struct caller *call_from(const char *host)
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     k->peer = pair[0];
     k->conn = conn_create(loop, pair[1], true, tls_accept(door, pair[1]), &calls);
-    handshake_init(&k->handshake, handshakes, k->conn, host, clock_ms() + 60000);
+    handshake_init(&k->handshake, handshakes, k->conn,
+                   hash_fnv1a(HASH_FNV1A_BASIS, host, strlen(host)),
+                   clock_ms() + 60000);
     ck_assert_int_eq(send(k->peer, "\x16", 1, 0), 1);
     return k;
 }

@@ -206,6 +206,29 @@ START_TEST(hosts_are_the_same_whatever_their_ports_and_form)
 }
 END_TEST
 
+static const struct {
+    const char *a, *b;
+    bool same;
+} sources[] = {
+    { "10.0.0.1", "10.0.0.1", true },
+    { "10.0.0.1", "10.0.0.2", false },
+    { "10.0.0.1", "::ffff:10.0.0.1", true },
+    { "2001:db8::1", "2001:db8::ffff:1", true },
+    { "2001:db8::1", "2001:db8:0:1::1", false },
+    { "fe80::1", "fe80::2", false },
+};
+
+START_TEST(a_source_is_a_host_or_a_network_of_ipv6)
+{
+    const uint64_t key[] = { 1, 2 }, other[] = { 1, 3 };
+    struct net_addr a = numeric(sources[_i].a, 1), b = numeric(sources[_i].b, 2);
+
+    ck_assert_int_eq(net_hash_source(&a, key) == net_hash_source(&b, key),
+                     sources[_i].same);
+    ck_assert(net_hash_source(&a, key) != net_hash_source(&a, other));
+}
+END_TEST
+
 START_TEST(link_local_hosts_of_two_interfaces_are_two)
 {
     struct net_addr a = numeric("fe80::1", 1), b = a;
@@ -483,6 +506,8 @@ int main(void)
     tcase_add_loop_test(names, an_address_is_shown_and_told_apart, 0, COUNT(addresses));
     tcase_add_loop_test(names, hosts_are_the_same_whatever_their_ports_and_form, 0,
                         COUNT(pairs));
+    tcase_add_loop_test(names, a_source_is_a_host_or_a_network_of_ipv6, 0,
+                        sizeof(sources) / sizeof(sources[0]));
     tcase_add_test(names, link_local_hosts_of_two_interfaces_are_two);
     tcase_add_test(names, an_unknown_family_is_no_host_at_all);
     tcase_add_test(names, a_port_is_set_in_both_families);
