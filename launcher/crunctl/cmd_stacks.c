@@ -167,6 +167,6 @@ const struct ctl_command ctl_stacks = {
     .words = "[RANK...]",
     .summary = "show what the ranks do now: the stacks of Python programs",
     .table = table,
-    .access = ACCESS_VIEW,
+    .access = ACCESS_OPERATE,
     .run = cmd_stacks_run,
 };

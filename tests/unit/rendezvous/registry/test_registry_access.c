@@ -45,7 +45,7 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_ASK_OWNERS] = "CCCTCC",   [MSG_OWNERS] = "CCCTCC",
     [MSG_STATUS] = "CTTTTn",       [MSG_EVENTS] = "CTTTTn",
     [MSG_STOP_JOB] = "CaTTTn",     [MSG_DRAIN] = "CaTTTn",
-    [MSG_SHOW_STACKS] = "CTTTTn",
+    [MSG_SHOW_STACKS] = "CaTTTn",
 };
 
 static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_role role)
