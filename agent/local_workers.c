@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "agent/cleanup/run_tmpdir.h"
+#include "agent/cleanup/launch_lock.h"
 #include "agent/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
@@ -69,7 +69,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
     w->group = group_create(loop, config, &calls->group);
     w->warm = warm_create(loop, config);
     if (!config->log_dir)
-        run_tmpdir_make();
+        launch_lock_make_with_tmpdir();
     if (start_guard(w, e) < 0)
         return -1;
     logs_calls = group_logs_calls(w->group);

@@ -201,6 +201,19 @@ static bool is_current_file(int folder, const char *name, int fd)
            there.st_ino == ours.st_ino && there.st_dev == ours.st_dev;
 }
 
+/* The file's content is the launch's TMPDIR. */
+static void remove_launch_tmpdir(int fd, const char *tag)
+{
+    char parent[PATH_MAX];
+    ssize_t n = pread(fd, parent, sizeof(parent) - 1, 0);
+
+    parent[n > 0 ? n : 0] = '\0';
+    if (parent[0] == '/')
+        run_tmpdir_remove_empty_below(parent, tag);
+    else
+        run_tmpdir_remove_empty(tag);
+}
+
 static void sweep_launch(int folder, const char *name, const char *tag)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -209,7 +222,7 @@ static void sweep_launch(int folder, const char *name, const char *tag)
         return;
     if (is_current_file(folder, name, fd) && lock_file(fd) &&
         is_current_file(folder, name, fd) && kill_all_tagged(tag)) {
-        run_tmpdir_remove_empty(tag);
+        remove_launch_tmpdir(fd, tag);
         unlinkat(folder, name, 0);
     }
     close(fd);
@@ -231,7 +244,17 @@ static void sweep_dead_launches(const struct lock_folder *folder)
         closedir(list);
 }
 
-/* The file gets its name only when it is locked, so no process finds it unlocked. */
+static void write_launch_tmpdir(int fd)
+{
+    char *parent = run_tmpdir_parent();
+
+    if (parent && write(fd, parent, strlen(parent)) < 0)
+        log_debug("the file of the launch's lock: %s", strerror(errno));
+    free(parent);
+}
+
+/* The file gets its name only when it is locked and complete, so no process finds it
+ * otherwise. */
 static int create_lock_file(const struct lock_folder *folder, const char *tag)
 {
     char name[PATH_SIZE], path[32];
@@ -239,6 +262,8 @@ static int create_lock_file(const struct lock_folder *folder, const char *tag)
 
     format_lock_name(folder, tag, name);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (fd >= 0)
+        write_launch_tmpdir(fd);
     if (fd < 0 || (lock_file(fd) &&
                    linkat(AT_FDCWD, path, folder->fd, name, AT_SYMLINK_FOLLOW) == 0))
         return fd;
@@ -246,9 +271,10 @@ static int create_lock_file(const struct lock_folder *folder, const char *tag)
     return -1;
 }
 
+static int lock_fd = -1; /* of our own launch */
+
 int launch_lock_make(const char *tag)
 {
-    static int lock_fd = -1;
     struct lock_folder folder;
 
     if (lock_fd >= 0 || !open_lock_folder(&folder))
@@ -257,6 +283,21 @@ int launch_lock_make(const char *tag)
     sweep_dead_launches(&folder);
     close(folder.fd);
     return lock_fd;
+}
+
+/* In the folder of all users the lock's name shows the tag, and they could make the
+ * folder of the logs themselves: there the lock comes second. */
+void launch_lock_make_with_tmpdir(void)
+{
+    int own = open_own_folder();
+
+    if (own < 0)
+        run_tmpdir_make();
+    else
+        close(own);
+    launch_lock_make(run_tmpdir_tag());
+    if (own >= 0)
+        run_tmpdir_make();
 }
 
 void launch_lock_remove(const char *tag)

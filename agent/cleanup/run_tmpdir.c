@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -37,11 +38,21 @@ const char *run_tmpdir_tag(void)
     return tag;
 }
 
-char *run_tmpdir_path(const char *tag)
+static const char *own_tmpdir(void)
 {
     const char *tmp = getenv("TMPDIR");
 
-    return xasprintf("%s/crun_%s", tmp && *tmp ? tmp : "/tmp", tag);
+    return tmp && *tmp ? tmp : "/tmp";
+}
+
+char *run_tmpdir_path(const char *tag)
+{
+    return xasprintf("%s/crun_%s", own_tmpdir(), tag);
+}
+
+char *run_tmpdir_parent(void)
+{
+    return realpath(own_tmpdir(), NULL);
 }
 
 void run_tmpdir_make(void)
@@ -69,13 +80,26 @@ static void remove_empty_folder(int parent, const char *name, int depth)
     unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-void run_tmpdir_remove_empty(const char *tag)
+static bool is_our_folder(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
+void run_tmpdir_remove_empty_below(const char *parent, const char *tag)
 {
     char *path;
 
     if (strlen(tag) != RUN_TMPDIR_TAG_LEN || strspn(tag, LETTERS) != RUN_TMPDIR_TAG_LEN)
         return;
-    path = run_tmpdir_path(tag);
-    remove_empty_folder(AT_FDCWD, path, DEPTH);
+    path = xasprintf("%s/crun_%s", parent, tag);
+    if (is_our_folder(path))
+        remove_empty_folder(AT_FDCWD, path, DEPTH);
     free(path);
+}
+
+void run_tmpdir_remove_empty(const char *tag)
+{
+    run_tmpdir_remove_empty_below(own_tmpdir(), tag);
 }

@@ -9,7 +9,8 @@
  * The tag is chosen before there is a guard, so that any survivor of agent, guard and
  * reaper can remove the folder if it is empty. Other users see the tag in the names of
  * processes and cgroups, so the folder is made before those. If no process of a launch
- * is left, the next agent finds the tag in the name of its cgroup.
+ * is left, the next agent finds TMPDIR in the launch's lock (launch_lock.h), or at
+ * least the tag in the name of its cgroup.
  */
 #define RUN_TMPDIR_TAG_LEN 8
 
@@ -24,8 +25,14 @@ void run_tmpdir_make(void);
 /* The folder's path, which the caller frees. */
 char *run_tmpdir_path(const char *tag);
 
+/* TMPDIR as an absolute path, which the caller frees; NULL: there is no such folder. */
+char *run_tmpdir_parent(void);
+
 /* Removes the empty folders in it, down to those of a run's ranks, and itself; never a
- * file, and never through a symbolic link. A text that is not a tag is ignored. */
+ * file, never through a symbolic link, and nothing in a folder of another user. A text
+ * that is not a tag is ignored. */
 void run_tmpdir_remove_empty(const char *tag);
+/* The same for a launch whose run_tmpdir_parent was `parent`. */
+void run_tmpdir_remove_empty_below(const char *parent, const char *tag);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -167,6 +168,70 @@ START_TEST(no_agent_ends_the_processes_around_it)
 }
 END_TEST
 
+/* The path of its folder below `tmp`, which becomes the TMPDIR. */
+static void format_tmpdir(char text[96], char tmp[32], const char *its_tag)
+{
+    snprintf(tmp, 32, "/tmp/test_launch_XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(tmp));
+    setenv("TMPDIR", tmp, 1);
+    snprintf(text, 96, "%s/crun_%s", tmp, its_tag);
+}
+
+/* A launch in a child that is killed when it has made its lock and its folder: there
+ * are no other processes of it. */
+static void launch_and_die(void)
+{
+    int status;
+    pid_t pid = fork();
+
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        launch_lock_make_with_tmpdir();
+        raise(SIGKILL);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(WTERMSIG(status), SIGKILL);
+}
+
+START_TEST(the_folder_of_a_killed_launch_is_removed)
+{
+    char logs[96], tmp[32];
+
+    memcpy(tag, run_tmpdir_tag(), sizeof(tag)); /* the child has the same one */
+    snprintf(path, sizeof(path), "%s/%s", folder, tag);
+    format_tmpdir(logs, tmp, tag);
+    launch_and_die();
+    if (alone) { /* otherwise a crun of another test may have removed them */
+        ck_assert(is_there());
+        ck_assert_int_eq(access(logs, F_OK), 0);
+    }
+    if (_i == 1)
+        setenv("TMPDIR", "/", 1);
+    ck_assert_int_ge(launch_lock_make("sweeping"), 0);
+    ck_assert_int_ne(access(logs, F_OK), 0);
+    ck_assert(!is_there());
+    launch_lock_remove("sweeping");
+    ck_assert_int_eq(rmdir(tmp), 0);
+}
+END_TEST
+
+START_TEST(the_folder_of_a_live_launch_is_not)
+{
+    char logs[96], tmp[32];
+    int fd = make_file();
+
+    format_tmpdir(logs, tmp, tag);
+    ck_assert_int_eq(write(fd, tmp, strlen(tmp)), (ssize_t)strlen(tmp));
+    ck_assert_int_eq(mkdir(logs, 0700), 0);
+    ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
+    ck_assert_int_eq(access(logs, F_OK), 0);
+    launch_lock_remove(run_tmpdir_tag());
+    close(fd);
+    ck_assert_int_eq(rmdir(logs), 0);
+    ck_assert_int_eq(rmdir(tmp), 0);
+}
+END_TEST
+
 /* Anything that a launch of ours cannot have made there. */
 static bool make_foreign_folder(int kind)
 {
@@ -177,6 +242,41 @@ static bool make_foreign_folder(int kind)
         return mkdir(folder, 0700) == 0 && chmod(folder, 0777) == 0;
     return mkdir(folder, 0700) == 0 && chown(folder, 65534, 65534) == 0;
 }
+
+/* Killed in between, it would leave a folder that no other launch finds. But where the
+ * folder of the locks is another user's, names are shown to all users. */
+START_TEST(the_lock_is_there_before_the_folder)
+{
+    _Alignas(struct inotify_event) char events[8192];
+    char logs[96], tmp[32];
+    int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK), locks, wd[2], count = 0;
+    ssize_t n;
+
+    if (_i == 1 && (!alone || !make_foreign_folder(2)))
+        return;
+    memcpy(tag, run_tmpdir_tag(), sizeof(tag));
+    format_tmpdir(logs, tmp, tag);
+    locks = inotify_add_watch(notify, _i == 1 ? "/dev/shm" : folder, IN_CREATE);
+    ck_assert_int_ge(locks, 0);
+    ck_assert_int_ge(inotify_add_watch(notify, tmp, IN_CREATE), 0);
+    launch_lock_make_with_tmpdir();
+    n = read(notify, events, sizeof(events));
+    for (ssize_t at = 0; at < n && count < 2;) {
+        const struct inotify_event *e = (const void *)(events + at);
+
+        if (strstr(e->name, tag)) /* other launches of this user have other tags */
+            wd[count++] = e->wd;
+        at += (ssize_t)(sizeof(*e) + e->len);
+    }
+    ck_assert_int_eq(count, 2);
+    ck_assert((wd[0] == locks) == (_i == 0));
+    ck_assert((wd[1] == locks) == (_i == 1));
+    close(notify);
+    launch_lock_remove(tag);
+    ck_assert_int_eq(rmdir(logs), 0);
+    ck_assert_int_eq(rmdir(tmp), 0);
+}
+END_TEST
 
 START_TEST(a_folder_of_another_user_is_not_used)
 {
@@ -240,6 +340,9 @@ int main(void)
     tcase_add_test(t, a_process_of_a_live_launch_is_not);
     tcase_add_test(t, a_name_without_a_file_of_ours_says_nothing);
     tcase_add_test(t, no_agent_ends_the_processes_around_it);
+    tcase_add_loop_test(t, the_folder_of_a_killed_launch_is_removed, 0, 2);
+    tcase_add_test(t, the_folder_of_a_live_launch_is_not);
+    tcase_add_loop_test(t, the_lock_is_there_before_the_folder, 0, 2);
     tcase_add_loop_test(t, names_of_other_users_do_not_slow_a_launch, 0, 2);
     tcase_add_loop_test(t, a_folder_of_another_user_is_not_used, 0, 3);
     suite_add_tcase(suite, t);

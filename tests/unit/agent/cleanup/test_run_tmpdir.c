@@ -90,6 +90,60 @@ START_TEST(an_empty_tree_goes)
 }
 END_TEST
 
+START_TEST(one_below_another_tmpdir_goes)
+{
+    char *parent = run_tmpdir_parent();
+
+    ck_assert_ptr_nonnull(parent);
+    ck_assert_int_eq(parent[0], '/');
+    make_run();
+    setenv("TMPDIR", "/nonexistent", 1);
+    ck_assert_ptr_null(run_tmpdir_parent());
+    run_tmpdir_remove_empty(TAG);
+    ck_assert(is_there("crun_" TAG));
+    run_tmpdir_remove_empty_below(parent, "../../etc");
+    run_tmpdir_remove_empty_below(parent, TAG);
+    ck_assert(!is_there("crun_" TAG));
+    free(parent);
+}
+END_TEST
+
+START_TEST(a_relative_tmpdir_has_an_absolute_path)
+{
+    char *parent;
+
+    ck_assert_int_eq(chdir(folder), 0);
+    make_tmpdir("below");
+    setenv("TMPDIR", "below", 1);
+    parent = run_tmpdir_parent();
+    ck_assert_ptr_nonnull(parent);
+    ck_assert_str_eq(parent, path_of("below"));
+    free(parent);
+}
+END_TEST
+
+/* Only root can give a folder away. */
+START_TEST(a_folder_of_another_user_stays)
+{
+    make_run();
+    if (chown(path_of("crun_" TAG), 65534, 65534) < 0)
+        return;
+    run_tmpdir_remove_empty(TAG);
+    ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0"));
+}
+END_TEST
+
+START_TEST(a_link_in_its_place_stays)
+{
+    make_tmpdir("elsewhere");
+    make_tmpdir("elsewhere/empty");
+    ck_assert_int_eq(symlink("elsewhere", path_of("crun_" TAG)), 0);
+    run_tmpdir_remove_empty(TAG);
+    ck_assert(is_there("crun_" TAG));
+    ck_assert(is_there("elsewhere/empty"));
+}
+END_TEST
+
 START_TEST(a_file_stays_with_the_way_to_it)
 {
     make_run();
@@ -143,6 +197,10 @@ static Suite *suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, the_tag_stays_the_same);
     tcase_add_test(c, an_empty_tree_goes);
+    tcase_add_test(c, one_below_another_tmpdir_goes);
+    tcase_add_test(c, a_relative_tmpdir_has_an_absolute_path);
+    tcase_add_test(c, a_folder_of_another_user_stays);
+    tcase_add_test(c, a_link_in_its_place_stays);
     tcase_add_test(c, a_file_stays_with_the_way_to_it);
     tcase_add_test(c, what_a_worker_made_below_stays);
     tcase_add_test(c, no_link_is_followed);
