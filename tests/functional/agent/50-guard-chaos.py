@@ -302,7 +302,8 @@ def main():
         if seconds is not None:
             hits[victim] += 1
             took.append(seconds)
-    finish(Launch("cgroup"))  # sweeps what was killed between mkdir and guard
+    for mode in dict.fromkeys(["cgroup", *MODES]):  # sweeps what its user has left that was
+        finish(Launch(mode))  # killed before there was a guard
     nothing_is_left(alone)
     took.sort()
     print(f"killed {hits}; all gone after: median {took[len(took) // 2] * 1000:.0f} ms, "
