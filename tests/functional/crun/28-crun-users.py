@@ -5,6 +5,7 @@
 Two users of one machine: what another user does to a job's rendezvous, its store, its
 processes and files, and to a port that its rendezvous has left. Needs root.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -286,7 +287,8 @@ def paths_of(pids):
     for pid in pids:
         for name in ("environ", "maps", "mem"):
             paths.append(f"/proc/{pid}/{name}")
-        paths += [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            paths += [f"/proc/{pid}/fd/{fd}" for fd in os.listdir(f"/proc/{pid}/fd")]
     return paths
 
 
