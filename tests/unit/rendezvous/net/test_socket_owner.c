@@ -28,6 +28,7 @@
 #define OTHER_USER 12345
 #define UNLISTED_USER 3999999999u
 #define LOOKUPS 1000
+#define LOOKUPS_IN_PROC 50      /* each reads the lines of all sockets */
 #define QUIET_HOST "127.93.1.2" /* other programs use no ports of it */
 
 static struct net_addr address_of(const char *host, uint16_t port)
@@ -508,14 +509,13 @@ START_TEST(own_user_and_root_may)
 }
 END_TEST
 
-static void time_lookups(void *arg)
+static void time_lookups(const struct link *l, int count)
 {
-    const struct link *l = arg;
     uint64_t begin = clock_us();
 
-    for (int i = 0; i < LOOKUPS; i++)
+    for (int i = 0; i < count; i++)
         expect_user(l->server, geteuid());
-    printf("%.1f us a look-up\n", (double)(clock_us() - begin) / LOOKUPS);
+    printf("%.1f us a look-up\n", (double)(clock_us() - begin) / count);
     fflush(stdout);
 }
 
@@ -523,7 +523,7 @@ static void time_lookups_in_proc(void *arg)
 {
     refuse_netlink();
     printf("in /proc/net/tcp: ");
-    time_lookups(arg);
+    time_lookups(arg, LOOKUPS_IN_PROC);
 }
 
 START_TEST(the_time_of_a_look_up_is_shown)
@@ -531,7 +531,7 @@ START_TEST(the_time_of_a_look_up_is_shown)
     struct link l;
 
     link_open(&l, "127.0.0.1", "127.0.0.1");
-    time_lookups(&l);
+    time_lookups(&l, LOOKUPS);
     fflush(stdout);
     run_as(geteuid(), time_lookups_in_proc, &l);
     link_close(&l);
