@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 12 s
+# takes: 22 s
 """
 What a daemon meets on a shared network: garbage, other protocols, port scans, silent and
 slow peers, floods, thousands of idle connections, no descriptors. All of it is closed in
