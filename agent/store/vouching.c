@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/store/vouching.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -9,6 +8,7 @@
 #include "agent/store/limits.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/port_list.h"
 
 #define HOST_BUCKETS 1024
 
@@ -113,14 +113,12 @@ void vouching_add(struct vouching *v, const struct store_question *q)
 static void client_host_ask(struct vouching *v, const struct client_host *h)
 {
     struct msg_ask_owners m = { .ask = h->ask, .store_port = net_port(&h->store) };
-    size_t used = 0;
 
     net_format_host(&h->host, m.host, sizeof(m.host));
     net_format_host(&h->store, m.store, sizeof(m.store));
     for (unsigned i = 0; i < h->asked_count; i++)
         if (h->asked[i].number)
-            used += (size_t)snprintf(m.ports + used, sizeof(m.ports) - used, "%s%u",
-                                     used ? " " : "", h->asked[i].port);
+            port_list_add(m.ports, sizeof(m.ports), h->asked[i].port);
     v->calls.ask(v->calls.arg, &m, &h->host);
 }
 
@@ -190,17 +188,13 @@ static struct client_host *find_asked_host(const struct vouching *v, uint64_t as
 void vouching_found(struct vouching *v, const struct msg_owners *found, uint64_t now_ms)
 {
     struct client_host *h = find_asked_host(v, found->ask);
-    char list[sizeof(found->ports)], *rest = list, *word;
+    const char *at = found->ports;
+    uint16_t port;
 
     if (!h)
         return;
-    snprintf(list, sizeof(list), "%s", found->ports);
-    while ((word = strsep(&rest, " "))) {
-        unsigned long port = strtoul(word, NULL, 10);
-
-        if (port > 0 && port <= UINT16_MAX)
-            client_host_answer(v, h, (uint16_t)port, NULL);
-    }
+    while (port_list_next(&at, &port))
+        client_host_answer(v, h, port, NULL);
     if (found->last || !client_host_waits(h))
         client_host_conclude(v, h,
                              "its machine's agent knows no socket of this job's user "

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/port_list.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -128,21 +129,12 @@ void registry_ask_owners(struct registry_peer *p, const struct msg *m)
 static void keep_asked_ports(const struct owner_ask *a, const char *answer, char *kept,
                              size_t size)
 {
-    char list[sizeof(a->question.ports)], *rest = list, *word;
-    char asked[sizeof(a->question.ports) + 2], wanted[16];
-    size_t used = 0;
+    uint16_t port;
 
-    snprintf(list, sizeof(list), "%s", answer);
-    snprintf(asked, sizeof(asked), " %s ", a->question.ports);
     kept[0] = '\0';
-    while ((word = strsep(&rest, " "))) {
-        if (!*word || strlen(word) > 5)
-            continue;
-        snprintf(wanted, sizeof(wanted), " %s ", word);
-        if (strstr(asked, wanted) && used + strlen(word) + 2 <= size)
-            used += (size_t)snprintf(kept + used, size - used, "%s%s", used ? " " : "",
-                                     word);
-    }
+    while (port_list_next(&answer, &port))
+        if (port_list_has(a->question.ports, port))
+            port_list_add(kept, size, port);
 }
 
 void registry_take_owners(struct registry_peer *p, const struct msg *m)
