@@ -64,10 +64,12 @@ static int key_set_add_file(struct key_set *s, const char *path, unsigned file,
     if (n > 0 && key_set_grow(s, (size_t)n, e) < 0)
         n = -1;
     for (int i = 0; i < n; i++) {
-        s->entries[s->count] = (struct key_set_entry){ .key = keys[i],
-                                                       .order = (unsigned)s->count,
-                                                       .file = file };
-        s->count++;
+        struct key_set_entry *entry = &s->entries[s->count];
+
+        /* member by member: a whole one would be put together on the stack */
+        entry->key = keys[i];
+        entry->order = (unsigned)s->count++;
+        entry->file = file;
     }
     key_memory_destroy(keys, size);
     return n < 0 ? -1 : 0;
