@@ -26,9 +26,9 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct key_set_entry *x = a, *y = b;
+    const struct key_set_entry *const *x = a, *const *y = b;
 
-    return strcmp(x->key.id, y->key.id);
+    return strcmp((*x)->key.id, (*y)->key.id);
 }
 
 static int key_set_grow(struct key_set *s, size_t more, struct err *e)
@@ -121,11 +121,20 @@ static int key_set_add_folder(struct key_set *s, const char *path, struct err *e
 static int key_set_check_ids(const struct key_set *s, const char *path, struct err *e)
 {
     for (size_t i = 1; i < s->count; i++)
-        if (compare_entries(&s->entries[i - 1], &s->entries[i]) == 0)
+        if (compare_entries(&s->by_id[i - 1], &s->by_id[i]) == 0)
             return err_set(e, "%s: %s and %s have the same key %s", path,
-                           s->names[s->entries[i - 1].file],
-                           s->names[s->entries[i].file], s->entries[i].key.id);
+                           s->names[s->by_id[i - 1]->file], s->names[s->by_id[i]->file],
+                           s->by_id[i]->key.id);
     return 0;
+}
+
+/* The entries stay where they are: qsort would copy them into memory of its own. */
+static void key_set_sort(struct key_set *s)
+{
+    s->by_id = xcalloc(s->count + 1, sizeof(const struct key_set_entry *));
+    for (size_t i = 0; i < s->count; i++)
+        s->by_id[i] = &s->entries[i];
+    qsort(s->by_id, s->count, sizeof(const struct key_set_entry *), compare_entries);
 }
 
 struct key_set *key_set_read(const char *path, bool is_folder, struct err *e)
@@ -140,8 +149,8 @@ struct key_set *key_set_read(const char *path, bool is_folder, struct err *e)
         rc = err_set_errno(e, errno, "%s", path);
     else
         rc = key_set_add_folder(s, path, e);
-    if (rc == 0 && s->count)
-        qsort(s->entries, s->count, sizeof(*s->entries), compare_entries);
+    if (rc == 0)
+        key_set_sort(s);
     if (rc == 0 && key_set_check_ids(s, path, e) == 0)
         return s;
     key_set_destroy(s);
@@ -153,6 +162,7 @@ void key_set_destroy(struct key_set *s)
     if (!s)
         return;
     key_memory_destroy(s->entries, s->room * sizeof(*s->entries));
+    free(s->by_id);
     free(s->names);
     free(s->names_seen);
     free(s);
@@ -175,12 +185,13 @@ bool key_set_is_current(const struct key_set *s, const char *path)
 
 const struct key_set_entry *key_set_find(const struct key_set *s, const char *id)
 {
-    struct key_set_entry wanted = { .order = 0 };
+    const struct key_set_entry **found, *wanted;
+    struct key_set_entry like = { .order = 0 };
 
-    snprintf(wanted.key.id, sizeof(wanted.key.id), "%s", id);
-    return s->count ? bsearch(&wanted, s->entries, s->count, sizeof(*s->entries),
-                              compare_entries)
-                    : NULL;
+    snprintf(like.key.id, sizeof(like.key.id), "%s", id);
+    wanted = &like;
+    found = bsearch(&wanted, s->by_id, s->count, sizeof(wanted), compare_entries);
+    return found ? *found : NULL;
 }
 
 const char *key_set_file(const struct key_set *s, const struct key_set_entry *entry)

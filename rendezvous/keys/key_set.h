@@ -21,8 +21,9 @@ struct key_set_entry {
 struct key_set {
     bool is_folder;
     struct stat seen;              /* the file, or the folder */
-    struct key_set_entry *entries; /* sorted by id; in memory for secrets */
+    struct key_set_entry *entries; /* in memory for secrets */
     size_t count, room;
+    const struct key_set_entry **by_id;
     char (*names)[PEER_OWNER_MAX + 1]; /* of the files in a folder */
     struct stat *names_seen;
     size_t name_count;

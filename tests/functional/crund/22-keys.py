@@ -457,11 +457,17 @@ def a_key_is_in_no_place_but_its_file(world):
     """Not in command lines, environments, descriptors, cores, logs or the journal."""
     quiet = World()
     try:
+        env, key = quiet.home("secret")
+        keygen(env)
+        others = [keygen(env, "-") for _ in range(63)]  # so many are sorted
+        write_key(key, key.read_text() + "".join(others))
         r = Rendezvous(quiet, "secret", "-v", "--state-dir", str(quiet.folder / "state"))
         agents = r.agents(quiet, 2, "quiet", ["-v", "--log-dir", str(quiet.folder / "logs"),
                                               "sh", "-c", "env; ls -l /proc/$$/fd; sleep 60"])
         until(lambda: (r.job(r.env, "quiet") or {}).get("state") == "running", r.log)
-        secrets = forms(r.key.read_text())
+        secrets = forms(key.read_text().split("\n")[0])
+        secrets |= {f"the secret of {i}": bytes.fromhex(text.strip().split(":")[4])
+                    for i, text in enumerate(others)}
         pids = [pid for p in [r.process, *agents] for pid in family(p.pid)]
         if len(pids) < 7:  # guards and workers, too
             fail("these are not all processes:", pids)
