@@ -277,7 +277,7 @@ def what_can_be_signalled(pids):
         try:
             os.kill(pid, 0)
             reached.append(pid)
-        except PermissionError:
+        except (PermissionError, ProcessLookupError):  # it may have ended
             pass
     return reached
 
