@@ -103,14 +103,14 @@ static bool landlock_allow_keys(int rules, const char *path)
            (!realpath(path, real) || landlock_allow_folder_of(rules, real));
 }
 
-/* The version that is in force, or 0. */
+/* The version that is in force, or 0 with errno. */
 static long confine_files(const char *state_dir, const char *key_path)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0,
                            LANDLOCK_CREATE_RULESET_VERSION);
     struct ruleset all = ruleset_of_version(version);
+    int rules, errnum;
     bool done;
-    int rules;
 
     if (version < 1)
         return 0;
@@ -124,7 +124,9 @@ static long confine_files(const char *state_dir, const char *key_path)
            landlock_allow(rules, "/proc/self/uid_map", LANDLOCK_ACCESS_FS_READ_FILE) &&
            landlock_allow(rules, "/etc/passwd", LANDLOCK_ACCESS_FS_READ_FILE) &&
            syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    errnum = errno;
     close(rules);
+    errno = errnum;
     return done ? version : 0;
 }
 
@@ -197,6 +199,8 @@ static bool filter_fill(scmp_filter_ctx filter)
     return done;
 }
 
+#define CALLS_FREE "the kernel has refused seccomp"
+
 static bool confine_calls(void)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
@@ -206,6 +210,8 @@ static bool confine_calls(void)
     return done;
 }
 #else
+#define CALLS_FREE "built without libseccomp"
+
 static bool confine_calls(void)
 {
     return false;
@@ -218,23 +224,24 @@ static bool confine_calls(void)
 char *confinement_enter(const char *state_dir, const char *key_path, char *buf,
                         size_t size)
 {
-    bool privileges, calls = false;
-    char files[64] = "";
-    long landlock = 0;
+    char files[64] = "", files_free[64] = "";
+    bool privileges, calls;
+    long landlock;
 
     tzset(); /* its file is out of reach later */
     privileges = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-    if (privileges) {
-        landlock = confine_files(state_dir, key_path);
-        calls = confine_calls();
-    }
+    landlock = privileges ? confine_files(state_dir, key_path) : 0;
+    if (!landlock)
+        snprintf(files_free, sizeof(files_free), " files (Landlock: %s)",
+                 strerror(errno));
+    calls = privileges && confine_calls();
     if (landlock)
         snprintf(files, sizeof(files), ", no other files%s (Landlock %ld)",
                  landlock >= 4 ? " or TCP ports" : "", landlock);
     snprintf(buf, size, "locked in: memory hidden%s%s%s%s%s%s",
              privileges ? ", no new privileges" : "", files,
-             calls ? ", no programs (seccomp)" : "", landlock && calls ? "" : "; not:",
-             landlock ? "" : " files (this kernel has no Landlock)",
-             calls ? "" : " programs (built without libseccomp)");
+             calls ? ", no programs (seccomp)" : "",
+             landlock && calls ? "" : "; not:", files_free,
+             calls ? "" : " programs (" CALLS_FREE ")");
     return buf;
 }

@@ -68,8 +68,11 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
     cJSON_AddNumberToObject(preflight, PREFLIGHT_ERRNO_KEY, errnum);
     text = cJSON_PrintUnformatted(root);
     fd = path && *path ? fd_create_file(path, O_TRUNC, 0666) : -1;
-    if (fd >= 0 && text)
-        (void)!write(fd, text, strlen(text));
+    if (fd >= 0 && text) {
+        size_t size = strlen(text);
+
+        (void)fd_write_all(fd, text, &size);
+    }
     if (fd >= 0)
         close(fd);
     else

@@ -4,14 +4,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "rendezvous/base/fd.h"
 
 static FILE *open_metrics(const char *path)
 {
     int fd = fd_create_file(path, O_APPEND, 0666);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "a");
 
-    return fd < 0 ? NULL : fdopen(fd, "a");
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
 }
 
 int metrics_check(const char *path, struct err *e)
