@@ -354,8 +354,9 @@ soak: tests
 	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
 
 # the unit tests of threaded code
-threaded := backend_.* checkpoint.* cuda_.* ddp device engine gpu_monitor log_writer nccl_.* numa op_groups \
-            optim.* page_reader preflight reduce sampler shm.* split store.* tcpstore thread wait_chain world
+threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor hostile_store key_ring \
+            keyed log_writer nccl_.* numa op_groups optim.* page_reader preflight reduce sampler shm.* split store.* \
+            tcpstore thread tls tunnel wait_chain world
 threaded_tests := $(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)
 
 races:

@@ -190,7 +190,6 @@ START_TEST(without_a_store_clients_are_closed)
     expect_closed(fd);
     next = enter_tunnel();
     expect_closed(next);
-    start_plain_server(); /* for the end */
 }
 END_TEST
 
