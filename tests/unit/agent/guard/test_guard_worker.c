@@ -167,7 +167,6 @@ START_TEST(a_worker_runs_on_the_cpus_it_is_given)
     const char *argv[] = { procs_program("test-worker"), "report", NULL };
     int out = open("/dev/null", O_RDWR);
     struct guard_spawn s = { .argv = argv,
-                             .env = (const char *const *)environ,
                              .fd = { out, out, out },
                              .cpus_size = sizeof(cpu_set_t),
                              .numa_node = -1 };
@@ -175,6 +174,7 @@ START_TEST(a_worker_runs_on_the_cpus_it_is_given)
     cpu_set_t cpus;
 
     begin_guard(IN_SESSION);
+    s.env = (const char *const *)environ; /* begin_guard may have moved it */
     CPU_ZERO(&cpus);
     s.cpus = &cpus;
     ck_assert_int_eq(guard_spawn(t.guard, &s, &e), 0);
@@ -194,10 +194,7 @@ START_TEST(a_terminal_becomes_the_controlling_one)
 {
     const char *argv[] = { procs_program("test-worker"), "report", NULL };
     int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
-    struct guard_spawn s = { .argv = argv,
-                             .env = (const char *const *)environ,
-                             .is_tty = true,
-                             .numa_node = -1 };
+    struct guard_spawn s = { .argv = argv, .is_tty = true, .numa_node = -1 };
     char text[4096];
     size_t used = 0;
     struct err e;
@@ -206,6 +203,7 @@ START_TEST(a_terminal_becomes_the_controlling_one)
     ck_assert_int_eq(unlockpt(terminal), 0);
     slave = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
     begin_guard(IN_SESSION);
+    s.env = (const char *const *)environ; /* begin_guard may have moved it */
     for (int i = 0; i < 3; i++)
         s.fd[i] = slave;
     ck_assert_int_eq(guard_spawn(t.guard, &s, &e), 0);
