@@ -328,8 +328,13 @@ def another_user_gets_nothing_of_a_running_job(folder):
     agents = [folder.crun(ALICE, port, "--log-dir=logs", "--redirects=3") for _ in range(2)]
     folder.wait_for_workers(ALICE, 2)
     logs = folder.home(ALICE) / "logs"
-    text = "".join(f.read_text() for f in logs.rglob("stdout.log"))
-    store = int(re.search(r"at 127\.0\.0\.1:(\d+)", text)[1])
+
+    def address():
+        text = "".join(f.read_text() for f in logs.rglob("stdout.log"))
+        return re.search(r"at 127\.0\.0\.1:(\d+)", text)
+
+    until(address, "no worker has printed the store's address")  # its log is written later
+    store = int(address()[1])
     with connect_as(ALICE, store) as s:
         s.sendall(STORE_HELLO + b"\x0d1234")
         if s.recv(4) != b"1234":
