@@ -249,9 +249,12 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct client_link *l = arg;
     struct client *c = l->client;
+    const struct tls_session *tls = conn_session(conn);
     bool current = c->link == l || l->trying;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
+    if (current && tls && tls_failure(tls) == TLS_FAILURE_KEY)
+        session_key_refused(c->session);
     client_link_explain(l, why, text, sizeof(text));
     client_link_forget(l);
     if (!current)

@@ -55,6 +55,7 @@ struct session {
     uint64_t retry_at;
     bool out;      /* the outage was logged */
     bool impostor; /* likewise that another rendezvous answers */
+    bool key_refused;
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -337,9 +338,15 @@ static void on_placed(struct session_step *step)
         s->calls.order(s->calls.arg, step->msg);
 }
 
+/* A rendezvous that refuses the key is there, and keeps this node's place for its
+ * lease. */
 static uint32_t outage_grace_ms(const struct session *s)
 {
-    return session_identity_outage_grace_ms(&s->identity, s->config.outage_grace_ms);
+    uint32_t ms = session_identity_outage_grace_ms(&s->identity,
+                                                   s->config.outage_grace_ms);
+    uint32_t lease_ms = s->identity.joined.lease_ms;
+
+    return s->key_refused && ms < lease_ms ? lease_ms : ms;
 }
 
 /* When this agent would give up. */
@@ -359,7 +366,7 @@ static void on_joined(struct session_step *step)
 
     if (s->out)
         s->calls.outage(s->calls.arg, false, "");
-    s->out = s->impostor = false;
+    s->out = s->impostor = s->key_refused = false;
     backoff_reset(&s->backoff);
     on_placed(step);
     session_enter(s, SESSION_ATTACHED, step->now);
@@ -570,6 +577,14 @@ void session_connected(struct session *s, uint64_t now_ms)
 void session_connection_lost(struct session *s, const char *why, uint64_t now_ms)
 {
     session_post(s, EV_LOST, (struct session_step){ .why = why, .now = now_ms });
+}
+
+void session_key_refused(struct session *s)
+{
+    if (s->key_refused || !s->identity.known)
+        return;
+    s->key_refused = true;
+    say_fence(s);
 }
 
 void session_report(struct session *s, const struct msg *msg, uint64_t now_ms)

@@ -67,6 +67,9 @@ void session_destroy(struct session *s); /* NULL is fine */
 /* The transport reports. */
 void session_connected(struct session *s, uint64_t now_ms);
 void session_connection_lost(struct session *s, const char *why, uint64_t now_ms);
+/* Before that: because the rendezvous does not accept the key. It may have been
+ * replaced there, and its file here not been read again yet. */
+void session_key_refused(struct session *s);
 void session_received(struct session *s, const struct msg *msg, uint64_t now_ms);
 
 /*

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 15 s
+# sanitizers: no, AddressSanitizer turns cores off
 """
 What a thief has of a whole job with a key: all that went over the wire, the journal, the logs,
 and cores. None of it has a key, a secret of the store, or what the job is about.

@@ -394,6 +394,22 @@ START_TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
 }
 END_TEST
 
+START_TEST(a_rendezvous_that_refuses_the_key_is_waited_for_a_lease)
+{
+    uint64_t lost_at;
+
+    script_durable = false;
+    script_attach();
+    lost_at = script_now;
+    session_key_refused(script_member);
+    script_lose("the rendezvous does not accept the key");
+    while (session_state(script_member) != SESSION_OVER)
+        script_tick();
+    script_durable = true;
+    ck_assert_uint_eq(script_now - lost_at, LEASE_MS);
+}
+END_TEST
+
 START_TEST(a_new_attachment_starts_a_new_grace)
 {
     script_attach();
@@ -517,6 +533,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_finished_job_may_answer_with_the_result_alone);
     tcase_add_test(t, workers_outlive_the_rendezvous_for_the_outage_grace);
     tcase_add_test(t, workers_do_not_outlive_a_rendezvous_that_keeps_nothing);
+    tcase_add_test(t, a_rendezvous_that_refuses_the_key_is_waited_for_a_lease);
     tcase_add_test(t, a_new_attachment_starts_a_new_grace);
     tcase_add_test(t, the_strict_fence_ends_workers_before_the_lease);
     tcase_add_test(t, the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent);
