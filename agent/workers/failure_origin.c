@@ -12,8 +12,8 @@
 #include "rendezvous/base/text.h"
 
 /*
- * What programs write when another rank has ended or does not answer. Case does not
- * matter; # matches the number of a rank other than the worker's own.
+ * Messages of programs whose peer, another rank, has ended or does not answer. Case
+ * does not matter; # matches the number of a rank other than the worker's own.
  */
 static const char *const consequences[] = {
     /* strerror of glibc, and with it gloo, NCCL, Python and the worker library */

@@ -184,8 +184,9 @@ static int cmd_keygen_run(struct ctl_client *c, const struct ctl_options *o,
 static const struct opt table[] = {
     { .name = "role",
       .arg = "view|operate|agent",
-      .help = "What its holder may do: see jobs; also stop and drain them; or be a "
-              "node, which is the default. The first two are made from the agents' "
+      .help = "What its holder may do: see jobs; also stop and drain them and see "
+              "their stacks; or be a node, which is the default. The first two are "
+              "made from the agents' "
               "key, which --key-file names.",
       .set = set_key_role },
     { .name = "expires",

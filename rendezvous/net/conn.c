@@ -369,7 +369,8 @@ static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
     return used;
 }
 
-/* What was read is wiped: a message may hold an incarnation, which is a ticket. */
+/* Wipes the bytes it has used: they may hold an incarnation, with which another process
+ * could take the place of the node. */
 static void conn_take_input(struct conn *c)
 {
     size_t length = evbuffer_get_length(c->in);

@@ -115,7 +115,8 @@ bool registry_is_idle(const struct registry *g);
 uint64_t registry_cut_bytes(const struct registry *g);
 
 struct job;
-/* What this program has given up, for users. The text is copied. */
+/* The rights that this program has given up, as crunctl status shows them. Copies the
+ * text. */
 void registry_set_confinement(struct registry *g, const char *text);
 
 /* The jobs, linked by next: to show them, and for tests. */

@@ -276,7 +276,7 @@ static bool store_conn_read_some(struct store_server *s, struct store_conn *c)
     return c->fd >= 0 && !c->blocked;
 }
 
-/* What lies in a session is read: its socket need not be readable for it. */
+/* Reads bytes that OpenSSL has received already: the socket is not readable then. */
 static void store_conn_read(struct store_server *s, struct store_conn *c)
 {
     for (int i = 1; store_conn_read_some(s, c) && c->tls; i++)

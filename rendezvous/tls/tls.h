@@ -33,8 +33,8 @@ struct tls_session;
  * too old. */
 int tls_load(struct err *e) MUST_CHECK;
 
-/* The same in a thread, while the caller does other things: the first session then
- * waits only for what is left of it. What fails is told to the first session. */
+/* Starts the same in a thread and returns at once. The first session waits until the
+ * thread has ended, and reports its errors. */
 void tls_prepare(void);
 
 /* HKDF-SHA-256 of a secret: a new one for the purpose `label` and what `context` says.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What somebody would try who runs code inside crund: at SIGUSR2 each of it is tried
- * once, and a line on standard error says how it ended. ESCAPE_PORT is a port that
+ * Preloaded into crund. At SIGUSR2 it tries each way out of the confinement once, and
+ * prints a line with the result on standard error. ESCAPE_PORT is a port that
  * listens, ESCAPE_STATE a file in the state directory.
  */
 #include <errno.h>

@@ -39,17 +39,6 @@ while not os.path.exists(os.environ["END"]):
 
 SECRET = b"the secret value"
 
-# Everything that an interface sends and receives, into a file.
-SNIFFER = r'''
-import socket, sys
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-s.bind((sys.argv[1], 0))
-with open(sys.argv[2], "wb", 0) as f:
-    print("ready", flush=True)
-    while True:
-        f.write(s.recv(65536))
-'''
-
 # Another user's program: what the store answers to a correct client within ten seconds.
 INTRUDER = r'''
 import socket, struct, sys
@@ -168,7 +157,7 @@ def all_nodes_must_agree(cluster):
 def capture(cluster, i):
     """What goes over the wire of a host, from now on: a process and its file."""
     path = f"{cluster.directory}/wire"
-    p = cluster[i].start([sys.executable, "-c", SNIFFER, cluster[i].interface, path])
+    p = cluster[i].start([sys.executable, "-c", host.SNIFFER, cluster[i].interface, path])
     until(lambda: "ready" in p.out, "the capture")
     return p, path
 

@@ -3,8 +3,8 @@
 # takes: 15 s
 # sanitizers: no, AddressSanitizer turns cores off
 """
-What a thief has of a whole job with a key: all that went over the wire, the journal, the logs,
-and cores. None of it has a key, a secret of the store, or what the job is about.
+The wire, the journal, the logs and the cores of a whole job with a key hold no key and no secret
+of the store; the wire shows neither its hosts nor its name.
 """
 import glob
 import hmac
@@ -28,16 +28,6 @@ IN_CLEAR = {"a name of a host": "node-1", "the name of the run": RUN,
 # its collective is over before it is seen to run
 WORKER = f'"$0" && : > "$END.$RANK" && while [ ! -e "$END" ]; do sleep 0.05; done # {ARGUMENT}'
 
-SNIFFER = r'''
-import socket, sys
-s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-s.bind((sys.argv[1], 0))
-with open(sys.argv[2], "wb", 0) as f:
-    print("ready", flush=True)
-    while True:
-        f.write(s.recv(65536))
-'''
-
 
 def may_dump():
     resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
@@ -58,7 +48,7 @@ class Job:
         flags = [f"--key-file={self.key}"] if keyed else []
         if keyed:
             subprocess.run([BIN / "crunctl", "keygen", self.key], check=True, capture_output=True)
-        self.sniffer = cluster[1].start([sys.executable, "-c", SNIFFER, cluster[1].interface,
+        self.sniffer = cluster[1].start([sys.executable, "-c", host.SNIFFER, cluster[1].interface,
                                          self.folder / "wire"])
         until(lambda: "ready" in self.sniffer.out, "the capture")
         self.crund = self.start(0, "crund", "--allow-root", "-v", f"--state-dir={self.folder}/state",
