@@ -172,15 +172,14 @@ int key_derive(const struct key *from, enum access access, int64_t expires,
     memcpy(out->id, from->id, sizeof(out->id));
     out->access = access;
     out->expires = expires;
-    return tls_hkdf(from->secret, "crun role", context, (size_t)n, out->secret, e);
+    tls_hkdf(from->secret, "crun role", context, (size_t)n, out->secret);
+    return 0;
 }
 
 void key_psk(const struct key *k, struct tls_psk *out)
 {
-    struct err e;
-
     format_identity(k, out->identity, sizeof(out->identity));
-    (void)tls_hkdf(k->secret, "crun tls", "", 0, out->secret, &e);
+    tls_hkdf(k->secret, "crun tls", "", 0, out->secret);
 }
 
 bool key_has_ended(int64_t expires, int64_t now)

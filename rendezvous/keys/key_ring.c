@@ -483,7 +483,7 @@ int key_ring_derive(struct key_ring *r, char key_id[KEY_ID_SIZE], const char *la
                     struct err *e)
 {
     const struct key_set_entry *entry, *ended = NULL, *lesser = NULL;
-    int rc;
+    int rc = 0;
 
     pthread_mutex_lock(&r->lock);
     entry = *key_id ? key_set_find(r->set, key_id)
@@ -494,7 +494,7 @@ int key_ring_derive(struct key_ring *r, char key_id[KEY_ID_SIZE], const char *la
     }
     if (entry && entry->key.access == ACCESS_AGENT) {
         memcpy(key_id, entry->key.id, KEY_ID_SIZE);
-        rc = tls_hkdf(entry->key.secret, label, context, size, out, e);
+        tls_hkdf(entry->key.secret, label, context, size, out);
     } else if (*key_id && !ended) {
         rc = err_set(e, "key %s is not in %s", key_id, r->path);
     } else {

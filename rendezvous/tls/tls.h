@@ -38,11 +38,10 @@ int tls_load(struct err *e) MUST_CHECK;
 void tls_prepare(void);
 
 /* HKDF-SHA-256 of a secret: a new one for the purpose `label` and what `context` says.
- * Needs no OpenSSL, like tls_sha256; neither fails. */
-int tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
-             const void *context, size_t size, uint8_t out[TLS_SECRET_BYTES],
-             struct err *e);
-int tls_sha256(const void *data, size_t size, uint8_t out[32], struct err *e);
+ * Needs no OpenSSL, like tls_sha256. */
+void tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
+              const void *context, size_t size, uint8_t out[TLS_SECRET_BYTES]);
+void tls_sha256(const void *data, size_t size, uint8_t out[32]);
 /* Whether two secrets are equal, in a time that does not depend on where they differ.
  */
 bool tls_equal(const void *a, const void *b, size_t size);

@@ -5,15 +5,13 @@
 #include "rendezvous/tls/tls.h"
 
 /* info is the label, a NUL, and the context: no two pairs give the same. */
-int tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
-             const void *context, size_t size, uint8_t out[TLS_SECRET_BYTES],
-             struct err *e)
+void tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
+              const void *context, size_t size, uint8_t out[TLS_SECRET_BYTES])
 {
     uint8_t key[SHA256_BYTES];
     struct hmac_sha256 m;
     uint8_t count = 1;
 
-    (void)e;
     hkdf_sha256_extract(NULL, 0, secret, TLS_SECRET_BYTES, key);
     /* the first block of hkdf_sha256_expand, without a copy of the context */
     hmac_sha256_init(&m, key, sizeof(key));
@@ -22,18 +20,15 @@ int tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
     hmac_sha256_add(&m, &count, 1);
     hmac_sha256_finish(&m, out);
     explicit_bzero(key, sizeof(key));
-    return 0;
 }
 
-int tls_sha256(const void *data, size_t size, uint8_t out[32], struct err *e)
+void tls_sha256(const void *data, size_t size, uint8_t out[32])
 {
     struct sha256 h;
 
-    (void)e;
     sha256_init(&h);
     sha256_add(&h, data, size);
     sha256_finish(&h, out);
-    return 0;
 }
 
 bool tls_equal(const void *a, const void *b, size_t size)

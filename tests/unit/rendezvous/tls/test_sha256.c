@@ -65,12 +65,11 @@ END_TEST
 START_TEST(a_digest_does_not_depend_on_the_pieces)
 {
     uint8_t data[300], whole[32], parts[32];
-    struct err e;
     struct sha256 h;
 
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(7 * i);
-    ck_assert_int_eq(tls_sha256(data, sizeof(data), whole, &e), 0);
+    tls_sha256(data, sizeof(data), whole);
     for (size_t step = 1; step < sizeof(data); step++) {
         sha256_init(&h);
         for (size_t i = 0; i < sizeof(data); i += step)
@@ -169,15 +168,14 @@ START_TEST(a_secret_of_a_purpose_is_hkdf_with_label_and_context)
 {
     uint8_t secret[TLS_SECRET_BYTES], key[SHA256_BYTES], want[32], got[32], other[32];
     static const char info[] = "crun role\0view 7";
-    struct err e;
 
     memset(secret, 0x5a, sizeof(secret));
     hkdf_sha256_extract(NULL, 0, secret, sizeof(secret), key);
     hkdf_sha256_expand(key, info, sizeof(info) - 1, want, sizeof(want));
-    ck_assert_int_eq(tls_hkdf(secret, "crun role", "view 7", 6, got, &e), 0);
+    tls_hkdf(secret, "crun role", "view 7", 6, got);
     ck_assert(tls_equal(got, want, sizeof(want)));
 
-    ck_assert_int_eq(tls_hkdf(secret, "crun rol", "eview 7", 7, other, &e), 0);
+    tls_hkdf(secret, "crun rol", "eview 7", 7, other);
     ck_assert(!tls_equal(got, other, sizeof(other)));
     other[31] = got[31];
     memcpy(other, got, 31);
