@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/protocol/message.h"
+
+#define SAME_SIGNAL_MS 2000
 
 static enum signal_action next_leave_action(struct signals *s)
 {
@@ -19,10 +22,22 @@ static enum signal_action next_leave_action(struct signals *s)
                                                          : SIGNAL_LEAVE_KILLED;
 }
 
-enum signal_action signals_action(struct signals *s, int signo)
+static bool is_repeated(struct signals *s, int signo, uint64_t now_ms)
+{
+    uint64_t *counted_ms = &s->counted_ms[signo];
+
+    if (signo != SIGINT && *counted_ms && now_ms - *counted_ms < SAME_SIGNAL_MS)
+        return true;
+    *counted_ms = now_ms;
+    return false;
+}
+
+enum signal_action signals_action(struct signals *s, int signo, uint64_t now_ms)
 {
     unsigned before;
 
+    if (is_repeated(s, signo, now_ms))
+        return SIGNAL_NO_CHANGE;
     if (signo != SIGINT && !s->cannot_leave && s->ends == 0)
         return next_leave_action(s);
     before = s->ends++;
@@ -70,7 +85,7 @@ static void on_job_signal(void *arg, int signo)
 {
     struct signals *s = arg;
 
-    s->fn(s->arg, signo, signals_action(s, signo));
+    s->fn(s->arg, signo, signals_action(s, signo, clock_ms()));
 }
 
 static void on_preempted(void *arg, int signo)

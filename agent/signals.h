@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "agent/config/config.h"
 
@@ -15,10 +16,11 @@ struct msg;
  * --signals-to-handle, and SIGUSR1, with which a scheduler announces that this node
  * will be taken away soon. It is reported as SIGTERM, unless it is one of the former.
  *
- * The action of a signal depends on those before it. Schedulers often signal twice, so
- * the second signal only makes a leaving node hurry, and ends a job still in good
- * order; the third one kills. SIGINT comes from a person, at any node, and ends the
- * job; the second one kills it.
+ * The action of a signal depends on those before it. The second signal only makes a
+ * leaving node hurry, and ends a job still in good order; the third one kills. A
+ * scheduler may send one signal twice, to the job and to its step: within two seconds
+ * equal signals count as one. SIGINT comes from a person, at any node, and ends the
+ * job; the second one kills it, however soon.
  */
 enum signal_action {
     SIGNAL_NO_CHANGE,
@@ -34,7 +36,8 @@ struct signals {
     sigset_t ignored;  /* ignored when crun was started */
     bool cannot_leave; /* this node hosts the rendezvous */
     bool preempted;
-    unsigned leaves, ends; /* how often each was requested */
+    unsigned leaves, ends;     /* how often each was requested */
+    uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */
     void (*fn)(void *arg, int signo, enum signal_action action);
     void (*suspend)(void *arg); /* SIGTSTP, if it is not one of --signals-to-handle */
     void *arg;
@@ -44,7 +47,7 @@ struct signals {
 void signals_watch(struct signals *s, struct loop *loop, const struct config *config);
 
 /* The action of this signal, which is counted. SIGUSR1 is like any other here. */
-enum signal_action signals_action(struct signals *s, int signo);
+enum signal_action signals_action(struct signals *s, int signo, uint64_t now_ms);
 /* The same for SIGUSR1 of a scheduler. Several of them, and a SIGTERM after it, count
  * as one. */
 enum signal_action signals_action_preempted(struct signals *s);

@@ -292,7 +292,7 @@ const struct opt options_table[] = {
     { .name = "shutdown-timeout",
       .arg = "SECONDS",
       .help = "Time that workers have to exit when the job is ended, before they are "
-              "killed. Default: 30.",
+              "killed. Default: 25.",
       .set = opt_set_seconds,
       FIELD(config.job.shutdown_grace_ms),
       .min = 0,

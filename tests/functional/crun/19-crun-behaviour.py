@@ -138,7 +138,7 @@ def a_dumb_terminal_gets_lines_alone(p):
     t.wait_for(b"ready\r\nready")
     t.type(b"\x03")
     t.end(130)
-    if b"stopping 2 workers, 30 s to finish\r\n" not in t.said or b"\033" in t.said:
+    if b"stopping 2 workers, 25 s to finish\r\n" not in t.said or b"\033" in t.said:
         raise AssertionError(t.said)
 
 

@@ -82,12 +82,27 @@ START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
 
     for (unsigned i = 0; i < SIGNALS_MAX && sequences[_i].is[i].signo; i++) {
         int signo = sequences[_i].is[i].signo;
-        enum signal_action action = signo == SIGUSR1 ? signals_action_preempted(&s)
-                                                     : signals_action(&s, signo);
+        enum signal_action action = signo == SIGUSR1
+                                        ? signals_action_preempted(&s)
+                                        : signals_action(&s, signo, 10000 * (i + 1));
 
         ck_assert_msg(action == sequences[_i].is[i].action, "%s: signal %u asks for %d",
                       sequences[_i].what, i + 1, (int)action);
     }
+}
+END_TEST
+
+START_TEST(equal_signals_within_two_seconds_are_one)
+{
+    struct signals s = { .cannot_leave = false };
+
+    ck_assert_int_eq(signals_action(&s, SIGTERM, 100), SIGNAL_LEAVE);
+    ck_assert_int_eq(signals_action(&s, SIGTERM, 110), SIGNAL_NO_CHANGE);
+    ck_assert_int_eq(signals_action(&s, SIGTERM, 2099), SIGNAL_NO_CHANGE);
+    ck_assert_int_eq(signals_action(&s, SIGHUP, 2099), SIGNAL_LEAVE_FAST);
+    ck_assert_int_eq(signals_action(&s, SIGTERM, 2100), SIGNAL_LEAVE_KILLED);
+    ck_assert_int_eq(signals_action(&s, SIGINT, 2101), SIGNAL_END);
+    ck_assert_int_eq(signals_action(&s, SIGINT, 2102), SIGNAL_KILL);
 }
 END_TEST
 
@@ -131,6 +146,7 @@ static Suite *signals_suite(void)
 
     tcase_add_loop_test(tc, each_signal_asks_for_what_those_before_it_leave_open, 0,
                         sizeof(sequences) / sizeof(sequences[0]));
+    tcase_add_test(tc, equal_signals_within_two_seconds_are_one);
     tcase_add_test(tc, the_rendezvous_is_told_what_concerns_it);
     tcase_add_test(tc, workers_get_the_signal_unless_it_was_ignored);
     suite_add_tcase(s, tc);

@@ -139,7 +139,7 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_uint_eq(c.job.lease_ms, 15000);
     ck_assert_uint_eq(c.job.join_timeout_ms, 600000);
     ck_assert_uint_eq(c.job.last_call_ms, 30000);
-    ck_assert_uint_eq(c.job.shutdown_grace_ms, 30000);
+    ck_assert_uint_eq(c.job.shutdown_grace_ms, 25000);
     ck_assert_uint_eq(c.job.failure_grace_ms, 5000);
     ck_assert_uint_eq(c.outage_grace_ms, 300000);
     ck_assert_int_eq(c.job.scale, JOB_SCALE_NOW);
