@@ -32,22 +32,43 @@
 
 /* -- crun's own group ----------------------------------------------------------- */
 
-/* The value of the line "0::/a/b", without the part that is outside of a namespace. */
-static bool parse_own_group(const char *cgroup, char *group, size_t size)
+/* Whether the list "a,b,c", which ends at a colon or with the line, has the item. */
+static bool list_contains(const char *list, const char *item)
 {
-    const char *line = strncmp(cgroup, "0::", 3) == 0 ? cgroup
-                                                      : strstr(cgroup, "\n0::");
-    size_t len;
+    for (const char *at = list;; at++) {
+        size_t len = strcspn(at, ",:\n");
 
-    if (!line)
-        return false;
-    line += *line == '\n' ? 4 : 3;
-    len = strcspn(line, "\n");
-    if (len == 0 || len >= size || strncmp(line, "/..", 3) == 0)
-        return false;
-    memcpy(group, line, len);
-    group[len] = '\0';
-    return true;
+        if (len == strlen(item) && strncmp(at, item, len) == 0)
+            return true;
+        at += len;
+        if (*at != ',')
+            return false;
+    }
+}
+
+/* The value of the line "0::/a/b", or of "4:memory:/a/b" for a controller of version 1,
+ * without the part that is outside of a namespace. */
+static bool parse_own_group(const char *cgroup, const char *controller, char *group,
+                            size_t size)
+{
+    for (const char *line = cgroup; line && *line; line = strchr(line, '\n')) {
+        const char *list, *path;
+        size_t len;
+
+        line += *line == '\n';
+        list = strchr(line, ':');
+        path = list ? strchr(list + 1, ':') : NULL;
+        if (!path || !list_contains(list + 1, controller) ||
+            (!*controller && strncmp(line, "0:", 2) != 0))
+            continue;
+        len = strcspn(++path, "\n");
+        if (len == 0 || len >= size || strncmp(path, "/..", 3) == 0)
+            return false;
+        memcpy(group, path, len);
+        group[len] = '\0';
+        return true;
+    }
+    return false;
 }
 
 /* "\040" and the like, in place. */
@@ -86,17 +107,31 @@ static bool join_path(char *root, char *mountpoint, const char *group, char *pat
     return (size_t)n < size;
 }
 
-bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path, size_t size)
+/* Whether the part of a line of mountinfo after " - " is a mount of that hierarchy. */
+static bool shows_hierarchy(const char *mounted, const char *controller)
+{
+    char type[16], options[256];
+
+    if (sscanf(mounted, " - %15s %*s %255s", type, options) != 2)
+        return false;
+    return *controller
+               ? strcmp(type, "cgroup") == 0 && list_contains(options, controller)
+               : strcmp(type, "cgroup2") == 0;
+}
+
+bool cgroup_own_path(const char *mountinfo, const char *cgroup, const char *controller,
+                     char *path, size_t size)
 {
     char group[PATH_MAX], root[PATH_MAX], mountpoint[PATH_MAX];
 
-    if (!parse_own_group(cgroup, group, sizeof(group)))
+    if (!parse_own_group(cgroup, controller, group, sizeof(group)))
         return false;
     for (const char *line = mountinfo; line && *line;) {
         const char *end = strchr(line, '\n');
-        const char *type = strstr(line, " - ");
+        const char *mounted = strstr(line, " - ");
 
-        if (type && (!end || type < end) && strncmp(type, " - cgroup2 ", 11) == 0 &&
+        if (mounted && (!end || mounted < end) &&
+            shows_hierarchy(mounted, controller) &&
             sscanf(line, "%*d %*d %*s %4095s %4095s", root, mountpoint) == 2 &&
             join_path(root, mountpoint, group, path, size))
             return true;
@@ -134,7 +169,7 @@ static bool find_keyed_value(const char *text, const char *key, uint64_t *value)
 
 /* -- the group ------------------------------------------------------------------ */
 
-static int open_own(struct err *e)
+static int open_own(const char *controller, struct err *e)
 {
     char mountinfo[FILE_TEXT_SIZE], group[PATH_MAX], path[PATH_MAX];
     int dir;
@@ -143,14 +178,19 @@ static int open_own(struct err *e)
             0 ||
         fd_read_file(AT_FDCWD, "/proc/self/cgroup", group, sizeof(group)) < 0)
         return err_set_errno(e, errno, "/proc/self");
-    if (!cgroup_own_path(mountinfo, group, path, sizeof(path)))
+    if (!cgroup_own_path(mountinfo, group, controller, path, sizeof(path)))
         return err_set(e, "our own cgroup is not in any cgroup2 mount");
     dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        return err_set_errno(e, errno, "%s", path);
+    return dir < 0 ? err_set_errno(e, errno, "%s", path) : dir;
+}
+
+static int open_own_writable(struct err *e)
+{
+    int dir = open_own("", e);
+
     /* cloning into another group needs the right to move a process from ours */
-    if (faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) < 0) {
-        err_set_errno(e, errno, "%s/cgroup.procs", path);
+    if (dir >= 0 && faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) < 0) {
+        err_set_errno(e, errno, "cgroup.procs of our own cgroup");
         close(dir);
         return -1;
     }
@@ -312,7 +352,7 @@ static bool create_marked(struct cgroup *g)
 int cgroup_create(struct cgroup *g, struct err *e)
 {
     *g = CGROUP_NONE;
-    g->parent = open_own(e);
+    g->parent = open_own_writable(e);
     if (g->parent < 0)
         return -1;
     remove_stale(g->parent);
@@ -400,16 +440,40 @@ int cgroup_watch(const struct cgroup *g)
     return g->dir < 0 ? -1 : openat(g->dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
 }
 
-uint64_t cgroup_oom_kills(const struct cgroup *g)
+/* -- lack of memory ------------------------------------------------------------- */
+
+static int open_oom_kills_of_own(const char *controller, const char *name)
+{
+    struct err e;
+    int dir = open_own(controller, &e);
+    int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_CLOEXEC);
+
+    if (dir >= 0)
+        close(dir);
+    return fd;
+}
+
+int cgroup_open_oom_kills(const struct cgroup *g)
+{
+    int fd = g->dir < 0 ? -1 : openat(g->dir, "memory.events", O_RDONLY | O_CLOEXEC);
+
+    /* a group without a memory controller is counted by its parent */
+    if (fd < 0 && g->parent >= 0)
+        fd = openat(g->parent, "memory.events", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        fd = open_oom_kills_of_own("", "memory.events");
+    if (fd < 0)
+        fd = open_oom_kills_of_own("memory", "memory.oom_control");
+    return fd;
+}
+
+uint64_t cgroup_read_oom_kills(int fd)
 {
     uint64_t kills = 0;
     char text[512];
+    ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof(text) - 1, 0);
 
-    if (g->dir < 0)
-        return 0;
-    /* a group without a memory controller is counted by its parent */
-    if (fd_read_file(g->dir, "memory.events", text, sizeof(text)) >= 0 ||
-        fd_read_file(g->parent, "memory.events", text, sizeof(text)) >= 0)
-        find_keyed_value(text, "oom_kill", &kills);
+    text[n > 0 ? n : 0] = '\0';
+    find_keyed_value(text, "oom_kill", &kills);
     return kills;
 }

@@ -54,13 +54,21 @@ bool cgroup_populated(const struct cgroup *g);
  * none. */
 int cgroup_watch(const struct cgroup *g);
 
-/* How many processes in it the kernel has killed for lack of memory; 0 without a memory
- * controller. */
-uint64_t cgroup_oom_kills(const struct cgroup *g);
+/*
+ * Opens the file that counts the processes of the group that the kernel has killed for
+ * lack of memory. Without a group or a memory controller in it, it is the file of our
+ * own cgroup, which the workers share then, as in a step of Slurm; of version 1, too.
+ * -1: none.
+ */
+int cgroup_open_oom_kills(const struct cgroup *g);
 
-/* The directory of our own cgroup, from the texts of /proc/self/mountinfo and
+/* 0 for -1. */
+uint64_t cgroup_read_oom_kills(int fd);
+
+/* The directory of our own cgroup in the hierarchy of version 1 that has the
+ * controller, or of version 2 for "", from the texts of /proc/self/mountinfo and
  * /proc/self/cgroup. False if no mount shows it. */
-bool cgroup_own_path(const char *mountinfo, const char *cgroup, char *path,
-                     size_t size);
+bool cgroup_own_path(const char *mountinfo, const char *cgroup, const char *controller,
+                     char *path, size_t size);
 
 #endif

@@ -31,11 +31,11 @@ struct guard_worker {
 static struct {
     int epoll, errors;
     const struct cgroup *cgroup; /* of the workers */
-    const struct cgroup *job;    /* the same, or above it */
     pid_t excepted;              /* a child that is no worker; 0: none */
     struct spawn_home home;
     bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
+    int oom_counter; /* of the job's cgroup; -1: none */
     uint64_t oom_kills;
     bool machine_stays_full; /* the last retries found no room either */
     struct guard_worker worker[WORKERS_PER_NODE_MAX];
@@ -79,10 +79,11 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     fcntl(errors[0], F_SETFL, O_NONBLOCK);
     table.epoll = epoll;
     table.errors = errors[0];
-    table.cgroup = table.job = cgroup;
+    table.cgroup = cgroup;
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
-    table.oom_kills = cgroup_oom_kills(cgroup);
+    table.oom_counter = cgroup_open_oom_kills(cgroup);
+    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
     raise_nofile_limit();
     lower_oom_score();
     return true;
@@ -305,7 +306,7 @@ bool guard_workers_is_empty(void)
 bool guard_workers_claim_oom_kill(int status)
 {
     if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL ||
-        cgroup_oom_kills(table.job) <= table.oom_kills)
+        cgroup_read_oom_kills(table.oom_counter) <= table.oom_kills)
         return false;
     table.oom_kills++;
     return true;

@@ -21,6 +21,7 @@
 /* -- where our own is ------------------------------------------------------- */
 
 #define V1 "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n"
+#define MEMORY "33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 #define V2 "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
 #define HYBRID "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
 #define SUBTREE "50 23 0:26 /a/b /mnt/sub rw - cgroup2 none rw\n"
@@ -52,7 +53,7 @@ static const struct {
 START_TEST(our_own_group_is_found_in_whatever_is_mounted)
 {
     char path[PATH_MAX] = "";
-    bool found = cgroup_own_path(places[_i].mountinfo, places[_i].cgroup, path,
+    bool found = cgroup_own_path(places[_i].mountinfo, places[_i].cgroup, "", path,
                                  sizeof(path));
 
     ck_assert_int_eq(found, places[_i].path != NULL);
@@ -61,11 +62,33 @@ START_TEST(our_own_group_is_found_in_whatever_is_mounted)
 }
 END_TEST
 
+static const struct {
+    const char *controller, *mountinfo, *cgroup, *path;
+} places_of_v1[] = {
+    { "memory", V1 MEMORY V2, "4:memory:/step_0\n0::/\n",
+      "/sys/fs/cgroup/memory/step_0" },
+    { "cpu", V1 MEMORY, "4:memory:/s\n2:cpu,cpuacct:/y\n", "/sys/fs/cgroup/cpu/y" },
+    { "memory", V1 MEMORY, "3:memory_recursive:/s\n0::/\n", NULL },
+    { "memory", V1 V2, "4:memory:/s\n0::/\n", NULL },
+};
+
+START_TEST(our_own_group_of_version_1_is_that_of_the_controller)
+{
+    char path[PATH_MAX] = "";
+    bool found = cgroup_own_path(places_of_v1[_i].mountinfo, places_of_v1[_i].cgroup,
+                                 places_of_v1[_i].controller, path, sizeof(path));
+
+    ck_assert_int_eq(found, places_of_v1[_i].path != NULL);
+    if (found)
+        ck_assert_str_eq(path, places_of_v1[_i].path);
+}
+END_TEST
+
 START_TEST(a_path_that_does_not_fit_is_not_found)
 {
     char path[8];
 
-    ck_assert(!cgroup_own_path(V2, "0::/a\n", path, sizeof(path)));
+    ck_assert(!cgroup_own_path(V2, "0::/a\n", "", path, sizeof(path)));
 }
 END_TEST
 
@@ -357,7 +380,7 @@ START_TEST(none_is_harmless)
     cgroup_kill(&group);
     ck_assert(!cgroup_populated(&group));
     ck_assert_int_eq(cgroup_watch(&group), -1);
-    ck_assert_uint_eq(cgroup_oom_kills(&group), 0);
+    ck_assert_uint_eq(cgroup_read_oom_kills(-1), 0);
     ck_assert(cgroup_remove(&group));
     cgroup_close(&group);
 }
@@ -370,6 +393,8 @@ int main(void)
 
     tcase_add_loop_test(tc, our_own_group_is_found_in_whatever_is_mounted, 0,
                         sizeof(places) / sizeof(places[0]));
+    tcase_add_loop_test(tc, our_own_group_of_version_1_is_that_of_the_controller, 0,
+                        sizeof(places_of_v1) / sizeof(places_of_v1[0]));
     tcase_add_test(tc, a_path_that_does_not_fit_is_not_found);
     suite_add_tcase(suite, tc);
     tc = tcase_create("group");
