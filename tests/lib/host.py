@@ -10,6 +10,7 @@ Everything a cluster started is ended with it, by process id.
 """
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,21 @@ def available():
             return f"{tool} is not installed"
     probe = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True)
     return None if probe.returncode == 0 else "namespaces cannot be made here"
+
+
+def enclose():
+    """
+    Runs the test again in network, mount and pid namespaces of its own, where /run/netns is
+    its own as well: what it starts and makes ends with it, even if it is killed.
+    """
+    if os.environ.pop("CRUN_TEST_ENCLOSED", None) is None:
+        os.environ["CRUN_TEST_ENCLOSED"] = "1"
+        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+                              "--mount-proc", sys.executable, *sys.argv])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an init has no default action
+    os.makedirs("/run/netns", exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", "/run/netns"], check=True)
+    ip("link", "set", "lo", "up")
 
 
 def ip(*words, ns=None, check=True):
@@ -92,11 +108,13 @@ class Node:
 
 
 class Cluster:
+    node_class = Node
+
     def __init__(self, count):
         self.directory = tempfile.mkdtemp(prefix="crun-nodes-")
         self.switch = f"crun{os.getpid()}sw"
         self.processes = []
-        self.nodes = [Node(self, i) for i in range(count)]
+        self.nodes = [self.node_class(self, i) for i in range(count)]
 
     def __enter__(self):
         ip("netns", "add", self.switch)

@@ -46,13 +46,13 @@ def skip(why, what):
     sys.exit(77)
 
 
-def until(condition, what, seconds=SECONDS):
+def until(condition, what, seconds=SECONDS, pause=0.005):
     """Poll; the condition's value once it is true. `what` is a text or a function for it."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > end:
             fail(f"{what() if callable(what) else what}: not within {seconds} s")
-        time.sleep(0.005)
+        time.sleep(pause)
     return value
 
 

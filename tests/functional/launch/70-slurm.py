@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 45 s
+# sanitizers: no, Slurm's daemons take most of the time, and other tests run the same code
+"""
+crun on a real Slurm of a controller and three nodes: steps, batch jobs, allocations, signals,
+limits, requeueing, a lost node. The cases run side by side, because they mostly wait.
+"""
+import concurrent.futures
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, fail, same  # noqa: E402
+import slurm  # noqa: E402
+from slurm import until  # noqa: E402
+
+CRUN = "./by-hand"
+PAIR = ["-N2", "--nodelist=n1,n2"]
+SRUN = ["srun", *PAIR]
+SHOW = "echo rank=$RANK world=$WORLD_SIZE node=$(hostname) run=$TORCHELASTIC_RUN_ID"
+
+# It goes on until SIGTERM (or SIGUSR1 with "usr1"), and then takes `seconds` for a checkpoint.
+WORKER = """
+import os, signal, socket, sys, time
+name, seconds, end = sys.argv[1], float(sys.argv[2]), False
+me = f"{name}-{os.environ['RANK']}"
+def save(*_):
+    global end
+    end = True
+signal.signal(signal.SIGTERM, save)
+if "usr1" in sys.argv:
+    signal.signal(signal.SIGUSR1, save)
+print(f"rank={os.environ['RANK']} world={os.environ['WORLD_SIZE']} node={socket.gethostname()} "
+      f"run={os.environ['TORCHELASTIC_RUN_ID']} restart={os.environ.get('SLURM_RESTART_COUNT')} "
+      f"resumed={os.path.exists(me)}", flush=True)
+while not end and not os.path.exists(f"{name}-enough"):
+    time.sleep(0.02)
+if end:
+    done = time.monotonic() + seconds
+    while time.monotonic() < done:
+        time.sleep(0.02)
+    open(me, "w").close()
+"""
+
+
+# what the variables of a step are for
+BY_HAND = f"""#!/bin/sh
+case " $* " in *--nnodes*) nodes= ;; *) nodes=--nnodes=$SLURM_STEP_NUM_NODES ;; esac
+exec {BIN}/crun $nodes --node_rank=$SLURM_NODEID --master_addr=n1 \\
+    --master_port=$((20000 + SLURM_JOB_ID * 10 + SLURM_STEP_ID)) \\
+    --rdzv-id=$SLURM_JOB_ID.$SLURM_STEP_ID.$SLURM_RESTART_COUNT "$@"
+"""
+
+
+def sh(script):
+    return ["sh", "-c", script]
+
+
+def worker(name, seconds=0.2, *words):
+    return ["python3", "-SE", "worker.py", name, seconds, *words]
+
+
+def line(*words):
+    """The words as one line of a batch script."""
+    return " ".join(map(str, words))
+
+
+def facts(text):
+    """{"rank": ..., ...} of each line of a worker, by rank."""
+    lines = (dict(word.split("=", 1) for word in said.split())
+             for said in text.splitlines() if said.startswith("rank="))
+    return sorted(lines, key=lambda fact: int(fact["rank"]))
+
+
+def check_world(text, count, nodes=("n1", "n2")):
+    """The workers are one job: `count` of them, the first on the first node, and so on."""
+    each = count // len(nodes)
+    wanted = [(str(r), str(count), nodes[r // each]) for r in range(count)]
+    if [(f["rank"], f["world"], f["node"]) for f in facts(text)] != wanted:
+        fail("not one job of", count, "workers on", nodes, ":\n" + text)
+
+
+def until_up(cluster, job, count):
+    until(lambda: len(facts(cluster.output(job))) >= count,
+          lambda: f"{count} workers of job {job}: {cluster.job(job)}\n{cluster.output(job)}")
+
+
+def check_saved(cluster, name, count, said):
+    """Every rank has written its checkpoint."""
+    for rank in range(count):
+        if not (pathlib.Path(cluster.directory) / f"{name}-{rank}").exists():
+            fail(f"rank {rank} of {name} has no checkpoint:\n{said}")
+
+
+# -- steps, batch jobs, allocations ---------------------------------------------------
+
+
+def srun_is_one_job(cluster):
+    p = cluster.start(*SRUN, "--gres=gpu:2", CRUN, "--nproc_per_node=2", *sh(SHOW))
+    p.expect(0)
+    check_world(p.out, 4)
+    same(len({fact["run"] for fact in facts(p.out)}), 1)
+
+
+def batch_job_with_srun(cluster):
+    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=2", "sh show"), *PAIR)
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    check_world(cluster.output(job), 4)
+
+
+def two_jobs_on_the_same_nodes(cluster):
+    jobs = [cluster.start(*SRUN, CRUN, "--nproc_per_node=1", *worker(f"pair{i}"))
+            for i in range(2)]
+    until(lambda: all(len(facts(p.out)) == 2 for p in jobs),
+          lambda: "two jobs side by side: " + "".join(p.out + p.err for p in jobs))
+    for i, p in enumerate(jobs):
+        (pathlib.Path(cluster.directory) / f"pair{i}-enough").touch()
+        p.expect(0)
+        check_world(p.out, 2)
+
+
+def steps_of_a_job_side_by_side(cluster):
+    step = line("srun --overlap", CRUN, "--nproc_per_node=1")
+    job = cluster.sbatch("\n".join(
+        f"{step} {line(*worker('steps'))} >steps{i}.out 2>&1 & a{i}=$!" for i in range(2))
+        + "\nwait $a0 && wait $a1", *PAIR)
+    outputs = [pathlib.Path(cluster.directory) / f"steps{i}.out" for i in range(2)]
+
+    def said(path):
+        return path.read_text() if path.exists() else ""
+    until(lambda: all(len(facts(said(path))) == 2 for path in outputs),
+          lambda: "two steps side by side: " + "".join(map(said, outputs)))
+    (pathlib.Path(cluster.directory) / "steps-enough").touch()
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    for path in outputs:
+        check_world(said(path), 2)
+
+
+def tasks_of_an_array(cluster):
+    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=1", *worker("array")),
+                         *PAIR, "--array=0-1", "--output=array-%a.out")
+    paths = [pathlib.Path(cluster.directory) / f"array-{i}.out" for i in range(2)]
+    until(lambda: all(p.exists() and len(facts(p.read_text())) == 2 for p in paths),
+          lambda: "two tasks of an array: " + cluster.ask("squeue"))
+    (pathlib.Path(cluster.directory) / "array-enough").touch()
+    cluster.until_ended(job)
+    for path in paths:
+        check_world(path.read_text(), 2)
+
+
+# -- ends -----------------------------------------------------------------------------
+
+
+def scancel_leaves_checkpoints(cluster):
+    job = cluster.sbatch(line("srun", CRUN, "--nproc_per_node=2", *worker("cancel", 2)), *PAIR)
+    until_up(cluster, job, 4)
+    cluster.ask("scancel", job)
+    same(cluster.until_ended(job)["JobState"], "CANCELLED")
+    until(lambda: "cancel-3" in os.listdir(cluster.directory), "the last checkpoint", 10)
+    check_saved(cluster, "cancel", 4, cluster.output(job))
+
+
+def ctrl_c_of_srun(cluster):
+    p = cluster.start(*SRUN, CRUN, "--nproc_per_node=1", *worker("ctrl-c"))
+    until(lambda: len(facts(p.out)) == 2, lambda: p.out + p.err)
+    for _ in range(2):  # srun itself asks for the second one, within a second
+        os.kill(p.pid, signal.SIGINT)
+        time.sleep(0.1)
+    if p.wait() == 0:
+        fail("srun ends with 0:", p.out + p.err)
+
+
+def memory_limit_is_named(cluster):
+    if not cluster.cgroups:
+        print("no memory limits here: no cgroups of version 1 that this test may use")
+        return
+    hog = "import time; x = bytearray(300 << 20); time.sleep(60)"
+    p = cluster.start("srun", "-N1", "--mem=100", CRUN, "--nproc_per_node=1",
+                      "python3", "-SE", "-c", hog)
+    p.expect(1, "killed by SIGKILL, out of memory")  # Slurm's code, not crun's 137
+
+
+def time_limit_leaves_checkpoints(cluster):
+    """KillWait is 10 s: each rank has its 5 s, on the node that is signalled twice, too."""
+    job = cluster.sbatch(line("srun", CRUN, "--nproc_per_node=2", *worker("limit", 5)), *PAIR)
+    until_up(cluster, job, 4)
+    end_in(cluster, job, 1)
+    same(cluster.until_ended(job)["JobState"], "TIMEOUT")
+    check_saved(cluster, "limit", 4, cluster.output(job))
+
+
+def end_in(cluster, job, seconds):
+    """The controller looks at the limits of time every 30 s."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
+    said = cluster.ask("scontrol", "update", f"JobId={job}", f"EndTime={at}")
+    if said:
+        fail(said)
+
+
+def requeued_job_resumes(cluster):
+    job = cluster.sbatch(line("srun", CRUN, "--nproc_per_node=2", *worker("requeue")), *PAIR)
+    until_up(cluster, job, 4)
+    cluster.ask("scontrol", "requeue", job)
+    until_up(cluster, job, 8)
+    (pathlib.Path(cluster.directory) / "requeue-enough").touch()
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    found = facts(cluster.output(job))
+    same([fact["resumed"] for fact in found if fact["restart"] == "1"], ["True"] * 4)
+    same(len({fact["run"] for fact in found}), 2)
+
+
+def lost_node(cluster):
+    """The job of two to three nodes goes on with two."""
+    p = cluster.start("srun", "-N3", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", CRUN,
+                      "--nnodes=2:3", "--nproc_per_node=1", *worker("lost"))
+    until(lambda: len(facts(p.out)) == 3, lambda: p.out + p.err)
+    cluster[3].lose()
+    until(lambda: [f["world"] for f in facts(p.out)].count("2") == 2, lambda: p.out + p.err)
+    (pathlib.Path(cluster.directory) / "lost-enough").touch()
+    until(lambda: "n3" in p.err, lambda: p.err)
+    p.wait()
+
+
+CASES = [
+    requeued_job_resumes, time_limit_leaves_checkpoints, lost_node,
+    scancel_leaves_checkpoints, memory_limit_is_named, srun_is_one_job,
+    batch_job_with_srun, two_jobs_on_the_same_nodes, steps_of_a_job_side_by_side,
+    tasks_of_an_array, ctrl_c_of_srun,
+]
+
+
+def run_case(case, cluster):
+    begun = time.monotonic()
+    try:
+        case(cluster)
+    except (SystemExit, AssertionError) as e:
+        return f"{case.__name__}: {e}"
+    print(f"ok {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+    return None
+
+
+def main():
+    slurm.need()
+    cases = [c for c in CASES if not sys.argv[1:] or c.__name__ in sys.argv[1:]]
+    with slurm.Cluster() as cluster:
+        at = pathlib.Path(cluster.directory)
+        (at / "worker.py").write_text(WORKER)
+        (at / "by-hand").write_text(BY_HAND)
+        (at / "by-hand").chmod(0o755)
+        (at / "show").write_text(SHOW + "\n")
+        (at / "fail").write_text("[ $RANK = 0 ] || exit 7; sleep 30\n")
+        with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+            failed = [why for why in pool.map(lambda c: run_case(c, cluster), cases) if why]
+    if failed:
+        fail("\n\n".join(failed))
+
+
+main()
