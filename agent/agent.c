@@ -266,9 +266,18 @@ static bool is_false_success(const struct agent *a, const struct msg_done *done)
            (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
 }
 
+/* The person at this terminal knows. */
+static void print_ended_by(struct agent *a, const char *text)
+{
+    if (!a->signals.typed)
+        job_messages_ended_by(a->messages, text);
+}
+
 static void on_done(struct agent *a, const struct msg *m)
 {
     a->result = m->done;
+    if (m->done.reason == JOB_REASON_USER)
+        print_ended_by(a, m->done.text);
     a->exit_code = failure_exit_code(&m->done);
     if (is_false_success(a, &m->done)) {
         log_error("the rendezvous says that the job has succeeded, but the workers of "
@@ -295,6 +304,8 @@ static void on_stop(struct agent *a, const struct msg *m)
     a->epoch = m->epoch; /* the epoch may have ended before it began here */
     a->stop = m->stop;
     job_messages_cause(a->messages, &m->stop, m->epoch);
+    if (m->stop.cause == JOB_CAUSE_USER)
+        print_ended_by(a, m->stop.text);
     handle_event(a, AGENT_EV_STOP);
 }
 
@@ -552,12 +563,14 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
     a->signo = signo;
     a->exit_code = a->leave_code = 128 + signo;
     if (!a->has_joined || a->state == AGENT_OVER) {
+        if (!a->signals.typed)
+            log_info("stopped by %s", a->signals.sender);
         loop_stop(a->loop);
         return;
     }
     if (action == SIGNAL_LEAVE_FAST)
         shorten_stop(a);
-    if (signals_report(action, a->leave_code, strsignal(signo), &m))
+    if (signals_report(action, a->leave_code, a->signals.sender, &m))
         send_report(a, &m);
     if (action == SIGNAL_LEAVE_KILLED || action == SIGNAL_KILL)
         local_workers_stop(&a->workers, SIGKILL, 0);

@@ -7,6 +7,8 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/proc.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/message.h"
 
 #define SAME_SIGNAL_MS 2000
@@ -81,10 +83,51 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
     return m->type;
 }
 
+/* The process may have ended since. */
+static void describe_process(const struct signal_sender *sender, char *buf, size_t size)
+{
+    struct proc_stat stat;
+    char name[4 * PROC_NAME_SIZE];
+
+    if (sender->pid == 0)
+        snprintf(buf, size, "a process outside of this container");
+    else if (proc_read_stat(sender->pid, &stat))
+        snprintf(buf, size, "pid %d (%s)", (int)sender->pid,
+                 text_printable(stat.name, name, sizeof(name)));
+    else
+        snprintf(buf, size, "pid %d (uid %u)", (int)sender->pid, (unsigned)sender->uid);
+}
+
+char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
+                       size_t size)
+{
+    const char *name = sigabbrev_np(signo);
+    char process[SIGNAL_SENDER_MAX_BYTES + 1];
+
+    describe_process(sender, process, sizeof(process));
+    if (sender->is_process)
+        snprintf(buf, size, "%s%.16s from %.*s", name ? "SIG" : "signal ",
+                 name ? name : "?", (int)sizeof(process) - 18, process);
+    else if (signo == SIGINT)
+        snprintf(buf, size, "Ctrl-C");
+    else
+        snprintf(buf, size, "SIG%s from the terminal", name ? name : "?");
+    return buf;
+}
+
+static void note_sender(struct signals *s, int signo)
+{
+    struct signal_sender sender = loop_signal_sender(signo);
+
+    s->typed = !sender.is_process;
+    signals_describe(signo, &sender, s->sender, sizeof(s->sender));
+}
+
 static void on_job_signal(void *arg, int signo)
 {
     struct signals *s = arg;
 
+    note_sender(s, signo);
     s->fn(s->arg, signo, signals_action(s, signo, clock_ms()));
 }
 
@@ -92,9 +135,9 @@ static void on_preempted(void *arg, int signo)
 {
     struct signals *s = arg;
 
-    (void)signo;
+    note_sender(s, signo);
     if (!s->preempted)
-        log_info("SIGUSR1: this node will be taken away soon");
+        log_info("%s: this node will be taken away soon", s->sender);
     s->fn(s->arg, SIGTERM, signals_action_preempted(s));
 }
 

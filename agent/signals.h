@@ -9,6 +9,7 @@
 #include "agent/config/config.h"
 
 struct loop;
+struct signal_sender;
 struct msg;
 
 /*
@@ -32,12 +33,17 @@ enum signal_action {
     SIGNAL_ACTION_COUNT
 };
 
+/* "SIGTERM from pid 4711 (slurmstepd)"; LEAVE and END have as much room. */
+#define SIGNAL_SENDER_MAX_BYTES 63
+
 struct signals {
     sigset_t ignored;  /* ignored when crun was started */
     bool cannot_leave; /* this node hosts the rendezvous */
     bool preempted;
     unsigned leaves, ends;     /* how often each was requested */
     uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */
+    char sender[SIGNAL_SENDER_MAX_BYTES + 1]; /* of the last one, for people */
+    bool typed;                               /* the last one, on our terminal */
     void (*fn)(void *arg, int signo, enum signal_action action);
     void (*suspend)(void *arg); /* SIGTSTP, if it is not one of --signals-to-handle */
     void *arg;
@@ -51,6 +57,11 @@ enum signal_action signals_action(struct signals *s, int signo, uint64_t now_ms)
 /* The same for SIGUSR1 of a scheduler. Several of them, and a SIGTERM after it, count
  * as one. */
 enum signal_action signals_action_preempted(struct signals *s);
+
+/* Names a signal and the process that has sent it: "SIGTERM from pid 4711
+ * (slurmstepd)", "Ctrl-C". Returns buf. */
+char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
+                       size_t size);
 
 /* The report of the action for the rendezvous; false if there is none. */
 bool signals_report(enum signal_action action, int exit_code, const char *reason,

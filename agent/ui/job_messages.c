@@ -26,6 +26,7 @@ struct job_messages {
     char job[RUN_ID_MAX + 8];
     struct status_line *status_line;
     bool stopping;
+    bool has_said_ended_by;
     uint32_t alive;
     bool running;
     struct msg_start start; /* while an epoch runs */
@@ -151,6 +152,13 @@ void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
     if (epoch != s->cause_epoch && !stop->last && stop->cause != JOB_CAUSE_USER)
         log_info("%s", stop->text);
     s->cause_epoch = epoch;
+}
+
+void job_messages_ended_by(struct job_messages *s, const char *text)
+{
+    if (!s->has_said_ended_by && *text)
+        log_info("%s was %s", s->job, text);
+    s->has_said_ended_by = true;
 }
 
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,

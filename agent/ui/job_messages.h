@@ -28,6 +28,9 @@ void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
 
 /* The workers must stop, or stop faster;
  * on a terminal with a countdown if a user asked for it. */
+/* A person or a scheduler has ended the job: "stopped by crunctl stop from 10.0.0.5".
+ * Printed once. */
+void job_messages_ended_by(struct job_messages *s, const char *text);
 void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
                            uint32_t alive);
 /* They have stopped. */

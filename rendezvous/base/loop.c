@@ -5,8 +5,11 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -29,10 +32,21 @@ struct turn_end {
 };
 
 struct signal_handler {
-    struct event *event;
-    void (*fn)(void *arg, int signo);
+    void (*fn)(void *arg, int signo); /* NULL: none */
     void *arg;
+    struct sigaction before;
 };
+
+/* What the handlers of signals leave for the loop: libevent's do not tell the sender.
+ */
+static struct {
+    atomic_int wake; /* an eventfd of the loop, or -1 */
+    struct {
+        atomic_uint count;
+        atomic_int code, pid;
+        atomic_uint uid;
+    } of[NSIG];
+} caught = { .wake = -1 };
 
 struct loop {
     struct event_base *base;
@@ -45,6 +59,8 @@ struct loop {
     struct turn_end *turn_end;
     size_t turn_end_count, turn_end_size;
 
+    int signals; /* an eventfd, -1 until there is a handler */
+    struct event *signals_event;
     struct signal_handler signal[NSIG];
 };
 
@@ -56,13 +72,45 @@ static void on_wait_over(evutil_socket_t fd, short what, void *arg)
     (void)arg;
 }
 
-static void on_signal(evutil_socket_t signo, short what, void *arg)
+/* In the context of the signal: atomics and write only. */
+static void catch_signal(int signo, siginfo_t *info, void *context)
+{
+    const uint64_t one = 1;
+    int saved_errno = errno, wake;
+
+    (void)context;
+    atomic_store(&caught.of[signo].code, info->si_code);
+    atomic_store(&caught.of[signo].pid, info->si_pid);
+    atomic_store(&caught.of[signo].uid, info->si_uid);
+    atomic_fetch_add(&caught.of[signo].count, 1);
+    wake = atomic_load(&caught.wake);
+    if (wake >= 0)
+        (void)!write(wake, &one, sizeof(one));
+    errno = saved_errno;
+}
+
+static void on_caught(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *loop = arg;
-    struct signal_handler *h = &loop->signal[signo];
+    uint64_t times;
 
     (void)what;
-    h->fn(h->arg, (int)signo);
+    (void)!read(fd, &times, sizeof(times));
+    for (int signo = 1; signo < NSIG; signo++) {
+        struct signal_handler *h = &loop->signal[signo];
+
+        if (h->fn)
+            for (unsigned n = atomic_exchange(&caught.of[signo].count, 0); n > 0; n--)
+                h->fn(h->arg, signo);
+    }
+}
+
+struct signal_sender loop_signal_sender(int signo)
+{
+    return (struct signal_sender){ .is_process = atomic_load(&caught.of[signo].code) <=
+                                                 0,
+                                   .pid = atomic_load(&caught.of[signo].pid),
+                                   .uid = atomic_load(&caught.of[signo].uid) };
 }
 
 static void *require_event(void *from_libevent)
@@ -80,6 +128,7 @@ struct loop *loop_create(void)
 
     signal(SIGPIPE, SIG_IGN);
     loop->base = require_event(event_base_new());
+    loop->signals = -1;
     loop->wait = require_event(evtimer_new(loop->base, on_wait_over, NULL));
     return loop;
 }
@@ -115,6 +164,20 @@ static void loop_end_turn(struct loop *loop)
     loop_run_deferred(loop);
 }
 
+static void loop_forget_signals(struct loop *loop)
+{
+    int own = loop->signals;
+
+    if (loop->signals < 0)
+        return;
+    for (int signo = 1; signo < NSIG; signo++)
+        if (loop->signal[signo].fn)
+            sigaction(signo, &loop->signal[signo].before, NULL);
+    atomic_compare_exchange_strong(&caught.wake, &own, -1);
+    event_free(loop->signals_event);
+    close(loop->signals);
+}
+
 void loop_destroy(struct loop *loop)
 {
     int saved_errno = errno;
@@ -122,9 +185,7 @@ void loop_destroy(struct loop *loop)
     if (!loop)
         return;
     loop_run_deferred(loop);
-    for (size_t i = 0; i < NSIG; i++)
-        if (loop->signal[i].event)
-            event_free(loop->signal[i].event);
+    loop_forget_signals(loop);
     event_free(loop->wait);
     event_base_free(loop->base);
     free(loop->deferred);
@@ -193,18 +254,36 @@ void loop_off_turn_end(struct loop *loop, void (*work)(void *), void *arg)
             loop->turn_end[i].work = NULL;
 }
 
+static void loop_open_signals(struct loop *loop)
+{
+    loop->signals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    loop->signals_event = require_event(
+        loop->signals < 0 ? NULL
+                          : event_new(loop->base, loop->signals, EV_READ | EV_PERSIST,
+                                      on_caught, loop));
+    event_add(loop->signals_event, NULL);
+}
+
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void *arg)
 {
+    struct sigaction action = { .sa_sigaction = catch_signal,
+                                .sa_flags = SA_SIGINFO | SA_RESTART };
     struct signal_handler *h;
+    bool is_new;
 
     assert(signo > 0 && signo < NSIG);
+    if (loop->signals < 0)
+        loop_open_signals(loop);
     h = &loop->signal[signo];
+    is_new = !h->fn;
     h->fn = fn;
     h->arg = arg;
-    if (!h->event) {
-        h->event = require_event(evsignal_new(loop->base, signo, on_signal, loop));
-        event_add(h->event, NULL);
-    }
+    if (!is_new)
+        return;
+    atomic_store(&caught.wake, loop->signals);
+    atomic_store(&caught.of[signo].count, 0);
+    sigfillset(&action.sa_mask);
+    sigaction(signo, &action, &h->before);
 }
 
 /* Sleep until about at_ms: libevent's clock is coarse, and on_timer looks again. */

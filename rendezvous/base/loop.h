@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct event_base;
 struct loop;
@@ -36,9 +37,18 @@ void loop_defer(struct loop *loop, void (*destroy)(void *object), void *object);
 void loop_on_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 void loop_off_turn_end(struct loop *loop, void (*work)(void *arg), void *arg);
 
-/* SIGPIPE is ignored from loop_create on. One handler for each signal. */
+/* SIGPIPE is ignored from loop_create on. One handler for each signal, in one loop of
+ * the process. */
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *arg, int signo),
                     void *arg);
+
+/* The sender of a signal, for its handler: of the last one, if several came. */
+struct signal_sender {
+    bool is_process; /* else the kernel, such as for a key of the terminal */
+    pid_t pid;       /* 0: in another pid namespace */
+    uid_t uid;
+};
+struct signal_sender loop_signal_sender(int signo);
 
 /* A one-shot timer, to be embedded.
  * loop_timer_fini comes before its memory is freed. */

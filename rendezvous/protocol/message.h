@@ -383,6 +383,7 @@ struct msg_events {
 struct msg_stop_job {
     char run_id[RUN_ID_MAX + 1];
     bool now;
+    char user[64]; /* of crunctl, as it says */
 };
 
 struct msg_drain {

@@ -158,6 +158,7 @@ static const struct proto_field events[] = {
 static const struct proto_field stop_job[] = {
     NAME(msg_stop_job, run_id, OPTIONAL),
     BOOL(msg_stop_job, now),
+    TEXT(msg_stop_job, user, OPTIONAL),
 };
 
 static const struct proto_field drain[] = {

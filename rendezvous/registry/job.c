@@ -2,6 +2,7 @@
 #include "rendezvous/registry/job.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +251,17 @@ static void describe_signal(int32_t signo, char *buf, size_t size)
         snprintf(buf, size, "SIG%s", name);
     else
         snprintf(buf, size, "signal %" PRId32, signo);
+}
+
+void job_set_ended_by(struct job *j, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (j->membership.stop.ending)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(j->ended_by, sizeof(j->ended_by), fmt, ap);
+    va_end(ap);
 }
 
 void job_add_rank_note(struct job *j, const char *host, const char *text)

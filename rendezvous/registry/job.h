@@ -63,8 +63,10 @@ struct job {
     uint32_t store_port;
     struct failure failure; /* the root cause of the last stop */
     char text[ERROR_TEXT_MAX_BYTES +
-              1];     /* the root cause or the result, as a sentence */
-    char change[256]; /* the nodes for which a planned stop is made */
+              1];       /* the root cause or the result, as a sentence */
+    char ended_by[256]; /* a person or a scheduler: "stopped by ...", "" until then.
+                         * Only for its nodes: it may tell pids and addresses */
+    char change[256];   /* the nodes for which a planned stop is made */
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
     bool told_of_arguments;                    /* a notice said that arguments differ */
@@ -116,6 +118,10 @@ char *job_describe_end(const struct failure *f, char *buf, size_t size);
 /* The same for a failure that is not the root cause, with its error:
  * exit code 1, "Connection reset by peer": a consequence. Returns buf. */
 char *job_describe_other(const struct failure *f, char *buf, size_t size);
+
+/* Who ends the job, unless it ends already. */
+void job_set_ended_by(struct job *j, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Add a line about a rank to the failure of an epoch that hung, if there is room. */
 void job_add_rank_note(struct job *j, const char *host, const char *text);

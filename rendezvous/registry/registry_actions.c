@@ -171,6 +171,12 @@ static void tell_start(struct registry_step *s, const struct membership_action *
     registry_send(p, &m);
 }
 
+/* Not kept by the journal. */
+static const char *ended_by_text(const struct job *job)
+{
+    return *job->ended_by ? job->ended_by : "ended by the user";
+}
+
 /* Why an epoch stops, for the logs of the agents. */
 static const char *stop_text(const struct job *job)
 {
@@ -179,7 +185,7 @@ static const char *stop_text(const struct job *job)
     case JOB_CAUSE_DRAIN:
         return job->change;
     case JOB_CAUSE_USER:
-        return "ended by the user";
+        return ended_by_text(job);
     default: /* the failure, or the lost node */
         return job->text;
     }
@@ -229,7 +235,8 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
     } else {
         m.done.exit_code = membership->stop.exit_code;
         m.done.reason = membership->stop.reason;
-        memcpy(m.done.text, job->text, sizeof(m.done.text));
+        snprintf(m.done.text, sizeof(m.done.text), "%s",
+                 m.done.reason == JOB_REASON_USER ? ended_by_text(job) : job->text);
         if (membership->stop.reason == JOB_REASON_FAILURE ||
             membership->stop.reason == JOB_REASON_LOST)
             m.done.failure = job->failure;

@@ -433,6 +433,14 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
     ev->exit_code = job_exit_code(&m->failed);
 }
 
+static void note_ended_by(struct job *job, const char *reason, const char *host)
+{
+    bool alone = job->membership.config.max_nodes == 1;
+
+    job_set_ended_by(job, "stopped by %s%s%s", reason, alone ? "" : " on ",
+                     alone ? "" : host);
+}
+
 static void take_leave(struct registry_peer *p, const struct msg *m,
                        struct membership_event *ev)
 {
@@ -440,6 +448,7 @@ static void take_leave(struct registry_peer *p, const struct msg *m,
 
     ev->exit_code = m->leave.exit_code;
     ev->now = m->leave.now;
+    note_ended_by(p->job, m->leave.reason, host); /* too few nodes may remain */
     registry_tell(p->registry, p->job, "leaving", host, "%s wants to leave%s: %s", host,
                   ev->now ? " at once" : "", m->leave.reason);
 }
@@ -451,6 +460,7 @@ static void take_end(struct registry_peer *p, const struct msg *m,
 
     ev->exit_code = m->end.exit_code;
     ev->now = m->end.now;
+    note_ended_by(p->job, m->end.reason, host);
     registry_tell(p->registry, p->job, "ending", host, "%s ends the job: %s", host,
                   m->end.reason);
 }

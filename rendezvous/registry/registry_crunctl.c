@@ -370,8 +370,13 @@ static void on_stop_job(struct registry *g, struct registry_peer *p,
                         job->run_id, job->text);
         return;
     }
-    registry_tell(g, job, "ending", "", "the operator at %s ends the job",
-                  *p->address ? p->address : "this machine");
+    job_set_ended_by(job, "stopped by crunctl stop from %s%s%s%s",
+                     *p->address && !registry_is_loopback(p->address)
+                         ? p->address
+                         : "the host of the rendezvous",
+                     *m->stop_job.user ? " (user " : "", m->stop_job.user,
+                     *m->stop_job.user ? ")" : "");
+    registry_tell(g, job, "ending", "", "the job is %s", job->ended_by);
     registry_step(g, job, &ev, p, m, NULL);
     registry_acknowledge(p, m);
 }

@@ -6,6 +6,7 @@ How jobs are stopped: the signals of schedulers and of people, and what each nod
 says about it. Nodes of one machine, and a crund.
 """
 import os
+import pwd
 import re
 import signal
 import sys
@@ -13,7 +14,8 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, expect, fail, run, until  # noqa: E402
+from process import BIN, Process, expect, fail, free_port, read, run, stat_of, until  # noqa: E402
+from launch import Place, Terminal  # noqa: E402
 
 CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
 SLEEPER = "echo up $RANK; exec sleep 100"
@@ -51,8 +53,8 @@ class Rendezvous:
 
     def ctl(self, *words):
         p = self.start([CRUNCTL, "-e", self.address, *words])
-        expect(p, 0)
-        return p.out
+        p.wait()
+        return p.out + p.err
 
     def end(self):
         for p in self.started:
@@ -78,7 +80,71 @@ def one_wish_told_twice_takes_no_time_from_a_checkpoint(rendezvous):
     expect(a, 130)
 
 
+# -- who has stopped a job ------------------------------------------------------------
+
+
+def every_node_is_told_of_a_signal_and_its_sender(rendezvous):
+    a, b = rendezvous.nodes("signal", *sh(SLEEPER))
+    b.kill(signal.SIGTERM)
+    said = f'job "signal" was stopped by SIGTERM from pid {os.getpid()} (python3) on '
+    expect(a, 143, said)
+    expect(b, 143, said)
+    events = rendezvous.ctl("events", "-j", "signal")
+    if f"wants to leave: SIGTERM from pid {os.getpid()} (python3)" not in events:
+        fail("the events say nothing of it:", events)
+
+
+def every_node_is_told_of_crunctl(rendezvous):
+    nodes = rendezvous.nodes("ctl", *sh(SLEEPER))
+    rendezvous.ctl("stop", "-j", "ctl")
+    user = pwd.getpwuid(os.getuid()).pw_name
+    by = f"stopped by crunctl stop from the host of the rendezvous (user {user})"
+    for p in nodes:
+        expect(p, 143, f'crun: job "ctl" was {by}')
+        if p.err.count("was stopped") != 1:
+            fail("said again:", p.err)
+    if by not in rendezvous.ctl("events", "-j", "ctl"):
+        fail("the events say nothing of it:", rendezvous.ctl("events", "-j", "ctl"))
+
+
+def nodes_that_wait_for_others_are_told_too(rendezvous):
+    a, b = (rendezvous.node("waits", *sh(SLEEPER), nnodes="3") for _ in range(2))
+    until(lambda: rendezvous.ctl("events", "-j", "waits").count(" joined ") == 2, "joined")
+    rendezvous.ctl("stop", "-j", "waits")
+    for p in (a, b):
+        expect(p, 143, 'crun: job "waits" was stopped by crunctl stop from the host of the rendezvous')
+    alone = rendezvous.start([CRUN, "--nnodes=2", "--node-rank=1", "--rdzv-id=alone",
+                              f"--master-port={free_port()}", *sh(SLEEPER)])
+    until(lambda: stat_of(alone.pid).name == "crun" and
+          int(re.search(rb"SigCgt:\s*(\w+)", read(f"/proc/{alone.pid}/status"))[1], 16)
+          & 1 << signal.SIGTERM - 1, "crun catches SIGTERM")
+    alone.kill(signal.SIGTERM)
+    expect(alone, 143, f"crun: stopped by SIGTERM from pid {os.getpid()} (python3)")
+
+
+def ctrl_c_is_told_to_the_others(rendezvous):
+    place = Place()
+    t = Terminal(place, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=typed",
+                 f"--rdzv-endpoint={rendezvous.address}",
+                 "--rdzv-conf=last_call_timeout=60", *sh(SLEEPER))
+    try:
+        b = rendezvous.node("typed", *sh(SLEEPER))
+        t.wait_for(b"up")
+        until(lambda: "up" in b.out, "the other node's worker")
+        t.type(b"\x03")
+        t.end(130)
+        expect(b, 130, 'crun: job "typed" was stopped by Ctrl-C on ')
+        if b"was stopped" in t.said:
+            fail("a person is told what they have typed:", t.said)
+    finally:
+        place.close()
+
+
 TESTS = [
+    every_node_is_told_of_a_signal_and_its_sender,
+    every_node_is_told_of_crunctl,
+    nodes_that_wait_for_others_are_told_too,
+    ctrl_c_is_told_to_the_others,
     one_wish_told_twice_takes_no_time_from_a_checkpoint,
 ]
 

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -303,6 +305,35 @@ START_TEST(a_signal_reaches_its_latest_handler_in_a_turn)
 }
 END_TEST
 
+static void on_sent(void *arg, int signo)
+{
+    *(struct signal_sender *)arg = loop_signal_sender(signo);
+}
+
+START_TEST(a_handler_learns_who_has_sent_the_signal)
+{
+    const struct itimerval soon = { .it_value.tv_usec = 1000 };
+    struct signal_sender sender = { .is_process = false };
+    pid_t child;
+
+    loop_on_signal(t.loop, SIGUSR1, on_sent, &sender);
+    child = fork();
+    if (child == 0) {
+        kill(getppid(), SIGUSR1);
+        _exit(0);
+    }
+    loop_turn(t.loop, 10000);
+    waitpid(child, NULL, 0);
+    ck_assert(sender.is_process);
+    ck_assert_int_eq(sender.pid, child);
+    ck_assert_uint_eq(sender.uid, getuid());
+    loop_on_signal(t.loop, SIGALRM, on_sent, &sender);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    loop_turn(t.loop, 10000);
+    ck_assert(!sender.is_process);
+}
+END_TEST
+
 START_TEST(a_broken_pipe_is_an_error_and_no_signal)
 {
     int ends[2];
@@ -336,6 +367,7 @@ int main(void)
     tcase_add_test(tc, a_turn_ends_after_its_wait_though_nothing_happened);
     tcase_add_test(tc, events_of_libevent_run_on_the_same_loop);
     tcase_add_test(tc, a_signal_reaches_its_latest_handler_in_a_turn);
+    tcase_add_test(tc, a_handler_learns_who_has_sent_the_signal);
     tcase_add_test(tc, a_broken_pipe_is_an_error_and_no_signal);
     suite_add_tcase(suite, tc);
     return check_main(suite);
