@@ -15,6 +15,7 @@ void join_request_fill(struct client_config *cc, const struct config *config,
     struct msg_join *join = &cc->session.join;
 
     *cc = (struct client_config){ .endpoints = local ? NULL : config->endpoints,
+                                  .of_one = config->rendezvous == CONFIG_STATIC,
                                   .rendezvous_user = config->rendezvous_user,
                                   .local = local };
     memcpy(join->run_id, config->run_id, sizeof(join->run_id));

@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/client_targets.h"
 #include "rendezvous/keys/key.h"
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
@@ -24,10 +25,10 @@
  * came while the session was calling, calls the owner, flushes, and arms the timer. The
  * owner is only called from there, so it may report or destroy the client from within.
  *
- * One connection that the session asks for may take several tries at once. The kernel
- * repeats a request for a connection after a second, and the reconnect grace may be
- * shorter: a lost packet must not cost a node its place. So another try begins while
- * one is not answered, and the first that is answered becomes the connection.
+ * One connection that the session asks for may take several tries at once, at one
+ * address or at several (client_targets.h). With one address the first that is
+ * connected becomes the connection. With several it is the first that a rendezvous
+ * answers, because another program may listen at one of them: each try sends HELLO.
  */
 enum upcall_kind { UPCALL_ORDER, UPCALL_OUT, UPCALL_BACK, UPCALL_ABANDONED };
 
@@ -46,7 +47,9 @@ struct client_link {
     LIST_ENTRY(client_link) entry;
     struct client *client;
     struct conn *conn;
+    struct client_target *target; /* while trying */
     bool trying;
+    bool greeted;             /* HELLO is sent */
     bool trusted;             /* the other end is known to be of the right user */
     bool heard;               /* the rendezvous has sent a message */
     char key_id[KEY_ID_SIZE]; /* of a key that is not accepted yet, or "" */
@@ -64,8 +67,8 @@ struct client {
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;
     struct client_link *link; /* the session's, or NULL */
-    struct net_addr target;
-    unsigned tries;
+    struct client_targets targets;
+    uint64_t race_ends_ms; /* 0: no target is connected */
     struct loop_timer again;
     bool opened, lost; /* not yet passed to the session */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
@@ -118,17 +121,25 @@ static void client_give_upcalls(struct client *c)
 
 /* -- connections ------------------------------------------------------------------ */
 
+/* Why a target has failed; the reasons of one round stand side by side. */
+static void client_note_reason(struct client *c, const struct net_addr *where,
+                               const char *why)
+{
+    size_t used = strlen(c->lost_why);
+    char place[NET_TEXT_SIZE] = "";
+
+    if (where)
+        net_format(where, place, sizeof(place));
+    snprintf(c->lost_why + used, sizeof(c->lost_why) - used, "%s%s%s%s",
+             used ? "; " : "", place, where ? ": " : "", why);
+}
+
 static void client_note_lost(struct client *c, const struct net_addr *where,
                              const char *why)
 {
-    char place[NET_TEXT_SIZE];
-
     c->lost = true;
-    if (where)
-        snprintf(c->lost_why, sizeof(c->lost_why), "%s: %s",
-                 net_format(where, place, sizeof(place)), why);
-    else
-        snprintf(c->lost_why, sizeof(c->lost_why), "%s", why);
+    *c->lost_why = '\0';
+    client_note_reason(c, where, why);
 }
 
 /* Of an outage, the session tells only the first reason. */
@@ -165,24 +176,6 @@ static int client_link_check_user(struct client_link *l, struct err *e)
     return err_set(e, "%s", why);
 }
 
-static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
-{
-    struct client_link *l = arg;
-    struct client *c = l->client;
-
-    (void)conn;
-    l->heard = true;
-    if (c->link != l)
-        return 0;
-    if (client_link_check_user(l, e) < 0)
-        return -1;
-    if (c->calls.heard)
-        c->calls.heard(c->calls.arg, m);
-    session_received(c->session, m, clock_ms());
-    client_settle(c);
-    return 0;
-}
-
 static uint32_t on_body_max(void *arg, struct conn *conn)
 {
     (void)arg;
@@ -198,18 +191,62 @@ static void client_link_forget(struct client_link *l)
     free(l);
 }
 
-static void client_give_up_tries(struct client *c)
+/* Closes the tries at a target, or with NULL at all targets, but not `but`. */
+static void client_drop_tries(struct client *c, const struct client_target *target,
+                              const struct client_link *but)
 {
     struct client_link *next;
 
-    loop_timer_cancel(&c->again);
     for (struct client_link *l = LIST_FIRST(&c->links); l; l = next) {
         next = LIST_NEXT(l, entry);
-        if (!l->trying)
+        if (!l->trying || l == but || (target && l->target != target))
             continue;
         conn_destroy(l->conn);
         client_link_forget(l);
     }
+}
+
+static void client_give_up_tries(struct client *c)
+{
+    loop_timer_cancel(&c->again);
+    client_drop_tries(c, NULL, NULL);
+    c->targets.count = 0;
+    c->race_ends_ms = 0;
+}
+
+static struct client_link *client_first_connected(struct client *c)
+{
+    struct client_link *l, *first = NULL;
+
+    LIST_FOREACH(l, &c->links, entry)
+    if (l->trying && l->target->connected)
+        first = l; /* the list has the newest first */
+    return first;
+}
+
+/* Further tries at the target would be refused too. */
+static void client_end_target(struct client *c, struct client_target *target,
+                              const char *why)
+{
+    target->failed = true;
+    client_drop_tries(c, target, NULL);
+    if (!client_first_connected(c))
+        c->race_ends_ms = 0;
+    client_note_reason(c, &target->addr, why);
+}
+
+static void client_arm_race(struct client *c)
+{
+    uint64_t at = UINT64_MAX;
+
+    if (client_targets_pick(&c->targets))
+        at = clock_ms() + client_targets_delay_ms(&c->targets);
+    if (c->race_ends_ms && c->race_ends_ms < at)
+        at = c->race_ends_ms;
+    if (at == UINT64_MAX)
+        loop_timer_cancel(&c->again);
+    else
+        loop_timer_arm(&c->again, at);
 }
 
 /* Why the connection has ended, and what to do if it is about keys. Returns buf. */
@@ -221,7 +258,7 @@ static char *client_link_explain(const struct client_link *l, const char *why,
     enum tls_failure failure = tls ? tls_failure(tls) : TLS_FAILURE_NONE;
     const char *file = c->keys ? key_ring_path(c->keys) : "";
 
-    if (!c->keys && !c->local && !l->trying && !l->heard)
+    if (!c->keys && !c->local && (!l->trying || l->greeted) && !l->heard)
         snprintf(
             buf, size,
             "the rendezvous has closed the connection without an answer%s%s%s; if it "
@@ -245,11 +282,26 @@ static char *client_link_explain(const struct client_link *l, const char *why,
     return buf;
 }
 
+static void client_tell_session(struct client *c)
+{
+    if (c->lost) {
+        c->lost = c->opened = false;
+        session_connection_lost(c->session, c->lost_why, clock_ms());
+    }
+    if (c->opened) {
+        c->opened = false;
+        session_connected(c->session, clock_ms());
+    }
+}
+
+static void client_race_on(struct client *c);
+
 static void on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct client_link *l = arg;
     struct client *c = l->client;
     const struct tls_session *tls = conn_session(conn);
+    struct client_target *target = l->trying ? l->target : NULL;
     bool current = c->link == l || l->trying;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
@@ -259,9 +311,41 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
     client_link_forget(l);
     if (!current)
         return;
-    client_give_up_tries(c); /* the others would be refused too */
-    client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
+    if (target) {
+        client_end_target(c, target, text);
+        client_race_on(c);
+    } else {
+        client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
+    }
     client_settle(c);
+}
+
+/* The try becomes the connection of the session. */
+static void client_link_win(struct client_link *l)
+{
+    struct client *c = l->client;
+
+    l->trying = false;
+    client_give_up_tries(c);
+    c->link = l;
+    c->opened = !l->key_id[0]; /* else when the handshake is done */
+}
+
+/* No other address is left that could answer instead. */
+static bool client_link_is_sole(const struct client_link *l)
+{
+    return client_targets_alive(&l->client->targets) == 1 &&
+           !dialer_is_busy(l->client->dialer);
+}
+
+static void client_link_greet(struct client_link *l)
+{
+    struct msg hello;
+
+    session_fill_hello(l->client->session, &hello);
+    l->greeted = true;
+    conn_send(l->conn, &hello);
+    conn_flush(l->conn);
 }
 
 static void on_connected(void *arg, struct conn *conn)
@@ -272,10 +356,16 @@ static void on_connected(void *arg, struct conn *conn)
     (void)conn;
     if (!l->trying)
         return;
-    l->trying = false;
-    client_give_up_tries(c);
-    c->link = l;
-    c->opened = !l->key_id[0]; /* else when the handshake is done */
+    if (client_link_is_sole(l)) {
+        client_link_win(l);
+    } else {
+        l->target->connected = true;
+        client_drop_tries(c, l->target, l);
+        if (!c->race_ends_ms)
+            c->race_ends_ms = clock_ms() + CONNECT_RACE_MS;
+        client_link_greet(l);
+        client_arm_race(c);
+    }
     client_settle(c);
 }
 
@@ -292,6 +382,29 @@ static int on_secured(void *arg, struct conn *conn, struct err *e)
         c->opened = true;
         client_settle(c);
     }
+    return 0;
+}
+
+/* A message at a try is the answer to its HELLO. */
+static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
+{
+    struct client_link *l = arg;
+    struct client *c = l->client;
+
+    (void)conn;
+    l->heard = true;
+    if (c->link != l && !l->trying)
+        return 0;
+    if (client_link_check_user(l, e) < 0)
+        return -1;
+    if (l->trying) {
+        client_link_win(l);
+        client_tell_session(c);
+    }
+    if (c->calls.heard)
+        c->calls.heard(c->calls.arg, m);
+    session_received(c->session, m, clock_ms());
+    client_settle(c);
     return 0;
 }
 
@@ -323,61 +436,92 @@ static struct conn *client_link_connect(struct client_link *l, struct err *e)
     struct conn *conn;
 
     if (!c->keys)
-        return conn_connect(c->loop, &c->target, NULL, on_connected, &calls, e);
+        return conn_connect(c->loop, &l->target->addr, NULL, on_connected, &calls, e);
     if (key_ring_use(c->keys, ACCESS_AGENT, &psk, e) < 0)
         return NULL;
     if (key_identity_parse(psk.identity, &identity))
         memcpy(l->key_id, identity.id, sizeof(l->key_id));
-    conn = conn_connect(c->loop, &c->target, &psk, on_connected, &calls, e);
+    conn = conn_connect(c->loop, &l->target->addr, &psk, on_connected, &calls, e);
     explicit_bzero(&psk, sizeof(psk));
     return conn;
 }
 
-static int client_try_target(struct client *c, struct err *e)
+static int client_try_target(struct client *c, struct client_target *target,
+                             struct err *e)
 {
     struct client_link *l = client_link_create(c);
 
+    l->target = target;
+    target->tries++;
     l->conn = client_link_connect(l, e);
     if (!l->conn) {
         client_link_forget(l);
         return -1;
     }
     l->trying = true;
-    if (++c->tries < CONNECT_TRIES_MAX)
-        loop_timer_arm(&c->again,
-                       clock_ms() + ((uint64_t)CONNECT_AGAIN_MS << (c->tries - 1)));
     return 0;
 }
 
-/* If there cannot be another try, the earlier ones continue. A late timer says that
- * this process was busy, not that a packet was lost: the answer may wait in the kernel.
- */
+/* Another try, if there can be one; else the earlier ones continue. */
+static void client_try_next(struct client *c)
+{
+    struct client_target *target;
+    struct err e;
+
+    while ((target = client_targets_pick(&c->targets))) {
+        bool again = target->tries > 0;
+
+        if (client_try_target(c, target, &e) == 0)
+            break;
+        log_debug("%s", e.text);
+        if (!again)
+            client_end_target(c, target, e.text);
+        if (again)
+            break;
+    }
+    client_arm_race(c);
+}
+
+/* Without a target that could answer, this round is lost. */
+static void client_end_race(struct client *c)
+{
+    if (client_targets_alive(&c->targets) == 0 && !dialer_is_busy(c->dialer) &&
+        !c->link)
+        c->lost = true;
+}
+
+/* After the failure of a target, or a new one: the next begins now. */
+static void client_race_on(struct client *c)
+{
+    struct client_link *l;
+
+    if (client_targets_alive(&c->targets) > 0) {
+        l = client_first_connected(c);
+        if (l && client_link_is_sole(l))
+            client_link_win(l);
+        else if (!l || client_targets_pick(&c->targets))
+            client_try_next(c);
+    }
+    client_end_race(c);
+}
+
+/* A late timer says that this process was busy, not that a packet was lost: the answer
+ * may wait in the kernel. */
 static void on_again(void *arg)
 {
     struct client *c = arg;
     uint64_t now = clock_ms();
-    struct err e;
 
-    if (now > c->again.at_ms + CONNECT_AGAIN_MS / 2)
+    if (now > c->again.at_ms + CONNECT_AGAIN_MS / 2) {
         loop_timer_arm(&c->again, now + CONNECT_AGAIN_MS);
-    else if (client_try_target(c, &e) < 0)
-        log_debug("%s", e.text);
-}
-
-static void on_found(void *arg, const struct net_addr *addr, const char *why)
-{
-    struct client *c = arg;
-    struct err e;
-
-    if (!addr) {
-        client_note_lost(c, NULL, why);
+    } else if (c->race_ends_ms && now >= c->race_ends_ms) {
+        client_link_win(client_first_connected(c));
+        client_settle(c);
     } else {
-        c->target = *addr;
-        c->tries = 0;
-        if (client_try_target(c, &e) < 0)
-            client_note_lost(c, addr, e.text);
+        client_try_next(c);
+        client_end_race(c);
+        client_settle(c);
     }
-    client_settle(c);
 }
 
 static void client_connect_locally(struct client *c)
@@ -396,6 +540,31 @@ static void client_connect_locally(struct client *c)
     c->opened = true;
 }
 
+static void on_found(void *arg, bool first, const struct net_addr *list, size_t count,
+                     const char *why)
+{
+    struct client *c = arg;
+    bool tried = client_targets_alive(&c->targets) > 0;
+
+    if (first && c->calls.resolved)
+        c->calls.resolved(c->calls.arg, list, count, why);
+    if (c->local) {
+        if (!c->link)
+            client_connect_locally(c);
+        client_settle(c);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        client_targets_add(&c->targets, &list[i]);
+    if (count == 0)
+        client_note_reason(c, NULL, why);
+    if (!tried || count == 0)
+        client_race_on(c);
+    else
+        client_arm_race(c);
+    client_settle(c);
+}
+
 /* -- what the session calls -------------------------------------------------------- */
 
 static void on_disconnect(void *arg)
@@ -406,6 +575,7 @@ static void on_disconnect(void *arg)
         dialer_cancel(c->dialer);
     client_give_up_tries(c);
     c->opened = c->lost = false;
+    *c->lost_why = '\0';
     if (!c->link)
         return;
     conn_flush(c->link->conn);
@@ -428,7 +598,7 @@ static void on_send(void *arg, const struct msg *m)
 {
     struct client *c = arg;
 
-    if (c->link)
+    if (c->link && !(m->type == MSG_HELLO && c->link->greeted))
         conn_send(c->link->conn, m);
 }
 
@@ -468,18 +638,6 @@ static void on_abandoned(void *arg, const char *why)
 }
 
 /* -- settling --------------------------------------------------------------------- */
-
-static void client_tell_session(struct client *c)
-{
-    if (c->lost) {
-        c->lost = c->opened = false;
-        session_connection_lost(c->session, c->lost_why, clock_ms());
-    }
-    if (c->opened) {
-        c->opened = false;
-        session_connected(c->session, clock_ms());
-    }
-}
 
 static void client_arm_timer(struct client *c)
 {
@@ -553,7 +711,8 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->keys = config->keys;
     LIST_INIT(&c->links);
     STAILQ_INIT(&c->upcalls);
-    if (!c->local && !(c->dialer = dialer_create(loop, config->endpoints, e))) {
+    if (!c->local &&
+        !(c->dialer = dialer_create(loop, config->endpoints, config->of_one, e))) {
         free(c);
         return NULL;
     }
@@ -612,6 +771,19 @@ bool client_local_address(const struct client *c, char *buf, size_t size)
         return false;
     net_format_host(&addr, buf, size);
     return true;
+}
+
+void client_use_server(struct client *c, struct server *local)
+{
+    bool connecting = dialer_is_busy(c->dialer) ||
+                      client_targets_alive(&c->targets) > 0;
+
+    c->local = local;
+    if (!connecting)
+        return;
+    on_disconnect(c);
+    client_connect_locally(c);
+    client_settle(c);
 }
 
 const struct net_addr *client_peer(const struct client *c)

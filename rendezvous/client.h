@@ -17,8 +17,10 @@ struct server;
  */
 struct client_config {
     struct session_config session;
-    /* HOST:PORT, several separated by commas and tried in turn; NULL with `local`. */
+    /* HOST:PORT, several separated by commas: alternatives that are tried in turn, or
+     * addresses of one rendezvous that are tried side by side. NULL with `local`. */
     const char *endpoints;
+    bool of_one;
     /* A rendezvous of this machine is obeyed if it is of this process's user, root or
      * this user. */
     uid_t rendezvous_user;
@@ -37,6 +39,10 @@ struct client_calls {
     void (*fence)(void *arg, uint64_t until_ms);
     /* Called before a heartbeat to fill it in. Must not use the client. May be NULL. */
     void (*progress)(void *arg, struct msg_heartbeat *progress);
+    /* A look-up of the first endpoint has ended: its addresses, or none and the reason.
+     * May call client_use_server and nothing else of the client. May be NULL. */
+    void (*resolved)(void *arg, const struct net_addr *list, size_t count,
+                     const char *why);
     /* Every message as it comes in, for tools that count. Must not use the client. May
      * be NULL. */
     void (*heard)(void *arg, const struct msg *m);
@@ -51,6 +57,9 @@ void client_destroy(struct client *c); /* NULL is fine */
 void client_report(struct client *c, const struct msg *msg);
 void client_bye(struct client *c);
 struct session *client_session(struct client *c);
+/* This process hosts the rendezvous from now on: the client connects to that. Only
+ * before it has joined. */
+void client_use_server(struct client *c, struct server *local);
 /* The address of this end of the connection; false while there is none. */
 bool client_local_address(const struct client *c, char *buf, size_t size);
 /* The address of the rendezvous;

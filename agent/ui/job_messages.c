@@ -79,7 +79,8 @@ void job_messages_unreached(struct job_messages *s, bool out, const char *why)
         return;
     }
     snprintf(s->unreached, sizeof(s->unreached), "%s", why);
-    loop_timer_arm(&s->unreached_timer, clock_ms() + WAITING_FIRST_MS);
+    if (!s->unreached_timer.armed)
+        loop_timer_arm(&s->unreached_timer, clock_ms() + WAITING_FIRST_MS);
 }
 
 struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
@@ -197,8 +198,9 @@ void job_messages_stopped(struct job_messages *s)
  * machine reaches. */
 static bool is_loopback_endpoint(const char *endpoints)
 {
-    return endpoints && (strncmp(endpoints, "127.", 4) == 0 ||
-                         strncmp(endpoints, "localhost", 9) == 0);
+    return endpoints &&
+           (strncmp(endpoints, "127.", 4) == 0 || strncmp(endpoints, "[::1]", 5) == 0 ||
+            strncmp(endpoints, "localhost", 9) == 0);
 }
 
 void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)

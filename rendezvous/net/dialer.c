@@ -13,76 +13,82 @@
 struct dialer_endpoint {
     char host[HOST_NAME_MAX_BYTES + 1];
     uint16_t port;
+    struct dialer *dialer;
+    struct resolver *resolver; /* while its name is looked up */
 };
 
 struct dialer {
     struct loop *loop;
+    bool of_one;
     struct dialer_endpoint *endpoints;
-    size_t endpoint_count, endpoint_next;
-    struct net_addr addrs[ADDRESSES_PER_NAME_MAX]; /* of the endpoint being tried */
-    size_t addr_count, addr_next;
-    struct resolver *resolver;
-    void (*found)(void *arg, const struct net_addr *addr, const char *why);
+    size_t count, next;
+    size_t awaited; /* endpoints of this round that have not been found yet */
+    dialer_found_fn *found;
     void *arg;
 };
 
 static void on_resolved(void *arg, const struct net_addr *list, size_t count,
                         const char *why)
 {
-    struct dialer *d = arg;
+    struct dialer_endpoint *ep = arg;
+    struct dialer *d = ep->dialer;
 
-    d->resolver = NULL;
-    if (count == 0) {
-        d->found(d->arg, NULL, why);
-        return;
-    }
-    memcpy(d->addrs, list, count * sizeof(*list));
-    d->addr_count = count;
-    d->addr_next = 1;
-    d->found(d->arg, &d->addrs[0], NULL);
+    ep->resolver = NULL;
+    d->awaited--;
+    d->found(d->arg, ep == d->endpoints, list, count, why);
 }
 
-void dialer_next(struct dialer *d,
-                 void (*found)(void *arg, const struct net_addr *addr, const char *why),
-                 void *arg)
+static void dialer_look_up(struct dialer *d, struct dialer_endpoint *ep)
 {
-    const struct dialer_endpoint *ep = d->endpoints +
-                                       d->endpoint_next % d->endpoint_count;
     struct net_addr list[ADDRESSES_PER_NAME_MAX];
     size_t count = 0;
-    struct err e;
+    struct err e = { 0 };
 
-    dialer_cancel(d);
-    d->found = found;
-    d->arg = arg;
-    if (d->addr_next < d->addr_count) {
-        found(arg, &d->addrs[d->addr_next++], NULL);
+    ep->dialer = d;
+    if (!resolver_is_numeric(ep->host)) {
+        ep->resolver = resolver_start(d->loop, ep->host, ep->port, CONNECT_TIMEOUT_MS,
+                                      on_resolved, ep);
         return;
     }
-    d->endpoint_next++;
-    if (!resolver_is_numeric(ep->host))
-        d->resolver = resolver_start(d->loop, ep->host, ep->port, CONNECT_TIMEOUT_MS,
-                                     on_resolved, d);
-    else if (net_resolve(ep->host, ep->port, list, ADDRESSES_PER_NAME_MAX, &count, &e) <
-             0)
-        on_resolved(d, NULL, 0, e.text);
-    else
-        on_resolved(d, list, count, NULL);
+    if (net_resolve(ep->host, ep->port, list, ADDRESSES_PER_NAME_MAX, &count, &e) < 0)
+        count = 0;
+    on_resolved(ep, list, count, e.text);
+}
+
+void dialer_next(struct dialer *d, dialer_found_fn *found, void *arg)
+{
+    size_t first = d->of_one ? 0 : d->next, last = d->of_one ? d->count : first + 1;
+
+    dialer_cancel(d);
+    d->next = (d->next + 1) % d->count;
+    d->found = found;
+    d->arg = arg;
+    d->awaited = last - first;
+    for (size_t i = first; i < last && d->awaited > 0; i++)
+        dialer_look_up(d, &d->endpoints[i]);
+}
+
+bool dialer_is_busy(const struct dialer *d)
+{
+    return d->awaited > 0;
 }
 
 void dialer_cancel(struct dialer *d)
 {
-    resolver_cancel(d->resolver);
-    d->resolver = NULL;
+    d->awaited = 0;
+    for (size_t i = 0; i < d->count; i++) {
+        resolver_cancel(d->endpoints[i].resolver);
+        d->endpoints[i].resolver = NULL;
+    }
 }
 
 static int dialer_add_endpoint(struct dialer *d, const char *text, struct err *e)
 {
     struct dialer_endpoint *ep;
 
-    d->endpoints = xrealloc(d->endpoints,
-                            (d->endpoint_count + 1) * sizeof(*d->endpoints));
-    ep = &d->endpoints[d->endpoint_count++];
+    d->endpoints = xrealloc(d->endpoints, (d->count + 1) * sizeof(*d->endpoints));
+    ep = &d->endpoints[d->count++];
+    *ep = (struct dialer_endpoint){ .resolver = NULL };
     if (net_split(text, -1, ep->host, sizeof(ep->host), &ep->port, e) < 0)
         return -1;
     if (!*ep->host)
@@ -90,13 +96,15 @@ static int dialer_add_endpoint(struct dialer *d, const char *text, struct err *e
     return 0;
 }
 
-struct dialer *dialer_create(struct loop *loop, const char *endpoints, struct err *e)
+struct dialer *dialer_create(struct loop *loop, const char *endpoints, bool of_one,
+                             struct err *e)
 {
     struct dialer *d = xcalloc(1, sizeof(*d));
     char *list = xstrdup(endpoints), *rest = list, *text;
     int rc = 0;
 
     d->loop = loop;
+    d->of_one = of_one;
     while (rc == 0 && (text = strsep(&rest, ",")))
         rc = dialer_add_endpoint(d, text, e);
     free(list);

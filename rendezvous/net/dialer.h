@@ -2,6 +2,9 @@
 #ifndef RENDEZVOUS_NET_DIALER_H
 #define RENDEZVOUS_NET_DIALER_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/net.h"
 
@@ -9,18 +12,23 @@ struct dialer;
 struct loop;
 
 /*
- * Which address to try next: all addresses of the first endpoint, then those of the
- * next, and from the start again. Each round looks the names up again, because a
- * rendezvous may be restarted on another host.
+ * Which addresses to try next. Endpoints that are alternatives have a round each, in
+ * turn; endpoints of one rendezvous share every round. Each round looks the names up
+ * again, because a rendezvous may be restarted on another host.
  */
-struct dialer *dialer_create(struct loop *loop, const char *endpoints,
+struct dialer *dialer_create(struct loop *loop, const char *endpoints, bool of_one,
                              struct err *e) MUST_CHECK;
 void dialer_destroy(struct dialer *d); /* NULL is fine */
 
-/* `found` is called once, now or later: with an address, or NULL and the reason. */
-void dialer_next(struct dialer *d,
-                 void (*found)(void *arg, const struct net_addr *addr, const char *why),
-                 void *arg);
+/* The addresses of an endpoint, or none and the reason. first: it is the first of the
+ * list. */
+typedef void dialer_found_fn(void *arg, bool first, const struct net_addr *list,
+                             size_t count, const char *why);
+
+/* A new round. `found` is called once for each endpoint of it, now or later. */
+void dialer_next(struct dialer *d, dialer_found_fn *found, void *arg);
+/* Whether `found` will be called again in this round. */
+bool dialer_is_busy(const struct dialer *d);
 /* `found` is not called any more. */
 void dialer_cancel(struct dialer *d);
 

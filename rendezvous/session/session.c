@@ -162,6 +162,8 @@ static void on_bye(struct session_step *step)
 static void on_lost(struct session_step *step)
 {
     struct session *s = step->session;
+    const char *why;
+    bool is_news;
 
     if (!has_connection(s))
         return;
@@ -169,14 +171,16 @@ static void on_lost(struct session_step *step)
         session_enter(s, SESSION_OVER, step->now);
         return;
     }
-    snprintf(s->why, sizeof(s->why), "%s",
-             *step->why ? step->why : "connection closed");
+    why = *step->why ? step->why : "connection closed";
+    is_news = !s->out || (!s->identity.known && strcmp(why, s->why) != 0);
+    if (why != s->why)
+        snprintf(s->why, sizeof(s->why), "%s", why);
     s->retry_at = step->now + backoff_delay_ms(&s->backoff,
                                                session_identity_within_lease(
                                                    &s->identity, RECONNECT_DELAY_MS_MAX,
                                                    HEARTBEATS_PER_LEASE));
     session_enter(s, SESSION_APART, step->now);
-    if (!s->out)
+    if (is_news)
         s->calls.outage(s->calls.arg, true, s->why);
     s->out = true;
 }
@@ -207,18 +211,25 @@ static void on_retry(struct session_step *step)
     step->session->calls.connect(step->session->calls.arg);
 }
 
+void session_fill_hello(const struct session *s, struct msg *hello)
+{
+    *hello = (struct msg){ .type = MSG_HELLO,
+                           .instance = s->identity.instance,
+                           .hello = { .version_min = PROTO_VERSION_MIN,
+                                      .version_max = PROTO_VERSION_MAX,
+                                      .role = PEER_AGENT } };
+    snprintf(hello->hello.software, sizeof(hello->hello.software), "%s",
+             s->config.software ? s->config.software : "");
+}
+
 static void on_connected(struct session_step *step)
 {
     struct session *s = step->session;
-    struct msg hello = { .type = MSG_HELLO,
-                         .hello = { .version_min = PROTO_VERSION_MIN,
-                                    .version_max = PROTO_VERSION_MAX,
-                                    .role = PEER_AGENT } };
+    struct msg hello;
 
     if (!s->connecting)
         return;
-    snprintf(hello.hello.software, sizeof(hello.hello.software), "%s",
-             s->config.software ? s->config.software : "");
+    session_fill_hello(s, &hello);
     session_enter(s, SESSION_GREETING, step->now);
     session_send(s, &hello);
 }

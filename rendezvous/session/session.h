@@ -50,7 +50,8 @@ struct session_calls {
      * ASK_STACKS, FIND_OWNERS, OWNERS_FOUND: obey. DONE and REFUSED are last. Repeats
      * are filtered out. */
     void (*order)(void *arg, const struct msg *m);
-    /* The rendezvous is out of reach (true) or back (false): for the log. */
+    /* The rendezvous is out of reach (true) or back (false): for the log. Until this
+     * node has joined, again with each new reason. */
     void (*outage)(void *arg, bool out, const char *why);
     /* A heartbeat was answered: without any further answer, workers may live until
      * then. May be NULL. */
@@ -63,6 +64,9 @@ struct session_calls {
 struct session *session_create(const struct session_config *config,
                                const struct session_calls *calls, uint64_t now_ms);
 void session_destroy(struct session *s); /* NULL is fine */
+
+/* What this session says first on each connection. */
+void session_fill_hello(const struct session *s, struct msg *hello);
 
 /* The transport reports. */
 void session_connected(struct session *s, uint64_t now_ms);

@@ -428,6 +428,138 @@ START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
 }
 END_TEST
 
+/* -- several addresses of one rendezvous ------------------------------------------- */
+
+/* A listener that says nothing; the kernel takes the connection. */
+static int silent_listener(uint16_t *number)
+{
+    struct net_addr addr;
+    struct err e;
+    int fd;
+
+    set_loopback(&addr, 0);
+    fd = net_listen(&addr, 8, &e);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(net_local_addr(fd, &addr), 0);
+    *number = net_port(&addr);
+    return fd;
+}
+
+static void join_one_of(const char *endpoints)
+{
+    struct client_config config = config_for(endpoints);
+
+    config.of_one = true;
+    start_agent(&config);
+}
+
+/* What stands before the rendezvous in the list: it must not cost a round. */
+enum {
+    BEFORE_DEAD,
+    BEFORE_FULL,
+    BEFORE_SILENT,
+    BEFORE_UNKNOWN,
+    BEFORE_SLOW,
+    BEFORE_COUNT
+};
+
+START_TEST(the_first_address_that_answers_is_taken)
+{
+    int fd = -1, filler = -1;
+    uint64_t began = clock_ms();
+    char endpoints[128];
+    uint16_t number = 0;
+
+    sem_init(&slow_may_end, 0, 0);
+    sem_init(&slow_has_ended, 0, 0);
+    start_server(true, NULL);
+    if (_i == BEFORE_DEAD)
+        number = dead_port(&fd);
+    else if (_i == BEFORE_FULL)
+        fd = full_listener(&filler, &number);
+    else if (_i == BEFORE_SILENT)
+        fd = silent_listener(&number);
+    snprintf(endpoints, sizeof(endpoints), "%s:%u,127.0.0.1:%u",
+             _i == BEFORE_UNKNOWN ? "unknown.test"
+             : _i == BEFORE_SLOW  ? "slow.test"
+                                  : "127.0.0.1",
+             number ? number : 1, port);
+    join_one_of(endpoints);
+    wait_until_told("START");
+    expect("JOINED; START; "); /* and no outage before that */
+    ck_assert_uint_lt(clock_ms() - began, 3000);
+    sem_post(&slow_may_end);
+    close(fd);
+    close(filler);
+}
+END_TEST
+
+START_TEST(the_failure_of_all_addresses_is_told_with_each_reason)
+{
+    char endpoints[128], refused[128];
+    uint16_t first, second;
+    int fd[2];
+
+    first = dead_port(&fd[0]);
+    second = dead_port(&fd[1]);
+    snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%u,127.0.0.1:%u,unknown.test:1",
+             first, second);
+    join_one_of(endpoints);
+    wait_until_told("out");
+    for (int i = 0; i < 2; i++) {
+        snprintf(refused, sizeof(refused), "127.0.0.1:%u: Connection refused",
+                 i ? second : first);
+        ck_assert_msg(strstr(agent.why, refused), "%s", agent.why);
+        close(fd[i]);
+    }
+    ck_assert_msg(strstr(agent.why, "unknown.test"), "%s", agent.why);
+}
+END_TEST
+
+START_TEST(silent_addresses_are_told)
+{
+    char endpoints[128];
+    uint16_t number[2];
+    int fd[2] = { silent_listener(&number[0]), silent_listener(&number[1]) };
+    struct client_config config;
+
+    snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%u,127.0.0.1:%u", number[0],
+             number[1]);
+    config = config_for(endpoints);
+    config.of_one = true;
+    config.session.connect_for_ms = 5000;
+    start_agent(&config);
+    wait_until_told("abandoned");
+    close(fd[0]);
+    close(fd[1]);
+}
+END_TEST
+
+START_TEST(the_rendezvous_may_come_into_this_process)
+{
+    static const char *const elsewhere[] = { "slow.test:1", "unknown.test:1",
+                                             "127.0.0.1:%u" };
+    struct client_config config;
+    char endpoint[64];
+    uint16_t number;
+    int filler, fd = full_listener(&filler, &number);
+
+    sem_init(&slow_may_end, 0, 0);
+    sem_init(&slow_has_ended, 0, 0);
+    snprintf(endpoint, sizeof(endpoint), elsewhere[_i], number);
+    config = config_for(endpoint);
+    start_agent(&config);
+    loop_turn(loop, 10);
+    start_server(false, NULL);
+    client_use_server(agent.client, server);
+    wait_until_told("START");
+    ck_assert_ptr_null(client_peer(agent.client));
+    sem_post(&slow_may_end);
+    close(fd);
+    close(filler);
+}
+END_TEST
+
 /* -- whose rendezvous it is -------------------------------------------------------- */
 
 #define OTHER_USER 12345
@@ -662,6 +794,10 @@ static Suite *suite(void)
     tcase_add_test(t, an_embedded_rendezvous_starts_its_own_node_first);
     tcase_add_test(t, a_heartbeat_keeps_the_connection);
     tcase_add_test(t, endpoints_are_tried_in_turn);
+    tcase_add_loop_test(t, the_first_address_that_answers_is_taken, 0, BEFORE_COUNT);
+    tcase_add_test(t, the_failure_of_all_addresses_is_told_with_each_reason);
+    tcase_add_test(t, silent_addresses_are_told);
+    tcase_add_loop_test(t, the_rendezvous_may_come_into_this_process, 0, 3);
     tcase_add_test(t, no_peer_there_is_told_and_given_up);
     tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
     tcase_add_test(t, a_rendezvous_of_another_user_gets_no_join);

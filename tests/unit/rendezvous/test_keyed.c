@@ -154,6 +154,9 @@ static void on_abandoned(void *arg, const char *why)
     snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
+/* Other addresses of the same rendezvous, "ADDRESS:PORT," each. */
+static char addresses_before[64];
+
 static void start_node(void)
 {
     char endpoint[64];
@@ -183,8 +186,9 @@ static void start_node(void)
     };
     struct err e;
 
-    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u",
+    snprintf(endpoint, sizeof(endpoint), "%s127.0.0.1:%u", addresses_before,
              net_port(server_address(server)));
+    config.of_one = *addresses_before != '\0';
     node.client = client_create(loop, &config, &calls, &e);
     ck_assert_msg(node.client != NULL, "%s", node.client ? "" : e.text);
 }
@@ -208,6 +212,7 @@ static void set_up(void)
     ck_assert_ptr_nonnull(mkdtemp(folder));
     loop = loop_create();
     memset(&node, 0, sizeof(node));
+    addresses_before[0] = '\0';
     logged[0] = '\0';
     server_keys = NULL;
     log_set_sink(on_line, NULL);
@@ -241,6 +246,30 @@ START_TEST(a_node_with_the_key_joins)
     start_node();
     WAIT_FOR(strstr(node.told, "START"));
     ck_assert_str_eq(node.told, "JOINED START ");
+}
+END_TEST
+
+START_TEST(the_address_where_the_key_is_known_is_taken)
+{
+    struct server_config plain = { .fatal = on_fatal };
+    struct key k = new_key();
+    struct server *stranger; /* a rendezvous without a key */
+    struct err e;
+
+    ck_assert_int_eq(net_parse_host("127.0.0.1", 0, &plain.listen, &e), 0);
+    stranger = server_create(loop, &plain, &e);
+    ck_assert_ptr_nonnull(stranger);
+    snprintf(addresses_before, sizeof(addresses_before), "127.0.0.1:%u,",
+             net_port(server_address(stranger)));
+    write_keys("a", &k, NULL);
+    server_keys = ring_of("a");
+    node.keys = ring_of("a");
+    start_server();
+    start_node();
+    WAIT_FOR(strstr(node.told, "START"));
+    ck_assert_str_eq(node.told, "JOINED START ");
+    ck_assert_str_eq(node.why, "");
+    server_destroy(stranger);
 }
 END_TEST
 
@@ -392,6 +421,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, a_node_with_the_key_joins);
+    tcase_add_test(tc, the_address_where_the_key_is_known_is_taken);
     tcase_add_test(tc, the_first_key_of_a_node_may_be_any_of_the_server);
     tcase_add_test(tc, another_key_is_refused);
     tcase_add_test(tc, another_secret_of_the_same_id_is_refused);

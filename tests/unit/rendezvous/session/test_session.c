@@ -236,6 +236,21 @@ START_TEST(a_refusal_for_now_is_tried_again)
 }
 END_TEST
 
+START_TEST(each_new_reason_is_told_until_it_has_joined)
+{
+    script_tick();
+    script_lose("no such name");
+    script_expect("connect; out; ");
+    script_tick();
+    script_lose("no such name");
+    script_expect("connect; ");
+    script_tick();
+    script_lose("connection refused");
+    script_expect("connect; out; ");
+    ck_assert_str_eq(script_last_why, "connection refused");
+}
+END_TEST
+
 START_TEST(it_gives_up_if_it_never_gets_in)
 {
     while (session_state(script_member) != SESSION_OVER) {
@@ -348,6 +363,7 @@ static Suite *suite(void)
     tcase_add_test(t, an_unknown_version_is_no_welcome);
     tcase_add_test(t, a_final_refusal_is_the_last_order);
     tcase_add_test(t, a_refusal_for_now_is_tried_again);
+    tcase_add_test(t, each_new_reason_is_told_until_it_has_joined);
     tcase_add_test(t, it_gives_up_if_it_never_gets_in);
     tcase_add_loop_test(t, an_attempt_without_an_answer_ends, 0, 3);
     tcase_add_loop_test(t, retries_back_off_between_the_limits, 0, 20);
