@@ -596,6 +596,33 @@ static void on_fatal(void *arg, const char *why)
     loop_stop(a->loop);
 }
 
+/* This node hosts the rendezvous: it cannot leave before the others. */
+static void note_host(struct agent *a)
+{
+    a->signals.cannot_leave = a->rendezvous.server != NULL;
+    a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
+}
+
+/* Until this node has joined, each answer may say that the rendezvous is to be here. */
+static void on_resolved(void *arg, const struct net_addr *list, size_t count,
+                        const char *why)
+{
+    struct agent *a = arg;
+    struct err e;
+
+    if (a->has_joined || a->rendezvous.server)
+        return;
+    if (rendezvous_host_consider(&a->rendezvous, list, count, why, &e) < 0) {
+        log_error("%s", e.text);
+        a->exit_code = EXIT_USAGE;
+        loop_stop(a->loop);
+        return;
+    }
+    note_host(a);
+    if (a->rendezvous.server)
+        client_use_server(a->client, a->rendezvous.server);
+}
+
 static int join_job(struct agent *a, const char *unfit, struct err *e)
 {
     struct client_calls calls = { .order = on_order,
@@ -603,6 +630,7 @@ static int join_job(struct agent *a, const char *unfit, struct err *e)
                                   .abandoned = on_abandoned,
                                   .fence = on_fence,
                                   .progress = on_progress_asked,
+                                  .resolved = on_resolved,
                                   .arg = a };
     struct client_config cc;
 
@@ -663,8 +691,7 @@ static int start_parts(struct agent *a, struct err *e)
     if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, a->keys, &host_calls,
                               e) < 0)
         return -1;
-    a->signals.cannot_leave = a->rendezvous.server != NULL;
-    a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
+    note_host(a);
     if (!a->config->job.preflight)
         return join_job(a, "", e);
     gpu_monitor_check(a->workers.gpus, on_checked, a);

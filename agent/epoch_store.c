@@ -72,7 +72,7 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
                      struct store_server_config *sc, struct err *e)
 {
     bool here_only = s->config->rendezvous == CONFIG_LOCAL || shares_port(s);
-    const char *where = here_only ? "127.0.0.1" : "0.0.0.0";
+    const char *where = here_only ? "127.0.0.1" : ""; /* all, with IPv6 */
     size_t count;
     int fd;
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/rendezvous_host.h"
 
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent/fd_limits.h"
+#include "agent/own_name.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/registry/job.h"
@@ -15,170 +14,185 @@
 
 #define ADDRESSES_MAX 16
 #define DEFAULT_PORT 29400
-
-struct endpoint {
-    char host[HOST_NAME_MAX_BYTES + 1];
-    uint16_t port;
-    struct net_addr addr[ADDRESSES_MAX];
-    size_t count;
-};
+#define HOSTS_FILE "/etc/hosts"
 
 /* Reads the first endpoint of the list: only that can be hosted. */
-static int read_endpoint(const char *list, struct endpoint *p, struct err *e)
+static int read_endpoint(struct rendezvous_host *h, const char *list, struct err *e)
 {
     char first[HOST_NAME_MAX_BYTES + 8];
 
     snprintf(first, sizeof(first), "%.*s", (int)strcspn(list, ","), list);
-    if (net_split(first, DEFAULT_PORT, p->host, sizeof(p->host), &p->port, e) < 0)
+    if (net_split(first, DEFAULT_PORT, h->name, sizeof(h->name), &h->port_wanted, e) <
+        0)
         return -1;
-    if (!*p->host)
-        snprintf(p->host, sizeof(p->host), "127.0.0.1");
-    return net_resolve(p->host, p->port, p->addr, ADDRESSES_MAX, &p->count, e);
+    if (!*h->name)
+        snprintf(h->name, sizeof(h->name), "127.0.0.1");
+    return 0;
 }
 
-/* The addresses of this machine: "10.0.0.1, 192.168.1.5". Returns buf. */
-static char *format_own_addresses(char *buf, size_t size)
+static const struct net_addr *find_local_address(const struct net_addr *list,
+                                                 size_t count)
 {
-    struct ifaddrs *all, *i;
-    size_t used = 0;
-
-    snprintf(buf, size, "none");
-    if (getifaddrs(&all) < 0)
-        return buf;
-    for (i = all; i && used + NET_TEXT_SIZE < size; i = i->ifa_next) {
-        struct net_addr addr;
-        char text[NET_TEXT_SIZE];
-
-        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET)
-            continue;
-        addr.len = sizeof(struct sockaddr_in);
-        memcpy(&addr.sa, i->ifa_addr, addr.len);
-        if (!net_is_loopback(&addr))
-            used += (size_t)snprintf(buf + used, size - used, "%s%s", used ? ", " : "",
-                                     net_format_host(&addr, text, sizeof(text)));
-    }
-    freeifaddrs(all);
-    return buf;
-}
-
-static const struct net_addr *find_local_address(const struct endpoint *p)
-{
-    for (size_t i = 0; i < p->count; i++)
-        if (net_is_loopback(&p->addr[i]) || net_is_local(&p->addr[i]))
-            return &p->addr[i];
+    for (size_t i = 0; i < count; i++)
+        if (net_is_loopback(&list[i]) || net_is_local(&list[i]))
+            return &list[i];
     return NULL;
 }
 
-static int start_server(struct loop *loop, const struct server_config *config,
-                        const struct endpoint *p, struct rendezvous_host *h,
+static int start_server(struct rendezvous_host *h, const struct net_addr *listen,
                         struct err *e)
 {
-    h->server = server_create(loop, config, e);
+    struct server_config config = { .listen = *listen,
+                                    .run_id = h->config->run_id,
+                                    .job = &h->config->job,
+                                    .keys = h->keys,
+                                    .fds_reserved = fd_limits_need(h->config),
+                                    .store_client = h->calls.store_client,
+                                    .fatal = h->calls.fatal,
+                                    .arg = h->calls.arg };
+
+    h->server = server_create(h->loop, &config, e);
     if (!h->server)
         return -1;
     h->port = net_port(server_address(h->server));
-    snprintf(h->address, sizeof(h->address), "%s", p->host);
-    if (!config->keys && !net_is_loopback(&config->listen))
+    snprintf(h->address, sizeof(h->address), "%s", h->name);
+    if (!h->keys && !net_is_loopback(listen))
         log_warn("anyone who reaches port %u of this machine can run code as you: give "
                  "all nodes the key that crunctl keygen makes",
                  h->port);
     return 0;
 }
 
+/* With IPv6 if this machine has it: that socket takes IPv4 too. */
+static int start_everywhere(struct rendezvous_host *h, struct err *e)
+{
+    struct net_addr any[2];
+    size_t count;
+
+    if (net_resolve("", h->port_wanted, any, 2, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (start_server(h, &any[i], e) == 0)
+            return 0;
+    return -1;
+}
+
 /*
  * If the endpoint's name means loopback here (Debian writes 127.0.1.1 for the machine's
- * own name) but the job has other nodes, those must reach this one: listen on all
- * addresses.
+ * own name) but the job has other nodes, those must reach this one. A loopback address
+ * as typed stays one: several agents run on one machine.
  */
-static void listen_everywhere(struct net_addr *listen, const struct config *config,
-                              const struct endpoint *p)
+static bool must_listen_everywhere(const struct rendezvous_host *h,
+                                   const struct net_addr *listen)
 {
-    struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(p->port) };
     struct net_addr number;
-    size_t count;
     struct err e;
 
-    if (config->job.max_nodes == 1 || !net_is_loopback(listen))
-        return;
-    if (net_resolve(p->host, p->port, &number, 1, &count, &e) == 0 &&
-        (strchr(p->host, ':') || strspn(p->host, "0123456789.") == strlen(p->host)))
-        return; /* a loopback address, as typed: several agents on one machine */
-    if (strcmp(p->host, "localhost") == 0)
-        return;
-    memcpy(&listen->sa, &any, sizeof(any));
-    listen->len = sizeof(any);
+    return h->config->job.max_nodes != 1 && net_is_loopback(listen) &&
+           strcmp(h->name, "localhost") != 0 &&
+           net_parse_host(h->name, 0, &number, &e) < 0;
+}
+
+static int host_at(struct rendezvous_host *h, const struct net_addr *own, struct err *e)
+{
+    if (!must_listen_everywhere(h, own))
+        return start_server(h, own, e);
     log_info("%s means loopback on this machine: listening on all its addresses",
-             p->host);
+             h->name);
+    return start_everywhere(h, e);
 }
 
-static int start_static(struct loop *loop, const struct config *config,
-                        struct server_config *sc, struct rendezvous_host *h,
-                        struct err *e)
+/* The user, or the node rank, says that it is here. */
+static bool host_is_told(const struct rendezvous_host *h)
 {
-    struct endpoint p;
-    const struct net_addr *own;
-    char has[256];
-
-    if (read_endpoint(config->endpoints, &p, e) < 0)
-        return err_wrap(e, "--master-addr");
-    own = find_local_address(&p);
-    if (!own)
-        return err_set(e,
-                       "%s:%u is not an address of this machine (node rank 0 must run "
-                       "there); it has %s",
-                       p.host, p.port, format_own_addresses(has, sizeof(has)));
-    sc->listen = *own;
-    listen_everywhere(&sc->listen, config, &p);
-    return start_server(loop, sc, &p, h, e);
+    return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
 }
 
-static int start_dynamic(struct loop *loop, const struct config *config,
-                         struct server_config *sc, struct rendezvous_host *h,
-                         struct err *e)
+/* A Service's address, NAT, or a published port of a container: other nodes reach this
+ * one by an address that it does not know itself. Or the name is a mistake. */
+static int host_at_foreign(struct rendezvous_host *h, const struct net_addr *foreign,
+                           struct err *e)
 {
-    struct endpoint p;
-    const struct net_addr *own;
+    char address[NET_TEXT_SIZE], shown[HOST_NAME_MAX_BYTES + NET_TEXT_SIZE + 4],
+        has[256];
 
-    if (read_endpoint(config->endpoints, &p, e) < 0) {
-        if (config->is_host == 1)
-            return err_wrap(e, "--rdzv-endpoint");
-        return 0; /* the client reports it, and tries again */
-    }
-    own = find_local_address(&p);
-    if (!own && config->is_host == 1)
-        own = &p.addr[0];
-    if (!own)
-        return 0;
-    sc->listen = *own;
-    listen_everywhere(&sc->listen, config, &p);
-    if (start_server(loop, sc, &p, h, e) == 0)
-        return 0;
-    if (config->is_host == 1)
-        return -1;
+    net_format_host(foreign, address, sizeof(address));
+    if (strcmp(address, h->name) == 0)
+        snprintf(shown, sizeof(shown), "%s", address);
+    else
+        snprintf(shown, sizeof(shown), "%s (%s)", h->name, address);
+    net_list_own(has, sizeof(has));
+    log_at(h->config->is_host == 1 ? LOG_INFO : LOG_WARN,
+           "%s is not an address of this machine, which has %s: listening on all of "
+           "them; the other nodes must reach port %u here by that address",
+           shown, has, h->port_wanted);
+    return start_everywhere(h, e);
+}
+
+/* A dynamic rendezvous may have its host already: a crund, or another agent here. */
+static int host_or_yield(struct rendezvous_host *h, int rc, struct err *e)
+{
+    if (rc == 0 || host_is_told(h))
+        return rc;
+    h->undecided = false;
     log_debug("%s: another rendezvous seems to listen there", e->text);
     return 0;
+}
+
+int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *list,
+                             size_t count, const char *why, struct err *e)
+{
+    const struct net_addr *own = find_local_address(list, count);
+
+    if (!h->undecided || h->server)
+        return 0;
+    if (own)
+        return host_or_yield(h, host_at(h, own, e), e);
+    if (own_name_is(HOSTS_FILE, h->name) && (count == 0 || host_is_told(h))) {
+        log_info("%s: taken for this machine by its name, listening on all addresses",
+                 count == 0 ? why : h->name);
+        return host_or_yield(h, start_everywhere(h, e), e);
+    }
+    if (count > 0 && host_is_told(h))
+        return host_at_foreign(h, &list[0], e);
+    if (count == 0 && h->config->is_host == 1)
+        return start_everywhere(h, e);
+    return 0;
+}
+
+static bool host_may_be_here(const struct config *config)
+{
+    if (config->rendezvous == CONFIG_STATIC && config->is_host < 0)
+        return config->node_rank == 0;
+    return config->is_host != 0;
 }
 
 int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
                           const struct config *config, struct key_ring *keys,
                           const struct rendezvous_host_calls *calls, struct err *e)
 {
-    struct server_config sc = { .run_id = config->run_id,
-                                .job = &config->job,
-                                .keys = keys,
-                                .fds_reserved = fd_limits_need(config),
-                                .store_client = calls->store_client,
-                                .fatal = calls->fatal,
-                                .arg = calls->arg };
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
 
-    memset(h, 0, sizeof(*h));
-    if (config->rendezvous == CONFIG_LOCAL) {
-        h->server = server_create(loop, &sc, e);
-        return h->server ? 0 : -1;
-    }
-    if (config->rendezvous == CONFIG_STATIC)
-        return config->node_rank == 0 ? start_static(loop, config, &sc, h, e) : 0;
-    return config->is_host == 0 ? 0 : start_dynamic(loop, config, &sc, h, e);
+    *h = (struct rendezvous_host){
+        .loop = loop, .config = config, .keys = keys, .calls = *calls
+    };
+    if (config->rendezvous == CONFIG_LOCAL)
+        return start_server(h, &(struct net_addr){ .len = 0 }, e);
+    if (!host_may_be_here(config))
+        return 0;
+    if (read_endpoint(h, config->endpoints, e) < 0)
+        return host_is_told(h) ? err_wrap(e, config->rendezvous == CONFIG_STATIC
+                                                 ? "--master-addr"
+                                                 : "--rdzv-endpoint")
+                               : 0; /* the client reports it */
+    h->undecided = true;
+    if (net_parse_host(h->name, h->port_wanted, &list[0], e) == 0)
+        count = 1;
+    else
+        count = own_name_find(HOSTS_FILE, h->name, h->port_wanted, list, ADDRESSES_MAX);
+    /* else the client looks the name up, which may take long */
+    return count > 0 ? rendezvous_host_consider(h, list, count, "", e) : 0;
 }
 
 bool rendezvous_host_is_done(const struct rendezvous_host *h,

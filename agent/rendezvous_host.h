@@ -4,22 +4,12 @@
 
 #include "agent/config/config.h"
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/net.h"
 
 struct key_ring;
 struct loop;
 struct server;
-
-/*
- * Decides where the rendezvous runs. A job of one node has it in its own process.
- * Static: node rank 0 hosts it. Dynamic: the node that has the endpoint's address on an
- * interface and can bind it hosts it; if the address is in use, a crund or another
- * agent hosts it.
- */
-struct rendezvous_host {
-    struct server *server;               /* NULL: another process hosts it */
-    char address[ADDRESS_MAX_BYTES + 1]; /* for the other nodes; "": inside */
-    uint16_t port;                       /* of server; 0: inside */
-};
 
 /* As in server.h. */
 struct rendezvous_host_calls {
@@ -29,11 +19,37 @@ struct rendezvous_host_calls {
     void *arg;
 };
 
-/* keys: of this node, or NULL; they must outlive the server. */
+/*
+ * Decides where the rendezvous runs. A job of one node has it in its own process.
+ * Static: node rank 0 hosts it, whether or not it knows the address by which the others
+ * reach it. Dynamic: the node that has the endpoint's address on an interface and can
+ * bind it hosts it; if the address is in use, a crund or another agent hosts it.
+ * A name that is not in the file of hosts is decided on when the client has looked it
+ * up, and again with each answer until this node has joined.
+ */
+struct rendezvous_host {
+    struct server *server;               /* NULL: another process hosts it */
+    char address[ADDRESS_MAX_BYTES + 1]; /* for the other nodes; "": inside */
+    uint16_t port;                       /* of server; 0: inside */
+
+    struct loop *loop;
+    const struct config *config;
+    struct key_ring *keys;
+    struct rendezvous_host_calls calls;
+    bool undecided;                     /* an answer may say that it is here */
+    char name[HOST_NAME_MAX_BYTES + 1]; /* the first endpoint's */
+    uint16_t port_wanted;
+};
+
+/* keys: of this node, or NULL; they and config must outlive the server. */
 int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
                           const struct config *config, struct key_ring *keys,
                           const struct rendezvous_host_calls *calls,
                           struct err *e) MUST_CHECK;
+/* The first endpoint's name has been looked up: its addresses, or none and the reason.
+ * If this node is the host, h->server is set. */
+int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *list,
+                             size_t count, const char *why, struct err *e) MUST_CHECK;
 
 /* No other node needs this node's server: it has no server for others, or all of them
  * know the job's result. */

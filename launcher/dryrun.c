@@ -18,7 +18,8 @@ static const char *describe_rendezvous(const struct config *c)
     case CONFIG_LOCAL:
         return "in this process";
     case CONFIG_STATIC:
-        return c->node_rank == 0 ? "here, static" : "static";
+        return c->is_host == 1 || (c->is_host < 0 && c->node_rank == 0) ? "here, static"
+                                                                        : "static";
     default:
         return c->is_host == 1 ? "here, dynamic" : "dynamic";
     }

@@ -161,9 +161,9 @@ int rendezvous_address_find(const struct options *o, struct config *c, struct er
         use_local(o, c);
         return 0;
     }
+    c->is_host = o->conf.is_host;
     if (!is_static(o)) {
         c->rendezvous = CONFIG_DYNAMIC;
-        c->is_host = o->conf.is_host;
         return use_endpoints(o, DYNAMIC_PORT, c, e);
     }
     c->rendezvous = CONFIG_STATIC;

@@ -274,8 +274,7 @@ static bool ifaddr_is_inet(const struct ifaddrs *i)
            (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
-/* "10.0.0.1, 192.168.1.5": neither loopback nor link-local addresses */
-static void list_own_addresses(char *text, size_t size)
+char *net_list_own(char *text, size_t size)
 {
     struct ifaddrs *all = NULL;
     char one[NET_TEXT_SIZE];
@@ -283,8 +282,8 @@ static void list_own_addresses(char *text, size_t size)
 
     snprintf(text, size, "only loopback");
     if (getifaddrs(&all) < 0)
-        return;
-    for (struct ifaddrs *i = all; i && used < size; i = i->ifa_next) {
+        return text;
+    for (struct ifaddrs *i = all; i && used + NET_TEXT_SIZE < size; i = i->ifa_next) {
         struct net_addr addr;
 
         if (!ifaddr_is_inet(i))
@@ -296,6 +295,7 @@ static void list_own_addresses(char *text, size_t size)
                                  net_format_host(&addr, one, sizeof(one)));
     }
     freeifaddrs(all);
+    return text;
 }
 
 static int explain_listen_error(const struct net_addr *addr, int errnum, struct err *e)
@@ -307,7 +307,7 @@ static int explain_listen_error(const struct net_addr *addr, int errnum, struct 
     if (errnum == EADDRINUSE)
         return err_set(e, "port %u is in use", net_port(addr));
     if (errnum == EADDRNOTAVAIL) {
-        list_own_addresses(more, sizeof(more));
+        net_list_own(more, sizeof(more));
         return err_set(e, "%s is not an address of this machine; it has %s",
                        net_format_host(addr, text, sizeof(text)), more);
     }

@@ -64,6 +64,9 @@ bool net_is_loopback(const struct net_addr *addr);
 bool net_same_host(const struct net_addr *a, const struct net_addr *b);
 /* Whether an interface of this machine has the address. */
 bool net_is_local(const struct net_addr *addr);
+/* The addresses of this machine, "10.0.0.1, 192.168.1.5, fd00::1": neither loopback nor
+ * link-local ones. Returns buf. */
+char *net_list_own(char *buf, size_t size);
 /* A number that is the same for the same host, ports apart. */
 uint64_t net_hash_host(const struct net_addr *addr);
 /* The same for what one owner of addresses can connect from: a host, or with IPv6 a

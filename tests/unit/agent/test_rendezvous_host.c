@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -53,19 +54,33 @@ static const struct {
 } cases[] = {
     { "a job of one node has it inside", { .rendezvous = CONFIG_LOCAL }, HOSTED, "" },
     { "static: node rank 0 hosts",
-      { .rendezvous = CONFIG_STATIC, .node_rank = 0, .endpoints = "127.0.0.1:0" },
+      { .rendezvous = CONFIG_STATIC, .is_host = -1, .endpoints = "127.0.0.1:0" },
       HOSTED,
       "127.0.0.1" },
     { "static: another node rank does not",
-      { .rendezvous = CONFIG_STATIC, .node_rank = 1, .endpoints = "127.0.0.1:0" },
+      { .rendezvous = CONFIG_STATIC,
+        .is_host = -1,
+        .node_rank = 1,
+        .endpoints = "127.0.0.1:0" },
       NOT_HOSTED,
       NULL },
-    { "static: node rank 0 must have the address",
-      { .rendezvous = CONFIG_STATIC, .node_rank = 0, .endpoints = "203.0.113.1:29500" },
-      ERROR,
-      "203.0.113.1:29500 is not an address of this machine" },
+    { "static: another node rank that is told to does",
+      { .rendezvous = CONFIG_STATIC,
+        .is_host = 1,
+        .node_rank = 1,
+        .endpoints = "127.0.0.1:0" },
+      HOSTED,
+      "127.0.0.1" },
+    { "static: node rank 0 hosts at an address that is another's, such as a Service's",
+      { .rendezvous = CONFIG_STATIC, .is_host = -1, .endpoints = "203.0.113.1:0" },
+      HOSTED,
+      "203.0.113.1" },
+    { "static: a name is decided on when it has been looked up",
+      { .rendezvous = CONFIG_STATIC, .is_host = -1, .endpoints = "late.test:0" },
+      NOT_HOSTED,
+      NULL },
     { "static: the address must be one",
-      { .rendezvous = CONFIG_STATIC, .node_rank = 0, .endpoints = "127.0.0.1:x" },
+      { .rendezvous = CONFIG_STATIC, .is_host = -1, .endpoints = "127.0.0.1:x" },
       ERROR,
       "--master-addr" },
     { "dynamic: the node with the address hosts",
@@ -80,9 +95,9 @@ static const struct {
       { .rendezvous = CONFIG_DYNAMIC, .is_host = 0, .endpoints = "127.0.0.1:0" },
       NOT_HOSTED,
       NULL },
-    { "dynamic: a node that is told to must be able to",
-      { .rendezvous = CONFIG_DYNAMIC, .is_host = 1, .endpoints = "203.0.113.1:29400" },
-      ERROR,
+    { "dynamic: a node that is told to does, at all its addresses",
+      { .rendezvous = CONFIG_DYNAMIC, .is_host = 1, .endpoints = "203.0.113.1:0" },
+      HOSTED,
       "203.0.113.1" },
     { "dynamic: only the first endpoint is hosted",
       { .rendezvous = CONFIG_DYNAMIC,
@@ -135,6 +150,60 @@ START_TEST(a_typed_loopback_stays_one)
 }
 END_TEST
 
+/* What a look-up answers, and who hosts then. The host name is the first label. */
+static struct net_addr loopback, foreign;
+
+static const struct {
+    const char *what;
+    bool dynamic, own_name;
+    const struct net_addr *answer[3]; /* of one look-up after another; NULL: none */
+    int hosted;                       /* after how many of them; 0: never */
+} looked_up[] = {
+    { "static: our name", .own_name = true, .answer = { NULL }, .hosted = 1 },
+    { "static: our name, still with the address of the pod before", .own_name = true,
+      .answer = { &foreign }, .hosted = 1 },
+    { "static: a name that appears late", .answer = { NULL, NULL, &loopback },
+      .hosted = 3 },
+    { "static: a Service's name", .answer = { NULL, &foreign }, .hosted = 2 },
+    { "dynamic: a name that appears late", .dynamic = true,
+      .answer = { NULL, &foreign, &loopback }, .hosted = 3 },
+    { "dynamic: another node's name", .dynamic = true,
+      .answer = { NULL, &foreign, &foreign }, .hosted = 0 },
+};
+
+START_TEST(each_answer_is_considered)
+{
+    char endpoint[320], own[256];
+    struct config c = { .is_host = -1,
+                        .endpoints = endpoint,
+                        .job = { .max_nodes = 2 } };
+    struct err e;
+
+    ck_assert_int_eq(net_parse_host("127.0.0.1", 0, &loopback, &e), 0);
+    ck_assert_int_eq(net_parse_host("203.0.113.1", 0, &foreign, &e), 0);
+    ck_assert_int_eq(gethostname(own, sizeof(own)), 0);
+    own[strcspn(own, ".")] = '\0';
+    snprintf(endpoint, sizeof(endpoint), "%s.late.test:0",
+             looked_up[_i].own_name ? own : "surely-no-host");
+    c.rendezvous = looked_up[_i].dynamic ? CONFIG_DYNAMIC : CONFIG_STATIC;
+    ck_assert_int_eq(start(&c, &e), 0);
+    ck_assert_ptr_null(host.server);
+    for (int i = 0; i < 3; i++) {
+        const struct net_addr *answer = looked_up[_i].answer[i];
+
+        ck_assert_int_eq(rendezvous_host_consider(&host, answer, answer != NULL,
+                                                  "cannot find host", &e),
+                         0);
+        ck_assert_msg((host.server != NULL) ==
+                          (looked_up[_i].hosted > 0 && i + 1 >= looked_up[_i].hosted),
+                      "%s: answer %d", looked_up[_i].what, i);
+    }
+    if (host.server && looked_up[_i].own_name) /* IPv6 peers reach it too */
+        ck_assert_int_eq(server_address(host.server)->sa.ss_family, AF_INET6);
+    end();
+}
+END_TEST
+
 /* The port is in use: by a crund, or by another agent of this machine. */
 static const struct {
     int is_host, result;
@@ -175,6 +244,7 @@ START_TEST(a_host_stays_while_others_need_it)
     ck_assert(!rendezvous_host_must_stay(&host, &config));
     end();
     c = (struct config){ .rendezvous = CONFIG_STATIC,
+                         .is_host = -1,
                          .node_rank = 1,
                          .endpoints = "127.0.0.1:0" };
     ck_assert_int_eq(start(&c, &e), 0);
@@ -191,6 +261,7 @@ int main(void)
     TCase *tc = tcase_create("rendezvous_host");
 
     tcase_add_loop_test(tc, the_right_node_hosts, 0, COUNT(cases));
+    tcase_add_loop_test(tc, each_answer_is_considered, 0, COUNT(looked_up));
     tcase_add_loop_test(tc, a_typed_loopback_stays_one, 0, COUNT(loopbacks));
     tcase_add_loop_test(tc, a_port_that_is_taken_belongs_to_the_rendezvous, 0,
                         COUNT(second));
