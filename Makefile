@@ -209,12 +209,14 @@ preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests
+.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests test-objects
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 python_built := $(addprefix $B/lib/crun/python/,$(python_files))
 all: $(binaries) $(archives) $(worker_libs) $(python_built)
 $(binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
 tests: all $(units) $(preloads) $(standin)
+# compiled only, for a compiler's warnings
+test-objects: $(call objects,$(unit_src) $(helper_src))
 
 define layer_rules
 $(call archive,$1): $(call objects,$(call layer_sources,$1,c))

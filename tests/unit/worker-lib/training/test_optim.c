@@ -130,7 +130,7 @@ static const struct device_ops *queued_device(void)
 
 /* -- any number of ranks ---------------------------------------------------- */
 
-#define TRAINING 100
+#define TRAINING 50
 
 struct training {
     const struct named *optimizer;
