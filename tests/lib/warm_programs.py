@@ -36,6 +36,8 @@ PROGRAMS: List[Program] = []
 
 
 def program(name, source, more=None, **options):
+    if not more and not set(options) - {"arguments", "ranks", "stdin", "interrupt", "ranks_differ"}:
+        options["place"] = "plain"
     PROGRAMS.append(Program(name, {"train.py": source.lstrip("\n"), **(more or {})}, **options))
 
 

@@ -158,7 +158,8 @@ def main():
     args = arguments()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    say("env", pid=os.getpid(), **{name: os.environ.get(name) for name in WORLD})
+    say("env", pid=os.getpid(), MASTER_ADDR=os.environ["MASTER_ADDR"],
+        **{name: os.environ.get(name) for name in WORLD})
 
     data = made_up_data()
     sampler = DistributedSampler(data, seed=3)

@@ -140,7 +140,7 @@ def without_differences(text):
 class Runs:
     """A program in a folder of its own, or in that of its place."""
 
-    templates = {}  # of the places
+    templates = {}  # of the places, by the interpreter, too
 
     def __init__(self, python, program, folder):
         self.python, self.program = python, program
@@ -218,14 +218,14 @@ class Runs:
 
     def _template(self):
         p = self.program
-        if p.place in self.templates:
-            return self.templates[p.place]
+        if (self.python, p.place) in self.templates:
+            return self.templates[self.python, p.place]
         template = Template([*self.command("${local_rank}")], self.environment(), p.modules,
                             cwd=self.folder, before=self._before)
         if not template.wait_ready():
             fail(f"{p.name}: no template: {template.said}")
         if p.place:
-            self.templates[p.place] = template
+            self.templates[self.python, p.place] = template
         return template
 
     def warm(self):

@@ -23,8 +23,7 @@ def train(cluster, env, directory, name, *flags):
     subprocess.run([BIN / "crunctl", "keygen", key], check=True, capture_output=True)
     nodes = [cluster[i].start(
         [BIN / "crun", "--nnodes=2", f"--node-rank={i}", "--nproc-per-node=2",
-         f"--master-addr={cluster[0].address}", f"--key-file={key}", *flags,
-         "--no-python", "sh", "-c", 'echo "at addr=$MASTER_ADDR"; exec "$PYTHON_EXEC" "$@"', "sh",
+         f"--master-addr={cluster[0].address}", f"--key-file={key}", "--warm=torch", *flags,
          TRAIN, "--epochs", "2", "--checkpoint", f"{directory}/{name}.pt"],
         env={**env, "GLOO_SOCKET_IFNAME": cluster[i].interface, "TMPDIR": directory})
         for i in range(2)]
@@ -35,7 +34,7 @@ def train(cluster, env, directory, name, *flags):
         fail("ranks that are done:", done)
     if len({facts["sum"] for facts in done}) != 1:
         fail("the ranks differ:", done)
-    return {facts["addr"] for facts in said("at", *nodes)}
+    return {facts["MASTER_ADDR"] for facts in said("env", *nodes)}
 
 
 def with_vouching(cluster, env, directory):
