@@ -82,10 +82,10 @@ def run(tests, *arguments):
 class Process:
     """A command whose output is in files, to be looked at while it runs."""
 
-    def __init__(self, command, where="", **options):
+    def __init__(self, command, where="", stdin=subprocess.DEVNULL, **options):
         self.command, self.where = [str(word) for word in command], where
         self.files = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.popen = subprocess.Popen(self.command, stdin=subprocess.DEVNULL,
+        self.popen = subprocess.Popen(self.command, stdin=stdin,
                                       stdout=self.files[0], stderr=self.files[1], **options)
         self.pid = self.popen.pid
 
