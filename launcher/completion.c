@@ -45,6 +45,8 @@ static void print_bash_values(const struct opt *o, FILE *out)
     fprintf(out, "    --%s", o->name);
     if (o->letter)
         fprintf(out, "|-%c", o->letter);
+    if (o->one_dash)
+        fprintf(out, "|-%s", o->name);
     fputs(") ", out);
     if (is_folder(o)) {
         fputs("COMPREPLY=($(compgen -d -- \"$cur\"))", out);
@@ -58,14 +60,18 @@ static void print_bash_values(const struct opt *o, FILE *out)
     fputs("; return ;;\n", out);
 }
 
-static void print_bash_flags(const char *variable, bool with_value, FILE *out)
+/* Flags that --help does not show are known, and not offered. */
+static void print_bash_flags(const char *variable, bool with_value, bool shown,
+                             FILE *out)
 {
     fprintf(out, "    local %s='", variable);
     for (const struct opt *o = options_table; o->name; o++)
-        if (needs_value(o) == with_value) {
+        if (needs_value(o) == with_value && shown == (o->help != NULL)) {
             fprintf(out, " --%s", o->name);
             if (o->letter)
                 fprintf(out, " -%c", o->letter);
+            if (o->one_dash)
+                fprintf(out, " -%s", o->name);
         }
     fputs("'\n", out);
 }
@@ -78,14 +84,15 @@ static void print_bash(const char *command, FILE *out)
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}"
           " i word\n",
           out);
-    print_bash_flags("switches", false, out);
-    print_bash_flags("valued", true, out);
+    print_bash_flags("switches", false, true, out);
+    print_bash_flags("valued", true, true, out);
+    print_bash_flags("others", true, false, out);
     fputs("    COMPREPLY=()\n"
           "    [[ $cur == '=' ]] && cur=\n"
           "    [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD - 2]}\n"
           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
           "        word=${COMP_WORDS[i]//_/-}\n"
-          "        if [[ \" $valued \" == *\" $word \"* ]]; then\n"
+          "        if [[ \" $valued $others \" == *\" $word \"* ]]; then\n"
           "            [[ ${COMP_WORDS[i + 1]} == '=' ]] && ((++i))\n"
           "            ((++i))\n"
           "        elif [[ $word != -?* || $word == -- ]]; then\n"
@@ -139,7 +146,9 @@ static void print_zsh_value(const struct opt *o, FILE *out)
 
 static void print_zsh_flag(const struct opt *o, const char *flag, FILE *out)
 {
-    const char *separator = flag[1] != '-' ? "+" : o->arg_optional ? "=-" : "=";
+    const char *separator = flag[1] != '-' && !flag[2] ? "+"
+                            : o->arg_optional          ? "=-"
+                                                       : "=";
 
     fprintf(out, "    '%s%s[", flag, o->arg ? separator : "");
     print_zsh_text(o->help, out);
@@ -158,8 +167,13 @@ static void print_zsh(const char *command, FILE *out)
     for (const struct opt *o = options_table; o->name; o++) {
         char flag[64];
 
+        if (!o->help)
+            continue;
         snprintf(flag, sizeof(flag), "--%s", o->name);
         print_zsh_flag(o, flag, out);
+        snprintf(flag, sizeof(flag), "-%s", o->name);
+        if (o->one_dash)
+            print_zsh_flag(o, flag, out);
         snprintf(flag, sizeof(flag), "-%c", o->letter);
         if (o->letter)
             print_zsh_flag(o, flag, out);

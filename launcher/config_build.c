@@ -28,9 +28,33 @@ static uint32_t count_entries(const char *list)
     return n;
 }
 
+/* -np without hosts: all nodes have the same number of workers. */
+static int divide_processes(const struct options *o, uint32_t *workers, struct err *e)
+{
+    const struct job_config *j = &o->config.job;
+    uint32_t nodes = o->standalone ? 1 : j->max_nodes;
+
+    if (o->nproc_given)
+        return err_set(e, "-np and --nproc-per-node cannot both be given");
+    if (nodes > 1 && j->min_nodes != j->max_nodes)
+        return err_set(e,
+                       "-np %" PRIu32 ": the number of nodes varies; give "
+                       "--nproc-per-node",
+                       o->processes);
+    if (o->processes % nodes)
+        return err_set(e, "-np %" PRIu32 " is not a multiple of %" PRIu32 " nodes",
+                       o->processes, nodes);
+    *workers = o->processes / nodes;
+    if (*workers > WORKERS_PER_NODE_MAX)
+        return err_set(e, "-np: more than %d workers on a node", WORKERS_PER_NODE_MAX);
+    return 0;
+}
+
 static int count_workers(const struct options *o, const struct machine *m,
                          uint32_t *workers, struct err *e)
 {
+    if (o->processes && !hosts_are_wanted(&o->hosts))
+        return divide_processes(o, workers, e);
     *workers = o->nproc_number;
     if (o->nproc == NPROC_GPU || o->nproc == NPROC_AUTO)
         *workers = m->gpus();

@@ -183,6 +183,17 @@ static bool answer_question(const struct options *o)
     return true;
 }
 
+/* -x and --wdir of a job without hosts. */
+static int apply_surroundings(const struct options *o, struct err *e)
+{
+    for (unsigned i = 0; i < o->exports.count; i++)
+        if (strchr(o->exports.text[i], '=') && putenv((char *)o->exports.text[i]))
+            return err_set_errno(e, errno, "-x %s", o->exports.text[i]);
+    if (o->folder && chdir(o->folder) < 0)
+        return err_set_errno(e, errno, "--wdir %s", o->folder);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -204,5 +215,9 @@ int main(int argc, char **argv)
         log_info("%s", o.notes[i]);
     if (*o.conf.note)
         log_warn("%s", o.conf.note);
+    if (apply_surroundings(&o, &e) < 0) {
+        log_error("%s", e.text);
+        return EXIT_USAGE;
+    }
     return run_job(&o, (const char *const *)argv + word);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "launcher/hosts/host_environment.h"
 #include "launcher/options.h"
 #include "launcher/rank_lists.h"
 #include "launcher/limits.h"
@@ -77,6 +78,7 @@ int option_set_nproc(void *target, const struct opt *opt, const char *value,
     const char *end;
 
     (void)opt;
+    o->nproc_given = true;
     o->nproc = (enum options_nproc)(word + 1);
     if (word >= 0)
         return 0;
@@ -86,6 +88,22 @@ int option_set_nproc(void *target, const struct opt *opt, const char *value,
     if (o->nproc_number == 0)
         return err_set(e, "\"%s\" is not from 1 to %d", value, WORKERS_PER_NODE_MAX);
     return 0;
+}
+
+int option_add_hosts(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
+{
+    if (!*value)
+        return err_set(e, "a value is missing: \"\"");
+    return opt_add_text(target, opt, value, e);
+}
+
+int option_add_export(void *target, const struct opt *opt, const char *value,
+                      struct err *e)
+{
+    if (host_environment_check(value, e) < 0)
+        return -1;
+    return opt_add_text(target, opt, value, e);
 }
 
 int option_set_spares(void *target, const struct opt *opt, const char *value,

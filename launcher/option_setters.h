@@ -13,6 +13,8 @@
 
 OPTION_SETTER(option_set_nnodes);
 OPTION_SETTER(option_set_nproc);
+OPTION_SETTER(option_add_hosts);
+OPTION_SETTER(option_add_export);
 OPTION_SETTER(option_set_spares);
 OPTION_SETTER(option_set_backend);
 OPTION_SETTER(option_set_rdzv_conf);

@@ -31,6 +31,22 @@ const struct opt options_table[] = {
       .arg = "N|cpu|gpu|auto",
       .help = "Workers on this node; auto: one for each GPU, or else CPU. Default: 1.",
       .set = option_set_nproc },
+    { .name = "np",
+      .letter = 'n',
+      .arg = "N",
+      .help = "Workers of all nodes together, as with mpirun: they fill the slots of "
+              "the hosts in order, or are divided evenly.",
+      .one_dash = true,
+      .set = opt_set_int,
+      FIELD(processes),
+      .min = 1,
+      .max = (long long)NODES_MAX * WORKERS_PER_NODE_MAX },
+    { .name = "ppn",
+      .arg = "N",
+      .help = "Another name of --nproc-per-node, as is --npernode.",
+      .one_dash = true,
+      .set = option_set_nproc },
+    { .name = "npernode", .arg = "N", .one_dash = true, .set = option_set_nproc },
     { .name = "node-rank",
       .arg = "N",
       .help = "This node's rank, from 0. Default: 0 with a static rendezvous, else the "
@@ -63,6 +79,53 @@ const struct opt options_table[] = {
               "leaves. Give it on all nodes of a job.",
       .set = opt_set_true,
       FIELD(config.job.preflight) },
+
+    { .name = "hosts",
+      .letter = 'H',
+      .arg = "LIST",
+      .help =
+          "Start the job on these hosts over ssh: a:8,b:8 with the workers of each, "
+          "gpu[01-16], ^FILE. The first one has node rank 0.",
+      .adds = true,
+      .set = option_add_hosts,
+      FIELD(hosts.lists) },
+    { .name = "host",
+      .arg = "LIST",
+      .one_dash = true,
+      .adds = true,
+      .set = option_add_hosts,
+      FIELD(hosts.lists) },
+    { .name = "hostfile",
+      .arg = "FILE",
+      .help = "The same of a host file of mpirun, mpiexec, DeepSpeed, PBS or LSF. -: "
+              "standard input; auto: the one that a scheduler or operator has written.",
+      .set = option_set_some_text,
+      FIELD(hosts.file) },
+    { .name = "include",
+      .arg = "LIST",
+      .help = "Of these hosts only some, and of those only some GPUs, as in "
+              "node1@node2:0,2.",
+      .set = option_set_some_text,
+      FIELD(hosts.include) },
+    { .name = "exclude",
+      .arg = "LIST",
+      .help = "All of these hosts and GPUs but some.",
+      .set = option_set_some_text,
+      FIELD(hosts.exclude) },
+    { .name = "env",
+      .letter = 'x',
+      .arg = "NAME[=VALUE]",
+      .help = "A variable for the workers, in addition to PATH, LD_LIBRARY_PATH and "
+              "those of Python, CUDA, NCCL and PyTorch, which go to all hosts. Also a "
+              "pattern: 'DATA_*'. May be repeated.",
+      .adds = true,
+      .set = option_add_export,
+      FIELD(exports) },
+    { .name = "wdir",
+      .arg = "DIR",
+      .help = "The working directory on the hosts. Default: that of crun.",
+      .set = option_set_some_text,
+      FIELD(folder) },
 
     { .name = "standalone",
       .help = "One node with its own rendezvous, which is also the default of "
@@ -446,6 +509,14 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     return opt_parse(&rules, argc, argv, o, first_word, e);
 }
 
+void options_forget_hosts(struct options *o)
+{
+    o->hosts = (struct hosts_wanted){ .file = NULL };
+    o->exports = (struct opt_texts){ .count = 0 };
+    o->folder = NULL;
+    o->processes = 0;
+}
+
 /* Prints the rows from first up to, but not including, last. */
 static void print_rows(const struct opt *first, const struct opt *last, FILE *out)
 {
@@ -462,6 +533,7 @@ void options_print_help(FILE *out)
     static const struct {
         const char *title, *first;
     } groups[] = { { "Nodes and workers", "nnodes" },
+                   { "Hosts over ssh", "hosts" },
                    { "Where the rendezvous is", "standalone" },
                    { "The program", "module" },
                    { "Output", "log-dir" },

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "agent/config/config.h"
+#include "launcher/hosts/hosts.h"
 #include "launcher/rdzv_conf.h"
 #include "rendezvous/base/opt.h"
 
@@ -30,6 +31,13 @@ struct options {
     /* nodes and workers */
     enum options_nproc nproc;
     uint32_t nproc_number;
+    bool nproc_given;
+    uint32_t processes; /* -np, of all nodes; 0: not given */
+
+    /* the hosts that crun starts, and what they get */
+    struct hosts_wanted hosts;
+    struct opt_texts exports; /* -x */
+    const char *folder;       /* --wdir; NULL: the working directory */
 
     /* the rendezvous; NULL and -1: not given */
     enum options_backend backend;
@@ -60,6 +68,9 @@ extern const struct opt options_table[];
 /* Defaults, then the environment, then argv; *first_word: index of the program. */
 int options_parse(int argc, char **argv, struct options *o, int *first_word,
                   struct err *e) MUST_CHECK;
+
+/* Without the flags that the launcher has carried out for this host. */
+void options_forget_hosts(struct options *o);
 
 void options_print_help(FILE *out);
 

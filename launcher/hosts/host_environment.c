@@ -76,7 +76,7 @@ static bool value_is_local(const char *name, size_t length, const char *value)
            (strstr(value, "GPU-") || strstr(value, "MIG-"));
 }
 
-static bool travels(const char *variable, size_t length)
+static bool variable_travels(const char *variable, size_t length)
 {
     return table_has_name(carried, variable, length) &&
            !table_has_name(kept, variable, length) &&
@@ -158,7 +158,7 @@ char **host_environment_carried(const char *const *environ, const char *const *n
     for (const char *const *v = environ; *v; v++) {
         size_t length = strcspn(*v, "=");
 
-        if ((*v)[length] == '=' && travels(*v, length))
+        if ((*v)[length] == '=' && variable_travels(*v, length))
             add_variable(list, &count, *v);
     }
     for (; named && *named; named++)

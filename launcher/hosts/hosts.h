@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/opt.h"
 
 /*
  * The hosts of a job that is started over ssh, in the order of their node ranks. One
@@ -23,7 +24,6 @@
  * A name may have a user before it (me@node1). An IPv6 address stands in brackets if
  * slots follow it: [fd00::1]:8.
  */
-#define HOSTS_LISTS_MAX 64
 #define HOSTS_SLOTS_MAX 4096
 
 struct host {
@@ -39,10 +39,9 @@ struct hosts {
 
 /* The flags that name hosts. NULL: not given. */
 struct hosts_wanted {
-    const char *list[HOSTS_LISTS_MAX]; /* -H, --hosts; "^FILE" is a host file */
-    unsigned list_count;
-    const char *file;      /* --hostfile: a path, "-" is stdin, "auto" looks for one */
-    const char *discovery; /* --host-discovery: the program that prints the list */
+    struct opt_texts lists; /* -H, --hosts; "^FILE" is a host file */
+    const char *file;       /* --hostfile: a path, "-" is stdin, "auto" looks for one */
+    const char *discovery;  /* --host-discovery: the program that prints the list */
     const char *include, *exclude;
 };
 
@@ -61,11 +60,13 @@ int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e) MUS
 
 /*
  * Decides the workers of each host, which become its slots; 0 stays where
- * --nproc-per-node decides. total: the number of processes of -np, or 0. They fill the
- * slots in order; hosts without slots share them evenly. Hosts that get no process are
- * dropped. per_node: --nproc-per-node was given, which overrides the slots.
+ * --nproc-per-node decides on the host. total: the number of processes of -np, or 0.
+ * They fill the slots in order; hosts without slots share them evenly. Hosts that get
+ * no process are dropped. per_node: the value of --nproc-per-node, which overrides the
+ * slots; 0: not given; HOSTS_PER_NODE_AUTO: a word, as in gpu.
  */
-int hosts_share_workers(struct hosts *h, uint32_t total, bool per_node,
+#define HOSTS_PER_NODE_AUTO UINT32_MAX
+int hosts_share_workers(struct hosts *h, uint32_t total, uint32_t per_node,
                         struct err *e) MUST_CHECK;
 
 void hosts_clear(struct hosts *h);

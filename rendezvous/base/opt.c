@@ -28,6 +28,11 @@ struct opt_parser {
     int word_count;
 };
 
+static void *opt_field(void *target, const struct opt *o)
+{
+    return (char *)target + o->offset;
+}
+
 static char canonical_letter(char c)
 {
     return c == '_' ? '-' : c;
@@ -167,6 +172,18 @@ static int parse_long_flag(struct opt_parser *p, const char *typed, struct err *
     return apply_next_word(p, o, e);
 }
 
+/* "-np=4": a name that may stand after one dash. */
+static bool is_one_dash_name(const struct opt *table, const char *letters)
+{
+    size_t length = strcspn(letters, "=");
+
+    for (const struct opt *o = table; o->name; o++)
+        if (o->one_dash && strlen(o->name) == length &&
+            name_has_prefix(o->name, letters, length))
+            return true;
+    return false;
+}
+
 /* "-nproc-per-node=2" is a name that lacks a dash. "-rdzv-id=x" could also be the
  * letter r with a value. */
 static bool lacks_dash(const struct opt *table, const char *letters)
@@ -197,6 +214,8 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 /* "-vq", "-pVALUE", "-p VALUE" */
 static int parse_letters(struct opt_parser *p, const char *letters, struct err *e)
 {
+    if (is_one_dash_name(p->table, letters))
+        return parse_long_flag(p, letters, e);
     if (lacks_dash(p->table, letters))
         return err_set(e, "unknown flag -%.*s; did you mean --%s?",
                        (int)strcspn(letters, "="), letters, letters);
@@ -281,8 +300,13 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
     bool truth = false, is_truth = (!o->arg || o->arg_optional) &&
                                    opt_parse_truth(value, &truth, e) == 0;
 
-    if (!is_truth)
-        return o->arg ? o->set(p->target, o, value, e) : -1;
+    if (!is_truth) {
+        if (!o->arg || o->set(p->target, o, value, e) < 0)
+            return -1;
+        if (o->adds)
+            ((struct opt_texts *)opt_field(p->target, o))->from_variable = true;
+        return 0;
+    }
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }
 
@@ -354,6 +378,8 @@ static int format_flag(const struct opt *o, char *text, size_t size)
 
     if (o->letter)
         snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    if (o->one_dash)
+        return snprintf(text, size, "  %s-%s %s", letter, o->name, o->arg);
     if (!o->arg)
         return snprintf(text, size, "  %s--%s", letter, o->name);
     return snprintf(text, size, o->arg_optional ? "  %s--%s[=%s]" : "  %s--%s %s",
@@ -400,11 +426,6 @@ void opt_print(const struct opt *table, FILE *out)
     }
 }
 
-static void *opt_field(void *target, const struct opt *o)
-{
-    return (char *)target + o->offset;
-}
-
 int opt_set_true(void *target, const struct opt *o, const char *value, struct err *e)
 {
     (void)value;
@@ -417,6 +438,18 @@ int opt_set_text(void *target, const struct opt *o, const char *value, struct er
 {
     (void)e;
     *(const char **)opt_field(target, o) = value;
+    return 0;
+}
+
+int opt_add_text(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    struct opt_texts *texts = opt_field(target, o);
+
+    if (texts->from_variable)
+        *texts = (struct opt_texts){ .count = 0 };
+    if (texts->count == OPT_TEXTS_MAX)
+        return err_set(e, "more than %d of them", OPT_TEXTS_MAX);
+    texts->text[texts->count++] = value;
     return 0;
 }
 

@@ -25,6 +25,16 @@ struct opt {
     size_t size;        /* of a number's field: 2, 4 or 8 bytes; 0 is 8 */
     long long min, max; /* for opt_set_int and opt_set_seconds */
     bool arg_optional;  /* only --name=value gives it a value; else set gets NULL */
+    bool one_dash;      /* also -name, for names that other programs type so: -np 4 */
+    bool adds;          /* each one adds to the field, a struct opt_texts */
+};
+
+/* The values of a flag that may be repeated. A flag replaces what a variable gave. */
+#define OPT_TEXTS_MAX 128
+struct opt_texts {
+    const char *text[OPT_TEXTS_MAX + 1]; /* NULL-ended */
+    unsigned count;
+    bool from_variable;
 };
 
 /* Designated initialisers of a row whose common setter writes to that field. */
@@ -73,6 +83,8 @@ int opt_set_true(void *target, const struct opt *, const char *,
                  struct err *); /* bool */
 int opt_set_text(void *target, const struct opt *, const char *,
                  struct err *); /* const char * */
+int opt_add_text(void *target, const struct opt *, const char *,
+                 struct err *); /* struct opt_texts; the row says .adds */
 int opt_set_int(void *target, const struct opt *, const char *,
                 struct err *); /* a whole number, of any width */
 /* Seconds, with fraction, into an unsigned number of milliseconds; min and max are in

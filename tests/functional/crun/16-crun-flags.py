@@ -22,10 +22,18 @@ failures = 0
 GOOD = {
     "nnodes": ("3", "GROUP_WORLD_SIZE=3"),
     "nproc-per-node": ("2", "LOCAL_WORLD_SIZE=2"),
+    "np": ("2", "LOCAL_WORLD_SIZE=2"),
+    "ppn": ("2", "LOCAL_WORLD_SIZE=2"),
     "node-rank": ("0", "GROUP_RANK=0"),
     "numa-binding": ("socket", None),
     "virtual-local-rank": (None, "CUDA_VISIBLE_DEVICES=0"),
     "role": ("trainer", "ROLE_NAME=trainer"),
+    "hosts": ("a:8,b", None),
+    "hostfile": ("hostfile", None),
+    "include": ("a", None),
+    "exclude": ("a", None),
+    "env": ("NAME=value", None),
+    "wdir": (".", None),
     "standalone": (None, "rendezvous: in this process"),
     "master-addr": ("127.0.0.1", "MASTER_ADDR=127.0.0.1"),
     "master-port": ("29777", "MASTER_PORT=29777"),
@@ -91,6 +99,14 @@ BAD = {
     "nnodes": ["0", "2:1", "1:2:3", "x", "16385", ""],
     "nproc-per-node": ["0", "tow", "-1", "4097", ""],
     "node-rank": ["-1", "1", "x"],
+    "np": ["0", "x", "-1", ""],
+    "ppn": ["0", "tow", ""],
+    "hosts": [""],
+    "hostfile": [""],
+    "include": [""],
+    "exclude": [""],
+    "env": ["", "=x", "1A=x", "A B=x", "A*=x"],
+    "wdir": ["", "no/such/folder"],
     "numa-binding": ["near", ""],
     "master-addr": ["", "[::1", "a b"],
     "master-port": ["65536", "-1", "x", ""],
@@ -165,7 +181,7 @@ def flags_of_help():
         fail(f"--help: {r.returncode} {r.stderr}")
     if max(map(len, r.stdout.split("\n"))) > 80:
         fail("--help has a line of more than 80 characters")
-    return re.findall(r"^  (?:-\w, |    )--([a-z-]+)", r.stdout, re.M)
+    return re.findall(r"^  (?:-\w, |    )--?([a-z-]+)", r.stdout, re.M)
 
 
 def check_good(flags):
@@ -216,7 +232,8 @@ def check_bad(flags):
     refused(["--nproc-per-nod=x", "./prog.py"], "--nproc-per-node", '"x"')
     refused(["--nproc-per-mode=2", "./prog.py"], "did you mean --nproc-per-node?")
     refused(["--redirect", "x", "./prog.py"], "--redirects")
-    refused(["-x", "./prog.py"], "-x")
+    refused(["-z", "./prog.py"], "-z")
+    refused(["-np", "x", "./prog.py"], "--np")
     refused(["./nosuch.py"], "./nosuch.py: no such file")
     refused(["nosuch.py"], "nosuch.py: no such file (looked in the working directory, "
                            "in PATH and in crun's folder)")
@@ -309,7 +326,7 @@ def check_manual(flags):
     with open(MANUAL) as f:
         text = f.read().replace("\\-", "-").replace("\\&", "")
     items = re.findall(r"^\.It (Fl .*)$", text, re.M)
-    listed = re.findall(r"(?:Fl|,) -([a-z-]{2,})", "\n".join(items))
+    listed = re.findall(r"(?:Fl|,) -?([a-z-]{2,})", "\n".join(items))
     for flag in sorted(set(flags) - set(listed)):
         fail(f"the manual does not list --{flag}")
     for flag in sorted(set(listed) - set(flags)):
@@ -338,6 +355,8 @@ def main():
         with open("prog.py", "w") as f:
             f.write("#!/usr/bin/env python3\n")
         os.chmod("prog.py", 0o755)
+        with open("hostfile", "w") as f:
+            f.write("a slots=8\nb slots=8\n")
         with open("plain", "wb") as f:
             f.write(b"\0")
         flags = flags_of_help()

@@ -254,6 +254,56 @@ START_TEST(workers_are_counted_as_the_machine_says)
 }
 END_TEST
 
+START_TEST(processes_of_all_nodes_are_divided_among_them)
+{
+    static const struct {
+        const char *line;
+        uint32_t workers;
+    } cases[] = { { "-np 4 x", 4 },
+                  { "-n 4 x", 4 },
+                  { "-np 4 --nnodes 2 x", 2 },
+                  { "-np=4 --standalone x", 4 },
+                  { "-ppn 3 --nnodes 2 x", 3 },
+                  { "-npernode 3 x", 3 },
+                  { "-np 5 --nnodes 2 x", 0 },
+                  { "-np 4 --nnodes 1:2 x", 0 },
+                  { "-np 4 -ppn 2 x", 0 },
+                  { "-np 4097 x", 0 },
+                  { "-np 0 x", 0 },
+                  { "-np 16 -H a,b x", 1 } }; /* the hosts' own affair */
+    struct line line;
+    struct options o;
+    struct config c;
+    struct err e;
+    int rc = read_line(&line, cases[_i].line, &o, &c, &e);
+
+    ck_assert_int_eq(rc, cases[_i].workers ? 0 : -1);
+    if (rc == 0)
+        ck_assert_uint_eq(c.workers, cases[_i].workers);
+    config_build_release(&c);
+}
+END_TEST
+
+START_TEST(hosts_and_variables_are_gathered)
+{
+    struct options o;
+    struct config c;
+
+    accept_line(
+        "-H a:8,b -x SEED=1 --hosts c --hostfile f --include a -x NCCL_* --wdir d x",
+        &o, &c);
+    ck_assert_uint_eq(o.hosts.lists.count, 2);
+    ck_assert_str_eq(o.hosts.lists.text[1], "c");
+    ck_assert_str_eq(o.hosts.file, "f");
+    ck_assert_str_eq(o.hosts.include, "a");
+    ck_assert_str_eq(o.exports.text[1], "NCCL_*");
+    ck_assert_str_eq(o.folder, "d");
+    options_forget_hosts(&o);
+    ck_assert(!hosts_are_wanted(&o.hosts) && !o.folder && o.exports.count == 0);
+    config_build_release(&c);
+}
+END_TEST
+
 START_TEST(virtual_local_ranks_need_a_gpu_each)
 {
     struct line line;
@@ -421,11 +471,14 @@ START_TEST(every_flag_is_in_the_help_once)
     fclose(out);
     for (const struct opt *o = options_table; o->name; o++) {
         const char *after = !o->arg ? "" : o->arg_optional ? "[=" : " ";
+        const char *dashes = o->one_dash ? "-" : "--";
         char flag[64], *at;
 
-        snprintf(flag, sizeof(flag), "\n      --%s%s", o->name, after);
+        if (!o->help)
+            continue;
+        snprintf(flag, sizeof(flag), "\n      %s%s%s", dashes, o->name, after);
         if (o->letter)
-            snprintf(flag, sizeof(flag), "\n  -%c, --%s", o->letter, o->name);
+            snprintf(flag, sizeof(flag), "\n  -%c, %s%s", o->letter, dashes, o->name);
         at = strstr(text, flag);
         ck_assert_msg(at, "--%s is not there", o->name);
         ck_assert_msg(!strstr(at + 1, flag), "--%s is there twice", o->name);
@@ -446,6 +499,8 @@ static Suite *options_suite(void)
     tcase_add_test(t, every_flag_reaches_its_place);
     tcase_add_test(t, output_goes_where_it_is_sent_rank_by_rank);
     tcase_add_loop_test(t, workers_are_counted_as_the_machine_says, 0, 6);
+    tcase_add_loop_test(t, processes_of_all_nodes_are_divided_among_them, 0, 12);
+    tcase_add_test(t, hosts_and_variables_are_gathered);
     tcase_add_test(t, virtual_local_ranks_need_a_gpu_each);
     tcase_add_test(t, the_environment_gives_defaults_and_crun_is_the_stronger);
     tcase_add_test(t, a_wrong_variable_is_refused_by_its_name);

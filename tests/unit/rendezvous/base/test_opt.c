@@ -15,6 +15,7 @@ struct settings {
     const char *dir, *hidden, *warm;
     long long nodes;
     uint64_t lease_ms;
+    struct opt_texts hosts;
 };
 
 static const struct opt table[] = {
@@ -72,6 +73,20 @@ static const struct opt table[] = {
       .help = "Start warm.",
       .set = opt_set_text,
       .offset = offsetof(struct settings, warm) },
+    { .name = "pn",
+      .letter = 'p',
+      .arg = "N",
+      .one_dash = true,
+      .help = "As another program types it.",
+      .set = opt_set_text,
+      .offset = offsetof(struct settings, dir) },
+    { .name = "hosts",
+      .letter = 'H',
+      .arg = "LIST",
+      .adds = true,
+      .help = "May be repeated.",
+      .set = opt_add_text,
+      .offset = offsetof(struct settings, hosts) },
     { .name = NULL },
 };
 
@@ -156,6 +171,11 @@ static const struct {
     { "-v -- --help -d", { .verbose = true }, "--help -d" },
     { "one -- two", { 0 }, "one two" },
     { "- -v", { .verbose = true }, "-" },
+    { "-pn 4", { .dir = "4" }, "" },
+    { "-pn=4", { .dir = "4" }, "" },
+    { "--pn=4", { .dir = "4" }, "" },
+    { "-p 4", { .dir = "4" }, "" },
+    { "-pnx", { .dir = "nx" }, "" }, /* the letter p with a value */
 };
 
 static void check_settings(const struct settings *x)
@@ -389,7 +409,9 @@ START_TEST(the_help_is_the_table_wrapped_to_80_columns)
         "      --lease SECONDS     How long a silent node is a member.\n"
         "      --a-flag-with-a-very-long-name TEXT\n"
         "                          Has its help below.\n"
-        "      --warm[=LIST]       Start warm.\n";
+        "      --warm[=LIST]       Start warm.\n"
+        "  -p, -pn N               As another program types it.\n"
+        "  -H, --hosts LIST        May be repeated.\n";
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -398,6 +420,21 @@ START_TEST(the_help_is_the_table_wrapped_to_80_columns)
     fclose(out);
     ck_assert_str_eq(text, expected);
     free(text);
+}
+END_TEST
+
+START_TEST(a_flag_that_adds_replaces_what_its_variable_gave)
+{
+    setenv("STRONG_HOSTS", "a", 1);
+    ck_assert_int_eq(parse_with("", prefixes, false), 0);
+    ck_assert_uint_eq(got.hosts.count, 1);
+    ck_assert_str_eq(got.hosts.text[0], "a");
+    ck_assert_int_eq(parse_with("-H b --hosts=c", prefixes, false), 0);
+    ck_assert_uint_eq(got.hosts.count, 2);
+    ck_assert_str_eq(got.hosts.text[0], "b");
+    ck_assert_str_eq(got.hosts.text[1], "c");
+    ck_assert_ptr_null(got.hosts.text[2]);
+    unsetenv("STRONG_HOSTS");
 }
 END_TEST
 
@@ -417,6 +454,7 @@ int main(void)
     tcase_add_loop_test(tc, the_environment_gives_defaults_that_flags_override, 0,
                         COUNT(environments));
     tcase_add_test(tc, the_help_is_the_table_wrapped_to_80_columns);
+    tcase_add_test(tc, a_flag_that_adds_replaces_what_its_variable_gave);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
