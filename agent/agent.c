@@ -24,6 +24,7 @@
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
 #include "agent/workers/failure.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
@@ -40,6 +41,9 @@
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
+/* The job ends for its scheduler, after a checkpoint. */
+#define EXIT_REQUEUE EX_TEMPFAIL
+#define SIGNALLED_TOO_MS 1000
 
 struct agent {
     const struct config *config;
@@ -58,14 +62,17 @@ struct agent {
     struct msg_stop stop;
     uint64_t epoch;
     struct failure_list failures; /* of this node, in this epoch */
+    struct failure_list held;     /* may be the work of a signal that crun gets too */
+    struct loop_timer held_timer;
 
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
     const char *containment;            /* as sent when joining */
     bool has_joined;
     struct signals signals;
     struct suspension suspension;
-    int signo;      /* the last one from the user or the scheduler */
-    int leave_code; /* if this node leaves; 0: it does not */
+    int signo;             /* the last one from the user or the scheduler */
+    uint64_t signalled_ms; /* when SIGTERM or SIGUSR1 came last; 0: never */
+    int leave_code;        /* if this node leaves; 0: it does not */
     bool stops_fast;
     bool stop_waits; /* until the stacks of a hang are taken */
     char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
@@ -75,6 +82,13 @@ struct agent {
 };
 
 static void handle_event(struct agent *a, enum agent_event event);
+static void drop_held_failures(struct agent *a);
+
+/* Of the job, if the signal ends it. */
+static int code_of_signal(const struct agent *a)
+{
+    return a->signals.preempted && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
+}
 
 /* -- reports to the rendezvous -------------------------------------------------- */
 
@@ -119,6 +133,7 @@ static void act_start(struct agent *a)
     struct err e;
 
     failure_list_clear(&a->failures);
+    drop_held_failures(a);
     a->stop_waits = false;
     a->store.token = (struct store_epoch){ .keys = a->keys,
                                            .instance = *session_instance(
@@ -471,9 +486,31 @@ static void on_group_unfit(void *arg, const struct failure *f)
         send_report(a, &m);
 }
 
-static void on_group_failed(void *arg, const struct failure *f)
+/*
+ * Slurm signals all processes of a step at once. A worker that ends by such a signal
+ * has not failed, its node is taken away: nothing is waited for, and it costs no
+ * restart.
+ */
+static void leave_without_workers(struct agent *a)
 {
-    struct agent *a = arg;
+    enum signal_action action = a->signals.cannot_leave ? SIGNAL_END
+                                                        : SIGNAL_LEAVE_FAST;
+    struct msg m;
+
+    if (signals_report(action, code_of_signal(a), a->signals.sender, &m))
+        send_report(a, &m);
+}
+
+static bool is_end_by_signal(const struct failure *f)
+{
+    if (f->kind == FAILURE_SIGNAL)
+        return f->code == SIGTERM || f->code == SIGUSR1;
+    return f->kind == FAILURE_EXIT &&
+           (f->code == 128 + SIGTERM || f->code == 128 + SIGUSR1);
+}
+
+static void take_failure(struct agent *a, const struct failure *f)
+{
     struct failure own = *f;
 
     snprintf(own.host, sizeof(own.host), "%s", a->host);
@@ -482,6 +519,40 @@ static void on_group_failed(void *arg, const struct failure *f)
     failure_list_add(&a->failures, &own);
     event_file_add_failed(a->events, a->epoch, &own);
     handle_event(a, AGENT_EV_FAILED);
+}
+
+/* No signal has followed. */
+static void on_held_long_enough(void *arg)
+{
+    struct agent *a = arg;
+    struct failure_list held = a->held;
+
+    a->held = (struct failure_list){ 0 };
+    for (size_t i = 0; i < held.count; i++)
+        take_failure(a, &held.item[i]);
+    failure_list_clear(&held);
+}
+
+static void drop_held_failures(struct agent *a)
+{
+    loop_timer_cancel(&a->held_timer);
+    failure_list_clear(&a->held);
+}
+
+static void on_group_failed(void *arg, const struct failure *f)
+{
+    struct agent *a = arg;
+
+    if (a->state != AGENT_RUNNING || !is_end_by_signal(f))
+        take_failure(a, f);
+    else if (a->signalled_ms && clock_ms() - a->signalled_ms <= SIGNALLED_TOO_MS)
+        leave_without_workers(a);
+    else if (!a->config->under_slurm)
+        take_failure(a, f);
+    else { /* the order of the signals is any */
+        failure_list_add(&a->held, f);
+        loop_timer_arm(&a->held_timer, clock_ms() + SIGNALLED_TOO_MS);
+    }
 }
 
 static void on_stacks(void *arg, const struct msg *m)
@@ -547,6 +618,14 @@ static void on_guard_died(void *arg, const char *why, const struct err *e)
 
 /* -- signals -------------------------------------------------------------------- */
 
+static void set_checkpoint(struct msg *m, bool wanted)
+{
+    if (m->type == MSG_LEAVE)
+        m->leave.checkpoint = wanted;
+    else if (m->type == MSG_END)
+        m->end.checkpoint = wanted;
+}
+
 static void shorten_stop(struct agent *a)
 {
     log_info("a second signal: this node leaves without waiting for a checkpoint");
@@ -561,7 +640,10 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
     struct msg m;
 
     a->signo = signo;
-    a->exit_code = a->leave_code = 128 + signo;
+    if (signo == SIGTERM)
+        a->signalled_ms = clock_ms();
+    a->leave_code = 128 + signo;
+    a->exit_code = code_of_signal(a);
     if (!a->has_joined || a->state == AGENT_OVER) {
         if (!a->signals.typed)
             log_info("stopped by %s", a->signals.sender);
@@ -570,8 +652,14 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
     }
     if (action == SIGNAL_LEAVE_FAST)
         shorten_stop(a);
-    if (signals_report(action, a->leave_code, a->signals.sender, &m))
+    if (signals_report(action, code_of_signal(a), a->signals.sender, &m)) {
+        set_checkpoint(&m, a->signals.announces);
         send_report(a, &m);
+    }
+    if (a->held.count > 0) {
+        drop_held_failures(a);
+        leave_without_workers(a);
+    }
     if (action == SIGNAL_LEAVE_KILLED || action == SIGNAL_KILL)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
@@ -673,6 +761,7 @@ static int start_parts(struct agent *a, struct err *e)
         .arg = a,
     };
 
+    loop_timer_init(&a->held_timer, a->loop, on_held_long_enough, a);
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
     a->events = event_file_create(a->config);
@@ -734,6 +823,8 @@ static void destroy_parts(struct agent *a)
     event_file_destroy(a->events);
     job_messages_destroy(a->messages);
     failure_list_clear(&a->failures);
+    failure_list_clear(&a->held);
+    loop_timer_fini(&a->held_timer);
     loop_destroy(a->loop);
     key_ring_close(a->keys);
 }

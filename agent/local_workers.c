@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/local_workers.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include "agent/cleanup/launch_lock.h"
@@ -33,6 +34,26 @@ static void replace_guard(void *arg, const char *why)
         e.text[0] = '\0';
     group_set_guard(w->group, w->guard);
     w->calls.guard_died(w->calls.arg, died_why, &e);
+}
+
+/*
+ * Slurm signals every process of a step. SIGUSR1 and SIGUSR2 are meant for crun, and
+ * their default action would end the workers; a program that wants one sets a handler.
+ */
+static void ignore_signals_of_slurm(const struct config *config)
+{
+    bool usr1 = true, usr2 = true;
+
+    if (!config->under_slurm)
+        return;
+    for (const int *signo = config->signals; *signo; signo++) { /* meant for workers */
+        usr1 &= *signo != SIGUSR1;
+        usr2 &= *signo != SIGUSR2;
+    }
+    if (usr1)
+        guard_ignore_signal(SIGUSR1);
+    if (usr2)
+        guard_ignore_signal(SIGUSR2);
 }
 
 static int start_guard(struct local_workers *w, struct err *e)
@@ -70,6 +91,7 @@ int local_workers_init(struct local_workers *w, struct loop *loop,
     w->warm = warm_create(loop, config);
     if (!config->log_dir)
         launch_lock_make_with_tmpdir();
+    ignore_signals_of_slurm(config);
     if (start_guard(w, e) < 0)
         return -1;
     logs_calls = group_logs_calls(w->group);

@@ -128,6 +128,7 @@ static void on_job_signal(void *arg, int signo)
     struct signals *s = arg;
 
     note_sender(s, signo);
+    s->announces = false;
     s->fn(s->arg, signo, signals_action(s, signo, clock_ms()));
 }
 
@@ -136,6 +137,7 @@ static void on_preempted(void *arg, int signo)
     struct signals *s = arg;
 
     note_sender(s, signo);
+    s->announces = true;
     if (!s->preempted)
         log_info("%s: this node will be taken away soon", s->sender);
     s->fn(s->arg, SIGTERM, signals_action_preempted(s));

@@ -225,6 +225,7 @@ int config_build(const struct options *o, const char *const *words,
         build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
         return -1;
     build_run_id(o, config);
+    config->under_slurm = machine->slurm_job_id && machine->slurm_step_id;
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,
         given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));

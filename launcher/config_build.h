@@ -14,6 +14,7 @@ struct machine {
     uint32_t (*gpus)(void);
     const char *cuda_visible_devices; /* NULL: not set */
     const char *hip_visible_devices;
+    const char *slurm_job_id, *slurm_step_id; /* both: a step of Slurm; NULL: not set */
 };
 
 /* words: the program and its arguments, as typed, NULL-ended. config->argv is left to

@@ -129,7 +129,9 @@ static int build_config(const struct options *o, const char *const *words,
     struct machine machine = { .cpus = count_cpus,
                                .gpus = count_gpus,
                                .cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
-                               .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES") };
+                               .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES"),
+                               .slurm_job_id = getenv("SLURM_JOB_ID"),
+                               .slurm_step_id = getenv("SLURM_STEP_ID") };
 
     memset(config, 0, sizeof(*config));
     if (!words[0])

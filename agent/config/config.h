@@ -88,7 +88,10 @@ struct config {
     int checkpoint_signal;           /* asks a worker for a checkpoint; 0: none */
     int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
     const char *signals_text;
-    const char *events_file; /* JSON lines; NULL: none */
+    bool under_slurm;   /* it signals every process of a step, the workers too */
+    int64_t deadline_s; /* the wall clock then ends this node's part; 0: not known */
+    uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
+    const char *events_file;     /* JSON lines; NULL: none */
     bool events_console;
     bool verbose;
 };

@@ -83,6 +83,9 @@ struct guard_spawn {
  * From here on the guard module owns SIGCHLD and all children of the agent.
  * CRUN_NO_CGROUP=1 turns cgroups off.
  */
+/* Guards that are started later, and their workers, ignore the signal. */
+void guard_ignore_signal(int signo);
+
 struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
                           uint32_t workers, struct err *e) MUST_CHECK;
 

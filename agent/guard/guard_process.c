@@ -11,6 +11,7 @@
 
 #include "agent/cleanup/cgroup.h"
 #include "agent/cleanup/run_tmpdir.h"
+#include "agent/guard/guard.h"
 #include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/status_pages.h"
@@ -27,6 +28,8 @@ static struct {
     struct rlimit files;
 } origin;
 
+static uint64_t ignored_too; /* a bit for each signal, from 1 */
+
 void guard_process_remember_origin(void)
 {
     struct sigaction action;
@@ -41,10 +44,18 @@ void guard_process_remember_origin(void)
     getrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
+void guard_ignore_signal(int signo)
+{
+    ignored_too |= 1ull << (signo - 1);
+}
+
 static void restore_origin(void)
 {
     for (int signo = 1; signo < NSIG; signo++)
-        signal(signo, sigismember(&origin.ignored, signo) ? SIG_IGN : SIG_DFL);
+        signal(signo,
+               sigismember(&origin.ignored, signo) || ignored_too >> (signo - 1) & 1
+                   ? SIG_IGN
+                   : SIG_DFL);
     setrlimit(RLIMIT_NOFILE, &origin.files);
 }
 

@@ -96,6 +96,11 @@ struct membership {
         uint32_t failures;    /* reported while the epoch ran */
         bool young;           /* the epoch, at its first failure */
     } stop;
+    struct { /* the job ends once its workers have written a checkpoint */
+        bool asked;
+        int32_t exit_code;
+        uint32_t within_ms; /* the longest wait for it */
+    } farewell;
     bool short_lived;    /* the epoch that was stopped last */
     uint32_t crash_loop; /* short-lived epochs that failed, in a row */
 
@@ -148,8 +153,9 @@ enum membership_event_type {
     MEMBERSHIP_EV_BLAMED,       /* node, epoch: it is found to be the root cause */
     MEMBERSHIP_EV_LEAVE,        /* node asks to leave; exit_code if that ends the job */
     MEMBERSHIP_EV_DRAIN, /* node is asked to leave; refused if that would end the job */
-    MEMBERSHIP_EV_END,   /* exit_code, now; node, or MEMBERSHIP_NONE: ends the job */
-    MEMBERSHIP_EV_BYE,   /* node */
+    MEMBERSHIP_EV_END, /* exit_code, now, checkpoint; node, or MEMBERSHIP_NONE: ends the
+                          job */
+    MEMBERSHIP_EV_BYE, /* node */
     MEMBERSHIP_EV_TICK,
     MEMBERSHIP_EV_COUNT
 };
@@ -162,10 +168,12 @@ struct membership_event {
     uint64_t at_ms;
     uint32_t age_ms; /* at_ms was so long ago */
     int32_t exit_code;
-    bool consequence; /* a failure that another rank seems to have caused */
-    bool final;       /* a failure after which no restart is tried */
-    bool now;         /* END: without grace; LEAVE: without a checkpoint */
-    bool ended_here;  /* DISCONNECT: the rendezvous itself has closed the connection */
+    bool consequence;   /* a failure that another rank seems to have caused */
+    bool final;         /* a failure after which no restart is tried */
+    bool now;           /* END: without grace; LEAVE: without a checkpoint */
+    bool checkpoint;    /* END, and a LEAVE that ends the job: after a checkpoint */
+    uint32_t within_ms; /* the longest wait for it; 0: the shutdown grace */
+    bool ended_here; /* DISCONNECT: the rendezvous itself has closed the connection */
     struct {
         uint32_t workers;
         uint32_t wanted_slot; /* or MEMBERSHIP_NONE */
@@ -205,6 +213,7 @@ enum membership_action_type {
     MEMBERSHIP_ACT_ROOT_NAMED, /* the root cause so far is why the epoch stops */
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
     MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
+    MEMBERSHIP_ACT_FAREWELL,    /* the job will end after a checkpoint */
     MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT
 };

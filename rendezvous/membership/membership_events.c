@@ -383,12 +383,33 @@ static enum membership_verdict on_blamed(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-static enum membership_verdict end_job(struct step *s, bool now)
+/* See settle_farewell. */
+static void ask_for_farewell(struct step *s)
 {
     struct membership *m = s->m;
 
+    if (m->farewell.asked)
+        return;
+    m->farewell.asked = true;
+    m->farewell.exit_code = s->ev->exit_code;
+    m->farewell.within_ms = s->ev->within_ms ? s->ev->within_ms
+                                             : m->config.shutdown_grace_ms;
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    membership_act(s, MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE);
+}
+
+static enum membership_verdict end_job(struct step *s, bool now)
+{
+    struct membership *m = s->m;
+    bool keeps_code = m->farewell.asked && s->ev->type == MEMBERSHIP_EV_LEAVE;
+
+    if (s->ev->checkpoint && m->state == JOB_RUNNING) {
+        ask_for_farewell(s);
+        return MEMBERSHIP_OK;
+    }
     if (!m->stop.ending)
-        membership_decide(m, JOB_REASON_USER, s->ev->exit_code);
+        membership_decide(m, JOB_REASON_USER,
+                          keeps_code ? m->farewell.exit_code : s->ev->exit_code);
     if (m->state == JOB_RUNNING)
         membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : m->config.shutdown_grace_ms);
     else if (m->state == JOB_STOPPING) {

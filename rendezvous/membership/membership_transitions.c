@@ -160,9 +160,12 @@ static void finish_job(struct step *s)
     m->stop.ending = true;
     m->last_call_at = m->checkpoint.until = 0;
     enter_state(s, JOB_DONE);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
-        if (m->node[i].state != MEMBERSHIP_NODE_TOLD)
-            give_last_order(s, &m->node[i], MEMBERSHIP_ACT_DONE);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        if (m->node[i].state == MEMBERSHIP_NODE_TOLD)
+            continue;
+        membership_table_set_leaving(m, &m->node[i], false); /* it is told the result */
+        give_last_order(s, &m->node[i], MEMBERSHIP_ACT_DONE);
+    }
 }
 
 void membership_release(struct step *s, struct membership_node *n)
@@ -211,9 +214,11 @@ static void complete_stop(struct step *s)
     struct membership *m = s->m;
 
     learn_from_stop(s);
+    if (m->farewell.asked && !m->stop.ending)
+        membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
         if (membership_is_member(&m->node[i])) {
-            if (m->node[i].leaving)
+            if (m->node[i].leaving && !m->farewell.asked)
                 membership_release(s, &m->node[i]);
             else
                 membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_WAITING);
@@ -329,6 +334,17 @@ static void settle_drain(struct step *s)
         membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
+/* Every node of the job will be taken away: none goes on. */
+static void settle_farewell(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (!is_checkpoint_over(s, JOB_CAUSE_USER, m->farewell.within_ms))
+        return;
+    membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
+    membership_begin_stop(s, JOB_CAUSE_USER, m->config.shutdown_grace_ms);
+}
+
 static void settle_scale_up(struct step *s)
 {
     struct membership *m = s->m;
@@ -360,7 +376,9 @@ static void settle_running(struct step *s)
     else if (m->tally.active == 0) {
         membership_decide(m, JOB_REASON_SUCCESS, 0);
         finish_job(s);
-    } else if (m->tally.departing > 0)
+    } else if (m->farewell.asked)
+        settle_farewell(s);
+    else if (m->tally.departing > 0)
         settle_drain(s);
     else if (wants_newcomers(m))
         settle_scale_up(s);

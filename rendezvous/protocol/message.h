@@ -315,12 +315,15 @@ struct msg_leave {
     char reason[64];
     int32_t exit_code; /* of the job, if it ends with this node */
     bool now;          /* without a checkpoint */
+    bool checkpoint;   /* if the job ends, its workers are asked for one first */
 };
 
 struct msg_end {
     char reason[64];
     int32_t exit_code;
     bool now;
+    bool checkpoint;    /* the workers are asked for one first */
+    uint32_t within_ms; /* the longest wait for it; 0: the shutdown grace */
 };
 
 struct msg_note {

@@ -98,12 +98,15 @@ static const struct proto_field leave[] = {
     TEXT(msg_leave, reason, OPTIONAL),
     I32(msg_leave, exit_code, NEED, 1, 255),
     BOOL(msg_leave, now),
+    BOOL(msg_leave, checkpoint),
 };
 
 static const struct proto_field end[] = {
     TEXT(msg_end, reason, OPTIONAL),
     I32(msg_end, exit_code, NEED, 1, 255),
     BOOL(msg_end, now),
+    BOOL(msg_end, checkpoint),
+    ANY_U32(msg_end, within_ms, OPTIONAL),
 };
 
 static const struct proto_field note[] = {

@@ -85,6 +85,9 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(BOOL, job, membership.stop.young),
     PLAIN(I32, job, membership.stop.root.exit_code),
     PLAIN(U32, job, membership.stop.failures),
+    PLAIN(BOOL, job, membership.farewell.asked),
+    PLAIN(I32, job, membership.farewell.exit_code),
+    PLAIN(U32, job, membership.farewell.within_ms),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
 

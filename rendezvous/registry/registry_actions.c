@@ -398,6 +398,14 @@ static void tell_quarantined(struct registry_step *s, const struct membership_ac
                     c->min_nodes == 1 ? " is" : "s are");
 }
 
+static void tell_farewell(struct registry_step *s, const struct membership_action *a)
+{
+    (void)a;
+    registry_notice(s->registry, s->job, "ending", "",
+                    "%s: the workers are asked for a checkpoint, then the job ends",
+                    s->job->ended_by);
+}
+
 /* -- a new state ------------------------------------------------------------------ */
 
 static void tell_running(struct registry_step *s)
@@ -490,7 +498,11 @@ static void set_result_text(struct job *job)
                  membership->config.join_timeout_ms / 1000);
         break;
     case JOB_REASON_USER:
-        snprintf(text, size, "ended by the user");
+        snprintf(text, size, "%s",
+                 membership->farewell.asked &&
+                         membership->stop.exit_code == membership->farewell.exit_code
+                     ? "ended after a checkpoint was asked for"
+                     : "ended by the user");
         break;
     default: /* the text of the failure is set already */
         break;
@@ -579,6 +591,7 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_ROOT_NAMED] = tell_root_cause,
     [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
     [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
+    [MEMBERSHIP_ACT_FAREWELL] = tell_farewell,
     [MEMBERSHIP_ACT_ENTERED] = tell_entered,
 };
 

@@ -448,6 +448,7 @@ static void take_leave(struct registry_peer *p, const struct msg *m,
 
     ev->exit_code = m->leave.exit_code;
     ev->now = m->leave.now;
+    ev->checkpoint = m->leave.checkpoint;
     note_ended_by(p->job, m->leave.reason, host); /* too few nodes may remain */
     registry_tell(p->registry, p->job, "leaving", host, "%s wants to leave%s: %s", host,
                   ev->now ? " at once" : "", m->leave.reason);
@@ -460,6 +461,8 @@ static void take_end(struct registry_peer *p, const struct msg *m,
 
     ev->exit_code = m->end.exit_code;
     ev->now = m->end.now;
+    ev->checkpoint = m->end.checkpoint && !m->end.now;
+    ev->within_ms = m->end.within_ms;
     note_ended_by(p->job, m->end.reason, host);
     registry_tell(p->registry, p->job, "ending", host, "%s ends the job: %s", host,
                   m->end.reason);

@@ -14,10 +14,11 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, expect, fail, free_port, read, run, stat_of, until  # noqa: E402
+from process import BIN, PROGRAMS, Process, expect, fail, free_port, read, run, stat_of, until  # noqa: E402
 from launch import Place, Terminal  # noqa: E402
 
 CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
+WRITER = PROGRAMS / "page_writer.py"
 SLEEPER = "echo up $RANK; exec sleep 100"
 
 
@@ -109,7 +110,7 @@ def every_node_is_told_of_crunctl(rendezvous):
 
 def nodes_that_wait_for_others_are_told_too(rendezvous):
     a, b = (rendezvous.node("waits", *sh(SLEEPER), nnodes="3") for _ in range(2))
-    until(lambda: rendezvous.ctl("events", "-j", "waits").count(" joined ") == 2, "joined")
+    until(lambda: rendezvous.ctl("events", "-j", "waits").count(" joined (pid ") == 2, "joined")
     rendezvous.ctl("stop", "-j", "waits")
     for p in (a, b):
         expect(p, 143, 'crun: job "waits" was stopped by crunctl stop from the host of the rendezvous')
@@ -140,7 +141,57 @@ def ctrl_c_is_told_to_the_others(rendezvous):
         place.close()
 
 
+# -- Slurm, which signals every process of a step -------------------------------------
+
+STEP = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
+
+
+def workers_do_not_die_of_the_signal_for_crun(rendezvous):
+    script = "trap 'echo got TERM; exit 0' TERM; echo up $$; while :; do sleep 0.02; done"
+    a, b = rendezvous.nodes("usr1", *sh(script), nnodes="1:2", **STEP)
+    worker = int(b.out.split()[1])
+    for signo in (signal.SIGUSR1, signal.SIGUSR2):
+        os.kill(worker, signo)
+    b.kill(signal.SIGUSR1)
+    expect(b, 143, "got TERM", "this node will be taken away soon")
+    a.kill(signal.SIGINT)
+    expect(a, 130)
+
+
+def a_worker_that_gets_the_signal_of_crun_has_not_failed(rendezvous):
+    script = "[ $CRUN_EPOCH -gt 1 ] && exit 0; echo up $$; exec sleep 100"
+    for job, order in (("worker-first", 1), ("crun-first", -1)):
+        a, b = rendezvous.nodes(job, "--max-restarts=1", *sh(script), nnodes="1:2", **STEP)
+        for pid in (int(b.out.split()[1]), b.pid)[::order]:
+            os.kill(pid, signal.SIGTERM)
+            time.sleep(0.1 * (order == 1))
+        expect(b, 143)
+        expect(a, 0, "re-formed (drain)")
+
+
+def a_worker_that_ends_by_such_a_signal_alone_has_failed(rendezvous):
+    node = rendezvous.node("alone-usr1", *sh("kill -TERM $$"), nnodes="1", **STEP)
+    expect(node, 143, "killed by SIGTERM")
+
+
+def all_nodes_are_taken_away_after_a_checkpoint(rendezvous):
+    port = free_port()
+    for order in (1, -1):
+        nodes = [rendezvous.start([CRUN, "--nnodes=2", f"--node-rank={i}",
+                                   f"--master-port={port}", "python3", WRITER,
+                                   "--until=1000000"]) for i in range(2)]
+        until(lambda: all("began" in p.out for p in nodes), lambda: [p.err for p in nodes])
+        for p in nodes[::order]:
+            p.kill(signal.SIGUSR1)
+        for rank, p in enumerate(nodes):
+            expect(p, 75, f"saved {rank} 1")
+
+
 TESTS = [
+    workers_do_not_die_of_the_signal_for_crun,
+    a_worker_that_gets_the_signal_of_crun_has_not_failed,
+    a_worker_that_ends_by_such_a_signal_alone_has_failed,
+    all_nodes_are_taken_away_after_a_checkpoint,
     every_node_is_told_of_a_signal_and_its_sender,
     every_node_is_told_of_crunctl,
     nodes_that_wait_for_others_are_told_too,

@@ -319,7 +319,7 @@ def a_newcomer_is_taken_in_at_a_checkpoint(directory, daemon):
 def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
     a, b = two_nodes(directory, daemon, "shrinks", "--checkpoint-signal=USR1")
     b.popen.send_signal(signal.SIGUSR1)
-    b.expect(143, "SIGUSR1: this node will be taken away soon")
+    b.expect(143, "SIGUSR1 from pid .*: this node will be taken away soon")
     until(lambda: len(began(a.out)) == 6, "the first node alone")
     if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
         fail("checkpoints of the first node and the second:", saved(a), saved(b))
@@ -353,7 +353,9 @@ def the_last_node_to_be_taken_away_ends_the_job(directory, daemon):
     until(lambda: len(began(job.out)) == 2, "workers")
     job.popen.send_signal(signal.SIGUSR1)
     job.popen.send_signal(signal.SIGUSR1)
-    job.expect(143)
+    job.expect(75, "the workers are asked for a checkpoint, then the job ends")
+    if saved(job) != ["0", "1"]:
+        fail("checkpoints:", saved(job))
 
 
 def workers_that_know_of_no_page_are_not_waited_for(directory, daemon):

@@ -436,6 +436,75 @@ START_TEST(one_that_hurries_does_not_hurry_another)
 }
 END_TEST
 
+static const struct membership_event farewell = { .type = MEMBERSHIP_EV_END,
+                                                  .node = MEMBERSHIP_NONE,
+                                                  .exit_code = 75,
+                                                  .checkpoint = true,
+                                                  .within_ms = 2000 };
+
+START_TEST(a_job_may_end_after_a_checkpoint)
+{
+    struct membership_event again = farewell;
+
+    begin_membership(2, 2, 5);
+    run_nodes(2);
+    take_event(farewell, NULL);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE), 1);
+    again.exit_code = 1; /* of another node, which finds the same */
+    take_event(again, NULL);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE), 0);
+    pass_time(1900, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_USER);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 30000);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_USER);
+    ck_assert_int_eq(w.r.stop.exit_code, 75);
+}
+END_TEST
+
+START_TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
+{
+    struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE,
+                                      .exit_code = 75,
+                                      .checkpoint = true };
+
+    begin_membership(1, 2, 5);
+    run_nodes(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        leave.node = i;
+        leave.incarnation = incarnation_of(i + 1);
+        take_event(leave, NULL);
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    }
+    leave.checkpoint = false; /* SIGTERM, before the checkpoint is written */
+    leave.exit_code = 143;
+    take_event(leave, NULL);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 75);
+    ck_assert(!w.r.node[0].leaving && !w.r.node[1].leaving); /* told the result */
+}
+END_TEST
+
+START_TEST(a_failure_before_the_end_starts_nothing_again)
+{
+    begin_membership(2, 2, 5);
+    run_nodes(2);
+    take_event(farewell, NULL);
+    fail_worker_at(1, w.now, 9);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 75);
+}
+END_TEST
+
 START_TEST(ending_twice_kills)
 {
     struct membership_event end = { .type = MEMBERSHIP_EV_END,
@@ -485,6 +554,9 @@ static Suite *membership_losses_suite(void)
         a_scale_up_waits_only_so_long_for_a_checkpoint,
         a_node_that_leaves_may_be_in_a_hurry,
         one_that_hurries_does_not_hurry_another,
+        a_job_may_end_after_a_checkpoint,
+        when_all_nodes_leave_the_job_ends_after_a_checkpoint,
+        a_failure_before_the_end_starts_nothing_again,
         ending_twice_kills,
         the_result_is_repeated_to_a_node_that_was_away,
     };
