@@ -101,6 +101,13 @@ const struct opt options_table[] = {
               "standard input; auto: the one that a scheduler or operator has written.",
       .set = option_set_some_text,
       FIELD(hosts.file) },
+    { .name = "host-discovery",
+      .arg = "COMMAND",
+      .help = "The same of what this command prints. It is run every few seconds: "
+              "hosts that are new join the job, those that are gone are drained. A "
+              "host file that changes is read again, too.",
+      .set = option_set_some_text,
+      FIELD(hosts.discovery) },
     { .name = "include",
       .arg = "LIST",
       .help = "Of these hosts only some, and of those only some GPUs, as in "

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_parse.h"
 #include "launcher/hosts/host_select.h"
 #include "rendezvous/base/limits.h"
@@ -157,7 +158,8 @@ static int check_host_names(const struct hosts *h, struct err *e)
     return 0;
 }
 
-int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
+int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
+                    struct hosts *h, struct err *e)
 {
     for (unsigned i = 0; i < w->lists.count; i++)
         if (read_list(w->lists.text[i], h, e) < 0)
@@ -165,6 +167,8 @@ int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
     if (w->file && (strcmp(w->file, "auto") == 0
                         ? read_known_file(h, e)
                         : read_host_file(w->file, "--hostfile", h, e)) < 0)
+        return -1;
+    if (discovered && hosts_parse(discovered, "--host-discovery:", h, e) < 0)
         return -1;
     if (check_host_names(h, e) < 0)
         return -1;
@@ -175,6 +179,17 @@ int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
     if (w->include)
         return host_select_include(w->include, h, e);
     return w->exclude ? host_select_exclude(w->exclude, h, e) : 0;
+}
+
+int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
+{
+    char *discovered = NULL;
+    int rc = w->discovery ? host_discovery_run(w->discovery, &discovered, e) : 0;
+
+    if (rc == 0)
+        rc = hosts_read_with(w, discovered, h, e);
+    free(discovered);
+    return rc;
 }
 
 /* total processes fill the slots of the hosts in order. */

@@ -57,6 +57,10 @@ int hosts_parse(const char *text, const char *from, struct hosts *h,
 
 /* All that the flags name, in order, less what --include and --exclude leave out. */
 int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e) MUST_CHECK;
+/* The same; `discovered` is what the program of --host-discovery has printed, or NULL.
+ */
+int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
+                    struct hosts *h, struct err *e) MUST_CHECK;
 
 /*
  * Decides the workers of each host, which become its slots; 0 stays where

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_HOSTS_HOST_WATCH_H
+#define LAUNCHER_HOSTS_HOST_WATCH_H
+
+#include "launcher/hosts/hosts.h"
+
+struct host_watch;
+struct loop;
+
+/*
+ * Follows the hosts of a job while it runs: the host file, which is read again when it
+ * has changed, and the program of --host-discovery, which is run every few seconds. A
+ * list that cannot be read leaves the last one as it is.
+ */
+struct host_watch_calls {
+    /* The list has changed. It is the callee's until the next call. */
+    void (*changed)(void *arg, const struct hosts *hosts);
+    /* It cannot be read. Called once, until it can be read again. */
+    void (*failed)(void *arg, const char *why);
+    void *arg;
+};
+
+/* now: the hosts with which the job starts. NULL: nothing of w can change. w stays the
+ * caller's and must live as long. */
+struct host_watch *host_watch_create(struct loop *loop, const struct hosts_wanted *w,
+                                     const struct hosts *now,
+                                     const struct host_watch_calls *calls);
+/* NULL is fine. */
+void host_watch_destroy(struct host_watch *watch);
+
+/* Reads all again, whether or not the file has changed. */
+void host_watch_reload(struct host_watch *watch);
+
+#endif
