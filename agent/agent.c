@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent_state.h"
+#include "agent/deadline.h"
 #include "agent/epoch_store.h"
 #include "agent/fd_limits.h"
 #include "agent/guard/guard.h"
@@ -70,6 +71,7 @@ struct agent {
     bool has_joined;
     struct signals signals;
     struct suspension suspension;
+    struct deadline deadline;
     int signo;             /* the last one from the user or the scheduler */
     uint64_t signalled_ms; /* when SIGTERM or SIGUSR1 came last; 0: never */
     int leave_code;        /* if this node leaves; 0: it does not */
@@ -87,7 +89,9 @@ static void drop_held_failures(struct agent *a);
 /* Of the job, if the signal ends it. */
 static int code_of_signal(const struct agent *a)
 {
-    return a->signals.preempted && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
+    bool announced = a->signals.preempted || a->deadline.is_over;
+
+    return announced && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
 }
 
 /* -- reports to the rendezvous -------------------------------------------------- */
@@ -664,6 +668,36 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
+/* Of all nodes' reports the first one counts. */
+static void on_deadline(void *arg, uint32_t within_ms)
+{
+    struct agent *a = arg;
+    struct msg m = {
+        .type = MSG_END,
+        .end = { .exit_code = EXIT_REQUEUE, .checkpoint = true, .within_ms = within_ms }
+    };
+    char end[96];
+
+    deadline_describe(a->config, end, sizeof(end));
+    if (a->state == AGENT_OVER || a->state == AGENT_ENDING)
+        return;
+    if (!a->has_joined) {
+        log_info("no job before the end of this node's time, %s", end);
+        a->exit_code = EXIT_REQUEUE;
+        loop_stop(a->loop);
+        return;
+    }
+    snprintf(m.end.reason, sizeof(m.end.reason), "the time limit, %.44s", end);
+    send_report(a, &m);
+}
+
+static uint64_t on_checkpoint_time_asked(void *arg)
+{
+    struct agent *a = arg;
+
+    return progress_monitor_checkpoint_ms(a->workers.progress);
+}
+
 /* A job that ends does so first. */
 static void on_suspend_signal(void *arg)
 {
@@ -776,6 +810,10 @@ static int start_parts(struct agent *a, struct err *e)
     a->signals = (struct signals){ .fn = on_stop_signal,
                                    .suspend = on_suspend_signal,
                                    .arg = a };
+    a->deadline = (struct deadline){ .checkpoint_ms = on_checkpoint_time_asked,
+                                     .due = on_deadline,
+                                     .arg = a };
+    deadline_init(&a->deadline, a->loop, a->config);
     signals_watch(&a->signals, a->loop, a->config);
     if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, a->keys, &host_calls,
                               e) < 0)
@@ -817,6 +855,7 @@ static void destroy_parts(struct agent *a)
     server_destroy(a->rendezvous.server);
     host_linger_fini(&a->linger);
     suspension_fini(&a->suspension);
+    deadline_fini(&a->deadline);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
     report_result(a, &end);

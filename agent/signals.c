@@ -84,7 +84,7 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
 }
 
 /* The process may have ended since. */
-static void describe_process(const struct signal_sender *sender, char *buf, size_t size)
+static void describe_sender(const struct signal_sender *sender, char *buf, size_t size)
 {
     struct proc_stat stat;
     char name[4 * PROC_NAME_SIZE];
@@ -104,7 +104,7 @@ char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
     const char *name = sigabbrev_np(signo);
     char process[SIGNAL_SENDER_MAX_BYTES + 1];
 
-    describe_process(sender, process, sizeof(process));
+    describe_sender(sender, process, sizeof(process));
     if (sender->is_process)
         snprintf(buf, size, "%s%.16s from %.*s", name ? "SIG" : "signal ",
                  name ? name : "?", (int)sizeof(process) - 18, process);

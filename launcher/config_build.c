@@ -216,6 +216,21 @@ static void build_run_id(const struct options *o, struct config *c)
              hex + 12, hex + 16, hex + 20);
 }
 
+/* A time in the past is left over from another job. */
+static void build_deadline(const struct options *o, const struct machine *m,
+                           struct config *c)
+{
+    int64_t end = m->slurm_job_end_time ? strtoll(m->slurm_job_end_time, NULL, 10) : 0;
+
+    if (o->time_limit_s > 0) {
+        c->deadline_s = m->now_s + o->time_limit_s;
+        c->deadline_from = "--time-limit";
+    } else if (o->time_limit_s < 0 && m->slurm_job_id && end > m->now_s) {
+        c->deadline_s = end;
+        c->deadline_from = "SLURM_JOB_END_TIME";
+    }
+}
+
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config, struct err *e)
 {
@@ -225,6 +240,7 @@ int config_build(const struct options *o, const char *const *words,
         build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
         return -1;
     build_run_id(o, config);
+    build_deadline(o, machine, config);
     config->under_slurm = machine->slurm_job_id && machine->slurm_step_id;
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,

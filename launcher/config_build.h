@@ -15,6 +15,8 @@ struct machine {
     const char *cuda_visible_devices; /* NULL: not set */
     const char *hip_visible_devices;
     const char *slurm_job_id, *slurm_step_id; /* both: a step of Slurm; NULL: not set */
+    const char *slurm_job_end_time;
+    int64_t now_s; /* the wall clock */
 };
 
 /* words: the program and its arguments, as typed, NULL-ended. config->argv is left to

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -131,7 +132,9 @@ static int build_config(const struct options *o, const char *const *words,
                                .cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
                                .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES"),
                                .slurm_job_id = getenv("SLURM_JOB_ID"),
-                               .slurm_step_id = getenv("SLURM_STEP_ID") };
+                               .slurm_step_id = getenv("SLURM_STEP_ID"),
+                               .slurm_job_end_time = getenv("SLURM_JOB_END_TIME"),
+                               .now_s = time(NULL) };
 
     memset(config, 0, sizeof(*config));
     if (!words[0])

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/workers/worker_env.h"
+#include "agent/deadline.h"
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/text.h"
 
@@ -111,6 +112,7 @@ static void print_worker(const struct worker_env_inputs *f, const char *const *b
 void dryrun_print(const struct config *c, const char *const *base, FILE *out)
 {
     struct msg_start start;
+    char plan[192];
     struct worker_env_inputs facts = { .config = c,
                                        .start = &start,
                                        .epoch = 1,
@@ -124,6 +126,8 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
             text_plural(c->workers));
     fprintf(out, "# rendezvous: %s%s%s\n", describe_rendezvous(c),
             c->endpoints ? ", " : "", c->endpoints ? c->endpoints : "");
+    if (c->deadline_s)
+        fprintf(out, "# %s\n", deadline_plan(c, plan, sizeof(plan)));
     if (start.port == 0)
         fputs("# MASTER_PORT 0: any free port, chosen at the start\n", out);
     fputs(

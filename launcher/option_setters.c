@@ -338,6 +338,63 @@ int option_set_checkpoint_signal(void *target, const struct opt *opt, const char
                : 0;
 }
 
+/* "D-H:M:S", "H:M:S" or "M:S", as Slurm writes it. -1: it is not that. */
+static int64_t parse_clock(const char *text)
+{
+    const char *dash = strchr(text, '-'), *at = dash ? dash + 1 : text;
+    int64_t part[3] = { 0 }, days = dash ? strtoll(text, NULL, 10) : 0, seconds = 0;
+    size_t count = 0;
+
+    if (dash && strspn(text, "0123456789") != (size_t)(dash - text))
+        return -1;
+    for (;; at++) {
+        size_t digits = strspn(at, "0123456789");
+
+        if (digits == 0 || digits > 6 || count == 3)
+            return -1;
+        part[count++] = strtoll(at, NULL, 10);
+        at += digits;
+        if (*at != ':')
+            break;
+    }
+    if (*at || count < 2 || (dash && (count != 3 || part[0] >= 24)))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && part[i] >= 60)
+            return -1;
+        seconds = seconds * 60 + part[i];
+    }
+    return seconds + days * 86400;
+}
+
+/* "90", "90s", "15m", "2h", "1d"; -1: it is not that. */
+static int64_t parse_duration(const char *text)
+{
+    static const char units[] = "smhd";
+    static const int64_t seconds[] = { 1, 60, 3600, 86400 };
+    size_t digits = strspn(text, "0123456789");
+    const char *unit = text[digits] ? strchr(units, text[digits]) : units;
+
+    if (digits == 0 || digits > 9 || !unit || (text[digits] && text[digits + 1]))
+        return -1;
+    return strtoll(text, NULL, 10) * seconds[unit - units];
+}
+
+int option_set_time_limit(void *target, const struct opt *opt, const char *value,
+                          struct err *e)
+{
+    struct options *o = target;
+
+    (void)opt;
+    o->time_limit_s = strchr(value, ':') ? parse_clock(value) : parse_duration(value);
+    if (o->time_limit_s < 0 || o->time_limit_s > TIME_LIMIT_S_MAX)
+        return err_set(e,
+                       "\"%s\" is not a duration of at most %d days: 90, 90s, 15m, 2h, "
+                       "H:M:S or D-H:M:S",
+                       value, TIME_LIMIT_S_MAX / 86400);
+    return 0;
+}
+
 int option_set_warm(void *target, const struct opt *opt, const char *value,
                     struct err *e)
 {

@@ -28,6 +28,7 @@ OPTION_SETTER(option_set_hang_timeout);
 OPTION_SETTER(option_set_progress_pattern);
 OPTION_SETTER(option_set_warm);
 OPTION_SETTER(option_set_checkpoint_signal);
+OPTION_SETTER(option_set_time_limit);
 OPTION_SETTER(option_set_store_auth);
 OPTION_SETTER(option_set_streams);
 OPTION_SETTER(option_set_rank_filter);

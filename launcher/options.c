@@ -410,6 +410,23 @@ const struct opt options_table[] = {
       .help = "Signal that asks each worker for a checkpoint before its group is "
               "stopped, as in SIGUSR1. Default: none, only the status page asks.",
       .set = option_set_checkpoint_signal },
+    { .name = "time-limit",
+      .arg = "DURATION",
+      .help =
+          "Time of this run: 90, 90s, 15m, 2h, H:M:S or D-H:M:S. Some time before "
+          "its end the workers of the whole job are asked for a checkpoint, and the "
+          "job ends with exit code 75. Default: until SLURM_JOB_END_TIME if it is "
+          "set; 0: none.",
+      .set = option_set_time_limit },
+    { .name = "time-limit-margin",
+      .arg = "SECONDS",
+      .help = "How long before the end of the time the checkpoint is asked for. "
+              "Default: enough for a checkpoint and --shutdown-timeout, at most a "
+              "quarter of the time.",
+      .set = opt_set_seconds,
+      FIELD(config.deadline_margin_ms),
+      .min = 1,
+      .max = GRACE_MS_MAX },
     { .name = "fence",
       .arg = "grace|strict",
       .help = "strict: end the workers before the rendezvous can give their ranks to "
@@ -501,6 +518,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     *o = (struct options){ .self = argv[0],
                            .nproc_number = 1,
                            .master_port = -1,
+                           .time_limit_s = -1,
                            .redirects = "0",
                            .tee = "0",
                            .local_ranks_filter = "",

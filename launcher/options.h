@@ -55,6 +55,8 @@ struct options {
     const char *redirects, *tee, *local_ranks_filter;
     const char *stdout_filters, *stderr_filters;
 
+    int64_t time_limit_s; /* -1: not given; 0: none */
+
     bool dry_run, version, help;
     enum options_shell completion;
 

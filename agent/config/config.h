@@ -88,8 +88,10 @@ struct config {
     int checkpoint_signal;           /* asks a worker for a checkpoint; 0: none */
     int signals[CONFIG_SIGNALS_MAX]; /* --signals-to-handle, 0-ended */
     const char *signals_text;
-    bool under_slurm;   /* it signals every process of a step, the workers too */
-    int64_t deadline_s; /* the wall clock then ends this node's part; 0: not known */
+    bool under_slurm; /* it signals every process of a step, the workers too */
+    int64_t
+        deadline_s; /* when the time of this node ends, by the wall clock; 0: never */
+    const char *deadline_from;   /* "--time-limit", "SLURM_JOB_END_TIME" */
     uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
     const char *events_file;     /* JSON lines; NULL: none */
     bool events_console;

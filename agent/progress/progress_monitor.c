@@ -51,6 +51,7 @@ struct progress_monitor {
     uint64_t checkpoint_until_ms;
     uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
+    uint64_t saving_since_ms, longest_saving_ms;
 
     uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
     struct loop_timer recorder_timer;
@@ -84,6 +85,27 @@ static void read_progress(struct progress_monitor *m, uint32_t i,
     s->progress.loss = NAN;
 }
 
+static void time_checkpoints(struct progress_monitor *m)
+{
+    uint64_t now = clock_ms();
+    bool saves = false;
+
+    for (uint32_t i = 0; i < m->pages->count; i++)
+        saves |= m->observation[i].alive &&
+                 m->observation[i].progress.phase == PROGRESS_CHECKPOINTING;
+    if (!saves)
+        m->saving_since_ms = 0;
+    else if (!m->saving_since_ms)
+        m->saving_since_ms = now;
+    else if (now - m->saving_since_ms > m->longest_saving_ms)
+        m->longest_saving_ms = now - m->saving_since_ms;
+}
+
+uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m)
+{
+    return m->longest_saving_ms;
+}
+
 static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
@@ -96,6 +118,7 @@ static void read_pages(struct progress_monitor *m)
         if (s->changed)
             silence_break(m->silence);
     }
+    time_checkpoints(m);
     hang_observe(m->hang, m->observation, clock_ms());
 }
 

@@ -61,6 +61,9 @@ void progress_monitor_ask_recorders(struct progress_monitor *m);
  * once an epoch. */
 void progress_monitor_report_ranks(struct progress_monitor *m);
 
+/* How long the longest checkpoint of a worker took, as far as it was seen; 0: none. */
+uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m);
+
 /* Asks the workers for a checkpoint; `checkpointed` follows, perhaps before this
  * returns. A second request before that is the same one. */
 void progress_monitor_request_checkpoint(struct progress_monitor *m,

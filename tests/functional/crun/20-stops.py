@@ -187,7 +187,31 @@ def all_nodes_are_taken_away_after_a_checkpoint(rendezvous):
             expect(p, 75, f"saved {rank} 1")
 
 
+# -- the end of its time --------------------------------------------------------------
+
+
+def a_job_ends_with_a_checkpoint_before_its_time_is_over(rendezvous):
+    began = time.time()
+    nodes = [rendezvous.node("limit", "--time-limit=60", "--time-limit-margin=58",
+                             "python3", WRITER, "--until=1000000") for _ in range(2)]
+    end = {"SLURM_JOB_ID": "4711", "SLURM_JOB_END_TIME": str(int(began) + 9)}
+    bare = rendezvous.node("bare", "--time-limit-margin=8", *sh(
+        "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.02; done"),
+        nnodes="1", **end)
+    short = rendezvous.node("short", "--time-limit-margin=8", *sh("exit 0"), nnodes="1",
+                            **end)
+    expect(short, 0)
+    for rank, p in enumerate(nodes):
+        expect(p, 75, "saved", 'crun: job "limit" was stopped by the time limit, ')
+    if time.time() > began + 30:
+        fail("not before the end")
+    expect(bare, 75, "saved", "(SLURM_JOB_END_TIME)")
+    if bare.err.count("was stopped by") != 1:
+        fail("the reason:", bare.err)
+
+
 TESTS = [
+    a_job_ends_with_a_checkpoint_before_its_time_is_over,
     workers_do_not_die_of_the_signal_for_crun,
     a_worker_that_gets_the_signal_of_crun_has_not_failed,
     a_worker_that_ends_by_such_a_signal_alone_has_failed,

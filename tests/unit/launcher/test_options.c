@@ -94,6 +94,7 @@ static const struct {
     { "--shutdown-timeout -1 x", "--shutdown-timeout: \"-1\" is not" },
     { "--failure-grace soon x", "--failure-grace: \"soon\" is not" },
     { "--outage-grace 0 x", "--outage-grace: \"0\" is not" },
+    { "--time-limit 1:75 x", "--time-limit: \"1:75\" is not a duration" },
     { "--fence high x", "--fence: \"high\" is not grace or strict" },
     { "--signals-to-handle SIGFOO x",
       "\"SIGFOO\" is not a signal that can be handled" },
@@ -323,6 +324,43 @@ START_TEST(virtual_local_ranks_need_a_gpu_each)
 }
 END_TEST
 
+static const struct {
+    const char *line;
+    int64_t deadline_s;
+} time_limits[] = {
+    { "x", 5000 },
+    { "--time-limit 0 x", 0 },
+    { "--time-limit 90 x", 1090 },
+    { "--time-limit 90s x", 1090 },
+    { "--time-limit 2m x", 1120 },
+    { "--time-limit 1h x", 4600 },
+    { "--time-limit 1d x", 87400 },
+    { "--time-limit 10:05 x", 1605 },
+    { "--time-limit 100:00:01 x", 361001 },
+    { "--time-limit 1-00:00:01 x", 87401 },
+};
+
+START_TEST(the_end_of_its_time_is_given_or_that_of_the_slurm_job)
+{
+    struct options o;
+    struct config c;
+
+    machine.now_s = 1000;
+    machine.slurm_job_id = "1";
+    machine.slurm_job_end_time = "5000";
+    accept_line(time_limits[_i].line, &o, &c);
+    ck_assert_int_eq(c.deadline_s, time_limits[_i].deadline_s);
+    ck_assert(!c.under_slurm);
+    config_build_release(&c);
+    machine.slurm_step_id = "0";
+    machine.slurm_job_end_time = "999"; /* of another job */
+    accept_line("x", &o, &c);
+    ck_assert_int_eq(c.deadline_s, 0);
+    ck_assert(c.under_slurm);
+    config_build_release(&c);
+}
+END_TEST
+
 START_TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
 {
     struct options o;
@@ -502,6 +540,8 @@ static Suite *options_suite(void)
     tcase_add_loop_test(t, processes_of_all_nodes_are_divided_among_them, 0, 12);
     tcase_add_test(t, hosts_and_variables_are_gathered);
     tcase_add_test(t, virtual_local_ranks_need_a_gpu_each);
+    tcase_add_loop_test(t, the_end_of_its_time_is_given_or_that_of_the_slurm_job, 0,
+                        sizeof(time_limits) / sizeof(time_limits[0]));
     tcase_add_test(t, the_environment_gives_defaults_and_crun_is_the_stronger);
     tcase_add_test(t, a_wrong_variable_is_refused_by_its_name);
     tcase_add_test(t, flags_for_python_alone_leave_a_note_each);
