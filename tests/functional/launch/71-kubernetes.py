@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+# sanitizers: no, its cases wait most of the time, and other tests run the same code
+"""
+The recipes of scripts/kubernetes, each run as the manifest says in what a process sees of a pod
+(tests/lib/pods.py): names that DNS knows late, pods that are lost and come back with another
+address, the address of a Service, IPv6 alone. The cases wait most of the time: they run side by
+side.
+"""
+import concurrent.futures
+import os
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import ROOT, expect, fail, same, until  # noqa: E402
+import host  # noqa: E402
+import pods  # noqa: E402
+
+RECIPES = ROOT / "scripts" / "kubernetes"
+LATE = 8  # seconds until the names are there
+NOT_FOUND = "waiting for the rendezvous (cannot find host"
+
+# It says what it sees, asks the store of rank 0, and runs until the test lets it end.
+TRAIN = """
+import os, socket, struct, time
+def ask_store():
+    where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    with socket.create_connection(where, timeout=10) as s:
+        s.sendall(struct.pack("<BI", 0, 0x3C85F7CE) + struct.pack("<BI", 13, 4711))
+        return s.recv(4) == struct.pack("<I", 4711)
+def can_write():
+    try:
+        open("/crun-was-here", "w")
+        return True
+    except OSError:
+        return False
+e = os.environ
+facts = {"rank": e["RANK"], "world": e["WORLD_SIZE"], "group": e["GROUP_RANK"],
+         "epoch": e["CRUN_EPOCH"], "restart": e["TORCHELASTIC_RESTART_COUNT"],
+         "master": e["MASTER_ADDR"], "run": e["TORCHELASTIC_RUN_ID"], "uid": os.getuid(),
+         "first": open("/proc/1/comm").read().strip(), "writes": can_write(),
+         "store": "NO_STORE" in e or ask_store()}
+print(" ".join(f"{k}={v}" for k, v in facts.items()), flush=True)
+while not os.path.exists("/srv/enough"):
+    time.sleep(0.02)
+"""
+
+
+def world_of(recipe, make, version=4):
+    world = pods.World(version)
+    world.recipe = lambda: make(world, pods.documents(RECIPES / recipe))
+    return world
+
+
+def facts_of(*processes, epoch="1"):
+    """{rank: facts} of that epoch's workers."""
+    found = {}
+    for p in processes:
+        for line in p.out.splitlines():
+            facts = dict(re.findall(r"(\w+)=(\S+)", line))
+            if facts.get("epoch") == epoch:
+                found[int(facts["rank"])] = facts
+    return found
+
+
+def all_run(*processes, epoch="1"):
+    """Until all ranks of the epoch have said something; their facts."""
+    def they_run():
+        found = facts_of(*processes, epoch=epoch)
+        return found and len(found) == int(found[min(found)]["world"]) and found
+
+    return until(they_run, lambda: "all run: " + "".join(p.out + p.err for p in processes), 60)
+
+
+def end_well(world, *processes):
+    world.write_program("enough", "")
+    for p in processes:
+        expect(p, 0)
+
+
+def check_facts(found, master, run="none"):
+    if sorted(found) != list(range(len(found))) or len(found) % 2:
+        fail("ranks", found)
+    for rank, facts in found.items():
+        wanted = {"world": str(len(found)), "group": str(rank // (len(found) // 2)),
+                  "restart": "0", "master": master, "run": run, "uid": "1000", "first": "crun",
+                  "writes": "False", "store": "True"}
+        same({k: facts[k] for k in wanted}, wanted)
+
+
+# -- names that appear late -----------------------------------------------------------
+
+
+def start_without_names(world):
+    """All pods of the recipe; and the moment when their names may appear."""
+    world.write_program("train.py", TRAIN)
+    started = world.recipe()
+    began = time.monotonic()
+    running = [p.start() for p in started]
+    until(lambda: all(NOT_FOUND in p.err for p in running[1:]), "they wait for the name")
+    until(lambda: time.monotonic() > began + LATE, "it is late")
+    return started, running
+
+
+def late_names(recipe, make, master, run="none"):
+    with world_of(recipe, make) as world:
+        started, running = start_without_names(world)
+        if "taken for this machine by its name" not in running[0].err:
+            fail("node rank 0 has not begun to listen:", running[0].err)
+        for p in started:
+            p.publish()
+        check_facts(all_run(*running), master, run)
+        end_well(world, *running)
+
+
+def late_names_of_an_indexed_job():
+    late_names("indexed-job.yaml", pods.pods_of_job, "train-0.train")
+
+
+def late_names_of_a_jobset():
+    late_names("jobset.yaml", pods.pods_of_jobset, "train-node-0-0.train", "train.0")
+
+
+def late_names_of_a_trainjob():
+    late_names("trainjob.yaml", pods.pods_of_trainjob, "train-node-0-0.train")
+
+
+ELASTIC = ["crun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=lead.train:29400",
+           "--rdzv-id=job", "train.py"]
+
+
+def late_names_of_a_dynamic_rendezvous():
+    """Its name is that of no pod: only the answer of DNS says who hosts it."""
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        both = world.recipe()
+        running = [p.start(*ELASTIC) for p in both]
+        asked = f"lead.train.{pods.DOMAIN}"
+        until(lambda: world.dns.out.count(asked) >= 4, "both look the name up, and again")
+        # the first answer is wrong: nothing listens there
+        world.set_name(asked, world.dns_addresses)
+        until(lambda: all("waiting for the rendezvous (10.77.0.254:29400: Connection refused" in
+                          p.err for p in running),
+              lambda: f"the reason is the newest: {running[0].err}", 60)
+        world.set_name(f"lead.train.{pods.DOMAIN}", both[1].addresses)
+        all_run(*running)
+        end_well(world, *running)
+
+
+# -- pods that come and go ------------------------------------------------------------
+
+
+def lost_pods_come_back():
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        both = world.recipe()
+        running = [p.start() for p in both]
+        for p in both:
+            p.publish()
+        all_run(*running)
+        os.kill(both[1].main_pid(), signal.SIGKILL)
+        running[1].wait()
+        before = both[1].addresses
+        running[1] = both[1].start()
+        both[1].publish()
+        if both[1].addresses == before:
+            fail("it has its address again")
+        check_facts(all_run(*running, epoch="2"), "train-0.train")
+        # the pod of node rank 0: the job ends, and both come back
+        for pid in [p.main_pid() for p in both]:
+            os.kill(pid, signal.SIGTERM)
+        for p in running:
+            expect(p, 143)
+        running = [p.start() for p in both]  # DNS still has the old address of the first
+        until(lambda: "waiting for the rendezvous (10.77.0." in running[1].err,
+              lambda: f"the address of before is tried: {running[1].err}")
+        both[0].publish()
+        check_facts(all_run(*running), "train-0.train")
+        end_well(world, *running)
+
+
+# -- addresses ------------------------------------------------------------------------
+
+PROXY = """
+import asyncio, sys
+async def copy(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+async def connected(reader, writer):
+    there = await asyncio.open_connection(sys.argv[3], int(sys.argv[2]))
+    await asyncio.gather(copy(reader, there[1]), copy(there[0], writer), return_exceptions=True)
+async def main():
+    server = await asyncio.start_server(connected, sys.argv[1], int(sys.argv[2]))
+    print("ready", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def address_of_a_service(*flags, says):
+    """A virtual address that leads to node rank 0, which does not know it."""
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        both = world.recipe()
+        for p in both:
+            p.extra = {"CRUN_MASTER_ADDR": "10.77.0.253", "NO_STORE": "1"}
+        command = both[0].container["command"]
+        world.set_addresses(world.switch, "br0", ["10.77.0.253"])
+        running = [p.start(*command[:-1], *(flags if p.index == 0 else ()), command[-1])
+                   for p in both]
+        until(lambda: says in running[0].err, lambda: f"{says!r}: {running[0].err}")
+        proxy = world.run_in(world.switch, "python3", "-c", PROXY, "10.77.0.253", "29500",
+                             both[0].addresses[0])
+        until(lambda: "ready" in proxy.out, lambda: proxy.err)
+        same(all_run(*running)[0]["master"], "10.77.0.253")
+        end_well(world, *running)
+        same(running[0].err.count("is not an address of this machine"), 1)
+
+
+def the_address_of_a_service_leads_to_node_rank_0():
+    address_of_a_service(says="10.77.0.253 is not an address of this machine, which has 10.77.0.")
+
+
+def the_address_of_a_service_by_intent():
+    address_of_a_service("--rdzv-conf=is_host=1", says="10.77.0.253 is not an address")
+
+
+def a_name_with_several_addresses():
+    """The first is of no machine, and gives no answer: it costs little time."""
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        both = world.recipe()
+        running = [both[0].start()]
+        world.set_name(both[0].full_name, ["10.99.0.1", *both[0].addresses])
+        began = time.monotonic()
+        running.append(both[1].start())
+        host.ip("route", "add", "10.99.0.0/24", "via", "10.77.0.254", ns=both[1].ns)
+        host.ip("route", "add", "blackhole", "10.99.0.0/24", ns=world.switch)
+        all_run(*running)
+        if time.monotonic() - began > 10:
+            fail("it took", time.monotonic() - began, "s")
+        end_well(world, *running)
+
+
+def ipv6_alone():
+    with world_of("indexed-job.yaml", pods.pods_of_job, version=6) as world:
+        started, running = start_without_names(world)
+        for p in started:
+            p.publish()
+        check_facts(all_run(*running), "train-0.train")
+        end_well(world, *running)
+
+
+def ipv6_numbers():
+    """In flags, messages and MASTER_ADDR."""
+    with world_of("indexed-job.yaml", pods.pods_of_job, version=6) as world:
+        world.write_program("train.py", TRAIN)
+        both = world.recipe()
+        both[0].extra = {"CRUN_MASTER_ADDR": "fd77::fd"}
+        first = both[0].start()
+        until(lambda: "fd77::fd is not an address of this machine, which has fd77::" in first.err,
+              lambda: first.err)
+        os.kill(both[0].main_pid(), signal.SIGINT)
+        expect(first, 130)
+        address = both[0].addresses[0]
+        running = [p.start("crun", "--nnodes=2", "--rdzv-backend=c10d",
+                           f"--rdzv-endpoint=[fd77::3]:29400", "train.py") for p in both]
+        facts = all_run(*running)
+        if not all(f["master"].startswith("fd77::") for f in facts.values()):
+            fail("MASTER_ADDR:", facts)
+        end_well(world, *running)
+
+
+CASES = [
+    late_names_of_an_indexed_job,
+    late_names_of_a_jobset,
+    late_names_of_a_trainjob,
+    late_names_of_a_dynamic_rendezvous,
+    lost_pods_come_back,
+    the_address_of_a_service_leads_to_node_rank_0,
+    the_address_of_a_service_by_intent,
+    a_name_with_several_addresses,
+    ipv6_alone,
+    ipv6_numbers,
+]
+
+
+def timed(case):
+    begun = time.monotonic()
+    try:
+        case()
+    except BaseException as e:
+        return f"FAILED {case.__name__}: {e!r}"
+    print(f"ok {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+    return None
+
+
+def main():
+    host.need()
+    chosen = [c for c in CASES if not sys.argv[1:] or c.__name__ in sys.argv[1:]]
+    with concurrent.futures.ThreadPoolExecutor(len(chosen)) as pool:
+        errors = [e for e in pool.map(timed, chosen) if e]
+    if errors:
+        sys.exit("\n".join(errors))
+
+
+main()
