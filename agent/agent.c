@@ -873,6 +873,10 @@ static int open_keys(struct agent *a, struct err *e)
 {
     if (a->config->rendezvous == CONFIG_LOCAL)
         return 0;
+    if (a->config->key_text) {
+        a->keys = key_ring_open_text("the launcher's key", a->config->key_text, e);
+        return a->keys ? 0 : -1;
+    }
     if (key_ring_open_own(a->config->key_file, a->config->require_key, &a->keys, e) < 0)
         return -1;
     if (!a->keys && a->config->job.store_tunnel)

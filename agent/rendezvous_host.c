@@ -43,6 +43,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
                         struct err *e)
 {
     struct server_config config = { .listen = *listen,
+                                    .listener = h->config->rendezvous_fd,
                                     .run_id = h->config->run_id,
                                     .job = &h->config->job,
                                     .keys = h->keys,
@@ -56,7 +57,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
         return -1;
     h->port = net_port(server_address(h->server));
     snprintf(h->address, sizeof(h->address), "%s", h->name);
-    if (!h->keys && !net_is_loopback(listen))
+    if (!h->keys && h->port && !net_is_loopback(listen))
         log_warn("anyone who reaches port %u of this machine can run code as you: give "
                  "all nodes the key that crunctl keygen makes",
                  h->port);
@@ -186,6 +187,8 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
                                                  ? "--master-addr"
                                                  : "--rdzv-endpoint")
                                : 0; /* the client reports it */
+    if (config->rendezvous_fd) /* on all addresses; the first endpoint is the best */
+        return start_server(h, &(struct net_addr){ .len = 0 }, e);
     h->undecided = true;
     if (net_parse_host(h->name, h->port_wanted, &list[0], e) == 0)
         count = 1;

@@ -423,8 +423,10 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
     if (server_open_registry(s, e) < 0 ||
         (config->keys && config->standalone && server_open_door(s, e) < 0))
         goto fail;
-    if (config->listen.len > 0) {
-        s->listener = listener_create(loop, &config->listen, &calls, e);
+    if (config->listen.len > 0 || config->listener) {
+        s->listener = config->listener
+                          ? listener_adopt(loop, config->listener, &calls)
+                          : listener_create(loop, &config->listen, &calls, e);
         if (!s->listener)
             goto fail;
         s->address = *listener_address(s->listener);

@@ -21,6 +21,7 @@ struct server;
  */
 struct server_config {
     struct net_addr listen; /* port 0: any; zeroes: no listener */
+    int listener;           /* a socket that listens already; 0: none. Is taken over */
     bool standalone;
     const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
     const struct job_config *job;

@@ -54,7 +54,9 @@ struct config {
     int32_t node_rank;      /* -1: none given */
     const char *local_addr; /* the address that this node reports; NULL: detected */
     uint16_t store_port;    /* 0: any */
+    int rendezvous_fd;      /* a socket that listens for the rendezvous; 0: none */
     const char *key_file;   /* NULL: looked for */
+    const char *key_text;   /* the key itself, instead of a file; NULL: none */
     bool require_key;
     uint32_t outage_grace_ms;
 
@@ -72,6 +74,9 @@ struct config {
     enum config_stdin stdin_mode;
 
     /* their output */
+    /* other nodes' output goes to the same place: it says once what is of the job */
+    bool shares_output;
+    bool live_output;    /* crun's own reaches a terminal by another program */
     const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */
     uint32_t log_mode;   /* of log files and the events file; 0: for the user only */
     struct config_streams streams;

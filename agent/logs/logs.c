@@ -103,7 +103,8 @@ static struct console_sharing find_sharing(const struct logs *l, int which)
 
     return (struct console_sharing){
         .shared = w.streams > 1,
-        .live = w.workers <= 1 || l->sinks.kind[which] == LOG_SINK_TTY,
+        .live = w.workers <= 1 || l->config->live_output ||
+                l->sinks.kind[which] == LOG_SINK_TTY,
     };
 }
 
@@ -402,8 +403,9 @@ static int open_stdin(const struct logs *l, uint32_t local_rank, struct err *e)
     const struct config *c = l->config;
     int fd;
 
-    if (c->stdin_mode == CONFIG_STDIN_ALL || (c->stdin_mode == CONFIG_STDIN_FIRST &&
-                                              local_rank == 0 && c->job.max_nodes == 1))
+    if (c->stdin_mode == CONFIG_STDIN_ALL ||
+        (c->stdin_mode == CONFIG_STDIN_FIRST && local_rank == 0 &&
+         (c->job.max_nodes == 1 || c->rendezvous_fd)))
         return STDIN_FILENO;
     fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -120,9 +120,9 @@ static int key_ring_start_thread(struct key_ring *r, struct err *e)
 /* -- the users ----------------------------------------------------------------------
  */
 
-static struct key_ring *key_ring_create(const char *path, bool is_folder, struct err *e)
+/* set NULL: e says why there is none. */
+static struct key_ring *key_ring_create(const char *path, struct key_set *set)
 {
-    struct key_set *set = key_set_read(path, is_folder, e);
     struct key_ring *r;
     pthread_condattr_t monotonic;
 
@@ -143,12 +143,18 @@ static struct key_ring *key_ring_create(const char *path, bool is_folder, struct
 
 struct key_ring *key_ring_open(const char *path, struct err *e)
 {
-    return key_ring_create(path, false, e);
+    return key_ring_create(path, key_set_read(path, false, e));
 }
 
 struct key_ring *key_ring_open_folder(const char *path, struct err *e)
 {
-    return key_ring_create(path, true, e);
+    return key_ring_create(path, key_set_read(path, true, e));
+}
+
+struct key_ring *key_ring_open_text(const char *name, const char *text, struct err *e)
+{
+    tls_prepare();
+    return key_ring_create(name, key_set_of_text(name, text, e));
 }
 
 int key_ring_open_own(const char *named, bool is_required, struct key_ring **ring,

@@ -26,6 +26,9 @@ struct key_ring;
  */
 struct key_ring *key_ring_open(const char *path, struct err *e) MUST_CHECK;
 struct key_ring *key_ring_open_folder(const char *path, struct err *e) MUST_CHECK;
+/* Of keys that are in no file; `name` names them in messages. TLS is made ready. */
+struct key_ring *key_ring_open_text(const char *name, const char *text,
+                                    struct err *e) MUST_CHECK;
 /*
  * For a program that is about to connect, or to be connected to: TLS is made ready
  * meanwhile. The ring of the file that key_search finds; `named` as there. *ring is

@@ -51,8 +51,9 @@ static int key_set_grow(struct key_set *s, size_t more, struct err *e)
     return 0;
 }
 
-static int key_set_add_file(struct key_set *s, const char *path, unsigned file,
-                            struct stat *seen, struct err *e)
+/* text NULL: the content of the file at path. */
+static int key_set_add_file(struct key_set *s, const char *path, const char *text,
+                            unsigned file, struct stat *seen, struct err *e)
 {
     const size_t size = KEYS_PER_FILE_MAX * sizeof(struct key);
     struct key *keys = key_memory_create(size, e);
@@ -60,7 +61,8 @@ static int key_set_add_file(struct key_set *s, const char *path, unsigned file,
 
     if (!keys)
         return -1;
-    n = key_file_read(path, keys, KEYS_PER_FILE_MAX, seen, e);
+    n = text ? key_file_parse(path, text, strlen(text), keys, KEYS_PER_FILE_MAX, e)
+             : key_file_read(path, keys, KEYS_PER_FILE_MAX, seen, e);
     if (n > 0 && key_set_grow(s, (size_t)n, e) < 0)
         n = -1;
     for (int i = 0; i < n; i++) {
@@ -96,7 +98,7 @@ static int key_set_add_names(struct key_set *s, const char *path, struct dirent 
                            list[i]->d_name, PEER_OWNER_MAX);
         snprintf(s->names[i], sizeof(s->names[i]), "%s", list[i]->d_name);
         snprintf(file, sizeof(file), "%s/%s", path, list[i]->d_name);
-        if (key_set_add_file(s, file, (unsigned)i, &s->names_seen[i], e) < 0)
+        if (key_set_add_file(s, file, NULL, (unsigned)i, &s->names_seen[i], e) < 0)
             return -1;
         s->name_count++;
     }
@@ -144,7 +146,7 @@ struct key_set *key_set_read(const char *path, bool is_folder, struct err *e)
 
     s->is_folder = is_folder;
     if (!is_folder)
-        rc = key_set_add_file(s, path, 0, &s->seen, e);
+        rc = key_set_add_file(s, path, NULL, 0, &s->seen, e);
     else if (stat(path, &s->seen) < 0)
         rc = err_set_errno(e, errno, "%s", path);
     else
@@ -153,6 +155,19 @@ struct key_set *key_set_read(const char *path, bool is_folder, struct err *e)
         key_set_sort(s);
     if (rc == 0 && key_set_check_ids(s, path, e) == 0)
         return s;
+    key_set_destroy(s);
+    return NULL;
+}
+
+struct key_set *key_set_of_text(const char *name, const char *text, struct err *e)
+{
+    struct key_set *s = xcalloc(1, sizeof(*s));
+
+    s->is_text = true;
+    if (key_set_add_file(s, name, text, 0, NULL, e) == 0) {
+        key_set_sort(s);
+        return s;
+    }
     key_set_destroy(s);
     return NULL;
 }
@@ -173,6 +188,8 @@ bool key_set_is_current(const struct key_set *s, const char *path)
     char file[PATH_MAX];
     struct stat now;
 
+    if (s->is_text)
+        return true;
     if (stat(path, &now) < 0 || !is_same_file(&now, &s->seen))
         return false;
     for (size_t i = 0; i < s->name_count; i++) {

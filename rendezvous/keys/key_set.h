@@ -19,7 +19,7 @@ struct key_set_entry {
 };
 
 struct key_set {
-    bool is_folder;
+    bool is_folder, is_text;       /* is_text: of no file */
     struct stat seen;              /* the file, or the folder */
     struct key_set_entry *entries; /* in memory for secrets */
     size_t count, room;
@@ -32,6 +32,9 @@ struct key_set {
 /* NULL: e names the file and what to do. */
 struct key_set *key_set_read(const char *path, bool is_folder,
                              struct err *e) MUST_CHECK;
+/* Of a text in the place of a file, which `name` names in messages. */
+struct key_set *key_set_of_text(const char *name, const char *text,
+                                struct err *e) MUST_CHECK;
 void key_set_destroy(struct key_set *s); /* NULL is fine */
 
 /* Whether the files are still those that were read, as far as stat tells. */

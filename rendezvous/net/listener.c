@@ -217,17 +217,21 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
 struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
                                  const struct listener_calls *calls, struct err *e)
 {
+    int fd = net_listen(addr, LISTEN_BACKLOG, e);
+
+    return fd < 0 ? NULL : listener_adopt(loop, fd, calls);
+}
+
+struct listener *listener_adopt(struct loop *loop, int fd,
+                                const struct listener_calls *calls)
+{
     struct listener *l = xcalloc(1, sizeof(*l));
 
     acceptor_init(&l->acceptor, "rendezvous", HELLO_DEADLINE_MS);
-    if (acceptor_listen(&l->acceptor, addr, e) < 0) {
-        free(l);
-        return NULL;
-    }
+    l->acceptor.fd = fd;
     l->loop = loop;
     l->calls = *calls;
-    if (net_local_addr(l->acceptor.fd, &l->addr) < 0)
-        l->addr = *addr;
+    (void)!net_local_addr(fd, &l->addr);
     TAILQ_INIT(&l->put_off);
     loop_timer_init(&l->timer, loop, on_timer, l);
     loop_timer_init(&l->first_bytes, loop, on_next_first_bytes, l);

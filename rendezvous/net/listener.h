@@ -33,6 +33,9 @@ struct listener *listener_create(struct loop *loop, const struct net_addr *addr,
                                  const struct listener_calls *calls,
                                  struct err *e) MUST_CHECK;
 /* Closes the socket and every connection that was not handed on. */
+/* The same of a socket that listens already. */
+struct listener *listener_adopt(struct loop *loop, int fd,
+                                const struct listener_calls *calls);
 void listener_destroy(struct listener *l); /* NULL is fine */
 
 /* The address it listens on, with the port that the system chose. */
