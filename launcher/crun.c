@@ -22,11 +22,17 @@
 #include "launcher/command.h"
 #include "launcher/dryrun.h"
 #include "launcher/elf_needed.h"
+#include "launcher/hosts/host_environment.h"
+#include "launcher/hosts/hosts.h"
 #include "launcher/options.h"
 #include "launcher/config_build.h"
+#include "launcher/remote/far_side.h"
+#include "launcher/remote/remote.h"
+#include "launcher/remote/remote_order.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
 
 #define EXIT_USAGE 2
 
@@ -124,8 +130,8 @@ static int build_argv(const struct options *o, const char *const *words,
     return 0;
 }
 
-static int build_config(const struct options *o, const char *const *words,
-                        struct config *config, struct err *e)
+static int build_flags(const struct options *o, const char *const *words,
+                       struct config *config, struct err *e)
 {
     struct machine machine = { .cpus = count_cpus,
                                .gpus = count_gpus,
@@ -139,9 +145,7 @@ static int build_config(const struct options *o, const char *const *words,
     memset(config, 0, sizeof(*config));
     if (!words[0])
         return err_set(e, "a program is missing (crun --help)");
-    if (config_build(o, words, &machine, config, e) < 0)
-        return -1;
-    return build_argv(o, words, config, e);
+    return config_build(o, words, &machine, config, e);
 }
 
 /* Fails early if --log-dir cannot be created. */
@@ -152,13 +156,215 @@ static int prepare_logs(const struct config *config, struct err *e)
     return log_dirs_prepare(config->log_dir, e);
 }
 
+/* Lines about flags and variables that have no effect. */
+static void print_notes(const struct options *o)
+{
+    for (unsigned i = 0; i < o->note_count; i++)
+        log_info("%s", o->notes[i]);
+    if (*o->conf.note)
+        log_warn("%s", o->conf.note);
+}
+
+/* -- on hosts ---------------------------------------------------------------------- */
+
+/* The node that a far side runs: options point into the order. */
+struct far_node {
+    struct options options;
+    struct config config;
+};
+
+static void adopt_verbosity(const struct options *o)
+{
+    log_init("crun", o->config.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
+}
+
+static int prepare_far_node(void *arg, const struct remote_order *order, struct err *e)
+{
+    struct far_node *n = arg;
+    struct options *o = &n->options;
+    int argc = 0, word;
+
+    while (order->argv[argc])
+        argc++;
+    if (options_parse(argc, order->argv, o, &word, e) < 0)
+        return -1;
+    adopt_verbosity(o);
+    options_forget_hosts(o);
+    if (order->workers) {
+        o->nproc = NPROC_NUMBER;
+        o->nproc_number = order->workers;
+    }
+    if (build_flags(o, (const char *const *)order->argv + word, &n->config, e) < 0)
+        return -1;
+    if (build_argv(o, (const char *const *)order->argv + word, &n->config, e) < 0)
+        return err_set_code(e, REMOTE_NO_PROGRAM, 0);
+    if (prepare_logs(&n->config, e) < 0)
+        return err_wrap(e, "--log-dir");
+    return 0;
+}
+
+static uint32_t far_node_grace(void *arg)
+{
+    return ((struct far_node *)arg)->config.job.shutdown_grace_ms;
+}
+
+/* Standard input reaches node rank 0 only. */
+static void place_far_node(struct config *c, const struct remote_order *order,
+                           const struct remote_start *s, int listener)
+{
+    snprintf(c->run_id, sizeof(c->run_id), "%s", order->run_id);
+    c->job.min_nodes = s->min_nodes;
+    c->job.max_nodes = s->max_nodes;
+    c->node_rank = s->node_rank;
+    c->rendezvous = *s->endpoints ? CONFIG_STATIC : CONFIG_LOCAL;
+    free((void *)c->endpoints);
+    c->endpoints = *s->endpoints ? xstrdup(s->endpoints) : NULL;
+    c->rendezvous_fd = listener;
+    c->key_text = *s->endpoints ? order->key : NULL;
+    c->live_output = order->live;
+    c->shares_output = !order->detach && s->max_nodes > 1;
+    if (s->node_rank != 0)
+        c->stdin_mode = CONFIG_STDIN_NONE;
+}
+
+static int run_far_node(void *arg, const struct remote_order *order,
+                        const struct remote_start *s, int listener)
+{
+    struct far_node *n = arg;
+    bool given = n->options.stdin_mode != STDIN_NOT_GIVEN;
+    int code;
+
+    if (s->node_rank == 0)
+        print_notes(&n->options);
+    if (!given)
+        n->config.stdin_mode = CONFIG_STDIN_FIRST;
+    place_far_node(&n->config, order, s, listener);
+    code = agent_run(&n->config);
+    config_build_release(&n->config);
+    return code;
+}
+
+static int run_far_side(void)
+{
+    static struct far_node node; /* options are large */
+    struct far_side_calls calls = { .prepare = prepare_far_node,
+                                    .grace_ms = far_node_grace,
+                                    .run = run_far_node,
+                                    .arg = &node };
+
+    return far_side_run(&calls);
+}
+
+/* The launcher says where all nodes are. */
+static int check_hosts_flags(const struct options *o, const char *const *words,
+                             struct err *e)
+{
+    const char *flag = o->endpoint                ? "--rdzv-endpoint"
+                       : o->master_addr           ? "--master-addr"
+                       : o->standalone            ? "--standalone"
+                       : o->config.node_rank >= 0 ? "--node-rank"
+                                                  : NULL;
+
+    if (!words[0])
+        return err_set(e, "a program is missing (crun --help)");
+    if (flag)
+        return err_set(e, "%s and a list of hosts cannot both be given", flag);
+    return 0;
+}
+
+/* The first hosts of the list, as many as --nnodes says. */
+static int limit_hosts(const struct options *o, struct remote_job *job, struct err *e)
+{
+    const struct job_config *j = &o->config.job;
+
+    if (!o->nnodes_given)
+        return 0;
+    if (job->count < j->min_nodes)
+        return err_set(e, "--nnodes: %u nodes, and there are %zu hosts", j->min_nodes,
+                       job->count);
+    if (job->count > j->max_nodes)
+        job->count = j->max_nodes;
+    job->min_nodes = j->min_nodes;
+    job->max_nodes = j->max_nodes;
+    return 0;
+}
+
+static int list_hosts(const struct options *o, struct hosts *h, struct err *e)
+{
+    uint32_t per_node = !o->nproc_given            ? 0
+                        : o->nproc == NPROC_NUMBER ? o->nproc_number
+                                                   : HOSTS_PER_NODE_AUTO;
+
+    if (hosts_read(&o->hosts, h, e) < 0)
+        return -1;
+    return hosts_share_workers(h, o->processes, per_node, e);
+}
+
+static int run_remote_job(const struct options *o, const struct remote_job *job)
+{
+    struct err e;
+
+    if (!o->dry_run)
+        return remote_run(job);
+    if (remote_print(job, stdout, &e) == 0)
+        return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    log_error("%s", e.text);
+    return EXIT_FAILURE;
+}
+
+/* -H and the like: this process starts the nodes, and is none. */
+static int launch_on_hosts(const struct options *o, char **argv,
+                           const char *const *words)
+{
+    char folder[PATH_MAX];
+    struct hosts h = { .count = 0 };
+    struct remote_target *targets;
+    struct remote_job job = { .argv = argv,
+                              .folder = o->folder,
+                              .run_id = o->run_id,
+                              .rsh = o->rsh,
+                              .ssh_args = o->ssh_args,
+                              .host_prefix = o->host_prefix,
+                              .detach = o->detach,
+                              .reads_stdin = o->stdin_mode != STDIN_NONE };
+    struct err e;
+    int code = EXIT_USAGE;
+
+    if (!job.folder)
+        job.folder = getcwd(folder, sizeof(folder));
+    if (check_hosts_flags(o, words, &e) < 0 || list_hosts(o, &h, &e) < 0) {
+        log_error("%s", e.text);
+        hosts_clear(&h);
+        return EXIT_USAGE;
+    }
+    job.count = h.count;
+    targets = xcalloc(h.count, sizeof(*targets));
+    for (size_t i = 0; i < h.count; i++)
+        targets[i] = (struct remote_target){ h.host[i].name, h.host[i].slots,
+                                             h.host[i].devices };
+    job.targets = targets;
+    job.environment = host_environment_carried((const char *const *)environ,
+                                               o->exports.text);
+    if (limit_hosts(o, &job, &e) < 0)
+        log_error("%s", e.text);
+    else
+        code = run_remote_job(o, &job);
+    host_environment_free((char **)job.environment);
+    free(targets);
+    hosts_clear(&h);
+    return code;
+}
+
+/* -- on this machine --------------------------------------------------------------- */
+
 static int run_job(const struct options *o, const char *const *words)
 {
     struct config config;
     struct err e;
     int code;
 
-    if (build_config(o, words, &config, &e) < 0) {
+    if (build_flags(o, words, &config, &e) < 0 ||
+        build_argv(o, words, &config, &e) < 0) {
         log_error("%s", e.text);
         code = EXIT_USAGE;
     } else if (o->dry_run) {
@@ -209,17 +415,18 @@ int main(int argc, char **argv)
     gpu_probe_main_if_asked(argc, argv);
     fd_keep_std();
     log_init("crun", LOG_INFO, LOG_TEXT);
+    if (argc == 2 && strcmp(argv[1], "--agent-stdin") == 0)
+        return run_far_side();
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
     if (answer_question(&o))
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    log_init("crun", o.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
-    for (unsigned i = 0; i < o.note_count; i++)
-        log_info("%s", o.notes[i]);
-    if (*o.conf.note)
-        log_warn("%s", o.conf.note);
+    adopt_verbosity(&o);
+    if (hosts_are_wanted(&o.hosts))
+        return launch_on_hosts(&o, argv, (const char *const *)argv + word);
+    print_notes(&o);
     if (apply_surroundings(&o, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;

@@ -55,6 +55,7 @@ int option_set_nnodes(void *target, const struct opt *opt, const char *value,
     uint32_t min = read_positive(value, NODES_MAX, &end), max = min;
 
     (void)opt;
+    o->nnodes_given = true;
     if (*end == ':')
         max = read_positive(end + 1, NODES_MAX, &end);
     if (min == 0 || max == 0 || *end != '\0')

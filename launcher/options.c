@@ -134,6 +134,26 @@ const struct opt options_table[] = {
       .set = option_set_some_text,
       FIELD(folder) },
 
+    { .name = "rsh",
+      .arg = "PROGRAM",
+      .help = "Connects to a host instead of ssh: docker exec -i, kubectl exec -i, or "
+              "any words, in which {} is the host. sh runs there.",
+      .set = option_set_some_text,
+      FIELD(rsh) },
+    { .name = "ssh-args",
+      .arg = "WORDS",
+      .help = "More arguments of ssh, as in '-p 2222 -i KEY'.",
+      .set = option_set_some_text,
+      FIELD(ssh_args) },
+    { .name = "host-prefix",
+      .help = "Begin each line of output with the name of its host.",
+      .set = opt_set_true,
+      FIELD(host_prefix) },
+    { .name = "detach",
+      .help = "Leave the job running on the hosts, and print how to look at it.",
+      .set = opt_set_true,
+      FIELD(detach) },
+
     { .name = "standalone",
       .help = "One node with its own rendezvous, which is also the default of "
               "--nnodes 1 without an address or a port.",
@@ -539,6 +559,8 @@ void options_forget_hosts(struct options *o)
     o->hosts = (struct hosts_wanted){ .file = NULL };
     o->exports = (struct opt_texts){ .count = 0 };
     o->folder = NULL;
+    o->rsh = o->ssh_args = NULL;
+    o->detach = false;
     o->processes = 0;
 }
 

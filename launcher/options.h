@@ -31,13 +31,15 @@ struct options {
     /* nodes and workers */
     enum options_nproc nproc;
     uint32_t nproc_number;
-    bool nproc_given;
+    bool nproc_given, nnodes_given;
     uint32_t processes; /* -np, of all nodes; 0: not given */
 
     /* the hosts that crun starts, and what they get */
     struct hosts_wanted hosts;
     struct opt_texts exports; /* -x */
     const char *folder;       /* --wdir; NULL: the working directory */
+    const char *rsh, *ssh_args;
+    bool host_prefix, detach;
 
     /* the rendezvous; NULL and -1: not given */
     enum options_backend backend;

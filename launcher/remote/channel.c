@@ -114,8 +114,8 @@ void channel_format_header(uint8_t header[CHANNEL_HEADER_BYTES], enum channel_ty
     store_le32(header + 5, host);
 }
 
-static void put_header(struct evbuffer *out, enum channel_type type, uint32_t host,
-                       size_t size)
+static void channel_put_header(struct evbuffer *out, enum channel_type type,
+                               uint32_t host, size_t size)
 {
     uint8_t header[CHANNEL_HEADER_BYTES];
 
@@ -126,7 +126,7 @@ static void put_header(struct evbuffer *out, enum channel_type type, uint32_t ho
 void channel_put(struct evbuffer *out, enum channel_type type, uint32_t host,
                  const void *body, size_t size)
 {
-    put_header(out, type, host, size);
+    channel_put_header(out, type, host, size);
     if (size)
         evbuffer_add(out, body, size);
 }
@@ -143,6 +143,6 @@ void channel_put_secret(struct evbuffer *out, enum channel_type type, uint32_t h
 {
     size_t size = strlen(body);
 
-    put_header(out, type, host, size);
+    channel_put_header(out, type, host, size);
     evbuffer_add_reference(out, body, size, on_secret_sent, body);
 }

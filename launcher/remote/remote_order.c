@@ -47,7 +47,7 @@ static void refuse_field(struct field_reader *r, const char *name)
     r->bad = true;
 }
 
-static char *read_text(struct field_reader *r, const char *name)
+static char *read_text_field(struct field_reader *r, const char *name)
 {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(r->object, name);
 
@@ -57,7 +57,7 @@ static char *read_text(struct field_reader *r, const char *name)
     return NULL;
 }
 
-static char **read_texts(struct field_reader *r, const char *name)
+static char **read_text_list(struct field_reader *r, const char *name)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(r->object, name), *item;
     char **texts;
@@ -78,8 +78,8 @@ static char **read_texts(struct field_reader *r, const char *name)
     return texts;
 }
 
-static double read_number(struct field_reader *r, const char *name, double min,
-                          double max)
+static double read_number_field(struct field_reader *r, const char *name, double min,
+                                double max)
 {
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(r->object, name);
     double value = cJSON_IsNumber(field) ? field->valuedouble : min - 1;
@@ -130,7 +130,8 @@ char *remote_order_format(const struct remote_order *o)
     key = cJSON_AddStringToObject(object, "key", o->key);
     cJSON_AddNumberToObject(object, "workers", o->workers);
     cJSON_AddBoolToObject(object, "detach", o->detach);
-    cJSON_AddBoolToObject(object, "terminal", o->terminal);
+    cJSON_AddBoolToObject(object, "live", o->live);
+    cJSON_AddBoolToObject(object, "one_stream", o->one_stream);
     text = cJSON_PrintUnformatted(object);
     wipe_text(key->valuestring);
     cJSON_Delete(object);
@@ -148,14 +149,15 @@ int remote_order_parse(const void *text, size_t size, struct remote_order *o,
     *o = (struct remote_order){ .argv = NULL };
     if (!object)
         return -1;
-    o->argv = read_texts(&r, "argv");
-    o->environment = read_texts(&r, "environment");
-    o->folder = read_text(&r, "folder");
-    o->run_id = read_text(&r, "run_id");
-    o->key = read_text(&r, "key");
-    o->workers = (uint32_t)read_number(&r, "workers", 0, WORKERS_PER_NODE_MAX);
+    o->argv = read_text_list(&r, "argv");
+    o->environment = read_text_list(&r, "environment");
+    o->folder = read_text_field(&r, "folder");
+    o->run_id = read_text_field(&r, "run_id");
+    o->key = read_text_field(&r, "key");
+    o->workers = (uint32_t)read_number_field(&r, "workers", 0, WORKERS_PER_NODE_MAX);
     o->detach = read_flag(&r, "detach");
-    o->terminal = read_flag(&r, "terminal");
+    o->live = read_flag(&r, "live");
+    o->one_stream = read_flag(&r, "one_stream");
     if (o->argv && !*o->argv)
         refuse_field(&r, "argv");
     if (o->run_id && strlen(o->run_id) > RUN_ID_MAX)
@@ -203,11 +205,11 @@ int remote_start_parse(const void *text, size_t size, struct remote_start *s,
     *s = (struct remote_start){ .endpoints = NULL };
     if (!object)
         return -1;
-    s->node_rank = (int32_t)read_number(&r, "node_rank", -1, NODES_MAX - 1);
-    s->min_nodes = (uint32_t)read_number(&r, "min_nodes", 1, NODES_MAX);
-    s->max_nodes = (uint32_t)read_number(&r, "max_nodes", 1, NODES_MAX);
+    s->node_rank = (int32_t)read_number_field(&r, "node_rank", -1, NODES_MAX - 1);
+    s->min_nodes = (uint32_t)read_number_field(&r, "min_nodes", 1, NODES_MAX);
+    s->max_nodes = (uint32_t)read_number_field(&r, "max_nodes", 1, NODES_MAX);
     s->host = read_flag(&r, "host");
-    s->endpoints = read_text(&r, "endpoints");
+    s->endpoints = read_text_field(&r, "endpoints");
     cJSON_Delete(object);
     if (!r.bad)
         return 0;
@@ -244,10 +246,10 @@ int remote_hello_parse(const void *text, size_t size, struct remote_hello *h,
     if (json_check(text, size, 4, e) < 0 || !(object = parse_object(text, size, e)))
         return -1;
     r.object = object;
-    h->version = read_text(&r, "version");
-    h->channel = (uint32_t)read_number(&r, "channel", 1, UINT16_MAX);
-    h->host = read_text(&r, "host");
-    h->addresses = read_texts(&r, "addresses");
+    h->version = read_text_field(&r, "version");
+    h->channel = (uint32_t)read_number_field(&r, "channel", 1, UINT16_MAX);
+    h->host = read_text_field(&r, "host");
+    h->addresses = read_text_list(&r, "addresses");
     cJSON_Delete(object);
     if (!r.bad)
         return 0;

@@ -20,7 +20,8 @@ struct remote_order {
     char *key;        /* of this job, as in a key file */
     uint32_t workers; /* 0: as the flags say */
     bool detach;      /* output goes to a file of the host */
-    bool terminal;    /* the launcher writes to one: show lines without an end */
+    bool live;        /* the launcher writes to a terminal: show lines without an end */
+    bool one_stream;  /* the launcher's two streams are one: keep their order */
 };
 
 /* The caller wipes and frees it. */

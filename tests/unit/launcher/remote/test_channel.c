@@ -120,7 +120,7 @@ START_TEST(an_order_carries_any_bytes)
     ck_assert_str_eq(got.key, o.key);
     ck_assert_uint_eq(got.workers, 8);
     ck_assert(got.detach);
-    ck_assert(!got.terminal);
+    ck_assert(!got.one_stream);
     remote_order_clear(&got);
     free(text);
 }

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/remote/host_link.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/remote/push.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+
+extern char **environ;
+
+#define SHELL_WORDS_MAX (1u << 20)
+
+/* -- the process ------------------------------------------------------------------- */
+
+static int spawn_link(pid_t *pid, char *const *argv, int in, int out, int err)
+{
+    short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
+                  POSIX_SPAWN_SETSIGMASK;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    int errnum;
+
+    sigfillset(&all);
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, flags);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setsigmask(&attr, &none);
+    errnum = posix_spawnp(pid, argv[0], &actions, &attr, argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return errnum;
+}
+
+static void close_link_out(struct host_link *l)
+{
+    if (l->out)
+        event_free(l->out);
+    if (l->out_fd >= 0)
+        close(l->out_fd);
+    l->out = NULL;
+    l->out_fd = -1;
+}
+
+static void close_link_err(struct host_link *l)
+{
+    if (l->err)
+        event_free(l->err);
+    if (l->err_fd >= 0)
+        close(l->err_fd);
+    l->err = NULL;
+    l->err_fd = -1;
+}
+
+void host_link_close(struct host_link *l)
+{
+    if (!l->is_open)
+        return;
+    l->is_open = false;
+    host_link_shut(l);
+    close_link_out(l);
+    close_link_err(l);
+    channel_reader_wipe(&l->reader);
+    loop_timer_fini(&l->kill);
+    if (l->pid) {
+        kill(-l->pid, SIGKILL);
+        waitpid(l->pid, NULL, 0);
+    }
+    l->pid = 0;
+}
+
+static void read_words(struct host_link *l)
+{
+    char data[4096];
+    ssize_t n;
+
+    while ((n = read(l->err_fd, data, sizeof(data))) > 0) {
+        size_t room = sizeof(l->said) - 1 - l->said_used, size = (size_t)n;
+        const char *at = data;
+
+        if (size > sizeof(l->said) / 2) {
+            at += size - sizeof(l->said) / 2;
+            size = sizeof(l->said) / 2;
+        }
+        if (size > room) {
+            memmove(l->said, l->said + size - room, l->said_used - (size - room));
+            l->said_used -= size - room;
+        }
+        memcpy(l->said + l->said_used, at, size);
+        l->said_used += size;
+        l->said[l->said_used] = '\0';
+    }
+    if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        close_link_err(l);
+}
+
+static void check_link_closed(struct host_link *l)
+{
+    if (l->out_fd >= 0 || l->pid || l->has_pending)
+        return;
+    if (l->err_fd >= 0)
+        read_words(l);
+    host_link_close(l);
+    l->calls.closed(l->calls.arg);
+}
+
+static void on_kill_link(void *arg)
+{
+    struct host_link *l = arg;
+
+    if (l->pid)
+        kill(-l->pid, SIGKILL);
+    /* a process that it has left behind may hold the other end */
+    if (!l->pid) {
+        l->has_pending = false;
+        close_link_out(l);
+        check_link_closed(l);
+    }
+}
+
+void host_link_end(struct host_link *l, unsigned within_ms)
+{
+    if (l->is_open)
+        loop_timer_arm(&l->kill, clock_ms() + within_ms);
+}
+
+void host_link_reap(struct host_link *l)
+{
+    if (!l->is_open || !l->pid || waitpid(l->pid, NULL, WNOHANG) <= 0)
+        return;
+    l->pid = 0;
+    if (l->out_fd >= 0)
+        host_link_end(l, REMOTE_CLOSE_MS);
+    check_link_closed(l);
+}
+
+/* -- its streams ------------------------------------------------------------------- */
+
+void host_link_shut(struct host_link *l)
+{
+    if (l->in)
+        bufferevent_free(l->in);
+    l->in = NULL;
+}
+
+struct evbuffer *host_link_output(struct host_link *l)
+{
+    return l->in ? bufferevent_get_output(l->in) : NULL;
+}
+
+static void on_in_lost(struct bufferevent *b, short what, void *arg)
+{
+    (void)b;
+    (void)what;
+    host_link_shut(arg);
+}
+
+/* What comes before the first frame: marks, among words of the remote shell. */
+static void find_marks(struct host_link *l)
+{
+    static const struct {
+        const char *text;
+        enum host_link_mark mark;
+    } marks[] = { { CHANNEL_GREETING, LINK_GREETING },
+                  { PUSH_WANTED_MARK, LINK_WANTED },
+                  { PUSH_ABSENT_MARK, LINK_ABSENT } };
+    char before[256];
+
+    for (unsigned i = 0; i < sizeof(marks) / sizeof(*marks); i++)
+        if (channel_reader_skip(&l->reader, marks[i].text, before, sizeof(before))) {
+            l->has_shell = true;
+            l->is_greeted = marks[i].mark == LINK_GREETING;
+            l->calls.mark(l->calls.arg, marks[i].mark);
+            return;
+        }
+    if (channel_reader_skip(&l->reader, PUSH_SHELL_MARK, before, sizeof(before)))
+        l->has_shell = true;
+    if (channel_reader_rest(&l->reader) > SHELL_WORDS_MAX)
+        l->calls.malformed(l->calls.arg, "its shell talks without end");
+}
+
+static void read_frames(struct host_link *l)
+{
+    struct err e;
+    int rc = 1;
+
+    while (l->is_open && !l->is_paused) {
+        if (!l->has_pending)
+            rc = channel_reader_next(&l->reader, &l->pending, &e);
+        if (rc <= 0)
+            break;
+        l->has_pending = !l->calls.frame(l->calls.arg, &l->pending);
+        l->is_paused = l->has_pending;
+    }
+    if (rc < 0)
+        l->calls.malformed(l->calls.arg, e.text);
+}
+
+static void read_input(struct host_link *l)
+{
+    if (!l->is_greeted)
+        find_marks(l);
+    if (l->is_open && l->is_greeted)
+        read_frames(l);
+    if (l->is_open && l->out && l->is_paused)
+        event_del(l->out);
+}
+
+static void on_link_out(evutil_socket_t fd, short what, void *arg)
+{
+    struct host_link *l = arg;
+    char data[CHANNEL_DATA_MAX];
+    ssize_t n = read(fd, data, sizeof(data));
+
+    (void)what;
+    if (n > 0) {
+        channel_reader_add(&l->reader, data, (size_t)n);
+        read_input(l);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close_link_out(l);
+        if (l->pid)
+            host_link_end(l, REMOTE_CLOSE_MS);
+        host_link_shut(l);
+        check_link_closed(l);
+    }
+}
+
+void host_link_resume(struct host_link *l)
+{
+    if (!l->is_open || !l->is_paused)
+        return;
+    l->is_paused = false;
+    read_input(l);
+    if (l->is_open && l->out && !l->is_paused)
+        event_add(l->out, NULL);
+    if (l->is_open && l->out_fd < 0)
+        check_link_closed(l);
+}
+
+static void on_link_err(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    read_words(arg);
+}
+
+static void watch_link(struct host_link *l, int in)
+{
+    struct event_base *base = loop_base(l->loop);
+
+    fcntl(in, F_SETFL, O_NONBLOCK);
+    fcntl(l->out_fd, F_SETFL, O_NONBLOCK);
+    fcntl(l->err_fd, F_SETFL, O_NONBLOCK);
+    l->in = bufferevent_socket_new(base, in, BEV_OPT_CLOSE_ON_FREE);
+    bufferevent_setcb(l->in, NULL, NULL, on_in_lost, l);
+    bufferevent_enable(l->in, EV_WRITE);
+    l->out = event_new(base, l->out_fd, EV_READ | EV_PERSIST, on_link_out, l);
+    l->err = event_new(base, l->err_fd, EV_READ | EV_PERSIST, on_link_err, l);
+    event_add(l->out, NULL);
+    event_add(l->err, NULL);
+    loop_timer_init(&l->kill, l->loop, on_kill_link, l);
+}
+
+int host_link_open(struct host_link *l, struct loop *loop, char *const *argv,
+                   const struct host_link_calls *calls, struct err *e)
+{
+    int in[2], out[2], err[2], errnum;
+
+    *l = (struct host_link){
+        .loop = loop, .calls = *calls, .out_fd = -1, .err_fd = -1
+    };
+    if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
+        pipe2(err, O_CLOEXEC) < 0)
+        return err_set_errno(e, errno, "a pipe to %s", argv[0]);
+    errnum = spawn_link(&l->pid, argv, in[0], out[1], err[1]);
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    if (errnum) {
+        close(in[1]);
+        close(out[0]);
+        close(err[0]);
+        l->pid = 0;
+        return err_set_errno(e, errnum, "%s", argv[0]);
+    }
+    l->out_fd = out[0];
+    l->err_fd = err[0];
+    l->is_open = true;
+    watch_link(l, in[1]);
+    return 0;
+}

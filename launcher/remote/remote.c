@@ -1,0 +1,934 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The controller: turns what occurs on the connections into events of the hosts'
+ * table, and performs the acts that it gives.
+ */
+#include "launcher/remote/remote.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "launcher/remote/channel.h"
+#include "launcher/remote/detached_job.h"
+#include "launcher/remote/host_link.h"
+#include "launcher/remote/limits.h"
+#include "launcher/remote/own_stdin.h"
+#include "launcher/remote/push.h"
+#include "launcher/remote/remote_host.h"
+#include "launcher/remote/remote_order.h"
+#include "launcher/remote/remote_output.h"
+#include "launcher/remote/remote_report.h"
+#include "launcher/remote/rsh.h"
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/keys/key.h"
+#include "rendezvous/tls/key_memory.h"
+
+#define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */
+#define WAIT_AGAIN_MS 30000
+#define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
+#define KILLS_AT 3          /* the third Ctrl-C */
+#define NAMES_SHOWN_MAX 5
+
+struct remote;
+
+struct remote_host {
+    struct remote *remote;
+    const struct remote_target *target;
+    uint32_t index;
+    enum remote_host_state state;
+    struct host_link link;
+    unsigned attempts;
+    bool past_path; /* the crun at our own path is not of our version */
+    uint64_t not_before_ms;
+    struct loop_timer timer;
+    struct remote_hello hello;
+    uint16_t port;
+    int code; /* of its crun, once it has exited */
+    struct remote_failure failure;
+    char *said, *log;
+    struct console_source *source[REMOTE_STREAMS];
+};
+
+struct remote {
+    const struct remote_job *job;
+    struct loop *loop;
+    struct remote_output *output;
+    struct own_stdin *input;
+    struct push push;
+    struct remote_host *host;
+    struct remote_host *first; /* node rank 0, once started */
+    struct detached_job *detached;
+    char *key; /* in memory for secrets */
+    char run_id[RUN_ID_MAX + 1];
+    bool has_started, is_elastic, is_ending, has_lost;
+    int code; /* -1: node rank 0 gives it */
+    unsigned interrupts;
+    uint64_t begun_ms;
+    struct loop_timer connect, ping, waiting, others;
+};
+
+static void handle_host_event(struct remote_host *h, enum remote_host_event event);
+static void check_progress(struct remote *r);
+
+/* -- hosts ------------------------------------------------------------------------- */
+
+static void send_frame(struct remote_host *h, enum channel_type type, const void *body,
+                       size_t size)
+{
+    struct evbuffer *out = h->link.is_open ? host_link_output(&h->link) : NULL;
+
+    if (out)
+        channel_put(out, type, h->index, body, size);
+}
+
+static void send_to_all(struct remote *r, enum channel_type type, const void *body,
+                        size_t size)
+{
+    for (size_t i = 0; i < r->job->count; i++)
+        if (!remote_host_is_over(r->host[i].state) && r->host[i].link.is_greeted)
+            send_frame(&r->host[i], type, body, size);
+}
+
+static void close_host(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+    host_link_shut(&h->link);
+    host_link_end(&h->link, REMOTE_CLOSE_MS);
+}
+
+/* Nothing may be expected of it any more. */
+static void drop_host(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+    host_link_close(&h->link);
+    for (int i = 0; i < REMOTE_STREAMS; i++) {
+        if (h->source[i])
+            remote_output_remove(h->remote->output, h->source[i]);
+        h->source[i] = NULL;
+    }
+}
+
+static void arm_host_timer(struct remote_host *h, uint64_t ms)
+{
+    loop_timer_arm(&h->timer, clock_ms() + ms);
+}
+
+static void send_command(struct remote_host *h, char *command)
+{
+    struct evbuffer *out = host_link_output(&h->link);
+
+    if (command && out)
+        evbuffer_add(out, command, strlen(command));
+    free(command);
+}
+
+static void note_failure(struct remote_host *h, uint8_t refusal, const char *what,
+                         const char *said)
+{
+    free(h->said);
+    h->said = xstrdup(said);
+    h->failure = (struct remote_failure){
+        .host = h->target->name, .what = what, .said = h->said, .refusal = refusal
+    };
+}
+
+/* -- what the connections tell ------------------------------------------------------
+ */
+
+static void on_mark(void *arg, enum host_link_mark mark)
+{
+    if (mark == LINK_ABSENT)
+        handle_host_event(arg, HOST_EV_ABSENT);
+    else if (mark == LINK_WANTED)
+        handle_host_event(arg, HOST_EV_WANTED);
+}
+
+static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
+{
+    struct err e;
+
+    remote_hello_clear(&h->hello);
+    if (remote_hello_parse(frame->body, frame->size, &h->hello, &e) < 0) {
+        note_failure(h, 0, "is not a crun of this version", e.text);
+        handle_host_event(h, HOST_EV_OTHER);
+    } else if (h->hello.channel != CHANNEL_VERSION ||
+               strcmp(h->hello.version, CRUN_VERSION) != 0) {
+        note_failure(h, 0, "has another version of crun", h->hello.version);
+        handle_host_event(h, HOST_EV_OTHER);
+    } else {
+        handle_host_event(h, HOST_EV_HELLO);
+    }
+}
+
+static void hear_refused(struct remote_host *h, const struct channel_frame *frame)
+{
+    char text[sizeof(((struct err *)0)->text)];
+    uint8_t code = frame->size ? frame->body[0] : REMOTE_BAD_ORDER;
+
+    snprintf(text, sizeof(text), "%.*s", frame->size ? (int)frame->size - 1 : 0,
+             (const char *)frame->body + 1);
+    note_failure(h, code, remote_report_refusal(code), text);
+    handle_host_event(h, HOST_EV_REFUSED);
+}
+
+static void hear_listening(struct remote_host *h, const struct channel_frame *frame)
+{
+    if (frame->size == 2)
+        h->port = (uint16_t)(frame->body[0] | frame->body[1] << 8);
+    handle_host_event(h, HOST_EV_LISTENING);
+}
+
+static void hear_exited(struct remote_host *h, const struct channel_frame *frame)
+{
+    h->code = frame->size ? frame->body[0] : EXIT_FAILURE;
+    handle_host_event(h, HOST_EV_EXITED);
+}
+
+static void hear_taken(struct remote_host *h, const struct channel_frame *frame)
+{
+    if (frame->size == 4 && h->remote->input && h == h->remote->first)
+        own_stdin_taken(h->remote->input, bytes_load32(frame->body));
+}
+
+static void hear_detached(struct remote_host *h, const struct channel_frame *frame)
+{
+    free(h->log);
+    h->log = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
+    handle_host_event(h, HOST_EV_DETACHED);
+}
+
+/* Before the start each host would say the same. */
+static bool put_output(struct remote_host *h, int stream,
+                       const struct channel_frame *frame)
+{
+    struct remote *r = h->remote;
+    char *prefix;
+
+    if (!r->has_started && h->index > 0)
+        return true;
+    if (!h->source[stream]) {
+        prefix = r->job->host_prefix ? xasprintf("%s: ", h->target->name) : NULL;
+        h->source[stream] = remote_output_add(r->output, stream, prefix);
+        free(prefix);
+    }
+    return remote_output_put(r->output, stream, h->source[stream],
+                             (const char *)frame->body, frame->size);
+}
+
+static bool on_frame(void *arg, const struct channel_frame *frame)
+{
+    static void (*const handlers[])(struct remote_host *,
+                                    const struct channel_frame *) = {
+        [CHANNEL_HELLO] = hear_hello,         [CHANNEL_REFUSED] = hear_refused,
+        [CHANNEL_LISTENING] = hear_listening, [CHANNEL_EXITED] = hear_exited,
+        [CHANNEL_STDIN_TAKEN] = hear_taken,   [CHANNEL_DETACHED] = hear_detached,
+    };
+    struct remote_host *h = arg;
+
+    if (frame->type == CHANNEL_OUT || frame->type == CHANNEL_ERR)
+        return put_output(h, frame->type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT,
+                          frame);
+    if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])
+        handlers[frame->type](h, frame);
+    return true;
+}
+
+static void on_malformed(void *arg, const char *why)
+{
+    struct remote_host *h = arg;
+
+    note_failure(h, 0, "does not speak as crun does", why);
+    handle_host_event(h, HOST_EV_CLOSED);
+}
+
+/* Only in its first phase a connection says by its end what is wrong. */
+static enum remote_host_event event_of_end(struct remote_host *h)
+{
+    bool busy;
+
+    (void)remote_host_explain(h->link.said, &busy);
+    if (h->state == HOST_CONNECTING && h->link.has_shell && !h->past_path)
+        return HOST_EV_OTHER;
+    return h->state == HOST_CONNECTING && busy && h->attempts < REMOTE_ATTEMPTS_MAX
+               ? HOST_EV_BUSY
+               : HOST_EV_CLOSED;
+}
+
+static void on_link_closed(void *arg)
+{
+    struct remote_host *h = arg;
+    bool busy;
+
+    if (!h->failure.what)
+        note_failure(h, 0, remote_host_explain(h->link.said, &busy), h->link.said);
+    handle_host_event(h, event_of_end(h));
+    check_progress(h->remote);
+}
+
+static void on_host_timer(void *arg)
+{
+    struct remote_host *h = arg;
+
+    note_failure(h, 0, "did not answer in time", h->link.said);
+    handle_host_event(h, HOST_EV_TIMEOUT);
+}
+
+/* -- acts -------------------------------------------------------------------------- */
+
+static void connect_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    struct host_link_calls calls = { .mark = on_mark,
+                                     .frame = on_frame,
+                                     .malformed = on_malformed,
+                                     .closed = on_link_closed,
+                                     .arg = h };
+    char **argv = rsh_command(r->job->rsh, r->job->ssh_args, h->target->name);
+    struct err e;
+    int rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
+
+    rsh_free(argv);
+    h->attempts++;
+    h->failure.what = NULL;
+    if (rc < 0) {
+        note_failure(h, REMOTE_BAD_FLAGS, "cannot be reached", e.text);
+        handle_host_event(h, HOST_EV_CLOSED);
+        return;
+    }
+    arm_host_timer(h, REMOTE_ANSWER_MS);
+    if (h->past_path)
+        handle_host_event(h, HOST_EV_ABSENT);
+    else
+        send_command(h, push_first_command(&r->push));
+}
+
+static void search_copy(struct remote_host *h)
+{
+    struct err e;
+    char *command = push_second_command(&h->remote->push, &e);
+
+    if (command) {
+        send_command(h, command);
+        return;
+    }
+    note_failure(h, 0, "could not get a copy of crun", e.text);
+    handle_host_event(h, HOST_EV_CLOSED);
+}
+
+static void push_copy(struct remote_host *h)
+{
+    struct err e;
+
+    log_debug("%s has no crun " CRUN_VERSION ": it gets a copy", h->target->name);
+    arm_host_timer(h, REMOTE_PUSH_MS);
+    if (push_add_files(&h->remote->push, host_link_output(&h->link), &e) == 0)
+        return;
+    note_failure(h, 0, "could not get a copy of crun", e.text);
+    handle_host_event(h, HOST_EV_CLOSED);
+}
+
+/* The variables of the job, and the GPUs that the list of hosts selects on this one. */
+static char **host_environment(const struct remote_host *h, char **devices)
+{
+    char *const *common = h->remote->job->environment;
+    size_t n = 0;
+    char **all;
+
+    while (common[n])
+        n++;
+    all = xcalloc(n + 2, sizeof(*all));
+    memcpy(all, common, n * sizeof(*all));
+    *devices = h->target->devices
+                   ? xasprintf("CUDA_VISIBLE_DEVICES=%s", h->target->devices)
+                   : NULL;
+    all[n] = *devices;
+    return all;
+}
+
+static void send_order(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    char *devices, **environment = host_environment(h, &devices);
+    struct remote_order o = { .argv = (char **)r->job->argv,
+                              .environment = environment,
+                              .folder = (char *)r->job->folder,
+                              .run_id = r->run_id,
+                              .key = r->key,
+                              .workers = h->target->workers,
+                              .detach = r->job->detach,
+                              .live = remote_output_is_live(r->output),
+                              .one_stream = remote_output_is_one(r->output) };
+    struct evbuffer *out = host_link_output(&h->link);
+
+    arm_host_timer(h, REMOTE_READY_MS);
+    if (out)
+        channel_put_secret(out, CHANNEL_ORDER, h->index, remote_order_format(&o));
+    free(environment);
+    free(devices);
+}
+
+static void reconnect_host(struct remote_host *h)
+{
+    host_link_close(&h->link);
+    loop_timer_cancel(&h->timer);
+    h->past_path = true;
+    loop_timer_arm(&h->remote->connect, clock_ms());
+}
+
+/* The second attempts are spread over as much time again. */
+static void retry_host(struct remote_host *h)
+{
+    struct id128 random = id128_random();
+    uint64_t wait = REMOTE_RETRY_MS + random.byte[0] * REMOTE_RETRY_MS / 255;
+
+    loop_timer_cancel(&h->timer);
+    h->not_before_ms = clock_ms() + wait;
+    loop_timer_arm(&h->remote->connect, h->not_before_ms);
+}
+
+static void ready_host(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+}
+
+static void fail_host(struct remote_host *h)
+{
+    log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
+    close_host(h);
+}
+
+static void end_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+
+    close_host(h);
+    if (h == r->first && h->state == HOST_EXITED)
+        loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
+}
+
+static void end_hosts(struct remote *r);
+
+static void lose_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    uint8_t signo = SIGTERM;
+    char line[256];
+
+    remote_report_last_line(h->link.said, line, sizeof(line));
+    close_host(h);
+    if (r->is_ending)
+        return;
+    if (r->is_elastic && h != r->first) {
+        log_warn("the connection to %s is lost%s%s: the job goes on without it",
+                 h->target->name, *line ? ": " : "", line);
+        return;
+    }
+    log_error("the connection to %s is lost%s%s: the job ends", h->target->name,
+              *line ? ": " : "", line);
+    r->has_lost = true;
+    if (h == r->first)
+        end_hosts(r);
+    else
+        send_frame(r->first, CHANNEL_SIGNAL, &signo, 1);
+    loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
+}
+
+static void handle_host_event(struct remote_host *h, enum remote_host_event event)
+{
+    static void (*const acts[HOST_ACT_COUNT])(struct remote_host *) = {
+        [HOST_ACT_CONNECT] = connect_host,
+        [HOST_ACT_SEARCH] = search_copy,
+        [HOST_ACT_PUSH] = push_copy,
+        [HOST_ACT_ORDER] = send_order,
+        [HOST_ACT_RECONNECT] = reconnect_host,
+        [HOST_ACT_RETRY] = retry_host,
+        [HOST_ACT_READY] = ready_host,
+        [HOST_ACT_FAIL] = fail_host,
+        [HOST_ACT_END] = end_host,
+        [HOST_ACT_LOSE] = lose_host,
+    };
+    struct remote_host_edge edge = remote_host_edge(h->state, event);
+
+    log_debug("%s: %s -> %s", h->target->name, remote_host_state_name(h->state),
+              remote_host_state_name(edge.to));
+    h->state = edge.to;
+    if (acts[edge.act])
+        acts[edge.act](h);
+    loop_timer_arm(&h->remote->connect, clock_ms());
+}
+
+/* -- all of them ------------------------------------------------------------------- */
+
+static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->job->count; i++)
+        n += is(r->host[i].state);
+    return n;
+}
+
+static void connect_hosts(struct remote *r)
+{
+    size_t busy = count_hosts(r, remote_host_is_connecting);
+    uint64_t now = clock_ms(), next = UINT64_MAX;
+
+    for (size_t i = 0; i < r->job->count && !r->is_ending; i++) {
+        struct remote_host *h = &r->host[i];
+
+        if (h->state != HOST_IDLE)
+            continue;
+        if (h->not_before_ms > now) {
+            next = h->not_before_ms < next ? h->not_before_ms : next;
+            continue;
+        }
+        if (busy++ >= REMOTE_CONNECTING_MAX)
+            return;
+        handle_host_event(h, HOST_EV_CONNECT);
+    }
+    if (next != UINT64_MAX)
+        loop_timer_arm(&r->connect, next);
+}
+
+/* "10.0.0.1:4711,[fd00::1]:4711" */
+static char *format_endpoints(const struct remote_host *h)
+{
+    char *list = xstrdup("");
+
+    for (char **a = h->hello.addresses; *a; a++) {
+        const char *form = strchr(*a, ':') ? "%s%s[%s]:%u" : "%s%s%s:%u";
+        char *more = xasprintf(form, list, *list ? "," : "", *a, h->port);
+
+        free(list);
+        list = more;
+    }
+    return list;
+}
+
+static void start_hosts(struct remote *r, uint32_t nodes)
+{
+    const struct remote_job *job = r->job;
+    struct remote_start s = { .min_nodes = nodes, .max_nodes = nodes };
+    char *text;
+
+    if (r->is_elastic)
+        s.min_nodes = job->min_nodes < nodes ? job->min_nodes : nodes;
+    for (size_t i = 0; i < job->count; i++) {
+        struct remote_host *h = &r->host[i];
+
+        if (h->state != HOST_READY)
+            continue;
+        if (!r->first) {
+            r->first = h;
+            s.endpoints = nodes > 1 || job->detach ? format_endpoints(h) : xstrdup("");
+        }
+        s.host = h == r->first && *s.endpoints;
+        text = remote_start_format(&s);
+        send_frame(h, CHANNEL_START, text, strlen(text));
+        free(text);
+        s.node_rank++;
+        handle_host_event(h, HOST_EV_START);
+        if (job->detach)
+            send_frame(h, CHANNEL_DETACH, NULL, 0);
+    }
+    r->has_started = true;
+    if (r->detached)
+        detached_job_set_endpoints(r->detached, s.endpoints);
+    free(s.endpoints);
+    loop_timer_cancel(&r->waiting);
+    if (job->reads_stdin && !job->detach)
+        own_stdin_start(r->input);
+}
+
+static struct remote_failure *list_failures(const struct remote *r, size_t *count)
+{
+    struct remote_failure *list = xcalloc(r->job->count + 1, sizeof(*list));
+
+    *count = 0;
+    for (size_t i = 0; i < r->job->count; i++)
+        if (r->host[i].state == HOST_FAILED)
+            list[(*count)++] = r->host[i].failure;
+    return list;
+}
+
+/* All hosts have answered, or failed. */
+static void decide_start(struct remote *r)
+{
+    size_t failed, ready;
+    struct remote_failure *failures = list_failures(r, &failed);
+    uint32_t wanted = r->job->min_nodes ? r->job->min_nodes : (uint32_t)r->job->count;
+
+    ready = r->job->count - failed;
+    if (failed)
+        remote_report_failures(failures, failed, r->job->count);
+    if (ready >= wanted) {
+        if (failed)
+            log_warn("the job starts with %zu of %zu hosts", ready, r->job->count);
+        start_hosts(r, (uint32_t)ready);
+    } else {
+        if (ready > 0)
+            log_error("the job needs %" PRIu32 " host%s; --nnodes=MIN:MAX starts with "
+                      "fewer",
+                      wanted, text_plural(wanted));
+        r->code = remote_report_code(failures, failed);
+        end_hosts(r);
+    }
+    free(failures);
+}
+
+static void check_progress(struct remote *r)
+{
+    bool all_closed = true;
+
+    if (!r->has_started && !r->is_ending &&
+        count_hosts(r, remote_host_has_answered) == r->job->count)
+        decide_start(r);
+    for (size_t i = 0; i < r->job->count; i++)
+        all_closed &= remote_host_is_over(r->host[i].state) && !r->host[i].link.is_open;
+    if (all_closed)
+        loop_stop(r->loop);
+}
+
+static void on_connect_due(void *arg)
+{
+    struct remote *r = arg;
+
+    connect_hosts(r);
+    check_progress(r);
+}
+
+/* -- time -------------------------------------------------------------------------- */
+
+static void on_ping_due(void *arg)
+{
+    struct remote *r = arg;
+
+    send_to_all(r, CHANNEL_PING, NULL, 0);
+    loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
+}
+
+static void on_waiting_due(void *arg)
+{
+    struct remote *r = arg;
+    char names[256] = "", since[32];
+    size_t n = 0, used = 0;
+
+    for (size_t i = 0; i < r->job->count; i++) {
+        if (remote_host_has_answered(r->host[i].state))
+            continue;
+        if (n++ < NAMES_SHOWN_MAX && used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     n > 1 ? ", " : "", r->host[i].target->name);
+    }
+    log_info("waiting for hosts: %zu of %zu have answered (missing: %s%s) · %s",
+             r->job->count - n, r->job->count, names, n > NAMES_SHOWN_MAX ? " ..." : "",
+             clock_format_duration(clock_ms() - r->begun_ms, since, sizeof(since)));
+    loop_timer_arm(&r->waiting, clock_ms() + WAIT_AGAIN_MS);
+}
+
+/* -- the end ----------------------------------------------------------------------- */
+
+/* Each host reads that this process is gone, and ends its node. */
+static void end_hosts(struct remote *r)
+{
+    r->is_ending = true;
+    loop_timer_cancel(&r->waiting);
+    for (size_t i = 0; i < r->job->count; i++) {
+        struct remote_host *h = &r->host[i];
+
+        if (remote_host_is_over(h->state))
+            continue;
+        if (h->state == HOST_RUNNING) {
+            host_link_shut(&h->link);
+            host_link_end(&h->link, END_WITHIN_MS);
+        } else {
+            drop_host(h);
+            h->state = HOST_FAILED;
+        }
+    }
+    loop_timer_arm(&r->connect, clock_ms());
+}
+
+static void on_others_late(void *arg)
+{
+    end_hosts(arg);
+}
+
+static void kill_hosts(struct remote *r)
+{
+    uint8_t signo = SIGKILL;
+
+    log_error("killing the job on all hosts");
+    send_to_all(r, CHANNEL_SIGNAL, &signo, 1);
+    r->code = 128 + SIGINT;
+    for (size_t i = 0; i < r->job->count; i++)
+        host_link_end(&r->host[i].link, REMOTE_CLOSE_MS);
+}
+
+static void on_end_signal_here(void *arg, int signo)
+{
+    struct remote *r = arg;
+    uint8_t byte = (uint8_t)signo;
+
+    r->interrupts += signo == SIGINT;
+    if (r->interrupts >= KILLS_AT) {
+        kill_hosts(r);
+    } else if (r->has_started && r->first->state == HOST_RUNNING) {
+        send_frame(r->first, CHANNEL_SIGNAL, &byte, 1);
+    } else if (!r->is_ending) {
+        r->code = 128 + signo;
+        end_hosts(r);
+    }
+}
+
+static void on_suspend_here(void *arg, int signo)
+{
+    struct remote *r = arg;
+    uint8_t byte = (uint8_t)signo;
+
+    send_to_all(r, CHANNEL_SIGNAL, &byte, 1);
+    if (signo != SIGTSTP)
+        return;
+    for (int i = 0; i < 50; i++) /* the frames leave first */
+        loop_turn(r->loop, 2);
+    raise(SIGSTOP);
+}
+
+static void on_child_here(void *arg, int signo)
+{
+    struct remote *r = arg;
+
+    (void)signo;
+    for (size_t i = 0; i < r->job->count; i++)
+        host_link_reap(&r->host[i].link);
+}
+
+static bool is_ignored_here(int signo)
+{
+    struct sigaction old;
+
+    return sigaction(signo, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+}
+
+static void watch_own_signals(struct remote *r)
+{
+    static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 };
+    static const int suspends[] = { SIGTSTP, SIGCONT };
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
+        if (!is_ignored_here(ends[i]))
+            loop_on_signal(r->loop, ends[i], on_end_signal_here, r);
+    for (size_t i = 0; i < sizeof(suspends) / sizeof(*suspends); i++)
+        if (!is_ignored_here(suspends[i]))
+            loop_on_signal(r->loop, suspends[i], on_suspend_here, r);
+    loop_on_signal(r->loop, SIGCHLD, on_child_here, r);
+    signal(SIGTTIN, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN);
+}
+
+/* -- start and end ----------------------------------------------------------------- */
+
+static void on_output_room(void *arg)
+{
+    struct remote *r = arg;
+
+    for (size_t i = 0; i < r->job->count; i++)
+        host_link_resume(&r->host[i].link);
+}
+
+static void on_own_input(void *arg, const void *data, size_t size)
+{
+    struct remote *r = arg;
+
+    send_frame(r->first, CHANNEL_STDIN, data, size);
+}
+
+static int make_job_key(struct remote *r, struct err *e)
+{
+    struct key *key = key_memory_create(sizeof(*key), e);
+
+    r->key = key ? key_memory_create(KEY_TEXT_SIZE, e) : NULL;
+    if (!r->key) {
+        key_memory_destroy(key, sizeof(*key));
+        return -1;
+    }
+    key_generate(0, key);
+    key_format(key, r->key);
+    if (r->job->detach)
+        r->detached = detached_job_create(r->run_id, key, e);
+    key_memory_destroy(key, sizeof(*key));
+    return r->job->detach && !r->detached ? -1 : 0;
+}
+
+static void name_remote_job(struct remote *r)
+{
+    struct id128 id = id128_random();
+    char hex[ID128_HEX_SIZE];
+
+    if (r->job->run_id)
+        snprintf(r->run_id, sizeof(r->run_id), "%s", r->job->run_id);
+    else
+        snprintf(r->run_id, sizeof(r->run_id), "%.8s", id128_format(&id, hex));
+}
+
+/* Three pipes for each host. */
+static void raise_fd_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)!setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void open_remote(struct remote *r)
+{
+    r->loop = loop_create();
+    r->output = remote_output_create(r->loop, on_output_room, r);
+    r->input = own_stdin_create(r->loop, on_own_input, r);
+    r->begun_ms = clock_ms();
+    r->host = xcalloc(r->job->count, sizeof(*r->host));
+    for (size_t i = 0; i < r->job->count; i++) {
+        struct remote_host *h = &r->host[i];
+
+        *h = (struct remote_host){ .remote = r,
+                                   .target = &r->job->targets[i],
+                                   .index = (uint32_t)i };
+        loop_timer_init(&h->timer, r->loop, on_host_timer, h);
+    }
+    loop_timer_init(&r->connect, r->loop, on_connect_due, r);
+    loop_timer_init(&r->ping, r->loop, on_ping_due, r);
+    loop_timer_init(&r->waiting, r->loop, on_waiting_due, r);
+    loop_timer_init(&r->others, r->loop, on_others_late, r);
+    loop_timer_arm(&r->connect, clock_ms());
+    loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
+    loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
+    watch_own_signals(r);
+}
+
+/* Node rank 0's, which is the job's; of a job that has lost it, that of the others. */
+static int result_code(const struct remote *r)
+{
+    int worst = 0;
+
+    if (r->code >= 0)
+        return r->code;
+    if (r->has_lost)
+        return EX_UNAVAILABLE;
+    if (r->first && r->first->state == HOST_EXITED)
+        return r->first->code;
+    for (size_t i = 0; i < r->job->count; i++)
+        if (r->host[i].state == HOST_EXITED && r->host[i].code > worst)
+            worst = r->host[i].code;
+    return worst;
+}
+
+static void print_detached(struct remote *r)
+{
+    bool all = r->has_started;
+
+    for (size_t i = 0; i < r->job->count; i++)
+        all &= r->host[i].state == HOST_DETACHED || r->host[i].state == HOST_FAILED;
+    if (!all || r->code > 0) {
+        detached_job_forget(r->detached);
+        return;
+    }
+    detached_job_print(r->detached, stdout);
+    for (size_t i = 0; i < r->job->count; i++)
+        if (r->host[i].log)
+            printf("  output         %s:%s\n", r->host[i].target->name, r->host[i].log);
+    fflush(stdout);
+}
+
+static void close_remote(struct remote *r)
+{
+    for (size_t i = 0; r->host && i < r->job->count; i++) {
+        struct remote_host *h = &r->host[i];
+
+        drop_host(h);
+        loop_timer_fini(&h->timer);
+        remote_hello_clear(&h->hello);
+        free(h->said);
+        free(h->log);
+    }
+    loop_timer_fini(&r->connect);
+    loop_timer_fini(&r->ping);
+    loop_timer_fini(&r->waiting);
+    loop_timer_fini(&r->others);
+    own_stdin_destroy(r->input);
+    if (remote_output_destroy(r->output) && r->code == 0)
+        r->code = EX_IOERR;
+    loop_destroy(r->loop);
+    free(r->host);
+}
+
+int remote_run(const struct remote_job *job)
+{
+    struct remote r = { .job = job, .code = -1 };
+    struct err e;
+
+    raise_fd_limit();
+    name_remote_job(&r);
+    r.is_elastic = job->min_nodes && job->min_nodes < job->count;
+    if (push_init(&r.push, &e) < 0 || make_job_key(&r, &e) < 0) {
+        log_error("%s", e.text);
+        r.code = EX_OSERR;
+    } else {
+        open_remote(&r);
+        loop_run(r.loop);
+        r.code = result_code(&r);
+        if (r.detached)
+            print_detached(&r);
+        close_remote(&r);
+    }
+    detached_job_destroy(r.detached);
+    key_memory_destroy(r.key, KEY_TEXT_SIZE);
+    push_fini(&r.push);
+    return r.code;
+}
+
+int remote_print(const struct remote_job *job, FILE *out, struct err *e)
+{
+    struct push push;
+
+    if (push_init(&push, e) < 0)
+        return -1;
+    fprintf(out, "# %zu host%s, folder %s, %s\n", job->count, text_plural(job->count),
+            job->folder, push.self);
+    for (size_t i = 0; i < job->count; i++) {
+        const struct remote_target *t = &job->targets[i];
+        char **argv = rsh_command(job->rsh, job->ssh_args, t->name);
+
+        fprintf(out, "\n# node rank %zu, %s", i, t->name);
+        if (t->workers)
+            fprintf(out, ", %" PRIu32 " worker%s", t->workers, text_plural(t->workers));
+        if (t->devices)
+            fprintf(out, ", GPUs %s", t->devices);
+        fputc('\n', out);
+        for (char **word = argv; *word; word++)
+            fprintf(out, "%s%s", word > argv ? " " : "", *word);
+        fputc('\n', out);
+        rsh_free(argv);
+    }
+    fputs("\n# variables that travel\n", out);
+    for (char *const *v = job->environment; *v; v++)
+        fprintf(out, "#   %.*s\n", (int)strcspn(*v, "="), *v);
+    push_fini(&push);
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_REMOTE_REMOTE_H
+#define LAUNCHER_REMOTE_REMOTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rendezvous/base/err.h"
+
+/*
+ * The launcher of a job on several hosts: starts a far side on each, collects what they
+ * say, and is to a user what crun is on one node. All hosts answer first; then their
+ * node ranks are decided, in the order of the list, and the job starts.
+ */
+struct remote_target {
+    const char *name;    /* as ssh takes it */
+    uint32_t workers;    /* 0: as the flags say */
+    const char *devices; /* CUDA_VISIBLE_DEVICES there; NULL: as it is */
+};
+
+struct remote_job {
+    const struct remote_target *targets;
+    size_t count;
+    uint32_t min_nodes, max_nodes; /* max_nodes 0: those that there are */
+    char *const *argv;             /* of this process */
+    char *const *environment;      /* the variables that travel */
+    const char *folder;
+    const char *run_id;   /* NULL: a new one */
+    const char *rsh;      /* NULL: ssh */
+    const char *ssh_args; /* in addition; NULL: none */
+    bool host_prefix;     /* of each line */
+    bool detach;
+    bool reads_stdin; /* local rank 0 of node rank 0 does */
+};
+
+/* The exit code. */
+int remote_run(const struct remote_job *job);
+
+/* What would be started where: --dry-run. */
+int remote_print(const struct remote_job *job, FILE *out, struct err *e) MUST_CHECK;
+
+#endif

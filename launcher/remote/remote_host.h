@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_REMOTE_REMOTE_HOST_H
+#define LAUNCHER_REMOTE_REMOTE_HOST_H
+
+#include <stdbool.h>
+
+/*
+ * The life of a host, as the launcher sees it: one table. The launcher turns all that
+ * occurs into events, and performs the act that the table gives.
+ */
+enum remote_host_state {
+    HOST_IDLE,       /* its turn has not come, or it waits for a second attempt */
+    HOST_CONNECTING, /* ssh runs; the first command is sent */
+    HOST_SEARCHING,  /* the second command is sent */
+    HOST_PUSHING,    /* the files are sent */
+    HOST_CHECKING,   /* the far side has the order */
+    HOST_READY,      /* it listens; it waits for the others */
+    HOST_RUNNING,
+    HOST_DETACHED, /* the job goes on there without this process */
+    HOST_EXITED,   /* its crun has ended */
+    HOST_FAILED,   /* it takes no part */
+    HOST_LOST,     /* the connection ended before its crun did */
+    HOST_STATE_COUNT
+};
+
+enum remote_host_event {
+    HOST_EV_CONNECT,
+    HOST_EV_ABSENT,  /* no crun at the launcher's path */
+    HOST_EV_WANTED,  /* none in the cache folder */
+    HOST_EV_HELLO,   /* a far side of this version */
+    HOST_EV_OTHER,   /* a far side of another version, or another program's crun */
+    HOST_EV_REFUSED, /* the far side cannot carry out the order */
+    HOST_EV_LISTENING,
+    HOST_EV_START, /* all hosts have been decided on */
+    HOST_EV_EXITED,
+    HOST_EV_DETACHED,
+    HOST_EV_BUSY,   /* sshd had too many connections; it may be tried again */
+    HOST_EV_CLOSED, /* the connection has ended */
+    HOST_EV_TIMEOUT,
+    HOST_EVENT_COUNT
+};
+
+enum remote_host_act {
+    HOST_ACT_NONE,
+    HOST_ACT_CONNECT,
+    HOST_ACT_SEARCH,
+    HOST_ACT_PUSH,
+    HOST_ACT_ORDER,
+    HOST_ACT_RECONNECT, /* at once, past the crun at the launcher's path */
+    HOST_ACT_RETRY,     /* later */
+    HOST_ACT_READY,
+    HOST_ACT_START,
+    HOST_ACT_FAIL,
+    HOST_ACT_END,
+    HOST_ACT_LOSE,
+    HOST_ACT_COUNT
+};
+
+struct remote_host_edge {
+    enum remote_host_state to;
+    enum remote_host_act act;
+};
+
+struct remote_host_edge remote_host_edge(enum remote_host_state state,
+                                         enum remote_host_event event);
+const char *remote_host_state_name(enum remote_host_state state);
+
+/* Whether it is decided if the host takes part. */
+bool remote_host_has_answered(enum remote_host_state state);
+/* Whether nothing more is expected of it. */
+bool remote_host_is_over(enum remote_host_state state);
+/* Whether it counts among the connections that are being made. */
+bool remote_host_is_connecting(enum remote_host_state state);
+
+/*
+ * What the words of ssh, or of another program, mean: a few words for the report, as in
+ * "refused the key". *busy: sshd refused one of many connections, and a second attempt
+ * may succeed.
+ */
+const char *remote_host_explain(const char *said, bool *busy);
+
+#endif

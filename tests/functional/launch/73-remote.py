@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+"""One command starts the nodes of a job on several hosts. In the place of ssh stands a script that
+executes the command here, as a user of its own home directory."""
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from launch import CRUN, CRUNCTL, TIMEOUT, Place  # noqa: E402
+from process import lives, matches, read, run, same, until  # noqa: E402
+
+# The hosts are h1, h2 and so on; others fail as real ones do. fakessh/HOST is the home of each.
+FAKE = r'''#!/bin/sh
+cd "$(dirname "$0")" || exit 255
+for host; do case $host in -*|[A-Z]*=*) ;; *) break ;; esac; done
+while [ "$1" != "$host" ]; do shift; done; shift
+echo "$$ $host $*" >>calls
+case $host in
+slow*) sleep 0.05 ;;
+closed*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
+key*) echo "$host: Permission denied (publickey)." >&2; exit 255 ;;
+changed*) echo "Host key verification failed." >&2; exit 255 ;;
+busy*) mkdir "$host.busy" 2>/dev/null && {
+       echo "kex_exchange_identification: read: Connection reset by peer" >&2; exit 255; } ;;
+hangs*) exec sleep 1000 ;;
+chatty*) printf 'Welcome to %s!\n* no newline' "$host"; echo "a motd" >&2 ;;
+csh*) exec tcsh -f -c "$*" ;;
+fish*) exec fish -c "$*" ;;
+esac
+export HOME="$PWD/home.$host"; mkdir -p "$HOME"
+unset XDG_CACHE_HOME XDG_STATE_HOME XDG_CONFIG_HOME
+exec sh -c "exec $*"
+'''
+
+
+def make_place():
+    p = Place()
+    p.rsh = p.file("fakessh", FAKE)
+    p.env["XDG_CONFIG_HOME"] = f"{p.path}/config"
+    return p
+
+
+def on(p, hosts, *words):
+    return ["--rsh", p.rsh, "-H", hosts, *words]
+
+
+def calls(p):
+    return read(f"{p.path}/calls").decode().splitlines()
+
+
+def written(p, name, count):
+    def look():
+        lines = read(f"{p.path}/{name}").decode().split()
+        return lines if len(lines) == count else None
+    return until(look, f"{count} words in {name}", TIMEOUT)
+
+
+def test_every_rank_runs_with_its_words(p):
+    words = ["a b", "'\"", "$HOME", "\\", "*", "", "new\nline", "!x", "#"]
+    out = p.crun(on(p, "h1:2,slow2:1,chatty3:1,csh4:1,fish5:1", "-x", "EXTRA=a 'b'",
+                    "python3", "-c", "import os, sys; e = os.environ; sys.stdout.write('%s/%s %s %s %r %s %s\\n'"
+                    " % (e['RANK'], e['WORLD_SIZE'], e['GROUP_RANK'], e['LOCAL_RANK'], sys.argv[1:],"
+                    " e['EXTRA'], os.getcwd()))", *words), 0)
+    ranks = [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 2, 0), (4, 3, 0), (5, 4, 0)]
+    same(sorted(out.splitlines()), sorted(
+        f"{rank}/6 {node} {local} {words!r} a 'b' {p.path}" for rank, node, local in ranks))
+    # nothing but "sh" is on a command line
+    same({line.split(" ", 2)[2] for line in calls(p)}, {"sh"})
+
+
+def test_one_host_is_a_job_of_one_node(p):
+    same(p.crun(on(p, "h1", "--nproc-per-node=3", "sh", "-c", "echo $WORLD_SIZE"), 0), "3\n" * 3)
+
+
+def test_standard_input_reaches_rank_0(p):
+    path = p.file("input", "line\n" * 100000)
+    with open(path) as f:
+        same(p.crun(on(p, "h1:2,h2:2", "cat"), 0, stdin=f), "line\n" * 100000)
+    made = p.start(CRUN, *on(p, "h1:2,h2:2", "cat"), stdin=subprocess.PIPE)
+    out, _ = made.communicate(b"x" * 1000000, timeout=TIMEOUT)
+    same((made.returncode, len(out)), (0, 1000000))
+
+
+def test_streams_stay_apart(p):
+    made = p.start(CRUN, *on(p, "h1,h2", "--host-prefix", "sh", "-c", "echo out; echo err >&2"),
+                   stdin=subprocess.DEVNULL)
+    out, err = made.communicate(timeout=TIMEOUT)
+    same(sorted(out.decode().splitlines()), ["h1: out", "h2: out"])
+    same(sorted(line for line in err.decode().splitlines() if "crun:" not in line),
+         ["h1: err", "h2: err"])
+
+
+def test_the_worker_gives_the_exit_code(p):
+    p.crun(on(p, "h1,h2", "sh", "-c", "exit $((RANK * 7))"), 7, "exited with code 7")
+
+
+def test_failures_are_gathered(p):
+    said = ["5 of 6 hosts cannot take part", "closed1: did not answer: ssh: connect to",
+            "key1, key2: ", "refused the key", "changed1: has an unknown host key"]
+    # words that differ are not put together
+    said[2] = "key1: refused the key: key1: Permission denied (publickey)."
+    p.crun(on(p, "h1,closed1,key1,key2,changed1,closed2", "true"), 69, *said)
+    p.crun(on(p, "h1,h2", "--wdir", "/nowhere", "true"), 2,
+           "h1, h2: has no such folder: /nowhere: No such file or directory")
+    p.crun(on(p, "h1,h2", "no-such-program"), 2, "h1, h2: has no such program: no-such-program")
+    p.crun(on(p, "h1,h2", "--max-restarts=x", "true"), 2)
+    p.crun(["--rsh", "no-such-ssh", "-H", "a,b", "true"], 2, "a, b: cannot be reached")
+
+
+def test_fewer_hosts_start_with_a_range(p):
+    same(p.crun(on(p, "closed1,h2,h3", "--nnodes=2:3", "sh", "-c", "echo $RANK $WORLD_SIZE"), 0,
+                "closed1: did not answer", "the job starts with 2 of 3 hosts").splitlines().sort(),
+         ["0 2", "1 2"].sort())
+    p.crun(on(p, "closed1,h2,closed3", "--nnodes=2:3", "true"), 69, "the job needs 2 hosts")
+
+
+def test_a_busy_sshd_is_tried_again(p):
+    p.crun(on(p, "busy1,h2", "true"), 0)
+    same(len([line for line in calls(p) if " busy1 " in line]), 2)
+
+
+def test_a_full_disk_is_named(p):
+    if os.getuid() != 0:
+        return
+    full = f"{p.path}/full"
+    os.mkdir(full)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", full], check=True)
+    try:
+        with contextlib.suppress(OSError), open(f"{full}/all", "wb") as f:
+            f.write(b"x" * 8192)
+        p.crun(on(p, "h1", "-x", f"TMPDIR={full}", "true"), 69, "h1: has no space left")
+    finally:
+        subprocess.run(["umount", full], check=True)
+
+
+def test_a_host_without_crun_gets_it(p):
+    if os.getuid() != 0:
+        return  # the hosts need a file system of their own
+    folder = f"{p.path}/only here"
+    os.mkdir(folder)
+    crun = f"{folder}/crun"
+    shutil.copy(CRUN, crun)
+    # the first host has no such file, the second one another program in its place
+    p.file("fakessh", FAKE.replace('exec sh -c "exec $*"', f"""case $host in
+h1) exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; exec "$@"' sh "$@" ;;
+*) exec unshare -m sh -c 'mount --bind /bin/true "{crun}"; exec "$@"' sh "$@" ;; esac"""))
+    for _ in range(2):  # the second time it is there
+        made = p.start(crun, *on(p, "h1,h2", "sh", "-c", "echo $RANK"), stdin=subprocess.DEVNULL)
+        same(sorted(p.end(made, 0).split()), ["0", "1"])
+    for host in "h1", "h2":
+        names = os.listdir(f"{p.path}/home.{host}/.cache/crun")
+        same(len(names), 1)
+        copy = f"{p.path}/home.{host}/.cache/crun/{names[0]}"
+        same(read(f"{copy}/bin/crun"), read(CRUN))
+        same(os.stat(copy).st_mode & 0o777, 0o700)
+
+
+def test_a_copy_that_does_not_fit_is_named(p):
+    if os.getuid() != 0:
+        return
+    folder, home = f"{p.path}/only here", f"{p.path}/home.h1"
+    for path in folder, home:
+        os.mkdir(path)
+    shutil.copy(CRUN, f"{folder}/crun")
+    p.file("fakessh", FAKE.replace('exec sh -c "exec $*"', f"""
+exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; mount -t tmpfs -o size=64k none "$HOME";
+exec "$@"' sh "$@" """))
+    made = p.start(f"{folder}/crun", *on(p, "h1,h2", "true"), stdin=subprocess.DEVNULL)
+    p.end(made, 69, "h1: has no space left: crun could not be copied to ")
+
+
+def test_ctrl_c_ends_the_job(p):
+    script = "trap 'echo bye; exit 0' INT TERM; echo x >>up; sleep 100 & wait"
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", script), stdin=subprocess.DEVNULL)
+    written(p, "up", 2)
+    made.send_signal(signal.SIGINT)
+    same(sorted(p.end(made, 130).split()), ["bye", "bye"])
+    os.remove(f"{p.path}/up")
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "trap '' INT TERM; echo x >>up; sleep 100"),
+                   stdin=subprocess.DEVNULL)
+    written(p, "up", 2)
+    made.send_signal(signal.SIGINT)
+    time.sleep(0.3)  # a person's second Ctrl-C
+    made.send_signal(signal.SIGINT)
+    p.end(made, 130)
+
+
+def test_sigterm_ends_the_job(p):
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; sleep 100"),
+                   stdin=subprocess.DEVNULL)
+    written(p, "up", 2)
+    made.send_signal(signal.SIGTERM)
+    p.end(made, 143)
+
+
+def test_the_launchers_death_ends_the_job(p):
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; sleep 100"),
+                   stdin=subprocess.DEVNULL)
+    pids = written(p, "up", 2)
+    made.kill()
+    made.wait()
+    until(lambda: not any(lives(int(pid)) for pid in pids), "the workers' end", TIMEOUT)
+
+
+def test_a_lost_connection_ends_the_job(p):
+    for lost in ("h1", "h2"):
+        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; sleep 100"),
+                       stdin=subprocess.DEVNULL)
+        pids = written(p, "up", 2)
+        os.kill(far_side(p, lost), signal.SIGKILL)
+        p.end(made, 69, f"the connection to {lost} is lost", "the job ends")
+        until(lambda: not any(lives(int(pid)) for pid in pids), "the workers' end", TIMEOUT)
+        os.remove(f"{p.path}/up")
+        os.remove(f"{p.path}/calls")
+
+
+def far_side(p, host):
+    """The fake ssh becomes the far side."""
+    return int(next(line for line in calls(p) if line.split()[1] == host).split()[0])
+
+
+def test_an_elastic_job_goes_on_without_a_host(p):
+    script = "echo $$ >>up; while [ $WORLD_SIZE = 3 ]; do sleep 0.05; done"
+    made = p.start(CRUN, *on(p, "h1,h2,h3", "--nnodes=2:3", "sh", "-c", script),
+                   stdin=subprocess.DEVNULL)
+    written(p, "up", 3)
+    os.kill(far_side(p, "h3"), signal.SIGKILL)
+    p.end(made, 0, "the connection to h3 is lost", "goes on without it")
+
+
+def test_a_detached_job_can_be_looked_at(p):
+    p.env["HOME"] = p.path
+    out = p.crun(on(p, "h1,h2", "--detach", "--rdzv-id=quiet", "sh", "-c",
+                    "echo $$ >>up; echo hello; while [ ! -e enough ]; do sleep 0.05; done"), 0)
+    pids = written(p, "up", 2)
+    command = next(line for line in out.splitlines() if line.endswith(" status")).split()
+    same(os.stat(command[2]).st_mode & 0o777, 0o600)
+    until(lambda: "running" in subprocess.run([CRUNCTL, *command[1:]], capture_output=True, text=True,
+                                              env=p.env).stdout, "a job that runs", TIMEOUT)
+    logs = [line.split(":", 1)[1] for line in out.splitlines() if ":/" in line and "output" in line]
+    same(len(logs), 2)
+    until(lambda: all("hello" in read(log).decode() for log in logs), "the output", TIMEOUT)
+    p.file("enough")
+    until(lambda: not any(lives(int(pid)) for pid in pids), "the workers' end", TIMEOUT)
+
+
+def test_nothing_shows_in_ps(p):
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; sleep 100", "hidden-word"),
+                   stdin=subprocess.DEVNULL)
+    written(p, "up", 2)
+    words = read(f"/proc/{far_side(p, 'h1')}/cmdline")
+    same(words, CRUN.encode() + b"\0--agent-stdin\0")
+    for pid in p.living():
+        assert b"crun1:" not in read(f"/proc/{pid}/environ") + read(f"/proc/{pid}/cmdline")
+    made.send_signal(signal.SIGINT)
+    p.end(made, 130)
+
+
+def test_a_slow_reader_slows_the_workers(p):
+    """All output arrives, and the launcher holds little of it."""
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "yes | head -c 20000000; echo x >>up"),
+                   stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    got = peak = 0
+    while data := made.stdout.read(1 << 20):
+        got += len(data)
+        memory = read(f"/proc/{made.pid}/status").decode().partition("VmHWM:")[2].split()
+        peak = max(peak, int(memory[0]) if memory else 0)
+        if got < 8 << 20:
+            time.sleep(0.02)
+    made.wait()
+    same((made.returncode, got), (0, 40000000))
+    assert 0 < peak < 40000, f"{peak} KiB"
+
+
+def test_a_host_that_hangs_is_named(p):
+    made = p.start(CRUN, *on(p, "h1,hangs1", "true"), stdin=subprocess.DEVNULL)
+    until(lambda: len(calls(p)) == 2, "both calls", TIMEOUT)
+    made.send_signal(signal.SIGINT)
+    p.end(made, 130)
+
+
+def test_dry_run_starts_nothing(p):
+    out = p.crun(["-H", "h1:8,h2:4", "--ssh-args", "-p 2222", "--dry-run", "train.py"], 0)
+    matches(out, r"# node rank 1, h2, 4 workers\nssh .* -p 2222 h2 sh\n")
+    same(calls(p), [])
+
+
+def with_place(test):
+    def whole(*_):
+        p = make_place()
+        try:
+            test(p)
+            p.nothing_is_left()
+        finally:
+            for pid in p.living():  # after a failure
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            until(lambda: not p.living(), "the end of all processes", TIMEOUT)
+            p.close()
+    whole.__name__ = test.__name__
+    return whole
+
+
+if __name__ == "__main__":
+    run([with_place(f) for name, f in list(globals().items()) if name.startswith("test_")])
