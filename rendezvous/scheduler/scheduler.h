@@ -42,13 +42,14 @@ struct scheduler_node {
     uint32_t gpus;                      /* of this node, for this job; 0: not said */
     uint32_t cpus;                      /* the same */
     int64_t end_time;                   /* Unix time when the job ends; 0: not said */
-    bool has_pmi; /* rank 0's address may be put and got by PMI-1 */
-    /* Neither a step nor a task: the shell of a batch job or an allocation, which has
-     * `nodes` nodes. */
+    /* PMI-1 carries rank 0's address: it needs no host here */
+    bool has_pmi;
+    /* Slurm's job has `nodes` nodes, and this is no step: the batch script, or the
+     * shell of salloc. */
     bool is_shell;
+    bool is_outside;                     /* and that shell is not on one of the nodes */
     char variables[SCHEDULER_TEXT_SIZE]; /* that were read: "SLURM_NODEID, ..." */
-    /* The variable that does not say, or what to do, for a message; "": nothing lacks
-     */
+    /* Why it is not said: a text that begins with a variable; "": it is said */
     char missing_nodes[SCHEDULER_TEXT_SIZE], missing_rank[SCHEDULER_TEXT_SIZE];
     char missing_host[SCHEDULER_TEXT_SIZE];
     char warning[2 * SCHEDULER_TEXT_SIZE]; /* a contradiction, or stale variables */
@@ -70,6 +71,9 @@ struct scheduler_rank_variables {
     const char *rank, *size, *local_rank, *local_size, *node, *nodes, *restarts;
     const char *job[3]; /* the values of those that are set form the job's name */
     const char *hosts;  /* a list whose first host is rank 0's */
+    /* "True": the launcher serves the store. A launcher that has it sets MASTER_PORT.
+     */
+    const char *agent_store;
 };
 
 /* Those of the innermost launcher; NULL: no launcher started this process. */

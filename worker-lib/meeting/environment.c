@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/proc.h"
+#include "rendezvous/scheduler/scheduler.h"
 
 #define RANKS_MAX (1u << 20)
 #define PORT_FIRST 20000 /* below the ephemeral ports of common systems */
@@ -16,67 +17,13 @@
 #define ANCESTORS_MAX 64
 #define NAME_REST 48 /* in a job's name, for the port and the world's number */
 
-/*
- * A launcher: the names of its variables, NULL if it has none. It is recognized by its
- * rank variable. For Slurm that is a variable of the step, because a batch script,
- * which is not a task, has all the others too.
- */
-struct launcher {
-    const char *name;
-    const char *known_by;
-    const char *rank, *size, *local_rank, *local_size, *node, *nodes, *restarts;
-    const char *job[3]; /* the values of those that are set form the job's name */
-    const char *hosts;  /* a list whose first host is rank 0's */
-};
-
-static const struct launcher launchers[] = {
-    { .name = "torchrun",
-      .known_by = "RANK",
-      .rank = "RANK",
-      .size = "WORLD_SIZE",
-      .local_rank = "LOCAL_RANK",
-      .local_size = "LOCAL_WORLD_SIZE",
-      .node = "GROUP_RANK",
-      .nodes = "GROUP_WORLD_SIZE",
-      .restarts = "TORCHELASTIC_RESTART_COUNT",
-      .job = { "TORCHELASTIC_RUN_ID", "CRUN_EPOCH" } },
-    { .name = "Open MPI",
-      .known_by = "OMPI_COMM_WORLD_RANK",
-      .rank = "OMPI_COMM_WORLD_RANK",
-      .size = "OMPI_COMM_WORLD_SIZE",
-      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-      .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-      .job = { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri" },
-      .hosts = "SLURM_STEP_NODELIST" },
-    { .name = "MPICH",
-      .known_by = "PMI_RANK",
-      .rank = "PMI_RANK",
-      .size = "PMI_SIZE",
-      .local_rank = "MPI_LOCALRANKID",
-      .local_size = "MPI_LOCALNRANKS",
-      .job = { "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID" },
-      .hosts = "SLURM_STEP_NODELIST" },
-    { .name = "Slurm",
-      .known_by = "SLURM_STEP_ID",
-      .rank = "SLURM_PROCID",
-      .size = "SLURM_STEP_NUM_TASKS",
-      .local_rank = "SLURM_LOCALID",
-      .node = "SLURM_NODEID",
-      .nodes = "SLURM_STEP_NUM_NODES",
-      .restarts = "SLURM_RESTART_COUNT",
-      .job = { "SLURM_JOB_ID", "SLURM_STEP_ID" },
-      .hosts = "SLURM_STEP_NODELIST" },
-};
-
-static const struct launcher *const torchrun = &launchers[0];
-
 /* -- values ------------------------------------------------------------------------ */
 
 static const char *variable_value(const char *name)
 {
-    const char *value = name ? getenv(name) : NULL;
+    const struct scheduler_env env = { .variables = (const char *const *)environ };
 
-    return value && *value ? value : NULL;
+    return scheduler_value(&env, name);
 }
 
 static crun_status fail_variable(struct err *e, const char *name, const char *should)
@@ -126,8 +73,8 @@ static crun_status read_optional(const char *name, unsigned long min, unsigned l
 
 /* -- the rank ---------------------------------------------------------------------- */
 
-static crun_status read_ranks(struct environment *env, const struct launcher *l,
-                              struct err *e)
+static crun_status read_ranks(struct environment *env,
+                              const struct scheduler_rank_variables *l, struct err *e)
 {
     unsigned long locals;
     crun_status s = read_bounded(l->size, 1, RANKS_MAX, &env->size, e);
@@ -174,7 +121,7 @@ static void name_by_ancestor(struct environment *env)
     snprintf(env->job, sizeof(env->job), "uid%u.%u", (unsigned)getuid(), env->size);
 }
 
-static void name_job(struct environment *env, const struct launcher *l)
+static void name_job(struct environment *env, const struct scheduler_rank_variables *l)
 {
     size_t used = 0, room = sizeof(env->job) - NAME_REST;
 
@@ -194,33 +141,18 @@ static void name_job(struct environment *env, const struct launcher *l)
 
 /* -- the store --------------------------------------------------------------------- */
 
-int environment_first_host(const char *list, char *host, size_t size)
-{
-    size_t name = strcspn(list, "[,"), number = 0;
-    const char *rest = list + name;
-
-    if (*rest == '[')
-        number = strcspn(++rest, "-,]");
-    if (name + number == 0 || name + number >= size)
-        return -1;
-    memcpy(host, list, name);
-    memcpy(host + name, rest, number);
-    host[name + number] = '\0';
-    return 0;
-}
-
-static crun_status find_store(struct environment *env, const struct launcher *l,
-                              struct err *e)
+static crun_status find_store(struct environment *env,
+                              const struct scheduler_rank_variables *l, struct err *e)
 {
     const char *host = variable_value("MASTER_ADDR"), *hosts = variable_value(l->hosts);
-    const char *agent = variable_value("TORCHELASTIC_USE_AGENT_STORE");
+    const char *agent = variable_value(l->agent_store);
     unsigned port = 0;
     crun_status s = read_optional("MASTER_PORT", 1, UINT16_MAX, &port, e);
 
     if (s != CRUN_OK)
         return s;
     env->port = (uint16_t)port;
-    env->agent_store = l == torchrun && agent && strcmp(agent, "True") == 0;
+    env->agent_store = agent && strcmp(agent, "True") == 0;
     if (host && strlen(host) >= sizeof(env->host))
         return fail_variable(e, "MASTER_ADDR",
                              "it must be the name or address of rank 0's host");
@@ -228,12 +160,12 @@ static crun_status find_store(struct environment *env, const struct launcher *l,
         snprintf(env->host, sizeof(env->host), "%s", host);
     else if (env->local_size == env->size)
         snprintf(env->host, sizeof(env->host), "127.0.0.1");
-    else if (!hosts || environment_first_host(hosts, env->host, sizeof(env->host)) < 0)
+    else if (!hosts || scheduler_first_host(hosts, env->host, sizeof(env->host)) < 0)
         return fail_variable(
             e, "MASTER_ADDR",
             "it must be the name or address of rank 0's host, the same for all "
             "ranks");
-    if (!port && l == torchrun)
+    if (!port && l->agent_store)
         return fail_variable(e, "MASTER_PORT",
                              "it must be the store's port, the same for all ranks");
     return CRUN_OK;
@@ -254,18 +186,18 @@ static crun_status check_alone(struct err *e)
 
 crun_status environment_read(struct environment *env, struct err *e)
 {
-    const struct launcher *l = NULL;
+    const struct scheduler_env variables = {
+        .variables = (const char *const *)environ
+    };
+    const struct scheduler_rank_variables *l = scheduler_find_rank(&variables);
     crun_status s;
 
     memset(env, 0, sizeof(*env));
     env->launcher = "";
     env->size = env->local_size = env->nodes = 1;
-    for (size_t i = 0; !l && i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (variable_value(launchers[i].known_by))
-            l = &launchers[i];
     if (!l)
         return check_alone(e);
-    env->launcher = l->name;
+    env->launcher = l->launcher;
     env->local_size = env->nodes = 0;
     s = read_ranks(env, l, e);
     if (s != CRUN_OK)

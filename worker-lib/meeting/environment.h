@@ -44,7 +44,4 @@ void environment_again(struct environment *env, unsigned worlds);
 /* The port to try at this turn: the same sequence in all ranks of the job. */
 uint16_t environment_port(const struct environment *env, unsigned turn);
 
-/* The first name of a host list in Slurm's syntax, "gpu[03-05,9],x" is "gpu03". */
-int environment_first_host(const char *list, char *host, size_t size);
-
 #endif

@@ -198,34 +198,6 @@ START_TEST(ports_are_the_same_for_all_and_differ_by_turn)
 }
 END_TEST
 
-START_TEST(the_first_host_of_a_list)
-{
-    static const struct {
-        const char *list, *host;
-    } cases[] = {
-        { "a", "a" },
-        { "a,b", "a" },
-        { "n[1-3]", "n1" },
-        { "n[01,03]", "n01" },
-        { "n[9]", "n9" },
-        { "[4-5]", "4" },
-        { "gpu-a[1],b", "gpu-a1" },
-        { "", NULL },
-        { ",", NULL },
-    };
-    char host[16];
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        int rc = environment_first_host(cases[i].list, host, sizeof(host));
-
-        ck_assert_int_eq(rc, cases[i].host ? 0 : -1);
-        if (cases[i].host)
-            ck_assert_str_eq(host, cases[i].host);
-    }
-    ck_assert_int_eq(environment_first_host("a-name-that-is-too-long", host, 16), -1);
-}
-END_TEST
-
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -242,7 +214,6 @@ int main(void)
     tcase_add_test(tc, mpi_on_one_node_needs_no_address);
     tcase_add_test(tc, what_makes_no_sense_is_named);
     tcase_add_test(tc, ports_are_the_same_for_all_and_differ_by_turn);
-    tcase_add_test(tc, the_first_host_of_a_list);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
