@@ -54,6 +54,7 @@ GresTypes=gpu
 DefMemPerCPU=400
 KillWait=10
 SlurmdTimeout=6
+LaunchParameters=use_interactive_step
 SchedulerParameters=sched_interval=1,bf_interval=1
 ReturnToService=2
 {tracking}

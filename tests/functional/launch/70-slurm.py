@@ -141,7 +141,7 @@ def steps_of_a_job_side_by_side(cluster):
 
 
 def tasks_of_an_array(cluster):
-    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=1", *worker("array")),
+    job = cluster.sbatch(line("exec srun --mpi=pmi2", CRUN, "--nproc_per_node=1", *worker("array")),
                          *PAIR, "--array=0-1", "--output=array-%a.out")
     paths = [pathlib.Path(cluster.directory) / f"array-{i}.out" for i in range(2)]
     until(lambda: all(p.exists() and len(facts(p.read_text())) == 2 for p in paths),
@@ -172,6 +172,17 @@ def ctrl_c_of_srun(cluster):
         time.sleep(0.1)
     if p.wait() == 0:
         fail("srun ends with 0:", p.out + p.err)
+
+
+def suspended_job_goes_on(cluster):
+    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=1", *worker("suspend")), *PAIR)
+    until_up(cluster, job, 2)
+    cluster.ask("scontrol", "suspend", job)
+    cluster.until_said(job, "crun: suspended")
+    cluster.ask("scontrol", "resume", job)
+    cluster.until_said(job, "crun: continued")
+    (pathlib.Path(cluster.directory) / "suspend-enough").touch()
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
 
 
 def memory_limit_is_named(cluster):
@@ -229,7 +240,7 @@ CASES = [
     requeued_job_resumes, time_limit_leaves_checkpoints, lost_node,
     scancel_leaves_checkpoints, memory_limit_is_named, srun_is_one_job,
     batch_job_with_srun, two_jobs_on_the_same_nodes, steps_of_a_job_side_by_side,
-    tasks_of_an_array, ctrl_c_of_srun,
+    tasks_of_an_array, ctrl_c_of_srun, suspended_job_goes_on,
 ]
 
 
