@@ -5,11 +5,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "launcher/rank_lists.h"
 #include "launcher/rendezvous_address.h"
-#include "rendezvous/base/id128.h"
+#include "launcher/run_identity.h"
 #include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/protocol/limits.h"
@@ -144,9 +145,14 @@ static void hash_arguments(const struct options *o, const char *const *words,
     const Bytef how[] = { o->module, o->no_python, o->run_path, o->launch_compat };
     uLong crc = crc32_z(0, how, sizeof(how));
     const char *word = last_component(words[0]);
+    char host[HOST_NAME_MAX_BYTES + 1];
+    bool value = false;
 
+    if (gethostname(host, sizeof(host)) < 0)
+        *host = '\0';
+    host[sizeof(host) - 1] = '\0';
     for (; word; word = *++words)
-        crc = crc32_z(crc, (const Bytef *)word, strlen(word) + 1);
+        value = run_identity_hash_word(&crc, word, value, host);
     snprintf(hex, 65, "%08lx", crc);
 }
 
@@ -198,22 +204,9 @@ static int build_job(const struct options *o, const char *const *words,
     return find_lease(conf, &j->lease_ms, e);
 }
 
-/* "none", as with torchrun; a job of one local node gets a new UUID each time. */
-static void build_run_id(const struct options *o, struct config *c)
+static const char *read_variable(const char *name)
 {
-    char hex[ID128_HEX_SIZE];
-    struct id128 id;
-
-    if (o->run_id || c->rendezvous != CONFIG_LOCAL) {
-        snprintf(c->run_id, sizeof(c->run_id), "%s", o->run_id ? o->run_id : "none");
-        return;
-    }
-    id = id128_random();
-    id.byte[6] = (uint8_t)((id.byte[6] & 0x0f) | 0x40); /* a random UUID, version 4 */
-    id.byte[8] = (uint8_t)((id.byte[8] & 0x3f) | 0x80);
-    id128_format(&id, hex);
-    snprintf(c->run_id, sizeof(c->run_id), "%.8s-%.4s-%.4s-%.4s-%s", hex, hex + 8,
-             hex + 12, hex + 16, hex + 20);
+    return getenv(name);
 }
 
 /* A time in the past is left over from another job. */
@@ -239,7 +232,8 @@ int config_build(const struct options *o, const char *const *words,
         rendezvous_address_find(o, config, e) < 0 ||
         build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
         return -1;
-    build_run_id(o, config);
+    snprintf(config->run_id, sizeof(config->run_id), "%s", o->run_id ? o->run_id : "");
+    run_identity_fill(config, read_variable);
     build_deadline(o, machine, config);
     config->under_slurm = machine->slurm_job_id && machine->slurm_step_id;
     config->outage_grace_ms = given_or(

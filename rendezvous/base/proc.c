@@ -2,6 +2,7 @@
 #include "rendezvous/base/proc.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,4 +44,21 @@ uint64_t proc_pid_namespace(void)
     struct stat st;
 
     return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+bool proc_user_name(uid_t uid, char *name, size_t size)
+{
+    FILE *f = fopen("/etc/passwd", "re");
+    struct passwd entry, *found = NULL;
+    char line[1024];
+
+    while (f && fgetpwent_r(f, &entry, line, sizeof(line), &found) == 0 &&
+           found->pw_uid != uid)
+        ;
+    if (f)
+        fclose(f);
+    if (!found || found->pw_uid != uid)
+        return false;
+    snprintf(name, size, "%s", found->pw_name);
+    return true;
 }

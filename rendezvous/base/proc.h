@@ -3,6 +3,7 @@
 #define RENDEZVOUS_BASE_PROC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -23,6 +24,10 @@ bool proc_read_stat(pid_t pid, struct proc_stat *s);
 
 /* The same of the text of such a file. */
 bool proc_parse_stat(const char *text, struct proc_stat *s);
+
+/* The name of a user of this machine. False if /etc/passwd has none: others that may
+ * know it, such as a directory server, are not asked, because that may take long. */
+bool proc_user_name(uid_t uid, char *name, size_t size);
 
 /* The number of the pid namespace of this process; 0: unknown. */
 uint64_t proc_pid_namespace(void);

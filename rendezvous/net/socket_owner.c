@@ -9,10 +9,11 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "rendezvous/base/proc.h"
 
 /* what the kernel shows for a user that has no number here */
 #define OVERFLOW_UID 65534
@@ -369,31 +370,13 @@ bool socket_owner_may(uid_t uid)
     return uid == 0 || uid == geteuid();
 }
 
-/* Not by getpwuid, which may ask a server and wait for it. */
-static bool find_user_name(uid_t uid, char *name, size_t size)
-{
-    FILE *f = fopen("/etc/passwd", "re");
-    struct passwd entry, *found = NULL;
-    char line[1024];
-
-    while (f && fgetpwent_r(f, &entry, line, sizeof(line), &found) == 0 &&
-           found->pw_uid != uid)
-        ;
-    if (f)
-        fclose(f);
-    if (!found || found->pw_uid != uid)
-        return false;
-    snprintf(name, size, "%s", found->pw_name);
-    return true;
-}
-
 char *socket_owner_describe(uid_t uid, char *buf, size_t size)
 {
     char name[64];
 
     if (uid == SOCKET_OWNER_OUTSIDE)
         snprintf(buf, size, "a user outside of this user namespace");
-    else if (find_user_name(uid, name, sizeof(name)))
+    else if (proc_user_name(uid, name, sizeof(name)))
         snprintf(buf, size, "user %s (uid %u)", name, (unsigned)uid);
     else
         snprintf(buf, size, "uid %u", (unsigned)uid);

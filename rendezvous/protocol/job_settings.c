@@ -20,6 +20,12 @@
             .max = UINT32_MAX,                                                         \
             SETTING_OF(.name = name_, .min = lowest, .max = highest)                   \
     }
+#define TIME_SETTING(member, required_, name_, lowest, highest)                        \
+    {                                                                                  \
+        FIELD(PROTO_U32, job_config, member, required_),                               \
+            .max = UINT32_MAX,                                                         \
+            SETTING_OF(.name = name_, .min = lowest, .max = highest, .is_ms = true)    \
+    }
 #define BOOL_SETTING(member, name_, no, yes)                                           \
     {                                                                                  \
         FIELD(PROTO_BOOL, job_config, member, OPTIONAL),                               \
@@ -34,15 +40,14 @@ const struct proto_field proto_job_config_fields[] = {
     NUMBER_SETTING(min_nodes, NEED, "the smallest number of nodes", 1, NODES_MAX),
     NUMBER_SETTING(max_nodes, NEED, "the largest number of nodes", 1, NODES_MAX),
     NUMBER_SETTING(max_restarts, NEED, "--max-restarts", 0, RESTARTS_MAX),
-    NUMBER_SETTING(lease_ms, NEED, "the lease (ms)", LEASE_MS_MIN, LEASE_MS_MAX),
-    NUMBER_SETTING(join_timeout_ms, NEED, "the join timeout (ms)", 1, UINT32_MAX),
-    NUMBER_SETTING(last_call_ms, NEED, "the last call (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(shutdown_grace_ms, NEED, "--shutdown-timeout (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(failure_grace_ms, NEED, "--failure-grace (ms)", 0, UINT32_MAX),
-    NUMBER_SETTING(restart_min_uptime_ms, OPTIONAL, "--restart-min-uptime (ms)", 0,
-                   UINT32_MAX),
-    NUMBER_SETTING(restart_backoff_ms, OPTIONAL, "--restart-backoff (ms)", 0,
-                   UINT32_MAX),
+    TIME_SETTING(lease_ms, NEED, "the lease", LEASE_MS_MIN, LEASE_MS_MAX),
+    TIME_SETTING(join_timeout_ms, NEED, "the join timeout", 1, UINT32_MAX),
+    TIME_SETTING(last_call_ms, NEED, "the last call", 0, UINT32_MAX),
+    TIME_SETTING(shutdown_grace_ms, NEED, "--shutdown-timeout", 0, UINT32_MAX),
+    TIME_SETTING(failure_grace_ms, NEED, "--failure-grace", 0, UINT32_MAX),
+    TIME_SETTING(restart_min_uptime_ms, OPTIONAL, "--restart-min-uptime", 0,
+                 UINT32_MAX),
+    TIME_SETTING(restart_backoff_ms, OPTIONAL, "--restart-backoff", 0, UINT32_MAX),
     NUMBER_SETTING(quarantine, OPTIONAL, "quarantine", 0, QUARANTINE_MAX),
     BOOL(job_config, limit_spares),
     NUMBER_SETTING(spares, OPTIONAL, "--spares", 0, NODES_MAX),
@@ -56,5 +61,8 @@ const struct proto_field proto_job_config_fields[] = {
     { FIELD(PROTO_WORD, job_config, store_auth, OPTIONAL), .max = STORE_AUTH_COUNT - 1,
       .names = proto_store_auth_names, SETTING_OF(.name = "--store-auth") },
     BOOL_SETTING(store_tunnel, "--store-tunnel", "not given", "given"),
+    TEXT(job_config, user, OPTIONAL),
+    TEXT(job_config, uid, OPTIONAL),
+    TEXT(job_config, batch_job, OPTIONAL),
 };
 const struct proto_table proto_job_config = TABLE(proto_job_config_fields);

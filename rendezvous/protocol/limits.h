@@ -8,6 +8,10 @@
  */
 #define PROGRAM_MAX_BYTES 255
 #define ROLE_MAX_BYTES 255
+#define RUN_ID_DEFAULT "none" /* of a job that was given no name, as with torchrun */
+#define USER_MAX_BYTES 63
+#define UID_MAX_BYTES 15
+#define BATCH_JOB_MAX_BYTES 127
 #define FAILURE_TEXT_MAX_BYTES 4096
 #define FAILURE_ERROR_MAX_BYTES 255
 #define NOTICE_MAX_BYTES 511

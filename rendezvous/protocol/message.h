@@ -263,6 +263,10 @@ struct job_config {
     bool preflight;          /* the preflight needs all nodes, so all must run it */
     enum store_auth store_auth;
     bool store_tunnel; /* the store is reached through TLS alone, which agents carry */
+    /* to whom the job belongs, as its nodes say: see job_identity.h; "": not known */
+    char user[USER_MAX_BYTES + 1];
+    char uid[UID_MAX_BYTES + 1];
+    char batch_job[BATCH_JOB_MAX_BYTES + 1]; /* "Slurm job 26" */
 };
 
 #define ROLE_DEFAULT "default"

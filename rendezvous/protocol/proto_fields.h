@@ -32,6 +32,7 @@ struct proto_setting {
     const char *name;     /* "--max-restarts" */
     int64_t min, max;     /* of a number: the limits of a job */
     const char *words[2]; /* of a bool: the names of false and true */
+    bool is_ms;           /* of a number: a time, which people read in seconds */
 };
 
 struct proto_field {

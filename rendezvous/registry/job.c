@@ -166,7 +166,20 @@ static const char *setting_text(const struct job_config *c, const struct proto_f
         return f->names[v];
     if (f->offset == offsetof(struct job_config, spares) && !c->limit_spares)
         return "not given";
-    snprintf(buf, size, "%" PRIu32, v);
+    if (f->setting->is_ms)
+        snprintf(buf, size, "%g s", v / 1e3);
+    else
+        snprintf(buf, size, "%" PRIu32, v);
+    return buf;
+}
+
+/* "2", or "2:4", as --nnodes has it. Returns buf. */
+static char *format_nnodes(const struct job_config *c, char *buf, size_t size)
+{
+    if (c->min_nodes == c->max_nodes)
+        snprintf(buf, size, "%" PRIu32, c->min_nodes);
+    else
+        snprintf(buf, size, "%" PRIu32 ":%" PRIu32, c->min_nodes, c->max_nodes);
     return buf;
 }
 
@@ -182,10 +195,16 @@ static bool setting_is_compared(const struct proto_field *f,
 char *job_config_difference(const struct job_config *ours,
                             const struct job_config *theirs, char *buf, size_t size)
 {
+    char nnodes[2][24];
+
     buf[0] = '\0';
+    if (ours->min_nodes != theirs->min_nodes || ours->max_nodes != theirs->max_nodes)
+        snprintf(buf, size, "--nnodes is %s in the job and %s here",
+                 format_nnodes(ours, nnodes[0], sizeof(nnodes[0])),
+                 format_nnodes(theirs, nnodes[1], sizeof(nnodes[1])));
     for (unsigned i = 0; i < proto_job_config.count && !*buf; i++) {
         const struct proto_field *f = &proto_job_config.field[i];
-        char number[2][16];
+        char number[2][24];
         const char *a, *b;
 
         if (!setting_is_compared(f, ours, theirs))
@@ -211,6 +230,9 @@ static bool setting_is_valid(const struct job_config *c, const struct proto_fiel
     if (f->kind == PROTO_WORD && v > f->max)
         snprintf(why, size, "%s is not one of %s ... %s", s->name, f->names[0],
                  f->names[f->max]);
+    else if (f->kind == PROTO_U32 && s->is_ms && (v < s->min || v > s->max))
+        snprintf(why, size, "%s is %g s, allowed is %g to %g s", s->name, v / 1e3,
+                 (double)s->min / 1e3, (double)s->max / 1e3);
     else if (f->kind == PROTO_U32 && (v < s->min || v > s->max))
         snprintf(why, size, "%s is %" PRIu32 ", allowed is %" PRId64 " to %" PRId64,
                  s->name, v, s->min, s->max);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/base/keyed_hash.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/registry/job_identity.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -39,7 +40,8 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
             job->run_id);
     else
         registry_refuse(p, m, why, retry, "%s", text);
-    snprintf(news, sizeof(news), "%.100s was refused: %.400s", m->join.host, text);
+    snprintf(news, sizeof(news), "%.100s (pid %" PRIu32 "%s%.46s) was refused: %.340s",
+             m->join.host, m->join.pid, *p->address ? ", " : "", p->address, text);
     if (strcmp(news, job->refused) == 0) /* the node keeps trying */
         return;
     memcpy(job->refused, news, sizeof(job->refused));
@@ -114,7 +116,7 @@ static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
 {
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    if (g->config.standalone && strcmp(m->join.run_id, "none") == 0)
+    if (g->config.standalone && strcmp(m->join.run_id, RUN_ID_DEFAULT) == 0)
         registry_refuse(
             p, m, REFUSED_RUN_ID, false,
             "this rendezvous serves many jobs; give this one a name of its own "
@@ -181,6 +183,23 @@ static bool make_room_for_job(struct registry *g, uint32_t source)
     return abandoned != NULL;
 }
 
+/* The node has come to the rendezvous of a job that is not its own. */
+static void refuse_other_job(struct registry_peer *p, const struct msg *m,
+                             struct job *job, const char *why)
+{
+    char ours[RUN_ID_MAX + PROGRAM_MAX_BYTES + USER_MAX_BYTES + 64];
+
+    job_identity_describe(job, ours, sizeof(ours));
+    if (*why)
+        refuse_node(p, m, job, REFUSED_RUN_ID, false,
+                    "this rendezvous serves %.300s; %.200s", ours, why);
+    else
+        registry_refuse(p, m, REFUSED_RUN_ID, false,
+                        "this rendezvous serves %.300s; this node is of job \"%s\" "
+                        "(--rdzv-id)",
+                        ours, m->join.run_id);
+}
+
 /* The first JOIN makes the job, if there is room for one. */
 static struct job *make_job(struct registry *g, struct registry_peer *p,
                             const struct msg *m)
@@ -193,11 +212,11 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
         return NULL;
     }
     if ((!g->config.standalone && g->jobs) || !make_room_for_job(g, p->source)) {
-        registry_refuse(p, m, REFUSED_FULL, false,
-                        g->config.standalone
-                            ? "this rendezvous accepts no more jobs"
-                            : "this rendezvous serves only job \"%s\" (--rdzv-id)",
-                        g->config.standalone ? "" : g->jobs->run_id);
+        if (g->config.standalone)
+            registry_refuse(p, m, REFUSED_FULL, false,
+                            "this rendezvous accepts no more jobs");
+        else
+            refuse_other_job(p, m, g->jobs, "");
         return NULL;
     }
     job = registry_add(g, m->join.run_id, &m->join.config, &p->owner);
@@ -219,6 +238,11 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     }
     if (!job)
         return make_job(g, p, m);
+    if (!job_identity_admits(job, &m->join.config, *p->key_id != '\0', why,
+                             sizeof(why))) {
+        refuse_other_job(p, m, job, why);
+        return NULL;
+    }
     if (!*job_config_difference(&job->membership.config, &m->join.config, why,
                                 sizeof(why)))
         return job;

@@ -142,9 +142,9 @@ def who_waits_learns_who_was_refused(cluster):
     other = job.script(1, "exit 0", flags=["--max-restarts=3"])
     # from another machine, without a key: it learns no setting of the job
     expect(other, 2, "runs with another configuration: its other nodes and the log")
-    said_of(a, "node-1 was refused: job \"refused\" runs with another configuration: "
+    said_of(a, f", {cluster[1].address}) was refused: job \"refused\" runs with another configuration: "
                "--max-restarts is 0 in the job and 3 here")
-    if "node-1 was refused" not in job.ctl("events")[1]:
+    if "node-1 (pid " not in job.ctl("events")[1]:
         fail("no event of it:", job.ctl("events"))
     expect(job.script(1, "exit 0"), 0)
     expect(a, 0)

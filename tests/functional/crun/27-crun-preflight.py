@@ -133,7 +133,7 @@ def it_is_for_all_nodes_or_for_none(cluster):
     # without a key a node of another machine is told no setting of the job
     ends(join(cluster, "all", 2, 1, ENV, flag="--verbose"), 2,
          '"all" runs with another configuration: its other nodes', without="rank . of")
-    until(lambda: "node-1 was refused: job " + why in a.err, a.__str__)
+    until(lambda: "10.77.0.2) was refused: job " + why in a.err, a.__str__)
     b = join(cluster, "all", 2, 1, ENV, patience=60)
     ends(a, 0, "rank 0 of 4")
     ends(b, 0, "rank 3 of 4")

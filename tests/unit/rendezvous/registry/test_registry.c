@@ -290,7 +290,7 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     greet_registry(1, PEER_AGENT);
     m = join_message(1, "other");
     send_to_registry(1, &m);
-    refusal_got(1, REFUSED_FULL, "serves only job \"none\"");
+    refusal_got(1, REFUSED_RUN_ID, "serves job \"none\" (train.py)");
 }
 END_TEST
 
@@ -371,8 +371,11 @@ START_TEST(nodes_differ_if_any_setting_does)
         snprintf(theirs.arguments_hash, sizeof(theirs.arguments_hash), "others");
         ((char *)&theirs)[f->offset] = 1;
         job_config_difference(&ours, &theirs, why, sizeof(why));
-        ck_assert_msg(strncmp(why, f->setting->name, strlen(f->setting->name)) == 0,
-                      "%s: \"%s\"", f->name, why);
+        if (strcmp(f->name + 3, "_nodes") == 0)
+            ck_assert_msg(strncmp(why, "--nnodes is ", 12) == 0, "\"%s\"", why);
+        else
+            ck_assert_msg(strncmp(why, f->setting->name, strlen(f->setting->name)) == 0,
+                          "%s: \"%s\"", f->name, why);
     }
 }
 END_TEST
@@ -388,9 +391,10 @@ START_TEST(a_node_that_waits_is_told_of_a_refused_one)
     send_to_registry(1, &m);
     refusal_got(1, REFUSED_CONFIG, "--spares is not given in the job and 2 here");
     send_to_registry(0, &beat);
-    ck_assert_str_eq(message_got(0, MSG_BEAT)->beat.refused,
-                     "node-1 was refused: job \"resnet\" runs with another "
-                     "configuration: --spares is not given in the job and 2 here");
+    ck_assert_str_eq(
+        message_got(0, MSG_BEAT)->beat.refused,
+        "node-1 (pid 101, 10.0.0.2) was refused: job \"resnet\" runs with another "
+        "configuration: --spares is not given in the job and 2 here");
     m.join.config = join_message(1, "").join.config;
     m.join.config.preflight = true;
     send_to_registry(1, &m);
@@ -406,6 +410,92 @@ START_TEST(a_node_that_waits_is_told_of_a_refused_one)
     report_event(0, MSG_STORE_READY);
     send_to_registry(0, &beat);
     ck_assert_str_eq(message_got(0, MSG_BEAT)->beat.refused, "");
+}
+END_TEST
+
+/* Each row: what the job's first node says of itself, what the second one says, and the
+ * words of the refusal, or NULL. */
+static const struct meeting {
+    const char *run_id;
+    struct saying {
+        const char *user, *uid, *batch_job, *arguments, *key;
+    } first, second;
+    const char *words;
+} meetings[] = {
+    { "none", { "alice", "1", "", "a", "" }, { "alice", "1", "", "a", "" }, NULL },
+    { "none", { "", "", "", "a", "" }, { "bob", "2", "Slurm job 2", "a", "" }, NULL },
+    { "none",
+      { "alice", "1", "Slurm job 26", "a", "" },
+      { "bob", "2", "Slurm job 26", "a", "" },
+      "serves job \"none\" (train.py) of user alice, Slurm job 26, started " },
+    { "none",
+      { "alice", "1", "", "a", "" },
+      { "bob", "2", "", "a", "" },
+      "this node is of user bob" },
+    { "job",
+      { "alice", "1", "", "a", "" },
+      { "", "2", "", "a", "" },
+      "this node is of uid 2" },
+    /* one user, with another number, or without a name in a container */
+    { "none", { "alice", "1", "", "a", "" }, { "alice", "2", "", "a", "" }, NULL },
+    { "none", { "alice", "1", "", "a", "" }, { "", "1", "", "a", "" }, NULL },
+    /* two users who share a key */
+    { "none", { "alice", "1", "", "a", "k1" }, { "bob", "2", "", "a", "k1" }, NULL },
+    { "none",
+      { "alice", "1", "Slurm job 26", "a", "" },
+      { "alice", "1", "Slurm job 27", "a", "" },
+      "this node is of Slurm job 27" },
+    { "none",
+      { "alice", "1", "Slurm job 26", "a", "" },
+      { "alice", "1", "", "a", "" },
+      NULL }, /* started by ssh from the batch script */
+    { "none",
+      { "alice", "1", "", "a", "" },
+      { "alice", "1", "", "b", "" },
+      "this node has other arguments for train.py" },
+    /* a name that both were given says that they belong together */
+    { "job",
+      { "alice", "1", "Slurm job 26", "a", "" },
+      { "alice", "1", "Slurm job 27", "b", "" },
+      NULL },
+};
+
+static struct msg meeting_join(unsigned c, const char *run_id, const struct saying *s)
+{
+    struct peer_origin origin = { "10.0.0.9", PEER_UID_UNKNOWN, ACCESS_AGENT, s->key,
+                                  NULL };
+    struct msg m;
+
+    connect_to_registry_as(c, &origin);
+    m = (struct msg){ .type = MSG_HELLO,
+                      .hello = { .version_min = 1,
+                                 .version_max = PROTO_VERSION_MAX,
+                                 .role = PEER_AGENT } };
+    send_to_registry(c, &m);
+    m = join_message(c, run_id);
+    strcpy(m.join.config.user, s->user);
+    strcpy(m.join.config.uid, s->uid);
+    strcpy(m.join.config.batch_job, s->batch_job);
+    strcpy(m.join.config.arguments_hash, s->arguments);
+    return m;
+}
+
+START_TEST(nodes_of_two_jobs_are_not_merged)
+{
+    const struct meeting *t = &meetings[_i];
+    struct msg m;
+
+    end_registry();
+    begin_registry(false);
+    m = meeting_join(0, t->run_id, &t->first);
+    send_to_registry(0, &m);
+    ck_assert_ptr_nonnull(message_got(0, MSG_JOINED));
+    m = meeting_join(1, t->run_id, &t->second);
+    send_to_registry(1, &m);
+    if (t->words)
+        refusal_got(1, REFUSED_RUN_ID, t->words);
+    else
+        ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
 END_TEST
 
@@ -587,6 +677,8 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
     tcase_add_test(tc, a_node_that_waits_is_told_of_a_refused_one);
     tcase_add_test(tc, other_arguments_are_told_once);
+    tcase_add_loop_test(tc, nodes_of_two_jobs_are_not_merged, 0,
+                        sizeof(meetings) / sizeof(meetings[0]));
     suite_add_tcase(s, tc);
     tc = tcase_create("embedded");
     tcase_add_checked_fixture(tc, begin_embedded, end_registry);

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/run_identity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/proc.h"
+
+/* The first that is set names the batch job. The parts of a heterogeneous job of Slurm
+ * have numbers of their own, and one in common. */
+static const struct batch_variable {
+    const char *name, *scheduler;
+} batch_variables[] = {
+    { "SLURM_HET_JOB_ID", "Slurm" }, { "SLURM_JOB_ID", "Slurm" },
+    { "PBS_JOBID", "PBS" },          { "LSB_JOBID", "LSF" },
+    { "FLUX_JOB_ID", "Flux" },
+};
+
+static const char *variable_or(const char *(*variable)(const char *name),
+                               const char *name, const char *otherwise)
+{
+    const char *value = variable(name);
+
+    return value && *value ? value : otherwise;
+}
+
+/*
+ * A Slurm step that has as many nodes as the job is this job, and all its nodes know
+ * its number: "26.0", after a requeue "26.0.1". A job whose nodes are started by a step
+ * each, or by ssh from the batch script, has no number that all of them know.
+ */
+static bool find_step_id(const struct config *c,
+                         const char *(*variable)(const char *name), char *id,
+                         size_t size)
+{
+    const char *job = variable_or(variable, "SLURM_JOB_ID", "");
+    const char *step = variable_or(variable, "SLURM_STEP_ID", "");
+    const char *nodes = variable_or(variable, "SLURM_STEP_NUM_NODES", "");
+    const char *restarts = variable_or(variable, "SLURM_RESTART_COUNT", "0");
+    bool requeued = strcmp(restarts, "0") != 0;
+
+    if (!*job || !*step || strtoul(nodes, NULL, 10) != c->job.max_nodes)
+        return false;
+    return (size_t)snprintf(id, size, "%s.%s%s%s", job, step, requeued ? "." : "",
+                            requeued ? restarts : "") < size &&
+           strspn(id, "0123456789.") == strlen(id);
+}
+
+/* A job of one local node gets a new UUID each time, as with torchrun. */
+static void draw_run_id(struct config *c)
+{
+    struct id128 id = id128_random();
+    char hex[ID128_HEX_SIZE];
+
+    id.byte[6] = (uint8_t)((id.byte[6] & 0x0f) | 0x40); /* a random UUID, version 4 */
+    id.byte[8] = (uint8_t)((id.byte[8] & 0x3f) | 0x80);
+    id128_format(&id, hex);
+    snprintf(c->run_id, sizeof(c->run_id), "%.8s-%.4s-%.4s-%.4s-%s", hex, hex + 8,
+             hex + 12, hex + 16, hex + 20);
+}
+
+void run_identity_fill(struct config *c, const char *(*variable)(const char *name))
+{
+    struct job_config *j = &c->job;
+
+    if (c->rendezvous == CONFIG_LOCAL) {
+        if (!*c->run_id)
+            draw_run_id(c);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(batch_variables) / sizeof(batch_variables[0]); i++) {
+        const struct batch_variable *v = &batch_variables[i];
+        const char *number = variable_or(variable, v->name, "");
+
+        if (*number && !*j->batch_job)
+            snprintf(j->batch_job, sizeof(j->batch_job), "%s job %s", v->scheduler,
+                     number);
+    }
+    snprintf(j->uid, sizeof(j->uid), "%u", (unsigned)geteuid());
+    if (!proc_user_name(geteuid(), j->user, sizeof(j->user)))
+        *j->user = '\0';
+    if (!*c->run_id && !find_step_id(c, variable, c->run_id, sizeof(c->run_id)))
+        snprintf(c->run_id, sizeof(c->run_id), RUN_ID_DEFAULT);
+}
+
+/* -- arguments -------------------------------------------------------------------- */
+
+static bool is_flag_of_node(const char *word, size_t length)
+{
+    static const char *const names[] = { "node-rank",  "machine-rank", "node-id",
+                                         "node-index", "node-name",    "hostname" };
+    char name[16] = "";
+
+    for (; length > 0 && *word == '-'; word++)
+        length--;
+    if (length >= sizeof(name))
+        return false;
+    for (size_t i = 0; i < length; i++)
+        name[i] = (char)(word[i] == '_' ? '-' : word[i]);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+bool run_identity_hash_word(unsigned long *crc, const char *word, bool value,
+                            const char *host)
+{
+    size_t length = strcspn(word, "="), host_length = strlen(host);
+    bool is_flag = *word == '-' && is_flag_of_node(word, length);
+    const char *found;
+
+    if (value && *word != '-')
+        word = "";
+    else if (is_flag && word[length] == '=')
+        *crc = crc32_z(*crc, (const Bytef *)word, length + 1), word = "",
+        is_flag = false;
+    while (host_length > 0 && (found = strstr(word, host)) != NULL) {
+        *crc = crc32_z(*crc, (const Bytef *)word, (size_t)(found - word));
+        word = found + host_length;
+    }
+    *crc = crc32_z(*crc, (const Bytef *)word, strlen(word) + 1);
+    return is_flag;
+}

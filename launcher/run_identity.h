@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_RUN_IDENTITY_H
+#define LAUNCHER_RUN_IDENTITY_H
+
+#include "agent/config/config.h"
+
+/* Completes the run id of a job without --rdzv-id, and what its nodes say of
+ * themselves, so that jobs which meet at one port are not merged: the user, and the
+ * batch job of the scheduler, from `variable` (as getenv). */
+void run_identity_fill(struct config *c, const char *(*variable)(const char *name));
+
+/* Adds a word of the command line to a CRC of them. What a node has to itself is left
+ * out: the value of a flag such as --node_rank, and its host name. `value`: the word
+ * before it was such a flag; returns whether this one is. */
+bool run_identity_hash_word(unsigned long *crc, const char *word, bool value,
+                            const char *host);
+
+#endif
