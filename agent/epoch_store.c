@@ -67,13 +67,26 @@ static void close_listener(int *listener)
     *listener = 0;
 }
 
+/* The workers of a single node connect to the address that they are told, if it is of
+ * this machine. */
+static int find_listen_address(const struct epoch_store *s, struct net_addr *listen,
+                               struct err *e)
+{
+    bool alone = s->config->rendezvous == CONFIG_LOCAL;
+    const char *where = alone || shares_port(s) ? "127.0.0.1" : ""; /* all, with IPv6 */
+    size_t count;
+
+    if (alone && s->config->local_addr &&
+        net_parse_host(s->config->local_addr, s->config->store_port, listen, e) == 0 &&
+        net_is_local(listen))
+        return 0;
+    return net_resolve(where, s->config->store_port, listen, 1, &count, e);
+}
+
 /* Fills in how the store's server listens. */
 static int open_port(struct epoch_store *s, struct net_addr *listen,
                      struct store_server_config *sc, struct err *e)
 {
-    bool here_only = s->config->rendezvous == CONFIG_LOCAL || shares_port(s);
-    const char *where = here_only ? "127.0.0.1" : ""; /* all, with IPv6 */
-    size_t count;
     int fd;
 
     close_listener(&s->tunnel_listener);
@@ -82,7 +95,7 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
         sc->listener = s->listener;
         return 0;
     }
-    if (net_resolve(where, s->config->store_port, listen, 1, &count, e) < 0)
+    if (find_listen_address(s, listen, e) < 0)
         return -1;
     if (!s->config->store_port) {
         sc->listen = listen;

@@ -42,19 +42,25 @@ static void begin_epoch(void)
     ck_assert_msg(epoch_store_open(&s, NULL, &ready, &e) == 0, "%s", e.text);
 }
 
-static int dial(uint16_t port)
+static int dial_at(const char *address, uint16_t port)
 {
-    struct sockaddr_in to = { .sin_family = AF_INET,
-                              .sin_port = htons(port),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     struct timeval patience = { .tv_sec = PATIENCE_S };
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct net_addr to;
+    struct err e;
+    int fd;
 
+    ck_assert_int_eq(net_parse_host(address, port, &to, &e), 0);
+    fd = socket(to.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (connect(fd, (struct sockaddr *)(void *)&to, sizeof(to)) == 0)
+    if (connect(fd, (struct sockaddr *)(void *)&to.sa, to.len) == 0)
         return fd;
     close(fd);
     return -1;
+}
+
+static int dial(uint16_t port)
+{
+    return dial_at("127.0.0.1", port);
 }
 
 static bool is_served(int fd)
@@ -128,6 +134,33 @@ START_TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
 }
 END_TEST
 
+/* --local-addr of a job on one node: what workers are told, and where they connect. */
+static const struct {
+    const char *told, *reached;
+} local_addresses[] = {
+    { "::1", "::1" },
+    { "127.0.0.2", "127.0.0.2" },
+    { "localhost", "127.0.0.1" },
+    { "203.0.113.1", "127.0.0.1" }, /* of no machine: other ways may lead here */
+};
+
+START_TEST(workers_reach_the_store_at_the_address_of_their_node)
+{
+    int fd;
+
+    config = (struct config){ .rendezvous = CONFIG_LOCAL,
+                              .local_addr = local_addresses[_i].told };
+    s = (struct epoch_store){ .config = &config, .host = &no_host };
+    begin_epoch();
+    ck_assert_str_eq(ready.address, local_addresses[_i].told);
+    fd = dial_at(local_addresses[_i].reached, (uint16_t)ready.port);
+    ck_assert_int_ge(fd, 0);
+    ck_assert(is_served(fd));
+    close(fd);
+    epoch_store_release(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("epoch_store");
@@ -136,6 +169,8 @@ int main(void)
     tcase_add_test(tc, between_epochs_no_other_program_gets_the_port);
     tcase_add_test(tc, a_client_that_comes_between_epochs_is_in_neither);
     tcase_add_test(tc, a_port_that_the_system_chose_is_closed_with_its_epoch);
+    tcase_add_loop_test(tc, workers_reach_the_store_at_the_address_of_their_node, 0,
+                        sizeof(local_addresses) / sizeof(local_addresses[0]));
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
