@@ -208,9 +208,12 @@ static void on_stacks_taken(void *arg)
 
 static void act_report_stopped(struct agent *a)
 {
+    struct msg m = { .type = MSG_STOPPED };
+
     job_messages_stopped(a->messages);
     epoch_store_close(&a->store);
-    send_plain_report(a, MSG_STOPPED);
+    m.stopped.step = progress_monitor_last_step(a->workers.progress);
+    send_report(a, &m);
 }
 
 static void act_report_failed(struct agent *a)

@@ -350,6 +350,15 @@ const struct opt options_table[] = {
       FIELD(config.job.max_restarts),
       .min = 0,
       .max = RESTARTS_MAX },
+    { .name = "max-no-progress",
+      .arg = "N",
+      .help = "End the job with exit code 78 when N restarts in a row have brought no "
+              "new step. Steps are those of the status page or --progress-pattern. "
+              "Default: 0, never.",
+      .set = opt_set_int,
+      FIELD(config.job.max_no_progress),
+      .min = 0,
+      .max = RESTARTS_MAX },
     { .name = "no-restart-on",
       .arg = "CODES",
       .help = "Exit codes that end the job even if restarts are left, as in 2,127; "

@@ -52,6 +52,7 @@ struct progress_monitor {
     uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
     uint64_t saving_since_ms, longest_saving_ms;
+    uint64_t last_step; /* the newest of any worker; set when the epoch has ended */
 
     uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
     struct loop_timer recorder_timer;
@@ -540,6 +541,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     const struct hang_rule rule = { m->config->hang_timeout_ms, m->config->hang_auto };
 
     progress_monitor_end(m);
+    m->last_step = 0;
     m->progress = (struct msg_heartbeat){ .step = 0 };
     if (guard_pages(guard)->count < m->config->workers)
         return;
@@ -561,8 +563,25 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     arm_page_timer(m);
 }
 
+static void keep_last_step(struct progress_monitor *m)
+{
+    for (uint32_t i = 0; m->pages && i < m->pages->count; i++) {
+        struct hang_observation *s = &m->observation[i];
+
+        read_progress(m, i, s);
+        if (s->progress.written && s->progress.step > m->last_step)
+            m->last_step = s->progress.step;
+    }
+}
+
+uint64_t progress_monitor_last_step(const struct progress_monitor *m)
+{
+    return m->last_step;
+}
+
 void progress_monitor_end(struct progress_monitor *m)
 {
+    keep_last_step(m);
     stacks_end(m->stacks);
     silence_end(m->silence);
     m->pages = NULL;

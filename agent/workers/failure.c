@@ -436,7 +436,9 @@ void failure_print_report(const struct failure_report *r, FILE *out)
                 strcmp(f->host, r->own_host) ? ")" : "");
     }
     fprintf(out, "\ncrun: exit code %d", r->done->exit_code);
-    if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
+    if (r->done->exit_code == EXIT_CODE_NO_PROGRESS && code != EXIT_CODE_NO_PROGRESS)
+        fprintf(out, ": do not start it again (--max-no-progress)");
+    else if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
         fprintf(out, ", as rank %" PRIu32 "'s%s", f->rank,
                 r->done->exit_code == code ? "" : " was before");
     fputs("\n", out);

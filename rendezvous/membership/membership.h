@@ -77,6 +77,7 @@ struct membership {
         enum job_cause cause;
         uint32_t grace_ms;
         bool restart_spent; /* by this stop */
+        bool no_progress;   /* the last restarts brought no new step */
         bool too_young;     /* the epoch failed too early to earn a restart */
         bool ending;        /* the job ends with it: the two below are its result */
         enum job_reason reason;
@@ -96,6 +97,11 @@ struct membership {
         uint32_t failures;    /* reported while the epoch ran */
         bool young;           /* the epoch, at its first failure */
     } stop;
+    struct {
+        uint64_t step;     /* the newest that any epoch has reached */
+        bool is_new;       /* the epoch has reached it */
+        uint32_t restarts; /* in a row, without a new step */
+    } progress;
     struct { /* the job ends once its workers have written a checkpoint */
         bool asked;
         int32_t exit_code;
@@ -165,6 +171,7 @@ struct membership_event {
     uint32_t node;
     struct id128 incarnation; /* of the sender; must be the node's */
     uint64_t epoch;
+    uint64_t step; /* HEARTBEAT, STOPPED: the newest of the node's workers, or 0 */
     uint64_t at_ms;
     uint32_t age_ms; /* at_ms was so long ago */
     int32_t exit_code;

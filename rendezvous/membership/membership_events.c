@@ -213,9 +213,20 @@ static enum membership_verdict on_disconnect(struct step *s)
     return MEMBERSHIP_OK;
 }
 
+static void note_step(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (s->ev->step <= m->progress.step)
+        return;
+    m->progress.step = s->ev->step;
+    m->progress.is_new = true;
+}
+
+/* membership_admit has extended the lease. */
 static enum membership_verdict on_heartbeat(struct step *s)
 {
-    (void)s; /* membership_admit has extended the lease */
+    note_step(s);
     return MEMBERSHIP_OK;
 }
 
@@ -346,6 +357,7 @@ static enum membership_verdict on_stopped_running(struct step *s)
 {
     if (!membership_is_unstopped(s->node))
         return MEMBERSHIP_IGNORED;
+    note_step(s);
     membership_set_state(s, s->node, MEMBERSHIP_NODE_STOPPED);
     s->lost_member = s->m->stop.root.node = membership_index(s->m, s->node);
     s->m->stop.root.identity = s->node->identity;
@@ -357,6 +369,7 @@ static enum membership_verdict on_stopped_stopping(struct step *s)
 {
     if (!membership_is_unstopped(s->node))
         return MEMBERSHIP_IGNORED;
+    note_step(s);
     membership_set_state(s, s->node, MEMBERSHIP_NODE_STOPPED);
     return MEMBERSHIP_OK;
 }

@@ -208,12 +208,31 @@ static void learn_from_stop(struct step *s)
         blame_root_host(s);
 }
 
+/* Does the job only repeat itself? The steps of the epoch are known now. */
+static void judge_progress(struct membership *m)
+{
+    uint32_t max = m->config.max_no_progress;
+
+    if (m->progress.is_new || m->epoch == 1)
+        m->progress.restarts = 0;
+    else if (m->stop.cause == JOB_CAUSE_FAILURE || m->stop.cause == JOB_CAUSE_LOST)
+        m->progress.restarts++;
+    m->progress.is_new = false;
+    m->stop.no_progress = max > 0 && m->progress.restarts >= max && !m->stop.ending;
+    if (!m->stop.no_progress)
+        return;
+    m->restarts -= m->stop.restart_spent; /* it does not follow */
+    m->stop.restart_spent = false;
+    membership_decide(m, JOB_REASON_FAILURE, EXIT_CODE_NO_PROGRESS);
+}
+
 /* Every member has stopped or is lost. */
 static void complete_stop(struct step *s)
 {
     struct membership *m = s->m;
 
     learn_from_stop(s);
+    judge_progress(m);
     if (m->farewell.asked && !m->stop.ending)
         membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)

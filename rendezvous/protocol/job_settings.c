@@ -64,5 +64,6 @@ const struct proto_field proto_job_config_fields[] = {
     TEXT(job_config, user, OPTIONAL),
     TEXT(job_config, uid, OPTIONAL),
     TEXT(job_config, batch_job, OPTIONAL),
+    NUMBER_SETTING(max_no_progress, OPTIONAL, "--max-no-progress", 0, RESTARTS_MAX),
 };
 const struct proto_table proto_job_config = TABLE(proto_job_config_fields);

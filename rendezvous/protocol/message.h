@@ -267,6 +267,7 @@ struct job_config {
     char user[USER_MAX_BYTES + 1];
     char uid[UID_MAX_BYTES + 1];
     char batch_job[BATCH_JOB_MAX_BYTES + 1]; /* "Slurm job 26" */
+    uint32_t max_no_progress; /* restarts without a new step that end the job; 0: off */
 };
 
 #define ROLE_DEFAULT "default"
@@ -313,6 +314,10 @@ struct msg_heartbeat {
 struct msg_store_ready {
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
+};
+
+struct msg_stopped {
+    uint64_t step; /* the newest of a local worker, 0: not known */
 };
 
 struct msg_leave {
@@ -484,6 +489,9 @@ struct msg_notice {
 #define AFTERWARDS_LINES_MAX 8
 #define AFTERWARDS_MAX_BYTES 1023
 
+/* The exit code of a job that --max-no-progress ends. */
+#define EXIT_CODE_NO_PROGRESS 78
+
 struct msg_done {
     int32_t exit_code;
     enum job_reason reason;
@@ -554,6 +562,7 @@ struct msg {
         struct msg_heartbeat heartbeat;
         struct msg_store_ready store_ready;
         struct failure failed;
+        struct msg_stopped stopped;
         struct msg_leave leave;
         struct msg_end end;
         struct msg_note note;

@@ -94,6 +94,10 @@ static const struct proto_field failure[] = {
 };
 const struct proto_table proto_failure = TABLE(failure);
 
+static const struct proto_field stopped[] = {
+    U64(msg_stopped, step, OPTIONAL),
+};
+
 static const struct proto_field leave[] = {
     TEXT(msg_leave, reason, OPTIONAL),
     I32(msg_leave, exit_code, NEED, 1, 255),
@@ -347,7 +351,7 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_STORE_READY] = MESSAGE("STORE_READY", FROM_JOINED, ACCESS_AGENT, store_ready),
     [MSG_FAILED] = MESSAGE("FAILED", FROM_JOINED, ACCESS_AGENT, failure),
     [MSG_FINISHED] = EMPTY("FINISHED", FROM_JOINED, ACCESS_AGENT),
-    [MSG_STOPPED] = EMPTY("STOPPED", FROM_JOINED, ACCESS_AGENT),
+    [MSG_STOPPED] = MESSAGE("STOPPED", FROM_JOINED, ACCESS_AGENT, stopped),
     [MSG_CHECKPOINTED] = EMPTY("CHECKPOINTED", FROM_JOINED, ACCESS_AGENT),
     [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, ACCESS_AGENT, leave),
     [MSG_END] = MESSAGE("END", FROM_JOINED, ACCESS_AGENT, end),

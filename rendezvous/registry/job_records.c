@@ -88,6 +88,10 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(BOOL, job, membership.farewell.asked),
     PLAIN(I32, job, membership.farewell.exit_code),
     PLAIN(U32, job, membership.farewell.within_ms),
+    PLAIN(BOOL, job, membership.stop.no_progress),
+    PLAIN(U64, job, membership.progress.step),
+    PLAIN(BOOL, job, membership.progress.is_new),
+    PLAIN(U32, job, membership.progress.restarts),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
 

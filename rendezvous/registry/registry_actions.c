@@ -317,6 +317,11 @@ void registry_set_failure_text(struct job *job)
         snprintf(job->text + used, sizeof(job->text) - used,
                  ", and its epoch was younger than --restart-min-uptime (%g s)",
                  job->membership.config.restart_min_uptime_ms / 1e3);
+    if (job->membership.stop.no_progress)
+        snprintf(job->text + used, sizeof(job->text) - used,
+                 ", and %" PRIu32 " restart%s brought no new step (--max-no-progress)",
+                 job->membership.progress.restarts,
+                 text_plural(job->membership.progress.restarts));
 }
 
 /* If another root cause of this stop was known, it becomes one of the failures that
@@ -505,6 +510,8 @@ static void set_result_text(struct job *job)
                      : "ended by the user");
         break;
     default: /* the text of the failure is set already */
+        if (membership->stop.no_progress)
+            registry_set_failure_text(job);
         break;
     }
 }

@@ -407,6 +407,7 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_HEARTBEAT);
     struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
 
+    ev.step = m->heartbeat.step;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
     registry_note_silence(g, p->job);
@@ -455,6 +456,13 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
                       m->failed.origin == FAILURE_ORIGIN_LATER;
     ev->final = m->failed.final;
     ev->exit_code = job_exit_code(&m->failed);
+}
+
+static void take_stopped(struct registry_peer *p, const struct msg *m,
+                         struct membership_event *ev)
+{
+    (void)p;
+    ev->step = m->stopped.step;
 }
 
 static void note_ended_by(struct job *job, const char *reason, const char *host)
@@ -542,7 +550,7 @@ static const struct {
     [MSG_STORE_READY] = { MEMBERSHIP_EV_STORE_READY, take_store_ready },
     [MSG_FAILED] = { MEMBERSHIP_EV_FAILED, take_failed },
     [MSG_FINISHED] = { MEMBERSHIP_EV_FINISHED, NULL },
-    [MSG_STOPPED] = { MEMBERSHIP_EV_STOPPED, NULL },
+    [MSG_STOPPED] = { MEMBERSHIP_EV_STOPPED, take_stopped },
     [MSG_CHECKPOINTED] = { MEMBERSHIP_EV_CHECKPOINTED, NULL },
     [MSG_LEAVE] = { MEMBERSHIP_EV_LEAVE, take_leave },
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },

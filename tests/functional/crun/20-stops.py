@@ -210,7 +210,21 @@ def a_job_ends_with_a_checkpoint_before_its_time_is_over(rendezvous):
         fail("the reason:", bare.err)
 
 
+# -- jobs that do not get on ----------------------------------------------------------
+
+
+def a_job_without_new_steps_ends(rendezvous):
+    stuck = sh("for step in 1 2 3; do echo step $step; done; exit 5")
+    flags = ["--max-restarts=9", "--restart-backoff=0", "--progress-pattern=step (\\d+)"]
+    expect(rendezvous.node("stuck", "--max-no-progress=2", *flags, *stuck, nnodes="1"), 78,
+           "2 of 9 used", "and 2 restarts brought no new step (--max-no-progress)",
+           "exit code 78: do not start it again")
+    moving = sh("echo step $CRUN_EPOCH; [ $CRUN_EPOCH = 5 ] || exit 5")
+    expect(rendezvous.node("moving", "--max-no-progress=1", *flags, *moving, nnodes="1"), 0)
+
+
 TESTS = [
+    a_job_without_new_steps_ends,
     a_job_ends_with_a_checkpoint_before_its_time_is_over,
     workers_do_not_die_of_the_signal_for_crun,
     a_worker_that_gets_the_signal_of_crun_has_not_failed,

@@ -120,6 +120,43 @@ START_TEST(a_young_epoch_earns_no_restart)
 }
 END_TEST
 
+/* The epoch reaches the step and then fails. */
+static void fail_at_step(uint64_t step)
+{
+    struct membership_event beat = { .type = MEMBERSHIP_EV_HEARTBEAT,
+                                     .incarnation = incarnation_of(1),
+                                     .step = step };
+
+    take_event(beat, NULL);
+    fail_worker_at(0, w.now, 1);
+    stop_all_nodes();
+    if (w.r.state == JOB_FORMING)
+        pass_time(60000, ALL_ALIVE);
+}
+
+START_TEST(restarts_without_a_new_step_end_the_job)
+{
+    struct job_config c = small_job_config(1, 1, 9);
+
+    c.max_no_progress = 2;
+    begin_membership_with(c);
+    run_nodes(1);
+    fail_at_step(0); /* not yet restarted */
+    fail_at_step(0);
+    fail_at_step(7);
+    fail_at_step(7);
+    fail_at_step(8);
+    fail_at_step(8);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.restarts, 6);
+    fail_at_step(5);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
+    ck_assert_int_eq(w.r.stop.exit_code, EXIT_CODE_NO_PROGRESS);
+    ck_assert_uint_eq(w.r.restarts, 6);
+}
+END_TEST
+
 START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 {
     struct job_config c = small_job_config(1, 1, 3);
@@ -473,6 +510,7 @@ static Suite *policy_suite(void)
         one_node_alone_is_never_in_quarantine,
         the_only_host_there_is_is_never_in_quarantine,
         no_more_spares_are_kept_than_asked_for,
+        restarts_without_a_new_step_end_the_job,
         a_drain_waits_for_a_checkpoint_of_all,
         a_drain_hurries_a_scale_up,
         before_the_workers_run_a_drain_waits_for_nothing,

@@ -263,6 +263,7 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_HEARTBEAT, heartbeat),
     SIZE_OF(MSG_STORE_READY, store_ready),
     SIZE_OF(MSG_FAILED, failed),
+    SIZE_OF(MSG_STOPPED, stopped),
     SIZE_OF(MSG_LEAVE, leave),
     SIZE_OF(MSG_END, end),
     SIZE_OF(MSG_NOTE, note),
