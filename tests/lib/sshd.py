@@ -75,16 +75,15 @@ class Desk(host.Node):
         """The commands that make this host's files those that processes find there."""
         return ["mount --bind {} {}".format(self.folder, self.cluster.folder)]
 
-    def start(self, command, env=None, **options):
+    def start(self, command, env=None, cwd=None, **options):
         # all become the command: the pid is its own
-        script = "; ".join([f"hostname {self.name}", *self.mounts(), 'exec "$@"'])
+        script = "; ".join([f"hostname {self.name}", *self.mounts(), 'cd "$0"', 'exec "$@"'])
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("SSH_", "XDG_CACHE"))}
+                       if not name.startswith(("SSH_", "XDG_"))}
         environment.update(HOME=str(self.home), **(env or {}))
         p = Process(["nsenter", f"--net=/run/netns/{self.ns}", "unshare", "--uts", "--mount",
-                     "sh", "-ec", script, "sh", *map(str, command)], where=f" on {self.name}",
-                    start_new_session=True, env=environment,
-                    **{"cwd": self.cluster.folder, **options})
+                     "sh", "-ec", script, cwd or self.cluster.folder, *map(str, command)],
+                    where=f" on {self.name}", start_new_session=True, env=environment, **options)
         p.node, p.command = self, [str(word) for word in command]
         self.cluster.processes.append(p)
         return p
@@ -146,11 +145,12 @@ class Host(Desk):
                 if stat_of(pid).name == "sshd"]
 
     def left(self):
-        """{pid: command line}: what runs there, but the sshd that listens."""
-        own = {self.init(), *children(self.init())}
+        """{pid: command line}: what runs there, but for sshd."""
+        own = self.init()
         return {pid: read(f"/proc/{pid}/cmdline").decode(errors="replace").replace("\0", " ")
                 for pid in self.processes()
-                if pid not in own and stat_of(pid).state not in ("", "Z", "X")}
+                if pid != own and stat_of(pid).state not in ("", "Z", "X") and
+                stat_of(pid).name != "sshd"}
 
 
 def namespace_of(pid):

@@ -505,7 +505,7 @@ for step in range(3):
 a = torch.ones(800, 800)
 print((a @ a).sum().item(), a.sum().item())
 torch.nn.Linear(3, 4)(torch.ones(5))
-""", ranks=2, **OF_TORCH)
+""", **OF_TORCH)
 
 program("torch-unseeded", """
 import torch
