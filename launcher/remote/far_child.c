@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "launcher/remote/channel.h"
+#include "launcher/remote/push.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/tls/key_memory.h"
@@ -87,11 +88,26 @@ static int hide_key(struct remote_order *o, struct err *e)
     return 0;
 }
 
+/* A copy of crun that runs with the libraries beside it goes on finding them. */
+static void keep_libraries(void)
+{
+    const char *copied = getenv(PUSH_LIBRARIES), *path = getenv("LD_LIBRARY_PATH");
+    char *both;
+
+    if (!copied)
+        return;
+    both = path && *path ? xasprintf("%s:%s", path, copied) : xstrdup(copied);
+    setenv("LD_LIBRARY_PATH", both, 1);
+    unsetenv(PUSH_LIBRARIES);
+    free(both);
+}
+
 static int prepare_node(const struct far_side_calls *calls, struct remote_order *o,
                         struct err *e)
 {
     for (char **v = o->environment; *v; v++)
         putenv(*v);
+    keep_libraries();
     if (chdir(o->folder) < 0) {
         err_set_errno(e, errno, "%s", o->folder);
         return err_set_code(e, REMOTE_NO_FOLDER, 0);

@@ -195,12 +195,15 @@ char *push_second_command(struct push *p, struct err *e)
     }
     command = xasprintf(
         "c=${XDG_CACHE_HOME:-$HOME/.cache}/crun; d=$c/%s; t=$d.$$; "
-        "if [ -x \"$d/bin/crun\" ]; then exec \"$d/bin/crun\" --agent-stdin; fi; "
+        "start() { \"$d/bin/crun\" --version > /dev/null 2>&1 || { " PUSH_LIBRARIES
+        "=$d/lib/crun; export " PUSH_LIBRARIES "; "
+        "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$" PUSH_LIBRARIES "; "
+        "export LD_LIBRARY_PATH; }; exec \"$d/bin/crun\" --agent-stdin; }; "
+        "if [ -x \"$d/bin/crun\" ]; then start; fi; "
         "umask 077; if mkdir -p \"$t/bin\" \"$t/lib/crun\"; then echo '%.*s'; "
         "if %schmod 700 \"$t/bin/crun\"; then "
         "mv -T \"$t\" \"$d\" 2> /dev/null || { [ -x \"$d/bin/crun\" ] || "
-        "mv \"$t\" \"$d\"; }; rm -rf \"$t\"; "
-        "exec \"$d/bin/crun\" --agent-stdin; fi; rm -rf \"$t\"; "
+        "mv \"$t\" \"$d\"; }; rm -rf \"$t\"; start; fi; rm -rf \"$t\"; "
         "echo \"crun could not be copied to $d\" >&2; fi; exit 1\n",
         p->digest, (int)strlen(PUSH_WANTED_MARK) - 1, PUSH_WANTED_MARK, receive);
     free(receive);

@@ -20,6 +20,7 @@ struct evbuffer;
  * The copy is ~/.cache/crun/DIGEST/bin/crun, beside the libraries that are not part of
  * every system. It is complete before it gets that name.
  */
+#define PUSH_LIBRARIES "CRUN_COPIED_LIBRARIES" /* their folder, if needed */
 #define PUSH_SHELL_MARK "%crun-sh%\n"    /* the shell has read the first command */
 #define PUSH_ABSENT_MARK "%crun-none%\n" /* there is no such file */
 #define PUSH_WANTED_MARK "%crun-push%\n" /* send the files */

@@ -24,7 +24,7 @@ enum remote_host_state {
 };
 
 enum remote_host_event {
-    HOST_EV_CONNECT,
+    HOST_EV_CONNECT = 1,
     HOST_EV_ABSENT,  /* no crun at the launcher's path */
     HOST_EV_WANTED,  /* none in the cache folder */
     HOST_EV_HELLO,   /* a far side of this version */

@@ -146,14 +146,21 @@ def test_a_host_without_crun_gets_it(p):
     os.mkdir(folder)
     crun = f"{folder}/crun"
     shutil.copy(CRUN, crun)
-    # the first host has no such file, the second one another program in its place
+    library = next(line.split()[2] for line in subprocess.run(
+        ["ldd", CRUN], capture_output=True, text=True, check=True).stdout.splitlines()
+        if "libcjson" in line)
+    # the first host has no such file, the second one another program in its place, the third
+    # one no library that crun needs
     p.file("fakessh", FAKE.replace('exec sh -c "exec $*"', f"""case $host in
 h1) exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; exec "$@"' sh "$@" ;;
-*) exec unshare -m sh -c 'mount --bind /bin/true "{crun}"; exec "$@"' sh "$@" ;; esac"""))
+h2) exec unshare -m sh -c 'mount --bind /bin/true "{crun}"; exec "$@"' sh "$@" ;;
+*) exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; mount --bind /dev/null {library}
+exec "$@"' sh "$@" ;; esac"""))
     for _ in range(2):  # the second time it is there
-        made = p.start(crun, *on(p, "h1,h2", "sh", "-c", "echo $RANK"), stdin=subprocess.DEVNULL)
-        same(sorted(p.end(made, 0).split()), ["0", "1"])
-    for host in "h1", "h2":
+        made = p.start(crun, *on(p, "h1,h2,h3", "sh", "-c", "echo $RANK"),
+                       stdin=subprocess.DEVNULL)
+        same(sorted(p.end(made, 0).split()), ["0", "1", "2"])
+    for host in "h1", "h2", "h3":
         names = os.listdir(f"{p.path}/home.{host}/.cache/crun")
         same(len(names), 1)
         copy = f"{p.path}/home.{host}/.cache/crun/{names[0]}"

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "launcher/remote/host_addresses.h"
+#include "launcher/remote/remote_host.h"
+#include "launcher/remote/remote_report.h"
+#include "launcher/remote/rsh.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+#include "tests/worlds/check_main.h"
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+/* -- the life of a host ------------------------------------------------------------ */
+
+struct life {
+    enum remote_host_event events[12];
+    enum remote_host_state end;
+};
+
+static const struct life lives[] = {
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_START,
+        HOST_EV_EXITED },
+      HOST_EXITED },
+    /* the end of its connection says nothing then */
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_START,
+        HOST_EV_EXITED, HOST_EV_CLOSED },
+      HOST_EXITED },
+    { { HOST_EV_CONNECT, HOST_EV_ABSENT, HOST_EV_HELLO }, HOST_CHECKING },
+    { { HOST_EV_CONNECT, HOST_EV_ABSENT, HOST_EV_WANTED, HOST_EV_HELLO },
+      HOST_CHECKING },
+    { { HOST_EV_CONNECT, HOST_EV_OTHER, HOST_EV_CONNECT, HOST_EV_ABSENT,
+        HOST_EV_HELLO },
+      HOST_CHECKING },
+    /* a pushed copy of another version is not pushed again */
+    { { HOST_EV_CONNECT, HOST_EV_ABSENT, HOST_EV_OTHER }, HOST_FAILED },
+    { { HOST_EV_CONNECT, HOST_EV_BUSY, HOST_EV_CONNECT, HOST_EV_CLOSED }, HOST_FAILED },
+    { { HOST_EV_CONNECT, HOST_EV_TIMEOUT }, HOST_FAILED },
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_REFUSED, HOST_EV_LISTENING },
+      HOST_FAILED },
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_TIMEOUT },
+      HOST_READY },
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_CLOSED },
+      HOST_FAILED },
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_START,
+        HOST_EV_CLOSED },
+      HOST_LOST },
+    { { HOST_EV_CONNECT, HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_START,
+        HOST_EV_DETACHED, HOST_EV_CLOSED },
+      HOST_DETACHED },
+    /* no host starts before it is asked to, or out of order */
+    { { HOST_EV_HELLO, HOST_EV_LISTENING, HOST_EV_START }, HOST_IDLE },
+    { { HOST_EV_CONNECT, HOST_EV_START, HOST_EV_EXITED }, HOST_CONNECTING },
+};
+
+START_TEST(a_host_lives_by_the_table)
+{
+    const struct life *life = &lives[_i];
+    enum remote_host_state state = HOST_IDLE;
+
+    for (int i = 0; i < COUNT(life->events); i++)
+        if (life->events[i])
+            state = remote_host_edge(state, life->events[i]).to;
+    ck_assert_str_eq(remote_host_state_name(state), remote_host_state_name(life->end));
+}
+END_TEST
+
+START_TEST(the_end_is_the_end)
+{
+    for (int s = HOST_DETACHED; s < HOST_STATE_COUNT; s++) {
+        ck_assert(remote_host_is_over((enum remote_host_state)s));
+        ck_assert(remote_host_has_answered((enum remote_host_state)s));
+        for (int ev = 1; ev < HOST_EVENT_COUNT; ev++) {
+            struct remote_host_edge edge = remote_host_edge((enum remote_host_state)s,
+                                                            (enum remote_host_event)ev);
+
+            ck_assert_int_eq(edge.to, s);
+            ck_assert_int_eq(edge.act, HOST_ACT_NONE);
+        }
+    }
+}
+END_TEST
+
+/* A connection may end, or be cut off, at any time. */
+START_TEST(no_state_waits_for_a_closed_connection)
+{
+    for (int s = HOST_CONNECTING; s <= HOST_RUNNING; s++)
+        ck_assert(remote_host_is_over(
+            remote_host_edge((enum remote_host_state)s, HOST_EV_CLOSED).to));
+}
+END_TEST
+
+/* -- words of ssh ------------------------------------------------------------------ */
+
+static const struct {
+    const char *said, *means;
+    bool busy;
+} words[] = {
+    { "ssh: connect to host a port 22: Connection refused\r\n", "did not answer",
+      false },
+    { "ssh: connect to host a port 22: Connection timed out", "did not answer", false },
+    { "Connection timed out during banner exchange", "did not answer", false },
+    { "kex_exchange_identification: read: Connection reset by peer\r\nConnection reset "
+      "by 10.0.0.1 port 22",
+      "closed the connection", true },
+    { "kex_exchange_identification: Connection closed by remote host",
+      "closed the connection", true },
+    { "me@a: Permission denied (publickey).", "refused the key", false },
+    { "No ED25519 host key is known for a.\r\nHost key verification failed.",
+      "has an unknown host key", false },
+    { "ssh: Could not resolve hostname a: Name or service not known",
+      "has no known address", false },
+    { "head: write error: No space left on device", "has no space left", false },
+    { "crun: error while loading shared libraries: libcjson.so.1: cannot open shared "
+      "object file: No such file or directory",
+      "cannot run this crun", false },
+    { "", "could not be started", false },
+};
+
+START_TEST(words_of_ssh_are_understood)
+{
+    bool busy;
+
+    ck_assert_str_eq(remote_host_explain(words[_i].said, &busy), words[_i].means);
+    ck_assert_int_eq(busy, words[_i].busy);
+}
+END_TEST
+
+/* -- the command ------------------------------------------------------------------- */
+
+static const struct {
+    const char *program, *ssh_args, *host, *command;
+} commands[] = {
+    { NULL, "-p 2222", "me@a", "-o ServerAliveInterval=15 -p 2222 me@a sh" },
+    { NULL, NULL, "localhost", "sh" },
+    { "docker exec -i", NULL, "a", "docker exec -i a sh" },
+    { "docker  exec\t-i -u me", NULL, "localhost",
+      "docker exec -i -u me localhost sh" },
+    { "kubectl exec -i", NULL, "a", "kubectl exec -i a -- sh" },
+    { "/usr/bin/oc exec -i", NULL, "a", "/usr/bin/oc exec -i a -- sh" },
+    { "kubectl exec -i {} -c main --", NULL, "a", "kubectl exec -i a -c main -- sh" },
+    { "rsh", "-l me", "a", "rsh -l me a sh" },
+};
+
+START_TEST(a_host_is_reached_by_a_command)
+{
+    char **argv = rsh_command(commands[_i].program, commands[_i].ssh_args,
+                              commands[_i].host);
+    char *joined = xstrdup("");
+
+    for (char **word = argv; *word; word++) {
+        char *more = xasprintf("%s%s%s", joined, word > argv ? " " : "", *word);
+
+        free(joined);
+        joined = more;
+    }
+    if (!commands[_i].program && argv[1]) {
+        ck_assert_str_eq(argv[0], "ssh");
+        ck_assert_ptr_nonnull(strstr(joined, " -o BatchMode=yes "));
+        ck_assert_str_eq(joined + strlen(joined) - strlen(commands[_i].command),
+                         commands[_i].command);
+    } else {
+        ck_assert_str_eq(joined, commands[_i].command);
+    }
+    free(joined);
+    rsh_free(argv);
+}
+END_TEST
+
+/* -- reports ----------------------------------------------------------------------- */
+
+static char reported[4096];
+
+static void on_line(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    snprintf(reported + strlen(reported), sizeof(reported) - strlen(reported), "%s\n",
+             line);
+}
+
+START_TEST(hosts_with_the_same_failure_share_a_line)
+{
+    static const struct remote_failure failures[] = {
+        { "a", "did not answer", "motd\r\nssh: no route\r\n\r\n", 0 },
+        { "b", "has no such folder", "/x", REMOTE_NO_FOLDER },
+        { "c", "did not answer", "ssh: no route", 0 },
+        { "d", "did not answer", "", 0 },
+    };
+
+    log_init("crun", LOG_INFO, LOG_TEXT);
+    log_set_sink(on_line, NULL);
+    reported[0] = '\0';
+    remote_report_failures(failures, 4, 9);
+    log_set_sink(NULL, NULL);
+    ck_assert_str_eq(reported, "crun: 4 of 9 hosts cannot take part\n"
+                               "crun: a, c: did not answer: ssh: no route\n"
+                               "crun: b: has no such folder: /x\n"
+                               "crun: d: did not answer\n");
+    ck_assert_int_eq(remote_report_code(failures, 4), 2);
+    ck_assert_int_eq(remote_report_code(failures, 1), EX_UNAVAILABLE);
+}
+END_TEST
+
+START_TEST(the_address_that_ssh_found_is_the_first)
+{
+    char **list = host_addresses_list("192.0.2.7 51000 192.0.2.99 22");
+
+    ck_assert_str_eq(list[0], "192.0.2.99");
+    for (char **a = list; *a; a++) {
+        ck_assert_str_ne(*a, "127.0.0.1");
+        free(*a);
+    }
+    free(list);
+    list = host_addresses_list("nonsense");
+    ck_assert_ptr_nonnull(list[0]);
+    for (char **a = list; *a; a++)
+        free(*a);
+    free(list);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("remote_host");
+    TCase *t = tcase_create("core");
+
+    tcase_add_loop_test(t, a_host_lives_by_the_table, 0, COUNT(lives));
+    tcase_add_test(t, the_end_is_the_end);
+    tcase_add_test(t, no_state_waits_for_a_closed_connection);
+    tcase_add_loop_test(t, words_of_ssh_are_understood, 0, COUNT(words));
+    tcase_add_loop_test(t, a_host_is_reached_by_a_command, 0, COUNT(commands));
+    tcase_add_test(t, hosts_with_the_same_failure_share_a_line);
+    tcase_add_test(t, the_address_that_ssh_found_is_the_first);
+    suite_add_tcase(s, t);
+    return check_main(s);
+}
