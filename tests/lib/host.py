@@ -29,6 +29,9 @@ with open(sys.argv[2], "wb", 0) as f:
 '''
 
 
+outer_pid = os.getpid()  # of this test, also when it is enclosed
+
+
 def available():
     """None, or why there can be no namespaces here."""
     if os.geteuid() != 0:
@@ -45,14 +48,17 @@ def enclose():
     Runs the test again in network, mount and pid namespaces of its own, where /run/netns is
     its own as well: what it starts and makes ends with it, even if it is killed.
     """
-    if os.environ.pop("CRUN_TEST_ENCLOSED", None) is None:
-        os.environ["CRUN_TEST_ENCLOSED"] = "1"
+    global outer_pid
+    pid = os.environ.pop("CRUN_TEST_ENCLOSED", None)
+    if pid is None:
+        os.environ["CRUN_TEST_ENCLOSED"] = str(os.getpid())
         os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
                               "--mount-proc", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an init has no default action
     os.makedirs("/run/netns", exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "none", "/run/netns"], check=True)
     ip("link", "set", "lo", "up")
+    outer_pid = int(pid)
 
 
 def ip(*words, ns=None, check=True):

@@ -26,6 +26,7 @@ until = functools.partial(until_soon, pause=0.1)  # to ask Slurm costs a process
 NODES = 3
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CONTROLLERS = ("freezer", "memory")  # what slurmstepd uses, as hierarchies of version 1
+GROUP = "crun-slurm-"
 
 # KillWait is 30 s on most clusters; a job that may be queued again waits cred_expire
 CONF = """
@@ -73,6 +74,7 @@ JobAcctGatherType=jobacct_gather/none
 """
 CGROUP_CONF = """
 CgroupPlugin=cgroup/v1
+CgroupMountpoint={directory}/cgroup
 ConstrainRAMSpace=yes
 """
 
@@ -86,11 +88,28 @@ def need():
     why = host.available()
     if why:
         skip(f"several nodes on one machine: {why}", what)
+    if "CRUN_TEST_ENCLOSED" not in os.environ:
+        remove_stale_groups()
     host.enclose()
 
 
 def has_cgroups():
-    return all(os.access(CGROUPS / c / "release_agent", os.W_OK) for c in CONTROLLERS)
+    return all(os.access(CGROUPS / c / "cgroup.procs", os.W_OK) for c in CONTROLLERS)
+
+
+def remove_stale_groups():
+    """Those of killed tests, where frozen processes may wait for their end."""
+    for path in CONTROLLERS:
+        for group in (CGROUPS / path).glob(f"{GROUP}*"):
+            if not os.path.exists(f"/proc/{group.name[len(GROUP):]}"):
+                thaw(group)
+                remove_groups(group)
+
+
+def thaw(group):
+    """A frozen process cannot be killed. Groups are thawed from the top."""
+    for path in sorted(group.glob("**/freezer.state")):
+        path.write_text("THAWED")
 
 
 class Node(host.Node):
@@ -133,7 +152,9 @@ class Cluster(host.Cluster):
     def __init__(self):
         super().__init__(NODES + 1)
         self.login = self.nodes[0]
-        self.cgroups = has_cgroups()
+        self.cgroups = [CGROUPS / c / f"{GROUP}{host.outer_pid}" for c in CONTROLLERS]
+        if not has_cgroups():
+            self.cgroups = []
         self.conf = f"{self.directory}/slurm.conf"
         # no variable of an allocation that this test itself might run in
         for name in [n for n in os.environ if n.startswith(("SLURM", "SBATCH", "SALLOC"))]:
@@ -155,10 +176,17 @@ class Cluster(host.Cluster):
         return self
 
     def __exit__(self, *_):
+        for group in self.cgroups:
+            thaw(group)
+        for p in self.processes:
+            p.end()
+        for group in self.cgroups:
+            remove_groups(group)
+            subprocess.run(["umount", self._shown_at(group)], capture_output=True)
         super().__exit__()
-        for controller in CONTROLLERS + ("cpuset", "cpuacct") if self.cgroups else ():
-            for node in self.nodes[1:]:
-                remove_groups(CGROUPS / controller / f"slurm_{node.name}")
+
+    def _shown_at(self, group):
+        return pathlib.Path(self.directory) / "cgroup" / group.parent.name
 
     def _write_files(self):
         at = pathlib.Path(self.directory)
@@ -170,7 +198,11 @@ class Cluster(host.Cluster):
         (at / "slurm.conf").write_text(CONF.format(
             directory=at, tracking=WITH_CGROUPS if self.cgroups else WITHOUT_CGROUPS))
         (at / "gres.conf").write_text(f"Name=gpu File={at}/gpu[0-15]\n")
-        (at / "cgroup.conf").write_text(CGROUP_CONF)
+        (at / "cgroup.conf").write_text(CGROUP_CONF.format(directory=at))
+        for group in self.cgroups:  # Slurm's are made below it, apart from those of other tests
+            group.mkdir()
+            self._shown_at(group).mkdir(parents=True)
+            subprocess.run(["mount", "--bind", group, self._shown_at(group)], check=True)
         for name in ["state"] + [f"spool-{node.name}" for node in self.nodes[1:]]:
             (at / name).mkdir()
 
@@ -207,6 +239,12 @@ class Cluster(host.Cluster):
     def job(self, job):
         """What scontrol shows of the job: {"JobState": "RUNNING", ...}"""
         return dict(re.findall(r"(\S+?)=(\S*)", self.ask("scontrol", "-o", "show", "job", job)))
+
+    def is_frozen(self, job):
+        """Whether Slurm has suspended the processes of its first step, on all nodes."""
+        states = [p.read_text() for p in self.cgroups[0].glob(
+            f"slurm_*/uid_0/job_{job}/step_0/freezer.state")]
+        return len(states) > 0 and all(state == "FROZEN\n" for state in states)
 
     def until_said(self, job, text, seconds=60):
         until(lambda: text in self.output(job),
