@@ -2,16 +2,17 @@
 """
 A small training with a framework's trainer, evaluations and checkpoints included.
 
-    trainers.py lightning|transformers FOLDER [--callback]
+    trainers.py lightning|transformers FOLDER [--callback] [--slurm]
 
-With --callback it reports its progress by the package crun. Ends when there is FOLDER/over.
+With --callback it reports its progress by the package crun. With --slurm Lightning is told that
+it runs under Slurm, and wants to handle SIGUSR1. Ends when there is FOLDER/over.
 """
 import os
 import sys
 import time
 
 KIND, FOLDER = sys.argv[1:3]
-CALLBACK = "--callback" in sys.argv
+CALLBACK, SLURM = "--callback" in sys.argv, "--slurm" in sys.argv
 STEP_SECONDS, EVALUATE_EVERY = 0.02, 20
 RANK = os.environ["RANK"]
 
@@ -32,7 +33,7 @@ def is_over():
 
 
 def tell(what, step):
-    os.write(1, f"{what} rank={RANK} step={step}\n".encode())
+    os.write(1, f"{what} rank={RANK} step={step} pid={os.getpid()}\n".encode())
 
 
 def train_by_lightning():
@@ -66,13 +67,17 @@ def train_by_lightning():
     else:
         callbacks = [pl.callbacks.ModelCheckpoint(dirpath=FOLDER + "/checkpoints", save_last=True,
                                                   every_n_train_steps=20)]
+    plugins = []
+    if SLURM:
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
+        plugins = [SLURMEnvironment()]
     loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
     trainer = pl.Trainer(accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]),
                          num_nodes=int(os.environ["GROUP_WORLD_SIZE"]), strategy="ddp",
                          max_steps=1000000, val_check_interval=EVALUATE_EVERY,
                          limit_val_batches=2, logger=False, enable_progress_bar=False,
                          enable_model_summary=False, callbacks=callbacks,
-                         default_root_dir=FOLDER)
+                         default_root_dir=FOLDER, plugins=plugins)
     last = FOLDER + "/checkpoints/last.ckpt"
     trainer.fit(Model(), loader, loader, ckpt_path=last if os.path.exists(last) else None)
     tell("done", trainer.global_step)

@@ -11,8 +11,11 @@ is 77.
     BUILD=build tests/functional/torch/68-trainers.py [TEST...]
 """
 import json
+import os
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -94,5 +97,38 @@ def transformers_saves_on_request():
     trains("transformers", "--callback", nodes=2)
 
 
-run([lightning_is_watched, transformers_is_watched, lightning_saves_on_request,
+def a_step_of_slurm():
+    name = socket.gethostname()
+    return {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_JOB_NAME": "train",
+            "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NNODES": "1",
+            "SLURM_JOB_NUM_NODES": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
+            "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1",
+            "SLURM_NODELIST": name, "SLURM_JOB_NODELIST": name, "SLURM_STEP_NODELIST": name,
+            "SLURMD_NODENAME": name}
+
+
+def lightning_that_handles_the_signals_of_slurm_does_not_die_of_them():
+    """It leaves SIGUSR1 alone where it is ignored, and crun asks for the checkpoint."""
+    variables = environment()
+    here = Here()
+    with tempfile.TemporaryDirectory(prefix="crun-trainers-") as folder:
+        try:
+            job = here.start([BIN / "crun", "--nnodes=1", WARM["lightning"],
+                              PROGRAMS / "trainers.py", "lightning", folder, "--callback",
+                              "--slurm"],
+                             env={**variables, **a_step_of_slurm(), "TMPDIR": folder,
+                                  "XDG_CACHE_HOME": folder})
+            began = until(lambda: said("began", job), lambda: job.err, SECONDS)
+            for signo in (signal.SIGUSR1, signal.SIGUSR2):
+                os.kill(int(began[0]["pid"]), signo)
+            job.kill(signal.SIGUSR1)
+            if job.wait(SECONDS) != 75:
+                fail("exit code", job.popen.returncode, job.err)
+            if not list(pathlib.Path(folder, "checkpoints").glob("*.ckpt")):
+                fail("no checkpoint:", job.err)
+        finally:
+            here.end()
+
+
+run([lightning_that_handles_the_signals_of_slurm_does_not_die_of_them, lightning_is_watched, transformers_is_watched, lightning_saves_on_request,
      transformers_saves_on_request])
