@@ -324,6 +324,7 @@ static int launch_on_hosts(const struct options *o, char **argv,
                               .run_id = o->run_id,
                               .rsh = o->rsh,
                               .ssh_args = o->ssh_args,
+                              .tree_above = o->tree_above,
                               .host_prefix = o->host_prefix,
                               .detach = o->detach,
                               .reads_stdin = o->stdin_mode != STDIN_NONE };

@@ -37,6 +37,12 @@ enum channel_type {
     CHANNEL_STDIN,     /* data; none: its end */
     CHANNEL_PING,      /* the launcher lives */
     CHANNEL_DETACH,    /* the job outlives this connection */
+    /* Connections that a far side makes for the launcher (relay.h). Their number is in
+     * the place of the host. */
+    CHANNEL_RELAY_OPEN, /* the words of the command, each with a NUL behind it */
+    CHANNEL_RELAY_IN,   /* data */
+    CHANNEL_RELAY_SHUT, /* the end of it */
+    CHANNEL_RELAY_KILL,
 
     /* up: to the launcher */
     CHANNEL_HELLO = 64,  /* JSON, remote_order.h */
@@ -47,7 +53,9 @@ enum channel_type {
     CHANNEL_STDIN_TAKEN, /* four bytes: how many of CHANNEL_STDIN were read */
     CHANNEL_EXITED,      /* one byte: the exit code of the node's crun */
     CHANNEL_DETACHED,    /* the path of the file with its output */
-    CHANNEL_LOST,        /* a host behind this far side is gone; a text for people */
+    CHANNEL_RELAY_OUT,   /* data */
+    CHANNEL_RELAY_WORDS, /* data: its standard error */
+    CHANNEL_RELAY_CLOSED,
 };
 
 struct channel_frame {

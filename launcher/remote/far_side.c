@@ -25,6 +25,7 @@
 #include "launcher/remote/far_child.h"
 #include "launcher/remote/host_addresses.h"
 #include "launcher/remote/limits.h"
+#include "launcher/remote/relay.h"
 #include "launcher/remote/remote_order.h"
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/clock.h"
@@ -53,6 +54,7 @@ struct far_side {
     struct channel_reader reader;
     struct event *input;        /* from the launcher */
     struct bufferevent *output; /* to the launcher */
+    struct relay *relay;        /* connections to other hosts */
     uint32_t host;              /* our index, from the order */
     int listener;
 
@@ -84,6 +86,8 @@ static void put_frame(struct far_side *f, enum channel_type type, const void *bo
 static void far_side_leave(struct far_side *f)
 {
     f->is_leaving = true;
+    if (!relay_is_idle(f->relay))
+        return;
     if (!f->output || evbuffer_get_length(bufferevent_get_output(f->output)) == 0)
         loop_stop(f->loop);
 }
@@ -100,18 +104,22 @@ static void far_side_end(struct far_side *f)
     if (f->is_ending)
         return;
     f->is_ending = true;
+    relay_shut_all(f->relay);
+    loop_timer_arm(&f->kill, clock_ms() + f->grace_ms + REMOTE_KILL_MS);
     if (!f->has_child || f->has_exited) {
         far_side_leave(f);
         return;
     }
     signal_child(f, f->has_started ? SIGTERM : SIGKILL);
     signal_child(f, SIGCONT);
-    loop_timer_arm(&f->kill, clock_ms() + f->grace_ms + REMOTE_KILL_MS);
 }
 
 static void on_kill_due(void *arg)
 {
-    signal_child(arg, SIGKILL);
+    struct far_side *f = arg;
+
+    signal_child(f, SIGKILL);
+    relay_kill_all(f->relay);
 }
 
 static void on_silence(void *arg)
@@ -195,6 +203,14 @@ static void pause_streams(struct far_side *f, bool pause)
             event_del(f->stream[i].event);
         else if (f->stream[i].event)
             event_add(f->stream[i].event, NULL);
+    relay_pause(f->relay, pause);
+}
+
+static void pause_full_output(struct far_side *f)
+{
+    if (f->output && !f->is_paused &&
+        evbuffer_get_length(bufferevent_get_output(f->output)) > REMOTE_OUT_MAX)
+        pause_streams(f, true);
 }
 
 static void on_stream(evutil_socket_t fd, short what, void *arg)
@@ -213,9 +229,7 @@ static void on_stream(evutil_socket_t fd, short what, void *arg)
         far_stream_close(s);
         check_exit(f);
     }
-    if (f->output &&
-        evbuffer_get_length(bufferevent_get_output(f->output)) > REMOTE_OUT_MAX)
-        pause_streams(f, true);
+    pause_full_output(f);
 }
 
 static void watch_stream(struct far_side *f, unsigned i, enum channel_type type, int fd)
@@ -236,7 +250,7 @@ static void on_output_written(struct bufferevent *b, void *arg)
 
     if (f->is_paused && left <= REMOTE_OUT_MAX / 2)
         pause_streams(f, false);
-    if (f->is_leaving && left == 0)
+    if (f->is_leaving && left == 0 && relay_is_idle(f->relay))
         loop_stop(f->loop);
 }
 
@@ -430,15 +444,43 @@ static void handle_detach(struct far_side *f, const struct channel_frame *frame)
     far_side_leave(f);
 }
 
+/* -- connections to other hosts ---------------------------------------------------- */
+
+static void put_relayed(void *arg, enum channel_type type, uint32_t host,
+                        const void *body, size_t size)
+{
+    struct far_side *f = arg;
+
+    if (f->output)
+        channel_put(bufferevent_get_output(f->output), type, host, body, size);
+    pause_full_output(f);
+}
+
+static void on_relay_idle(void *arg)
+{
+    struct far_side *f = arg;
+
+    if (f->is_leaving)
+        far_side_leave(f);
+}
+
+static void handle_relay(struct far_side *f, const struct channel_frame *frame)
+{
+    if (!f->is_ending)
+        relay_handle_frame(f->relay, frame);
+}
+
 /* -- the launcher's frames --------------------------------------------------------- */
 
 static void far_side_handle(struct far_side *f, const struct channel_frame *frame)
 {
     static void (*const handlers[])(struct far_side *, const struct channel_frame *) = {
-        [CHANNEL_ORDER] = handle_order,   [CHANNEL_START] = handle_start,
-        [CHANNEL_SIGNAL] = handle_signal, [CHANNEL_DRAIN] = handle_drain,
-        [CHANNEL_STDIN] = handle_stdin,   [CHANNEL_PING] = NULL,
-        [CHANNEL_DETACH] = handle_detach,
+        [CHANNEL_ORDER] = handle_order,      [CHANNEL_START] = handle_start,
+        [CHANNEL_SIGNAL] = handle_signal,    [CHANNEL_DRAIN] = handle_drain,
+        [CHANNEL_STDIN] = handle_stdin,      [CHANNEL_PING] = NULL,
+        [CHANNEL_DETACH] = handle_detach,    [CHANNEL_RELAY_OPEN] = handle_relay,
+        [CHANNEL_RELAY_IN] = handle_relay,   [CHANNEL_RELAY_SHUT] = handle_relay,
+        [CHANNEL_RELAY_KILL] = handle_relay,
     };
 
     if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])
@@ -480,6 +522,7 @@ static void on_child_ended(void *arg, int signo)
     int status;
 
     (void)signo;
+    relay_reap(f->relay);
     if (!f->has_child || f->has_exited || waitpid(f->child.pid, &status, WNOHANG) <= 0)
         return;
     f->has_exited = true;
@@ -513,7 +556,10 @@ static void send_greeting(struct far_side *f)
 
 static void far_side_open(struct far_side *f)
 {
+    const struct relay_calls relay = { put_relayed, on_relay_idle, f };
     struct event_base *base = loop_base(f->loop);
+
+    f->relay = relay_create(f->loop, &relay);
 
     fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
@@ -548,6 +594,7 @@ int far_side_run(const struct far_side_calls *calls)
     send_greeting(&f);
     loop_run(f.loop);
     signal_child(&f, SIGKILL);
+    relay_destroy(f.relay);
     channel_reader_wipe(&f.reader);
     return f.has_exited ? f.exit_code : EX_UNAVAILABLE;
 }

@@ -43,6 +43,7 @@
 #define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
 #define KILLS_AT 3          /* the third Ctrl-C */
 #define NAMES_SHOWN_MAX 5
+#define LINES_MAX 65536 /* numbers of lines of one host */
 
 struct remote;
 
@@ -53,7 +54,10 @@ struct remote_host {
     enum remote_host_state state;
     struct host_link link;
     unsigned attempts;
-    bool past_path; /* the crun at our own path is not of our version */
+    bool past_path;          /* the crun at our own path is not of our version */
+    struct remote_host *via; /* its connection is made by this host; NULL: by us */
+    bool is_direct;          /* no other host makes it */
+    bool closes_later;       /* once those behind it have ended */
     uint64_t not_before_ms;
     struct loop_timer timer;
     struct remote_hello hello;
@@ -72,6 +76,7 @@ struct remote {
     struct push push;
     struct remote_host *host;
     struct remote_host *first; /* node rank 0, once started */
+    size_t branches;           /* the first hosts, which connect to the others */
     struct detached_job *detached;
     char *key; /* in memory for secrets */
     char run_id[RUN_ID_MAX + 1];
@@ -100,13 +105,27 @@ static void send_to_all(struct remote *r, enum channel_type type, const void *bo
                         size_t size)
 {
     for (size_t i = 0; i < r->job->count; i++)
-        if (!remote_host_is_over(r->host[i].state) && r->host[i].link.is_greeted)
+        if ((!remote_host_is_over(r->host[i].state) || r->host[i].closes_later) &&
+            r->host[i].link.is_greeted)
             send_frame(&r->host[i], type, body, size);
+}
+
+static bool has_hosts_behind(const struct remote_host *h)
+{
+    const struct remote *r = h->remote;
+
+    for (size_t i = 0; i < r->job->count; i++)
+        if (r->host[i].via == h && r->host[i].link.is_open)
+            return true;
+    return false;
 }
 
 static void close_host(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
+    h->closes_later = has_hosts_behind(h);
+    if (h->closes_later)
+        return;
     host_link_shut(&h->link);
     host_link_end(&h->link, REMOTE_CLOSE_MS);
 }
@@ -230,6 +249,19 @@ static bool put_output(struct remote_host *h, int stream,
                              (const char *)frame->body, frame->size);
 }
 
+/* A frame about a connection that this host makes for us. */
+static bool hear_relayed(struct remote_host *via, const struct channel_frame *frame)
+{
+    struct remote *r = via->remote;
+    size_t index = frame->host % NODES_MAX;
+    struct remote_host *h = index < r->job->count ? &r->host[index] : NULL;
+
+    /* others are the rest of a connection that was given up */
+    if (!h || h->via != via || !h->link.is_open || h->link.line != frame->host)
+        return true;
+    return host_link_relayed(&h->link, frame);
+}
+
 static bool on_frame(void *arg, const struct channel_frame *frame)
 {
     static void (*const handlers[])(struct remote_host *,
@@ -243,6 +275,8 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
     if (frame->type == CHANNEL_OUT || frame->type == CHANNEL_ERR)
         return put_output(h, frame->type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT,
                           frame);
+    if (frame->type >= CHANNEL_RELAY_OUT && frame->type <= CHANNEL_RELAY_CLOSED)
+        return hear_relayed(h, frame);
     if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])
         handlers[frame->type](h, frame);
     return true;
@@ -256,17 +290,43 @@ static void on_malformed(void *arg, const char *why)
     handle_host_event(h, HOST_EV_CLOSED);
 }
 
+/* What the other host cannot do, this one may: it has keys, names and routes of its
+ * own. A host that does not answer is not asked twice. */
+static bool must_connect_directly(struct remote_host *h)
+{
+    bool busy;
+    const char *means = remote_host_explain(h->link.said, &busy);
+
+    if (!h->via || h->link.has_shell || strcmp(means, "did not answer") == 0)
+        return false;
+    h->is_direct = true;
+    return true;
+}
+
 /* Only in its first phase a connection says by its end what is wrong. */
 static enum remote_host_event event_of_end(struct remote_host *h)
 {
     bool busy;
 
     (void)remote_host_explain(h->link.said, &busy);
+    if (h->state == HOST_CONNECTING && must_connect_directly(h))
+        return HOST_EV_BUSY;
     if (h->state == HOST_CONNECTING && h->link.has_shell && !h->past_path)
         return HOST_EV_OTHER;
     return h->state == HOST_CONNECTING && busy && h->attempts < REMOTE_ATTEMPTS_MAX
                ? HOST_EV_BUSY
                : HOST_EV_CLOSED;
+}
+
+static void cut_hosts_behind(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    char why[512];
+
+    snprintf(why, sizeof(why), "the connection to %s is lost\n", h->target->name);
+    for (size_t i = 0; i < r->job->count; i++)
+        if (r->host[i].via == h)
+            host_link_cut(&r->host[i].link, why);
 }
 
 static void on_link_closed(void *arg)
@@ -276,7 +336,10 @@ static void on_link_closed(void *arg)
 
     if (!h->failure.what)
         note_failure(h, 0, remote_host_explain(h->link.said, &busy), h->link.said);
+    cut_hosts_behind(h);
     handle_host_event(h, event_of_end(h));
+    if (h->via && h->via->closes_later)
+        close_host(h->via);
     check_progress(h->remote);
 }
 
@@ -300,8 +363,14 @@ static void connect_host(struct remote_host *h)
                                      .arg = h };
     char **argv = rsh_command(r->job->rsh, r->job->ssh_args, h->target->name);
     struct err e;
-    int rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
+    int rc = 0;
 
+    if (h->via)
+        host_link_open_via(&h->link, &h->via->link,
+                           h->index + h->attempts % LINES_MAX * NODES_MAX, argv,
+                           &calls);
+    else
+        rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
     rsh_free(argv);
     h->attempts++;
     h->failure.what = NULL;
@@ -483,11 +552,69 @@ static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_st
     return n;
 }
 
+/* How many connections each path makes now: we, and the hosts that make some for us. */
+struct remote_paths {
+    unsigned direct, busy[REMOTE_BRANCHES_MAX], behind[REMOTE_BRANCHES_MAX];
+    bool is_undecided; /* one of those hosts has not answered yet */
+};
+
+static void count_paths(const struct remote *r, struct remote_paths *p)
+{
+    *p = (struct remote_paths){ .direct = 0 };
+    for (size_t i = 0; i < r->job->count; i++) {
+        const struct remote_host *h = &r->host[i];
+        bool busy = remote_host_is_connecting(h->state);
+
+        if (!h->via)
+            p->direct += busy;
+        else {
+            p->busy[h->via->index] += busy;
+            p->behind[h->via->index]++;
+        }
+        if (i < r->branches)
+            p->is_undecided |= h->state < HOST_CHECKING;
+    }
+}
+
+/* Finds the path with the fewest hosts behind it. False: none has room now. */
+static bool find_path(struct remote *r, struct remote_host *h, struct remote_paths *p)
+{
+    size_t share = (r->job->count - 1) / r->branches; /* without itself, rounded up */
+    struct remote_host *best = NULL;
+    bool is_full = false;
+
+    h->via = NULL;
+    if (h->index < r->branches || h->is_direct)
+        return p->direct++ < REMOTE_CONNECTING_MAX;
+    for (size_t i = 0; i < r->branches; i++) {
+        struct remote_host *b = &r->host[i];
+
+        if (!b->link.is_open || !b->link.is_greeted || remote_host_is_over(b->state))
+            continue;
+        /* its share only, while others may still come */
+        if (p->busy[i] >= REMOTE_CONNECTING_MAX ||
+            (p->is_undecided && p->behind[i] >= share))
+            is_full = true;
+        else if (!best || p->behind[i] < p->behind[best->index])
+            best = b;
+    }
+    if (best) {
+        p->busy[best->index]++;
+        p->behind[best->index]++;
+        h->via = best;
+        return true;
+    }
+    if (is_full || p->is_undecided)
+        return false;
+    return p->direct++ < REMOTE_CONNECTING_MAX;
+}
+
 static void connect_hosts(struct remote *r)
 {
-    size_t busy = count_hosts(r, remote_host_is_connecting);
     uint64_t now = clock_ms(), next = UINT64_MAX;
+    struct remote_paths paths;
 
+    count_paths(r, &paths);
     for (size_t i = 0; i < r->job->count && !r->is_ending; i++) {
         struct remote_host *h = &r->host[i];
 
@@ -497,9 +624,8 @@ static void connect_hosts(struct remote *r)
             next = h->not_before_ms < next ? h->not_before_ms : next;
             continue;
         }
-        if (busy++ >= REMOTE_CONNECTING_MAX)
-            return;
-        handle_host_event(h, HOST_EV_CONNECT);
+        if (find_path(r, h, &paths))
+            handle_host_event(h, HOST_EV_CONNECT);
     }
     if (next != UINT64_MAX)
         loop_timer_arm(&r->connect, next);
@@ -747,8 +873,9 @@ static void on_output_room(void *arg)
 {
     struct remote *r = arg;
 
-    for (size_t i = 0; i < r->job->count; i++)
-        host_link_resume(&r->host[i].link);
+    /* those behind other hosts first: these go on with what was meant for them */
+    for (size_t i = r->job->count; i > 0; i--)
+        host_link_resume(&r->host[i - 1].link);
 }
 
 static void on_own_input(void *arg, const void *data, size_t size)
@@ -797,6 +924,18 @@ static void raise_fd_limit(void)
     (void)!setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Of many hosts about the square root; so each makes as many connections as we. */
+static size_t count_branches(const struct remote_job *job)
+{
+    size_t branches = 1;
+
+    if (job->count <= (job->tree_above ? job->tree_above : REMOTE_DIRECT_MAX))
+        return job->count;
+    while (branches < REMOTE_BRANCHES_MAX && branches * branches < job->count)
+        branches++;
+    return branches;
+}
+
 static void open_remote(struct remote *r)
 {
     r->loop = loop_create();
@@ -804,6 +943,7 @@ static void open_remote(struct remote *r)
     r->input = own_stdin_create(r->loop, on_own_input, r);
     r->begun_ms = clock_ms();
     r->host = xcalloc(r->job->count, sizeof(*r->host));
+    r->branches = count_branches(r->job);
     for (size_t i = 0; i < r->job->count; i++) {
         struct remote_host *h = &r->host[i];
 

@@ -30,7 +30,9 @@ struct remote_job {
     const char *run_id;   /* NULL: a new one */
     const char *rsh;      /* NULL: ssh */
     const char *ssh_args; /* in addition; NULL: none */
-    bool host_prefix;     /* of each line */
+    uint32_t
+        tree_above;   /* hosts, for the first ones to connect to the others; 0: 128 */
+    bool host_prefix; /* of each line */
     bool detach;
     bool reads_stdin; /* local rank 0 of node rank 0 does */
 };

@@ -35,6 +35,11 @@ GOOD = {
     "exclude": ("a", None),
     "env": ("NAME=value", None),
     "wdir": (".", None),
+    "rsh": ("docker exec -i", None),
+    "ssh-args": ("-p 2222", None),
+    "tree-above": ("2", None),
+    "host-prefix": (None, None),
+    "detach": (None, None),
     "standalone": (None, "rendezvous: in this process"),
     "master-addr": ("127.0.0.1", "MASTER_ADDR=127.0.0.1"),
     "master-port": ("29777", "MASTER_PORT=29777"),
@@ -100,6 +105,9 @@ GOOD = {
 OPTIONAL_VALUE = {"warm": "torch,numpy.linalg"}
 
 BAD = {
+    "tree-above": ["0", "x", ""],
+    "rsh": [""],
+    "ssh-args": [""],
     "nnodes": ["0", "2:1", "1:2:3", "x", "16385", ""],
     "nproc-per-node": ["0", "tow", "-1", "4097", ""],
     "node-rank": ["-1", "1", "x"],
