@@ -17,6 +17,7 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/client.h"
+#include "rendezvous/server.h"
 #include "rendezvous/store_server/store_server.h"
 
 /* Whether store clients connect to the port of the rendezvous. */
@@ -29,8 +30,13 @@ static bool shares_port(const struct epoch_store *s)
 static void format_own_address(const struct epoch_store *s, const struct client *client,
                                char *buf, size_t size)
 {
+    struct net_addr reached;
+
     if (s->config->local_addr)
         snprintf(buf, size, "%s", s->config->local_addr);
+    else if (shares_port(s) && s->config->rendezvous_fd &&
+             server_reached_at(s->host->server, &reached))
+        net_format_host(&reached, buf, size); /* of several, one that works */
     else if (shares_port(s))
         snprintf(buf, size, "%s", s->host->address);
     else if (s->config->rendezvous == CONFIG_LOCAL ||

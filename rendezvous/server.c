@@ -485,6 +485,17 @@ struct registry *server_registry(struct server *s)
     return s->registry;
 }
 
+bool server_reached_at(const struct server *s, struct net_addr *addr)
+{
+    const struct peer_conn *p;
+
+    TAILQ_FOREACH(p, &s->conns[CLASS_AGENT], entry)
+    if (conn_peer(p->conn)->sa.ss_family != AF_UNIX && conn_local(p->conn, addr) &&
+        !net_is_loopback(addr))
+        return true;
+    return false;
+}
+
 unsigned server_connections(const struct server *s)
 {
     unsigned count = s->listener ? listener_waiting(s->listener) : 0;

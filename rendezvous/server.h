@@ -55,6 +55,9 @@ void server_shut(struct server *s);
 
 const struct net_addr *server_address(const struct server *s);
 struct registry *server_registry(struct server *s);
+/* The address of this machine to which an agent of another one has connected; false:
+ * none has. */
+bool server_reached_at(const struct server *s, struct net_addr *addr);
 unsigned server_connections(const struct server *s);
 
 #endif

@@ -22,6 +22,7 @@
 #define REMOTE_OTHERS_END_MS 15000 /* after node rank 0 has ended */
 #define REMOTE_KILL_MS 10000       /* after the workers' own grace */
 #define REMOTE_CLOSE_MS 2000       /* for ssh to end once it is told to */
+#define REMOTE_SUSPEND_MS 100      /* from Ctrl-Z to the launcher's own stop */
 #define REMOTE_DRAIN_MS 1000       /* for the rest of the output of a crun that ended */
 
 /* Output that waits. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/net.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
@@ -84,7 +86,7 @@ struct remote {
     int code; /* -1: node rank 0 gives it */
     unsigned interrupts;
     uint64_t begun_ms;
-    struct loop_timer connect, ping, waiting, others;
+    struct loop_timer connect, ping, waiting, others, suspend;
 };
 
 static void handle_host_event(struct remote_host *h, enum remote_host_event event);
@@ -637,9 +639,15 @@ static char *format_endpoints(const struct remote_host *h)
     char *list = xstrdup("");
 
     for (char **a = h->hello.addresses; *a; a++) {
+        struct net_addr number;
+        struct err e;
         const char *form = strchr(*a, ':') ? "%s%s[%s]:%u" : "%s%s%s:%u";
         char *more = xasprintf(form, list, *list ? "," : "", *a, h->port);
 
+        if (net_parse_host(*a, h->port, &number, &e) < 0) { /* it is from the network */
+            free(more);
+            continue;
+        }
         free(list);
         list = more;
     }
@@ -830,8 +838,13 @@ static void on_suspend_here(void *arg, int signo)
     send_to_all(r, CHANNEL_SIGNAL, &byte, 1);
     if (signo != SIGTSTP)
         return;
-    for (int i = 0; i < 50; i++) /* the frames leave first */
-        loop_turn(r->loop, 2);
+    loop_timer_arm(&r->suspend, clock_ms() + REMOTE_SUSPEND_MS);
+}
+
+/* The frames have left. */
+static void on_suspend_due(void *arg)
+{
+    (void)arg;
     raise(SIGSTOP);
 }
 
@@ -956,6 +969,7 @@ static void open_remote(struct remote *r)
     loop_timer_init(&r->ping, r->loop, on_ping_due, r);
     loop_timer_init(&r->waiting, r->loop, on_waiting_due, r);
     loop_timer_init(&r->others, r->loop, on_others_late, r);
+    loop_timer_init(&r->suspend, r->loop, on_suspend_due, r);
     loop_timer_arm(&r->connect, clock_ms());
     loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
     loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
@@ -982,6 +996,7 @@ static int result_code(const struct remote *r)
 static void print_detached(struct remote *r)
 {
     bool all = r->has_started;
+    char shown[PATH_MAX];
 
     for (size_t i = 0; i < r->job->count; i++)
         all &= r->host[i].state == HOST_DETACHED || r->host[i].state == HOST_FAILED;
@@ -992,7 +1007,8 @@ static void print_detached(struct remote *r)
     detached_job_print(r->detached, stdout);
     for (size_t i = 0; i < r->job->count; i++)
         if (r->host[i].log)
-            printf("  output         %s:%s\n", r->host[i].target->name, r->host[i].log);
+            printf("  output         %s:%s\n", r->host[i].target->name,
+                   text_printable(r->host[i].log, shown, sizeof(shown)));
     fflush(stdout);
 }
 
@@ -1011,6 +1027,7 @@ static void close_remote(struct remote *r)
     loop_timer_fini(&r->ping);
     loop_timer_fini(&r->waiting);
     loop_timer_fini(&r->others);
+    loop_timer_fini(&r->suspend);
     own_stdin_destroy(r->input);
     if (remote_output_destroy(r->output) && r->code == 0)
         r->code = EX_IOERR;

@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, CRUNCTL, TIMEOUT, Place  # noqa: E402
-from process import lives, matches, read, run, same, until  # noqa: E402
+from process import lives, matches, read, run, same, stat_of, until  # noqa: E402
 
 # The hosts are h1, h2 and so on; others fail as real ones do. fakessh/HOST is the home of each.
 FAKE = r'''#!/bin/sh
@@ -199,15 +199,27 @@ def test_ctrl_c_ends_the_job(p):
 
 
 def test_sigterm_ends_the_job(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; sleep 100"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 100"),
                    stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     made.send_signal(signal.SIGTERM)
     p.end(made, 143)
 
 
+def test_it_is_suspended_and_goes_on(p):
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; while [ ! -e enough ]; do "
+                             "sleep 0.02; done"), stdin=subprocess.DEVNULL)
+    pids = [int(pid) for pid in written(p, "up", 2)]
+    made.send_signal(signal.SIGTSTP)
+    until(lambda: all(stat_of(pid).state == "T" for pid in [made.pid, *pids]), "all are stopped",
+          TIMEOUT)
+    made.send_signal(signal.SIGCONT)
+    p.file("enough")
+    p.end(made, 0)
+
+
 def test_the_launchers_death_ends_the_job(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; sleep 100"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 100"),
                    stdin=subprocess.DEVNULL)
     pids = written(p, "up", 2)
     made.kill()
@@ -217,7 +229,7 @@ def test_the_launchers_death_ends_the_job(p):
 
 def test_a_lost_connection_ends_the_job(p):
     for lost in ("h1", "h2"):
-        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; sleep 100"),
+        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 100"),
                        stdin=subprocess.DEVNULL)
         pids = written(p, "up", 2)
         os.kill(far_side(p, lost), signal.SIGKILL)
@@ -258,7 +270,7 @@ def test_a_detached_job_can_be_looked_at(p):
 
 
 def test_nothing_shows_in_ps(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; sleep 100", "hidden-word"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 100", "hidden-word"),
                    stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     words = read(f"/proc/{far_side(p, 'h1')}/cmdline")
