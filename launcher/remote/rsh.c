@@ -63,13 +63,19 @@ static bool is_this_machine(const char *host)
     return *own && strcmp(host, own) == 0;
 }
 
+/* ssh takes the first value of an option: that of the user. A host that does not answer
+ * is named after 10 s; the kernel repeats what gets lost meanwhile. */
 static void add_ssh(struct word_list *l, const char *ssh_args, const char *host)
 {
+    bool has_host;
+
+    add_words(l, "ssh -T -x", host);
+    has_host = add_words(l, ssh_args, host);
     add_words(l,
-              "ssh -T -x -o BatchMode=yes -o ConnectTimeout=10 -o ConnectionAttempts=3 "
+              "-o BatchMode=yes -o ConnectTimeout=10 -o ConnectionAttempts=1 "
               "-o ServerAliveInterval=15",
               host);
-    if (!add_words(l, ssh_args, host))
+    if (!has_host)
         add_word(l, xstrdup(host));
 }
 

@@ -136,7 +136,9 @@ END_TEST
 static const struct {
     const char *program, *ssh_args, *host, *command;
 } commands[] = {
-    { NULL, "-p 2222", "me@a", "-o ServerAliveInterval=15 -p 2222 me@a sh" },
+    { NULL, "-p 2222 -o BatchMode=no", "me@a",
+      "ssh -T -x -p 2222 -o BatchMode=no -o BatchMode=yes -o ConnectTimeout=10 "
+      "-o ConnectionAttempts=1 -o ServerAliveInterval=15 me@a sh" },
     { NULL, NULL, "localhost", "sh" },
     { "docker exec -i", NULL, "a", "docker exec -i a sh" },
     { "docker  exec\t-i -u me", NULL, "localhost",
@@ -159,14 +161,7 @@ START_TEST(a_host_is_reached_by_a_command)
         free(joined);
         joined = more;
     }
-    if (!commands[_i].program && argv[1]) {
-        ck_assert_str_eq(argv[0], "ssh");
-        ck_assert_ptr_nonnull(strstr(joined, " -o BatchMode=yes "));
-        ck_assert_str_eq(joined + strlen(joined) - strlen(commands[_i].command),
-                         commands[_i].command);
-    } else {
-        ck_assert_str_eq(joined, commands[_i].command);
-    }
+    ck_assert_str_eq(joined, commands[_i].command);
     free(joined);
     rsh_free(argv);
 }
