@@ -22,15 +22,16 @@
 struct scheduler_reading;
 
 struct scheduler_row {
-    const char *name, *unit;  /* "Slurm", "step": the source is "Slurm step ID" */
-    const char *known_by[3];  /* all are set */
-    const char *unlike;       /* and this is not */
-    const char *id[2];        /* of the job and its part */
-    const char *restarts;     /* is part of the job's id */
-    const char *nodes, *node; /* how many, and which is this */
-    const char *tasks;        /* of the job, on this node */
-    const char *host;         /* rank 0's */
-    const char *hosts;        /* a list that begins with it */
+    const char *name, *unit; /* "Slurm", "step": the source is "Slurm step ID" */
+    const char *known_by[3]; /* all are set */
+    const char *unlike;      /* and this is not */
+    bool (*applies)(const struct scheduler_env *env); /* and this holds; NULL: always */
+    const char *id[2];                                /* of the job and its part */
+    const char *restarts;                             /* is part of the job's id */
+    const char *nodes, *node;                         /* how many, and which is this */
+    const char *tasks;                                /* of the job, on this node */
+    const char *host;                                 /* rank 0's */
+    const char *hosts;                                /* a list that begins with it */
     const char *port, *gpus, *cpus, *end_time;
     bool shares_nodes; /* with other jobs, so that the port is the job's own */
     int (*read_more)(struct scheduler_reading *r);
@@ -229,6 +230,17 @@ static int read_lsf_hosts(struct scheduler_reading *r, struct host_list *l)
 
 /* -- Slurm ------------------------------------------------------------------------- */
 
+/* The shells of batch jobs and, with LaunchParameters=use_interactive_step, of salloc
+ * are steps of one node for Slurm itself, with numbers from here on. */
+#define SLURM_SHELL_STEP_FIRST 0xfffffff0u
+
+static bool slurm_runs_step(const struct scheduler_env *env)
+{
+    const char *step = scheduler_value(env, "SLURM_STEP_ID");
+
+    return step && strtoull(step, NULL, 10) < SLURM_SHELL_STEP_FIRST;
+}
+
 static bool is_this_host(const struct scheduler_env *env, const struct host_list *l)
 {
     const char *slurmd = scheduler_value(env, "SLURMD_NODENAME");
@@ -315,7 +327,7 @@ static int read_slurm_shell(struct scheduler_reading *r)
     n->tasks_on_node = 1;
     if (n->rank < 0)
         snprintf(n->missing_rank, sizeof(n->missing_rank),
-                 "SLURM_STEP_ID is not set, so this is not a task of srun on each of "
+                 "SLURM_STEP_ID is not that of a task of srun on each of "
                  "the %" PRIu32 " nodes",
                  n->nodes);
     return 0;
@@ -535,6 +547,7 @@ static const struct scheduler_row rows[] = {
     { .name = "Slurm",
       .unit = "step",
       .known_by = { "SLURM_JOB_ID", "SLURM_STEP_ID" },
+      .applies = slurm_runs_step,
       .id = { "SLURM_JOB_ID", "SLURM_STEP_ID" },
       .restarts = "SLURM_RESTART_COUNT",
       .nodes = "SLURM_STEP_NUM_NODES",
@@ -695,7 +708,7 @@ static bool row_applies(const struct scheduler_row *row,
     for (size_t i = 0; i < 3 && row->known_by[i]; i++)
         if (!scheduler_value(env, row->known_by[i]))
             return false;
-    return !scheduler_value(env, row->unlike);
+    return !scheduler_value(env, row->unlike) && (!row->applies || row->applies(env));
 }
 
 static int read_columns(struct scheduler_reading *r)
@@ -914,7 +927,8 @@ scheduler_find_rank(const struct scheduler_env *env)
                                    ? "SLURM_STEP_ID"
                                    : ranks->rank;
 
-        if (ranks->launcher && scheduler_value(env, known_by))
+        if (ranks->launcher && scheduler_value(env, known_by) &&
+            (!rows[i].applies || rows[i].applies(env)))
             return ranks;
     }
     return NULL;

@@ -271,6 +271,14 @@ START_TEST(a_shell_of_a_job_is_no_step)
     ck_assert(!n.is_outside);
     ck_assert_uint_eq(n.nodes, 2);
     ck_assert_int_eq(n.rank, -1);
+    /* salloc's shell on the first node, which is a step of Slurm's own */
+    ck_assert_int_eq(find("SLURM_STEP_ID=4294967290|SLURM_STEP_NUM_NODES=1|"
+                          "SLURM_STEP_NODELIST=n2|SLURM_NODEID=0|" BATCH
+                          "SLURM_JOB_NODELIST=n[2-3]|SLURM_JOB_NUM_NODES=2",
+                          &n, &e),
+                     0);
+    ck_assert(n.is_shell);
+    ck_assert_uint_eq(n.nodes, 2);
     /* salloc on another machine */
     ck_assert_int_eq(find("SLURM_JOB_ID=1|SLURM_JOB_NODELIST=n[7-8]|"
                           "SLURM_JOB_NUM_NODES=2",
@@ -324,7 +332,7 @@ START_TEST(steps_and_jobs_have_ports_of_their_own)
         }
     for (unsigned step = 1; step < 1000; step++)
         ck_assert_uint_ne(step_port(4711, step), step_port(4711, 0));
-    ck_assert_uint_ne(step_port(4294967293u, 4294967290u), 0);
+    ck_assert_uint_ne(step_port(4294967293u, 4294967279u), 0);
 }
 END_TEST
 
@@ -374,6 +382,7 @@ START_TEST(a_rank_belongs_to_the_innermost_launcher)
     ck_assert_str_eq(rank_launcher("LANG=C", NULL), "");
     ck_assert_str_eq(rank_launcher("SLURM_STEP_ID=0", NULL), "Slurm");
     ck_assert_str_eq(rank_launcher("SLURM_PROCID=0", NULL), "");
+    ck_assert_str_eq(rank_launcher("SLURM_STEP_ID=4294967290", NULL), "");
     ck_assert_str_eq(rank_launcher("SLURM_STEP_ID=0", "PMI_RANK=0"), "MPICH");
     ck_assert_str_eq(rank_launcher("SLURM_STEP_ID=0", "OMPI_COMM_WORLD_RANK=0"),
                      "Open MPI");
