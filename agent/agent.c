@@ -21,6 +21,7 @@
 #include "agent/signals.h"
 #include "agent/store/owner_lookup.h"
 #include "agent/suspension.h"
+#include "agent/trainjob/trainjob_status.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
@@ -54,6 +55,9 @@ struct agent {
     struct event_file *events;
     struct status_line *status_line;
     struct job_messages *messages;
+    struct trainjob_status *trainjob; /* NULL: this is none */
+    struct msg_heartbeat told;        /* what its last post was made from */
+    uint64_t steps;                   /* of the whole job, 0: not known */
     struct rendezvous_host rendezvous;
     struct client *client;
     struct epoch_store store; /* while an epoch runs and this node has rank 0 */
@@ -227,6 +231,7 @@ static void act_report_failed(struct agent *a)
 static void act_report_finished(struct agent *a)
 {
     progress_monitor_end(a->workers.progress);
+    trainjob_status_end(a->trainjob);
     send_plain_report(a, MSG_FINISHED);
 }
 
@@ -599,6 +604,26 @@ static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }
 
+/* Of the node of rank 0, which speaks for the job. */
+static bool on_trainjob_asked(void *arg, struct trainjob_progress *progress)
+{
+    struct agent *a = arg;
+    uint64_t last = progress_monitor_last_step(a->workers.progress);
+    uint64_t steps = progress_monitor_steps(a->workers.progress);
+
+    if (a->epoch == 0 || a->start.group_rank != 0)
+        return false;
+    progress_monitor_fill_heartbeat(a->workers.progress, &a->told);
+    *progress = (struct trainjob_progress){
+        .step = last > a->told.step ? last : a->told.step,
+        .steps = steps ? steps : a->steps,
+        .steps_per_s = a->told.steps_per_s,
+        .loss = a->told.loss,
+    };
+    a->steps = progress->steps;
+    return true;
+}
+
 static void on_group_finished(void *arg)
 {
     handle_event(arg, AGENT_EV_ALL_EXITED);
@@ -805,6 +830,7 @@ static int start_parts(struct agent *a, struct err *e)
     a->status_line = status_line_create(a->loop, logs_console(a->workers.logs),
                                         &status_calls);
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
+    a->trainjob = trainjob_status_create(a->loop, on_trainjob_asked, a);
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
     a->suspension = (struct suspension){ .config = a->config,
                                          .workers = &a->workers,
@@ -859,6 +885,7 @@ static void destroy_parts(struct agent *a)
     host_linger_fini(&a->linger);
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);
+    trainjob_status_destroy(a->trainjob);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
     report_result(a, &end);

@@ -285,6 +285,13 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
     progress->silent_ms = silence_lasts_ms(m->silence);
 }
 
+uint64_t progress_monitor_steps(const struct progress_monitor *m)
+{
+    const struct page_values *p = m->pages ? find_slowest(m) : NULL;
+
+    return p ? p->steps : 0;
+}
+
 void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
                                   int stream, const char *data, size_t size)
 {
