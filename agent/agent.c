@@ -311,8 +311,12 @@ static void on_done(struct agent *a, const struct msg *m)
                   "this node have not ended: they are stopped");
         a->exit_code = EXIT_FAILURE;
     }
-    if (m->done.reason == JOB_REASON_RELEASED && a->leave_code)
+    if (m->done.reason == JOB_REASON_RELEASED && a->leave_code) {
         a->exit_code = a->leave_code;
+        if (*a->signals.sender)
+            snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", m->done.text,
+                     a->signals.sender);
+    }
     handle_event(a, AGENT_EV_DONE);
 }
 

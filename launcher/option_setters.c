@@ -387,7 +387,9 @@ int option_set_time_limit(void *target, const struct opt *opt, const char *value
     struct options *o = target;
 
     (void)opt;
-    o->time_limit_s = strchr(value, ':') ? parse_clock(value) : parse_duration(value);
+    o->time_limit_s = strcmp(value, "UNLIMITED") == 0 ? 0 /* squeue says so */
+                      : strchr(value, ':')            ? parse_clock(value)
+                                                      : parse_duration(value);
     if (o->time_limit_s < 0 || o->time_limit_s > TIME_LIMIT_S_MAX)
         return err_set(e,
                        "\"%s\" is not a duration of at most %d days: 90, 90s, 15m, 2h, "

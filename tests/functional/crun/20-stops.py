@@ -74,7 +74,8 @@ def one_wish_told_twice_takes_no_time_from_a_checkpoint(rendezvous):
     for _ in range(2):  # as slurmd does: the job's step, and the job
         b.kill(signal.SIGTERM)
         time.sleep(0.01)
-    expect(b, 143, "saved")
+    expect(b, 143, "saved",
+           f"this node has left the job: SIGTERM from pid {os.getpid()} (python3)")
     if "a second signal" in b.err:
         fail("two signals were two wishes:", b.err)
     a.kill(signal.SIGINT)

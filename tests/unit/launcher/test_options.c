@@ -330,6 +330,7 @@ static const struct {
 } time_limits[] = {
     { "x", 5000 },
     { "--time-limit 0 x", 0 },
+    { "--time-limit UNLIMITED x", 0 },
     { "--time-limit 90 x", 1090 },
     { "--time-limit 90s x", 1090 },
     { "--time-limit 2m x", 1120 },
