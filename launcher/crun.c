@@ -35,6 +35,7 @@
 #include "rendezvous/base/xalloc.h"
 
 #define EXIT_USAGE 2
+#define FAR_LAST_CALL_MS 3000 /* for nodes that start at the same time */
 
 /* The CPUs that this process may run on, as torch counts them. */
 static uint32_t count_cpus(void)
@@ -209,12 +210,16 @@ static uint32_t far_node_grace(void *arg)
 }
 
 /* Standard input reaches node rank 0 only. */
-static void place_far_node(struct config *c, const struct remote_order *order,
+static void place_far_node(struct config *c, const struct rdzv_conf *conf,
+                           const struct remote_order *order,
                            const struct remote_start *s, int listener)
 {
     snprintf(c->run_id, sizeof(c->run_id), "%s", order->run_id);
     c->job.min_nodes = s->min_nodes;
     c->job.max_nodes = s->max_nodes;
+    /* the launcher has seen all nodes that there are */
+    if (s->nodes < s->max_nodes && !conf->last_call_given)
+        c->job.last_call_ms = FAR_LAST_CALL_MS;
     c->node_rank = s->node_rank;
     c->rendezvous = *s->endpoints ? CONFIG_STATIC : CONFIG_LOCAL;
     free((void *)c->endpoints);
@@ -238,7 +243,7 @@ static int run_far_node(void *arg, const struct remote_order *order,
         print_notes(&n->options);
     if (!given)
         n->config.stdin_mode = CONFIG_STDIN_FIRST;
-    place_far_node(&n->config, order, s, listener);
+    place_far_node(&n->config, &n->options.conf, order, s, listener);
     code = agent_run(&n->config);
     config_build_release(&n->config);
     return code;
@@ -324,6 +329,9 @@ static int launch_on_hosts(const struct options *o, char **argv,
                               .run_id = o->run_id,
                               .rsh = o->rsh,
                               .ssh_args = o->ssh_args,
+                              .wanted = &o->hosts,
+                              .hosts = &h,
+                              .ignores_slots = o->nproc_given,
                               .tree_above = o->tree_above,
                               .host_prefix = o->host_prefix,
                               .detach = o->detach,

@@ -208,5 +208,6 @@ void host_watch_reload(struct host_watch *watch)
         watch->read = watch->seen = find_version(watch->path);
     if (watch->discovery.pid == 0)
         watch->discovery_at = 0;
+    *watch->known = '\0';
     report_hosts(watch);
 }

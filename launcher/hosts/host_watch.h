@@ -28,7 +28,7 @@ struct host_watch *host_watch_create(struct loop *loop, const struct hosts_wante
 /* NULL is fine. */
 void host_watch_destroy(struct host_watch *watch);
 
-/* Reads all again, whether or not the file has changed. */
+/* Reads all again, and reports the list even if it is the same. */
 void host_watch_reload(struct host_watch *watch);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <event2/buffer.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "launcher/hosts/host_watch.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/detached_job.h"
 #include "launcher/remote/host_link.h"
@@ -59,7 +61,9 @@ struct remote_host {
     bool past_path;          /* the crun at our own path is not of our version */
     struct remote_host *via; /* its connection is made by this host; NULL: by us */
     bool is_direct;          /* no other host makes it */
-    bool closes_later;       /* once those behind it have ended */
+    bool is_unlisted; /* it is gone from the list of hosts, or may be tried anew */
+    struct remote_target later; /* target, if it came later */
+    bool closes_later;          /* once those behind it have ended */
     uint64_t not_before_ms;
     struct loop_timer timer;
     struct remote_hello hello;
@@ -76,13 +80,17 @@ struct remote {
     struct remote_output *output;
     struct own_stdin *input;
     struct push push;
-    struct remote_host *host;
+    struct remote_host *host; /* room for those that come later, too */
+    size_t count, room;
+    struct host_watch *watch;
+    char *endpoints;
+    uint32_t nodes, max_nodes; /* at the start, and at most */
     struct remote_host *first; /* node rank 0, once started */
     size_t branches;           /* the first hosts, which connect to the others */
     struct detached_job *detached;
     char *key; /* in memory for secrets */
     char run_id[RUN_ID_MAX + 1];
-    bool has_started, is_elastic, is_ending, has_lost;
+    bool has_terminal, has_started, is_elastic, is_ending, has_lost;
     int code; /* -1: node rank 0 gives it */
     unsigned interrupts;
     uint64_t begun_ms;
@@ -91,6 +99,8 @@ struct remote {
 
 static void handle_host_event(struct remote_host *h, enum remote_host_event event);
 static void check_progress(struct remote *r);
+static void on_end_signal_here(void *arg, int signo);
+static bool is_ignored_here(int signo);
 
 /* -- hosts ------------------------------------------------------------------------- */
 
@@ -106,7 +116,7 @@ static void send_frame(struct remote_host *h, enum channel_type type, const void
 static void send_to_all(struct remote *r, enum channel_type type, const void *body,
                         size_t size)
 {
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if ((!remote_host_is_over(r->host[i].state) || r->host[i].closes_later) &&
             r->host[i].link.is_greeted)
             send_frame(&r->host[i], type, body, size);
@@ -116,7 +126,7 @@ static bool has_hosts_behind(const struct remote_host *h)
 {
     const struct remote *r = h->remote;
 
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if (r->host[i].via == h && r->host[i].link.is_open)
             return true;
     return false;
@@ -256,7 +266,7 @@ static bool hear_relayed(struct remote_host *via, const struct channel_frame *fr
 {
     struct remote *r = via->remote;
     size_t index = frame->host % NODES_MAX;
-    struct remote_host *h = index < r->job->count ? &r->host[index] : NULL;
+    struct remote_host *h = index < r->count ? &r->host[index] : NULL;
 
     /* others are the rest of a connection that was given up */
     if (!h || h->via != via || !h->link.is_open || h->link.line != frame->host)
@@ -326,7 +336,7 @@ static void cut_hosts_behind(struct remote_host *h)
     char why[512];
 
     snprintf(why, sizeof(why), "the connection to %s is lost\n", h->target->name);
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if (r->host[i].via == h)
             host_link_cut(&r->host[i].link, why);
 }
@@ -472,15 +482,53 @@ static void retry_host(struct remote_host *h)
     loop_timer_arm(&h->remote->connect, h->not_before_ms);
 }
 
+static void start_host(struct remote_host *h, int32_t node_rank)
+{
+    const struct remote *r = h->remote;
+    bool elastic = r->is_elastic && r->job->min_nodes < r->nodes;
+    struct remote_start s = { .node_rank = node_rank,
+                              .nodes = r->nodes,
+                              .min_nodes = elastic ? r->job->min_nodes : r->nodes,
+                              .max_nodes = r->max_nodes,
+                              .host = h == r->first && *r->endpoints,
+                              .endpoints = r->endpoints };
+    char *text = remote_start_format(&s);
+
+    send_frame(h, CHANNEL_START, text, strlen(text));
+    free(text);
+    handle_host_event(h, HOST_EV_START);
+    if (r->job->detach)
+        send_frame(h, CHANNEL_DETACH, NULL, 0);
+}
+
 static void ready_host(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
+    if (h->remote->has_started)
+        start_host(h, -1);
 }
 
 static void fail_host(struct remote_host *h)
 {
-    log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
+    char line[256];
+
+    remote_report_last_line(h->failure.said, line, sizeof(line));
+    if (h->remote->has_started && !h->remote->is_ending)
+        log_warn("%s %s%s%s: the job goes on without it", h->target->name,
+                 h->failure.what, *line ? ": " : "", line);
+    else
+        log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
     close_host(h);
+}
+
+/* They would come to a job that has ended. */
+static void drop_late_hosts(struct remote *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->host[i].state < HOST_RUNNING) {
+            drop_host(&r->host[i]);
+            r->host[i].state = HOST_FAILED;
+        }
 }
 
 static void end_host(struct remote_host *h)
@@ -488,8 +536,10 @@ static void end_host(struct remote_host *h)
     struct remote *r = h->remote;
 
     close_host(h);
-    if (h == r->first && h->state == HOST_EXITED)
+    if (h == r->first && h->state == HOST_EXITED) {
+        drop_late_hosts(r);
         loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
+    }
 }
 
 static void end_hosts(struct remote *r);
@@ -549,7 +599,7 @@ static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_st
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         n += is(r->host[i].state);
     return n;
 }
@@ -563,7 +613,7 @@ struct remote_paths {
 static void count_paths(const struct remote *r, struct remote_paths *p)
 {
     *p = (struct remote_paths){ .direct = 0 };
-    for (size_t i = 0; i < r->job->count; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         const struct remote_host *h = &r->host[i];
         bool busy = remote_host_is_connecting(h->state);
 
@@ -581,7 +631,7 @@ static void count_paths(const struct remote *r, struct remote_paths *p)
 /* Finds the path with the fewest hosts behind it. False: none has room now. */
 static bool find_path(struct remote *r, struct remote_host *h, struct remote_paths *p)
 {
-    size_t share = (r->job->count - 1) / r->branches; /* without itself, rounded up */
+    size_t share = (r->count - 1) / r->branches; /* without itself, rounded up */
     struct remote_host *best = NULL;
     bool is_full = false;
 
@@ -617,7 +667,7 @@ static void connect_hosts(struct remote *r)
     struct remote_paths paths;
 
     count_paths(r, &paths);
-    for (size_t i = 0; i < r->job->count && !r->is_ending; i++) {
+    for (size_t i = 0; i < r->count && !r->is_ending; i++) {
         struct remote_host *h = &r->host[i];
 
         if (h->state != HOST_IDLE)
@@ -657,33 +707,26 @@ static char *format_endpoints(const struct remote_host *h)
 static void start_hosts(struct remote *r, uint32_t nodes)
 {
     const struct remote_job *job = r->job;
-    struct remote_start s = { .min_nodes = nodes, .max_nodes = nodes };
-    char *text;
+    int32_t node_rank = 0;
 
-    if (r->is_elastic)
-        s.min_nodes = job->min_nodes < nodes ? job->min_nodes : nodes;
-    for (size_t i = 0; i < job->count; i++) {
+    r->nodes = r->max_nodes = nodes;
+    if (r->is_elastic && r->watch && job->max_nodes > nodes)
+        r->max_nodes = job->max_nodes;
+    for (size_t i = 0; i < r->count; i++) {
         struct remote_host *h = &r->host[i];
 
         if (h->state != HOST_READY)
             continue;
         if (!r->first) {
             r->first = h;
-            s.endpoints = nodes > 1 || job->detach ? format_endpoints(h) : xstrdup("");
+            r->endpoints = r->max_nodes > 1 || job->detach ? format_endpoints(h)
+                                                           : xstrdup("");
         }
-        s.host = h == r->first && *s.endpoints;
-        text = remote_start_format(&s);
-        send_frame(h, CHANNEL_START, text, strlen(text));
-        free(text);
-        s.node_rank++;
-        handle_host_event(h, HOST_EV_START);
-        if (job->detach)
-            send_frame(h, CHANNEL_DETACH, NULL, 0);
+        start_host(h, node_rank++);
     }
     r->has_started = true;
     if (r->detached)
-        detached_job_set_endpoints(r->detached, s.endpoints);
-    free(s.endpoints);
+        detached_job_set_endpoints(r->detached, r->endpoints);
     loop_timer_cancel(&r->waiting);
     if (job->reads_stdin && !job->detach)
         own_stdin_start(r->input);
@@ -691,10 +734,10 @@ static void start_hosts(struct remote *r, uint32_t nodes)
 
 static struct remote_failure *list_failures(const struct remote *r, size_t *count)
 {
-    struct remote_failure *list = xcalloc(r->job->count + 1, sizeof(*list));
+    struct remote_failure *list = xcalloc(r->count + 1, sizeof(*list));
 
     *count = 0;
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if (r->host[i].state == HOST_FAILED)
             list[(*count)++] = r->host[i].failure;
     return list;
@@ -705,14 +748,14 @@ static void decide_start(struct remote *r)
 {
     size_t failed, ready;
     struct remote_failure *failures = list_failures(r, &failed);
-    uint32_t wanted = r->job->min_nodes ? r->job->min_nodes : (uint32_t)r->job->count;
+    uint32_t wanted = r->job->min_nodes ? r->job->min_nodes : (uint32_t)r->count;
 
-    ready = r->job->count - failed;
+    ready = r->count - failed;
     if (failed)
-        remote_report_failures(failures, failed, r->job->count);
+        remote_report_failures(failures, failed, r->count);
     if (ready >= wanted) {
         if (failed)
-            log_warn("the job starts with %zu of %zu hosts", ready, r->job->count);
+            log_warn("the job starts with %zu of %zu hosts", ready, r->count);
         start_hosts(r, (uint32_t)ready);
     } else {
         if (ready > 0)
@@ -730,9 +773,9 @@ static void check_progress(struct remote *r)
     bool all_closed = true;
 
     if (!r->has_started && !r->is_ending &&
-        count_hosts(r, remote_host_has_answered) == r->job->count)
+        count_hosts(r, remote_host_has_answered) == r->count)
         decide_start(r);
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         all_closed &= remote_host_is_over(r->host[i].state) && !r->host[i].link.is_open;
     if (all_closed)
         loop_stop(r->loop);
@@ -744,6 +787,142 @@ static void on_connect_due(void *arg)
 
     connect_hosts(r);
     check_progress(r);
+}
+
+/* -- hosts that come and go -------------------------------------------------------- */
+
+static void init_host(struct remote *r, size_t index,
+                      const struct remote_target *target)
+{
+    struct remote_host *h = &r->host[index];
+
+    *h = (struct remote_host){ .remote = r,
+                               .target = target,
+                               .index = (uint32_t)index };
+    loop_timer_init(&h->timer, r->loop, on_host_timer, h);
+}
+
+static struct remote_host *find_listed_host(const struct remote *r, const char *name)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (!r->host[i].is_unlisted && strcmp(r->host[i].target->name, name) == 0)
+            return &r->host[i];
+    return NULL;
+}
+
+static void drain_host(struct remote_host *h)
+{
+    h->is_unlisted = true;
+    if (remote_host_is_over(h->state))
+        return;
+    if (h == h->remote->first) {
+        log_warn("%s is gone from the list of hosts, and stays: the rendezvous of the "
+                 "job is "
+                 "there",
+                 h->target->name);
+        h->is_unlisted = false;
+    } else if (h->state == HOST_RUNNING) {
+        log_info("%s is gone from the list of hosts: its node leaves the job",
+                 h->target->name);
+        send_frame(h, CHANNEL_DRAIN, NULL, 0);
+    } else {
+        note_failure(h, 0, "is gone from the list of hosts", "");
+        drop_host(h);
+        h->state = HOST_FAILED;
+    }
+}
+
+static void add_late_host(struct remote *r, const struct host *host)
+{
+    size_t active = 0;
+    struct remote_host *h;
+
+    for (size_t i = 0; i < r->count; i++)
+        active += !remote_host_is_over(r->host[i].state) && !r->host[i].is_unlisted;
+    if (active >= r->job->max_nodes || r->count == r->room) {
+        log_info(
+            "%s is new in the list of hosts, and not needed: the job has %zu nodes",
+            host->name, active);
+        return;
+    }
+    log_info("%s is new in the list of hosts: its node joins the job", host->name);
+    init_host(r, r->count, NULL);
+    h = &r->host[r->count++];
+    h->later = (struct remote_target){
+        .name = xstrdup(host->name),
+        .workers = r->job->ignores_slots ? 0 : host->slots,
+        .devices = host->devices ? xstrdup(host->devices) : NULL,
+    };
+    h->target = &h->later;
+}
+
+static void on_list_changed(void *arg, const struct hosts *list)
+{
+    struct remote *r = arg;
+
+    if (r->is_ending || (r->first && remote_host_is_over(r->first->state)))
+        return;
+    if (!r->is_elastic) {
+        log_warn("the list of hosts has changed, and this job has a fixed number of "
+                 "nodes; --nnodes=MIN:MAX follows it");
+        return;
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        bool is_listed = false;
+
+        for (size_t j = 0; j < list->count && !is_listed; j++)
+            is_listed = strcmp(list->host[j].name, r->host[i].target->name) == 0;
+        if (!is_listed && !r->host[i].is_unlisted)
+            drain_host(&r->host[i]);
+    }
+    for (size_t j = 0; j < list->count; j++)
+        if (!find_listed_host(r, list->host[j].name))
+            add_late_host(r, &list->host[j]);
+    loop_timer_arm(&r->connect, clock_ms());
+}
+
+static void on_list_failed(void *arg, const char *why)
+{
+    (void)arg;
+    log_warn("the list of hosts stays as it was: %s", why);
+}
+
+/* A hangup comes from a terminal that is gone; another SIGHUP asks to read the list
+ * again. Hosts that failed are tried again. */
+static void on_hangup_here(void *arg, int signo)
+{
+    struct remote *r = arg;
+    int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+    if (terminal < 0 && r->has_terminal) {
+        on_end_signal_here(r, signo);
+        return;
+    }
+    if (terminal >= 0)
+        close(terminal);
+    for (size_t i = 0; i < r->count && r->has_started; i++)
+        if (r->host[i].state == HOST_FAILED || r->host[i].state == HOST_LOST)
+            r->host[i].is_unlisted = true;
+    host_watch_reload(r->watch);
+}
+
+static void follow_list(struct remote *r)
+{
+    const struct host_watch_calls calls = { on_list_changed, on_list_failed, r };
+    int terminal;
+
+    if (r->job->wanted)
+        r->watch = host_watch_create(r->loop, r->job->wanted, r->job->hosts, &calls);
+    if (!r->watch)
+        return;
+    r->is_elastic |= r->job->min_nodes && r->job->min_nodes < r->job->max_nodes;
+    if (is_ignored_here(SIGHUP))
+        return;
+    terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    r->has_terminal = terminal >= 0;
+    if (terminal >= 0)
+        close(terminal);
+    loop_on_signal(r->loop, SIGHUP, on_hangup_here, r);
 }
 
 /* -- time -------------------------------------------------------------------------- */
@@ -762,7 +941,7 @@ static void on_waiting_due(void *arg)
     char names[256] = "", since[32];
     size_t n = 0, used = 0;
 
-    for (size_t i = 0; i < r->job->count; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         if (remote_host_has_answered(r->host[i].state))
             continue;
         if (n++ < NAMES_SHOWN_MAX && used < sizeof(names))
@@ -770,7 +949,7 @@ static void on_waiting_due(void *arg)
                                      n > 1 ? ", " : "", r->host[i].target->name);
     }
     log_info("waiting for hosts: %zu of %zu have answered (missing: %s%s) · %s",
-             r->job->count - n, r->job->count, names, n > NAMES_SHOWN_MAX ? " ..." : "",
+             r->count - n, r->count, names, n > NAMES_SHOWN_MAX ? " ..." : "",
              clock_format_duration(clock_ms() - r->begun_ms, since, sizeof(since)));
     loop_timer_arm(&r->waiting, clock_ms() + WAIT_AGAIN_MS);
 }
@@ -782,7 +961,7 @@ static void end_hosts(struct remote *r)
 {
     r->is_ending = true;
     loop_timer_cancel(&r->waiting);
-    for (size_t i = 0; i < r->job->count; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         struct remote_host *h = &r->host[i];
 
         if (remote_host_is_over(h->state))
@@ -810,7 +989,7 @@ static void kill_hosts(struct remote *r)
     log_error("killing the job on all hosts");
     send_to_all(r, CHANNEL_SIGNAL, &signo, 1);
     r->code = 128 + SIGINT;
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         host_link_end(&r->host[i].link, REMOTE_CLOSE_MS);
 }
 
@@ -853,7 +1032,7 @@ static void on_child_here(void *arg, int signo)
     struct remote *r = arg;
 
     (void)signo;
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         host_link_reap(&r->host[i].link);
 }
 
@@ -870,7 +1049,7 @@ static void watch_own_signals(struct remote *r)
     static const int suspends[] = { SIGTSTP, SIGCONT };
 
     for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++)
-        if (!is_ignored_here(ends[i]))
+        if (!is_ignored_here(ends[i]) && !(ends[i] == SIGHUP && r->watch))
             loop_on_signal(r->loop, ends[i], on_end_signal_here, r);
     for (size_t i = 0; i < sizeof(suspends) / sizeof(*suspends); i++)
         if (!is_ignored_here(suspends[i]))
@@ -887,7 +1066,7 @@ static void on_output_room(void *arg)
     struct remote *r = arg;
 
     /* those behind other hosts first: these go on with what was meant for them */
-    for (size_t i = r->job->count; i > 0; i--)
+    for (size_t i = r->count; i > 0; i--)
         host_link_resume(&r->host[i - 1].link);
 }
 
@@ -938,13 +1117,14 @@ static void raise_fd_limit(void)
 }
 
 /* Of many hosts about the square root; so each makes as many connections as we. */
-static size_t count_branches(const struct remote_job *job)
+static size_t count_branches(const struct remote *r)
 {
+    uint32_t most = r->job->tree_above ? r->job->tree_above : REMOTE_DIRECT_MAX;
     size_t branches = 1;
 
-    if (job->count <= (job->tree_above ? job->tree_above : REMOTE_DIRECT_MAX))
-        return job->count;
-    while (branches < REMOTE_BRANCHES_MAX && branches * branches < job->count)
+    if (r->count <= most)
+        return r->room;
+    while (branches < REMOTE_BRANCHES_MAX && branches * branches < r->count)
         branches++;
     return branches;
 }
@@ -955,16 +1135,12 @@ static void open_remote(struct remote *r)
     r->output = remote_output_create(r->loop, on_output_room, r);
     r->input = own_stdin_create(r->loop, on_own_input, r);
     r->begun_ms = clock_ms();
-    r->host = xcalloc(r->job->count, sizeof(*r->host));
-    r->branches = count_branches(r->job);
-    for (size_t i = 0; i < r->job->count; i++) {
-        struct remote_host *h = &r->host[i];
-
-        *h = (struct remote_host){ .remote = r,
-                                   .target = &r->job->targets[i],
-                                   .index = (uint32_t)i };
-        loop_timer_init(&h->timer, r->loop, on_host_timer, h);
-    }
+    r->count = r->job->count;
+    r->room = r->count + REMOTE_LATE_HOSTS_MAX;
+    r->host = xcalloc(r->room, sizeof(*r->host));
+    r->branches = count_branches(r);
+    for (size_t i = 0; i < r->count; i++)
+        init_host(r, i, &r->job->targets[i]);
     loop_timer_init(&r->connect, r->loop, on_connect_due, r);
     loop_timer_init(&r->ping, r->loop, on_ping_due, r);
     loop_timer_init(&r->waiting, r->loop, on_waiting_due, r);
@@ -973,6 +1149,7 @@ static void open_remote(struct remote *r)
     loop_timer_arm(&r->connect, clock_ms());
     loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
     loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
+    follow_list(r);
     watch_own_signals(r);
 }
 
@@ -987,7 +1164,7 @@ static int result_code(const struct remote *r)
         return EX_UNAVAILABLE;
     if (r->first && r->first->state == HOST_EXITED)
         return r->first->code;
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if (r->host[i].state == HOST_EXITED && r->host[i].code > worst)
             worst = r->host[i].code;
     return worst;
@@ -998,14 +1175,14 @@ static void print_detached(struct remote *r)
     bool all = r->has_started;
     char shown[PATH_MAX];
 
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         all &= r->host[i].state == HOST_DETACHED || r->host[i].state == HOST_FAILED;
     if (!all || r->code > 0) {
         detached_job_forget(r->detached);
         return;
     }
     detached_job_print(r->detached, stdout);
-    for (size_t i = 0; i < r->job->count; i++)
+    for (size_t i = 0; i < r->count; i++)
         if (r->host[i].log)
             printf("  output         %s:%s\n", r->host[i].target->name,
                    text_printable(r->host[i].log, shown, sizeof(shown)));
@@ -1014,10 +1191,12 @@ static void print_detached(struct remote *r)
 
 static void close_remote(struct remote *r)
 {
-    for (size_t i = 0; r->host && i < r->job->count; i++) {
+    for (size_t i = 0; r->host && i < r->count; i++) {
         struct remote_host *h = &r->host[i];
 
         drop_host(h);
+        free((char *)h->later.name);
+        free((char *)h->later.devices);
         loop_timer_fini(&h->timer);
         remote_hello_clear(&h->hello);
         free(h->said);
@@ -1032,6 +1211,8 @@ static void close_remote(struct remote *r)
     if (remote_output_destroy(r->output) && r->code == 0)
         r->code = EX_IOERR;
     loop_destroy(r->loop);
+    host_watch_destroy(r->watch);
+    free(r->endpoints);
     free(r->host);
 }
 

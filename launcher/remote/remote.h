@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "launcher/hosts/hosts.h"
 #include "rendezvous/base/err.h"
 
 /*
@@ -23,9 +24,12 @@ struct remote_target {
 struct remote_job {
     const struct remote_target *targets;
     size_t count;
-    uint32_t min_nodes, max_nodes; /* max_nodes 0: those that there are */
-    char *const *argv;             /* of this process */
-    char *const *environment;      /* the variables that travel */
+    const struct hosts_wanted *wanted; /* where the list is from, */
+    const struct hosts *hosts;         /* and what it was */
+    bool ignores_slots;                /* of hosts that come later */
+    uint32_t min_nodes, max_nodes;     /* max_nodes 0: those that there are */
+    char *const *argv;                 /* of this process */
+    char *const *environment;          /* the variables that travel */
     const char *folder;
     const char *run_id;   /* NULL: a new one */
     const char *rsh;      /* NULL: ssh */

@@ -191,6 +191,7 @@ char *remote_start_format(const struct remote_start *s)
     cJSON_AddNumberToObject(object, "node_rank", s->node_rank);
     cJSON_AddNumberToObject(object, "min_nodes", s->min_nodes);
     cJSON_AddNumberToObject(object, "max_nodes", s->max_nodes);
+    cJSON_AddNumberToObject(object, "nodes", s->nodes);
     cJSON_AddBoolToObject(object, "host", s->host);
     cJSON_AddStringToObject(object, "endpoints", s->endpoints);
     return print_object(object);
@@ -208,6 +209,7 @@ int remote_start_parse(const void *text, size_t size, struct remote_start *s,
     s->node_rank = (int32_t)read_number_field(&r, "node_rank", -1, NODES_MAX - 1);
     s->min_nodes = (uint32_t)read_number_field(&r, "min_nodes", 1, NODES_MAX);
     s->max_nodes = (uint32_t)read_number_field(&r, "max_nodes", 1, NODES_MAX);
+    s->nodes = (uint32_t)read_number_field(&r, "nodes", 1, NODES_MAX);
     s->host = read_flag(&r, "host");
     s->endpoints = read_text_field(&r, "endpoints");
     cJSON_Delete(object);

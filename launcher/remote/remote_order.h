@@ -34,6 +34,7 @@ void remote_order_clear(struct remote_order *o); /* wipes the key */
 struct remote_start {
     int32_t node_rank; /* -1: none; a node that comes later */
     uint32_t min_nodes, max_nodes;
+    uint32_t nodes;  /* that the job begins with */
     bool host;       /* of the rendezvous, on the socket that the far side listens on */
     char *endpoints; /* "HOST:PORT,...": all of them of the rendezvous */
 };

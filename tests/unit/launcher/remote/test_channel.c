@@ -157,7 +157,7 @@ END_TEST
 START_TEST(starts_and_greetings_go_there_and_back)
 {
     char *addresses[] = { "10.0.0.1", "fd00::1", NULL };
-    struct remote_start s = { -1, 2, 4, true, "10.0.0.1:1" }, start;
+    struct remote_start s = { -1, 2, 4, 3, true, "10.0.0.1:1" }, start;
     struct remote_hello h = { "0.1.0", CHANNEL_VERSION, "n1", addresses }, hello;
     char *text = remote_start_format(&s);
 
@@ -165,6 +165,7 @@ START_TEST(starts_and_greetings_go_there_and_back)
     ck_assert_int_eq(start.node_rank, -1);
     ck_assert_uint_eq(start.min_nodes, 2);
     ck_assert_uint_eq(start.max_nodes, 4);
+    ck_assert_uint_eq(start.nodes, 3);
     ck_assert(start.host);
     ck_assert_str_eq(start.endpoints, s.endpoints);
     remote_start_clear(&start);
