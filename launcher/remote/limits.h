@@ -17,7 +17,7 @@
 
 /* Each side knows by these that the other one is there. */
 #define REMOTE_PING_MS 10000
-#define REMOTE_SILENCE_MS 60000
+#define REMOTE_SILENCE_MS 45000
 
 /* The end of a job. */
 #define REMOTE_OTHERS_END_MS 15000 /* after node rank 0 has ended */
