@@ -3,7 +3,7 @@
 #define LAUNCHER_BOOTSTRAP_H
 
 #include "agent/config/config.h"
-#include "launcher/command.h"
+#include "launcher/program/command.h"
 #include "launcher/options.h"
 
 /*

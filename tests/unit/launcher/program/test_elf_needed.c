@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/elf_needed.h"
+#include "launcher/program/elf_needed.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/file_search.h"
+#include "launcher/program/file_search.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PYTHON_H
-#define LAUNCHER_PYTHON_H
+#ifndef LAUNCHER_PROGRAM_PYTHON_H
+#define LAUNCHER_PROGRAM_PYTHON_H
 
 #include <stdbool.h>
 

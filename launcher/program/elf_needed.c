@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads the dynamic section of an ELF file, which may be damaged: every offset is
  * checked against the size of the file. */
-#include "launcher/elf_needed.h"
+#include "launcher/program/elf_needed.h"
 
 #include <fcntl.h>
 #include <link.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/command.h"
+#include "launcher/program/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_ELF_NEEDED_H
-#define LAUNCHER_ELF_NEEDED_H
+#ifndef LAUNCHER_PROGRAM_ELF_NEEDED_H
+#define LAUNCHER_PROGRAM_ELF_NEEDED_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_COMMAND_H
-#define LAUNCHER_COMMAND_H
+#ifndef LAUNCHER_PROGRAM_COMMAND_H
+#define LAUNCHER_PROGRAM_COMMAND_H
 
 #include <stdbool.h>
 
-#include "launcher/python.h"
+#include "launcher/program/python.h"
 #include "rendezvous/base/err.h"
 
 /* How the words of a command line become the argv of a worker. */

@@ -5,7 +5,7 @@
  * so that a build tree works without being installed. Called as torchrun, crun looks
  * only where torchrun does.
  */
-#include "launcher/command.h"
+#include "launcher/program/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/file_search.h"
-#include "launcher/python.h"
+#include "launcher/program/file_search.h"
+#include "launcher/program/python.h"
 #include "rendezvous/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */

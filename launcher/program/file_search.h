@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FILE_SEARCH_H
-#define LAUNCHER_FILE_SEARCH_H
+#ifndef LAUNCHER_PROGRAM_FILE_SEARCH_H
+#define LAUNCHER_PROGRAM_FILE_SEARCH_H
 
 #include <unistd.h>
 

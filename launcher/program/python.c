@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/python.h"
+#include "launcher/program/python.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/file_search.h"
+#include "launcher/program/file_search.h"
 #include "rendezvous/base/xalloc.h"
 
 #define LINKS_MAX 8
