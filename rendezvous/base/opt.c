@@ -316,6 +316,17 @@ static bool opt_is_question(const struct opt *o)
     return strcmp(o->name, "help") == 0 || strcmp(o->name, "version") == 0;
 }
 
+/* Kubernetes describes a Service called "crun-master" by CRUN_MASTER_PORT=tcp://..., in
+ * all pods of its namespace. */
+static bool is_service_link(const struct opt *o, const char *value)
+{
+    size_t length = strlen(o->name);
+
+    return length >= 4 && strcmp(o->name + length - 4, "port") == 0 &&
+           (strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
+            strncmp(value, "sctp://", 7) == 0);
+}
+
 /* The value of the strongest variable that is set for o, and its name; or NULL. */
 static const char *find_variable(const struct opt *o, const char *const *prefixes,
                                  char *name, size_t size)
@@ -331,7 +342,7 @@ static const char *find_variable(const struct opt *o, const char *const *prefixe
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         value = getenv(candidate);
         /* a shell or a unit file unsets a variable by an empty value */
-        if (value && *value) {
+        if (value && *value && !is_service_link(o, value)) {
             found = value;
             snprintf(name, size, "%s", candidate);
         }
