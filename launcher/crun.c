@@ -4,6 +4,7 @@
  * argv to the agent's configuration; the agent does the rest.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -29,11 +30,14 @@
 #include "launcher/remote/far_side.h"
 #include "launcher/remote/remote.h"
 #include "launcher/remote/remote_order.h"
+#include "launcher/place.h"
+#include "launcher/scheduler/srun.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 
+#define HOSTS_FILE_MAX (1 << 20)
 #define EXIT_USAGE 2
 #define FAR_LAST_CALL_MS 3000 /* for nodes that start at the same time */
 
@@ -389,6 +393,47 @@ static int run_job(const struct options *o, const char *const *words)
     return code;
 }
 
+/* The text of a list of hosts that a batch system has written. */
+static char *read_hosts_file(const char *path)
+{
+    char *text = xmalloc(HOSTS_FILE_MAX);
+
+    if (fd_read_file(AT_FDCWD, path, text, HOSTS_FILE_MAX) >= 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* On the node that a scheduler's variables say this is, or on all nodes by srun. */
+static int run_in_place(struct options *o, char **argv, const char *const *words)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    struct place_machine machine = { .env = { .variables = (const char *const *)environ,
+                                              .host = host,
+                                              .read_file = read_hosts_file },
+                                     .cpus = count_cpus,
+                                     .gpus = count_gpus };
+    struct place_found place = { .endpoint = NULL };
+    struct err e;
+    int code;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    if (words[0] && place_find(o, &machine, &place, &e) < 0) {
+        log_error("%s", e.text);
+        code = EXIT_USAGE;
+    } else if (!place.by_srun) {
+        code = run_job(o, words);
+    } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <
+               0) {
+        log_error("%s", e.text);
+        code = EXIT_USAGE;
+    } else {
+        code = EXIT_SUCCESS;
+    }
+    free(place.endpoint);
+    return code;
+}
+
 /* Answers --help, --version and --print-completion. False: none was given. */
 static bool answer_question(const struct options *o)
 {
@@ -440,5 +485,5 @@ int main(int argc, char **argv)
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    return run_job(&o, (const char *const *)argv + word);
+    return run_in_place(&o, argv, (const char *const *)argv + word);
 }

@@ -55,12 +55,17 @@ int option_set_nnodes(void *target, const struct opt *opt, const char *value,
     uint32_t min = read_positive(value, NODES_MAX, &end), max = min;
 
     (void)opt;
-    o->nnodes_given = true;
+    o->nnodes_auto = strcmp(value, "auto") == 0;
+    o->nnodes_given = !o->nnodes_auto;
+    if (o->nnodes_auto) {
+        o->config.job.min_nodes = o->config.job.max_nodes = 1;
+        return 0;
+    }
     if (*end == ':')
         max = read_positive(end + 1, NODES_MAX, &end);
     if (min == 0 || max == 0 || *end != '\0')
-        return err_set(e, "\"%s\" is not N or MIN:MAX with numbers from 1 to %d", value,
-                       NODES_MAX);
+        return err_set(e, "\"%s\" is not auto, N or MIN:MAX with numbers from 1 to %d",
+                       value, NODES_MAX);
     if (min > max)
         return err_set(e, "\"%s\": the minimum is above the maximum", value);
     o->config.job.min_nodes = min;

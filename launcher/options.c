@@ -24,8 +24,10 @@
 /* The order is that of --help; options_print_help names where each group begins. */
 const struct opt options_table[] = {
     { .name = "nnodes",
-      .arg = "N|MIN:MAX",
-      .help = "Number of nodes, or its range. Default: 1.",
+      .arg = "N|MIN:MAX|auto",
+      .help = "Number of nodes, or its range. auto: as the variables of Slurm, "
+              "Kubernetes, MPI or another scheduler tell. Default: auto if they do, "
+              "else 1.",
       .set = option_set_nnodes },
     { .name = "nproc-per-node",
       .arg = "N|cpu|gpu|auto",
@@ -518,6 +520,18 @@ static int read_shutdown_timeout(struct options *o, struct err *e)
     return opt->set(o, opt, value, e) < 0 ? err_wrap(e, "%s", name) : 0;
 }
 
+/* The spelling of an operator for Kubernetes; PET_NPROC_PER_NODE wins. */
+static int read_old_nproc(struct options *o, struct err *e)
+{
+    static const char name[] = "PET_N_PROC_PER_NODE";
+    const char *value = getenv(name);
+    const struct opt *opt = option_row("nproc-per-node");
+
+    if (!value || !*value)
+        return 0;
+    return opt->set(o, opt, value, e) < 0 ? err_wrap(e, "%s", name) : 0;
+}
+
 static void note_file_timer(struct options *o)
 {
     const char *value = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
@@ -566,7 +580,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     note_file_timer(o);
     if (option_set_signals(o, option_row("signals-to-handle"), DEFAULT_SIGNALS, e) <
             0 ||
-        read_shutdown_timeout(o, e) < 0)
+        read_shutdown_timeout(o, e) < 0 || read_old_nproc(o, e) < 0)
         return -1;
     return opt_parse(&rules, argc, argv, o, first_word, e);
 }

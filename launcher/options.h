@@ -31,8 +31,9 @@ struct options {
     /* nodes and workers */
     enum options_nproc nproc;
     uint32_t nproc_number;
-    bool nproc_given, nnodes_given;
-    uint32_t processes; /* -np, of all nodes; 0: not given */
+    bool nproc_given;
+    bool nnodes_given, nnodes_auto; /* a number, or the word */
+    uint32_t processes;             /* -np, of all nodes; 0: not given */
 
     /* the hosts that crun starts, and what they get */
     struct hosts_wanted hosts;

@@ -755,14 +755,17 @@ static void name_source(struct scheduler_reading *r)
 {
     const struct scheduler_row *row = r->row;
     struct scheduler_node *n = r->n;
+    const char *restarts;
 
     n->scheduler = row->name;
+    n->shares_output = row->one_each != NULL;
     for (size_t i = 0; i < 2; i++)
         add_to_id(r, row->id[i]);
     snprintf(n->source, sizeof(n->source), "%s%s%s%s%.64s", row->name,
              row->unit ? " " : "", row->unit ? row->unit : "", *n->run_id ? " " : "",
              n->run_id);
-    if (*n->run_id)
+    restarts = scheduler_value(r->env, row->restarts);
+    if (*n->run_id && restarts && strcmp(restarts, "0") != 0)
         add_to_id(r, row->restarts);
 }
 

@@ -42,6 +42,8 @@ struct scheduler_node {
     uint32_t gpus;                      /* of this node, for this job; 0: not said */
     uint32_t cpus;                      /* the same */
     int64_t end_time;                   /* Unix time when the job ends; 0: not said */
+    /* The launcher brings the output of all nodes to one place. */
+    bool shares_output;
     /* PMI-1 carries rank 0's address: it needs no host here */
     bool has_pmi;
     /* Slurm's job has `nodes` nodes, and this is no step: the batch script, or the

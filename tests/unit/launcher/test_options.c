@@ -21,7 +21,7 @@ static const struct {
     { "--nproc-per-node gpu x",
       "--nproc-per-node: \"gpu\", but this machine has no GPU" },
     { "--nproc-per-node", "--nproc-per-node needs a value" },
-    { "--nnodes 0 x", "--nnodes: \"0\" is not N or MIN:MAX" },
+    { "--nnodes 0 x", "--nnodes: \"0\" is not auto, N or MIN:MAX" },
     { "--nnodes 2: x", "--nnodes: \"2:\" is not" },
     { "--nnodes :2 x", "--nnodes: \":2\" is not" },
     { "--nnodes 1:2:3 x", "--nnodes: \"1:2:3\" is not" },
