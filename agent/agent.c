@@ -359,7 +359,8 @@ static void on_joined(struct agent *a, const struct msg *m)
 
 static void on_notice(struct agent *a, const struct msg *m)
 {
-    log_info("%s", m->notice.text);
+    if (!job_messages_are_first_nodes(a->messages))
+        log_info("%s", m->notice.text);
     event_file_add(a->events, "notice", a->epoch, "%s", m->notice.text);
 }
 
@@ -865,7 +866,9 @@ static void report_result(struct agent *a, const struct logs_end *end)
                                 .done = &a->result,
                                 .others = &a->failures,
                                 .epoch = a->epoch,
-                                .own_host = a->host };
+                                .own_host = a->host,
+                                .is_first_nodes = job_messages_are_first_nodes(
+                                    a->messages) };
     bool only_lost = end->has_lost && a->exit_code == 0;
     int exit_code = only_lost ? EX_IOERR : a->exit_code;
 

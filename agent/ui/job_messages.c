@@ -114,6 +114,14 @@ const char *job_messages_job(const struct job_messages *s)
     return s->job;
 }
 
+bool job_messages_are_first_nodes(const struct job_messages *s)
+{
+    bool is_first = s->start.world_size ? s->start.group_rank == 0
+                                        : s->config->node_rank <= 0;
+
+    return s->config->shares_output && !is_first;
+}
+
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,
                          uint64_t epoch)
 {
@@ -124,6 +132,8 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
     s->start = *start;
     s->epoch = epoch;
     s->began_ms = s->began_ms ? s->began_ms : clock_ms();
+    if (job_messages_are_first_nodes(s))
+        return;
     if (epoch > 1 && start->cause == JOB_CAUSE_FAILURE)
         log_info("restart %" PRIu32 " of %" PRIu32 ": epoch %" PRIu64
                  " formed, %" PRIu32 " worker%s on %" PRIu32 " %s",
@@ -150,14 +160,15 @@ void job_messages_joined(struct job_messages *s, const struct msg_joined *joined
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,
                         uint64_t epoch)
 {
-    if (epoch != s->cause_epoch && !stop->last && stop->cause != JOB_CAUSE_USER)
+    if (epoch != s->cause_epoch && !stop->last && stop->cause != JOB_CAUSE_USER &&
+        !job_messages_are_first_nodes(s))
         log_info("%s", stop->text);
     s->cause_epoch = epoch;
 }
 
 void job_messages_ended_by(struct job_messages *s, const char *text)
 {
-    if (!s->has_said_ended_by && *text)
+    if (!s->has_said_ended_by && *text && !job_messages_are_first_nodes(s))
         log_info("%s was %s", s->job, text);
     s->has_said_ended_by = true;
 }
@@ -174,7 +185,7 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
         return;
     s->stopping = true;
     s->stop_began_ms = clock_ms();
-    if (!by_user || alive == 0)
+    if (!by_user || alive == 0 || job_messages_are_first_nodes(s))
         return;
     if (status_line_is_shown(s->status_line))
         show_countdown(s);
@@ -211,6 +222,8 @@ void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
 
     if (beat->present >= beat->wanted && !refused)
         return; /* no node is missing */
+    if (job_messages_are_first_nodes(s))
+        return;
     if (!s->waiting_since_ms)
         s->waiting_since_ms = s->epoch ? now : s->tried_since_ms; /* beats are rare */
     if (!refused &&

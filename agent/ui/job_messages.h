@@ -18,6 +18,10 @@ struct job_messages *job_messages_create(struct loop *loop, const struct config 
                                          struct status_line *status_line);
 void job_messages_destroy(struct job_messages *s); /* NULL is fine */
 
+/* Whether node rank 0 alone says what is of the job: the output of all nodes goes to
+ * the same place. */
+bool job_messages_are_first_nodes(const struct job_messages *s);
+
 /* An epoch has formed. */
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,
                          uint64_t epoch);

@@ -158,6 +158,8 @@ def any_text_reaches_any_login_shell(case):
         same(rank[4], folder)
         same({n: v for n, v in rank[5].items() if n.startswith("ODD")},
              {**odd, "ODD": "set =\n'here'"})
+    same(len(lines_with("formed", p)), 1)
+    same(len(p.err.splitlines()), 1)
 
 
 def a_user_and_a_folder_of_the_hosts(case):
@@ -200,6 +202,8 @@ def the_exit_code_is_the_workers_and_one_report_tells_it(case):
     p = case.crun("h1,h2,h3", "--nproc-per-node=1", "--no-python", "sh", "-c",
                   "if [ $RANK = 1 ]; then echo my last words >&2; exit 37; fi; sleep 60")
     says(p, 37, "rank 1", "h2", "my last words")
+    same(len(lines_with("first failure", p)), 1)
+    same(p.err.count("| my last words"), 1)
 
 
 def a_worker_that_fails_is_started_again(case):
@@ -284,6 +288,7 @@ def interrupted_once_the_workers_finish(case):
     code = p.wait(30)
     if (code, p.out.count("stopped")) != (130, 4):
         fail(f"{p}: exit code {code}\n{p.out}{p.err}")
+    same(len(lines_with("stopping", p)), 1)
     case.nothing_is_left(p, "ended", "ended2")
 
 
