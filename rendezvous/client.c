@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/foreign_watch.h"
 #include "rendezvous/client_targets.h"
 #include "rendezvous/keys/key.h"
 #include "rendezvous/keys/key_ring.h"
@@ -70,6 +71,7 @@ struct client {
     struct client_targets targets;
     uint64_t race_ends_ms; /* 0: no target is connected */
     struct loop_timer again;
+    struct foreign_watch foreign;
     bool opened, lost; /* not yet passed to the session */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
     STAILQ_HEAD(, upcall) upcalls;
@@ -257,8 +259,11 @@ static char *client_link_explain(const struct client_link *l, const char *why,
     const struct tls_session *tls = conn_session(l->conn);
     enum tls_failure failure = tls ? tls_failure(tls) : TLS_FAILURE_NONE;
     const char *file = c->keys ? key_ring_path(c->keys) : "";
+    const char *foreign = foreign_watch_name(&c->foreign, conn_peer(l->conn));
 
-    if (!c->keys && !c->local && (!l->trying || l->greeted) && !l->heard)
+    if (foreign)
+        snprintf(buf, size, "not a crun rendezvous: %s answers there", foreign);
+    else if (!c->keys && !c->local && (!l->trying || l->greeted) && !l->heard)
         snprintf(
             buf, size,
             "the rendezvous has closed the connection without an answer%s%s%s; if it "
@@ -294,6 +299,21 @@ static void client_tell_session(struct client *c)
     }
 }
 
+/* Another program may have the port. */
+static void client_link_judge(const struct client_link *l)
+{
+    struct client *c = l->client;
+    const struct tls_session *tls = conn_session(l->conn);
+    bool connected = !l->trying || l->greeted;
+
+    if (c->local || l->heard || !connected)
+        return;
+    if (conn_foreign(l->conn))
+        foreign_watch_note(&c->foreign, conn_peer(l->conn), conn_foreign(l->conn));
+    else if (!tls || tls_failure(tls) != TLS_FAILURE_KEY)
+        foreign_watch_ask(&c->foreign, conn_peer(l->conn));
+}
+
 static void client_race_on(struct client *c);
 
 static void on_closed(void *arg, struct conn *conn, const char *why)
@@ -307,6 +327,8 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
 
     if (current && tls && tls_failure(tls) == TLS_FAILURE_KEY)
         session_key_refused(c->session);
+    if (current)
+        client_link_judge(l);
     client_link_explain(l, why, text, sizeof(text));
     client_link_forget(l);
     if (!current)
@@ -317,6 +339,22 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
     } else {
         client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
     }
+    client_settle(c);
+}
+
+/* Found while the connection has stayed silent: it ends. */
+static void client_on_foreign(void *arg)
+{
+    struct client *c = arg;
+    struct client_link *l = c->link;
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    if (!l || l->heard || !foreign_watch_name(&c->foreign, conn_peer(l->conn)))
+        return;
+    client_link_explain(l, "", text, sizeof(text));
+    client_note_lost(c, conn_peer(l->conn), text);
+    conn_destroy(l->conn);
+    client_link_forget(l);
     client_settle(c);
 }
 
@@ -353,9 +391,9 @@ static void on_connected(void *arg, struct conn *conn)
     struct client_link *l = arg;
     struct client *c = l->client;
 
-    (void)conn;
     if (!l->trying)
         return;
+    foreign_watch_connected(&c->foreign, conn_peer(conn));
     if (client_link_is_sole(l)) {
         client_link_win(l);
     } else {
@@ -397,6 +435,7 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
         return 0;
     if (client_link_check_user(l, e) < 0)
         return -1;
+    foreign_watch_heard(&c->foreign);
     if (l->trying) {
         client_link_win(l);
         client_tell_session(c);
@@ -719,6 +758,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->session = session_create(&config->session, &session_calls, clock_ms());
     loop_timer_init(&c->timer, loop, on_timer, c);
     loop_timer_init(&c->again, loop, on_again, c);
+    foreign_watch_init(&c->foreign, c->loop, client_on_foreign, c);
     client_arm_timer(c);
     return c;
 }
@@ -742,6 +782,7 @@ void client_destroy(struct client *c)
     dialer_destroy(c->dialer);
     loop_timer_fini(&c->timer);
     loop_timer_fini(&c->again);
+    foreign_watch_fini(&c->foreign);
     session_destroy(c->session);
     loop_defer(c->loop, free, c);
 }

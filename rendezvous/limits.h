@@ -36,4 +36,8 @@
 /* after that time the first connection is the one, whether or not it has answered */
 #define CONNECT_RACE_MS 4000
 
+/* An unanswered connection: is another server there? The answer is believed so long. */
+#define FOREIGN_SILENCE_MS 1500
+#define FOREIGN_KNOWN_MS 30000
+
 #endif

@@ -15,10 +15,12 @@
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/net/conn.h"
+#include "rendezvous/net/foreign_probe.h"
 #include "rendezvous/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
+#define SILENCE_MS 1500
 
 struct ctl_client {
     struct loop *loop;
@@ -32,6 +34,9 @@ struct ctl_client {
     bool trusted, foreign; /* the user of the rendezvous: may be obeyed, or not */
     bool connected, ended, timed_out, listening, interrupted;
     enum tls_failure refused;
+    struct net_addr addr;     /* the last one tried */
+    const char *foreign_name; /* another server is there; NULL: not known */
+    bool probed;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
@@ -96,6 +101,7 @@ static void ctl_on_closed(void *arg, struct conn *conn, const char *why)
 
     c->refused = conn_session(conn) ? tls_failure(conn_session(conn))
                                     : TLS_FAILURE_NONE;
+    c->foreign_name = conn_foreign(conn);
     snprintf(c->why, sizeof(c->why), "%s", *why ? why : "the connection was closed");
     c->conn = NULL;
     c->ended = true;
@@ -159,9 +165,38 @@ static int set_key_error(const struct ctl_client *c, struct err *e)
     return CTL_EXIT_UNREACHABLE;
 }
 
-static int set_unreachable(const struct ctl_client *c, struct err *e, const char *why)
+static void ctl_on_probed(void *arg, const char *name)
 {
-    bool unanswered = c->ended && c->connected && !c->version;
+    struct ctl_client *c = arg;
+
+    c->foreign_name = name;
+    c->probed = true;
+    loop_stop(c->loop);
+}
+
+/* Something has accepted the connection and said nothing that tells what it is. */
+static void probe_foreign(struct ctl_client *c)
+{
+    (void)foreign_probe_start(c->loop, &c->addr, ctl_on_probed, c);
+    while (!c->probed)
+        loop_run(c->loop);
+}
+
+static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
+{
+    bool unanswered = (c->ended || c->timed_out) && c->connected && !c->version;
+
+    if (unanswered && !c->probed && !c->foreign && !c->foreign_name &&
+        c->refused != TLS_FAILURE_KEY)
+        probe_foreign(c);
+    unanswered = unanswered && !c->timed_out;
+    if (c->foreign_name) {
+        err_set(e,
+                "%s is not a crun rendezvous: %s answers there; is the port of "
+                "--rdzv-endpoint right?",
+                c->endpoint, c->foreign_name);
+        return CTL_EXIT_UNREACHABLE;
+    }
 
     if (c->foreign) {
         err_set(e, "%s: %s", c->endpoint, why);
@@ -177,14 +212,28 @@ static int set_unreachable(const struct ctl_client *c, struct err *e, const char
     return CTL_EXIT_UNREACHABLE;
 }
 
-/* Runs the loop until *done, the end of the connection or the timeout. */
-static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
+static void run_loop_for(struct ctl_client *c, uint64_t ms)
 {
-    if (c->ended)
-        return set_unreachable(c, e, c->why);
-    loop_timer_arm(&c->timer, clock_ms() + c->timeout_ms);
+    c->timed_out = false;
+    loop_timer_arm(&c->timer, clock_ms() + ms);
     loop_run(c->loop);
     loop_timer_cancel(&c->timer);
+}
+
+/* Runs the loop until *done, the end of the connection or the timeout. A server that
+ * says nothing at all is asked what it is, long before that. */
+static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
+{
+    bool greets = c->connected && !c->version && c->timeout_ms > SILENCE_MS;
+
+    if (c->ended)
+        return set_unreachable(c, e, c->why);
+    run_loop_for(c, greets ? SILENCE_MS : c->timeout_ms);
+    if (greets && c->timed_out) {
+        probe_foreign(c);
+        if (!c->foreign_name && !*done && !c->ended)
+            run_loop_for(c, c->timeout_ms - SILENCE_MS);
+    }
     if (*done)
         return CTL_EXIT_OK;
     return set_unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
@@ -256,6 +305,7 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
         c->refused = TLS_FAILURE_NONE;
+        c->addr = list[i];
         c->conn = conn_connect(c->loop, &list[i], c->keys ? &c->psk : NULL,
                                ctl_on_connected, &calls, e);
         if (!c->conn)

@@ -28,6 +28,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/limits.h"
+#include "rendezvous/protocol/foreign_server.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/tls/tls.h"
@@ -84,7 +85,8 @@ struct conn {
     uint64_t send_at;        /* any progress in sending */
     uint64_t resume_at;      /* ask the owner whether it is ready */
     const char *owner_why;
-    char *why; /* of the end */
+    const char *foreign; /* the other end is such a server; NULL: not known */
+    char *why;           /* of the end */
     struct net_addr peer;
 };
 
@@ -356,6 +358,8 @@ static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
         int whole = frame_get_header(data + used, size - used,
                                      c->calls.body_max(c->calls.arg, c), &h, &e);
 
+        if (whole < 0 && c->connected)
+            c->foreign = foreign_server_name(data + used, size - used);
         if (whole < 0)
             conn_end(c, e.text);
         if (whole <= 0)
@@ -454,6 +458,23 @@ static void conn_on_secured(struct conn *c)
         conn_write_released(c);
 }
 
+/*
+ * The first answer to a TLS hello, which the TLS library does not tell apart: no TLS at
+ * all, or an alert that no rendezvous sends. That refuses a hello with a PSK by
+ * illegal_parameter, and a server without PSKs by another alert.
+ */
+static const char *conn_peek_foreign(const struct conn *c)
+{
+    enum { ALERT = 0x15, HANDSHAKE = 0x16, FATAL = 2, ILLEGAL_PARAMETER = 47 };
+    uint8_t data[7];
+    ssize_t n = c->connected ? recv(c->fd, data, sizeof(data), MSG_PEEK) : 0;
+    bool is_ours = n > 0 && (data[0] == HANDSHAKE || (data[0] == ALERT && n < 7) ||
+                             (data[0] == ALERT &&
+                              (data[5] != FATAL || data[6] == ILLEGAL_PARAMETER)));
+
+    return n > 0 && !is_ours ? foreign_server_name(data, (size_t)n) : NULL;
+}
+
 /* One step, if the owner allows it. */
 static void conn_shake(struct conn *c)
 {
@@ -466,7 +487,10 @@ static void conn_shake(struct conn *c)
         event_del(c->writable);
         return;
     }
+    c->foreign = conn_peek_foreign(c);
     done = tls_handshake(c->tls);
+    if (done < 0 && tls_failure(c->tls) == TLS_FAILURE_CERTIFICATE)
+        c->foreign = "a TLS server";
     conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
     if (done < 0)
         conn_end(c, tls_why(c->tls));
@@ -692,6 +716,11 @@ const char *conn_identity(const struct conn *c)
     return c->tls && c->state > CONN_HANDSHAKE && c->state != CONN_OVER
                ? tls_identity(c->tls)
                : "";
+}
+
+const char *conn_foreign(const struct conn *c)
+{
+    return c->foreign;
 }
 
 const struct tls_session *conn_session(const struct conn *c)

@@ -87,10 +87,11 @@ void tls_destroy(struct tls_session *s); /* NULL is fine */
 enum tls_failure {
     TLS_FAILURE_NONE,
     TLS_FAILURE_KEY, /* the ends have different keys, or one has none for the other */
-    TLS_FAILURE_PROTOCOL, /* the peer speaks something else, or another TLS */
-    TLS_FAILURE_CLOSED,   /* the peer has closed the connection in the middle */
-    TLS_FAILURE_SIZE,     /* the peer has sent too much */
-    TLS_FAILURE_HERE      /* no memory, or the socket failed */
+    TLS_FAILURE_CERTIFICATE, /* the accepting end has a certificate and no key */
+    TLS_FAILURE_PROTOCOL,    /* the peer speaks something else, or another TLS */
+    TLS_FAILURE_CLOSED,      /* the peer has closed the connection in the middle */
+    TLS_FAILURE_SIZE,        /* the peer has sent too much */
+    TLS_FAILURE_HERE         /* no memory, or the socket failed */
 };
 enum tls_failure tls_failure(const struct tls_session *s);
 /* The same in words; "" while nothing has failed. */

@@ -449,7 +449,6 @@ static bool is_refused_key(int reason)
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_BAD_PSK:
     case SSL_R_CALLBACK_FAILED: /* on_hello */
-    case SSL_R_CERTIFICATE_VERIFY_FAILED:
         return true;
     }
     return false;
@@ -464,6 +463,9 @@ static ssize_t tls_fail_errno(struct tls_session *s, int error)
     if (s->refused)
         tls_fail(s, TLS_FAILURE_SIZE,
                  s->done ? "it changes its keys without end" : TOO_MUCH);
+    else if (error == SSL_ERROR_SSL && !s->io_errno &&
+             ERR_GET_REASON(code) == SSL_R_CERTIFICATE_VERIFY_FAILED)
+        tls_fail(s, TLS_FAILURE_CERTIFICATE, "it has a certificate and no key");
     else if (error == SSL_ERROR_SSL && !s->io_errno &&
              is_refused_key(ERR_GET_REASON(code)))
         tls_fail(s, TLS_FAILURE_KEY, "the keys differ");

@@ -732,7 +732,7 @@ START_TEST(a_server_with_a_certificate_in_place_of_the_key_is_refused)
     }
     ck_assert_int_eq(ours, -1);
     ck_assert_int_ne(theirs, 1);
-    ck_assert_int_eq(tls_failure(c), TLS_FAILURE_KEY);
+    ck_assert_int_eq(tls_failure(c), TLS_FAILURE_CERTIFICATE);
     tls_destroy(c);
     SSL_free(ssl);
     SSL_CTX_free(context);

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 9 s
+"""
+Another server has the port where a rendezvous was expected: crun and crunctl, with and
+without a key, say at once which one. The servers are real where they are installed.
+"""
+import contextlib
+import glob
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, Process, expect, fail, free_port, free_ports, run, until  # noqa: E402
+
+CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
+ENV = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_", "CRUN_", "PET_"))}
+AT_ONCE = 6.0  # on a busy machine: a connection, 1.5 s of silence, two questions
+
+
+class Folder:
+    def __init__(self):
+        self.path = tempfile.mkdtemp(prefix="crun-foreign-")
+        self.key = f"{self.path}/key"
+        subprocess.run([CRUNCTL, "keygen", self.key], check=True, capture_output=True)
+        self.certificate = [f"{self.path}/server.key", f"{self.path}/server.crt"]
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days",
+                        "2", "-subj", "/CN=x", "-keyout", self.certificate[0], "-out",
+                        self.certificate[1]], check=True, capture_output=True)
+
+
+def accepts(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def server(command, **options):
+    """A command that listens on the port named in it."""
+    port = free_port()
+    p = Process([str(word).replace("PORT", str(port)) for word in command], **options)
+    try:
+        until(lambda: accepts(port) or p.popen.poll() is not None, p.__str__, 60)
+        if p.popen.poll() is not None:
+            fail(p, p.out, p.err)
+        yield port
+    finally:
+        p.end()
+
+
+@contextlib.contextmanager
+def answering(answer):
+    """A server of this process: answer(connection) for each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = s.accept()[0]
+                    threading.Thread(target=answer, args=(connection,), daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
+        yield s.getsockname()[1]
+
+
+def check(folder, port, name):
+    for key in ([], [f"--key-file={folder.key}"]):
+        begun = time.monotonic()
+        ctl = Process([CRUNCTL, "-e", f"127.0.0.1:{port}", *key, "status"], env=ENV)
+        p = Process([CRUN, "--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
+                     f"--master_port={port}", *key, "true"], env=ENV)
+        try:
+            said = f"127.0.0.1:{port} is not a crun rendezvous: {name} answers there; is the port"
+            until(lambda: said in p.err, lambda: f"{key}: {p.err!r}")
+            took = time.monotonic() - begun
+            expect(ctl, 69, said)
+            if took > AT_ONCE:
+                fail(name, key, "it took", took, "s")
+            if "a frame with" in p.err + ctl.err or p.popen.poll() is not None:
+                fail(p.err, ctl.err)
+        finally:
+            p.end()
+
+
+def http(folder):
+    with server([sys.executable, "-m", "http.server", "PORT", "--bind", "127.0.0.1",
+                 "--directory", folder.path]) as port:
+        check(folder, port, "an HTTP server")
+
+
+def http_with_a_header(folder):
+    def answer(c):
+        c.recv(64)
+        c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        c.close()
+    with answering(answer) as port:
+        check(folder, port, "an HTTP server")
+
+
+def ssh(folder):
+    sshd = "/usr/sbin/sshd"
+    if not os.path.exists(sshd) or os.geteuid() != 0:
+        print("no sshd, or not root: its first words only")
+        with answering(lambda c: c.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")) as port:
+            check(folder, port, "an ssh server")
+        return
+    host_key = f"{folder.path}/host_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", host_key], check=True)
+    os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
+    with server([sshd, "-D", "-e", "-f", "/dev/null", "-h", host_key, "-p", "PORT", "-o",
+                 "ListenAddress=127.0.0.1", "-o", f"PidFile={folder.path}/pid"]) as port:
+        check(folder, port, "an ssh server")
+
+
+def tls_of_openssl(folder):
+    key, certificate = folder.certificate
+    with server(["openssl", "s_server", "-accept", "127.0.0.1:PORT", "-key", key, "-cert",
+                 certificate, "-quiet"]) as port:
+        check(folder, port, "a TLS server")
+
+
+def tls_of_python(folder):
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*reversed(folder.certificate))
+        context.minimum_version = context.maximum_version = version
+
+        def answer(c, context=context):
+            with contextlib.suppress(OSError), c:
+                context.wrap_socket(c, server_side=True).recv(1)
+        with answering(answer) as port:
+            check(folder, port, "a TLS server")
+
+
+STORE = "a store of PyTorch's (TCPStore, as of torchrun)"
+
+
+def silent_store(folder):
+    """As torch's with libuv: it waits for more where the first bytes are no request."""
+    def answer(c):
+        with contextlib.suppress(OSError), c:
+            data = c.recv(64)
+            if data[:6] == b"\x00\xce\xf7\x85\x3c\x0d":
+                c.sendall(data[6:10])
+            c.recv(64)
+            time.sleep(10)
+    with answering(answer) as port:
+        check(folder, port, STORE)
+
+
+@contextlib.contextmanager
+def torch_stores():
+    """Ports of one store of each kind, which a process of torch's offers when it is up."""
+    found = sorted(glob.glob(os.path.expanduser("~/.cache/crun-interop/torch-*/bin/python")))
+    if not found:
+        yield []
+        return
+    ports = free_ports(2)
+    script = "import torch.distributed as d, time\n" + "".join(
+        f"s{i} = d.TCPStore('127.0.0.1', {port}, None, True, wait_for_workers=False, "
+        f"use_libuv={bool(i)})\n" for i, port in enumerate(ports)) + "time.sleep(600)"
+    p = Process([found[-1], "-c", script])
+    try:
+        yield ports
+    finally:
+        p.end()
+
+
+def store_of_torch(folder):
+    if not folder.torch_ports:
+        print("no torch: only its protocol")
+    for port in folder.torch_ports:
+        until(lambda port=port: accepts(port), "the store")
+        check(folder, port, STORE)
+
+
+def a_crun_with_a_store_is_none(folder):
+    """A node without the key of a keyed rendezvous is told of the key, not of its store."""
+    port = free_port()
+    host = Process([CRUN, "--nnodes=1:2", "--node_rank=0", "--master_addr=127.0.0.1",
+                    f"--master_port={port}", f"--key-file={folder.key}",
+                    "--rdzv-conf=last_call_timeout=0", "sh", "-c", "echo up; exec sleep 600"],
+                   env=ENV)
+    try:
+        until(lambda: "up" in host.out, lambda: host.err)
+        ctl = Process([CRUNCTL, "-e", f"127.0.0.1:{port}", "status"], env=ENV)
+        expect(ctl, 69, "if it asks for a key")
+    finally:
+        host.end()
+
+
+def it_goes_on_when_the_port_is_free(folder):
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        http_server = Process([sys.executable, "-m", "http.server", str(port), "--bind",
+                               "127.0.0.1", "--directory", folder.path])
+        stack.callback(http_server.end)
+        until(lambda: accepts(port), http_server.__str__)
+        words = ["--nnodes=2", "--master_addr=127.0.0.1", f"--master_port={port}", "true"]
+        b = Process([CRUN, "--node_rank=1", *words], env=ENV)
+        stack.callback(b.end)
+        until(lambda: "an HTTP server answers there" in b.err, lambda: b.err)
+        http_server.end()
+        a = Process([CRUN, "--node_rank=0", *words], env=ENV)
+        stack.callback(a.end)
+        expect(a, 0)
+        expect(b, 0)
+
+
+TESTS = [
+    http,
+    http_with_a_header,
+    ssh,
+    tls_of_openssl,
+    tls_of_python,
+    silent_store,
+    a_crun_with_a_store_is_none,
+    it_goes_on_when_the_port_is_free,
+    store_of_torch,  # last: torch takes seconds to begin
+]
+
+if __name__ == "__main__":
+    place = Folder()
+    try:
+        with torch_stores() as place.torch_ports:
+            run(TESTS, place)
+    finally:
+        shutil.rmtree(place.path)
