@@ -167,6 +167,7 @@ static void act_start(struct agent *a)
         report_own_failure(a, e.text, true);
         return;
     }
+    rendezvous_host_found(&a->rendezvous);
     job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
     if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
@@ -888,7 +889,7 @@ static void destroy_parts(struct agent *a)
 
     client_destroy(a->client);
     epoch_store_release(&a->store);
-    server_destroy(a->rendezvous.server);
+    rendezvous_host_end(&a->rendezvous);
     host_linger_fini(&a->linger);
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);

@@ -152,7 +152,11 @@ int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *l
     if (own_name_is(HOSTS_FILE, h->name) && (count == 0 || host_is_told(h))) {
         log_info("%s: taken for this machine by its name, listening on all addresses",
                  count == 0 ? why : h->name);
-        return host_or_yield(h, start_everywhere(h, e), e);
+        if (host_or_yield(h, start_everywhere(h, e), e) < 0)
+            return -1;
+        if (h->server)
+            name_check_begin(&h->check, h->loop, h->name, h->port_wanted);
+        return 0;
     }
     if (count > 0 && host_is_told(h))
         return host_at_foreign(h, &list[0], e);
@@ -196,6 +200,18 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
         count = own_name_find(HOSTS_FILE, h->name, h->port_wanted, list, ADDRESSES_MAX);
     /* else the client looks the name up, which may take long */
     return count > 0 ? rendezvous_host_consider(h, list, count, "", e) : 0;
+}
+
+void rendezvous_host_found(struct rendezvous_host *h)
+{
+    name_check_end(&h->check);
+}
+
+void rendezvous_host_end(struct rendezvous_host *h)
+{
+    name_check_end(&h->check);
+    server_destroy(h->server);
+    h->server = NULL;
 }
 
 bool rendezvous_host_is_done(const struct rendezvous_host *h,

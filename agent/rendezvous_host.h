@@ -3,6 +3,7 @@
 #define AGENT_RENDEZVOUS_HOST_H
 
 #include "agent/config/config.h"
+#include "agent/name_check.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/net.h"
@@ -39,6 +40,7 @@ struct rendezvous_host {
     bool undecided;                     /* an answer may say that it is here */
     char name[HOST_NAME_MAX_BYTES + 1]; /* the first endpoint's */
     uint16_t port_wanted;
+    struct name_check check; /* of a name that is only taken for ours */
 };
 
 /* keys: of this node, or NULL; they and config must outlive the server. */
@@ -50,6 +52,11 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
  * If this node is the host, h->server is set. */
 int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *list,
                              size_t count, const char *why, struct err *e) MUST_CHECK;
+
+/* The job has formed: all nodes have found this one. */
+void rendezvous_host_found(struct rendezvous_host *h);
+/* The server's end. */
+void rendezvous_host_end(struct rendezvous_host *h);
 
 /* No other node needs this node's server: it has no server for others, or all of them
  * know the job's result. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 20 s
 # sanitizers: no, its cases wait most of the time, and other tests run the same code
 """
 The recipes of scripts/kubernetes, each run as the manifest says in what a process sees of a pod
@@ -92,6 +92,77 @@ def check_facts(found, master, run="none"):
         same({k: facts[k] for k in wanted}, wanted)
 
 
+# -- the manifests --------------------------------------------------------------------
+
+# The fields that the recipes use, as the types of their versions define them: batch/v1, v1,
+# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1. A list has the fields of its items;
+# None: any value, str and the like: one of that type.
+EXIT_CODES = {"operator": str, "values": None}
+VARIABLE = {"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}
+RESOURCES = {"limits": None}
+CONTAINER = {"name": str, "image": str, "command": None, "env": [VARIABLE], "resources": RESOURCES,
+             "securityContext": {"readOnlyRootFilesystem": bool},
+             "volumeMounts": [{"name": str, "mountPath": str, "readOnly": bool}]}
+POD = {"subdomain": str, "restartPolicy": str, "enableServiceLinks": bool,
+       "terminationGracePeriodSeconds": int, "containers": [CONTAINER],
+       "securityContext": {"runAsNonRoot": bool, "runAsUser": int, "runAsGroup": int,
+                           "fsGroup": int},
+       "volumes": [{"name": str, "emptyDir": {"medium": str},
+                    "secret": {"secretName": str, "defaultMode": int}}]}
+META = {"name": str, "labels": None}
+JOB = {"completions": int, "parallelism": int, "completionMode": str, "backoffLimit": int,
+       "podFailurePolicy": {"rules": [{"action": str, "onPodConditions": [{"type": str}],
+                                       "onExitCodes": EXIT_CODES}]},
+       "template": {"spec": POD}}
+JOBSET = {"network": {"enableDNSHostnames": bool, "subdomain": str,
+                      "publishNotReadyAddresses": bool},
+          "failurePolicy": {"maxRestarts": int, "rules": [{"name": str, "action": str,
+                                                           "onJobFailureReasons": None}]},
+          "replicatedJobs": [{"name": str, "replicas": int,
+                              "template": {"metadata": META, "spec": JOB}}]}
+KINDS = {
+    "Service": {"clusterIP": str, "publishNotReadyAddresses": bool, "selector": None,
+                "ports": [{"name": str, "port": int}]},
+    "Job": JOB,
+    "JobSet": JOBSET,
+    "ClusterTrainingRuntime": {"mlPolicy": {"numNodes": int, "torch": {}},
+                               "template": {"spec": JOBSET}},
+    "TrainJob": {"runtimeRef": {"name": str},
+                 "trainer": {"image": str, "command": None, "numNodes": int,
+                             "resourcesPerNode": RESOURCES}},
+}
+
+
+def check_fields(value, known, where):
+    if isinstance(known, dict):
+        for name, inner in value.items():
+            if name not in known:
+                fail(f"{where} has no field {name}")
+            check_fields(inner, known[name], f"{where}.{name}")
+    elif isinstance(known, list):
+        for i, inner in enumerate(value):
+            check_fields(inner, known[0], f"{where}[{i}]")
+    elif known and not isinstance(value, known):
+        fail(f"{where} is {value!r}, not {known.__name__}")
+
+
+def the_manifests_are_sound():
+    for recipe in sorted(RECIPES.glob("*.yaml")):
+        docs = pods.documents(recipe)
+        for doc in docs:
+            check_fields(doc["spec"], KINDS[doc["kind"]], f"{recipe.name}: {doc['kind']}")
+            check_fields(doc["metadata"], META, f"{recipe.name}: metadata")
+        text = recipe.read_text()
+        grace = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])
+        if grace < int(re.search(r"--shutdown-timeout=(\d+)", text)[1]) + 5:
+            fail(recipe, "kills crun before it has ended the workers")
+        if "[crun, " not in text or "publishNotReadyAddresses: true" not in text:
+            fail(recipe, "has no crun as process 1, or no names of pods that are not ready")
+        nodes = {int(n) for n in re.findall(r"(?:completions|parallelism|numNodes): (\d+)", text)}
+        if not nodes <= {1, 2} or "--nnodes=2" not in text and "numNodes: 2" not in text:
+            fail(recipe, "has several numbers of nodes:", nodes)
+
+
 # -- names that appear late -----------------------------------------------------------
 
 
@@ -149,6 +220,19 @@ def late_names_of_a_dynamic_rendezvous():
         world.set_name(f"lead.train.{pods.DOMAIN}", both[1].addresses)
         all_run(*running)
         end_well(world, *running)
+
+
+def a_name_that_never_means_this_node_is_told():
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        started = world.recipe()
+        first = started[0].start()
+        world.set_name(started[0].full_name, ["10.77.0.200"])
+        wanted = ("the other nodes look for this one at train-0.train, which is 10.77.0.200, not "
+                  "an address of this machine")
+        until(lambda: wanted in first.err, lambda: f"a warning: {first.err}")
+        os.kill(started[0].main_pid(), signal.SIGINT)
+        expect(first, 130)
 
 
 # -- pods that come and go ------------------------------------------------------------
@@ -280,10 +364,12 @@ def ipv6_numbers():
 
 
 CASES = [
+    the_manifests_are_sound,
     late_names_of_an_indexed_job,
     late_names_of_a_jobset,
     late_names_of_a_trainjob,
     late_names_of_a_dynamic_rendezvous,
+    a_name_that_never_means_this_node_is_told,
     lost_pods_come_back,
     the_address_of_a_service_leads_to_node_rank_0,
     the_address_of_a_service_by_intent,

@@ -41,7 +41,7 @@ static int start(const struct config *c, struct err *e)
 
 static void end(void)
 {
-    server_destroy(host.server);
+    rendezvous_host_end(&host);
     loop_destroy(loop);
     log_set_sink(NULL, NULL);
 }
