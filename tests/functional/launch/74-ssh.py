@@ -112,11 +112,26 @@ class Case:
         if p.out.count("began ") != count:
             fail(f"{p}: {p.popen.poll()}\n{p.out}{p.err}")
 
+    def kill_session(self, host, name):
+        """The sshd of the connection whose worker is that of wait_program(name)."""
+        found = [pid for pid in self.hosts[host].sessions()
+                 if any(f"wait.py\0{name}\0".encode() in line for line in descendants(pid))]
+        same(len(found), 1)
+        os.kill(found[0], signal.SIGKILL)
+
     def nothing_is_left(self, p, *names, seconds=30):
         for name in names:
             until(lambda: not self.hosts[name].left(),
                   lambda: f"nothing is left on {name}: {self.hosts[name].left()}\n{p.out}{p.err}",
                   seconds)
+
+
+def descendants(pid):
+    """The command lines of all processes below that one."""
+    found = []
+    for child in children(pid):
+        found += [read(f"/proc/{child}/cmdline"), *descendants(child)]
+    return found
 
 
 def shown(p):
@@ -233,6 +248,18 @@ def a_host_without_crun_gets_it(case):
     same(times, [copies[0].stat().st_mtime_ns for copies in pushed])
 
 
+def hosts_connect_to_others(case):
+    """Two of the first hosts have keys for the others, the third has none."""
+    case.hosts.give_keys("h1", "h2")
+    names = ["h1", "h2", "h3", "h4", "bare", "noisy", "killed", "killed2"]
+    p = case.crun(",".join(names), "--nproc-per-node=1", "--tree-above=2",
+                  case.hosts.directory + "/show.py", *ODD_TEXTS)
+    found = shown(p)
+    same([rank[2] for rank in found], names)
+    same([rank[3] for rank in found], [ODD_TEXTS] * len(names))
+    same(len(p.err.splitlines()), 1)
+
+
 # -- hosts that cannot take part ------------------------------------------------------------
 
 
@@ -338,12 +365,12 @@ def a_killed_launcher_leaves_no_worker(case):
 def a_lost_ssh_ends_the_job(case):
     p = case.crun("lost,h1", "--nproc-per-node=1", *case.wait_program("lost", 0.2))
     case.until_began(p, 2)
-    for pid in case.hosts["lost"].sessions():
-        os.kill(pid, signal.SIGKILL)
+    case.kill_session("lost", "lost")
     code = p.wait(60)
     if code in (0, None) or not re.search(r"\blost\b", p.err):
         fail(f"{p}: exit code {code}: {p.out}{p.err}")
-    case.nothing_is_left(p, "lost")
+    until(lambda: not any(" lost " in line for line in case.hosts["lost"].left().values()),
+          lambda: f"its worker ends: {case.hosts['lost'].left()}", 30)
 
 
 def a_killed_ssh_ends_the_job(case):
@@ -383,6 +410,39 @@ def detached_it_goes_on_and_can_be_looked_at(case):
     until(lambda: not any("wait.py" in line for name in ("h2", "h3")
                           for line in case.hosts[name].left().values() if "detached" in line),
           "the detached job ends", 30)
+
+
+# -- hosts that come and go -------------------------------------------------------------------
+
+
+def the_host_file_may_change(case):
+    """A host is added; the first one of its file is told to look; the added one is drained."""
+    path = pathlib.Path(case.hosts.directory, "hostfile")
+    path.write_text("# mine\nh4 slots=1\n")
+    p = case.hosts.desk.start([CRUN, "--hostfile", path, "--nnodes=1:2", SSH_ARGS,
+                               *case.wait_program("hostfile", 0.1)])
+    case.until_began(p, 1)
+    path.write_text("h4 slots=1\nended2 slots=2\n")
+    p.kill(signal.SIGHUP)
+    case.until_began(p, 1 + 3)
+    same(sorted(re.findall(r"began \d (\w+)", p.out)), ["ended2", "ended2", "h4", "h4"])
+    path.write_text("h4 slots=1\n")
+    case.until_began(p, 4 + 1)
+    case.over("hostfile")
+    p.expect(0)
+    until(lambda: not any("hostfile" in line for line in case.hosts["ended2"].left().values()),
+          "the drained host's workers end", 20)
+
+
+def an_elastic_job_outlives_a_lost_host(case):
+    p = case.crun("h1,lost", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=1",
+                  *case.wait_program("elastic", 0.1))
+    case.until_began(p, 2)
+    case.kill_session("lost", "elastic")
+    case.until_began(p, 3)
+    case.over("elastic")
+    p.expect(0)
+    same(p.out.count("began 0 h1"), 2)
 
 
 # -- secrets, other programs ------------------------------------------------------------------
@@ -439,6 +499,7 @@ CASES = [
     the_exit_code_is_the_workers_and_one_report_tells_it,
     a_noisy_login_does_no_harm,
     a_host_without_crun_gets_it,
+    hosts_connect_to_others,
     all_failures_are_told_at_once,
     a_job_may_start_with_fewer_hosts,
     sshd_that_takes_one_connection_at_a_time_is_tried_again,
@@ -451,6 +512,8 @@ CASES = [
     a_worker_that_fails_is_started_again,
     a_lost_ssh_ends_the_job,
     detached_it_goes_on_and_can_be_looked_at,
+    the_host_file_may_change,
+    an_elastic_job_outlives_a_lost_host,
     nothing_secret_can_be_seen,
     another_program_than_ssh,
 ]
