@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 40 s
+# takes: 20 s
 # sanitizers: no, ssh and the login shells take most of the time
 """
 A job that is started over ssh, by Debian's sshd on hosts with different login shells: what
