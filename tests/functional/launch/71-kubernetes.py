@@ -9,6 +9,7 @@ address, the address of a Service, IPv6 alone. The cases wait most of the time: 
 side.
 """
 import concurrent.futures
+import contextlib
 import os
 import re
 import signal
@@ -256,7 +257,8 @@ def lost_pods_come_back():
         check_facts(all_run(*running, epoch="2"), "train-0.train")
         # the pod of node rank 0: the job ends, and both come back
         for pid in [p.main_pid() for p in both]:
-            os.kill(pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # the end of the first ends the second
+                os.kill(pid, signal.SIGTERM)
         for p in running:
             expect(p, 143)
         running = [p.start() for p in both]  # DNS still has the old address of the first
@@ -334,6 +336,27 @@ def a_name_with_several_addresses():
         end_well(world, *running)
 
 
+def services_whose_names_look_like_settings():
+    """A Service's variables are in every pod of its namespace, unless the pod wants none."""
+    with world_of("indexed-job.yaml", pods.pods_of_job) as world:
+        world.write_program("train.py", TRAIN)
+        for service in ("CRUN_MASTER", "CRUN_STORE", "PET_MASTER", "MASTER", "CRUND"):
+            url = "tcp://10.96.0.12:29500"
+            world.service_links.update({
+                f"{service}_SERVICE_HOST": "10.96.0.12", f"{service}_SERVICE_PORT": "29500",
+                f"{service}_PORT": url, f"{service}_PORT_29500_TCP": url,
+                f"{service}_PORT_29500_TCP_PROTO": "tcp", f"{service}_PORT_29500_TCP_PORT": "29500",
+                f"{service}_PORT_29500_TCP_ADDR": "10.96.0.12"})
+        both = world.recipe()
+        for p in both:
+            p.spec["enableServiceLinks"] = True
+        running = [p.start() for p in both]
+        for p in both:
+            p.publish()
+        check_facts(all_run(*running), "train-0.train")
+        end_well(world, *running)
+
+
 def ipv6_alone():
     with world_of("indexed-job.yaml", pods.pods_of_job, version=6) as world:
         started, running = start_without_names(world)
@@ -374,6 +397,7 @@ CASES = [
     the_address_of_a_service_leads_to_node_rank_0,
     the_address_of_a_service_by_intent,
     a_name_with_several_addresses,
+    services_whose_names_look_like_settings,
     ipv6_alone,
     ipv6_numbers,
 ]
