@@ -9,16 +9,18 @@ limits, requeueing, a lost node. The cases run side by side, because they mostly
 import concurrent.futures
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, fail, same  # noqa: E402
+import readme  # noqa: E402
 import slurm  # noqa: E402
 from slurm import until  # noqa: E402
 
-CRUN = "./by-hand"
+CRUN = BIN / "crun"
 PAIR = ["-N2", "--nodelist=n1,n2"]
 SRUN = ["srun", *PAIR]
 SHOW = "echo rank=$RANK world=$WORLD_SIZE node=$(hostname) run=$TORCHELASTIC_RUN_ID"
@@ -44,15 +46,6 @@ if end:
     while time.monotonic() < done:
         time.sleep(0.02)
     open(me, "w").close()
-"""
-
-
-# what the variables of a step are for
-BY_HAND = f"""#!/bin/sh
-case " $* " in *--nnodes*) nodes= ;; *) nodes=--nnodes=$SLURM_STEP_NUM_NODES ;; esac
-exec {BIN}/crun $nodes --node_rank=$SLURM_NODEID --master_addr=n1 \\
-    --master_port=$((20000 + SLURM_JOB_ID * 10 + SLURM_STEP_ID)) \\
-    --rdzv-id=$SLURM_JOB_ID.$SLURM_STEP_ID.$SLURM_RESTART_COUNT "$@"
 """
 
 
@@ -112,6 +105,41 @@ def batch_job_with_srun(cluster):
     check_world(cluster.output(job), 4)
 
 
+def two_tasks_on_a_node_are_refused(cluster):
+    p = cluster.start(*SRUN, "--ntasks-per-node=2", CRUN, *sh(SHOW))
+    p.expect(2, "--ntasks-per-node=1")
+    same(facts(p.out), [])
+
+
+def one_node_needs_nothing(cluster):
+    p = cluster.start("srun", "-N1", CRUN, "--nproc_per_node=2", *sh("exit 5"))
+    p.expect(5)
+    p = cluster.start("salloc", "-N1", "--nodelist=n1", CRUN, "--nproc_per_node=2", *sh(SHOW))
+    p.expect(0)
+    check_world(p.out, 2, ["n1"])
+
+
+def batch_job_without_srun(cluster):
+    job = cluster.sbatch(line("exec", CRUN, "--nproc_per_node=2", "sh show"), *PAIR)
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    check_world(cluster.output(job), 4)
+    cluster.until_said(job, "srun")
+
+
+def salloc_without_srun(cluster):
+    p = cluster.start("salloc", *PAIR, CRUN, "--nproc_per_node=2", *sh(SHOW))
+    p.expect(0, "srun")
+    check_world(p.out, 4)
+
+
+def interactive_shell_starts_srun(cluster):
+    """LaunchParameters=use_interactive_step: the shell of salloc is a step of one node."""
+    p = cluster.start("salloc", *PAIR, "srun", "--interactive", "--preserve-env", "-N1", "-n1",
+                      CRUN, "--nproc_per_node=2", *sh(SHOW))
+    p.expect(0, "srun")
+    check_world(p.out, 4)
+
+
 def two_jobs_on_the_same_nodes(cluster):
     jobs = [cluster.start(*SRUN, CRUN, "--nproc_per_node=1", *worker(f"pair{i}"))
             for i in range(2)]
@@ -153,6 +181,78 @@ def tasks_of_an_array(cluster):
 
 
 # -- ends -----------------------------------------------------------------------------
+
+
+def the_exit_code_is_the_workers(cluster):
+    job = cluster.sbatch(line("exec srun", CRUN, "sh fail"), *PAIR)
+    end = cluster.until_ended(job)
+    same((end["JobState"], end["ExitCode"]), ("FAILED", "7:0"))
+    said = cluster.output(job)
+    same(said.count("formed"), 1)
+    if said.count("first failure") != 1:
+        fail("not one report of the failure:\n" + said)
+
+
+def sigusr1_asks_to_requeue(cluster):
+    """scancel --signal=USR1 does what #SBATCH --signal=USR1@60 does at that time."""
+    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=2", *worker("usr1", 1)), *PAIR)
+    until_up(cluster, job, 4)
+    cluster.ask("scancel", "--signal=USR1", job)
+    end = cluster.until_ended(job)
+    same((end["JobState"], end["ExitCode"]), ("FAILED", "75:0"))
+    check_saved(cluster, "usr1", 4, cluster.output(job))
+
+
+def sigusr1_of_the_batch_script(cluster):
+    """What #SBATCH --signal=B:USR1@60 does to a script whose last line is exec srun."""
+    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=1", *worker("batch")), *PAIR)
+    until_up(cluster, job, 2)
+    cluster.ask("scancel", "--batch", "--signal=USR1", job)
+    end = cluster.until_ended(job)
+    same((end["JobState"], end["ExitCode"]), ("FAILED", "75:0"))
+    check_saved(cluster, "batch", 2, cluster.output(job))
+
+
+def script_of_the_readme(cluster):
+    """It is submitted as it stands there; the time limit comes early."""
+    at = pathlib.Path(cluster.directory) / "readme"
+    at.mkdir()
+    text = "\n".join(readme.commands("On Slurm"))
+    (at / "job.sh").write_text(text[text.index("#!/bin/sh"):] + "\n")
+    (at / "train.py").write_text(WORKER.replace(
+        "name, seconds, end = sys.argv[1], float(sys.argv[2]), False",
+        "name, seconds, end = 'readme', 1, False"))
+    said = cluster.ask("env", f"PATH={BIN}:{os.environ['PATH']}", "sbatch", "--parsable",
+                       f"--chdir={at}", f"--output={at}/out", *PAIR[1:], at / "job.sh")
+    job = said.strip()
+
+    def until_ranks(count):
+        until(lambda: (at / "out").exists() and len(facts((at / "out").read_text())) >= count,
+              lambda: f"{count} ranks: {said} {cluster.job(job)}\n{(at / 'out').read_text()}")
+    until_ranks(4)
+    end_in(cluster, job, 310)
+    until_ranks(8)
+    (at / "readme-enough").touch()
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    found = facts((at / "out").read_text())
+    same([f["resumed"] for f in found if f["restart"] == "1"], ["True"] * 4)
+
+
+def deadline_requeues(cluster):
+    """Slurm 22.05 does not tell the end of the job; newer ones set SLURM_JOB_END_TIME."""
+    job = cluster.sbatch("\n".join([
+        '[ "$SLURM_RESTART_COUNT" ] || export SLURM_JOB_END_TIME=$(($(date +%s) + 8))',
+        line("srun", CRUN, "--nproc_per_node=2", *worker("deadline")),
+        "code=$?",
+        "echo code $code",
+        "[ $code != 75 ] || scontrol requeue $SLURM_JOB_ID",
+        "exit $code"]), *PAIR)
+    until_up(cluster, job, 8)
+    (pathlib.Path(cluster.directory) / "deadline-enough").touch()
+    same(cluster.until_ended(job)["JobState"], "COMPLETED")
+    said = cluster.output(job)
+    same(re.findall("^code .*", said, re.M), ["code 75", "code 0"])
+    same([fact["resumed"] for fact in facts(said) if fact["restart"] == "1"], ["True"] * 4)
 
 
 def scancel_leaves_checkpoints(cluster):
@@ -239,10 +339,13 @@ def lost_node(cluster):
 
 
 CASES = [
-    requeued_job_resumes, time_limit_leaves_checkpoints, lost_node,
-    scancel_leaves_checkpoints, memory_limit_is_named, srun_is_one_job,
-    batch_job_with_srun, two_jobs_on_the_same_nodes, steps_of_a_job_side_by_side,
-    tasks_of_an_array, ctrl_c_of_srun, suspended_job_goes_on,
+    script_of_the_readme, sigusr1_of_the_batch_script,
+    requeued_job_resumes, deadline_requeues, time_limit_leaves_checkpoints, lost_node,
+    scancel_leaves_checkpoints, sigusr1_asks_to_requeue, memory_limit_is_named,
+    srun_is_one_job, two_tasks_on_a_node_are_refused, one_node_needs_nothing,
+    batch_job_with_srun, batch_job_without_srun, salloc_without_srun,
+    interactive_shell_starts_srun, two_jobs_on_the_same_nodes, steps_of_a_job_side_by_side,
+    tasks_of_an_array, the_exit_code_is_the_workers, ctrl_c_of_srun, suspended_job_goes_on,
 ]
 
 
@@ -262,8 +365,6 @@ def main():
     with slurm.Cluster() as cluster:
         at = pathlib.Path(cluster.directory)
         (at / "worker.py").write_text(WORKER)
-        (at / "by-hand").write_text(BY_HAND)
-        (at / "by-hand").chmod(0o755)
         (at / "show").write_text(SHOW + "\n")
         (at / "fail").write_text("[ $RANK = 0 ] || exit 7; sleep 30\n")
         with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
