@@ -184,7 +184,7 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -pri
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
-$B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz,$l),$(along),$l))
+$B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz -lcjson,$l),$(along),$l))
 link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
 present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))

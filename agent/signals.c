@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -118,9 +119,15 @@ char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
 static void note_sender(struct signals *s, int signo)
 {
     struct signal_sender sender = loop_signal_sender(signo);
+    bool passed_on = s->launcher && sender.pid == s->launcher;
 
-    s->typed = !sender.is_process;
+    s->typed = !sender.is_process || (passed_on && signo == SIGINT);
+    if (s->typed)
+        sender.is_process = false;
     signals_describe(signo, &sender, s->sender, sizeof(s->sender));
+    if (passed_on && !s->typed)
+        snprintf(s->sender, sizeof(s->sender), "SIG%s from the launcher",
+                 sigabbrev_np(signo));
 }
 
 static void on_job_signal(void *arg, int signo)
@@ -163,6 +170,7 @@ void signals_watch(struct signals *s, struct loop *loop, const struct config *co
     bool preemption = !is_signal_ignored(SIGUSR1);
     bool suspension = !is_signal_ignored(SIGTSTP);
 
+    s->launcher = config->key_text ? getppid() : 0;
     sigemptyset(&s->ignored);
     for (const int *signo = config->signals; *signo; signo++) {
         if (is_signal_ignored(*signo))

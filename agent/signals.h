@@ -43,7 +43,9 @@ struct signals {
     unsigned leaves, ends;     /* how often each was requested */
     uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */
     char sender[SIGNAL_SENDER_MAX_BYTES + 1]; /* of the last one, for people */
-    bool typed;                               /* the last one, on our terminal */
+    pid_t launcher; /* the far side that started this node; 0: a person or scheduler did
+                     */
+    bool typed;     /* the last one, on our terminal */
     bool announces; /* the last one: SIGUSR1, of a scheduler that takes the node away */
     void (*fn)(void *arg, int signo, enum signal_action action);
     void (*suspend)(void *arg); /* SIGTSTP, if it is not one of --signals-to-handle */

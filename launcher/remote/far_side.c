@@ -139,6 +139,8 @@ static void far_side_lose_launcher(struct far_side *f)
     if (f->output)
         bufferevent_free(f->output);
     f->output = NULL;
+    if (f->is_leaving) /* nothing of it can be told any more */
+        loop_stop(f->loop);
     far_side_end(f);
 }
 

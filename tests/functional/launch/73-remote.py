@@ -306,7 +306,7 @@ def test_a_host_that_hangs_is_named(p):
 
 def test_dry_run_starts_nothing(p):
     out = p.crun(["-H", "h1:8,h2:4", "--ssh-args", "-p 2222", "--dry-run", "train.py"], 0)
-    matches(out, r"# node rank 1, h2, 4 workers\nssh .* -p 2222 h2 sh\n")
+    matches(out, r"# node rank 1, h2, 4 workers\nssh .* -p 2222 .* h2 sh\n")
     same(calls(p), [])
 
 
