@@ -84,6 +84,15 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
     return m->type;
 }
 
+/* A far side of crun -H passes on what its launcher was told: it is our parent. */
+static bool is_launcher(pid_t pid)
+{
+    struct proc_stat parent, own;
+
+    return pid == getppid() && proc_read_stat(pid, &parent) &&
+           proc_read_stat(getpid(), &own) && strcmp(parent.name, own.name) == 0;
+}
+
 /* The process may have ended since. */
 static void describe_sender(const struct signal_sender *sender, char *buf, size_t size)
 {
@@ -92,6 +101,8 @@ static void describe_sender(const struct signal_sender *sender, char *buf, size_
 
     if (sender->pid == 0)
         snprintf(buf, size, "a process outside of this container");
+    else if (is_launcher(sender->pid))
+        snprintf(buf, size, "its launcher");
     else if (proc_read_stat(sender->pid, &stat))
         snprintf(buf, size, "pid %d (%s)", (int)sender->pid,
                  text_printable(stat.name, name, sizeof(name)));

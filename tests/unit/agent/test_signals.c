@@ -2,8 +2,11 @@
 #include "agent/signals.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "rendezvous/base/loop.h"
 #include "rendezvous/protocol/message.h"
 #include "tests/worlds/check_main.h"
 
@@ -125,6 +128,31 @@ START_TEST(the_rendezvous_is_told_what_concerns_it)
 }
 END_TEST
 
+START_TEST(the_sender_of_a_signal_has_a_name)
+{
+    const struct {
+        int signo;
+        struct signal_sender sender;
+        const char *text;
+    } senders[] = {
+        { SIGTERM, { true, 0x7fffffff, 7 }, "SIGTERM from pid 2147483647 (uid 7)" },
+        { SIGHUP, { true, 0, 0 }, "SIGHUP from a process outside of this container" },
+        { SIGINT, { false, 0, 0 }, "Ctrl-C" },
+        { SIGHUP, { false, 0, 0 }, "SIGHUP from the terminal" },
+    };
+    struct signal_sender own = { true, getpid(), getuid() };
+    char wanted[128], text[SIGNAL_SENDER_MAX_BYTES + 1];
+
+    for (size_t i = 0; i < sizeof(senders) / sizeof(senders[0]); i++) {
+        signals_describe(senders[i].signo, &senders[i].sender, text, sizeof(text));
+        ck_assert_str_eq(text, senders[i].text);
+    }
+    snprintf(wanted, sizeof(wanted), "SIGTERM from pid %d (test_signals)",
+             (int)getpid());
+    ck_assert_str_eq(signals_describe(SIGTERM, &own, text, sizeof(text)), wanted);
+}
+END_TEST
+
 /* -- what the workers get --------------------------------------------------- */
 
 START_TEST(workers_get_the_signal_unless_it_was_ignored)
@@ -147,6 +175,7 @@ static Suite *signals_suite(void)
     tcase_add_loop_test(tc, each_signal_asks_for_what_those_before_it_leave_open, 0,
                         sizeof(sequences) / sizeof(sequences[0]));
     tcase_add_test(tc, equal_signals_within_two_seconds_are_one);
+    tcase_add_test(tc, the_sender_of_a_signal_has_a_name);
     tcase_add_test(tc, the_rendezvous_is_told_what_concerns_it);
     tcase_add_test(tc, workers_get_the_signal_unless_it_was_ignored);
     suite_add_tcase(s, tc);
