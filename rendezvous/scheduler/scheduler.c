@@ -155,10 +155,7 @@ static void drop_repeated_hosts(struct host_list *l)
 static int expand_hosts(struct scheduler_reading *r, const char *name, const char *text,
                         struct host_list *l)
 {
-    if (host_list_expand(text, l, r->e) < 0)
-        return err_wrap(r->e, "%s", name);
-    drop_repeated_hosts(l);
-    return 0;
+    return host_list_expand(text, l, r->e) < 0 ? err_wrap(r->e, "%s", name) : 0;
 }
 
 static void set_first_host(struct scheduler_node *n, const struct host_list *l)
@@ -198,6 +195,7 @@ static int read_host_file(struct scheduler_reading *r, const char *name,
     if (text)
         rc = expand_hosts(r, name, text, l);
     free(text);
+    drop_repeated_hosts(l);
     return rc;
 }
 
@@ -390,8 +388,8 @@ static const char *next_volcano_list(const char *const **at)
     for (; **at; ++*at) {
         size_t name = strcspn(**at, "=");
 
-        if (strncmp(**at, "VC_", 3) == 0 && name > 9 && (**at)[name + 1] &&
-            strncmp(**at + name - 6, "_HOSTS", 6) == 0)
+        if (strncmp(**at, "VC_", 3) == 0 && name > 9 && (**at)[name] &&
+            (**at)[name + 1] && strncmp(**at + name - 6, "_HOSTS", 6) == 0)
             return *(*at)++;
     }
     return NULL;
@@ -401,7 +399,7 @@ static int read_volcano(struct scheduler_reading *r)
 {
     const char *const *at = r->env->variables;
     const char *list = next_volcano_list(&at), *second;
-    char name[64];
+    char name[SCHEDULER_TEXT_SIZE];
     struct host_list l;
 
     if (!list) {
@@ -420,7 +418,8 @@ static int read_volcano(struct scheduler_reading *r)
                  r->n->missing_nodes);
         return 0;
     }
-    if (expand_hosts(r, name, reading_value(r, name), &l) < 0)
+    (void)reading_value(r, name);
+    if (expand_hosts(r, name, strchr(list, '=') + 1, &l) < 0)
         return -1;
     r->n->nodes = (uint32_t)l.count;
     set_first_host(r->n, &l);

@@ -98,6 +98,11 @@ static const struct {
       "VC_TASK_INDEX, VC_WORKER_HOSTS" },
     { "VK_TASK_INDEX=0|VC_TRAIN_HOSTS=a,b|MA_NUM_GPUS=8", "Volcano", "Volcano", 2, 0,
       "a", "", 8, NULL },
+    { "VC_TASK_INDEX=0|VC_X_HOSTS|VC_WORKER_HOSTS=a,b", "Volcano", "Volcano", 2, 0, "a",
+      "", 0, "VC_TASK_INDEX, VC_WORKER_HOSTS" },
+    { "VC_TASK_INDEX=0|VC_A_TASK_WITH_A_NAME_OF_MORE_THAN_SIXTY_FOUR_LETTERS_OR_SO_"
+      "HOSTS=a",
+      "Volcano", "Volcano", 1, 0, "a", "", 0, NULL },
     { FLUX, "Flux", "Flux job f1", 2, 1, "", "f1", 0,
       "FLUX_TASK_RANK, FLUX_JOB_NNODES" },
     { HYDRA, "mpiexec", "mpiexec", 2, 1, "", "", 0, "PMI_RANK, PMI_SIZE" },
