@@ -28,6 +28,7 @@
 #include "rendezvous/tls/key_memory.h"
 
 #define EVENTS_PER_TURN 64
+#define ADDRESSES_MAX 8
 #define BUFFER_SIZE 131072
 #define RECORD_SIZE 16384 /* of TLS, at most */
 #define ROUNDS_PER_EVENT 16
@@ -63,6 +64,7 @@ struct tunnel {
     struct tunnel_config config; /* without the secret */
     struct tls_psk *psk;
     struct net_addr store; /* once it was looked up */
+    size_t failures;       /* each makes the next of its addresses the one to try */
     int epoll, wake, listener;
     uint16_t port;
     struct tunnel_pipes pipes, closed;
@@ -109,6 +111,10 @@ static void tunnel_pipe_fail(struct tunnel *t, struct tunnel_pipe *p, const char
 {
     net_log_peer(&t->limit, LOG_WARN, &t->store, "no tunnel to the store of rank 0: %s",
                  why);
+    if (!p->open) {
+        t->store.len = 0;
+        t->failures++;
+    }
     tunnel_pipe_close(t, p);
 }
 
@@ -307,11 +313,15 @@ static void on_remote_ready(struct tunnel *t, struct tunnel_pipe *p)
 
 static int find_store(struct tunnel *t, struct err *e)
 {
+    struct net_addr list[ADDRESSES_MAX];
     size_t count;
 
     if (t->store.len > 0)
         return 0;
-    return net_resolve(t->config.host, t->config.port, &t->store, 1, &count, e);
+    if (net_resolve(t->config.host, t->config.port, list, ADDRESSES_MAX, &count, e) < 0)
+        return -1;
+    t->store = list[t->failures % count];
+    return 0;
 }
 
 static int watch_end(struct tunnel *t, struct tunnel_end *end, uint32_t events)

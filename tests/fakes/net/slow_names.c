@@ -15,6 +15,11 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 
     if (node && strcmp(node, "unknown.test") == 0)
         return EAI_NONAME;
+    if (node && strcmp(node, "two.test") == 0) {
+        int rc = real("127.0.0.2", service, hints, result);
+
+        return rc ? rc : real("127.0.0.1", service, hints, &(*result)->ai_next);
+    }
     if (!node || strcmp(node, "slow.test") != 0)
         return real(node, service, hints, result);
     sem_wait(&slow_may_end);

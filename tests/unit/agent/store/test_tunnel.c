@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/xalloc.h"
+#include "tests/fakes/net/slow_names.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/store_clients.h"
 
@@ -29,16 +30,20 @@ static bool find_good(void *arg, const char *identity, uint8_t secret[TLS_SECRET
     return true;
 }
 
-static void begin_tunnel(const struct tls_psk *psk)
+static void begin_tunnel_to(const char *host, const struct tls_psk *psk)
 {
-    struct tunnel_config config = { .host = "127.0.0.1",
-                                    .port = store_server_port(server),
-                                    .psk = *psk };
+    struct tunnel_config config = { .port = store_server_port(server), .psk = *psk };
     struct err e;
 
+    snprintf(config.host, sizeof(config.host), "%s", host);
     tunnel_destroy(tunnel);
     tunnel = tunnel_create(&config, &e);
     ck_assert_msg(tunnel != NULL, "%s", e.text);
+}
+
+static void begin_tunnel(const struct tls_psk *psk)
+{
+    begin_tunnel_to("127.0.0.1", psk);
 }
 
 static void setup(void)
@@ -66,6 +71,24 @@ static int enter_tunnel(void)
     ck_assert_int_eq(connect(fd, (struct sockaddr *)(void *)&to, sizeof(to)), 0);
     return fd;
 }
+
+/* At the first address nothing listens: a client that tries again reaches the other. */
+START_TEST(another_address_is_tried_after_a_failure)
+{
+    char byte;
+    int a;
+
+    sem_init(&slow_may_end, 0, 0); /* of the look-ups in place of the system's */
+    begin_tunnel_to("two.test", &good);
+    a = enter_tunnel();
+    ck_assert_int_le(recv(a, &byte, 1, 0), 0);
+    close(a);
+    a = enter_tunnel();
+    SAY(a, HELLO PING);
+    HEAR(a, "1234");
+    close(a);
+}
+END_TEST
 
 START_TEST(clients_on_both_sides_use_one_store)
 {
@@ -213,6 +236,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, another_address_is_tried_after_a_failure);
     tcase_add_test(t, clients_on_both_sides_use_one_store);
     tcase_add_test(t, what_a_client_sets_just_before_it_goes_is_carried);
     tcase_add_test(t, large_values_are_carried_both_ways);
