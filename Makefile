@@ -57,6 +57,7 @@ preflight-load_src := scripts/bench/load/preflight-load.c
 preflight-load_ldflags := -Wl,--wrap=link_probe_all
 spawn-loop_src := scripts/bench/load/spawn-loop.c
 start-stamp_src := scripts/bench/load/start-stamp.c
+fake-ssh_src := scripts/bench/load/fake-ssh.c
 ddp-load_src := scripts/bench/load/ddp-load.c
 gpu-load_src := scripts/bench/load/gpu-load.c
 slow-link_src := scripts/bench/load/slow-link.c
@@ -69,7 +70,7 @@ example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
 programs := crun crund crunctl crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver \
-            store-load agent-load flood-load preflight-load spawn-loop start-stamp ddp-worker ddp-load gpu-load slow-link train \
+            store-load agent-load flood-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link train \
             coll-bench example-all-reduce example-train example-groups
 installed := crun crund crunctl crun-preflight
 programs += crun-preflight chaos-relay chain-worker
