@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from launch import CRUN, CRUNCTL, TIMEOUT, Place  # noqa: E402
+from launch import CRUN, CRUNCTL, TIMEOUT, Place, Terminal  # noqa: E402
 from process import lives, matches, read, run, same, stat_of, until  # noqa: E402
 
 # The hosts are h1, h2 and so on; others fail as real ones do. fakessh/HOST is the home of each.
@@ -97,7 +97,24 @@ def test_streams_stay_apart(p):
 
 
 def test_the_worker_gives_the_exit_code(p):
-    p.crun(on(p, "h1,h2", "sh", "-c", "exit $((RANK * 7))"), 7, "exited with code 7")
+    """One line says that the job has formed, and one report how it has failed."""
+    made = p.start(CRUN, *on(p, "h1,h2,h3", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))"),
+                   stdin=subprocess.DEVNULL)
+    _, err = made.communicate(timeout=TIMEOUT)
+    same((made.returncode, err.count(b" formed: 3 nodes"), err.count(b"first failure"),
+          err.count(b"exited with code 7")), (7, 1, 1, 1))
+
+
+def test_a_terminal_is_as_on_one_node(p):
+    script = "trap '' INT TERM; printf 'name? '; read name; echo hello $name; exec sleep 100"
+    t = Terminal(p, *on(p, "h1,h2", "sh", "-c", f'[ $RANK = 1 ] || {{ {script}; }}; exec sleep 100'))
+    t.wait_for(b"name? ")
+    t.type(b"you\n")
+    t.wait_for(b"hello you")
+    t.type(b"\x03")
+    t.wait_for(b"stopping")
+    t.type(b"\x03")
+    t.end(130)
 
 
 def test_failures_are_gathered(p):
