@@ -417,9 +417,9 @@ static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
-    if (a->has_joined)
+    if (a->has_joined && job_messages_tell_of_rendezvous(a->messages))
         job_messages_outage(out, why);
-    else
+    else if (!a->has_joined)
         job_messages_unreached(a->messages, out, why);
     if (!out)
         epoch_store_ask_again(&a->store);
@@ -437,10 +437,8 @@ static void on_fence(void *arg, uint64_t until_ms)
         guard_fence(a->workers.guard, &terms);
 }
 
-static void on_abandoned(void *arg, const char *why)
+static void print_abandoned(const struct agent *a, const char *why)
 {
-    struct agent *a = arg;
-
     log_error("%s", why);
     if (a->has_joined && a->config->job.strict_fence)
         log_error("this node has fenced itself (--fence=strict); the job can continue "
@@ -448,6 +446,14 @@ static void on_abandoned(void *arg, const char *why)
     else if (a->has_joined)
         log_error("the job ends here; a standalone crund on a separate machine would "
                   "outlive any node (crund(8))");
+}
+
+static void on_abandoned(void *arg, const char *why)
+{
+    struct agent *a = arg;
+
+    if (job_messages_tell_of_rendezvous(a->messages))
+        print_abandoned(a, why);
     a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
                    : a->config->job.strict_fence ? EXIT_EVICTED
                                                  : EXIT_FAILURE;

@@ -199,8 +199,10 @@ int place_find(struct options *o, const struct place_machine *m, struct place_fo
     rc = scheduler_find_node(&m->env, n, e);
     if (place_is_given(o)) {
         /* nodes that have a step each have no number that all of them know */
-        if (rc == 0 && n->nodes == o->config.job.max_nodes)
+        if (rc == 0 && n->nodes == o->config.job.max_nodes) {
             place_take_identity(o, p);
+            o->config.shares_output = n->shares_output && n->nodes > 1;
+        }
         return 0;
     }
     if (rc < 0)

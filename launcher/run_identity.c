@@ -28,28 +28,6 @@ static const char *variable_or(const char *(*variable)(const char *name),
     return value && *value ? value : otherwise;
 }
 
-/*
- * A Slurm step that has as many nodes as the job is this job, and all its nodes know
- * its number: "26.0", after a requeue "26.0.1". A job whose nodes are started by a step
- * each, or by ssh from the batch script, has no number that all of them know.
- */
-static bool find_step_id(const struct config *c,
-                         const char *(*variable)(const char *name), char *id,
-                         size_t size)
-{
-    const char *job = variable_or(variable, "SLURM_JOB_ID", "");
-    const char *step = variable_or(variable, "SLURM_STEP_ID", "");
-    const char *nodes = variable_or(variable, "SLURM_STEP_NUM_NODES", "");
-    const char *restarts = variable_or(variable, "SLURM_RESTART_COUNT", "0");
-    bool requeued = strcmp(restarts, "0") != 0;
-
-    if (!*job || !*step || strtoul(nodes, NULL, 10) != c->job.max_nodes)
-        return false;
-    return (size_t)snprintf(id, size, "%s.%s%s%s", job, step, requeued ? "." : "",
-                            requeued ? restarts : "") < size &&
-           strspn(id, "0123456789.") == strlen(id);
-}
-
 /* A job of one local node gets a new UUID each time, as with torchrun. */
 static void draw_run_id(struct config *c)
 {
@@ -83,7 +61,7 @@ void run_identity_fill(struct config *c, const char *(*variable)(const char *nam
     snprintf(j->uid, sizeof(j->uid), "%u", (unsigned)geteuid());
     if (!proc_user_name(geteuid(), j->user, sizeof(j->user)))
         *j->user = '\0';
-    if (!*c->run_id && !find_step_id(c, variable, c->run_id, sizeof(c->run_id)))
+    if (!*c->run_id)
         snprintf(c->run_id, sizeof(c->run_id), RUN_ID_DEFAULT);
 }
 

@@ -74,7 +74,7 @@ static void report_unreached(void *arg)
 
 void job_messages_unreached(struct job_messages *s, bool out, const char *why)
 {
-    if (!out) {
+    if (!out || !job_messages_tell_of_rendezvous(s)) {
         loop_timer_cancel(&s->unreached_timer);
         return;
     }
@@ -120,6 +120,14 @@ bool job_messages_are_first_nodes(const struct job_messages *s)
                                         : s->config->node_rank <= 0;
 
     return s->config->shares_output && !is_first;
+}
+
+bool job_messages_tell_of_rendezvous(const struct job_messages *s)
+{
+    bool is_early = s->start.world_size ? s->start.group_rank <= 1
+                                        : s->config->node_rank <= 1;
+
+    return !s->config->shares_output || is_early;
 }
 
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,
@@ -199,7 +207,7 @@ void job_messages_stopped(struct job_messages *s)
     uint64_t took = clock_ms() - s->stop_began_ms;
 
     hide_countdown(s);
-    if (s->stopping && took >= SLOW_STOP_MS)
+    if (s->stopping && took >= SLOW_STOP_MS && !job_messages_are_first_nodes(s))
         log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive,
                  text_plural(s->alive), (double)took / 1000);
     s->stopping = false;

@@ -21,6 +21,9 @@ void job_messages_destroy(struct job_messages *s); /* NULL is fine */
 /* Whether node rank 0 alone says what is of the job: the output of all nodes goes to
  * the same place. */
 bool job_messages_are_first_nodes(const struct job_messages *s);
+/* Whether this node says what it sees of the rendezvous. Of nodes whose output goes to
+ * one place, the first may host the rendezvous, and be gone: the second says it too. */
+bool job_messages_tell_of_rendezvous(const struct job_messages *s);
 
 /* An epoch has formed. */
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,

@@ -465,11 +465,8 @@ void failure_report_result(const struct failure_report *r, int exit_code)
         log_info("%s", done->text);
         return;
     }
-    if (r->is_first_nodes) { /* which may be the lost one */
-        if (done->failure.kind == FAILURE_LOST)
-            log_error("%s has failed: %s", r->job, done->text);
+    if (r->is_first_nodes && !done->reports) /* else the first node is the lost one */
         return;
-    }
     if (done->failure.kind == FAILURE_NONE) {
         if (done->reason != JOB_REASON_NONE && exit_code &&
             done->reason != JOB_REASON_USER)

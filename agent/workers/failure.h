@@ -66,7 +66,7 @@ struct failure_report {
     const struct failure_list *others;
     uint64_t epoch;
     const char *own_host;
-    bool is_first_nodes; /* to tell; this node only says that a node was lost */
+    bool is_first_nodes; /* to tell, unless that node is lost: see msg_done */
     bool colour;
 };
 

@@ -499,6 +499,7 @@ struct msg_done {
     uint32_t restarts, max_restarts;
     struct failure failure; /* kind FAILURE_NONE: none */
     char afterwards[AFTERWARDS_MAX_BYTES + 1];
+    bool reports; /* of nodes whose output goes to one place, this one tells the user */
 };
 
 struct msg_job_status {

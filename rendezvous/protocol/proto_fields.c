@@ -268,6 +268,7 @@ static const struct proto_field done[] = {
     ANY_U32(msg_done, max_restarts, NEED),
     OBJECT(msg_done, failure, OPTIONAL, proto_failure),
     TEXT(msg_done, afterwards, OPTIONAL),
+    BOOL(msg_done, reports),
 };
 
 /* -- the rendezvous to crunctl ------------------------------------------------- */

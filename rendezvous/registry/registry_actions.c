@@ -220,6 +220,19 @@ static void tell_checkpoint(struct registry_step *s, const struct membership_act
     registry_send(peer_of(s, a->node), &m);
 }
 
+/* The connected member with the lowest rank, as far as it is known. */
+static uint32_t find_reporter(const struct job *job)
+{
+    const struct membership *m = &job->membership;
+    uint32_t found = MEMBERSHIP_NONE;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (job->node[i]->peer && (found == MEMBERSHIP_NONE ||
+                                   m->node[i].group_rank < m->node[found].group_rank))
+            found = i;
+    return found;
+}
+
 void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
 {
     const struct membership *membership = &job->membership;
@@ -241,6 +254,7 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
             membership->stop.reason == JOB_REASON_LOST)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
+        m.done.reports = p->job == job && p->node == find_reporter(job);
     }
     registry_send(p, &m);
 }

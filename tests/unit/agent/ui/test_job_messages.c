@@ -126,11 +126,11 @@ END_TEST
 /* Of nodes whose output goes to the same place, the first one tells. */
 START_TEST(one_node_says_what_is_of_the_job)
 {
-    struct msg_start start = { .group_size = 2, .world_size = 2 };
+    struct msg_start start = { .group_size = 3, .world_size = 3 };
     struct msg_stop stop = { .cause = JOB_CAUSE_FAILURE, .text = "rank 3 failed" };
     bool is_first = _i == 0;
 
-    begin("resnet", 2);
+    begin("resnet", 3);
     t.config.shares_output = true;
     t.config.node_rank = _i;
     ck_assert(job_messages_are_first_nodes(t.messages) == !is_first);
@@ -138,11 +138,12 @@ START_TEST(one_node_says_what_is_of_the_job)
     start.group_rank = (uint32_t)_i;
     job_messages_formed(t.messages, &start, 1);
     ck_assert(job_messages_are_first_nodes(t.messages) == !is_first);
+    ck_assert(job_messages_tell_of_rendezvous(t.messages) == (_i <= 1));
     job_messages_cause(t.messages, &stop, 1);
     job_messages_ended_by(t.messages, "stopped by SIGINT");
     stop.cause = JOB_CAUSE_USER;
     job_messages_stopping(t.messages, &stop, 1);
-    expect(is_first ? "crun: job \"resnet\" formed: 2 nodes, 2 workers, this is node 0 "
+    expect(is_first ? "crun: job \"resnet\" formed: 3 nodes, 3 workers, this is node 0 "
                       "(epoch 1)\ncrun: rank 3 failed\n"
                       "crun: job \"resnet\" was stopped by SIGINT\n"
                       "crun: stopping 1 worker, 0 s to finish\n"
@@ -325,7 +326,7 @@ int main(void)
 
     tcase_add_loop_test(tc, a_job_is_called_by_its_name, 0, COUNT(names));
     tcase_add_loop_test(tc, an_epoch_is_announced, 0, COUNT(formed));
-    tcase_add_loop_test(tc, one_node_says_what_is_of_the_job, 0, 2);
+    tcase_add_loop_test(tc, one_node_says_what_is_of_the_job, 0, 3);
     tcase_add_test(tc, a_spare_is_told_that_it_waits);
     tcase_add_test(tc, a_cause_is_told_once_an_epoch);
     tcase_add_loop_test(tc, only_a_user_is_told_that_workers_stop, 0, COUNT(stops));

@@ -499,6 +499,22 @@ START_TEST(nodes_of_two_jobs_are_not_merged)
 }
 END_TEST
 
+START_TEST(one_node_is_told_to_report_the_result)
+{
+    struct msg stop = { .type = MSG_STOP_JOB };
+
+    run_job();
+    greet_registry(2, PEER_CTL);
+    link_of[0].count = link_of[1].count = 0;
+    send_to_registry(2, &stop);
+    report_event(0, MSG_STOPPED);
+    link_of[0].count = 0;
+    report_event(1, MSG_STOPPED);
+    ck_assert(message_got(0, MSG_DONE)->done.reports);
+    ck_assert(!message_got(1, MSG_DONE)->done.reports);
+}
+END_TEST
+
 START_TEST(other_arguments_are_told_once)
 {
     struct msg m = join_message(1, "resnet");
@@ -677,6 +693,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
     tcase_add_test(tc, a_node_that_waits_is_told_of_a_refused_one);
     tcase_add_test(tc, other_arguments_are_told_once);
+    tcase_add_test(tc, one_node_is_told_to_report_the_result);
     tcase_add_loop_test(tc, nodes_of_two_jobs_are_not_merged, 0,
                         sizeof(meetings) / sizeof(meetings[0]));
     suite_add_tcase(s, tc);
