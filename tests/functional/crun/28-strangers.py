@@ -80,8 +80,8 @@ def the_port_of_a_tunnel_stays_taken_between_epochs(p):
     master, store, port = free_ports(3)
     key = f"{p.path}/key"
     subprocess.run([CRUNCTL, "keygen", key], check=True, capture_output=True)
-    nodes = ["--nnodes=2", f"--master-port={master}", "--store-tunnel", f"--key-file={key}",
-             "--max-restarts=2"]
+    nodes = ["--nnodes=2", "--rdzv-id=job", f"--master-port={master}", "--store-tunnel",
+             f"--key-file={key}", "--max-restarts=2"]
     first = p.start(CRUN, *nodes, "--node-rank=0", f"--store-port={store}",
                     *sh("exec sleep 1000"), stdin=subprocess.DEVNULL)
     c = p.start(CRUN, *nodes, "--node-rank=1", f"--store-port={port}",
