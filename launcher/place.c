@@ -213,8 +213,8 @@ int place_find(struct options *o, const struct place_machine *m, struct place_fo
         return o->nnodes_auto ? err_set(e, "--nnodes: auto, but there are no variables "
                                            "of a scheduler that tell the number")
                               : 0;
-    if (n->is_shell && (o->nnodes_given || place_has_address(o)))
-        return 0;
+    if (n->is_shell && (o->config.node_rank >= 0 || place_has_address(o)))
+        return 0; /* the script starts the nodes itself */
     p->by_srun = n->is_shell && (n->nodes > 1 || n->is_outside);
     return p->by_srun ? 0 : place_take(o, m, p, e);
 }

@@ -127,7 +127,7 @@ def batch_job_without_srun(cluster):
 
 
 def salloc_without_srun(cluster):
-    p = cluster.start("salloc", *PAIR, CRUN, "--nproc_per_node=2", *sh(SHOW))
+    p = cluster.start("salloc", *PAIR, CRUN, "--nnodes=1:2", "--nproc_per_node=2", *sh(SHOW))
     p.expect(0, "srun")
     check_world(p.out, 4)
 
@@ -204,8 +204,8 @@ def sigusr1_asks_to_requeue(cluster):
 
 
 def sigusr1_of_the_batch_script(cluster):
-    """What #SBATCH --signal=B:USR1@60 does to a script whose last line is exec srun."""
-    job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=1", *worker("batch")), *PAIR)
+    """What #SBATCH --signal=B:USR1@60 does to a script whose last line is exec crun."""
+    job = cluster.sbatch(line("exec", CRUN, "--nproc_per_node=1", *worker("batch")), *PAIR)
     until_up(cluster, job, 2)
     cluster.ask("scancel", "--batch", "--signal=USR1", job)
     end = cluster.until_ended(job)
