@@ -65,6 +65,16 @@ echo "crun: unknown flag $1" >&2
 exit 2
 """
 
+# One that answers, and is of another version.
+OLD_CRUN = f"""#!{sys.executable}
+import json, struct, sys
+body = json.dumps({{"version": "0.0.1", "channel": 1, "host": "old",
+                    "addresses": ["10.77.0.1"]}}).encode()
+sys.stdout.buffer.write(b"%crun-agent-1%\\n" + struct.pack("<IBI", len(body), 64, 0) + body)
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
 NO_CRUN = "mount -t tmpfs none {bin}"
 HOSTS = {
     "h1": {},
@@ -76,6 +86,7 @@ HOSTS = {
     "bare": {"mount": [NO_CRUN]},
     "bare2": {"shell": "/usr/bin/fish", "mount": [NO_CRUN]},
     "other": {"shell": "/bin/csh", "mount": ["mount --bind {at}/../other-crun {bin}/crun"]},
+    "old": {"mount": ["mount --bind {at}/../old-crun {bin}/crun"]},
     "full": {"mount": [NO_CRUN, "mkdir {home}/.cache",
                        "mount -t tmpfs -o size=64k none {home}/.cache"]},
     "refuses": {"accepts": False},
@@ -237,7 +248,7 @@ def a_noisy_login_does_no_harm(case):
 
 
 def a_host_without_crun_gets_it(case):
-    hosts = ["bare", "bare2", "other"]
+    hosts = ["bare", "bare2", "other", "old"]
     for _ in range(2):
         found = shown(case.crun(",".join(hosts), "--nproc-per-node=1",
                                 case.hosts.directory + "/show.py"))
@@ -245,7 +256,7 @@ def a_host_without_crun_gets_it(case):
         # what is not complete has a dot in its name
         pushed = [[path for path in (case.hosts[name].home / ".cache/crun").iterdir()
                    if "." not in path.name] for name in hosts]
-        same([len(copies) for copies in pushed], [1, 1, 1])
+        same([len(copies) for copies in pushed], [1] * len(hosts))
         times = [copies[0].stat().st_mtime_ns for copies in pushed]
     same(times, [copies[0].stat().st_mtime_ns for copies in pushed])
 
@@ -534,7 +545,8 @@ def run_case(test, hosts):
 def main():
     sshd.need("csh", "fish")
     hosts = sshd.Hosts(HOSTS)
-    for name, text in (("show.py", SHOW), ("wait.py", WAIT), ("other-crun", OTHER_CRUN)):
+    for name, text in (("show.py", SHOW), ("wait.py", WAIT), ("other-crun", OTHER_CRUN),
+                       ("old-crun", OLD_CRUN)):
         path = pathlib.Path(hosts.directory, name)
         path.write_text(text)
         path.chmod(0o755)
