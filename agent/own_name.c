@@ -45,7 +45,7 @@ static size_t name_length(const char *name)
     return n > 0 && name[n - 1] == '.' ? n - 1 : n;
 }
 
-static bool same_name(const char *a, const char *b)
+static bool host_names_match(const char *a, const char *b)
 {
     size_t n = name_length(a);
 
@@ -63,7 +63,7 @@ static bool add_address(void *arg, const struct net_addr *addr, const char *name
 {
     struct name_search *s = arg;
 
-    if (s->count == s->max || !same_name(name, s->name))
+    if (s->count == s->max || !host_names_match(name, s->name))
         return false;
     s->list[s->count] = *addr;
     net_set_port(&s->list[s->count++], s->port);
