@@ -19,8 +19,6 @@ static enum signal_action next_leave_action(struct signals *s)
     static const enum signal_action actions[] = { SIGNAL_LEAVE, SIGNAL_LEAVE_FAST };
     unsigned before = s->leaves++;
 
-    if (before == 0 && s->preempted)
-        return SIGNAL_NO_CHANGE;
     return before < sizeof(actions) / sizeof(actions[0]) ? actions[before]
                                                          : SIGNAL_LEAVE_KILLED;
 }

@@ -57,8 +57,9 @@ void signals_watch(struct signals *s, struct loop *loop, const struct config *co
 
 /* The action of this signal, which is counted. SIGUSR1 is like any other here. */
 enum signal_action signals_action(struct signals *s, int signo, uint64_t now_ms);
-/* The same for SIGUSR1 of a scheduler. Several of them, and a SIGTERM after it, count
- * as one. */
+/* The same for SIGUSR1 of a scheduler. Several of them count as one. A SIGTERM after it
+ * does not hurry a node that leaves; in a job that ends, it ends the wait for the
+ * checkpoint. */
 enum signal_action signals_action_preempted(struct signals *s);
 
 /* Names a signal and the process that has sent it: "SIGTERM from pid 4711

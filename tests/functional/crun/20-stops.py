@@ -224,7 +224,23 @@ def a_job_without_new_steps_ends(rendezvous):
     expect(rendezvous.node("moving", "--max-no-progress=1", *flags, *moving, nnodes="1"), 0)
 
 
+def sigterm_does_not_wait_for_the_checkpoint(rendezvous):
+    """As when --signal comes too late, and the rendezvous is on no node of the job."""
+    nodes = [rendezvous.node("late", "--shutdown-timeout=60", "python3", WRITER,
+                             "--until=1000000", "silent@1") for _ in range(2)]
+    until(lambda: all("began" in p.out for p in nodes), lambda: [p.err for p in nodes])
+    until(lambda: rendezvous.ctl("status", "-j", "late").count(" running ") >= 2, "running")
+    for p in nodes:
+        p.kill(signal.SIGUSR1)
+    until(lambda: "the workers are asked for a checkpoint" in nodes[0].err, "asked")
+    for p in nodes:
+        p.kill(signal.SIGTERM)
+    for p in nodes:
+        expect(p, 75, seconds=30)
+
+
 TESTS = [
+    sigterm_does_not_wait_for_the_checkpoint,
     a_job_without_new_steps_ends,
     a_job_ends_with_a_checkpoint_before_its_time_is_over,
     workers_do_not_die_of_the_signal_for_crun,

@@ -48,7 +48,7 @@ static const struct {
       false,
       { { SIGUSR1, SIGNAL_LEAVE },
         { SIGUSR1, SIGNAL_NO_CHANGE },
-        { SIGTERM, SIGNAL_NO_CHANGE },
+        { SIGTERM, SIGNAL_LEAVE },
         { SIGUSR1, SIGNAL_NO_CHANGE },
         { SIGTERM, SIGNAL_LEAVE_FAST } } },
     { "the scheduler says nothing new after TERM",
