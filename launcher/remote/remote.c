@@ -1172,12 +1172,14 @@ static int result_code(const struct remote *r)
 
 static void print_detached(struct remote *r)
 {
-    bool all = r->has_started;
+    bool runs = false;
     char shown[PATH_MAX];
 
     for (size_t i = 0; i < r->count; i++)
-        all &= r->host[i].state == HOST_DETACHED || r->host[i].state == HOST_FAILED;
-    if (!all || r->code > 0) {
+        runs |= r->host[i].state == HOST_DETACHED;
+    if (!runs) {
+        if (r->has_started)
+            log_info("the job has ended already, with exit code %d", r->code);
         detached_job_forget(r->detached);
         return;
     }

@@ -286,6 +286,17 @@ def test_a_detached_job_can_be_looked_at(p):
     until(lambda: not any(lives(int(pid)) for pid in pids), "the workers' end", TIMEOUT)
 
 
+def test_a_detached_job_may_be_short(p):
+    """Its key is kept if there is a job to look at, and only then."""
+    made = p.start(CRUN, *on(p, "h1,h2", "--detach", "true"), stdin=subprocess.DEVNULL)
+    out, err = (text.decode() for text in made.communicate(timeout=TIMEOUT))
+    keys = os.listdir(f"{p.path}/config/crun/jobs")
+    if "has ended already, with exit code 0" in err:
+        same((made.returncode, out, keys), (0, "", []))
+    else:
+        same((made.returncode, len(keys), " status\n" in out), (0, 1, True))
+
+
 def test_nothing_shows_in_ps(p):
     made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 100", "hidden-word"),
                    stdin=subprocess.DEVNULL)
