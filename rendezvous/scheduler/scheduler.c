@@ -875,6 +875,25 @@ static void warn_of_stale(const struct scheduler_env *env,
              row->hosts, scheduler_value(env, row->hosts), env->host ? env->host : "");
 }
 
+/*
+ * A container whose host name is its own, and into which only some variables are
+ * passed, looks stale, but is a node of a step. A job of this node alone would be
+ * wrong.
+ */
+static int refuse_unknown_node(const struct scheduler_env *env, struct err *e)
+{
+    const char *nodes = scheduler_value(env, "SLURM_STEP_NUM_NODES");
+
+    if (scheduler_value(env, "SLURMD_NODENAME") || !nodes || strcmp(nodes, "1") == 0)
+        return 0;
+    return err_set(e,
+                   "SLURM_STEP_NODELIST=%.100s does not name this host, %s, and "
+                   "SLURMD_NODENAME, which does in a container, is not set (if the "
+                   "variables are of another job: --nnodes=1)",
+                   scheduler_value(env, "SLURM_STEP_NODELIST"),
+                   env->host ? env->host : "");
+}
+
 int scheduler_find_node(const struct scheduler_env *env, struct scheduler_node *n,
                         struct err *e)
 {
@@ -892,6 +911,8 @@ int scheduler_find_node(const struct scheduler_env *env, struct scheduler_node *
     }
     if (i < ROW_COUNT)
         rc = read_row(env, &rows[i], n, e);
+    else if (*stale)
+        rc = refuse_unknown_node(env, e);
     memcpy(n->warning, stale, sizeof(stale));
     while (rc == 0 && !*n->warning && ++i < ROW_COUNT)
         compare_with_row(env, &rows[i], n);

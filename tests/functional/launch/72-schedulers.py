@@ -105,6 +105,8 @@ def what_is_wrong_is_named():
             (STEP | {"SLURM_NODEID": ""}, [], r"SLURM_NODEID, this node's rank, is not set"),
             (STEP | {"SLURM_STEP_NODELIST": ""}, [], r"SLURM_STEP_NODELIST, node rank 0's host"),
             (STEP | {"SLURM_STEP_NODELIST": "n[1-"}, [], r"SLURM_STEP_NODELIST: \"n\[1-\""),
+            (STEP | {"SLURM_STEP_NODELIST": "n[1-3]"}, [],
+             rf"does not name this host, {HERE}, and SLURMD_NODENAME"),
             (LWS | {"LWS_GROUP_SIZE": ""}, [], r"LWS_GROUP_SIZE, the number of nodes, is not set"),
             (OMPI, [], r"Open MPI do not tell node rank 0's host: give --master-addr"),
             (INDEXED, [], r"JOB_COMPLETION_INDEX is set.*--nnodes"),
@@ -117,7 +119,7 @@ def what_is_wrong_is_named():
 
 
 def a_warning_is_all_that_stale_variables_make():
-    said = dry_run(STEP | {"SLURM_STEP_NODELIST": "n[1-3]"})
+    said = dry_run(STEP | {"SLURM_STEP_NODELIST": "n[1-3]", "SLURMD_NODENAME": "n9"})
     matches(said, rf"SLURM_STEP_NODELIST=n\[1-3\] does not name this host, {HERE}")
     matches(said, r": 1 node, 1 worker")
     said = dry_run(STEP | OMPI)

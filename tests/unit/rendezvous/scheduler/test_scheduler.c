@@ -202,6 +202,8 @@ static const struct {
 } wrong[] = {
     { "SLURM_NODEID=x|" STEP, "SLURM_NODEID is \"x\"" },
     { "SLURM_NODEID=3|" STEP, "SLURM_NODEID is 3, and Slurm step 4711.0 has only 3" },
+    { "SLURMD_NODENAME=|SLURM_STEP_NODELIST=n[7-9]|" STEP,
+      "SLURM_STEP_NODELIST=n[7-9] does not name this host, n2, and SLURMD_NODENAME" },
     { "SLURM_STEP_NUM_NODES=0|" STEP, "SLURM_STEP_NUM_NODES is \"0\"" },
     { "SLURM_STEP_NODELIST=n[2-|" STEP,
       "SLURM_STEP_NODELIST: \"n[2-\" is not a list of hosts" },
