@@ -8,6 +8,7 @@
 #include "agent/own_name.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/port_holder.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
@@ -39,6 +40,25 @@ static const struct net_addr *find_local_address(const struct net_addr *list,
     return NULL;
 }
 
+/* The user, or the node rank, says that it is here. */
+static bool host_is_told(const struct rendezvous_host *h)
+{
+    return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
+}
+
+/* Another job may have the port: e names it. Returns -1. */
+static int explain_taken_port(const struct rendezvous_host *h,
+                              const struct net_addr *listen, struct err *e)
+{
+    char job[RUN_ID_MAX + PROGRAM_MAX_BYTES + 64], why[sizeof(e->text)];
+
+    if (!host_is_told(h) || !net_port(listen) ||
+        !port_holder_describe(listen, h->keys, job, sizeof(job)))
+        return -1;
+    snprintf(why, sizeof(why), "%s", e->text);
+    return err_set(e, "%.150s, %.250s: give this job another port", why, job);
+}
+
 static int start_server(struct rendezvous_host *h, const struct net_addr *listen,
                         struct err *e)
 {
@@ -54,7 +74,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
 
     h->server = server_create(h->loop, &config, e);
     if (!h->server)
-        return -1;
+        return explain_taken_port(h, listen, e);
     h->port = net_port(server_address(h->server));
     snprintf(h->address, sizeof(h->address), "%s", h->name);
     if (!h->keys && h->port && !net_is_loopback(listen))
@@ -101,12 +121,6 @@ static int host_at(struct rendezvous_host *h, const struct net_addr *own, struct
     log_info("%s means loopback on this machine: listening on all its addresses",
              h->name);
     return start_everywhere(h, e);
-}
-
-/* The user, or the node rank, says that it is here. */
-static bool host_is_told(const struct rendezvous_host *h)
-{
-    return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
 }
 
 /* A Service's address, NAT, or a published port of a container: other nodes reach this

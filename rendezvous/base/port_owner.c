@@ -7,11 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/base/proc.h"
+
 #define TCP_LISTEN_STATE 0x0a
 #define PATH_SIZE 300 /* "/proc/", a pid, "/fd/" and one directory entry */
 
 /* The inode of the socket that listens on port in /proc/net/tcp or tcp6; 0: none. */
-static unsigned long find_listener_inode(const char *table, uint16_t port)
+static unsigned long find_listener_inode(const char *table, uint16_t port,
+                                         unsigned *uid)
 {
     FILE *f = fopen(table, "re");
     unsigned long inode, found = 0;
@@ -21,8 +24,8 @@ static unsigned long find_listener_inode(const char *table, uint16_t port)
     if (!f)
         return 0;
     while (!found && fgets(line, sizeof(line), f))
-        if (sscanf(line, "%*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s %*s %*s %lu",
-                   &local_port, &state, &inode) == 3 &&
+        if (sscanf(line, "%*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s %u %*s %lu",
+                   &local_port, &state, uid, &inode) == 4 &&
             local_port == port && state == TCP_LISTEN_STATE)
             found = inode;
     fclose(f);
@@ -67,14 +70,15 @@ static void describe_process(const char *pid, char *text, size_t size)
 
 bool port_owner_find(uint16_t port, char *text, size_t size)
 {
-    unsigned long inode = find_listener_inode("/proc/net/tcp", port);
+    unsigned uid = 0;
+    unsigned long inode = find_listener_inode("/proc/net/tcp", port, &uid);
     struct dirent *entry;
     bool found = false;
-    char link[64];
+    char link[64], user[64];
     DIR *dir;
 
     if (!inode)
-        inode = find_listener_inode("/proc/net/tcp6", port);
+        inode = find_listener_inode("/proc/net/tcp6", port, &uid);
     if (!inode)
         return false;
     snprintf(link, sizeof(link), "socket:[%lu]", inode);
@@ -87,5 +91,12 @@ bool port_owner_find(uint16_t port, char *text, size_t size)
         }
     if (dir)
         closedir(dir);
+    if (!found && uid != geteuid()) { /* whose descriptors are not shown */
+        if (proc_user_name(uid, user, sizeof(user)))
+            snprintf(text, size, "a process of user %s", user);
+        else
+            snprintf(text, size, "a process of uid %u", uid);
+        found = true;
+    }
     return found;
 }

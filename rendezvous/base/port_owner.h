@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 /*
- * The process that listens on a TCP port of this machine: "4711 (crund)". False if
- * /proc does not show it, as for another user's process. Reads all of /proc, so it is
- * only for error messages.
+ * The process that listens on a TCP port of this machine: "4711 (crund)", or
+ * "a process of user bob", of which no more is shown. False if there is none. Reads all
+ * of /proc, so it is only for error messages.
  */
 bool port_owner_find(uint16_t port, char *text, size_t size);
 

@@ -124,6 +124,16 @@ def a_taken_rank_names_the_node_that_wants_it():
               lambda: a.err)
 
 
+def a_taken_port_names_its_job():
+    port = free_port()
+    with processes() as started:
+        a = node(started, port, 0, "exit 0")
+        until(lambda: crunctl(port, "status")[0] == 0, a.__str__)
+        expect(node(started, port, 0, "exit 0", "--rdzv-id=other"), 2,
+               f'port {port} is in use by {a.pid} (crun), job "none" (sh), started ',
+               "give this job another port")
+
+
 def settings_are_said_as_they_are_given():
     port = free_port()
     with processes() as started:
@@ -151,6 +161,7 @@ TESTS = [
     the_steps_of_a_batch_job,
     a_step_for_each_node,
     a_taken_rank_names_the_node_that_wants_it,
+    a_taken_port_names_its_job,
     settings_are_said_as_they_are_given,
 ]
 
