@@ -6,12 +6,12 @@
 crun on a real Slurm of a controller and three nodes: steps, batch jobs, allocations, signals,
 limits, requeueing, a lost node. The cases run side by side, because they mostly wait.
 """
-import concurrent.futures
 import os
 import pathlib
 import re
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
@@ -112,7 +112,7 @@ def two_tasks_on_a_node_are_refused(cluster):
 
 
 def one_node_needs_nothing(cluster):
-    p = cluster.start("srun", "-N1", CRUN, "--nproc_per_node=2", *sh("exit 5"))
+    p = cluster.start("srun", "-N1", "--nodelist=n1", CRUN, "--nproc_per_node=2", *sh("exit 5"))
     p.expect(5)
     p = cluster.start("salloc", "-N1", "--nodelist=n1", CRUN, "--nproc_per_node=2", *sh(SHOW))
     p.expect(0)
@@ -292,7 +292,7 @@ def memory_limit_is_named(cluster):
         print("no memory limits here: no cgroups of version 1 that this test may use")
         return
     hog = "import time; x = bytearray(300 << 20); time.sleep(60)"
-    p = cluster.start("srun", "-N1", "--mem=100", CRUN, "--nproc_per_node=1",
+    p = cluster.start("srun", "-N1", "--nodelist=n1", "--mem=100", CRUN, "--nproc_per_node=1",
                       "python3", "-SE", "-c", hog)
     p.expect(1, "killed by SIGKILL, out of memory")  # Slurm's code, not crun's 137
 
@@ -349,14 +349,28 @@ CASES = [
 ]
 
 
-def run_case(case, cluster):
+def run_case(case, cluster, failed):
     begun = time.monotonic()
     try:
         case(cluster)
+        print(f"ok {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
     except (SystemExit, AssertionError) as e:
-        return f"{case.__name__}: {e}"
-    print(f"ok {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-    return None
+        failed.append(f"{case.__name__}: {e}")
+    except BaseException as e:
+        failed.append(f"{case.__name__}: {e!r}")
+        raise
+
+
+def run_cases(cases, cluster):
+    """Why cases have failed. The threads do not outlive a test that is told to end."""
+    failed = []
+    threads = [threading.Thread(target=run_case, args=(case, cluster, failed), daemon=True)
+               for case in cases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failed
 
 
 def main():
@@ -367,8 +381,7 @@ def main():
         (at / "worker.py").write_text(WORKER)
         (at / "show").write_text(SHOW + "\n")
         (at / "fail").write_text("[ $RANK = 0 ] || exit 7; sleep 30\n")
-        with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
-            failed = [why for why in pool.map(lambda c: run_case(c, cluster), cases) if why]
+        failed = run_cases(cases, cluster)
     if failed:
         fail("\n\n".join(failed))
 
