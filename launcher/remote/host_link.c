@@ -249,6 +249,14 @@ static void read_input(struct host_link *l)
         event_del(l->out);
 }
 
+/* What a login shell says before it ends is the only reason that there is. */
+static void keep_shell_words(struct host_link *l)
+{
+    if (!l->has_shell && channel_reader_rest(&l->reader))
+        keep_words(l, (const char *)l->reader.data + l->reader.taken,
+                   channel_reader_rest(&l->reader));
+}
+
 static void on_link_out(evutil_socket_t fd, short what, void *arg)
 {
     struct host_link *l = arg;
@@ -260,6 +268,7 @@ static void on_link_out(evutil_socket_t fd, short what, void *arg)
         channel_reader_add(&l->reader, data, (size_t)n);
         read_input(l);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        keep_shell_words(l);
         close_link_out(l);
         if (l->pid)
             host_link_end(l, REMOTE_CLOSE_MS);
@@ -429,6 +438,7 @@ bool host_link_relayed(struct host_link *l, const struct channel_frame *frame)
         keep_words(l, (const char *)frame->body, frame->size);
     } else if (frame->type == CHANNEL_RELAY_CLOSED) {
         l->has_line = false;
+        keep_shell_words(l);
         host_link_shut(l);
         check_link_closed(l);
     } else if (l->is_paused) {

@@ -89,6 +89,7 @@ HOSTS = {
     "old": {"mount": ["mount --bind {at}/../old-crun {bin}/crun"]},
     "full": {"mount": [NO_CRUN, "mkdir {home}/.cache",
                        "mount -t tmpfs -o size=64k none {home}/.cache"]},
+    "nologin": {"shell": "/usr/sbin/nologin"},
     "refuses": {"accepts": False},
     "stranger": {"known": False},
     "busy": {"config": "MaxStartups 1"},
@@ -281,11 +282,11 @@ def all_failures_are_told_at_once(case):
         if node.name != "h4":
             (node.folder / "not-on-h4").mkdir()
     begun = time.monotonic()
-    p = case.crun("h1,refuses,stranger,mute,hole,nowhere,full,h4,h2", "--nproc-per-node=1",
+    p = case.crun("h1,refuses,stranger,mute,hole,nowhere,full,h4,nologin,h2", "--nproc-per-node=1",
                   case.hosts.directory + "/show.py", cwd=case.hosts.folder + "/not-on-h4")
     says(p, 2, "refuses.*refused the key", "stranger.*host key", "mute.*did not answer",
          "hole.*did not answer", "nowhere.*(no known address|not resolve)", "full.*no space",
-         "h4.*not-on-h4")
+         "h4.*not-on-h4", "nologin.*not available")
     same(p.out, "")
     if time.monotonic() - begun > 15:
         fail(f"it took {time.monotonic() - begun:.1f} s")
