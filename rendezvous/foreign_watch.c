@@ -89,11 +89,12 @@ static void foreign_watch_on_probed(void *arg, const char *name)
 
 void foreign_watch_ask(struct foreign_watch *w, const struct net_addr *addr)
 {
-    uint64_t now = clock_ms();
+    uint64_t now = clock_ms(), keep;
 
     foreign_watch_turn_to(w, addr);
+    keep = w->name ? FOREIGN_KNOWN_MS : FOREIGN_ASK_AGAIN_MS;
     loop_timer_cancel(&w->silence);
-    if (w->probe || (w->asked_ms && now - w->asked_ms < FOREIGN_KNOWN_MS))
+    if (w->probe || (w->asked_ms && now - w->asked_ms < keep))
         return;
     w->name = NULL;
     w->asked_ms = now;

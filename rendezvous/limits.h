@@ -39,6 +39,7 @@
 /* An unanswered connection: is another server there? The answer is believed so long. */
 #define FOREIGN_SILENCE_MS 1500
 #define FOREIGN_KNOWN_MS 30000
+#define FOREIGN_ASK_AGAIN_MS 8000 /* if no answer told */
 /* The rendezvous that has our port is asked for its job. */
 #define PORT_HOLDER_MS 2000
 
