@@ -902,7 +902,8 @@ static void destroy_parts(struct agent *a)
     trainjob_status_destroy(a->trainjob);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
-    report_result(a, &end);
+    if (a->messages) /* all parts have started */
+        report_result(a, &end);
     event_file_destroy(a->events);
     job_messages_destroy(a->messages);
     failure_list_clear(&a->failures);

@@ -151,12 +151,14 @@ static void on_job_signal(void *arg, int signo)
 static void on_preempted(void *arg, int signo)
 {
     struct signals *s = arg;
+    enum signal_action action = signals_action_preempted(s);
 
+    if (action == SIGNAL_NO_CHANGE)
+        return;
     note_sender(s, signo);
     s->announces = true;
-    if (!s->preempted)
-        log_info("%s: this node will be taken away soon", s->sender);
-    s->fn(s->arg, SIGTERM, signals_action_preempted(s));
+    log_info("%s: this node will be taken away soon", s->sender);
+    s->fn(s->arg, SIGTERM, action);
 }
 
 static void on_suspend(void *arg, int signo)

@@ -31,7 +31,7 @@ def hello(role="ctl"):
 def join(run_id="job", nodes=2, host="node0", **changes):
     config = {"min_nodes": nodes, "max_nodes": nodes, "max_restarts": 0,
               "lease_ms": 15000, "join_timeout_ms": 600000, "last_call_ms": 30000,
-              "shutdown_grace_ms": 30000, "failure_grace_ms": 5000, "scale": "now"}
+              "shutdown_grace_ms": 25000, "failure_grace_ms": 5000, "scale": "now"}
     config.update(changes)
     return frame(JOIN, {"run_id": run_id, "incarnation": os.urandom(16).hex(),
                         "host": host, "pid": 1, "workers": 1, "node_rank": -1,

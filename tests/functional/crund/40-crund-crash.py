@@ -197,7 +197,7 @@ class Job:
         self.name, self.rng = name, rng
         self.config = {"min_nodes": NODES, "max_nodes": NODES, "max_restarts": RESTARTS,
                        "lease_ms": 60000, "join_timeout_ms": 600000, "last_call_ms": 30000,
-                       "shutdown_grace_ms": 30000, "failure_grace_ms": 5000, "scale": "now"}
+                       "shutdown_grace_ms": 25000, "failure_grace_ms": 5000, "scale": "now"}
         self.instance, self.epoch, self.restarts = None, 0, 0
         self.failed, self.stopped, self.result = set(), {}, None
         self.succeeds = rng.random() < 0.5
