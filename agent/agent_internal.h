@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_AGENT_INTERNAL_H
+#define AGENT_AGENT_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sysexits.h>
+
+#include "agent/agent.h"
+#include "agent/agent_state.h"
+#include "agent/deadline.h"
+#include "agent/epoch_store.h"
+#include "agent/host_linger.h"
+#include "agent/local_workers.h"
+#include "agent/rendezvous_host.h"
+#include "agent/signals.h"
+#include "agent/suspension.h"
+#include "agent/workers/failure.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/client.h"
+#include "rendezvous/protocol/proto.h"
+
+/*
+ * Shared by the files of the agent: agent.c (its parts, acts and workers),
+ * agent_orders.c (what the rendezvous says), agent_ends.c (why this node or the job
+ * ends early: signals, the deadline, workers that end by a signal).
+ */
+#define EXIT_USAGE 2
+#define EXIT_EVICTED EX_TEMPFAIL
+
+struct event_file;
+struct job_messages;
+struct key_ring;
+struct status_line;
+struct trainjob_status;
+
+struct agent {
+    const struct config *config;
+    struct loop *loop;
+    struct key_ring *keys; /* NULL: none, or nothing leaves this process */
+    struct local_workers workers;
+    struct event_file *events;
+    struct status_line *status_line;
+    struct job_messages *messages;
+    struct trainjob_status *trainjob; /* NULL: this is none */
+    struct msg_heartbeat told;        /* what its last post was made from */
+    uint64_t steps;                   /* of the whole job, 0: not known */
+    struct rendezvous_host rendezvous;
+    struct client *client;
+    struct epoch_store store; /* while an epoch runs and this node has rank 0 */
+
+    enum agent_state state;
+    struct msg_start start;
+    struct msg_stop stop;
+    uint64_t epoch;
+    struct failure_list failures; /* of this node, in this epoch */
+    struct failure_list held;     /* may be the work of a signal that crun gets too */
+    struct loop_timer held_timer;
+
+    char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
+    const char *containment;            /* as sent when joining */
+    bool has_joined;
+    struct signals signals;
+    struct suspension suspension;
+    struct deadline deadline;
+    int signo;             /* the last one from the user or the scheduler */
+    uint64_t signalled_ms; /* when SIGTERM or SIGUSR1 came last; 0: never */
+    int leave_code;        /* if this node leaves; 0: it does not */
+    bool stops_fast;
+    bool stop_waits; /* until the stacks of a hang are taken */
+    char guard_died_why[ERROR_TEXT_MAX_BYTES + 1];
+    struct msg_done result;
+    int exit_code;
+    struct host_linger linger;
+};
+
+/* -- agent.c ----------------------------------------------------------------------- */
+
+/* Sends the message to the rendezvous, as one of this epoch. */
+void agent_send_report(struct agent *a, struct msg *m);
+/* The event's edge in the table of agent_state.c is taken. */
+void agent_handle_event(struct agent *a, enum agent_event event);
+/* Performs a->stop, also when it has become more urgent. */
+void agent_act_stop(struct agent *a);
+/* If this node hosts the rendezvous, it cannot leave before the others. */
+void agent_note_host(struct agent *a);
+
+/* -- agent_orders.c ---------------------------------------------------------------- */
+
+/* unfit: why this node can run no workers, or "". */
+int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK;
+
+/* -- agent_ends.c ------------------------------------------------------------------ */
+
+/* Before the workers can fail. */
+void agent_init_ends(struct agent *a);
+/* From here on, signals and the deadline end this node or the job. */
+void agent_watch_ends(struct agent *a);
+void agent_on_group_failed(void *arg, const struct failure *f);
+void agent_drop_held_failures(struct agent *a);
+
+#endif

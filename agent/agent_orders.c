@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/agent_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/join_request.h"
+#include "agent/store/owner_lookup.h"
+#include "agent/ui/event_file.h"
+#include "agent/ui/job_messages.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/registry/job.h"
+
+static void on_start(struct agent *a, const struct msg *m)
+{
+    a->epoch = m->epoch;
+    a->start = m->start;
+    agent_handle_event(a, AGENT_EV_START);
+}
+
+/* A job succeeds when all workers have ended well, and ours have not. */
+static bool is_false_success(const struct agent *a, const struct msg_done *done)
+{
+    return done->reason == JOB_REASON_SUCCESS &&
+           (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
+}
+
+/* The person at this terminal knows. */
+static void print_ended_by(struct agent *a, const char *text)
+{
+    if (!a->signals.typed)
+        job_messages_ended_by(a->messages, text);
+}
+
+static void on_done(struct agent *a, const struct msg *m)
+{
+    a->result = m->done;
+    if (m->done.reason == JOB_REASON_USER)
+        print_ended_by(a, m->done.text);
+    a->exit_code = failure_exit_code(&m->done);
+    if (is_false_success(a, &m->done)) {
+        log_error("the rendezvous says that the job has succeeded, but the workers of "
+                  "this node have not ended: they are stopped");
+        a->exit_code = EXIT_FAILURE;
+    }
+    if (m->done.reason == JOB_REASON_RELEASED && a->leave_code) {
+        a->exit_code = a->leave_code;
+        if (*a->signals.sender)
+            snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", m->done.text,
+                     a->signals.sender);
+    }
+    agent_handle_event(a, AGENT_EV_DONE);
+}
+
+static void on_refused(struct agent *a, const struct msg *m)
+{
+    log_error("%s", m->refused.text);
+    a->linger.until_job_ends = m->refused.why == REFUSED_UNFIT &&
+                               job_can_spare(&a->config->job) &&
+                               rendezvous_host_must_stay(&a->rendezvous, a->config);
+    a->exit_code = join_request_exit_code(m->refused.why);
+    agent_handle_event(a, AGENT_EV_REFUSED);
+}
+
+static void on_stop(struct agent *a, const struct msg *m)
+{
+    a->epoch = m->epoch; /* the epoch may have ended before it began here */
+    a->stop = m->stop;
+    job_messages_cause(a->messages, &m->stop, m->epoch);
+    if (m->stop.cause == JOB_CAUSE_USER)
+        print_ended_by(a, m->stop.text);
+    agent_handle_event(a, AGENT_EV_STOP);
+}
+
+static void on_members(struct agent *a, const struct msg *m)
+{
+    epoch_store_allow(&a->store, a->client, &m->members);
+}
+
+static void on_beat(struct agent *a, const struct msg *m)
+{
+    job_messages_waiting(a->messages, &m->beat);
+}
+
+static void on_joined(struct agent *a, const struct msg *m)
+{
+    if (*m->joined.host)
+        memcpy(a->host, m->joined.host, sizeof(a->host));
+    job_messages_joined(a->messages, &m->joined);
+}
+
+static void on_notice(struct agent *a, const struct msg *m)
+{
+    if (!job_messages_are_first_nodes(a->messages))
+        log_info("%s", m->notice.text);
+    event_file_add(a->events, "notice", a->epoch, "%s", m->notice.text);
+}
+
+static void on_checkpoint_asked(struct agent *a, const struct msg *m)
+{
+    if (m->epoch == a->epoch)
+        progress_monitor_request_checkpoint(a->workers.progress,
+                                            m->ask_checkpoint.within_ms);
+}
+
+static void on_stacks_asked(struct agent *a, const struct msg *m)
+{
+    progress_monitor_ask_stacks(a->workers.progress, &m->ask_stacks);
+}
+
+static void on_find_owners(struct agent *a, const struct msg *m)
+{
+    struct msg answer = { .type = MSG_OWNERS };
+
+    owner_lookup_answer(&m->ask_owners, &answer.owners);
+    agent_send_report(a, &answer);
+}
+
+static void on_owners_found(struct agent *a, const struct msg *m)
+{
+    epoch_store_owners_found(&a->store, &m->owners);
+}
+
+static void on_order(void *arg, const struct msg *m)
+{
+    static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
+        [MSG_JOINED] = on_joined,
+        [MSG_MEMBERS] = on_members,
+        [MSG_START] = on_start,
+        [MSG_STOP] = on_stop,
+        [MSG_ASK_CHECKPOINT] = on_checkpoint_asked,
+        [MSG_BEAT] = on_beat,
+        [MSG_NOTICE] = on_notice,
+        [MSG_ASK_STACKS] = on_stacks_asked,
+        [MSG_FIND_OWNERS] = on_find_owners,
+        [MSG_OWNERS_FOUND] = on_owners_found,
+        [MSG_DONE] = on_done,
+        [MSG_REFUSED] = on_refused,
+    };
+    struct agent *a = arg;
+
+    a->has_joined = true;
+    if (m->type < MSG_TYPE_MAX && handlers[m->type])
+        handlers[m->type](a, m);
+}
+
+static void on_outage(void *arg, bool out, const char *why)
+{
+    struct agent *a = arg;
+
+    if (a->has_joined && job_messages_tell_of_rendezvous(a->messages))
+        job_messages_outage(out, why);
+    else if (!a->has_joined)
+        job_messages_unreached(a->messages, out, why);
+    if (!out)
+        epoch_store_ask_again(&a->store);
+}
+
+/* A job of one node has no other nodes to lose contact with. */
+static void on_fence(void *arg, uint64_t until_ms)
+{
+    struct agent *a = arg;
+    const struct job_config *job = &a->config->job;
+    struct fence_terms terms = fence_terms_of(job->strict_fence, until_ms,
+                                              job->lease_ms, job->failure_grace_ms);
+
+    if (a->config->rendezvous != CONFIG_LOCAL && a->workers.guard)
+        guard_fence(a->workers.guard, &terms);
+}
+
+static void print_abandoned(const struct agent *a, const char *why)
+{
+    log_error("%s", why);
+    if (a->has_joined && a->config->job.strict_fence)
+        log_error("this node has fenced itself (--fence=strict); the job can continue "
+                  "without it");
+    else if (a->has_joined)
+        log_error("the job ends here; a standalone crund on a separate machine would "
+                  "outlive any node (crund(8))");
+}
+
+static void on_abandoned(void *arg, const char *why)
+{
+    struct agent *a = arg;
+
+    if (job_messages_tell_of_rendezvous(a->messages))
+        print_abandoned(a, why);
+    a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
+                   : a->config->job.strict_fence ? EXIT_EVICTED
+                                                 : EXIT_FAILURE;
+    agent_handle_event(a, AGENT_EV_ABANDONED);
+}
+
+static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
+{
+    struct agent *a = arg;
+    char buf[sizeof(progress->containment)];
+    const char *now = a->workers.guard
+                          ? local_workers_containment(&a->workers, buf, sizeof(buf))
+                          : a->containment;
+
+    progress_monitor_fill_heartbeat(a->workers.progress, progress);
+    gpu_monitor_fill_heartbeat(a->workers.gpus, progress);
+    progress_monitor_note_gpus(a->workers.progress, progress);
+    if (strcmp(now, a->containment) != 0)
+        snprintf(progress->containment, sizeof(progress->containment), "%s", now);
+}
+
+/* Until this node has joined, each answer may say that the rendezvous is to be here. */
+static void on_resolved(void *arg, const struct net_addr *list, size_t count,
+                        const char *why)
+{
+    struct agent *a = arg;
+    struct err e;
+
+    if (a->has_joined || a->rendezvous.server)
+        return;
+    if (rendezvous_host_consider(&a->rendezvous, list, count, why, &e) < 0) {
+        log_error("%s", e.text);
+        a->exit_code = EXIT_USAGE;
+        loop_stop(a->loop);
+        return;
+    }
+    agent_note_host(a);
+    if (a->rendezvous.server)
+        client_use_server(a->client, a->rendezvous.server);
+}
+
+int agent_join_job(struct agent *a, const char *unfit, struct err *e)
+{
+    struct client_calls calls = { .order = on_order,
+                                  .outage = on_outage,
+                                  .abandoned = on_abandoned,
+                                  .fence = on_fence,
+                                  .progress = on_progress_asked,
+                                  .resolved = on_resolved,
+                                  .arg = a };
+    struct client_config cc;
+
+    a->containment = guard_containment(a->workers.guard);
+    join_request_fill(&cc, a->config, a->rendezvous.server, a->host, a->containment);
+    cc.keys = a->keys;
+    snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
+    a->client = client_create(a->loop, &cc, &calls, e);
+    return a->client ? 0 : -1;
+}
