@@ -27,7 +27,7 @@
 #include "launcher/hosts/hosts.h"
 #include "launcher/options.h"
 #include "launcher/config_build.h"
-#include "launcher/remote/far_side.h"
+#include "launcher/remote/far/far_side.h"
 #include "launcher/remote/remote.h"
 #include "launcher/remote/remote_order.h"
 #include "launcher/place.h"

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "launcher/remote/channel.h"
-#include "launcher/remote/relay.h"
+#include "launcher/remote/far/relay.h"
 #include "launcher/remote/remote_order.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"

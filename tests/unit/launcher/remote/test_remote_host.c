@@ -6,7 +6,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "launcher/remote/host_addresses.h"
+#include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/remote_host.h"
 #include "launcher/remote/remote_report.h"
 #include "launcher/remote/rsh.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_FAR_SIDE_H
-#define LAUNCHER_REMOTE_FAR_SIDE_H
+#ifndef LAUNCHER_REMOTE_FAR_FAR_SIDE_H
+#define LAUNCHER_REMOTE_FAR_FAR_SIDE_H
 
 #include <stdint.h>
 

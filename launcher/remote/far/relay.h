@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_RELAY_H
-#define LAUNCHER_REMOTE_RELAY_H
+#ifndef LAUNCHER_REMOTE_FAR_RELAY_H
+#define LAUNCHER_REMOTE_FAR_RELAY_H
 
 #include <stdbool.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_FAR_CHILD_H
-#define LAUNCHER_REMOTE_FAR_CHILD_H
+#ifndef LAUNCHER_REMOTE_FAR_FAR_CHILD_H
+#define LAUNCHER_REMOTE_FAR_FAR_CHILD_H
 
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "launcher/remote/far_side.h"
+#include "launcher/remote/far/far_side.h"
 #include "launcher/remote/remote_order.h"
 #include "rendezvous/base/err.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/far_child.h"
+#include "launcher/remote/far/far_child.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/host_addresses.h"
+#include "launcher/remote/far/host_addresses.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

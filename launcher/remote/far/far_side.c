@@ -5,7 +5,7 @@
  * the launcher takes nothing, so that a slow terminal there slows the workers down
  * here.
  */
-#include "launcher/remote/far_side.h"
+#include "launcher/remote/far/far_side.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #include "launcher/remote/channel.h"
-#include "launcher/remote/far_child.h"
-#include "launcher/remote/host_addresses.h"
+#include "launcher/remote/far/far_child.h"
+#include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/limits.h"
-#include "launcher/remote/relay.h"
+#include "launcher/remote/far/relay.h"
 #include "launcher/remote/remote_order.h"
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/relay.h"
+#include "launcher/remote/far/relay.h"
 
 #include <errno.h>
 #include <event2/buffer.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_HOST_ADDRESSES_H
-#define LAUNCHER_REMOTE_HOST_ADDRESSES_H
+#ifndef LAUNCHER_REMOTE_FAR_HOST_ADDRESSES_H
+#define LAUNCHER_REMOTE_FAR_HOST_ADDRESSES_H
 
 /* The addresses of this machine at which other hosts may reach it, as numbers: first
  * the one to which ssh connected (`connection` is SSH_CONNECTION, or NULL), last those
