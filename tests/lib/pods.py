@@ -19,7 +19,6 @@ from process import BIN, Process, children, fail, until
 
 NAMESPACE = "default"
 DOMAIN = f"{NAMESPACE}.svc.cluster.local"
-INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 # Run as process 1 of the pod's namespaces, until it becomes the container's command.
 KUBELET = r'''
@@ -75,8 +74,6 @@ class Pod:
         if "value" in variable:
             return variable["value"]
         path = variable["valueFrom"]["fieldRef"]["fieldPath"]
-        if path == INDEX:
-            return str(self.index)
         label = re.fullmatch(r"metadata\.labels\['(.*)'\]", path)
         return self.labels[label[1]] if label else fail("no field", path)
 
