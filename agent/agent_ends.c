@@ -12,7 +12,7 @@
 #define EXIT_REQUEUE EX_TEMPFAIL
 #define SIGNALLED_TOO_MS 1000
 
-/* Of the job, if the signal ends it. */
+/* The job's exit code if the signal ends it. */
 static int code_of_signal(const struct agent *a)
 {
     bool announced = a->signals.preempted || a->deadline.is_over;
@@ -83,7 +83,7 @@ void agent_on_group_failed(void *arg, const struct failure *f)
         leave_without_workers(a);
     else if (!a->config->under_slurm)
         take_failure(a, f);
-    else { /* the order of the signals is any */
+    else { /* the worker's signal may have come before that of crun */
         failure_list_add(&a->held, f);
         loop_timer_arm(&a->held_timer, clock_ms() + SIGNALLED_TOO_MS);
     }
@@ -135,7 +135,7 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         local_workers_stop(&a->workers, SIGKILL, 0);
 }
 
-/* Of all nodes' reports the first one counts. */
+/* Each node reports it; the rendezvous obeys the first report. */
 static void on_deadline(void *arg, uint32_t within_ms)
 {
     struct agent *a = arg;

@@ -26,7 +26,7 @@ static bool is_false_success(const struct agent *a, const struct msg_done *done)
            (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
 }
 
-/* The person at this terminal knows. */
+/* After a Ctrl-C, the person at this terminal knows it. */
 static void print_ended_by(struct agent *a, const char *text)
 {
     if (!a->signals.typed)

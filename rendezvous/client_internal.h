@@ -41,10 +41,10 @@ struct client {
     struct loop *loop;
     struct client_calls calls;
     struct session *session;
-    struct server *local; /* the rendezvous, if it is in this process; else */
+    struct server *local; /* the rendezvous, if it is in this process; else: */
     uid_t rendezvous_user;
     bool out;         /* the session has told of an outage */
-    uid_t other_user; /* that that held the port in this outage; 0: none */
+    uid_t other_user; /* whose process held the port in this outage; 0: none */
     struct dialer *dialer;
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;

@@ -12,8 +12,8 @@ struct foreign_probe;
 
 /*
  * Whether another program has the port where a client looks for its rendezvous. The
- * user is warned at once and once; the client tries on, because the rendezvous may
- * begin when that program has ended.
+ * user is warned at once, and only once; the client keeps trying, because the
+ * rendezvous may begin when that program has ended.
  */
 struct foreign_watch {
     struct loop *loop;
@@ -37,8 +37,8 @@ void foreign_watch_heard(struct foreign_watch *w);
 /* The server has sent what no rendezvous sends. */
 void foreign_watch_note(struct foreign_watch *w, const struct net_addr *addr,
                         const char *name);
-/* The server has closed the connection without a word: find out what it is, unless that
- * was tried a short time ago. */
+/* The server has closed the connection without an answer: finds out what it is, unless
+ * that was tried a short time ago. */
 void foreign_watch_ask(struct foreign_watch *w, const struct net_addr *addr);
 /* What is there, as far as known lately; else NULL. */
 const char *foreign_watch_name(const struct foreign_watch *w,

@@ -74,7 +74,8 @@ struct config {
     enum config_stdin stdin_mode;
 
     /* their output */
-    /* other nodes' output goes to the same place: it says once what is of the job */
+    /* the output of all nodes goes to one place: only node rank 0 prints messages
+     * about the whole job */
     bool shares_output;
     bool live_output;    /* crun's own reaches a terminal by another program */
     const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */

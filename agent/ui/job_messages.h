@@ -18,11 +18,12 @@ struct job_messages *job_messages_create(struct loop *loop, const struct config 
                                          struct status_line *status_line);
 void job_messages_destroy(struct job_messages *s); /* NULL is fine */
 
-/* Whether node rank 0 alone says what is of the job: the output of all nodes goes to
- * the same place. */
+/* Whether messages about the whole job are left to node rank 0, because the output of
+ * all nodes goes to one place and this is another node. */
 bool job_messages_are_first_nodes(const struct job_messages *s);
-/* Whether this node says what it sees of the rendezvous. Of nodes whose output goes to
- * one place, the first may host the rendezvous, and be gone: the second says it too. */
+/* Whether this node reports outages of the rendezvous. If the output of all nodes goes
+ * to one place, the first two nodes do: the first may host the rendezvous, and be lost
+ * with it. */
 bool job_messages_tell_of_rendezvous(const struct job_messages *s);
 
 /* An epoch has formed. */

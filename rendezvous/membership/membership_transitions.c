@@ -221,7 +221,7 @@ static void judge_progress(struct membership *m)
     m->stop.no_progress = max > 0 && m->progress.restarts >= max && !m->stop.ending;
     if (!m->stop.no_progress)
         return;
-    m->restarts -= m->stop.restart_spent; /* it does not follow */
+    m->restarts -= m->stop.restart_spent; /* that restart does not take place */
     m->stop.restart_spent = false;
     membership_decide(m, JOB_REASON_FAILURE, EXIT_CODE_NO_PROGRESS);
 }
@@ -353,7 +353,7 @@ static void settle_drain(struct step *s)
         membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
-/* Every node of the job will be taken away: none goes on. */
+/* Every node of the job will be taken away: none continues. */
 static void settle_farewell(struct step *s)
 {
     struct membership *m = s->m;

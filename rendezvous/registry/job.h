@@ -119,7 +119,7 @@ char *job_describe_end(const struct failure *f, char *buf, size_t size);
  * exit code 1, "Connection reset by peer": a consequence. Returns buf. */
 char *job_describe_other(const struct failure *f, char *buf, size_t size);
 
-/* Who ends the job, unless it ends already. */
+/* Notes what ends the job, unless it ends already. */
 void job_set_ended_by(struct job *j, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -61,7 +61,7 @@ struct host_range {
     int digits; /* zeros in front make a number as long as this */
 };
 
-/* Reads a number at *text and moves it behind. -1: there is none. */
+/* Reads the number at *text and advances *text. -1: there is none. */
 static int host_range_read_number(const char **text, unsigned long *number)
 {
     size_t digits = strspn(*text, DIGITS);
@@ -73,7 +73,7 @@ static int host_range_read_number(const char **text, unsigned long *number)
     return 0;
 }
 
-/* Reads "7" or "07-12" at *text and moves it behind, after a comma too. */
+/* Reads "7" or "07-12" at *text and advances *text, also over a comma. */
 static int host_range_read(const char **text, struct host_range *r)
 {
     const char *first = *text;
@@ -150,7 +150,7 @@ static size_t host_piece_size(const char *text)
     return size;
 }
 
-/* The names of the item at *text, which moves behind it. */
+/* The names of the item at *text, which is advanced to its end. */
 static int host_list_read_item(const char **text, struct host_names *names,
                                struct err *e)
 {
