@@ -41,7 +41,8 @@ void channel_reader_add(struct channel_reader *r, const void *data, size_t size)
         r->data = grown;
         r->size = room;
     }
-    memcpy(r->data + r->used, data, size);
+    if (size > 0)
+        memcpy(r->data + r->used, data, size);
     r->used += size;
 }
 
