@@ -394,15 +394,13 @@ static int start_parts(struct agent *a, struct err *e)
 /* Lost output alone is an error, but never hides another one. */
 static void report_result(struct agent *a, const struct logs_end *end)
 {
-    struct failure_report r = {
-        /* messages are missing if the parts could not be started */
-        .job = a->messages ? job_messages_job(a->messages) : "",
-        .done = &a->result,
-        .others = &a->failures,
-        .epoch = a->epoch,
-        .own_host = a->host,
-        .is_first_nodes = a->messages && job_messages_are_first_nodes(a->messages)
-    };
+    struct failure_report r = { .job = job_messages_job(a->messages),
+                                .done = &a->result,
+                                .others = &a->failures,
+                                .epoch = a->epoch,
+                                .own_host = a->host,
+                                .is_first_nodes = job_messages_are_first_nodes(
+                                    a->messages) };
     bool only_lost = end->has_lost && a->exit_code == 0;
     int exit_code = only_lost ? EX_IOERR : a->exit_code;
 
