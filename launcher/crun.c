@@ -339,6 +339,7 @@ static int launch_on_hosts(const struct options *o, char **argv,
                               .tree_above = o->tree_above,
                               .host_prefix = o->host_prefix,
                               .detach = o->detach,
+                              .grace_ms = o->config.job.shutdown_grace_ms,
                               .reads_stdin = o->stdin_mode != STDIN_NONE };
     struct err e;
     int code = EXIT_USAGE;

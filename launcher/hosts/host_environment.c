@@ -35,7 +35,9 @@ static const char *const kept[] = {
     "PET_PPN", "PET_NPERNODE", "PET_NNODES", "PET_NODE_RANK", "PET_MASTER_*",
     "PET_RDZV_ENDPOINT", "PET_STANDALONE", "PET_LOCAL_ADDR", "PET_DRY_RUN",
     /* files of this machine */
-    "TORCHELASTIC_ERROR_FILE", "CRUN_KEY*", "PET_KEY*", NULL
+    "TORCHELASTIC_ERROR_FILE", "CRUN_KEY*", "PET_KEY*",
+    /* of Terraform, which may be secrets */
+    "TF_VAR_*", "TF_CLI_*", NULL
 };
 
 /* Parts of names whose values are secrets. */

@@ -195,12 +195,15 @@ char *push_second_command(struct push *p, struct err *e)
     }
     command = xasprintf(
         "c=${XDG_CACHE_HOME:-$HOME/.cache}/crun; d=$c/%s; t=$d.$$; "
-        "start() { \"$d/bin/crun\" --version > /dev/null 2>&1 || { " PUSH_LIBRARIES
+        "start() { [ -O \"$d\" ] || { "
+        "echo \"$d is another user's: set XDG_CACHE_HOME there\" >&2; exit 1; }; "
+        "\"$d/bin/crun\" --version > /dev/null 2>&1 || { " PUSH_LIBRARIES
         "=$d/lib/crun; export " PUSH_LIBRARIES "; "
         "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$" PUSH_LIBRARIES "; "
         "export LD_LIBRARY_PATH; }; exec \"$d/bin/crun\" --agent-stdin; }; "
         "if [ -x \"$d/bin/crun\" ]; then start; fi; "
-        "umask 077; if mkdir -p \"$t/bin\" \"$t/lib/crun\"; then echo '%.*s'; "
+        "umask 077; rm -rf \"$t\"; if mkdir -p \"$c\" && mkdir \"$t\" && mkdir -p "
+        "\"$t/bin\" \"$t/lib/crun\"; then echo '%.*s'; "
         "if %schmod 700 \"$t/bin/crun\"; then "
         "mv -T \"$t\" \"$d\" 2> /dev/null || { [ -x \"$d/bin/crun\" ] || "
         "mv \"$t\" \"$d\"; }; rm -rf \"$t\"; start; fi; rm -rf \"$t\"; "

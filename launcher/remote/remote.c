@@ -227,6 +227,8 @@ static void hear_listening(struct remote_host *h, const struct channel_frame *fr
 static void hear_exited(struct remote_host *h, const struct channel_frame *frame)
 {
     h->code = frame->size ? frame->body[0] : EXIT_FAILURE;
+    if (h->state < HOST_RUNNING)
+        note_failure(h, 0, "ended before the job began", "");
     handle_host_event(h, HOST_EV_EXITED);
 }
 
@@ -274,32 +276,41 @@ static bool hear_relayed(struct remote_host *via, const struct channel_frame *fr
     return host_link_relayed(&h->link, frame);
 }
 
-static bool on_frame(void *arg, const struct channel_frame *frame)
-{
-    static void (*const handlers[])(struct remote_host *,
-                                    const struct channel_frame *) = {
-        [CHANNEL_HELLO] = hear_hello,         [CHANNEL_REFUSED] = hear_refused,
-        [CHANNEL_LISTENING] = hear_listening, [CHANNEL_EXITED] = hear_exited,
-        [CHANNEL_STDIN_TAKEN] = hear_taken,   [CHANNEL_DETACHED] = hear_detached,
-    };
-    struct remote_host *h = arg;
-
-    if (frame->type == CHANNEL_OUT || frame->type == CHANNEL_ERR)
-        return put_output(h, frame->type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT,
-                          frame);
-    if (frame->type >= CHANNEL_RELAY_OUT && frame->type <= CHANNEL_RELAY_CLOSED)
-        return hear_relayed(h, frame);
-    if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])
-        handlers[frame->type](h, frame);
-    return true;
-}
-
 static void on_malformed(void *arg, const char *why)
 {
     struct remote_host *h = arg;
 
     note_failure(h, 0, "does not speak as crun does", why);
     handle_host_event(h, HOST_EV_CLOSED);
+}
+
+static bool on_frame(void *arg, const struct channel_frame *frame)
+{
+    static const struct {
+        void (*hear)(struct remote_host *, const struct channel_frame *);
+        enum remote_host_event event; /* 0: at any time */
+    } messages[] = {
+        [CHANNEL_HELLO] = { hear_hello, HOST_EV_HELLO },
+        [CHANNEL_REFUSED] = { hear_refused, HOST_EV_REFUSED },
+        [CHANNEL_LISTENING] = { hear_listening, HOST_EV_LISTENING },
+        [CHANNEL_EXITED] = { hear_exited, HOST_EV_EXITED },
+        [CHANNEL_STDIN_TAKEN] = { hear_taken, 0 },
+        [CHANNEL_DETACHED] = { hear_detached, HOST_EV_DETACHED },
+    };
+    struct remote_host *h = arg;
+    uint8_t type = frame->type;
+
+    if (type == CHANNEL_OUT || type == CHANNEL_ERR)
+        return put_output(h, type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT, frame);
+    if (type >= CHANNEL_RELAY_OUT && type <= CHANNEL_RELAY_CLOSED)
+        return hear_relayed(h, frame);
+    if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].hear)
+        return true;
+    if (!messages[type].event || remote_host_expects(h->state, messages[type].event))
+        messages[type].hear(h, frame);
+    else if (!remote_host_is_over(h->state))
+        on_malformed(h, "a message out of order");
+    return true;
 }
 
 /* What the other host cannot do, this one may: it has keys, names and routes of its
@@ -1003,6 +1014,9 @@ static void on_end_signal_here(void *arg, int signo)
         kill_hosts(r);
     } else if (r->has_started && r->first->state == HOST_RUNNING) {
         send_frame(r->first, CHANNEL_SIGNAL, &byte, 1);
+        if (signo != SIGUSR1) /* which waits for checkpoints */
+            loop_timer_arm(&r->others,
+                           clock_ms() + r->job->grace_ms + REMOTE_OTHERS_END_MS);
     } else if (!r->is_ending) {
         r->code = 128 + signo;
         end_hosts(r);

@@ -38,7 +38,8 @@ struct remote_job {
         tree_above;   /* hosts, for the first ones to connect to the others; 0: 128 */
     bool host_prefix; /* of each line */
     bool detach;
-    bool reads_stdin; /* local rank 0 of node rank 0 does */
+    uint32_t grace_ms; /* that workers have when a job is ended */
+    bool reads_stdin;  /* local rank 0 of node rank 0 does */
 };
 
 /* The exit code. */

@@ -42,12 +42,14 @@ static const struct {
     [HOST_CHECKING] = {
         [HOST_EV_LISTENING] = TO(HOST_READY, HOST_ACT_READY),
         [HOST_EV_REFUSED] = TO(HOST_FAILED, HOST_ACT_FAIL),
+        [HOST_EV_EXITED] = TO(HOST_FAILED, HOST_ACT_FAIL),
         [HOST_EV_BUSY] = TO(HOST_FAILED, HOST_ACT_FAIL),
         [HOST_EV_CLOSED] = TO(HOST_FAILED, HOST_ACT_FAIL),
         [HOST_EV_TIMEOUT] = TO(HOST_FAILED, HOST_ACT_FAIL),
     },
     [HOST_READY] = {
         [HOST_EV_START] = TO(HOST_RUNNING, HOST_ACT_START),
+        [HOST_EV_EXITED] = TO(HOST_FAILED, HOST_ACT_FAIL),
         [HOST_EV_BUSY] = TO(HOST_FAILED, HOST_ACT_FAIL),
         [HOST_EV_CLOSED] = TO(HOST_FAILED, HOST_ACT_FAIL),
     },
@@ -66,6 +68,11 @@ struct remote_host_edge remote_host_edge(enum remote_host_state state,
     if (edges[state][event].set)
         return edges[state][event].edge;
     return (struct remote_host_edge){ state, HOST_ACT_NONE };
+}
+
+bool remote_host_expects(enum remote_host_state state, enum remote_host_event event)
+{
+    return edges[state][event].set;
 }
 
 const char *remote_host_state_name(enum remote_host_state state)
@@ -122,6 +129,7 @@ const char *remote_host_explain(const char *said, bool *busy)
         { "error while loading shared libraries", "cannot run this crun", false },
         { "GLIBC_", "cannot run this crun", false },
         { "Exec format error", "cannot run this crun", false },
+        { "is another user's", "cannot use its copy of crun", false },
         { "could not be copied", "did not take a copy of crun", false },
     };
 

@@ -63,6 +63,9 @@ struct remote_host_edge {
 
 struct remote_host_edge remote_host_edge(enum remote_host_state state,
                                          enum remote_host_event event);
+/* Whether the table has the pair: a message that a host cannot have sent then is an
+ * error of the host. */
+bool remote_host_expects(enum remote_host_state state, enum remote_host_event event);
 const char *remote_host_state_name(enum remote_host_state state);
 
 /* Whether it is decided if the host takes part. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/remote/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
@@ -238,6 +239,14 @@ char *remote_hello_format(const struct remote_hello *h)
     return print_object(object);
 }
 
+static bool is_longer(char *const *list, size_t max)
+{
+    for (size_t i = 0; i <= max; i++)
+        if (!list[i])
+            return false;
+    return true;
+}
+
 int remote_hello_parse(const void *text, size_t size, struct remote_hello *h,
                        struct err *e)
 {
@@ -253,8 +262,10 @@ int remote_hello_parse(const void *text, size_t size, struct remote_hello *h,
     h->host = read_text_field(&r, "host");
     h->addresses = read_text_list(&r, "addresses");
     cJSON_Delete(object);
-    if (!r.bad)
+    if (!r.bad && !is_longer(h->addresses, REMOTE_ADDRESSES_MAX))
         return 0;
+    if (!r.bad)
+        err_set(e, "it names more than %d addresses", REMOTE_ADDRESSES_MAX);
     remote_hello_clear(h);
     return -1;
 }

@@ -38,6 +38,30 @@ unset XDG_CACHE_HOME XDG_STATE_HOME XDG_CONFIG_HOME
 exec sh -c "exec $*"
 '''
 
+# A host that speaks the frames, but not as a far side does: its name says how.
+LIAR = r'''#!/usr/bin/env python3
+import json, os, struct, sys
+HELLO, LISTENING, EXITED = 64, 66, 70
+host = sys.argv[-2]
+
+def frame(kind, body=b""):
+    return struct.pack("<IBI", len(body), kind, 0) + body
+
+def hello(addresses):
+    return frame(HELLO, json.dumps({"version": os.environ["CRUN_TEST_VERSION"], "channel": 1,
+                                    "host": "liar", "addresses": addresses}).encode())
+
+good, port = hello(["127.0.0.1"]), struct.pack("<H", 4711)
+os.write(1, b"%crun-agent-1%\n" + {
+    "twice": good + frame(HELLO, b"{}") + frame(LISTENING, port),
+    "early": frame(LISTENING, port),
+    "many": hello(["127.0.0.1"] * 17),
+    "ended": good + frame(LISTENING, port) + frame(EXITED, b"\3"),
+}[host])
+while os.read(0, 65536):
+    pass
+'''
+
 
 def make_place():
     p = Place()
@@ -131,10 +155,20 @@ def test_failures_are_gathered(p):
 
 
 def test_fewer_hosts_start_with_a_range(p):
-    same(p.crun(on(p, "closed1,h2,h3", "--nnodes=2:3", "sh", "-c", "echo $RANK $WORLD_SIZE"), 0,
-                "closed1: did not answer", "the job starts with 2 of 3 hosts").splitlines().sort(),
-         ["0 2", "1 2"].sort())
+    out = p.crun(on(p, "closed1,h2,h3", "--nnodes=2:3", "sh", "-c", "echo $RANK $WORLD_SIZE"), 0,
+                 "closed1: did not answer", "the job starts with 2 of 3 hosts")
+    same(sorted(out.splitlines()), ["0 2", "1 2"])
     p.crun(on(p, "closed1,h2,closed3", "--nnodes=2:3", "true"), 69, "the job needs 2 hosts")
+
+
+def test_hosts_that_lie_take_no_part(p):
+    """None of their messages crashes the launcher, or lets it wait."""
+    p.env["CRUN_TEST_VERSION"] = p.crun(["--version"], 0).split()[1]
+    liar = p.file("liar", LIAR)
+    for host, words in (("twice", "a message out of order"), ("early", "a message out of order"),
+                        ("many", "it names more than 16 addresses"),
+                        ("ended", "ended before the job began")):
+        p.crun(["--rsh", liar, "-H", host, "true"], 69, words)
 
 
 def test_a_busy_sshd_is_tried_again(p):
