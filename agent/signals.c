@@ -82,7 +82,7 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
     return m->type;
 }
 
-/* A far side of crun -H passes on what its launcher was told: it is our parent. */
+/* The far side of crun -H, our parent, forwards the signals that the launcher got. */
 static bool is_launcher(pid_t pid)
 {
     struct proc_stat parent, own;

@@ -452,6 +452,13 @@ static bool answer_question(const struct options *o)
 /* -x and --wdir of a job without hosts. */
 static int apply_surroundings(const struct options *o, struct err *e)
 {
+    const char *flag = o->hosts.include   ? "--include"
+                       : o->hosts.exclude ? "--exclude"
+                       : o->detach        ? "--detach"
+                                          : NULL;
+
+    if (flag)
+        return err_set(e, "%s needs a list of hosts (-H, --hosts, --hostfile)", flag);
     for (unsigned i = 0; i < o->exports.count; i++)
         if (strchr(o->exports.text[i], '=') && putenv((char *)o->exports.text[i]))
             return err_set_errno(e, errno, "-x %s", o->exports.text[i]);

@@ -65,8 +65,8 @@ struct channel_frame {
     size_t size;
 };
 
-/* Cuts a stream of bytes into frames. What was read is wiped, because an order has a
- * key. Zero-initialise. */
+/* Cuts a stream of bytes into frames. It wipes the bytes that it has read, because an
+ * order contains a key. Zero-initialise. */
 struct channel_reader {
     uint8_t *data;
     size_t size, used, taken;

@@ -66,7 +66,7 @@ bool host_link_relayed(struct host_link *l, const struct channel_frame *frame);
 /* The connection `via` has ended. */
 void host_link_cut(struct host_link *l, const char *why);
 
-/* What is added is sent; NULL once the far end has closed. */
+/* The link sends the bytes that are added here. NULL: the far end has closed. */
 struct evbuffer *host_link_output(struct host_link *l);
 void host_link_resume(struct host_link *l);
 /* The far side reads the end of its input. */

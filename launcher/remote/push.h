@@ -11,11 +11,11 @@
 struct evbuffer;
 
 /*
- * How a host gets a crun of this version. What runs there is `sh`, one word for any
- * login shell, and reads its commands from standard input: first one that executes the
- * crun at the launcher's path, then one that executes the copy in the user's cache
- * folder, or takes that copy from standard input. Each answers with a mark of its own
- * if it cannot, and only then the next bytes are sent: a shell may read ahead.
+ * How a host gets a crun of this version. The remote command is `sh`, one word for any
+ * login shell. It reads its commands from standard input: the first one executes the
+ * crun at the launcher's path; the second one executes the copy in the user's cache
+ * folder, or reads that copy from standard input. A command that fails prints a mark,
+ * and the launcher waits for it before it sends more, because a shell may read ahead.
  *
  * The copy is ~/.cache/crun/DIGEST/bin/crun, beside the libraries that are not part of
  * every system. It is complete before it gets that name.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The frames between the launcher and the hosts of a job, in pieces of any size, and
- * the messages in them. What is read reads the same when it is written.
+ * the messages in them. A message that was read, written and read again is the same.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void read_fuzzed_start(const struct channel_frame *frame)
     remote_start_clear(&start);
 }
 
-/* The first byte: into what pieces the rest is cut. */
+/* The first byte decides how the rest is cut into pieces. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct channel_reader reader = { .data = NULL };

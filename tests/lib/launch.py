@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """A crun on this machine, with its own folder, environment and terminal."""
+import contextlib
 import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -121,3 +123,20 @@ class Terminal:
             os.close(self.master)
         if self.p.returncode != code:
             raise AssertionError(f"{self.p.returncode} is not {code}: {self.said}")
+
+
+def with_place(make_place, test):
+    """The test with a place of its own, in which it leaves no process."""
+    def whole(*_):
+        p = make_place()
+        try:
+            test(p)
+            p.nothing_is_left()
+        finally:
+            for pid in p.living():  # after a failure
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            until(lambda: not p.living(), "the end of all processes", TIMEOUT)
+            p.close()
+    whole.__name__ = test.__name__
+    return whole

@@ -18,6 +18,9 @@ MANUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                       "../../../launcher/man/crun.1")
 failures = 0
 
+# These mean nothing without a list of hosts.
+ABOUT_HOSTS = ("include", "exclude", "detach")
+
 # flag: (a value, or None for a switch; what --dry-run then says, or None)
 GOOD = {
     "nnodes": ("3", "GROUP_WORLD_SIZE=3"),
@@ -206,16 +209,17 @@ def check_good(flags):
             fail(f"--{flag} is not known to this test")
             continue
         value, says = GOOD[flag]
+        others = ["-H", "a,b"] if flag in ABOUT_HOSTS else []
         forms = [["--" + flag]] if value is None else [
             [f"--{flag}={value}"], ["--" + flag, value]]
         forms += [[form[0].replace("--" + flag, "--" + flag.replace("-", "_")),
                    *form[1:]] for form in forms if "-" in flag]
         for form in forms:
-            accepted(form, says, {})
+            accepted(form + others, says, {})
         name = flag.upper().replace("-", "_")
         if flag not in ("help", "version"):
-            accepted([], says, {"PET_" + name: value or "1"})
-            accepted([], says, {"CRUN_" + name: value or "1", "PET_" + name: "0"})
+            accepted(others, says, {"PET_" + name: value or "1"})
+            accepted(others, says, {"CRUN_" + name: value or "1", "PET_" + name: "0"})
     for flag, value in OPTIONAL_VALUE.items():
         accepted([f"--{flag}={value}"], None, {})
         accepted([], None, {"CRUN_" + flag.upper(): value})

@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from launch import CRUN, CRUNCTL, TIMEOUT, Place, Terminal  # noqa: E402
+from launch import CRUN, CRUNCTL, TIMEOUT, Place, Terminal, with_place  # noqa: E402
 from process import lives, matches, read, run, same, stat_of, until  # noqa: E402
 
 # The hosts are h1, h2 and so on; others fail as real ones do. fakessh/HOST is the home of each.
@@ -367,27 +367,17 @@ def test_a_host_that_hangs_is_named(p):
     p.end(made, 130)
 
 
+def test_flags_about_hosts_need_hosts(p):
+    for flag in (["--include", "a"], ["--exclude", "a"], ["--detach"]):
+        p.crun([*flag, "true"], 2, f"{flag[0]} needs a list of hosts")
+
+
 def test_dry_run_starts_nothing(p):
     out = p.crun(["-H", "h1:8,h2:4", "--ssh-args", "-p 2222", "--dry-run", "train.py"], 0)
     matches(out, r"# node rank 1, h2, 4 workers\nssh .* -p 2222 .* h2 sh\n")
     same(calls(p), [])
 
 
-def with_place(test):
-    def whole(*_):
-        p = make_place()
-        try:
-            test(p)
-            p.nothing_is_left()
-        finally:
-            for pid in p.living():  # after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            until(lambda: not p.living(), "the end of all processes", TIMEOUT)
-            p.close()
-    whole.__name__ = test.__name__
-    return whole
-
 
 if __name__ == "__main__":
-    run([with_place(f) for name, f in list(globals().items()) if name.startswith("test_")])
+    run([with_place(make_place, f) for name, f in list(globals().items()) if name.startswith("test_")])

@@ -3,18 +3,17 @@
 # takes: 10 s
 """Of many hosts the first ones connect to the others. In the place of ssh stands a script that
 executes the command here; it writes down which process has called it."""
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from launch import CRUN, TIMEOUT, Place  # noqa: E402
+from launch import CRUN, TIMEOUT, Place, with_place  # noqa: E402
 from process import lives, read, run, same, until  # noqa: E402
 
-# Names of hosts say how they behave: closedN does not answer, keyN accepts nobody, farN accepts
-# only the launcher, whose home is no host's.
+# The name of a host says how it behaves: closedN does not answer, keyN refuses every key, farN
+# refuses all but the launcher, whose home is not that of a host.
 FAKE = r'''#!/bin/sh
 cd "$(dirname "$0")" || exit 255
 host=$1; shift
@@ -141,23 +140,13 @@ def test_a_host_that_hangs_behind_another(p):
     p.end(made, 130)
 
 
-def with_place(test):
-    def whole(*_):
-        p = Place()
-        p.rsh = p.file("fakessh", FAKE)
-        p.env["XDG_CONFIG_HOME"] = f"{p.path}/config"
-        try:
-            test(p)
-            p.nothing_is_left()
-        finally:
-            for pid in p.living():  # after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            until(lambda: not p.living(), "the end of all processes", TIMEOUT)
-            p.close()
-    whole.__name__ = test.__name__
-    return whole
+
+def make_place():
+    p = Place()
+    p.rsh = p.file("fakessh", FAKE)
+    p.env["XDG_CONFIG_HOME"] = f"{p.path}/config"
+    return p
 
 
 if __name__ == "__main__":
-    run([with_place(f) for name, f in list(globals().items()) if name.startswith("test_")])
+    run([with_place(make_place, f) for name, f in list(globals().items()) if name.startswith("test_")])

@@ -254,7 +254,7 @@ def a_host_without_crun_gets_it(case):
         found = shown(case.crun(",".join(hosts), "--nproc-per-node=1",
                                 case.hosts.directory + "/show.py"))
         same([rank[2] for rank in found], hosts)
-        # what is not complete has a dot in its name
+        # an incomplete copy has a dot in its name
         pushed = [[path for path in (case.hosts[name].home / ".cache/crun").iterdir()
                    if "." not in path.name] for name in hosts]
         same([len(copies) for copies in pushed], [1] * len(hosts))

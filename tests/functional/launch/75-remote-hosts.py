@@ -3,14 +3,13 @@
 # takes: 15 s
 """Hosts come and go while a job runs: the host file that changes, SIGHUP, and the program of
 --host-discovery. In the place of ssh stands a script that executes the command here."""
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from launch import CRUN, TIMEOUT, Place  # noqa: E402
+from launch import CRUN, TIMEOUT, Place, with_place  # noqa: E402
 from process import read, run, until  # noqa: E402
 
 FAKE = r'''#!/bin/sh
@@ -105,23 +104,13 @@ def test_a_job_of_fixed_size_stays(p):
     finish(p, made)
 
 
-def with_place(test):
-    def whole(*_):
-        p = Place()
-        p.rsh = p.file("fakessh", FAKE)
-        p.env["XDG_CONFIG_HOME"] = f"{p.path}/config"
-        try:
-            test(p)
-            p.nothing_is_left()
-        finally:
-            for pid in p.living():  # after a failure
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            until(lambda: not p.living(), "the end of all processes", TIMEOUT)
-            p.close()
-    whole.__name__ = test.__name__
-    return whole
+
+def make_place():
+    p = Place()
+    p.rsh = p.file("fakessh", FAKE)
+    p.env["XDG_CONFIG_HOME"] = f"{p.path}/config"
+    return p
 
 
 if __name__ == "__main__":
-    run([with_place(f) for name, f in list(globals().items()) if name.startswith("test_")])
+    run([with_place(make_place, f) for name, f in list(globals().items()) if name.startswith("test_")])
