@@ -178,11 +178,14 @@ static void ride_start(struct ride *r, const char *name, const struct relay_plan
                                .node_rank = -1,
                                .config = { .min_nodes = 1,
                                            .max_nodes = 1,
-                                           .lease_ms = 15000,
+                                           .lease_ms = 30000,
                                            .join_timeout_ms = PATIENCE_MS,
                                            .last_call_ms = 1000,
                                            .shutdown_grace_ms = 1000,
                                            .failure_grace_ms = 1000,
+                                           /* a lease to come back, not a second:
+                                            * all sessions share one busy thread */
+                                           .strict_fence = true,
                                            .scale = JOB_SCALE_NOW } },
                      .connect_for_ms = PATIENCE_MS,
                      .outage_grace_ms = PATIENCE_MS,
