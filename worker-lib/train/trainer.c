@@ -50,6 +50,32 @@ static void show_progress(struct trainer *t)
         progress_bar_update(t->bar, &p);
 }
 
+/* --metrics-every: a line about the steps since the one before. */
+static int append_recent(struct trainer *t, struct err *e)
+{
+    uint64_t every = (uint64_t)t->flags->metrics_every;
+    struct metrics_steps m = { .after = t->recent.after,
+                               .step = t->recent.asked,
+                               .train_loss = t->recent.score.loss /
+                                             t->recent.score.samples,
+                               .restarts = crun_restarts(t->world),
+                               .time_ms = clock_wall_ms() };
+
+    if (!every || m.step / every == m.after / every)
+        return 0;
+    t->recent.after = m.step;
+    t->recent.score = (struct score){ 0 };
+    return crun_rank(t->world) == 0 ? metrics_append_steps(t->flags->metrics, &m, e)
+                                    : 0;
+}
+
+static void score_add(struct score *sum, const struct score *s)
+{
+    sum->loss += s->loss;
+    sum->right += s->right;
+    sum->samples += s->samples;
+}
+
 /* Adds the result of the last exchange to the pass. */
 static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e)
 {
@@ -57,9 +83,8 @@ static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e
 
     if (trainer_check(t, step_consensus_end(&t->consensus, &all), e) < 0)
         return -1;
-    t->score.loss += all.score.loss;
-    t->score.right += all.score.right;
-    t->score.samples += all.score.samples;
+    score_add(&t->score, &all.score);
+    score_add(&t->recent.score, &all.score);
     t->samples_here += all.score.samples;
     agreed->checkpoint |= all.checkpoint;
     agreed->stop |= all.stop;
@@ -68,7 +93,7 @@ static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e
                        "the loss is not a number after step %" PRIu64
                        "; a smaller --lr may help (it is %g)",
                        t->step, (double)t->flags->lr);
-    return 0;
+    return all.score.samples > 0 ? append_recent(t, e) : 0;
 }
 
 /* Ends the exchange about the last step and begins the one about this step. */
@@ -79,6 +104,7 @@ static int exchange_step(struct trainer *t, const struct score *own,
 
     if (add_last_step(t, agreed, e) < 0)
         return -1;
+    t->recent.asked = t->step;
     return trainer_check(
         t,
         step_consensus_begin(&t->consensus, own, wanted, stop_signals_received() != 0),
@@ -205,12 +231,16 @@ static int trainer_finish(struct trainer *t, struct err *e)
     if (digest_parameters(t->net, digest) < 0)
         return err_set(e, "libcrypto cannot compute SHA-256");
     progress_bar_print_line(t->bar, "parameters sha256 %s", digest);
+    if (t->flags->metrics && crun_rank(t->world) == 0 &&
+        metrics_append_end(t->flags->metrics, t->step, digest, e) < 0)
+        return -1;
     crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->samples_own, 0);
     return 0;
 }
 
 static int trainer_run_passes(struct trainer *t, struct err *e)
 {
+    t->recent.after = t->step; /* of the checkpoint */
     while (t->pass < (uint64_t)t->flags->passes) {
         int rc = trainer_run_pass(t, e);
 

@@ -45,6 +45,10 @@ struct trainer {
     uint64_t step, pass;  /* that are finished */
     uint64_t samples_own; /* samples of this rank since the process started */
     struct score score;   /* of this pass, over all ranks */
+    struct {
+        struct score score;    /* of the steps since the last line of metrics */
+        uint64_t after, asked; /* the last step before them; the newest exchanged */
+    } recent;
     uint64_t pass_began_ms;
     crun_ddp_stats stats_before; /* at the start of this pass */
     double samples_here; /* of this pass, since the process started, over all ranks */

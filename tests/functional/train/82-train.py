@@ -38,6 +38,7 @@ def mistakes(_):
             (["--optimizer=lion"], 2, '"lion" is not sgd, adam or adamw'),
             (["--precision=f8"], 2, '"f8" is not f32, bf16 or f16'),
             (["--ckpt-every=5"], 2, "--ckpt-every needs --ckpt-dir"),
+            (["--metrics-every=5"], 2, "--metrics-every needs --metrics"),
             (["mnist"], 2, 'unexpected argument "mnist"'),
             (["--data=/nowhere"], 1, "there is no train-images-idx3-ubyte or "
                                      "train-images-idx3-ubyte.gz in /nowhere"),
@@ -90,6 +91,20 @@ def lines(folder):
     for one in first, last:  # each of its own pass
         assert 0 < one["communication_s"] < one["seconds"], one
         assert 0 < one["exposed_s"] + one["skew_s"] < one["seconds"], one
+
+
+def steps(folder):
+    """--metrics-every: the losses of some steps, which together are those of the pass."""
+    path = f"{folder}/metrics"
+    run = finished(*SMALL, f"--metrics={path}", "--metrics-every=5", ranks=2)
+    lines, (one, *_) = metrics(path, "after"), metrics(path)
+    ends = [line["step"] for line in lines]
+    assert [line["after"] for line in lines] == [0, *ends[:-1]], lines
+    assert ends == list(range(5, ends[-1] + 1, 5)), ends
+    of_pass = [line["train_loss"] for line in lines if line["step"] <= one["step"]]
+    assert abs(sum(of_pass) / len(of_pass) - one["train_loss"]) < 0.2 * one["train_loss"], lines
+    end, = metrics(path, "parameters_sha256")
+    assert end["parameters_sha256"] == run.sha, end
 
 
 def straggler(folder):
@@ -188,7 +203,7 @@ def no_number(_):
 
 
 # a sanitizer finds nothing in figures: there each way to train is gone once
-FIGURES = {"straggler": straggler, "same_bits": same_bits, "same_numbers": same_numbers,
+FIGURES = {"straggler": straggler, "steps": steps, "same_bits": same_bits, "same_numbers": same_numbers,
            "other_precisions": other_precisions}
 main({"mistakes": mistakes, "files": files, "lines": lines, "terminal": terminal,
       "narrow_terminal": narrow_terminal, "no_number": no_number,

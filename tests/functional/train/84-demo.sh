@@ -25,12 +25,27 @@ fail()
     exit 1
 }
 
-scripts/demo --model mlp --passes 8 --train-limit 20000 >"$out" 2>&1 || fail 'exit code'
+scripts/demo --model mlp --passes 3 --train-limit 12000 >"$out" 2>&1 || fail 'exit code'
 for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
     'crun: rank 2 on .* was killed by SIGKILL' \
     'train: resumed after step [0-9]*, ' \
-    'demo: 9[0-9].* % of unseen digits are read correctly; restarts: 1$'; do
+    'loss, undisturbed$' 'loss, killed in the gap' \
+    'demo: 9[0-9].* % of unseen digits are read correctly; restarts: 1$' \
+    'demo: equal, bit by bit$'; do
     grep -q "$words" "$out" || fail "nowhere: $words"
 done
-ls "$TMPDIR"/crun-demo.*/{checkpoints,metrics,logs} >/dev/null || fail 'nothing was kept'
+ls "$TMPDIR"/crun-demo.*/{undisturbed,killed}/{checkpoints,metrics,logs} >/dev/null ||
+    fail 'nothing was kept'
+
+# what the demo draws, as a file for a browser
+scripts/plot --svg "$TMPDIR/a.svg" --theme dark "a <b>=$(echo "$TMPDIR"/crun-demo.*/killed/metrics)" \
+    >"$out" 2>&1 || fail 'plot --svg'
+python3 -c "
+import sys, xml.dom.minidom as x
+paths = x.parse(sys.argv[1]).getElementsByTagName('path')
+curves = [p for p in paths if p.getAttribute('fill') == 'none']
+assert len(curves) == 2, len(curves)  # before the kill and after it
+" "$TMPDIR/a.svg" >"$out" 2>&1 || fail 'the SVG'
+if scripts/plot README.md >"$out" 2>&1; then fail 'a file that is not of metrics'; fi
+grep -qx 'plot: README.md is not a file of metrics (train --metrics=FILE)' "$out" || fail 'plot: what it says'
 if scripts/demo --pases 3 >"$out" 2>&1; then fail 'a wrong flag'; fi

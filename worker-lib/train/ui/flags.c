@@ -236,6 +236,13 @@ static const struct opt table[] = {
       .help = "Append a line of JSON to FILE after each pass.",
       .set = opt_set_text,
       .offset = FIELD(metrics) },
+    { .name = "metrics-every",
+      .arg = "STEPS",
+      .help = "Also append the loss after every so many steps.",
+      .set = opt_set_int,
+      .offset = FIELD(metrics_every),
+      .min = 1,
+      .max = INT64_MAX },
     OPT_HELP(struct train_flags),
     OPT_VERSION(struct train_flags),
     { .name = NULL }
@@ -245,6 +252,8 @@ static int check_flags_together(struct train_flags *f, struct err *e)
 {
     if (f->checkpoint_every && !f->checkpoints)
         return err_set(e, "--ckpt-every needs --ckpt-dir");
+    if (f->metrics_every && !f->metrics)
+        return err_set(e, "--metrics-every needs --metrics");
     for (size_t i = 0; i < OPTIMIZERS; i++)
         if (f->lr == 0 && optimizers[i].kind == f->optimizer)
             f->lr = optimizers[i].lr;

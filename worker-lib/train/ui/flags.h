@@ -25,6 +25,7 @@ struct train_flags {
     long long checkpoint_every;
     const char *resume; /* "": the newest; NULL: begin anew; else a file */
     const char *metrics;
+    long long metrics_every; /* steps; 0: only after each pass */
     long long bucket_mb;
     bool zero, help, version;
 };

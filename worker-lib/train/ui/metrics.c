@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <unistd.h>
 
 #include "rendezvous/base/fd.h"
@@ -27,15 +28,29 @@ int metrics_check(const char *path, struct err *e)
     return 0;
 }
 
-int metrics_append(const char *path, const struct metrics *m, struct err *e)
+static int append_line(const char *path, struct err *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int append_line(const char *path, struct err *e, const char *fmt, ...)
 {
     FILE *file = open_metrics(path);
+    va_list args;
     int written;
 
     if (!file)
         return err_set_errno(e, errno, "%s", path);
-    written = fprintf(
-        file,
+    va_start(args, fmt);
+    written = vfprintf(file, fmt, args);
+    va_end(args);
+    if (fclose(file) != 0 || written < 0)
+        return err_set_errno(e, errno, "%s", path);
+    return 0;
+}
+
+int metrics_append(const char *path, const struct metrics *m, struct err *e)
+{
+    return append_line(
+        path, e,
         "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
         "\"train_accuracy\":%.6f,\"test_loss\":%.6f,"
         "\"test_accuracy\":%.6f,\"samples_per_s\":%.1f,\"seconds\":%.3f,"
@@ -44,7 +59,20 @@ int metrics_append(const char *path, const struct metrics *m, struct err *e)
         m->pass, m->step, m->train_loss, m->train_accuracy, m->test_loss,
         m->test_accuracy, m->samples_per_s, m->seconds, m->communication_s,
         m->exposed_s, m->skew_s, m->ranks, m->restarts, m->backend);
-    if (fclose(file) != 0 || written < 0)
-        return err_set_errno(e, errno, "%s", path);
-    return 0;
+}
+
+int metrics_append_steps(const char *path, const struct metrics_steps *m, struct err *e)
+{
+    return append_line(path, e,
+                       "{\"after\":%" PRIu64 ",\"step\":%" PRIu64
+                       ",\"train_loss\":%.6f,\"restarts\":%d,\"time_ms\":%" PRIu64
+                       "}\n",
+                       m->after, m->step, m->train_loss, m->restarts, m->time_ms);
+}
+
+int metrics_append_end(const char *path, uint64_t step, const char *digest,
+                       struct err *e)
+{
+    return append_line(path, e, "{\"step\":%" PRIu64 ",\"parameters_sha256\":\"%s\"}\n",
+                       step, digest);
 }

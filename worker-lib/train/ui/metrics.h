@@ -7,7 +7,8 @@
 
 #include "rendezvous/base/err.h"
 
-/* --metrics: one line of JSON about each pass. */
+/* --metrics: one line of JSON about each pass, with --metrics-every about some steps,
+ * and one about the end. */
 struct metrics {
     uint64_t pass, step; /* passes are counted from 1 */
     double train_loss, train_accuracy, test_loss, test_accuracy;
@@ -17,10 +18,21 @@ struct metrics {
     const char *backend;
 };
 
+struct metrics_steps {
+    uint64_t after, step; /* the steps after `after`, up to `step` */
+    double train_loss;
+    int restarts;
+    uint64_t time_ms; /* wall clock */
+};
+
 /* Whether the file can be written, so that a mistake is reported before the first
  * pass. */
 int metrics_check(const char *path, struct err *e) MUST_CHECK;
 /* Appends one line. */
 int metrics_append(const char *path, const struct metrics *m, struct err *e) MUST_CHECK;
+int metrics_append_steps(const char *path, const struct metrics_steps *m,
+                         struct err *e) MUST_CHECK;
+int metrics_append_end(const char *path, uint64_t step, const char *digest,
+                       struct err *e) MUST_CHECK;
 
 #endif
