@@ -228,8 +228,7 @@ static int trainer_finish(struct trainer *t, struct err *e)
         return -1;
     if (t->gpu && gpu_step_fetch_values(t, e) < 0)
         return -1;
-    if (digest_parameters(t->net, digest) < 0)
-        return err_set(e, "libcrypto cannot compute SHA-256");
+    digest_parameters(t->net, digest);
     progress_bar_print_line(t->bar, "parameters sha256 %s", digest);
     if (t->flags->metrics && crun_rank(t->world) == 0 &&
         metrics_append_end(t->flags->metrics, t->step, digest, e) < 0)

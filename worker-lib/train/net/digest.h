@@ -7,6 +7,6 @@
 #define DIGEST_TEXT_SIZE 65
 
 /* SHA-256 of all parameters in their order, as hexadecimal digits. */
-int digest_parameters(const struct net *n, char text[DIGEST_TEXT_SIZE]);
+void digest_parameters(const struct net *n, char text[DIGEST_TEXT_SIZE]);
 
 #endif
