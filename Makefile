@@ -1,7 +1,8 @@
 # crun: one flat Makefile. The top half lists the layers and programs; the bottom half is
 # machinery without knowledge of the project.
 #
-#   make              everything, into build/bin and build/lib
+#   make              what is installed, into build/bin and build/lib
+#   make tests        the rest: tests, simulators, load programs, examples
 #   make check        unit and functional tests         T=name selects some
 #   make soak         the functional tests again and again on busy cores, SOAK_MINUTES=30
 #   make races        threaded code under ThreadSanitizer, with an emulated GPU, too
@@ -29,6 +30,15 @@ not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
 sources = $(sort $(shell find $1 -name '*.$2'))
 layer_sources = $(filter-out $(main_files) $(not_in_layers) $(addsuffix /%,$(filter \
     $1/%,$(layers))),$(call sources,$1,$2))
+
+# What is installed; each program links the layers that it uses, all others link all.
+installed := crun crund crunctl crun-preflight train coll-bench
+crun_layers := launcher agent rendezvous rendezvous/base
+crund_layers := rendezvous rendezvous/base
+crunctl_layers := launcher rendezvous rendezvous/base
+train_layers := worker-lib/train worker-lib rendezvous rendezvous/base
+crun-preflight_layers := worker-lib/preflight worker-lib rendezvous rendezvous/base
+coll-bench_layers := worker-lib rendezvous rendezvous/base
 
 crund_src := rendezvous/crund.c rendezvous/confinement.c
 crund_ldlibs = $(seccomp_libs)
@@ -61,19 +71,18 @@ fake-ssh_src := scripts/bench/load/fake-ssh.c
 ddp-load_src := scripts/bench/load/ddp-load.c
 gpu-load_src := scripts/bench/load/gpu-load.c
 slow-link_src := scripts/bench/load/slow-link.c
-train_src := $(wildcard worker-lib/train/main.c)
-train_ldlibs := $(shell pkg-config --libs openblas 2>/dev/null) -lm
+train_src := worker-lib/train/main.c
+train_package := openblas
+train_ldlibs = $(shell pkg-config --libs $(train_package)) -lm
 crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
-programs := crun crund crunctl crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver \
-            store-load agent-load flood-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link train \
-            coll-bench example-all-reduce example-train example-groups
-installed := crun crund crunctl crun-preflight
-programs += crun-preflight chaos-relay chain-worker
+test_programs := crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver store-load \
+                 agent-load flood-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
+                 example-all-reduce example-train example-groups chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
 
 # The worker library, made from the layers' objects.
@@ -95,6 +104,7 @@ standin_src := $(if $(filter emulated,$(CUDA)),$(wildcard tests/fakes/nccl/*.c))
 
 packages := libevent_core libevent_pthreads libcjson zlib
 test_packages := check
+headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
 
 # -- machinery -------------------------------------------------------------------------
 
@@ -113,8 +123,19 @@ B ?= build$(if $(filter emulated,$(CUDA)),-emulated)$(addprefix -,$(SAN))
 .DELETE_ON_ERROR:
 .SUFFIXES:
 comma := ,
+hash := \#
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $1 $2)
+
+pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
+pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
+# what is missing is said in one line, before a compiler says it in many
+ifneq ($(filter-out clean lint mutants uninstall,$(or $(MAKECMDGOALS),all)),)
+can_build := $(and $(pc_libs),$(shell printf '$(hash)include <%s>\n' $(headers) | \
+    $(CC) $(pc_cflags) -E -x c - > /dev/null 2>&1 && echo yes))
+missing := $(if $(can_build),,$(shell CC='$(CC)' scripts/setup --missing))
+$(if $(missing),$(error $(missing)))
+endif
 
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
@@ -156,8 +177,7 @@ emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CU
 # a GPU does not allow misaligned access
 kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
-pc_cflags := $(shell pkg-config --cflags $(packages) 2>/dev/null)
-pc_libs := $(shell pkg-config --libs $(packages) 2>/dev/null)
+has_blas := $(shell pkg-config --exists $(train_package) 2>/dev/null && echo yes)
 # crund locks itself in with it, if it is here
 seccomp_cflags := $(shell pkg-config --exists libseccomp 2>/dev/null && \
     echo -DCRUN_SECCOMP $$(pkg-config --cflags libseccomp))
@@ -175,7 +195,7 @@ all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
-libs := $(foreach l,$(layers),$(call archive,$l))
+libs := $(if $(has_blas),$(archives),$(filter-out $(call archive,worker-lib/train),$(archives)))
 # The static archive of library $1, if there is one: in pkg-config's folder of that library,
 # else in one of the compiler's.
 pc_folders := $(patsubst -L%,%,$(filter -L%,$(pc_libs)))
@@ -186,10 +206,11 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -pri
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz -lcjson,$l),$(along),$l))
-link_libs = -Wl,--start-group $(libs) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
+link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
-present := $(foreach p,$(programs),$(if $(wildcard $($p_src)),$p))
+present := $(if $(has_blas),$(installed),$(filter-out train,$(installed)))
 binaries := $(addprefix $B/bin/,$(present))
+test_binaries := $(addprefix $B/bin/,$(test_programs))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
 # these need the emulated GPU, some also the stand-in for NCCL
 emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
@@ -197,7 +218,7 @@ emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
                       $(addprefix nccl/test_,backend_nccl.c nccl_memory.c nccl_split.c \
                           nccl_watch.c)) \
                   tests/unit/worker-lib/world/test_gpu_worlds.c
-unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
+unit_src := $(filter-out $(if $(emulated),,$(emulated_units)) $(if $(has_blas),,tests/unit/worker-lib/train/%),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/confinement/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
@@ -210,12 +231,13 @@ preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests test-objects
+.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests test-programs test-objects
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 python_built := $(addprefix $B/lib/crun/python/,$(python_files))
-all: $(binaries) $(archives) $(worker_libs) $(python_built)
-$(binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
-tests: all $(units) $(preloads) $(standin)
+all: $(binaries) $(worker_libs) $(python_built)
+test-programs: $(test_binaries)
+$(binaries) $(test_binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
+tests: all test-programs $(units) $(preloads) $(standin)
 # compiled only, for a compiler's warnings
 test-objects: $(call objects,$(unit_src) $(helper_src))
 
@@ -224,9 +246,12 @@ $(call archive,$1): $(call objects,$(call layer_sources,$1,c))
 endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 
-# printed once; objects that depend on the toolkit are rebuilt when it changes
-$(shell mkdir -p $B; echo '$(gpu_parts)' | cmp -s - $B/gpu-parts || { \
-    echo '$(gpu_parts)' > $B/gpu-parts; echo 'GPU parts: $(gpu_parts)' >&2; })
+# said when it changes; objects that depend on the toolkit are then rebuilt
+said = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || { echo '$2' > $B/$1$(if $2,; echo '$2' >&2); })
+$(call said,gpu-parts,GPU parts: $(gpu_parts))
+$(call said,left-out-train,$(if $(has_blas),,trainer left out: OpenBLAS is missing (libopenblas-dev$(comma) Fedora: openblas-devel)))
+$(call said,left-out-seccomp,$(if $(seccomp_cflags),,system call filter of crund left out: \
+    libseccomp is missing (libseccomp-dev$(comma) Fedora: libseccomp-devel)))
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
 cuda_objects := $(call objects,$(cuda_src))
@@ -249,17 +274,17 @@ $B/obj/worker-lib/backends/nccl/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
 endif
 
 define program_rules
-$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(libs)
+$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(if $($1_layers),$(foreach l,$($1_layers),$(call archive,$l)),$(libs))
 $B/bin/$1: all_ldflags += $($1_ldflags)
 endef
-$(foreach p,$(present),$(eval $(call program_rules,$p)))
+$(foreach p,$(present) $(test_programs),$(eval $(call program_rules,$p)))
 
 $(archives) $(helpers):
 	@mkdir -p $(@D)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
-$(binaries):
+$(binaries) $(test_binaries):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
@@ -408,7 +433,7 @@ worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	$(foreach p,$(filter $(installed),$(present)),install -m 755 $B/bin/$p \
+	$(foreach p,$(present),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
 	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
