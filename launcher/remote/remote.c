@@ -97,15 +97,14 @@ struct remote {
     struct loop_timer connect, ping, waiting, others, suspend;
 };
 
-static void handle_host_event(struct remote_host *h, enum remote_host_event event);
-static void check_progress(struct remote *r);
-static void on_end_signal_here(void *arg, int signo);
-static bool is_ignored_here(int signo);
+static void remote_host_handle_event(struct remote_host *h,
+                                     enum remote_host_event event);
+static void remote_check_progress(struct remote *r);
 
 /* -- hosts ------------------------------------------------------------------------- */
 
-static void send_frame(struct remote_host *h, enum channel_type type, const void *body,
-                       size_t size)
+static void remote_host_send(struct remote_host *h, enum channel_type type,
+                             const void *body, size_t size)
 {
     struct evbuffer *out = h->link.is_open ? host_link_output(&h->link) : NULL;
 
@@ -113,13 +112,13 @@ static void send_frame(struct remote_host *h, enum channel_type type, const void
         channel_put(out, type, h->index, body, size);
 }
 
-static void send_to_all(struct remote *r, enum channel_type type, const void *body,
-                        size_t size)
+static void remote_send_to_all(struct remote *r, enum channel_type type,
+                               const void *body, size_t size)
 {
     for (size_t i = 0; i < r->count; i++)
         if ((!remote_host_is_over(r->host[i].state) || r->host[i].closes_later) &&
             r->host[i].link.is_greeted)
-            send_frame(&r->host[i], type, body, size);
+            remote_host_send(&r->host[i], type, body, size);
 }
 
 static bool has_hosts_behind(const struct remote_host *h)
@@ -132,7 +131,7 @@ static bool has_hosts_behind(const struct remote_host *h)
     return false;
 }
 
-static void close_host(struct remote_host *h)
+static void remote_host_close(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
     h->closes_later = has_hosts_behind(h);
@@ -143,7 +142,7 @@ static void close_host(struct remote_host *h)
 }
 
 /* Nothing may be expected of it any more. */
-static void drop_host(struct remote_host *h)
+static void remote_host_drop(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
     host_link_close(&h->link);
@@ -168,8 +167,8 @@ static void send_command(struct remote_host *h, char *command)
     free(command);
 }
 
-static void note_failure(struct remote_host *h, uint8_t refusal, const char *what,
-                         const char *said)
+static void remote_host_note_failure(struct remote_host *h, uint8_t refusal,
+                                     const char *what, const char *said)
 {
     free(h->said);
     h->said = xstrdup(said);
@@ -184,9 +183,9 @@ static void note_failure(struct remote_host *h, uint8_t refusal, const char *wha
 static void on_mark(void *arg, enum host_link_mark mark)
 {
     if (mark == LINK_ABSENT)
-        handle_host_event(arg, HOST_EV_ABSENT);
+        remote_host_handle_event(arg, HOST_EV_ABSENT);
     else if (mark == LINK_WANTED)
-        handle_host_event(arg, HOST_EV_WANTED);
+        remote_host_handle_event(arg, HOST_EV_WANTED);
 }
 
 static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
@@ -195,14 +194,14 @@ static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
 
     remote_hello_clear(&h->hello);
     if (remote_hello_parse(frame->body, frame->size, &h->hello, &e) < 0) {
-        note_failure(h, 0, "is not a crun of this version", e.text);
-        handle_host_event(h, HOST_EV_OTHER);
+        remote_host_note_failure(h, 0, "is not a crun of this version", e.text);
+        remote_host_handle_event(h, HOST_EV_OTHER);
     } else if (h->hello.channel != CHANNEL_VERSION ||
                strcmp(h->hello.version, CRUN_VERSION) != 0) {
-        note_failure(h, 0, "has another version of crun", h->hello.version);
-        handle_host_event(h, HOST_EV_OTHER);
+        remote_host_note_failure(h, 0, "has another version of crun", h->hello.version);
+        remote_host_handle_event(h, HOST_EV_OTHER);
     } else {
-        handle_host_event(h, HOST_EV_HELLO);
+        remote_host_handle_event(h, HOST_EV_HELLO);
     }
 }
 
@@ -213,23 +212,23 @@ static void hear_refused(struct remote_host *h, const struct channel_frame *fram
 
     snprintf(text, sizeof(text), "%.*s", frame->size ? (int)frame->size - 1 : 0,
              (const char *)frame->body + 1);
-    note_failure(h, code, remote_report_refusal(code), text);
-    handle_host_event(h, HOST_EV_REFUSED);
+    remote_host_note_failure(h, code, remote_report_refusal(code), text);
+    remote_host_handle_event(h, HOST_EV_REFUSED);
 }
 
 static void hear_listening(struct remote_host *h, const struct channel_frame *frame)
 {
     if (frame->size == 2)
         h->port = (uint16_t)(frame->body[0] | frame->body[1] << 8);
-    handle_host_event(h, HOST_EV_LISTENING);
+    remote_host_handle_event(h, HOST_EV_LISTENING);
 }
 
 static void hear_exited(struct remote_host *h, const struct channel_frame *frame)
 {
     h->code = frame->size ? frame->body[0] : EXIT_FAILURE;
     if (h->state < HOST_RUNNING)
-        note_failure(h, 0, "ended before the job began", "");
-    handle_host_event(h, HOST_EV_EXITED);
+        remote_host_note_failure(h, 0, "ended before the job began", "");
+    remote_host_handle_event(h, HOST_EV_EXITED);
 }
 
 static void hear_taken(struct remote_host *h, const struct channel_frame *frame)
@@ -242,7 +241,7 @@ static void hear_detached(struct remote_host *h, const struct channel_frame *fra
 {
     free(h->log);
     h->log = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
-    handle_host_event(h, HOST_EV_DETACHED);
+    remote_host_handle_event(h, HOST_EV_DETACHED);
 }
 
 /* Before the start each host would say the same. */
@@ -280,8 +279,8 @@ static void on_malformed(void *arg, const char *why)
 {
     struct remote_host *h = arg;
 
-    note_failure(h, 0, "does not speak as crun does", why);
-    handle_host_event(h, HOST_EV_CLOSED);
+    remote_host_note_failure(h, 0, "does not speak as crun does", why);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
 }
 
 static bool on_frame(void *arg, const struct channel_frame *frame)
@@ -358,20 +357,30 @@ static void on_link_closed(void *arg)
     bool busy;
 
     if (!h->failure.what)
-        note_failure(h, 0, remote_host_explain(h->link.said, &busy), h->link.said);
+        remote_host_note_failure(h, 0, remote_host_explain(h->link.said, &busy),
+                                 h->link.said);
     cut_hosts_behind(h);
-    handle_host_event(h, event_of_end(h));
+    remote_host_handle_event(h, event_of_end(h));
     if (h->via && h->via->closes_later)
-        close_host(h->via);
-    check_progress(h->remote);
+        remote_host_close(h->via);
+    remote_check_progress(h->remote);
 }
 
-static void on_host_timer(void *arg)
+static struct host_link_calls remote_host_calls(struct remote_host *h)
+{
+    return (struct host_link_calls){ .mark = on_mark,
+                                     .frame = on_frame,
+                                     .malformed = on_malformed,
+                                     .closed = on_link_closed,
+                                     .arg = h };
+}
+
+static void remote_host_on_timer(void *arg)
 {
     struct remote_host *h = arg;
 
-    note_failure(h, 0, "did not answer in time", h->link.said);
-    handle_host_event(h, HOST_EV_TIMEOUT);
+    remote_host_note_failure(h, 0, "did not answer in time", h->link.said);
+    remote_host_handle_event(h, HOST_EV_TIMEOUT);
 }
 
 /* -- acts -------------------------------------------------------------------------- */
@@ -379,11 +388,7 @@ static void on_host_timer(void *arg)
 static void connect_host(struct remote_host *h)
 {
     struct remote *r = h->remote;
-    struct host_link_calls calls = { .mark = on_mark,
-                                     .frame = on_frame,
-                                     .malformed = on_malformed,
-                                     .closed = on_link_closed,
-                                     .arg = h };
+    struct host_link_calls calls = remote_host_calls(h);
     char **argv = rsh_command(r->job->rsh, r->job->ssh_args, h->target->name);
     struct err e;
     int rc = 0;
@@ -398,13 +403,13 @@ static void connect_host(struct remote_host *h)
     h->attempts++;
     h->failure.what = NULL;
     if (rc < 0) {
-        note_failure(h, REMOTE_BAD_FLAGS, "cannot be reached", e.text);
-        handle_host_event(h, HOST_EV_CLOSED);
+        remote_host_note_failure(h, REMOTE_BAD_FLAGS, "cannot be reached", e.text);
+        remote_host_handle_event(h, HOST_EV_CLOSED);
         return;
     }
     arm_host_timer(h, REMOTE_ANSWER_MS);
     if (h->past_path)
-        handle_host_event(h, HOST_EV_ABSENT);
+        remote_host_handle_event(h, HOST_EV_ABSENT);
     else
         send_command(h, push_first_command(&r->push));
 }
@@ -418,8 +423,8 @@ static void search_copy(struct remote_host *h)
         send_command(h, command);
         return;
     }
-    note_failure(h, 0, "could not get a copy of crun", e.text);
-    handle_host_event(h, HOST_EV_CLOSED);
+    remote_host_note_failure(h, 0, "could not get a copy of crun", e.text);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
 }
 
 static void push_copy(struct remote_host *h)
@@ -430,8 +435,8 @@ static void push_copy(struct remote_host *h)
     arm_host_timer(h, REMOTE_PUSH_MS);
     if (push_add_files(&h->remote->push, host_link_output(&h->link), &e) == 0)
         return;
-    note_failure(h, 0, "could not get a copy of crun", e.text);
-    handle_host_event(h, HOST_EV_CLOSED);
+    remote_host_note_failure(h, 0, "could not get a copy of crun", e.text);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
 }
 
 /* The variables of the job, and the GPUs that the list of hosts selects on this one. */
@@ -493,7 +498,7 @@ static void retry_host(struct remote_host *h)
     loop_timer_arm(&h->remote->connect, h->not_before_ms);
 }
 
-static void start_host(struct remote_host *h, int32_t node_rank)
+static void remote_host_start(struct remote_host *h, int32_t node_rank)
 {
     const struct remote *r = h->remote;
     bool elastic = r->is_elastic && r->job->min_nodes < r->nodes;
@@ -505,18 +510,18 @@ static void start_host(struct remote_host *h, int32_t node_rank)
                               .endpoints = r->endpoints };
     char *text = remote_start_format(&s);
 
-    send_frame(h, CHANNEL_START, text, strlen(text));
+    remote_host_send(h, CHANNEL_START, text, strlen(text));
     free(text);
-    handle_host_event(h, HOST_EV_START);
+    remote_host_handle_event(h, HOST_EV_START);
     if (r->job->detach)
-        send_frame(h, CHANNEL_DETACH, NULL, 0);
+        remote_host_send(h, CHANNEL_DETACH, NULL, 0);
 }
 
 static void ready_host(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
     if (h->remote->has_started)
-        start_host(h, -1);
+        remote_host_start(h, -1);
 }
 
 static void fail_host(struct remote_host *h)
@@ -529,7 +534,7 @@ static void fail_host(struct remote_host *h)
                  h->failure.what, *line ? ": " : "", line);
     else
         log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
-    close_host(h);
+    remote_host_close(h);
 }
 
 /* They would come to a job that has ended. */
@@ -537,7 +542,7 @@ static void drop_late_hosts(struct remote *r)
 {
     for (size_t i = 0; i < r->count; i++)
         if (r->host[i].state < HOST_RUNNING) {
-            drop_host(&r->host[i]);
+            remote_host_drop(&r->host[i]);
             r->host[i].state = HOST_FAILED;
         }
 }
@@ -546,14 +551,14 @@ static void end_host(struct remote_host *h)
 {
     struct remote *r = h->remote;
 
-    close_host(h);
+    remote_host_close(h);
     if (h == r->first && h->state == HOST_EXITED) {
         drop_late_hosts(r);
         loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
     }
 }
 
-static void end_hosts(struct remote *r);
+static void remote_end_hosts(struct remote *r);
 
 static void lose_host(struct remote_host *h)
 {
@@ -562,7 +567,7 @@ static void lose_host(struct remote_host *h)
     char line[256];
 
     remote_report_last_line(h->link.said, line, sizeof(line));
-    close_host(h);
+    remote_host_close(h);
     if (r->is_ending)
         return;
     if (r->is_elastic && h != r->first) {
@@ -574,13 +579,14 @@ static void lose_host(struct remote_host *h)
               *line ? ": " : "", line);
     r->has_lost = true;
     if (h == r->first)
-        end_hosts(r);
+        remote_end_hosts(r);
     else
-        send_frame(r->first, CHANNEL_SIGNAL, &signo, 1);
+        remote_host_send(r->first, CHANNEL_SIGNAL, &signo, 1);
     loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
 }
 
-static void handle_host_event(struct remote_host *h, enum remote_host_event event)
+static void remote_host_handle_event(struct remote_host *h,
+                                     enum remote_host_event event)
 {
     static void (*const acts[HOST_ACT_COUNT])(struct remote_host *) = {
         [HOST_ACT_CONNECT] = connect_host,
@@ -688,7 +694,7 @@ static void connect_hosts(struct remote *r)
             continue;
         }
         if (find_path(r, h, &paths))
-            handle_host_event(h, HOST_EV_CONNECT);
+            remote_host_handle_event(h, HOST_EV_CONNECT);
     }
     if (next != UINT64_MAX)
         loop_timer_arm(&r->connect, next);
@@ -733,7 +739,7 @@ static void start_hosts(struct remote *r, uint32_t nodes)
             r->endpoints = r->max_nodes > 1 || job->detach ? format_endpoints(h)
                                                            : xstrdup("");
         }
-        start_host(h, node_rank++);
+        remote_host_start(h, node_rank++);
     }
     r->has_started = true;
     if (r->detached)
@@ -774,12 +780,12 @@ static void decide_start(struct remote *r)
                       "fewer",
                       wanted, text_plural(wanted));
         r->code = remote_report_code(failures, failed);
-        end_hosts(r);
+        remote_end_hosts(r);
     }
     free(failures);
 }
 
-static void check_progress(struct remote *r)
+static void remote_check_progress(struct remote *r)
 {
     bool all_closed = true;
 
@@ -792,25 +798,25 @@ static void check_progress(struct remote *r)
         loop_stop(r->loop);
 }
 
-static void on_connect_due(void *arg)
+static void remote_on_connect_due(void *arg)
 {
     struct remote *r = arg;
 
     connect_hosts(r);
-    check_progress(r);
+    remote_check_progress(r);
 }
 
 /* -- hosts that come and go -------------------------------------------------------- */
 
-static void init_host(struct remote *r, size_t index,
-                      const struct remote_target *target)
+static void remote_host_init(struct remote *r, size_t index,
+                             const struct remote_target *target)
 {
     struct remote_host *h = &r->host[index];
 
     *h = (struct remote_host){ .remote = r,
                                .target = target,
                                .index = (uint32_t)index };
-    loop_timer_init(&h->timer, r->loop, on_host_timer, h);
+    loop_timer_init(&h->timer, r->loop, remote_host_on_timer, h);
 }
 
 static struct remote_host *find_listed_host(const struct remote *r, const char *name)
@@ -835,10 +841,10 @@ static void drain_host(struct remote_host *h)
     } else if (h->state == HOST_RUNNING) {
         log_info("%s is gone from the list of hosts: its node leaves the job",
                  h->target->name);
-        send_frame(h, CHANNEL_DRAIN, NULL, 0);
+        remote_host_send(h, CHANNEL_DRAIN, NULL, 0);
     } else {
-        note_failure(h, 0, "is gone from the list of hosts", "");
-        drop_host(h);
+        remote_host_note_failure(h, 0, "is gone from the list of hosts", "");
+        remote_host_drop(h);
         h->state = HOST_FAILED;
     }
 }
@@ -857,7 +863,7 @@ static void add_late_host(struct remote *r, const struct host *host)
         return;
     }
     log_info("%s is new in the list of hosts: its node joins the job", host->name);
-    init_host(r, r->count, NULL);
+    remote_host_init(r, r->count, NULL);
     h = &r->host[r->count++];
     h->later = (struct remote_target){
         .name = xstrdup(host->name),
@@ -898,42 +904,14 @@ static void on_list_failed(void *arg, const char *why)
     log_warn("the list of hosts stays as it was: %s", why);
 }
 
-/* A hangup comes from a terminal that is gone; another SIGHUP asks to read the list
- * again. Hosts that failed are tried again. */
-static void on_hangup_here(void *arg, int signo)
-{
-    struct remote *r = arg;
-    int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-
-    if (terminal < 0 && r->has_terminal) {
-        on_end_signal_here(r, signo);
-        return;
-    }
-    if (terminal >= 0)
-        close(terminal);
-    for (size_t i = 0; i < r->count && r->has_started; i++)
-        if (r->host[i].state == HOST_FAILED || r->host[i].state == HOST_LOST)
-            r->host[i].is_unlisted = true;
-    host_watch_reload(r->watch);
-}
-
-static void follow_list(struct remote *r)
+static void remote_follow_list(struct remote *r)
 {
     const struct host_watch_calls calls = { on_list_changed, on_list_failed, r };
-    int terminal;
 
     if (r->job->wanted)
         r->watch = host_watch_create(r->loop, r->job->wanted, r->job->hosts, &calls);
-    if (!r->watch)
-        return;
-    r->is_elastic |= r->job->min_nodes && r->job->min_nodes < r->job->max_nodes;
-    if (is_ignored_here(SIGHUP))
-        return;
-    terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    r->has_terminal = terminal >= 0;
-    if (terminal >= 0)
-        close(terminal);
-    loop_on_signal(r->loop, SIGHUP, on_hangup_here, r);
+    if (r->watch)
+        r->is_elastic |= r->job->min_nodes && r->job->min_nodes < r->job->max_nodes;
 }
 
 /* -- time -------------------------------------------------------------------------- */
@@ -942,7 +920,7 @@ static void on_ping_due(void *arg)
 {
     struct remote *r = arg;
 
-    send_to_all(r, CHANNEL_PING, NULL, 0);
+    remote_send_to_all(r, CHANNEL_PING, NULL, 0);
     loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
 }
 
@@ -968,7 +946,7 @@ static void on_waiting_due(void *arg)
 /* -- the end ----------------------------------------------------------------------- */
 
 /* Each host reads that this process is gone, and ends its node. */
-static void end_hosts(struct remote *r)
+static void remote_end_hosts(struct remote *r)
 {
     r->is_ending = true;
     loop_timer_cancel(&r->waiting);
@@ -981,7 +959,7 @@ static void end_hosts(struct remote *r)
             host_link_shut(&h->link);
             host_link_end(&h->link, END_WITHIN_MS);
         } else {
-            drop_host(h);
+            remote_host_drop(h);
             h->state = HOST_FAILED;
         }
     }
@@ -990,7 +968,7 @@ static void end_hosts(struct remote *r)
 
 static void on_others_late(void *arg)
 {
-    end_hosts(arg);
+    remote_end_hosts(arg);
 }
 
 static void kill_hosts(struct remote *r)
@@ -998,7 +976,7 @@ static void kill_hosts(struct remote *r)
     uint8_t signo = SIGKILL;
 
     log_error("killing the job on all hosts");
-    send_to_all(r, CHANNEL_SIGNAL, &signo, 1);
+    remote_send_to_all(r, CHANNEL_SIGNAL, &signo, 1);
     r->code = 128 + SIGINT;
     for (size_t i = 0; i < r->count; i++)
         host_link_end(&r->host[i].link, REMOTE_CLOSE_MS);
@@ -1013,13 +991,13 @@ static void on_end_signal_here(void *arg, int signo)
     if (r->interrupts >= KILLS_AT) {
         kill_hosts(r);
     } else if (r->has_started && r->first->state == HOST_RUNNING) {
-        send_frame(r->first, CHANNEL_SIGNAL, &byte, 1);
+        remote_host_send(r->first, CHANNEL_SIGNAL, &byte, 1);
         if (signo != SIGUSR1) /* which waits for checkpoints */
             loop_timer_arm(&r->others,
                            clock_ms() + r->job->grace_ms + REMOTE_OTHERS_END_MS);
     } else if (!r->is_ending) {
         r->code = 128 + signo;
-        end_hosts(r);
+        remote_end_hosts(r);
     }
 }
 
@@ -1028,7 +1006,7 @@ static void on_suspend_here(void *arg, int signo)
     struct remote *r = arg;
     uint8_t byte = (uint8_t)signo;
 
-    send_to_all(r, CHANNEL_SIGNAL, &byte, 1);
+    remote_send_to_all(r, CHANNEL_SIGNAL, &byte, 1);
     if (signo != SIGTSTP)
         return;
     loop_timer_arm(&r->suspend, clock_ms() + REMOTE_SUSPEND_MS);
@@ -1057,6 +1035,38 @@ static bool is_ignored_here(int signo)
     return sigaction(signo, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
 }
 
+/* A hangup comes from a terminal that is gone; another SIGHUP asks to read the list
+ * again. Hosts that failed are tried again. */
+static void on_hangup_here(void *arg, int signo)
+{
+    struct remote *r = arg;
+    int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+    if (terminal < 0 && r->has_terminal) {
+        on_end_signal_here(r, signo);
+        return;
+    }
+    if (terminal >= 0)
+        close(terminal);
+    for (size_t i = 0; i < r->count && r->has_started; i++)
+        if (r->host[i].state == HOST_FAILED || r->host[i].state == HOST_LOST)
+            r->host[i].is_unlisted = true;
+    host_watch_reload(r->watch);
+}
+
+static void watch_hangup(struct remote *r)
+{
+    int terminal;
+
+    if (is_ignored_here(SIGHUP))
+        return;
+    terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    r->has_terminal = terminal >= 0;
+    if (terminal >= 0)
+        close(terminal);
+    loop_on_signal(r->loop, SIGHUP, on_hangup_here, r);
+}
+
 static void watch_own_signals(struct remote *r)
 {
     static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 };
@@ -1068,6 +1078,8 @@ static void watch_own_signals(struct remote *r)
     for (size_t i = 0; i < sizeof(suspends) / sizeof(*suspends); i++)
         if (!is_ignored_here(suspends[i]))
             loop_on_signal(r->loop, suspends[i], on_suspend_here, r);
+    if (r->watch)
+        watch_hangup(r);
     loop_on_signal(r->loop, SIGCHLD, on_child_here, r);
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);
@@ -1088,7 +1100,7 @@ static void on_own_input(void *arg, const void *data, size_t size)
 {
     struct remote *r = arg;
 
-    send_frame(r->first, CHANNEL_STDIN, data, size);
+    remote_host_send(r->first, CHANNEL_STDIN, data, size);
 }
 
 static int make_job_key(struct remote *r, struct err *e)
@@ -1154,8 +1166,8 @@ static void open_remote(struct remote *r)
     r->host = xcalloc(r->room, sizeof(*r->host));
     r->branches = count_branches(r);
     for (size_t i = 0; i < r->count; i++)
-        init_host(r, i, &r->job->targets[i]);
-    loop_timer_init(&r->connect, r->loop, on_connect_due, r);
+        remote_host_init(r, i, &r->job->targets[i]);
+    loop_timer_init(&r->connect, r->loop, remote_on_connect_due, r);
     loop_timer_init(&r->ping, r->loop, on_ping_due, r);
     loop_timer_init(&r->waiting, r->loop, on_waiting_due, r);
     loop_timer_init(&r->others, r->loop, on_others_late, r);
@@ -1163,7 +1175,7 @@ static void open_remote(struct remote *r)
     loop_timer_arm(&r->connect, clock_ms());
     loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
     loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
-    follow_list(r);
+    remote_follow_list(r);
     watch_own_signals(r);
 }
 
@@ -1210,7 +1222,7 @@ static void close_remote(struct remote *r)
     for (size_t i = 0; r->host && i < r->count; i++) {
         struct remote_host *h = &r->host[i];
 
-        drop_host(h);
+        remote_host_drop(h);
         free((char *)h->later.name);
         free((char *)h->later.devices);
         loop_timer_fini(&h->timer);
