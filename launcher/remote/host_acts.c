@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What is done about a host: the acts that its table gives.
+ */
+#include "launcher/remote/remote_internal.h"
+
+#include <event2/buffer.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/remote/channel.h"
+#include "launcher/remote/rsh.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/id128.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+
+#define LINES_MAX 65536     /* numbers of lines of one host */
+#define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
+
+void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
+                      size_t size)
+{
+    struct evbuffer *out = h->link.is_open ? host_link_output(&h->link) : NULL;
+
+    if (out)
+        channel_put(out, type, h->index, body, size);
+}
+
+void remote_send_to_all(struct remote *r, enum channel_type type, const void *body,
+                        size_t size)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if ((!remote_host_is_over(r->host[i].state) || r->host[i].closes_later) &&
+            r->host[i].link.is_greeted)
+            remote_host_send(&r->host[i], type, body, size);
+}
+
+static bool has_hosts_behind(const struct remote_host *h)
+{
+    const struct remote *r = h->remote;
+
+    for (size_t i = 0; i < r->count; i++)
+        if (r->host[i].via == h && r->host[i].link.is_open)
+            return true;
+    return false;
+}
+
+void remote_host_close(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+    h->closes_later = has_hosts_behind(h);
+    if (h->closes_later)
+        return;
+    host_link_shut(&h->link);
+    host_link_end(&h->link, REMOTE_CLOSE_MS);
+}
+
+/* Nothing may be expected of it any more. */
+void remote_host_drop(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+    host_link_close(&h->link);
+    for (int i = 0; i < REMOTE_STREAMS; i++) {
+        if (h->source[i])
+            remote_output_remove(h->remote->output, h->source[i]);
+        h->source[i] = NULL;
+    }
+}
+
+static void arm_host_timer(struct remote_host *h, uint64_t ms)
+{
+    loop_timer_arm(&h->timer, clock_ms() + ms);
+}
+
+static void send_command(struct remote_host *h, char *command)
+{
+    struct evbuffer *out = host_link_output(&h->link);
+
+    if (command && out)
+        evbuffer_add(out, command, strlen(command));
+    free(command);
+}
+
+void remote_host_note_failure(struct remote_host *h, uint8_t refusal, const char *what,
+                              const char *said)
+{
+    free(h->said);
+    h->said = xstrdup(said);
+    h->failure = (struct remote_failure){
+        .host = h->target->name, .what = what, .said = h->said, .refusal = refusal
+    };
+}
+
+/* -- acts -------------------------------------------------------------------------- */
+
+static void connect_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    struct host_link_calls calls = remote_host_calls(h);
+    char **argv = rsh_command(r->job->rsh, r->job->ssh_args, h->target->name);
+    struct err e;
+    int rc = 0;
+
+    if (h->via)
+        host_link_open_via(&h->link, &h->via->link,
+                           h->index + h->attempts % LINES_MAX * NODES_MAX, argv,
+                           &calls);
+    else
+        rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
+    rsh_free(argv);
+    h->attempts++;
+    h->failure.what = NULL;
+    if (rc < 0) {
+        remote_host_note_failure(h, REMOTE_BAD_FLAGS, "cannot be reached", e.text);
+        remote_host_handle_event(h, HOST_EV_CLOSED);
+        return;
+    }
+    arm_host_timer(h, REMOTE_ANSWER_MS);
+    if (h->past_path)
+        remote_host_handle_event(h, HOST_EV_ABSENT);
+    else
+        send_command(h, push_first_command(&r->push));
+}
+
+static void search_copy(struct remote_host *h)
+{
+    struct err e;
+    char *command = push_second_command(&h->remote->push, &e);
+
+    if (command) {
+        send_command(h, command);
+        return;
+    }
+    remote_host_note_failure(h, 0, "could not get a copy of crun", e.text);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
+}
+
+static void push_copy(struct remote_host *h)
+{
+    struct err e;
+
+    log_debug("%s has no crun " CRUN_VERSION ": it gets a copy", h->target->name);
+    arm_host_timer(h, REMOTE_PUSH_MS);
+    if (push_add_files(&h->remote->push, host_link_output(&h->link), &e) == 0)
+        return;
+    remote_host_note_failure(h, 0, "could not get a copy of crun", e.text);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
+}
+
+/* The variables of the job, and the GPUs that the list of hosts selects on this one. */
+static char **host_environment(const struct remote_host *h, char **devices)
+{
+    char *const *common = h->remote->job->environment;
+    size_t n = 0;
+    char **all;
+
+    while (common[n])
+        n++;
+    all = xcalloc(n + 2, sizeof(*all));
+    memcpy(all, common, n * sizeof(*all));
+    *devices = h->target->devices
+                   ? xasprintf("CUDA_VISIBLE_DEVICES=%s", h->target->devices)
+                   : NULL;
+    all[n] = *devices;
+    return all;
+}
+
+static void send_order(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    char *devices, **environment = host_environment(h, &devices);
+    struct remote_order o = { .argv = (char **)r->job->argv,
+                              .environment = environment,
+                              .folder = (char *)r->job->folder,
+                              .run_id = r->run_id,
+                              .key = r->key,
+                              .workers = h->target->workers,
+                              .detach = r->job->detach,
+                              .live = remote_output_is_live(r->output),
+                              .one_stream = remote_output_is_one(r->output) };
+    struct evbuffer *out = host_link_output(&h->link);
+
+    arm_host_timer(h, REMOTE_READY_MS);
+    if (out)
+        channel_put_secret(out, CHANNEL_ORDER, h->index, remote_order_format(&o));
+    free(environment);
+    free(devices);
+}
+
+static void reconnect_host(struct remote_host *h)
+{
+    host_link_close(&h->link);
+    loop_timer_cancel(&h->timer);
+    h->past_path = true;
+    loop_timer_arm(&h->remote->connect, clock_ms());
+}
+
+/* The second attempts are spread over as much time again. */
+static void retry_host(struct remote_host *h)
+{
+    struct id128 random = id128_random();
+    uint64_t wait = REMOTE_RETRY_MS + random.byte[0] * REMOTE_RETRY_MS / 255;
+
+    loop_timer_cancel(&h->timer);
+    h->not_before_ms = clock_ms() + wait;
+    loop_timer_arm(&h->remote->connect, h->not_before_ms);
+}
+
+void remote_host_start(struct remote_host *h, int32_t node_rank)
+{
+    const struct remote *r = h->remote;
+    bool elastic = r->is_elastic && r->job->min_nodes < r->nodes;
+    struct remote_start s = { .node_rank = node_rank,
+                              .nodes = r->nodes,
+                              .min_nodes = elastic ? r->job->min_nodes : r->nodes,
+                              .max_nodes = r->max_nodes,
+                              .host = h == r->first && *r->endpoints,
+                              .endpoints = r->endpoints };
+    char *text = remote_start_format(&s);
+
+    remote_host_send(h, CHANNEL_START, text, strlen(text));
+    free(text);
+    remote_host_handle_event(h, HOST_EV_START);
+    if (r->job->detach)
+        remote_host_send(h, CHANNEL_DETACH, NULL, 0);
+}
+
+static void ready_host(struct remote_host *h)
+{
+    loop_timer_cancel(&h->timer);
+    if (h->remote->has_started)
+        remote_host_start(h, -1);
+}
+
+static void fail_host(struct remote_host *h)
+{
+    char line[256];
+
+    remote_report_last_line(h->failure.said, line, sizeof(line));
+    if (h->remote->has_started && !h->remote->is_ending)
+        log_warn("%s %s%s%s: the job goes on without it", h->target->name,
+                 h->failure.what, *line ? ": " : "", line);
+    else
+        log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
+    remote_host_close(h);
+}
+
+/* They would come to a job that has ended. */
+static void drop_late_hosts(struct remote *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (r->host[i].state < HOST_RUNNING) {
+            remote_host_drop(&r->host[i]);
+            r->host[i].state = HOST_FAILED;
+        }
+}
+
+static void end_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+
+    remote_host_close(h);
+    if (h == r->first && h->state == HOST_EXITED) {
+        drop_late_hosts(r);
+        loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
+    }
+}
+
+static void lose_host(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    uint8_t signo = SIGTERM;
+    char line[256];
+
+    remote_report_last_line(h->link.said, line, sizeof(line));
+    remote_host_close(h);
+    if (r->is_ending)
+        return;
+    if (r->is_elastic && h != r->first) {
+        log_warn("the connection to %s is lost%s%s: the job goes on without it",
+                 h->target->name, *line ? ": " : "", line);
+        return;
+    }
+    log_error("the connection to %s is lost%s%s: the job ends", h->target->name,
+              *line ? ": " : "", line);
+    r->has_lost = true;
+    if (h == r->first)
+        remote_end_hosts(r);
+    else
+        remote_host_send(r->first, CHANNEL_SIGNAL, &signo, 1);
+    loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
+}
+
+void remote_host_handle_event(struct remote_host *h, enum remote_host_event event)
+{
+    static void (*const acts[HOST_ACT_COUNT])(struct remote_host *) = {
+        [HOST_ACT_CONNECT] = connect_host,
+        [HOST_ACT_SEARCH] = search_copy,
+        [HOST_ACT_PUSH] = push_copy,
+        [HOST_ACT_ORDER] = send_order,
+        [HOST_ACT_RECONNECT] = reconnect_host,
+        [HOST_ACT_RETRY] = retry_host,
+        [HOST_ACT_READY] = ready_host,
+        [HOST_ACT_FAIL] = fail_host,
+        [HOST_ACT_END] = end_host,
+        [HOST_ACT_LOSE] = lose_host,
+    };
+    struct remote_host_edge edge = remote_host_edge(h->state, event);
+
+    log_debug("%s: %s -> %s", h->target->name, remote_host_state_name(h->state),
+              remote_host_state_name(edge.to));
+    h->state = edge.to;
+    if (acts[edge.act])
+        acts[edge.act](h);
+    loop_timer_arm(&h->remote->connect, clock_ms());
+}
+
+/* -- the end ----------------------------------------------------------------------- */
+
+/* Each host reads that this process is gone, and ends its node. */
+void remote_end_hosts(struct remote *r)
+{
+    r->is_ending = true;
+    loop_timer_cancel(&r->waiting);
+    for (size_t i = 0; i < r->count; i++) {
+        struct remote_host *h = &r->host[i];
+
+        if (remote_host_is_over(h->state))
+            continue;
+        if (h->state == HOST_RUNNING) {
+            host_link_shut(&h->link);
+            host_link_end(&h->link, END_WITHIN_MS);
+        } else {
+            remote_host_drop(h);
+            h->state = HOST_FAILED;
+        }
+    }
+    loop_timer_arm(&r->connect, clock_ms());
+}

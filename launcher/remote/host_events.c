@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the connections tell about the hosts, as events.
+ */
+#include "launcher/remote/remote_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/remote/channel.h"
+#include "launcher/remote/own_stdin.h"
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/base/xalloc.h"
+
+static void on_mark(void *arg, enum host_link_mark mark)
+{
+    if (mark == LINK_ABSENT)
+        remote_host_handle_event(arg, HOST_EV_ABSENT);
+    else if (mark == LINK_WANTED)
+        remote_host_handle_event(arg, HOST_EV_WANTED);
+}
+
+static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
+{
+    struct err e;
+
+    remote_hello_clear(&h->hello);
+    if (remote_hello_parse(frame->body, frame->size, &h->hello, &e) < 0) {
+        remote_host_note_failure(h, 0, "is not a crun of this version", e.text);
+        remote_host_handle_event(h, HOST_EV_OTHER);
+    } else if (h->hello.channel != CHANNEL_VERSION ||
+               strcmp(h->hello.version, CRUN_VERSION) != 0) {
+        remote_host_note_failure(h, 0, "has another version of crun", h->hello.version);
+        remote_host_handle_event(h, HOST_EV_OTHER);
+    } else {
+        remote_host_handle_event(h, HOST_EV_HELLO);
+    }
+}
+
+static void hear_refused(struct remote_host *h, const struct channel_frame *frame)
+{
+    char text[sizeof(((struct err *)0)->text)];
+    uint8_t code = frame->size ? frame->body[0] : REMOTE_BAD_ORDER;
+
+    snprintf(text, sizeof(text), "%.*s", frame->size ? (int)frame->size - 1 : 0,
+             (const char *)frame->body + 1);
+    remote_host_note_failure(h, code, remote_report_refusal(code), text);
+    remote_host_handle_event(h, HOST_EV_REFUSED);
+}
+
+static void hear_listening(struct remote_host *h, const struct channel_frame *frame)
+{
+    if (frame->size == 2)
+        h->port = (uint16_t)(frame->body[0] | frame->body[1] << 8);
+    remote_host_handle_event(h, HOST_EV_LISTENING);
+}
+
+static void hear_exited(struct remote_host *h, const struct channel_frame *frame)
+{
+    h->code = frame->size ? frame->body[0] : EXIT_FAILURE;
+    if (h->state < HOST_RUNNING)
+        remote_host_note_failure(h, 0, "ended before the job began", "");
+    remote_host_handle_event(h, HOST_EV_EXITED);
+}
+
+static void hear_taken(struct remote_host *h, const struct channel_frame *frame)
+{
+    if (frame->size == 4 && h->remote->input && h == h->remote->first)
+        own_stdin_taken(h->remote->input, bytes_load32(frame->body));
+}
+
+static void hear_detached(struct remote_host *h, const struct channel_frame *frame)
+{
+    free(h->log);
+    h->log = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
+    remote_host_handle_event(h, HOST_EV_DETACHED);
+}
+
+/* Before the start each host would say the same. */
+static bool put_output(struct remote_host *h, int stream,
+                       const struct channel_frame *frame)
+{
+    struct remote *r = h->remote;
+    char *prefix;
+
+    if (!r->has_started && h->index > 0)
+        return true;
+    if (!h->source[stream]) {
+        prefix = r->job->host_prefix ? xasprintf("%s: ", h->target->name) : NULL;
+        h->source[stream] = remote_output_add(r->output, stream, prefix);
+        free(prefix);
+    }
+    return remote_output_put(r->output, stream, h->source[stream],
+                             (const char *)frame->body, frame->size);
+}
+
+/* A frame about a connection that this host makes for us. */
+static bool hear_relayed(struct remote_host *via, const struct channel_frame *frame)
+{
+    struct remote *r = via->remote;
+    size_t index = frame->host % NODES_MAX;
+    struct remote_host *h = index < r->count ? &r->host[index] : NULL;
+
+    /* others are the rest of a connection that was given up */
+    if (!h || h->via != via || !h->link.is_open || h->link.line != frame->host)
+        return true;
+    return host_link_relayed(&h->link, frame);
+}
+
+static void on_malformed(void *arg, const char *why)
+{
+    struct remote_host *h = arg;
+
+    remote_host_note_failure(h, 0, "does not speak as crun does", why);
+    remote_host_handle_event(h, HOST_EV_CLOSED);
+}
+
+static bool on_frame(void *arg, const struct channel_frame *frame)
+{
+    static const struct {
+        void (*hear)(struct remote_host *, const struct channel_frame *);
+        enum remote_host_event event; /* 0: at any time */
+    } messages[] = {
+        [CHANNEL_HELLO] = { hear_hello, HOST_EV_HELLO },
+        [CHANNEL_REFUSED] = { hear_refused, HOST_EV_REFUSED },
+        [CHANNEL_LISTENING] = { hear_listening, HOST_EV_LISTENING },
+        [CHANNEL_EXITED] = { hear_exited, HOST_EV_EXITED },
+        [CHANNEL_STDIN_TAKEN] = { hear_taken, 0 },
+        [CHANNEL_DETACHED] = { hear_detached, HOST_EV_DETACHED },
+    };
+    struct remote_host *h = arg;
+    uint8_t type = frame->type;
+
+    if (type == CHANNEL_OUT || type == CHANNEL_ERR)
+        return put_output(h, type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT, frame);
+    if (type >= CHANNEL_RELAY_OUT && type <= CHANNEL_RELAY_CLOSED)
+        return hear_relayed(h, frame);
+    if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].hear)
+        return true;
+    if (!messages[type].event || remote_host_expects(h->state, messages[type].event))
+        messages[type].hear(h, frame);
+    else if (!remote_host_is_over(h->state))
+        on_malformed(h, "a message out of order");
+    return true;
+}
+
+/* What the other host cannot do, this one may: it has keys, names and routes of its
+ * own. A host that does not answer is not asked twice. */
+static bool must_connect_directly(struct remote_host *h)
+{
+    bool busy;
+    const char *means = remote_host_explain(h->link.said, &busy);
+
+    if (!h->via || h->link.has_shell || strcmp(means, "did not answer") == 0)
+        return false;
+    h->is_direct = true;
+    return true;
+}
+
+/* Only in its first phase a connection says by its end what is wrong. */
+static enum remote_host_event event_of_end(struct remote_host *h)
+{
+    bool busy;
+
+    (void)remote_host_explain(h->link.said, &busy);
+    if (h->state == HOST_CONNECTING && must_connect_directly(h))
+        return HOST_EV_BUSY;
+    if (h->state == HOST_CONNECTING && h->link.has_shell && !h->past_path)
+        return HOST_EV_OTHER;
+    return h->state == HOST_CONNECTING && busy && h->attempts < REMOTE_ATTEMPTS_MAX
+               ? HOST_EV_BUSY
+               : HOST_EV_CLOSED;
+}
+
+static void cut_hosts_behind(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+    char why[512];
+
+    snprintf(why, sizeof(why), "the connection to %s is lost\n", h->target->name);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->host[i].via == h)
+            host_link_cut(&r->host[i].link, why);
+}
+
+static void on_link_closed(void *arg)
+{
+    struct remote_host *h = arg;
+    bool busy;
+
+    if (!h->failure.what)
+        remote_host_note_failure(h, 0, remote_host_explain(h->link.said, &busy),
+                                 h->link.said);
+    cut_hosts_behind(h);
+    remote_host_handle_event(h, event_of_end(h));
+    if (h->via && h->via->closes_later)
+        remote_host_close(h->via);
+    remote_check_progress(h->remote);
+}
+
+struct host_link_calls remote_host_calls(struct remote_host *h)
+{
+    return (struct host_link_calls){ .mark = on_mark,
+                                     .frame = on_frame,
+                                     .malformed = on_malformed,
+                                     .closed = on_link_closed,
+                                     .arg = h };
+}
+
+void remote_host_on_timer(void *arg)
+{
+    struct remote_host *h = arg;
+
+    remote_host_note_failure(h, 0, "did not answer in time", h->link.said);
+    remote_host_handle_event(h, HOST_EV_TIMEOUT);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_REMOTE_REMOTE_INTERNAL_H
+#define LAUNCHER_REMOTE_REMOTE_INTERNAL_H
+
+#include "launcher/remote/host_link.h"
+#include "launcher/remote/limits.h"
+#include "launcher/remote/push.h"
+#include "launcher/remote/remote.h"
+#include "launcher/remote/remote_host.h"
+#include "launcher/remote/remote_order.h"
+#include "launcher/remote/remote_output.h"
+#include "launcher/remote/remote_report.h"
+#include "rendezvous/base/limits.h"
+#include "rendezvous/base/loop.h"
+
+/* For remote.c and the files that it is made of. */
+struct remote;
+
+struct remote_host {
+    struct remote *remote;
+    const struct remote_target *target;
+    uint32_t index;
+    enum remote_host_state state;
+    struct host_link link;
+    unsigned attempts;
+    bool past_path;          /* the crun at our own path is not of our version */
+    struct remote_host *via; /* its connection is made by this host; NULL: by us */
+    bool is_direct;          /* no other host makes it */
+    bool is_unlisted; /* it is gone from the list of hosts, or may be tried anew */
+    struct remote_target later; /* target, if it came later */
+    bool closes_later;          /* once those behind it have ended */
+    uint64_t not_before_ms;
+    struct loop_timer timer;
+    struct remote_hello hello;
+    uint16_t port;
+    int code; /* of its crun, once it has exited */
+    struct remote_failure failure;
+    char *said, *log;
+    struct console_source *source[REMOTE_STREAMS];
+};
+
+struct remote {
+    const struct remote_job *job;
+    struct loop *loop;
+    struct remote_output *output;
+    struct own_stdin *input;
+    struct push push;
+    struct remote_host *host; /* room for those that come later, too */
+    size_t count, room;
+    struct host_watch *watch;
+    char *endpoints;
+    uint32_t nodes, max_nodes; /* at the start, and at most */
+    struct remote_host *first; /* node rank 0, once started */
+    size_t branches;           /* the first hosts, which connect to the others */
+    struct detached_job *detached;
+    char *key; /* in memory for secrets */
+    char run_id[RUN_ID_MAX + 1];
+    bool has_terminal, has_started, is_elastic, is_ending, has_lost;
+    int code; /* -1: node rank 0 gives it */
+    unsigned interrupts;
+    uint64_t begun_ms;
+    struct loop_timer connect, ping, waiting, others, suspend;
+};
+
+/* host_events.c */
+struct host_link_calls remote_host_calls(struct remote_host *h);
+void remote_host_on_timer(void *arg);
+
+/* host_acts.c */
+void remote_host_handle_event(struct remote_host *h, enum remote_host_event event);
+void remote_host_note_failure(struct remote_host *h, uint8_t refusal, const char *what,
+                              const char *said);
+void remote_host_start(struct remote_host *h, int32_t node_rank);
+void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
+                      size_t size);
+void remote_send_to_all(struct remote *r, enum channel_type type, const void *body,
+                        size_t size);
+void remote_host_close(struct remote_host *h);
+void remote_host_drop(struct remote_host *h);
+void remote_end_hosts(struct remote *r);
+
+/* remote_start.c */
+void remote_check_progress(struct remote *r);
+void remote_on_connect_due(void *arg);
+
+/* remote_list.c */
+void remote_host_init(struct remote *r, size_t index,
+                      const struct remote_target *target);
+void remote_follow_list(struct remote *r);
+
+#endif
