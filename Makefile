@@ -18,6 +18,7 @@
 # -- what there is ---------------------------------------------------------------------
 
 # The name under which the launcher is installed: crun is also a container runtime.
+# CRUN_ANYWAY=1 installs it as crun beside podman, too.
 CRUN ?= crun
 
 # A layer is a library of all sources below its folder, except those of other layers and
@@ -109,6 +110,7 @@ headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
 # -- machinery -------------------------------------------------------------------------
 
 PREFIX ?= /usr/local
+override PREFIX := $(abspath $(patsubst ~/%,$(HOME)/%,$(PREFIX)))
 CC ?= gcc
 V ?= 0
 T ?=
@@ -429,9 +431,16 @@ completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
 
 version = $(shell sed -n 's/.*CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
 installed_python := $(DESTDIR)$(PREFIX)/lib/crun/python
+# the dynamic linker looks into /usr/lib by itself
+worker_lib_rpath = $(if $(filter /usr,$(PREFIX)),,-Wl$(comma)-rpath$(comma)$${libdir} )
 worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
 
+# the launcher, and those whose names others may have
+checked_names = $(foreach p,crun crun-preflight train coll-bench,$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
+
+# with DESTDIR it is for a package
 install: all
+	$(Q)$(if $(DESTDIR),,CRUN_ANYWAY='$(CRUN_ANYWAY)' scripts/name-check $(checked_names))
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
 	$(foreach p,$(present),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
@@ -444,7 +453,7 @@ install: all
 	install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
 	ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
 	install -d $(dir $(worker_lib_pc))
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' -e 's|@RPATH@|$(worker_lib_rpath)|' \
 	    -e 's|@NEEDS@|$(addprefix -l,$(worker_lib_needs))|' \
 	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
 	$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
@@ -454,8 +463,17 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
+	$(Q)$(if $(DESTDIR),,echo ":$$PATH:" | grep -q ':$(PREFIX)/bin:' || \
+	    echo 'to find the programs: export PATH=$(PREFIX)/bin:$$PATH')
+	$(Q)$(if $(DESTDIR),,pkg-config --exists $(worker_lib) 2> /dev/null || \
+	    echo 'to find the library: export PKG_CONFIG_PATH=$(PREFIX)/lib/pkgconfig')
+
+# those that a PREFIX may not have had, the deepest first
+own_folders := include/crun lib/crun lib/pkgconfig lib/systemd/system lib/systemd share/man/man1 share/man/man3 share/man/man8 \
+               share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh
 
 uninstall:
+	$(Q)scripts/name-check --ours $(checked_names)
 	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 	rm -rf $(installed_python)
@@ -464,6 +482,7 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
 	    $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so \
 	    $(foreach l,$(worker_libs),$(DESTDIR)$(PREFIX)/lib/$(notdir $l))
+	$(Q)cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty $(own_folders) 2> /dev/null || true
 
 clean:
 	rm -rf build build-*
