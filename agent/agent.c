@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/fd_limits.h"
+#include "agent/config/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/join_request.h"
 #include "agent/logs/logs.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "agent/cleanup/launch_lock.h"
-#include "agent/fd_limits.h"
+#include "agent/config/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
 

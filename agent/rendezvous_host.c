@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/fd_limits.h"
+#include "agent/config/fd_limits.h"
 #include "agent/own_name.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/fd_limits.h"
+#include "agent/config/fd_limits.h"
 
 #include <stdbool.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_FD_LIMITS_H
-#define AGENT_FD_LIMITS_H
+#ifndef AGENT_CONFIG_FD_LIMITS_H
+#define AGENT_CONFIG_FD_LIMITS_H
 
 #include "rendezvous/base/err.h"
 
