@@ -96,6 +96,7 @@ static void act_start(struct agent *a)
     event_file_add_formed(a->events, a->epoch, &a->start);
     if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
+    agent_update_local(a);
 }
 
 static int signal_for_workers(const struct agent *a)
@@ -332,6 +333,7 @@ static void on_fatal(void *arg, const char *why)
 /* This node hosts the rendezvous: it cannot leave before the others. */
 void agent_note_host(struct agent *a)
 {
+    a->has_hosted |= a->rendezvous.server != NULL;
     a->signals.cannot_leave = a->rendezvous.server != NULL;
     a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
 }
@@ -348,6 +350,7 @@ static int start_parts(struct agent *a, struct err *e)
 {
     struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
     struct rendezvous_host_calls host_calls = { .store_client = on_store_client,
+                                                .event = agent_note_host_event,
                                                 .fatal = on_fatal,
                                                 .arg = a };
     struct local_workers_calls calls = {
@@ -371,6 +374,7 @@ static int start_parts(struct agent *a, struct err *e)
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
     a->events = event_file_create(a->config);
+    agent_open_local(a);
     a->status_line = status_line_create(a->loop, logs_console(a->workers.logs),
                                         &status_calls);
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
@@ -409,6 +413,7 @@ static void report_result(struct agent *a, const struct logs_end *end)
     event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
                    proto_reason_name(a->result.reason), exit_code);
     failure_report_result(&r, a->exit_code);
+    agent_end_local(a, &r);
     if (only_lost)
         log_error("exit code %d, because output was lost", exit_code);
     a->exit_code = exit_code;
@@ -418,7 +423,10 @@ static void destroy_parts(struct agent *a)
 {
     struct logs_end end;
 
+    if (a->workers.progress)
+        a->last_step = progress_monitor_last_step(a->workers.progress);
     client_destroy(a->client);
+    a->client = NULL;
     epoch_store_release(&a->store);
     rendezvous_host_end(&a->rendezvous);
     host_linger_fini(&a->linger);

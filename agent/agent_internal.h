@@ -19,11 +19,13 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/client.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/proto.h"
 
 /*
  * Shared by the files of the agent: agent.c (its parts, acts and workers),
- * agent_orders.c (what the rendezvous says), agent_ends.c (why this node or the job
+ * agent_local.c (what tools of this machine see), agent_orders.c (what the rendezvous
+ * says), agent_ends.c (why this node or the job
  * ends early: signals, the deadline, workers that end by a signal).
  */
 #define EXIT_USAGE 2
@@ -31,6 +33,7 @@
 
 struct event_file;
 struct job_messages;
+struct local_job;
 struct key_ring;
 struct status_line;
 struct trainjob_status;
@@ -43,10 +46,14 @@ struct agent {
     struct event_file *events;
     struct status_line *status_line;
     struct job_messages *messages;
+    struct local_job *local; /* for tools of this machine */
+    char instance[ID128_HEX_SIZE], name[JOB_NAME_SIZE], *log_folder; /* its facts */
+    uint64_t last_step;                                              /* at the end */
     struct trainjob_status *trainjob; /* NULL: this is none */
     struct msg_heartbeat told;        /* what its last post was made from */
     uint64_t steps;                   /* of the whole job, 0: not known */
     struct rendezvous_host rendezvous;
+    bool has_hosted; /* the rendezvous is or was in this process */
     struct client *client;
     struct epoch_store store; /* while an epoch runs and this node has rank 0 */
 
@@ -85,6 +92,19 @@ void agent_handle_event(struct agent *a, enum agent_event event);
 void agent_act_stop(struct agent *a);
 /* If this node hosts the rendezvous, it cannot leave before the others. */
 void agent_note_host(struct agent *a);
+
+/* -- agent_local.c ---------------------------------------------------------------- */
+
+/* From here on, tools of this machine find this crun. */
+void agent_open_local(struct agent *a);
+/* What is known of the job has changed. */
+void agent_update_local(struct agent *a);
+/* An event that this node has seen, if it does not host the rendezvous, which sees
+ * all. */
+void agent_note_event(struct agent *a, const char *kind, const char *text);
+/* An event of the rendezvous in this process. */
+void agent_note_host_event(void *arg, const struct msg_event *event);
+void agent_end_local(struct agent *a, const struct failure_report *report);
 
 /* -- agent_orders.c ---------------------------------------------------------------- */
 

@@ -111,12 +111,17 @@ void local_workers_release(struct local_workers *w)
 
 struct logs_end local_workers_fini(struct local_workers *w)
 {
+    struct logs_end end;
+
     gpu_monitor_destroy(w->gpus);
     progress_monitor_destroy(w->progress);
     group_destroy(w->group);
     guard_stop(w->guard);
     warm_destroy(w->warm);
-    return logs_destroy(w->logs);
+    end = logs_destroy(w->logs);
+    w->progress = NULL;
+    w->logs = NULL;
+    return end;
 }
 
 int local_workers_start(struct local_workers *w, const struct msg_start *start,

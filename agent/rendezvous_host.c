@@ -69,6 +69,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
                                     .keys = h->keys,
                                     .fds_reserved = fd_limits_need(h->config),
                                     .store_client = h->calls.store_client,
+                                    .event = h->calls.event,
                                     .fatal = h->calls.fatal,
                                     .arg = h->calls.arg };
 

@@ -16,6 +16,7 @@ struct server;
 struct rendezvous_host_calls {
     /* A worker's store connection arrived on the same port. */
     void (*store_client)(void *arg, int fd);
+    void (*event)(void *arg, const struct msg_event *event);
     void (*fatal)(void *arg, const char *why);
     void *arg;
 };

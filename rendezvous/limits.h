@@ -5,6 +5,7 @@
 /* All connections of a server, and how a client connects. */
 #define CONTROL_CONNS_MAX 40000
 #define CONNS_RESERVED_MAX 256       /* of them, not for agents that join: an eighth */
+#define CONNS_ADOPTED_MAX 64         /* in addition: of tools on this machine */
 #define CONNS_UNIDENTIFIED_MAX 16384 /* of them, those that have not joined a job */
 #define CONN_OUT_WAIT (64u << 10)    /* while more waits, no message is read */
 #define VISITORS_OUT_MAX (32u << 20) /* waits for all connections but the agents' */

@@ -133,6 +133,7 @@ void peer_conn_destroy(struct peer_conn *p)
     if (p->unsent)
         STAILQ_REMOVE(&s->unsent, p, peer_conn, unsent_entry);
     peer_conn_end_handshake(p);
+    s->adopted -= p->adopted;
     conn_destroy(p->conn);
     p->conn = NULL;
     registry_disconnect(s->registry, p->peer, clock_ms());
@@ -229,8 +230,10 @@ static void server_limit_agents(struct server *s)
     }
 }
 
-void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
-                      struct tls_session *tls, uint64_t since_ms)
+static struct peer_conn *peer_conn_add(struct server *s, int fd, bool expect_preface,
+                                       struct tls_session *tls,
+                                       const struct peer_origin *origin,
+                                       uint64_t since_ms)
 {
     struct peer_conn *p = xcalloc(1, sizeof(*p));
     struct conn_calls calls = { .message = peer_conn_on_message,
@@ -241,15 +244,23 @@ void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
                                 .body_max = on_body_max,
                                 .closed = on_closed,
                                 .arg = p };
+
+    p->server = s;
+    p->conn = conn_create(s->loop, fd, expect_preface, tls, &calls);
+    p->peer = registry_connect(s->registry, p, origin);
+    peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
+    conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS, HANDSHAKE_LATE);
+    return p;
+}
+
+void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
+                      struct tls_session *tls, uint64_t since_ms)
+{
     struct peer_origin origin = { .address = host,
                                   .uid = uid,
                                   .access = tls ? ACCESS_NONE : ACCESS_AGENT };
+    struct peer_conn *p = peer_conn_add(s, fd, *host != '\0', tls, &origin, since_ms);
 
-    p->server = s;
-    p->conn = conn_create(s->loop, fd, *host != '\0', tls, &calls);
-    p->peer = registry_connect(s->registry, p, &origin);
-    peer_conn_enter_class(p, CLASS_UNIDENTIFIED);
-    conn_set_deadline(p->conn, since_ms + HELLO_DEADLINE_MS, HANDSHAKE_LATE);
     if (!tls)
         return;
     p->handshake = xcalloc(1, sizeof(*p->handshake));
@@ -265,6 +276,34 @@ int server_connect_local(struct server *s, struct err *e)
         return err_set_errno(e, errno, "cannot make a socket pair");
     peer_conn_create(s, end[0], "", geteuid(), NULL, clock_ms());
     return end[1];
+}
+
+/* The oldest that has not said what it is. */
+static bool server_drop_adopted(struct server *s)
+{
+    struct peer_conn *p;
+
+    TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
+    if (p->adopted) {
+        peer_conn_destroy(p);
+        return true;
+    }
+    return false;
+}
+
+void server_adopt(struct server *s, int fd)
+{
+    struct peer_origin origin = { .address = "",
+                                  .uid = geteuid(),
+                                  .access = ACCESS_OPERATE };
+
+    if (s->adopted >= CONNS_ADOPTED_MAX && !server_drop_adopted(s)) {
+        log_debug("a tool on this machine: all its connections are in use");
+        close(fd);
+        return;
+    }
+    s->adopted++;
+    peer_conn_add(s, fd, true, NULL, &origin, clock_ms())->adopted = true;
 }
 
 /* -- what the registry calls ----------------------------------------------------- */
@@ -301,6 +340,8 @@ static void on_event(void *arg, const struct msg_event *event, uint32_t source)
     struct server *s = arg;
     unsigned held_back;
 
+    if (s->config.event)
+        s->config.event(s->config.arg, event);
     if (!s->config.standalone) { /* it has a user, for this message */
         log_debug("job \"%s\": %s", event->run_id, event->text);
         return;

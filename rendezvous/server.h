@@ -11,6 +11,7 @@
 struct job_config;
 struct key_ring;
 struct loop;
+struct msg_event;
 struct registry;
 struct server;
 
@@ -34,6 +35,8 @@ struct server_config {
     /* A store client has connected to the same port: its unread socket, on which it
      * may speak TLS. The callee owns fd. NULL: such connections are refused. */
     void (*store_client)(void *arg, int fd);
+    /* An event of a job, as crunctl shows it. May be NULL. */
+    void (*event)(void *arg, const struct msg_event *event);
     /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
     void *arg;
@@ -46,6 +49,11 @@ void server_destroy(struct server *s); /* NULL is fine */
 
 /* A connection from within this process: the client's end, or -1. */
 int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
+
+/* A connection that a tool of this user on this machine has made by another way,
+ * unread: it may do what an operator may. The callee owns fd, and closes it if there
+ * are too many. */
+void server_adopt(struct server *s, int fd);
 
 /* What the program has given up, for users. The text is copied. */
 void server_set_confinement(struct server *s, const char *text);

@@ -48,6 +48,7 @@ struct peer_conn {
     struct conn *conn; /* NULL once it is closed */
     struct registry_peer *peer;
     struct handshake *handshake; /* until it is done; NULL: plain */
+    bool adopted;                /* server_adopt */
     enum conn_class class;
     bool unsent; /* something is queued: in server.unsent */
     bool queued; /* in server.queue[share] */
@@ -75,6 +76,7 @@ struct server {
     TAILQ_HEAD(peer_conns, peer_conn) conns[CLASS_COUNT];
     unsigned count[CLASS_COUNT];
     unsigned reserved; /* connections that are not for agents that join */
+    unsigned adopted;  /* connections of server_adopt */
     struct conn_sources sources[CLASS_COUNT]; /* of those that may give way */
     uint64_t source_key[2];
     STAILQ_HEAD(, peer_conn) unsent;

@@ -463,6 +463,11 @@ const char *logs_directory(struct logs *l, struct err *e)
     return l->dirs ? log_dirs_path(l->dirs) : NULL;
 }
 
+const char *logs_made_directory(const struct logs *l)
+{
+    return l->dirs ? log_dirs_path(l->dirs) : NULL;
+}
+
 /* Without log folders, later attempts run without logs. At the first start it is an
  * error, because a person is there to read it. */
 static int begin_dirs(struct logs *l, uint64_t attempt, struct err *e)

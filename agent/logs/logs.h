@@ -64,6 +64,9 @@ struct console *logs_console(const struct logs *l);
  * Made at the first use. NULL with e if it cannot be, or if log-dir is /dev/null. */
 const char *logs_directory(struct logs *l, struct err *e);
 
+/* The same, if it has been made already; else NULL. */
+const char *logs_made_directory(const struct logs *l);
+
 /*
  * Begins attempt `attempt` (the epoch - 1): makes the folder attempt_<n>/<local_rank>
  * of each worker. Nothing is erased. The first attempt reports where logs are that have

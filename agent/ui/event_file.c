@@ -20,6 +20,8 @@
 struct event_file {
     const struct config *config;
     int file; /* -1: none */
+    void (*tell)(void *arg, const char *kind, const char *text);
+    void *arg;
 };
 
 struct event_file *event_file_create(const struct config *config)
@@ -47,6 +49,14 @@ void event_file_destroy(struct event_file *ev)
     free(ev);
 }
 
+void event_file_tell(struct event_file *ev,
+                     void (*tell)(void *arg, const char *kind, const char *text),
+                     void *arg)
+{
+    ev->tell = tell;
+    ev->arg = arg;
+}
+
 /* One write for each line: lines of several agents that share a file do not mix. */
 static void write_event(int fd, const char *text)
 {
@@ -64,11 +74,15 @@ void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
     char *line;
     va_list ap;
 
-    if (!ev || (ev->file < 0 && !ev->config->events_console))
+    if (!ev || (ev->file < 0 && !ev->config->events_console && !ev->tell))
         return;
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    if (ev->tell)
+        ev->tell(ev->arg, kind, text);
+    if (ev->file < 0 && !ev->config->events_console)
+        return;
     o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "time_ms", (double)clock_wall_ms());
     cJSON_AddStringToObject(o, "job", ev->config->run_id);

@@ -32,6 +32,7 @@ static const struct opt table[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 const struct ctl_command ctl_drain = {
     .name = "drain",
     .words = "NODE",
+    .takes_job = true,
     .summary = "let a node (its name, or its slot) leave in good order",
     .table = table,
     .access = ACCESS_OPERATE,

@@ -4,8 +4,10 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 
@@ -73,6 +75,52 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
                                           : rc;
 }
 
+/* -- a job of this machine that has ended ------------------------------------------ */
+
+static void read_text(const cJSON *o, const char *name, char *buf, size_t size)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
+
+    snprintf(buf, size, "%s", text ? text : "");
+}
+
+static uint64_t read_number(const cJSON *o, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble
+                                                         : 0;
+}
+
+static bool parse_event(const char *line, struct msg_event *event)
+{
+    cJSON *o = cJSON_Parse(line);
+
+    *event = (struct msg_event){ .number = read_number(o, "number"),
+                                 .wall_ms = read_number(o, "time_ms"),
+                                 .epoch = read_number(o, "epoch") };
+    read_text(o, "job", event->run_id, sizeof(event->run_id));
+    read_text(o, "kind", event->kind, sizeof(event->kind));
+    read_text(o, "host", event->host, sizeof(event->host));
+    read_text(o, "text", event->text, sizeof(event->text));
+    cJSON_Delete(o);
+    return event->number != 0;
+}
+
+static int events_run_ended(const struct ctl_options *o, const struct ctl_job *job,
+                            struct err *e)
+{
+    char *text = ctl_job_read_events(job), *rest = text, *line;
+    struct msg_event event;
+
+    (void)e;
+    while ((line = strsep(&rest, "\n")))
+        if (*line && parse_event(line, &event) && event.number > (uint64_t)o->since)
+            o->json ? print_json(&event) : print_line(&event);
+    free(text);
+    return CTL_EXIT_OK;
+}
+
 static const struct opt table[] = {
     { .name = "follow",
       .letter = 'f',
@@ -93,8 +141,10 @@ static const struct opt table[] = {
 
 const struct ctl_command ctl_events = {
     .name = "events",
+    .takes_job = true,
     .summary = "show the events of the jobs",
     .table = table,
     .access = ACCESS_VIEW,
     .run = cmd_events_run,
+    .run_ended = events_run_ended,
 };

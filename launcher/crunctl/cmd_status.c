@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/text_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
@@ -314,6 +315,121 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
     return rc;
 }
 
+/* -- the jobs of this machine ------------------------------------------------------ */
+
+#define LOCAL_ANSWER_MS 1000 /* for all of them together: a crun may be stopped */
+
+static void print_ended_job(const struct ctl_job *job)
+{
+    char name[256], text[1024], age[32];
+    uint64_t now = clock_wall_ms();
+
+    printf("job %s   %s", text_printable(job->name, name, sizeof(name)),
+           job->state == CTL_JOB_KILLED ? "killed" : job->result);
+    if (job->state == CTL_JOB_ENDED)
+        printf("   %s, exit code %d", job->reason, job->exit_code);
+    if (*job->text)
+        printf(": %s", text_printable(job->text, text, sizeof(text)));
+    printf("   ended %s ago\n",
+           clock_format_duration(now > job->ended_ms ? now - job->ended_ms : 0, age,
+                                 sizeof(age)));
+}
+
+static void print_silent_job(const struct ctl_job *job, const char *why)
+{
+    char name[256], text[512];
+
+    printf("job %s   %s   pid %d\n", text_printable(job->name, name, sizeof(name)),
+           text_printable(why, text, sizeof(text)), (int)job->pid);
+}
+
+static void add_local_object(struct status *s, const struct ctl_job *job,
+                             const char *state)
+{
+    cJSON *o = cJSON_Duplicate(job->record, true);
+
+    cJSON_AddStringToObject(o, "state", state);
+    cJSON_AddItemToArray(s->array, o);
+}
+
+/* Asks one that has been greeted. */
+static void show_running_job(struct status *s, struct ctl_client *c,
+                             const struct ctl_job *job, uint64_t until_ms)
+{
+    struct err e;
+    int rc = ctl_client_await_welcome(c, until_ms, &e);
+    uint64_t now = clock_ms();
+
+    if (rc == CTL_EXIT_OK) {
+        ctl_client_set_timeout(c, until_ms > now ? until_ms - now : LOCAL_ANSWER_MS);
+        rc = show_job(c, job->run_id, s, &e);
+    }
+    if (rc != CTL_EXIT_OK && s->array)
+        add_local_object(s, job, "silent");
+    else if (rc != CTL_EXIT_OK)
+        print_silent_job(job, rc == CTL_EXIT_REFUSED ? e.text : "does not answer");
+}
+
+static int print_array(struct status *s)
+{
+    char *text = text_printable_json(cJSON_Print(s->array));
+
+    puts(text ? text : "[]");
+    free(text);
+    return CTL_EXIT_OK;
+}
+
+static int status_run_all(const struct ctl_options *o, const struct ctl_jobs *jobs,
+                          struct err *e)
+{
+    struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
+    struct ctl_client **c = calloc(jobs->running + 1, sizeof(*c));
+    uint64_t until_ms = clock_ms() + LOCAL_ANSWER_MS;
+    size_t shown = 0;
+
+    for (size_t i = 0; c && i < jobs->running; i++)
+        if (!ctl_jobs_is_double(jobs, &jobs->job[i]))
+            c[i] = ctl_client_greet(o, &jobs->job[i], e);
+    for (size_t i = 0; c && i < jobs->running; i++) {
+        if (!c[i])
+            continue;
+        if (shown++ && !s.array)
+            putchar('\n');
+        show_running_job(&s, c[i], &jobs->job[i], until_ms);
+        ctl_client_close(c[i]);
+    }
+    free(c);
+    if (shown && jobs->count > jobs->running && !s.array)
+        putchar('\n');
+    for (size_t i = jobs->running; i < jobs->count; i++)
+        if (s.array)
+            add_local_object(&s, &jobs->job[i], "ended");
+        else
+            print_ended_job(&jobs->job[i]);
+    if (s.array)
+        print_array(&s);
+    cJSON_Delete(s.array);
+    return CTL_EXIT_OK;
+}
+
+static int status_run_ended(const struct ctl_options *o, const struct ctl_job *job,
+                            struct err *e)
+{
+    struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
+
+    (void)e;
+    if (s.array) {
+        add_local_object(&s, job, "ended");
+        print_array(&s);
+        cJSON_Delete(s.array);
+        return CTL_EXIT_OK;
+    }
+    print_ended_job(job);
+    if (*job->report)
+        printf("\n%s", job->report);
+    return CTL_EXIT_OK;
+}
+
 static const struct opt table[] = {
     CTL_JSON_FLAG("Print an array of jobs as JSON."),
     CTL_COMMON_FLAGS,
@@ -322,8 +438,11 @@ static const struct opt table[] = {
 
 const struct ctl_command ctl_status = {
     .name = "status",
+    .takes_job = true,
     .summary = "show the jobs, their nodes and their progress",
     .table = table,
     .access = ACCESS_VIEW,
     .run = cmd_status_run,
+    .run_all = status_run_all,
+    .run_ended = status_run_ended,
 };

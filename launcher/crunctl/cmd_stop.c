@@ -35,6 +35,7 @@ static const struct opt table[] = {
 
 const struct ctl_command ctl_stop = {
     .name = "stop",
+    .takes_job = true,
     .summary = "end a job on all its nodes",
     .table = table,
     .access = ACCESS_OPERATE,

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ctl_jobs.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
@@ -27,13 +29,15 @@ static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 static void print_usage(void)
 {
     printf("usage: crunctl [flags] COMMAND [flags]\n\n"
-           "Shows and controls the jobs of a rendezvous, and makes keys.\n\n");
+           "Shows and controls jobs: yours on this machine, or those of a rendezvous. "
+           "A JOB is a\nname, a run id, or the pid of its crun. Also makes keys.\n\n");
     for (const struct ctl_command *const *c = commands; *c; c++) {
         char form[32];
 
-        snprintf(form, sizeof(form), "%s %s", (*c)->name,
+        snprintf(form, sizeof(form), "%s%s%s%s", (*c)->name,
+                 (*c)->takes_job ? " [JOB]" : "", (*c)->words ? " " : "",
                  (*c)->words ? (*c)->words : "");
-        printf("  %-12s  %s\n", form, (*c)->summary);
+        printf("  %-22s  %s\n", form, (*c)->summary);
     }
     printf("\nFlags of every command, which the environment can give too, as in\n"
            "CRUN_RDZV_ENDPOINT:\n\n");
@@ -43,8 +47,9 @@ static void print_usage(void)
 
 static void print_command_help(const struct ctl_command *c)
 {
-    printf("usage: crunctl %s%s%s [flags]\n\n%c%s.\n\n", c->name, c->words ? " " : "",
-           c->words ? c->words : "", toupper(c->summary[0]), c->summary + 1);
+    printf("usage: crunctl %s%s%s%s [flags]\n\n%c%s.\n\n", c->name,
+           c->takes_job ? " [JOB]" : "", c->words ? " " : "", c->words ? c->words : "",
+           toupper(c->summary[0]), c->summary + 1);
     opt_print(c->table, stdout);
 }
 
@@ -66,17 +71,37 @@ static int refuse_usage(const char *text)
 static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
 {
+    int most = (c->words ? 1 : 0) + c->takes_job;
+
     if (c->words && *c->words == '[') /* any number */
         return 0;
     if (words < (c->words ? 1 : 0))
         return err_set(e, "crunctl %s %s: the %s is missing", c->name, c->words,
                        c->words);
-    if (words > (c->words ? 1 : 0))
-        return err_set(e,
-                       "\"%s\": crunctl %s takes no argument (a job is named by "
-                       "--rdzv-id)",
-                       extra, c->name);
+    if (words > most)
+        return err_set(e, "\"%s\": crunctl %s takes %s", extra, c->name,
+                       c->words       ? "one job and one node"
+                       : c->takes_job ? "one job"
+                                      : "no argument");
     return 0;
+}
+
+static bool is_list_of_ranks(const char *word)
+{
+    return word[strspn(word, "0123456789,-")] == '\0';
+}
+
+/* The first word may name the job, as --rdzv-id does. Returns how many words do. */
+static int take_job_word(const struct ctl_command *c, struct ctl_options *o, int words)
+{
+    bool names_job = c->takes_job && words > (c->words && *c->words != '[');
+
+    if (c->ranks_follow && words > 0)
+        names_job = !is_list_of_ranks(o->words[0]);
+    if (!names_job || (o->run_id && c->ranks_follow))
+        return 0;
+    o->run_id = o->words[0];
+    return 1;
 }
 
 static int check_run_id(const struct ctl_options *o, struct err *e)
@@ -99,19 +124,82 @@ static int flush_output(int rc)
 }
 
 static int run_with_rendezvous(const struct ctl_command *command,
-                               const struct ctl_options *o, const char *word)
+                               const struct ctl_options *o, const char *word,
+                               struct err *e)
 {
-    struct ctl_client *c = NULL;
-    struct err e;
+    struct ctl_options own = *o;
+    struct ctl_client *c;
     int rc;
 
-    if (!command->is_local)
-        c = ctl_client_open(o, command->access, &rc, &e);
-    if (c || command->is_local)
-        rc = command->run(c, o, word, &e);
-    if (rc != CTL_EXIT_OK)
-        log_error("%s", e.text);
+    if (!own.endpoint)
+        own.endpoint = DEFAULT_ENDPOINT;
+    c = ctl_client_open(&own, command->access, &rc, e);
+    if (c)
+        rc = command->run(c, &own, word, e);
     ctl_client_close(c);
+    return rc;
+}
+
+/* A job of this machine, by the socket of its crun. */
+static int run_with_job(const struct ctl_command *command, const struct ctl_options *o,
+                        const struct ctl_job *job, const char *word, struct err *e)
+{
+    struct ctl_options own = *o;
+    struct ctl_client *c = ctl_client_greet(o, job, e);
+    int rc = CTL_EXIT_UNREACHABLE;
+
+    own.run_id = job->run_id;
+    if (c)
+        rc = ctl_client_await_welcome(c, clock_ms() + o->timeout_ms, e);
+    if (c && rc == CTL_EXIT_OK)
+        rc = command->run(c, &own, word, e);
+    ctl_client_close(c);
+    return rc;
+}
+
+/* Neither this machine nor a rendezvous at the usual place has a job. */
+static int find_nothing(const struct ctl_command *command, const struct ctl_options *o,
+                        struct err *e)
+{
+    if (!o->run_id && command->run_all) {
+        puts(o->json ? "[]" : "no jobs");
+        return CTL_EXIT_OK;
+    }
+    if (o->run_id)
+        err_set(e,
+                "there is no job \"%s\" on this machine: crunctl status shows yours; "
+                "others are at their --rdzv-endpoint",
+                o->run_id);
+    else
+        err_set(e, "no job of yours runs on this machine; say where the crund or the "
+                   "job's crun is with --rdzv-endpoint");
+    return CTL_EXIT_REFUSED;
+}
+
+/* The jobs of this machine come first, then those of a rendezvous at the usual
+ * place. */
+static int run_here(const struct ctl_command *command, const struct ctl_options *o,
+                    const char *word, struct err *e)
+{
+    struct ctl_jobs jobs;
+    const struct ctl_job *job = NULL;
+    bool may_have_ended = command->run_ended != NULL;
+    int rc;
+
+    ctl_jobs_find(&jobs);
+    if (command->run_all && !o->run_id && jobs.count > 0)
+        rc = command->run_all(o, &jobs, e);
+    else if (ctl_jobs_choose(&jobs, o->run_id, may_have_ended, &job, e) < 0)
+        rc = CTL_EXIT_USAGE;
+    else if (!job) {
+        rc = run_with_rendezvous(command, o, word, e);
+        if (rc == CTL_EXIT_UNREACHABLE && e->code == CTL_NOT_THERE)
+            rc = find_nothing(command, o, e);
+    } else if (job->state == CTL_JOB_RUNNING)
+        rc = run_with_job(command, o, job, word, e);
+    else
+        rc = command->run_ended(o, job, e);
+    ctl_jobs_release(&jobs);
     return rc;
 }
 
@@ -120,7 +208,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
 {
     const struct opt_rules rules = { .table = c->table };
     struct err e;
-    int word;
+    int word, rc;
 
     if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
         return refuse_usage(e.text);
@@ -128,10 +216,21 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
         print_command_help(c);
         return CTL_EXIT_OK;
     }
-    if (check_words(c, argc - word, argv[argc - 1], &e) < 0 || check_run_id(o, &e) < 0)
+    if (check_words(c, argc - word, argv[argc - 1], &e) < 0)
         return refuse_usage(e.text);
     o->words = argv + word;
-    return run_with_rendezvous(c, o, c->words && argv[word] ? argv[word] : "");
+    o->words += take_job_word(c, o, argc - word);
+    if (check_run_id(o, &e) < 0)
+        return refuse_usage(e.text);
+    if (c->is_local)
+        rc = c->run(NULL, o, c->words && *o->words ? *o->words : "", &e);
+    else if (o->endpoint)
+        rc = run_with_rendezvous(c, o, *o->words ? *o->words : "", &e);
+    else
+        rc = run_here(c, o, *o->words ? *o->words : "", &e);
+    if (rc != CTL_EXIT_OK)
+        log_error("%s", e.text);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -140,8 +239,7 @@ int main(int argc, char **argv)
     const struct opt_rules rules = { .table = common_flags,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
-    struct ctl_options o = { .endpoint = DEFAULT_ENDPOINT,
-                             .timeout_ms = DEFAULT_TIMEOUT_MS,
+    struct ctl_options o = { .timeout_ms = DEFAULT_TIMEOUT_MS,
                              .key_access = ACCESS_AGENT };
     const struct ctl_command *c;
     struct err e;

@@ -5,22 +5,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/foreign_probe.h"
+#include "rendezvous/protocol/frame.h"
 #include "rendezvous/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
 #define SILENCE_MS 1500
+#define LATE_MS 10
 
 struct ctl_client {
     struct loop *loop;
@@ -28,6 +33,7 @@ struct ctl_client {
     struct key_ring *keys; /* NULL: plain */
     struct tls_psk psk;
     const char *endpoint;
+    char place[128]; /* of a crun of this machine: "train (pid 4711)"; else "" */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
     struct loop_timer timer;
@@ -186,6 +192,10 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
 {
     bool unanswered = (c->ended || c->timed_out) && c->connected && !c->version;
 
+    if (*c->place) {
+        err_set(e, "the crun of %s does not answer (%s)", c->place, why);
+        return CTL_EXIT_UNREACHABLE;
+    }
     if (unanswered && !c->probed && !c->foreign && !c->foreign_name &&
         c->refused != TLS_FAILURE_KEY)
         probe_foreign(c);
@@ -209,6 +219,8 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
         "with --rdzv-endpoint",
         c->endpoint, why);
+    if (!c->connected)
+        (void)err_set_code(e, CTL_NOT_THERE, 0);
     return CTL_EXIT_UNREACHABLE;
 }
 
@@ -224,7 +236,8 @@ static void run_loop_for(struct ctl_client *c, uint64_t ms)
  * says nothing at all is asked what it is, long before that. */
 static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
 {
-    bool greets = c->connected && !c->version && c->timeout_ms > SILENCE_MS;
+    bool greets = c->connected && !c->version && c->timeout_ms > SILENCE_MS &&
+                  !*c->place;
 
     if (c->ended)
         return set_unreachable(c, e, c->why);
@@ -239,21 +252,22 @@ static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
     return set_unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
 }
 
-int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
-                   void *arg, uint64_t *next, struct err *e)
+static void ctl_client_send(struct ctl_client *c, const struct msg *question)
 {
     struct msg m = *question;
-    int rc;
 
     m.sequence = ++c->asked;
     c->answered = false;
-    c->fn = fn;
-    c->arg = arg;
-    if (!c->ended) {
-        conn_send(c->conn, &m);
-        conn_flush(c->conn);
-    }
-    rc = wait_until(c, &c->answered, e);
+    if (c->ended)
+        return;
+    conn_send(c->conn, &m);
+    conn_flush(c->conn);
+}
+
+static int ctl_client_await(struct ctl_client *c, uint64_t *next, struct err *e)
+{
+    int rc = wait_until(c, &c->answered, e);
+
     if (rc != CTL_EXIT_OK)
         return rc;
     if (c->last.type == MSG_REFUSED) {
@@ -263,6 +277,15 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_
     if (next)
         *next = c->last.type == MSG_END_OF_LIST ? c->last.end_of_list.next : 0;
     return CTL_EXIT_OK;
+}
+
+int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
+                   void *arg, uint64_t *next, struct err *e)
+{
+    c->fn = fn;
+    c->arg = arg;
+    ctl_client_send(c, question);
+    return ctl_client_await(c, next, e);
 }
 
 int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct err *e)
@@ -345,23 +368,37 @@ static int find_ctl_key(struct ctl_client *c, const struct ctl_options *o,
     return CTL_EXIT_OK;
 }
 
-struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
-                                   int *rc, struct err *e)
+static const struct msg hello = { .type = MSG_HELLO,
+                                  .hello = { .version_min = PROTO_VERSION_MIN,
+                                             .version_max = PROTO_VERSION_MAX,
+                                             .role = PEER_CTL,
+                                             .software = "crunctl " CRUN_VERSION } };
+
+static struct ctl_client *ctl_client_create(const struct ctl_options *o)
 {
-    struct msg hello = { .type = MSG_HELLO,
-                         .hello = { .version_min = PROTO_VERSION_MIN,
-                                    .version_max = PROTO_VERSION_MAX,
-                                    .role = PEER_CTL,
-                                    .software = "crunctl " CRUN_VERSION } };
     struct ctl_client *c = xcalloc(1, sizeof(*c));
-    struct net_addr list[ADDRESSES_MAX];
-    size_t count;
 
     c->loop = loop_create();
     c->endpoint = o->endpoint;
     c->rendezvous_user = o->rendezvous_user;
     c->timeout_ms = o->timeout_ms;
     loop_timer_init(&c->timer, c->loop, ctl_on_timeout, c);
+    return c;
+}
+
+static void take_welcome(struct ctl_client *c)
+{
+    c->version = c->last.welcome.version;
+    memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
+}
+
+struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
+                                   int *rc, struct err *e)
+{
+    struct ctl_client *c = ctl_client_create(o);
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
+
     *rc = find_ctl_key(c, o, access, e);
     if (*rc == CTL_EXIT_OK)
         *rc = resolve_endpoint(o->endpoint, list, &count, e);
@@ -369,13 +406,54 @@ struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access acce
         *rc = connect_any(c, list, count, e);
     if (*rc == CTL_EXIT_OK)
         *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
-    c->version = c->last.welcome.version;
-    memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
+    take_welcome(c);
     if (*rc != CTL_EXIT_OK) {
         ctl_client_close(c);
         return NULL;
     }
     return c;
+}
+
+struct ctl_client *ctl_client_greet(const struct ctl_options *o,
+                                    const struct ctl_job *job, struct err *e)
+{
+    struct conn_calls calls = { .message = ctl_on_message,
+                                .body_max = ctl_body_max,
+                                .closed = ctl_on_closed };
+    int fd = ctl_job_connect(job, e);
+    struct ctl_client *c;
+    char name[128];
+
+    if (fd < 0)
+        return NULL;
+    c = ctl_client_create(o);
+    snprintf(c->place, sizeof(c->place), "\"%.64s\" (pid %d)",
+             text_printable(job->name, name, sizeof(name)), (int)job->pid);
+    c->connected = c->trusted = true; /* the kernel has told whose process it is */
+    (void)!send(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE, MSG_NOSIGNAL);
+    calls.arg = c;
+    c->conn = conn_create(c->loop, fd, false, NULL, &calls);
+    ctl_client_send(c, &hello);
+    return c;
+}
+
+int ctl_client_await_welcome(struct ctl_client *c, uint64_t until_ms, struct err *e)
+{
+    uint64_t now = clock_ms(), timeout_ms = c->timeout_ms;
+    int rc;
+
+    /* what has arrived already is read, however late it is */
+    c->timeout_ms = until_ms > now + LATE_MS ? until_ms - now : LATE_MS;
+    rc = ctl_client_await(c, NULL, e);
+    c->timeout_ms = timeout_ms;
+    if (rc == CTL_EXIT_OK)
+        take_welcome(c);
+    return rc;
+}
+
+void ctl_client_set_timeout(struct ctl_client *c, uint64_t ms)
+{
+    c->timeout_ms = ms;
 }
 
 void ctl_client_close(struct ctl_client *c)

@@ -16,8 +16,12 @@
  * crunctl: its flags, its commands, and its conversation with a rendezvous. One request
  * at a time; an answer is a list of messages, or an acknowledgement, or a refusal.
  */
+struct ctl_job;
+struct ctl_jobs;
+
 struct ctl_options {
-    const char *endpoint, *run_id, *key_file;
+    const char *endpoint; /* NULL: the jobs of this machine */
+    const char *run_id, *key_file;
     uid_t rendezvous_user;
     uint64_t timeout_ms;
     long long since;
@@ -35,6 +39,9 @@ enum ctl_exit {
     CTL_EXIT_UNREACHABLE = EX_UNAVAILABLE
 };
 
+/* The code of an error: nothing listens at the endpoint. */
+enum { CTL_NOT_THERE = 1 };
+
 struct ctl_client;
 
 struct ctl_command {
@@ -42,12 +49,22 @@ struct ctl_command {
     /* after the name, as shown in --help: "NODE", or "[RANK...]", which may be any
      * number; NULL: none */
     const char *words;
+    /* The first word may be a job: always if there is one more than `words` has, and
+     * with ranks_follow unless it is a list of ranks. */
+    bool takes_job, ranks_follow;
     const char *summary;
     const struct opt *table;
     enum access access; /* the least that it needs at a rendezvous */
     bool is_local;      /* needs no rendezvous: its client is NULL */
     int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
                struct err *e);
+    /* Without --rdzv-endpoint and a job: for those of this machine. NULL: the command
+     * is about one job. */
+    int (*run_all)(const struct ctl_options *o, const struct ctl_jobs *jobs,
+                   struct err *e);
+    /* For a job of this machine that has ended. NULL: it can be none. */
+    int (*run_ended)(const struct ctl_options *o, const struct ctl_job *job,
+                     struct err *e);
 };
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
@@ -60,7 +77,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
       .arg = "HOST:PORT",                                                              \
       .help =                                                                          \
           "The rendezvous: of a crund, or of the node that hosts the job. Default: "   \
-          "127.0.0.1:29400.",                                                          \
+          "your jobs on this machine, or else 127.0.0.1:29400.",                       \
       .set = opt_set_text,                                                             \
       .offset = offsetof(struct ctl_options, endpoint) },                              \
         { .name = "rendezvous-user",                                                   \
@@ -72,7 +89,8 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
         { .name = "rdzv-id",                                                           \
           .letter = 'j',                                                               \
           .arg = "ID",                                                                 \
-          .help = "The job. Needed only if there are several.",                        \
+          .help = "The job: its name, its run id, or the pid of its crun on this "     \
+                  "machine. Needed only if there are several.",                        \
           .set = opt_set_text,                                                         \
           .offset = offsetof(struct ctl_options, run_id) },                            \
         { .name = "timeout",                                                           \
@@ -104,7 +122,16 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
  * HELLO. NULL with e, and the exit code in *rc. */
 struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
                                    int *rc, struct err *e) MUST_CHECK;
+/* The same with a crun of this machine, by its socket. Two parts, so that several are
+ * asked side by side: the second waits for the answer, until a time of clock_ms. */
+struct ctl_client *ctl_client_greet(const struct ctl_options *o,
+                                    const struct ctl_job *job,
+                                    struct err *e) MUST_CHECK;
+int ctl_client_await_welcome(struct ctl_client *c, uint64_t until_ms,
+                             struct err *e) MUST_CHECK;
 void ctl_client_close(struct ctl_client *c); /* NULL is fine */
+/* How long further answers may take. */
+void ctl_client_set_timeout(struct ctl_client *c, uint64_t ms);
 
 /*
  * Sends a request, and gives every message of the answer to fn (which may be NULL).

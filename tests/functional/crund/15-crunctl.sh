@@ -58,7 +58,7 @@ load() {
 }
 
 expect 0 'usage: crunctl' "$bin/crunctl" --help
-expect 0 'usage: crunctl drain NODE' "$bin/crunctl" drain --help
+expect 0 'usage: crunctl drain [JOB] NODE' "$bin/crunctl" drain --help
 for command in status events stop drain; do # its own flags first, then the questions
     flags=$("$bin/crunctl" "$command" --help | grep -oE '^ .*--[a-z-]+' | grep -oE '[a-z-]+$' | xargs)
     case $flags in
@@ -71,7 +71,9 @@ expect 2 'a command is missing' "$bin/crunctl"
 expect 2 '"stauts" is not a command' "$bin/crunctl" stauts
 expect 2 'did you mean --json' "$bin/crunctl" status --jsn
 expect 2 'the NODE is missing' "$bin/crunctl" drain
-expect 2 '"more": crunctl status takes no argument' "$bin/crunctl" status more
+expect 1 'there is no job "nosuch" on this machine' "$bin/crunctl" status nosuch
+expect 2 '"more": crunctl status takes one job' "$bin/crunctl" status nosuch more
+expect 2 '"more": crunctl drain takes one job and one node' "$bin/crunctl" drain a b more
 expect 2 '--timeout' "$bin/crunctl" status --timeout 0
 expect 2 '--timeout' "$bin/crunctl" status --timeout soon
 expect 2 '--since' "$bin/crunctl" events --since -1

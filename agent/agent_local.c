@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/agent_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/local/local_job.h"
+#include "agent/ui/event_file.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/server.h"
+
+/* What tools of this machine see of this crun (local_job.h). */
+
+/* Only then its other nodes, and so its number of nodes, are known. */
+static bool local_has_formed(const struct agent *a)
+{
+    return a->start.world_size > 0;
+}
+
+static void fill_local_facts(void *arg, struct job_facts *facts)
+{
+    struct agent *a = arg;
+    const struct config *c = a->config;
+    const struct session *session = a->client ? client_session(a->client) : NULL;
+    const char *made = a->workers.logs ? logs_made_directory(a->workers.logs) : NULL;
+
+    if (local_has_formed(a) && session)
+        id128_format(session_instance(session), a->instance);
+    if (made) { /* the workers' logs end before the record does */
+        free(a->log_folder);
+        a->log_folder = xstrdup(made);
+    }
+    facts->run_id = c->run_id;
+    facts->name = job_name(c->run_id, c->job.program, a->name, sizeof(a->name));
+    facts->program = c->job.program;
+    facts->log_dir = a->log_folder;
+    facts->keeps_events = c->log_dir != NULL;
+    facts->log_mode = (mode_t)c->log_mode;
+    facts->rendezvous = c->endpoints;
+    facts->is_host = a->has_hosted;
+    facts->instance = a->instance;
+    facts->nodes = local_has_formed(a) ? a->start.group_size : c->job.min_nodes;
+    facts->workers = local_has_formed(a) ? a->start.world_size : c->workers;
+}
+
+static void on_local_connected(void *arg, int fd, uid_t uid)
+{
+    struct agent *a = arg;
+
+    (void)uid;
+    if (a->rendezvous.server)
+        server_adopt(a->rendezvous.server, fd);
+    else
+        close(fd);
+}
+
+static void on_event_written(void *arg, const char *kind, const char *text)
+{
+    agent_note_event(arg, kind, text);
+}
+
+void agent_open_local(struct agent *a)
+{
+    struct local_job_calls calls = { .connected = on_local_connected,
+                                     .facts = fill_local_facts,
+                                     .arg = a };
+
+    a->local = local_job_create(a->loop, &calls);
+    event_file_tell(a->events, on_event_written, a);
+}
+
+void agent_update_local(struct agent *a)
+{
+    if (a->local)
+        local_job_update(a->local);
+}
+
+void agent_note_event(struct agent *a, const char *kind, const char *text)
+{
+    struct msg_event event = { .wall_ms = clock_wall_ms(), .epoch = a->epoch };
+
+    if (!a->local || a->has_hosted)
+        return;
+    memcpy(event.run_id, a->config->run_id, sizeof(event.run_id));
+    memcpy(event.host, a->host, sizeof(event.host));
+    snprintf(event.kind, sizeof(event.kind), "%s", kind);
+    snprintf(event.text, sizeof(event.text), "%s", text);
+    local_job_add_event(a->local, &event);
+}
+
+void agent_note_host_event(void *arg, const struct msg_event *event)
+{
+    struct agent *a = arg;
+
+    if (a->local)
+        local_job_add_event(a->local, event);
+}
+
+static char *print_report(const struct failure_report *report)
+{
+    struct failure_report plain = *report;
+    size_t size = 0;
+    char *text = NULL;
+    FILE *out;
+
+    if (report->done->failure.kind == FAILURE_NONE)
+        return NULL;
+    plain.colour = false;
+    out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    failure_print_report(&plain, out);
+    fclose(out);
+    return text;
+}
+
+static const char *local_state(const struct agent *a)
+{
+    switch (a->result.reason) {
+    case JOB_REASON_NONE:
+        return local_has_formed(a) ? "lost" : "not-formed";
+    case JOB_REASON_RELEASED:
+        return "left";
+    default:
+        return "done";
+    }
+}
+
+void agent_end_local(struct agent *a, const struct failure_report *report)
+{
+    char *text = print_report(report);
+    struct job_result result = {
+        .state = local_state(a),
+        .reason = proto_reason_name(a->result.reason),
+        .text = a->result.text,
+        .report = text,
+        .exit_code = a->exit_code,
+        .restarts = a->result.restarts,
+        .epoch = a->epoch,
+        .step = a->last_step,
+    };
+
+    if (a->local)
+        local_job_end(a->local, &result);
+    local_job_destroy(a->local);
+    a->local = NULL;
+    free(a->log_folder);
+    free(text);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOCAL_JOB_RECORD_H
+#define AGENT_LOCAL_JOB_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "rendezvous/local/run_folder.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * What crun writes down about its job in the run folder, for crunctl: while it runs
+ * <pid>.json and <pid>.events (JSON lines); then ended/<wall ms>-<pid>.json and
+ * .events, of which the newest are kept.
+ */
+struct job_facts {
+    const char *run_id, *name, *program;
+    const char *log_dir;    /* the run's folder; NULL: none */
+    bool keeps_events;      /* events and report go there too, at the end */
+    mode_t log_mode;        /* of those files; 0: for the user only */
+    const char *rendezvous; /* where it is; NULL: in this process */
+    bool is_host;           /* the rendezvous is in this process */
+    bool is_launcher;       /* starts the job on other machines */
+    const char *instance;   /* "": the job has not formed yet */
+    uint64_t started_ms;
+    uint32_t nodes, workers;
+};
+
+struct job_result {
+    const char *state; /* "done", or "left": this node, but maybe not the job */
+    const char *reason, *text;
+    const char *report; /* NULL: none */
+    int exit_code;
+    uint32_t restarts;
+    uint64_t epoch, step;
+};
+
+struct job_record;
+
+/* name: of the files, without their ends. */
+struct job_record *job_record_create(void);
+void job_record_destroy(struct job_record *r); /* NULL is fine */
+
+/* Events are kept until there is a folder, and then written there. */
+void job_record_add_event(struct job_record *r, const struct msg_event *event);
+/* Files that were not there before are made, with all that is known. */
+void job_record_write(struct job_record *r, const struct run_folder *folder,
+                      const char *name, const struct job_facts *facts);
+/* Moves the record to those of ended jobs. */
+void job_record_end(struct job_record *r, const struct run_folder *folder,
+                    const char *name, const struct job_facts *facts,
+                    const struct job_result *result);
+
+#endif

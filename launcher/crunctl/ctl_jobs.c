@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/crunctl/ctl_jobs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/xalloc.h"
+
+#define RECORD_BYTES_MAX (256u << 10)
+#define EVENTS_BYTES_MAX (1u << 20)
+#define JOBS_MAX 4096 /* of one folder */
+
+struct ctl_jobs_folder {
+    struct ctl_jobs_folder *next;
+    struct run_folder folder, ended; /* ended.fd -1: there is none */
+};
+
+/* -- records ----------------------------------------------------------------------- */
+
+static const char *record_text(const cJSON *o, const char *name)
+{
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
+
+    return text ? text : "";
+}
+
+static double record_number(const cJSON *o, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 1e15
+               ? item->valuedouble
+               : 0;
+}
+
+static bool record_is(const cJSON *o, const char *name)
+{
+    return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, name));
+}
+
+static cJSON *read_record(const struct run_folder *folder, const char *file)
+{
+    char name[80], *text;
+    cJSON *o;
+
+    snprintf(name, sizeof(name), "%s.json", file);
+    text = run_folder_read(folder, name, RECORD_BYTES_MAX);
+    o = text ? cJSON_Parse(text) : NULL;
+    free(text);
+    if (cJSON_IsObject(o) && record_number(o, "pid") >= 1)
+        return o;
+    cJSON_Delete(o);
+    return NULL;
+}
+
+static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
+                    const char *file, const cJSON *record, enum ctl_job_state state)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(record, "result");
+    struct ctl_job *j;
+
+    jobs->job = xrealloc(jobs->job, (jobs->count + 1) * sizeof(*jobs->job));
+    j = &jobs->job[jobs->count++];
+    *j = (struct ctl_job){
+        .state = state,
+        .folder = folder,
+        .record = record,
+        .run_id = record_text(record, "run_id"),
+        .name = record_text(record, "name"),
+        .program = record_text(record, "program"),
+        .instance = record_text(record, "instance"),
+        .rendezvous = record_text(record, "rendezvous"),
+        .log_dir = record_text(record, "log_dir"),
+        .pid = (pid_t)record_number(record, "pid"),
+        .uid = folder->owner,
+        .is_host = record_is(record, "host"),
+        .is_launcher = record_is(record, "launcher"),
+        .nodes = (uint32_t)record_number(record, "nodes"),
+        .workers = (uint32_t)record_number(record, "workers"),
+        .started_ms = (uint64_t)record_number(record, "started_ms"),
+        .ended_ms = (uint64_t)record_number(result, "ended_ms"),
+        .result = record_text(result, "state"),
+        .reason = record_text(result, "reason"),
+        .text = record_text(result, "text"),
+        .report = record_text(record, "report"),
+        .exit_code = (int)record_number(result, "exit_code"),
+    };
+    snprintf(j->file, sizeof(j->file), "%s", file);
+    if (state == CTL_JOB_ENDED && strcmp(j->result, "killed") == 0)
+        j->state = CTL_JOB_KILLED;
+    jobs->running += state == CTL_JOB_RUNNING;
+}
+
+/* -- processes that are gone --------------------------------------------------------
+ */
+
+/* Its crun ended without a word: the record goes to those of ended jobs. Only of our
+ * own user: in the folder of another one nothing is changed. */
+static void file_killed_job(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
+                            const char *file, cJSON *record)
+{
+    uint64_t now = clock_wall_ms();
+    cJSON *result = cJSON_AddObjectToObject(record, "result");
+    char to[64], name[80], old[80], *text;
+
+    cJSON_AddStringToObject(result, "state", "killed");
+    cJSON_AddStringToObject(result, "text", "its crun was killed");
+    cJSON_AddNumberToObject(result, "ended_ms", (double)now);
+    snprintf(to, sizeof(to), "%" PRIu64 "-%s", now, file);
+    if (f->folder.owner != geteuid() ||
+        (f->ended.fd < 0 && run_folder_open_ended(&f->folder, true, &f->ended) < 0)) {
+        add_job(jobs, &f->folder, file, record, CTL_JOB_KILLED);
+        return;
+    }
+    snprintf(old, sizeof(old), "%s.json", file);
+    snprintf(name, sizeof(name), "%s.json", to);
+    if (renameat(f->folder.fd, old, f->ended.fd, name) < 0) { /* another crunctl did */
+        cJSON_Delete(record);
+        return;
+    }
+    text = text_printable_json(cJSON_Print(record));
+    if (text)
+        (void)!run_folder_write(&f->ended, name, text, strlen(text));
+    free(text);
+    snprintf(old, sizeof(old), "%s.events", file);
+    snprintf(name, sizeof(name), "%s.events", to);
+    (void)!renameat(f->folder.fd, old, f->ended.fd, name);
+    snprintf(old, sizeof(old), "%s.sock", file);
+    run_folder_remove(&f->folder, old);
+    add_job(jobs, &f->ended, to, record, CTL_JOB_KILLED);
+}
+
+/* -- folders ------------------------------------------------------------------------
+ */
+
+/* Calls fn with the name of each file that ends so, without its end. */
+static void list_files(const struct run_folder *folder, const char *end,
+                       void (*fn)(struct ctl_jobs *, struct ctl_jobs_folder *,
+                                  const char *),
+                       struct ctl_jobs *jobs, struct ctl_jobs_folder *f)
+{
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    size_t most = jobs->count + JOBS_MAX, length;
+    struct dirent *entry;
+    char file[64];
+
+    while (dir && jobs->count < most && (entry = readdir(dir))) {
+        length = strlen(entry->d_name);
+        if (length <= strlen(end) || length - strlen(end) >= sizeof(file) ||
+            strcmp(entry->d_name + length - strlen(end), end) != 0)
+            continue;
+        snprintf(file, sizeof(file), "%.*s", (int)(length - strlen(end)),
+                 entry->d_name);
+        if (strspn(file, "0123456789-") == strlen(file))
+            fn(jobs, f, file);
+    }
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+}
+
+static void find_running(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
+                         const char *file)
+{
+    cJSON *record = read_record(&f->folder, file);
+    char name[80];
+    int fd;
+
+    if (!record)
+        return;
+    snprintf(name, sizeof(name), "%s.sock", file);
+    fd = run_folder_connect(&f->folder, name);
+    if (fd >= 0)
+        close(fd);
+    if (fd < 0 && errno == ECONNREFUSED)
+        file_killed_job(jobs, f, file, record);
+    else if (fd < 0 && errno == ENOENT &&
+             kill((pid_t)record_number(record, "pid"), 0) < 0 && errno == ESRCH)
+        cJSON_Delete(record); /* it has just ended */
+    else
+        add_job(jobs, &f->folder, file, record, CTL_JOB_RUNNING);
+}
+
+static void find_ended(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
+                       const char *file)
+{
+    cJSON *record = read_record(&f->ended, file);
+
+    if (record)
+        add_job(jobs, &f->ended, file, record, CTL_JOB_ENDED);
+}
+
+static void look_into(struct ctl_jobs *jobs, const char *path, uid_t owner)
+{
+    struct ctl_jobs_folder *f;
+
+    for (f = jobs->folders; f; f = f->next)
+        if (strcmp(f->folder.path, path) == 0)
+            return;
+    f = xcalloc(1, sizeof(*f));
+    if (run_folder_open(&f->folder, path, owner) < 0) {
+        free(f);
+        return;
+    }
+    (void)!run_folder_open_ended(&f->folder, false, &f->ended);
+    f->next = jobs->folders;
+    jobs->folders = f;
+    list_files(&f->folder, ".json", find_running, jobs, f);
+    if (f->ended.fd >= 0)
+        list_files(&f->ended, ".json", find_ended, jobs, f);
+}
+
+/* For root: the folders of all users, "/tmp/crun-UID" and "/run/user/UID/crun". */
+static void look_into_all(struct ctl_jobs *jobs, const char *parent, const char *before,
+                          const char *after)
+{
+    DIR *dir = opendir(parent);
+    struct dirent *entry;
+    char path[PATH_MAX], *end;
+
+    while (dir && (entry = readdir(dir))) {
+        const char *digits = entry->d_name + strlen(before);
+        unsigned long uid;
+
+        if (strncmp(entry->d_name, before, strlen(before)) != 0 ||
+            strspn(digits, "0123456789") != strlen(digits) || !*digits)
+            continue;
+        uid = strtoul(digits, &end, 10);
+        snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, after);
+        look_into(jobs, path, (uid_t)uid);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* -- the list -----------------------------------------------------------------------
+ */
+
+static int compare_jobs(const void *a, const void *b)
+{
+    const struct ctl_job *x = a, *y = b;
+    uint64_t u = x->ended_ms ? x->ended_ms : x->started_ms,
+             v = y->ended_ms ? y->ended_ms : y->started_ms;
+
+    if ((x->state == CTL_JOB_RUNNING) != (y->state == CTL_JOB_RUNNING))
+        return x->state == CTL_JOB_RUNNING ? -1 : 1;
+    return u < v ? 1 : u > v ? -1 : (x->pid < y->pid) - (x->pid > y->pid);
+}
+
+/* One that ends while the folders are read may be found twice. */
+static bool has_ended_too(const struct ctl_jobs *jobs, const struct ctl_job *job)
+{
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->job[i].state != CTL_JOB_RUNNING && jobs->job[i].pid == job->pid &&
+            jobs->job[i].started_ms == job->started_ms)
+            return true;
+    return false;
+}
+
+void ctl_jobs_find(struct ctl_jobs *jobs)
+{
+    char paths[RUN_FOLDERS_MAX][PATH_MAX];
+    unsigned count = run_folder_list(paths);
+    size_t kept = 0;
+
+    *jobs = (struct ctl_jobs){ .job = NULL };
+    for (unsigned i = 0; i < count; i++)
+        look_into(jobs, paths[i], geteuid());
+    if (geteuid() == 0 && !getenv("CRUN_RUNTIME_DIR")) {
+        look_into_all(jobs, "/run/user", "", "/crun");
+        look_into_all(jobs, "/tmp", "crun-", "");
+    }
+    for (size_t i = 0; i < jobs->count; i++) {
+        if (jobs->job[i].state == CTL_JOB_RUNNING &&
+            has_ended_too(jobs, &jobs->job[i])) {
+            cJSON_Delete((cJSON *)jobs->job[i].record);
+            jobs->job[i].record = NULL;
+            jobs->running--;
+        }
+    }
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->job[i].record)
+            jobs->job[kept++] = jobs->job[i];
+    jobs->count = kept;
+    if (kept > 1)
+        qsort(jobs->job, kept, sizeof(*jobs->job), compare_jobs);
+}
+
+void ctl_jobs_release(struct ctl_jobs *jobs)
+{
+    struct ctl_jobs_folder *f;
+
+    for (size_t i = 0; i < jobs->count; i++)
+        cJSON_Delete((cJSON *)jobs->job[i].record);
+    free(jobs->job);
+    while ((f = jobs->folders)) {
+        jobs->folders = f->next;
+        run_folder_close(&f->folder);
+        run_folder_close(&f->ended);
+        free(f);
+    }
+    *jobs = (struct ctl_jobs){ .job = NULL };
+}
+
+/* -- one of them --------------------------------------------------------------------
+ */
+
+static bool is_same_job(const struct ctl_job *a, const struct ctl_job *b)
+{
+    if (*a->instance && *b->instance)
+        return strcmp(a->instance, b->instance) == 0;
+    return strcmp(a->run_id, b->run_id) == 0 &&
+           (a->is_launcher || b->is_launcher ||
+            (*a->rendezvous && strcmp(a->rendezvous, b->rendezvous) == 0));
+}
+
+/* Of the processes of one job the one that hosts its rendezvous knows most. */
+static int job_weight(const struct ctl_job *j)
+{
+    return j->is_host ? 2 : !j->is_launcher;
+}
+
+bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job)
+{
+    if (job->state != CTL_JOB_RUNNING)
+        return false;
+    for (size_t i = 0; i < jobs->running; i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        if (j != job && is_same_job(j, job) &&
+            (job_weight(j) > job_weight(job) ||
+             (job_weight(j) == job_weight(job) && j < job)))
+            return true;
+    }
+    return false;
+}
+
+static bool job_has_name(const struct ctl_job *j, const char *word)
+{
+    char pid[16];
+
+    snprintf(pid, sizeof(pid), "%d", (int)j->pid);
+    return !word || strcmp(j->name, word) == 0 || strcmp(j->run_id, word) == 0 ||
+           strcmp(pid, word) == 0;
+}
+
+static bool job_has_pid(const struct ctl_job *j, const char *word)
+{
+    char pid[16];
+
+    snprintf(pid, sizeof(pid), "%d", (int)j->pid);
+    return word && strcmp(pid, word) == 0;
+}
+
+/* "several jobs run here, name one: train (pid 41), eval (pid 42)" */
+static int set_several(const struct ctl_jobs *jobs, const char *word, struct err *e)
+{
+    char list[400] = "", name[128];
+    size_t used = 0;
+
+    for (size_t i = 0; i < jobs->running && used + 64 < sizeof(list); i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        if (!job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
+            continue;
+        used += (size_t)snprintf(
+            list + used, sizeof(list) - used, "%s%.40s (pid %d)", used ? ", " : "",
+            text_printable(j->name, name, sizeof(name)), (int)j->pid);
+    }
+    return err_set(e, "several jobs%s%.100s%s run here, name one: %s",
+                   word ? " \"" : "", word ? word : "", word ? "\"" : "", list);
+}
+
+int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
+                    const struct ctl_job **job, struct err *e)
+{
+    size_t found = 0;
+
+    *job = NULL;
+    for (size_t i = 0; i < jobs->running; i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        if (job_has_pid(j, word)) {
+            *job = j;
+            return 0;
+        }
+        if (!job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
+            continue;
+        *job = j;
+        found++;
+    }
+    if (found > 1)
+        return set_several(jobs, word, e);
+    for (size_t i = jobs->running; ended && word && !*job && i < jobs->count; i++)
+        if (job_has_name(&jobs->job[i], word))
+            *job = &jobs->job[i];
+    return 0;
+}
+
+int ctl_job_connect(const struct ctl_job *job, struct err *e)
+{
+    char name[80];
+    int fd;
+
+    snprintf(name, sizeof(name), "%s.sock", job->file);
+    fd = run_folder_connect(job->folder, name);
+    return fd >= 0 ? fd : err_set_errno(e, errno, "%s/%s", job->folder->path, name);
+}
+
+char *ctl_job_read_events(const struct ctl_job *job)
+{
+    char name[80], *text;
+
+    snprintf(name, sizeof(name), "%s.events", job->file);
+    text = run_folder_read(job->folder, name, EVENTS_BYTES_MAX);
+    return text ? text : xstrdup("");
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_CTL_JOBS_H
+#define LAUNCHER_CRUNCTL_CTL_JOBS_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "rendezvous/base/err.h"
+#include "rendezvous/local/run_folder.h"
+
+/*
+ * The jobs of this user on this machine, as each crun has written them down in the run
+ * folder (run_folder.h); for root, those of all users.
+ */
+enum ctl_job_state {
+    CTL_JOB_RUNNING, /* has a socket */
+    CTL_JOB_ENDED,   /* has a result */
+    CTL_JOB_KILLED   /* its crun was killed, and has left no result */
+};
+
+struct ctl_job {
+    enum ctl_job_state state;
+    const struct run_folder *folder;
+    char file[64];       /* of its files, without their ends: "4711", "ended/17-4711" */
+    const cJSON *record; /* all of what crun has written */
+
+    /* texts of the record; "" if it has none */
+    const char *run_id, *name, *program, *instance, *rendezvous, *log_dir;
+    pid_t pid;
+    uid_t uid;
+    bool is_host;     /* the rendezvous is in that process */
+    bool is_launcher; /* it starts the job on other machines */
+    uint32_t nodes, workers;
+    uint64_t started_ms;
+
+    /* of an ended job */
+    uint64_t ended_ms;
+    const char *result, *reason, *text, *report;
+    int exit_code;
+};
+
+struct ctl_jobs {
+    struct ctl_job *job; /* the running ones first, then the newest first */
+    size_t count, running;
+    struct ctl_jobs_folder *folders;
+};
+
+/* All of them, maybe none. A crun that is gone without a word is filed as killed. */
+void ctl_jobs_find(struct ctl_jobs *jobs);
+void ctl_jobs_release(struct ctl_jobs *jobs);
+
+/*
+ * The one that `word` names: a name, a run id or a pid; NULL: the only one that runs. A
+ * job of which several processes are here is one. ended: also one that has ended; the
+ * newest, if several have the name. 0 with *job NULL if there is none; -1 with e if
+ * there are several.
+ */
+int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
+                    const struct ctl_job **job, struct err *e) MUST_CHECK;
+/* Another process of the same job stands for it, in lists. */
+bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job);
+
+/* A connection to its crun, or -1 with e. */
+int ctl_job_connect(const struct ctl_job *job, struct err *e) MUST_CHECK;
+/* The events of an ended job, JSON lines, or "": to be freed by the caller. */
+char *ctl_job_read_events(const struct ctl_job *job);
+
+#endif
