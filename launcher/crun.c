@@ -23,6 +23,7 @@
 #include "launcher/program/command.h"
 #include "launcher/dryrun.h"
 #include "launcher/program/elf_needed.h"
+#include "launcher/habits.h"
 #include "launcher/hosts/host_environment.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/options.h"
@@ -107,6 +108,14 @@ static void warn_about_program(const struct program *p, const struct config *c)
             p->name, library);
 }
 
+/* The word may be a command of another program. */
+static int explain_no_program(const struct options *o, const char *word, struct err *e)
+{
+    const char *says = o->module ? NULL : habits_explain_word(word);
+
+    return says ? err_set(e, "no program \"%s\" here: %s", word, says) : -1;
+}
+
 static int build_argv(const struct options *o, const char *const *words,
                       struct config *config, struct err *e)
 {
@@ -127,7 +136,7 @@ static int build_argv(const struct options *o, const char *const *words,
         c.before = preflight;
     }
     if (command_find_program(&c, words, &program, e) < 0)
-        return -1;
+        return explain_no_program(o, words[0], e);
     warn_about_program(&program, config);
     bootstrap_find(o, &program, c.beside, config);
     config->argv = command_argv(&c, &program);
@@ -149,8 +158,16 @@ static int build_flags(const struct options *o, const char *const *words,
 
     memset(config, 0, sizeof(*config));
     if (!words[0])
-        return err_set(e, "a program is missing (crun --help)");
+        return err_set(e, "a program is missing (%s -h)", log_program());
     return config_build(o, words, &machine, config, e);
+}
+
+/* An error about the command line, with its flags as they were typed. */
+static int refuse_command_line(const struct options *o, struct err *e)
+{
+    opt_spell_as_typed(o->flag_words, o->argv, e->text);
+    log_error("%s", e->text);
+    return EXIT_USAGE;
 }
 
 /* Fails early if --log-dir cannot be created. */
@@ -178,9 +195,10 @@ struct far_node {
     struct config config;
 };
 
-static void adopt_verbosity(const struct options *o)
+static void adopt_name_and_verbosity(const struct options *o)
 {
-    log_init("crun", o->config.verbose ? LOG_DEBUG : LOG_INFO, LOG_TEXT);
+    log_init(log_name_of(o->self, "crun"), o->config.verbose ? LOG_DEBUG : LOG_INFO,
+             LOG_TEXT);
 }
 
 static int prepare_far_node(void *arg, const struct remote_order *order, struct err *e)
@@ -193,7 +211,7 @@ static int prepare_far_node(void *arg, const struct remote_order *order, struct 
         argc++;
     if (options_parse(argc, order->argv, o, &word, e) < 0)
         return -1;
-    adopt_verbosity(o);
+    adopt_name_and_verbosity(o);
     options_forget_hosts(o);
     if (order->workers) {
         o->nproc = NPROC_NUMBER;
@@ -275,7 +293,7 @@ static int check_hosts_flags(const struct options *o, const char *const *words,
                                                   : NULL;
 
     if (!words[0])
-        return err_set(e, "a program is missing (crun --help)");
+        return err_set(e, "a program is missing (%s -h)", log_program());
     if (flag)
         return err_set(e, "%s and a list of hosts cannot both be given", flag);
     return 0;
@@ -347,9 +365,8 @@ static int launch_on_hosts(const struct options *o, char **argv,
     if (!job.folder)
         job.folder = getcwd(folder, sizeof(folder));
     if (check_hosts_flags(o, words, &e) < 0 || list_hosts(o, &h, &e) < 0) {
-        log_error("%s", e.text);
         hosts_clear(&h);
-        return EXIT_USAGE;
+        return refuse_command_line(o, &e);
     }
     job.count = h.count;
     targets = xcalloc(h.count, sizeof(*targets));
@@ -360,7 +377,7 @@ static int launch_on_hosts(const struct options *o, char **argv,
     job.environment = host_environment_carried((const char *const *)environ,
                                                o->exports.text);
     if (limit_hosts(o, &job, &e) < 0)
-        log_error("%s", e.text);
+        code = refuse_command_line(o, &e);
     else
         code = run_remote_job(o, &job);
     host_environment_free((char **)job.environment);
@@ -379,14 +396,13 @@ static int run_job(const struct options *o, const char *const *words)
 
     if (build_flags(o, words, &config, &e) < 0 ||
         build_argv(o, words, &config, &e) < 0) {
-        log_error("%s", e.text);
-        code = EXIT_USAGE;
+        code = refuse_command_line(o, &e);
     } else if (o->dry_run) {
         dryrun_print(&config, (const char *const *)environ, stdout);
         code = fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     } else if (prepare_logs(&config, &e) < 0) {
-        log_error("--log-dir: %s", e.text);
-        code = EXIT_USAGE;
+        err_wrap(&e, "--log-dir");
+        code = refuse_command_line(o, &e);
     } else {
         code = agent_run(&config);
     }
@@ -420,8 +436,7 @@ static int run_in_place(struct options *o, char **argv, const char *const *words
 
     (void)gethostname(host, sizeof(host) - 1);
     if (words[0] && place_find(o, &machine, &place, &e) < 0) {
-        log_error("%s", e.text);
-        code = EXIT_USAGE;
+        code = refuse_command_line(o, &e);
     } else if (!place.by_srun) {
         code = run_job(o, words);
     } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <
@@ -435,13 +450,23 @@ static int run_in_place(struct options *o, char **argv, const char *const *words
     return code;
 }
 
+static void print_version(void)
+{
+    if (strcmp(log_program(), "crun") == 0)
+        printf(VERSION_LINE("launcher of training jobs"), log_program());
+    else
+        printf(VERSION_LINE("crun, launcher of training jobs"), log_program());
+}
+
 /* Answers --help, --version and --print-completion. False: none was given. */
 static bool answer_question(const struct options *o)
 {
     if (o->help)
         options_print_help(stdout);
+    else if (o->short_help)
+        options_print_short_help(stdout);
     else if (o->version)
-        printf("crun " CRUN_VERSION "\n");
+        print_version();
     else if (o->completion)
         options_print_completion(o->completion, program_invocation_short_name, stdout);
     else
@@ -476,22 +501,20 @@ int main(int argc, char **argv)
     guard_main_if_asked(argc, argv);
     gpu_probe_main_if_asked(argc, argv);
     fd_keep_std();
-    log_init("crun", LOG_INFO, LOG_TEXT);
     if (argc == 2 && strcmp(argv[1], "--agent-stdin") == 0)
         return run_far_side();
+    log_init(log_name_of(argv[0], "crun"), LOG_INFO, LOG_TEXT);
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
     if (answer_question(&o))
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    adopt_verbosity(&o);
+    adopt_name_and_verbosity(&o);
     if (hosts_are_wanted(&o.hosts))
         return launch_on_hosts(&o, argv, (const char *const *)argv + word);
     print_notes(&o);
-    if (apply_surroundings(&o, &e) < 0) {
-        log_error("%s", e.text);
-        return EXIT_USAGE;
-    }
+    if (apply_surroundings(&o, &e) < 0)
+        return refuse_command_line(&o, &e);
     return run_in_place(&o, argv, (const char *const *)argv + word);
 }

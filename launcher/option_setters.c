@@ -13,6 +13,7 @@
 #include "launcher/options.h"
 #include "launcher/rank_lists.h"
 #include "launcher/limits.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
@@ -373,31 +374,20 @@ static int64_t parse_clock(const char *text)
     return seconds + days * 86400;
 }
 
-/* "90", "90s", "15m", "2h", "1d"; -1: it is not that. */
-static int64_t parse_duration(const char *text)
-{
-    static const char units[] = "smhd";
-    static const int64_t seconds[] = { 1, 60, 3600, 86400 };
-    size_t digits = strspn(text, "0123456789");
-    const char *unit = text[digits] ? strchr(units, text[digits]) : units;
-
-    if (digits == 0 || digits > 9 || !unit || (text[digits] && text[digits + 1]))
-        return -1;
-    return strtoll(text, NULL, 10) * seconds[unit - units];
-}
-
 int option_set_time_limit(void *target, const struct opt *opt, const char *value,
                           struct err *e)
 {
     struct options *o = target;
+    int64_t ms = clock_parse_duration(value);
 
     (void)opt;
     o->time_limit_s = strcmp(value, "UNLIMITED") == 0 ? 0 /* squeue says so */
                       : strchr(value, ':')            ? parse_clock(value)
-                                                      : parse_duration(value);
+                      : ms < 0                        ? -1
+                                                      : (ms + 999) / 1000;
     if (o->time_limit_s < 0 || o->time_limit_s > TIME_LIMIT_S_MAX)
         return err_set(e,
-                       "\"%s\" is not a duration of at most %d days: 90, 90s, 15m, 2h, "
+                       "\"%s\" is not a time of at most %d days: 90, 90s, 15m, 1h30m, "
                        "H:M:S or D-H:M:S",
                        value, TIME_LIMIT_S_MAX / 86400);
     return 0;
@@ -429,8 +419,9 @@ int option_set_hang_timeout(void *target, const struct opt *opt, const char *val
     c->hang_auto = strcmp(value, "auto") == 0;
     if (c->hang_auto || opt_set_seconds(c, &seconds, value, e) == 0)
         return 0;
-    return err_set(e, "\"%s\" is not auto, or a number of seconds from 0 to %d", value,
-                   HANG_TIMEOUT_MS_MAX / 1000);
+    return err_set(
+        e, "\"%s\" is not auto, or a time from 0 to %d s, as in 90, 5m or 1h30m", value,
+        HANG_TIMEOUT_MS_MAX / 1000);
 }
 
 int option_set_event_handler(void *target, const struct opt *opt, const char *value,
@@ -451,11 +442,9 @@ int option_set_event_handler(void *target, const struct opt *opt, const char *va
 int option_ignore_monitor_interval(void *target, const struct opt *opt,
                                    const char *value, struct err *e)
 {
-    char *end;
-
     (void)opt;
-    if (strtod(value, &end) < 0 || end == value || *end)
-        return err_set(e, "\"%s\" is not a number of seconds", value);
+    if (clock_parse_duration(value) < 0)
+        return err_set(e, "\"%s\" is not a time, as in 0.1 or 100ms", value);
     add_note(target,
              "--monitor-interval has no effect: crun notices a worker's exit at "
              "once");

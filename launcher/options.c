@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/habits.h"
 #include "launcher/option_setters.h"
 #include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
@@ -375,14 +377,14 @@ const struct opt options_table[] = {
               "137 is SIGKILL.",
       .set = option_set_exit_codes },
     { .name = "restart-min-uptime",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "A failure within this time of the start ends the job. Default: 0.",
       .set = opt_set_seconds,
       FIELD(config.job.restart_min_uptime_ms),
       .min = 0,
       .max = GRACE_MS_MAX },
     { .name = "restart-backoff",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "Limit of the delay between restarts of workers that fail within 5 s of "
               "each start: twice at once, then after 1, 2, 4 ... seconds. 0: no "
               "delay. Default: 60.",
@@ -399,7 +401,7 @@ const struct opt options_table[] = {
       .min = 0,
       .max = NODES_MAX },
     { .name = "shutdown-timeout",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "Time that workers have to exit when the job is ended, before they are "
               "killed. Default: 25.",
       .set = opt_set_seconds,
@@ -407,14 +409,14 @@ const struct opt options_table[] = {
       .min = 0,
       .max = GRACE_MS_MAX },
     { .name = "failure-grace",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "The same after another worker's failure. Default: 5.",
       .set = opt_set_seconds,
       FIELD(config.job.failure_grace_ms),
       .min = 0,
       .max = GRACE_MS_MAX },
     { .name = "outage-grace",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "Time that workers continue while the rendezvous cannot be reached. "
               "Default: 300.",
       .set = opt_set_seconds,
@@ -422,7 +424,7 @@ const struct opt options_table[] = {
       .min = 1,
       .max = GRACE_MS_MAX },
     { .name = "hang-timeout",
-      .arg = "SECONDS|auto|0",
+      .arg = "TIME|auto|0",
       .help = "A worker whose status page (CRUN_PROGRESS) does not change for this "
               "time hangs, which is a failure. The time is ten times as long while it "
               "loads, evaluates or writes a checkpoint, and before its first write "
@@ -430,7 +432,7 @@ const struct opt options_table[] = {
               "longest recent step, at least 30. Default: 0, never.",
       .set = option_set_hang_timeout },
     { .name = "silence-warning",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help =
           "Warn once, with what the ranks do, if nothing moves on any rank for this "
           "time: no output, no step, CPUs and GPUs idle. Default: 300; 0, never.",
@@ -450,7 +452,7 @@ const struct opt options_table[] = {
               "stopped, as in SIGUSR1. Default: none, only the status page asks.",
       .set = option_set_checkpoint_signal },
     { .name = "time-limit",
-      .arg = "DURATION",
+      .arg = "TIME",
       .help =
           "Time of this run: 90, 90s, 15m, 2h, H:M:S or D-H:M:S. Some time before "
           "its end the workers of the whole job are asked for a checkpoint, and the "
@@ -458,7 +460,7 @@ const struct opt options_table[] = {
           "set; 0: none.",
       .set = option_set_time_limit },
     { .name = "time-limit-margin",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "How long before the end of the time the checkpoint is asked for. "
               "Default: enough for a checkpoint and --shutdown-timeout, at most a "
               "quarter of the time.",
@@ -478,7 +480,7 @@ const struct opt options_table[] = {
       .set = option_set_signals,
       FIELD(config.signals_text) },
     { .name = "monitor-interval",
-      .arg = "SECONDS",
+      .arg = "TIME",
       .help = "Accepted for compatibility with torchrun; no effect.",
       .set = option_ignore_monitor_interval },
 
@@ -496,7 +498,7 @@ const struct opt options_table[] = {
       .set = opt_set_true,
       FIELD(config.verbose) },
     OPT_VERSION(struct options),
-    OPT_HELP(struct options),
+    OPT_SHORT_HELP(struct options),
     { .name = NULL }
 };
 
@@ -564,9 +566,11 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
     static const char *const prefixes[] = { "PET", "CRUN", NULL };
     const struct opt_rules rules = { .table = options_table,
                                      .env_prefixes = prefixes,
-                                     .stop_at_word = true };
+                                     .stop_at_word = true,
+                                     .hints = habits_flags };
 
     *o = (struct options){ .self = argv[0],
+                           .argv = argv,
                            .nproc_number = 1,
                            .master_port = -1,
                            .time_limit_s = -1,
@@ -582,7 +586,10 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
             0 ||
         read_shutdown_timeout(o, e) < 0 || read_old_nproc(o, e) < 0)
         return -1;
-    return opt_parse(&rules, argc, argv, o, first_word, e);
+    if (opt_parse(&rules, argc, argv, o, first_word, e) < 0)
+        return -1;
+    o->flag_words = *first_word;
+    return 0;
 }
 
 void options_forget_hosts(struct options *o)
@@ -593,6 +600,29 @@ void options_forget_hosts(struct options *o)
     o->rsh = o->ssh_args = NULL;
     o->detach = false;
     o->processes = 0;
+}
+
+void options_print_short_help(FILE *out)
+{
+    const char *name = log_program();
+
+    fprintf(
+        out,
+        "usage: %s [flags] PROGRAM [ARGUMENTS]\n\n"
+        "Runs a training job: PROGRAM, once for each rank, on this node and others.\n\n"
+        "  --nproc-per-node N|gpu|cpu  workers on this node; default: 1\n"
+        "  --nnodes N|MIN:MAX          nodes; default: 1, or a scheduler's\n"
+        "  --master-addr HOST          node rank 0, with --node-rank N of this node\n"
+        "  -H a:8,b:8                  start the job on these hosts over ssh\n"
+        "  --max-restarts N            restart the workers after a failure\n"
+        "  --warm                      start Python workers in a fraction of a second\n"
+        "  --log-dir DIR --tee 3       output also in files, with the rank here\n\n"
+        "Examples:\n"
+        "  %s --nproc-per-node=4 train.py\n"
+        "  srun %s train.py\n"
+        "  %s -H node1:8,node2:8 --max-restarts=3 train.py\n\n"
+        "%s --help: all flags. Manual: crun(1). Running jobs: crunctl status\n",
+        name, name, name, name, name);
 }
 
 /* Prints the rows from first up to, but not including, last. */
@@ -616,11 +646,11 @@ void options_print_help(FILE *out)
                    { "The program", "module" },
                    { "Output", "log-dir" },
                    { "Failures and shutdown", "max-restarts" },
-                   { "crun itself", "dry-run" } };
+                   { "The launcher itself", "dry-run" } };
     const size_t count = sizeof(groups) / sizeof(groups[0]);
 
+    fprintf(out, "usage: %s [flags] [--] PROGRAM [ARGUMENTS]\n\n", log_program());
     fputs(
-        "usage: crun [flags] [--] PROGRAM [ARGUMENTS]\n\n"
         "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
         "A .py file, and a text that is not executable, is run by Python; any other\n"
         "program is executed. ${rank}, ${local_rank}, ${node_rank} and ${world_size} "
@@ -628,7 +658,7 @@ void options_print_help(FILE *out)
         "ARGUMENTS are replaced. Flags of torchrun have the same meaning here. Each "
         "flag\n"
         "can also be an environment variable: --max-restarts is CRUN_MAX_RESTARTS or\n"
-        "PET_MAX_RESTARTS.\n",
+        "PET_MAX_RESTARTS. A TIME is in seconds, or has units: 500ms, 5m, 1h30m.\n",
         out);
     for (size_t i = 0; i < count; i++) {
         const struct opt *end = i + 1 < count ? option_row(groups[i + 1].first)

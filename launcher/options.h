@@ -27,6 +27,8 @@ enum options_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH };
 struct options {
     struct config config;
     const char *self; /* argv[0] */
+    char **argv;      /* with the flags first */
+    int flag_words;   /* of argv, argv[0] too; 0: not known yet */
 
     /* nodes and workers */
     enum options_nproc nproc;
@@ -61,7 +63,7 @@ struct options {
 
     int64_t time_limit_s; /* -1: not given; 0: none */
 
-    bool dry_run, version, help;
+    bool dry_run, version, help, short_help;
     enum options_shell completion;
 
     /* one line for each flag that is accepted and has no effect */
@@ -79,6 +81,8 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
 void options_forget_hosts(struct options *o);
 
 void options_print_help(FILE *out);
+/* About as many lines as a terminal shows at a glance. */
+void options_print_short_help(FILE *out);
 
 /* A script for that shell that completes crun's flags, for `command`. */
 void options_print_completion(enum options_shell shell, const char *command, FILE *out);

@@ -40,7 +40,7 @@ struct crund_options {
     const char *listen, *state_dir, *key_file, *key_dir;
     long long conns_max;
     enum log_format format;
-    bool require_key, allow_root, unconfined, verbose, help, version;
+    bool require_key, allow_root, unconfined, verbose, help, short_help, version;
 };
 
 struct daemon {
@@ -129,16 +129,33 @@ static const struct opt table[] = {
       .set = opt_set_true,
       .offset = offsetof(struct crund_options, verbose) },
     OPT_VERSION(struct crund_options),
-    OPT_HELP(struct crund_options),
+    OPT_SHORT_HELP(struct crund_options),
     { .name = NULL }
 };
 
 static void print_crund_help(void)
 {
-    printf("usage: crund [--listen HOST:PORT] [--state-dir DIR] [flags]\n\n"
+    printf("usage: %s [--listen HOST:PORT] [--state-dir DIR] [flags]\n\n"
            "The rendezvous of crun jobs as a daemon. Flags can also be given as\n"
-           "environment variables: --state-dir is CRUND_STATE_DIR.\n\n");
+           "environment variables: --state-dir is CRUND_STATE_DIR.\n\n",
+           log_program());
     opt_print(table, stdout);
+}
+
+static void print_crund_short_help(void)
+{
+    const char *name = log_program();
+
+    printf("usage: %s [--listen HOST:PORT] [--state-dir DIR] [flags]\n\n"
+           "The rendezvous of crun jobs as a daemon.\n\n"
+           "  --listen HOST:PORT  where to listen; default: 127.0.0.1:29400\n"
+           "  --state-dir DIR     keep the jobs over a restart of %s\n"
+           "  --key-file FILE     only those who have this key (crunctl keygen)\n\n"
+           "Examples:\n"
+           "  %s\n"
+           "  %s --listen 10.0.0.9:29400 --state-dir /var/lib/crund\n\n"
+           "%s --help: all flags. Manual: crund(8)\n",
+           name, name, name, name, name);
 }
 
 static void set_limits(void)
@@ -340,19 +357,21 @@ int main(int argc, char **argv)
     int first_word;
 
     fd_keep_std();
-    log_init("crund", LOG_INFO, LOG_TEXT);
+    log_init(log_name_of(argv[0], "crund"), LOG_INFO, LOG_TEXT);
     if (opt_parse(&rules, argc, argv, &o, &first_word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    if (o.help || o.version) {
+    if (o.help || o.short_help || o.version) {
         if (o.help)
             print_crund_help();
+        else if (o.short_help)
+            print_crund_short_help();
         else
-            printf("crund " CRUN_VERSION "\n");
+            printf(VERSION_LINE("rendezvous of training jobs"), log_program());
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     }
-    log_init("crund", o.verbose ? LOG_DEBUG : LOG_INFO, o.format);
+    log_init(log_program(), o.verbose ? LOG_DEBUG : LOG_INFO, o.format);
     if (first_word < argc) {
         log_error("\"%s\": crund takes flags only", argv[first_word]);
         return EXIT_USAGE;

@@ -48,9 +48,9 @@ static void show_countdown(void *arg)
     char line[128];
 
     snprintf(line, sizeof(line),
-             "crun: stopping %" PRIu32 " worker%s, %" PRIu64
+             "%.32s: stopping %" PRIu32 " worker%s, %" PRIu64
              " s to finish (Ctrl-C again to kill)",
-             s->alive, text_plural(s->alive), (left + 999) / 1000);
+             log_program(), s->alive, text_plural(s->alive), (left + 999) / 1000);
     status_line_set_urgent(s->status_line, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
@@ -267,7 +267,10 @@ static int append_item(char *buf, size_t size, int at, const char *format, ...)
 
     if ((size_t)n + 4 >= size)
         return at;
-    n += snprintf(buf + n, size - (size_t)n, at ? " · " : "crun: ");
+    if (at)
+        n += snprintf(buf + n, size - (size_t)n, " · ");
+    else
+        n += snprintf(buf + n, size - (size_t)n, "%.32s: ", log_program());
     va_start(args, format);
     n += vsnprintf(buf + n, size - (size_t)n, format, args);
     va_end(args);

@@ -26,11 +26,12 @@ static const struct ctl_command *const commands[] = {
 
 static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
-static void print_usage(void)
+static void print_commands(void)
 {
-    printf("usage: crunctl [flags] COMMAND [flags]\n\n"
-           "Shows and controls jobs: yours on this machine, or those of a rendezvous. "
-           "A JOB is a\nname, a run id, or the pid of its crun. Also makes keys.\n\n");
+    printf("usage: %s [flags] COMMAND [flags]\n\n"
+           "Shows and controls jobs: yours on this machine, or those of a rendezvous.\n"
+           "A JOB is a name, a run id, or the pid of its crun. Also makes keys.\n\n",
+           log_program());
     for (const struct ctl_command *const *c = commands; *c; c++) {
         char form[32];
 
@@ -39,15 +40,32 @@ static void print_usage(void)
                  (*c)->words ? (*c)->words : "");
         printf("  %-22s  %s\n", form, (*c)->summary);
     }
+}
+
+static void print_short_help(void)
+{
+    const char *name = log_program();
+
+    print_commands();
+    printf("\nExamples:\n"
+           "  %s status\n"
+           "  %s -e node1:29400 drain node3\n\n"
+           "%s --help: the flags; %s COMMAND -h: those of a command\n",
+           name, name, name, name);
+}
+
+static void print_usage(void)
+{
+    print_commands();
     printf("\nFlags of every command, which the environment can give too, as in\n"
            "CRUN_RDZV_ENDPOINT:\n\n");
     opt_print(common_flags, stdout);
-    printf("\n\"crunctl COMMAND --help\" shows the flags of that command.\n");
+    printf("\n\"%s COMMAND --help\" shows the flags of that command.\n", log_program());
 }
 
 static void print_command_help(const struct ctl_command *c)
 {
-    printf("usage: crunctl %s%s%s%s [flags]\n\n%c%s.\n\n", c->name,
+    printf("usage: %s %s%s%s%s [flags]\n\n%c%s.\n\n", log_program(), c->name,
            c->takes_job ? " [JOB]" : "", c->words ? " " : "", c->words ? c->words : "",
            toupper(c->summary[0]), c->summary + 1);
     opt_print(c->table, stdout);
@@ -212,7 +230,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
 
     if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
         return refuse_usage(e.text);
-    if (o->help) {
+    if (o->help || o->short_help) {
         print_command_help(c);
         return CTL_EXIT_OK;
     }
@@ -245,14 +263,16 @@ int main(int argc, char **argv)
     struct err e;
     int word;
 
-    log_init("crunctl", LOG_INFO, LOG_TEXT);
+    log_init(log_name_of(argv[0], "crunctl"), LOG_INFO, LOG_TEXT);
     if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0)
         return refuse_usage(e.text);
-    if (o.version || (o.help && word == argc)) {
+    if (o.version || ((o.help || o.short_help) && word == argc)) {
         if (o.version)
-            printf("crunctl " CRUN_VERSION "\n");
-        else
+            printf(VERSION_LINE("control of training jobs"), log_program());
+        else if (o.help)
             print_usage();
+        else
+            print_short_help();
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)

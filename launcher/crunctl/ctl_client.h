@@ -28,7 +28,7 @@ struct ctl_options {
     bool json, follow, now, require_key;
     enum access key_access; /* keygen: of the new key */
     int64_t key_seconds;    /* keygen: until its end; 0: none */
-    bool help, version;
+    bool help, short_help, version;
     char *const *words; /* all of them after the command, NULL-ended */
 };
 
@@ -94,7 +94,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
           .set = opt_set_text,                                                         \
           .offset = offsetof(struct ctl_options, run_id) },                            \
         { .name = "timeout",                                                           \
-          .arg = "SECONDS",                                                            \
+          .arg = "TIME",                                                               \
           .help = "Wait this long for an answer. Default: 10.",                        \
           .set = opt_set_seconds,                                                      \
           .offset = offsetof(struct ctl_options, timeout_ms),                          \
@@ -110,7 +110,7 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
           .help = "Do nothing without a key.",                                         \
           .set = opt_set_true,                                                         \
           .offset = offsetof(struct ctl_options, require_key) },                       \
-        OPT_VERSION(struct ctl_options), OPT_HELP(struct ctl_options)
+        OPT_VERSION(struct ctl_options), OPT_SHORT_HELP(struct ctl_options)
 
 #define CTL_JSON_FLAG(what)                                                            \
     {                                                                                  \

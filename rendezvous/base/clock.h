@@ -21,4 +21,8 @@ char *clock_format_time(uint64_t wall_ms, char *buf, size_t size);
 /* "0.4 s", "42 min", "1 h 12 m": a duration for people. Returns buf. */
 char *clock_format_duration(uint64_t ms, char *buf, size_t size);
 
+/* Milliseconds of a duration that a person types: "90" and "1.5" are seconds; units are
+ * as in "500ms", "5m", "1h30m", "2d". -1: it is none. */
+int64_t clock_parse_duration(const char *text);
+
 #endif

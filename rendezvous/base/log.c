@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
@@ -32,6 +33,19 @@ void log_init(const char *program, enum log_level level, enum log_format format)
     self.program = program;
     self.level = level;
     self.format = format;
+}
+
+const char *log_program(void)
+{
+    return self.program;
+}
+
+const char *log_name_of(const char *argv0, const char *otherwise)
+{
+    const char *slash = argv0 ? strrchr(argv0, '/') : NULL;
+    const char *name = slash ? slash + 1 : argv0;
+
+    return name && *name ? name : otherwise;
 }
 
 void log_set_sink(void (*sink)(void *, enum log_level, const char *), void *arg)

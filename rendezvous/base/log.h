@@ -16,6 +16,11 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_LEVEL_COUNT };
 enum log_format { LOG_TEXT, LOG_JSON };
 
 void log_init(const char *program, enum log_level level, enum log_format format);
+/* The name that messages begin with. */
+const char *log_program(void);
+/* The file name of argv[0], with which the program was called; `otherwise` if that is
+ * empty. */
+const char *log_name_of(const char *argv0, const char *otherwise);
 
 /* Give finished lines to `sink`, not to standard error; NULL undoes it. */
 void log_set_sink(void (*sink)(void *arg, enum log_level level, const char *line),

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
 
 /* Shorter words are letters of switches, not a name. */
@@ -20,6 +21,7 @@
 /* One run of opt_parse. */
 struct opt_parser {
     const struct opt *table;
+    const struct opt_hint *hints; /* may be NULL */
     void *target;
     char **argv;
     int argc;
@@ -96,24 +98,75 @@ const struct opt *opt_find_nearest(const struct opt *table, const char *typed,
     return nearest;
 }
 
-static int refuse_name(const struct opt *table, const char *typed, size_t length,
+/* Copies a flag's name, with underscores if what was typed has some. */
+static void spell_like(const char *typed, size_t length, const char *flag,
+                       char name[NAME_SIZE])
+{
+    snprintf(name, NAME_SIZE, "%s", flag);
+    for (; memchr(typed, '_', length) && *name; name++)
+        *name = *name == '-' ? '_' : *name;
+}
+
+/* The number that the flag just read was given: "--name=4", "--name 4"; or NULL. */
+static const char *find_number(const struct opt_parser *p, const char *typed,
+                               size_t length)
+{
+    const char *value = typed[length] == '=' ? typed + length + 1
+                        : typed[length]      ? typed + length
+                                             : p->argv[p->next];
+
+    return value && *value && value[strspn(value, "0123456789")] == '\0' ? value : NULL;
+}
+
+/* `dashes` and `length` letters are a flag that only other programs have. */
+static int refuse_with_hint(struct opt_parser *p, const struct opt_hint *hint,
+                            const char *dashes, const char *typed, size_t length,
+                            struct err *e)
+{
+    const char *number = find_number(p, typed, length);
+    char name[NAME_SIZE];
+
+    if (hint->text)
+        return err_set(e, "unknown flag %s%.*s: %s", dashes, (int)length, typed,
+                       hint->text);
+    spell_like(typed, length, hint->flag, name);
+    return err_set(e, "unknown flag %s%.*s; did you mean --%s%s%s?", dashes,
+                   (int)length, typed, name, number ? "=" : "", number ? number : "");
+}
+
+static const struct opt_hint *find_hint(const struct opt_parser *p, const char *typed,
+                                        size_t length)
+{
+    for (const struct opt_hint *h = p->hints; h && h->typed; h++)
+        if (strlen(h->typed) == length && name_has_prefix(h->typed, typed, length))
+            return h;
+    return NULL;
+}
+
+static int refuse_name(struct opt_parser *p, const char *typed, size_t length,
                        struct err *e)
 {
-    const struct opt *nearest = opt_find_nearest(table, typed, length, false);
+    const struct opt_hint *hint = length > 1 ? find_hint(p, typed, length) : NULL;
+    const struct opt *nearest;
+    char name[NAME_SIZE];
 
-    if (nearest)
-        return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
-                       nearest->name);
-    return err_set(e, "unknown flag --%.*s", (int)length, typed);
+    if (hint)
+        return refuse_with_hint(p, hint, "--", typed, length, e);
+    nearest = opt_find_nearest(p->table, typed, length, false);
+    if (!nearest)
+        return err_set(e, "unknown flag --%.*s", (int)length, typed);
+    spell_like(typed, length, nearest->name, name);
+    return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
+                   name);
 }
 
 /* The row that `typed` names in full or by a prefix that no other row has. */
-static const struct opt *find_long_opt(const struct opt *table, const char *typed,
+static const struct opt *find_long_opt(struct opt_parser *p, const char *typed,
                                        size_t length, struct err *e)
 {
     const struct opt *found = NULL, *second = NULL;
 
-    for (const struct opt *o = table; o->name; o++) {
+    for (const struct opt *o = p->table; o->name; o++) {
         if (length == 0 || !name_has_prefix(o->name, typed, length))
             continue;
         if (o->name[length] == '\0')
@@ -123,14 +176,14 @@ static const struct opt *find_long_opt(const struct opt *table, const char *type
         else if (!second)
             second = o;
     }
-    if (second) {
+    if (second && !find_hint(p, typed, length)) {
         (void)err_set(e, "--%.*s could be --%s or --%s", (int)length, typed,
                       found->name, second->name);
         return NULL;
     }
-    if (!found)
-        (void)refuse_name(table, typed, length, e);
-    return found;
+    if (!found || second)
+        (void)refuse_name(p, typed, length, e);
+    return second ? NULL : found;
 }
 
 static const struct opt *find_letter_opt(const struct opt *table, char letter)
@@ -141,35 +194,40 @@ static const struct opt *find_letter_opt(const struct opt *table, char letter)
     return NULL;
 }
 
-static int apply_opt(struct opt_parser *p, const struct opt *o, const char *value,
-                     struct err *e)
+/* `typed`: the flag as it is typed, "--np", "-np" or "-n". */
+static int apply_opt(struct opt_parser *p, const struct opt *o, const char *typed,
+                     const char *value, struct err *e)
 {
     if (o->set(p->target, o, value, e) < 0)
-        return err_wrap(e, "--%s", o->name);
+        return err_wrap(e, "%s", typed);
     return 0;
 }
 
 /* The value of o is the next word. */
-static int apply_next_word(struct opt_parser *p, const struct opt *o, struct err *e)
+static int apply_next_word(struct opt_parser *p, const struct opt *o, const char *typed,
+                           struct err *e)
 {
     if (p->next == p->argc)
-        return err_set(e, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
-    return apply_opt(p, o, p->argv[p->next++], e);
+        return err_set(e, "%s needs a value: %s %s", typed, typed, o->arg);
+    return apply_opt(p, o, typed, p->argv[p->next++], e);
 }
 
-static int parse_long_flag(struct opt_parser *p, const char *typed, struct err *e)
+static int parse_long_flag(struct opt_parser *p, const char *dashes, const char *typed,
+                           struct err *e)
 {
     size_t length = strcspn(typed, "=");
     const char *value = typed[length] == '=' ? typed + length + 1 : NULL;
-    const struct opt *o = find_long_opt(p->table, typed, length, e);
+    const struct opt *o = find_long_opt(p, typed, length, e);
+    char flag[NAME_SIZE];
 
     if (!o)
         return -1;
+    snprintf(flag, sizeof(flag), "%s%s", dashes, o->name);
     if (!o->arg && value)
-        return err_set(e, "--%s takes no value (it was given \"%s\")", o->name, value);
+        return err_set(e, "%s takes no value (it was given \"%s\")", flag, value);
     if (!o->arg || o->arg_optional || value)
-        return apply_opt(p, o, value, e);
-    return apply_next_word(p, o, e);
+        return apply_opt(p, o, flag, value, e);
+    return apply_next_word(p, o, flag, e);
 }
 
 /* "-np=4": a name that may stand after one dash. */
@@ -198,13 +256,16 @@ static bool lacks_dash(const struct opt *table, const char *letters)
 }
 
 /* It may be a misspelt name that lacks a dash. */
-static int refuse_letter(const struct opt *table, const char *letters, struct err *e)
+static int refuse_letter(struct opt_parser *p, const char *letters, struct err *e)
 {
     size_t length = strcspn(letters, "=");
+    const struct opt_hint *hint = find_hint(p, letters, 1);
     const struct opt *nearest = length >= NAME_LETTERS_MIN
-                                    ? opt_find_nearest(table, letters, length, false)
+                                    ? opt_find_nearest(p->table, letters, length, false)
                                     : NULL;
 
+    if (hint && find_number(p, letters, 1))
+        return refuse_with_hint(p, hint, "-", letters, 1, e);
     if (nearest)
         return err_set(e, "unknown flag -%.*s; did you mean --%s?", (int)length,
                        letters, nearest->name);
@@ -214,8 +275,10 @@ static int refuse_letter(const struct opt *table, const char *letters, struct er
 /* "-vq", "-pVALUE", "-p VALUE" */
 static int parse_letters(struct opt_parser *p, const char *letters, struct err *e)
 {
+    char flag[] = "-?";
+
     if (is_one_dash_name(p->table, letters))
-        return parse_long_flag(p, letters, e);
+        return parse_long_flag(p, "-", letters, e);
     if (lacks_dash(p->table, letters))
         return err_set(e, "unknown flag -%.*s; did you mean --%s?",
                        (int)strcspn(letters, "="), letters, letters);
@@ -223,12 +286,13 @@ static int parse_letters(struct opt_parser *p, const char *letters, struct err *
         const struct opt *o = find_letter_opt(p->table, *letters);
 
         if (!o)
-            return refuse_letter(p->table, letters, e);
+            return refuse_letter(p, letters, e);
+        flag[1] = *letters;
         if (o->arg && letters[1])
-            return apply_opt(p, o, letters + 1, e);
+            return apply_opt(p, o, flag, letters + 1, e);
         if (o->arg)
-            return apply_next_word(p, o, e);
-        if (apply_opt(p, o, NULL, e) < 0)
+            return apply_next_word(p, o, flag, e);
+        if (apply_opt(p, o, flag, NULL, e) < 0)
             return -1;
     }
     return 0;
@@ -249,7 +313,7 @@ static int parse_flags(struct opt_parser *p, bool stop_at_word, struct err *e)
         p->next++;
         if (strcmp(word, "--") == 0)
             flags_end = true;
-        else if ((word[1] == '-' ? parse_long_flag(p, word + 2, e)
+        else if ((word[1] == '-' ? parse_long_flag(p, "--", word + 2, e)
                                  : parse_letters(p, word + 1, e)) < 0)
             return -1;
     }
@@ -313,7 +377,8 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
 /* No default for --help: a variable CRUN_VERSION means something else. */
 static bool opt_is_question(const struct opt *o)
 {
-    return strcmp(o->name, "help") == 0 || strcmp(o->name, "version") == 0;
+    return strcmp(o->name, "help") == 0 || strcmp(o->name, "h") == 0 ||
+           strcmp(o->name, "version") == 0;
 }
 
 /* Kubernetes describes a Service called "crun-master" by CRUN_MASTER_PORT=tcp://..., in
@@ -367,9 +432,12 @@ static int read_environment(struct opt_parser *p, const char *const *prefixes,
 int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
               int *first_word, struct err *e)
 {
-    struct opt_parser p = {
-        .table = rules->table, .target = target, .argv = argv, .argc = argc, .next = 1
-    };
+    struct opt_parser p = { .table = rules->table,
+                            .hints = rules->hints,
+                            .target = target,
+                            .argv = argv,
+                            .argc = argc,
+                            .next = 1 };
     int rc;
 
     p.words = xcalloc((size_t)argc + 1, sizeof(*p.words));
@@ -378,8 +446,40 @@ int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target
         rc = parse_flags(&p, rules->stop_at_word, e);
     if (rc == 0)
         *first_word = move_words_back(&p);
+    else
+        opt_spell_as_typed(p.next, argv, e->text);
     free(p.words);
     return rc;
+}
+
+/* Whether a word of argv is this flag, or the beginning of it, with an underscore. */
+static bool is_typed_with_underscore(int argc, char *const *argv, const char *flag,
+                                     size_t length)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        size_t typed = strcspn(word, "=");
+
+        if (typed > 2 && typed <= length && word[0] == '-' && word[1] == '-' &&
+            memchr(word, '_', typed) && name_has_prefix(flag, word, typed))
+            return true;
+    }
+    return false;
+}
+
+void opt_spell_as_typed(int argc, char *const *argv, char *text)
+{
+    char *flag = text, *end;
+
+    while ((flag = strstr(flag, "--"))) {
+        size_t length = 2 + strspn(flag + 2, "abcdefghijklmnopqrstuvwxyz-");
+
+        end = flag + length;
+        if (is_typed_with_underscore(argc, argv, flag, length))
+            for (char *c = flag + 2; c < end; c++)
+                *c = *c == '-' ? '_' : *c;
+        flag = end;
+    }
 }
 
 /* "  -v, --verbose" or "      --lease SECONDS"; returns its length */
@@ -505,36 +605,16 @@ static const char *format_seconds(long long ms, char *text, size_t size)
     return text;
 }
 
-/* "S" or "S.F", up to three digits of F; -1 for anything else */
-static long long parse_seconds(const char *text)
-{
-    size_t whole = strspn(text, "0123456789"), fraction = 0;
-    long long ms = 0;
-
-    if (whole == 0 || whole > 15) /* so that it cannot overflow */
-        return -1;
-    if (text[whole] == '.') {
-        fraction = strspn(text + whole + 1, "0123456789");
-        if (fraction == 0 || fraction > 3 || text[whole + 1 + fraction] != '\0')
-            return -1;
-    } else if (text[whole] != '\0') {
-        return -1;
-    }
-    for (size_t i = 0; i < whole; i++)
-        ms = ms * 10 + (text[i] - '0');
-    for (size_t i = 0; i < 3; i++)
-        ms = ms * 10 + (i < fraction ? text[whole + 1 + i] - '0' : 0);
-    return ms;
-}
-
 int opt_set_seconds(void *target, const struct opt *o, const char *value, struct err *e)
 {
-    long long ms = parse_seconds(value);
+    int64_t ms = clock_parse_duration(value);
     char min[32], max[32];
 
     if (ms < 0 || ms < o->min || ms > o->max)
-        return err_set(e, "\"%s\" is not a number of seconds from %s to %s", value,
-                       format_seconds(o->min, min, sizeof(min)),
+        return err_set(e,
+                       "\"%s\" is not a time from %s to %s s, as in 90, 500ms, 5m or "
+                       "1h30m",
+                       value, format_seconds(o->min, min, sizeof(min)),
                        format_seconds(o->max, max, sizeof(max)));
     write_opt_number(target, o, ms);
     return 0;

@@ -47,11 +47,28 @@ struct opt_texts {
         .name = "help", .letter = 'h', .help = "Print this and exit.",                 \
         .set = opt_set_true, .offset = offsetof(type, help)                            \
     }
+/* The same of a program whose -h is shorter: it sets `bool short_help`. */
+#define OPT_SHORT_HELP(type)                                                           \
+    { .name = "help",                                                                  \
+      .help = "Print this and exit; -h: the flags that are used most.",                \
+      .set = opt_set_true,                                                             \
+      .offset = offsetof(type, help) },                                                \
+    {                                                                                  \
+        .name = "h", .letter = 'h', .set = opt_set_true,                               \
+        .offset = offsetof(type, short_help)                                           \
+    }
 #define OPT_VERSION(type)                                                              \
     {                                                                                  \
         .name = "version", .help = "Print the version and exit.", .set = opt_set_true, \
         .offset = offsetof(type, version)                                              \
     }
+
+/* A flag that users know from other programs, and the one that they mean. */
+struct opt_hint {
+    const char *typed; /* without dashes; one letter is the flag -L and not --L */
+    const char *flag;  /* "did you mean --flag=NUMBER?" */
+    const char *text;  /* says more than a flag's name; or NULL */
+};
 
 struct opt_rules {
     const struct opt *table;
@@ -60,13 +77,17 @@ struct opt_rules {
      * That of a switch is 1 or 0, which an optional value may also be. --help and
      * --version have none. */
     const char *const *env_prefixes;
-    bool stop_at_word; /* no flags after the first word that is not a flag */
+    bool stop_at_word;            /* no flags after the first word that is not a flag */
+    const struct opt_hint *hints; /* ended by .typed == NULL; may be NULL */
 };
 
 /* Parse argv[1..] into target. *first_word is the index of the first word in argv
  * (words are moved to the end, in order). */
 int opt_parse(const struct opt_rules *rules, int argc, char **argv, void *target,
               int *first_word, struct err *e) MUST_CHECK;
+
+/* In a message: the names of those flags of argv that were typed with underscores. */
+void opt_spell_as_typed(int argc, char *const *argv, char *text);
 
 /* The row whose name is most like `typed`, or NULL. hidden: also rows without help. */
 const struct opt *opt_find_nearest(const struct opt *table, const char *typed,
@@ -87,8 +108,8 @@ int opt_add_text(void *target, const struct opt *, const char *,
                  struct err *); /* struct opt_texts; the row says .adds */
 int opt_set_int(void *target, const struct opt *, const char *,
                 struct err *); /* a whole number, of any width */
-/* Seconds, with fraction, into an unsigned number of milliseconds; min and max are in
- * milliseconds. */
+/* A time as clock_parse_duration reads it, into an unsigned number of milliseconds; min
+ * and max are in milliseconds. */
 int opt_set_seconds(void *target, const struct opt *, const char *, struct err *);
 int opt_set_user(void *target, const struct opt *, const char *,
                  struct err *); /* uid_t: by name or number */

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/thread.h"
 #include "worker-lib/crun/worker.h"
 
@@ -21,10 +22,9 @@ static _Atomic bool process_is_stuck;
 static double stuck_exit_seconds(void)
 {
     const char *text = getenv("CRUN_STUCK_EXIT");
-    char *end = NULL;
-    double seconds = text ? strtod(text, &end) : 0;
+    double seconds = text ? (double)clock_parse_duration(text) / 1000 : -1;
 
-    if (!text || end == text || *end || !isfinite(seconds) || seconds < 0)
+    if (!text || !*text || seconds < 0)
         return EXIT_AFTER_S;
     return fmin(seconds, EXIT_AFTER_S_MAX);
 }

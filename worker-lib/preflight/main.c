@@ -46,7 +46,7 @@
 static unsigned patience_s(void)
 {
     const char *text = getenv("CRUN_PREFLIGHT_TIMEOUT");
-    long given = text ? strtol(text, NULL, 10) : 0;
+    int64_t given = text ? clock_parse_duration(text) / 1000 : 0;
 
     return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
 }

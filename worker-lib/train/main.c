@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/thread.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
@@ -81,7 +82,7 @@ static void exit_if_stuck(void)
 static unsigned closing_seconds(void)
 {
     const char *text = getenv("CRUN_TIMEOUT");
-    double timeout = text ? strtod(text, NULL) : 0;
+    double timeout = text ? (double)clock_parse_duration(text) / 1000 : 0;
 
     return CLOSING_SECONDS *
            (unsigned)(timeout > 0 && timeout < CLOSING_MAX ? timeout + 1 : CLOSING_MAX);

@@ -26,13 +26,13 @@ static bool is_time(double seconds)
 static crun_status read_timeout(double option, double *seconds, struct err *e)
 {
     const char *text = getenv("CRUN_TIMEOUT");
-    char *end;
 
     *seconds = option != 0 ? option : TIMEOUT_S;
     if (option == 0 && text && *text) {
-        *seconds = strtod(text, &end);
-        if (*end || !is_time(*seconds)) {
-            err_set(e, "CRUN_TIMEOUT is \"%s\": it must be a number of seconds", text);
+        *seconds = (double)clock_parse_duration(text) / 1000;
+        if (!is_time(*seconds)) {
+            err_set(e, "CRUN_TIMEOUT is \"%s\": it must be a time, as in 90 or 5m",
+                    text);
             return CRUN_BAD_ENVIRONMENT;
         }
     }

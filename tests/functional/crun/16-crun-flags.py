@@ -100,7 +100,7 @@ GOOD = {
     "print-completion": ("bash", "complete "),
     "preflight": (None, None),
     "verbose": (None, None),
-    "version": (None, "crun "),
+    "version": (None, "crun 0."),
     "help": (None, "usage: crun"),
 }
 
@@ -253,7 +253,7 @@ def check_bad(flags):
     refused(["--nproc-per-mode=2", "./prog.py"], "did you mean --nproc-per-node?")
     refused(["--redirect", "x", "./prog.py"], "--redirects")
     refused(["-z", "./prog.py"], "-z")
-    refused(["-np", "x", "./prog.py"], "--np")
+    refused(["-np", "x", "./prog.py"], "-np: ")
     refused(["./nosuch.py"], "./nosuch.py: no such file")
     refused(["nosuch.py"], "nosuch.py: no such file (looked in the working directory, "
                            "in PATH and in crun's folder)")
@@ -267,6 +267,90 @@ def check_bad(flags):
     refused(["./prog.py"], "PYTHON_EXEC", env={"PYTHON_EXEC": "nosuch"})
     refused(["./prog.py"], "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
             env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "x"})
+
+
+# What users of other programs type: (words, what crun says)
+HABITS = [
+    (["-N", "2"], "unknown flag -N; did you mean --nnodes=2?"),
+    (["-N2"], "unknown flag -N; did you mean --nnodes=2?"),
+    (["--nodes=2"], "did you mean --nnodes=2?"),
+    (["--ntasks=8"], "did you mean --np=8?"),
+    (["--ntasks-per-node", "4"], "did you mean --nproc-per-node=4?"),
+    (["--nprocs=4"], "unknown flag --nprocs; did you mean --nproc-per-node=4?"),
+    (["--gpus", "4"], "did you mean --nproc-per-node=4?"),
+    (["--num_gpus=4"], "did you mean --nproc_per_node=4?"),
+    (["--devices=auto"], "did you mean --nproc-per-node?"),
+    (["--num_processes=4"], "did you mean --np=4?"),
+    (["--num_machines=2"], "did you mean --nnodes=2?"),
+    (["--machine_rank=1"], "did you mean --node_rank=1?"),
+    (["--main_process_ip=a"], "did you mean --master_addr?"),
+    (["--machinefile=a"], "did you mean --hostfile?"),
+    (["--multi_gpu"], "did you mean --nproc_per_node=gpu?"),
+    (["status"], 'no program "status" here: did you mean crunctl status?'),
+    (["logs"], "did you mean crunctl logs?"),
+    # flags are called as they were typed
+    (["--nproc_per_node=x"], "crun: --nproc_per_node: "),
+    (["--nproc_per=gpu"], "crun: --nproc_per_node: "),
+    (["--nproc_per_node"], "--nproc_per_node needs a value: --nproc_per_node N|"),
+    (["--nproc_per_mode=2"], "did you mean --nproc_per_node?"),
+    (["--virtual_local_rank=1"], "--virtual_local_rank takes no value"),
+    (["--node_rank=1"], "crun: --node_rank: "),
+    (["-r", "x"], "crun: -r: "),
+    (["--host_discovery=false", "--standalone"], "--standalone and a list"),
+    # times
+    (["--hang-timeout=5x"], '"5x" is not auto, or a time from 0 to 100000 s'),
+    (["--shutdown-timeout=1h30"], "is not a time from 0 to "),
+    (["--rdzv-conf=lease=5x"], 'lease: "5x" is not a time from 0.2 to'),
+    # crun called as the OCI runtime: one line with the way out
+    *((["--" + flag, "x"], 'runtime = "runc"')
+      for flag in ("root", "log", "log-format", "cgroup-manager")),
+    (["--systemd-cgroup", "create", "x"], "install this program as tcrun"),
+    *(([word, "x"], "is not the OCI runtime crun")
+      for word in ("create", "start", "delete", "state", "features", "spec")),
+]
+
+TIMES = ["shutdown-timeout", "failure-grace", "outage-grace", "hang-timeout",
+         "silence-warning", "restart-min-uptime", "restart-backoff", "time-limit",
+         "time-limit-margin", "monitor-interval"]
+
+
+def check_habits():
+    for words, says in HABITS:
+        refused([*words, "./prog.py"] if words[0][0] == "-" and "needs" not in says
+                else words, says, env={"PATH": "/nowhere"})
+    for flag in TIMES:
+        for value in ("5m", "1h30m", "90s", "1500ms"):
+            accepted([f"--{flag}={value}"], None, {})
+            accepted([], None, {"CRUN_" + flag.upper().replace("-", "_"): value})
+    accepted(["--rdzv-conf=lease=1m,join_timeout=2h,last_call_timeout=500ms"], None, {})
+    accepted([], None, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2m"})
+
+
+def check_names():
+    """A link's name is the program's, in usage, version and messages."""
+    for name in ("tcrun", "torchrun"):
+        os.symlink(CRUN, name)
+        for words, code, says in ((["--version"], 0, f"{name} 0."),
+                                  (["-h"], 0, f"usage: {name} "),
+                                  (["--help"], 0, f"usage: {name} "),
+                                  (["--nosuch"], 2, f"{name}: unknown flag"),
+                                  (["-v", "./prog.py"], 0, f"{name}: debug: "),
+                                  ([], 2, f"{name}: a program is missing ({name} -h)")):
+            r = subprocess.run(["./" + name, *words], capture_output=True, text=True)
+            text = r.stdout + r.stderr
+            if r.returncode != code or not text.startswith(says) or "crun: " in \
+                    text.replace(f"{name}: ", "") or "usage: crun" in text:
+                fail(f"{name} {words}: {r}")
+    for name in ("crun", "crunctl", "crund"):
+        path = os.path.join(os.path.dirname(CRUN), name)
+        r = subprocess.run([path, "--version"], capture_output=True, text=True)
+        if not re.fullmatch(name + r" \d+\.\d+\.\d+ \([a-z ]+\)\n", r.stdout):
+            fail(f"{name} --version: {r.stdout!r}")
+        r = subprocess.run([path, "-h"], capture_output=True, text=True)
+        lines = r.stdout.split("\n")
+        if r.returncode or not 10 <= len(lines) <= 28 or max(map(len, lines)) > 80 or \
+                "Examples:\n" not in r.stdout:
+            fail(f"{name} -h: {r.returncode} {r.stdout}")
 
 
 def check_dry_run():
@@ -382,6 +466,8 @@ def main():
         flags = flags_of_help()
         check_good(flags)
         check_bad(flags)
+        check_habits()
+        check_names()
         check_prefixes_and_ends()
         check_dry_run()
         check_every_program()

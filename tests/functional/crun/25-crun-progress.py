@@ -141,7 +141,7 @@ def an_agent_that_was_stopped_takes_nobody_for_hung(directory):
 def mistakes_are_told(directory):
     for value in ("-1", "soon", "1e99", ""):
         Job(directory, f"--hang-timeout={value}", "true").expect(
-            2, "--hang-timeout: .* is not auto, or a number of seconds from 0 to ")
+            2, "--hang-timeout: .* is not auto, or a time from 0 to ")
     Job(directory, "--checkpoint-signal=KILL", "true").expect(
         2, '--checkpoint-signal: "KILL" is not a signal that can be handled')
 

@@ -75,6 +75,50 @@ START_TEST(a_duration_is_shown_as_a_person_says_it)
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    int64_t ms;
+} typed_durations[] = {
+    { "0", 0 },
+    { "90", 90000 },
+    { "1.5", 1500 },
+    { "0.001", 1 },
+    { "500ms", 500 },
+    { "1.5s", 1500 },
+    { "1500.5ms", 1500 },
+    { "90s", 90000 },
+    { "5m", 300000 },
+    { "1.5h", 5400000 },
+    { "2h", 7200000 },
+    { "1h30m", 5400000 },
+    { "2d1h1m1s1ms", 176461001 },
+    { "", -1 },
+    { "m", -1 },
+    { "5x", -1 },
+    { "5 m", -1 },
+    { "5m ", -1 },
+    { "1h30", -1 },
+    { "30m1h", -1 },
+    { "1m1m", -1 },
+    { "1sm", -1 },
+    { "-1", -1 },
+    { "1e3", -1 },
+    { "1.", -1 },
+    { ".5s", -1 },
+    { "1.2345", -1 },
+    { "1,5", -1 },
+    { "999999999999999d", -1 },
+    { "9999999999999999", -1 },
+};
+
+START_TEST(a_duration_is_read_as_a_person_types_it)
+{
+    ck_assert_msg(clock_parse_duration(typed_durations[_i].text) ==
+                      typed_durations[_i].ms,
+                  "%s", typed_durations[_i].text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("clock");
@@ -85,6 +129,8 @@ int main(void)
     tcase_add_test(tc, a_time_is_shown_in_the_local_zone);
     tcase_add_loop_test(tc, a_duration_is_shown_as_a_person_says_it, 0,
                         sizeof(durations) / sizeof(durations[0]));
+    tcase_add_loop_test(tc, a_duration_is_read_as_a_person_types_it, 0,
+                        sizeof(typed_durations) / sizeof(typed_durations[0]));
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }

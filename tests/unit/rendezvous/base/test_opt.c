@@ -8,6 +8,7 @@
 #include "tests/worlds/check_main.h"
 
 #define WORDS_MAX 10
+#define TIMES "90, 500ms, 5m or 1h30m"
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 struct settings {
@@ -90,6 +91,14 @@ static const struct opt table[] = {
     { .name = NULL },
 };
 
+static const struct opt_hint hints[] = {
+    { .typed = "N", .flag = "nproc-per-node" },
+    { .typed = "workers", .flag = "nproc-per-node" },
+    { .typed = "n-workers", .flag = "nproc-per-node" },
+    { .typed = "root", .text = "none has it" },
+    { .typed = NULL },
+};
+
 static struct settings got;
 static struct err e;
 static int first_word;
@@ -101,7 +110,8 @@ static int parse_with(const char *line, const char *const *prefixes, bool stop_a
 {
     const struct opt_rules rules = { .table = table,
                                      .env_prefixes = prefixes,
-                                     .stop_at_word = stop_at_word };
+                                     .stop_at_word = stop_at_word,
+                                     .hints = hints };
     static char copy[512];
     char *rest = copy;
 
@@ -159,6 +169,7 @@ static const struct {
     { "--nproc-per-node 010", { .nodes = 10 }, "" },
     { "--lease 0.2", { .lease_ms = 200 }, "" },
     { "--lease 15", { .lease_ms = 15000 }, "" },
+    { "--lease 1m30s", { .lease_ms = 90000 }, "" },
     { "--lease 1.5", { .lease_ms = 1500 }, "" },
     { "--lease 1.005", { .lease_ms = 1005 }, "" },
     { "--lease 3600.000", { .lease_ms = 3600000 }, "" },
@@ -205,7 +216,7 @@ static const struct {
     { "--nproc-per-nide 4",
       "unknown flag --nproc-per-nide; did you mean --nproc-per-node?" },
     { "--nproc_per_mode=4",
-      "unknown flag --nproc_per_mode; did you mean --nproc-per-node?" },
+      "unknown flag --nproc_per_mode; did you mean --nproc_per_node?" },
     { "--sate-dir x", "unknown flag --sate-dir; did you mean --state-dir?" },
     { "--laese 4", "unknown flag --laese; did you mean --lease?" },
     { "-nproc_per_node=2",
@@ -226,12 +237,42 @@ static const struct {
     { "--verbose=yes", "--verbose takes no value (it was given \"yes\")" },
     { "--verbose=", "--verbose takes no value (it was given \"\")" },
     { "--lease", "--lease needs a value: --lease SECONDS" },
-    { "-vd", "--state-dir needs a value: --state-dir DIR" },
-    { "--lease tow", "--lease: \"tow\" is not a number of seconds from 0.2 to 3600" },
-    { "--lea=tow", "--lease: \"tow\" is not a number of seconds from 0.2 to 3600" },
+    { "-vd", "-d needs a value: -d DIR" },
+    { "--lease tow",
+      "--lease: \"tow\" is not a time from 0.2 to 3600 s, as in " TIMES },
+    { "--lea=tow", "--lease: \"tow\" is not a time from 0.2 to 3600 s, as in " TIMES },
     { "--nproc-per-node x",
       "--nproc-per-node: \"x\" is not a whole number from -3 to 10" },
+    { "--nproc_per_node x",
+      "--nproc_per_node: \"x\" is not a whole number from -3 to 10" },
+    { "--nproc_per=x", "--nproc_per_node: \"x\" is not a whole number from -3 to 10" },
+    { "--nproc_per_node", "--nproc_per_node needs a value: --nproc_per_node N" },
+    { "-pn", "-pn needs a value: -pn N" },
+    /* flags of other programs */
+    { "--workers=4", "unknown flag --workers; did you mean --nproc-per-node=4?" },
+    { "--n_workers 4", "unknown flag --n_workers; did you mean --nproc_per_node=4?" },
+    { "--workers", "unknown flag --workers; did you mean --nproc-per-node?" },
+    { "-N 2", "unknown flag -N; did you mean --nproc-per-node=2?" },
+    { "-vN2", "unknown flag -N; did you mean --nproc-per-node=2?" },
+    { "-N", "unknown flag -N" },
+    { "-Nx", "unknown flag -N" },
+    { "--N=2", "unknown flag --N" },
+    { "--root x", "unknown flag --root: none has it" },
+    { "--ver=x --root", "--ver could be --verbose or --version" },
+    { "--lea-x", "unknown flag --lea-x; did you mean --lease?" },
 };
+
+START_TEST(a_later_message_spells_flags_as_they_were_typed)
+{
+    char *typed[] = { (char *)"x", (char *)"--nproc_per_node=2", (char *)"--state_d",
+                      (char *)"--max-x", NULL };
+    char text[] = "--nproc-per-node: 2; --state-dir and --max-x-y, --nproc-per-node";
+
+    opt_spell_as_typed(4, typed, text);
+    ck_assert_str_eq(
+        text, "--nproc_per_node: 2; --state_dir and --max-x-y, --nproc_per_node");
+}
+END_TEST
 
 START_TEST(a_mistake_is_named_with_what_is_allowed)
 {
@@ -297,7 +338,7 @@ static const char *const bad_seconds[] = {
     "1e3",
     "1.",
     ".5",
-    "1.5s",
+    "1.5x",
     "1,5",
     "1..5",
     "1.5.",
@@ -322,7 +363,7 @@ START_TEST(seconds_are_digits_with_at_most_a_thousandth)
     ck_assert_int_eq(row->set(&got, row, bad_seconds[_i], &e), -1);
     ck_assert_uint_eq(got.lease_ms, 7);
     ck_assert_ptr_nonnull(
-        strstr(e.text, "is not a number of seconds from 0.2 to 3600"));
+        strstr(e.text, "is not a time from 0.2 to 3600 s, as in " TIMES));
 }
 END_TEST
 
@@ -360,7 +401,7 @@ static const struct {
     { { "WEAK_LEASE=x" },
       "",
       { 0 },
-      "WEAK_LEASE: \"x\" is not a number of seconds from 0.2 to 3600" },
+      "WEAK_LEASE: \"x\" is not a time from 0.2 to 3600 s, as in " TIMES },
     { { "WEAK_LEASE=x", "STRONG_LEASE=1" }, "", { .lease_ms = 1000 }, NULL },
     { { "STRONG_OLD_NAME=x" }, "", { .hidden = "x" }, NULL },
     { { "OTHER_LEASE=x" }, "", { 0 }, NULL },
@@ -448,6 +489,7 @@ int main(void)
     tcase_add_loop_test(tc, a_whole_number_is_digits_within_its_bounds, 0,
                         COUNT(bad_numbers));
     tcase_add_test(tc, a_whole_number_reaches_as_far_as_its_type);
+    tcase_add_test(tc, a_later_message_spells_flags_as_they_were_typed);
     tcase_add_loop_test(tc, seconds_are_digits_with_at_most_a_thousandth, 0,
                         COUNT(bad_seconds));
     tcase_add_test(tc, after_the_first_word_nothing_is_a_flag_where_a_program_follows);
