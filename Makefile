@@ -121,6 +121,11 @@ SOAK_MINUTES ?= 30
 SAN ?=
 B ?= build$(if $(filter emulated,$(CUDA)),-emulated)$(addprefix -,$(SAN))
 
+# all cores, unless -j says how many
+ifeq (0,$(MAKELEVEL))
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
