@@ -35,6 +35,7 @@ struct event_file;
 struct job_messages;
 struct local_job;
 struct key_ring;
+struct socket_relays;
 struct status_line;
 struct trainjob_status;
 
@@ -47,6 +48,7 @@ struct agent {
     struct status_line *status_line;
     struct job_messages *messages;
     struct local_job *local; /* for tools of this machine */
+    struct socket_relays *relays;
     char instance[ID128_HEX_SIZE], name[JOB_NAME_SIZE], *log_folder; /* its facts */
     uint64_t last_step;                                              /* at the end */
     struct trainjob_status *trainjob; /* NULL: this is none */

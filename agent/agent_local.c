@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/local/local_job.h"
+#include "agent/local/socket_relay.h"
 #include "agent/ui/event_file.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -34,6 +35,10 @@ static void fill_local_facts(void *arg, struct job_facts *facts)
         free(a->log_folder);
         a->log_folder = xstrdup(made);
     }
+    if (a->log_folder && access(a->log_folder, F_OK) < 0) { /* it was empty */
+        free(a->log_folder);
+        a->log_folder = NULL;
+    }
     facts->run_id = c->run_id;
     facts->name = job_name(c->run_id, c->job.program, a->name, sizeof(a->name));
     facts->program = c->job.program;
@@ -47,6 +52,27 @@ static void fill_local_facts(void *arg, struct job_facts *facts)
     facts->workers = local_has_formed(a) ? a->start.world_size : c->workers;
 }
 
+static void relay_local_connection(struct agent *a, int fd)
+{
+    struct relay_target target = { .address = a->client ? client_peer(a->client) : NULL,
+                                   .keys = a->keys,
+                                   .rendezvous_user = a->config->rendezvous_user };
+    char why[ERROR_TEXT_MAX_BYTES + 1];
+
+    if (!a->has_joined)
+        snprintf(why, sizeof(why), "waits for its rendezvous (%.200s)",
+                 a->config->endpoints ? a->config->endpoints : "in this process");
+    else
+        snprintf(why, sizeof(why), "its rendezvous (%.200s) is out of reach",
+                 a->config->endpoints);
+    target.why = why;
+    if (!a->has_joined)
+        target.address = NULL;
+    if (!a->relays)
+        a->relays = socket_relays_create(a->loop);
+    socket_relays_add(a->relays, fd, &target);
+}
+
 static void on_local_connected(void *arg, int fd, uid_t uid)
 {
     struct agent *a = arg;
@@ -55,7 +81,7 @@ static void on_local_connected(void *arg, int fd, uid_t uid)
     if (a->rendezvous.server)
         server_adopt(a->rendezvous.server, fd);
     else
-        close(fd);
+        relay_local_connection(a, fd);
 }
 
 static void on_event_written(void *arg, const char *kind, const char *text)
@@ -147,6 +173,7 @@ void agent_end_local(struct agent *a, const struct failure_report *report)
     if (a->local)
         local_job_end(a->local, &result);
     local_job_destroy(a->local);
+    socket_relays_destroy(a->relays);
     a->local = NULL;
     free(a->log_folder);
     free(text);
