@@ -166,8 +166,6 @@ void local_job_update(struct local_job *l)
 {
     if (l->listener)
         local_job_write(l);
-    else if (!l->has_tried)
-        on_local_timer(l);
 }
 
 void local_job_add_event(struct local_job *l, const struct msg_event *event)
@@ -183,7 +181,7 @@ void local_job_end(struct local_job *l, const struct job_result *result)
     char file[sizeof(l->name) + 8];
     struct job_facts facts;
 
-    if (!l->has_tried)
+    if (!l->has_tried && result->exit_code != 0)
         local_job_open(l);
     l->is_over = true;
     loop_timer_cancel(&l->timer);

@@ -22,13 +22,14 @@ struct local_job_calls {
     void *arg;
 };
 
-/* It opens by itself after a moment, so that a start does not wait for it. */
+/* It opens by itself after a moment, so that a start does not wait for it: what has
+ * succeeded before leaves no trace. */
 struct local_job *local_job_create(struct loop *loop,
                                    const struct local_job_calls *calls);
-/* Opens it now, or writes the facts again. */
+/* The facts have changed. */
 void local_job_update(struct local_job *l);
 void local_job_add_event(struct local_job *l, const struct msg_event *event);
-/* The end of the job here. Opens it if nothing has, so that it is seen afterwards. */
+/* The end of the job here, which is kept for a while. */
 void local_job_end(struct local_job *l, const struct job_result *result);
 void local_job_destroy(struct local_job *l); /* NULL is fine */
 
