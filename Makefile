@@ -434,7 +434,7 @@ function_manuals = $(patsubst %,$(DESTDIR)$(PREFIX)/share/man/man3/%.3,$(shell s
 completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
                $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
 
-version = $(shell sed -n 's/.*CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
+version = $(shell sed -n 's/^$(hash)define CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
 installed_python := $(DESTDIR)$(PREFIX)/lib/crun/python
 # the dynamic linker looks into /usr/lib by itself
 worker_lib_rpath = $(if $(filter /usr,$(PREFIX)),,-Wl$(comma)-rpath$(comma)$${libdir} )
