@@ -9,7 +9,7 @@
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      deliberately wrong versions; a test must catch each
 #   make lint         layers, words, names, format
-#   make install      PREFIX=/usr/local DESTDIR=        make uninstall
+#   make install      PREFIX=/usr/local DESTDIR= CRUN=crun        make uninstall
 #   CUDA=no           without the parts that need a CUDA toolkit; CUDA_HOME, CUDA_ARCH
 #   CUDA=emulated     a separate build tree with an emulated GPU, for tests
 #   SAN=asan|tsan     a separate build tree with that sanitizer
