@@ -73,8 +73,6 @@ ddp-load_src := scripts/bench/load/ddp-load.c
 gpu-load_src := scripts/bench/load/gpu-load.c
 slow-link_src := scripts/bench/load/slow-link.c
 train_src := worker-lib/train/main.c
-train_package := openblas
-train_ldlibs = $(shell pkg-config --libs $(train_package)) -lm
 crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 example-all-reduce_src := worker-lib/examples/all_reduce.c
@@ -184,7 +182,6 @@ emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CU
 # a GPU does not allow misaligned access
 kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 
-has_blas := $(shell pkg-config --exists $(train_package) 2>/dev/null && echo yes)
 # crund locks itself in with it, if it is here
 seccomp_cflags := $(shell pkg-config --exists libseccomp 2>/dev/null && \
     echo -DCRUN_SECCOMP $$(pkg-config --cflags libseccomp))
@@ -202,7 +199,6 @@ all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
-libs := $(if $(has_blas),$(archives),$(filter-out $(call archive,worker-lib/train),$(archives)))
 # The static archive of library $1, if there is one: in pkg-config's folder of that library,
 # else in one of the compiler's.
 pc_folders := $(patsubst -L%,%,$(filter -L%,$(pc_libs)))
@@ -215,8 +211,7 @@ $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz -lcjson,$l),$(along),$l))
 link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
-present := $(if $(has_blas),$(installed),$(filter-out train,$(installed)))
-binaries := $(addprefix $B/bin/,$(present))
+binaries := $(addprefix $B/bin/,$(installed))
 test_binaries := $(addprefix $B/bin/,$(test_programs))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
 # these need the emulated GPU, some also the stand-in for NCCL
@@ -225,7 +220,7 @@ emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
                       $(addprefix nccl/test_,backend_nccl.c nccl_memory.c nccl_split.c \
                           nccl_watch.c)) \
                   tests/unit/worker-lib/world/test_gpu_worlds.c
-unit_src := $(filter-out $(if $(emulated),,$(emulated_units)) $(if $(has_blas),,tests/unit/worker-lib/train/%),$(call sources,tests/unit,c))
+unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
 stub_src := tests/worlds/world_stub.c
 helper_src := $(wildcard tests/worlds/*.c tests/fakes/confinement/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
@@ -256,7 +251,6 @@ $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 # said when it changes; objects that depend on the toolkit are then rebuilt
 said = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || { echo '$2' > $B/$1$(if $2,; echo '$2' >&2); })
 $(call said,gpu-parts,GPU parts: $(gpu_parts))
-$(call said,left-out-train,$(if $(has_blas),,trainer left out: OpenBLAS is missing (libopenblas-dev$(comma) Fedora: openblas-devel)))
 $(call said,left-out-seccomp,$(if $(seccomp_cflags),,system call filter of crund left out: \
     libseccomp is missing (libseccomp-dev$(comma) Fedora: libseccomp-devel)))
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
@@ -281,10 +275,10 @@ $B/obj/worker-lib/backends/nccl/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
 endif
 
 define program_rules
-$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(if $($1_layers),$(foreach l,$($1_layers),$(call archive,$l)),$(libs))
+$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(if $($1_layers),$(foreach l,$($1_layers),$(call archive,$l)),$(archives))
 $B/bin/$1: all_ldflags += $($1_ldflags)
 endef
-$(foreach p,$(present) $(test_programs),$(eval $(call program_rules,$p)))
+$(foreach p,$(installed) $(test_programs),$(eval $(call program_rules,$p)))
 
 $(archives) $(helpers):
 	@mkdir -p $(@D)
@@ -329,7 +323,7 @@ $(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout optim optim_state): $
 # the tests' own kernels
 test_kernels = $(if $(emulated),$(call objects,$(wildcard $(dir $1)*.cu)))
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call test_kernels,$s)))
-$(units): $(helpers) $(libs)
+$(units): $(helpers) $(archives)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(helpers) $(link_libs) $(test_libs) $($(@F)_ldlibs)
@@ -343,11 +337,8 @@ $(preloads):
 # OpenSSL's own ends; the product loads it
 test_tls_ldlibs = $(shell pkg-config --libs openssl)
 test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
-# only the trainer and its tests need these libraries
-$(foreach t,$(filter test_train_%,$(notdir $(units))),$(eval $t_ldlibs := $$(train_ldlibs)))
 # numeric loops are optimized more
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
-$B/obj/worker-lib/train/%.o: pc_cflags += $(shell pkg-config --cflags openblas 2>/dev/null)
 
 # The stand-in for NCCL sums with the library's own loops.
 $(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
@@ -412,7 +403,7 @@ $B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fake
 
 $B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
 fuzzers: $(fuzzers)
-$(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(libs)
+$(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(archives)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -fsanitize=fuzzer $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
@@ -447,7 +438,7 @@ checked_names = $(foreach p,crun crun-preflight train coll-bench,$(DESTDIR)$(PRE
 install: all
 	$(Q)$(if $(DESTDIR),,CRUN_ANYWAY='$(CRUN_ANYWAY)' scripts/name-check $(checked_names))
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	$(foreach p,$(present),install -m 755 $B/bin/$p \
+	$(foreach p,$(installed),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
 	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done

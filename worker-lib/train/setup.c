@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "worker-lib/train/net/matrix.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
@@ -165,7 +165,7 @@ static void print_introduction(struct trainer *t)
 int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
 {
     t->flags = f;
-    openblas_set_num_threads((int)f->threads);
+    matrix_set_threads((unsigned)f->threads);
     if (trainer_open_data(t, e) < 0 || trainer_open_world(t, e) < 0)
         return -1;
     t->bar = progress_bar_create(crun_rank(t->world) == 0);

@@ -140,28 +140,40 @@ INLINE void outer_rows(const struct conv_shape *s, const float *in, const float 
             outer_rows(s, in, out, gradient, few, 2);                                  \
     }
 
+#ifdef __x86_64__
 KERNEL(avx512, __attribute__((target("avx512f,avx512vl,avx512dq,fma"))), 13, 1)
 KERNEL(avx2, __attribute__((target("avx2,fma"))), 3, 0)
+#endif
 KERNEL(plain, , 2, 0)
 
 void conv_products(const struct conv_shape *s, const float *in, const float *weight,
                    const float *bias, float *out, int rectify)
 {
-    if (__builtin_cpu_supports("avx512f"))
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) {
         products_avx512(s, in, weight, bias, out, rectify);
-    else if (__builtin_cpu_supports("avx2"))
+        return;
+    }
+    if (__builtin_cpu_supports("avx2")) {
         products_avx2(s, in, weight, bias, out, rectify);
-    else
-        products_plain(s, in, weight, bias, out, rectify);
+        return;
+    }
+#endif
+    products_plain(s, in, weight, bias, out, rectify);
 }
 
 void conv_outer_products(const struct conv_shape *s, const float *in, const float *out,
                          float *gradient)
 {
-    if (__builtin_cpu_supports("avx512f"))
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) {
         outer_avx512(s, in, out, gradient);
-    else if (__builtin_cpu_supports("avx2"))
+        return;
+    }
+    if (__builtin_cpu_supports("avx2")) {
         outer_avx2(s, in, out, gradient);
-    else
-        outer_plain(s, in, out, gradient);
+        return;
+    }
+#endif
+    outer_plain(s, in, out, gradient);
 }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * y = x W + b. W has a row for each input: the three products of training are fastest
- * in this layout.
- */
-#include <cblas.h>
+/* y = x W + b. W has a row for each input. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
 #include "worker-lib/train/net/layer.h"
+#include "worker-lib/train/net/matrix.h"
 
 enum { WEIGHT, BIAS };
 
@@ -25,9 +22,8 @@ static void linear_forward(struct layer *l, const struct batch *b, const float *
 
     for (size_t s = 0; s < b->size; s++)
         memcpy(y + s * l->out, bias, l->out * sizeof(*y));
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)b->size, (int)l->out,
-                (int)l->in, 1, x, (int)l->in, l->parameter[WEIGHT].value, (int)l->out,
-                1, y, (int)l->out);
+    matrix_add_product(y, b->size, l->out, l->in, matrix_of(x, l->in),
+                       matrix_of(l->parameter[WEIGHT].value, l->out));
     for (size_t i = 0; rectify && i < b->size * l->out; i++)
         y[i] = y[i] < 0 ? 0 : y[i];
 }
@@ -46,16 +42,20 @@ static void add_bias_gradient(struct layer *l, const struct batch *b, const floa
 static void linear_backward(struct layer *l, const struct batch *b, const float *x,
                             const float *y, float *dy, float *dx)
 {
+    float *gradient = l->parameter[WEIGHT].gradient;
+
     if (((struct linear *)l)->rectify)
         layer_mask_rectified(dy, y, b->size * l->out);
     add_bias_gradient(l, b, dy);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)l->in, (int)l->out,
-                (int)b->size, 1, x, (int)l->in, dy, (int)l->out, b->accumulate ? 1 : 0,
-                l->parameter[WEIGHT].gradient, (int)l->out);
-    if (dx)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)b->size, (int)l->in,
-                    (int)l->out, 1, dy, (int)l->out, l->parameter[WEIGHT].value,
-                    (int)l->out, 0, dx, (int)l->in);
+    if (!b->accumulate)
+        memset(gradient, 0, l->in * l->out * sizeof(*gradient));
+    matrix_add_product(gradient, l->in, l->out, b->size, matrix_transpose_of(x, l->in),
+                       matrix_of(dy, l->out));
+    if (!dx)
+        return;
+    memset(dx, 0, b->size * l->in * sizeof(*dx));
+    matrix_add_product(dx, b->size, l->in, l->out, matrix_of(dy, l->out),
+                       matrix_transpose_of(l->parameter[WEIGHT].value, l->out));
 }
 
 static void linear_destroy(struct layer *l)
