@@ -13,6 +13,7 @@
 #include "launcher/run_identity.h"
 #include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -105,6 +106,19 @@ static int build_workers(const struct options *o, const struct machine *m,
     return 0;
 }
 
+/* Nodes of one job may have different numbers of workers. */
+static int check_rank_filter(const struct options *o, const struct config *c,
+                             struct err *e)
+{
+    if (c->job.max_nodes > 1 || memchr(c->streams.shown, true, c->workers))
+        return 0;
+    return err_set(
+        e,
+        "--local-ranks-filter: \"%s\" has none of the local ranks of %" PRIu32
+        " worker%s, 0 to %" PRIu32,
+        o->local_ranks_filter, c->workers, text_plural(c->workers), c->workers - 1);
+}
+
 static int build_output(const struct options *o, struct config *c, struct err *e)
 {
     struct config_streams *s = &c->streams;
@@ -114,7 +128,8 @@ static int build_output(const struct options *o, struct config *c, struct err *e
     s->shown = xcalloc(c->workers, sizeof(*s->shown));
     if (rank_lists_streams(o->redirects, s->redirect, c->workers, e) < 0 ||
         rank_lists_streams(o->tee, s->tee, c->workers, e) < 0 ||
-        rank_lists_shown(o->local_ranks_filter, s->shown, c->workers, e) < 0)
+        rank_lists_shown(o->local_ranks_filter, s->shown, c->workers, e) < 0 ||
+        check_rank_filter(o, c, e) < 0)
         return -1;
     /* a stream that both flags name is teed, as with torchrun */
     for (uint32_t i = 0; i < c->workers; i++)

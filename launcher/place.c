@@ -187,6 +187,32 @@ static int place_take(struct options *o, const struct place_machine *m,
     return 0;
 }
 
+/* Variables with which other launchers tell of several nodes. Those of a worker, which
+ * may itself start crun, are of the job around it. */
+static void place_warn_of_unused(const struct options *o,
+                                 const struct scheduler_env *env)
+{
+    static const char *const names[] = { "MASTER_ADDR", "NODE_RANK", "WORLD_SIZE" };
+    const char *address = scheduler_value(env, "MASTER_ADDR");
+    const char *rank = scheduler_value(env, "NODE_RANK");
+    const char *size = scheduler_value(env, "WORLD_SIZE");
+    bool is_remote = address && strcmp(address, "localhost") != 0 &&
+                     strncmp(address, "127.", 4) != 0 && strcmp(address, "::1") != 0;
+    char list[64] = "";
+
+    if (place_has_address(o) || scheduler_value(env, "TORCHELASTIC_RUN_ID") ||
+        (!is_remote && (!rank || strcmp(rank, "0") == 0) &&
+         (!size || strcmp(size, "1") == 0)))
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (scheduler_value(env, names[i]))
+            snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
+                     *list ? ", " : "", names[i]);
+    log_warn("%s in the environment: not used; a job of several nodes needs --nnodes, "
+             "--node-rank and --master-addr (--nnodes=1: no warning)",
+             list);
+}
+
 int place_find(struct options *o, const struct place_machine *m, struct place_found *p,
                struct err *e)
 {
@@ -209,6 +235,8 @@ int place_find(struct options *o, const struct place_machine *m, struct place_fo
         return -1;
     if (*n->warning)
         log_warn("%s", n->warning);
+    if (!*n->source && !o->nnodes_auto)
+        place_warn_of_unused(o, &m->env);
     if (!*n->source)
         return o->nnodes_auto ? err_set(e, "--nnodes: auto, but there are no variables "
                                            "of a scheduler that tell the number")

@@ -24,7 +24,8 @@ static bool is_loopback_name(const char *host)
     return strcmp(host, DEFAULT_HOST) == 0 || strcmp(host, "localhost") == 0;
 }
 
-/* "HOST:PORT" into endpoint; text without a port gets the default port. */
+/* "HOST:PORT" into endpoint; text without a port gets the default port, and a port
+ * alone is one of this machine. */
 static int complete_endpoint(const char *text, uint16_t default_port, char *endpoint,
                              uint16_t *port, struct err *e)
 {
@@ -32,6 +33,8 @@ static int complete_endpoint(const char *text, uint16_t default_port, char *endp
 
     if (net_split(text, default_port, host, sizeof(host), port, e) < 0)
         return -1;
+    if (net_is_port(text))
+        snprintf(host, sizeof(host), DEFAULT_HOST);
     if (!*host)
         return err_set(e, "\"%s\" names no host", text);
     snprintf(endpoint, ENDPOINT_SIZE, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host,
@@ -78,6 +81,11 @@ static int use_master_address(const struct options *o, struct config *c, struct 
     char endpoint[ENDPOINT_SIZE];
     uint16_t port;
 
+    if (net_is_port(host))
+        return err_set(e,
+                       "--master-addr: \"%s\" is not an address; a port is given by "
+                       "--master-port",
+                       host);
     if (complete_endpoint(host, master_port(o), endpoint, &port, e) < 0)
         return err_wrap(e, "--master-addr");
     if (port != master_port(o))

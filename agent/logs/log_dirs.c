@@ -80,12 +80,14 @@ static int make_folders(const char *path, struct err *e)
     int rc = 0;
 
     for (char *slash = copy; rc == 0 && slash;) {
+        int why;
+
         slash = strchr(slash + 1, '/');
         if (slash)
             *slash = '\0';
-        if (mkdir(copy, 0777) < 0 && errno != EEXIST && errno != EROFS &&
-            access(copy, F_OK) < 0)
-            rc = err_set_errno(e, errno, "cannot make folder %s", copy);
+        why = mkdir(copy, 0777) < 0 ? errno : 0;
+        if (why && why != EEXIST && access(copy, F_OK) < 0)
+            rc = err_set_errno(e, why, "cannot make folder %s", copy);
         if (slash)
             *slash = '/';
     }

@@ -138,6 +138,11 @@ static int split_plain(const char *text, char *host, size_t host_size,
     return copy_host(text, text, length, host, host_size, e);
 }
 
+bool net_is_port(const char *text)
+{
+    return *text && text[strspn(text, "0123456789")] == '\0';
+}
+
 int net_split(const char *text, int default_port, char *host, size_t host_size,
               uint16_t *port, struct err *e)
 {
@@ -146,6 +151,13 @@ int net_split(const char *text, int default_port, char *host, size_t host_size,
 
     if (*text == '\0')
         return err_set(e, "\"\" is not HOST:PORT");
+    if (strstr(text, "://"))
+        return err_set(e, "\"%s\" is a URL and not an address (HOST:PORT)", text);
+    if (default_port >= 0 &&
+        net_is_port(text)) { /* for the resolver it is an IPv4 number, 0.0.x.y */
+        *host = '\0';
+        return parse_port(text, text, port, e);
+    }
     rc = *text == '[' ? split_bracketed(text, host, host_size, &digits, e)
                       : split_plain(text, host, host_size, &digits, e);
     if (rc < 0)

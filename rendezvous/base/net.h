@@ -23,10 +23,13 @@ struct net_addr {
 /*
  * Split "HOST", "HOST:PORT", "[V6]:PORT" or ":PORT". HOST may be empty (then host is
  * ""). If the text has no port, *port is default_port; a default of -1 means that a
- * port must be given.
+ * port must be given. With a default, digits alone are a port without HOST.
  */
 int net_split(const char *text, int default_port, char *host, size_t host_size,
               uint16_t *port, struct err *e) MUST_CHECK;
+
+/* Digits alone. */
+bool net_is_port(const char *text);
 
 /* "NUMBER:PORT" as net_format prints it: never asks for a name. */
 int net_parse(const char *text, struct net_addr *addr, struct err *e) MUST_CHECK;

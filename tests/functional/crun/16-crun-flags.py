@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -297,6 +298,15 @@ HABITS = [
     (["--node_rank=1"], "crun: --node_rank: "),
     (["-r", "x"], "crun: -r: "),
     (["--host_discovery=false", "--standalone"], "--standalone and a list"),
+    # addresses
+    (["--nnodes=2", "--master_addr=http://10.0.0.1"],
+     '--master_addr: "http://10.0.0.1" is a URL and not an address'),
+    (["--nnodes=2", "--rdzv-endpoint=tcp://a:1"], "is a URL and not an address"),
+    (["--nnodes=2", "--master-addr=29500"],
+     '--master-addr: "29500" is not an address; a port is given by --master-port'),
+    (["--nnodes=2", "--rdzv-endpoint=65536"], "is not a port from 0 to 65535"),
+    (["--nproc-per-node=2", "--local-ranks-filter=2,5"],
+     '--local-ranks-filter: "2,5" has none of the local ranks of 2 workers, 0 to 1'),
     # times
     (["--hang-timeout=5x"], '"5x" is not auto, or a time from 0 to 100000 s'),
     (["--shutdown-timeout=1h30"], "is not a time from 0 to "),
@@ -324,6 +334,51 @@ def check_habits():
             accepted([], None, {"CRUN_" + flag.upper().replace("-", "_"): value})
     accepted(["--rdzv-conf=lease=1m,join_timeout=2h,last_call_timeout=500ms"], None, {})
     accepted([], None, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2m"})
+
+
+def check_unused_variables():
+    """A job of one node where other launchers' variables tell of several says so."""
+    says = "in the environment: not used"
+    for env, warns in (({"MASTER_ADDR": "10.0.0.1", "NODE_RANK": "1"}, True),
+                       ({"NODE_RANK": "1"}, True),
+                       ({"WORLD_SIZE": "2", "MASTER_PORT": "1"}, True),
+                       ({"MASTER_ADDR": "localhost", "WORLD_SIZE": "1"}, False),
+                       ({"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}, False)):
+        for words in ([], ["--nnodes=1"], ["--standalone"]):
+            r = run(*words, "true", env=env)
+            if r.returncode or (says in r.stderr) != (warns and not words) or \
+                    r.stderr.count("\n") != (warns and not words):
+                fail(f"{env} {words}: {r}")
+
+
+def check_read_only_log_dir():
+    os.mkdir("mounted")
+    r = subprocess.run(["unshare", "-Urm", "sh", "-c",
+                        "mount -t tmpfs -o ro none mounted || exit 77; "
+                        f"exec {CRUN} --log-dir=mounted/a/b -r3 true"],
+                       capture_output=True, text=True)
+    if r.returncode == 77 or "unshare" in r.stderr:
+        print("no mounts here:", r.stderr)
+    elif r.returncode != 2 or "mounted/a: Read-only file system" not in r.stderr:
+        fail(f"a read-only file system: {r}")
+
+
+def check_ports():
+    """Digits alone are a port of this machine, and not the IPv4 number 0.0.x.y."""
+    accepted(["--nnodes=2", "--rdzv-endpoint=29444"], "127.0.0.1:29444", {})
+    accepted(["--nnodes=2"], "127.0.0.1:29444", {"PET_RDZV_ENDPOINT": "29444"})
+    with socket.create_server(("127.0.0.1", 0)) as s:  # it says nothing
+        port = str(s.getsockname()[1])
+        r = subprocess.run([f"{BUILD}/bin/crunctl", "-e", port, "--timeout=100ms", "status"],
+                           capture_output=True, text=True)
+        s.settimeout(10)
+        s.accept()[0].close()
+        if r.returncode != 69:
+            fail(f"crunctl -e {port}: {r}")
+        r = subprocess.run([f"{BUILD}/bin/crund", "--allow-root", "--listen", port],
+                           capture_output=True, text=True)
+        if not r.returncode or f"port {port} is in use" not in r.stderr:
+            fail(f"crund --listen {port}: {r}")
 
 
 def check_names():
@@ -467,6 +522,9 @@ def main():
         check_good(flags)
         check_bad(flags)
         check_habits()
+        check_unused_variables()
+        check_read_only_log_dir()
+        check_ports()
         check_names()
         check_prefixes_and_ends()
         check_dry_run()

@@ -80,6 +80,8 @@ static const struct {
     { ":29400", 29500, "", 29400 },
     { ":0", 29500, "", 0 },
     { "a:00080", -1, "a", 80 },
+    { "29400", 29500, "", 29400 },
+    { "0", 29500, "", 0 },
 };
 
 START_TEST(an_endpoint_is_split_into_host_and_port)
@@ -115,7 +117,9 @@ static const struct {
                                     "65535" },
     { "node7:0x50", "\"node7:0x50\": \"0x50\" is not a port from 0 to 65535" },
     { "a:1:2", "\"a:1:2\" is not HOST:PORT (IPv6 is [ADDRESS]:PORT)" },
-    { "tcp://a:1", "\"tcp://a:1\" is not HOST:PORT (IPv6 is [ADDRESS]:PORT)" },
+    { "tcp://a:1", "\"tcp://a:1\" is a URL and not an address (HOST:PORT)" },
+    { "http://a", "\"http://a\" is a URL and not an address (HOST:PORT)" },
+    { "29400", "\"29400\" has no port (HOST:PORT)" },
     { "a/b:1", "\"a/b:1\" is not HOST:PORT" },
     { "a b:1", "\"a b:1\" is not HOST:PORT" },
     { "a]:1", "\"a]:1\" is not HOST:PORT" },
