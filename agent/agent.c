@@ -375,8 +375,10 @@ static int start_parts(struct agent *a, struct err *e)
         return -1;
     a->events = event_file_create(a->config);
     agent_open_local(a);
-    a->status_line = status_line_create(a->loop, logs_console(a->workers.logs),
-                                        &status_calls);
+    /* srun writes over it, and cuts the terminal off before it is erased */
+    a->status_line = status_line_create(
+        a->loop, a->config->under_slurm ? NULL : logs_console(a->workers.logs),
+        &status_calls);
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
     a->trainjob = trainjob_status_create(a->loop, on_trainjob_asked, a);
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);

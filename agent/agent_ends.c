@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "agent/logs/logs.h"
 #include "agent/ui/event_file.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -158,6 +159,23 @@ static void on_deadline(void *arg, uint32_t within_ms)
     agent_send_report(a, &m);
 }
 
+/* As for a program that is killed by SIGPIPE, but its workers may write checkpoints. */
+static void on_output_closed(void *arg)
+{
+    struct agent *a = arg;
+    struct msg m = { .type = MSG_END, .end = { .exit_code = 128 + SIGPIPE } };
+
+    if (a->state == AGENT_OVER || a->state == AGENT_ENDING)
+        return;
+    a->exit_code = 128 + SIGPIPE;
+    if (!a->has_joined) {
+        loop_stop(a->loop);
+        return;
+    }
+    snprintf(m.end.reason, sizeof(m.end.reason), "its closed standard output");
+    agent_send_report(a, &m);
+}
+
 static uint64_t on_checkpoint_time_asked(void *arg)
 {
     struct agent *a = arg;
@@ -188,5 +206,7 @@ void agent_watch_ends(struct agent *a)
                                      .due = on_deadline,
                                      .arg = a };
     deadline_init(&a->deadline, a->loop, a->config);
+    if (logs_need_reader(a->config))
+        logs_on_closed(a->workers.logs, on_output_closed, a);
     signals_watch(&a->signals, a->loop, a->config);
 }

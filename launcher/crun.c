@@ -249,6 +249,7 @@ static void place_far_node(struct config *c, const struct rdzv_conf *conf,
     c->rendezvous_fd = listener;
     c->key_text = *s->endpoints ? order->key : NULL;
     c->live_output = order->live;
+    c->ignore_closed_output = true; /* the launcher decides */
     c->shares_output = !order->detach && s->max_nodes > 1;
     if (s->node_rank != 0)
         c->stdin_mode = CONFIG_STDIN_NONE;

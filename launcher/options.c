@@ -340,6 +340,12 @@ const struct opt options_table[] = {
               "${hostname}. Default: [${role_name}${local_rank}]:",
       .set = opt_set_text,
       FIELD(config.prefix_template) },
+    { .name = "ignore-closed-output",
+      .help = "Continue a job of one node when its standard output is a pipe that is "
+              "closed, as by | head. Without this flag and without log files such a "
+              "job ends.",
+      .set = opt_set_true,
+      FIELD(config.ignore_closed_output) },
     { .name = "events-file",
       .arg = "FILE",
       .help = "Append events to FILE, one JSON object per line.",

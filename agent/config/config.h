@@ -77,7 +77,8 @@ struct config {
     /* the output of all nodes goes to one place: only node rank 0 prints messages
      * about the whole job */
     bool shares_output;
-    bool live_output;    /* crun's own reaches a terminal by another program */
+    bool live_output;          /* crun's own reaches a terminal by another program */
+    bool ignore_closed_output; /* a job of one node goes on when nobody reads it */
     const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */
     uint32_t log_mode;   /* of log files and the events file; 0: for the user only */
     struct config_streams streams;

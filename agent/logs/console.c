@@ -107,13 +107,15 @@ static void append_prefixed_text(struct console_source *s, const char *text,
     }
 }
 
-#define ERASE_LINE "\r\033[K"
+/* A terminal that became narrower has wrapped the status line. The cursor is at its
+ * beginning, so all of it is erased. */
+#define ERASE_STATUS "\r\033[J"
 
 /* Called under the lock, before anything else is added. */
 static void erase_status(struct console *c)
 {
     if (c->has_status)
-        outlet_put(c->outlet, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        outlet_put(c->outlet, ERASE_STATUS, sizeof(ERASE_STATUS) - 1);
     c->has_status = false;
 }
 
@@ -301,8 +303,9 @@ void console_set_status(struct console *c, const char *text)
 {
     pthread_mutex_lock(&c->lock);
     if (c->has_status || (c->fresh && *text)) {
-        append_out(c, ERASE_LINE, sizeof(ERASE_LINE) - 1);
+        append_out(c, ERASE_STATUS, sizeof(ERASE_STATUS) - 1);
         append_out(c, text, strlen(text));
+        append_out(c, "\r", *text != '\0');
         outlet_put(c->outlet, c->out, c->out_size);
         c->out_size = 0;
         c->has_status = *text != '\0';

@@ -541,6 +541,16 @@ bool log_writer_check(struct log_writer *w, uint64_t now_ms)
     return again;
 }
 
+bool outlet_is_dead(struct outlet *o)
+{
+    bool dead;
+
+    pthread_mutex_lock(&o->writer->lock);
+    dead = o->dead;
+    pthread_mutex_unlock(&o->writer->lock);
+    return dead;
+}
+
 bool log_writer_has_losses(struct log_writer *w)
 {
     bool any = false;
@@ -568,8 +578,9 @@ static bool take_loss_to_report(struct log_writer *w, char *text, size_t size)
             continue;
         o->warned = true;
         if (o->dead && !is_final) {
-            snprintf(text, size, "%s: %s; the job continues, this output is lost",
-                     o->options.name, strerror(o->lost_errno));
+            snprintf(text, size, "%s: %s; %s", o->options.name, strerror(o->lost_errno),
+                     o->options.then ? o->options.then
+                                     : "the job continues, this output is lost");
             continue; /* how much it is, is reported at the end */
         }
         snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",

@@ -43,6 +43,7 @@ struct outlet_options {
     bool owned, mark;
     size_t queue_max;
     const char *name;
+    const char *then; /* what a closed pipe means; NULL: the job continues */
 };
 
 struct outlet *outlet_create(struct log_writer *w,
@@ -50,6 +51,8 @@ struct outlet *outlet_create(struct log_writer *w,
 /* Closes it once the queue is written; the pointer is invalid at once. NULL is fine. */
 void outlet_close(struct outlet *o);
 
+/* Its pipe was closed, or its terminal hung up: it takes nothing any more. */
+bool outlet_is_dead(struct outlet *o);
 /* False: no room, wait for the callback. */
 bool outlet_ready(struct outlet *o);
 /* All data is queued, or all is lost; a ready outlet takes any size. From any

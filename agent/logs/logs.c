@@ -77,6 +77,8 @@ struct logs {
     void (*output)(void *arg, uint32_t local_rank, int stream, const char *data,
                    size_t size); /* or NULL */
     void *output_arg;
+    void (*closed)(void *arg); /* NULL: not wanted, or called */
+    void *closed_arg;
     struct log_worker *worker;
     struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;
@@ -116,6 +118,8 @@ static struct console *console_for(struct logs *l, int which)
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
                                       .name = own_streams[which].console };
 
+    if ((which == LOG_OUT || l->sinks.same) && logs_need_reader(l->config))
+        options.then = "the job ends (--ignore-closed-output lets it continue)";
     if (!k->console) {
         k->writer = log_writer_create(l->loop, &calls);
         k->console = console_create(outlet_create(k->writer, &options));
@@ -144,6 +148,12 @@ void logs_on_output(struct logs *l,
 {
     l->output = output;
     l->output_arg = arg;
+}
+
+void logs_on_closed(struct logs *l, void (*closed)(void *arg), void *arg)
+{
+    l->closed = closed;
+    l->closed_arg = arg;
 }
 
 /* -- data ----------------------------------------------------------------------- */
@@ -237,11 +247,29 @@ static void on_slow_time(void *arg)
         arm_if_idle(&l->slow, WRITER_SLOW_MS);
 }
 
+bool logs_need_reader(const struct config *c)
+{
+    return c->rendezvous == CONFIG_LOCAL && !c->ignore_closed_output && !c->log_dir &&
+           !log_routing_needs_files(c);
+}
+
+static void report_closed_output(struct logs *l)
+{
+    struct console *c = l->sink[l->sinks.same ? LOG_ERR : LOG_OUT].console;
+    void (*closed)(void *) = l->closed;
+
+    if (!closed || !c || !outlet_is_dead(console_outlet(c)))
+        return;
+    l->closed = NULL;
+    closed(l->closed_arg);
+}
+
 static void on_loss_time(void *arg)
 {
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (find_writer(arg, i))
             log_writer_report_losses(find_writer(arg, i));
+    report_closed_output(arg);
 }
 
 static void on_writer_news(void *arg)

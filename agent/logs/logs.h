@@ -18,11 +18,11 @@ struct loop;
  * to files, to the console with or without a prefix, and keeps the last 64 KiB of
  * standard error for the failure report.
  *
- * A worker never blocks or dies because of a full disk, a dead file server, a blocked
- * terminal or a closed pipe: output that cannot be written is dropped, counted,
- * reported on standard error, and marked in the file. A disk or a reader that is only
- * slower than a worker slows the worker down, as it would without crun, if it accepts
- * at least 2 MiB a second.
+ * A worker never blocks or dies because of a full disk, a dead file server or a blocked
+ * terminal, nor because of a closed pipe unless the output goes nowhere else: output
+ * that cannot be written is dropped, counted, reported on standard error, and marked in
+ * the file. A disk or a reader that is only slower than a worker slows the worker down,
+ * as it would without crun, if it accepts at least 2 MiB a second.
  *
  * A worker gets crun's own standard output if crun does not have to read it, and crun's
  * is a device, or a file that no other stream reaches. If both streams of crun are the
@@ -50,6 +50,11 @@ void logs_on_output(struct logs *l,
                     void (*output)(void *arg, uint32_t local_rank, int stream,
                                    const char *data, size_t size),
                     void *arg);
+/* Standard output was closed, and the job should end: see logs_need_reader. */
+void logs_on_closed(struct logs *l, void (*closed)(void *arg), void *arg);
+/* Whether nothing else keeps the output of this job of one node: no --log-dir, and
+ * no --ignore-closed-output. */
+bool logs_need_reader(const struct config *config);
 /* Flushes crun's streams; one that takes nothing for a second is given up. NULL is
  * fine. */
 struct logs_end logs_destroy(struct logs *l);

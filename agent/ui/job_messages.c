@@ -222,11 +222,30 @@ static bool is_loopback_endpoint(const char *endpoints)
             strncmp(endpoints, "localhost", 9) == 0);
 }
 
+/* Each line fits into 80 columns, unless names are long. */
+static void say_waiting(struct job_messages *s, const struct msg_beat *beat, bool where)
+{
+    const char *at = s->config->endpoints ? s->config->endpoints : "inside";
+
+    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32 " joined%s%s%s · %s%" PRIu64
+             " s%s",
+             beat->present, beat->wanted, *beat->missing ? " (missing: rank " : "",
+             beat->missing, *beat->missing ? ")" : "",
+             beat->present < s->config->job.min_nodes ? "" : "starts in ",
+             beat->left_ms / 1000,
+             beat->present < s->config->job.min_nodes ? " left" : "");
+    if (where && is_loopback_endpoint(at))
+        log_info("rendezvous %s is loopback: other machines cannot connect", at);
+    else if (where)
+        log_info("rendezvous %s", at);
+    if (*beat->refused)
+        log_info("%s", beat->refused);
+}
+
 void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
 {
     uint64_t now = clock_ms();
     bool refused = *beat->refused && strcmp(beat->refused, s->refused) != 0;
-    char until[64];
 
     if (beat->present >= beat->wanted && !refused)
         return; /* no node is missing */
@@ -238,22 +257,9 @@ void job_messages_waiting(struct job_messages *s, const struct msg_beat *beat)
         (now - s->waiting_since_ms < WAITING_FIRST_MS ||
          (s->waiting_reported_ms && now - s->waiting_reported_ms < WAITING_AGAIN_MS)))
         return;
-    s->waiting_reported_ms = now;
     memcpy(s->refused, beat->refused, sizeof(s->refused));
-    if (beat->present < s->config->job.min_nodes)
-        snprintf(until, sizeof(until), "%" PRIu64 " s left", beat->left_ms / 1000);
-    else
-        snprintf(until, sizeof(until), "starts without the others in %" PRIu64 " s",
-                 beat->left_ms / 1000);
-    log_info("waiting for nodes: %" PRIu32 " of %" PRIu32
-             " have joined%s%s%s · %s · rendezvous %s%s%s%s",
-             beat->present, beat->wanted, *beat->missing ? " (missing: node rank " : "",
-             beat->missing, *beat->missing ? ")" : "", until,
-             s->config->endpoints ? s->config->endpoints : "inside",
-             is_loopback_endpoint(s->config->endpoints)
-                 ? " (for nodes of this machine only)"
-                 : "",
-             *beat->refused ? " · " : "", beat->refused);
+    say_waiting(s, beat, !s->waiting_reported_ms);
+    s->waiting_reported_ms = now;
 }
 
 static int append_item(char *buf, size_t size, int at, const char *format, ...)

@@ -86,7 +86,7 @@ struct status_line *status_line_create(struct loop *loop, struct console *consol
 
     s->calls = *calls;
     loop_timer_init(&s->redraw_timer, loop, redraw_status_line, s);
-    if (can_erase_lines()) {
+    if (console && can_erase_lines()) {
         s->console = console;
         loop_timer_arm(&s->redraw_timer, clock_ms() + REDRAW_MS);
     }

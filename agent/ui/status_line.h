@@ -11,7 +11,8 @@ struct loop;
 
 /*
  * The status line at the bottom of a terminal: the state of the job, or a more urgent
- * text. There is none if standard error is not a terminal, or a dumb one. Any other
+ * text. There is none without a console, or if standard error is not a terminal, or a
+ * dumb one. Any other
  * output replaces it; it comes back within a second.
  */
 struct status_line_calls {

@@ -75,6 +75,7 @@ GOOD = {
     "duplicate-stdout-filters": ("a,b", None),
     "duplicate-stderr-filters": ("a,,b", None),
     "log-line-prefix-template": ("[${rank}]", None),
+    "ignore-closed-output": (None, None),
     "events-file": ("events", None),
     "event-log-handler": ("console", None),
     "logs-specs": ("default", None),

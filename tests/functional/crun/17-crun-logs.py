@@ -254,7 +254,7 @@ def reader_goes_away(p):
 def reader_goes_away_early(p):
     """It is said at once, the job continues, and only its success has another exit code."""
     for code in 0, 3:
-        child = p.start([], "echo begin; until test -e $TMPDIR/gone; do sleep 0.02; done; "
+        child = p.start(["--ignore-closed-output"], "echo begin; until test -e $TMPDIR/gone; do sleep 0.02; done; "
                         "echo more; until test -e $TMPDIR/said; do sleep 0.02; done; "
                         f"echo on > $TMPDIR/on; exit {code}",
                         workers=1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -272,6 +272,24 @@ def reader_goes_away_early(p):
         same(b"failed" in err, code != 0)
         for name in "gone", "said", "on":
             os.unlink(f"{p.tmp}/{name}")
+
+
+def job_without_a_reader_ends(p):
+    """crun ... | head: one line says so, and the workers get SIGTERM."""
+    child = p.start([], "trap 'echo got TERM >$TMPDIR/got; exit 3' TERM; echo begin; until "
+                    "test -e $TMPDIR/gone; do sleep 0.02; done; echo more; sleep 60 & wait",
+                    workers=1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    same(child.stdout.readline(), b"begin\n")
+    child.stdout.close()
+    child.stdout = None
+    open(p.tmp + "/gone", "w").close()
+    err = child.communicate(timeout=TIMEOUT)[1].split(b"\n")
+    same(err[:2], [b"crun: standard output: Broken pipe; the job ends "
+                   b"(--ignore-closed-output lets it continue)",
+                   b"crun: the job was stopped by its closed standard output"])
+    same(child.returncode, 141)
+    with open(p.tmp + "/got") as f:
+        same(f.read(), "got TERM\n")
 
 
 def grandchild_holds_the_pipe(p):
@@ -390,7 +408,7 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           restart_keeps_what_was_written, temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
-          reader_goes_away_early,
+          reader_goes_away_early, job_without_a_reader_ends,
           grandchild_holds_the_pipe, full_disk, terminal, terminal_with_prefix,
           redirected_is_no_terminal, stopped_terminal]
 

@@ -128,7 +128,7 @@ def who_hosts_the_rendezvous_goes_on_with_that(cluster):
 
 def it_is_for_all_nodes_or_for_none(cluster):
     a = join(cluster, "all", 2, 0, ENV, patience=60)
-    until(lambda: "1 of 2 have joined" in a.err, a.__str__)
+    until(lambda: "1 of 2 joined" in a.err, a.__str__)
     why = '"all" runs with another configuration: --preflight is given in the job and not given here'
     # without a key a node of another machine is told no setting of the job
     ends(join(cluster, "all", 2, 1, ENV, flag="--verbose"), 2,

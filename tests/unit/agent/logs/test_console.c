@@ -27,7 +27,7 @@ enum {
     FILE_SINK
 };
 
-#define ERASE "\r\033[K"
+#define ERASE "\r\033[J"
 
 struct piece {
     int who;
@@ -163,20 +163,20 @@ static const struct {
       "[0]:one\ncrun: hello\ncrun: you\n" },
     { "the foot is drawn over",
       { { FOOT, "1 s" }, { FOOT, "2 s" }, { FOOT, "" } },
-      ERASE "1 s" ERASE "2 s" ERASE },
+      ERASE "1 s\r" ERASE "2 s\r" ERASE },
     { "what is written takes the place of the foot",
       { { FOOT, "1 s" }, { PLAIN, "one\n" }, { FOOT, "2 s" }, { CRUN, "crun: hello" } },
-      ERASE "1 s" ERASE "one\n" ERASE "2 s" ERASE "crun: hello\n" },
+      ERASE "1 s\r" ERASE "one\n" ERASE "2 s\r" ERASE "crun: hello\n" },
     { "also with a prefix",
       { { FOOT, "1 s" }, { P0, "one\n" } },
-      ERASE "1 s" ERASE "[0]:one\n" },
+      ERASE "1 s\r" ERASE "[0]:one\n" },
     { "there is no foot below an open line",
       { { ALONE, NULL },
         { PLAIN, "one" },
         { FOOT, "1 s" },
         { PLAIN, "\n" },
         { FOOT, "2 s" } },
-      "one\n" ERASE "2 s" },
+      "one\n" ERASE "2 s\r" },
     { "no foot leaves no trace", { { FOOT, "" }, { PLAIN, "one\n" } }, "one\n" },
 };
 

@@ -225,27 +225,39 @@ START_TEST(a_node_that_was_refused_is_named_at_once)
     expect("");
     strcpy(beat.refused, "node-7 was refused: another program");
     job_messages_waiting(t.messages, &beat);
-    expect("crun: waiting for nodes: 1 of 2 have joined · 90 s left · rendezvous "
-           "10.0.0.1:29400 · node-7 was refused: another program\n");
+    expect("crun: waiting for nodes: 1 of 2 joined · 90 s left\n"
+           "crun: rendezvous 10.0.0.1:29400\n"
+           "crun: node-7 was refused: another program\n");
     job_messages_waiting(t.messages, &beat); /* the same again */
     expect("");
     end();
 }
 END_TEST
 
+static const char *const loopbacks[] = { "127.0.0.1:29400", "[::1]:29551",
+                                         "localhost:29400" };
+
 START_TEST(what_is_missing_is_named)
 {
+    char where[256];
     struct msg_beat beat = { .present = 2, .wanted = 4, .left_ms = 5000 };
 
     begin("resnet", 4);
     t.config.job.min_nodes = 2;
-    t.config.endpoints = "127.0.0.1:29400";
+    t.config.endpoints = loopbacks[_i];
     strcpy(beat.missing, "1, 3");
     strcpy(beat.refused, "x");
     job_messages_waiting(t.messages, &beat);
-    expect("crun: waiting for nodes: 2 of 4 have joined (missing: node rank 1, 3) · "
-           "starts without the others in 5 s · rendezvous 127.0.0.1:29400 (for nodes "
-           "of this machine only) · x\n");
+    snprintf(where, sizeof(where),
+             "crun: waiting for nodes: 2 of 4 joined (missing: rank 1, 3) · starts in "
+             "5 s\ncrun: rendezvous %s is loopback: other machines cannot connect\n"
+             "crun: x\n",
+             loopbacks[_i]);
+    expect(where);
+    strcpy(beat.refused, "y"); /* where the rendezvous is has been said */
+    job_messages_waiting(t.messages, &beat);
+    expect("crun: waiting for nodes: 2 of 4 joined (missing: rank 1, 3) · starts in 5 "
+           "s\ncrun: y\n");
     beat.present = 4;
     job_messages_waiting(t.messages, &beat); /* all are there */
     expect("");
@@ -331,7 +343,7 @@ int main(void)
     tcase_add_test(tc, a_cause_is_told_once_an_epoch);
     tcase_add_loop_test(tc, only_a_user_is_told_that_workers_stop, 0, COUNT(stops));
     tcase_add_test(tc, a_node_that_was_refused_is_named_at_once);
-    tcase_add_test(tc, what_is_missing_is_named);
+    tcase_add_loop_test(tc, what_is_missing_is_named, 0, 3);
     tcase_add_test(tc, an_outage_begins_and_ends);
     tcase_add_loop_test(tc, the_state_of_a_job_is_one_line, 0, COUNT(statuses));
     suite_add_tcase(s, tc);
