@@ -10,6 +10,7 @@
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/net/conn.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/tls/tls.h"
 
 struct port_holder {
@@ -100,7 +101,8 @@ bool port_holder_describe(const struct net_addr *addr, struct key_ring *keys,
     struct port_holder p = { .loop = loop_create() };
     struct conn *conn = port_holder_connect(&p, addr, keys);
     struct loop_timer limit;
-    char started[32];
+    char started[32], name[JOB_NAME_SIZE];
+    bool named;
 
     loop_timer_init(&limit, p.loop, port_holder_on_timeout, &p);
     if (conn) {
@@ -112,9 +114,11 @@ bool port_holder_describe(const struct net_addr *addr, struct key_ring *keys,
     loop_timer_fini(&limit);
     loop_destroy(p.loop);
     clock_format_time(clock_wall_ms() - p.job.age_ms, started, sizeof(started));
+    named = !job_name_is_generated(p.job.run_id) && *p.job.program;
     if (p.known)
-        snprintf(text, size, "job \"%s\"%s%s%s, started %.8s", p.job.run_id,
-                 *p.job.program ? " (" : "", p.job.program, *p.job.program ? ")" : "",
+        snprintf(text, size, "job \"%s\"%s%s%s, started %.8s",
+                 job_name(p.job.run_id, p.job.program, name, sizeof(name)),
+                 named ? " (" : "", named ? p.job.program : "", named ? ")" : "",
                  started);
     return p.known;
 }

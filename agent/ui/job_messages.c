@@ -14,6 +14,7 @@
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -23,7 +24,7 @@
 
 struct job_messages {
     const struct config *config;
-    char job[RUN_ID_MAX + 8];
+    char job[JOB_NAME_SIZE + 8];
     struct status_line *status_line;
     bool stopping;
     bool has_said_ended_by;
@@ -87,13 +88,15 @@ struct job_messages *job_messages_create(struct loop *loop, const struct config 
                                          struct status_line *status_line)
 {
     struct job_messages *s = xcalloc(1, sizeof(*s));
+    char name[JOB_NAME_SIZE];
 
     s->status_line = status_line;
     s->config = config;
-    if (config->rendezvous == CONFIG_LOCAL || strcmp(config->run_id, "none") == 0)
-        snprintf(s->job, sizeof(s->job), "the job");
+    if (config->rendezvous == CONFIG_LOCAL)
+        snprintf(s->job, sizeof(s->job), "the job"); /* there is no other */
     else
-        snprintf(s->job, sizeof(s->job), "job \"%s\"", config->run_id);
+        snprintf(s->job, sizeof(s->job), "job \"%s\"",
+                 job_name(config->run_id, config->job.program, name, sizeof(name)));
     s->tried_since_ms = clock_ms();
     loop_timer_init(&s->countdown, loop, show_countdown, s);
     loop_timer_init(&s->unreached_timer, loop, report_unreached, s);

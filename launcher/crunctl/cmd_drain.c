@@ -21,6 +21,7 @@ static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
     }
     snprintf(m.drain.run_id, sizeof(m.drain.run_id), "%s", o->run_id ? o->run_id : "");
     snprintf(m.drain.node, sizeof(m.drain.node), "%s", word);
+    ctl_client_user(m.drain.user, sizeof(m.drain.user));
     rc = ctl_client_ask(c, &m, NULL, NULL, NULL, e);
     if (rc == CTL_EXIT_OK && *ctl_client_answer_text(c))
         printf("%s\n", text_printable(ctl_client_answer_text(c), text, sizeof(text)));

@@ -9,7 +9,11 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/xalloc.h"
+
+#define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
 
 /* crunctl events: past events, and new ones with --follow, one line each. */
 static void print_json(const struct msg_event *event)
@@ -30,18 +34,20 @@ static void print_json(const struct msg_event *event)
     cJSON_Delete(o);
 }
 
-static void print_line(const struct msg_event *event)
+static void print_line(const struct msg_event *event, const char *name)
 {
     char when[32], text[2 * sizeof(event->text)];
 
     printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
-           clock_format_time(event->wall_ms, when, sizeof(when)), event->run_id,
-           event->epoch, event->kind, text_printable(event->text, text, sizeof(text)));
+           clock_format_time(event->wall_ms, when, sizeof(when)),
+           name ? name : event->run_id, event->epoch, event->kind,
+           text_printable(event->text, text, sizeof(text)));
 }
 
 struct reader {
     struct ctl_client *c;
     bool json;
+    const char *name; /* of the job; NULL: the events' run id */
 };
 
 static void print_event(void *arg, const struct msg *m)
@@ -53,7 +59,7 @@ static void print_event(void *arg, const struct msg *m)
     if (r->json)
         print_json(&m->event);
     else
-        print_line(&m->event);
+        print_line(&m->event, r->name);
     if (fflush(stdout) != 0)
         ctl_client_stop_listening(r->c);
 }
@@ -62,7 +68,7 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
                           const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_EVENTS };
-    struct reader r = { .c = c, .json = o->json };
+    struct reader r = { .c = c, .json = o->json, .name = o->job_name };
     int rc;
 
     (void)word;
@@ -73,6 +79,82 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
     rc = ctl_client_ask(c, &m, print_event, &r, NULL, e);
     return rc == CTL_EXIT_OK && o->follow ? ctl_client_listen(c, print_event, &r, e)
                                           : rc;
+}
+
+/* -- all jobs of this machine -------------------------------------------------------
+ */
+
+struct event_list {
+    struct listed_event {
+        struct msg_event event;
+        const char *name;
+    } * item;
+    size_t count, room;
+    const char *name; /* of the job that is asked now */
+};
+
+static void note_event(void *arg, const struct msg *m)
+{
+    struct event_list *l = arg;
+
+    if (m->type != MSG_EVENT)
+        return;
+    if (l->count == l->room) {
+        l->room = l->room ? 2 * l->room : 16;
+        l->item = xrealloc(l->item, l->room * sizeof(*l->item));
+    }
+    l->item[l->count].event = m->event;
+    l->item[l->count++].name = l->name;
+}
+
+static int compare_events(const void *a, const void *b)
+{
+    const struct msg_event *x = &((const struct listed_event *)a)->event,
+                           *y = &((const struct listed_event *)b)->event;
+
+    if (x->wall_ms != y->wall_ms)
+        return x->wall_ms < y->wall_ms ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+static void ask_events(const struct ctl_options *o, const struct ctl_job *job,
+                       struct event_list *l)
+{
+    struct ctl_client *c;
+    struct msg m = { .type = MSG_EVENTS };
+    struct err e;
+    int rc = CTL_EXIT_UNREACHABLE;
+
+    m.events.since = (uint64_t)o->since;
+    snprintf(m.events.run_id, sizeof(m.events.run_id), "%s", job->run_id);
+    l->name = job->name;
+    c = ctl_client_greet(o, job, &e);
+    if (c)
+        rc = ctl_client_await_welcome(c, clock_ms() + LOCAL_ANSWER_MS, &e);
+    if (rc == CTL_EXIT_OK)
+        rc = ctl_client_ask(c, &m, note_event, l, NULL, &e);
+    if (rc != CTL_EXIT_OK)
+        log_warn("%s", e.text);
+    ctl_client_close(c);
+}
+
+/* Of those that run, in the order of time. */
+static int events_run_all(const struct ctl_options *o, const struct ctl_jobs *jobs,
+                          struct err *e)
+{
+    struct event_list l = { .count = 0 };
+
+    (void)e;
+    for (size_t i = 0; i < jobs->running; i++)
+        if (!ctl_jobs_is_double(jobs, &jobs->job[i]))
+            ask_events(o, &jobs->job[i], &l);
+    if (l.count > 1)
+        qsort(l.item, l.count, sizeof(*l.item), compare_events);
+    for (size_t i = 0; i < l.count; i++)
+        o->json ? print_json(&l.item[i].event)
+                : print_line(&l.item[i].event, l.item[i].name);
+    free(l.item);
+    return CTL_EXIT_OK;
 }
 
 /* -- a job of this machine that has ended ------------------------------------------ */
@@ -116,7 +198,7 @@ static int events_run_ended(const struct ctl_options *o, const struct ctl_job *j
     (void)e;
     while ((line = strsep(&rest, "\n")))
         if (*line && parse_event(line, &event) && event.number > (uint64_t)o->since)
-            o->json ? print_json(&event) : print_line(&event);
+            o->json ? print_json(&event) : print_line(&event, job->name);
     free(text);
     return CTL_EXIT_OK;
 }
@@ -146,5 +228,6 @@ const struct ctl_command ctl_events = {
     .table = table,
     .access = ACCESS_VIEW,
     .run = cmd_events_run,
+    .run_all = events_run_all,
     .run_ended = events_run_ended,
 };

@@ -11,12 +11,14 @@
 #include "launcher/crunctl/text_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/proto.h"
 
 /* crunctl status: the jobs of a rendezvous and the nodes of each, as a table or as
  * JSON. */
 struct status {
     const struct ctl_options *options;
+    const struct ctl_jobs *local; /* shown already; NULL: none */
     struct job_list {
         char run_id[RUN_ID_MAX + 1];
         struct job_list *next;
@@ -53,10 +55,11 @@ static void print_job_result(const struct msg_job_status *s)
 static void print_job(const struct msg_job_status *s)
 {
     bool done = s->state == JOB_DONE;
-    char age[32], text[2 * sizeof(s->text)];
+    char age[32], text[2 * sizeof(s->text)], name[JOB_NAME_SIZE];
 
-    printf("job %s   %s   epoch %" PRIu64, s->run_id, proto_state_name(s->state),
-           s->epoch);
+    printf("job %s   %s   epoch %" PRIu64,
+           job_name(s->run_id, s->program, name, sizeof(name)),
+           proto_state_name(s->state), s->epoch);
     if (s->state == JOB_RUNNING)
         printf("   %" PRIu32 " worker%s on %" PRIu32 " node%s", s->workers,
                text_plural(s->workers), s->nodes, text_plural(s->nodes));
@@ -142,9 +145,11 @@ static void add_failure(cJSON *o, const struct failure *f)
 static cJSON *job_object(const struct msg_job_status *s)
 {
     cJSON *o = cJSON_CreateObject();
-    char instance[ID128_HEX_SIZE];
+    char instance[ID128_HEX_SIZE], name[JOB_NAME_SIZE];
 
     cJSON_AddStringToObject(o, "job", s->run_id);
+    cJSON_AddStringToObject(o, "name",
+                            job_name(s->run_id, s->program, name, sizeof(name)));
     cJSON_AddStringToObject(o, "state", proto_state_name(s->state));
     cJSON_AddStringToObject(o, "cause", proto_cause_name(s->cause));
     cJSON_AddStringToObject(o, "result", proto_reason_name(s->reason));
@@ -206,11 +211,22 @@ static cJSON *node_object(const struct msg_node_status *s)
 
 /* -- requests --------------------------------------------------------------------- */
 
+static bool is_shown_already(const struct status *s, const struct msg_job_status *job)
+{
+    char instance[ID128_HEX_SIZE];
+
+    id128_format(&job->instance, instance);
+    for (size_t i = 0; s->local && i < s->local->count; i++)
+        if (strcmp(s->local->job[i].instance, instance) == 0)
+            return true;
+    return false;
+}
+
 static void on_job_name(void *arg, const struct msg *m)
 {
     struct status *s = arg;
 
-    if (m->type != MSG_JOB_STATUS)
+    if (m->type != MSG_JOB_STATUS || is_shown_already(s, &m->job_status))
         return;
     *s->tail = calloc(1, sizeof(**s->tail));
     if (!*s->tail)
@@ -271,7 +287,7 @@ static int show_all(struct ctl_client *c, struct status *s, struct err *e)
 {
     int rc = ask_pages(c, "", on_job_name, s, e);
 
-    if (rc == CTL_EXIT_OK && !s->jobs && !s->array)
+    if (rc == CTL_EXIT_OK && !s->jobs && !s->array && !s->local)
         printf("no jobs\n");
     for (struct job_list *j = s->jobs, *next; j; j = next) {
         next = j->next;
@@ -385,6 +401,7 @@ static int status_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
     struct status s = { .options = o, .array = o->json ? cJSON_CreateArray() : NULL };
     struct ctl_client **c = calloc(jobs->running + 1, sizeof(*c));
     uint64_t until_ms = clock_ms() + LOCAL_ANSWER_MS;
+    struct ctl_client *usual;
     size_t shown = 0;
 
     for (size_t i = 0; c && i < jobs->running; i++)
@@ -399,6 +416,12 @@ static int status_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
         ctl_client_close(c[i]);
     }
     free(c);
+    s.local = jobs;
+    s.tail = &s.jobs;
+    usual = ctl_client_open_usual(o);
+    if (usual)
+        (void)!show_all(usual, &s, e);
+    ctl_client_close(usual);
     if (shown && jobs->count > jobs->running && !s.array)
         putchar('\n');
     for (size_t i = jobs->running; i < jobs->count; i++)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
 
@@ -12,13 +10,8 @@ static int cmd_stop_run(struct ctl_client *c, const struct ctl_options *o,
 {
     struct msg m = { .type = MSG_STOP_JOB, .stop_job = { .now = o->now } };
 
-    const struct passwd *user = getpwuid(getuid());
-
     (void)word;
-    if (user)
-        snprintf(m.stop_job.user, sizeof(m.stop_job.user), "%s", user->pw_name);
-    else
-        snprintf(m.stop_job.user, sizeof(m.stop_job.user), "%u", (unsigned)getuid());
+    ctl_client_user(m.stop_job.user, sizeof(m.stop_job.user));
     snprintf(m.stop_job.run_id, sizeof(m.stop_job.run_id), "%s",
              o->run_id ? o->run_id : "");
     return ctl_client_ask(c, &m, NULL, NULL, NULL, e);

@@ -15,9 +15,9 @@
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/version.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/proto.h"
 
-#define DEFAULT_ENDPOINT "127.0.0.1:29400"
 #define DEFAULT_TIMEOUT_MS 10000
 
 static const struct ctl_command *const commands[] = {
@@ -141,17 +141,61 @@ static int flush_output(int rc)
     return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
 }
 
+/* Which job of a rendezvous has the name that the user gave. */
+struct name_search {
+    const char *wanted;
+    bool has_run_id;
+    unsigned named;
+    char run_id[RUN_ID_MAX + 1]; /* of the last that has the name */
+};
+
+static void note_name(void *arg, const struct msg *m)
+{
+    const struct msg_job_status *s = &m->job_status;
+    struct name_search *f = arg;
+    char name[JOB_NAME_SIZE];
+
+    if (m->type != MSG_JOB_STATUS)
+        return;
+    f->has_run_id |= strcmp(s->run_id, f->wanted) == 0;
+    if (strcmp(job_name(s->run_id, s->program, name, sizeof(name)), f->wanted) != 0)
+        return;
+    memcpy(f->run_id, s->run_id, sizeof(f->run_id));
+    f->named++;
+}
+
+/* A name that is no run id there becomes that of the only job which has it. */
+static void find_named_job(struct ctl_client *c, struct ctl_options *o,
+                           struct name_search *f)
+{
+    struct msg m = { .type = MSG_STATUS };
+    uint64_t next = 0;
+    struct err e;
+
+    *f = (struct name_search){ .wanted = o->run_id };
+    do
+        m.status.from = (uint32_t)next;
+    while (ctl_client_ask(c, &m, note_name, f, &next, &e) == CTL_EXIT_OK && next);
+    if (!f->has_run_id && f->named == 1) {
+        o->run_id = f->run_id;
+        o->job_name = f->wanted;
+    }
+}
+
 static int run_with_rendezvous(const struct ctl_command *command,
                                const struct ctl_options *o, const char *word,
                                struct err *e)
 {
     struct ctl_options own = *o;
+    struct name_search names;
     struct ctl_client *c;
     int rc;
 
     if (!own.endpoint)
-        own.endpoint = DEFAULT_ENDPOINT;
+        own.endpoint = CTL_USUAL_ENDPOINT;
     c = ctl_client_open(&own, command->access, &rc, e);
+    if (c && own.run_id)
+        find_named_job(c, &own, &names);
     if (c)
         rc = command->run(c, &own, word, e);
     ctl_client_close(c);
@@ -167,6 +211,7 @@ static int run_with_job(const struct ctl_command *command, const struct ctl_opti
     int rc = CTL_EXIT_UNREACHABLE;
 
     own.run_id = job->run_id;
+    own.job_name = job->name;
     if (c)
         rc = ctl_client_await_welcome(c, clock_ms() + o->timeout_ms, e);
     if (c && rc == CTL_EXIT_OK)
@@ -205,7 +250,8 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
     int rc;
 
     ctl_jobs_find(&jobs);
-    if (command->run_all && !o->run_id && jobs.count > 0)
+    if (command->run_all && !o->run_id && !o->follow &&
+        (command == &ctl_status ? jobs.count : jobs.running) > 0)
         rc = command->run_all(o, &jobs, e);
     else if (ctl_jobs_choose(&jobs, o->run_id, may_have_ended, &job, e) < 0)
         rc = CTL_EXIT_USAGE;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/crunctl/ctl_client.h"
 
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
@@ -26,6 +28,7 @@
 #define ADDRESSES_MAX 16
 #define SILENCE_MS 1500
 #define LATE_MS 10
+#define USUAL_MS 1000 /* for a rendezvous that nobody has named */
 
 struct ctl_client {
     struct loop *loop;
@@ -300,6 +303,17 @@ int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct
     return c->interrupted ? CTL_EXIT_OK : set_unreachable(c, e, c->why);
 }
 
+char *ctl_client_user(char *buf, size_t size)
+{
+    const struct passwd *user = getpwuid(getuid());
+
+    if (user)
+        snprintf(buf, size, "%s", user->pw_name);
+    else
+        snprintf(buf, size, "%u", (unsigned)getuid());
+    return buf;
+}
+
 const char *ctl_client_confinement(const struct ctl_client *c)
 {
     return c->confinement;
@@ -411,6 +425,21 @@ struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access acce
         ctl_client_close(c);
         return NULL;
     }
+    return c;
+}
+
+struct ctl_client *ctl_client_open_usual(const struct ctl_options *o)
+{
+    struct ctl_options own = *o;
+    struct ctl_client *c;
+    struct err e;
+    int rc;
+
+    own.endpoint = CTL_USUAL_ENDPOINT;
+    own.timeout_ms = o->timeout_ms < USUAL_MS ? o->timeout_ms : USUAL_MS;
+    c = ctl_client_open(&own, ACCESS_VIEW, &rc, &e);
+    if (c)
+        ctl_client_set_timeout(c, o->timeout_ms);
     return c;
 }
 

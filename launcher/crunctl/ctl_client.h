@@ -22,6 +22,7 @@ struct ctl_jobs;
 struct ctl_options {
     const char *endpoint; /* NULL: the jobs of this machine */
     const char *run_id, *key_file;
+    const char *job_name; /* of a job of this machine; NULL: not known */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
     long long since;
@@ -38,6 +39,8 @@ enum ctl_exit {
     CTL_EXIT_USAGE = 2,
     CTL_EXIT_UNREACHABLE = EX_UNAVAILABLE
 };
+
+#define CTL_USUAL_ENDPOINT "127.0.0.1:29400"
 
 /* The code of an error: nothing listens at the endpoint. */
 enum { CTL_NOT_THERE = 1 };
@@ -129,6 +132,9 @@ struct ctl_client *ctl_client_greet(const struct ctl_options *o,
                                     struct err *e) MUST_CHECK;
 int ctl_client_await_welcome(struct ctl_client *c, uint64_t until_ms,
                              struct err *e) MUST_CHECK;
+/* The rendezvous at the usual place of this machine, or NULL, if none answers or it
+ * wants another key. */
+struct ctl_client *ctl_client_open_usual(const struct ctl_options *o);
 void ctl_client_close(struct ctl_client *c); /* NULL is fine */
 /* How long further answers may take. */
 void ctl_client_set_timeout(struct ctl_client *c, uint64_t ms);
@@ -141,6 +147,9 @@ void ctl_client_set_timeout(struct ctl_client *c, uint64_t ms);
 typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e) MUST_CHECK;
+
+/* The user of this process, for those who are told of an order. Returns buf. */
+char *ctl_client_user(char *buf, size_t size);
 
 /* The version of the protocol that both speak. */
 uint32_t ctl_client_version(const struct ctl_client *c);

@@ -27,6 +27,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/keys/key.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/tls/key_memory.h"
 
 #define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */
@@ -227,7 +228,7 @@ static void name_remote_job(struct remote *r)
     if (r->job->run_id)
         snprintf(r->run_id, sizeof(r->run_id), "%s", r->job->run_id);
     else
-        snprintf(r->run_id, sizeof(r->run_id), "%.8s", id128_format(&id, hex));
+        job_name_make_id(id128_format(&id, hex), r->run_id);
 }
 
 /* Three pipes for each host. */

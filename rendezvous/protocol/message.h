@@ -401,6 +401,7 @@ struct msg_stop_job {
 struct msg_drain {
     char run_id[RUN_ID_MAX + 1];
     char node[HOST_NAME_MAX_BYTES + 1]; /* host name, or slot number */
+    char user[USER_MAX_BYTES + 1];      /* as in STOP_JOB */
 };
 
 struct msg_welcome {

@@ -171,6 +171,7 @@ static const struct proto_field stop_job[] = {
 static const struct proto_field drain[] = {
     NAME(msg_drain, run_id, OPTIONAL),
     NAME(msg_drain, node, NEED),
+    TEXT(msg_drain, user, OPTIONAL),
 };
 
 static const struct proto_field show_stacks[] = {

@@ -44,6 +44,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
 
     memcpy(memory.bucket_key, id128_random().byte, sizeof(memory.bucket_key));
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
+    job_name(run_id, config->program, j->name, sizeof(j->name));
     j->owner.uid = PEER_UID_UNKNOWN;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));

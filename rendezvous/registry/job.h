@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "rendezvous/base/access.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/membership/membership.h"
 
@@ -44,6 +45,7 @@ struct job_node {
     uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
     uint32_t source;                           /* see sources.h */
     uint32_t pid;
+    char drained_by[256]; /* "crunctl drain from ...", "": nothing has asked for it */
     struct msg_heartbeat progress;
     bool same_arguments; /* as the job's first node; not known after a restart */
     uint64_t wanted_at;  /* when another node asked for its slot; 0: heard from */
@@ -52,6 +54,7 @@ struct job_node {
 
 struct job {
     char run_id[RUN_ID_MAX + 1];
+    char name[JOB_NAME_SIZE]; /* for people, see job_name.h */
     struct job_owner owner;
     uint32_t source; /* of its first JOIN, see sources.h */
     struct membership membership;

@@ -68,8 +68,10 @@ char *job_identity_describe(const struct job *job, char *buf, size_t size)
     const struct job_config *c = &job->membership.config;
     char user[USER_MAX_BYTES + 16], started[32];
 
-    snprintf(buf, size, "job \"%s\"%s%s%s%s%s%s, started %.8s", job->run_id,
-             *c->program ? " (" : "", c->program, *c->program ? ")" : "",
+    bool named = !job_name_is_generated(job->run_id) && *c->program;
+
+    snprintf(buf, size, "job \"%s\"%s%s%s%s%s%s, started %.8s", job->name,
+             named ? " (" : "", named ? c->program : "", named ? ")" : "",
              format_user(c, user, sizeof(user)), *c->batch_job ? ", " : "",
              c->batch_job,
              clock_format_time(job->created_wall_ms, started, sizeof(started)));

@@ -244,7 +244,9 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
     m.done.max_restarts = membership->config.max_restarts;
     if (released) {
         m.done.reason = JOB_REASON_RELEASED;
-        snprintf(m.done.text, sizeof(m.done.text), "this node has left the job");
+        snprintf(m.done.text, sizeof(m.done.text), "this node has left the job%s%s",
+                 *job->node[p->node]->drained_by ? ": " : "",
+                 job->node[p->node]->drained_by);
     } else {
         m.done.exit_code = membership->stop.exit_code;
         m.done.reason = membership->stop.reason;

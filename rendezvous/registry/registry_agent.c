@@ -94,18 +94,18 @@ static void refuse_join(struct registry_peer *p, const struct msg *m, struct job
         refuse_node(p, m, job, REFUSED_FULL, membership->tally.disconnected > 0,
                     "job \"%s\" has all its %" PRIu32 " nodes and the %" PRIu32
                     " spare%s of --spares; no more are kept",
-                    job->run_id, job->membership.config.max_nodes,
+                    job->name, job->membership.config.max_nodes,
                     job->membership.config.spares,
                     text_plural(job->membership.config.spares));
         break;
     case MEMBERSHIP_REFUSED_FULL:
         refuse_node(p, m, job, REFUSED_FULL, true,
                     "job \"%s\" has no room for another spare (%" PRIu32 " nodes)",
-                    job->run_id, membership->tally.live);
+                    job->name, membership->tally.live);
         break;
     default:
         registry_refuse(p, m, REFUSED_ENDED, p->registry->config.standalone,
-                        "job \"%s\" has ended: %s", job->run_id, job->text);
+                        "job \"%s\" has ended: %s", job->name, job->text);
         break;
     }
 }
@@ -247,7 +247,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
                                 sizeof(why)))
         return job;
     refuse_node(p, m, job, REFUSED_CONFIG, false,
-                "job \"%s\" runs with another configuration: %s", job->run_id, why);
+                "job \"%s\" runs with another configuration: %s", job->name, why);
     return NULL;
 }
 

@@ -354,6 +354,18 @@ bool registry_continue_list(struct registry *g, struct registry_peer *p,
 
 /* -- orders ----------------------------------------------------------------------- */
 
+/* "crunctl stop from 10.0.0.7 (user alice)" */
+static char *describe_operator(const struct registry_peer *p, const char *command,
+                               const char *user, char *buf, size_t size)
+{
+    snprintf(buf, size, "crunctl %s from %s%s%s%s", command,
+             *p->address && !registry_is_loopback(p->address)
+                 ? p->address
+                 : "the host of the rendezvous",
+             *user ? " (user " : "", user, *user ? ")" : "");
+    return buf;
+}
+
 static void on_stop_job(struct registry *g, struct registry_peer *p,
                         const struct msg *m)
 {
@@ -362,20 +374,17 @@ static void on_stop_job(struct registry *g, struct registry_peer *p,
                                    .exit_code = 143,
                                    .now = m->stop_job.now };
     struct job *job = find_wanted_job(g, p, m, m->stop_job.run_id);
+    char by[200];
 
     if (!job)
         return;
     if (job->membership.state == JOB_DONE) {
         registry_refuse(p, m, REFUSED_ENDED, false, "job \"%s\" has ended already: %s",
-                        job->run_id, job->text);
+                        job->name, job->text);
         return;
     }
-    job_set_ended_by(job, "stopped by crunctl stop from %s%s%s%s",
-                     *p->address && !registry_is_loopback(p->address)
-                         ? p->address
-                         : "the host of the rendezvous",
-                     *m->stop_job.user ? " (user " : "", m->stop_job.user,
-                     *m->stop_job.user ? ")" : "");
+    job_set_ended_by(job, "stopped by %s",
+                     describe_operator(p, "stop", m->stop_job.user, by, sizeof(by)));
     registry_tell(g, job, "ending", "", "the job is %s", job->ended_by);
     registry_step(g, job, &ev, p, m, NULL);
     registry_acknowledge(p, m);
@@ -429,6 +438,7 @@ static void on_drain(struct registry *g, struct registry_peer *p, const struct m
     struct job *job = find_wanted_job(g, p, m, m->drain.run_id);
     struct membership_event ev = { .type = MEMBERSHIP_EV_DRAIN };
     struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
+    struct job_node *node;
     const char *host;
 
     if (!job)
@@ -436,17 +446,22 @@ static void on_drain(struct registry *g, struct registry_peer *p, const struct m
     ev.node = find_node(job, m->drain.node);
     if (ev.node == MEMBERSHIP_NONE) {
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "job \"%s\" has no node \"%s\"",
-                        job->run_id, m->drain.node);
+                        job->name, m->drain.node);
         return;
     }
     ev.incarnation = job->membership.node[ev.node].incarnation;
-    host = job->node[ev.node]->host;
+    node = job->node[ev.node];
+    host = node->host;
+    if (!job->membership.node[ev.node].leaving)
+        describe_operator(p, "drain", m->drain.user, node->drained_by,
+                          sizeof(node->drained_by));
     switch (registry_step(g, job, &ev, p, m, NULL)) {
     case MEMBERSHIP_OK:
         describe_drain(job, ev.node, ack.ack.text, sizeof(ack.ack.text));
         registry_send(p, &ack);
         break;
     case MEMBERSHIP_REFUSED_MIN:
+        *node->drained_by = '\0';
         registry_refuse(p, m, REFUSED_MIN, false,
                         "without %s fewer than %" PRIu32 " node%s would remain", host,
                         job->membership.config.min_nodes,

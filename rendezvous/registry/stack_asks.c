@@ -345,7 +345,7 @@ void registry_show_stacks(struct registry *g, struct registry_peer *p,
                         : open >= STACKS_ASKS_MAX
                             ? "too many questions for stacks are open"
                             : "no workers of job \"%s\" run now",
-                        valid ? job->run_id : m->show_stacks.ranks);
+                        valid ? job->name : m->show_stacks.ranks);
         return;
     }
     a = add_ask(g, job, STACKS_FOR_CRUNCTL);
