@@ -8,6 +8,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/ui/job_json.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -16,32 +17,22 @@
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
 
 /* crunctl events: past events, and new ones with --follow, one line each. */
-static void print_json(const struct msg_event *event)
+static void print_event_line(const struct msg_event *event, const char *name)
 {
-    cJSON *o = cJSON_CreateObject();
-    char *text;
-
-    cJSON_AddNumberToObject(o, "number", (double)event->number);
-    cJSON_AddNumberToObject(o, "time_ms", (double)event->wall_ms);
-    cJSON_AddStringToObject(o, "job", event->run_id);
-    cJSON_AddNumberToObject(o, "epoch", (double)event->epoch);
-    cJSON_AddStringToObject(o, "kind", event->kind);
-    cJSON_AddStringToObject(o, "host", event->host);
-    cJSON_AddStringToObject(o, "text", event->text);
-    text = text_printable_json(cJSON_PrintUnformatted(o));
-    puts(text ? text : "{}");
-    free(text);
-    cJSON_Delete(o);
-}
-
-static void print_line(const struct msg_event *event, const char *name)
-{
-    char when[32], text[2 * sizeof(event->text)];
+    char when[40], text[2 * sizeof(event->text)];
 
     printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
-           clock_format_time(event->wall_ms, when, sizeof(when)),
+           clock_format_date(event->wall_ms, when, sizeof(when)),
            name ? name : event->run_id, event->epoch, event->kind,
            text_printable(event->text, text, sizeof(text)));
+}
+
+static void print_any_event(const struct msg_event *event, const char *name, bool json)
+{
+    if (json)
+        job_json_print(job_json_event(event), true, stdout);
+    else
+        print_event_line(event, name);
 }
 
 struct reader {
@@ -56,10 +47,7 @@ static void print_event(void *arg, const struct msg *m)
 
     if (m->type != MSG_EVENT)
         return;
-    if (r->json)
-        print_json(&m->event);
-    else
-        print_line(&m->event, r->name);
+    print_any_event(&m->event, r->name, r->json);
     if (fflush(stdout) != 0)
         ctl_client_stop_listening(r->c);
 }
@@ -151,8 +139,7 @@ static int events_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
     if (l.count > 1)
         qsort(l.item, l.count, sizeof(*l.item), compare_events);
     for (size_t i = 0; i < l.count; i++)
-        o->json ? print_json(&l.item[i].event)
-                : print_line(&l.item[i].event, l.item[i].name);
+        print_any_event(&l.item[i].event, l.item[i].name, o->json);
     free(l.item);
     return CTL_EXIT_OK;
 }
@@ -198,7 +185,7 @@ static int events_run_ended(const struct ctl_options *o, const struct ctl_job *j
     (void)e;
     while ((line = strsep(&rest, "\n")))
         if (*line && parse_event(line, &event) && event.number > (uint64_t)o->since)
-            o->json ? print_json(&event) : print_line(&event, job->name);
+            print_any_event(&event, job->name, o->json);
     free(text);
     return CTL_EXIT_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ui/job_json.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
 #include "rendezvous/protocol/stack_groups.h"
@@ -90,7 +91,6 @@ static void print_json(const struct stack_groups *s)
     cJSON *array = cJSON_CreateArray();
     unsigned culprit;
     enum stack_culprit why = stack_groups_find_culprit(s, &culprit);
-    char *text;
 
     for (unsigned i = 0; i < s->count; i++) {
         cJSON *o = group_object(&s->group[i]);
@@ -98,10 +98,7 @@ static void print_json(const struct stack_groups *s)
         cJSON_AddBoolToObject(o, "culprit", why != STACK_CULPRIT_NONE && i == culprit);
         cJSON_AddItemToArray(array, o);
     }
-    text = text_printable_json(cJSON_Print(array));
-    puts(text ? text : "[]");
-    free(text);
-    cJSON_Delete(array);
+    job_json_print(array, false, stdout);
 }
 
 /* -- the request ------------------------------------------------------------------ */
@@ -157,8 +154,8 @@ static int cmd_stacks_run(struct ctl_client *c, const struct ctl_options *o,
 }
 
 static const struct opt table[] = {
-    CTL_COMMON_FLAGS,
     CTL_JSON_FLAG("Print an array of groups of ranks as JSON."),
+    CTL_COMMON_FLAGS,
     { .name = NULL },
 };
 

@@ -11,6 +11,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/ctl_watch.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -20,9 +21,10 @@
 
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_command *const commands[] = {
-    &ctl_status, &ctl_events, &ctl_stop, &ctl_drain, &ctl_stacks, &ctl_keygen, NULL
-};
+static const struct ctl_command *const commands[] = { &ctl_status, &ctl_top,
+                                                      &ctl_events, &ctl_stop,
+                                                      &ctl_drain,  &ctl_stacks,
+                                                      &ctl_keygen, NULL };
 
 static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
 
@@ -225,7 +227,7 @@ static int find_nothing(const struct ctl_command *command, const struct ctl_opti
                         struct err *e)
 {
     if (!o->run_id && command->run_all) {
-        puts(o->json ? "[]" : "no jobs");
+        fputs(o->json ? "[]\n" : "no jobs\n", o->out);
         return CTL_EXIT_OK;
     }
     if (o->run_id)
@@ -251,7 +253,7 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
 
     ctl_jobs_find(&jobs);
     if (command->run_all && !o->run_id && !o->follow &&
-        (command == &ctl_status ? jobs.count : jobs.running) > 0)
+        (command == &ctl_status || command == &ctl_top ? jobs.count : jobs.running) > 0)
         rc = command->run_all(o, &jobs, e);
     else if (ctl_jobs_choose(&jobs, o->run_id, may_have_ended, &job, e) < 0)
         rc = CTL_EXIT_USAGE;
@@ -267,6 +269,18 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
     return rc;
 }
 
+static int run_anywhere(const struct ctl_command *command, const struct ctl_options *o,
+                        struct err *e)
+{
+    const char *word = *o->words ? *o->words : "";
+
+    if (command->is_local)
+        return command->run(NULL, o, command->words ? word : "", e);
+    if (o->endpoint)
+        return run_with_rendezvous(command, o, word, e);
+    return run_here(command, o, word, e);
+}
+
 static int run_command(const struct ctl_command *c, int argc, char **argv,
                        struct ctl_options *o)
 {
@@ -274,6 +288,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     struct err e;
     int word, rc;
 
+    o->watch_ms = c->watch_ms;
     if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
         return refuse_usage(e.text);
     if (o->help || o->short_help) {
@@ -286,12 +301,9 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     o->words += take_job_word(c, o, argc - word);
     if (check_run_id(o, &e) < 0)
         return refuse_usage(e.text);
-    if (c->is_local)
-        rc = c->run(NULL, o, c->words && *o->words ? *o->words : "", &e);
-    else if (o->endpoint)
-        rc = run_with_rendezvous(c, o, *o->words ? *o->words : "", &e);
-    else
-        rc = run_here(c, o, *o->words ? *o->words : "", &e);
+    if (o->watch_ms)
+        return ctl_watch(c, o, run_anywhere);
+    rc = run_anywhere(c, o, &e);
     if (rc != CTL_EXIT_OK)
         log_error("%s", e.text);
     return rc;
@@ -304,7 +316,8 @@ int main(int argc, char **argv)
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
     struct ctl_options o = { .timeout_ms = DEFAULT_TIMEOUT_MS,
-                             .key_access = ACCESS_AGENT };
+                             .key_access = ACCESS_AGENT,
+                             .out = stdout };
     const struct ctl_command *c;
     struct err e;
     int word;
@@ -322,12 +335,12 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage("a command is missing: status, events, stacks, stop, drain "
-                            "or keygen (crunctl --help)");
+        return refuse_usage("a command is missing: status, top, events, stacks, stop, "
+                            "drain or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, events, stacks, stop, drain or "
-                  "keygen",
+        log_error("\"%s\" is not a command: use status, top, events, stacks, stop, "
+                  "drain or keygen",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 #include <sysexits.h>
 
@@ -25,6 +26,8 @@ struct ctl_options {
     const char *job_name; /* of a job of this machine; NULL: not known */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
+    uint64_t watch_ms; /* run the command again, so often; 0: once */
+    FILE *out;         /* standard output, or the frame of a command that is watched */
     long long since;
     bool json, follow, now, require_key;
     enum access key_access; /* keygen: of the new key */
@@ -44,6 +47,7 @@ enum ctl_exit {
 
 /* The code of an error: nothing listens at the endpoint. */
 enum { CTL_NOT_THERE = 1 };
+#define CTL_WATCH_MS 2000
 
 struct ctl_client;
 
@@ -59,6 +63,7 @@ struct ctl_command {
     const struct opt *table;
     enum access access; /* the least that it needs at a rendezvous */
     bool is_local;      /* needs no rendezvous: its client is NULL */
+    uint64_t watch_ms;  /* it is run again and again, unless a flag says how often */
     int (*run)(struct ctl_client *c, const struct ctl_options *o, const char *word,
                struct err *e);
     /* Without --rdzv-endpoint and a job: for those of this machine. NULL: the command
@@ -71,7 +76,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
-    ctl_keygen;
+    ctl_keygen, ctl_top;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \

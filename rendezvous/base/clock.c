@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -36,6 +37,33 @@ char *clock_format_time(uint64_t wall_ms, char *buf, size_t size)
 
     localtime_r(&seconds, &t);
     snprintf(buf, size, "%02d:%02d:%02d.%03d", t.tm_hour, t.tm_min, t.tm_sec,
+             (int)(wall_ms % 1000));
+    return buf;
+}
+
+char *clock_format_date(uint64_t wall_ms, char *buf, size_t size)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    long zone;
+    struct tm t;
+
+    localtime_r(&seconds, &t);
+    zone = t.tm_gmtoff / 60;
+    snprintf(buf, size, "%04d-%02d-%02d %02d:%02d:%02d.%03d%c%02ld:%02ld",
+             t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
+             (int)(wall_ms % 1000), zone < 0 ? '-' : '+', labs(zone) / 60,
+             labs(zone) % 60);
+    return buf;
+}
+
+char *clock_format_rfc3339(uint64_t wall_ms, char *buf, size_t size)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm t;
+
+    gmtime_r(&seconds, &t);
+    snprintf(buf, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", t.tm_year + 1900,
+             t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
              (int)(wall_ms % 1000));
     return buf;
 }

@@ -18,6 +18,12 @@ uint64_t clock_wall_ms(void);
 /* "14:03:22.118", local time. Returns buf. */
 char *clock_format_time(uint64_t wall_ms, char *buf, size_t size);
 
+/* "2026-11-22 14:03:22.118+01:00", local time with its zone. Returns buf. */
+char *clock_format_date(uint64_t wall_ms, char *buf, size_t size);
+
+/* "2026-11-22T13:03:22.118Z": RFC 3339, for JSON. Returns buf. */
+char *clock_format_rfc3339(uint64_t wall_ms, char *buf, size_t size);
+
 /* "0.4 s", "42 min", "1 h 12 m": a duration for people. Returns buf. */
 char *clock_format_duration(uint64_t ms, char *buf, size_t size);
 

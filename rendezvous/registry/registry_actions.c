@@ -486,11 +486,13 @@ static void describe_change(struct job *job,
 static void tell_stopping(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
-    const char *next = membership->stop.ending ? "the job ends"
-                       : membership->stop.restart_spent
-                           ? "a restart follows"
-                           : "it re-forms, which costs no restart";
+    char next[64] = "it re-forms, which costs no restart";
 
+    if (membership->stop.ending)
+        snprintf(next, sizeof(next), "the job ends");
+    else if (membership->stop.restart_spent)
+        snprintf(next, sizeof(next), "restart %" PRIu32 " of %" PRIu32,
+                 membership->restarts, membership->config.max_restarts);
     if (membership->stop.cause == JOB_CAUSE_SCALE_UP)
         describe_change(s->job, is_newcomer, "has joined", "have joined");
     else if (membership->stop.cause == JOB_CAUSE_DRAIN)
@@ -523,7 +525,7 @@ static void set_result_text(struct job *job)
                  membership->farewell.asked &&
                          membership->stop.exit_code == membership->farewell.exit_code
                      ? "ended after a checkpoint was asked for"
-                     : "ended by the user");
+                     : ended_by_text(job));
         break;
     default: /* the text of the failure is set already */
         if (membership->stop.no_progress)
@@ -534,15 +536,24 @@ static void set_result_text(struct job *job)
 
 static void tell_result(struct registry_step *s)
 {
+    static const char *const results[JOB_REASON_COUNT] = {
+        [JOB_REASON_SUCCESS] = "finished",
+        [JOB_REASON_NOT_FORMED] = "not started",
+    };
+    enum job_reason reason = s->job->membership.stop.reason;
     struct job *job = s->job;
 
     job->done_ms = s->registry->now_ms;
     set_result_text(job);
     if (s->registry->journal) /* with the text */
         job_records_put_state(s->registry->journal, job);
-    registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
-                  proto_reason_name(job->membership.stop.reason),
-                  job->membership.stop.exit_code, job->text);
+    if (reason == JOB_REASON_USER)
+        registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32, job->text,
+                      job->membership.stop.exit_code);
+    else
+        registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
+                      results[reason] ? results[reason] : "failed",
+                      job->membership.stop.exit_code, job->text);
 }
 
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,

@@ -70,7 +70,7 @@ def a_job_with_spares_waits_for_one(cluster):
     a, b = job.join(0, script), job.join(1, script)
     said_of(b, "epoch=1")
     b.kill()
-    until(lambda: "forming" in job.ctl("status")[1], "the job waits", 60)
+    until(lambda: "waiting for" in job.ctl("status")[1], "the job waits", 60)
     expect(job.script(2, script), 0, "group=1 epoch=2")
     expect(a, 0)
 

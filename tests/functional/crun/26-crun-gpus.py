@@ -99,7 +99,7 @@ def the_status_shows_them(world):
     with_gpus = Node(world, "--nnodes=2", conf, *world.until_go(),
                      state=WELL.replace("GPU-b", "GPU-b slowed=64"))
     without = Node(world, "--nnodes=2", conf, *world.until_go(), state=None)
-    until(lambda: any("gpus" in n for n in world.nodes()), with_gpus.__str__)
+    until(lambda: any(n.get("gpus") for n in world.nodes()), with_gpus.__str__)
     until(lambda: re.search(r" GPU +MEM +PID", world.ctl("status")),
           lambda: world.ctl("status"))
     table = world.ctl("status")
@@ -122,7 +122,7 @@ def troubles_are_told_once_and_explain_a_failure(world):
     node = Node(world, "--rdzv-conf=lease=1", "sh", "-c",
                 f"until [ -e {world.go} ]; do sleep 0.05; done; [ $RANK = 0 ] || exit 7; "
                 "exec sleep 60")
-    until(lambda: any("gpus" in n for n in world.nodes()), "the first look")
+    until(lambda: any(n.get("gpus") for n in world.nodes()), "the first look")
     node.set(WELL.replace("GPU-b", "GPU-b errors=1 xid=79"))
     until(lambda: {"xid", "ecc"} <= {e["kind"] for e in world.events()}, "events")
     until(lambda: world.nodes()[0]["note"] == "GPU 1 XID 79", world.nodes)
@@ -137,10 +137,10 @@ def troubles_are_told_once_and_explain_a_failure(world):
 
 def a_driver_that_hangs_does_not_cost_the_lease(world):
     node = Node(world, "--rdzv-conf=lease=1", *world.until_go())
-    until(lambda: any("gpus" in n for n in world.nodes()), "the first look")
+    until(lambda: any(n.get("gpus") for n in world.nodes()), "the first look")
     node.set(WELL.replace("GPU-a", "GPU-a hang=1"))
     until(lambda: "GPU driver does not answer" in world.nodes()[0]["note"], world.nodes)
-    if "gpus" in world.nodes()[0]:
+    if world.nodes()[0]["gpus"]:
         fail("old numbers are shown:", world.nodes())
     world.let_go()
     node.expect(0, "the driver of this node's GPUs does not answer")

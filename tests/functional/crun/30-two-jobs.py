@@ -145,7 +145,7 @@ def settings_are_said_as_they_are_given():
         expect(node(started, port, 1, "exit 0", "--rdzv-id=other"), 2,
                'serves job "none" (sh)', 'this node is of job "other" (--rdzv-id)')
         code, said = crunctl(port, "status", "--rdzv-id=none")
-        if code != 0 or "job none" not in said:
+        if code != 0 or "none  waiting" not in said:
             fail(said)
         code, said = crunctl(port, "stop", "--rdzv-id=none")
         if code != 0:

@@ -59,7 +59,7 @@ load() {
 
 expect 0 'usage: crunctl' "$bin/crunctl" --help
 expect 0 'usage: crunctl drain [JOB] NODE' "$bin/crunctl" drain --help
-for command in status events stop drain; do # its own flags first, then the questions
+for command in status top events stacks stop drain; do # its own flags first, then the questions
     flags=$("$bin/crunctl" "$command" --help | grep -oE '^ .*--[a-z-]+' | grep -oE '[a-z-]+$' | xargs)
     case $flags in
     *'--rdzv-endpoint --rendezvous-user --rdzv-id --timeout --key-file --require-key --version --help') ;;
@@ -90,17 +90,23 @@ expect 1 'there is no job here' "${ctl[@]}" stop
 expect 2 '"no de" is not a node' "${ctl[@]}" drain 'no de'
 
 load alpha 3
-expect 0 'job alpha-0   running   epoch 1   24 workers on 3 nodes' "${ctl[@]}" status
+expect 0 '24 workers on 3 nodes  epoch 1' "${ctl[@]}" status
 expect 0 'node-00002' "${ctl[@]}" status
 CRUN_RDZV_ENDPOINT=$endpoint \
-    expect 0 'job alpha-0' "$bin/crunctl" status
+    expect 0 'alpha-0  running for' "$bin/crunctl" status
 expect 0 '"worker_count":' "${ctl[@]}" status --json
 "${ctl[@]}" status --json | python3 -c '
 import json, sys
-job, = json.load(sys.stdin)
+from datetime import datetime
+text = sys.stdin.read()
+assert "\t" not in text, text
+job, = json.loads(text)
 assert job["state"] == "running" and job["node_count"] == 3, job
 assert sorted(n["slot"] for n in job["nodes"]) == [0, 1, 2], job
-assert len(job["instance"]) == 32, job
+assert len(job["instance"]) == 32 and job["exit_code"] is job["ended"] is None, job
+assert abs(datetime.fromisoformat(job["started"]).timestamp() - job["started_ms"] / 1000) < 1, job
+node = job["nodes"][0]
+assert node["loss"] is node["steps_per_s"] is node["step"] is node["gpus"] is None, node
 ' || fail "status --json"
 
 expect 0 'epoch 1 formed: 3 nodes, 24 workers' "${ctl[@]}" events
@@ -116,15 +122,17 @@ follower=$!
 pids+=($follower)
 until_true grep -q formed "$dir/follow"
 load beta 2
-expect 0 'job beta-0' "${ctl[@]}" status
+expect 0 '2 running' "${ctl[@]}" status
 expect 1 'several jobs; name one' "${ctl[@]}" stop
 until_true grep -q 'beta-0.*formed' "$dir/follow"
 said=$("${ctl[@]}" stop --rdzv-id alpha-0 2>&1) || fail "stop: $said"
 [ -z "$said" ] || fail "stop is not silent: $said"
 until_true grep -q 'alpha-0.*done' "$dir/follow"
-expect 0 'user, exit code 143: ended by the user' "${ctl[@]}" status --rdzv-id alpha-0
+expect 0 'alpha-0  stopped' "${ctl[@]}" status --rdzv-id alpha-0
+expect 0 'by crunctl stop from the host of the rendezvous' "${ctl[@]}" status --rdzv-id alpha-0
+expect 0 '1 running, 1 stopped' "${ctl[@]}" status
 expect 1 'has ended already' "${ctl[@]}" stop --rdzv-id alpha-0
-expect 0 'beta-0   running' "${ctl[@]}" status --rdzv-id beta-0
+expect 0 'beta-0  running for' "${ctl[@]}" status --rdzv-id beta-0
 kill -INT $follower
 rc=0
 wait $follower || rc=$?

@@ -302,7 +302,7 @@ def roles_allow_what_they_say(world):
     view, operate = ({**none, "CRUN_KEY_FILE": str(keys[k])} for k in ("view", "operate"))
     pids = [json.loads(r.crunctl(env, "status", "--rdzv-id=watched", "--json").stdout)
             [0]["nodes"][0]["pid"] for env in (r.env, operate, view)]
-    same(pids, [agent.popen.pid] * 2 + [0])
+    same(pids, [agent.popen.pid] * 2 + [None])
     expect(r.crunctl(view, "stop"), 2, "this needs \"operate\"")
     expect(call(view, CRUN, r.endpoint, "--nnodes=2", "true"), 2, "no key for a node")
     expect(r.crunctl(operate, "stop"), 0)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_UI_JOB_JSON_H
+#define LAUNCHER_CRUNCTL_UI_JOB_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "launcher/crunctl/ui/job_view.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * The JSON that crunctl prints, as its manual describes it: numbers are numbers, null
+ * where they are not known; each time is there as RFC 3339 and in ms since 1970.
+ */
+cJSON *job_json_list(const struct job_views *v);
+cJSON *job_json_event(const struct msg_event *event);
+
+/* Prints it and a newline, and destroys it: in one line, or indented by two blanks. */
+void job_json_print(cJSON *json, bool in_one_line, FILE *out);
+
+/* Adds NAME and NAME_ms; null if wall_ms is 0. */
+void job_json_add_time(cJSON *o, const char *name, uint64_t wall_ms);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_UI_JOB_VIEW_H
+#define LAUNCHER_CRUNCTL_UI_JOB_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "launcher/crunctl/ui/terminal.h"
+#include "rendezvous/protocol/job_name.h"
+#include "rendezvous/protocol/message.h"
+
+/* Jobs and their nodes, as crunctl status shows them. */
+struct job_view {
+    struct msg_job_status status;
+    char name[JOB_NAME_SIZE]; /* as shown */
+    uint32_t pid; /* of the job's crun on this machine, 0: none or unknown */
+    /* its state is another than the status can say: "killed", "left", "silent"; NULL */
+    const char *odd_state;
+    char *report; /* of its failure, NULL: none; freed with the view */
+    struct msg_node_status *node;
+    size_t nodes;
+};
+
+struct job_views {
+    struct job_view *job;
+    size_t count;
+};
+
+/* A new job at the end; its nodes are added to it until the next one. */
+struct job_view *job_views_add(struct job_views *v, const struct msg_job_status *s);
+void job_views_add_node(struct job_views *v, const struct msg_node_status *s);
+/* Those of `from` come to the end of v; it has none then. */
+void job_views_move(struct job_views *v, struct job_views *from);
+void job_views_clear(struct job_views *v);
+
+/* Those that have not ended first, the newest first; then those that ended last. */
+void job_views_sort(struct job_views *v);
+
+/* The least step of the nodes that take part and tell one, 0: none. */
+uint64_t job_view_step(const struct job_view *job);
+
+/* "running", "waiting", "restarting", "stopping", "finished", "failed", "stopped",
+ * "not started" or what is odd. */
+const char *job_view_state(const struct job_view *job);
+
+/* All of them: how many are in which state, each job with its nodes, and those that
+ * have ended in a table. */
+void job_views_print(const struct job_views *v, const struct terminal *t, FILE *out);
+
+/* One job, in full. */
+void job_view_print(const struct job_view *job, const struct terminal *t, FILE *out);
+
+#endif
