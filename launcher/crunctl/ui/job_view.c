@@ -264,6 +264,8 @@ static void print_live_job(const struct job_view *job, struct parts_line *l)
     if (s->state != JOB_FORMING || s->epoch)
         add_part(l, STYLE_PLAIN, "epoch %" PRIu64, s->epoch);
     add_restarts(l, s);
+    if (job->pid)
+        add_part(l, STYLE_PLAIN, "pid %" PRIu32, job->pid);
     if (s->age_ms > s->state_ms + 1000)
         add_part(l, STYLE_PLAIN, "started %s",
                  format_when(s->age_ms, age, sizeof(age)));
