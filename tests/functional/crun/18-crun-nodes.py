@@ -296,7 +296,7 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
                             f"--master_addr={cluster[1].address}", "--master_port=29501",
                             "true"])
     other = static(cluster, 1, 1, "false")  # another program
-    expect(other, 2, "this rendezvous serves job \"none\" (sh)", "this node runs false")
+    expect(other, 2, "this rendezvous serves job \"sh\"", "this node runs false")
     b = static(cluster, 1, 1, *sh("true"))
     expect(a, 0)
     expect(b, 0)

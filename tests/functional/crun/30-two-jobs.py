@@ -50,7 +50,7 @@ def two_programs_of_one_user():
     port = free_port()
     with processes() as started:
         a = node(started, port, 0, "echo A")
-        expect(node(started, port, 1, "echo B"), 2, 'this rendezvous serves job "none" (sh) of ',
+        expect(node(started, port, 1, "echo B"), 2, 'this rendezvous serves job "sh" of ',
                ", started ", "other arguments for sh", "the same --rdzv-id")
         until(lambda: "was refused: this rendezvous serves" in a.err, a.__str__)
         b = node(started, port, 1, "echo A")
@@ -130,7 +130,7 @@ def a_taken_port_names_its_job():
         a = node(started, port, 0, "exit 0")
         until(lambda: crunctl(port, "status")[0] == 0, a.__str__)
         expect(node(started, port, 0, "exit 0", "--rdzv-id=other"), 2,
-               f'port {port} is in use by {a.pid} (crun), job "none" (sh), started ',
+               f'port {port} is in use by {a.pid} (crun), job "sh", started ',
                "give this job another port")
 
 
@@ -143,9 +143,9 @@ def settings_are_said_as_they_are_given():
         expect(node(started, port, 1, "exit 0", nnodes="2:4"), 2,
                "--nnodes is 2 in the job and 2:4 here")
         expect(node(started, port, 1, "exit 0", "--rdzv-id=other"), 2,
-               'serves job "none" (sh)', 'this node is of job "other" (--rdzv-id)')
+               'serves job "sh"', 'this node is of job "other" (--rdzv-id)')
         code, said = crunctl(port, "status", "--rdzv-id=none")
-        if code != 0 or "none  waiting" not in said:
+        if code != 0 or "sh  waiting" not in said:
             fail(said)
         code, said = crunctl(port, "stop", "--rdzv-id=none")
         if code != 0:

@@ -43,6 +43,7 @@ static void begin(const char *run_id, uint32_t nodes)
     t.config.rendezvous = nodes == 1 ? CONFIG_LOCAL : CONFIG_DYNAMIC;
     t.config.endpoints = nodes == 1 ? NULL : "10.0.0.1:29400";
     t.config.job = (struct job_config){ .min_nodes = nodes, .max_nodes = nodes };
+    snprintf(t.config.job.program, sizeof(t.config.job.program), "train.py");
     t.loop = loop_create();
     t.status_line = status_line_create(t.loop, NULL, &calls);
     t.messages = job_messages_create(t.loop, &t.config, t.status_line);
@@ -67,7 +68,7 @@ static const struct {
     uint32_t nodes;
 } names[] = {
     { "resnet", "job \"resnet\"", 2 },
-    { "none", "the job", 2 },
+    { "none", "job \"train\"", 2 },
     { "resnet", "the job", 1 },
 };
 

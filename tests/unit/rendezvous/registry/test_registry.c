@@ -290,7 +290,7 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     greet_registry(1, PEER_AGENT);
     m = join_message(1, "other");
     send_to_registry(1, &m);
-    refusal_got(1, REFUSED_RUN_ID, "serves job \"none\" (train.py)");
+    refusal_got(1, REFUSED_RUN_ID, "serves job \"train\"");
 }
 END_TEST
 
@@ -427,7 +427,7 @@ static const struct meeting {
     { "none",
       { "alice", "1", "Slurm job 26", "a", "" },
       { "bob", "2", "Slurm job 26", "a", "" },
-      "serves job \"none\" (train.py) of user alice, Slurm job 26, started " },
+      "serves job \"train\" of user alice, Slurm job 26, started " },
     { "none",
       { "alice", "1", "", "a", "" },
       { "bob", "2", "", "a", "" },
