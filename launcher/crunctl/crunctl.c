@@ -144,7 +144,7 @@ static int flush_output(int rc)
 }
 
 /* Which job of a rendezvous has the name that the user gave. */
-struct name_search {
+struct job_name_search {
     const char *wanted;
     bool has_run_id;
     unsigned named;
@@ -154,7 +154,7 @@ struct name_search {
 static void note_name(void *arg, const struct msg *m)
 {
     const struct msg_job_status *s = &m->job_status;
-    struct name_search *f = arg;
+    struct job_name_search *f = arg;
     char name[JOB_NAME_SIZE];
 
     if (m->type != MSG_JOB_STATUS)
@@ -168,13 +168,13 @@ static void note_name(void *arg, const struct msg *m)
 
 /* A name that is no run id there becomes that of the only job which has it. */
 static void find_named_job(struct ctl_client *c, struct ctl_options *o,
-                           struct name_search *f)
+                           struct job_name_search *f)
 {
     struct msg m = { .type = MSG_STATUS };
     uint64_t next = 0;
     struct err e;
 
-    *f = (struct name_search){ .wanted = o->run_id };
+    *f = (struct job_name_search){ .wanted = o->run_id };
     do
         m.status.from = (uint32_t)next;
     while (ctl_client_ask(c, &m, note_name, f, &next, &e) == CTL_EXIT_OK && next);
@@ -189,7 +189,7 @@ static int run_with_rendezvous(const struct ctl_command *command,
                                struct err *e)
 {
     struct ctl_options own = *o;
-    struct name_search names;
+    struct job_name_search names;
     struct ctl_client *c;
     int rc;
 

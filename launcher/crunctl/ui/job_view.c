@@ -62,7 +62,7 @@ void job_views_clear(struct job_views *v)
     *v = (struct job_views){ .count = 0 };
 }
 
-static int compare_jobs(const void *a, const void *b)
+static int compare_job_views(const void *a, const void *b)
 {
     const struct msg_job_status *x = &((const struct job_view *)a)->status;
     const struct msg_job_status *y = &((const struct job_view *)b)->status;
@@ -78,7 +78,7 @@ static int compare_jobs(const void *a, const void *b)
 void job_views_sort(struct job_views *v)
 {
     if (v->count)
-        qsort(v->job, v->count, sizeof(*v->job), compare_jobs);
+        qsort(v->job, v->count, sizeof(*v->job), compare_job_views);
 }
 
 /* -- states ----------------------------------------------------------------------- */
