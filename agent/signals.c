@@ -111,7 +111,7 @@ static void describe_sender(const struct signal_sender *sender, char *buf, size_
 char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
                        size_t size)
 {
-    const char *name = sigabbrev_np(signo);
+    const char *name = text_signal(signo);
     char process[SIGNAL_SENDER_MAX_BYTES + 1];
 
     describe_sender(sender, process, sizeof(process));
@@ -136,7 +136,7 @@ static void note_sender(struct signals *s, int signo)
     signals_describe(signo, &sender, s->sender, sizeof(s->sender));
     if (passed_on && !s->typed)
         snprintf(s->sender, sizeof(s->sender), "SIG%s from the launcher",
-                 sigabbrev_np(signo));
+                 text_signal(signo));
 }
 
 static void on_job_signal(void *arg, int signo)

@@ -15,6 +15,7 @@
 #include "launcher/limits.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -282,7 +283,7 @@ static int find_signal(const char *name, size_t length)
         length -= 3;
     }
     for (int signo = 1; signo < NSIG; signo++) {
-        const char *known = sigabbrev_np(signo);
+        const char *known = text_signal(signo);
 
         if (known && strlen(known) == length && strncasecmp(known, name, length) == 0)
             return signo == SIGKILL || signo == SIGSTOP || signo == SIGCHLD ? -1

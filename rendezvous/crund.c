@@ -195,7 +195,7 @@ static void on_signal(void *arg, int signo)
 {
     struct daemon *d = arg;
 
-    log_info("SIG%s: ending", sigabbrev_np(signo));
+    log_info("SIG%s: ending", text_signal(signo));
     loop_stop(d->loop);
 }
 

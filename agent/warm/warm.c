@@ -186,7 +186,7 @@ static void report_end(const struct warm *w, int status, const char *fault)
         log_warn("the template of the workers was ended: %s", fault);
     else if (WIFSIGNALED(status))
         log_warn("the template of the workers was killed by SIG%s",
-                 sigabbrev_np(WTERMSIG(status)));
+                 text_signal(WTERMSIG(status)));
     else if (!w->has_said)
         log_warn("the template of the workers ended with exit code %d",
                  WEXITSTATUS(status));

@@ -25,7 +25,7 @@
 /* A worker's end: its exit code or signal. */
 static char *format_end(const struct failure *f, char *buf, size_t size)
 {
-    const char *name = sigabbrev_np(f->code);
+    const char *name = text_signal(f->code);
 
     if (f->kind == FAILURE_EXIT)
         snprintf(buf, size, "exit code %" PRId32, f->code);

@@ -2,6 +2,7 @@
 #include "rendezvous/base/text.h"
 
 #include <ctype.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,27 @@
 #include "rendezvous/base/xalloc.h"
 
 #define UTF8_SIZE_MAX 4 /* bytes of a character */
+
+/* glibc has sigabbrev_np since 2.32 only */
+const char *text_signal(int signo)
+{
+    static const char *const names[] = {
+        [SIGHUP] = "HUP",       [SIGINT] = "INT",       [SIGQUIT] = "QUIT",
+        [SIGILL] = "ILL",       [SIGTRAP] = "TRAP",     [SIGABRT] = "ABRT",
+        [SIGBUS] = "BUS",       [SIGFPE] = "FPE",       [SIGKILL] = "KILL",
+        [SIGUSR1] = "USR1",     [SIGSEGV] = "SEGV",     [SIGUSR2] = "USR2",
+        [SIGPIPE] = "PIPE",     [SIGALRM] = "ALRM",     [SIGTERM] = "TERM",
+        [SIGSTKFLT] = "STKFLT", [SIGCHLD] = "CHLD",     [SIGCONT] = "CONT",
+        [SIGSTOP] = "STOP",     [SIGTSTP] = "TSTP",     [SIGTTIN] = "TTIN",
+        [SIGTTOU] = "TTOU",     [SIGURG] = "URG",       [SIGXCPU] = "XCPU",
+        [SIGXFSZ] = "XFSZ",     [SIGVTALRM] = "VTALRM", [SIGPROF] = "PROF",
+        [SIGWINCH] = "WINCH",   [SIGPOLL] = "POLL",     [SIGPWR] = "PWR",
+        [SIGSYS] = "SYS",
+    };
+
+    return signo > 0 && (size_t)signo < sizeof(names) / sizeof(names[0]) ? names[signo]
+                                                                         : NULL;
+}
 
 const char *text_plural(uint64_t n)
 {

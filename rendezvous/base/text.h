@@ -9,6 +9,9 @@
 /* The plural ending of a noun: "" for one, "s" for any other number. */
 const char *text_plural(uint64_t n);
 
+/* "TERM" for SIGTERM; NULL for a number without a name. */
+const char *text_signal(int signo);
+
 /* The size of the UTF-8 character at the beginning of text, 0 if there is none. */
 size_t text_utf8_size(const char *text, size_t size);
 

@@ -268,7 +268,7 @@ int job_exit_code(const struct failure *f)
 /* "SIGKILL", or "signal 34" for one without a name. */
 static void describe_signal(int32_t signo, char *buf, size_t size)
 {
-    const char *name = sigabbrev_np(signo);
+    const char *name = text_signal(signo);
 
     if (name)
         snprintf(buf, size, "SIG%s", name);

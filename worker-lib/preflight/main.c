@@ -263,7 +263,7 @@ static void await_checks(pid_t child, unsigned patience)
     if (!over || WTERMSIG(status) == SIGALRM)
         snprintf(why, sizeof(why), "does not end within %u s", whole_s(patience));
     else
-        snprintf(why, sizeof(why), "killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
+        snprintf(why, sizeof(why), "killed by SIG%s", text_signal(WTERMSIG(status)));
     write_error_file(PREFLIGHT_UNFIT, 0, why);
     _exit(EX_UNAVAILABLE);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/base/text.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,6 +164,13 @@ START_TEST(only_one_is_singular)
 }
 END_TEST
 
+START_TEST(signals_have_the_names_of_the_c_library)
+{
+    for (int signo = -1; signo < 70; signo++)
+        ck_assert_pstr_eq(text_signal(signo), sigabbrev_np(signo));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("text");
@@ -179,6 +187,7 @@ int main(void)
     tcase_add_test(tc, a_printable_character_ends_where_the_text_does);
     tcase_add_test(tc, what_does_not_fit_is_cut_between_two_characters);
     tcase_add_test(tc, only_one_is_singular);
+    tcase_add_test(tc, signals_have_the_names_of_the_c_library);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
