@@ -62,7 +62,7 @@ static int version_found;
 
 /* Opening a library runs its code, which may hang, so a separate thread does it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed; /* on the monotonic clock */
 static enum { CLOSED, OPENING, OPENED } state;
 static const char *_Atomic under_way = "";
 
@@ -144,10 +144,15 @@ static void *open_in_thread(void *arg)
 
 static bool begin_open(void)
 {
+    pthread_condattr_t monotonic;
     pthread_t thread;
 
     if (state != CLOSED)
         return true;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     stuck_prepare();
     if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
         return false;
@@ -171,7 +176,7 @@ static void await_opened(uint64_t deadline_ms)
             until.tv_nsec -= 1000000000;
             until.tv_sec++;
         }
-        pthread_cond_clockwait(&changed, &lock, CLOCK_MONOTONIC, &until);
+        pthread_cond_timedwait(&changed, &lock, &until);
     }
 }
 
