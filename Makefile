@@ -307,10 +307,11 @@ $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
 worker_lib_link = $(pc_folders:%=-L%) $(foreach l,$(worker_lib_needs),$(or $(if \
     $(filter-out m pthread,$l),$(call archive_of,$l)),-l$l))
 
-$B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o
+$B/lib/lib$(worker_lib).so.0: $B/obj/$(worker_lib).o worker-lib/$(worker_lib).map
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ \
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(all_ldflags) -o $@ $< \
+	    -Wl,--version-script=worker-lib/$(worker_lib).map \
 	    $(worker_lib_link) $(emulated_libs)
 
 $(python_built): $B/lib/crun/python/%: worker-lib/python/%
