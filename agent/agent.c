@@ -346,6 +346,14 @@ static void on_checked(void *arg, const char *unfit)
         on_fatal(arg, e.text);
 }
 
+static void on_resumed(void *arg)
+{
+    struct agent *a = arg;
+
+    if (a->client)
+        client_resumed(a->client);
+}
+
 static int start_parts(struct agent *a, struct err *e)
 {
     struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
@@ -384,7 +392,9 @@ static int start_parts(struct agent *a, struct err *e)
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
     a->suspension = (struct suspension){ .config = a->config,
                                          .workers = &a->workers,
-                                         .status_line = a->status_line };
+                                         .status_line = a->status_line,
+                                         .resumed = on_resumed,
+                                         .arg = a };
     suspension_init(&a->suspension, a->loop);
     agent_watch_ends(a);
     if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, a->keys, &host_calls,

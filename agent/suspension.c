@@ -53,6 +53,7 @@ static void on_suspension_timer(void *arg)
 
     signal_workers(s, SIGSTOP); /* also those that have started since */
     stop_process();
+    s->resumed(s->arg);
     signal_workers(s, SIGCONT);
     clock_format_duration(clock_ms() - since_ms, took, sizeof(took));
     if (s->config->rendezvous != CONFIG_LOCAL)
@@ -72,7 +73,7 @@ static void announce_suspension(const struct suspension *s)
         log_info(
             "suspended, and the rendezvous with it: the job ends on the other nodes "
             "if it is not continued within %g s",
-            s->config->outage_grace_ms / 1000.0);
+            s->config->job.lease_ms / 1000.0);
 }
 
 void suspension_begin(struct suspension *s)

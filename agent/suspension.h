@@ -21,6 +21,8 @@ struct suspension {
     const struct local_workers *workers;
     struct status_line *status_line;
     bool hosts_rendezvous;
+    void (*resumed)(void *arg); /* this process continues */
+    void *arg;
     struct loop_timer timer;
 };
 

@@ -176,6 +176,12 @@ void client_settle(struct client *c)
     client_arm_timer(c);
 }
 
+void client_resumed(struct client *c)
+{
+    session_resumed(c->session, clock_ms());
+    client_arm_timer(c);
+}
+
 static void client_ask_progress(struct client *c)
 {
     struct msg_heartbeat progress = { .step = 0 };

@@ -56,6 +56,8 @@ void client_destroy(struct client *c); /* NULL is fine */
 
 void client_report(struct client *c, const struct msg *msg);
 void client_bye(struct client *c);
+/* This process was stopped, and continues. */
+void client_resumed(struct client *c);
 struct session *client_session(struct client *c);
 /* This process hosts the rendezvous from now on: the client connects to that. Only
  * before it has joined. */

@@ -27,11 +27,29 @@ static bool was_patient(const struct fence *f)
     return f->patient_until_ms > f->terms.until_ms;
 }
 
+static bool is_paused(const struct fence *f)
+{
+    return f->paused && f->terms.patience_ms > 0;
+}
+
+void fence_pause(struct fence *f)
+{
+    f->paused = true;
+}
+
+void fence_resume(struct fence *f, uint64_t now_ms)
+{
+    if (is_paused(f))
+        f->patient_until_ms = now_ms + f->terms.patience_ms;
+    f->paused = false;
+}
+
 bool fence_passed(struct fence *f, uint64_t now_ms)
 {
     const struct fence_terms *t = &f->terms;
 
-    if (t->until_ms == 0 || now_ms < t->until_ms || now_ms < f->patient_until_ms)
+    if (t->until_ms == 0 || is_paused(f) || now_ms < t->until_ms ||
+        now_ms < f->patient_until_ms)
         return false;
     if (t->patience_ms > 0 && now_ms - t->until_ms > FENCE_LATE_MS && !was_patient(f)) {
         f->patient_until_ms = now_ms + t->patience_ms;
@@ -51,5 +69,7 @@ uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms)
 
 uint64_t fence_next_ms(const struct fence *f)
 {
+    if (is_paused(f))
+        return 0;
     return was_patient(f) ? f->patient_until_ms : f->terms.until_ms;
 }

@@ -31,11 +31,16 @@ struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease
 struct fence { /* zeroed: no fence */
     struct fence_terms terms;
     uint64_t patient_until_ms;
+    bool paused;
 };
 
 /* Terms that end earlier than those in force change nothing. */
 void fence_renew(struct fence *f, const struct fence_terms *terms);
 bool fence_passed(struct fence *f, uint64_t now_ms);
+/* While agent and workers are stopped by Ctrl-Z, terms with patience do not pass; the
+ * agent then gets that time to hear from the rendezvous. */
+void fence_pause(struct fence *f);
+void fence_resume(struct fence *f, uint64_t now_ms);
 /* How long the workers have to end once it has passed. Without patience the grace
  * counts from until_ms: workers found after a sleep are killed at once. */
 uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);

@@ -155,11 +155,23 @@ static void spawn_requested(const struct guard_request *request,
         guard_workers_spawn(request, fd);
 }
 
+/* The agent stops itself together with all workers, and continues them all. */
+static void pause_fence(int signo)
+{
+    if (signo == SIGSTOP)
+        fence_pause(&guard.fence);
+    else if (signo == SIGCONT)
+        fence_resume(&guard.fence, clock_ms());
+    arm_fence_timer();
+}
+
 /* A worker that was not started yet ends by the signals that would end it. */
 static void signal_requested(uint32_t local_rank, int signo)
 {
     bool ends = signo == SIGKILL || guard_workers_wants_cont(signo);
 
+    if (local_rank == GUARD_ALL)
+        pause_fence(signo);
     if (local_rank == GUARD_ALL)
         guard_workers_signal_all(signo);
     else

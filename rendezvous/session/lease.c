@@ -10,12 +10,18 @@ void lease_begin(struct lease *l, uint32_t lease_ms, uint64_t asked_at, uint64_t
     l->lease_ms = lease_ms < LEASE_MS_MIN ? LEASE_MS_MIN : lease_ms;
     l->proven_at = asked_at;
     l->heard_at = now;
+    l->resumed_at = 0;
     l->open_count = 0;
 }
 
 void lease_heard(struct lease *l, uint64_t now)
 {
     l->heard_at = now;
+}
+
+void lease_resumed(struct lease *l, uint64_t now)
+{
+    l->resumed_at = now;
 }
 
 void lease_beat_sent(struct lease *l, uint64_t now)
@@ -45,6 +51,8 @@ uint64_t lease_silent_at(const struct lease *l)
 
     if (l->open_count > 0 && l->open[0] < since)
         since = l->open[0];
+    if (since < l->resumed_at)
+        since = l->resumed_at;
     return since + l->lease_ms;
 }
 

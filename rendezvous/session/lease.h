@@ -15,6 +15,7 @@
 struct lease {
     uint32_t lease_ms;
     uint64_t heard_at, proven_at;
+    uint64_t resumed_at; /* this process was stopped until then; 0: it was not */
     uint64_t open[2 * HEARTBEATS_PER_LEASE]; /* when unanswered heartbeats were sent */
     unsigned open_count;
 };
@@ -22,6 +23,7 @@ struct lease {
 /* A connection begins: the JOIN or RESUME of asked_at is answered. */
 void lease_begin(struct lease *l, uint32_t lease_ms, uint64_t asked_at, uint64_t now);
 void lease_heard(struct lease *l, uint64_t now);
+void lease_resumed(struct lease *l, uint64_t now);
 void lease_beat_sent(struct lease *l, uint64_t now);
 void lease_beat_answered(struct lease *l);
 

@@ -590,6 +590,14 @@ void session_connection_lost(struct session *s, const char *why, uint64_t now_ms
     session_post(s, EV_LOST, (struct session_step){ .why = why, .now = now_ms });
 }
 
+void session_resumed(struct session *s, uint64_t now_ms)
+{
+    if (s->state != SESSION_ATTACHED)
+        return;
+    lease_resumed(&s->lease, now_ms);
+    say_fence(s);
+}
+
 void session_key_refused(struct session *s)
 {
     if (s->key_refused || !s->identity.known)

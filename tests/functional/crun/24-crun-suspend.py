@@ -92,6 +92,25 @@ def ctrl_z_and_fg(p):
     same(b"crun:" in shell.said, False)
 
 
+def longer_than_the_lease(p):
+    """The rendezvous is in the process that stops, so it is not said to be silent."""
+    for flags in ["--nproc-per-node=2"], [
+            "--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]:
+        shell = Shell(p)
+        shell.command(CRUN, *flags, "--rdzv-conf=lease=0.2,last_call_timeout=0", *sh(
+            'echo $$ >>pids; touch work; while [ ! -e enough ]; do sleep 0.02; done'))
+        suspend(p, shell, 3 - len(flags))
+        time.sleep(0.6)  # more than the lease and the time to come back
+        shell.type(b"fg; echo code $?; exit 0\n")
+        time.sleep(0.5)  # two leases
+        p.file("enough")
+        shell.wait_for(b"code 0")
+        shell.end(0)
+        same(b"out of reach" in shell.said or b"no answer" in shell.said, False)
+        for name in "pids", "work", "enough":
+            os.unlink(f"{p.path}/{name}")
+
+
 def a_suspended_job_can_be_ended(p):
     for order in (b"kill %1; fg\n", b"kill -9 %1\n"):
         shell = Shell(p)
@@ -166,7 +185,7 @@ def a_node_that_is_suspended(p):
     shell.end(0)
 
 
-CHECKS = [ctrl_z_and_fg, a_suspended_job_can_be_ended, a_pause_is_no_hang,
+CHECKS = [ctrl_z_and_fg, longer_than_the_lease, a_suspended_job_can_be_ended, a_pause_is_no_hang,
           a_pause_is_no_silence, without_a_shell_nothing_is_suspended, a_node_that_is_suspended]
 
 if __name__ == "__main__":

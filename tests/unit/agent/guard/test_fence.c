@@ -48,6 +48,23 @@ START_TEST(only_later_terms_count)
 }
 END_TEST
 
+START_TEST(a_pause_does_not_count_unless_it_is_strict)
+{
+    struct fence f = made(FENCE_PATIENCE_MS), strict = made(0);
+
+    fence_pause(&f);
+    fence_pause(&strict);
+    ck_assert(!fence_passed(&f, UNTIL));
+    ck_assert_uint_eq(fence_next_ms(&f), 0);
+    ck_assert(fence_passed(&strict, UNTIL));
+    ck_assert_uint_eq(fence_next_ms(&strict), UNTIL);
+    fence_resume(&f, UNTIL + 70000);
+    ck_assert_uint_eq(fence_next_ms(&f), UNTIL + 70000 + FENCE_PATIENCE_MS);
+    ck_assert(!fence_passed(&f, UNTIL + 70000 + FENCE_PATIENCE_MS - 1));
+    ck_assert(fence_passed(&f, UNTIL + 70000 + FENCE_PATIENCE_MS));
+}
+END_TEST
+
 START_TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
 {
     const uint64_t woken = UNTIL + FENCE_LATE_MS + 1;
@@ -120,6 +137,7 @@ int main(void)
     tcase_add_test(tc, without_terms_it_never_passes);
     tcase_add_test(tc, it_passes_at_its_time);
     tcase_add_test(tc, only_later_terms_count);
+    tcase_add_test(tc, a_pause_does_not_count_unless_it_is_strict);
     tcase_add_test(tc, an_agent_that_was_asleep_gets_time_to_hear_once);
     tcase_add_test(tc, an_agent_that_hears_in_that_time_goes_on);
     tcase_add_test(tc, without_patience_a_sleep_is_no_excuse);
