@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""The examples of README.md, to be run as a reader would."""
+"""The examples of README.md and of other pages, to be run as a reader would."""
 import pathlib
 import re
 
-README = pathlib.Path(__file__).resolve().parent.parent.parent / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def blocks(section, language):
+def section_of(page, section):
+    text = (ROOT / page).read_text() + "\n## "
+    begin = text.index(f"\n## {section}\n") + 1
+    return text[begin:text.index("\n## ", begin) + 1]
+
+
+def blocks(section, language, page="README.md"):
     """The fenced blocks of that language in a section, in order."""
-    text = README.read_text()
-    text = text[text.index(f"\n## {section}\n"):]
-    end = text.find("\n## ", 1)
-    return re.findall(rf"^```{language}\n(.*?)^```$", text[:end], re.S | re.M)
+    return re.findall(rf"^```{language}\n(.*?)^```$", section_of(page, section), re.S | re.M)
 
 
-def commands(section):
+def commands(section, page="README.md"):
     """Its indented lines."""
-    text = README.read_text()
-    text = text[text.index(f"\n## {section}\n"):]
-    text = re.sub(r"^```.*?^```$", "", text[:text.find("\n## ", 1)], flags=re.S | re.M)
+    text = re.sub(r"^```.*?^```$", "", section_of(page, section), flags=re.S | re.M)
     return re.findall(r"^    (\S.*)$", text, re.M)

@@ -146,8 +146,9 @@ def mistakes_are_told(directory):
         2, '--checkpoint-signal: "KILL" is not a signal that can be handled')
 
 
-# -- README's writers -----------------------------------------------------------------
+# -- the manual's writers --------------------------------------------------------------
 
+PAGE = "launcher/man/pytorch.md"
 PYTHON_MAIN = """
 import os, time
 rank = int(os.environ["RANK"])
@@ -186,10 +187,10 @@ RANKS = (HANG, r"rank 0 \(pid \d+\): step 51, communicating, ",
          r"rank 1 \(pid \d+\): step 50, training, ")
 
 
-def the_python_of_readme_works(directory):
+def the_python_of_the_manual_works(directory):
     script = pathlib.Path(directory) / "w.py"
     script.write_text(f"import sys; sys.path.insert(0, {str(ROOT / 'worker-lib' / 'python')!r})\n" +
-                      readme.blocks("Progress", "python")[0] + PYTHON_MAIN)
+                      readme.blocks("Progress and hangs", "python", PAGE)[0] + PYTHON_MAIN)
     Job(directory, "--hang-timeout=2", script, workers=2).expect(1, *STACKS)
     alone = subprocess.Popen([sys.executable, script], stdin=subprocess.DEVNULL,
                              env={**os.environ, "RANK": "2"})  # without a page
@@ -208,10 +209,11 @@ def the_example_in_c_works(directory):
     Job(directory, "--hang-timeout=2", program, workers=2).expect(1, *RANKS)
 
 
-def the_command_of_readme_shows_a_hang(_):
-    command, = [line for line in readme.commands("Progress") if "--hang-timeout=2 " in line]
-    command = command.replace("build/bin/crun", str(CRUN))
-    shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+def the_command_of_the_manual_shows_a_hang(_):
+    command, = [line for line in readme.commands("Progress and hangs", PAGE)
+                if "--hang-timeout=2 " in line]
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60,
+                           env={**os.environ, "PATH": f"{CRUN.parent}:{os.environ['PATH']}"})
     if shown.returncode != 1 or "hangs: no progress for 2" not in shown.stderr:
         fail(command, shown)
 
@@ -407,8 +409,8 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             silence_for_a_reason_is_no_hang, a_worker_that_is_done_may_stay,
             without_the_flag_nobody_is_judged, no_page_no_judgement,
             an_agent_that_was_stopped_takes_nobody_for_hung, mistakes_are_told,
-            the_python_of_readme_works, the_example_in_c_works,
-            the_command_of_readme_shows_a_hang]
+            the_python_of_the_manual_works, the_example_in_c_works,
+            the_command_of_the_manual_shows_a_hang]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did,
          a_newcomer_is_taken_in_at_a_checkpoint,
          a_node_to_be_taken_away_leaves_after_a_checkpoint,

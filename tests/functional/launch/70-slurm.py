@@ -217,8 +217,7 @@ def script_of_the_readme(cluster):
     """It is submitted as it stands there; the time limit comes early."""
     at = pathlib.Path(cluster.directory) / "readme"
     at.mkdir()
-    text = "\n".join(readme.commands("On Slurm"))
-    (at / "job.sh").write_text(text[text.index("#!/bin/sh"):] + "\n")
+    (at / "job.sh").write_text(readme.blocks("Slurm", "sh")[0])
     (at / "train.py").write_text(WORKER.replace(
         "name, seconds, end = sys.argv[1], float(sys.argv[2]), False",
         "name, seconds, end = 'readme', 1, False"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The README's program for the worker library: it compiles as it stands there, and runs."""
+"""The program of the worker library's README: it compiles as it stands there, and runs."""
 import os
 import pathlib
 import re
@@ -15,7 +15,8 @@ SANITIZER = {"asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thre
 
 
 def main():
-    code = re.search(r"^```c\n(#include <crun/worker.h>\n.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    page = (ROOT / "worker-lib/README.md").read_text()
+    code = re.search(r"^```c\n(#include <crun/worker.h>\n.*?)^```$", page, re.M | re.S)
     assert code, "the README has no program"
     compiler = next(filter(shutil.which, ("cc", "gcc", "clang")))
     sanitizer = SANITIZER.get(BUILD.name.removeprefix("build-"), [])
