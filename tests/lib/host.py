@@ -18,14 +18,17 @@ import tempfile
 from process import Process
 
 # Run by python3 with an interface and a file: writes all that passes the interface.
+# a job that never stops sending must not fill the disk
 SNIFFER = r'''
-import socket, sys
+import signal, socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 s.bind((sys.argv[1], 0))
 with open(sys.argv[2], "wb", 0) as f:
     print("ready", flush=True)
-    while True:
+    while f.tell() < 1 << 24:
         f.write(s.recv(65536))
+while True:
+    signal.pause()
 '''
 
 

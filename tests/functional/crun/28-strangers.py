@@ -221,9 +221,14 @@ class Neighbours:
 
 def kill_launch(c):
     """All of its own processes at once, so that the next launch finds its leftovers."""
-    wardens = [pid for pid in children(c.pid) if stat_of(pid).name == "warden"]
-    guards = [pid for parent in wardens or [c.pid] for pid in children(parent)
-              if stat_of(pid).name == "crun-guard"]
+    def family():
+        wardens = [pid for pid in children(c.pid) if stat_of(pid).name == "warden"]
+        guards = [pid for parent in wardens or [c.pid] for pid in children(parent)
+                  if stat_of(pid).name == "crun-guard"]
+        return (wardens, guards) if guards else None
+
+    # a worker may run while the warden is still being executed
+    wardens, guards = until(family, "the guard")
     same(len(guards), 1)
     pids = [c.pid, *wardens, *guards]
     for signo in (signal.SIGSTOP, signal.SIGKILL):
