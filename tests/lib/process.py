@@ -47,13 +47,19 @@ def skip(why, what):
 
 
 def until(condition, what, seconds=SECONDS, pause=0.005):
-    """Poll; the condition's value once it is true. `what` is a text or a function for it."""
+    """
+    Poll; the condition's value once it is true. `what` is a text or a function for it. A
+    condition that costs much, such as one that asks crunctl, takes a small part of the time.
+    """
     end = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > end:
+    while True:
+        begun = time.monotonic()
+        if value := condition():
+            return value
+        asked = time.monotonic()
+        if asked > end:
             fail(f"{what() if callable(what) else what}: not within {seconds} s")
-        time.sleep(pause)
-    return value
+        time.sleep(max(pause, min(5 * (asked - begun), 0.3)))
 
 
 def same(got, wanted):

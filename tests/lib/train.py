@@ -60,10 +60,14 @@ class Run(Process):
 
     def until(self, condition, what):
         deadline = time.monotonic() + SECONDS
-        while not condition():
+        while True:
+            begun = time.monotonic()
+            if condition():
+                return
+            asked = time.monotonic()
             assert self.popen.poll() is None, f"ended before {what}: {self}"
-            assert time.monotonic() < deadline, f"waited for {what}: {self}"
-            time.sleep(0.01)
+            assert asked < deadline, f"waited for {what}: {self}"
+            time.sleep(max(0.01, min(3 * (asked - begun), 0.1)))
 
     def end(self):
         if self.popen.poll() is None:

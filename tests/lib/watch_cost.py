@@ -3,7 +3,7 @@
 What the hooks of --watch cost a training step, in microseconds of CPU time: a step has a
 data loader, backward, an optimizer step and zero_grad. Run it by a Python that has torch:
 
-    watch_cost.py [STEPS]
+    watch_cost.py [STEPS [BLOCKS]]
 """
 import os
 import pathlib
@@ -14,7 +14,6 @@ import time
 import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BLOCKS = 150
 
 
 def load_watch():
@@ -34,7 +33,7 @@ def new_page():
     return file
 
 
-def step_us(steps, depth=20):
+def step_us(steps, blocks, depth=20):
     """(with the hooks, without a page): the fastest of several blocks, in turns."""
     watch, page = load_watch()
     watch.prepare()
@@ -62,7 +61,7 @@ def step_us(steps, depth=20):
     watch._had_peers = True  # as if there were other ranks
     file = new_page()
     fastest = {True: float("inf"), False: float("inf")}
-    for block in range(2 * BLOCKS):
+    for block in range(2 * blocks):
         is_open = block % 2 == 0
         if is_open:
             page.worker_page.open(file.name)
@@ -75,7 +74,8 @@ def step_us(steps, depth=20):
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    hooked, plain = step_us(steps)
+    blocks = int(sys.argv[2]) if len(sys.argv) > 2 else 150
+    hooked, plain = step_us(steps, blocks)
     cost = hooked - plain
     print(f"cost us={cost:.1f} step_us={plain:.1f} share_of_5ms={cost / 5000:.4%}", flush=True)
 

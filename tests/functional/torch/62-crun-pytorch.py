@@ -149,7 +149,7 @@ def check_report(p):
 
 def a_killed_worker_is_resumed_and_an_exception_is_told(job, node):
     p = job.crun(node, "--standalone", "--nproc-per-node=2", "--max-restarts=1", *job.new(),
-                 "--batch-seconds", 0.01, "--fail-rank", 1)
+                 "--batch-seconds", 0.01, "--fail-rank", 1, "--by-hand")
     said_before = kill_in_the_middle(1, p)
     if said_before:
         fail("not quiet:", said_before)

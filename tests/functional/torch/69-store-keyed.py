@@ -24,7 +24,7 @@ def train(cluster, env, directory, name, *flags):
     nodes = [cluster[i].start(
         [BIN / "crun", "--nnodes=2", f"--node-rank={i}", "--nproc-per-node=2",
          f"--master-addr={cluster[0].address}", f"--key-file={key}", "--warm=torch", *flags,
-         TRAIN, "--epochs", "2", "--checkpoint", f"{directory}/{name}.pt"],
+         TRAIN, "--epochs", "2", "--by-hand", "--checkpoint", f"{directory}/{name}.pt"],
         env={**env, "GLOO_SOCKET_IFNAME": cluster[i].interface, "TMPDIR": directory})
         for i in range(2)]
     for p in nodes:
