@@ -219,22 +219,15 @@ static int build_job(const struct options *o, const char *const *words,
     return find_lease(conf, &j->lease_ms, e);
 }
 
-static const char *read_variable(const char *name)
-{
-    return getenv(name);
-}
-
 /* A time in the past is left over from another job. */
 static void build_deadline(const struct options *o, const struct machine *m,
                            struct config *c)
 {
-    int64_t end = m->slurm_job_end_time ? strtoll(m->slurm_job_end_time, NULL, 10) : 0;
-
     if (o->time_limit_s > 0) {
         c->deadline_s = m->now_s + o->time_limit_s;
         c->deadline_from = "--time-limit";
-    } else if (o->time_limit_s < 0 && m->slurm_job_id && end > m->now_s) {
-        c->deadline_s = end;
+    } else if (o->time_limit_s < 0 && m->batch.end_time > m->now_s) {
+        c->deadline_s = m->batch.end_time;
         c->deadline_from = "SLURM_JOB_END_TIME";
     }
 }
@@ -248,9 +241,9 @@ int config_build(const struct options *o, const char *const *words,
         build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
         return -1;
     snprintf(config->run_id, sizeof(config->run_id), "%s", o->run_id ? o->run_id : "");
-    run_identity_fill(config, read_variable);
+    run_identity_fill(config, machine->batch.job);
     build_deadline(o, machine, config);
-    config->under_slurm = machine->slurm_job_id && machine->slurm_step_id;
+    config->under_slurm = machine->batch.is_slurm_step;
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,
         given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));

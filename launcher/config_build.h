@@ -4,6 +4,7 @@
 
 #include "agent/config/config.h"
 #include "launcher/options.h"
+#include "rendezvous/scheduler/scheduler.h"
 
 /*
  * Turns the flags into a job: combines them, refuses contradictions, and applies them
@@ -14,8 +15,7 @@ struct machine {
     uint32_t (*gpus)(void);
     const char *cuda_visible_devices; /* NULL: not set */
     const char *hip_visible_devices;
-    const char *slurm_job_id, *slurm_step_id; /* both: a step of Slurm; NULL: not set */
-    const char *slurm_job_end_time;
+    struct scheduler_batch batch;
     int64_t now_s; /* the wall clock */
 };
 

@@ -147,15 +147,14 @@ static int build_argv(const struct options *o, const char *const *words,
 static int build_flags(const struct options *o, const char *const *words,
                        struct config *config, struct err *e)
 {
+    const struct scheduler_env env = { .variables = (const char *const *)environ };
     struct machine machine = { .cpus = count_cpus,
                                .gpus = count_gpus,
                                .cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
                                .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES"),
-                               .slurm_job_id = getenv("SLURM_JOB_ID"),
-                               .slurm_step_id = getenv("SLURM_STEP_ID"),
-                               .slurm_job_end_time = getenv("SLURM_JOB_END_TIME"),
                                .now_s = time(NULL) };
 
+    scheduler_read_batch(&env, &machine.batch);
     memset(config, 0, sizeof(*config));
     if (!words[0])
         return err_set(e, "a program is missing (%s -h)", log_program());

@@ -10,24 +10,6 @@
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/proc.h"
 
-/* The first that is set names the batch job. The parts of a heterogeneous job of Slurm
- * have numbers of their own, and one in common. */
-static const struct batch_variable {
-    const char *name, *scheduler;
-} batch_variables[] = {
-    { "SLURM_HET_JOB_ID", "Slurm" }, { "SLURM_JOB_ID", "Slurm" },
-    { "PBS_JOBID", "PBS" },          { "LSB_JOBID", "LSF" },
-    { "FLUX_JOB_ID", "Flux" },
-};
-
-static const char *variable_or(const char *(*variable)(const char *name),
-                               const char *name, const char *otherwise)
-{
-    const char *value = variable(name);
-
-    return value && *value ? value : otherwise;
-}
-
 /* A job of one local node gets a new UUID each time, as with torchrun. */
 static void draw_run_id(struct config *c)
 {
@@ -41,7 +23,7 @@ static void draw_run_id(struct config *c)
              hex + 12, hex + 16, hex + 20);
 }
 
-void run_identity_fill(struct config *c, const char *(*variable)(const char *name))
+void run_identity_fill(struct config *c, const char *batch_job)
 {
     struct job_config *j = &c->job;
 
@@ -50,14 +32,7 @@ void run_identity_fill(struct config *c, const char *(*variable)(const char *nam
             draw_run_id(c);
         return;
     }
-    for (size_t i = 0; i < sizeof(batch_variables) / sizeof(batch_variables[0]); i++) {
-        const struct batch_variable *v = &batch_variables[i];
-        const char *number = variable_or(variable, v->name, "");
-
-        if (*number && !*j->batch_job)
-            snprintf(j->batch_job, sizeof(j->batch_job), "%s job %s", v->scheduler,
-                     number);
-    }
+    snprintf(j->batch_job, sizeof(j->batch_job), "%s", batch_job);
     snprintf(j->uid, sizeof(j->uid), "%u", (unsigned)geteuid());
     if (!proc_user_name(geteuid(), j->user, sizeof(j->user)))
         *j->user = '\0';

@@ -6,8 +6,8 @@
 
 /* Completes the run id of a job without --rdzv-id, and what its nodes say of
  * themselves, so that jobs which meet at one port are not merged: the user, and the
- * batch job of the scheduler, from `variable` (as getenv). */
-void run_identity_fill(struct config *c, const char *(*variable)(const char *name));
+ * scheduler's batch job ("": none). */
+void run_identity_fill(struct config *c, const char *batch_job);
 
 /* Adds a word of the command line to a CRC of them. What a node has to itself is left
  * out: the value of a flag such as --node_rank, and its host name. `value`: the word

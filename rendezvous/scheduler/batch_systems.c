@@ -5,7 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Launchers of MPI, and batch systems other than Slurm. */
+/* Launchers of MPI, and batch systems other than Slurm; the batch job of any. */
+
+/* The first that is set names the batch job. The parts of a heterogeneous job of Slurm
+ * have numbers of their own, and one in common. */
+static const struct {
+    const char *name, *scheduler;
+} batch_variables[] = {
+    { "SLURM_HET_JOB_ID", "Slurm" }, { "SLURM_JOB_ID", "Slurm" },
+    { "PBS_JOBID", "PBS" },          { "LSB_JOBID", "LSF" },
+    { "FLUX_JOB_ID", "Flux" },
+};
+
+void scheduler_read_batch(const struct scheduler_env *env, struct scheduler_batch *b)
+{
+    bool is_slurm = scheduler_value(env, "SLURM_JOB_ID");
+    const char *end = scheduler_value(env, "SLURM_JOB_END_TIME");
+
+    *b = (struct scheduler_batch){ .end_time = is_slurm && end ? strtoll(end, NULL, 10)
+                                                               : 0 };
+    b->is_slurm_step = is_slurm && scheduler_value(env, "SLURM_STEP_ID");
+    for (size_t i = 0; i < sizeof(batch_variables) / sizeof(batch_variables[0]); i++) {
+        const char *number = scheduler_value(env, batch_variables[i].name);
+
+        if (number && !*b->job)
+            snprintf(b->job, sizeof(b->job), "%s job %s", batch_variables[i].scheduler,
+                     number);
+    }
+}
 
 /* "h1 4 h2 4": the names without the numbers. */
 static void drop_numbers(struct host_list *l)

@@ -65,6 +65,19 @@ struct scheduler_node {
 int scheduler_find_node(const struct scheduler_env *env, struct scheduler_node *n,
                         struct err *e) MUST_CHECK;
 
+/* -- the batch job around it ------------------------------------------------------- */
+
+#define SCHEDULER_BATCH_SIZE 96
+
+struct scheduler_batch {
+    char job[SCHEDULER_BATCH_SIZE]; /* "Slurm job 1234"; "" none */
+    /* A task of srun, whose processes Slurm signals all at once. */
+    bool is_slurm_step;
+    int64_t end_time; /* Unix time when the job ends; 0: not said */
+};
+
+void scheduler_read_batch(const struct scheduler_env *env, struct scheduler_batch *b);
+
 /* -- one process per rank ---------------------------------------------------------- */
 
 /* The names of a launcher's variables, NULL if it has none. */

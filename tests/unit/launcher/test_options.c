@@ -347,14 +347,13 @@ START_TEST(the_end_of_its_time_is_given_or_that_of_the_slurm_job)
     struct config c;
 
     machine.now_s = 1000;
-    machine.slurm_job_id = "1";
-    machine.slurm_job_end_time = "5000";
+    machine.batch.end_time = 5000;
     accept_line(time_limits[_i].line, &o, &c);
     ck_assert_int_eq(c.deadline_s, time_limits[_i].deadline_s);
     ck_assert(!c.under_slurm);
     config_build_release(&c);
-    machine.slurm_step_id = "0";
-    machine.slurm_job_end_time = "999"; /* of another job */
+    machine.batch.is_slurm_step = true;
+    machine.batch.end_time = 999; /* of another job */
     accept_line("x", &o, &c);
     ck_assert_int_eq(c.deadline_s, 0);
     ck_assert(c.under_slurm);

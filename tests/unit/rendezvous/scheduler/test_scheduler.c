@@ -398,11 +398,40 @@ START_TEST(a_rank_belongs_to_the_innermost_launcher)
 }
 END_TEST
 
+static const struct {
+    const char *variables[4];
+    struct scheduler_batch expected;
+} batches[] = {
+    { { "HOME=/" }, { .end_time = 0 } },
+    { { "SLURM_JOB_ID=26", "SLURM_JOB_END_TIME=5000" },
+      { .job = "Slurm job 26", .end_time = 5000 } },
+    { { "SLURM_JOB_ID=27", "SLURM_HET_JOB_ID=26", "SLURM_STEP_ID=0" },
+      { .job = "Slurm job 26", .is_slurm_step = true } },
+    { { "SLURM_JOB_END_TIME=5000", "SLURM_STEP_ID=0" }, { .end_time = 0 } },
+    { { "PBS_JOBID=4.host" }, { .job = "PBS job 4.host" } },
+    { { "LSB_JOBID=7", "SLURM_JOB_ID=" }, { .job = "LSF job 7" } },
+    { { "FLUX_JOB_ID=f1" }, { .job = "Flux job f1" } },
+};
+
+START_TEST(the_batch_job_is_named_with_its_end)
+{
+    const struct scheduler_env env = { .variables = batches[_i].variables };
+    struct scheduler_batch b;
+
+    scheduler_read_batch(&env, &b);
+    ck_assert_str_eq(b.job, batches[_i].expected.job);
+    ck_assert_int_eq(b.end_time, batches[_i].expected.end_time);
+    ck_assert(b.is_slurm_step == batches[_i].expected.is_slurm_step);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("scheduler");
     TCase *tc = tcase_create("scheduler");
 
+    tcase_add_loop_test(tc, the_batch_job_is_named_with_its_end, 0,
+                        sizeof(batches) / sizeof(batches[0]));
     tcase_add_loop_test(tc, complete_variables_tell_the_place, 0,
                         sizeof(good) / sizeof(good[0]));
     tcase_add_loop_test(tc, what_variables_do_not_tell_is_named, 0,
