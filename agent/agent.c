@@ -435,8 +435,7 @@ static void destroy_parts(struct agent *a)
 {
     struct logs_end end;
 
-    if (a->workers.progress)
-        a->last_step = progress_monitor_last_step(a->workers.progress);
+    agent_keep_facts(a);
     client_destroy(a->client);
     a->client = NULL;
     epoch_store_release(&a->store);

@@ -99,6 +99,8 @@ void agent_note_host(struct agent *a);
 
 /* From here on, tools of this machine find this crun. */
 void agent_open_local(struct agent *a);
+/* Before the parts end: what only they know. */
+void agent_keep_facts(struct agent *a);
 /* What is known of the job has changed. */
 void agent_update_local(struct agent *a);
 /* An event that this node has seen, if it does not host the rendezvous, which sees

@@ -22,19 +22,27 @@ static bool local_has_formed(const struct agent *a)
     return a->start.world_size > 0;
 }
 
-static void fill_local_facts(void *arg, struct job_facts *facts)
+void agent_keep_facts(struct agent *a)
 {
-    struct agent *a = arg;
-    const struct config *c = a->config;
     const struct session *session = a->client ? client_session(a->client) : NULL;
     const char *made = a->workers.logs ? logs_made_directory(a->workers.logs) : NULL;
 
     if (local_has_formed(a) && session)
         id128_format(session_instance(session), a->instance);
-    if (made) { /* the workers' logs end before the record does */
+    if (made) {
         free(a->log_folder);
         a->log_folder = xstrdup(made);
     }
+    if (a->workers.progress)
+        a->last_step = progress_monitor_last_step(a->workers.progress);
+}
+
+static void fill_local_facts(void *arg, struct job_facts *facts)
+{
+    struct agent *a = arg;
+    const struct config *c = a->config;
+
+    agent_keep_facts(a);
     if (a->log_folder && access(a->log_folder, F_OK) < 0) { /* it was empty */
         free(a->log_folder);
         a->log_folder = NULL;

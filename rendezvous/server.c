@@ -296,14 +296,17 @@ void server_adopt(struct server *s, int fd)
     struct peer_origin origin = { .address = "",
                                   .uid = geteuid(),
                                   .access = ACCESS_OPERATE };
+    struct peer_conn *p;
 
     if (s->adopted >= CONNS_ADOPTED_MAX && !server_drop_adopted(s)) {
         log_debug("a tool on this machine: all its connections are in use");
         close(fd);
         return;
     }
+    p = peer_conn_add(s, fd, true, NULL, &origin, clock_ms());
+    p->adopted = true;
+    registry_show_all(p->peer);
     s->adopted++;
-    peer_conn_add(s, fd, true, NULL, &origin, clock_ms())->adopted = true;
 }
 
 /* -- what the registry calls ----------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 /* The socket of a crun. */
 #define LOCAL_OPEN_AFTER_MS 50    /* of the start, which does not wait for it */
-#define LOCAL_CHECK_MS 5000       /* whether socket and record are still there */
+#define LOCAL_CHECK_MS 3000       /* whether socket and record are still there */
 #define LOCAL_UNIDENTIFIED_MAX 16 /* connections that have sent nothing */
 #define LOCAL_NAMES_MAX 9         /* for one pid, of several pid namespaces */
 

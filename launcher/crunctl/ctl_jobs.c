@@ -138,7 +138,7 @@ static void file_killed_job(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
     (void)!renameat(f->folder.fd, old, f->ended.fd, name);
     snprintf(old, sizeof(old), "%s.sock", file);
     run_folder_remove(&f->folder, old);
-    add_job(jobs, &f->ended, to, record, CTL_JOB_KILLED);
+    cJSON_Delete(record); /* it is found among the ended ones */
 }
 
 /* -- folders ------------------------------------------------------------------------

@@ -45,7 +45,7 @@ struct job_node {
     uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
     uint32_t source;                           /* see sources.h */
     uint32_t pid;
-    char drained_by[256]; /* "crunctl drain from ...", "": nothing has asked for it */
+    char drained_by[160]; /* "crunctl drain from ...", "": nothing has asked for it */
     struct msg_heartbeat progress;
     bool same_arguments; /* as the job's first node; not known after a restart */
     uint64_t wanted_at;  /* when another node asked for its slot; 0: heard from */

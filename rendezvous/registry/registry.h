@@ -64,6 +64,8 @@ struct registry_peer *registry_connect(struct registry *g, void *conn,
 /* It has shown its key. Until then a peer without an access may send nothing. */
 void registry_identify(struct registry_peer *p, enum access access, const char *key_id,
                        const char *owner);
+/* It is a tool of this process's user, which is shown all, whatever it may do. */
+void registry_show_all(struct registry_peer *p);
 /* The rendezvous is about to close the connection of a node that does nothing wrong:
  * the node has the rest of its lease to come back, and not only the reconnect grace. */
 void registry_expect_back(struct registry_peer *p);

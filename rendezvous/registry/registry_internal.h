@@ -38,6 +38,7 @@ struct registry_peer {
     uint32_t version; /* of the protocol, for this connection */
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
+    bool is_own_tool;
     enum access access;
     char key_id[PEER_KEY_ID_MAX + 1]; /* "": none */
     struct job_owner owner;           /* of the jobs that it makes and sees */

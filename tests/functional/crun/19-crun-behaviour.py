@@ -270,7 +270,7 @@ def a_rendezvous_that_is_not_there(p):
         raise AssertionError(said)
     p.crun(["--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
             f"--master_port={port}", "true"], 0)
-    p.end(lone, 0, "the job formed: 2 nodes")
+    p.end(lone, 0, "formed: 2 nodes")
 
 
 def a_wait_for_more_nodes_than_needed(p):
@@ -280,7 +280,7 @@ def a_wait_for_more_nodes_than_needed(p):
     if not re.search(r"1 of 4 joined · starts in [0-9] s\ncrun: rendezvous 127.0.0.1:\d+ is "
                      r"loopback: other machines cannot connect\n", said):
         raise AssertionError(said)
-    p.end(lone, 0, "the job formed: 1 node, 1 worker,")
+    p.end(lone, 0, "formed: 1 node, 1 worker,")
 
 
 def a_node_that_fails_has_no_last_words(p):

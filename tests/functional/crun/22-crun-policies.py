@@ -38,7 +38,7 @@ class Job:
         return self.start(index, "sh", "-c", SHOW + script, flags=flags)
 
     def ctl(self, *words):
-        p = self.cluster[DAEMON].start([BIN / "crunctl", words[0], "-j", self.name,
+        p = self.cluster[DAEMON].start([BIN / "crunctl", "-e", "127.0.0.1:29400", words[0], "-j", self.name,
                                         *words[1:]])
         code = p.wait(30)
         return code, p.out + p.err

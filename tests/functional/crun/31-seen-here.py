@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 8 s
+"""
+Jobs of this machine are seen and steered by the socket that each crun has in the run
+folder: without a port, by name or pid, also while they wait, hang or are killed, and for a
+while after their end.
+"""
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from launch import CRUN, CRUNCTL, Place, sh, with_place  # noqa: E402
+from process import SANITIZED, free_port, lives, matches, run, same, until  # noqa: E402
+
+STRANGER = 65534
+SLEEP = ["sleep", "60"]
+
+
+class Here(Place):
+    """A place with a run folder of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.run = os.path.join(self.path, "run")
+        self.env["CRUN_RUNTIME_DIR"] = self.run
+
+    def ctl(self, *words, **options):
+        p = subprocess.run([CRUNCTL, *words], env=options.get("env", self.env), timeout=30,
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return p.returncode, p.stdout.decode()
+
+    def jobs(self, state="running"):
+        return [j for j in json.loads(self.ctl("status", "--json")[1]) if j["state"] == state]
+
+    def begin(self, *words, **options):
+        p = self.start(CRUN, *words, stdin=subprocess.DEVNULL, **options)
+        until(lambda: os.path.exists(os.path.join(self.run, f"{p.pid}.json")) or p.poll(),
+              lambda: f"a record of {words}: {p.poll()}")
+        return p
+
+    def stop(self, p, word=None):
+        same(self.ctl("stop", "--now", word or str(p.pid)), (0, ""))
+        self.end(p, 143)
+
+
+def one_node(p):
+    job = p.begin("--nproc-per-node=2", *SLEEP)
+    same(sorted(os.listdir(p.run)), [f"{job.pid}.{end}" for end in ("events", "json", "sock")])
+    same(os.stat(p.run).st_mode & 0o7777, 0o700)
+    for words in ((), ("sleep",), (str(job.pid),)):
+        code, said = p.ctl("status", *words)
+        same(code, 0)
+        assert "sleep" in said and "running" in said, said
+    code, said = p.ctl("events")
+    matches(said, "sleep .*epoch 1 formed: 1 node, 2 workers")
+    same(p.ctl("stacks", "sleep")[0], 0)
+    matches(p.ctl("drain", "sleep", "0")[1], "fewer than 1 node would remain")
+    matches(p.ctl("stop", "other")[1], 'no job "other" on this machine')
+    p.stop(job, "sleep")
+    same(os.listdir(p.run), ["ended"])
+
+
+def of_several_one_is_named(p):
+    one = p.begin(*SLEEP)
+    two = p.begin(*sh("sleep 60; :"))
+    code, said = p.ctl("stop")
+    same(code, 2)
+    assert f"sleep (pid {one.pid})" in said and f"sh (pid {two.pid})" in said, said
+    p.stop(two, "sh")
+    p.stop(one)
+
+
+def ended_jobs_are_kept(p):
+    logs = os.path.join(p.path, "logs")
+    p.crun(["--log-dir", logs, *sh("echo oh no >&2; exit 3")], 3)
+    p.crun(["true"], 0)  # too short to be seen
+    code, said = p.ctl("status", "sh")
+    same(code, 0)
+    assert "exit code 3" in said and "| oh no" in said and "first failure" in said, said
+    matches(p.ctl("events", "sh")[1], "sh .*formed(.|\n)*failed(.|\n)*done")
+    same([json.loads(line)["kind"] for line in p.ctl("events", "sh", "--json")[1].splitlines()],
+         ["joined", "formed", "failed", "stopping", "done"])
+    folder = os.path.join(logs, next(d for d in os.listdir(logs) if not d.startswith("latest")))
+    with open(os.path.join(folder, "report.txt"), encoding="utf-8") as f:
+        assert "exit code 3" in f.read()
+    with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as f:
+        same(json.loads(f.read().splitlines()[-1])["kind"], "done")
+    same(len(p.jobs("done")), 1)
+    matches(p.ctl("stop", "sh")[1], 'no job "sh" on this machine')
+
+
+def only_the_newest_are_kept(p):
+    p.crun(sh("exit 3"), 3)
+    ended = os.path.join(p.run, "ended")
+    record = next(f for f in os.listdir(ended) if f.endswith(".json"))
+    for i in range(1, 41):  # older ones
+        for end in ("json", "events"):
+            with open(os.path.join(ended, f"{i}-7.{end}"), "w", encoding="utf-8") as f:
+                f.write('{"pid":7}')
+    p.file("run/ended/mine.txt", "mine")
+    p.crun(sh("exit 4"), 4)
+    left = os.listdir(ended)
+    same(len([f for f in left if f.endswith(".json")]), 20)
+    same(len([f for f in left if f.endswith(".events")]), 20)
+    assert record in left and "mine.txt" in left, left
+
+
+def killed(p):
+    job = p.begin(*SLEEP)
+    os.kill(job.pid, signal.SIGKILL)
+    job.wait()
+    for _ in range(2):  # found, and found again
+        code, said = p.ctl("status")
+        same((code, said.count("its crun was killed")), (0, 1))
+    matches(p.ctl("events", "sleep")[1], "formed")
+    same(os.listdir(p.run), ["ended"])
+
+
+def stopped(p):
+    """A crun that hangs keeps crunctl for a second at most, however many do."""
+    hung = [p.begin(*SLEEP) for _ in range(2)]
+    lively = p.begin(*sh("sleep 60; :"))
+    for job in hung:
+        os.kill(job.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    code, said = p.ctl("status")
+    took = time.monotonic() - begun
+    for job in hung:
+        os.kill(job.pid, signal.SIGCONT)
+    same(code, 0)
+    same(said.count("does not answer"), 2)
+    matches(said, "sh +running")
+    assert took < (10 if SANITIZED else 2.5), took
+    for job in [*hung, lively]:
+        p.stop(job)
+
+
+def many(p):
+    jobs = [p.start(CRUN, *SLEEP, stdin=subprocess.DEVNULL) for _ in range(20)]
+    until(lambda: len(p.jobs()) == 20, lambda: f"20 jobs: {len(p.jobs())}")
+    took = []
+    for _ in range(5):
+        begun = time.monotonic()
+        same(p.ctl("status")[0], 0)
+        took.append(time.monotonic() - begun)
+    print(f"status of 20 jobs: {min(took) * 1000:.1f} ms")
+    for job in jobs:
+        job.terminate()
+    for job in jobs:
+        p.end(job, 143)
+
+
+def a_vanished_socket_comes_back(p):
+    job = p.begin(*SLEEP)
+    name = os.path.join(p.run, f"{job.pid}.sock")
+    os.rename(p.run, os.path.join(p.path, "aside"))  # as a logout removes it
+    until(lambda: os.path.exists(name), "a new socket", 20)
+    same(len(p.jobs()), 1)
+    p.stop(job)
+
+
+def a_flood_harms_nothing(p):
+    """Connections that say nothing, or nonsense, are bounded and give way."""
+    job = p.begin(*SLEEP)
+    with contextlib.ExitStack() as stack:
+        for i in range(200):
+            s = stack.enter_context(socket.socket(socket.AF_UNIX))
+            s.setblocking(False)
+            with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+                s.connect(os.path.join(p.run, f"{job.pid}.sock"))
+                s.send((b"", b"CRUN\r\n\x1a\n", b"GET / HTTP/1.0\r\n\r\n")[i % 3])
+        until(lambda: len(p.jobs()) == 1, "a status beside a flood", 20)
+        assert len(os.listdir(f"/proc/{job.pid}/fd")) < 150
+    p.stop(job)
+
+
+def two_nodes(p):
+    """Also by the node that does not host the rendezvous; one job is not shown twice."""
+    key = os.path.join(p.path, "key")
+    same(p.ctl("keygen", key)[0], 0)
+    other = {**p.env, "CRUN_RUNTIME_DIR": os.path.join(p.path, "other")}
+    for flags in ((), ("--key-file", key)):
+        endpoint = f"127.0.0.1:{free_port()}"
+        nodes = [p.start(CRUN, *flags, "--nnodes=2", f"--node-rank={rank}",
+                         f"--rdzv-endpoint={endpoint}", *SLEEP, env=env,
+                         stdin=subprocess.DEVNULL)
+                 for rank, env in ((0, p.env), (1, other))]
+        for env in (p.env, other):
+            until(lambda env=env: "2 workers on 2 nodes" in p.ctl("status", env=env)[1],
+                  "a job of two nodes")
+        same(p.ctl("stacks", "sleep", "0", env=other)[0], 0)
+        matches(p.ctl("events", "sleep", env=other)[1], "epoch 1 formed: 2 nodes")
+        same(p.ctl("stop", "--now", "sleep", env=other), (0, ""))
+        for node in nodes:
+            p.end(node, 143)
+        matches(p.ctl("status", "sleep", env=other)[1], "stopped (.|\\n)*by crunctl")
+        matches(p.ctl("events", "sleep", env=other)[1], "formed(.|\n)*done")
+
+
+def a_job_that_waits(p):
+    endpoint = f"127.0.0.1:{free_port()}"
+    host = p.begin("--nnodes=2", "--node-rank=0", f"--rdzv-endpoint={endpoint}", *SLEEP)
+    matches(p.ctl("status")[1], "sleep +(forming|waiting)")
+    second = p.begin("--nnodes=2", "--node-rank=1", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                     "true")
+    code, said = p.ctl("status", "true")
+    same(code, 1)
+    matches(said, "waits for its rendezvous")
+    second.send_signal(signal.SIGTERM)
+    p.end(second, 143)
+    matches(p.ctl("status", "true")[1], "not started")
+    p.stop(host)
+
+
+def nodes_of_one_machine_are_one_job(p):
+    endpoint = f"127.0.0.1:{free_port()}"
+    nodes = [p.start(CRUN, "--nnodes=2", f"--rdzv-endpoint={endpoint}", *SLEEP,
+                     stdin=subprocess.DEVNULL) for _ in range(2)]
+    until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], "a job of two nodes")
+    same(len(p.jobs()), 1)
+    code, said = p.ctl("drain", "sleep", "0")
+    matches(said, "fewer than 2 nodes would remain")
+    same(p.ctl("stop", "--now"), (0, ""))
+    for node in nodes:
+        p.end(node, 143)
+
+
+def a_drained_node_is_told_who_asked(p):
+    endpoint = f"127.0.0.1:{free_port()}"
+    nodes = [p.start(CRUN, "--nnodes=1:2", f"--node-rank={rank}", "--rdzv-conf=last_call_timeout=5",
+                     f"--rdzv-endpoint={endpoint}", *SLEEP, stdin=subprocess.DEVNULL)
+             for rank in range(2)]
+    until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], "a job of two nodes")
+    same(p.ctl("drain", "sleep", "1")[0], 0)
+    p.end(nodes[1], 0, "this node has left the job: crunctl drain from")
+    same(p.ctl("stop", "--now"), (0, ""))
+    p.end(nodes[0], 143)
+
+
+def of_another_user(p):
+    """Nothing of this user's is shown to others; what they plant is neither used nor removed."""
+    if os.geteuid() != 0:
+        return
+    job = p.begin(*SLEEP)
+    os.chmod(p.path, 0o755)
+    os.chmod(p.run, 0o755)  # even then
+    for command in (["status"], ["stop", str(job.pid)]):
+        said = subprocess.run([CRUNCTL, *command], env=p.env, user=STRANGER, group=STRANGER,
+                              extra_groups=[], stdout=subprocess.PIPE, check=False,
+                              stderr=subprocess.STDOUT).stdout.decode()
+        assert "running" not in said, said
+    with socket.socket(socket.AF_UNIX) as s:  # with the mode gone, the kernel's word is left
+        os.chmod(os.path.join(p.run, f"{job.pid}.sock"), 0o777)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setuid(STRANGER)
+                s.connect(os.path.join(p.run, f"{job.pid}.sock"))
+                s.send(b"CRUN\r\n\x1a\n" + b"\0" * 8)
+                os._exit(0 if s.recv(1) == b"" else 1)
+            except ConnectionResetError:
+                os._exit(0)
+            finally:
+                os._exit(2)
+        same(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+    os.chmod(p.run, 0o700)
+    p.stop(job)
+    planted = os.path.join(p.path, "planted")
+    os.mkdir(planted, 0o700)
+    os.chown(planted, STRANGER, STRANGER)
+    env = {**p.env, "CRUN_RUNTIME_DIR": planted}
+    p.crun(["sleep", "0.2"], 0, "crunctl will not find this job", env=env)
+    same(os.listdir(planted), [])
+    same(p.ctl("status", env=env), (0, "no jobs\n"))
+
+
+TESTS = [with_place(Here, test) for test in (
+    one_node,
+    of_several_one_is_named,
+    ended_jobs_are_kept,
+    only_the_newest_are_kept,
+    killed,
+    stopped,
+    many,
+    a_vanished_socket_comes_back,
+    a_flood_harms_nothing,
+    two_nodes,
+    a_job_that_waits,
+    nodes_of_one_machine_are_one_job,
+    a_drained_node_is_told_who_asked,
+    of_another_user,
+)]
+
+if __name__ == "__main__":
+    run(TESTS)
