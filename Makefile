@@ -141,6 +141,10 @@ can_build := $(and $(pc_libs),$(shell printf '$(hash)include <%s>\n' $(headers) 
 missing := $(if $(can_build),,$(shell CC='$(CC)' scripts/setup --missing))
 $(if $(missing),$(error $(missing)))
 endif
+ifneq ($(filter tests check soak races,$(MAKECMDGOALS)),)
+$(if $(shell pkg-config --exists $(test_packages) && echo yes),,$(error missing: check (Debian: scripts/setup \
+    installs all that tests need; Fedora: dnf install check-devel)))
+endif
 
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
