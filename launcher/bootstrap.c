@@ -18,20 +18,31 @@ static const char *asking_flag(const struct options *o)
     return o->config.hang_auto || o->config.hang_timeout_ms ? "--hang-timeout" : NULL;
 }
 
-static char *installed_folder(const char *own_folder)
+/* make installs it into lib, pip into share. NULL: it is in neither. */
+static char *find_installed(const char *own_folder)
 {
-    return xasprintf("%s/../lib/crun/python/bootstrap", own_folder ? own_folder : "?");
+    static const char *const places[] = { "lib", "share" };
+    char *found = NULL;
+
+    for (size_t i = 0; own_folder && !found && i < 2; i++) {
+        char *sought = xasprintf("%s/../%s/crun/python/bootstrap", own_folder,
+                                 places[i]);
+
+        found = realpath(sought, NULL);
+        free(sought);
+    }
+    return found;
 }
 
 /* The folder, or NULL after a line that says why there is none. */
 static char *find_folder(const char *own_folder, const char *flag)
 {
-    char *sought = installed_folder(own_folder), *found = realpath(sought, NULL);
+    char *found = find_installed(own_folder);
 
     if (!found)
         log_warn("%s: Python programs are neither watched nor started warm: there is "
-                 "no %s",
-                 flag, sought);
+                 "no %s/../lib/crun/python/bootstrap",
+                 flag, own_folder ? own_folder : "?");
     else if (strchr(found, ':')) {
         log_warn("%s: Python programs are neither watched nor started warm: PYTHONPATH "
                  "cannot contain %s",
@@ -39,7 +50,6 @@ static char *find_folder(const char *own_folder, const char *flag)
         free(found);
         found = NULL;
     }
-    free(sought);
     return found;
 }
 
