@@ -427,8 +427,11 @@ installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(c
 library_manual := worker-lib/man/$(worker_lib).3
 function_manuals = $(patsubst %,$(DESTDIR)$(PREFIX)/share/man/man3/%.3,$(shell sed -n \
     's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' $(library_manual) | sort -u))
-completions := $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(CRUN) \
-               $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$(CRUN)
+completed = $(foreach p,crun crund crunctl,$(call installed_name,$p))
+completion_bash = $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$1
+completion_zsh = $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$1
+completion_fish = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$1.fish
+completions = $(foreach p,$(completed),$(foreach s,bash zsh fish,$(call completion_$s,$p)))
 
 version = $(shell sed -n 's/^$(hash)define CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
 installed_python := $(DESTDIR)$(PREFIX)/lib/crun/python
@@ -447,9 +450,9 @@ install: all
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
 	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
-	install -d $(dir $(completions))
-	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion bash > $(word 1,$(completions))
-	$(DESTDIR)$(PREFIX)/bin/$(CRUN) --print-completion zsh > $(word 2,$(completions))
+	install -d $(sort $(dir $(completions)))
+	$(Q)$(foreach p,$(completed),$(foreach s,bash zsh fish,$(DESTDIR)$(PREFIX)/bin/$p \
+	    --print-completion $s > $(call completion_$s,$p) &&)) true
 	install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
 	install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
 	ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
@@ -471,7 +474,8 @@ install: all
 
 # those that a PREFIX may not have had, the deepest first
 own_folders := include/crun lib/crun lib/pkgconfig lib/systemd/system lib/systemd share/man/man1 share/man/man3 share/man/man8 \
-               share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh
+               share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh \
+               share/fish/vendor_completions.d share/fish
 
 uninstall:
 	$(Q)scripts/name-check --ours $(checked_names)

@@ -468,7 +468,7 @@ static bool answer_question(const struct options *o)
     else if (o->version)
         print_version();
     else if (o->completion)
-        options_print_completion(o->completion, program_invocation_short_name, stdout);
+        completion_print_script(o->completion, program_invocation_short_name, stdout);
     else
         return false;
     return true;
@@ -504,6 +504,8 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--agent-stdin") == 0)
         return run_far_side();
     log_init(log_name_of(argv[0], "crun"), LOG_INFO, LOG_TEXT);
+    if (options_complete(argc, argv, stdout))
+        return EXIT_SUCCESS;
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;

@@ -478,16 +478,6 @@ int option_check_logs_specs(void *target, const struct opt *opt, const char *val
     return 0;
 }
 
-int option_set_completion(void *target, const struct opt *opt, const char *value,
-                          struct err *e)
-{
-    (void)opt;
-    if (strcmp(value, "bash") != 0 && strcmp(value, "zsh") != 0)
-        return err_set(e, "\"%s\" is not bash or zsh", value);
-    ((struct options *)target)->completion = *value == 'b' ? SHELL_BASH : SHELL_ZSH;
-    return 0;
-}
-
 int option_set_progress_pattern(void *target, const struct opt *opt, const char *value,
                                 struct err *e)
 {

@@ -39,7 +39,6 @@ OPTION_SETTER(option_set_event_handler);
 OPTION_SETTER(option_ignore_monitor_interval);
 OPTION_SETTER(option_ignore_start_method);
 OPTION_SETTER(option_check_logs_specs);
-OPTION_SETTER(option_set_completion);
 
 #undef OPTION_SETTER
 

@@ -17,6 +17,7 @@
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/completion/completion.h"
 
 #define GRACE_MS_MAX UINT32_MAX
 #define DEFAULT_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -494,10 +495,7 @@ const struct opt options_table[] = {
       .help = "Print the command and environment of each worker, and start nothing.",
       .set = opt_set_true,
       FIELD(dry_run) },
-    { .name = "print-completion",
-      .arg = "bash|zsh",
-      .help = "Print a script that completes these flags, and exit.",
-      .set = option_set_completion },
+    COMPLETION_FLAG(struct options, completion),
     { .name = "verbose",
       .letter = 'v',
       .help = "Print more messages.",

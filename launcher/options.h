@@ -9,6 +9,7 @@
 #include "agent/config/config.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/rdzv_conf.h"
+#include "rendezvous/completion/completion.h"
 #include "rendezvous/base/opt.h"
 
 /*
@@ -20,7 +21,6 @@
 enum options_nproc { NPROC_NUMBER, NPROC_CPU, NPROC_GPU, NPROC_AUTO };
 enum options_backend { BACKEND_NOT_GIVEN, BACKEND_STATIC, BACKEND_C10D };
 enum options_stdin { STDIN_NOT_GIVEN, STDIN_NONE, STDIN_FIRST, STDIN_ALL };
-enum options_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH };
 
 #define OPTIONS_NOTES_MAX 8
 
@@ -64,7 +64,7 @@ struct options {
     int64_t time_limit_s; /* -1: not given; 0: none */
 
     bool dry_run, version, help, short_help;
-    enum options_shell completion;
+    enum completion_shell completion;
 
     /* one line for each flag that is accepted and has no effect */
     const char *notes[OPTIONS_NOTES_MAX];
@@ -85,6 +85,7 @@ void options_print_help(FILE *out);
 void options_print_short_help(FILE *out);
 
 /* A script for that shell that completes crun's flags, for `command`. */
-void options_print_completion(enum options_shell shell, const char *command, FILE *out);
+/* Answers what a shell asks for its completions. False: argv is another question. */
+bool options_complete(int argc, char **argv, FILE *out);
 
 #endif

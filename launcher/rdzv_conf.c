@@ -92,7 +92,7 @@ static int check_store_type(void *target, const struct opt *opt, const char *val
     }
 #define UNUSED(key) SECONDS(key, unused_ms, 0, A_YEAR_MS)
 
-static const struct opt keys[] = {
+const struct opt rdzv_conf_keys[] = {
     SECONDS("join_timeout", join_timeout_ms, 1, TIMEOUT_MS_MAX),
     { .name = "last_call_timeout",
       .set = set_last_call,
@@ -137,7 +137,8 @@ struct unknown_keys {
 
 static void add_unknown_key(struct unknown_keys *u, const char *key)
 {
-    const struct opt *nearest = opt_find_nearest(keys, key, strlen(key), true);
+    const struct opt *nearest = opt_find_nearest(rdzv_conf_keys, key, strlen(key),
+                                                 true);
     size_t used = strlen(u->list), room = sizeof(u->list) - used;
     int length;
 
@@ -168,7 +169,7 @@ static void note_unknown_keys(struct rdzv_conf *c, const struct unknown_keys *u)
 static int set_key(struct rdzv_conf *c, const char *key, const char *value,
                    struct unknown_keys *unknown, struct err *e)
 {
-    for (const struct opt *o = keys; o->name; o++) {
+    for (const struct opt *o = rdzv_conf_keys; o->name; o++) {
         if (strcmp(o->name, key) != 0)
             continue;
         return o->set(c, o, value, e) < 0 ? err_wrap(e, "%s", key) : 0;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "rendezvous/base/err.h"
+#include "rendezvous/base/opt.h"
 #include "rendezvous/protocol/message.h"
 
 /*
@@ -25,6 +26,8 @@ struct rdzv_conf {
     uint64_t unused_ms;
     char note[256]; /* a warning about keys that are not known, or "" */
 };
+
+extern const struct opt rdzv_conf_keys[]; /* one without a name ends it */
 
 void rdzv_conf_init(struct rdzv_conf *c);
 

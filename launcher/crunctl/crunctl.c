@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ctl_completion.h"
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ctl_watch.h"
 #include "rendezvous/base/clock.h"
@@ -21,12 +22,14 @@
 
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_command *const commands[] = { &ctl_status, &ctl_top,
-                                                      &ctl_events, &ctl_stop,
-                                                      &ctl_drain,  &ctl_stacks,
-                                                      &ctl_keygen, NULL };
+static const struct ctl_command *const ctl_commands[] = { &ctl_status, &ctl_top,
+                                                          &ctl_events, &ctl_stop,
+                                                          &ctl_drain,  &ctl_stacks,
+                                                          &ctl_keygen, NULL };
 
-static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
+static const struct opt common_flags[] = {
+    COMPLETION_FLAG(struct ctl_options, completion), CTL_COMMON_FLAGS, { .name = NULL }
+};
 
 static void print_commands(void)
 {
@@ -34,7 +37,7 @@ static void print_commands(void)
            "Shows and controls jobs: yours on this machine, or those of a rendezvous.\n"
            "A JOB is a name, a run id, or the pid of its crun. Also makes keys.\n\n",
            log_program());
-    for (const struct ctl_command *const *c = commands; *c; c++) {
+    for (const struct ctl_command *const *c = ctl_commands; *c; c++) {
         char form[32];
 
         snprintf(form, sizeof(form), "%s%s%s%s", (*c)->name,
@@ -75,7 +78,7 @@ static void print_command_help(const struct ctl_command *c)
 
 static const struct ctl_command *find_command(const char *name)
 {
-    for (const struct ctl_command *const *c = commands; *c; c++)
+    for (const struct ctl_command *const *c = ctl_commands; *c; c++)
         if (strcmp((*c)->name, name) == 0)
             return *c;
     return NULL;
@@ -323,10 +326,16 @@ int main(int argc, char **argv)
     int word;
 
     log_init(log_name_of(argv[0], "crunctl"), LOG_INFO, LOG_TEXT);
+    if (argc > 1 && strcmp(argv[1], COMPLETION_QUESTION) == 0) {
+        ctl_complete(common_flags, ctl_commands, argv + 2, (size_t)argc - 2, stdout);
+        return CTL_EXIT_OK;
+    }
     if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0)
         return refuse_usage(e.text);
-    if (o.version || ((o.help || o.short_help) && word == argc)) {
-        if (o.version)
+    if (o.version || o.completion || ((o.help || o.short_help) && word == argc)) {
+        if (o.completion)
+            completion_print_script(o.completion, log_program(), stdout);
+        else if (o.version)
             printf(VERSION_LINE("control of training jobs"), log_program());
         else if (o.help)
             print_usage();

@@ -166,7 +166,7 @@ BAD = {
     "fence": ["x", ""],
     "signals-to-handle": ["x", "SIGKILL", "", "SIGTERM,,SIGINT"],
     "monitor-interval": ["x", ""],
-    "print-completion": ["fish", ""],
+    "print-completion": ["tcsh", ""],
 }
 
 
@@ -465,21 +465,10 @@ def check_full_disk():
 
 
 def check_completion(flags):
-    script = run("--print-completion", "bash").stdout
-    script += 'COMP_WORDS=(crun --); COMP_CWORD=1; _crun; echo "${COMPREPLY[@]}"\n'
-    script += 'COMP_WORDS=(crun --fence = s); COMP_CWORD=3; _crun; echo "$COMPREPLY"\n'
-    r = subprocess.run(["bash"], input=script, capture_output=True, text=True)
-    lines = r.stdout.split("\n")
-    if r.stderr or set(lines[0].split()) != {"--" + f for f in flags}:
-        fail(f"bash completes {lines[0]} {r.stderr}")
-    if lines[1] != "strict":
-        fail(f"bash completes the value {lines[1]!r}")
-    if not shutil.which("zsh"):
-        return
-    script = run("--print-completion", "zsh").stdout
-    r = subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True)
-    if r.returncode or r.stderr:
-        fail(f"zsh: {r.stderr}")
+    """What bash is offered: all flags; the shells' own scripts have a test of their own."""
+    r = run("--complete", "--")
+    if {line.split("\t")[0] for line in r.stdout.splitlines()} != {"--" + f for f in flags}:
+        fail(f"--complete -- offers {r.stdout} {r.stderr}")
 
 
 def check_manual(flags):
