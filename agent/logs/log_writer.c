@@ -501,13 +501,15 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
         return;
     pthread_mutex_lock(&w->lock);
     ensure_thread(w);
-    if (o->dead || !w->running || !has_room(o)) {
+    if (o->dead || !has_room(o)) {
         count_loss(o, size, o->dead ? EPIPE : 0);
         o->unmarked_in_queue += size;
     } else {
         append_mark(o);
         append_data(o, data, size);
     }
+    while (!w->running && !TAILQ_EMPTY(&w->ready)) /* no thread: ulimit -u */
+        write_next(w);
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -46,7 +46,7 @@ static int choose_host(const struct hosts *h, const char *name,
             s = end;
         }
     }
-    return found ? 0 : err_set(e, "%s is not one of the %zu hosts", name, h->count);
+    return found ? 0 : err_set(e, "%s is none of the hosts", name);
 }
 
 /* The end of "0,2" at the beginning of text: the comma before a name is not of it. */

@@ -11,6 +11,7 @@
 #include "launcher/hosts/host_parse.h"
 #include "launcher/hosts/host_select.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
 #define HOST_FILE_MAX (16u << 20)
@@ -201,8 +202,9 @@ static int fill_slots(struct hosts *h, uint32_t total, struct err *e)
     for (size_t i = 0; i < h->count; i++)
         slots += h->host[i].slots;
     if (slots < total)
-        return err_set(e, "-np %u: the %zu hosts have %llu slots", total, h->count,
-                       (unsigned long long)slots);
+        return err_set(e, "-np %u: %zu host%s with %llu slot%s", total, h->count,
+                       text_plural(h->count), (unsigned long long)slots,
+                       text_plural(slots));
     for (size_t i = 0; i < h->count; i++) {
         if (h->host[i].slots > left)
             h->host[i].slots = left;
@@ -213,7 +215,7 @@ static int fill_slots(struct hosts *h, uint32_t total, struct err *e)
 
 static int share_evenly(struct hosts *h, uint32_t total, struct err *e)
 {
-    uint32_t count = (uint32_t)h->count;
+    uint32_t count = h->count;
 
     if ((total + count - 1) / count > WORKERS_PER_NODE_MAX)
         return err_set(e, "-np %u: more than %d processes on a host", total,

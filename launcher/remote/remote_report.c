@@ -17,11 +17,11 @@
 const char *remote_report_refusal(uint8_t refusal)
 {
     static const char *const texts[REMOTE_REFUSAL_COUNT] = {
-        [REMOTE_NO_FOLDER] = "has no such folder",
-        [REMOTE_NO_PROGRAM] = "has no such program",
-        [REMOTE_FULL] = "has no space left",
-        [REMOTE_BAD_FLAGS] = "refused the flags",
-        [REMOTE_BAD_ORDER] = "could not read its order",
+        [REMOTE_NO_FOLDER] = "no such folder",
+        [REMOTE_NO_PROGRAM] = "no such program",
+        [REMOTE_FULL] = "no space left",
+        [REMOTE_BAD_FLAGS] = "the flags are refused",
+        [REMOTE_BAD_ORDER] = "the order could not be read",
         [REMOTE_NO_SOCKET] = "cannot listen",
     };
 

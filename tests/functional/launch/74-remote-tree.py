@@ -80,7 +80,7 @@ def test_a_failure_is_that_of_its_host(p):
     p.crun(hosts(p, "h0,h1,h4,closed2,key3", "true"), 69, "2 of 5 hosts cannot take part",
            "closed2: did not answer: ssh: connect to", "key3: refused the key")
     same(calls(p)["closed2"][1] != "launcher", True)
-    p.crun(hosts(p, "h0,h1,h2,h3", "--wdir=/nowhere", "true"), 2, "h0, h1, h2, h3: has no such folder")
+    p.crun(hosts(p, "h0,h1,h2,h3", "--wdir=/nowhere", "true"), 2, "h0, h1, h2, h3: no such folder")
     # a far side that cannot take part still connects for others
     p.crun(hosts(p, "h0,h1,closed2,h3", "--nnodes=2:4", "sh", "-c", "echo $WORLD_SIZE"), 0,
            "the job starts with 3 of 4 hosts")

@@ -112,10 +112,10 @@ static const struct {
       "closed the connection", true },
     { "me@a: Permission denied (publickey).", "refused the key", false },
     { "No ED25519 host key is known for a.\r\nHost key verification failed.",
-      "has an unknown host key", false },
+      "unknown host key", false },
     { "ssh: Could not resolve hostname a: Name or service not known",
-      "has no known address", false },
-    { "head: write error: No space left on device", "has no space left", false },
+      "no known address", false },
+    { "head: write error: No space left on device", "no space left", false },
     { "crun: error while loading shared libraries: libcjson.so.1: cannot open shared "
       "object file: No such file or directory",
       "cannot run this crun", false },
@@ -183,7 +183,7 @@ START_TEST(hosts_with_the_same_failure_share_a_line)
 {
     static const struct remote_failure failures[] = {
         { "a", "did not answer", "motd\r\nssh: no route\r\n\r\n", 0 },
-        { "b", "has no such folder", "/x", REMOTE_NO_FOLDER },
+        { "b", "no such folder", "/x", REMOTE_NO_FOLDER },
         { "c", "did not answer", "ssh: no route", 0 },
         { "d", "did not answer", "", 0 },
     };
@@ -195,7 +195,7 @@ START_TEST(hosts_with_the_same_failure_share_a_line)
     log_set_sink(NULL, NULL);
     ck_assert_str_eq(reported, "crun: 4 of 9 hosts cannot take part\n"
                                "crun: a, c: did not answer: ssh: no route\n"
-                               "crun: b: has no such folder: /x\n"
+                               "crun: b: no such folder: /x\n"
                                "crun: d: did not answer\n");
     ck_assert_int_eq(remote_report_code(failures, 4), 2);
     ck_assert_int_eq(remote_report_code(failures, 1), EX_UNAVAILABLE);
