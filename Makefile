@@ -339,6 +339,12 @@ $(preloads):
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
 
+# Unit tests take longer to optimize than to run, but for one. The trees of the sanitizers
+# optimize them, for the warnings that only come then.
+plain_units := $(filter-out %/test_op_groups.c,$(if $(SAN),,$(unit_src)))
+$(call objects,$(plain_units)): OPT := -O0 -g
+$(call objects,$(plain_units)): hardening := $(filter-out -D_FORTIFY_SOURCE=%,$(hardening))
+
 # OpenSSL's own ends; the product loads it
 test_tls_ldlibs = $(shell pkg-config --libs openssl)
 test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
