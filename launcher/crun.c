@@ -436,7 +436,8 @@ static int run_in_place(struct options *o, char **argv, const char *const *words
 
     (void)gethostname(host, sizeof(host) - 1);
     if (words[0] && place_find(o, &machine, &place, &e) < 0) {
-        code = refuse_command_line(o, &e);
+        code = place_is_later_task(&machine, &place) ? EXIT_USAGE
+                                                     : refuse_command_line(o, &e);
     } else if (!place.by_srun) {
         code = run_job(o, words);
     } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <

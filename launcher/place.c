@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/program/python.h"
 #include "launcher/scheduler/pmi1.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -125,8 +126,8 @@ static void place_take_workers(struct options *o, const struct place_machine *m,
 {
     uint32_t seen, gpus;
 
-    if (o->nproc_given || o->processes)
-        return;
+    if (o->nproc_given || o->processes || python_is_torchrun(o->self))
+        return; /* torchrun's default is 1 */
     seen = m->gpus();
     gpus = !seen || (n->gpus && n->gpus < seen) ? n->gpus : seen;
     o->nproc = NPROC_NUMBER;
@@ -213,6 +214,16 @@ static void place_warn_of_unused(const struct options *o,
              list);
 }
 
+bool place_is_later_task(const struct place_machine *m, const struct place_found *p)
+{
+    const struct scheduler_rank_variables *names = scheduler_find_rank(&m->env);
+    const char *local = names && names->local_rank
+                            ? scheduler_value(&m->env, names->local_rank)
+                            : NULL;
+
+    return p->node.tasks_on_node > 1 && local && strcmp(local, "0") != 0;
+}
+
 int place_find(struct options *o, const struct place_machine *m, struct place_found *p,
                struct err *e)
 {
@@ -241,7 +252,8 @@ int place_find(struct options *o, const struct place_machine *m, struct place_fo
         return o->nnodes_auto ? err_set(e, "--nnodes: auto, but there are no variables "
                                            "of a scheduler that tell the number")
                               : 0;
-    if (n->is_shell && (o->config.node_rank >= 0 || place_has_address(o)))
+    if (n->is_shell && (o->config.node_rank >= 0 || place_has_address(o) ||
+                        python_is_torchrun(o->self)))
         return 0; /* the script starts the nodes itself */
     p->by_srun = n->is_shell && (n->nodes > 1 || n->is_outside);
     return p->by_srun ? 0 : place_take(o, m, p, e);

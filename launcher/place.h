@@ -25,4 +25,7 @@ struct place_found {
 int place_find(struct options *o, const struct place_machine *m, struct place_found *p,
                struct err *e) MUST_CHECK;
 
+/* After an error: another task of this node, the first one, reports it. */
+bool place_is_later_task(const struct place_machine *m, const struct place_found *p);
+
 #endif

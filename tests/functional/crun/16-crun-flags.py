@@ -364,6 +364,29 @@ def check_read_only_log_dir():
         fail(f"a read-only file system: {r}")
 
 
+def check_slurm():
+    """Of two tasks on a node one reports the mistake; torchrun's defaults are its own."""
+    host = socket.gethostname()
+    job = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": host,
+           "SLURM_JOB_NODELIST": host + ",x"}
+    step = {**job, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
+            "SLURM_STEP_NODELIST": host, "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "2"}
+    refused(["./prog.py"], "2 tasks on this node", env={**step, "SLURM_LOCALID": "0"})
+    r = run("./prog.py", env={**step, "SLURM_LOCALID": "1"})
+    if r.returncode != 2 or r.stderr:
+        fail(f"the second task of a node: {r}")
+    r = run("--dry-run", "./prog.py", env=job)
+    if "starting crun on each: srun " not in r.stderr:
+        fail(f"crun in a batch script: {r}")
+    os.makedirs("bin", exist_ok=True)
+    os.symlink(CRUN, "bin/torchrun")
+    r = subprocess.run(["bin/torchrun", "--dry-run", "./prog.py"], capture_output=True,
+                       text=True, env={**os.environ, **job})
+    if r.returncode or "WORLD_SIZE=1" not in r.stdout or "srun" in r.stderr:
+        fail(f"torchrun in a batch script: {r}")
+
+
 def check_ports():
     """Digits alone are a port of this machine, and not the IPv4 number 0.0.x.y."""
     accepted(["--nnodes=2", "--rdzv-endpoint=29444"], "127.0.0.1:29444", {})
@@ -514,6 +537,7 @@ def main():
         check_habits()
         check_unused_variables()
         check_read_only_log_dir()
+        check_slurm()
         check_ports()
         check_names()
         check_prefixes_and_ends()
