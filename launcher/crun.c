@@ -28,7 +28,9 @@
 #include "launcher/hosts/hosts.h"
 #include "launcher/options.h"
 #include "launcher/config_build.h"
+#include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_side.h"
+#include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/remote.h"
 #include "launcher/remote/remote_order.h"
 #include "launcher/place.h"
@@ -349,6 +351,7 @@ static int launch_on_hosts(const struct options *o, char **argv,
     struct remote_job job = { .argv = argv,
                               .folder = o->folder,
                               .run_id = o->run_id,
+                              .program = words[0],
                               .rsh = o->rsh,
                               .ssh_args = o->ssh_args,
                               .wanted = &o->hosts,
@@ -504,6 +507,8 @@ int main(int argc, char **argv)
     fd_keep_std();
     if (argc == 2 && strcmp(argv[1], "--agent-stdin") == 0)
         return run_far_side();
+    if (argc == 2 && strcmp(argv[1], CHANNEL_SOCKET_FLAG) == 0)
+        return far_socket_run();
     log_init(log_name_of(argv[0], "crun"), LOG_INFO, LOG_TEXT);
     if (options_complete(argc, argv, stdout))
         return EXIT_SUCCESS;

@@ -240,7 +240,8 @@ static int status_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
         (void)!ask_all_jobs(usual, jobs, &v, e);
     ctl_client_close(usual);
     for (size_t i = jobs->running; i < jobs->count; i++)
-        add_ended_job(&v, &jobs->job[i]);
+        if (!ctl_jobs_is_double(jobs, &jobs->job[i]))
+            add_ended_job(&v, &jobs->job[i]);
     print_views(&v, o);
     job_views_clear(&v);
     return CTL_EXIT_OK;

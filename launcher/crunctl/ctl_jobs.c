@@ -20,6 +20,7 @@
 #define RECORD_BYTES_MAX (256u << 10)
 #define EVENTS_BYTES_MAX (1u << 20)
 #define JOBS_MAX 4096 /* of one folder */
+#define TOGETHER_MS 30000
 
 struct ctl_jobs_folder {
     struct ctl_jobs_folder *next;
@@ -327,6 +328,17 @@ static bool is_same_job(const struct ctl_job *a, const struct ctl_job *b)
             (*a->rendezvous && strcmp(a->rendezvous, b->rendezvous) == 0));
 }
 
+/* Jobs of a launcher have no instance, and may be started again under the same run id.
+ */
+static bool have_ended_together(const struct ctl_job *a, const struct ctl_job *b)
+{
+    uint64_t apart = a->ended_ms < b->ended_ms ? b->ended_ms - a->ended_ms
+                                               : a->ended_ms - b->ended_ms;
+
+    return (*a->instance && *b->instance) ||
+           (a->is_launcher != b->is_launcher && apart < TOGETHER_MS);
+}
+
 /* Of the processes of one job the one that hosts its rendezvous knows most. */
 static int job_weight(const struct ctl_job *j)
 {
@@ -335,12 +347,13 @@ static int job_weight(const struct ctl_job *j)
 
 bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job)
 {
-    if (job->state != CTL_JOB_RUNNING)
-        return false;
-    for (size_t i = 0; i < jobs->running; i++) {
+    bool runs = job->state == CTL_JOB_RUNNING;
+
+    for (size_t i = runs ? 0 : jobs->running; i < (runs ? jobs->running : jobs->count);
+         i++) {
         const struct ctl_job *j = &jobs->job[i];
 
-        if (j != job && is_same_job(j, job) &&
+        if (j != job && is_same_job(j, job) && (runs || have_ended_together(j, job)) &&
             (job_weight(j) > job_weight(job) ||
              (job_weight(j) == job_weight(job) && j < job)))
             return true;

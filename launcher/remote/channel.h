@@ -25,6 +25,9 @@ struct evbuffer;
 /* All hosts behind this far side, and itself: for frames that go down. */
 #define CHANNEL_HOST_ALL UINT32_MAX
 
+/* For a connection to the crun of a far side, as the first word behind the program. */
+#define CHANNEL_SOCKET_FLAG "--agent-socket"
+
 /* The first bytes of a far side; all before them is words of the remote shell. */
 #define CHANNEL_GREETING "%crun-agent-1%\n"
 

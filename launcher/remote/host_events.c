@@ -102,6 +102,10 @@ static bool hear_relayed(struct remote_host *via, const struct channel_frame *fr
     size_t index = frame->host % NODES_MAX;
     struct remote_host *h = index < r->count ? &r->host[index] : NULL;
 
+    if (!h && index == REMOTE_TOOL_INDEX && via == r->first) {
+        remote_hear_tool(r, frame);
+        return true;
+    }
     /* others are the rest of a connection that was given up */
     if (!h || h->via != via || !h->link.is_open || h->link.line != frame->host)
         return true;

@@ -4,6 +4,8 @@
  * events of the hosts' table (host_events.c), whose acts follow (host_acts.c). This
  * file begins and ends it all, and has the launcher's own signals, input and output.
  */
+#include "agent/local/local_job.h"
+#include "agent/local/socket_relay.h"
 #include "launcher/remote/remote_internal.h"
 
 #include <fcntl.h>
@@ -21,6 +23,7 @@
 #include "launcher/remote/detached_job.h"
 #include "launcher/remote/own_stdin.h"
 #include "launcher/remote/rsh.h"
+#include "launcher/remote/tools/tool_lines.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/log.h"
@@ -203,6 +206,102 @@ static void on_own_input(void *arg, const void *data, size_t size)
     remote_host_send(r->first, CHANNEL_STDIN, data, size);
 }
 
+/* -- tools of this machine -----------------------------------------------------------
+ */
+
+static void put_tool_frame(struct remote *r, enum channel_type type, uint32_t number,
+                           const void *body, size_t size)
+{
+    struct evbuffer *out = r->first && r->first->link.is_open
+                               ? host_link_output(&r->first->link)
+                               : NULL;
+
+    if (out)
+        channel_put(out, type, REMOTE_TOOL_INDEX + number * NODES_MAX, body, size);
+}
+
+static void on_tool_open(void *arg, uint32_t number)
+{
+    static const char words[] = "/proc/self/exe\0" CHANNEL_SOCKET_FLAG;
+
+    put_tool_frame(arg, CHANNEL_RELAY_OPEN, number, words, sizeof(words));
+}
+
+static void on_tool_data(void *arg, uint32_t number, const void *data, size_t size)
+{
+    put_tool_frame(arg, CHANNEL_RELAY_IN, number, data, size);
+}
+
+static void on_tool_shut(void *arg, uint32_t number)
+{
+    put_tool_frame(arg, CHANNEL_RELAY_SHUT, number, NULL, 0);
+}
+
+void remote_hear_tool(struct remote *r, const struct channel_frame *frame)
+{
+    uint32_t number = frame->host / NODES_MAX;
+
+    if (frame->type == CHANNEL_RELAY_OUT)
+        tool_lines_hear(r->tools, number, frame->body, frame->size);
+    else if (frame->type == CHANNEL_RELAY_CLOSED)
+        tool_lines_close(r->tools, number);
+}
+
+static void on_tool_connected(void *arg, int fd, uid_t uid)
+{
+    const struct relay_target nowhere = { .why = "waits for its hosts to answer" };
+    struct remote *r = arg;
+
+    (void)uid;
+    if (r->has_started && r->first && r->first->state == HOST_RUNNING)
+        tool_lines_add(r->tools, fd);
+    else
+        socket_relays_add(r->refusals, fd, &nowhere);
+}
+
+static void fill_remote_facts(void *arg, struct job_facts *facts)
+{
+    struct remote *r = arg;
+    const char *program = r->job->program ? r->job->program : "";
+
+    facts->run_id = r->run_id;
+    facts->name = job_name(r->run_id, program, r->name, sizeof(r->name));
+    facts->program = program;
+    facts->rendezvous = r->endpoints;
+    facts->is_launcher = true;
+    facts->nodes = r->has_started ? r->nodes : (uint32_t)r->count;
+}
+
+static void open_tools(struct remote *r)
+{
+    const struct local_job_calls local = { .connected = on_tool_connected,
+                                           .facts = fill_remote_facts,
+                                           .arg = r };
+    const struct tool_lines_calls lines = { on_tool_open, on_tool_data, on_tool_shut,
+                                            r };
+
+    r->tools = tool_lines_create(r->loop, &lines);
+    r->refusals = socket_relays_create(r->loop);
+    r->local = local_job_create(r->loop, &local);
+}
+
+static void close_tools(struct remote *r)
+{
+    const struct job_result result = {
+        .state = r->has_started ? "done" : "not-formed",
+        .reason = r->code == 0                                          ? "success"
+                  : r->code == 128 + SIGTERM || r->code == 128 + SIGINT ? "user"
+                                                                        : "failure",
+        .text = "",
+        .exit_code = r->code,
+    };
+
+    local_job_end(r->local, &result);
+    local_job_destroy(r->local);
+    tool_lines_destroy(r->tools);
+    socket_relays_destroy(r->refusals);
+}
+
 static int make_job_key(struct remote *r, struct err *e)
 {
     struct key *key = key_memory_create(sizeof(*key), e);
@@ -277,6 +376,7 @@ static void open_remote(struct remote *r)
     loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
     remote_follow_list(r);
     watch_own_signals(r);
+    open_tools(r);
 }
 
 /* Node rank 0's, which is the job's; of a job that has lost it, that of the others. */
@@ -330,6 +430,7 @@ static void close_remote(struct remote *r)
         free(h->said);
         free(h->log);
     }
+    close_tools(r);
     loop_timer_fini(&r->connect);
     loop_timer_fini(&r->ping);
     loop_timer_fini(&r->waiting);

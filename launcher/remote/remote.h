@@ -32,6 +32,7 @@ struct remote_job {
     char *const *environment;          /* the variables that travel */
     const char *folder;
     const char *run_id;   /* NULL: a new one */
+    const char *program;  /* NULL: none */
     const char *rsh;      /* NULL: ssh */
     const char *ssh_args; /* in addition; NULL: none */
     uint32_t

@@ -12,9 +12,16 @@
 #include "launcher/remote/remote_report.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/protocol/job_name.h"
 
 /* For remote.c and the files that it is made of. */
+struct local_job;
 struct remote;
+struct socket_relays;
+struct tool_lines;
+
+/* The numbers of connections of tools, where a host's index would be. */
+#define REMOTE_TOOL_INDEX (NODES_MAX - 1)
 
 struct remote_host {
     struct remote *remote;
@@ -53,6 +60,10 @@ struct remote {
     struct remote_host *first; /* node rank 0, once started */
     size_t branches;           /* the first hosts, which connect to the others */
     struct detached_job *detached;
+    struct local_job *local; /* for tools of this machine */
+    struct tool_lines *tools;
+    struct socket_relays *refusals; /* of tools, before there is a job */
+    char name[JOB_NAME_SIZE];
     char *key; /* in memory for secrets */
     char run_id[RUN_ID_MAX + 1];
     bool has_terminal, has_started, is_elastic, is_ending, has_lost;
@@ -82,6 +93,10 @@ void remote_end_hosts(struct remote *r);
 /* remote_start.c */
 void remote_check_progress(struct remote *r);
 void remote_on_connect_due(void *arg);
+
+/* remote.c */
+/* A frame of the first host about a connection of a tool, of that number. */
+void remote_hear_tool(struct remote *r, const struct channel_frame *frame);
 
 /* remote_list.c */
 void remote_host_init(struct remote *r, size_t index,

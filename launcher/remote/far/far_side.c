@@ -23,6 +23,7 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_child.h"
+#include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/limits.h"
 #include "launcher/remote/far/relay.h"
@@ -381,6 +382,7 @@ static void handle_order(struct far_side *f, const struct channel_frame *frame)
 {
     struct remote_order order;
     uint16_t port;
+    char pid[16];
     struct err e;
 
     f->host = frame->host;
@@ -396,6 +398,8 @@ static void handle_order(struct far_side *f, const struct channel_frame *frame)
                      e.text);
     } else {
         f->has_child = true;
+        snprintf(pid, sizeof(pid), "%d", (int)f->child.pid);
+        setenv(FAR_SOCKET_VARIABLE, pid, true); /* for connections of tools to it */
         f->status = event_new(loop_base(f->loop), f->child.status, EV_READ | EV_PERSIST,
                               on_child_status, f);
         event_add(f->status, NULL);

@@ -80,7 +80,7 @@ def of_several_one_is_named(p):
 def ended_jobs_are_kept(p):
     logs = os.path.join(p.path, "logs")
     p.crun(["--log-dir", logs, *sh("echo oh no >&2; exit 3")], 3)
-    p.crun(["true"], 0)  # too short to be seen
+    p.crun(["true"], 0)  # too short to be seen, on an idle machine
     code, said = p.ctl("status", "sh")
     same(code, 0)
     assert "exit code 3" in said and "| oh no" in said and "first failure" in said, said
@@ -92,7 +92,7 @@ def ended_jobs_are_kept(p):
         assert "exit code 3" in f.read()
     with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as f:
         same(json.loads(f.read().splitlines()[-1])["kind"], "done")
-    same(len(p.jobs("done")), 1)
+    same([j["exit_code"] for j in p.jobs("done") if j["name"] == "sh"], [3])
     matches(p.ctl("stop", "sh")[1], 'no job "sh" on this machine')
 
 
@@ -137,7 +137,7 @@ def stopped(p):
     same(code, 0)
     same(said.count("does not answer"), 2)
     matches(said, "sh +running")
-    assert took < (10 if SANITIZED else 2.5), took
+    assert took < (20 if SANITIZED else 6), took
     for job in [*hung, lively]:
         p.stop(job)
 
@@ -244,6 +244,24 @@ def a_drained_node_is_told_who_asked(p):
     p.end(nodes[0], 143)
 
 
+def on_hosts(p):
+    """The launcher's socket leads to the job, also where that listens on no port."""
+    rsh = p.file("rsh", "#!/bin/sh\n"
+                 'while :; do case $1 in -o | -l | -p) shift 2 ;; -*) shift ;; *) break ;; esac; done\n'
+                 "export CRUN_RUNTIME_DIR=$CRUN_TEST_RUN-$1; shift; exec sh -c \"$*\"\n")
+    env = {**p.env, "CRUN_TEST_RUN": p.run}
+    for hosts, count in (("a", 1), ("a,b", 2)):
+        launcher = p.start(CRUN, "-H", hosts, f"--rsh={rsh}", "--nproc-per-node=1", *SLEEP,
+                           stdin=subprocess.DEVNULL, env=env)
+        until(lambda count=count: f"on {count} node" in p.ctl("status", "sleep")[1],
+              lambda: p.ctl("status"))
+        same(os.listdir(p.run + "-a") != [], True)
+        matches(p.ctl("events", str(launcher.pid))[1], "epoch 1 formed")
+        same(p.ctl("stop", "--now"), (0, ""))
+        p.end(launcher, 143)
+        matches(p.ctl("status")[1], "sleep +stopped")
+
+
 def of_another_user(p):
     """Nothing of this user's is shown to others; what they plant is neither used nor removed."""
     if os.geteuid() != 0:
@@ -295,6 +313,7 @@ TESTS = [with_place(Here, test) for test in (
     a_job_that_waits,
     nodes_of_one_machine_are_one_job,
     a_drained_node_is_told_who_asked,
+    on_hosts,
     of_another_user,
 )]
 
