@@ -234,9 +234,9 @@ static void format_step_rate(double rate, char *buf, size_t size)
         snprintf(buf, size, "%.*f", digits, rate);
 }
 
+/* Without a worker that tells one now, the last of this epoch stays. */
 static void format_loss(const struct progress_monitor *m, char *buf, size_t size)
 {
-    *buf = '\0';
     for (uint32_t i = 0; i < m->pages->count; i++) {
         const struct page_values *p = &m->observation[i].progress;
 

@@ -19,6 +19,7 @@
 #include "rendezvous/protocol/proto.h"
 
 #define WAITING_FIRST_MS 5000
+#define SPARE_REPORT_MS 500
 #define WAITING_AGAIN_MS 30000
 #define SLOW_STOP_MS 1000 /* longer stops get a message */
 
@@ -39,6 +40,7 @@ struct job_messages {
     char unreached[ERROR_TEXT_MAX_BYTES + 1]; /* why the rendezvous was not reached */
     uint64_t tried_since_ms;
     struct loop_timer unreached_timer;
+    struct loop_timer spare_timer;
 };
 
 static void show_countdown(void *arg)
@@ -61,6 +63,14 @@ static void hide_countdown(struct job_messages *s)
 {
     loop_timer_cancel(&s->countdown);
     status_line_set_urgent(s->status_line, "");
+}
+
+/* A node that is taken in soon was no spare. */
+static void report_spare(void *arg)
+{
+    const struct job_messages *s = arg;
+
+    log_info("this node waits as a spare of %s", s->job);
 }
 
 static void report_unreached(void *arg)
@@ -100,6 +110,7 @@ struct job_messages *job_messages_create(struct loop *loop, const struct config 
     s->tried_since_ms = clock_ms();
     loop_timer_init(&s->countdown, loop, show_countdown, s);
     loop_timer_init(&s->unreached_timer, loop, report_unreached, s);
+    loop_timer_init(&s->spare_timer, loop, report_spare, s);
     return s;
 }
 
@@ -109,6 +120,7 @@ void job_messages_destroy(struct job_messages *s)
         return;
     loop_timer_fini(&s->countdown);
     loop_timer_fini(&s->unreached_timer);
+    loop_timer_fini(&s->spare_timer);
     free(s);
 }
 
@@ -139,6 +151,7 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
     const char *nodes = start->group_size == 1 ? "node" : "nodes";
 
     s->waiting_since_ms = s->waiting_reported_ms = 0;
+    loop_timer_cancel(&s->spare_timer);
     s->running = true;
     s->start = *start;
     s->epoch = epoch;
@@ -164,8 +177,8 @@ void job_messages_formed(struct job_messages *s, const struct msg_start *start,
 
 void job_messages_joined(struct job_messages *s, const struct msg_joined *joined)
 {
-    if (joined->spare)
-        log_info("this node waits as a spare of %s", s->job);
+    if (joined->spare && !s->running)
+        loop_timer_arm(&s->spare_timer, clock_ms() + SPARE_REPORT_MS);
 }
 
 void job_messages_cause(struct job_messages *s, const struct msg_stop *stop,

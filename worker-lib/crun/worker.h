@@ -497,7 +497,7 @@ typedef enum crun_phase {
 } crun_phase;
 
 /* Reports this rank's progress to the launcher: a few stores to shared memory; no
- * effect without a launcher that wants it. Any thread. */
+ * effect without a launcher that wants it. loss: NaN if it is not known. Any thread. */
 CRUN_API void crun_progress(crun_world *world, crun_phase phase, uint64_t step,
                             uint64_t steps, uint64_t samples, double loss);
 /* Whether the launcher wants a checkpoint, and within what time (may be NULL). */

@@ -4,6 +4,7 @@
  * training. The score of the pass is saved too, so that its line is correct.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "worker-lib/train/trainer.h"
@@ -27,7 +28,7 @@ int checkpoints_write(struct trainer *t, bool safe, struct err *e)
     set_extra_keys(extra);
     for (unsigned i = 0; i < EXTRAS; i++) /* exactly */
         snprintf(extra[i].value, sizeof(extra[i].value), "%a", values[i]);
-    crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, 0);
+    crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, NAN);
     if (trainer_check(t,
                       crun_checkpoint_save(t->checkpoints, t->step, t->ddp, t->optim,
                                            t->sampler, extra, EXTRAS),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/train/stop_signals.h"
+
+#include <math.h>
+
 #include "worker-lib/train/trainer.h"
 
 #define BATCH 64 /* the net has memory for at least so many samples */
@@ -35,7 +38,7 @@ int evaluate_test_set(struct trainer *t, struct score *score, struct err *e)
     uint64_t sample[BATCH], next = (uint64_t)crun_rank(t->world);
     size_t count;
 
-    crun_progress(t->world, CRUN_PHASE_EVALUATING, t->step, 0, t->samples_own, 0);
+    crun_progress(t->world, CRUN_PHASE_EVALUATING, t->step, 0, t->samples_own, NAN);
     while ((count = next_test_samples(t, &next, sample)) > 0) {
         if (t->gpu && gpu_step_evaluate(t, sample, count, e) < 0)
             return -1;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@ static int trainer_open_world(struct trainer *t, struct err *e)
                        crun_backend(t->world));
     stop_signals_watch(t->world);
     t->consensus.world = t->world;
-    crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, 0);
+    crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, NAN);
     return 0;
 }
 

@@ -150,7 +150,7 @@ static int trainer_run_pass(struct trainer *t, struct err *e)
     size_t most = (size_t)(t->flags->batch * t->flags->accumulate), count;
     uint64_t steps = count_all_steps(t);
     struct agreed agreed = { 0 };
-    double loss = 0;
+    double loss = NAN; /* until a step has told one */
     int rc = 0;
 
     t->pass_began_ms = clock_ms();
@@ -233,7 +233,7 @@ static int trainer_finish(struct trainer *t, struct err *e)
     if (t->flags->metrics && crun_rank(t->world) == 0 &&
         metrics_append_end(t->flags->metrics, t->step, digest, e) < 0)
         return -1;
-    crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->samples_own, 0);
+    crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->samples_own, NAN);
     return 0;
 }
 

@@ -28,6 +28,8 @@ static void on_line(void *arg, enum log_level level, const char *line)
     (void)arg;
     (void)level;
     snprintf(t.said + used, sizeof(t.said) - used, "%s\n", line);
+    if (t.loop)
+        loop_stop(t.loop);
 }
 
 /* Without a terminal, so that no status line is drawn. */
@@ -162,6 +164,8 @@ START_TEST(a_spare_is_told_that_it_waits)
     expect("");
     joined.spare = true;
     job_messages_joined(t.messages, &joined);
+    expect(""); /* it may be taken in at once */
+    loop_run(t.loop);
     expect("crun: this node waits as a spare of job \"resnet\"\n");
     end();
 }
