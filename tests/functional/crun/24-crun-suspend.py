@@ -164,6 +164,22 @@ def without_a_shell_nothing_is_suspended(p):
     t.end(0)
 
 
+def no_foot_line_under_srun(p):
+    """srun writes over it; elsewhere it ends where it began, so that it can be erased."""
+    for under_srun in False, True:
+        if under_srun:
+            p.env.update(SLURM_JOB_ID="1", SLURM_STEP_ID="0")
+        t = Terminal(p, "--nnodes=1", *sh(
+            "trap 'sleep 0.3; exit' INT; touch work; while :; do sleep 0.02; done"))
+        until(lambda: os.path.exists(f"{p.path}/work"), "work", TIMEOUT)
+        t.type(b"\x03")
+        t.wait_for(b"stopping 1 worker, 25 s to finish" + (
+            b"\r\n" if under_srun else b" (Ctrl-C again to kill)\r"))
+        t.end(130)
+        same(b"\x1b[J" in t.said, not under_srun)
+        os.unlink(f"{p.path}/work")
+
+
 def a_node_that_is_suspended(p):
     """Says for how long, and is lost after that; the other goes on."""
     flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf",
@@ -186,7 +202,8 @@ def a_node_that_is_suspended(p):
 
 
 CHECKS = [ctrl_z_and_fg, longer_than_the_lease, a_suspended_job_can_be_ended, a_pause_is_no_hang,
-          a_pause_is_no_silence, without_a_shell_nothing_is_suspended, a_node_that_is_suspended]
+          a_pause_is_no_silence, without_a_shell_nothing_is_suspended,
+          no_foot_line_under_srun, a_node_that_is_suspended]
 
 if __name__ == "__main__":
     for check in CHECKS:

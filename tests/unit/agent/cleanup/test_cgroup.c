@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -386,10 +387,27 @@ START_TEST(none_is_harmless)
 }
 END_TEST
 
+START_TEST(kills_for_lack_of_memory_are_read_in_both_versions)
+{
+    static const char *const texts[] = {
+        "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 1\n", /* v2 */
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",               /* v1 */
+    };
+    int fd = memfd_create("oom", MFD_CLOEXEC);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_gt(write(fd, texts[_i], strlen(texts[_i])), 0);
+    ck_assert_uint_eq(cgroup_read_oom_kills(fd), 3);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cgroup");
     TCase *tc = tcase_create("path");
+
+    tcase_add_loop_test(tc, kills_for_lack_of_memory_are_read_in_both_versions, 0, 2);
 
     tcase_add_loop_test(tc, our_own_group_is_found_in_whatever_is_mounted, 0,
                         sizeof(places) / sizeof(places[0]));
