@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT takes: 8 s sanitizers: no, they would be installed
+# SPDX-License-Identifier: MIT takes: 15 s sanitizers: no, they would be installed
 #
 # The wheel of the build tree, installed into an environment without a network: what is found
 # in it, which Python runs programs, programs in C, and that nothing of it is left.
@@ -73,6 +73,8 @@ runs_in_environment "$env/bin/crun" --rsh="$place/ssh" -H localhost
 # shellcheck disable=SC2046 # several flags
 "${CC:-cc}" -o summed "$root/worker-lib/examples/all_reduce.c" $("$env/bin/python" -m crun --cflags --libs)
 [ "$("$env/bin/crun" --nproc_per_node=3 ./summed | grep -c 'the sum is 3')" = 3 ] || fail "the example in C"
+
+README_BIN=$env/bin "$root/tests/functional/launch/78-readme.py" >out 2>&1 || { cat out && fail "README's commands"; }
 
 "${pip[@]}" uninstall -q -y crun-launcher >out 2>&1 || { cat out && fail "pip uninstall"; }
 files >after

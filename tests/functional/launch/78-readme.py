@@ -28,8 +28,10 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.S | re.M)
 
 # the first line of a block, or a command in a sentence: why it does not run here, and what runs it
 ELSEWHERE = {
-    "scripts/setup --build && make && sudo make install":
-        "installs packages as root: scripts/checks/packages source",
+    "scripts/setup --build && make": "installs packages: scripts/checks/packages source",
+    "scripts/wheel --build build && pip install build/crun_launcher-*.whl":
+        "tests/functional/launch/77-wheel.sh, which runs this test with README_BIN",
+    "sudo make install": "what installed() below does, with another PREFIX",
     "#!/bin/sh": "needs Slurm: tests/functional/launch/70-slurm.py submits it",
     "command: [crun, --max-restarts=3, train.py]":
         "needs pods: tests/functional/launch/71-kubernetes.py",
@@ -37,6 +39,9 @@ ELSEWHERE = {
     "make install PREFIX=$HOME/.local": "what installed() below does, and 77-install.sh",
     "make CRUN=tcrun install": "tests/functional/launch/77-install.sh",
     "scripts/deb": "tests/functional/launch/77-install.sh",
+    "pip install crun-launcher": "is not there yet",
+    "scripts/wheel": "builds with a compiler of PyPI: scripts/checks/packages FILE.whl",
+    "scripts/tarball": "as scripts/wheel: scripts/checks/packages FILE.tar.gz",
     "scripts/demo": "tests/functional/train/84-demo.sh",
 }
 # what a sentence says of a program rather than has typed
@@ -83,7 +88,8 @@ class Reader:
         (tools / "pgrep").chmod(0o755)
         self.env = {**os.environ, "PATH": f"{tools}:{programs}:{os.environ['PATH']}",
                     "README_READER": str(place), "CRUN_RUNTIME_DIR": str(place / "run"),
-                    "PKG_CONFIG_PATH": f"{programs.parent}/lib/pkgconfig", "TERM": "dumb"}
+                    "PKG_CONFIG_PATH": ":".join(map(str, programs.parent.rglob("pkgconfig"))),
+                    "TERM": "dumb"}
         (place / "run").mkdir(mode=0o700)
 
     def type(self, command, shown=(), code=0):
@@ -153,16 +159,18 @@ def library(user, program, block):
 def check_elsewhere(blocks):
     """Each reason is one, and each command without a reason is run."""
     for language, text in blocks:
-        first = re.sub(r" +# .*", "", text.splitlines()[0].removeprefix("$ "))
-        if first not in ELSEWHERE:
-            fail(f"README has a block that no test knows: {first}")
+        typed = [line for line in text.splitlines() if line.startswith("$ ")]
+        for command in typed or text.splitlines()[:1]:
+            command = re.sub(r" +# .*", "", command.removeprefix("$ "))
+            if command not in ELSEWHERE:
+                fail(f"README has a command that no test knows: {command}")
     sentences = re.sub(r"^```.*?^```$", "", PAGE, flags=re.S | re.M)
-    typed = re.findall(r"`((?:scripts/(?:deb|demo|wheel)|make|sudo|pip|crunctl|crund|ln)\b[^`]*)`", sentences)
+    typed = re.findall(r"`((?:scripts/(?:deb|demo|wheel|tarball)|make|sudo|pip|crunctl|crund|ln)\b[^`]*)`", sentences)
     for command in typed:
         if command not in ELSEWHERE and command not in NOT_TYPED and command not in TYPED:
             fail(f"README has a command that no test knows: {command}")
     for why in ELSEWHERE.values():
-        for file in re.findall(r"(?:tests|scripts)/\S+?(?=,|;|\s|$)", why):
+        for file in re.findall(r"(?:tests|scripts)/\S+?(?=[,;:\s]|$)", why):
             if not (ROOT / file).exists():
                 fail(f"{file}: there is none")
 
