@@ -227,13 +227,18 @@ static int run_with_job(const struct ctl_command *command, const struct ctl_opti
 
 /* Neither this machine nor a rendezvous at the usual place has a job. */
 static int find_nothing(const struct ctl_command *command, const struct ctl_options *o,
-                        struct err *e)
+                        const struct ctl_jobs *jobs, struct err *e)
 {
+    const struct ctl_job *job;
+
     if (!o->run_id && command->run_all) {
         fputs(o->json ? "[]\n" : "no jobs\n", o->out);
         return CTL_EXIT_OK;
     }
-    if (o->run_id)
+    if (o->run_id && ctl_jobs_choose(jobs, o->run_id, true, &job, e) == 0 && job)
+        err_set(e, "job \"%s\" has ended already: crunctl status %s", job->name,
+                o->run_id);
+    else if (o->run_id)
         err_set(e,
                 "there is no job \"%s\" on this machine: crunctl status shows yours; "
                 "others are at their --rdzv-endpoint",
@@ -263,7 +268,7 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
     else if (!job) {
         rc = run_with_rendezvous(command, o, word, e);
         if (rc == CTL_EXIT_UNREACHABLE && e->code == CTL_NOT_THERE)
-            rc = find_nothing(command, o, e);
+            rc = find_nothing(command, o, &jobs, e);
     } else if (job->state == CTL_JOB_RUNNING)
         rc = run_with_job(command, o, job, word, e);
     else

@@ -17,8 +17,9 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, CRUNCTL, Place, sh, with_place  # noqa: E402
-from process import SANITIZED, free_port, lives, matches, run, same, until  # noqa: E402
+from process import BIN, SANITIZED, free_port, lives, matches, run, same, until  # noqa: E402
 
+CRUND = str(BIN / "crund")
 STRANGER = 65534
 SLEEP = ["sleep", "60"]
 
@@ -93,7 +94,7 @@ def ended_jobs_are_kept(p):
     with open(os.path.join(folder, "events.jsonl"), encoding="utf-8") as f:
         same(json.loads(f.read().splitlines()[-1])["kind"], "done")
     same([j["exit_code"] for j in p.jobs("done") if j["name"] == "sh"], [3])
-    matches(p.ctl("stop", "sh")[1], 'no job "sh" on this machine')
+    matches(p.ctl("stop", "sh")[1], 'job "sh" has ended already')
 
 
 def only_the_newest_are_kept(p):
@@ -219,6 +220,22 @@ def a_job_that_waits(p):
     p.stop(host)
 
 
+def with_a_crund(p):
+    """Its jobs are asked for through a crun of theirs, or at its port by their names."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    daemon = p.start(CRUND, "--listen", endpoint, stdin=subprocess.DEVNULL)
+    nodes = [p.start(CRUN, "--nnodes=2", "--rdzv-id=exp", f"--rdzv-endpoint={endpoint}", *SLEEP,
+                     stdin=subprocess.DEVNULL) for _ in range(2)]
+    until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], lambda: p.ctl("status"))
+    same(len(p.jobs()), 1)
+    matches(p.ctl("-e", endpoint, "status", "exp")[1], "exp +running")
+    same(p.ctl("stop", "--now", "exp"), (0, ""))
+    for node in nodes:
+        p.end(node, 143)
+    daemon.terminate()
+    p.end(daemon, 0)
+
+
 def nodes_of_one_machine_are_one_job(p):
     endpoint = f"127.0.0.1:{free_port()}"
     nodes = [p.start(CRUN, "--nnodes=2", f"--rdzv-endpoint={endpoint}", *SLEEP,
@@ -311,6 +328,7 @@ TESTS = [with_place(Here, test) for test in (
     a_flood_harms_nothing,
     two_nodes,
     a_job_that_waits,
+    with_a_crund,
     nodes_of_one_machine_are_one_job,
     a_drained_node_is_told_who_asked,
     on_hosts,
