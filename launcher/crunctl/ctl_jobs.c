@@ -393,8 +393,11 @@ static int set_several(const struct ctl_jobs *jobs, const char *word, struct err
             list + used, sizeof(list) - used, "%s%.40s (pid %d)", used ? ", " : "",
             text_printable(j->name, name, sizeof(name)), (int)j->pid);
     }
-    return err_set(e, "several jobs%s%.100s%s run here, name one: %s",
-                   word ? " \"" : "", word ? word : "", word ? "\"" : "", list);
+    if (word)
+        return err_set(e,
+                       "several jobs are called \"%.100s\", say which by its pid: %s",
+                       word, list);
+    return err_set(e, "several jobs run here, name one: %s", list);
 }
 
 int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,

@@ -54,22 +54,62 @@ static struct job *next_seen(const struct registry_peer *p, struct job *job)
     return job;
 }
 
+/* Of several jobs, those among which a user has to choose. */
+static void refuse_several(struct registry *g, struct registry_peer *p,
+                           const struct msg *m, bool with_ended)
+{
+    char list[400] = "";
+    size_t used = 0;
+    unsigned more = 0;
+
+    for (struct job *j = next_seen(p, g->jobs); j; j = next_seen(p, j->next)) {
+        if (j->membership.state == JOB_DONE && !with_ended)
+            continue;
+        if (used + RUN_ID_MAX + 32 < sizeof(list))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+                                     used ? ", " : "", j->run_id);
+        else
+            more++;
+    }
+    if (more)
+        snprintf(list + used, sizeof(list) - used, " and %u more", more);
+    registry_refuse(p, m, REFUSED_UNKNOWN, false,
+                    "this rendezvous serves several jobs; name one: %s", list);
+}
+
+/* The only one that has not ended, or else the only one; NULL: there are several. */
+static struct job *find_only_job(struct registry *g, struct registry_peer *p,
+                                 const struct msg *m)
+{
+    struct job *first = next_seen(p, g->jobs), *live = NULL;
+    unsigned count = 0, live_count = 0;
+
+    for (struct job *j = first; j; j = next_seen(p, j->next)) {
+        count++;
+        if (j->membership.state != JOB_DONE) {
+            live = j;
+            live_count++;
+        }
+    }
+    if (live_count == 1 || count <= 1)
+        return live ? live : first;
+    refuse_several(g, p, m, live_count == 0);
+    return NULL;
+}
+
 static struct job *find_wanted_job(struct registry *g, struct registry_peer *p,
                                    const struct msg *m, const char *run_id)
 {
     struct job *job = *run_id ? registry_find(g, p, run_id) : next_seen(p, g->jobs);
 
-    if (!*run_id && job && next_seen(p, job->next))
-        registry_refuse(p, m, REFUSED_UNKNOWN, false,
-                        "this rendezvous serves several jobs; name one with --rdzv-id");
-    else if (!job && *run_id)
+    if (!*run_id && job)
+        return find_only_job(g, p, m);
+    if (!job && *run_id)
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job \"%s\" here",
                         run_id);
     else if (!job)
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job here");
-    else
-        return job;
-    return NULL;
+    return job;
 }
 
 /* -- status ----------------------------------------------------------------------- */

@@ -123,7 +123,7 @@ pids+=($follower)
 until_true grep -q formed "$dir/follow"
 load beta 2
 expect 0 '2 running' "${ctl[@]}" status
-expect 1 'several jobs; name one' "${ctl[@]}" stop
+expect 1 'several jobs; name one: beta-0, alpha-0' "${ctl[@]}" stop
 until_true grep -q 'beta-0.*formed' "$dir/follow"
 said=$("${ctl[@]}" stop --rdzv-id alpha-0 2>&1) || fail "stop: $said"
 [ -z "$said" ] || fail "stop is not silent: $said"
