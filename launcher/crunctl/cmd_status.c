@@ -175,6 +175,7 @@ static void add_ended_job(struct job_views *v, const struct ctl_job *job)
     struct msg_job_status *s = &view->status;
 
     s->state = JOB_DONE;
+    s->exit_code = job->state == CTL_JOB_KILLED ? -1 : job->exit_code; /* -1: none */
     s->state_ms = ms_since(job->ended_ms);
     s->restarts = (uint32_t)result_number(job, "restarts");
     s->epoch = result_number(job, "epoch");

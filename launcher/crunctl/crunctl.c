@@ -28,7 +28,7 @@ static const struct ctl_command *const ctl_commands[] = { &ctl_status, &ctl_top,
                                                           &ctl_keygen, NULL };
 
 static const struct opt common_flags[] = {
-    COMPLETION_FLAG(struct ctl_options, completion), CTL_COMMON_FLAGS, { .name = NULL }
+    CTL_COMMON_FLAGS, COMPLETION_FLAG(struct ctl_options, completion), { .name = NULL }
 };
 
 static void print_commands(void)

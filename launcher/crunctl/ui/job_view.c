@@ -282,7 +282,8 @@ static void print_ended_job(const struct job_view *job, struct parts_line *l)
     add_part(l, STYLE_PLAIN, "ran for %s",
              clock_format_duration(ran_ms(s), text, sizeof(text)));
     add_restarts(l, s);
-    add_part(l, STYLE_PLAIN, "exit code %" PRId32, s->exit_code);
+    if (s->exit_code >= 0)
+        add_part(l, STYLE_PLAIN, "exit code %" PRId32, s->exit_code);
 }
 
 /* -- nodes ------------------------------------------------------------------------ */
@@ -457,7 +458,7 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
                             s->max_restarts);
         else
             text_table_cell(table, "-");
-        text_table_cell(table, s->exit_code ? "%" PRId32 : "-", s->exit_code);
+        text_table_cell(table, s->exit_code > 0 ? "%" PRId32 : "-", s->exit_code);
         text_table_cell(table, "%s", ended_text(s));
     }
     text_table_print(table, t, out);
