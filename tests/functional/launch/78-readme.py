@@ -175,6 +175,24 @@ def check_elsewhere(blocks):
                 fail(f"{file}: there is none")
 
 
+def check_links():
+    """Pages and their headings that README and the pages below it link to are there."""
+    pages = ["README.md", "worker-lib/README.md", "tests/README.md", "scripts/README.md",
+             ".github/CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in ROOT.glob("launcher/man/*.md"))]
+    for page in pages:
+        for link in re.findall(r"\]\(([^)]+)\)", (ROOT / page).read_text()):
+            file, _, heading = link.partition("#")
+            at = (ROOT / page).parent / file if file else ROOT / page
+            if link.startswith("http"):
+                continue
+            if not at.exists():
+                fail(f"{page}: there is no {file}")
+            headings = re.findall(r"^#+ (.*)$", at.read_text() if heading else "", re.M)
+            if heading and heading not in [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-")
+                                           for h in headings]:
+                fail(f"{page}: {file} has no heading {heading}")
+
+
 TYPED = {"crunctl stop train", "ln -s $(command -v crun) venv/bin/torchrun"}
 
 
@@ -202,6 +220,9 @@ def main():
         why = library(user, program, building)
         print(f"  {why or 'ok the worker library'}")
         known = consoles[first:first + 4] + [building]
+        check_links()
+        if (lines := PAGE.count("\n")) > 200:
+            fail(f"README has {lines} lines; 200 are enough")
         check_elsewhere([(language, text) for language, text in BLOCKS if language != "c" and
                          not (language == "console" and commands_of(text) in known)])
 
