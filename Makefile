@@ -110,6 +110,8 @@ headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
 PREFIX ?= /usr/local
 override PREFIX := $(abspath $(patsubst ~/%,$(HOME)/%,$(PREFIX)))
 CC ?= gcc
+# makes one object of several
+LD_R ?= $(CC) -r -nostdlib
 V ?= 0
 T ?=
 CUDA ?= auto
@@ -298,8 +300,7 @@ $(binaries) $(test_binaries):
 $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cuda_objects) \
     $(cuda_libs) $(foreach l,$(worker_lib_layers),$(call archive,$l))
 	$(call say,LINK,$@)
-	$(Q)$(CC) -r -nostdlib -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
-	    -Wl,--end-group
+	$(Q)$(LD_R) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(filter %.a,$^)
 	$(Q)objcopy --wildcard --keep-global-symbol='crun_*' $@
 
 $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
@@ -378,7 +379,7 @@ $B/obj/%.o: %.c
 # instrumentation is slow, not wrong
 $(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
     -Wno-pass-failed
-ifeq ($(shell uname -m),x86_64)
+ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 $(call objects,worker-lib/numeric/reduce_avx2.c): all_cflags += -mavx2 -mf16c
 $(call objects,worker-lib/numeric/reduce_avx512.c): all_cflags += -mavx512f -mavx512bw -mavx512vl \
     -mf16c
