@@ -15,9 +15,11 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/protocol/proto.h"
+#include "rendezvous/registry/registry.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 3000
@@ -663,6 +665,67 @@ START_TEST(a_port_in_use_is_said)
 }
 END_TEST
 
+/* -- connections that are handed in -------------------------------------------- */
+
+static int hand_in(void)
+{
+    int end[2];
+
+    ck_assert_int_eq(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, end), 0);
+    server_adopt(server, end[0]);
+    return end[1];
+}
+
+START_TEST(a_tool_that_is_handed_in_is_an_operator_and_no_node)
+{
+    struct msg m;
+    int tool, node;
+
+    start_server_on(0, false);
+    tool = hand_in();
+    say_hello(tool, PEER_CTL);
+    WAIT_FOR(peek_messages(tool, 1, &m));
+    ck_assert_int_eq(m.type, MSG_WELCOME);
+    node = hand_in();
+    ask_to_join(node, "job", 2);
+    WAIT_FOR(peek_messages(node, 2, &m));
+    ck_assert_int_eq(m.type, MSG_REFUSED);
+    ck_assert_int_eq(m.refused.why, REFUSED_ACCESS);
+    ck_assert_ptr_null(registry_jobs(server_registry(server)));
+    close(node);
+    close(tool);
+    WAIT_FOR(server_connections(server) == 0);
+}
+END_TEST
+
+/* They take no place from others, and a silent one goes for a new one. */
+START_TEST(tools_that_are_handed_in_are_bounded)
+{
+    int tool[CONNS_ADOPTED_MAX + 1], known;
+    struct msg m;
+
+    start_server_on(0, false);
+    known = dial_known();
+    for (unsigned i = 0; i <= CONNS_ADOPTED_MAX; i++)
+        tool[i] = hand_in();
+    ck_assert_uint_eq(server_connections(server), CONNS_ADOPTED_MAX + 1);
+    ck_assert(is_closed(tool[0]));
+    for (unsigned i = 1; i <= CONNS_ADOPTED_MAX; i++) {
+        say_hello(tool[i], PEER_CTL);
+        WAIT_FOR(peek_messages(tool[i], 1, &m));
+    }
+    close(tool[0]);
+    tool[0] = hand_in(); /* all others speak */
+    ck_assert(is_closed(tool[0]));
+    ck_assert(peek_messages(known, 1, &m));
+    for (unsigned i = 0; i <= CONNS_ADOPTED_MAX; i++)
+        close(tool[i]);
+    close(known);
+    WAIT_FOR(server_connections(server) == 0);
+}
+END_TEST
+
 /* -- suite ------------------------------------------------------------------ */
 
 int main(void)
@@ -692,6 +755,8 @@ int main(void)
     tcase_add_test(t, a_message_out_of_place_ends_the_connection);
     tcase_add_test(t, another_version_is_told_both_versions);
     tcase_add_test(t, a_port_in_use_is_said);
+    tcase_add_test(t, a_tool_that_is_handed_in_is_an_operator_and_no_node);
+    tcase_add_test(t, tools_that_are_handed_in_are_bounded);
     suite_add_tcase(suite, t);
     return check_main(suite);
 }
