@@ -339,9 +339,20 @@ static void check_pairs(struct team_member *m, const struct collectives *c,
     free(expected);
 }
 
+unsigned collectives_rounds(unsigned rounds)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return getenv("CRUN_ALL_ROUNDS") ? rounds : (rounds + 2) / 3;
+#else
+    return rounds;
+#endif
+}
+
 void collectives_check(struct team_member *m, const struct collectives *c)
 {
-    for (unsigned round = 0; round < c->rounds; round++) {
+    unsigned rounds = collectives_rounds(c->rounds);
+
+    for (unsigned round = 0; round < rounds; round++) {
         struct collective_call k;
 
         draw_call(c, &k, round, m->team.size);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/worlds/any_memory.h"
+#include "tests/worlds/collectives.h"
 #include "tests/worlds/ranks.h"
 
 #define PENDING_MAX 4
@@ -302,6 +303,7 @@ void random_calls(crun_world *world, unsigned seed, unsigned calls, size_t count
     unsigned pending = 0;
     uint64_t state = seed;
 
+    calls = collectives_rounds(calls);
     for (unsigned n = 0; n < calls; n++) {
         struct random_call *c = &call[pending++];
 
