@@ -34,12 +34,14 @@ enum msg_type {
     MSG_STACKS,
     MSG_ASK_OWNERS,
     MSG_OWNERS,
+    MSG_LOGS,
     /* crunctl to the rendezvous */
     MSG_STATUS = 30,
     MSG_EVENTS,
     MSG_STOP_JOB,
     MSG_DRAIN,
     MSG_SHOW_STACKS,
+    MSG_SHOW_LOGS,
     /* the rendezvous to any peer */
     MSG_WELCOME = 50,
     MSG_REFUSED,
@@ -56,12 +58,14 @@ enum msg_type {
     MSG_ASK_STACKS,
     MSG_FIND_OWNERS,
     MSG_OWNERS_FOUND,
+    MSG_ASK_LOGS,
     /* the rendezvous to crunctl */
     MSG_JOB_STATUS = 80,
     MSG_NODE_STATUS,
     MSG_EVENT,
     MSG_END_OF_LIST,
     MSG_RANK_STACKS,
+    MSG_RANK_LOGS,
     MSG_TYPE_MAX
 };
 
@@ -219,6 +223,27 @@ enum stacks_kind {
     STACKS_KIND_UNKNOWN = STACKS_KIND_COUNT
 };
 
+/* Which output of a rank. */
+enum output_stream {
+    OUTPUT_BOTH,
+    OUTPUT_STDOUT,
+    OUTPUT_STDERR,
+    OUTPUT_STREAM_COUNT,
+    OUTPUT_STREAM_UNKNOWN = OUTPUT_STREAM_COUNT
+};
+
+/* What is known about the output of a rank. */
+enum logs_kind {
+    LOGS_TEXT,    /* the text itself */
+    LOGS_PASSED,  /* it goes to a file or device without passing through crun */
+    LOGS_NOWHERE, /* it is thrown away */
+    LOGS_MERGED,  /* standard error, which goes with standard output */
+    LOGS_FAILED,  /* its log file cannot be read */
+    LOGS_MISSING, /* only from the rendezvous: the node has not answered */
+    LOGS_KIND_COUNT,
+    LOGS_KIND_UNKNOWN = LOGS_KIND_COUNT
+};
+
 struct failure {
     enum failure_kind kind;
     uint32_t rank, local_rank;
@@ -243,6 +268,7 @@ struct msg_hello {
     uint32_t version_min, version_max;
     enum peer_role role;
     char software[32]; /* "crun 0.1.0" */
+    bool logs;         /* it knows the messages about logs */
 };
 
 /* The settings that must be the same for all nodes of a job. */
@@ -360,6 +386,41 @@ struct msg_show_stacks {
 };
 
 /*
+ * Which output is wanted, of each of the ranks from an offset in its stream. SHOW_LOGS
+ * and ASK_LOGS have the same fields.
+ */
+struct msg_ask_logs {
+    uint64_t ask;                /* only in ASK_LOGS */
+    char run_id[RUN_ID_MAX + 1]; /* only in SHOW_LOGS */
+    uint64_t of_epoch;           /* of the offsets; 0: of the running one */
+    enum output_stream stream;
+    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "0-3,5"; "": answer at once */
+    /* for each of them in order, of standard output and error: "120:0 97:13"; those
+     * that are left out begin `tail` lines before the end */
+    char offsets[LOGS_OFFSETS_MAX_BYTES + 1];
+    uint32_t tail;    /* UINT32_MAX: at the beginning */
+    uint32_t wait_ms; /* for output, if there is none yet */
+};
+
+/* A piece of one stream of a rank; a node sends many. */
+struct msg_logs {
+    uint64_t ask; /* as in ASK_LOGS */
+    bool last;    /* the node sends no more of them; it says nothing else */
+    enum logs_kind kind;
+    char host[HOST_NAME_MAX_BYTES + 1]; /* only in RANK_LOGS */
+    uint32_t rank;
+    enum output_stream stream;
+    uint64_t of_epoch;
+    uint64_t offset; /* of the text in the stream: what is before it and was asked for
+                      * is not kept */
+    uint64_t next;   /* after the text */
+    uint64_t size;   /* of the stream up to now */
+    bool ended;      /* the rank writes no more in this epoch */
+    char where[ERROR_TEXT_MAX_BYTES + 1]; /* PASSED: the file; MISSING, FAILED: why */
+    char text[LOGS_TEXT_MAX_BYTES + 1];   /* in base64: any bytes */
+};
+
+/*
  * Connections to the store from one host: do they belong to the user of its agent? The
  * node of rank 0 asks the rendezvous (ASK_OWNERS), which asks that host's nodes
  * (FIND_OWNERS). They look the sockets up and answer with the ports of their own user
@@ -408,6 +469,7 @@ struct msg_welcome {
     uint32_t version;
     char software[32];
     bool durable;
+    bool logs;               /* it knows the messages about logs */
     struct id128 rendezvous; /* which one it is; zero: an older version */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
@@ -571,6 +633,8 @@ struct msg {
         struct msg_stacks stacks;
         struct msg_show_stacks show_stacks;
         struct msg_ask_stacks ask_stacks;
+        struct msg_logs logs;
+        struct msg_ask_logs ask_logs;
         struct msg_ask_owners ask_owners;
         struct msg_owners owners;
         struct msg_status status;

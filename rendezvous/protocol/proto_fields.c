@@ -22,6 +22,7 @@ static const struct proto_field hello[] = {
     U32(msg_hello, version_max, NEED, 1, UINT32_MAX),
     ENUM(msg_hello, role, proto_role_names, PEER_AGENT, PEER_ROLE_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
+    BOOL(msg_hello, logs),
 };
 
 /* -- agent to the rendezvous --------------------------------------------------- */
@@ -132,6 +133,23 @@ static const struct proto_field stacks[] = {
     TEXT(msg_stacks, threads, OPTIONAL),
 };
 
+/* RANK_LOGS has the same fields. */
+static const struct proto_field logs[] = {
+    U64(msg_logs, ask, OPTIONAL),
+    BOOL(msg_logs, last),
+    WORD(msg_logs, kind, OPTIONAL, proto_logs_names, LOGS_KIND_COUNT),
+    NAME(msg_logs, host, OPTIONAL),
+    ANY_U32(msg_logs, rank, OPTIONAL),
+    WORD(msg_logs, stream, OPTIONAL, proto_stream_names, OUTPUT_STREAM_COUNT),
+    U64(msg_logs, of_epoch, OPTIONAL),
+    U64(msg_logs, offset, OPTIONAL),
+    U64(msg_logs, next, OPTIONAL),
+    U64(msg_logs, size, OPTIONAL),
+    BOOL(msg_logs, ended),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, msg_logs, where, OPTIONAL),
+    SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, msg_logs, text, OPTIONAL),
+};
+
 /* FIND_OWNERS has the same fields. */
 static const struct proto_field ask_owners[] = {
     U64(msg_ask_owners, ask, OPTIONAL),
@@ -179,12 +197,25 @@ static const struct proto_field show_stacks[] = {
     TEXT(msg_show_stacks, ranks, OPTIONAL),
 };
 
+/* ASK_LOGS has the same fields. */
+static const struct proto_field ask_logs[] = {
+    U64(msg_ask_logs, ask, OPTIONAL),
+    NAME(msg_ask_logs, run_id, OPTIONAL),
+    U64(msg_ask_logs, of_epoch, OPTIONAL),
+    WORD(msg_ask_logs, stream, OPTIONAL, proto_stream_names, OUTPUT_STREAM_COUNT),
+    TEXT(msg_ask_logs, ranks, OPTIONAL),
+    TEXT(msg_ask_logs, offsets, OPTIONAL),
+    ANY_U32(msg_ask_logs, tail, OPTIONAL),
+    U32(msg_ask_logs, wait_ms, OPTIONAL, 0, LOGS_WAIT_MS_MAX),
+};
+
 /* -- the rendezvous to any peer ------------------------------------------------ */
 
 static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
+    BOOL(msg_welcome, logs),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };
@@ -361,12 +392,14 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, ACCESS_AGENT, stacks),
     [MSG_ASK_OWNERS] = MESSAGE("ASK_OWNERS", FROM_JOINED, ACCESS_AGENT, ask_owners),
     [MSG_OWNERS] = MESSAGE("OWNERS", FROM_JOINED, ACCESS_AGENT, owners),
+    [MSG_LOGS] = MESSAGE("LOGS", FROM_JOINED, ACCESS_AGENT, logs),
     [MSG_BYE] = EMPTY("BYE", FROM_JOINED, ACCESS_AGENT),
     [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, ACCESS_VIEW, status),
     [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, ACCESS_VIEW, events),
     [MSG_STOP_JOB] = MESSAGE("STOP_JOB", FROM_CTL, ACCESS_OPERATE, stop_job),
     [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, ACCESS_OPERATE, drain),
     [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, ACCESS_OPERATE, show_stacks),
+    [MSG_SHOW_LOGS] = MESSAGE("SHOW_LOGS", FROM_CTL, ACCESS_OPERATE, ask_logs),
     [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, ACCESS_NONE, welcome),
     [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, ACCESS_NONE, refused),
     [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ACCESS_NONE, ack),
@@ -381,10 +414,12 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ACCESS_NONE, ask_stacks),
     [MSG_FIND_OWNERS] = MESSAGE("FIND_OWNERS", TO_PEERS, ACCESS_NONE, ask_owners),
     [MSG_OWNERS_FOUND] = MESSAGE("OWNERS_FOUND", TO_PEERS, ACCESS_NONE, owners),
+    [MSG_ASK_LOGS] = MESSAGE("ASK_LOGS", TO_PEERS, ACCESS_NONE, ask_logs),
     [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, ACCESS_NONE, notice),
     [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, ACCESS_NONE, job_status),
     [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, ACCESS_NONE, node_status),
     [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, ACCESS_NONE, event),
     [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, ACCESS_NONE, end_of_list),
     [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, ACCESS_NONE, stacks),
+    [MSG_RANK_LOGS] = MESSAGE("RANK_LOGS", TO_PEERS, ACCESS_NONE, logs),
 };

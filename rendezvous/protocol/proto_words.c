@@ -99,6 +99,23 @@ const char *const proto_stacks_names[STACKS_KIND_COUNT + 1] = {
     [STACKS_MISSING] = "missing", [STACKS_KIND_UNKNOWN] = "unknown",
 };
 
+const char *const proto_logs_names[LOGS_KIND_COUNT + 1] = {
+    [LOGS_TEXT] = "text",
+    [LOGS_PASSED] = "passed",
+    [LOGS_NOWHERE] = "nowhere",
+    [LOGS_MERGED] = "merged",
+    [LOGS_FAILED] = "failed",
+    [LOGS_MISSING] = "missing",
+    [LOGS_KIND_UNKNOWN] = "unknown",
+};
+
+const char *const proto_stream_names[OUTPUT_STREAM_COUNT + 1] = {
+    [OUTPUT_BOTH] = "both",
+    [OUTPUT_STDOUT] = "stdout",
+    [OUTPUT_STDERR] = "stderr",
+    [OUTPUT_STREAM_UNKNOWN] = "unknown",
+};
+
 const char *proto_refusal_name(enum refusal why)
 {
     return proto_refusal_names[why];
@@ -151,6 +168,11 @@ enum job_scale proto_scale(const char *name)
 const char *proto_stacks_name(enum stacks_kind kind)
 {
     return proto_stacks_names[kind];
+}
+
+const char *proto_stream_name(enum output_stream stream)
+{
+    return proto_stream_names[stream];
 }
 
 const char *proto_note_name(enum note_kind kind)

@@ -20,5 +20,7 @@ extern const char *const proto_scale_names[JOB_SCALE_COUNT + 1];
 extern const char *const proto_store_auth_names[STORE_AUTH_COUNT + 1];
 extern const char *const proto_note_names[NOTE_KIND_COUNT + 1];
 extern const char *const proto_stacks_names[STACKS_KIND_COUNT + 1];
+extern const char *const proto_logs_names[LOGS_KIND_COUNT + 1];
+extern const char *const proto_stream_names[OUTPUT_STREAM_COUNT + 1];
 
 #endif

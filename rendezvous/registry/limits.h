@@ -10,8 +10,11 @@
 #define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
 #define STATUS_PER_PAGE 256
 #define STACKS_DEADLINE_MS 2000 /* until a node counts as silent */
+#define LOGS_DEADLINE_MS 2000   /* likewise; more than LOGS_WAIT_MS_MAX */
 #define OWNERS_DEADLINE_MS 4000 /* less than the store waits */
 #define OWNERS_ASKS_MAX 256     /* of a job */
 #define STACKS_ASKS_MAX 64      /* of all jobs */
+#define LOGS_PIECES_MAX 256     /* of one node for one question */
+#define LOGS_ASKS_MAX 64        /* of all jobs */
 
 #endif

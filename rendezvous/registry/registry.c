@@ -66,7 +66,7 @@ void registry_forget(struct registry *g, struct job *job)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     }
-    registry_conclude_stacks(g, job);
+    registry_conclude_asks(g, job, true);
     registry_forget_owner_asks(job);
     if (g->journal)
         job_records_put_end(g->journal, job);
@@ -309,6 +309,8 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     p->version = h->version_max < PROTO_VERSION_MAX ? h->version_max
                                                     : PROTO_VERSION_MAX;
     reply.welcome.version = p->version;
+    p->logs = h->logs;
+    reply.welcome.logs = true;
     reply.welcome.durable = g->journal != NULL;
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)

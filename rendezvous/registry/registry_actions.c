@@ -583,7 +583,8 @@ static void tell_entered(struct registry_step *s, const struct membership_action
 {
     (void)a;
     if (s->job->membership.state != JOB_STOPPING) {
-        registry_conclude_stacks(s->registry, s->job);
+        registry_conclude_asks(s->registry, s->job,
+                               s->job->membership.state == JOB_DONE);
         registry_forget_owner_asks(s->job);
     }
     switch (s->job->membership.state) {

@@ -527,6 +527,13 @@ static void take_stacks(struct registry_peer *p, const struct msg *m,
     registry_take_stacks(p, &m->stacks);
 }
 
+static void take_logs(struct registry_peer *p, const struct msg *m,
+                      struct membership_event *ev)
+{
+    (void)ev;
+    registry_take_logs(p, &m->logs);
+}
+
 static void take_ask_owners(struct registry_peer *p, const struct msg *m,
                             struct membership_event *ev)
 {
@@ -556,6 +563,7 @@ static const struct {
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
     [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, take_stacks },
+    [MSG_LOGS] = { MEMBERSHIP_EV_HEARTBEAT, take_logs },
     [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_ask_owners },
     [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_owners },
 };
@@ -579,5 +587,5 @@ registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
     [MSG_CHECKPOINTED] = on_report, [MSG_LEAVE] = on_report,
     [MSG_END] = on_report,          [MSG_NOTE] = on_report,
     [MSG_STACKS] = on_report,       [MSG_ASK_OWNERS] = on_report,
-    [MSG_OWNERS] = on_report,
+    [MSG_OWNERS] = on_report,       [MSG_LOGS] = on_report,
 };

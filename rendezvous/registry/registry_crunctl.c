@@ -522,8 +522,17 @@ static void on_show_stacks(struct registry *g, struct registry_peer *p,
         registry_show_stacks(g, p, m, job);
 }
 
+static void on_show_logs(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
+{
+    struct job *job = find_wanted_job(g, p, m, m->ask_logs.run_id);
+
+    if (job)
+        registry_show_logs(g, p, m, job);
+}
+
 registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
     [MSG_STATUS] = on_status,           [MSG_EVENTS] = on_events,
     [MSG_STOP_JOB] = on_stop_job,       [MSG_DRAIN] = on_drain,
-    [MSG_SHOW_STACKS] = on_show_stacks,
+    [MSG_SHOW_STACKS] = on_show_stacks, [MSG_SHOW_LOGS] = on_show_logs,
 };

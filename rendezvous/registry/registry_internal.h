@@ -10,8 +10,9 @@
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
  * (messages of agents), registry_actions.c (actions of the membership),
- * registry_crunctl.c (requests of crunctl), stack_asks.c (stacks of the ranks),
- * owner_asks.c (owners of connections to the store).
+ * registry_crunctl.c (requests of crunctl), node_asks.c (questions to nodes),
+ * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
+ * of connections to the store).
  */
 struct journal;
 
@@ -24,7 +25,7 @@ struct registry {
     struct history *history;
     struct job *jobs;
     struct registry_peer *followers;
-    struct stack_ask *asks;
+    struct node_ask *asks;
     uint64_t last_ask;
     uint32_t source; /* of the last message; SOURCE_NONE: time has passed */
     uint32_t nodes_of[SOURCES_MAX + 1]; /* how many have joined from each source */
@@ -36,6 +37,7 @@ struct registry_peer {
     void *conn;
     enum proto_phase phase;
     uint32_t version; /* of the protocol, for this connection */
+    bool logs;        /* it knows the messages about logs */
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
     bool is_own_tool;
@@ -121,8 +123,17 @@ void registry_show_stacks(struct registry *g, struct registry_peer *p,
 void registry_take_stacks(struct registry_peer *p, const struct msg_stacks *stacks);
 /* A heartbeat has come: asks if all members report silence, once an epoch. */
 void registry_note_silence(struct registry *g, struct job *job);
-/* Ends the questions about a job, with the answers that there are. */
-void registry_conclude_stacks(struct registry *g, const struct job *job);
+
+/* log_asks.c */
+/* crunctl asks; refused if the job has ended. */
+void registry_show_logs(struct registry *g, struct registry_peer *p,
+                        const struct msg *m, struct job *job);
+void registry_take_logs(struct registry_peer *p, const struct msg_logs *logs);
+
+/* node_asks.c */
+/* Ends the questions about a job, with the answers that there are: those of the epoch,
+ * or all if the job is over. */
+void registry_conclude_asks(struct registry *g, const struct job *job, bool is_over);
 /* All of them, without an answer. */
 void registry_forget_asks(struct registry *g);
 /* crunctl is gone. */

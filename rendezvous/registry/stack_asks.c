@@ -10,6 +10,7 @@
 #include "rendezvous/protocol/stack_groups.h"
 #include "rendezvous/registry/job_records.h"
 #include "rendezvous/registry/limits.h"
+#include "rendezvous/registry/node_asks.h"
 #include "rendezvous/registry/registry_internal.h"
 
 /*
@@ -18,16 +19,9 @@
  * silent, and merges the answers. A node that has not answered in time is named.
  */
 struct stack_ask {
-    uint64_t number;
+    struct node_ask ask;
     enum stack_purpose purpose;
-    struct job *job;
-    struct registry_peer *peer; /* crunctl, or NULL */
-    uint64_t sequence;          /* of its question */
-    uint64_t deadline_ms;
-    bool *owed; /* by the membership's index: nodes that have not answered */
-    uint32_t owing;
     struct stack_groups groups; /* unless crunctl merges */
-    struct stack_ask *next;
 };
 
 /* -- answers -------------------------------------------------------------------- */
@@ -35,7 +29,7 @@ struct stack_ask {
 static void stack_ask_take(struct stack_ask *a, const struct msg_stacks *stacks,
                            const char *host)
 {
-    struct msg m = { .type = MSG_RANK_STACKS, .sequence = a->sequence };
+    struct msg m = { .type = MSG_RANK_STACKS, .sequence = a->ask.sequence };
 
     m.stacks = *stacks;
     m.stacks.ask = 0;
@@ -44,15 +38,15 @@ static void stack_ask_take(struct stack_ask *a, const struct msg_stacks *stacks,
     if (a->purpose != STACKS_FOR_CRUNCTL)
         stack_groups_add(&a->groups, &m.stacks);
     else if (*m.stacks.ranks || m.stacks.kind == STACKS_MISSING)
-        registry_send(a->peer, &m);
+        registry_send(a->ask.peer, &m);
 }
 
-static void stack_ask_miss(struct stack_ask *a, const char *host, const char *why)
+static void miss_stacks(struct node_ask *a, const char *host, const char *why)
 {
     struct msg_stacks missing = { .kind = STACKS_MISSING };
 
     snprintf(missing.brief, sizeof(missing.brief), "%s", why);
-    stack_ask_take(a, &missing, host);
+    stack_ask_take((struct stack_ask *)a, &missing, host);
 }
 
 /* -- a hang --------------------------------------------------------------------- */
@@ -171,7 +165,7 @@ static void keep_stacks(struct job *job, const struct stack_groups *s)
 
 static void conclude_hang(struct registry *g, struct stack_ask *a)
 {
-    struct job *job = a->job;
+    struct job *job = a->ask.job;
     char all[NOTICE_MAX_BYTES + 1], culprit[256];
 
     if (!has_news(&a->groups) || job->failure.kind != FAILURE_HANG)
@@ -198,8 +192,8 @@ static void conclude_silence(struct registry *g, struct stack_ask *a)
 
     stack_groups_describe(&a->groups, all, sizeof(all));
     stack_groups_describe_culprit(&a->groups, culprit, sizeof(culprit));
-    clock_format_duration(a->job->silent_ms, age, sizeof(age));
-    registry_notice(g, a->job, "silence", "",
+    clock_format_duration(a->ask.job->silent_ms, age, sizeof(age));
+    registry_notice(g, a->ask.job, "silence", "",
                     "nothing moves on any rank for %s: %s%s%s", age, all,
                     *culprit ? "; " : "", culprit);
 }
@@ -230,50 +224,61 @@ void registry_note_silence(struct registry *g, struct job *job)
 
 /* -- asking --------------------------------------------------------------------- */
 
-static struct stack_ask *add_ask(struct registry *g, struct job *job,
-                                 enum stack_purpose purpose)
+static void conclude_stacks(struct registry *g, struct node_ask *ask)
+{
+    struct msg end = { .type = MSG_END_OF_LIST, .sequence = ask->sequence };
+    struct stack_ask *a = (struct stack_ask *)ask;
+
+    stack_groups_sort(&a->groups);
+    if (a->purpose == STACKS_FOR_CRUNCTL)
+        registry_send(ask->peer, &end);
+    else if (a->purpose == STACKS_FOR_HANG)
+        conclude_hang(g, a);
+    else
+        conclude_silence(g, a);
+}
+
+static void fini_stack_ask(struct node_ask *a)
+{
+    stack_groups_fini(&((struct stack_ask *)a)->groups);
+}
+
+static const struct node_ask_type stack_ask_type = { .is_of_epoch = true,
+                                                     .miss = miss_stacks,
+                                                     .conclude = conclude_stacks,
+                                                     .fini = fini_stack_ask };
+
+static struct stack_ask *add_stack_ask(struct registry *g, struct job *job,
+                                       enum stack_purpose purpose)
 {
     struct stack_ask *a = xcalloc(1, sizeof(*a));
 
-    a->number = ++g->last_ask;
+    a->ask.type = &stack_ask_type;
     a->purpose = purpose;
-    a->job = job;
-    a->deadline_ms = g->now_ms + STACKS_DEADLINE_MS;
-    a->owed = xcalloc(job->membership.capacity, sizeof(*a->owed));
     a->groups.briefly = true;
-    a->next = g->asks;
-    g->asks = a;
+    node_ask_add(g, &a->ask, job, g->now_ms + STACKS_DEADLINE_MS);
     return a;
 }
 
-static bool node_has_any(const struct membership_node *n,
-                         const struct rank_ranges *ranks)
-{
-    for (unsigned i = 0; i < ranks->count; i++)
-        if (ranks->range[i].first < (uint64_t)n->first_rank + n->workers &&
-            ranks->range[i].last >= n->first_rank)
-            return true;
-    return ranks->count == 0;
-}
-
-static void ask_node(struct stack_ask *a, uint32_t node, const char *ranks)
+static void ask_node_for_stacks(struct node_ask *a, uint32_t node, const char *ranks)
 {
     struct registry_peer *p = a->job->node[node]->peer;
     struct msg m = { .type = MSG_ASK_STACKS };
 
     if (!p || p->version < PROTO_VERSION_STACKS) {
-        stack_ask_miss(a, a->job->node[node]->host,
-                       p ? "its crun is too old" : "not connected");
+        miss_stacks(a, a->job->node[node]->host,
+                    p ? "its crun is too old" : "not connected");
         return;
     }
     m.ask_stacks.ask = a->number;
     snprintf(m.ask_stacks.ranks, sizeof(m.ask_stacks.ranks), "%s", ranks);
     registry_send(p, &m);
-    a->owed[node] = true;
-    a->owing++;
+    node_ask_owe(a, node);
 }
 
-static void ask_nodes(struct stack_ask *a, const char *text)
+/* The question is over if no node can answer it. */
+static void ask_nodes_for_stacks(struct registry *g, struct node_ask *a,
+                                 const char *text)
 {
     const struct membership *membership = &a->job->membership;
     struct rank_ranges ranks = { .count = 0 };
@@ -283,48 +288,17 @@ static void ask_nodes(struct stack_ask *a, const char *text)
     for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
          i = membership->node[i].next)
         if (node_runs_workers(&membership->node[i]) &&
-            node_has_any(&membership->node[i], &ranks))
-            ask_node(a, i, text);
+            node_has_any_rank(&membership->node[i], &ranks))
+            ask_node_for_stacks(a, i, text);
     rank_ranges_fini(&ranks);
-}
-
-static void stack_ask_destroy(struct registry *g, struct stack_ask *a)
-{
-    struct stack_ask **at = &g->asks;
-
-    while (*at != a)
-        at = &(*at)->next;
-    *at = a->next;
-    stack_groups_fini(&a->groups);
-    free(a->owed);
-    free(a);
-}
-
-static void stack_ask_finish(struct registry *g, struct stack_ask *a)
-{
-    struct msg end = { .type = MSG_END_OF_LIST, .sequence = a->sequence };
-
-    for (uint32_t i = 0; i < a->job->membership.capacity; i++)
-        if (a->owed[i] && a->job->node[i])
-            stack_ask_miss(a, a->job->node[i]->host, "");
-    stack_groups_sort(&a->groups);
-    if (a->purpose == STACKS_FOR_CRUNCTL)
-        registry_send(a->peer, &end);
-    else if (a->purpose == STACKS_FOR_HANG)
-        conclude_hang(g, a);
-    else
-        conclude_silence(g, a);
-    stack_ask_destroy(g, a);
+    if (a->owing == 0)
+        node_ask_finish(g, a);
 }
 
 void registry_ask_stacks(struct registry *g, struct job *job,
                          enum stack_purpose purpose)
 {
-    struct stack_ask *a = add_ask(g, job, purpose);
-
-    ask_nodes(a, "");
-    if (a->owing == 0)
-        stack_ask_finish(g, a);
+    ask_nodes_for_stacks(g, &add_stack_ask(g, job, purpose)->ask, "");
 }
 
 void registry_show_stacks(struct registry *g, struct registry_peer *p,
@@ -333,12 +307,10 @@ void registry_show_stacks(struct registry *g, struct registry_peer *p,
     struct rank_ranges ranks = { .count = 0 };
     bool valid = !*m->show_stacks.ranks ||
                  rank_ranges_parse(&ranks, m->show_stacks.ranks);
-    struct stack_ask *a;
-    unsigned open = 0;
+    unsigned open = node_asks_count(g, &stack_ask_type);
+    struct node_ask *a;
 
     rank_ranges_fini(&ranks);
-    for (a = g->asks; a; a = a->next)
-        open++;
     if (!valid || job->membership.state != JOB_RUNNING || open >= STACKS_ASKS_MAX) {
         registry_refuse(p, m, valid ? REFUSED_BUSY : REFUSED_UNKNOWN, false,
                         !valid ? "\"%s\" is not a list of ranks"
@@ -348,78 +320,19 @@ void registry_show_stacks(struct registry *g, struct registry_peer *p,
                         valid ? job->name : m->show_stacks.ranks);
         return;
     }
-    a = add_ask(g, job, STACKS_FOR_CRUNCTL);
+    a = &add_stack_ask(g, job, STACKS_FOR_CRUNCTL)->ask;
     a->peer = p;
     a->sequence = m->sequence;
-    ask_nodes(a, m->show_stacks.ranks);
-    if (a->owing == 0)
-        stack_ask_finish(g, a);
+    ask_nodes_for_stacks(g, a, m->show_stacks.ranks);
 }
 
 void registry_take_stacks(struct registry_peer *p, const struct msg_stacks *stacks)
 {
-    struct registry *g = p->registry;
-    struct stack_ask *a = g->asks;
+    struct node_ask *a = node_ask_find(p, &stack_ask_type, stacks->ask);
 
-    while (a && (a->number != stacks->ask || a->job != p->job))
-        a = a->next;
-    if (!a || !a->owed[p->node])
+    if (!a)
         return;
-    stack_ask_take(a, stacks, p->job->node[p->node]->host);
-    if (!stacks->last)
-        return;
-    a->owed[p->node] = false;
-    if (--a->owing == 0)
-        stack_ask_finish(g, a);
-}
-
-/* -- the ends ------------------------------------------------------------------- */
-
-void registry_conclude_stacks(struct registry *g, const struct job *job)
-{
-    struct stack_ask *next;
-
-    for (struct stack_ask *a = g->asks; a; a = next) {
-        next = a->next;
-        if (a->job == job)
-            stack_ask_finish(g, a);
-    }
-}
-
-void registry_forget_asks(struct registry *g)
-{
-    while (g->asks)
-        stack_ask_destroy(g, g->asks);
-}
-
-void registry_drop_asks(struct registry_peer *p)
-{
-    struct stack_ask *next;
-
-    for (struct stack_ask *a = p->registry->asks; a; a = next) {
-        next = a->next;
-        if (a->peer == p)
-            stack_ask_destroy(p->registry, a);
-    }
-}
-
-uint64_t registry_next_ask(const struct registry *g)
-{
-    uint64_t next = UINT64_MAX;
-
-    for (const struct stack_ask *a = g->asks; a; a = a->next)
-        if (a->deadline_ms < next)
-            next = a->deadline_ms;
-    return next;
-}
-
-void registry_tick_asks(struct registry *g)
-{
-    struct stack_ask *next;
-
-    for (struct stack_ask *a = g->asks; a; a = next) {
-        next = a->next;
-        if (g->now_ms >= a->deadline_ms)
-            stack_ask_finish(g, a);
-    }
+    stack_ask_take((struct stack_ask *)a, stacks, p->job->node[p->node]->host);
+    if (stacks->last)
+        node_ask_settle(p->registry, a, p->node);
 }

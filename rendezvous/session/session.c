@@ -217,7 +217,8 @@ void session_fill_hello(const struct session *s, struct msg *hello)
                            .instance = s->identity.instance,
                            .hello = { .version_min = PROTO_VERSION_MIN,
                                       .version_max = PROTO_VERSION_MAX,
-                                      .role = PEER_AGENT } };
+                                      .role = PEER_AGENT,
+                                      .logs = true } };
     snprintf(hello->hello.software, sizeof(hello->hello.software), "%s",
              s->config.software ? s->config.software : "");
 }
@@ -254,6 +255,8 @@ static void on_welcome(struct session_step *step)
     /* an older one may have taken the place of the one before */
     if (version < PROTO_VERSION_STACKS)
         outbox_settle_type(&s->reports, MSG_STACKS);
+    if (!step->msg->welcome.logs)
+        outbox_settle_type(&s->reports, MSG_LOGS);
     if (version < PROTO_VERSION_OWNERS) {
         outbox_settle_type(&s->reports, MSG_ASK_OWNERS);
         outbox_settle_type(&s->reports, MSG_OWNERS);
@@ -307,7 +310,7 @@ static void keep_report(struct session_step *step)
 
     /* the first failures count */
     if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
-         step->msg->type == MSG_STACKS || is_of_owners(step->msg)) &&
+         step->msg->type == MSG_STACKS || step->msg->type == MSG_LOGS || is_of_owners(step->msg)) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
     if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
@@ -567,6 +570,7 @@ static const enum session_event event_of[MSG_TYPE_MAX] = {
     [MSG_DONE] = EV_ORDER,
     [MSG_NOTICE] = EV_NOTICE,
     [MSG_ASK_STACKS] = EV_NOTICE,
+    [MSG_ASK_LOGS] = EV_NOTICE,
     [MSG_FIND_OWNERS] = EV_ORDER,
     [MSG_OWNERS_FOUND] = EV_ORDER,
 };

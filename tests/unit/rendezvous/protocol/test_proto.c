@@ -193,8 +193,9 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
     [PROTO_AGENT] = { MSG_JOIN, MSG_RESUME },
     [PROTO_JOINED] = { MSG_HEARTBEAT, MSG_STORE_READY, MSG_FAILED, MSG_FINISHED,
                        MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
-                       MSG_NOTE, MSG_STACKS, MSG_ASK_OWNERS, MSG_OWNERS },
-    [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS },
+                       MSG_NOTE, MSG_STACKS, MSG_ASK_OWNERS, MSG_OWNERS, MSG_LOGS },
+    [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS,
+                    MSG_SHOW_LOGS },
 };
 
 START_TEST(each_phase_allows_what_it_should)
@@ -271,6 +272,10 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_SHOW_STACKS, show_stacks),
     SIZE_OF(MSG_ASK_STACKS, ask_stacks),
     SIZE_OF(MSG_RANK_STACKS, stacks),
+    SIZE_OF(MSG_LOGS, logs),
+    SIZE_OF(MSG_SHOW_LOGS, ask_logs),
+    SIZE_OF(MSG_ASK_LOGS, ask_logs),
+    SIZE_OF(MSG_RANK_LOGS, logs),
     SIZE_OF(MSG_ASK_OWNERS, ask_owners),
     SIZE_OF(MSG_FIND_OWNERS, ask_owners),
     SIZE_OF(MSG_OWNERS, owners),

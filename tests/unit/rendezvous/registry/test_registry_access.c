@@ -45,7 +45,8 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_ASK_OWNERS] = "CCCTCC",   [MSG_OWNERS] = "CCCTCC",
     [MSG_STATUS] = "CTTTTn",       [MSG_EVENTS] = "CTTTTn",
     [MSG_STOP_JOB] = "CaTTTn",     [MSG_DRAIN] = "CaTTTn",
-    [MSG_SHOW_STACKS] = "CaTTTn",
+    [MSG_SHOW_STACKS] = "CaTTTn",  [MSG_SHOW_LOGS] = "CaTTTn",
+    [MSG_LOGS] = "CCCTCC",
 };
 
 static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_role role)
@@ -133,6 +134,9 @@ static struct msg message_to_the_teams_job(unsigned type, enum actor actor)
         strcpy(m.drain.node, "node-0");
     } else if (type == MSG_SHOW_STACKS) {
         strcpy(m.show_stacks.run_id, "resnet");
+    } else if (type == MSG_SHOW_LOGS) {
+        strcpy(m.ask_logs.run_id, "resnet");
+        strcpy(m.ask_logs.ranks, "0");
     } else if (type == MSG_NOTE) {
         m.note.kind = NOTE_RANK;
     }
