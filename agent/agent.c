@@ -253,7 +253,7 @@ static void on_group_unfit(void *arg, const struct failure *f)
         agent_send_report(a, &m);
 }
 
-static void on_stacks(void *arg, const struct msg *m)
+static void send_answer(void *arg, const struct msg *m)
 {
     struct msg answer = *m;
 
@@ -368,7 +368,7 @@ static int start_parts(struct agent *a, struct err *e)
                    .stopped = on_group_stopped,
                    .arg = a },
         .progress = { .remark = on_remark,
-                      .stacks = on_stacks,
+                      .stacks = send_answer,
                       .stacks_taken = on_stacks_taken,
                       .checkpointed = on_checkpointed,
                       .arg = a },
@@ -381,6 +381,7 @@ static int start_parts(struct agent *a, struct err *e)
     agent_init_ends(a);
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
+    logs_on_answer(a->workers.logs, send_answer, a);
     a->events = event_file_create(a->config);
     agent_open_local(a);
     /* srun writes over it, and cuts the terminal off before it is erased */

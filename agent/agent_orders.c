@@ -109,6 +109,11 @@ static void on_stacks_asked(struct agent *a, const struct msg *m)
     progress_monitor_ask_stacks(a->workers.progress, &m->ask_stacks);
 }
 
+static void on_logs_asked(struct agent *a, const struct msg *m)
+{
+    logs_ask(a->workers.logs, &m->ask_logs);
+}
+
 static void on_find_owners(struct agent *a, const struct msg *m)
 {
     struct msg answer = { .type = MSG_OWNERS };
@@ -133,6 +138,7 @@ static void on_order(void *arg, const struct msg *m)
         [MSG_BEAT] = on_beat,
         [MSG_NOTICE] = on_notice,
         [MSG_ASK_STACKS] = on_stacks_asked,
+        [MSG_ASK_LOGS] = on_logs_asked,
         [MSG_FIND_OWNERS] = on_find_owners,
         [MSG_OWNERS_FOUND] = on_owners_found,
         [MSG_DONE] = on_done,

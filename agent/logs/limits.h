@@ -3,8 +3,14 @@
 #define AGENT_LOGS_LIMITS_H
 
 /* The output of workers and the threads that write it. */
-#define LOG_TAIL_BYTES 65536  /* of standard error, kept for the failure report */
-#define LOG_READ_BYTES 262144 /* of one stream in one turn of the loop */
+#define LOG_TAIL_BYTES 65536 /* of standard error, kept for the failure report */
+#define KEPT_OUTPUT_BYTES (8u << 20)     /* of all workers, for those who ask for it */
+#define KEPT_RING_BYTES_MAX 65536        /* of one stream of one worker */
+#define LOG_ANSWER_BYTES 131072          /* of all ranks of a question */
+#define LOG_ANSWERS_WAITING_MAX 16       /* questions that wait for output */
+#define LOG_ANSWER_NEWS_MS 5             /* from the first new byte to the answer */
+#define LOG_TAIL_SEARCH_BYTES (1u << 20) /* of a file, for the beginning of a line */
+#define LOG_READ_BYTES 262144            /* of one stream in one turn of the loop */
 #define LOG_PIPE_BYTES 1048576
 #define LOG_PIPE_DEFAULT_BYTES 65536
 #define LOG_FILTER_LINE_MAX 65536       /* a longer line is filtered in parts */

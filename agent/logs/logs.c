@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "agent/logs/console.h"
+#include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
+#include "agent/logs/log_answers.h"
 #include "agent/logs/log_dirs.h"
 #include "agent/logs/log_filter.h"
 #include "agent/logs/log_prefix.h"
@@ -59,6 +61,7 @@ struct log_worker {
     struct worker_stream stream[LOG_STREAMS];
     unsigned open;     /* streams that have not ended */
     bool end_reported; /* the end of all was reported */
+    bool merged;       /* both streams are that of standard error */
     struct log_tail tail;
     char *prefix, *error_file, *stderr_file;
     struct loop_timer drain;
@@ -79,6 +82,8 @@ struct logs {
     void *output_arg;
     void (*closed)(void *arg); /* NULL: not wanted, or called */
     void *closed_arg;
+    struct kept_output kept;
+    struct log_answers *answers; /* NULL: nobody asks */
     struct log_worker *worker;
     struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;
@@ -205,6 +210,10 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
     if (l->output)
         l->output(l->output_arg, s->worker->local_rank, s->which == LOG_ERR, data,
                   size);
+    kept_output_add(&l->kept, s->worker->local_rank,
+                    s->worker->merged ? LOG_OUT : s->which, data, size);
+    if (l->answers)
+        log_answers_note(l->answers);
     if (s->which == LOG_ERR) {
         log_tail_add(&s->worker->tail, data, size);
         log_tail_stamp(&s->worker->tail, data, size, clock_ms());
@@ -308,6 +317,9 @@ static void report_ended(struct log_worker *w)
     if (w->end_reported)
         return;
     w->end_reported = true;
+    kept_output_end(&l->kept, w->local_rank);
+    if (l->answers)
+        log_answers_note_end(l->answers);
     l->calls.ended(l->calls.arg, w->local_rank);
 }
 
@@ -377,6 +389,11 @@ static int open_outlets(struct worker_stream *s, const struct log_routing *p,
     int which = s->which;
 
     if (p->file && l->dirs) {
+        char *path = log_dirs_file_path(l->dirs, s->worker->local_rank,
+                                        own_streams[which].file);
+
+        kept_output_set(&l->kept, s->worker->local_rank, which, LOGS_TEXT, path);
+        free(path);
         s->file = open_log_file(l, s->worker->local_rank, own_streams[which].file, e);
         if (!s->file)
             return -1;
@@ -402,12 +419,15 @@ static int open_outlets(struct worker_stream *s, const struct log_routing *p,
 static int open_stream(struct log_worker *w, int which, struct log_routing *p, int *fd,
                        struct err *e)
 {
+    struct kept_output *kept = &w->logs->kept;
     struct worker_stream *s = &w->stream[which];
     struct log_stream_calls calls = {
         .ready = is_stream_ready, .data = on_data, .ended = on_stream_ended, .arg = s
     };
 
     if (p->passed || p->nowhere) {
+        kept_output_set(kept, w->local_rank, which,
+                        p->passed ? LOGS_PASSED : LOGS_NOWHERE, NULL);
         *fd = p->passed ? STDOUT_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC);
         return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
     }
@@ -451,7 +471,9 @@ static int open_streams(struct log_worker *w, int fd[3], bool *is_tty, struct er
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
     *is_tty = p[LOG_ERR].pty;
-    if (log_routing_is_one_stream(p, &w->logs->sinks)) {
+    w->merged = log_routing_is_one_stream(p, &w->logs->sinks);
+    if (w->merged) {
+        kept_output_move(&w->logs->kept, w->local_rank);
         fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
     }
@@ -550,6 +572,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
     const struct config *c = l->config;
 
     end_attempt(l);
+    kept_output_begin(&l->kept, attempt + 1, first_rank);
     if (begin_dirs(l, attempt, e) < 0)
         return -1;
     if (!l->has_begun && l->dirs && !c->log_dir && log_routing_needs_files(c))
@@ -639,9 +662,21 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     if (l->sinks.kind[LOG_OUT] == LOG_SINK_TTY ||
         l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
         loop_on_signal(loop, SIGWINCH, on_window_resized, l);
+    kept_output_init(&l->kept, config->workers);
     console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;
+}
+
+void logs_on_answer(struct logs *l, void (*answer)(void *arg, const struct msg *m),
+                    void *arg)
+{
+    l->answers = log_answers_create(l->loop, &l->kept, answer, arg);
+}
+
+void logs_ask(struct logs *l, const struct msg_ask_logs *ask)
+{
+    log_answers_ask(l->answers, ask);
 }
 
 void logs_remove_empty_dirs(struct logs *l)
@@ -657,6 +692,8 @@ struct logs_end logs_destroy(struct logs *l)
     if (!l)
         return end;
     end_attempt(l);
+    log_answers_destroy(l->answers);
+    kept_output_fini(&l->kept);
     /* standard error is the last: the others report their losses there */
     end.has_lost = !log_writer_destroy(l->files, until);
     console_destroy(l->sink[LOG_OUT].console);

@@ -8,6 +8,7 @@
 
 #include "agent/config/config.h"
 #include "rendezvous/base/err.h"
+#include "rendezvous/protocol/message.h"
 
 struct console;
 struct logs;
@@ -16,7 +17,7 @@ struct loop;
 /*
  * The output of the workers: reads their two streams from pipes or ptys and writes them
  * to files, to the console with or without a prefix, and keeps the last 64 KiB of
- * standard error for the failure report.
+ * standard error for the failure report, and of both streams for those who ask.
  *
  * A worker never blocks or dies because of a full disk, a dead file server or a blocked
  * terminal, nor because of a closed pipe unless the output goes nowhere else: output
@@ -55,6 +56,11 @@ void logs_on_closed(struct logs *l, void (*closed)(void *arg), void *arg);
 /* Whether nothing else keeps the output of this job of one node: no --log-dir, and
  * no --ignore-closed-output. */
 bool logs_need_reader(const struct config *config);
+/* Answers ASK_LOGS from what is kept, with LOGS. */
+void logs_on_answer(struct logs *l, void (*answer)(void *arg, const struct msg *m),
+                    void *arg);
+void logs_ask(struct logs *l,
+              const struct msg_ask_logs *ask); /* after logs_on_answer */
 /* Flushes crun's streams; one that takes nothing for a second is given up. NULL is
  * fine. */
 struct logs_end logs_destroy(struct logs *l);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGS_LOG_ANSWERS_H
+#define AGENT_LOGS_LOG_ANSWERS_H
+
+#include "rendezvous/protocol/message.h"
+
+struct kept_output;
+struct log_answers;
+struct loop;
+
+/*
+ * Answers ASK_LOGS with what is kept of the workers' output, and from their files what
+ * is older. A question waits for output as long as it says; each answer is bounded.
+ */
+struct log_answers *log_answers_create(struct loop *loop,
+                                       const struct kept_output *kept,
+                                       void (*answer)(void *arg, const struct msg *m),
+                                       void *arg);
+void log_answers_destroy(struct log_answers *a); /* NULL is fine */
+
+void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask);
+/* There is new output. */
+void log_answers_note(struct log_answers *a);
+/* A worker has written its last; questions that wait are answered in this call. */
+void log_answers_note_end(struct log_answers *a);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_LOGS_LOG_FILE_READS_H
+#define AGENT_LOGS_LOG_FILE_READS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct loop;
+struct log_file_reads;
+
+/*
+ * Reads parts of log files on a thread of its own, because a file server may not
+ * answer for long: one list of reads at a time.
+ */
+struct log_file_read {
+    char *path;      /* allocated; freed with the list, as the data */
+    uint64_t offset; /* where to read; changed if lines are wanted */
+    uint64_t end;    /* no byte from here on */
+    uint32_t lines;  /* begin so many lines before `end`, or at the offset; 0: there */
+    char *data;
+    size_t size; /* the most that is wanted, then how much it is */
+    int errnum;  /* why it could not be read */
+};
+
+/* done: called on the loop; the list is valid during the call. */
+struct log_file_reads *
+log_file_reads_create(struct loop *loop,
+                      void (*done)(void *arg, struct log_file_read *list, size_t count),
+                      void *arg);
+/* Does not wait for a read under way. NULL is fine. */
+void log_file_reads_destroy(struct log_file_reads *r);
+
+bool log_file_reads_busy(const struct log_file_reads *r);
+/* Takes the list over; not while busy. False: no thread can be started. */
+bool log_file_reads_start(struct log_file_reads *r, struct log_file_read *list,
+                          size_t count);
+
+#endif
