@@ -9,8 +9,6 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
-#define ESC 0x1b
-#define BEL 0x07
 #define TRACEBACK "Traceback (most recent call last)"
 
 void log_tail_add(struct log_tail *t, const char *data, size_t size)
@@ -58,70 +56,12 @@ static char *copy_ring(const struct log_tail *t)
     return flat;
 }
 
-/* The size of an escape sequence: ESC [ ... final, ESC ] ... BEL or ESC \, or ESC, some
- * of " " to "/", and one byte more. */
-static size_t escape_size(const char *s, size_t size)
-{
-    size_t n = 2;
-
-    if (size < 2)
-        return size;
-    if (s[1] == '[') {
-        while (n < size && (s[n] < 0x40 || s[n] > 0x7e) && s[n] != '\n')
-            n++;
-    } else if (s[1] == ']') {
-        while (n < size && s[n] != BEL && s[n] != ESC && s[n] != '\n')
-            n++;
-        if (n + 1 < size && s[n] == ESC)
-            n++;
-    } else {
-        for (n = 1; n < size && s[n] >= ' ' && s[n] < '0';)
-            n++;
-    }
-    return n < size ? n + (s[n] != '\n') : size;
-}
-
-/* Turns the written bytes into the text that a terminal shows, in place.
- * Returns the new size. */
-static size_t make_printable(char *s, size_t size)
-{
-    size_t out = 0, line = 0, n;
-    bool redraw = false;
-
-    for (size_t in = 0; in < size; in += n) {
-        unsigned char c = (unsigned char)s[in];
-
-        n = text_printable_size(s + in, size - in);
-        if (c == ESC) {
-            n = escape_size(s + in, size - in);
-            continue;
-        }
-        if (c == '\r') { /* later text, if any, is drawn over the line */
-            redraw = true;
-            n = 1;
-            continue;
-        }
-        if (redraw && c != '\n')
-            out = line;
-        redraw = false;
-        if (n == 0) {
-            n = 1;
-            s[out++] = c == '\n' || c == '\t' ? (char)c : '?';
-            line = c == '\n' ? out : line;
-            continue;
-        }
-        memmove(s + out, s + in, n);
-        out += n;
-    }
-    return out;
-}
-
 char *log_tail_text(const struct log_tail *t, char *text, size_t size)
 {
     char *flat = copy_ring(t), *start = flat, *newline;
     size_t cut = t->size == LOG_TAIL_BYTES, used;
 
-    used = make_printable(flat, t->size);
+    used = text_drawn(flat, t->size);
     if (used > size - 1) {
         start += used - (size - 1);
         cut = 1;

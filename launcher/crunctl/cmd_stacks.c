@@ -109,18 +109,15 @@ static void on_stacks(void *arg, const struct msg *m)
         stack_groups_add(arg, &m->stacks);
 }
 
-/* "3", "0-2" or "0-2,5"; the words of the command become one list. */
+/* The words of the command become one list. */
 static int join_ranks(const struct ctl_options *o, char *ranks, size_t size,
                       struct err *e)
 {
     struct rank_ranges all = { .count = 0 };
     unsigned printed;
 
-    for (char *const *word = o->words; *word; word++)
-        if (!rank_ranges_parse(&all, *word)) {
-            rank_ranges_fini(&all);
-            return err_set(e, "\"%s\" is not a rank, or ranks as in 0-3,5", *word);
-        }
+    if (ctl_ranks_parse(o, &all, e) < 0)
+        return -1;
     printed = rank_ranges_print(&all, 0, ranks, size);
     if (printed < all.count)
         err_set(e, "too many separate ranks are named");

@@ -22,10 +22,10 @@
 
 #define DEFAULT_TIMEOUT_MS 10000
 
-static const struct ctl_command *const ctl_commands[] = { &ctl_status, &ctl_top,
-                                                          &ctl_events, &ctl_stop,
-                                                          &ctl_drain,  &ctl_stacks,
-                                                          &ctl_keygen, NULL };
+static const struct ctl_command *const ctl_commands[] = {
+    &ctl_status, &ctl_top,   &ctl_events, &ctl_logs, &ctl_stacks,
+    &ctl_stop,   &ctl_drain, &ctl_keygen, NULL
+};
 
 static const struct opt common_flags[] = {
     CTL_COMMON_FLAGS, COMPLETION_FLAG(struct ctl_options, completion), { .name = NULL }
@@ -325,6 +325,7 @@ int main(int argc, char **argv)
                                      .stop_at_word = true };
     struct ctl_options o = { .timeout_ms = DEFAULT_TIMEOUT_MS,
                              .key_access = ACCESS_AGENT,
+                             .tail = -1,
                              .out = stdout };
     const struct ctl_command *c;
     struct err e;
@@ -349,12 +350,12 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage("a command is missing: status, top, events, stacks, stop, "
-                            "drain or keygen (crunctl --help)");
+        return refuse_usage("a command is missing: status, top, events, logs, "
+                            "stacks, stop, drain or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, top, events, stacks, stop, "
-                  "drain or keygen",
+        log_error("\"%s\" is not a command: use status, top, events, logs, "
+                  "stacks, stop, drain or keygen",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

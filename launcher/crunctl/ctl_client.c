@@ -22,6 +22,7 @@
 #include "rendezvous/net/conn.h"
 #include "rendezvous/net/foreign_probe.h"
 #include "rendezvous/protocol/frame.h"
+#include "rendezvous/protocol/rank_ranges.h"
 #include "rendezvous/tls/tls.h"
 
 #define DEFAULT_PORT 29400
@@ -49,6 +50,7 @@ struct ctl_client {
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
+    bool has_logs;
     uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
@@ -319,6 +321,22 @@ const char *ctl_client_confinement(const struct ctl_client *c)
     return c->confinement;
 }
 
+bool ctl_client_has_logs(const struct ctl_client *c)
+{
+    return c->has_logs;
+}
+
+int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
+                    struct err *e)
+{
+    for (char *const *word = o->words; *word; word++)
+        if (!rank_ranges_parse(ranks, *word)) {
+            rank_ranges_fini(ranks);
+            return err_set(e, "\"%s\" is not a rank, or ranks as in 0-3,5", *word);
+        }
+    return 0;
+}
+
 uint32_t ctl_client_version(const struct ctl_client *c)
 {
     return c->version;
@@ -403,6 +421,7 @@ static struct ctl_client *ctl_client_create(const struct ctl_options *o)
 static void take_welcome(struct ctl_client *c)
 {
     c->version = c->last.welcome.version;
+    c->has_logs = c->last.welcome.logs;
     memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
 }
 

@@ -30,7 +30,9 @@ struct ctl_options {
     uint64_t watch_ms; /* run the command again, so often; 0: once */
     FILE *out;         /* standard output, or the frame of a command that is watched */
     long long since;
+    long long tail; /* lines; negative: all */
     bool json, follow, now, require_key;
+    bool only_stdout, only_stderr;
     enum access key_access; /* keygen: of the new key */
     int64_t key_seconds;    /* keygen: until its end; 0: none */
     bool help, short_help, version;
@@ -52,6 +54,7 @@ enum { CTL_NOT_THERE = 1 };
 #define CTL_WATCH_MS 2000
 
 struct ctl_client;
+struct rank_ranges;
 
 struct ctl_command {
     const char *name;
@@ -78,7 +81,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
-    ctl_keygen, ctl_top;
+    ctl_logs, ctl_keygen, ctl_top;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \
@@ -128,6 +131,11 @@ extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl
         .offset = offsetof(struct ctl_options, json)                                   \
     }
 
+/* The words of the command as ranks: "3", "0-2", "0-2,5"; none is an empty set. On
+ * error the set is empty. */
+int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
+                    struct err *e) MUST_CHECK;
+
 /* Connect, with the user's key if there is one, which must allow `access`, and exchange
  * HELLO. NULL with e, and the exit code in *rc. */
 struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
@@ -160,6 +168,8 @@ char *ctl_client_user(char *buf, size_t size);
 
 /* The version of the protocol that both speak. */
 uint32_t ctl_client_version(const struct ctl_client *c);
+/* Whether the rendezvous knows the messages about output. */
+bool ctl_client_has_logs(const struct ctl_client *c);
 
 /* What the rendezvous has given up for its safety, for users; may be "". */
 const char *ctl_client_confinement(const struct ctl_client *c);

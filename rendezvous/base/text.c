@@ -10,6 +10,8 @@
 #include "rendezvous/base/xalloc.h"
 
 #define UTF8_SIZE_MAX 4 /* bytes of a character */
+#define ESC 0x1b
+#define BEL 0x07
 
 /* glibc has sigabbrev_np since 2.32 only */
 const char *text_signal(int signo)
@@ -177,5 +179,61 @@ char *text_printable_json(char *json)
     if (out)
         out[used] = '\0';
     free(json);
+    return out;
+}
+
+/* The size of an escape sequence: ESC [ ... final, ESC ] ... BEL or ESC \, or ESC, some
+ * of " " to "/", and one byte more. */
+static size_t escape_size(const char *s, size_t size)
+{
+    size_t n = 2;
+
+    if (size < 2)
+        return size;
+    if (s[1] == '[') {
+        while (n < size && (s[n] < 0x40 || s[n] > 0x7e) && s[n] != '\n')
+            n++;
+    } else if (s[1] == ']') {
+        while (n < size && s[n] != BEL && s[n] != ESC && s[n] != '\n')
+            n++;
+        if (n + 1 < size && s[n] == ESC)
+            n++;
+    } else {
+        for (n = 1; n < size && s[n] >= ' ' && s[n] < '0';)
+            n++;
+    }
+    return n < size ? n + (s[n] != '\n') : size;
+}
+
+size_t text_drawn(char *s, size_t size)
+{
+    size_t out = 0, line = 0, n;
+    bool redraw = false;
+
+    for (size_t in = 0; in < size; in += n) {
+        unsigned char c = (unsigned char)s[in];
+
+        n = text_printable_size(s + in, size - in);
+        if (c == ESC) {
+            n = escape_size(s + in, size - in);
+            continue;
+        }
+        if (c == '\r') { /* later text, if any, is drawn over the line */
+            redraw = true;
+            n = 1;
+            continue;
+        }
+        if (redraw && c != '\n')
+            out = line;
+        redraw = false;
+        if (n == 0) {
+            n = 1;
+            s[out++] = c == '\n' || c == '\t' ? (char)c : '?';
+            line = c == '\n' ? out : line;
+            continue;
+        }
+        memmove(s + out, s + in, n);
+        out += n;
+    }
     return out;
 }

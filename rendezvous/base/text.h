@@ -32,6 +32,12 @@ char *text_printable(const char *text, char *buf, size_t size);
 /* The same for a string of JSON: \u00NN, and before " and \ a backslash. */
 char *text_json_string(const char *text, char *buf, size_t size);
 
+/* Makes of the bytes that a program has written the text that a terminal would show, in
+ * place, without what must not reach one: of a line with carriage returns the last
+ * drawing, no escape sequences, "?" for other unprintable bytes. Returns the new size.
+ */
+size_t text_drawn(char *text, size_t size);
+
 /* Takes printed JSON and frees it. Returns JSON of the same value with unprintable
  * characters as \uNNNN, to be freed by the caller; NULL stays NULL. */
 char *text_printable_json(char *json);

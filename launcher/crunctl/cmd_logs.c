@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/crunctl/ctl_client.h"
+#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/ended_logs.h"
+#include "launcher/crunctl/log_lines.h"
+#include "rendezvous/base/base64.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/rank_ranges.h"
+
+/*
+ * crunctl logs: the output of ranks, piece by piece. It asks for what follows an offset
+ * in each stream, so it can ask again after anything: a lost answer, a lost connection,
+ * a restart of the workers.
+ */
+#define WAIT_MS 500
+#define PAUSE_MS_MIN 20
+#define RETRY_MS 200
+#define MISSING_NAMED_MAX 64
+
+enum { OUT, ERR, STREAMS };
+
+struct shown_stream {
+    uint64_t offset; /* of what comes next */
+    uint64_t stop;   /* without --follow: its size at first */
+    bool is_over, has_begun;
+    struct log_lines lines;
+};
+
+struct shown_rank {
+    uint32_t rank;
+    bool told; /* why there is nothing of it */
+    struct shown_stream stream[STREAMS];
+};
+
+struct log_view {
+    struct ctl_client *c;
+    const struct ctl_options *o;
+    bool owns_client;
+    struct shown_rank *rank; /* in rising order */
+    size_t count, room;
+    uint64_t epoch;
+    struct rank_ranges wanted; /* empty: all */
+    bool prefix;
+
+    /* of one round of questions */
+    unsigned answered; /* ranks that were seen, or nodes that are missing */
+    bool has_text;
+    bool counts; /* only whether there are several ranks: sets `prefix` */
+    uint64_t job_epoch;
+
+    char missing[MISSING_NAMED_MAX][HOST_NAME_MAX_BYTES + 1]; /* named already */
+    unsigned missing_count;
+};
+
+/* -- what is shown ------------------------------------------------------------------
+ */
+
+static struct log_lines_style style_of(const struct log_view *v,
+                                       const struct shown_rank *r, int which)
+{
+    return (struct log_lines_style){ .rank = r->rank,
+                                     .epoch = v->epoch,
+                                     .error = which == ERR,
+                                     .prefix = v->prefix,
+                                     .json = v->o->json };
+}
+
+static void finish_lines(struct log_view *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        for (int k = 0; k < STREAMS; k++) {
+            struct log_lines_style style = style_of(v, &v->rank[i], k);
+
+            log_lines_finish(&v->rank[i].stream[k].lines, &style);
+        }
+}
+
+static bool stream_is_wanted(const struct log_view *v, int which)
+{
+    return which == OUT ? !v->o->only_stderr : !v->o->only_stdout;
+}
+
+static struct shown_rank *find_rank(struct log_view *v, uint32_t rank)
+{
+    size_t low = 0, high = v->count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (v->rank[middle].rank == rank)
+            return &v->rank[middle];
+        if (v->rank[middle].rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static struct shown_rank *add_rank(struct log_view *v, uint32_t rank)
+{
+    size_t at = v->count;
+
+    if (v->count == v->room) {
+        v->room = v->room ? 2 * v->room : 16;
+        v->rank = xrealloc(v->rank, v->room * sizeof(*v->rank));
+    }
+    while (at > 0 && v->rank[at - 1].rank > rank)
+        at--;
+    memmove(&v->rank[at + 1], &v->rank[at], (v->count++ - at) * sizeof(*v->rank));
+    v->rank[at] = (struct shown_rank){ .rank = rank };
+    for (int k = 0; k < STREAMS; k++)
+        v->rank[at].stream[k].is_over = !stream_is_wanted(v, k);
+    return &v->rank[at];
+}
+
+static void forget_ranks(struct log_view *v)
+{
+    finish_lines(v);
+    v->count = 0;
+}
+
+/* -- answers ------------------------------------------------------------------------
+ */
+
+static const char *stream_text(int which)
+{
+    return which == OUT ? "standard output" : "standard error";
+}
+
+static void tell_missing(struct log_view *v, const struct msg_logs *m)
+{
+    char why[2 * sizeof(m->where)];
+
+    v->answered++;
+    for (unsigned i = 0; i < v->missing_count; i++)
+        if (strcmp(v->missing[i], m->host) == 0)
+            return;
+    if (v->missing_count == MISSING_NAMED_MAX)
+        return;
+    snprintf(v->missing[v->missing_count++], sizeof(v->missing[0]), "%s", m->host);
+    text_printable(m->where, why, sizeof(why));
+    log_warn("%s does not show its output%s%s", m->host, *why ? ": " : "", why);
+}
+
+/* Why there is no text. */
+static void tell_kind(struct shown_rank *r, int which, const struct msg_logs *m)
+{
+    char where[2 * sizeof(m->where)];
+
+    if (r->told && m->kind != LOGS_FAILED)
+        return;
+    r->told = true;
+    text_printable(m->where, where, sizeof(where));
+    if (m->kind == LOGS_PASSED)
+        log_warn("rank %" PRIu32 " on %s writes %s to %s, and not through crun",
+                 r->rank, m->host, stream_text(which),
+                 *where ? where : "crun's own standard output");
+    else if (m->kind == LOGS_NOWHERE)
+        log_warn("%s of rank %" PRIu32 " is thrown away", stream_text(which), r->rank);
+    else if (m->kind == LOGS_FAILED)
+        log_warn("the log file of rank %" PRIu32 " on %s cannot be read: %s", r->rank,
+                 m->host, where);
+    else
+        log_warn("%s of rank %" PRIu32 " cannot be shown", stream_text(which), r->rank);
+}
+
+/* What is before the piece is not kept any more; with --tail nobody asked for it. */
+static void tell_lost(struct log_view *v, struct shown_rank *r, int which,
+                      uint64_t offset)
+{
+    struct shown_stream *s = &r->stream[which];
+    struct log_lines_style style = style_of(v, r, which);
+
+    if (offset <= s->offset || (!s->has_begun && v->o->tail >= 0))
+        return;
+    log_lines_finish(&s->lines, &style);
+    fflush(stdout);
+    log_warn("%" PRIu64 " bytes of %s of rank %" PRIu32 " are not kept any more",
+             offset - s->offset, stream_text(which), r->rank);
+}
+
+static void take_text(struct log_view *v, struct shown_rank *r, int which,
+                      const struct msg_logs *m)
+{
+    struct shown_stream *s = &r->stream[which];
+    struct log_lines_style style = style_of(v, r, which);
+    char bytes[LOGS_PIECE_MAX];
+    ssize_t n = base64_decode(m->text, bytes, sizeof(bytes));
+
+    if (n < 0 || m->next != m->offset + (uint64_t)n ||
+        (s->has_begun && m->offset < s->offset)) /* no answer of this version */
+        return;
+    tell_lost(v, r, which, m->offset);
+    if (!s->has_begun)
+        s->stop = m->size;
+    s->has_begun = true;
+    if (n > 0)
+        log_lines_add(&s->lines, &style, m->offset, bytes, (size_t)n);
+    v->has_text |= n > 0;
+    s->offset = m->next;
+    s->is_over = m->ended || (!v->o->follow && s->offset >= s->stop);
+}
+
+static void take_piece(struct log_view *v, const struct msg_logs *m)
+{
+    int which = m->stream == OUTPUT_STDERR ? ERR : OUT;
+    struct shown_rank *r;
+
+    if (m->of_epoch < v->epoch ||
+        (v->wanted.count > 0 && !rank_ranges_have(&v->wanted, m->rank)))
+        return;
+    if (v->counts) {
+        v->prefix |= m->rank > 0;
+        return;
+    }
+    if (m->of_epoch > v->epoch && v->epoch > 0) { /* comes with its own round */
+        v->job_epoch = m->of_epoch;
+        return;
+    }
+    v->epoch = m->of_epoch;
+    r = find_rank(v, m->rank);
+    if (!r)
+        r = add_rank(v, m->rank);
+    v->answered++;
+    if (r->stream[which].is_over)
+        return;
+    if (m->kind == LOGS_TEXT) {
+        take_text(v, r, which, m);
+        return;
+    }
+    if (m->kind != LOGS_MERGED || v->o->only_stderr)
+        tell_kind(r, which, m);
+    if (m->kind != LOGS_FAILED)
+        r->stream[which].is_over = true;
+    else if (!r->stream[which].has_begun || m->next == r->stream[which].offset)
+        r->stream[which].offset = m->size; /* no second try */
+}
+
+static void on_logs(void *arg, const struct msg *m)
+{
+    struct log_view *v = arg;
+
+    if (m->type != MSG_RANK_LOGS)
+        return;
+    if (m->logs.kind == LOGS_MISSING)
+        tell_missing(v, &m->logs);
+    else
+        take_piece(v, &m->logs);
+}
+
+/* -- questions ----------------------------------------------------------------------
+ */
+
+static int send_question(struct log_view *v, struct msg *m, struct err *e)
+{
+    uint64_t job_epoch = 0;
+    int rc;
+
+    m->type = MSG_SHOW_LOGS;
+    m->ask_logs.of_epoch = v->epoch;
+    m->ask_logs.stream = v->o->only_stdout   ? OUTPUT_STDOUT
+                         : v->o->only_stderr ? OUTPUT_STDERR
+                                             : OUTPUT_BOTH;
+    snprintf(m->ask_logs.run_id, sizeof(m->ask_logs.run_id), "%s",
+             v->o->run_id ? v->o->run_id : "");
+    rc = ctl_client_ask(v->c, m, on_logs, v, &job_epoch, e);
+    if (job_epoch > v->job_epoch)
+        v->job_epoch = job_epoch;
+    fflush(stdout);
+    return rc;
+}
+
+/* The ranks of a page that were not seen before. */
+static int ask_new_ranks(struct log_view *v, const struct rank_ranges *page, bool tail,
+                         struct err *e)
+{
+    struct msg m = { .ask_logs.tail = tail && v->o->tail >= 0 ? (uint32_t)v->o->tail
+                                                              : UINT32_MAX };
+    uint64_t epoch = v->epoch;
+    int rc;
+
+    if (rank_ranges_print(page, 0, m.ask_logs.ranks, sizeof(m.ask_logs.ranks)) <
+        page->count) {
+        err_set(e, "too many separate ranks are named");
+        return CTL_EXIT_USAGE;
+    }
+    v->answered = 0;
+    rc = send_question(v, &m, e);
+    if (rc == CTL_EXIT_OK && epoch && v->job_epoch > epoch)
+        v->answered = 0;
+    return rc;
+}
+
+/* Before anything is shown: the lines of several ranks need a prefix. */
+static int ask_for_prefix(struct log_view *v, struct err *e)
+{
+    struct msg m = { .ask_logs.tail = 0 };
+    int rc;
+
+    snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "0-%d",
+             LOGS_RANKS_PER_ASK - 1);
+    v->counts = true;
+    rc = send_question(v, &m, e);
+    v->counts = false;
+    return rc;
+}
+
+static int ask_all_ranks(struct log_view *v, bool tail, struct err *e)
+{
+    int rc = ask_for_prefix(v, e);
+
+    if (rc != CTL_EXIT_OK)
+        return rc;
+
+    for (uint32_t first = 0;; first += LOGS_RANKS_PER_ASK) {
+        struct rank_ranges page = { .count = 0 };
+
+        rank_ranges_add(&page, first, first + LOGS_RANKS_PER_ASK - 1);
+        rc = ask_new_ranks(v, &page, tail, e);
+        rank_ranges_fini(&page);
+        if (rc != CTL_EXIT_OK || v->answered == 0)
+            return rc;
+    }
+}
+
+static int ask_wanted_ranks(struct log_view *v, bool tail, struct err *e)
+{
+    struct rank_ranges page = { .count = 0 };
+    unsigned in_page = 0;
+    int rc = CTL_EXIT_OK;
+
+    for (unsigned i = 0; i < v->wanted.count; i++)
+        for (uint64_t r = v->wanted.range[i].first;
+             r <= v->wanted.range[i].last && rc == CTL_EXIT_OK; r++) {
+            rank_ranges_add(&page, (uint32_t)r, (uint32_t)r);
+            if (++in_page < LOGS_RANKS_PER_ASK)
+                continue;
+            rc = ask_new_ranks(v, &page, tail, e);
+            rank_ranges_fini(&page);
+            in_page = 0;
+        }
+    if (rc == CTL_EXIT_OK && in_page > 0)
+        rc = ask_new_ranks(v, &page, tail, e);
+    rank_ranges_fini(&page);
+    return rc;
+}
+
+static bool rank_is_over(const struct shown_rank *r)
+{
+    return r->stream[OUT].is_over && r->stream[ERR].is_over;
+}
+
+static size_t count_open_ranks(const struct log_view *v)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < v->count; i++)
+        count += !rank_is_over(&v->rank[i]);
+    return count;
+}
+
+/* From *at on. */
+static void fill_question(const struct log_view *v, size_t *at, struct msg *m)
+{
+    struct rank_ranges page = { .count = 0 };
+    size_t used = 0;
+    unsigned count = 0;
+
+    for (; *at < v->count && count < LOGS_RANKS_PER_ASK; (*at)++) {
+        const struct shown_rank *r = &v->rank[*at];
+
+        if (rank_is_over(r))
+            continue;
+        if (page.count > 60 && page.range[page.count - 1].last + 1 != r->rank)
+            break; /* their list must fit */
+        rank_ranges_add(&page, r->rank, r->rank);
+        used += (size_t)snprintf(m->ask_logs.offsets + used,
+                                 sizeof(m->ask_logs.offsets) - used,
+                                 "%s%" PRIu64 ":%" PRIu64, count ? " " : "",
+                                 r->stream[OUT].offset, r->stream[ERR].offset);
+        count++;
+    }
+    (void)rank_ranges_print(&page, 0, m->ask_logs.ranks, sizeof(m->ask_logs.ranks));
+    rank_ranges_fini(&page);
+}
+
+/* What has come since. wait: for output, if none has. */
+static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
+{
+    bool one_page = count_open_ranks(v) <= LOGS_RANKS_PER_ASK;
+    int rc = CTL_EXIT_OK;
+
+    v->has_text = false;
+    for (size_t at = 0; at < v->count && rc == CTL_EXIT_OK;) {
+        struct msg m = { .ask_logs.wait_ms = wait && one_page ? WAIT_MS : 0 };
+
+        fill_question(v, &at, &m);
+        if (*m.ask_logs.ranks)
+            rc = send_question(v, &m, e);
+    }
+    if (wait && !one_page && !v->has_text)
+        usleep(WAIT_MS * 1000);
+    return rc;
+}
+
+/* -- following ----------------------------------------------------------------------
+ */
+
+/* The job's epoch, by a question about a rank of which all is known. */
+static int ask_epoch(struct log_view *v, struct err *e)
+{
+    struct msg m = { .ask_logs.tail = 0 };
+
+    snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%" PRIu32,
+             v->count ? v->rank[0].rank : 0);
+    return send_question(v, &m, e);
+}
+
+static int show_first(struct log_view *v, bool tail, struct err *e)
+{
+    v->job_epoch = 0;
+    return v->wanted.count ? ask_wanted_ranks(v, tail, e) : ask_all_ranks(v, tail, e);
+}
+
+/* The workers were started again. */
+static int begin_epoch(struct log_view *v, struct err *e)
+{
+    uint64_t epoch = v->job_epoch;
+    int rc;
+
+    forget_ranks(v);
+    fflush(stdout);
+    v->epoch = 0;
+    rc = show_first(v, false, e);
+    if (rc == CTL_EXIT_OK && v->count > 0)
+        log_info("the workers were started again: epoch %" PRIu64, v->epoch);
+    else
+        v->epoch = epoch;
+    return rc;
+}
+
+static int follow_once(struct log_view *v, struct err *e)
+{
+    int rc;
+
+    if (count_open_ranks(v) > 0) {
+        bool wait = !v->has_text;
+
+        rc = ask_next_pieces(v, wait, e);
+        if (v->has_text)
+            usleep(PAUSE_MS_MIN * 1000 /
+                   4); /* what is written meanwhile comes at once */
+    } else {
+        rc = ask_epoch(v, e);
+        if (v->job_epoch <= v->epoch)
+            usleep(WAIT_MS * 1000);
+    }
+    if (rc == CTL_EXIT_OK && v->job_epoch > v->epoch && !v->has_text)
+        rc = begin_epoch(v, e);
+    return rc;
+}
+
+/* The job or its rendezvous again. CTL_EXIT_REFUSED: the job has ended. */
+static int reopen_client(struct log_view *v, struct err *e)
+{
+    const struct ctl_job *job = NULL;
+    struct ctl_client *c = NULL;
+    struct ctl_jobs jobs;
+    int rc = CTL_EXIT_REFUSED;
+
+    if (v->o->endpoint) {
+        c = ctl_client_open(v->o, ACCESS_OPERATE, &rc, e);
+    } else {
+        ctl_jobs_find(&jobs);
+        if (ctl_jobs_choose(&jobs, v->o->run_id, false, &job, e) == 0 && job)
+            c = ctl_client_greet(v->o, job, e);
+        if (c)
+            rc = ctl_client_await_welcome(c, clock_ms() + v->o->timeout_ms, e);
+        ctl_jobs_release(&jobs);
+    }
+    if (rc != CTL_EXIT_OK) {
+        ctl_client_close(c);
+        return rc;
+    }
+    if (v->owns_client)
+        ctl_client_close(v->c);
+    v->owns_client = true;
+    v->c = c;
+    return rc;
+}
+
+/* The connection was lost: asks again where it ended. */
+static int resume_view(struct log_view *v, struct err *e)
+{
+    uint64_t until = clock_ms() + v->o->timeout_ms;
+    int rc;
+
+    if (count_open_ranks(v) == 0) /* all has been shown */
+        return CTL_EXIT_REFUSED;
+    while ((rc = reopen_client(v, e)) == CTL_EXIT_UNREACHABLE && clock_ms() < until)
+        usleep(RETRY_MS * 1000);
+    return rc;
+}
+
+static int follow_all(struct log_view *v, struct err *e)
+{
+    int rc = CTL_EXIT_OK;
+
+    while (!ferror(stdout) && rc == CTL_EXIT_OK) {
+        rc = follow_once(v, e);
+        if (rc == CTL_EXIT_UNREACHABLE)
+            rc = resume_view(v, e);
+    }
+    finish_lines(v);
+    if (rc != CTL_EXIT_REFUSED)
+        return rc;
+    fflush(stdout);
+    log_info("the job has ended");
+    return CTL_EXIT_OK;
+}
+
+/* Up to where the output was at first. */
+static int show_rest(struct log_view *v, struct err *e)
+{
+    int rc = CTL_EXIT_OK;
+
+    while (count_open_ranks(v) > 0 && rc == CTL_EXIT_OK && !ferror(stdout)) {
+        rc = ask_next_pieces(v, false, e);
+        if (!v->has_text)
+            break;
+    }
+    return rc;
+}
+
+static void tell_unknown_ranks(struct log_view *v)
+{
+    struct rank_ranges unknown = { .count = 0 };
+    char text[256];
+
+    for (unsigned i = 0; i < v->wanted.count; i++)
+        for (uint64_t r = v->wanted.range[i].first; r <= v->wanted.range[i].last; r++)
+            if (!find_rank(v, (uint32_t)r))
+                rank_ranges_add(&unknown, (uint32_t)r, (uint32_t)r);
+    if (unknown.count > 0)
+        log_warn("nothing is known of %s",
+                 rank_ranges_describe(&unknown, text, sizeof(text)));
+    rank_ranges_fini(&unknown);
+}
+
+static int cmd_logs_run(struct ctl_client *c, const struct ctl_options *o,
+                        const char *word, struct err *e)
+{
+    struct log_view v = { .c = c, .o = o };
+    int rc;
+
+    (void)word;
+    if (ctl_ranks_parse(o, &v.wanted, e) < 0)
+        return CTL_EXIT_USAGE;
+    if (!ctl_client_has_logs(c)) {
+        err_set(e, "the rendezvous is of an older version, which cannot show output");
+        return CTL_EXIT_REFUSED;
+    }
+    v.prefix = rank_ranges_size(&v.wanted) > 1;
+    rc = show_first(&v, true, e);
+    if (rc == CTL_EXIT_OK)
+        tell_unknown_ranks(&v);
+    if (rc == CTL_EXIT_OK && o->follow)
+        rc = follow_all(&v, e);
+    else if (rc == CTL_EXIT_OK)
+        rc = show_rest(&v, e);
+    forget_ranks(&v);
+    free(v.rank);
+    rank_ranges_fini(&v.wanted);
+    if (v.owns_client)
+        ctl_client_close(v.c);
+    return rc;
+}
+
+static const struct opt table[] = {
+    { .name = "follow",
+      .letter = 'f',
+      .help = "Continue with new output, also after restarts, until the job ends.",
+      .set = opt_set_true,
+      .offset = offsetof(struct ctl_options, follow) },
+    { .name = "tail",
+      .letter = 'n',
+      .arg = "N",
+      .help = "Begin N lines before the end of each rank's output. Default: with all "
+              "that is kept.",
+      .set = opt_set_int,
+      .offset = offsetof(struct ctl_options, tail),
+      .min = 0,
+      .max = INT_MAX },
+    { .name = "stdout",
+      .help = "Only standard output.",
+      .set = opt_set_true,
+      .offset = offsetof(struct ctl_options, only_stdout) },
+    { .name = "stderr",
+      .help = "Only standard error.",
+      .set = opt_set_true,
+      .offset = offsetof(struct ctl_options, only_stderr) },
+    CTL_JSON_FLAG("Print each line as a line of JSON."),
+    CTL_COMMON_FLAGS,
+    { .name = NULL },
+};
+
+const struct ctl_command ctl_logs = {
+    .name = "logs",
+    .words = "[RANK...]",
+    .takes_job = true,
+    .ranks_follow = true,
+    .summary = "show the output of the ranks",
+    .table = table,
+    .access = ACCESS_OPERATE,
+    .run = cmd_logs_run,
+    .run_ended = ended_logs_show,
+};
