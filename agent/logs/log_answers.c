@@ -10,7 +10,7 @@
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
-#include "rendezvous/base/base64.h"
+#include "rendezvous/protocol/base64.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/xalloc.h"
@@ -78,9 +78,9 @@ static void begin_at_tail(struct wanted_stream *s, const struct kept_stream *kep
     }
 }
 
-static void add_stream(struct log_question *q, const struct msg_ask_logs *ask,
-                       const struct kept_attempt *attempt, struct wanted_stream s,
-                       bool has_offset)
+static void question_add_stream(struct log_question *q, const struct msg_ask_logs *ask,
+                                const struct kept_attempt *attempt,
+                                struct wanted_stream s, bool has_offset)
 {
     if (ask->of_epoch && ask->of_epoch != attempt->epoch) { /* from the beginning */
         s.offset = 0;
@@ -96,17 +96,17 @@ static bool stream_is_asked(const struct msg_ask_logs *ask, int which)
     return ask->stream != (which == LOG_OUT ? OUTPUT_STDERR : OUTPUT_STDOUT);
 }
 
-static void add_rank(struct log_question *q, const struct msg_ask_logs *ask,
-                     const struct kept_attempt *attempt, uint32_t local_rank,
-                     const uint64_t offset[LOG_STREAMS], bool has_offset)
+static void question_add_rank(struct log_question *q, const struct msg_ask_logs *ask,
+                              const struct kept_attempt *attempt, uint32_t local_rank,
+                              const uint64_t offset[LOG_STREAMS], bool has_offset)
 {
     for (int which = 0; which < LOG_STREAMS; which++)
         if (stream_is_asked(ask, which))
-            add_stream(q, ask, attempt,
-                       (struct wanted_stream){ .local_rank = local_rank,
-                                               .which = which,
-                                               .offset = offset[which] },
-                       has_offset);
+            question_add_stream(q, ask, attempt,
+                                (struct wanted_stream){ .local_rank = local_rank,
+                                                        .which = which,
+                                                        .offset = offset[which] },
+                                has_offset);
 }
 
 /* The next rank's; false: there are no more. */
@@ -148,8 +148,8 @@ static struct log_question *question_make(const struct log_answers *a,
             bool has_offset = take_offsets(&offsets, offset);
 
             if (r >= attempt->first_rank && r - attempt->first_rank < a->kept->workers)
-                add_rank(q, ask, attempt, (uint32_t)r - attempt->first_rank, offset,
-                         has_offset);
+                question_add_rank(q, ask, attempt, (uint32_t)r - attempt->first_rank,
+                                  offset, has_offset);
         }
     rank_ranges_fini(&ranks);
     return q;
@@ -251,7 +251,7 @@ static bool stream_needs_file(const struct wanted_stream *s,
 }
 
 /* list: of those that need their file, in order; NULL: none does any more. */
-static void answer_question(struct log_answers *a, struct log_question *q,
+static void question_answer(struct log_answers *a, struct log_question *q,
                             const struct log_file_read *list, size_t count)
 {
     struct msg last = { .type = MSG_LOGS, .logs = { .ask = q->number, .last = true } };
@@ -280,7 +280,7 @@ static void answer_question(struct log_answers *a, struct log_question *q,
     a->answer(a->arg, &last);
 }
 
-/* lines of those that are read becomes UINT32_MAX: a mark for answer_question. */
+/* lines of those that are read becomes UINT32_MAX: a mark for question_answer. */
 static bool read_files(struct log_answers *a, struct log_question *q)
 {
     struct log_file_read *list = xcalloc(q->count + 1, sizeof(*list));
@@ -325,7 +325,7 @@ static void remove_waiting(struct log_answers *a, unsigned i)
 }
 
 /* Answers it and frees it, or leaves it to the files. False: it must wait for them. */
-static bool finish_question(struct log_answers *a, struct log_question *q)
+static bool question_finish(struct log_answers *a, struct log_question *q)
 {
     bool needs_files = question_needs_files(a, q);
 
@@ -335,7 +335,7 @@ static bool finish_question(struct log_answers *a, struct log_question *q)
         a->reading = q;
         return true;
     }
-    answer_question(a, q, NULL, 0);
+    question_answer(a, q, NULL, 0);
     question_free(q);
     return true;
 }
@@ -359,7 +359,7 @@ static void answer_waiting(struct log_answers *a, uint64_t now_ms)
     for (unsigned i = 0; i < a->waiting_count;) {
         struct log_question *q = a->waiting[i];
 
-        if ((now_ms >= q->until_ms || question_has_news(a, q)) && finish_question(a, q))
+        if ((now_ms >= q->until_ms || question_has_news(a, q)) && question_finish(a, q))
             remove_waiting(a, i);
         else
             i++;
@@ -378,12 +378,12 @@ static void on_files_read(void *arg, struct log_file_read *list, size_t count)
     struct log_question *q = a->reading;
 
     a->reading = NULL;
-    answer_question(a, q, list, count);
+    question_answer(a, q, list, count);
     question_free(q);
     answer_waiting(a, clock_ms());
 }
 
-static void hurry_question(struct log_answers *a, uint64_t number)
+static void question_hurry(struct log_answers *a, uint64_t number)
 {
     for (unsigned i = 0; i < a->waiting_count; i++)
         if (a->waiting[i]->number == number)
@@ -396,12 +396,12 @@ void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
     struct log_question *q;
 
     if (!*ask->ranks) {
-        hurry_question(a, ask->ask);
+        question_hurry(a, ask->ask);
         return;
     }
     q = question_make(a, ask);
     if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
-        answer_question(a, q, NULL, 0);
+        question_answer(a, q, NULL, 0);
         question_free(q);
         return;
     }

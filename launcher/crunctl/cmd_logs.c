@@ -11,7 +11,7 @@
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ended_logs.h"
 #include "launcher/crunctl/log_lines.h"
-#include "rendezvous/base/base64.h"
+#include "rendezvous/protocol/base64.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -92,7 +92,7 @@ static bool stream_is_wanted(const struct log_view *v, int which)
     return which == OUT ? !v->o->only_stderr : !v->o->only_stdout;
 }
 
-static struct shown_rank *find_rank(struct log_view *v, uint32_t rank)
+static struct shown_rank *log_view_find_rank(struct log_view *v, uint32_t rank)
 {
     size_t low = 0, high = v->count;
 
@@ -109,7 +109,7 @@ static struct shown_rank *find_rank(struct log_view *v, uint32_t rank)
     return NULL;
 }
 
-static struct shown_rank *add_rank(struct log_view *v, uint32_t rank)
+static struct shown_rank *log_view_add_rank(struct log_view *v, uint32_t rank)
 {
     size_t at = v->count;
 
@@ -231,9 +231,9 @@ static void take_piece(struct log_view *v, const struct msg_logs *m)
         return;
     }
     v->epoch = m->of_epoch;
-    r = find_rank(v, m->rank);
+    r = log_view_find_rank(v, m->rank);
     if (!r)
-        r = add_rank(v, m->rank);
+        r = log_view_add_rank(v, m->rank);
     v->answered++;
     if (r->stream[which].is_over)
         return;
@@ -552,7 +552,7 @@ static void tell_unknown_ranks(struct log_view *v)
 
     for (unsigned i = 0; i < v->wanted.count; i++)
         for (uint64_t r = v->wanted.range[i].first; r <= v->wanted.range[i].last; r++)
-            if (!find_rank(v, (uint32_t)r))
+            if (!log_view_find_rank(v, (uint32_t)r))
                 rank_ranges_add(&unknown, (uint32_t)r, (uint32_t)r);
     if (unknown.count > 0)
         log_warn("nothing is known of %s",

@@ -310,7 +310,8 @@ static void keep_report(struct session_step *step)
 
     /* the first failures count */
     if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
-         step->msg->type == MSG_STACKS || step->msg->type == MSG_LOGS || is_of_owners(step->msg)) &&
+         step->msg->type == MSG_STACKS || step->msg->type == MSG_LOGS ||
+         is_of_owners(step->msg)) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
     if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)

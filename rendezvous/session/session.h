@@ -47,8 +47,8 @@ struct session_calls {
     void (*disconnect)(void *arg);
     void (*send)(void *arg, const struct msg *m);
     /* JOINED, START, MEMBERS, STOP, ASK_CHECKPOINT, BEAT (while waiting), NOTICE,
-     * ASK_STACKS, ASK_LOGS, FIND_OWNERS, OWNERS_FOUND: obey. DONE and REFUSED are last. Repeats
-     * are filtered out. */
+     * ASK_STACKS, ASK_LOGS, FIND_OWNERS, OWNERS_FOUND: obey. DONE and REFUSED are last.
+     * Repeats are filtered out. */
     void (*order)(void *arg, const struct msg *m);
     /* The rendezvous is out of reach (true) or back (false): for the log. Until this
      * node has joined, again with each new reason. */

@@ -237,7 +237,7 @@ def any_rank_is_shown_at_any_time(here):
             fail("not two groups")
         if job.ask("7") != "no such rank\n":
             fail("a rank that there is not:", job.ask("7"))
-        if "is not a rank" not in job.ask("x", code=2):
+        if "is not a rank" not in job.ask("0", "x", code=2):
             fail("x is a rank?")
     return job
 

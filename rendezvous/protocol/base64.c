@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/base/base64.h"
+#include "rendezvous/protocol/base64.h"
 
 #include <stdint.h>
 #include <string.h>

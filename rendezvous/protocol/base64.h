@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_BASE_BASE64_H
-#define RENDEZVOUS_BASE_BASE64_H
+#ifndef RENDEZVOUS_PROTOCOL_BASE64_H
+#define RENDEZVOUS_PROTOCOL_BASE64_H
 
 #include <stddef.h>
 #include <sys/types.h>
