@@ -79,7 +79,7 @@ static uint64_t find_lines(int fd, const struct log_file_read *r)
         size_t got = read_fully(fd, block, n, at - n);
 
         for (size_t i = got; i > 0; i--)
-            if (block[i - 1] == '\n' && left-- == 0) {
+            if (block[i - 1] == '\n' && --left == 0) {
                 free(block);
                 return at - n + i;
             }

@@ -27,6 +27,7 @@
 #define WAIT_MS 500
 #define PAUSE_MS_MIN 20
 #define RETRY_MS 200
+#define GONE_MS 2000 /* a rendezvous that is started again is back by then */
 #define MISSING_NAMED_MAX 64
 
 enum { OUT, ERR, STREAMS };
@@ -505,13 +506,17 @@ static int reopen_client(struct log_view *v, struct err *e)
 /* The connection was lost: asks again where it ended. */
 static int resume_view(struct log_view *v, struct err *e)
 {
-    uint64_t until = clock_ms() + v->o->timeout_ms;
+    uint64_t until = clock_ms() + v->o->timeout_ms, gone = clock_ms() + GONE_MS;
     int rc;
 
     if (count_open_ranks(v) == 0) /* all has been shown */
         return CTL_EXIT_REFUSED;
-    while ((rc = reopen_client(v, e)) == CTL_EXIT_UNREACHABLE && clock_ms() < until)
+    while ((rc = reopen_client(v, e)) == CTL_EXIT_UNREACHABLE && clock_ms() < until) {
+        if (e->code == CTL_NOT_THERE &&
+            clock_ms() > gone) /* it has ended with its job */
+            return CTL_EXIT_REFUSED;
         usleep(RETRY_MS * 1000);
+    }
     return rc;
 }
 
