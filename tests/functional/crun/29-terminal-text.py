@@ -112,7 +112,7 @@ def what_another_node_says(p):
         job = f"job{i}"
         c = p.start(CRUN, "--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}",
                     f"--rdzv-id={job}", "sleep", "1000", stdin=subprocess.DEVNULL)
-        until(lambda: f"job {job} ".encode() in output_of(p, *ctl, "status"), "the join")
+        until(lambda: job.encode() in output_of(p, *ctl, "status"), "the join")
         fail_as_a_node(port, job, failure, text)
         out, err = c.communicate(timeout=TIMEOUT)
         same((c.returncode, out), (7 if failure == "exit" else 1, b""))

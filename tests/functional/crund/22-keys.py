@@ -463,7 +463,7 @@ def a_key_is_in_no_place_but_its_file(world):
         write_key(key, key.read_text() + "".join(others))
         r = Rendezvous(quiet, "secret", "-v", "--state-dir", str(quiet.folder / "state"))
         agents = r.agents(quiet, 2, "quiet", ["-v", "--log-dir", str(quiet.folder / "logs"),
-                                              "sh", "-c", "env; ls -l /proc/$$/fd; sleep 60"])
+                                              "sh", "-c", "env; ls -l /proc/$$/fd; sleep 600"])
         until(lambda: (r.job(r.env, "quiet") or {}).get("state") == "running", r.log)
         secrets = forms(key.read_text().split("\n")[0])
         secrets |= {f"the secret of {i}": bytes.fromhex(text.strip().split(":")[4])
