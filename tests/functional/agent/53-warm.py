@@ -293,7 +293,7 @@ def test_kills_at_random_moments():
         twice = {start for start in starts if starts.count(start) > 1}
         assert not twice, f"started twice: {twice}"
         alive = [fact["pid"] for fact in launch.epoch(last)]
-        assert all(stat_of(pid).parent == launch.guard() for pid in alive)
+        until(lambda: all(stat_of(pid).parent == launch.guard() for pid in alive), launch.said)
         template, before = until(lambda: template_memory(launch), launch.said)
         for _ in range(20):
             epoch = launch.last_epoch()

@@ -28,6 +28,7 @@
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 #define SOON_MS 200
+#define LATE_MS 20000 /* for a fault that is seen without any wait */
 
 /* The last part of a process's cgroup. */
 static void read_group(pid_t pid, char *name, size_t size)
@@ -223,8 +224,11 @@ static const struct {
 
 START_TEST(whatever_it_does_wrong_the_worker_starts_cold)
 {
+    const char *word = faults[_i / MODE_COUNT].word;
+
     begin_guard(_i % MODE_COUNT);
-    start_template(SOON_MS, SOON_MS, faults[_i / MODE_COUNT].word, NULL);
+    start_template(strcmp(word, "hangs") == 0 ? SOON_MS : LATE_MS,
+                   strcmp(word, "deaf") == 0 ? SOON_MS : LATE_MS, word, NULL);
     spawn(0, "nap", "50", "exit", "5", NULL);
     wait_until(&t.exited, 1);
     ck_assert_uint_eq(t.started, 1);
