@@ -6,6 +6,7 @@
 #include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/completion/completion.h"
+#include "rendezvous/protocol/proto.h"
 
 #define NODES_ANSWER_MS 500 /* a person waits for them */
 
@@ -19,14 +20,15 @@ static void offer_jobs(struct completion *c, bool with_ended)
     for (size_t i = 0; i < jobs.count && (with_ended || i < jobs.running); i++) {
         const struct ctl_job *job = &jobs.job[i];
         bool is_known = ctl_jobs_is_double(&jobs, job);
-        char about[64];
+        char about[64], pid[16];
 
         for (size_t j = 0; j < i; j++)
             is_known |= strcmp(jobs.job[j].name, job->name) == 0;
         snprintf(about, sizeof(about), "%s, pid %d",
                  job->state == CTL_JOB_RUNNING ? "runs" : "has ended", (int)job->pid);
-        if (!is_known)
-            completion_offer(c, job->name, about);
+        snprintf(pid, sizeof(pid), "%d", (int)job->pid);
+        if (!is_known) /* no command takes another name, which a shell might run */
+            completion_offer(c, proto_is_name(job->name) ? job->name : pid, about);
     }
     ctl_jobs_release(&jobs);
 }

@@ -23,12 +23,14 @@ struct completion {
 
 /* -- candidates ------------------------------------------------------------------- */
 
-static bool is_one_line(const char *text)
+/* Text that steers no terminal, in one line. */
+static bool is_plain_text(const char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 127)
-            return false;
-    return true;
+    size_t left = strlen(text), n = 1;
+
+    for (; left > 0 && n > 0; left -= n, text += n)
+        n = text_printable_size(text, left);
+    return left == 0;
 }
 
 /* The first sentence, or less of it. */
@@ -50,7 +52,7 @@ static void print_description(const char *text, FILE *out)
 
 void completion_offer(struct completion *c, const char *text, const char *description)
 {
-    if (strncmp(text, c->word, strlen(c->word)) != 0 || !is_one_line(text))
+    if (strncmp(text, c->word, strlen(c->word)) != 0 || !is_plain_text(text))
         return;
     fprintf(c->out, "%s%s", c->stays, text);
     print_description(description, c->out);

@@ -30,8 +30,8 @@ CASES = [
     ("crun trunc", ["truncate"]),
     ("crun --hostfile=no", ["--hostfile=notes.txt"]),
     ("crund --log-format ", ["text", "json"]),
-    ("crunctl st", ["status", "stop", "stacks"]),
-    ("crunctl -e :1 st", ["status", "stop", "stacks"]),
+    ("crunctl st", ["status", "stacks", "stop"]),
+    ("crunctl -e :1 st", ["status", "stacks", "stop"]),
     ("crunctl events --f", ["--follow"]),
 ]
 
@@ -65,7 +65,7 @@ COMP_WORDS=(crunctl -e :1 st); try
 def bash_completes():
     r = subprocess.run(["bash", "-c", BASH], env=ENV, capture_output=True, text=True, timeout=20)
     same(r.stdout.splitlines(), ["grace", "5,scale=checkpoint 5,scale=never 5,scale=now", "train.py",
-                                 "status stop stacks"])
+                                 "status stacks stop"])
     same(r.stderr, "")
 
 
