@@ -15,15 +15,18 @@
 #include "rendezvous/base/xalloc.h"
 
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
+#define LISTED_MAX 16384     /* events of all jobs: more than a rendezvous keeps */
+#define NUMBER_MAX 1000000000000000ull
 
 /* crunctl events: past events, and new ones with --follow, one line each. */
 static void print_event_line(const struct msg_event *event, const char *name)
 {
-    char when[40], text[2 * sizeof(event->text)];
+    char when[40], text[2 * sizeof(event->text)], job[512], kind[128];
 
     printf("%s  %s  epoch %" PRIu64 "  %-10s  %s\n",
            clock_format_date(event->wall_ms, when, sizeof(when)),
-           name ? name : event->run_id, event->epoch, event->kind,
+           text_printable(name ? name : event->run_id, job, sizeof(job)), event->epoch,
+           text_printable(event->kind, kind, sizeof(kind)),
            text_printable(event->text, text, sizeof(text)));
 }
 
@@ -85,7 +88,7 @@ static void note_event(void *arg, const struct msg *m)
 {
     struct event_list *l = arg;
 
-    if (m->type != MSG_EVENT)
+    if (m->type != MSG_EVENT || l->count == LISTED_MAX)
         return;
     if (l->count == l->room) {
         l->room = l->room ? 2 * l->room : 16;
@@ -153,21 +156,13 @@ static void read_text(const cJSON *o, const char *name, char *buf, size_t size)
     snprintf(buf, size, "%s", text ? text : "");
 }
 
-static uint64_t read_number(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble
-                                                         : 0;
-}
-
 static bool parse_event(const char *line, struct msg_event *event)
 {
     cJSON *o = cJSON_Parse(line);
 
-    *event = (struct msg_event){ .number = read_number(o, "number"),
-                                 .wall_ms = read_number(o, "time_ms"),
-                                 .epoch = read_number(o, "epoch") };
+    *event = (struct msg_event){ .number = ctl_record_number(o, "number", NUMBER_MAX),
+                                 .wall_ms = ctl_record_number(o, "time_ms", NUMBER_MAX),
+                                 .epoch = ctl_record_number(o, "epoch", NUMBER_MAX) };
     read_text(o, "job", event->run_id, sizeof(event->run_id));
     read_text(o, "kind", event->kind, sizeof(event->kind));
     read_text(o, "host", event->host, sizeof(event->host));

@@ -159,26 +159,18 @@ static struct job_view *add_local_job(struct job_views *v, const struct ctl_job 
     return view;
 }
 
-static uint64_t result_number(const struct ctl_job *job, const char *name)
-{
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(job->record, "result");
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble
-                                                         : 0;
-}
-
 static void add_ended_job(struct job_views *v, const struct ctl_job *job)
 {
     static const char *const odd[] = { "left", "lost", "killed" };
     struct job_view *view = add_local_job(v, job);
     struct msg_job_status *s = &view->status;
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(job->record, "result");
 
     s->state = JOB_DONE;
     s->exit_code = job->state == CTL_JOB_KILLED ? -1 : job->exit_code; /* -1: none */
     s->state_ms = ms_since(job->ended_ms);
-    s->restarts = (uint32_t)result_number(job, "restarts");
-    s->epoch = result_number(job, "epoch");
+    s->restarts = (uint32_t)ctl_record_number(result, "restarts", UINT32_MAX);
+    s->epoch = ctl_record_number(result, "epoch", INT64_MAX);
     s->reason = (enum job_reason)proto_word(proto_reason_names, JOB_REASON_COUNT,
                                             job->reason);
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)

@@ -287,10 +287,17 @@ static int ctl_client_await(struct ctl_client *c, uint64_t *next, struct err *e)
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e)
 {
+    int rc;
+
     c->fn = fn;
     c->arg = arg;
     ctl_client_send(c, question);
-    return ctl_client_await(c, next, e);
+    rc = ctl_client_await(c, next, e);
+    if (rc != CTL_EXIT_OK || question->type != MSG_STATUS || !next || !*next)
+        return rc;
+    if (*next > question->status.from && *next <= NODES_MAX) /* a list has an end */
+        return rc;
+    return set_unreachable(c, e, "its list does not end");
 }
 
 int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct err *e)

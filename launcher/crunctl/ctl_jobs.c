@@ -21,6 +21,7 @@
 #define EVENTS_BYTES_MAX (1u << 20)
 #define JOBS_MAX 4096 /* of one folder */
 #define TOGETHER_MS 30000
+#define MS_MAX 1000000000000000ull
 
 struct ctl_jobs_folder {
     struct ctl_jobs_folder *next;
@@ -36,12 +37,13 @@ static const char *record_text(const cJSON *o, const char *name)
     return text ? text : "";
 }
 
-static double record_number(const cJSON *o, const char *name)
+uint64_t ctl_record_number(const cJSON *o, const char *name, uint64_t max)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
 
-    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 1e15
-               ? item->valuedouble
+    return cJSON_IsNumber(item) && item->valuedouble > 0 &&
+                   item->valuedouble <= (double)max
+               ? (uint64_t)item->valuedouble
                : 0;
 }
 
@@ -59,7 +61,7 @@ static cJSON *read_record(const struct run_folder *folder, const char *file)
     text = run_folder_read(folder, name, RECORD_BYTES_MAX);
     o = text ? cJSON_Parse(text) : NULL;
     free(text);
-    if (cJSON_IsObject(o) && record_number(o, "pid") >= 1)
+    if (cJSON_IsObject(o) && ctl_record_number(o, "pid", INT32_MAX) >= 1)
         return o;
     cJSON_Delete(o);
     return NULL;
@@ -83,19 +85,19 @@ static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
         .instance = record_text(record, "instance"),
         .rendezvous = record_text(record, "rendezvous"),
         .log_dir = record_text(record, "log_dir"),
-        .pid = (pid_t)record_number(record, "pid"),
+        .pid = (pid_t)ctl_record_number(record, "pid", INT32_MAX),
         .uid = folder->owner,
         .is_host = record_is(record, "host"),
         .is_launcher = record_is(record, "launcher"),
-        .nodes = (uint32_t)record_number(record, "nodes"),
-        .workers = (uint32_t)record_number(record, "workers"),
-        .started_ms = (uint64_t)record_number(record, "started_ms"),
-        .ended_ms = (uint64_t)record_number(result, "ended_ms"),
+        .nodes = (uint32_t)ctl_record_number(record, "nodes", UINT32_MAX),
+        .workers = (uint32_t)ctl_record_number(record, "workers", UINT32_MAX),
+        .started_ms = ctl_record_number(record, "started_ms", MS_MAX),
+        .ended_ms = ctl_record_number(result, "ended_ms", MS_MAX),
         .result = record_text(result, "state"),
         .reason = record_text(result, "reason"),
         .text = record_text(result, "text"),
         .report = record_text(record, "report"),
-        .exit_code = (int)record_number(result, "exit_code"),
+        .exit_code = (int)ctl_record_number(result, "exit_code", INT32_MAX),
     };
     snprintf(j->file, sizeof(j->file), "%s", file);
     if (state == CTL_JOB_ENDED && strcmp(j->result, "killed") == 0)
@@ -189,7 +191,8 @@ static void find_running(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
     if (fd < 0 && errno == ECONNREFUSED)
         file_killed_job(jobs, f, file, record);
     else if (fd < 0 && errno == ENOENT &&
-             kill((pid_t)record_number(record, "pid"), 0) < 0 && errno == ESRCH)
+             kill((pid_t)ctl_record_number(record, "pid", INT32_MAX), 0) < 0 &&
+             errno == ESRCH)
         cJSON_Delete(record); /* it has just ended */
     else
         add_job(jobs, &f->folder, file, record, CTL_JOB_RUNNING);
@@ -265,8 +268,8 @@ static int compare_jobs(const void *a, const void *b)
 static bool has_ended_too(const struct ctl_jobs *jobs, const struct ctl_job *job)
 {
     for (size_t i = 0; i < jobs->count; i++)
-        if (jobs->job[i].state != CTL_JOB_RUNNING && jobs->job[i].pid == job->pid &&
-            jobs->job[i].started_ms == job->started_ms)
+        if (jobs->job[i].state != CTL_JOB_RUNNING && jobs->job[i].uid == job->uid &&
+            jobs->job[i].pid == job->pid && jobs->job[i].started_ms == job->started_ms)
             return true;
     return false;
 }
@@ -319,8 +322,11 @@ void ctl_jobs_release(struct ctl_jobs *jobs)
 /* -- one of them --------------------------------------------------------------------
  */
 
+/* What a user writes into a record stands for no job of another user. */
 static bool is_same_job(const struct ctl_job *a, const struct ctl_job *b)
 {
+    if (a->uid != b->uid)
+        return false;
     if (*a->instance && *b->instance)
         return strcmp(a->instance, b->instance) == 0;
     return strcmp(a->run_id, b->run_id) == 0 &&
@@ -378,6 +384,21 @@ static bool job_has_pid(const struct ctl_job *j, const char *word)
     return word && strcmp(pid, word) == 0;
 }
 
+/* Records of other users may say any pid: a job of this user comes first. */
+static const struct ctl_job *find_pid(const struct ctl_jobs *jobs, const char *word)
+{
+    const struct ctl_job *job = NULL;
+
+    for (size_t i = 0; i < jobs->running; i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        if (job_has_pid(j, word) &&
+            (!job || (job->uid != geteuid() && j->uid == geteuid())))
+            job = j;
+    }
+    return job;
+}
+
 /* "several jobs run here, name one: train (pid 41), eval (pid 42)" */
 static int set_several(const struct ctl_jobs *jobs, const char *word, struct err *e)
 {
@@ -405,14 +426,12 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
 {
     size_t found = 0;
 
-    *job = NULL;
+    *job = find_pid(jobs, word);
+    if (*job)
+        return 0;
     for (size_t i = 0; i < jobs->running; i++) {
         const struct ctl_job *j = &jobs->job[i];
 
-        if (job_has_pid(j, word)) {
-            *job = j;
-            return 0;
-        }
         if (!job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
             continue;
         *job = j;

@@ -65,6 +65,8 @@ bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job);
 
 /* A connection to its crun, or -1 with e. */
 int ctl_job_connect(const struct ctl_job *job, struct err *e) MUST_CHECK;
+/* A whole number of a record from 0 to max; 0 if there is none. */
+uint64_t ctl_record_number(const cJSON *o, const char *name, uint64_t max);
 /* The events of an ended job, JSON lines, or "": to be freed by the caller. */
 char *ctl_job_read_events(const struct ctl_job *job);
 

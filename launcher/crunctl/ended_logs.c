@@ -57,9 +57,10 @@ static off_t find_tail(int fd, off_t size, long long lines)
     return 0;
 }
 
-/* False: there is no such file, or nothing in it. */
+/* False: there is no such file of that user, or nothing in it. The user has named the
+ * folder, and may have put a link to another one there. */
 static bool show_file(const char *path, const struct log_lines_style *style,
-                      long long tail)
+                      long long tail, uid_t owner)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct log_lines lines = { .size = 0 };
@@ -70,7 +71,8 @@ static bool show_file(const char *path, const struct log_lines_style *style,
 
     if (fd < 0)
         return false;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        (owner != geteuid() && st.st_uid != owner)) {
         close(fd);
         return false;
     }
@@ -88,7 +90,7 @@ static bool show_file(const char *path, const struct log_lines_style *style,
 }
 
 static bool show_rank_files(const struct ctl_options *o, const char *attempt,
-                            struct log_lines_style style)
+                            struct log_lines_style style, uid_t owner)
 {
     bool any = false;
 
@@ -98,7 +100,7 @@ static bool show_rank_files(const struct ctl_options *o, const char *attempt,
 
         style.error = k == 1;
         if (k ? !o->only_stdout : !o->only_stderr)
-            any |= show_file(path, &style, o->tail);
+            any |= show_file(path, &style, o->tail, owner);
         free(path);
     }
     return any;
@@ -118,7 +120,7 @@ static bool show_attempt(const struct ctl_options *o, const struct ctl_job *job,
         for (uint32_t r = ranks.range[i].first; r <= ranks.range[i].last; r++) {
             style.rank = r;
             if (!wanted->count || rank_ranges_have(wanted, r))
-                any |= show_rank_files(o, attempt, style);
+                any |= show_rank_files(o, attempt, style, job->uid);
         }
     rank_ranges_fini(&ranks);
     free(attempt);

@@ -220,8 +220,9 @@ int run_folder_connect(const struct run_folder *f, const char *name)
         return -1;
     if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
         return close_with_errno(fd, errno);
+    /* the owner may have put a link to a socket of another user there meanwhile */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
-        (peer.uid != f->owner && peer.uid != 0))
+        peer.uid != f->owner)
         return close_with_errno(fd, EPERM);
     return fd;
 }
@@ -291,8 +292,7 @@ int run_folder_open_file(const struct run_folder *f, const char *name)
 
     if (fd < 0)
         return -1;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        (st.st_uid == f->owner || st.st_uid == 0))
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == f->owner)
         return fd;
     return close_with_errno(fd, EPERM);
 }

@@ -9,6 +9,7 @@
 
 #include "launcher/crunctl/ui/text_table.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto.h"
@@ -33,7 +34,7 @@ void job_views_add_node(struct job_views *v, const struct msg_node_status *s)
 {
     struct job_view *job;
 
-    if (v->count == 0)
+    if (v->count == 0 || v->job[v->count - 1].nodes == NODES_MAX)
         return;
     job = &v->job[v->count - 1];
     if ((job->nodes & (job->nodes - 1)) == 0)
@@ -408,6 +409,22 @@ static void print_text_line(const char *before, const char *text, enum text_styl
                 terminal_style_end(t->colours, style));
 }
 
+/* Another process has written it: of its control characters only newlines count. */
+static void print_report(const char *report, FILE *out)
+{
+    fputc('\n', out);
+    while (*report) {
+        size_t length = strcspn(report, "\n");
+        char *line = xasprintf("%.*s", (int)length, report);
+        char *shown = xmalloc(4 * length + 8);
+
+        fprintf(out, "%s\n", text_printable(line, shown, 4 * length + 8));
+        free(shown);
+        free(line);
+        report += length + (report[length] == '\n');
+    }
+}
+
 void job_view_print(const struct job_view *job, const struct terminal *t, FILE *out)
 {
     const struct msg_job_status *s = &job->status;
@@ -429,7 +446,7 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_text_line("last failure: ", s->text, STYLE_WARN, t, out);
     print_nodes(job, t, out);
     if (job->report)
-        fprintf(out, "\n%s", job->report);
+        print_report(job->report, out);
 }
 
 static void print_ended_jobs(const struct job_views *v, size_t first,

@@ -9,13 +9,18 @@ while after their end.
 import contextlib
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import unicodedata
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from control import (END_OF_LIST, HEADER, HELLO, PREFACE, WELCOME,  # noqa: E402
+                     frame)
 from launch import CRUN, CRUNCTL, Place, sh, with_place  # noqa: E402
 from process import BIN, SANITIZED, free_port, lives, matches, run, same, until  # noqa: E402
 
@@ -316,6 +321,145 @@ def of_another_user(p):
     same(p.ctl("status", env=env), (0, "no jobs\n"))
 
 
+STEERS = "\x1b[2J\x1b]0;x\a\x9b31m\u202e\r\n$(touch pwned)`id`'\""
+
+
+def plant(folder, name, record=None, events=None, sock=None):
+    """The files of a job that no crun has written."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    if record is not None:
+        with open(f"{folder}/{name}.json", "w") as f:
+            f.write(record if isinstance(record, str) else json.dumps(record))
+    if events is not None:
+        with open(f"{folder}/{name}.events", "w") as f:
+            f.writelines(json.dumps(event) + "\n" for event in events)
+    if sock is not None:
+        sock.bind(f"{folder}/{name}.sock")
+        sock.listen(16)
+
+
+def steers(text):
+    return [c for c in text if c not in "\n\t" and (unicodedata.category(c) in ("Cc", "Cs") or
+                                                   c == "\u202e")]
+
+
+def planted_records(p):
+    """Whatever a record says, nothing of it steers a terminal or breaks crunctl."""
+    ended, huge = f"{p.run}/ended", 1e300
+    odd = {"run_id": STEERS, "name": STEERS, "program": STEERS, "log_dir": STEERS,
+           "instance": STEERS, "rendezvous": STEERS, "report": STEERS, "pid": huge,
+           "started_ms": huge, "nodes": huge, "workers": -huge,
+           "result": {"state": STEERS, "reason": STEERS, "text": STEERS, "exit_code": huge,
+                      "ended_ms": huge, "restarts": huge, "epoch": huge, "step": huge}}
+    event = {"number": 1, "time_ms": 1, "job": STEERS, "epoch": 1, "kind": STEERS,
+             "host": STEERS, "text": STEERS}
+    plain = {**odd, "name": "plain", "run_id": "plain", "pid": 7, "nodes": 1e12}
+    os.mkdir(p.run, 0o700)
+    plant(ended, "17-1", odd)
+    plant(ended, "17-2", {**odd, "pid": 1e14})
+    plant(ended, "17-3", plain, [event, {**event, "number": huge, "time_ms": huge,
+                                         "epoch": huge}, 7, []])
+    plant(p.run, "4", {**plain, "name": STEERS, "run_id": "y",
+                        "pid": os.getpid(), "result": None})
+    with socket.socket(socket.AF_UNIX) as s:
+        plant(p.run, "5", {**plain, "name": STEERS, "run_id": "x", "instance": "",
+                              "pid": 5, "result": 7}, sock=s)
+        plant(p.run, "6", "[" * 2000)
+        plant(p.run, "7", "x" * (1 << 20))
+        os.mkfifo(f"{p.run}/8.json")
+        os.symlink("/etc/passwd", f"{p.run}/9.json")
+        os.mkdir(f"{p.run}/10.json")
+        for words in (["status"], ["status", "--json"], ["status", "plain"], ["events", "plain"],
+                      ["status", "--json", "plain"], ["events", "--json", "plain"],
+                      ["logs", "plain"], ["stop"], ["--complete", "events", ""]):
+            code, said = p.ctl(*words)
+            same((words, steers(said), "runtime error" in said, code in (0, 1, 2, 69)),
+                 (words, [], False, True))
+            matches(said, 'plain|silent|several|"job"')
+        for line in p.ctl("--complete", "events", "")[1].splitlines():
+            matches(line, r"^[\w.]+\t")  # a shell may run other characters
+
+
+def serve_nonsense(listener, says):
+    """A process that answers each crunctl so; None: not at all."""
+    pid = os.fork()
+    while pid == 0:
+        with contextlib.suppress(OSError):
+            s, _ = listener.accept()
+            data = s.recv(len(PREFACE)) and s.recv(65536)
+            while data and says:
+                s.sendall(says(HEADER.unpack_from(data)))
+                data = s.recv(65536)
+            s.recv(1)
+    return pid
+
+
+def endless_pages(header):
+    if header[1] == HELLO:
+        return frame(WELCOME, {"version": 3, "software": "crund"}, header[3])
+    return frame(END_OF_LIST, {"next": "1"}, header[3])
+
+
+def planted_sockets(p):
+    """A process that says nothing, nonsense or too much keeps crunctl for a while only."""
+    says = [None, lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", lambda _: os.urandom(4096),
+            lambda _: HEADER.pack(0xffffffff, WELCOME, 0, 1, 0, bytes(16)),
+            endless_pages]
+    with contextlib.ExitStack() as stack:
+        for i, words in enumerate(says):
+            s = stack.enter_context(socket.socket(socket.AF_UNIX))
+            plant(p.run, str(i + 1), {"pid": i + 1, "name": f"job{i}", "run_id": f"job{i}"}, sock=s)
+            stack.callback(end_child, serve_nonsense(s, words))
+        begun = time.monotonic()
+        code, said = p.ctl("status", "job4")
+        same(code, 69)
+        matches(said, "its list does not end")
+        code, said = p.ctl("status")
+        same((code, len(re.findall("silent +pid", said))), (0, len(says)))
+        took = time.monotonic() - begun
+        assert took < (60 if SANITIZED else 20), took
+
+
+def planted_doubles(p):
+    """To root, what a user writes into a record hides no job of another user."""
+    if os.geteuid() != 0:
+        return
+    planted, name = "/tmp/crun-61001", os.path.basename(p.path)
+    env = {k: v for k, v in p.env.items() if k != "CRUN_RUNTIME_DIR"}
+    env["XDG_RUNTIME_DIR"] = p.path
+    p.run = os.path.join(p.path, "crun")
+    job = p.begin(f"--rdzv-id={name}", *SLEEP, env=env)
+    log_dir = os.path.join(p.path, "logs")
+    os.makedirs(f"{log_dir}/attempt_0/0")
+    p.file("logs/attempt_0/0/stdout.log", "of root\n", 0o600)
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            plant(planted, "5", {"pid": job.pid, "name": name, "run_id": name, "host": True,
+                                 "launcher": True, "started_ms": 9e14}, sock=s)
+            plant(f"{planted}/ended", "7-7", {"pid": 7, "name": f"{name}.ended",
+                                              "run_id": "x", "log_dir": log_dir})
+            for entry in ("", "5.json", "5.sock", "ended", "ended/7-7.json"):
+                os.chown(f"{planted}/{entry}", 61001, 61001)
+            running = [j["pid"] for j in json.loads(p.ctl("status", "--json", env=env)[1])
+                       if j["name"] == name and j["state"] == "running"]
+            same(running, [job.pid])
+            matches(p.ctl("stop", name, env=env)[1], "several jobs")
+            code, said = p.ctl("logs", f"{name}.ended", env=env)
+            same((code != 0, "of root" in said), (True, False))
+            same(p.ctl("stop", "--now", str(job.pid), env=env), (0, ""))
+            p.end(job, 143)
+            same(sorted(os.listdir(planted)), ["5.json", "5.sock", "ended"])
+        p.ctl("status", env=env)  # its socket refuses now
+        same(sorted(os.listdir(planted)), ["5.json", "5.sock", "ended"])
+    finally:
+        shutil.rmtree(planted)
+
+
+def end_child(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
 TESTS = [with_place(Here, test) for test in (
     one_node,
     of_several_one_is_named,
@@ -333,6 +477,9 @@ TESTS = [with_place(Here, test) for test in (
     a_drained_node_is_told_who_asked,
     on_hosts,
     of_another_user,
+    planted_records,
+    planted_sockets,
+    planted_doubles,
 )]
 
 if __name__ == "__main__":
