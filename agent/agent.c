@@ -295,14 +295,32 @@ static bool on_trainjob_asked(void *arg, struct trainjob_progress *progress)
     return true;
 }
 
-static void on_group_finished(void *arg)
+static void on_output_shown(void *arg)
 {
-    agent_handle_event(arg, AGENT_EV_ALL_EXITED);
+    struct agent *a = arg;
+
+    agent_handle_event(a, a->workers_end);
 }
 
+/* The rendezvous may end with the job, and then nobody can ask for output any more. */
+static void on_group_finished(void *arg)
+{
+    struct agent *a = arg;
+
+    a->workers_end = AGENT_EV_ALL_EXITED;
+    if (a->state != AGENT_RUNNING || !logs_finish(a->workers.logs, on_output_shown, a))
+        agent_handle_event(a, AGENT_EV_ALL_EXITED);
+}
+
+/* Workers that are started again do not wait: their last output is kept. */
 static void on_group_stopped(void *arg)
 {
-    agent_handle_event(arg, AGENT_EV_ALL_STOPPED);
+    struct agent *a = arg;
+
+    a->workers_end = AGENT_EV_ALL_STOPPED;
+    if (a->state != AGENT_STOPPING || !a->stop.last ||
+        !logs_finish(a->workers.logs, on_output_shown, a))
+        agent_handle_event(a, AGENT_EV_ALL_STOPPED);
 }
 
 static void on_guard_died(void *arg, const char *why, const struct err *e)

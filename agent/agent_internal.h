@@ -66,6 +66,7 @@ struct agent {
     struct failure_list failures; /* of this node, in this epoch */
     struct failure_list held;     /* may be the work of a signal that crun gets too */
     struct loop_timer held_timer;
+    enum agent_event workers_end; /* told once those who follow the output have all */
 
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
     const char *containment;            /* as sent when joining */

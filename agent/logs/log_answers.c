@@ -10,6 +10,7 @@
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
+#include "agent/logs/log_followers.h"
 #include "rendezvous/protocol/base64.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
@@ -28,6 +29,7 @@ struct wanted_stream {
 struct log_question {
     uint64_t number, epoch, until_ms;
     size_t share; /* the most of one stream */
+    bool follows; /* another one comes soon after the answer */
     struct wanted_stream *stream;
     unsigned count;
 };
@@ -41,6 +43,10 @@ struct log_answers {
     unsigned waiting_count;
     struct log_file_reads *files;
     struct log_question *reading; /* its files are being read; NULL: none */
+    struct log_followers followers;
+    void (*shown)(void *arg); /* NULL: nothing waits for the followers */
+    void *shown_arg;
+    struct loop_timer shown_timer;
 };
 
 static void question_free(struct log_question *q)
@@ -136,6 +142,7 @@ static struct log_question *question_make(const struct log_answers *a,
     q->number = ask->ask;
     q->epoch = attempt->epoch;
     q->until_ms = clock_ms() + ask->wait_ms;
+    q->follows = ask->wait_ms > 0;
     if (!attempt->epoch || !rank_ranges_parse(&ranks, ask->ranks))
         ranks.count = 0;
     asked = rank_ranges_size(&ranks);
@@ -176,8 +183,9 @@ static struct msg piece_make(const struct log_answers *a, const struct log_quest
                                    .ended = kept->ended_ms > 0 } };
 }
 
+/* Moves the offset behind it. */
 static void send_text(const struct log_answers *a, const struct log_question *q,
-                      const struct wanted_stream *s, const char *data, size_t size)
+                      struct wanted_stream *s, const char *data, size_t size)
 {
     struct msg m = piece_make(a, q, s);
     bool ended = m.logs.ended;
@@ -193,6 +201,7 @@ static void send_text(const struct log_answers *a, const struct log_question *q,
         data += n;
         size -= n;
     } while (size > 0);
+    s->offset = m.logs.next;
 }
 
 static void send_ring(const struct log_answers *a, const struct log_question *q,
@@ -250,6 +259,40 @@ static bool stream_needs_file(const struct wanted_stream *s,
            (s->lines || s->offset < log_ring_start(&kept->ring));
 }
 
+static struct log_position position_of(const struct log_question *q,
+                                       const struct wanted_stream *s)
+{
+    return (struct log_position){ .epoch = q->epoch,
+                                  .offset = s->offset,
+                                  .local_rank = s->local_rank,
+                                  .which = s->which };
+}
+
+static bool stream_has_more(const struct wanted_stream *s,
+                            const struct kept_stream *kept)
+{
+    return kept && kept->kind == LOGS_TEXT &&
+           (!kept->ended_ms || s->offset < kept->ring.total);
+}
+
+/* The next question is known by the first stream of which there is more. */
+static void expect_next(struct log_answers *a, const struct log_question *q)
+{
+    const struct wanted_stream *first = q->stream;
+    struct log_position at;
+    bool has_all = true;
+
+    for (unsigned i = 0; i < q->count && has_all; i++)
+        if (stream_has_more(&q->stream[i], find_kept_stream(a, q, &q->stream[i]))) {
+            first = &q->stream[i];
+            has_all = false;
+        }
+    if (!q->follows || q->count == 0)
+        return;
+    at = position_of(q, first);
+    log_followers_add(&a->followers, &at, has_all, clock_ms());
+}
+
 /* list: of those that need their file, in order; NULL: none does any more. */
 static void question_answer(struct log_answers *a, struct log_question *q,
                             const struct log_file_read *list, size_t count)
@@ -278,6 +321,7 @@ static void question_answer(struct log_answers *a, struct log_question *q,
             send_ring(a, q, s, kept);
     }
     a->answer(a->arg, &last);
+    expect_next(a, q);
 }
 
 /* lines of those that are read becomes UINT32_MAX: a mark for question_answer. */
@@ -315,6 +359,51 @@ static bool question_needs_files(const struct log_answers *a,
             return true;
     }
     return false;
+}
+
+/* -- the end of the output -------------------------------------------------------- */
+
+/* 0: all followers have all that there is. */
+static uint64_t followers_until(const struct log_answers *a)
+{
+    if (a->reading || a->waiting_count > 0)
+        return UINT64_MAX;
+    return log_followers_until(&a->followers, a->kept->now.epoch, clock_ms());
+}
+
+static void on_shown_time(void *arg)
+{
+    struct log_answers *a = arg;
+    void (*shown)(void *arg) = a->shown;
+
+    a->shown = NULL;
+    if (shown)
+        shown(a->shown_arg);
+}
+
+static void check_shown(struct log_answers *a)
+{
+    if (a->shown && followers_until(a) == 0)
+        loop_timer_arm(&a->shown_timer, clock_ms());
+}
+
+bool log_answers_finish(struct log_answers *a, void (*shown)(void *arg), void *arg)
+{
+    uint64_t until = followers_until(a), latest = clock_ms() + LOG_SHOWN_MS;
+
+    log_answers_begin(a);
+    if (until == 0)
+        return false;
+    a->shown = shown;
+    a->shown_arg = arg;
+    loop_timer_arm(&a->shown_timer, until < latest ? until : latest);
+    return true;
+}
+
+void log_answers_begin(struct log_answers *a)
+{
+    a->shown = NULL;
+    loop_timer_cancel(&a->shown_timer);
 }
 
 /* -- the order of questions ------------------------------------------------------- */
@@ -365,6 +454,7 @@ static void answer_waiting(struct log_answers *a, uint64_t now_ms)
             i++;
     }
     arm_for_waiting(a);
+    check_shown(a);
 }
 
 static void on_answer_time(void *arg)
@@ -391,6 +481,18 @@ static void question_hurry(struct log_answers *a, uint64_t number)
     answer_waiting(a, clock_ms());
 }
 
+static void note_return(struct log_answers *a, const struct log_question *q,
+                        bool from_beginning)
+{
+    struct log_position *list = xcalloc(q->count + 1, sizeof(*list));
+
+    for (unsigned i = 0; i < q->count; i++)
+        list[i] = position_of(q, &q->stream[i]);
+    if (q->follows)
+        log_followers_remove(&a->followers, list, from_beginning ? 0 : q->count);
+    free(list);
+}
+
 void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
 {
     struct log_question *q;
@@ -400,6 +502,7 @@ void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
         return;
     }
     q = question_make(a, ask);
+    note_return(a, q, !ask->of_epoch);
     if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
         question_answer(a, q, NULL, 0);
         question_free(q);
@@ -439,6 +542,7 @@ struct log_answers *log_answers_create(struct loop *loop,
     a->arg = arg;
     a->files = log_file_reads_create(loop, on_files_read, a);
     loop_timer_init(&a->timer, loop, on_answer_time, a);
+    loop_timer_init(&a->shown_timer, loop, on_shown_time, a);
     return a;
 }
 
@@ -451,5 +555,6 @@ void log_answers_destroy(struct log_answers *a)
     question_free(a->reading);
     log_file_reads_destroy(a->files);
     loop_timer_fini(&a->timer);
+    loop_timer_fini(&a->shown_timer);
     free(a);
 }

@@ -2,6 +2,8 @@
 #ifndef AGENT_LOGS_LOG_ANSWERS_H
 #define AGENT_LOGS_LOG_ANSWERS_H
 
+#include <stdbool.h>
+
 #include "rendezvous/protocol/message.h"
 
 struct kept_output;
@@ -23,5 +25,11 @@ void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask);
 void log_answers_note(struct log_answers *a);
 /* A worker has written its last; questions that wait are answered in this call. */
 void log_answers_note_end(struct log_answers *a);
+
+/* All workers have written their last. Calls shown on the loop once all followers have
+ * it, or soon in any case. False: they have it already; shown is not called. */
+bool log_answers_finish(struct log_answers *a, void (*shown)(void *arg), void *arg);
+/* A new attempt begins: shown is not called any more. */
+void log_answers_begin(struct log_answers *a);
 
 #endif

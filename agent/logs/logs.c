@@ -573,6 +573,8 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 
     end_attempt(l);
     kept_output_begin(&l->kept, attempt + 1, first_rank);
+    if (l->answers)
+        log_answers_begin(l->answers);
     if (begin_dirs(l, attempt, e) < 0)
         return -1;
     if (!l->has_begun && l->dirs && !c->log_dir && log_routing_needs_files(c))
@@ -677,6 +679,11 @@ void logs_on_answer(struct logs *l, void (*answer)(void *arg, const struct msg *
 void logs_ask(struct logs *l, const struct msg_ask_logs *ask)
 {
     log_answers_ask(l->answers, ask);
+}
+
+bool logs_finish(struct logs *l, void (*shown)(void *arg), void *arg)
+{
+    return l->answers && log_answers_finish(l->answers, shown, arg);
 }
 
 void logs_remove_empty_dirs(struct logs *l)

@@ -61,6 +61,8 @@ void logs_on_answer(struct logs *l, void (*answer)(void *arg, const struct msg *
                     void *arg);
 void logs_ask(struct logs *l,
               const struct msg_ask_logs *ask); /* after logs_on_answer */
+/* As log_answers_finish; also not called once the next attempt begins. */
+bool logs_finish(struct logs *l, void (*shown)(void *arg), void *arg);
 /* Flushes crun's streams; one that takes nothing for a second is given up. NULL is
  * fine. */
 struct logs_end logs_destroy(struct logs *l);

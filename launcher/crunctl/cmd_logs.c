@@ -25,6 +25,8 @@
  * a restart of the workers.
  */
 #define WAIT_MS 500
+#define FOLLOWS_MS 1 /* any wait says that the next question comes soon */
+#define EPOCH_MS 200
 #define PAUSE_MS_MIN 20
 #define RETRY_MS 200
 #define GONE_MS 2000 /* a rendezvous that is started again is back by then */
@@ -289,7 +291,8 @@ static int ask_new_ranks(struct log_view *v, const struct rank_ranges *page, boo
                          struct err *e)
 {
     struct msg m = { .ask_logs.tail = tail && v->o->tail >= 0 ? (uint32_t)v->o->tail
-                                                              : UINT32_MAX };
+                                                              : UINT32_MAX,
+                     .ask_logs.wait_ms = v->o->follow ? FOLLOWS_MS : 0 };
     uint64_t epoch = v->epoch;
     int rc;
 
@@ -402,11 +405,12 @@ static void fill_question(const struct log_view *v, size_t *at, struct msg *m)
 static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
 {
     bool one_page = count_open_ranks(v) <= LOGS_RANKS_PER_ASK;
+    uint32_t wait_ms = wait && one_page ? WAIT_MS : v->o->follow ? FOLLOWS_MS : 0;
     int rc = CTL_EXIT_OK;
 
     v->has_text = false;
     for (size_t at = 0; at < v->count && rc == CTL_EXIT_OK;) {
-        struct msg m = { .ask_logs.wait_ms = wait && one_page ? WAIT_MS : 0 };
+        struct msg m = { .ask_logs.wait_ms = wait_ms };
 
         fill_question(v, &at, &m);
         if (*m.ask_logs.ranks)
@@ -423,7 +427,7 @@ static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
 /* The job's epoch, by a question about a rank of which all is known. */
 static int ask_epoch(struct log_view *v, struct err *e)
 {
-    struct msg m = { .ask_logs.tail = 0 };
+    struct msg m = { .ask_logs = { .tail = 0, .wait_ms = FOLLOWS_MS } };
 
     snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%" PRIu32,
              v->count ? v->rank[0].rank : 0);
@@ -465,9 +469,10 @@ static int follow_once(struct log_view *v, struct err *e)
             usleep(PAUSE_MS_MIN * 1000 /
                    4); /* what is written meanwhile comes at once */
     } else {
+        v->has_text = false;
         rc = ask_epoch(v, e);
         if (v->job_epoch <= v->epoch)
-            usleep(WAIT_MS * 1000);
+            usleep(EPOCH_MS * 1000);
     }
     if (rc == CTL_EXIT_OK && v->job_epoch > v->epoch && !v->has_text)
         rc = begin_epoch(v, e);
