@@ -20,12 +20,15 @@
 #define RECORD_BYTES_MAX (256u << 10)
 #define EVENTS_BYTES_MAX (1u << 20)
 #define JOBS_MAX 4096 /* of one folder */
+#define FOLDER_BYTES_MAX (16u << 20)
+#define ITEMS_MAX 64 /* of a record */
 #define TOGETHER_MS 30000
 #define MS_MAX 1000000000000000ull
 
 struct ctl_jobs_folder {
     struct ctl_jobs_folder *next;
     struct run_folder folder, ended; /* ended.fd -1: there is none */
+    size_t bytes;                    /* of the records that were read */
 };
 
 /* -- records ----------------------------------------------------------------------- */
@@ -52,16 +55,32 @@ static bool record_is(const cJSON *o, const char *name)
     return cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, name));
 }
 
-static cJSON *read_record(const struct run_folder *folder, const char *file)
+/* Another user may have written it: what is parsed is kept only if it is small. */
+static bool is_small_object(const cJSON *o, unsigned depth)
+{
+    const cJSON *item;
+    unsigned count = 0;
+
+    cJSON_ArrayForEach(
+        item, o) if (++count > ITEMS_MAX ||
+                     (item->child &&
+                      (!depth || !is_small_object(item, depth - 1)))) return false;
+    return true;
+}
+
+static cJSON *read_record(struct ctl_jobs_folder *f, const struct run_folder *folder,
+                          const char *file)
 {
     char name[80], *text;
     cJSON *o;
 
     snprintf(name, sizeof(name), "%s.json", file);
     text = run_folder_read(folder, name, RECORD_BYTES_MAX);
-    o = text ? cJSON_Parse(text) : NULL;
+    f->bytes += text ? strlen(text) : 0;
+    o = text && f->bytes <= FOLDER_BYTES_MAX ? cJSON_Parse(text) : NULL;
     free(text);
-    if (cJSON_IsObject(o) && ctl_record_number(o, "pid", INT32_MAX) >= 1)
+    if (cJSON_IsObject(o) && is_small_object(o, 1) &&
+        ctl_record_number(o, "pid", INT32_MAX) >= 1)
         return o;
     cJSON_Delete(o);
     return NULL;
@@ -155,19 +174,21 @@ static void list_files(const struct run_folder *folder, const char *end,
 {
     int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    size_t most = jobs->count + JOBS_MAX, length;
+    size_t left = JOBS_MAX, length;
     struct dirent *entry;
     char file[64];
 
-    while (dir && jobs->count < most && (entry = readdir(dir))) {
+    while (dir && left > 0 && (entry = readdir(dir))) {
         length = strlen(entry->d_name);
         if (length <= strlen(end) || length - strlen(end) >= sizeof(file) ||
             strcmp(entry->d_name + length - strlen(end), end) != 0)
             continue;
         snprintf(file, sizeof(file), "%.*s", (int)(length - strlen(end)),
                  entry->d_name);
-        if (strspn(file, "0123456789-") == strlen(file))
-            fn(jobs, f, file);
+        if (strspn(file, "0123456789-") != strlen(file))
+            continue;
+        fn(jobs, f, file);
+        left--;
     }
     if (dir)
         closedir(dir);
@@ -178,7 +199,7 @@ static void list_files(const struct run_folder *folder, const char *end,
 static void find_running(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
                          const char *file)
 {
-    cJSON *record = read_record(&f->folder, file);
+    cJSON *record = read_record(f, &f->folder, file);
     char name[80];
     int fd;
 
@@ -201,7 +222,7 @@ static void find_running(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
 static void find_ended(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
                        const char *file)
 {
-    cJSON *record = read_record(&f->ended, file);
+    cJSON *record = read_record(f, &f->ended, file);
 
     if (record)
         add_job(jobs, &f->ended, file, record, CTL_JOB_ENDED);
@@ -233,16 +254,19 @@ static void look_into_all(struct ctl_jobs *jobs, const char *parent, const char 
 {
     DIR *dir = opendir(parent);
     struct dirent *entry;
-    char path[PATH_MAX], *end;
+    char path[PATH_MAX];
 
     while (dir && (entry = readdir(dir))) {
         const char *digits = entry->d_name + strlen(before);
-        unsigned long uid;
+        char text[16];
+        uid_t uid;
 
-        if (strncmp(entry->d_name, before, strlen(before)) != 0 ||
-            strspn(digits, "0123456789") != strlen(digits) || !*digits)
+        if (strncmp(entry->d_name, before, strlen(before)) != 0)
             continue;
-        uid = strtoul(digits, &end, 10);
+        uid = (uid_t)strtoul(digits, NULL, 10);
+        snprintf(text, sizeof(text), "%u", (unsigned)uid);
+        if (strcmp(text, digits) != 0) /* "01000": a user has one folder here */
+            continue;
         snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, after);
         look_into(jobs, path, (uid_t)uid);
     }

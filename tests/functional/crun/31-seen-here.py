@@ -378,6 +378,12 @@ def planted_records(p):
             matches(said, 'plain|silent|several|"job"')
         for line in p.ctl("--complete", "events", "")[1].splitlines():
             matches(line, r"^[\w.]+\t")  # a shell may run other characters
+    for i in range(300):  # 128 KB, and 4 MB once they are parsed
+        plant(ended, f"18-{i}", '{"pid": 1, "x": [' + ",".join(["0"] * 64000) + "]}")
+    pid = os.posix_spawn(CRUNCTL, [CRUNCTL, "status"], p.env,
+                         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
+    _, status, usage = os.wait4(pid, 0)
+    same((status, SANITIZED or usage.ru_maxrss < 300 << 10), (0, True))
 
 
 def serve_nonsense(listener, says):
