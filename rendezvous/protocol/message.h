@@ -334,6 +334,9 @@ struct msg_heartbeat {
     char note[64];
     char containment[32]; /* if it has changed since JOIN */
     uint32_t silent_ms;   /* for how long nothing moves on any local rank; 0: it does */
+    uint64_t first_step;  /* of the epoch: the first one told of, 0: none yet */
+    uint32_t first_ms;    /* so long ago */
+    uint32_t reached_ms;  /* so long ago was the step START.past_step */
     struct msg_gpus gpus;
 };
 
@@ -513,6 +516,7 @@ struct msg_start {
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
     enum job_cause cause; /* of this epoch */
+    uint64_t past_step;   /* the greatest of the epochs before, as far as it is known */
 };
 
 /*
@@ -565,6 +569,13 @@ struct msg_done {
     bool reports; /* of nodes whose output goes to one place, this one tells the user */
 };
 
+/* Where the time of a job went: see membership/job_time.h */
+struct msg_job_time {
+    uint64_t productive_ms;
+    uint64_t detect_ms, stop_ms, form_ms, start_ms, first_step_ms, rework_ms;
+    uint64_t steps_again;
+};
+
 struct msg_job_status {
     char run_id[RUN_ID_MAX + 1];
     enum job_state state;
@@ -581,6 +592,7 @@ struct msg_job_status {
     char text[ERROR_TEXT_MAX_BYTES + 1];
     char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for now */
     struct failure failure;
+    struct msg_job_time time, last_restart;
 };
 
 struct msg_node_status {

@@ -64,6 +64,9 @@ static const struct proto_field heartbeat[] = {
     TEXT(msg_heartbeat, note, OPTIONAL),
     TEXT(msg_heartbeat, containment, OPTIONAL),
     ANY_U32(msg_heartbeat, silent_ms, OPTIONAL),
+    U64(msg_heartbeat, first_step, OPTIONAL),
+    ANY_U32(msg_heartbeat, first_ms, OPTIONAL),
+    ANY_U32(msg_heartbeat, reached_ms, OPTIONAL),
     OBJECT(msg_heartbeat, gpus, OPTIONAL, gpus_table),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
@@ -264,6 +267,7 @@ static const struct proto_field start[] = {
     NAME(msg_start, address, OPTIONAL),
     U32(msg_start, port, OPTIONAL, 0, 65535),
     WORD(msg_start, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
+    U64(msg_start, past_step, OPTIONAL),
 };
 
 static const struct proto_field members[] = {
@@ -305,6 +309,18 @@ static const struct proto_field done[] = {
 
 /* -- the rendezvous to crunctl ------------------------------------------------- */
 
+static const struct proto_field job_time[] = {
+    U64(msg_job_time, productive_ms, OPTIONAL),
+    U64(msg_job_time, detect_ms, OPTIONAL),
+    U64(msg_job_time, stop_ms, OPTIONAL),
+    U64(msg_job_time, form_ms, OPTIONAL),
+    U64(msg_job_time, start_ms, OPTIONAL),
+    U64(msg_job_time, first_step_ms, OPTIONAL),
+    U64(msg_job_time, rework_ms, OPTIONAL),
+    U64(msg_job_time, steps_again, OPTIONAL),
+};
+static const struct proto_table job_time_table = TABLE(job_time);
+
 static const struct proto_field job_status[] = {
     NAME(msg_job_status, run_id, NEED),
     WORD(msg_job_status, state, NEED, proto_state_names, JOB_STATE_COUNT),
@@ -326,6 +342,8 @@ static const struct proto_field job_status[] = {
     TEXT(msg_job_status, text, OPTIONAL),
     TEXT(msg_job_status, notice, OPTIONAL),
     OBJECT(msg_job_status, failure, OPTIONAL, proto_failure),
+    OBJECT(msg_job_status, time, OPTIONAL, job_time_table),
+    OBJECT(msg_job_status, last_restart, OPTIONAL, job_time_table),
 };
 
 static const struct proto_field node_status[] = {
