@@ -183,6 +183,7 @@ void membership_init(struct membership *m, const struct job_config *config,
         .clock.ticked_at = now,
         .state_since = now,
     };
+    job_time_begin(&m->time, now);
     membership_table_init(m);
 }
 
@@ -209,8 +210,20 @@ static void restore_slots(struct membership *m)
     }
 }
 
+/* A ledger of an older version is empty. */
+static void restore_time(struct membership *m, uint64_t now)
+{
+    if (m->state == JOB_DONE)
+        job_time_ended(&m->time, now);
+    else if (m->state == JOB_RUNNING && m->time.phase == JOB_PHASE_FORM) {
+        job_time_formed(&m->time, now);
+        job_time_started(&m->time, now);
+    }
+}
+
 void membership_restored(struct membership *m, uint64_t now)
 {
+    restore_time(m, now);
     m->clock.now = m->clock.ticked_at = now;
     m->clock.stalled = 0;
     m->state_since = now;

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/membership/job_time.h"
 #include "rendezvous/membership/limits.h"
 #include "rendezvous/protocol/message.h"
 
@@ -107,8 +108,9 @@ struct membership {
         int32_t exit_code;
         uint32_t within_ms; /* the longest wait for it */
     } farewell;
-    bool short_lived;    /* the epoch that was stopped last */
-    uint32_t crash_loop; /* short-lived epochs that failed, in a row */
+    struct job_time time; /* in the owner's time */
+    bool short_lived;     /* the epoch that was stopped last */
+    uint32_t crash_loop;  /* short-lived epochs that failed, in a row */
 
     struct {
         uint64_t until; /* a checkpoint is waited for until then; 0: none is */
@@ -172,6 +174,9 @@ struct membership_event {
     struct id128 incarnation; /* of the sender; must be the node's */
     uint64_t epoch;
     uint64_t step; /* HEARTBEAT, STOPPED: the newest of the node's workers, or 0 */
+    uint64_t first_step; /* HEARTBEAT: of the epoch; 0: none yet */
+    uint32_t first_ms;   /* it was done so long ago */
+    uint32_t reached_ms; /* HEARTBEAT: the step of START.past_step was, likewise */
     uint64_t at_ms;
     uint32_t age_ms; /* at_ms was so long ago */
     int32_t exit_code;
@@ -221,6 +226,7 @@ enum membership_action_type {
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
     MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
     MEMBERSHIP_ACT_FAREWELL,    /* the job will end after a checkpoint */
+    MEMBERSHIP_ACT_RESUMED,     /* the workers of an epoch make steps */
     MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT
 };

@@ -100,6 +100,10 @@ static void lose_node(struct step *s, uint32_t i)
         excuse_failure(m);
     if (node_is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
         s->lost_member = i;
+    if (s->lost_member == i)
+        job_time_error(&m->time,
+                       (n->connected ? n->heard_at : n->gone_at) + m->clock.stalled,
+                       m->clock.now);
     if (explains || s->lost_member == i) {
         m->stop.root.node = i;
         m->stop.root.identity = n->identity;
@@ -217,15 +221,35 @@ static void note_step(struct step *s)
 {
     struct membership *m = s->m;
 
+    job_time_note_step(&m->time, s->ev->step);
     if (s->ev->step <= m->progress.step)
         return;
     m->progress.step = s->ev->step;
     m->progress.is_new = true;
 }
 
+/* What a member tells of the steps of its epoch; an older agent tells nothing. */
+static void account_steps(struct step *s)
+{
+    const struct membership_event *ev = s->ev;
+    struct membership *m = s->m;
+    uint64_t now = m->clock.now;
+    bool resumed;
+
+    if (!ev->first_step || ev->epoch != m->epoch ||
+        s->node->state != MEMBERSHIP_NODE_ACTIVE)
+        return;
+    resumed = job_time_first_step(&m->time, ev->first_step, now - ev->first_ms, now);
+    if (job_time_reached(&m->time, ev->step, now - ev->reached_ms, now) || resumed)
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    if (resumed)
+        membership_act(s, MEMBERSHIP_ACT_RESUMED, MEMBERSHIP_NONE);
+}
+
 /* membership_admit has extended the lease. */
 static enum membership_verdict on_heartbeat(struct step *s)
 {
+    account_steps(s);
     note_step(s);
     return MEMBERSHIP_OK;
 }
@@ -237,6 +261,7 @@ static enum membership_verdict on_store_ready(struct step *s)
     if (membership_index(m, s->node) != m->leader || m->store_ready)
         return MEMBERSHIP_IGNORED;
     m->store_ready = true;
+    job_time_started(&m->time, m->clock.now);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].started)
@@ -308,6 +333,7 @@ static enum membership_verdict on_failed_running(struct step *s)
 
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
+    job_time_error(&m->time, m->clock.now - s->ev->age_ms, m->clock.now);
     if (m->stop.failures++ == 0) {
         m->stop.root.heard_at = s->t;
         m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;

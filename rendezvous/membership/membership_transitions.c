@@ -48,6 +48,18 @@ static bool edge_is_legal(enum job_state from, enum membership_event_type event,
     return false;
 }
 
+static void account_state(struct membership *m)
+{
+    static void (*const accounts[JOB_STATE_COUNT])(struct job_time *, uint64_t) = {
+        [JOB_FORMING] = job_time_stopped,
+        [JOB_RUNNING] = job_time_formed,
+        [JOB_STOPPING] = job_time_stopping,
+        [JOB_DONE] = job_time_ended,
+    };
+
+    accounts[m->state](&m->time, m->clock.now);
+}
+
 static void enter_state(struct step *s, enum job_state to)
 {
     struct membership *m = s->m;
@@ -56,6 +68,7 @@ static void enter_state(struct step *s, enum job_state to)
     assert(edge_is_legal(m->state, s->ev->type, to));
     m->state = to;
     m->state_since = s->t;
+    account_state(m);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     s->sink->act(s->sink->arg, m, &a);
 }

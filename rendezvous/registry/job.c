@@ -46,6 +46,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
     job_name(run_id, config->program, j->name, sizeof(j->name));
     j->owner.uid = PEER_UID_UNKNOWN;
+    j->stepped_ms = now_ms;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));

@@ -78,6 +78,7 @@ struct job {
     uint32_t silent_ms;                        /* how long it had lasted */
     uint64_t roles_epoch;                      /* for which ranks of roles are set */
     uint64_t created_wall_ms;                  /* kept when the daemon restarts */
+    uint64_t stepped_ms, stepped_wall_ms; /* when its membership was stepped last */
     uint64_t done_ms;
     struct job *next;
 };

@@ -50,6 +50,17 @@ enum record_type {
         fields, sizeof(fields) / sizeof((fields)[0])                                   \
     }
 
+/* The sums of all phases */
+#define SUMS(member)                                                                   \
+    PLAIN(U64, job, member.ms[JOB_PHASE_PRODUCTIVE]),                                  \
+        PLAIN(U64, job, member.ms[JOB_PHASE_DETECT]),                                  \
+        PLAIN(U64, job, member.ms[JOB_PHASE_STOP]),                                    \
+        PLAIN(U64, job, member.ms[JOB_PHASE_FORM]),                                    \
+        PLAIN(U64, job, member.ms[JOB_PHASE_START]),                                   \
+        PLAIN(U64, job, member.ms[JOB_PHASE_FIRST_STEP]),                              \
+        PLAIN(U64, job, member.ms[JOB_PHASE_REWORK]),                                  \
+        PLAIN(U64, job, member.steps_again)
+
 static const struct proto_field state_fields[] = {
     ENUM(job, membership.state, JOB_STATE_COUNT),
     ENUM(job, membership.stop.cause, JOB_CAUSE_COUNT),
@@ -92,6 +103,18 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(U64, job, membership.progress.step),
     PLAIN(BOOL, job, membership.progress.is_new),
     PLAIN(U32, job, membership.progress.restarts),
+    PLAIN(U64, job, stepped_ms),
+    PLAIN(U64, job, stepped_wall_ms),
+    PLAIN(BOOL, job, membership.time.over),
+    ENUM(job, membership.time.phase, JOB_PHASE_COUNT),
+    PLAIN(U64, job, membership.time.since),
+    PLAIN(BOOL, job, membership.time.tells_steps),
+    PLAIN(U64, job, membership.time.top_step),
+    PLAIN(U64, job, membership.time.past_step),
+    ENUM(job, membership.time.before, JOB_PHASE_COUNT),
+    PLAIN(U64, job, membership.time.before_ms),
+    SUMS(membership.time.all),
+    SUMS(membership.time.last),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
 
@@ -649,6 +672,7 @@ static void restore_nodes(struct job *job, uint64_t now_ms)
     for (uint32_t i = 0; i < count; i++)
         membership_restore_node(membership, saved[i].index, &saved[i].node);
     free(saved);
+    membership->time.since += now_ms - job->stepped_ms; /* another clock */
     membership_restored(membership, now_ms);
 }
 

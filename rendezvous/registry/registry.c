@@ -34,7 +34,7 @@ struct job *registry_add(struct registry *g, const char *run_id,
     struct job *job = job_create(run_id, config, &instance, g->now_ms);
 
     job->owner = *owner;
-    job->created_wall_ms = g->wall_ms;
+    job->created_wall_ms = job->stepped_wall_ms = g->wall_ms;
     job->next = g->jobs;
     g->jobs = job;
     if (g->journal) {
@@ -478,6 +478,18 @@ static void begin_history(struct registry *g, const struct job *job)
     history_add(g->history, &event, &job->owner, job->source);
 }
 
+/* For how long the job had no rendezvous. One of the clocks may have begun anew with
+ * the machine, the other may have been set. */
+static uint64_t away_ms(const struct registry *g, const struct job *j)
+{
+    uint64_t clock = g->now_ms - j->stepped_ms;
+    uint64_t wall = g->wall_ms - j->stepped_wall_ms;
+
+    if (g->now_ms < j->stepped_ms && g->wall_ms < j->stepped_wall_ms)
+        return 0;
+    return clock < wall ? clock : wall; /* less than 0 is very much */
+}
+
 static int open_journal(struct registry *g, struct err *e)
 {
     struct job_records_reader *reader = job_records_reader_create(
@@ -491,6 +503,9 @@ static int open_journal(struct registry *g, struct err *e)
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_history(g, j);
+        job_time_add_away(&j->membership.time, away_ms(g, j));
+        j->stepped_ms = g->now_ms;
+        j->stepped_wall_ms = g->wall_ms;
         if (j->membership.state == JOB_DONE)
             j->done_ms = g->now_ms;
     }

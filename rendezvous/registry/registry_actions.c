@@ -165,6 +165,7 @@ static void tell_start(struct registry_step *s, const struct membership_action *
         m.start.port = s->job->store_port;
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
+    m.start.past_step = membership->time.past_step;
     m.start.cause = membership->epoch == 1 ? JOB_CAUSE_FIRST : membership->stop.cause;
     if (m.start.host_store) /* before START: the store opens after them */
         send_members(s, p);
@@ -579,6 +580,63 @@ static void tell_forming(struct registry_step *s)
         registry_notice(s->registry, s->job, "waiting", "", "%s", text);
 }
 
+/* "0.1 s to detect, 2.0 s to stop": what took a tenth of a second. Returns buf. */
+static char *describe_lost(const struct job_time_sums *sums, char *buf, size_t size)
+{
+    static const char *const phases[JOB_PHASE_COUNT] = {
+        [JOB_PHASE_DETECT] = "to detect",
+        [JOB_PHASE_STOP] = "to stop",
+        [JOB_PHASE_FORM] = "to form",
+        [JOB_PHASE_START] = "to start",
+        [JOB_PHASE_FIRST_STEP] = "to the first step",
+        [JOB_PHASE_REWORK] = "for steps done again",
+    };
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        if (phases[i] && sums->ms[i] >= 100 && used < size)
+            used += (size_t)snprintf(buf + used, size - used, "%s%.1f s %s",
+                                     used ? ", " : ": ", (double)sums->ms[i] / 1000,
+                                     phases[i]);
+    return buf;
+}
+
+static void tell_resumed(struct registry_step *s, const struct membership_action *a)
+{
+    const struct membership *membership = &s->job->membership;
+    struct job_time_sums last = membership->time.last;
+    char phases[NOTICE_MAX_BYTES / 2], again[64] = "";
+
+    (void)a;
+    if (membership->epoch == 1)
+        return;
+    last.ms[JOB_PHASE_REWORK] = 0; /* is not over yet, or has not been */
+    if (last.steps_again)
+        snprintf(again, sizeof(again), "; %" PRIu64 " step%s to be done again",
+                 last.steps_again, text_plural(last.steps_again));
+    registry_notice(s->registry, s->job, "resumed", "",
+                    "training again after %.1f s%s%s",
+                    (double)job_time_lost(&last) / 1000,
+                    describe_lost(&last, phases, sizeof(phases)), again);
+}
+
+/* Where the time went, if restarts have cost some. */
+static void tell_time(struct registry_step *s)
+{
+    const struct job_time *t = &s->job->membership.time;
+    struct job_time_sums all = job_time_all(t, s->registry->now_ms);
+    uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
+    char phases[NOTICE_MAX_BYTES / 2];
+
+    if (!t->tells_steps || s->job->membership.epoch < 2 || age == 0)
+        return;
+    registry_notice(s->registry, s->job, "time", "",
+                    "productive for %.1f %% of %.1f s, lost %.1f s%s",
+                    100 * (double)(age - lost) / (double)age, (double)age / 1000,
+                    (double)lost / 1000, describe_lost(&all, phases, sizeof(phases)));
+}
+
 static void tell_entered(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
@@ -602,6 +660,7 @@ static void tell_entered(struct registry_step *s, const struct membership_action
         tell_stopping(s);
         break;
     case JOB_DONE:
+        tell_time(s);
         tell_result(s);
         break;
     default:
@@ -627,6 +686,7 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
     [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
     [MEMBERSHIP_ACT_FAREWELL] = tell_farewell,
+    [MEMBERSHIP_ACT_RESUMED] = tell_resumed,
     [MEMBERSHIP_ACT_ENTERED] = tell_entered,
 };
 
@@ -647,5 +707,7 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
     struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
     struct membership_sink sink = { .act = on_action, .arg = &s };
 
+    job->stepped_ms = g->now_ms;
+    job->stepped_wall_ms = g->wall_ms;
     return membership_step(&job->membership, ev, g->now_ms, &sink, node_out);
 }

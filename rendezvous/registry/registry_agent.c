@@ -408,6 +408,9 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
 
     ev.step = m->heartbeat.step;
+    ev.first_step = m->heartbeat.first_step;
+    ev.first_ms = m->heartbeat.first_ms;
+    ev.reached_ms = m->heartbeat.reached_ms;
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
     registry_note_silence(g, p->job);

@@ -175,12 +175,26 @@ static void send_node(struct registry *g, struct registry_peer *p, uint64_t sequ
     registry_send(p, &m);
 }
 
+static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
+{
+    *t = (struct msg_job_time){ .productive_ms = sums->ms[JOB_PHASE_PRODUCTIVE],
+                                .detect_ms = sums->ms[JOB_PHASE_DETECT],
+                                .stop_ms = sums->ms[JOB_PHASE_STOP],
+                                .form_ms = sums->ms[JOB_PHASE_FORM],
+                                .start_ms = sums->ms[JOB_PHASE_START],
+                                .first_step_ms = sums->ms[JOB_PHASE_FIRST_STEP],
+                                .rework_ms = sums->ms[JOB_PHASE_REWORK],
+                                .steps_again = sums->steps_again };
+}
+
 static void send_job(struct registry *g, struct registry_peer *p, uint64_t sequence,
                      const struct job *job, bool in_full)
 {
     const struct membership *membership = &job->membership;
     struct msg m = { .type = MSG_JOB_STATUS, .sequence = sequence };
     struct msg_job_status *s = &m.job_status;
+    struct job_time_sums all = job_time_all(&membership->time, g->now_ms);
+    struct job_time_sums last = job_time_last(&membership->time, g->now_ms);
 
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));
     memcpy(s->program, job->membership.config.program, sizeof(s->program));
@@ -205,6 +219,9 @@ static void send_job(struct registry *g, struct registry_peer *p, uint64_t seque
                                                   : 0;
     s->state_ms = g->now_ms - membership->clock.stalled - membership->state_since;
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
+    put_time(&all, &s->time);
+    if (membership->epoch > 1)
+        put_time(&last, &s->last_restart);
     if (in_full)
         s->failure = job->failure;
     registry_send(p, &m);
