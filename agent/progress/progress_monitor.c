@@ -44,6 +44,8 @@ struct progress_monitor {
     struct output_steps *output; /* NULL: no --progress-pattern */
     struct page_values *page;    /* as last read */
     struct step_rate step_rate;
+    uint64_t past_step; /* the greatest of the epochs before */
+    uint64_t first_step, first_at_ms, reached_at_ms; /* see HEARTBEAT; 0: not yet */
     struct msg_heartbeat progress;
     struct loop_timer timer;
 
@@ -107,22 +109,6 @@ uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m)
     return m->longest_saving_ms;
 }
 
-static void read_pages(struct progress_monitor *m)
-{
-    for (uint32_t i = 0; i < m->pages->count; i++) {
-        struct hang_observation *s = &m->observation[i];
-
-        read_progress(m, i, s);
-        s->alive = group_pid(m->group, i) != 0;
-        s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
-        m->any_page_written |= s->progress.written;
-        if (s->changed)
-            silence_break(m->silence);
-    }
-    time_checkpoints(m);
-    hang_observe(m->hang, m->observation, clock_ms());
-}
-
 static bool shows_progress(const struct hang_observation *s)
 {
     return s->alive && s->progress.written;
@@ -138,6 +124,38 @@ static const struct page_values *find_slowest(const struct progress_monitor *m)
             (!p || m->observation[i].progress.step < p->step))
             p = &m->observation[i].progress;
     return p;
+}
+
+/* When the epoch made its first step, and when it had caught up with those before. */
+static void note_steps(struct progress_monitor *m)
+{
+    const struct page_values *p = m->reached_at_ms ? NULL : find_slowest(m);
+
+    if (!p || p->step == 0)
+        return;
+    if (!m->first_step) {
+        m->first_step = p->step;
+        m->first_at_ms = clock_ms();
+    }
+    if (p->step >= m->past_step)
+        m->reached_at_ms = clock_ms();
+}
+
+static void read_pages(struct progress_monitor *m)
+{
+    for (uint32_t i = 0; i < m->pages->count; i++) {
+        struct hang_observation *s = &m->observation[i];
+
+        read_progress(m, i, s);
+        s->alive = group_pid(m->group, i) != 0;
+        s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
+        m->any_page_written |= s->progress.written;
+        if (s->changed)
+            silence_break(m->silence);
+    }
+    time_checkpoints(m);
+    note_steps(m);
+    hang_observe(m->hang, m->observation, clock_ms());
 }
 
 static void sample_step_rate(struct progress_monitor *m)
@@ -259,6 +277,14 @@ static void format_note(const struct progress_monitor *m, char *buf, size_t size
         snprintf(buf, size, "waits %.0f %% of the time", 100 * waiting);
 }
 
+/* Of something that has happened; else 0. */
+static uint32_t age_ms(uint64_t at_ms)
+{
+    uint64_t age = at_ms ? clock_ms() - at_ms : 0;
+
+    return age < UINT32_MAX ? (uint32_t)age : UINT32_MAX;
+}
+
 static void update_heartbeat(struct progress_monitor *m)
 {
     const struct page_values *p = find_slowest(m);
@@ -266,6 +292,9 @@ static void update_heartbeat(struct progress_monitor *m)
     if (!p)
         return;
     m->progress.step = p->step;
+    m->progress.first_step = m->first_step;
+    m->progress.first_ms = age_ms(m->first_at_ms);
+    m->progress.reached_ms = age_ms(m->reached_at_ms);
     format_step_rate(step_rate_per_s(&m->step_rate), m->progress.steps_per_s,
                      sizeof(m->progress.steps_per_s));
     format_loss(m, m->progress.loss, sizeof(m->progress.loss));
@@ -560,6 +589,8 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->straggler = STRAGGLERS_NONE;
     m->checkpoint_requests = 0;
     m->step_rate = (struct step_rate){ .count = 0 };
+    m->past_step = start->past_step;
+    m->first_step = m->first_at_ms = m->reached_at_ms = 0;
     memset(m->observation, 0, m->config->workers * sizeof(*m->observation));
     hang_begin(m->hang, &rule, start->world_size > m->config->workers, clock_ms());
     stragglers_begin(m->stragglers);
@@ -592,6 +623,7 @@ void progress_monitor_end(struct progress_monitor *m)
     stacks_end(m->stacks);
     silence_end(m->silence);
     m->pages = NULL;
+    m->progress.first_step = 0; /* is about this epoch alone */
     m->checkpoint_until_ms = m->recorders_until_ms = 0;
     loop_timer_cancel(&m->recorder_timer);
     loop_timer_cancel(&m->timer);
