@@ -213,12 +213,15 @@ static void agent_settle(struct sim_agent *a);
 static void agent_tick(void *obj, uint64_t token)
 {
     struct sim_agent *a = obj;
+    struct msg_heartbeat progress = { .step = 0 };
 
     if (token != a->tick_at_us || a->end != AGENT_LIVES)
         return;
     if (machine_defer(a->machine, agent_tick, a, token))
         return;
     a->tick_at_us = UINT64_MAX;
+    sim_group_fill_heartbeat(a, &progress);
+    session_set_progress(a->session, &progress);
     session_tick(a->session, now_ms(a));
     agent_settle(a);
 }

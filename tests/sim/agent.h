@@ -80,6 +80,7 @@ struct sim_agent {
     uint32_t alive;      /* workers that exist */
     uint32_t unfinished; /* workers that have not exited with 0 */
     bool started;        /* all of them run */
+    uint64_t run_at_us;  /* since then */
     bool stopping;       /* the agent wants to hear when nothing lives */
     uint64_t gone_at_us; /* 0: nothing ends them */
     bool unkillable;     /* its workers outlive KILL */

@@ -31,6 +31,27 @@ struct epoch_facts {
     uint32_t store_port;
 };
 
+/* Where the time of a job went, painted on a line: each span lasts until the next. */
+#define TIME_SPANS_MAX 2048
+
+struct time_facts {
+    uint64_t begun_at;                 /* by the membership's clock */
+    uint64_t base_ms[JOB_PHASE_COUNT]; /* of before the daemon's last crash */
+    unsigned spans;
+    struct {
+        uint64_t from;
+        enum job_phase phase;
+    } span[TIME_SPANS_MAX];
+    bool over, tells_steps;
+    uint64_t top_step, past_step, steps_again;
+    uint64_t slack_ms; /* what is known of lost nodes is that much out, all together */
+    uint64_t lost_at;  /* in the step under way: the silence of the node, 0: none */
+    enum job_state entered[4]; /* in the step under way */
+    unsigned entries;
+    struct job_time_sums committed;
+    enum job_phase committed_phase;
+};
+
 /* One instance of a job. */
 struct job_facts {
     struct job_facts *next;
@@ -44,6 +65,7 @@ struct job_facts {
     uint64_t formed_ms;  /* the epoch, by the membership's clock; 0: not known */
     uint64_t asked_ms, leaves_ms; /* for a checkpoint, and a node to go; 0: none */
     struct epoch_facts *epochs;
+    struct time_facts time;
     bool ended;
     struct msg_done result; /* what the first agent was told */
 };
@@ -70,6 +92,14 @@ void policy_acts(struct oracle *o, const struct membership *r,
                  const struct membership_event *ev, const struct membership_action *a);
 void policy_stepped(struct oracle *o, const struct membership *before,
                     const struct membership *after);
+
+/* oracle_time.c: where the time went. */
+void time_acts(struct oracle *o, const struct membership *r,
+               const struct membership_action *a);
+void time_stepped(struct oracle *o, const struct membership *before,
+                  const struct membership *after, const struct membership_event *ev);
+void time_committed(struct job_facts *f, const struct membership *r);
+void time_restored(struct oracle *o, struct job_facts *f, const struct membership *r);
 
 /* By how much the membership may be behind the daemon's clock without its sleeps. */
 uint64_t facts_slack_ms(const struct membership *r);

@@ -100,6 +100,7 @@ static void on_workers_run(void *obj, uint64_t generation)
     if (is_timer_late(a, on_workers_run, generation))
         return;
     a->started = true;
+    a->run_at_us = world_now(world_of(a));
     a->unfinished = a->alive;
     if (a->machine->crash_loop && !a->sim->healed)
         call_later(a, world_below(world_of(a), job->start_us), on_failure_time);
@@ -146,6 +147,41 @@ void sim_group_start(struct sim_agent *a)
         call_later(a, a->disobeys ? 2 * STORE_START_MS * 1000ull : delay / 2,
                    on_store_up);
     call_later(a, delay, on_workers_run);
+}
+
+/* -- steps ------------------------------------------------------------------ */
+
+#define STEP_US 40000
+#define STEPS_PER_CHECKPOINT 16
+
+/* In some worlds nothing tells of steps; in some, one machine has an older agent. */
+static bool tells_steps(const struct sim_agent *a)
+{
+    uint64_t world = a->sim->plan.fault_gap_us;
+
+    return world % 4 != 0 && (a->machine->number != 1 || world % 2 == 0);
+}
+
+static uint32_t ms_since_step(struct sim_agent *a, uint64_t count)
+{
+    return (uint32_t)((world_now(world_of(a)) - a->run_at_us - count * STEP_US) / 1000);
+}
+
+void sim_group_fill_heartbeat(struct sim_agent *a, struct msg_heartbeat *h)
+{
+    uint64_t past = a->start.past_step, saved = past - past % STEPS_PER_CHECKPOINT;
+    uint64_t done, again = past > saved ? past - saved : 1;
+
+    if (!a->started || a->group_epoch != a->epoch || !tells_steps(a))
+        return;
+    done = (world_now(world_of(a)) - a->run_at_us) / STEP_US;
+    if (done == 0)
+        return;
+    h->step = saved + done;
+    h->first_step = saved + 1;
+    h->first_ms = ms_since_step(a, 1);
+    if (done >= again)
+        h->reached_ms = ms_since_step(a, again);
 }
 
 /* -- the end ---------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct msg_heartbeat;
 struct sim_agent;
 
 /*
@@ -13,6 +14,9 @@ struct sim_agent;
  * they do in a collective. The guard is here too: its fence ends the workers of an
  * agent that has not heard from the rendezvous for too long.
  */
+
+/* What a heartbeat tells of the steps of the workers. */
+void sim_group_fill_heartbeat(struct sim_agent *a, struct msg_heartbeat *h);
 
 /* As in agent->start, for agent->epoch. */
 void sim_group_start(struct sim_agent *a);

@@ -58,8 +58,10 @@ void oracle_committed(struct oracle *o)
             continue;
         view_take(&f->now, j);
         f->committed = f->now;
-        if (j)
+        if (j) {
             check_silence(o, &j->membership);
+            time_committed(f, &j->membership);
+        }
     }
     for (struct sim_agent *a = o->sim->agents; a; a = a->next)
         a->facts.evicted_for_good = a->facts.evicted;
@@ -114,6 +116,8 @@ void oracle_restored(struct oracle *o)
             check_restored(o, f, &found);
         else
             forget(f);
+        if (j)
+            time_restored(o, f, &j->membership);
         f->in_doubt = false;
         f->formed_ms = 0;
         f->entered_ms = daemon_awake_ms(o->sim->daemon);

@@ -289,6 +289,7 @@ void oracle_acts(struct oracle *o, const struct membership *r,
                  const struct membership_event *ev, const struct membership_action *a)
 {
     policy_acts(o, r, ev, a);
+    time_acts(o, r, a);
     if (a->type == MEMBERSHIP_ACT_ENTERED)
         check_entered(o, r, ev, a->from);
     else if (a->type == MEMBERSHIP_ACT_EVICTED)
@@ -304,8 +305,8 @@ void oracle_stepped(struct oracle *o, const struct membership *before,
     struct job_facts *f = facts_of_job(o, &after->instance);
     uint32_t most = f->now.restarts_at_start + 1;
 
-    (void)ev;
     policy_stepped(o, before, after);
+    time_stepped(o, before, after, ev);
     f->loses = false;
     if (after->epoch < before->epoch)
         VIOLATION(o, "the epoch went from %" PRIu64 " to %" PRIu64, before->epoch,
