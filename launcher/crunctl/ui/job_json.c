@@ -111,6 +111,24 @@ static cJSON *node_object(const struct msg_node_status *s)
     return o;
 }
 
+/* null if the rendezvous does not tell, or no restart has been. */
+static void add_time_object(cJSON *o, const char *name, const struct msg_job_time *t)
+{
+    if (job_view_age_ms(t) == 0) {
+        cJSON_AddNullToObject(o, name);
+        return;
+    }
+    o = cJSON_AddObjectToObject(o, name);
+    add_count(o, "productive_ms", t->productive_ms);
+    add_count(o, "detect_ms", t->detect_ms);
+    add_count(o, "stop_ms", t->stop_ms);
+    add_count(o, "form_ms", t->form_ms);
+    add_count(o, "start_ms", t->start_ms);
+    add_count(o, "first_step_ms", t->first_step_ms);
+    add_count(o, "rework_ms", t->rework_ms);
+    add_count(o, "steps_again", t->steps_again);
+}
+
 static cJSON *job_object(const struct job_view *job)
 {
     const struct msg_job_status *s = &job->status;
@@ -138,6 +156,13 @@ static cJSON *job_object(const struct job_view *job)
     cJSON_AddNumberToObject(o, "max_nodes", s->max_nodes);
     cJSON_AddNumberToObject(o, "restarts", s->restarts);
     cJSON_AddNumberToObject(o, "max_restarts", s->max_restarts);
+    add_if_known(o, "goodput",
+                 job_view_age_ms(&s->time)
+                     ? (double)s->time.productive_ms / (double)job_view_age_ms(&s->time)
+                     : -1,
+                 0);
+    add_time_object(o, "time", &s->time);
+    add_time_object(o, "last_restart", &s->last_restart);
     add_if_known(o, "exit_code", has_ended ? s->exit_code : -1, 0);
     add_if_known(o, "step", (double)job_view_step(job), 1);
     add_count(o, "age_ms", s->age_ms);

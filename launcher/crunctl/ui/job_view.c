@@ -82,6 +82,12 @@ void job_views_sort(struct job_views *v)
         qsort(v->job, v->count, sizeof(*v->job), compare_job_views);
 }
 
+uint64_t job_view_age_ms(const struct msg_job_time *t)
+{
+    return t->productive_ms + t->detect_ms + t->stop_ms + t->form_ms + t->start_ms +
+           t->first_step_ms + t->rework_ms;
+}
+
 /* -- states ----------------------------------------------------------------------- */
 
 static const char *ended_state(enum job_reason reason)
@@ -244,6 +250,17 @@ static void add_restarts(struct parts_line *l, const struct msg_job_status *s)
                  "restarts %" PRIu32 " of %" PRIu32, s->restarts, s->max_restarts);
 }
 
+/* Of a job that has been restarted. */
+static void add_goodput(struct parts_line *l, const struct msg_job_status *s)
+{
+    const struct msg_job_time *t = &s->time;
+    double age = (double)job_view_age_ms(t);
+
+    if (s->epoch > 1 && age > 0)
+        add_part(l, STYLE_PLAIN, "productive %.1f %%",
+                 100 * (double)t->productive_ms / age);
+}
+
 static void print_live_job(const struct job_view *job, struct parts_line *l)
 {
     const struct msg_job_status *s = &job->status;
@@ -265,6 +282,7 @@ static void print_live_job(const struct job_view *job, struct parts_line *l)
     if (s->state != JOB_FORMING || s->epoch)
         add_part(l, STYLE_PLAIN, "epoch %" PRIu64, s->epoch);
     add_restarts(l, s);
+    add_goodput(l, s);
     if (job->pid)
         add_part(l, STYLE_PLAIN, "pid %" PRIu32, job->pid);
     if (s->age_ms > s->state_ms + 1000)
@@ -283,6 +301,7 @@ static void print_ended_job(const struct job_view *job, struct parts_line *l)
     add_part(l, STYLE_PLAIN, "ran for %s",
              clock_format_duration(ran_ms(s), text, sizeof(text)));
     add_restarts(l, s);
+    add_goodput(l, s);
     if (s->exit_code >= 0)
         add_part(l, STYLE_PLAIN, "exit code %" PRId32, s->exit_code);
 }

@@ -41,6 +41,9 @@ void job_views_sort(struct job_views *v);
 /* The least step of the nodes that take part and tell one, 0: none. */
 uint64_t job_view_step(const struct job_view *job);
 
+/* The sum of all its phases; 0: they are not told. */
+uint64_t job_view_age_ms(const struct msg_job_time *t);
+
 /* "running", "waiting", "restarting", "stopping", "finished", "failed", "stopped",
  * "not started" or what is odd. */
 const char *job_view_state(const struct job_view *job);

@@ -279,6 +279,29 @@ def the_events_say_what_every_rank_did(directory, daemon):
             fail(f"{text!r} is not in:\n{events}")
 
 
+STEPS = """
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && from=0 to=20 || from=10 to=60
+while [ $from -lt $to ]; do from=$((from + 1)); echo step $from; sleep 0.03; done
+[ $to = 60 ]
+"""
+
+
+def it_is_told_what_a_restart_cost(directory, daemon):
+    """It fails after step 20, and goes on from the checkpoint of step 10."""
+    job = Job(directory, *join(daemon, "--rdzv-conf=lease=1", "--max-restarts=1",
+                               "--progress-pattern=step (\\d+)"), "sh", "-c", STEPS, workers=1)
+    status = until(lambda: [j for j in json.loads(daemon.ask("status", "--json"))
+                            if j["last_restart"] and j["last_restart"]["steps_again"]],
+                   "steps done again")[0]
+    whole = sum(ms for name, ms in status["time"].items() if name != "steps_again")
+    if abs(whole - status["age_ms"]) > 300 or not 0 < status["goodput"] < 1:
+        fail("not the age of the job:", status)
+    job.expect(0, r"crun: training again after \d+\.\d s.*; \d steps to be done again\n",
+               r"crun: productive for \d+\.\d % of \d+\.\d s, lost \d+\.\d s: .* to the first step")
+    if "training again after" not in daemon.ask("events"):
+        fail("not in the events:", daemon.ask("events"))
+
+
 # -- checkpoints that are asked for ---------------------------------------------------
 
 
@@ -412,6 +435,7 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             the_python_of_the_manual_works, the_example_in_c_works,
             the_command_of_the_manual_shows_a_hang]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did,
+         it_is_told_what_a_restart_cost,
          a_newcomer_is_taken_in_at_a_checkpoint,
          a_node_to_be_taken_away_leaves_after_a_checkpoint,
          a_second_signal_hurries_one_node_and_not_the_job,
