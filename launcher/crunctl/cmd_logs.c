@@ -31,6 +31,7 @@
 #define RETRY_MS 200
 #define GONE_MS 2000 /* a rendezvous that is started again is back by then */
 #define MISSING_NAMED_MAX 64
+#define MISSING_PAGES_MAX 4 /* in a row, without any rank: there are no more */
 
 enum { OUT, ERR, STREAMS };
 
@@ -58,7 +59,8 @@ struct log_view {
     bool prefix;
 
     /* of one round of questions */
-    unsigned answered; /* ranks that were seen, or nodes that are missing */
+    unsigned answered; /* ranks that were seen */
+    unsigned missed;   /* nodes that have not answered */
     bool has_text;
     bool counts; /* only whether there are several ranks: sets `prefix` */
     uint64_t job_epoch;
@@ -147,7 +149,7 @@ static void tell_missing(struct log_view *v, const struct msg_logs *m)
 {
     char why[2 * sizeof(m->where)];
 
-    v->answered++;
+    v->missed++;
     for (unsigned i = 0; i < v->missing_count; i++)
         if (strcmp(v->missing[i], m->host) == 0)
             return;
@@ -301,10 +303,10 @@ static int ask_new_ranks(struct log_view *v, const struct rank_ranges *page, boo
         err_set(e, "too many separate ranks are named");
         return CTL_EXIT_USAGE;
     }
-    v->answered = 0;
+    v->answered = v->missed = 0;
     rc = send_question(v, &m, e);
     if (rc == CTL_EXIT_OK && epoch && v->job_epoch > epoch)
-        v->answered = 0;
+        v->answered = v->missed = 0;
     return rc;
 }
 
@@ -325,6 +327,7 @@ static int ask_for_prefix(struct log_view *v, struct err *e)
 static int ask_all_ranks(struct log_view *v, bool tail, struct err *e)
 {
     int rc = ask_for_prefix(v, e);
+    unsigned empty = 0;
 
     if (rc != CTL_EXIT_OK)
         return rc;
@@ -335,7 +338,8 @@ static int ask_all_ranks(struct log_view *v, bool tail, struct err *e)
         rank_ranges_add(&page, first, first + LOGS_RANKS_PER_ASK - 1);
         rc = ask_new_ranks(v, &page, tail, e);
         rank_ranges_fini(&page);
-        if (rc != CTL_EXIT_OK || v->answered == 0)
+        empty = v->answered ? 0 : empty + 1;
+        if (rc != CTL_EXIT_OK || (empty && (!v->missed || empty == MISSING_PAGES_MAX)))
             return rc;
     }
 }

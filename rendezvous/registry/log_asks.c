@@ -140,7 +140,8 @@ static void hurry_others(struct log_ask *a, uint32_t answered)
             registry_send(job->node[i]->peer, &m);
 }
 
-/* Of the epoch that runs, a node has the output of its own ranks. */
+/* Of the epoch that runs, a node has the output of its own ranks; of later ones there
+ * is none. */
 static bool log_ask_admits(const struct log_ask *a, uint32_t node,
                            const struct msg_logs *logs)
 {
@@ -148,7 +149,7 @@ static bool log_ask_admits(const struct log_ask *a, uint32_t node,
     const struct membership_node *n = &membership->node[node];
 
     if (a->pieces[node] >= LOGS_PIECES_MAX || logs->kind == LOGS_MISSING ||
-        !rank_ranges_have(&a->ranks, logs->rank))
+        logs->of_epoch > membership->epoch || !rank_ranges_have(&a->ranks, logs->rank))
         return false;
     return logs->of_epoch != membership->epoch || n->group_rank == MEMBERSHIP_NONE ||
            (logs->rank >= n->first_rank && logs->rank - n->first_rank < n->workers);

@@ -96,7 +96,8 @@ def shows_files_also_when_the_job_has_ended():
             same(job.logs("--stdout", "--tail=20000", "1").stdout.splitlines()[0], "30001")
             for p in job.crun:
                 p.expect(0)
-        ended = subprocess.run([BIN / "crunctl", "logs", "logs", "--stdout", "--tail=1"],
+        ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid), "--stdout",
+                                "--tail=1"],
                                capture_output=True, text=True)
         same(lines(ended.stdout), ["[0]:50000", "[1]:50000"])
 

@@ -19,8 +19,8 @@ import time
 import unicodedata
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from control import (END_OF_LIST, HEADER, HELLO, PREFACE, WELCOME,  # noqa: E402
-                     frame)
+from control import (END_OF_LIST, HEADER, HELLO, PREFACE, RANK_LOGS, SHOW_LOGS,  # noqa: E402
+                     WELCOME, frame)
 from launch import CRUN, CRUNCTL, Place, sh, with_place  # noqa: E402
 from process import BIN, SANITIZED, free_port, lives, matches, run, same, until  # noqa: E402
 
@@ -402,7 +402,10 @@ def serve_nonsense(listener, says):
 
 def endless_pages(header):
     if header[1] == HELLO:
-        return frame(WELCOME, {"version": 3, "software": "crund"}, header[3])
+        return frame(WELCOME, {"version": 3, "software": "crund", "logs": True}, header[3])
+    if header[1] == SHOW_LOGS:
+        return (frame(RANK_LOGS, {"kind": "missing", "host": "a"}, header[3]) +
+                frame(END_OF_LIST, {"next": "1"}, header[3]))
     return frame(END_OF_LIST, {"next": "1"}, header[3])
 
 
@@ -420,6 +423,7 @@ def planted_sockets(p):
         code, said = p.ctl("status", "job4")
         same(code, 69)
         matches(said, "its list does not end")
+        matches(p.ctl("logs", "--stdout", "job4")[1], "a does not show its output")
         code, said = p.ctl("status")
         same((code, len(re.findall("silent +pid", said))), (0, len(says)))
         took = time.monotonic() - begun

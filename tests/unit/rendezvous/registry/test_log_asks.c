@@ -131,14 +131,16 @@ END_TEST
 
 START_TEST(what_was_not_asked_for_does_not_count)
 {
+    struct msg later = { .type = MSG_LOGS, .epoch = 1, .logs.of_epoch = 2 };
     uint64_t ask;
 
     begin();
     show_ranks("0,2", 0, 0);
-    ask = asked(0);
-    answer_piece(0, ask, 1, "Yg==");     /* not asked for */
-    answer_piece(0, ask, 2, "Yg==");     /* of another node */
-    answer_piece(0, ask + 1, 0, "Yg=="); /* to no question */
+    ask = later.logs.ask = asked(0);
+    ck_assert_int_eq(send_to_registry(0, &later), 0); /* of an epoch to come */
+    answer_piece(0, ask, 1, "Yg==");                  /* not asked for */
+    answer_piece(0, ask, 2, "Yg==");                  /* of another node */
+    answer_piece(0, ask + 1, 0, "Yg==");              /* to no question */
     ck_assert_uint_eq(count_shown(), 0);
     answer_last(0, ask);
     answer_piece(0, ask, 0, "Yg=="); /* too late */
