@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/logs/log_answers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/logs/kept_output.h"
+#include "agent/logs/limits.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/loop.h"
+#include "rendezvous/protocol/base64.h"
+#include "tests/worlds/check_main.h"
+
+#define WORKERS 2
+#define EPOCH 3
+#define FIRST_RANK 4
+#define LONG_MS 60000
+
+static struct {
+    struct loop *loop;
+    struct kept_output kept;
+    struct log_answers *answers;
+    struct msg_logs got[64]; /* without the last of each answer */
+    unsigned count, complete;
+    unsigned shown;
+} t;
+
+static void on_answer(void *arg, const struct msg *m)
+{
+    (void)arg;
+    ck_assert_uint_eq(m->type, MSG_LOGS);
+    if (m->logs.last)
+        t.complete++;
+    else if (t.count < sizeof(t.got) / sizeof(*t.got))
+        t.got[t.count++] = m->logs;
+}
+
+static void on_shown(void *arg)
+{
+    (void)arg;
+    t.shown++;
+}
+
+static void setup(void)
+{
+    memset(&t, 0, sizeof(t));
+    t.loop = loop_create();
+    kept_output_init(&t.kept, WORKERS);
+    kept_output_begin(&t.kept, EPOCH, FIRST_RANK);
+    t.answers = log_answers_create(t.loop, &t.kept, on_answer, NULL);
+}
+
+static void teardown(void)
+{
+    log_answers_destroy(t.answers);
+    kept_output_fini(&t.kept);
+    loop_destroy(t.loop);
+}
+
+static void write_text(uint32_t local_rank, const char *text)
+{
+    kept_output_add(&t.kept, local_rank, LOG_OUT, text, strlen(text));
+    log_answers_note(t.answers);
+}
+
+static void end_worker(uint32_t local_rank)
+{
+    kept_output_end(&t.kept, local_rank);
+    log_answers_note_end(t.answers);
+}
+
+static void ask(const char *ranks, uint64_t epoch, const char *offsets, uint32_t tail,
+                uint32_t wait_ms)
+{
+    struct msg_ask_logs m = { .ask = 7,
+                              .of_epoch = epoch,
+                              .stream = OUTPUT_STDOUT,
+                              .tail = tail,
+                              .wait_ms = wait_ms };
+
+    t.count = t.complete = 0;
+    snprintf(m.ranks, sizeof(m.ranks), "%s", ranks);
+    snprintf(m.offsets, sizeof(m.offsets), "%s", offsets);
+    log_answers_ask(t.answers, &m);
+}
+
+static void run_until_complete(void)
+{
+    uint64_t until = clock_ms() + 20000;
+
+    while (!t.complete && clock_ms() < until)
+        loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.complete, 1);
+}
+
+/* All text that has come, without what separates its pieces. */
+static const char *got_text(void)
+{
+    static char text[sizeof(t.got) / sizeof(*t.got) * LOGS_PIECE_MAX + 1];
+    size_t used = 0;
+
+    for (unsigned i = 0; i < t.count; i++) {
+        ssize_t n = base64_decode(t.got[i].text, text + used, LOGS_PIECE_MAX);
+
+        ck_assert_int_ge(n, 0);
+        ck_assert_uint_eq(t.got[i].next, t.got[i].offset + (uint64_t)n);
+        used += (size_t)n;
+    }
+    text[used] = '\0';
+    return text;
+}
+
+START_TEST(a_node_answers_for_its_ranks)
+{
+    write_text(0, "one\ntwo\n");
+    write_text(1, "three\n");
+    ask("0-5", 0, "", UINT32_MAX, 0);
+    ck_assert_uint_eq(t.complete, 1);
+    ck_assert_uint_eq(t.count, 2);
+    ck_assert_str_eq(got_text(), "one\ntwo\nthree\n");
+    ck_assert_uint_eq(t.got[0].rank, FIRST_RANK);
+    ck_assert_uint_eq(t.got[1].rank, FIRST_RANK + 1);
+    ck_assert_uint_eq(t.got[0].of_epoch, EPOCH);
+    ck_assert_uint_eq(t.got[0].ask, 7);
+    ck_assert(!t.got[0].ended);
+    ask("4-5", 0, "", 1, 0);
+    ck_assert_str_eq(got_text(), "two\nthree\n");
+    ask("0-3,6", 0, "", UINT32_MAX, 0);
+    ck_assert_uint_eq(t.count, 0);
+    ck_assert_uint_eq(t.complete, 1);
+}
+END_TEST
+
+START_TEST(a_question_without_sense_is_answered_with_nothing)
+{
+    static const char *const ranks[] = { "x", "0-100000", "5-4" };
+
+    write_text(0, "one\n");
+    ask(ranks[_i], 0, "", UINT32_MAX, LONG_MS);
+    ck_assert_uint_eq(t.count, 0);
+    ck_assert_uint_eq(t.complete, 1);
+}
+END_TEST
+
+START_TEST(a_question_waits_for_output)
+{
+    write_text(0, "one\n");
+    ask("4-5", EPOCH, "4:0 0:0", 0, LONG_MS);
+    loop_turn(t.loop, 0);
+    ck_assert_uint_eq(t.complete, 0);
+    write_text(1, "two\n");
+    run_until_complete();
+    ck_assert_uint_eq(t.count, 1);
+    ck_assert_str_eq(got_text(), "two\n");
+    ck_assert_uint_eq(t.got[0].rank, FIRST_RANK + 1);
+}
+END_TEST
+
+START_TEST(a_question_waits_no_longer_than_it_says)
+{
+    ask("4", EPOCH, "0:0", 0, 1);
+    run_until_complete();
+    ck_assert_uint_eq(t.count, 0);
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    ck_assert_uint_eq(t.complete, 0);
+    log_answers_ask(t.answers, &(struct msg_ask_logs){ .ask = 7 }); /* hurry */
+    ck_assert_uint_eq(t.complete, 1);
+}
+END_TEST
+
+START_TEST(questions_beyond_the_limit_do_not_wait)
+{
+    for (int i = 0; i < LOG_ANSWERS_WAITING_MAX; i++) {
+        ask("4", EPOCH, "0:0", 0, LONG_MS);
+        ck_assert_uint_eq(t.complete, 0);
+    }
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    ck_assert_uint_eq(t.complete, 1);
+}
+END_TEST
+
+START_TEST(the_end_is_told_with_the_last_byte)
+{
+    char *text = malloc(LOGS_PIECE_MAX + 101);
+
+    memset(text, 'x', LOGS_PIECE_MAX + 100);
+    text[LOGS_PIECE_MAX + 100] = '\0';
+    write_text(0, text);
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    ck_assert_uint_eq(t.count, 2);
+    ck_assert(!t.got[1].ended);
+    end_worker(0);
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    ck_assert(!t.got[0].ended);
+    ck_assert(t.got[1].ended);
+    ck_assert_str_eq(got_text(), text);
+    free(text);
+}
+END_TEST
+
+START_TEST(what_came_before_the_ring_is_lost_or_in_the_file)
+{
+    char folder[] = "/tmp/test_log_answers_XXXXXX", path[64];
+    size_t size = (size_t)t.kept.now.worker[0][LOG_OUT].ring.capacity + 10;
+    char *text = malloc(size + 1);
+    FILE *f;
+
+    memset(text, 'x', size);
+    memcpy(text, "head\n", 5);
+    text[size] = '\0';
+    write_text(0, text);
+    ask("4", EPOCH, "0:0", 0, 0);
+    ck_assert_uint_eq(t.got[0].offset, 10);
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/out", folder);
+    f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(text, 1, size, f), size);
+    fclose(f);
+    kept_output_set(&t.kept, 0, LOG_OUT, LOGS_TEXT, path);
+    ask("4", EPOCH, "0:0", 0, 0);
+    run_until_complete();
+    ck_assert_uint_eq(t.got[0].offset, 0);
+    ck_assert_str_eq(got_text(), "head\nxxxxx");
+
+    unlink(path);
+    ask("4", EPOCH, "0:0", 0, 0);
+    run_until_complete();
+    ck_assert_uint_eq(t.got[0].kind, LOGS_FAILED);
+    ck_assert_uint_eq(t.got[1].offset, 10);
+    rmdir(folder);
+    free(text);
+}
+END_TEST
+
+START_TEST(the_attempt_before_is_kept_too)
+{
+    write_text(0, "old\n");
+    kept_output_begin(&t.kept, EPOCH + 1, 0);
+    write_text(0, "new\n");
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    ck_assert_str_eq(got_text(), "old\n");
+    ck_assert(t.got[0].ended);
+    ask("0", EPOCH - 1, "9:9", 0, LONG_MS); /* not known any more */
+    ck_assert_str_eq(got_text(), "new\n");
+    ck_assert_uint_eq(t.got[0].of_epoch, EPOCH + 1);
+}
+END_TEST
+
+/* -- those who follow -------------------------------------------------------------- */
+
+static void end_all(void)
+{
+    for (uint32_t i = 0; i < WORKERS; i++)
+        end_worker(i);
+}
+
+static void run_until_shown(void)
+{
+    uint64_t until = clock_ms() + 20000;
+
+    while (!t.shown && clock_ms() < until)
+        loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 1);
+}
+
+START_TEST(the_end_waits_for_those_who_follow)
+{
+    write_text(0, "one\n");
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    write_text(0, "last\n");
+    end_all();
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    ck_assert_uint_eq(t.shown, 0);
+    ask("4-5", EPOCH, "4:0 0:0", 0, LONG_MS);
+    ck_assert_str_eq(got_text(), "last\n");
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 1);
+    ck_assert(!log_answers_finish(t.answers, on_shown, NULL)); /* has all */
+}
+END_TEST
+
+START_TEST(the_end_waits_for_each_of_them)
+{
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    end_all();
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 0);
+    ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 1);
+}
+END_TEST
+
+START_TEST(the_end_does_not_wait_for_a_single_question)
+{
+    write_text(0, "one\n");
+    ask("4-5", 0, "", UINT32_MAX, 0);
+    end_all();
+    ck_assert(!log_answers_finish(t.answers, on_shown, NULL));
+}
+END_TEST
+
+START_TEST(the_end_waits_for_a_follower_of_the_attempt_before)
+{
+    end_all();
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    log_answers_begin(t.answers);
+    write_text(0, "short\n");
+    end_all();
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    ck_assert_str_eq(got_text(), "short\n");
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 1);
+}
+END_TEST
+
+START_TEST(the_end_does_not_wait_for_long)
+{
+    uint64_t begun = clock_ms();
+
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    end_all();
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    run_until_shown();
+    ck_assert_uint_ge(clock_ms() - begun, LOG_SHOWN_MS);
+}
+END_TEST
+
+START_TEST(a_new_attempt_begins_before_they_have_all)
+{
+    ask("4-5", 0, "", UINT32_MAX, 1);
+    end_all();
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    log_answers_begin(t.answers);
+    ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 0);
+}
+END_TEST
+
+static void add_cases(TCase *c)
+{
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, a_node_answers_for_its_ranks);
+    tcase_add_loop_test(c, a_question_without_sense_is_answered_with_nothing, 0, 3);
+    tcase_add_test(c, a_question_waits_for_output);
+    tcase_add_test(c, a_question_waits_no_longer_than_it_says);
+    tcase_add_test(c, questions_beyond_the_limit_do_not_wait);
+    tcase_add_test(c, the_end_is_told_with_the_last_byte);
+    tcase_add_test(c, what_came_before_the_ring_is_lost_or_in_the_file);
+    tcase_add_test(c, the_attempt_before_is_kept_too);
+    tcase_add_test(c, the_end_waits_for_those_who_follow);
+    tcase_add_test(c, the_end_waits_for_each_of_them);
+    tcase_add_test(c, the_end_does_not_wait_for_a_single_question);
+    tcase_add_test(c, the_end_waits_for_a_follower_of_the_attempt_before);
+    tcase_add_test(c, the_end_does_not_wait_for_long);
+    tcase_add_test(c, a_new_attempt_begins_before_they_have_all);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("log_answers");
+    TCase *c = tcase_create("answers");
+
+    add_cases(c);
+    suite_add_tcase(s, c);
+    return check_main(s);
+}
