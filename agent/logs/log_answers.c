@@ -46,6 +46,7 @@ struct log_answers {
     struct log_followers followers;
     void (*shown)(void *arg); /* NULL: nothing waits for the followers */
     void *shown_arg;
+    uint64_t shown_by_ms; /* at the latest */
     struct loop_timer shown_timer;
 };
 
@@ -375,10 +376,17 @@ static void on_shown_time(void *arg)
 {
     struct log_answers *a = arg;
     void (*shown)(void *arg) = a->shown;
+    uint64_t until = followers_until(a);
 
+    if (!shown)
+        return;
+    if (until > 0 && clock_ms() < a->shown_by_ms) { /* they have asked again since */
+        loop_timer_arm(&a->shown_timer,
+                       until < a->shown_by_ms ? until : a->shown_by_ms);
+        return;
+    }
     a->shown = NULL;
-    if (shown)
-        shown(a->shown_arg);
+    shown(a->shown_arg);
 }
 
 static void check_shown(struct log_answers *a)
@@ -389,14 +397,13 @@ static void check_shown(struct log_answers *a)
 
 bool log_answers_finish(struct log_answers *a, void (*shown)(void *arg), void *arg)
 {
-    uint64_t until = followers_until(a), latest = clock_ms() + LOG_SHOWN_MS;
-
     log_answers_begin(a);
-    if (until == 0)
+    if (followers_until(a) == 0)
         return false;
     a->shown = shown;
     a->shown_arg = arg;
-    loop_timer_arm(&a->shown_timer, until < latest ? until : latest);
+    a->shown_by_ms = clock_ms() + LOG_SHOWN_MS;
+    loop_timer_arm(&a->shown_timer, clock_ms());
     return true;
 }
 

@@ -428,14 +428,22 @@ static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
 /* -- following ----------------------------------------------------------------------
  */
 
-/* The job's epoch, by a question about a rank of which all is known. */
+/* The job's epoch, by a question about ranks of which all is known: of all, so that
+ * each node knows that its output is followed. */
 static int ask_epoch(struct log_view *v, struct err *e)
 {
     struct msg m = { .ask_logs = { .tail = 0, .wait_ms = FOLLOWS_MS } };
+    struct rank_ranges ranks = { .count = 0 };
+    int rc;
 
-    snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%" PRIu32,
-             v->count ? v->rank[0].rank : 0);
-    return send_question(v, &m, e);
+    for (size_t i = 0; i < v->count && i < LOGS_RANKS_PER_ASK; i++)
+        rank_ranges_add(&ranks, v->rank[i].rank, v->rank[i].rank);
+    if (v->count == 0)
+        rank_ranges_add(&ranks, 0, 0);
+    (void)rank_ranges_print(&ranks, 0, m.ask_logs.ranks, sizeof(m.ask_logs.ranks));
+    rc = send_question(v, &m, e);
+    rank_ranges_fini(&ranks);
+    return rc;
 }
 
 static int show_first(struct log_view *v, bool tail, struct err *e)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 8 s
+# takes: 3 s
 """
 crunctl logs shows the output of any rank, from any node: what is kept and what is in files, as
 it comes, over a restart and to the end; and says what is lost and which node is.
@@ -8,23 +8,38 @@ it comes, over a restart and to the end; and says what is lost and which node is
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, fail, free_port, run, same, until  # noqa: E402
+from process import BIN, SANITIZED, Process, fail, free_port, read, run, same, until  # noqa: E402
+
+
+# what the scripts begin with: `await NAME` waits until the test has made that file
+AWAIT = 'await() { while [ ! -e "${GO%go}$1" ]; do sleep 0.02; done; }; '
 
 
 class Job:
-    """Some crun on this machine, a node each, whose workers run a shell script."""
+    """
+    Some crun on this machine, a node each, whose workers run a shell script. The first hosts
+    the rendezvous, unless a crund does. Each node has a run folder of its own.
+    """
 
-    def __init__(self, script, nodes=1, flags=()):
-        self.address = f"127.0.0.1:{free_port()}"
-        self.crun = [Process([BIN / "crun", f"--nnodes={nodes}", "--nproc-per-node=2",
-                              "--rdzv-backend=c10d", f"--rdzv-endpoint={self.address}",
-                              "--rdzv-id=logs", "--max-restarts=1", *flags, "--no-python", "sh",
-                              "-c", script]) for _ in range(nodes)]
+    def __init__(self, script, nodes=1, flags=(), address=None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.address = address or f"127.0.0.1:{free_port()}"
+        self.go = pathlib.Path(self.folder.name, "go")
+        self.crun = []
+        for rank in range(nodes):
+            env = {**self.of_node(rank), "GO": str(self.go)}
+            self.crun.append(Process(
+                [BIN / "crun", f"--nnodes={nodes}", f"--node-rank={rank}", "--nproc-per-node=2",
+                 "--rdzv-backend=c10d", f"--rdzv-endpoint={self.address}", "--rdzv-id=logs",
+                 "--max-restarts=1", *flags, "--no-python", "sh", "-c", AWAIT + script], env=env))
+            if not address:
+                until(self.is_open, "the rendezvous")
 
     def __enter__(self):
         return self
@@ -32,6 +47,15 @@ class Job:
     def __exit__(self, *_):
         for p in self.crun:
             p.end()
+        self.folder.cleanup()
+
+    def of_node(self, rank):
+        return {**os.environ, "CRUN_RUNTIME_DIR": f"{self.folder.name}/run{rank}"}
+
+    def is_open(self):
+        status = subprocess.run([BIN / "crunctl", "-e", self.address, "status"],
+                                capture_output=True)
+        return status.returncode == 0
 
     def command(self, *words):
         return [BIN / "crunctl", "-e", self.address, "logs", *words]
@@ -39,37 +63,77 @@ class Job:
     def logs(self, *words):
         return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60)
 
+    def end(self):
+        """The workers go on, to their end."""
+        self.go.touch()
+        for p in self.crun:
+            p.expect(0)
+
 
 def lines(text):
     return sorted(text.splitlines())
 
 
+def lines_of(rank, text):
+    return [line for line in text.splitlines() if line.startswith(f"[{rank}]:")]
+
+
 def follows_two_nodes_over_a_restart():
     """Also the last lines, which are written just before the rendezvous ends."""
-    script = ('echo begin $RANK $TORCHELASTIC_RESTART_COUNT; '
-              'while [ ! -e $GO ]; do sleep 0.02; done; '
+    script = ('echo begin $RANK $TORCHELASTIC_RESTART_COUNT; await go; '
               'echo end $RANK $TORCHELASTIC_RESTART_COUNT; '
               'if [ $TORCHELASTIC_RESTART_COUNT.$RANK = 0.1 ]; then exit 3; fi; sleep 0.1; '
               'seq 1 5000; echo last $RANK; echo last $RANK >&2')
+    with Job(script, nodes=2) as job:
+        until(lambda: job.logs("0").stdout, "the first line")
+        record = f"{job.folder.name}/run1/{job.crun[1].pid}.json"
+        until(lambda: os.path.exists(record), "the record of the second node")
+        # the other one is relayed by the node that does not host the rendezvous
+        followers = [Process(job.command("-f")),
+                     Process([BIN / "crunctl", "logs", "-f"], env=job.of_node(1))]
+        for f in followers:
+            until(lambda f=f: f.out.count("begin") == 4,
+                  lambda f=f: f"the first lines: {f.out}{f.err}")
+        job.end()
+        for f in followers:
+            f.expect(0)
+    for f in followers:
+        for rank in range(4):
+            for count in range(2):
+                if f.out.count(f"[{rank}]:begin {rank} {count}\n") != 1:
+                    fail("rank", rank, "start", count, f.out, f.err)
+            # a relay ends with its crun, and what it has not passed on by then is lost
+            for output in (f.out, f.err) if f is followers[0] else ():
+                if lines_of(rank, output)[-1:] != [f"[{rank}]:last {rank}"]:
+                    fail(f, "rank", rank, "ends with", lines_of(rank, output)[-1:], f.err)
+        if f.out.count("epoch") or f.err.count("epoch 2") != 1:
+            fail("the restart is told once", f.err)
+
+
+def goes_on_after_a_lost_connection():
+    """The rendezvous is killed and started again: each line is shown once."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["GO"] = f"{folder}/go"
-        with Job(script, nodes=2) as job:
-            until(lambda: job.logs("0").stdout, "the first line")
+        address = f"127.0.0.1:{free_port()}"
+        command = [BIN / "crund", "--listen", address, "--state-dir", folder]
+        daemon = Process(command)
+        script = 'echo before; await go; echo during; await on; echo after'
+        with Job(script, address=address) as job:
+            until(lambda: job.logs().stdout.count("before") == 2, "the output")
             follower = Process(job.command("-f"))
-            until(lambda: follower.out.count("begin") == 4, "the first lines")
-            pathlib.Path(os.environ["GO"]).touch()
-            for p in job.crun:
-                p.expect(0)
+            until(lambda: follower.out.count("before") == 2, "the first lines")
+            daemon.kill()
+            daemon.wait()
+            job.go.touch()
+            until(lambda: job.crun[0].out.count("during") == 2, "lines that nobody asks for")
+            daemon = Process(command)
+            until(lambda: follower.out.count("during") == 2, "the lines of meanwhile")
+            job.go.with_name("on").touch()
+            job.end()
             follower.expect(0)
-    for rank in range(4):
-        for count in range(2):
-            if follower.out.count(f"[{rank}]:begin {rank} {count}\n") != 1:
-                fail("rank", rank, "start", count, follower.out, follower.err)
-        for output in follower.out, follower.err:
-            same([line for line in output.splitlines() if line.startswith(f"[{rank}]:")][-1],
-                 f"[{rank}]:last {rank}")
-    if follower.out.count("epoch") or follower.err.count("epoch 2") != 1:
-        fail("the restart is told once", follower.err)
+        daemon.end()
+        for rank in range(2):
+            same(lines_of(rank, follower.out),
+                 [f"[{rank}]:{what}" for what in ("before", "during", "after")])
 
 
 def shows_what_is_kept_and_what_is_lost():
@@ -88,41 +152,65 @@ def shows_what_is_kept_and_what_is_lost():
 def shows_files_also_when_the_job_has_ended():
     with tempfile.TemporaryDirectory() as folder:
         flags = [f"--log-dir={folder}", "--redirects=3"]
-        script = "seq 1 50000; echo oops >&2; sleep ${REST:-2}"
+        script = "seq 1 50000; echo oops >&2; await go"
         with Job(script, flags=flags) as job:
             until(lambda: job.logs("--stderr").stderr.count("oops") == 2, "the output")
             wanted = "".join(f"{i}\n" for i in range(1, 50001))
             same(job.logs("--stdout", "1").stdout, wanted)
             same(job.logs("--stdout", "--tail=20000", "1").stdout.splitlines()[0], "30001")
-            for p in job.crun:
-                p.expect(0)
-        ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid), "--stdout",
-                                "--tail=1"],
-                               capture_output=True, text=True)
+            job.end()
+            ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid),
+                                    "--stdout", "--tail=1"],
+                                   capture_output=True, text=True, env=job.of_node(0))
         same(lines(ended.stdout), ["[0]:50000", "[1]:50000"])
 
 
 def names_a_lost_node():
     with Job("echo here $RANK; sleep 60", nodes=2, flags=["--rdzv-conf=lease=60"]) as job:
         until(lambda: job.logs().stdout.count("here") == 4, "the output")
-        host = next(p for p in job.crun if "rendezvous" in p.err or p is job.crun[0])
-        other = next(p for p in job.crun if p is not host)
-        other.kill()
-        other.wait()
+        status = subprocess.run([BIN / "crunctl", "-e", job.address, "status", "--json"],
+                                capture_output=True, text=True)
+        lost = next(n for n in json.loads(status.stdout)[0]["nodes"]
+                    if n["pid"] == job.crun[1].pid)
+        job.crun[1].kill()
+        job.crun[1].wait()
         shown = job.logs()
-        if shown.returncode == 0 and shown.stdout.count("here") < 2:
-            fail("the other node is not shown", shown)
+        same(lines(shown.stdout), ["[0]:here 0", "[1]:here 1"])
+        same(lost["first_rank"], 2)
+        same(shown.stderr.count(f"{lost['host']} does not show its output: not connected"), 1)
+
+
+def peak_kib(pid):
+    """The most memory that the process has had."""
+    return int(re.search(r"^VmHWM:\s+(\d+)", read(f"/proc/{pid}/status").decode(), re.M)[1])
 
 
 def slow_readers_cost_nothing():
-    with Job("while :; do seq 1 2000; done") as job:
-        slow = subprocess.Popen(job.command("-f", "0"), stdout=subprocess.PIPE)
-        slow.stdout.read(1000)
-        until(lambda: job.logs("--tail=1", "1").stdout, "another reader")
-        slow.kill()
-        slow.wait()
-        slow.stdout.close()
+    """The workers write on, and crun keeps no more for a reader that takes nothing."""
+    with Job("while [ ! -e $GO ]; do seq 1 2000; done", flags=["--ignore-closed-output"]) as job:
+        def offset():
+            rows = job.logs("--tail=1", "--stdout", "--json", "0").stdout.splitlines()
+            return json.loads(rows[0])["offset"] if rows else 0
+
+        until(offset, "the output")
+        before = peak_kib(job.crun[0].pid)
+        slow = [subprocess.Popen(job.command("-f", "0"), stdout=subprocess.PIPE,
+                                 stderr=subprocess.DEVNULL)
+                for _ in range(4)]
+        for reader in slow:
+            reader.stdout.read(1000)
+        begun = offset()
+        until(lambda: offset() > begun + 1.5e6, "more output")
+        for reader in slow:
+            reader.kill()
+            reader.wait()
+            reader.stdout.close()
+        cost = peak_kib(job.crun[0].pid) - before
+        if cost > 3072 and not SANITIZED:
+            fail("slow readers cost", cost, "KiB")
+        job.end()
 
 
-run([follows_two_nodes_over_a_restart, shows_what_is_kept_and_what_is_lost,
-     shows_files_also_when_the_job_has_ended, names_a_lost_node, slow_readers_cost_nothing])
+run([follows_two_nodes_over_a_restart, goes_on_after_a_lost_connection,
+     shows_what_is_kept_and_what_is_lost, shows_files_also_when_the_job_has_ended,
+     names_a_lost_node, slow_readers_cost_nothing])
