@@ -232,7 +232,10 @@ static int find_nothing(const struct ctl_command *command, const struct ctl_opti
     const struct ctl_job *job;
 
     if (!o->run_id && command->run_all) {
-        fputs(o->json ? "[]\n" : "no jobs\n", o->out);
+        fputs(o->json       ? "[]\n"
+              : jobs->count ? "no job runs; name one of those that have ended\n"
+                            : "no jobs\n",
+              o->out);
         return CTL_EXIT_OK;
     }
     if (o->run_id && ctl_jobs_choose(jobs, o->run_id, true, &job, e) == 0 && job)

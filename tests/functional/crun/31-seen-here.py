@@ -100,6 +100,7 @@ def ended_jobs_are_kept(p):
         same(json.loads(f.read().splitlines()[-1])["kind"], "done")
     same([j["exit_code"] for j in p.jobs("done") if j["name"] == "sh"], [3])
     matches(p.ctl("stop", "sh")[1], 'job "sh" has ended already')
+    same(p.ctl("events"), (0, "no job runs; name one of those that have ended\n"))
 
 
 def only_the_newest_are_kept(p):

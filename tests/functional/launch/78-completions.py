@@ -33,6 +33,7 @@ CASES = [
     ("crunctl st", ["status", "stacks", "stop"]),
     ("crunctl -e :1 st", ["status", "stacks", "stop"]),
     ("crunctl events --f", ["--follow"]),
+    ("crunctl logs --std", ["--stdout", "--stderr"]),
 ]
 
 
