@@ -194,20 +194,22 @@ static void report_hang(struct progress_monitor *m)
 {
     uint32_t local_rank = m->hang_reported ? HANG_NONE : hang_find(m->hang);
     const struct page_values *p;
+    uint64_t still_ms;
     char what[128], still[32];
 
     if (local_rank == HANG_NONE)
         return;
     m->hang_reported = true;
     p = &m->observation[local_rank].progress;
-    clock_format_duration(hang_unchanged_ms(m->hang, local_rank), still, sizeof(still));
+    still_ms = hang_unchanged_ms(m->hang, local_rank);
+    clock_format_duration(still_ms, still, sizeof(still));
     if (p->written)
         snprintf(what, sizeof(what), "no progress for %s at step %" PRIu64 ", %s",
                  still, p->step, progress_phase_name(p->phase));
     else
         snprintf(what, sizeof(what),
                  "nothing on its status page in the %s since its start", still);
-    group_report_hang(m->group, local_rank, what);
+    group_report_hang(m->group, local_rank, what, still_ms);
 }
 
 static void sample_stragglers(struct progress_monitor *m)

@@ -408,11 +408,13 @@ static void report_exit(struct group *g, uint32_t local_rank)
     g->calls.failed(g->calls.arg, &f);
 }
 
-void group_report_hang(struct group *g, uint32_t local_rank, const char *what)
+void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
+                       uint64_t still_ms)
 {
     struct failure f = describe_failure(g, local_rank, clock_ms());
 
     f.kind = FAILURE_HANG;
+    f.still_ms = still_ms < UINT32_MAX ? (uint32_t)still_ms : UINT32_MAX;
     snprintf(f.what, sizeof(f.what), "%s", what);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);

@@ -63,6 +63,7 @@ int group_stack_file(const struct group *g, uint32_t local_rank);
 struct torch_recorder *group_torch_recorder(const struct group *g);
 
 /* A living worker makes no progress, as `what` says: it counts as failed. */
-void group_report_hang(struct group *g, uint32_t local_rank, const char *what);
+void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
+                       uint64_t still_ms);
 
 #endif

@@ -178,7 +178,8 @@ struct membership_event {
     uint32_t first_ms;   /* it was done so long ago */
     uint32_t reached_ms; /* HEARTBEAT: the step of START.past_step was, likewise */
     uint64_t at_ms;
-    uint32_t age_ms; /* at_ms was so long ago */
+    uint32_t age_ms;   /* at_ms was so long ago */
+    uint32_t still_ms; /* FAILED: it had stood still for so long then */
     int32_t exit_code;
     bool consequence;   /* a failure that another rank seems to have caused */
     bool final;         /* a failure after which no restart is tried */

@@ -333,7 +333,8 @@ static enum membership_verdict on_failed_running(struct step *s)
 
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
-    job_time_error(&m->time, m->clock.now - s->ev->age_ms, m->clock.now);
+    job_time_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
+                   m->clock.now);
     if (m->stop.failures++ == 0) {
         m->stop.root.heard_at = s->t;
         m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;

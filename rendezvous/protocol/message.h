@@ -262,6 +262,7 @@ struct failure {
     enum failure_origin origin;
     uint32_t age_ms;                         /* from at_ms to the report */
     char error[FAILURE_ERROR_MAX_BYTES + 1]; /* the line of `said` with the error */
+    uint32_t still_ms; /* a hang: so long before at_ms was its last progress */
 };
 
 struct msg_hello {

@@ -95,6 +95,7 @@ static const struct proto_field failure[] = {
     WORD(failure, origin, OPTIONAL, proto_origin_names, FAILURE_ORIGIN_COUNT),
     ANY_U32(failure, age_ms, OPTIONAL),
     SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, failure, error, OPTIONAL),
+    ANY_U32(failure, still_ms, OPTIONAL),
 };
 const struct proto_table proto_failure = TABLE(failure);
 

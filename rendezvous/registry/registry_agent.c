@@ -455,6 +455,7 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
     (void)p;
     ev->at_ms = m->failed.at_ms;
     ev->age_ms = m->failed.age_ms;
+    ev->still_ms = m->failed.still_ms;
     ev->consequence = m->failed.origin == FAILURE_ORIGIN_PEER ||
                       m->failed.origin == FAILURE_ORIGIN_LATER;
     ev->final = m->failed.final;

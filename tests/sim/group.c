@@ -66,6 +66,8 @@ static void describe_failure(struct sim_agent *a, struct msg *m, bool final)
     /* it may be learned after another that failed later */
     f->age_ms = (uint32_t)world_below(world_of(a), 30);
     f->at_ms = now_ms(a) - f->age_ms;
+    if (a->sim->plan.fault_gap_us % 5 == 0)
+        f->still_ms = 1000; /* as of a hang */
     if (!final && world_chance(world_of(a), 300))
         f->origin = world_chance(world_of(a), 500) ? FAILURE_ORIGIN_PEER
                                                    : FAILURE_ORIGIN_LATER;

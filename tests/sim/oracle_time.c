@@ -177,7 +177,7 @@ void time_stepped(struct oracle *o, const struct membership *before,
     }
     if (ev->type == MEMBERSHIP_EV_FAILED && of_epoch &&
         after->stop.failures > before->stop.failures)
-        paint_error(o, t, now - ev->age_ms);
+        paint_error(o, t, now - ev->age_ms - ev->still_ms);
     if (t->lost_at)
         paint_error(o, t, t->lost_at);
     if (ev->type == MEMBERSHIP_EV_STORE_READY && !before->store_ready &&

@@ -258,7 +258,7 @@ static void play(const char *script)
             group_stop(t.group, SIGTERM, *script == 'S' ? GRACE_MS : 0);
             break;
         case 'H':
-            group_report_hang(t.group, 1, "no progress");
+            group_report_hang(t.group, 1, "no progress", 2000);
             break;
         case 'G':
             group_set_guard(t.group, (struct guard *)&t);
