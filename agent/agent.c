@@ -260,6 +260,13 @@ static void send_answer(void *arg, const struct msg *m)
     agent_send_report(arg, &answer);
 }
 
+static void on_stepped(void *arg)
+{
+    struct agent *a = arg;
+
+    client_hurry(a->client);
+}
+
 static void on_checkpointed(void *arg)
 {
     send_plain_report(arg, MSG_CHECKPOINTED);
@@ -389,6 +396,7 @@ static int start_parts(struct agent *a, struct err *e)
                       .stacks = send_answer,
                       .stacks_taken = on_stacks_taken,
                       .checkpointed = on_checkpointed,
+                      .stepped = on_stepped,
                       .arg = a },
         .gpu = { .remark = on_remark, .arg = a },
         .fenced = on_fenced,

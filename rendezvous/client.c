@@ -176,6 +176,12 @@ void client_settle(struct client *c)
     client_arm_timer(c);
 }
 
+void client_hurry(struct client *c)
+{
+    session_hurry(c->session, clock_ms());
+    client_arm_timer(c);
+}
+
 void client_resumed(struct client *c)
 {
     session_resumed(c->session, clock_ms());

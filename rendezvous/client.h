@@ -56,6 +56,8 @@ void client_destroy(struct client *c); /* NULL is fine */
 
 void client_report(struct client *c, const struct msg *msg);
 void client_bye(struct client *c);
+/* The next heartbeat is sent now. */
+void client_hurry(struct client *c);
 /* This process was stopped, and continues. */
 void client_resumed(struct client *c);
 struct session *client_session(struct client *c);

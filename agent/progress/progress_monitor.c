@@ -46,6 +46,7 @@ struct progress_monitor {
     struct step_rate step_rate;
     uint64_t past_step; /* the greatest of the epochs before */
     uint64_t first_step, first_at_ms, reached_at_ms; /* see HEARTBEAT; 0: not yet */
+    bool has_news;                                   /* of these */
     struct msg_heartbeat progress;
     struct loop_timer timer;
 
@@ -136,9 +137,12 @@ static void note_steps(struct progress_monitor *m)
     if (!m->first_step) {
         m->first_step = p->step;
         m->first_at_ms = clock_ms();
+        m->has_news = m->past_step > 0;
     }
-    if (p->step >= m->past_step)
+    if (p->step >= m->past_step) {
         m->reached_at_ms = clock_ms();
+        m->has_news = m->past_step > 0;
+    }
 }
 
 static void read_pages(struct progress_monitor *m)
@@ -166,19 +170,27 @@ static void sample_step_rate(struct progress_monitor *m)
         step_rate_add(&m->step_rate, p->step, clock_ms());
 }
 
+/* After a restart, of workers that are known to tell of steps. */
+static bool awaits_first_step(const struct progress_monitor *m)
+{
+    return m->past_step > 0 && !m->first_step;
+}
+
 /* Reads at moments unrelated to the steps, so that a step of exactly a second is not
  * always sampled in the same phase. */
-static uint64_t next_reading_ms(void)
+static uint64_t next_reading_ms(const struct progress_monitor *m)
 {
+    if (awaits_first_step(m))
+        return clock_ms() + FIRST_STEP_READ_MS;
     return clock_ms() + HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
 }
 
 static void arm_page_timer(struct progress_monitor *m)
 {
-    uint64_t next = next_reading_ms(), deadline = hang_deadline(m->hang);
+    uint64_t next = next_reading_ms(m), deadline = hang_deadline(m->hang);
 
-    if (m->any_page_written || m->output || m->config->hang_auto ||
-        m->config->hang_timeout_ms)
+    if (awaits_first_step(m) || m->any_page_written || m->output ||
+        m->config->hang_auto || m->config->hang_timeout_ms)
         loop_timer_arm(&m->timer, deadline < next ? deadline : next);
 }
 
@@ -235,9 +247,15 @@ static void on_page_timer(void *arg)
 {
     struct progress_monitor *m = arg;
 
+    bool sampled = !awaits_first_step(m); /* else it reads more often */
+
     read_pages(m);
-    sample_step_rate(m);
-    sample_stragglers(m);
+    if (sampled) {
+        sample_step_rate(m);
+        sample_stragglers(m);
+    }
+    if (m->has_news)
+        m->calls.stepped(m->calls.arg);
     report_hang(m);
     if (m->pages) /* a callback may have ended the monitoring */
         arm_page_timer(m);
@@ -312,6 +330,7 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
         if (!m->timer.armed)
             arm_page_timer(m);
     }
+    m->has_news = false;
     *progress = m->progress;
     progress->silent_ms = silence_lasts_ms(m->silence);
 }
@@ -593,6 +612,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->step_rate = (struct step_rate){ .count = 0 };
     m->past_step = start->past_step;
     m->first_step = m->first_at_ms = m->reached_at_ms = 0;
+    m->has_news = false;
     memset(m->observation, 0, m->config->workers * sizeof(*m->observation));
     hang_begin(m->hang, &rule, start->world_size > m->config->workers, clock_ms());
     stragglers_begin(m->stragglers);

@@ -24,6 +24,9 @@ struct progress_monitor_calls {
     void (*stacks_taken)(void *arg);
     /* The requested checkpoint is written, or no longer waited for. */
     void (*checkpointed)(void *arg);
+    /* After a restart: the first step, or all steps of before are done again. The next
+     * heartbeat tells of it. */
+    void (*stepped)(void *arg);
     void *arg;
 };
 

@@ -595,6 +595,12 @@ void session_connection_lost(struct session *s, const char *why, uint64_t now_ms
     session_post(s, EV_LOST, (struct session_step){ .why = why, .now = now_ms });
 }
 
+void session_hurry(struct session *s, uint64_t now_ms)
+{
+    if (s->state == SESSION_ATTACHED && s->beat_at > now_ms)
+        s->beat_at = now_ms;
+}
+
 void session_resumed(struct session *s, uint64_t now_ms)
 {
     if (s->state != SESSION_ATTACHED)

@@ -88,6 +88,9 @@ void session_set_progress(struct session *s, const struct msg_heartbeat *progres
 /* After DONE: say goodbye (it needs no answer). Ends the session in any state. */
 void session_bye(struct session *s, uint64_t now_ms);
 
+/* The next heartbeat is due now. */
+void session_hurry(struct session *s, uint64_t now_ms);
+
 /* This process was stopped and could hear nothing: the rendezvous gets a lease to
  * answer before it counts as silent. */
 void session_resumed(struct session *s, uint64_t now_ms);

@@ -27,6 +27,17 @@ START_TEST(it_beats_five_times_a_lease)
 }
 END_TEST
 
+START_TEST(a_hurried_beat_is_sent_at_once_and_the_next_one_in_time)
+{
+    script_attach();
+    session_hurry(script_member, script_now);
+    ck_assert_uint_eq(session_next_tick(script_member), script_now);
+    script_tick();
+    script_expect("send HEARTBEAT; ");
+    ck_assert_uint_eq(session_next_tick(script_member), script_now + BEAT_MS);
+}
+END_TEST
+
 START_TEST(heartbeats_carry_the_progress)
 {
     struct msg_heartbeat progress = { .step = 12, .note = "warming up" };
@@ -509,6 +520,7 @@ static Suite *suite(void)
 
     tcase_add_checked_fixture(t, script_setup, script_teardown);
     tcase_add_test(t, it_beats_five_times_a_lease);
+    tcase_add_test(t, a_hurried_beat_is_sent_at_once_and_the_next_one_in_time);
     tcase_add_test(t, heartbeats_carry_the_progress);
     tcase_add_test(t, a_beat_is_passed_on_only_while_nodes_are_missing);
     tcase_add_test(t, silence_for_a_lease_is_a_dead_connection);
