@@ -458,28 +458,29 @@ checked_names = $(foreach p,crun crun-preflight train coll-bench,$(DESTDIR)$(PRE
 # with DESTDIR it is for a package
 install: all
 	$(Q)$(if $(DESTDIR),,CRUN_ANYWAY='$(CRUN_ANYWAY)' scripts/name-check $(checked_names))
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	$(foreach p,$(installed),install -m 755 $B/bin/$p \
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
+	$(Q)$(foreach p,$(installed),install -m 755 $B/bin/$p \
 	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
-	$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
+	$(Q)$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
-	install -d $(sort $(dir $(completions)))
+	$(Q)install -d $(sort $(dir $(completions)))
 	$(Q)$(foreach p,$(completed),$(foreach s,bash zsh fish,$(DESTDIR)$(PREFIX)/bin/$p \
 	    --print-completion $s > $(call completion_$s,$p) &&)) true
-	install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
-	install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
-	ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
-	install -d $(dir $(worker_lib_pc))
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' -e 's|@RPATH@|$(worker_lib_rpath)|' \
+	$(Q)install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
+	$(Q)install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
+	$(Q)ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
+	$(Q)install -d $(dir $(worker_lib_pc))
+	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' -e 's|@RPATH@|$(worker_lib_rpath)|' \
 	    -e 's|@NEEDS@|$(addprefix -l,$(worker_lib_needs))|' \
 	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
-	$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
+	$(Q)$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
 	    $(installed_python)/$f &&) true
 	$(Q)if command -v python3 > /dev/null; then \
 	    python3 -m compileall -q -d $(PREFIX)/lib/crun/python $(installed_python) || true; fi
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
+	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(Q)sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
+	@echo 'installed into $(DESTDIR)$(PREFIX): $(foreach p,$(installed),$(call installed_name,$p)), lib$(worker_lib)'
 	$(Q)$(if $(DESTDIR),,echo ":$$PATH:" | grep -q ':$(PREFIX)/bin:' || \
 	    echo 'to find the programs: export PATH=$(PREFIX)/bin:$$PATH')
 	$(Q)$(if $(DESTDIR),,pkg-config --exists $(worker_lib) 2> /dev/null || \
@@ -492,12 +493,12 @@ own_folders := include/crun lib/crun lib/pkgconfig lib/systemd/system lib/system
 
 uninstall:
 	$(Q)scripts/name-check --ours $(checked_names)
-	rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
-	rm -rf $(installed_python)
-	rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(function_manuals) \
+	$(Q)rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
+	$(Q)rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
+	$(Q)rm -rf $(installed_python)
+	$(Q)rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(function_manuals) \
 	    $(completions)
-	rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
+	$(Q)rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
 	    $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so \
 	    $(foreach l,$(worker_libs),$(DESTDIR)$(PREFIX)/lib/$(notdir $l))
 	$(Q)cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty $(own_folders) 2> /dev/null || true

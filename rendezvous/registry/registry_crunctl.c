@@ -411,15 +411,15 @@ bool registry_continue_list(struct registry *g, struct registry_peer *p,
 
 /* -- orders ----------------------------------------------------------------------- */
 
-/* "crunctl stop from 10.0.0.7 (user alice)" */
+/* "crunctl stop from 10.0.0.7 (user alice)", without the address if it is of this
+ * machine. */
 static char *describe_operator(const struct registry_peer *p, const char *command,
                                const char *user, char *buf, size_t size)
 {
-    snprintf(buf, size, "crunctl %s from %s%s%s%s", command,
-             *p->address && !registry_is_loopback(p->address)
-                 ? p->address
-                 : "the host of the rendezvous",
-             *user ? " (user " : "", user, *user ? ")" : "");
+    bool is_away = *p->address && !registry_is_loopback(p->address);
+
+    snprintf(buf, size, "crunctl %s%s%s%s%s%s", command, is_away ? " from " : "",
+             is_away ? p->address : "", *user ? " (user " : "", user, *user ? ")" : "");
     return buf;
 }
 

@@ -102,7 +102,7 @@ def every_node_is_told_of_crunctl(rendezvous):
     nodes = rendezvous.nodes("ctl", *sh(SLEEPER))
     rendezvous.ctl("stop", "-j", "ctl")
     user = pwd.getpwuid(os.getuid()).pw_name
-    by = f"stopped by crunctl stop from the host of the rendezvous (user {user})"
+    by = f"stopped by crunctl stop (user {user})"
     for p in nodes:
         expect(p, 143, f'crun: job "ctl" was {by}')
         if p.err.count("was stopped") != 1:
@@ -116,7 +116,7 @@ def nodes_that_wait_for_others_are_told_too(rendezvous):
     until(lambda: rendezvous.ctl("events", "-j", "waits").count(" joined (pid ") == 2, "joined")
     rendezvous.ctl("stop", "-j", "waits")
     for p in (a, b):
-        expect(p, 143, 'crun: job "waits" was stopped by crunctl stop from the host of the rendezvous')
+        expect(p, 143, 'crun: job "waits" was stopped by crunctl stop')
     alone = rendezvous.start([CRUN, "--nnodes=2", "--node-rank=1", "--rdzv-id=alone",
                               f"--master-port={free_port()}", *sh(SLEEPER)])
     until(lambda: stat_of(alone.pid).name == "crun" and

@@ -129,7 +129,7 @@ said=$("${ctl[@]}" stop --rdzv-id alpha-0 2>&1) || fail "stop: $said"
 [ -z "$said" ] || fail "stop is not silent: $said"
 until_true grep -q 'alpha-0.*done' "$dir/follow"
 expect 0 'alpha-0  stopped' "${ctl[@]}" status --rdzv-id alpha-0
-expect 0 'by crunctl stop from the host of the rendezvous' "${ctl[@]}" status --rdzv-id alpha-0
+expect 0 'by crunctl stop' "${ctl[@]}" status --rdzv-id alpha-0
 expect 0 '1 running, 1 stopped' "${ctl[@]}" status
 expect 1 'has ended already' "${ctl[@]}" stop --rdzv-id alpha-0
 expect 0 'beta-0  running for' "${ctl[@]}" status --rdzv-id beta-0
