@@ -230,6 +230,8 @@ def with_a_crund(p):
     """Its jobs are asked for through a crun of theirs, or at its port by their names."""
     endpoint = f"127.0.0.1:{free_port()}"
     daemon = p.start(CRUND, "--listen", endpoint, stdin=subprocess.DEVNULL)
+    # else a node hosts the rendezvous there
+    until(lambda: p.ctl("-e", endpoint, "status")[0] == 0, "the crund")
     nodes = [p.start(CRUN, "--nnodes=2", "--rdzv-id=exp", f"--rdzv-endpoint={endpoint}", *SLEEP,
                      stdin=subprocess.DEVNULL) for _ in range(2)]
     until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], lambda: p.ctl("status"))
@@ -262,7 +264,7 @@ def a_drained_node_is_told_who_asked(p):
              for rank in range(2)]
     until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], "a job of two nodes")
     same(p.ctl("drain", "sleep", "1")[0], 0)
-    p.end(nodes[1], 0, "this node has left the job: crunctl drain from")
+    p.end(nodes[1], 0, "this node has left the job: crunctl drain")
     same(p.ctl("stop", "--now"), (0, ""))
     p.end(nodes[0], 143)
 
