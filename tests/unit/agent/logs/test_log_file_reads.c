@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/loop.h"
+#include "rendezvous/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 static struct {
@@ -27,7 +28,8 @@ static void on_done(void *arg, struct log_file_read *list, size_t count)
     (void)arg;
     for (size_t i = 0; i < count; i++) {
         t.got[i] = list[i];
-        t.got[i].data = strndup(list[i].data ? list[i].data : "", list[i].size);
+        t.got[i].data = xasprintf("%.*s", (int)list[i].size,
+                                  list[i].data ? list[i].data : "");
     }
     t.count = count;
     t.done = true;
