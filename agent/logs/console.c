@@ -135,6 +135,20 @@ static void begin_text(struct console *c, struct console_source *s, char first)
     }
 }
 
+/* Whether the text ends with the erasure of its line, as a progress bar's may. */
+static bool ends_erased(const char *text, size_t size)
+{
+    static const char *const erasures[] = { "\r\033[K", "\r\033[2K", "\033[2K\r" };
+
+    for (size_t i = 0; i < sizeof(erasures) / sizeof(erasures[0]); i++) {
+        size_t n = strlen(erasures[i]);
+
+        if (size >= n && memcmp(text + size - n, erasures[i], n) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Under the lock. */
 static void put_text(struct console *c, struct console_source *s, const char *text,
                      size_t size)
@@ -147,7 +161,7 @@ static void put_text(struct console *c, struct console_source *s, const char *te
     if (newline || c->fresh || c->open != s)
         c->has_bar = false;
     c->has_bar |= memchr(last, '\r', last_size) != NULL;
-    c->fresh = last_size == 0;
+    c->fresh = last_size == 0 || (c->sharing.live && ends_erased(last, last_size));
     c->open = c->fresh ? NULL : s;
 }
 
