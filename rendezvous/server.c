@@ -185,9 +185,10 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     }
     if (p->class != CLASS_UNIDENTIFIED)
         registry_describe(p->peer, who, sizeof(who));
+    /* a crunctl that goes away is no news in the terminal of its user's job */
     if (why[0])
-        net_log_peer(&p->server->limit, LOG_INFO, conn_peer(c), "closed: %s%s%s", who,
-                     who[0] ? ": " : "", why);
+        net_log_peer(&p->server->limit, p->adopted ? LOG_DEBUG : LOG_INFO, conn_peer(c),
+                     "closed: %s%s%s", who, who[0] ? ": " : "", why);
     peer_conn_destroy(p);
 }
 
