@@ -191,6 +191,7 @@ static void ask_running_job(struct job_views *v, struct ctl_client *c,
     struct err e;
     int rc = c ? ctl_client_await_welcome(c, until_ms, &e) : CTL_EXIT_UNREACHABLE;
     uint64_t now = clock_ms();
+    bool suspended = rc != CTL_EXIT_OK && ctl_job_is_suspended(job, &e);
 
     if (rc == CTL_EXIT_OK) {
         ctl_client_set_timeout(c, until_ms > now ? until_ms - now : LOCAL_ANSWER_MS);
@@ -203,9 +204,10 @@ static void ask_running_job(struct job_views *v, struct ctl_client *c,
         snprintf(view->name, sizeof(view->name), "%s", job->name);
     } else {
         view = add_local_job(v, job);
-        view->odd_state = "silent";
+        view->odd_state = suspended ? "suspended" : "silent";
         snprintf(view->status.text, sizeof(view->status.text), "%s",
-                 rc == CTL_EXIT_REFUSED ? e.text : "its crun does not answer");
+                 suspended || rc == CTL_EXIT_REFUSED ? e.text
+                                                     : "its crun does not answer");
     }
     job_views_clear(&own);
 }

@@ -246,6 +246,8 @@ static int find_nothing(const struct ctl_command *command, const struct ctl_opti
                 "there is no job \"%s\" on this machine: crunctl status shows yours; "
                 "others are at their --rdzv-endpoint",
                 o->run_id);
+    else if (command->run_ended && jobs->count)
+        err_set(e, "no job runs; name one of those that have ended (crunctl status)");
     else
         err_set(e, "no job of yours runs on this machine; say where the crund or the "
                    "job's crun is with --rdzv-endpoint");

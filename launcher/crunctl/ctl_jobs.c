@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/proc.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -469,11 +470,25 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
     return 0;
 }
 
+bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e)
+{
+    struct proc_stat s;
+    char name[128];
+
+    if (!proc_read_stat(job->pid, &s) || s.state != 'T')
+        return false;
+    err_set(e, "\"%.64s\" is suspended: fg in its shell, or kill -CONT %d, resumes it",
+            text_printable(job->name, name, sizeof(name)), (int)job->pid);
+    return true;
+}
+
 int ctl_job_connect(const struct ctl_job *job, struct err *e)
 {
     char name[80];
     int fd;
 
+    if (ctl_job_is_suspended(job, e))
+        return -1;
     snprintf(name, sizeof(name), "%s.sock", job->file);
     fd = run_folder_connect(job->folder, name);
     return fd >= 0 ? fd : err_set_errno(e, errno, "%s/%s", job->folder->path, name);

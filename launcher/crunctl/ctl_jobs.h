@@ -63,6 +63,8 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
 /* Another process of the same job stands for it, in lists. */
 bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job);
 
+/* Whether its crun is stopped, as by Ctrl-Z, and cannot answer; then with why in e. */
+bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e);
 /* A connection to its crun, or -1 with e. */
 int ctl_job_connect(const struct ctl_job *job, struct err *e) MUST_CHECK;
 /* A whole number of a record from 0 to max; 0 if there is none. */

@@ -16,6 +16,7 @@
 
 #define DAY_MS (24 * 3600 * 1000ull)
 #define HEARTBEAT_MS 5000 /* how much older than its age the step of a node may be */
+#define ENDED_MIN 5       /* shown on the smallest terminal */
 
 /* -- the list --------------------------------------------------------------------- */
 
@@ -468,6 +469,14 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_report(job->report, out);
 }
 
+/* On a terminal, the jobs that run must not scroll away. */
+static size_t ended_jobs_shown(size_t count, const struct terminal *t)
+{
+    size_t room = t->rows / 2 > ENDED_MIN + 2 ? t->rows / 2 - 2 : ENDED_MIN;
+
+    return t->is_terminal && t->rows && count > room + 1 ? room : count;
+}
+
 static void print_ended_jobs(const struct job_views *v, size_t first,
                              const struct terminal *t, FILE *out)
 {
@@ -476,8 +485,9 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
                                                   { "RESTARTS", 3 }, { "EXIT", 1 },
                                                   { "WHY", 0 },      { NULL, 0 } };
     struct text_table *table = text_table_create(columns);
+    size_t end = first + ended_jobs_shown(v->count - first, t);
 
-    for (size_t i = first; i < v->count; i++) {
+    for (size_t i = first; i < end; i++) {
         const struct msg_job_status *s = &v->job[i].status;
         const char *state = job_view_state(&v->job[i]);
         char text[64];
@@ -499,6 +509,8 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
     }
     text_table_print(table, t, out);
     text_table_destroy(table);
+    if (end < v->count)
+        fprintf(out, "and %zu older: crunctl status | less\n", v->count - end);
 }
 
 /* "2 running, 1 waiting, 3 finished" */
@@ -507,7 +519,8 @@ static void print_counts(const struct job_views *v, FILE *out)
     static const char *const states[] = { "running",  "waiting",     "restarting",
                                           "stopping", "finished",    "failed",
                                           "stopped",  "not started", "left",
-                                          "lost",     "killed",      "silent" };
+                                          "lost",     "killed",      "silent",
+                                          "suspended" };
     const char *separator = "";
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {

@@ -9,12 +9,14 @@ while after their end.
 import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 import unicodedata
 
@@ -103,6 +105,21 @@ def ended_jobs_are_kept(p):
     same(p.ctl("events"), (0, "no job runs; name one of those that have ended\n"))
 
 
+def on_terminal(p, rows, *words):
+    """What crunctl shows on a terminal of so many rows."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (rows, 100))
+    subprocess.run([CRUNCTL, *words], env={**p.env, "NO_COLOR": "1"}, stdout=slave, timeout=30,
+                   check=True)
+    os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError):
+        while data := os.read(master, 65536):
+            said += data
+    os.close(master)
+    return said.decode().replace("\r\n", "\n")
+
+
 def only_the_newest_are_kept(p):
     p.crun(sh("exit 3"), 3)
     ended = os.path.join(p.run, "ended")
@@ -113,6 +130,8 @@ def only_the_newest_are_kept(p):
                 f.write('{"pid":7}')
     p.file("run/ended/mine.txt", "mine")
     p.crun(sh("exit 4"), 4)
+    matches(on_terminal(p, 24, "status"), r"RESULT.*\n(.*failed.*\n){10}and 10 older: crunctl status")
+    same(len(p.ctl("status")[1].splitlines()), 23)
     left = os.listdir(ended)
     same(len([f for f in left if f.endswith(".json")]), 20)
     same(len([f for f in left if f.endswith(".events")]), 20)
@@ -131,20 +150,24 @@ def killed(p):
 
 
 def stopped(p):
-    """A crun that hangs keeps crunctl for a second at most, however many do."""
+    """Ctrl-Z suspends a crun: crunctl says so at once, and what resumes it."""
     hung = [p.begin(*SLEEP) for _ in range(2)]
     lively = p.begin(*sh("sleep 60; :"))
     for job in hung:
         os.kill(job.pid, signal.SIGSTOP)
     begun = time.monotonic()
     code, said = p.ctl("status")
+    stop_code, stop_said = p.ctl("stop", str(hung[0].pid))
     took = time.monotonic() - begun
     for job in hung:
         os.kill(job.pid, signal.SIGCONT)
-    same(code, 0)
-    same(said.count("does not answer"), 2)
+    same((code, stop_code), (0, 69))
+    same(len(re.findall("^sleep +suspended +pid", said, re.M)), 2)
+    for job in hung:
+        matches(said, f'"sleep" is suspended: fg in its shell, or kill -CONT {job.pid}')
+    matches(stop_said, f"is suspended: .*kill -CONT {hung[0].pid}")
     matches(said, "sh +running")
-    assert took < (20 if SANITIZED else 6), took
+    assert took < (20 if SANITIZED else 2), took
     for job in [*hung, lively]:
         p.stop(job)
 
