@@ -75,7 +75,7 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
 /* -- all jobs of this machine -------------------------------------------------------
  */
 
-struct event_list {
+struct listed_events {
     struct listed_event {
         struct msg_event event;
         const char *name;
@@ -86,7 +86,7 @@ struct event_list {
 
 static void note_event(void *arg, const struct msg *m)
 {
-    struct event_list *l = arg;
+    struct listed_events *l = arg;
 
     if (m->type != MSG_EVENT || l->count == LISTED_MAX)
         return;
@@ -109,7 +109,7 @@ static int compare_events(const void *a, const void *b)
 }
 
 static void ask_events(const struct ctl_options *o, const struct ctl_job *job,
-                       struct event_list *l)
+                       struct listed_events *l)
 {
     struct ctl_client *c;
     struct msg m = { .type = MSG_EVENTS };
@@ -133,7 +133,7 @@ static void ask_events(const struct ctl_options *o, const struct ctl_job *job,
 static int events_run_all(const struct ctl_options *o, const struct ctl_jobs *jobs,
                           struct err *e)
 {
-    struct event_list l = { .count = 0 };
+    struct listed_events l = { .count = 0 };
 
     (void)e;
     for (size_t i = 0; i < jobs->running; i++)

@@ -281,7 +281,7 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
     va_start(ap, fmt);
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
-    history_add(g->history, &event, &job->owner, source);
+    event_list_add(g->events, &event, &job->owner, source);
     if (g->config.event)
         g->config.event(g->config.arg, &event, source);
     registry_follow_news(g, job, &event);
@@ -466,7 +466,7 @@ const struct job *registry_jobs(const struct registry *g)
 }
 
 /* Not logged: the log has a line for all jobs. */
-static void begin_history(struct registry *g, const struct job *job)
+static void begin_events(struct registry *g, const struct job *job)
 {
     struct msg_event event = { .wall_ms = g->wall_ms,
                                .epoch = job->membership.epoch,
@@ -475,7 +475,7 @@ static void begin_history(struct registry *g, const struct job *job)
                                        "are not kept" };
 
     memcpy(event.run_id, job->run_id, sizeof(event.run_id));
-    history_add(g->history, &event, &job->owner, job->source);
+    event_list_add(g->events, &event, &job->owner, job->source);
 }
 
 /* For how long the job had no rendezvous. One of the clocks may have begun anew with
@@ -502,7 +502,7 @@ static int open_journal(struct registry *g, struct err *e)
     in_clear = job_records_reader_is_in_clear(reader);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
-        begin_history(g, j);
+        begin_events(g, j);
         job_time_add_away(&j->membership.time, away_ms(g, j));
         j->stepped_ms = g->now_ms;
         j->stepped_wall_ms = g->wall_ms;
@@ -527,7 +527,7 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
     struct registry *g = xcalloc(1, sizeof(*g));
 
     g->config = *config;
-    g->history = history_create();
+    g->events = event_list_create();
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
     if (config->disk && open_journal(g, e) < 0) {
@@ -555,6 +555,6 @@ void registry_destroy(struct registry *g)
         job_destroy(g->jobs);
         g->jobs = next;
     }
-    history_destroy(g->history);
+    event_list_destroy(g->events);
     free(g);
 }

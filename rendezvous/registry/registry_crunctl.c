@@ -328,7 +328,7 @@ static bool send_some_events(struct registry *g, struct registry_peer *p,
 {
     const struct msg_event *event;
 
-    while ((event = history_next(g->history, l->next, l->run_id, &p->owner))) {
+    while ((event = event_list_next(g->events, l->next, l->run_id, &p->owner))) {
         if (!list_has_room(p))
             return false;
         follower_send(p, event);
@@ -346,7 +346,7 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
 
     /* a follower may wait for a job that does not exist yet */
     memcpy(l.run_id, m->events.run_id, sizeof(l.run_id));
-    if (l.follow || !*l.run_id || history_next(g->history, 0, l.run_id, &p->owner) ||
+    if (l.follow || !*l.run_id || event_list_next(g->events, 0, l.run_id, &p->owner) ||
         find_wanted_job(g, p, m, l.run_id))
         begin_list(g, p, &l);
 }

@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_REGISTRY_REGISTRY_INTERNAL_H
 #define RENDEZVOUS_REGISTRY_REGISTRY_INTERNAL_H
 
-#include "rendezvous/registry/history.h"
+#include "rendezvous/registry/event_list.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/registry/sources.h"
@@ -22,7 +22,7 @@ struct registry {
     struct id128 id;         /* of this rendezvous, as long as its journal lives */
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;
-    struct history *history;
+    struct event_list *events;
     struct job *jobs;
     struct registry_peer *followers;
     struct node_ask *asks;

@@ -478,7 +478,7 @@ def restarts_and_events(p):
 
 def nothing_grows(p):
     """Descriptors and memory of crun after 350 restarts, by which time the
-    rendezvous' history of events is full, and after 100 more."""
+    rendezvous' list of events is full, and after 100 more."""
     hold = [os.path.join(p.path, n) for n in ("350", "450")]  # the restarts that wait
     for name in hold:
         os.mkfifo(name)

@@ -257,7 +257,7 @@ def flood_of_requests(directory):
         s.expect(WELCOME)
         s.expect(JOINED)
         s.close()
-    agent.check("a history that is full")
+    agent.check("a list of events that is full")
     assert len(crund.log()) < LOG_MAX, f"{len(crund.log())} bytes of log"
     before = crund.memory("VmHWM")
     requests = hello() + frame(EVENTS) * 195

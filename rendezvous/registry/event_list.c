@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/registry/history.h"
+#include "rendezvous/registry/event_list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,25 +8,25 @@
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/sources.h"
 
-struct history_entry {
+struct event_list_entry {
     struct msg_event event;
     struct job_owner owner;
     uint32_t source;
 };
 
-struct history {
+struct event_list {
     uint64_t last;
-    struct history_entry *entry[EVENTS_KEPT]; /* oldest first */
+    struct event_list_entry *entry[EVENTS_KEPT]; /* oldest first */
     unsigned count;
     unsigned count_of[SOURCES_MAX + 1];
 };
 
-struct history *history_create(void)
+struct event_list *event_list_create(void)
 {
-    return xcalloc(1, sizeof(struct history));
+    return xcalloc(1, sizeof(struct event_list));
 }
 
-void history_destroy(struct history *h)
+void event_list_destroy(struct event_list *h)
 {
     if (!h)
         return;
@@ -36,7 +36,7 @@ void history_destroy(struct history *h)
 }
 
 /* The place of the oldest event of the source with the most events. */
-static unsigned history_find_victim(const struct history *h)
+static unsigned event_list_find_victim(const struct event_list *h)
 {
     unsigned victim = 0;
 
@@ -47,33 +47,33 @@ static unsigned history_find_victim(const struct history *h)
 }
 
 /* Memory for the newest entry. */
-static struct history_entry *history_make_room(struct history *h)
+static struct event_list_entry *event_list_make_room(struct event_list *h)
 {
-    struct history_entry *entry;
+    struct event_list_entry *entry;
     unsigned i;
 
     if (h->count < EVENTS_KEPT)
         return h->entry[h->count++] = xmalloc(sizeof(*entry));
-    i = history_find_victim(h);
+    i = event_list_find_victim(h);
     entry = h->entry[i];
     h->count_of[entry->source]--;
     memmove(&h->entry[i], &h->entry[i + 1], (h->count - i - 1) * sizeof(h->entry[0]));
     return h->entry[h->count - 1] = entry;
 }
 
-uint64_t history_add(struct history *h, struct msg_event *event,
-                     const struct job_owner *owner, uint32_t source)
+uint64_t event_list_add(struct event_list *h, struct msg_event *event,
+                        const struct job_owner *owner, uint32_t source)
 {
-    struct history_entry *entry = history_make_room(h);
+    struct event_list_entry *entry = event_list_make_room(h);
 
     event->number = ++h->last;
-    *entry = (struct history_entry){ *event, *owner, source };
+    *entry = (struct event_list_entry){ *event, *owner, source };
     h->count_of[source]++;
     return h->last;
 }
 
 /* The place of the first event with a greater number. */
-static unsigned history_find_newer(const struct history *h, uint64_t since)
+static unsigned event_list_find_newer(const struct event_list *h, uint64_t since)
 {
     unsigned low = 0, high = h->count;
 
@@ -88,11 +88,12 @@ static unsigned history_find_newer(const struct history *h, uint64_t since)
     return low;
 }
 
-const struct msg_event *history_next(const struct history *h, uint64_t since,
-                                     const char *run_id, const struct job_owner *peer)
+const struct msg_event *event_list_next(const struct event_list *h, uint64_t since,
+                                        const char *run_id,
+                                        const struct job_owner *peer)
 {
-    for (unsigned i = history_find_newer(h, since); i < h->count; i++) {
-        const struct history_entry *entry = h->entry[i];
+    for (unsigned i = event_list_find_newer(h, since); i < h->count; i++) {
+        const struct event_list_entry *entry = h->entry[i];
 
         if ((!*run_id || strcmp(entry->event.run_id, run_id) == 0) &&
             job_owner_admits(&entry->owner, peer))

@@ -4,23 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/registry/history.h"
+#include "rendezvous/registry/event_list.h"
 #include "rendezvous/registry/limits.h"
 #include "tests/worlds/check_main.h"
 
 enum { HONEST = 1, STRANGER = 2 };
 
-static struct history *h;
+static struct event_list *h;
 static const struct job_owner anyone = { .uid = 1000 };
 
-static void begin_history_test(void)
+static void begin_event_list_test(void)
 {
-    h = history_create();
+    h = event_list_create();
 }
 
-static void end_history_test(void)
+static void end_event_list_test(void)
 {
-    history_destroy(h);
+    event_list_destroy(h);
 }
 
 static void add_events(const char *run_id, uint32_t source, unsigned count)
@@ -29,7 +29,7 @@ static void add_events(const char *run_id, uint32_t source, unsigned count)
 
     snprintf(event.run_id, sizeof(event.run_id), "%s", run_id);
     while (count-- > 0)
-        history_add(h, &event, &anyone, source);
+        event_list_add(h, &event, &anyone, source);
 }
 
 /* Also checks that the numbers rise. */
@@ -38,7 +38,7 @@ static unsigned count_events(const char *run_id, uint64_t since)
     const struct msg_event *event;
     unsigned count = 0;
 
-    for (; (event = history_next(h, since, run_id, &anyone)); count++) {
+    for (; (event = event_list_next(h, since, run_id, &anyone)); count++) {
         ck_assert_uint_gt(event->number, since);
         since = event->number;
     }
@@ -49,9 +49,9 @@ START_TEST(the_last_events_of_one_source_are_kept)
 {
     add_events("a", HONEST, EVENTS_KEPT + 100);
     ck_assert_uint_eq(count_events("", 0), EVENTS_KEPT);
-    ck_assert_uint_eq(history_next(h, 0, "", &anyone)->number, 101);
+    ck_assert_uint_eq(event_list_next(h, 0, "", &anyone)->number, 101);
     ck_assert_uint_eq(count_events("", EVENTS_KEPT), 100);
-    ck_assert_ptr_null(history_next(h, EVENTS_KEPT + 100, "", &anyone));
+    ck_assert_ptr_null(event_list_next(h, EVENTS_KEPT + 100, "", &anyone));
 }
 END_TEST
 
@@ -63,16 +63,16 @@ START_TEST(a_source_with_many_events_does_not_push_out_those_of_others)
     add_events("strange", STRANGER, 4000);
     ck_assert_uint_eq(count_events("honest", 0), 200);
     ck_assert_uint_eq(count_events("strange", 0), EVENTS_KEPT - 200);
-    ck_assert_uint_eq(history_next(h, 0, "", &anyone)->number, 1);
+    ck_assert_uint_eq(event_list_next(h, 0, "", &anyone)->number, 1);
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("history");
+    Suite *suite = suite_create("event list");
     TCase *t = tcase_create("events");
 
-    tcase_add_checked_fixture(t, begin_history_test, end_history_test);
+    tcase_add_checked_fixture(t, begin_event_list_test, end_event_list_test);
     tcase_add_test(t, the_last_events_of_one_source_are_kept);
     tcase_add_test(t, a_source_with_many_events_does_not_push_out_those_of_others);
     suite_add_tcase(suite, t);
