@@ -47,6 +47,7 @@ struct gpu_monitor {
     void *checked_arg;
     uint32_t count;
     struct monitored_gpu gpu[GPUS_PER_NODE_MAX];
+    uint32_t last_xid, all_xids; /* of any GPU, since the start */
     bool placed;
     uint32_t first_rank;
 };
@@ -228,6 +229,8 @@ static void on_xid(struct gpu_monitor *m, const struct gpu_probe_event *t)
     struct monitored_gpu *g = &m->gpu[t->at];
     struct gpu_xid fresh = { .number = t->xid, .at_ms = clock_ms() };
 
+    m->last_xid = (uint32_t)t->xid;
+    m->all_xids++;
     for (unsigned i = 0; i < g->xids; i++)
         if (g->xid[i].number == t->xid) {
             fresh.reported = g->xid[i].reported;
@@ -347,6 +350,8 @@ void gpu_monitor_fill_heartbeat(struct gpu_monitor *m, struct msg_heartbeat *pro
         return;
     if (!m->driver_hangs)
         sum_up_gpus(m, &progress->gpus);
+    progress->xid = m->last_xid;
+    progress->xids = m->all_xids;
     write_note(m, progress->note, sizeof(progress->note));
     if (m->deadline.armed || m->driver_hangs || now < m->requested_ms + GPU_READ_MS)
         return;

@@ -55,7 +55,8 @@ struct progress_monitor {
     uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
     uint64_t saving_since_ms, longest_saving_ms;
-    uint64_t last_step; /* the newest of any worker; set when the epoch has ended */
+    uint64_t saved_at_ms; /* the newest checkpoint of any epoch; 0: none was seen */
+    uint64_t last_step;   /* the newest of any worker; set when the epoch has ended */
 
     uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
     struct loop_timer recorder_timer;
@@ -92,11 +93,15 @@ static void read_progress(struct progress_monitor *m, uint32_t i,
 static void time_checkpoints(struct progress_monitor *m)
 {
     uint64_t now = clock_ms();
-    bool saves = false;
+    bool saves = false, alive = false;
 
-    for (uint32_t i = 0; i < m->pages->count; i++)
+    for (uint32_t i = 0; i < m->pages->count; i++) {
+        alive |= m->observation[i].alive;
         saves |= m->observation[i].alive &&
                  m->observation[i].progress.phase == PROGRESS_CHECKPOINTING;
+    }
+    if (!saves && m->saving_since_ms && alive)
+        m->saved_at_ms = now;
     if (!saves)
         m->saving_since_ms = 0;
     else if (!m->saving_since_ms)
@@ -149,9 +154,12 @@ static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
         struct hang_observation *s = &m->observation[i];
+        uint32_t saved = s->progress.saved;
 
         read_progress(m, i, s);
         s->alive = group_pid(m->group, i) != 0;
+        if (s->progress.saved != saved)
+            m->saved_at_ms = clock_ms();
         s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
         m->any_page_written |= s->progress.written;
         if (s->changed)
@@ -305,13 +313,24 @@ static uint32_t age_ms(uint64_t at_ms)
     return age < UINT32_MAX ? (uint32_t)age : UINT32_MAX;
 }
 
+static uint32_t in_thousandths(double share)
+{
+    return (uint32_t)lround(1000 * share);
+}
+
 static void update_heartbeat(struct progress_monitor *m)
 {
     const struct page_values *p = find_slowest(m);
+    double slowest, median;
 
     if (!p)
         return;
     m->progress.step = p->step;
+    m->progress.steps = p->steps;
+    if (stragglers_own_shares(m->stragglers, &slowest, &median)) {
+        m->progress.busy = in_thousandths(slowest);
+        m->progress.usual_busy = in_thousandths(median);
+    }
     m->progress.first_step = m->first_step;
     m->progress.first_ms = age_ms(m->first_at_ms);
     m->progress.reached_ms = age_ms(m->reached_at_ms);
@@ -333,6 +352,7 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
     m->has_news = false;
     *progress = m->progress;
     progress->silent_ms = silence_lasts_ms(m->silence);
+    progress->checkpoint_ms = age_ms(m->saved_at_ms);
 }
 
 uint64_t progress_monitor_steps(const struct progress_monitor *m)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/progress/stragglers.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +107,15 @@ uint32_t stragglers_find(const struct stragglers *s, double *speed)
         slowest = i;
     }
     return slowest;
+}
+
+bool stragglers_own_shares(const struct stragglers *s, double *slowest, double *median)
+{
+    *median = *slowest = median_share(s);
+    for (uint32_t i = 0; i < s->workers; i++)
+        if (takes_part(&s->counts[i]) && own_share(&s->counts[i]) > *slowest)
+            *slowest = own_share(&s->counts[i]);
+    return *median >= 0;
 }
 
 double stragglers_waiting_share(const struct stragglers *s)

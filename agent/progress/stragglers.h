@@ -2,6 +2,7 @@
 #ifndef AGENT_PROGRESS_STRAGGLERS_H
 #define AGENT_PROGRESS_STRAGGLERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/progress/page_reader.h"
@@ -33,6 +34,10 @@ void stragglers_sample(struct stragglers *s, uint32_t local_rank,
 /* The slowest rank if it lags, with its speed (1: that of the median); else
  * STRAGGLERS_NONE. */
 uint32_t stragglers_find(const struct stragglers *s, double *speed);
+
+/* The shares of a step, 0 to 1, that the own work of the slowest rank and of the median
+ * rank takes. False: not known yet. */
+bool stragglers_own_shares(const struct stragglers *s, double *slowest, double *median);
 
 /* The median share of time spent waiting, 0 to 1; -1: not known yet. */
 double stragglers_waiting_share(const struct stragglers *s);

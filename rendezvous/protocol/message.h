@@ -339,6 +339,12 @@ struct msg_heartbeat {
     uint32_t first_ms;    /* so long ago */
     uint32_t reached_ms;  /* so long ago was the step START.past_step */
     struct msg_gpus gpus;
+    uint64_t steps; /* of the whole job, 0: not known */
+    /* the part of its time that a worker does not wait for others, in thousandths: of
+     * the local worker that waits least, and of the one in the middle; 0: not known */
+    uint32_t busy, usual_busy;
+    uint32_t xid, xids;     /* of the node's GPUs: the last one, and how many */
+    uint32_t checkpoint_ms; /* so long ago the newest was written; 0: not known */
 };
 
 struct msg_store_ready {
@@ -609,6 +615,7 @@ struct msg_node_status {
     uint64_t heard_ms; /* ago */
     char containment[32];
     struct msg_heartbeat progress;
+    uint32_t slowness; /* per cent: 150 takes 1.5 times as long; 0: not known */
 };
 
 struct msg_event {

@@ -68,6 +68,12 @@ static const struct proto_field heartbeat[] = {
     ANY_U32(msg_heartbeat, first_ms, OPTIONAL),
     ANY_U32(msg_heartbeat, reached_ms, OPTIONAL),
     OBJECT(msg_heartbeat, gpus, OPTIONAL, gpus_table),
+    U64(msg_heartbeat, steps, OPTIONAL),
+    U32(msg_heartbeat, busy, OPTIONAL, 0, 1000),
+    U32(msg_heartbeat, usual_busy, OPTIONAL, 0, 1000),
+    ANY_U32(msg_heartbeat, xid, OPTIONAL),
+    ANY_U32(msg_heartbeat, xids, OPTIONAL),
+    ANY_U32(msg_heartbeat, checkpoint_ms, OPTIONAL),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
 
@@ -361,6 +367,7 @@ static const struct proto_field node_status[] = {
     U64(msg_node_status, heard_ms, OPTIONAL),
     TEXT(msg_node_status, containment, OPTIONAL),
     OBJECT(msg_node_status, progress, OPTIONAL, heartbeat_table),
+    ANY_U32(msg_node_status, slowness, OPTIONAL),
 };
 
 static const struct proto_field event[] = {

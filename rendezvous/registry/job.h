@@ -74,10 +74,12 @@ struct job {
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
     bool told_of_arguments;                    /* a notice said that arguments differ */
     uint32_t notes;                            /* taken in this epoch */
-    uint64_t silence_epoch;                    /* in which silence was reported */
-    uint32_t silent_ms;                        /* how long it had lasted */
-    uint64_t roles_epoch;                      /* for which ranks of roles are set */
-    uint64_t created_wall_ms;                  /* kept when the daemon restarts */
+    uint32_t usual_busy;    /* the median of the nodes' HEARTBEAT.usual_busy; 0: none */
+    uint64_t usual_busy_at; /* when it was computed */
+    uint64_t silence_epoch; /* in which silence was reported */
+    uint32_t silent_ms;     /* how long it had lasted */
+    uint64_t roles_epoch;   /* for which ranks of roles are set */
+    uint64_t created_wall_ms;             /* kept when the daemon restarts */
     uint64_t stepped_ms, stepped_wall_ms; /* when its membership was stepped last */
     uint64_t done_ms;
     struct job *next;
@@ -95,6 +97,12 @@ void job_drop_node(struct job *j, uint32_t index);
  * the first after `after` (MEMBERSHIP_NONE: of all), or MEMBERSHIP_NONE. */
 void job_set_seen(struct job *j, uint32_t index, const char *address);
 uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after);
+
+/* A heartbeat has come. */
+void job_note_busy(struct job *j, uint64_t now_ms);
+/* How long the node's slowest worker takes for a step, in per cent of what the median
+ * worker of the job would take; 0: not known. */
+uint32_t job_slowness(const struct job *j, uint32_t index);
 
 /* Name a node after its host: "a100-04", or "a100-04:7" with the node's number if a
  * connected node has that name already. host "": the name is set already, only index

@@ -8,6 +8,7 @@
 #define NODES_PER_SOURCE_MAX 16384 /* of all jobs */
 #define EVENTS_KEPT 1024
 #define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
+#define BUSY_COMPARED_MS 1000   /* how often the nodes of a job are compared */
 #define STATUS_PER_PAGE 256
 #define STACKS_DEADLINE_MS 2000 /* until a node counts as silent */
 #define LOGS_DEADLINE_MS 2000   /* likewise; more than LOGS_WAIT_MS_MAX */

@@ -414,6 +414,7 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     p->job->node[p->node]->progress = m->heartbeat;
     registry_step(g, p->job, &ev, p, m, NULL);
     registry_note_silence(g, p->job);
+    job_note_busy(p->job, g->now_ms);
     if (p->job->membership.state == JOB_FORMING &&
         membership_backoff_left(&p->job->membership, g->now_ms) == 0) {
         beat_put_waiting(g, &p->job->membership, &beat.beat);

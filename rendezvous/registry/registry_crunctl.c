@@ -172,6 +172,7 @@ static void send_node(struct registry *g, struct registry_peer *p, uint64_t sequ
     s->heard_ms = g->now_ms - membership->clock.stalled - n->heard_at;
     s->progress = info->progress;
     *s->progress.containment = '\0';
+    s->slowness = job_slowness(job, i);
     registry_send(p, &m);
 }
 

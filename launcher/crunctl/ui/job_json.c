@@ -108,6 +108,10 @@ static cJSON *node_object(const struct msg_node_status *s)
     add_number_of_text(o, "loss", s->progress.loss);
     cJSON_AddStringToObject(o, "note", s->progress.note);
     add_gpus_object(o, &s->progress.gpus);
+    add_if_known(o, "slowness", s->slowness / 100.0, 0.01);
+    add_if_known(o, "xid", s->progress.xid, 1);
+    cJSON_AddNumberToObject(o, "xids", s->progress.xids);
+    add_if_known(o, "checkpoint_age_ms", s->progress.checkpoint_ms, 1);
     return o;
 }
 
@@ -165,6 +169,7 @@ static cJSON *job_object(const struct job_view *job)
     add_time_object(o, "last_restart", &s->last_restart);
     add_if_known(o, "exit_code", has_ended ? s->exit_code : -1, 0);
     add_if_known(o, "step", (double)job_view_step(job), 1);
+    add_if_known(o, "steps", (double)job_view_steps(job), 1);
     add_count(o, "age_ms", s->age_ms);
     add_count(o, "state_ms", s->state_ms);
     job_json_add_time(o, "started", now - s->age_ms);

@@ -334,6 +334,16 @@ uint64_t job_view_step(const struct job_view *job)
     return least;
 }
 
+uint64_t job_view_steps(const struct job_view *job)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < job->nodes; i++)
+        if (job->node[i].progress.steps > most)
+            most = job->node[i].progress.steps;
+    return most;
+}
+
 /* Nodes of a job that runs in step are heard from at different times. What they may
  * have done meanwhile is no difference: all of them have the least step. */
 static uint64_t common_step(const struct job_view *job)

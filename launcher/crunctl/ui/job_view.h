@@ -40,6 +40,8 @@ void job_views_sort(struct job_views *v);
 
 /* The least step of the nodes that take part and tell one, 0: none. */
 uint64_t job_view_step(const struct job_view *job);
+/* Of the whole job, 0: no node tells. */
+uint64_t job_view_steps(const struct job_view *job);
 
 /* The sum of all its phases; 0: they are not told. */
 uint64_t job_view_age_ms(const struct msg_job_time *t);

@@ -107,6 +107,8 @@ assert len(job["instance"]) == 32 and job["exit_code"] is job["ended"] is None, 
 assert abs(datetime.fromisoformat(job["started"]).timestamp() - job["started_ms"] / 1000) < 1, job
 node = job["nodes"][0]
 assert node["loss"] is node["steps_per_s"] is node["step"] is node["gpus"] is None, node
+assert node["slowness"] is node["xid"] is node["checkpoint_age_ms"] is None, node
+assert node["xids"] == 0, node
 ' || fail "status --json"
 
 expect 0 'epoch 1 formed: 3 nodes, 24 workers' "${ctl[@]}" events

@@ -171,8 +171,10 @@ START_TEST(an_xid_is_told_once_an_epoch)
     set_state("GPU-b xid=79\n");
     until_remark("xid: rank 5: GPU 1 (0000:5e:00.0) had XID 79: "
                  "it has fallen off the bus\n");
+    UNTIL(beat.xid == 79 && beat.xids == 1);
     set_state("GPU-b xid=13\n");
     until_remark("XID 13");
+    UNTIL(beat.xid == 13 && beat.xids == 2);
     set_state("GPU-b xid=79\n");
     set_state("GPU-b xid=79\nGPU-a xid=999\n");
     until_remark("xid: rank 4: GPU 0 (0000:1b:00.0) had XID 999\n");

@@ -373,6 +373,41 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
 }
 END_TEST
 
+static void beat_with_work(unsigned c, uint32_t busy, uint32_t usual_busy)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT,
+                        .heartbeat = { .busy = busy, .usual_busy = usual_busy } };
+
+    ck_assert_int_eq(send_to_registry(c, &beat), 0);
+}
+
+static void slowness_shown(uint32_t first, uint32_t second)
+{
+    struct msg ask = { .type = MSG_STATUS, .status.run_id = "resnet" };
+    uint32_t expected[2] = { first, second };
+    unsigned nodes = 0;
+
+    ck_assert_int_eq(send_to_registry(4, &ask), 0);
+    for (unsigned i = 0; i < link_of[4].count; i++)
+        if (link_of[4].got[i].type == MSG_NODE_STATUS)
+            ck_assert_uint_eq(link_of[4].got[i].node_status.slowness,
+                              expected[nodes++]);
+    ck_assert_uint_eq(nodes, 2);
+}
+
+START_TEST(a_node_whose_ranks_wait_less_than_the_others_is_slow)
+{
+    run_job();
+    greet_registry(4, PEER_CTL);
+    slowness_shown(0, 0);
+    beat_with_work(0, 900, 850);
+    slowness_shown(106, 0);
+    now += 1000;
+    beat_with_work(1, 450, 300);
+    slowness_shown(300, 150);
+}
+END_TEST
+
 START_TEST(events_are_told_and_followed)
 {
     struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
@@ -494,6 +529,7 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
+    tcase_add_test(tc, a_node_whose_ranks_wait_less_than_the_others_is_slow);
     tcase_add_test(tc, events_are_told_and_followed);
     tcase_add_test(tc, no_host_goes_into_quarantine_for_what_another_does_in_its_name);
     tcase_add_test(tc, a_node_in_quarantine_is_not_told_as_joined);
