@@ -90,6 +90,16 @@ static void forget_node(struct step *s, uint32_t i)
     membership_act(s, MEMBERSHIP_ACT_DROP_NODE, i);
 }
 
+/* A running epoch may reach its end without nodes that have finished. */
+static void end_hopeless_job(struct step *s)
+{
+    struct membership *m = s->m;
+    bool continues = m->state == JOB_RUNNING && s->lost_member == MEMBERSHIP_NONE;
+
+    if (m->state != JOB_DONE && !continues && !m->stop.ending && job_is_hopeless(m))
+        membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
+}
+
 static void lose_node(struct step *s, uint32_t i)
 {
     struct membership *m = s->m;
@@ -112,8 +122,7 @@ static void lose_node(struct step *s, uint32_t i)
     if (n->state != MEMBERSHIP_NODE_TOLD)
         membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
     forget_node(s, i);
-    if (m->state != JOB_DONE && !m->stop.ending && job_is_hopeless(m))
-        membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
+    end_hopeless_job(s);
     if (m->state == JOB_STOPPING)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
 }
@@ -389,6 +398,7 @@ static enum membership_verdict on_stopped_running(struct step *s)
     s->lost_member = s->m->stop.root.node = membership_index(s->m, s->node);
     s->m->stop.root.identity = s->node->identity;
     membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, s->lost_member);
+    end_hopeless_job(s);
     return MEMBERSHIP_OK;
 }
 
