@@ -82,6 +82,35 @@ static void cut_path(struct sim *s)
     world_after(s->world, some_leases_us(s, 10, 300), heal_path, m, 0);
 }
 
+static bool stops_for_good(const struct sim_machine *m)
+{
+    const struct sim *s = m->sim;
+    const struct job *job = daemon_job(s->daemon, s->plan.job[m->plan->job].run_id);
+
+    return job && job->membership.state == JOB_STOPPING &&
+           job->membership.stop.ending && m->agent && m->agent->end == AGENT_LIVES &&
+           m->agent->link && m->agent->state == AGENT_STOPPING && !m->path->local;
+}
+
+/* A node that is away when its job ends, and hears of the end while its workers still
+ * stop; seldom met by chance. */
+static bool cut_off_from_end(struct sim *s)
+{
+    for (unsigned i = 0; i < s->plan.machines; i++) {
+        struct sim_machine *m = s->machine[i];
+
+        if (!stops_for_good(m))
+            continue;
+        trace_line(&s->trace, "nemesis", "cuts %s off from the end", m->agent->name);
+        machine_trouble_for(m, UINT32_MAX);
+        link_break(m->agent->link);
+        m->path->cut[LINK_CLIENT] = m->path->cut[LINK_SERVER] = true;
+        world_after(s->world, some_leases_us(s, 20, 80), heal_path, m, 0);
+        return true;
+    }
+    return false;
+}
+
 static void be_fast(void *obj, uint64_t token)
 {
     struct sim_machine *m = obj;
@@ -411,7 +440,7 @@ static void strike_again(void *obj, uint64_t token)
     (void)token;
     if (s->healed)
         return;
-    if (!world_chance(s->world, 500) || !drain_missing(s))
+    if ((!world_chance(s->world, 500) || !drain_missing(s)) && !cut_off_from_end(s))
         strikes[choose_fault(s)](s);
     world_after(s->world, world_below(s->world, 2 * s->plan.fault_gap_us), strike_again,
                 s, 0);
