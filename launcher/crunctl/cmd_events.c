@@ -8,11 +8,11 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/crunctl/ui/job_json.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/views/job_json.h"
 
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
 #define LISTED_MAX 16384     /* events of all jobs: more than a rendezvous keeps */

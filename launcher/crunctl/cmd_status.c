@@ -6,14 +6,14 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/crunctl/ui/job_json.h"
-#include "launcher/crunctl/ui/job_view.h"
+#include "launcher/crunctl/ui/job_text.h"
 #include "launcher/crunctl/ui/terminal.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/proto_fields.h"
 #include "rendezvous/protocol/proto_words.h"
+#include "rendezvous/views/job_json.h"
 
 /*
  * crunctl status: the jobs and the nodes of each, as tables or as JSON; and crunctl

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_JOB_JSON_H
-#define LAUNCHER_CRUNCTL_UI_JOB_JSON_H
+#ifndef RENDEZVOUS_VIEWS_JOB_JSON_H
+#define RENDEZVOUS_VIEWS_JOB_JSON_H
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#include "launcher/crunctl/ui/job_view.h"
 #include "rendezvous/protocol/message.h"
+#include "rendezvous/views/job_view.h"
 
 /*
- * The JSON that crunctl prints, as its manual describes it: numbers are numbers, null
- * where they are not known; each time is there as RFC 3339 and in ms since 1970.
+ * The JSON that crunctl and the page give, as crunctl's manual describes it: numbers
+ * are numbers, null where they are not known; each time is there as RFC 3339 and in ms
+ * since 1970.
  */
+cJSON *job_json_object(const struct job_view *job);
 cJSON *job_json_list(const struct job_views *v);
 cJSON *job_json_event(const struct msg_event *event);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/crunctl/ui/job_json.h"
+#include "rendezvous/views/job_json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -133,7 +133,7 @@ static void add_time_object(cJSON *o, const char *name, const struct msg_job_tim
     add_count(o, "steps_again", t->steps_again);
 }
 
-static cJSON *job_object(const struct job_view *job)
+cJSON *job_json_object(const struct job_view *job)
 {
     const struct msg_job_status *s = &job->status;
     bool has_ended = s->state == JOB_DONE;
@@ -182,6 +182,9 @@ static cJSON *job_object(const struct job_view *job)
     nodes = cJSON_AddArrayToObject(o, "nodes");
     for (size_t i = 0; i < job->nodes; i++)
         cJSON_AddItemToArray(nodes, node_object(&job->node[i]));
+    cJSON_AddItemToObject(o, "history",
+                          job->history ? cJSON_Duplicate(job->history, true)
+                                       : cJSON_CreateNull());
     return o;
 }
 
@@ -190,7 +193,7 @@ cJSON *job_json_list(const struct job_views *v)
     cJSON *array = cJSON_CreateArray();
 
     for (size_t i = 0; i < v->count; i++)
-        cJSON_AddItemToArray(array, job_object(&v->job[i]));
+        cJSON_AddItemToArray(array, job_json_object(&v->job[i]));
     return array;
 }
 

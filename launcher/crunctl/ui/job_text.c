@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/crunctl/ui/job_view.h"
+#include "launcher/crunctl/ui/job_text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -18,114 +18,7 @@
 #define HEARTBEAT_MS 5000 /* how much older than its age the step of a node may be */
 #define ENDED_MIN 5       /* shown on the smallest terminal */
 
-/* -- the list --------------------------------------------------------------------- */
-
-struct job_view *job_views_add(struct job_views *v, const struct msg_job_status *s)
-{
-    struct job_view *job;
-
-    v->job = xrealloc(v->job, (v->count + 1) * sizeof(*v->job));
-    job = &v->job[v->count++];
-    *job = (struct job_view){ .status = *s };
-    job_name(s->run_id, s->program, job->name, sizeof(job->name));
-    return job;
-}
-
-void job_views_add_node(struct job_views *v, const struct msg_node_status *s)
-{
-    struct job_view *job;
-
-    if (v->count == 0 || v->job[v->count - 1].nodes == NODES_MAX)
-        return;
-    job = &v->job[v->count - 1];
-    if ((job->nodes & (job->nodes - 1)) == 0)
-        job->node = xrealloc(job->node,
-                             (job->nodes ? 2 * job->nodes : 1) * sizeof(*job->node));
-    job->node[job->nodes++] = *s;
-}
-
-void job_views_move(struct job_views *v, struct job_views *from)
-{
-    if (from->count == 0)
-        return;
-    v->job = xrealloc(v->job, (v->count + from->count) * sizeof(*v->job));
-    memcpy(v->job + v->count, from->job, from->count * sizeof(*v->job));
-    v->count += from->count;
-    from->count = 0;
-}
-
-void job_views_clear(struct job_views *v)
-{
-    for (size_t i = 0; i < v->count; i++) {
-        free(v->job[i].node);
-        free(v->job[i].report);
-    }
-    free(v->job);
-    *v = (struct job_views){ .count = 0 };
-}
-
-static int compare_job_views(const void *a, const void *b)
-{
-    const struct msg_job_status *x = &((const struct job_view *)a)->status;
-    const struct msg_job_status *y = &((const struct job_view *)b)->status;
-    bool x_ended = x->state == JOB_DONE, y_ended = y->state == JOB_DONE;
-    uint64_t x_ms = x_ended ? x->state_ms : x->age_ms;
-    uint64_t y_ms = y_ended ? y->state_ms : y->age_ms;
-
-    if (x_ended != y_ended)
-        return x_ended ? 1 : -1;
-    return x_ms != y_ms ? (x_ms < y_ms ? -1 : 1) : strcmp(x->run_id, y->run_id);
-}
-
-void job_views_sort(struct job_views *v)
-{
-    if (v->count)
-        qsort(v->job, v->count, sizeof(*v->job), compare_job_views);
-}
-
-uint64_t job_view_age_ms(const struct msg_job_time *t)
-{
-    return t->productive_ms + t->detect_ms + t->stop_ms + t->form_ms + t->start_ms +
-           t->first_step_ms + t->rework_ms;
-}
-
 /* -- states ----------------------------------------------------------------------- */
-
-static const char *ended_state(enum job_reason reason)
-{
-    switch (reason) {
-    case JOB_REASON_SUCCESS:
-        return "finished";
-    case JOB_REASON_USER:
-        return "stopped";
-    case JOB_REASON_NOT_FORMED:
-        return "not started";
-    default:
-        return "failed";
-    }
-}
-
-const char *job_view_state(const struct job_view *job)
-{
-    const struct msg_job_status *s = &job->status;
-
-    if (job->odd_state)
-        return job->odd_state;
-    switch (s->state) {
-    case JOB_RUNNING:
-        return "running";
-    case JOB_FORMING:
-        return "waiting";
-    case JOB_STOPPING:
-        return s->reason != JOB_REASON_NONE || s->cause == JOB_CAUSE_USER
-                   ? "stopping"
-                   : "restarting";
-    case JOB_DONE:
-        return ended_state(s->reason);
-    default:
-        return proto_state_name(s->state);
-    }
-}
 
 static enum text_style state_style(const char *state)
 {
@@ -316,34 +209,6 @@ static const struct text_column node_columns[] = {
     { "ADDRESS", 8 },   { "NOTE", 0 },        { NULL, 0 }
 };
 
-static bool takes_part(const struct msg_node_status *n)
-{
-    return n->group_rank >= 0 && n->progress.step > 0;
-}
-
-uint64_t job_view_step(const struct job_view *job)
-{
-    uint64_t least = 0;
-
-    for (size_t i = 0; i < job->nodes; i++) {
-        uint64_t step = job->node[i].progress.step;
-
-        if (takes_part(&job->node[i]) && (!least || step < least))
-            least = step;
-    }
-    return least;
-}
-
-uint64_t job_view_steps(const struct job_view *job)
-{
-    uint64_t most = 0;
-
-    for (size_t i = 0; i < job->nodes; i++)
-        if (job->node[i].progress.steps > most)
-            most = job->node[i].progress.steps;
-    return most;
-}
-
 /* Nodes of a job that runs in step are heard from at different times. What they may
  * have done meanwhile is no difference: all of them have the least step. */
 static uint64_t common_step(const struct job_view *job)
@@ -355,7 +220,7 @@ static uint64_t common_step(const struct job_view *job)
         double rate = strtod(n->progress.steps_per_s, NULL);
         double older = rate * (double)(n->heard_ms + HEARTBEAT_MS) / 1000;
 
-        if (takes_part(n) && (double)(n->progress.step - least) > older + 1)
+        if (job_view_takes_part(n) && (double)(n->progress.step - least) > older + 1)
             return 0;
     }
     return least;
@@ -388,7 +253,7 @@ static void add_gpu_cells(struct text_table *t, const struct msg_gpus *g)
 static void add_node_row(struct text_table *t, const struct msg_node_status *s,
                          uint64_t common)
 {
-    uint64_t step = common && takes_part(s) ? common : s->progress.step;
+    uint64_t step = common && job_view_takes_part(s) ? common : s->progress.step;
     const char *state = proto_node_state_name(s->state);
     char heard[32];
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_JOB_VIEW_H
-#define LAUNCHER_CRUNCTL_UI_JOB_VIEW_H
+#ifndef RENDEZVOUS_VIEWS_JOB_VIEW_H
+#define RENDEZVOUS_VIEWS_JOB_VIEW_H
 
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
-#include "launcher/crunctl/ui/terminal.h"
 #include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/message.h"
 
-/* Jobs and their nodes, as crunctl status shows them. */
+/* Jobs and their nodes, as crunctl status and the page show them. */
 struct job_view {
     struct msg_job_status status;
     char name[JOB_NAME_SIZE]; /* as shown */
@@ -19,6 +18,7 @@ struct job_view {
     /* its state is another than the status can say: "killed", "left", "silent"; NULL */
     const char *odd_state;
     char *report; /* of its failure, NULL: none; freed with the view */
+    cJSON *history; /* see rendezvous/history/; NULL: not known; freed with the view */
     struct msg_node_status *node;
     size_t nodes;
 };
@@ -38,6 +38,9 @@ void job_views_clear(struct job_views *v);
 /* Those that have not ended first, the newest first; then those that ended last. */
 void job_views_sort(struct job_views *v);
 
+/* It is a member of the epoch and tells its step. */
+bool job_view_takes_part(const struct msg_node_status *n);
+
 /* The least step of the nodes that take part and tell one, 0: none. */
 uint64_t job_view_step(const struct job_view *job);
 /* Of the whole job, 0: no node tells. */
@@ -49,12 +52,5 @@ uint64_t job_view_age_ms(const struct msg_job_time *t);
 /* "running", "waiting", "restarting", "stopping", "finished", "failed", "stopped",
  * "not started" or what is odd. */
 const char *job_view_state(const struct job_view *job);
-
-/* All of them: how many are in which state, each job with its nodes, and those that
- * have ended in a table. */
-void job_views_print(const struct job_views *v, const struct terminal *t, FILE *out);
-
-/* One job, in full. */
-void job_view_print(const struct job_view *job, const struct terminal *t, FILE *out);
 
 #endif
