@@ -124,4 +124,15 @@ void registry_set_confinement(struct registry *g, const char *text);
 /* The jobs, linked by next: to show them, and for tests. */
 const struct job *registry_jobs(const struct registry *g);
 
+/*
+ * JOB_STATUS and NODE_STATUS (by the membership's index) for a viewer, as of the last
+ * call that told the time. The sight is that of a crunctl: fields that need more are
+ * empty.
+ */
+void registry_set_time(struct registry *g, uint64_t now_ms, uint64_t wall_ms);
+void registry_show_job(const struct registry *g, const struct job *job,
+                       enum access sight, struct msg *m);
+void registry_show_node(const struct registry *g, const struct job *job, uint32_t node,
+                        enum access sight, struct msg *m);
+
 #endif

@@ -114,117 +114,25 @@ static struct job *find_wanted_job(struct registry *g, struct registry_peer *p,
 
 /* -- status ----------------------------------------------------------------------- */
 
-static bool node_is_spare(const struct membership *membership,
-                          const struct membership_node *n)
-{
-    return n->state == MEMBERSHIP_NODE_WAITING &&
-           (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
-}
-
-static enum node_state shown_state(const struct membership *membership,
-                                   const struct membership_node *n)
-{
-    if (n->leaving)
-        return NODE_LEAVING;
-    if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
-        return NODE_QUARANTINED;
-    if (node_is_spare(membership, n))
-        return NODE_SPARE;
-    switch (n->state) {
-    case MEMBERSHIP_NODE_WAITING:
-        return NODE_WAITING;
-    case MEMBERSHIP_NODE_FINISHED:
-        return NODE_FINISHED;
-    case MEMBERSHIP_NODE_STOPPED:
-        return NODE_STOPPED;
-    case MEMBERSHIP_NODE_TOLD:
-        return NODE_DONE;
-    default:
-        return membership->state == JOB_STOPPING ? NODE_STOPPING
-               : n->started                      ? NODE_RUNNING
-                                                 : NODE_STARTING;
-    }
-}
-
 static void send_node(struct registry *g, struct registry_peer *p, uint64_t sequence,
-                      const struct job *job, uint32_t i)
+                      const struct job *job, uint32_t node)
 {
-    const struct membership *membership = &job->membership;
-    const struct membership_node *n = &membership->node[i];
-    const struct job_node *info = job->node[i];
-    struct msg m = { .type = MSG_NODE_STATUS, .sequence = sequence };
-    struct msg_node_status *s = &m.node_status;
+    struct msg m;
 
-    memcpy(s->run_id, job->run_id, sizeof(s->run_id));
-    memcpy(s->host, info->host, sizeof(s->host));
-    snprintf(s->address, sizeof(s->address), "%s",
-             *info->address ? info->address : info->seen);
-    snprintf(s->containment, sizeof(s->containment), "%s",
-             *info->progress.containment ? info->progress.containment
-                                         : info->containment);
-    s->state = shown_state(membership, n);
-    s->pid = info->pid;
-    s->connected = n->connected;
-    s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
-    s->group_rank = n->group_rank == MEMBERSHIP_NONE ? -1 : (int32_t)n->group_rank;
-    s->first_rank = n->first_rank;
-    s->workers = n->workers;
-    s->heard_ms = g->now_ms - membership->clock.stalled - n->heard_at;
-    s->progress = info->progress;
-    *s->progress.containment = '\0';
-    s->slowness = job_slowness(job, i);
+    registry_show_node(g, job, node, registry_sight(p), &m);
+    m.sequence = sequence;
     registry_send(p, &m);
-}
-
-static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
-{
-    *t = (struct msg_job_time){ .productive_ms = sums->ms[JOB_PHASE_PRODUCTIVE],
-                                .detect_ms = sums->ms[JOB_PHASE_DETECT],
-                                .stop_ms = sums->ms[JOB_PHASE_STOP],
-                                .form_ms = sums->ms[JOB_PHASE_FORM],
-                                .start_ms = sums->ms[JOB_PHASE_START],
-                                .first_step_ms = sums->ms[JOB_PHASE_FIRST_STEP],
-                                .rework_ms = sums->ms[JOB_PHASE_REWORK],
-                                .steps_again = sums->steps_again };
 }
 
 static void send_job(struct registry *g, struct registry_peer *p, uint64_t sequence,
                      const struct job *job, bool in_full)
 {
-    const struct membership *membership = &job->membership;
-    struct msg m = { .type = MSG_JOB_STATUS, .sequence = sequence };
-    struct msg_job_status *s = &m.job_status;
-    struct job_time_sums all = job_time_all(&membership->time, g->now_ms);
-    struct job_time_sums last = job_time_last(&membership->time, g->now_ms);
+    struct msg m;
 
-    memcpy(s->run_id, job->run_id, sizeof(s->run_id));
-    memcpy(s->program, job->membership.config.program, sizeof(s->program));
-    memcpy(s->text, job->text, sizeof(s->text));
-    s->state = membership->state;
-    s->cause = membership->stop.cause;
-    s->reason = membership->stop.reason;
-    s->instance = membership->instance;
-    s->epoch = membership->epoch;
-    s->nodes = membership->tally.live;
-    s->spares = membership->state == JOB_RUNNING || membership->state == JOB_STOPPING
-                    ? membership_present(membership)
-                    : 0;
-    s->nodes -= s->spares;
-    s->workers = membership->state == JOB_RUNNING ? membership->world_size : 0;
-    s->min_nodes = membership->config.min_nodes;
-    s->max_nodes = membership->config.max_nodes;
-    s->restarts = membership->restarts;
-    s->max_restarts = membership->config.max_restarts;
-    s->exit_code = membership->stop.exit_code;
-    s->age_ms = g->wall_ms > job->created_wall_ms ? g->wall_ms - job->created_wall_ms
-                                                  : 0;
-    s->state_ms = g->now_ms - membership->clock.stalled - membership->state_since;
-    registry_describe_wait(g, job, s->notice, sizeof(s->notice));
-    put_time(&all, &s->time);
-    if (membership->epoch > 1)
-        put_time(&last, &s->last_restart);
-    if (in_full)
-        s->failure = job->failure;
+    registry_show_job(g, job, registry_sight(p), &m);
+    m.sequence = sequence;
+    if (!in_full)
+        m.job_status.failure = (struct failure){ .kind = FAILURE_NONE };
     registry_send(p, &m);
 }
 
