@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_HISTORY_JOB_HISTORY_H
+#define RENDEZVOUS_HISTORY_JOB_HISTORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/history/curve.h"
+#include "rendezvous/history/limits.h"
+#include "rendezvous/history/timeline.h"
+#include "rendezvous/protocol/message.h"
+
+/*
+ * What is known of the past of one job: its curve, its epochs and its newest events.
+ * Bounded, however long the job runs. Pure.
+ */
+struct job_history {
+    struct curve curve;
+    struct timeline timeline;
+    struct history_event *event[JOB_EVENTS_KEPT]; /* oldest first */
+    unsigned events;
+    size_t event_bytes; /* of the texts of all events */
+};
+
+/* A copy of an event, as small as its texts. */
+struct history_event {
+    uint64_t number, wall_ms, epoch;
+    char kind[sizeof(((struct msg_event *)0)->kind)];
+    char *host, *text; /* in the same allocation */
+};
+
+struct job_history *job_history_create(void);
+void job_history_destroy(struct job_history *h); /* NULL is fine */
+
+/* The oldest events give way. */
+void job_history_add_event(struct job_history *h, const struct msg_event *event);
+
+/* The memory that it uses, for tests. */
+size_t job_history_size(const struct job_history *h);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_HISTORY_LIMITS_H
+#define RENDEZVOUS_HISTORY_LIMITS_H
+
+/* What is kept of one job. */
+#define CURVE_POINTS_MAX 256
+#define CURVE_EVERY_MS 1000 /* between two points; more, once some were thinned out */
+#define EPOCHS_KEPT 64
+#define EPOCHS_KEPT_FIRST 16 /* of them; the others are the newest */
+#define EPOCH_TEXT_MAX_BYTES 255
+#define JOB_EVENTS_KEPT 64
+#define JOB_EVENTS_BYTES_MAX 16384 /* their texts together; then fewer are kept */
+
+#endif
