@@ -6,6 +6,7 @@
  * load under which a daemon is killed and restarted.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,12 +28,14 @@
 
 #define WORKERS 8
 #define STORE_PORT 29500
+#define STEPS_PER_S 10.0
+#define STEPS 1000000
 
 struct options {
     const char *endpoint, *run_id, *hold, *key_file;
     long long agents, rounds, failures;
     uint64_t lease_ms, limit_ms;
-    bool verbose, help;
+    bool progress, verbose, help;
 };
 
 struct load;
@@ -116,8 +119,10 @@ static void report_failure(struct agent *a)
 
 /* -- a round ---------------------------------------------------------------------- */
 
-static void say_ready(void)
+/* Heartbeats count from now on. */
+static void say_ready(struct load *l)
 {
+    l->beats = 0;
     puts("ready");
     fflush(stdout);
 }
@@ -126,11 +131,11 @@ static void on_all_started(struct load *l)
 {
     if (!l->started_us)
         l->started_us = clock_us();
-    if (l->o.hold) {
-        say_ready();
-    } else if (l->failures_left > 0) {
+    if (l->failures_left > 0) {
         l->failures_left--;
         report_failure(&l->agent[rand() % l->o.agents]);
+    } else if (l->o.hold) {
+        say_ready(l);
     } else {
         for (long long i = 0; i < l->o.agents; i++)
             report_plain(&l->agent[i], MSG_FINISHED);
@@ -256,11 +261,40 @@ static void on_abandoned(void *arg, const char *why)
     complain(a->load, "agent %td gives up: %s", a - a->load->agent, why);
 }
 
+/* What a training of STEPS steps would tell, 10 of them in a second, on eight GPUs;
+ * every 100th node is slow. */
+static void train(const struct load *l, long long node, struct msg_heartbeat *progress)
+{
+    double seconds = (double)(clock_us() - l->begun_us) / 1e6;
+    bool slow = node % 100 == 7;
+
+    progress->step = (uint64_t)(seconds * STEPS_PER_S) + 1;
+    progress->steps = STEPS;
+    progress->first_step = 1;
+    progress->first_ms = (uint32_t)(seconds * 1e3);
+    progress->busy = slow ? 900 : 500;
+    progress->usual_busy = 500;
+    progress->checkpoint_ms = (uint32_t)((uint64_t)(seconds * 1e3) % 60000);
+    snprintf(progress->steps_per_s, sizeof(progress->steps_per_s), "%.1f",
+             STEPS_PER_S + 0.1 * sin(seconds));
+    snprintf(progress->loss, sizeof(progress->loss), "%.4g",
+             2 + 8 / (1 + seconds / 10) + 0.1 * sin(seconds * 3));
+    progress->gpus = (struct msg_gpus){ .count = WORKERS,
+                                        .percent = slow ? 99 : 85,
+                                        .used_mib = 61000,
+                                        .total_mib = 81559,
+                                        .celsius = 71,
+                                        .watts = 5200 };
+}
+
 /* Right before a heartbeat. */
 static void on_progress(void *arg, struct msg_heartbeat *progress)
 {
-    (void)progress;
-    ((struct agent *)arg)->beat_us = clock_us();
+    struct agent *a = arg;
+
+    if (a->load->o.progress)
+        train(a->load, a - a->load->agent, progress);
+    a->beat_us = clock_us();
 }
 
 static void on_heard(void *arg, const struct msg *m)
@@ -353,7 +387,7 @@ static int on_welcome(void *arg, struct conn *c, const struct msg *m, struct err
     if (m->type != MSG_WELCOME)
         complain(a->load, "%s instead of WELCOME", proto_name(m->type));
     if (++a->load->greeted == a->load->o.agents)
-        say_ready();
+        say_ready(a->load);
     return 0;
 }
 
@@ -481,10 +515,15 @@ static const struct opt table[] = {
     { .name = "hold",
       .arg = "agents|connections",
       .help = "Instead of finishing, hold until a signal arrives: agents of a running "
-              "job, or connections that have only sent HELLO. Prints \"ready\", and at "
+              "job, after its failures, or connections that have only sent HELLO. "
+              "Prints \"ready\", and at "
               "the end how fast heartbeats were answered.",
       .set = set_hold,
       .offset = offsetof(struct options, hold) },
+    { .name = "progress",
+      .help = "With --hold agents: heartbeats tell steps, a rate, a loss and GPUs.",
+      .set = opt_set_true,
+      .offset = offsetof(struct options, progress) },
     { .name = "key-file",
       .arg = "FILE",
       .help = "The key to show. Default: none.",
