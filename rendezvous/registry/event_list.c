@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/registry/limits.h"
-#include "rendezvous/registry/sources.h"
+#include "rendezvous/net/sources.h"
 
 struct event_list_entry {
     struct msg_event event;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/text.h"
@@ -21,13 +20,6 @@ static uint32_t spares_max(const struct job_config *c)
     uint32_t most = c->max_nodes < 64 ? 64 : c->max_nodes;
 
     return c->limit_spares && c->spares > most ? c->spares : most;
-}
-
-bool job_owner_admits(const struct job_owner *owner, const struct job_owner *peer)
-{
-    return strcmp(owner->key_file, peer->key_file) == 0 &&
-           (owner->uid == peer->uid || owner->uid == PEER_UID_UNKNOWN ||
-            peer->uid == PEER_UID_UNKNOWN || peer->uid == 0 || peer->uid == geteuid());
 }
 
 struct job *job_create(const char *run_id, const struct job_config *config,

@@ -5,7 +5,7 @@
 #include "rendezvous/registry/event_list.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
-#include "rendezvous/registry/sources.h"
+#include "rendezvous/net/sources.h"
 
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c

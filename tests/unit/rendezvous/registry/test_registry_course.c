@@ -11,7 +11,7 @@
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/registry/registry.h"
-#include "rendezvous/registry/sources.h"
+#include "rendezvous/net/sources.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/registry_world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/registry/sources.h"
+#include "rendezvous/net/sources.h"
 
 #include <arpa/inet.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_REGISTRY_SOURCES_H
-#define RENDEZVOUS_REGISTRY_SOURCES_H
+#ifndef RENDEZVOUS_NET_SOURCES_H
+#define RENDEZVOUS_NET_SOURCES_H
 
 #include <stdint.h>
 #include <sys/types.h>
