@@ -129,6 +129,63 @@ uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t aft
     return MEMBERSHIP_NONE;
 }
 
+/* -- what is counted for the metrics ---------------------------------------------- */
+
+const char *const job_restart_names[JOB_RESTART_COUNT] = {
+    [JOB_RESTART_FAILURE] = "failure",   [JOB_RESTART_LOST] = "lost",
+    [JOB_RESTART_HANG] = "hang",         [JOB_RESTART_SCALE_UP] = "scale-up",
+    [JOB_RESTART_DRAIN] = "drain",
+};
+
+void job_count_stop(struct job *j)
+{
+    static const enum job_restart restarts[JOB_CAUSE_COUNT] = {
+        [JOB_CAUSE_LOST] = JOB_RESTART_LOST,
+        [JOB_CAUSE_SCALE_UP] = JOB_RESTART_SCALE_UP,
+        [JOB_CAUSE_DRAIN] = JOB_RESTART_DRAIN,
+    };
+    const struct membership *m = &j->membership;
+    bool ends = m->state == JOB_DONE && m->stop.reason == JOB_REASON_FAILURE;
+    bool hung = m->stop.cause == JOB_CAUSE_FAILURE && j->failure.kind == FAILURE_HANG;
+
+    if (m->epoch == j->counts.epoch || (m->state != JOB_FORMING && !ends))
+        return;
+    j->counts.epoch = m->epoch;
+    j->counts.hangs += hung;
+    if (!ends)
+        j->counts.restarts[hung ? JOB_RESTART_HANG : restarts[m->stop.cause]]++;
+}
+
+void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
+                   uint64_t now_ms)
+{
+    if (progress->step != j->node[index]->progress.step)
+        j->counts.moved_ms = now_ms;
+}
+
+/* All of them, less the time of which the job may still say that it was lost. */
+static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
+{
+    const struct job_time *t = &j->membership.time;
+    struct job_time_sums sums = job_time_all(t, now_ms);
+    uint64_t open = now_ms - t->since, still = now_ms - j->counts.moved_ms;
+
+    if (!t->over && t->tells_steps && t->phase == JOB_PHASE_PRODUCTIVE)
+        sums.ms[JOB_PHASE_PRODUCTIVE] -= still < open ? still : open;
+    return sums;
+}
+
+const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms)
+{
+    struct job_time_sums now = settled_time(j, now_ms), *told = &j->counts.told;
+
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        if (now.ms[i] > told->ms[i])
+            told->ms[i] = now.ms[i];
+    told->steps_again = now.steps_again;
+    return told;
+}
+
 #define BUSY_MAX 1000
 
 /* Of two in the middle the lower one, so that one of two nodes can be slow. */

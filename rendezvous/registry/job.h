@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+#include "rendezvous/base/histogram.h"
 #include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/job_owner.h"
 #include "rendezvous/protocol/message.h"
@@ -38,12 +39,38 @@ struct job_node {
     struct registry_peer *peer; /* NULL while it is disconnected */
 };
 
+/* What has made a job form again. */
+enum job_restart {
+    JOB_RESTART_FAILURE,
+    JOB_RESTART_LOST,
+    JOB_RESTART_HANG,
+    JOB_RESTART_SCALE_UP,
+    JOB_RESTART_DRAIN,
+    JOB_RESTART_COUNT
+};
+
+/* The word of each, as in the histories of epochs. */
+extern const char *const job_restart_names[JOB_RESTART_COUNT];
+
+/* From the first JOIN on; for the metrics, which never let a count fall. */
+struct job_counts {
+    uint64_t epoch; /* the last one whose stop is counted */
+    uint32_t restarts[JOB_RESTART_COUNT];
+    uint32_t hangs;            /* the one that ends the job too */
+    struct histogram recovery; /* of JOB_RECOVERY_UNIT_US; not kept in the journal */
+    uint64_t moved_ms;         /* when a node last told of a new step; 0: none has */
+    struct job_time_sums told; /* the greatest that job_tell_time has returned */
+};
+
+#define JOB_RECOVERY_UNIT_US 1000000
+
 struct job {
     char run_id[RUN_ID_MAX + 1];
     char name[JOB_NAME_SIZE]; /* for people, see job_name.h */
     struct job_owner owner;
     uint32_t source; /* of its first JOIN, see sources.h */
     struct membership membership;
+    struct job_counts counts;
     struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, to find it quickly; 0: none */
     uint32_t *seen_hash;    /* likewise of its `seen` */
@@ -84,7 +111,19 @@ void job_drop_node(struct job *j, uint32_t index);
 void job_set_seen(struct job *j, uint32_t index, const char *address);
 uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after);
 
-/* A heartbeat has come. */
+/* Its state is about to be saved: counts the stop, if it has just ended. */
+void job_count_stop(struct job *j);
+/*
+ * Where its time went, in numbers that never fall. An error may be told late, and then
+ * begins in the past: productive time becomes time to detect. So the time since the last
+ * step that a node has told of is left out, as long as the job tells of steps; and what
+ * was returned once is never less later.
+ */
+const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms);
+/* A heartbeat has come: of that node, not taken yet. */
+void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
+                   uint64_t now_ms);
+/* The same, taken. */
 void job_note_busy(struct job *j, uint64_t now_ms);
 /* How long the node's slowest worker takes for a step, in per cent of what the median
  * worker of the job would take; 0: not known. */

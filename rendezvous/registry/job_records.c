@@ -115,6 +115,13 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(U64, job, membership.time.before_ms),
     SUMS(membership.time.all),
     SUMS(membership.time.last),
+    PLAIN(U64, job, counts.epoch),
+    PLAIN(U32, job, counts.restarts[JOB_RESTART_FAILURE]),
+    PLAIN(U32, job, counts.restarts[JOB_RESTART_LOST]),
+    PLAIN(U32, job, counts.restarts[JOB_RESTART_HANG]),
+    PLAIN(U32, job, counts.restarts[JOB_RESTART_SCALE_UP]),
+    PLAIN(U32, job, counts.restarts[JOB_RESTART_DRAIN]),
+    PLAIN(U32, job, counts.hangs),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
 

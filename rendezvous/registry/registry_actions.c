@@ -48,6 +48,7 @@ static void adopt_node(struct registry_step *s, uint32_t node)
 static void save_job(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
+    job_count_stop(s->job);
     if (s->registry->journal)
         job_records_put_state(s->registry->journal, s->job);
 }
@@ -612,6 +613,8 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
     if (membership->epoch == 1)
         return;
     last.ms[JOB_PHASE_REWORK] = 0; /* is not over yet, or has not been */
+    histogram_add(&s->job->counts.recovery, JOB_RECOVERY_UNIT_US,
+                  1000 * job_time_lost(&last));
     if (last.steps_again)
         snprintf(again, sizeof(again), "; %" PRIu64 " step%s to be done again",
                  last.steps_again, text_plural(last.steps_again));
