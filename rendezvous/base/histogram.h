@@ -15,9 +15,9 @@ struct histogram {
     uint64_t sum_us;
 };
 
-static const uint16_t histogram_end[HISTOGRAM_BUCKETS] = {
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
-};
+static const uint16_t histogram_end[HISTOGRAM_BUCKETS] = { 1,   2,    5,    10,
+                                                           20,  50,   100,  200,
+                                                           500, 1000, 2000, 5000 };
 
 static inline void histogram_add(struct histogram *h, uint64_t unit_us, uint64_t us)
 {

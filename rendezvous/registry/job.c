@@ -129,11 +129,45 @@ uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t aft
     return MEMBERSHIP_NONE;
 }
 
+static bool node_is_spare(const struct membership *membership,
+                          const struct membership_node *n)
+{
+    return n->state == MEMBERSHIP_NODE_WAITING &&
+           (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
+}
+
+enum node_state job_node_state(const struct job *j, uint32_t index)
+{
+    const struct membership *membership = &j->membership;
+    const struct membership_node *n = &membership->node[index];
+
+    if (n->leaving)
+        return NODE_LEAVING;
+    if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
+        return NODE_QUARANTINED;
+    if (node_is_spare(membership, n))
+        return NODE_SPARE;
+    switch (n->state) {
+    case MEMBERSHIP_NODE_WAITING:
+        return NODE_WAITING;
+    case MEMBERSHIP_NODE_FINISHED:
+        return NODE_FINISHED;
+    case MEMBERSHIP_NODE_STOPPED:
+        return NODE_STOPPED;
+    case MEMBERSHIP_NODE_TOLD:
+        return NODE_DONE;
+    default:
+        return membership->state == JOB_STOPPING ? NODE_STOPPING
+               : n->started                      ? NODE_RUNNING
+                                                 : NODE_STARTING;
+    }
+}
+
 /* -- what is counted for the metrics ---------------------------------------------- */
 
 const char *const job_restart_names[JOB_RESTART_COUNT] = {
-    [JOB_RESTART_FAILURE] = "failure",   [JOB_RESTART_LOST] = "lost",
-    [JOB_RESTART_HANG] = "hang",         [JOB_RESTART_SCALE_UP] = "scale-up",
+    [JOB_RESTART_FAILURE] = "failure", [JOB_RESTART_LOST] = "lost",
+    [JOB_RESTART_HANG] = "hang",       [JOB_RESTART_SCALE_UP] = "scale-up",
     [JOB_RESTART_DRAIN] = "drain",
 };
 

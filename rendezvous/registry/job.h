@@ -111,13 +111,16 @@ void job_drop_node(struct job *j, uint32_t index);
 void job_set_seen(struct job *j, uint32_t index, const char *address);
 uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after);
 
+/* As it is shown to users. */
+enum node_state job_node_state(const struct job *j, uint32_t index);
+
 /* Its state is about to be saved: counts the stop, if it has just ended. */
 void job_count_stop(struct job *j);
 /*
  * Where its time went, in numbers that never fall. An error may be told late, and then
- * begins in the past: productive time becomes time to detect. So the time since the last
- * step that a node has told of is left out, as long as the job tells of steps; and what
- * was returned once is never less later.
+ * begins in the past: productive time becomes time to detect. So the time since the
+ * last step that a node has told of is left out, as long as the job tells of steps; and
+ * what was returned once is never less later.
  */
 const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms);
 /* A heartbeat has come: of that node, not taken yet. */

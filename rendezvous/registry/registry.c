@@ -465,6 +465,11 @@ const struct job *registry_jobs(const struct registry *g)
     return g->jobs;
 }
 
+struct job *registry_own_jobs(struct registry *g)
+{
+    return g->jobs;
+}
+
 /* Not logged: the log has a line for all jobs. */
 static void begin_events(struct registry *g, const struct job *job)
 {

@@ -123,6 +123,8 @@ void registry_set_confinement(struct registry *g, const char *text);
 
 /* The jobs, linked by next: to show them, and for tests. */
 const struct job *registry_jobs(const struct registry *g);
+/* The same, for those who keep something in them (job_tell_time). */
+struct job *registry_own_jobs(struct registry *g);
 
 /*
  * JOB_STATUS and NODE_STATUS (by the membership's index) for a viewer, as of the last

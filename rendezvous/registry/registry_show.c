@@ -14,38 +14,6 @@ void registry_set_time(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
     g->wall_ms = wall_ms;
 }
 
-static bool node_is_spare(const struct membership *membership,
-                          const struct membership_node *n)
-{
-    return n->state == MEMBERSHIP_NODE_WAITING &&
-           (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
-}
-
-static enum node_state shown_state(const struct membership *membership,
-                                   const struct membership_node *n)
-{
-    if (n->leaving)
-        return NODE_LEAVING;
-    if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
-        return NODE_QUARANTINED;
-    if (node_is_spare(membership, n))
-        return NODE_SPARE;
-    switch (n->state) {
-    case MEMBERSHIP_NODE_WAITING:
-        return NODE_WAITING;
-    case MEMBERSHIP_NODE_FINISHED:
-        return NODE_FINISHED;
-    case MEMBERSHIP_NODE_STOPPED:
-        return NODE_STOPPED;
-    case MEMBERSHIP_NODE_TOLD:
-        return NODE_DONE;
-    default:
-        return membership->state == JOB_STOPPING ? NODE_STOPPING
-               : n->started                      ? NODE_RUNNING
-                                                 : NODE_STARTING;
-    }
-}
-
 void registry_show_node(const struct registry *g, const struct job *job, uint32_t node,
                         enum access sight, struct msg *m)
 {
@@ -62,7 +30,7 @@ void registry_show_node(const struct registry *g, const struct job *job, uint32_
     snprintf(s->containment, sizeof(s->containment), "%s",
              *info->progress.containment ? info->progress.containment
                                          : info->containment);
-    s->state = shown_state(membership, n);
+    s->state = job_node_state(job, node);
     s->pid = info->pid;
     s->connected = n->connected;
     s->slot = n->slot == MEMBERSHIP_NONE ? -1 : (int32_t)n->slot;
