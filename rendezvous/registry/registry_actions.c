@@ -624,20 +624,26 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
                     describe_lost(&last, phases, sizeof(phases)), again);
 }
 
-/* Where the time went, if restarts have cost some. */
+/* Where the time went, if restarts have cost some: to one node, as each of them may have
+ * the same terminal. */
 static void tell_time(struct registry_step *s)
 {
     const struct job_time *t = &s->job->membership.time;
+    uint32_t reporter = find_reporter(s->job);
+    struct msg m = { .type = MSG_NOTICE };
     struct job_time_sums all = job_time_all(t, s->registry->now_ms);
     uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
     char phases[NOTICE_MAX_BYTES / 2];
 
     if (!t->tells_steps || s->job->membership.epoch < 2 || age == 0)
         return;
-    registry_notice(s->registry, s->job, "time", "",
-                    "productive for %.1f %% of %.1f s, lost %.1f s%s",
-                    100 * (double)(age - lost) / (double)age, (double)age / 1000,
-                    (double)lost / 1000, describe_lost(&all, phases, sizeof(phases)));
+    snprintf(m.notice.text, sizeof(m.notice.text),
+             "productive for %.1f %% of %.1f s, lost %.1f s%s",
+             100 * (double)(age - lost) / (double)age, (double)age / 1000,
+             (double)lost / 1000, describe_lost(&all, phases, sizeof(phases)));
+    registry_tell(s->registry, s->job, "time", "", "%s", m.notice.text);
+    if (reporter != MEMBERSHIP_NONE)
+        registry_send(s->job->node[reporter]->peer, &m);
 }
 
 static void tell_entered(struct registry_step *s, const struct membership_action *a)

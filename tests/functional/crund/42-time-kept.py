@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (ACK, BEAT, Crund, DONE, FAILED, FINISHED, HEARTBEAT, JOB_STATUS, JOIN,  # noqa: E402
-                     JOINED, RESUME, START, STATUS, STOP, STOPPED, STORE_READY, Session, WELCOME,
+                     JOINED, NOTICE, RESUME, START, STATUS, STOP, STOPPED, STORE_READY, Session, WELCOME,
                      frame, hello)
 
 PHASES = ("productive", "detect", "stop", "form", "start", "first_step", "rework")
@@ -37,6 +37,7 @@ class Node:
         self.test, self.number = test, number
         self.incarnation = os.urandom(16).hex()
         self.sequence, self.epoch, self.instance = 1, 0, bytes(16)
+        self.told = []  # in the end
         self.connect()
         _, header = self.ask(JOIN, {**self.name(), "host": f"node{number}", "pid": 1, "workers": 2,
                                     "node_rank": number, "config": CONFIG}, JOINED)
@@ -60,6 +61,8 @@ class Node:
             kind, body, header = self.session.receive()
             if kind == wanted:
                 return body, header
+            if kind == NOTICE and body["text"].startswith("productive for "):
+                self.told.append(body["text"])
 
     def ask(self, kind, body, answer):
         self.sequence += 1
@@ -216,6 +219,7 @@ def main():
         for _ in range(2):
             test.epoch_that_fails()
         test.phase("over", test.finish)
+        assert [len(node.told) for node in test.nodes] == [1, 0], [n.told for n in test.nodes]
         test.crund.stop(9)
     print(f"{test.lives} lives of crund")
 
