@@ -44,6 +44,7 @@ struct progress_monitor {
     struct output_steps *output; /* NULL: no --progress-pattern */
     struct page_values *page;    /* as last read */
     struct step_rate step_rate;
+    uint64_t begun_ms;
     uint64_t past_step; /* the greatest of the epochs before */
     uint64_t first_step, first_at_ms, reached_at_ms; /* see HEARTBEAT; 0: not yet */
     bool has_news;                                   /* of these */
@@ -142,11 +143,11 @@ static void note_steps(struct progress_monitor *m)
     if (!m->first_step) {
         m->first_step = p->step;
         m->first_at_ms = clock_ms();
-        m->has_news = m->past_step > 0;
+        m->has_news = true;
     }
     if (p->step >= m->past_step) {
         m->reached_at_ms = clock_ms();
-        m->has_news = m->past_step > 0;
+        m->has_news = true;
     }
 }
 
@@ -178,18 +179,30 @@ static void sample_step_rate(struct progress_monitor *m)
         step_rate_add(&m->step_rate, p->step, clock_ms());
 }
 
-/* After a restart, of workers that are known to tell of steps. */
-static bool awaits_first_step(const struct progress_monitor *m)
+/*
+ * How soon to look for the epoch's first step; 0: no sooner than for other things.
+ * After a restart the workers are known to tell of steps. In the first epoch they may
+ * never do so: the longer it has run, the less often it looks.
+ */
+static uint64_t first_step_reading_ms(const struct progress_monitor *m)
 {
-    return m->past_step > 0 && !m->first_step;
+    uint64_t ms = (clock_ms() - m->begun_ms) / FIRST_STEP_READS;
+
+    if (m->first_step)
+        return 0;
+    if (m->past_step > 0 || ms < FIRST_STEP_READ_MS)
+        return FIRST_STEP_READ_MS;
+    return ms < HANG_READ_MS ? ms : 0;
 }
 
 /* Reads at moments unrelated to the steps, so that a step of exactly a second is not
  * always sampled in the same phase. */
 static uint64_t next_reading_ms(const struct progress_monitor *m)
 {
-    if (awaits_first_step(m))
-        return clock_ms() + FIRST_STEP_READ_MS;
+    uint64_t soon = first_step_reading_ms(m);
+
+    if (soon)
+        return clock_ms() + soon;
     return clock_ms() + HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
 }
 
@@ -197,7 +210,7 @@ static void arm_page_timer(struct progress_monitor *m)
 {
     uint64_t next = next_reading_ms(m), deadline = hang_deadline(m->hang);
 
-    if (awaits_first_step(m) || m->any_page_written || m->output ||
+    if (first_step_reading_ms(m) || m->any_page_written || m->output ||
         m->config->hang_auto || m->config->hang_timeout_ms)
         loop_timer_arm(&m->timer, deadline < next ? deadline : next);
 }
@@ -255,7 +268,7 @@ static void on_page_timer(void *arg)
 {
     struct progress_monitor *m = arg;
 
-    bool sampled = !awaits_first_step(m); /* else it reads more often */
+    bool sampled = !first_step_reading_ms(m); /* else it reads more often */
 
     read_pages(m);
     if (sampled) {
@@ -630,6 +643,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->straggler = STRAGGLERS_NONE;
     m->checkpoint_requests = 0;
     m->step_rate = (struct step_rate){ .count = 0 };
+    m->begun_ms = clock_ms();
     m->past_step = start->past_step;
     m->first_step = m->first_at_ms = m->reached_at_ms = 0;
     m->has_news = false;

@@ -12,8 +12,9 @@ struct progress_monitor;
 /*
  * Monitors the status pages of this node's workers: their progress, for the heartbeats;
  * hangs, which it reports to the group; stragglers; and whether a requested checkpoint
- * is written. Reads the pages once a second while there is something to see, and not at
- * all while no worker has written and no --hang-timeout is given.
+ * is written. Reads the pages once a second while there is something to see, more often
+ * before the first step, and not at all while no worker has written and no
+ * --hang-timeout is given.
  */
 struct progress_monitor_calls {
     /* A remark about a rank, for the log and the rendezvous' events. */
@@ -24,7 +25,7 @@ struct progress_monitor_calls {
     void (*stacks_taken)(void *arg);
     /* The requested checkpoint is written, or no longer waited for. */
     void (*checkpointed)(void *arg);
-    /* After a restart: the first step, or all steps of before are done again. The next
+    /* The first step of the epoch, or all steps of before are done again. The next
      * heartbeat tells of it. */
     void (*stepped)(void *arg);
     void *arg;

@@ -624,8 +624,8 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
                     describe_lost(&last, phases, sizeof(phases)), again);
 }
 
-/* Where the time went, if restarts have cost some: to one node, as each of them may have
- * the same terminal. */
+/* Where the time went, if restarts have cost some: to one node, as each of them may
+ * have the same terminal. */
 static void tell_time(struct registry_step *s)
 {
     const struct job_time *t = &s->job->membership.time;

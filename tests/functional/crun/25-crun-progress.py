@@ -302,6 +302,18 @@ def it_is_told_what_a_restart_cost(directory, daemon):
         fail("not in the events:", daemon.ask("events"))
 
 
+def the_first_step_is_known_before_the_next_heartbeat(directory, daemon):
+    """Two minutes, that is."""
+    job = Job(directory, *join(daemon, "--rdzv-conf=lease=600"), "sh", "-c",
+              f"sleep 0.5; exec python3 {WRITER} --until=100000", workers=1)
+    told = until(lambda: [j["time"] for j in json.loads(daemon.ask("status", "--json"))
+                          if j["time"]["first_step_ms"]], "the first step", 20)[0]
+    if not 400 < told["first_step_ms"] < 20000:
+        fail("not the time until the first step:", told)
+    job.popen.send_signal(signal.SIGINT)
+    job.expect(130)
+
+
 # -- checkpoints that are asked for ---------------------------------------------------
 
 
@@ -435,7 +447,7 @@ ONE_NODE = [a_worker_that_spins_is_found, a_stopped_worker_is_found_and_ended,
             the_python_of_the_manual_works, the_example_in_c_works,
             the_command_of_the_manual_shows_a_hang]
 ASKED = [the_status_says_how_far_the_workers_are, the_events_say_what_every_rank_did,
-         it_is_told_what_a_restart_cost,
+         it_is_told_what_a_restart_cost, the_first_step_is_known_before_the_next_heartbeat,
          a_newcomer_is_taken_in_at_a_checkpoint,
          a_node_to_be_taken_away_leaves_after_a_checkpoint,
          a_second_signal_hurries_one_node_and_not_the_job,
