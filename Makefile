@@ -381,6 +381,14 @@ $B/obj/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
+# the style and the script of the page, as strings of C
+page_assets := $(addprefix $B/obj/rendezvous/page/,page.css.inc page.js.inc)
+$(page_assets): $B/obj/%.inc: %
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< > $@
+$B/obj/rendezvous/page/page_assets.o: $(page_assets)
+$B/obj/rendezvous/page/page_assets.o: all_cflags += -I$B/obj
+
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong
 $(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/page/page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/version.h"
+#include "rendezvous/page/fields.h"
+#include "rendezvous/page/html.h"
+#include "rendezvous/page/page_assets.h"
+#include "rendezvous/page/sections.h"
+
+#define REFRESH_SECONDS 10 /* without a script */
+
+/* -- the document ----------------------------------------------------------------- */
+
+struct document {
+    const char *title, *state; /* state: "" for none; the tab tells it */
+    const char *live_job;      /* the page of this job is kept up to date; NULL */
+    bool is_report;
+    const struct page_reader *reader;
+};
+
+static void begin_document(FILE *out, const struct document *d)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>", out);
+    html_print(out, "<title>%s%s%s – crun</title>", d->state, *d->state ? ": " : "",
+               d->title);
+    fputs("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
+          "<meta name=\"color-scheme\" content=\"light dark\"/>"
+          "<meta name=\"referrer\" content=\"no-referrer\"/>"
+          "<link rel=\"icon\" href=\"data:,\"/>",
+          out);
+    if (d->is_report)
+        html_print(out, "<meta http-equiv=\"Content-Security-Policy\" content=\"%s\"/>",
+                   page_report_policy());
+    else
+        fprintf(out,
+                "<noscript><meta http-equiv=\"refresh\" content=\"%d\"/></noscript>",
+                REFRESH_SECONDS);
+    fprintf(out, "<style>%s</style></head>\n<body", page_style().text);
+    if (d->live_job) {
+        fputs(" data-live=\"/jobs/", out);
+        html_path_segment(out, d->live_job);
+        html_print(out, "/live\" data-now=\"%lu\"", (unsigned long)d->reader->now_ms);
+    }
+    fputs("><a class=\"skip\" href=\"#main\">Skip to the content</a>", out);
+    if (!d->is_report && d->reader->has_list)
+        fputs("<nav aria-label=\"Pages\"><a href=\"/\">All jobs</a></nav>", out);
+    fputs("<main id=\"main\">\n", out);
+}
+
+static void end_document(FILE *out, const struct document *d)
+{
+    char text[64];
+    uint64_t now = d->reader->now_ms;
+
+    html_print(out, "</main>\n<footer><p>crun " CRUN_VERSION " · %s %s</p></footer>",
+               d->is_report ? "written" : "as of",
+               now ? clock_format_date(now, text, sizeof(text)) : "an unknown time");
+    if (!d->is_report)
+        fprintf(out, "<script>%s</script>", page_script().text);
+    fputs("</body></html>\n", out);
+}
+
+/* -- a job ------------------------------------------------------------------------ */
+
+static const struct {
+    const char *id;
+    page_part_fn *write;
+} parts_above_nodes[] = {
+    { "head", write_head_section },
+    { "figures", write_figures_section },
+    { "failure", write_failure_section },
+}, parts_below_nodes[] = {
+    { "events", write_events_section },
+    { "commands", write_commands_section },
+};
+
+#define PARTS(array) (sizeof(array) / sizeof(*(array)))
+
+static struct page_view view_of_job(const cJSON *job, const struct page_reader *reader)
+{
+    return (struct page_view){ .job = job,
+                               .history = field_object(job, "history"),
+                               .reader = reader };
+}
+
+static void write_parts(FILE *out, const struct page_view *v)
+{
+    for (size_t i = 0; i < PARTS(parts_above_nodes); i++)
+        parts_above_nodes[i].write(out, v);
+    fputs("<div id=\"blocks\">", out);
+    for (size_t i = 0; i < node_block_count(v); i++)
+        write_node_block(out, v, i);
+    fputs("</div>\n", out);
+    for (size_t i = 0; i < PARTS(parts_below_nodes); i++)
+        parts_below_nodes[i].write(out, v);
+}
+
+void page_write_job(FILE *out, const cJSON *job, const struct page_reader *reader)
+{
+    struct page_view v = view_of_job(job, reader);
+    struct document d = { .title = field_text(job, "name"),
+                          .state = page_job_state(job).word,
+                          .live_job = field_text(job, "job"),
+                          .reader = reader };
+
+    v.has_ages = true;
+    begin_document(out, &d);
+    write_parts(out, &v);
+    end_document(out, &d);
+}
+
+void page_write_report(FILE *out, const cJSON *job, const struct page_reader *reader)
+{
+    struct page_view v = view_of_job(job, reader);
+    struct document d = { .title = field_text(job, "name"),
+                          .state = page_job_state(job).word,
+                          .is_report = true,
+                          .reader = reader };
+
+    v.is_report = true;
+    begin_document(out, &d);
+    write_parts(out, &v);
+    end_document(out, &d);
+}
+
+/* The HTML of one part, to be given away and freed. */
+struct page_part {
+    FILE *out;
+    char *html;
+    size_t size;
+};
+
+static void begin_part(struct page_part *part)
+{
+    *part = (struct page_part){ .html = NULL };
+    part->out = open_memstream(&part->html, &part->size);
+    if (!part->out)
+        abort();
+}
+
+static void end_part(struct page_part *part, const char *id, page_section_fn *use,
+                     void *arg)
+{
+    fclose(part->out);
+    use(arg, id, part->html, part->size);
+    free(part->html);
+}
+
+void page_each_section(const cJSON *job, const struct page_reader *reader,
+                       page_section_fn *use, void *arg)
+{
+    struct page_view v = view_of_job(job, reader);
+    struct page_part part;
+    char id[32];
+
+    for (size_t i = 0; i < PARTS(parts_above_nodes); i++) {
+        begin_part(&part);
+        parts_above_nodes[i].write(part.out, &v);
+        end_part(&part, parts_above_nodes[i].id, use, arg);
+    }
+    for (size_t i = 0; i < node_block_count(&v); i++) {
+        begin_part(&part);
+        write_node_block(part.out, &v, i);
+        snprintf(id, sizeof(id), "nodes-%zu", i);
+        end_part(&part, id, use, arg);
+    }
+    for (size_t i = 0; i < PARTS(parts_below_nodes); i++) {
+        begin_part(&part);
+        parts_below_nodes[i].write(part.out, &v);
+        end_part(&part, parts_below_nodes[i].id, use, arg);
+    }
+}
+
+/* -- other pages ------------------------------------------------------------------ */
+
+static void write_job_row(FILE *out, const cJSON *job)
+{
+    struct page_state state = page_job_state(job);
+
+    fputs("<tr><th scope=\"row\"><a href=\"/jobs/", out);
+    html_path_segment(out, field_text(job, "job"));
+    html_print(out,
+               "\">%s</a></th><td><span class=\"state %s\">%s %s</span></td>"
+               "<td class=\"num\">%s</td><td class=\"num\">%s</td></tr>\n",
+               field_text(job, "name"), state.class, state.sign, state.word,
+               COUNT(field_count(job, "node_count")),
+               field_count(job, "step") ? COUNT(field_count(job, "step")) : "–");
+}
+
+void page_write_list(FILE *out, const cJSON *jobs, const struct page_reader *reader)
+{
+    struct document d = { .title = "Jobs", .state = "", .reader = reader };
+    const cJSON *job = cJSON_IsArray(jobs) ? jobs->child : NULL;
+
+    begin_document(out, &d);
+    fputs("<h1>Jobs</h1>", out);
+    if (!job)
+        fputs("<p>There are no jobs.</p>", out);
+    else
+        fputs("<table><thead><tr><th scope=\"col\">Job</th><th scope=\"col\">State</th>"
+              "<th scope=\"col\">Nodes</th><th scope=\"col\">Step</th></tr></thead>"
+              "<tbody>\n",
+              out);
+    for (const cJSON *item = job; item; item = item->next)
+        write_job_row(out, item);
+    if (job)
+        fputs("</tbody></table>", out);
+    end_document(out, &d);
+}
+
+static void write_rank_text(FILE *out, const char *id, const char *title,
+                            const char *note, const char *text)
+{
+    html_print(out, "<section id=\"%s\" aria-labelledby=\"%s-title\">", id, id);
+    html_print(out, "<h2 id=\"%s-title\">%s</h2>", id, title);
+    if (note)
+        html_print(out, "<p>%s</p>", note);
+    if (text)
+        html_print(out, "<pre tabindex=\"0\">\n%s</pre>", text);
+    fputs("</section>\n", out);
+}
+
+void page_write_rank(FILE *out, const cJSON *job, const struct page_rank *rank,
+                     const struct page_reader *reader)
+{
+    char title[32];
+    struct document d = { .title = title, .state = "", .reader = reader };
+
+    snprintf(title, sizeof(title), "rank %u", rank->rank);
+    begin_document(out, &d);
+    html_print(out, "<h1>Rank %u%s%s</h1><p>Job <a href=\"/jobs/", rank->rank,
+               rank->host ? " on " : "", rank->host);
+    html_path_segment(out, field_text(job, "job"));
+    html_print(out, "\">%s</a></p>", field_text(job, "name"));
+    write_rank_text(out, "output", "Last output", rank->output_note, rank->output);
+    write_rank_text(out, "stacks", "Stacks", rank->stacks_note, rank->stacks);
+    end_document(out, &d);
+}
+
+void page_write_error(FILE *out, unsigned status, const char *text,
+                      const struct page_reader *reader)
+{
+    char title[16];
+    struct document d = { .title = title, .state = "", .reader = reader };
+
+    snprintf(title, sizeof(title), "%u", status);
+    begin_document(out, &d);
+    html_print(out, "<h1>%u</h1><p>%s</p>", status, text);
+    end_document(out, &d);
+}
