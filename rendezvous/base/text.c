@@ -87,6 +87,17 @@ bool text_is_utf8(const char *text, size_t size)
     return used == size;
 }
 
+char *text_cut(const char *text, char *buf, size_t size)
+{
+    size_t used = 0, all = strlen(text), n;
+
+    while ((n = text_utf8_size(text + used, all - used)) > 0 && used + n < size)
+        used += n;
+    memcpy(buf, text, used);
+    buf[used] = '\0';
+    return buf;
+}
+
 /* The character of n bytes, which are valid. */
 static uint32_t utf8_code_point(const char *text, size_t n)
 {

@@ -17,6 +17,9 @@ size_t text_utf8_size(const char *text, size_t size);
 
 bool text_is_utf8(const char *text, size_t size);
 
+/* Copies as many whole characters as fit. Returns buf. */
+char *text_cut(const char *text, char *buf, size_t size);
+
 /*
  * How many bytes the printable character at text takes, of `size` bytes at most: ASCII,
  * or UTF-8 except the controls at U+0080 to U+009F, which some terminals obey, and

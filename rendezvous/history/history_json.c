@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/protocol/proto.h"
 #include "rendezvous/protocol/proto_fields.h"
 #include "rendezvous/protocol/proto_words.h"
@@ -219,7 +220,7 @@ static void read_epoch(const cJSON *o, struct timeline *t)
     e.cause = e.hang ? JOB_CAUSE_FAILURE
                      : (enum job_cause)proto_word(proto_cause_names, JOB_CAUSE_COUNT,
                                                   cause);
-    snprintf(e.text, sizeof(e.text), "%s", get_text(o, "text"));
+    text_cut(get_text(o, "text"), e.text, sizeof(e.text));
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         e.time.ms[i] = get_count(i == JOB_PHASE_PRODUCTIVE ? o : lost, phase_names[i]);
     e.time.steps_again = get_count(lost, "steps_again");
@@ -232,9 +233,9 @@ static void read_event(const cJSON *o, struct job_history *h)
                                .wall_ms = get_count(o, "time_ms"),
                                .epoch = get_count(o, "epoch") };
 
-    snprintf(event.kind, sizeof(event.kind), "%s", get_text(o, "kind"));
-    snprintf(event.host, sizeof(event.host), "%s", get_text(o, "host"));
-    snprintf(event.text, sizeof(event.text), "%s", get_text(o, "text"));
+    text_cut(get_text(o, "kind"), event.kind, sizeof(event.kind));
+    text_cut(get_text(o, "host"), event.host, sizeof(event.host));
+    text_cut(get_text(o, "text"), event.text, sizeof(event.text));
     job_history_add_event(h, &event);
 }
 

@@ -11,6 +11,7 @@
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/history/job_history.h"
 #include "rendezvous/protocol/proto_fields.h"
 #include "rendezvous/registry/limits.h"
 
@@ -40,6 +41,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     job_name(run_id, config->program, j->name, sizeof(j->name));
     j->owner.uid = PEER_UID_UNKNOWN;
     j->stepped_ms = now_ms;
+    j->history = job_history_create();
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));
@@ -61,6 +63,7 @@ void job_destroy(struct job *j)
     free(j->membership.slot_node);
     free(j->membership.bucket);
     free(j->membership.slot_identity);
+    job_history_destroy(j->history);
     free(j);
 }
 

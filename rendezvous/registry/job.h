@@ -14,6 +14,7 @@
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/membership/membership.h"
 
+struct job_history;
 struct registry_peer;
 struct owner_ask;
 TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
@@ -34,8 +35,9 @@ struct job_node {
     uint32_t pid;
     char drained_by[160]; /* "crunctl drain from ...", "": nothing has asked for it */
     struct msg_heartbeat progress;
-    bool same_arguments; /* as the job's first node; not known after a restart */
-    uint64_t wanted_at;  /* when another node asked for its slot; 0: heard from */
+    uint64_t progress_epoch; /* in which it was told */
+    bool same_arguments;     /* as the job's first node; not known after a restart */
+    uint64_t wanted_at;      /* when another node asked for its slot; 0: heard from */
     struct registry_peer *peer; /* NULL while it is disconnected */
 };
 
@@ -95,6 +97,8 @@ struct job {
     uint64_t created_wall_ms;             /* kept when the daemon restarts */
     uint64_t stepped_ms, stepped_wall_ms; /* when its membership was stepped last */
     uint64_t done_ms;
+    struct job_history *history;
+    uint64_t next_sample_ms; /* of its curve, at the earliest */
     struct job *next;
 };
 

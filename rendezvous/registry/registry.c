@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/history/job_history.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/registry/job_records.h"
 
@@ -282,6 +283,7 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
     event_list_add(g->events, &event, &job->owner, source);
+    job_history_add_event(job->history, &event);
     if (g->config.event)
         g->config.event(g->config.arg, &event, source);
     registry_follow_news(g, job, &event);
@@ -481,6 +483,7 @@ static void begin_events(struct registry *g, const struct job *job)
 
     memcpy(event.run_id, job->run_id, sizeof(event.run_id));
     event_list_add(g->events, &event, &job->owner, job->source);
+    job_history_add_event(job->history, &event);
 }
 
 /* For how long the job had no rendezvous. One of the clocks may have begun anew with

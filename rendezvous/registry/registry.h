@@ -136,5 +136,8 @@ void registry_show_job(const struct registry *g, const struct job *job,
                        enum access sight, struct msg *m);
 void registry_show_node(const struct registry *g, const struct job *job, uint32_t node,
                         enum access sight, struct msg *m);
+/* Its past as JSON (history_json.h), likewise. The caller owns it. */
+struct cJSON *registry_show_history(const struct registry *g, const struct job *job,
+                                    enum access sight);
 
 #endif

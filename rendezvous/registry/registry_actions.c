@@ -610,6 +610,7 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
     char phases[NOTICE_MAX_BYTES / 2], again[64] = "";
 
     (void)a;
+    registry_note_first_step(s->registry, s->job);
     if (membership->epoch == 1)
         return;
     last.ms[JOB_PHASE_REWORK] = 0; /* is not over yet, or has not been */
@@ -664,11 +665,14 @@ static void tell_entered(struct registry_step *s, const struct membership_action
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         tell_running(s);
+        registry_note_formed(s->registry, s->job, stop_text(s->job));
         break;
     case JOB_STOPPING:
+        registry_note_end(s->registry, s->job);
         tell_stopping(s);
         break;
     case JOB_DONE:
+        registry_note_end(s->registry, s->job);
         tell_time(s);
         tell_result(s);
         break;
@@ -715,8 +719,11 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
 {
     struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
     struct membership_sink sink = { .act = on_action, .arg = &s };
+    enum membership_verdict verdict;
 
     job->stepped_ms = g->now_ms;
     job->stepped_wall_ms = g->wall_ms;
-    return membership_step(&job->membership, ev, g->now_ms, &sink, node_out);
+    verdict = membership_step(&job->membership, ev, g->now_ms, &sink, node_out);
+    registry_note_start(g, job);
+    return verdict;
 }

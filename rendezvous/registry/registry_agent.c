@@ -413,8 +413,10 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     ev.reached_ms = m->heartbeat.reached_ms;
     job_note_step(p->job, p->node, &m->heartbeat, g->now_ms);
     p->job->node[p->node]->progress = m->heartbeat;
+    p->job->node[p->node]->progress_epoch = m->epoch;
     registry_step(g, p->job, &ev, p, m, NULL);
     registry_note_silence(g, p->job);
+    registry_note_progress(g, p->job);
     job_note_busy(p->job, g->now_ms);
     if (p->job->membership.state == JOB_FORMING &&
         membership_backoff_left(&p->job->membership, g->now_ms) == 0) {

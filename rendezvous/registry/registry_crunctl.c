@@ -214,7 +214,7 @@ static const struct {
     { "refused", ACCESS_AGENT } /* names the settings of the job */
 };
 
-static enum access event_text_access(const char *kind)
+enum access registry_event_access(const char *kind)
 {
     for (size_t i = 0; i < sizeof(event_texts) / sizeof(event_texts[0]); i++)
         if (strcmp(event_texts[i].kind, kind) == 0)
@@ -226,7 +226,7 @@ static void follower_send(struct registry_peer *p, const struct msg_event *event
 {
     struct msg m = { .type = MSG_EVENT, .event = *event };
 
-    if (event_text_access(event->kind) > registry_sight(p))
+    if (registry_event_access(event->kind) > registry_sight(p))
         snprintf(m.event.text, sizeof(m.event.text), "%s%s%s", event->host,
                  *event->host ? " " : "", event->kind);
     registry_send(p, &m);

@@ -12,7 +12,7 @@
  * (messages of agents), registry_actions.c (actions of the membership),
  * registry_crunctl.c (requests of crunctl), node_asks.c (questions to nodes),
  * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
- * of connections to the store).
+ * of connections to the store), registry_history.c (what is kept of the past).
  */
 struct journal;
 
@@ -152,12 +152,24 @@ void registry_forget_owner_asks(struct job *job);
 uint64_t registry_next_owner_ask(const struct job *job);
 void registry_tick_owner_asks(struct registry *g, struct job *job);
 
+/* registry_history.c */
+/* A heartbeat has come. */
+void registry_note_progress(struct registry *g, struct job *job);
+/* The membership was stepped: an epoch has formed, with the reason for it as a text;
+ * its store may be open; its first step is done; it stops, or the job is over. */
+void registry_note_formed(struct registry *g, struct job *job, const char *text);
+void registry_note_start(struct registry *g, struct job *job);
+void registry_note_first_step(struct registry *g, struct job *job);
+void registry_note_end(struct registry *g, struct job *job);
+
 /* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
  * allowed */
 extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
 extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct job *job,
                           const struct msg_event *event);
+/* What a peer needs to be shown the text of an event. */
+enum access registry_event_access(const char *kind);
 void registry_unfollow(struct registry_peer *p);
 void registry_drop_list(struct registry_peer *p);
 

@@ -62,6 +62,21 @@ static const struct {
     { "\xe2\x82", false }, { "late \xff", false }, { "\xffirst", false },
 };
 
+START_TEST(a_text_is_cut_between_characters)
+{
+    char buf[6];
+
+    ck_assert_str_eq(text_cut("short", buf, sizeof(buf)), "short");
+    ck_assert_str_eq(text_cut("longer", buf, sizeof(buf)), "longe");
+    ck_assert_str_eq(text_cut("gr\xc3\xb6\xc3\x9f", buf, sizeof(buf)), "gr\xc3\xb6");
+    ck_assert_str_eq(text_cut("a\xff"
+                              "b",
+                              buf, sizeof(buf)),
+                     "a");
+    ck_assert_str_eq(text_cut("", buf, sizeof(buf)), "");
+}
+END_TEST
+
 START_TEST(a_text_is_utf8_if_all_of_it_is)
 {
     const char *bytes = texts[_i].bytes;
@@ -178,6 +193,7 @@ int main(void)
 
     tcase_add_loop_test(tc, a_character_is_of_its_shortest_form_and_whole, 0,
                         sizeof(characters) / sizeof(characters[0]));
+    tcase_add_test(tc, a_text_is_cut_between_characters);
     tcase_add_loop_test(tc, a_text_is_utf8_if_all_of_it_is, 0,
                         sizeof(texts) / sizeof(texts[0]));
     tcase_add_loop_test(tc, what_is_not_printable_is_escaped, 0,

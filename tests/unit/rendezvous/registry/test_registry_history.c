@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* What the registry keeps of a job's past, however long the job runs. */
+#include <check.h>
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/history/job_history.h"
+#include "rendezvous/registry/job.h"
+#include "rendezvous/registry/registry.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/registry_world.h"
+
+static void begin_world(void)
+{
+    begin_registry(true);
+}
+
+static void end_world(void)
+{
+    end_registry();
+}
+
+static const struct job_history *history_of_job(void)
+{
+    return registry_jobs(g)->history;
+}
+
+/* A node tells its step, the epoch's first one, its rate and its loss. */
+static void tell_progress(unsigned c, uint64_t step, uint64_t first, const char *rate,
+                          const char *loss)
+{
+    struct msg m = { .type = MSG_HEARTBEAT,
+                     .epoch = registry_jobs(g)->membership.epoch,
+                     .heartbeat = { .step = step, .first_step = first } };
+
+    snprintf(m.heartbeat.steps_per_s, sizeof(m.heartbeat.steps_per_s), "%s", rate);
+    snprintf(m.heartbeat.loss, sizeof(m.heartbeat.loss), "%s", loss);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+}
+
+/* Two nodes of a job that is restarted as often as need be. */
+static void run_lasting_job(void)
+{
+    for (unsigned c = 0; c < 2; c++) {
+        struct msg m = join_message(c, "resnet");
+
+        m.join.config.max_restarts = 1000000;
+        greet_registry(c, PEER_AGENT);
+        ck_assert_int_eq(send_to_registry(c, &m), 0);
+    }
+    report_event(0, MSG_STORE_READY);
+}
+
+static void fail_and_start(void)
+{
+    report_event(1, MSG_FAILED);
+    now += 200;
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    while (registry_jobs(g)->membership.state != JOB_RUNNING)
+        pass_ticks(100);
+    now += 50;
+    report_event(0, MSG_STORE_READY);
+}
+
+START_TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
+{
+    const struct curve *curve = &history_of_job()->curve;
+
+    ck_assert_uint_eq(curve->count, 0);
+    tell_progress(0, 12, 1, "4.5", "2.25");
+    ck_assert_uint_eq(curve->count, 1);
+    tell_progress(1, 10, 1, "4.25", "2.5");
+    ck_assert_uint_eq(curve->count, 1); /* too soon */
+    now += 1000;
+    tell_progress(0, 14, 1, "4.5", "2");
+    ck_assert_uint_eq(curve->count, 2);
+    ck_assert_uint_eq(curve->point[1].step, 10);
+    ck_assert_double_eq(curve->point[1].steps_per_s, 4.25);
+    ck_assert_double_eq(curve->point[1].loss, 2); /* of the first node */
+    ck_assert_uint_eq(curve->point[1].wall_ms, now);
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_not_known)
+{
+    const struct curve *curve = &history_of_job()->curve;
+
+    tell_progress(0, 12, 1, "fast", "nan");
+    ck_assert_uint_eq(curve->count, 1);
+    ck_assert(isnan(curve->point[0].steps_per_s) && isnan(curve->point[0].loss));
+    now += 1000;
+    tell_progress(1, 12, 1, "", "3");
+    ck_assert_double_eq(curve->point[1].loss, 3);
+}
+END_TEST
+
+START_TEST(steps_of_the_last_epoch_are_no_samples_of_this_one)
+{
+    const struct curve *curve = &history_of_job()->curve;
+
+    tell_progress(0, 40, 1, "4", "2");
+    now += 1000;
+    tell_progress(1, 41, 1, "4", "2");
+    fail_and_start();
+    now += 1000;
+    tell_progress(1, 21, 20, "4", "2");
+    ck_assert_uint_eq(curve->point[curve->count - 1].step, 21);
+}
+END_TEST
+
+START_TEST(epochs_have_their_cause_and_their_phases)
+{
+    const struct timeline *t = &history_of_job()->timeline;
+    uint64_t failed;
+
+    ck_assert_uint_eq(t->count, 1);
+    ck_assert_int_eq(t->epoch[0].cause, JOB_CAUSE_FIRST);
+    ck_assert_str_eq(t->epoch[0].text, "");
+    now += 3000;
+    tell_progress(0, 40, 1, "4", "2");
+    ck_assert_uint_eq(t->epoch[0].first_step_ms, now);
+    now += 2000;
+    failed = now;
+    fail_and_start();
+    ck_assert_uint_eq(t->count, 2);
+    ck_assert_uint_eq(t->epoch[0].ended_ms, failed);
+    ck_assert_uint_eq(t->epoch[1].begun_ms, failed);
+    ck_assert_uint_eq(t->epoch[1].epoch, 2);
+    ck_assert_int_eq(t->epoch[1].cause, JOB_CAUSE_FAILURE);
+    ck_assert(!t->epoch[1].hang);
+    ck_assert_str_eq(t->epoch[1].text, "rank 3 on node-1 exited with code 85");
+    ck_assert_uint_eq(t->epoch[1].nodes, 2);
+    ck_assert_uint_eq(t->epoch[1].workers, 4);
+    ck_assert_uint_eq(t->epoch[1].started_ms, now);
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_STOP], 200);
+    now += 500;
+    tell_progress(0, 31, 31, "4", "2");
+    cJSON_Delete((cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW));
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_FIRST_STEP], 500);
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_START], 50);
+    ck_assert_uint_eq(t->epoch[1].time.steps_again, 9);
+}
+END_TEST
+
+START_TEST(a_viewer_sees_what_crunctl_events_shows_it)
+{
+    cJSON *o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW);
+    char *text = cJSON_PrintUnformatted(o);
+
+    ck_assert_ptr_nonnull(strstr(text, "\"node-1 joined\""));
+    ck_assert_ptr_nonnull(strstr(text, "epoch 1 formed"));
+    ck_assert_ptr_null(strstr(text, "pid 1"));
+    ck_assert_ptr_null(strstr(text, "instance"));
+    free(text);
+    cJSON_Delete(o);
+    o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_AGENT);
+    text = cJSON_PrintUnformatted(o);
+    ck_assert_ptr_nonnull(strstr(text, "pid 1"));
+    ck_assert_ptr_nonnull(strstr(text, "instance"));
+    free(text);
+    cJSON_Delete(o);
+}
+END_TEST
+
+/* A heartbeat of each node each second, and a restart after each four minutes. */
+START_TEST(a_day_stays_in_bounds)
+{
+    const unsigned seconds = 86400, between = 240;
+    const struct job_history *h = history_of_job();
+    uint64_t began = now, step = 0, base = 0;
+    char rate[16], loss[16], *text;
+    cJSON *o;
+
+    for (unsigned s = 1; s <= seconds; s++) {
+        if (s % between == 0) {
+            fail_and_start();
+            base = step > 40 ? step - 40 : 0; /* the last checkpoint */
+            step = base;
+        }
+        now += 1000;
+        step += 5;
+        snprintf(rate, sizeof(rate), "%.2f", 5 + 0.01 * (s % 17));
+        snprintf(loss, sizeof(loss), "%.4f", 8 / log(10 + (double)step));
+        for (unsigned c = 0; c < 2; c++)
+            tell_progress(c, step, base + 1, rate, loss);
+    }
+    ck_assert_uint_ge(h->timeline.left_out, seconds / between - EPOCHS_KEPT);
+    ck_assert_uint_eq(h->timeline.epoch[0].epoch, 1);
+    ck_assert_uint_gt(h->curve.count, CURVE_POINTS_MAX / 2 - 1);
+    ck_assert_uint_le(h->curve.point[0].wall_ms, began + 2000);
+    ck_assert_uint_eq(h->curve.point[h->curve.count - 1].wall_ms, now);
+    ck_assert_uint_eq(h->curve.point[h->curve.count - 1].step, step);
+    for (unsigned i = 1; i < h->curve.count; i++)
+        ck_assert_uint_lt(h->curve.point[i - 1].wall_ms, h->curve.point[i].wall_ms);
+    o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_AGENT);
+    text = cJSON_PrintUnformatted(o);
+    ck_assert_uint_le(strlen(text), 64u << 10);
+    ck_assert_uint_le(job_history_size(h), 64u << 10);
+    if (getenv("SHOW_SIZES"))
+        printf("%zu bytes of JSON, %zu of memory\n", strlen(text), job_history_size(h));
+    free(text);
+    cJSON_Delete(o);
+}
+END_TEST
+
+static Suite *registry_history_suite(void)
+{
+    const TTest *const tests[] = {
+        a_sample_is_of_the_slowest_node_and_once_a_second,
+        what_is_no_number_is_not_known,
+        steps_of_the_last_epoch_are_no_samples_of_this_one,
+        epochs_have_their_cause_and_their_phases,
+        a_viewer_sees_what_crunctl_events_shows_it,
+        a_day_stays_in_bounds,
+    };
+    Suite *s = suite_create("registry history");
+    TCase *tc = tcase_create("history");
+
+    tcase_add_checked_fixture(tc, begin_world, end_world);
+    tcase_add_checked_fixture(tc, run_lasting_job, NULL);
+    tcase_set_timeout(tc, 60);
+    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+        tcase_add_test(tc, tests[i]);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(registry_history_suite());
+}
