@@ -8,6 +8,7 @@
 #include "agent/own_name.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/net.h"
+#include "rendezvous/metrics/metrics_file.h"
 #include "rendezvous/port_holder.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
@@ -78,6 +79,9 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
         return explain_taken_port(h, listen, e);
     h->port = net_port(server_address(h->server));
     snprintf(h->address, sizeof(h->address), "%s", h->name);
+    if (h->config->metrics_file)
+        h->metrics = metrics_file_start(h->loop, h->config->metrics_file,
+                                        server_view_metrics, h->server);
     if (!h->keys && h->port && !net_is_loopback(listen))
         log_warn("anyone who reaches port %u of this machine can run code as you: give "
                  "all nodes the key that crunctl keygen makes",
@@ -225,6 +229,8 @@ void rendezvous_host_found(struct rendezvous_host *h)
 void rendezvous_host_end(struct rendezvous_host *h)
 {
     name_check_end(&h->check);
+    metrics_file_end(h->metrics);
+    h->metrics = NULL;
     server_destroy(h->server);
     h->server = NULL;
 }

@@ -10,6 +10,7 @@
 
 struct key_ring;
 struct loop;
+struct metrics_file;
 struct server;
 
 /* As in server.h. */
@@ -34,6 +35,7 @@ struct rendezvous_host {
     char address[ADDRESS_MAX_BYTES + 1]; /* for the other nodes; "": inside */
     uint16_t port;                       /* of server; 0: inside */
 
+    struct metrics_file *metrics; /* of server; NULL: none */
     struct loop *loop;
     const struct config *config;
     struct key_ring *keys;

@@ -352,6 +352,13 @@ const struct opt options_table[] = {
       .help = "Append events to FILE, one JSON object per line.",
       .set = option_set_some_text,
       FIELD(config.events_file) },
+    { .name = "metrics-file",
+      .arg = "FILE",
+      .help = "Write metrics of the job to FILE every 15 s if this node hosts the "
+              "rendezvous, for node_exporter's textfile collector: its name must end "
+              "in .prom.",
+      .set = option_set_some_text,
+      FIELD(config.metrics_file) },
     { .name = "event-log-handler",
       .arg = "console|null",
       .help = "Second destination of events. Default: null.",

@@ -47,6 +47,11 @@ void confinement_hide_memory(void)
     (FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |        \
      LANDLOCK_ACCESS_FS_MAKE_REG | FS_TRUNCATE)
 
+/* A file is made beside it, written and renamed. */
+#define FS_REPLACE                                                                     \
+    (LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |                  \
+     LANDLOCK_ACCESS_FS_MAKE_REG)
+
 /* As the kernel has it since version 6; earlier ones take the part that they know, if
  * the rest is 0. */
 struct ruleset {
@@ -77,7 +82,7 @@ static bool landlock_allow(int rules, const char *path, uint64_t access)
     return done;
 }
 
-static bool landlock_allow_folder_of(int rules, const char *path)
+static bool landlock_allow_folder_of(int rules, const char *path, uint64_t access)
 {
     char folder[PATH_MAX], *slash;
 
@@ -87,7 +92,7 @@ static bool landlock_allow_folder_of(int rules, const char *path)
         snprintf(folder, sizeof(folder), ".");
     else
         slash[slash == folder] = '\0';
-    return landlock_allow(rules, folder, FS_READ);
+    return landlock_allow(rules, folder, access);
 }
 
 /* A key file may be replaced, and then has another inode: its folder is allowed, and
@@ -99,12 +104,13 @@ static bool landlock_allow_keys(int rules, const char *path)
 
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return landlock_allow(rules, path, FS_READ);
-    return landlock_allow_folder_of(rules, path) &&
-           (!realpath(path, real) || landlock_allow_folder_of(rules, real));
+    return landlock_allow_folder_of(rules, path, FS_READ) &&
+           (!realpath(path, real) || landlock_allow_folder_of(rules, real, FS_READ));
 }
 
 /* The version that is in force, or 0 with errno. */
-static long confine_files(const char *state_dir, const char *key_path)
+static long confine_files(const char *state_dir, const char *key_path,
+                          const char *metrics_file)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0,
                            LANDLOCK_CREATE_RULESET_VERSION);
@@ -119,6 +125,8 @@ static long confine_files(const char *state_dir, const char *key_path)
         return 0;
     done = (!state_dir || landlock_allow(rules, state_dir, all.fs & FS_KEEP)) &&
            (!key_path || landlock_allow_keys(rules, key_path)) &&
+           (!metrics_file ||
+            landlock_allow_folder_of(rules, metrics_file, all.fs & FS_REPLACE)) &&
            /* for the owner of a connection, where the kernel has no sock_diag */
            landlock_allow(rules, "/proc/self/net", FS_READ) &&
            landlock_allow(rules, "/proc/self/uid_map", LANDLOCK_ACCESS_FS_READ_FILE) &&
@@ -221,8 +229,8 @@ static bool confine_calls(void)
 /* -- the whole ----------------------------------------------------------------------
  */
 
-char *confinement_enter(const char *state_dir, const char *key_path, char *buf,
-                        size_t size)
+char *confinement_enter(const char *state_dir, const char *key_path,
+                        const char *metrics_file, char *buf, size_t size)
 {
     char files[64] = "", files_free[64] = "";
     bool privileges, calls;
@@ -230,7 +238,7 @@ char *confinement_enter(const char *state_dir, const char *key_path, char *buf,
 
     tzset(); /* its file is out of reach later */
     privileges = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-    landlock = privileges ? confine_files(state_dir, key_path) : 0;
+    landlock = privileges ? confine_files(state_dir, key_path, metrics_file) : 0;
     if (!landlock)
         snprintf(files_free, sizeof(files_free), " files (Landlock: %s)",
                  strerror(errno));

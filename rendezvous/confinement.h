@@ -15,9 +15,10 @@ void confinement_hide_memory(void);
  * kernel or the build lacks is left out, and the text says so: "locked in: ...; not:
  * ...". Returns buf.
  *
- * state_dir is written to, and key_path, a file or a folder, is read; NULL: none.
+ * state_dir is written to, key_path, a file or a folder, is read, and metrics_file is
+ * replaced by files of its folder; NULL: none.
  */
-char *confinement_enter(const char *state_dir, const char *key_path, char *buf,
-                        size_t size);
+char *confinement_enter(const char *state_dir, const char *key_path,
+                        const char *metrics_file, char *buf, size_t size);
 
 #endif

@@ -27,6 +27,7 @@
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/confinement.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/metrics/metrics_file.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
@@ -38,7 +39,7 @@
 #define ADDRESSES_MAX 16
 
 struct crund_options {
-    const char *listen, *state_dir, *key_file, *key_dir;
+    const char *listen, *state_dir, *key_file, *key_dir, *metrics_file;
     long long conns_max;
     enum log_format format;
     enum completion_shell completion;
@@ -68,6 +69,14 @@ static int set_state_dir(void *target, const struct opt *opt, const char *value,
 {
     if (!*value)
         return err_set(e, "\"\" is not a directory");
+    return opt_set_text(target, opt, value, e);
+}
+
+static int set_metrics_file(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    if (!*value)
+        return err_set(e, "\"\" is not a file");
     return opt_set_text(target, opt, value, e);
 }
 
@@ -102,6 +111,12 @@ static const struct opt table[] = {
       .help = "Do not start without a key.",
       .set = opt_set_true,
       .offset = offsetof(struct crund_options, require_key) },
+    { .name = "metrics-file",
+      .arg = "FILE",
+      .help = "Write metrics of all jobs to FILE every 15 s, for node_exporter's "
+              "textfile collector: its name must end in .prom.",
+      .set = set_metrics_file,
+      .offset = offsetof(struct crund_options, metrics_file) },
     { .name = "max-connections",
       .arg = "N",
       .help =
@@ -305,8 +320,8 @@ static void lock_in(const struct daemon *d, struct server *server,
     if (d->keys && tls_load(&e) < 0)
         log_warn("%s", e.text);
     if (!o->unconfined)
-        confinement_enter(o->state_dir, d->keys ? key_ring_path(d->keys) : NULL, text,
-                          sizeof(text));
+        confinement_enter(o->state_dir, d->keys ? key_ring_path(d->keys) : NULL,
+                          o->metrics_file, text, sizeof(text));
     server_set_confinement(server, text);
     log_info("%s", text);
 }
@@ -320,6 +335,7 @@ static int run_daemon(const struct crund_options *o)
                                     .fatal = on_fatal,
                                     .arg = &d };
     struct server *server = NULL;
+    struct metrics_file *metrics = NULL;
     struct err e;
 
     if (find_listen_address(o->listen, &config.listen, &e) < 0 ||
@@ -340,11 +356,15 @@ static int run_daemon(const struct crund_options *o)
     }
     lock_in(&d, server, o);
     announce_daemon(&d, server, o);
+    if (o->metrics_file)
+        metrics = metrics_file_start(d.loop, o->metrics_file, server_view_metrics,
+                                     server);
     loop_run(d.loop);
     /* a second signal ends it at once, without waiting for the disk */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     server_shut(server);
+    metrics_file_end(metrics);
     server_destroy(server);
     loop_destroy(d.loop);
     key_ring_close(d.keys);

@@ -27,6 +27,7 @@
 #include "rendezvous/handshakes.h"
 #include "rendezvous/journal/disk.h"
 #include "rendezvous/limits.h"
+#include "rendezvous/metrics/metrics.h"
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/socket_owner.h"
 #include "rendezvous/protocol/message.h"
@@ -48,13 +49,27 @@ static void server_flush(struct server *s)
 static void server_drop_heaviest(struct server *s);
 static void server_limit_agents(struct server *s);
 
+/* Most turns change nothing that must last, and are not counted. */
+static int server_commit_registry(struct server *s, struct err *e)
+{
+    uint64_t begun_us;
+    int r;
+
+    if (registry_is_saved(s->registry))
+        return 0;
+    begun_us = clock_us();
+    r = registry_commit(s->registry, e);
+    histogram_add(&s->commits, METRICS_COMMIT_UNIT_US, clock_us() - begun_us);
+    return r;
+}
+
 static void server_commit(struct server *s)
 {
     struct err e;
 
     if (s->failed)
         return;
-    if (registry_commit(s->registry, &e) == 0) {
+    if (server_commit_registry(s, &e) == 0) {
         server_flush(s);
         return;
     }
@@ -548,4 +563,16 @@ unsigned server_connections(const struct server *s)
     for (int i = 0; i < CLASS_COUNT; i++)
         count += s->count[i];
     return count;
+}
+
+void server_view_metrics(void *server, struct metrics_view *view)
+{
+    struct server *s = server;
+
+    *view = (struct metrics_view){ .registry = s->registry,
+                                   .now_ms = clock_ms(),
+                                   .wall_ms = clock_wall_ms(),
+                                   .is_daemon = s->config.standalone,
+                                   .connections = server_connections(s),
+                                   .commits = s->disk ? &s->commits : NULL };
 }

@@ -11,6 +11,7 @@
 struct job_config;
 struct key_ring;
 struct loop;
+struct metrics_view;
 struct msg_event;
 struct registry;
 struct server;
@@ -67,5 +68,7 @@ struct registry *server_registry(struct server *s);
  * none has. */
 bool server_reached_at(const struct server *s, struct net_addr *addr);
 unsigned server_connections(const struct server *s);
+/* What metrics_write is given, for a viewer that may see all jobs. `s` is a server. */
+void server_view_metrics(void *s, struct metrics_view *view);
 
 #endif

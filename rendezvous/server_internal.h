@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "rendezvous/base/histogram.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/conn_sources.h"
@@ -88,8 +89,9 @@ struct server {
     uint64_t turn_us[SHARE_COUNT]; /* spent in this turn */
     size_t visitors_out;           /* upper bound of the bytes that wait for them */
     struct loop_timer tick;
-    bool touched; /* the registry was given something in this turn */
-    bool failed;  /* nothing may leave any more */
+    bool touched;             /* the registry was given something in this turn */
+    bool failed;              /* nothing may leave any more */
+    struct histogram commits; /* of METRICS_COMMIT_UNIT_US: how long they took */
     struct log_limit limit;
     struct log_bursts event_lines;
 };

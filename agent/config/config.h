@@ -102,6 +102,7 @@ struct config {
     uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
     const char *events_file;     /* JSON lines; NULL: none */
     bool events_console;
+    const char *metrics_file; /* of a rendezvous in this process; NULL: none */
     bool verbose;
 };
 

@@ -346,7 +346,7 @@ const struct metric metrics_table[] = {
     METRIC("crun_job_restarts", COUNTER, NULL, JOB, "cause", put_restarts,
            "How often the job was stopped to form again."),
     METRIC("crun_job_restart_budget", GAUGE, NULL, JOB, NULL, put_budget,
-           "Restarts after failures that the job may make in all (--max-restarts)."),
+           "Restarts after failures that the job may make in all."),
     METRIC("crun_job_restart_budget_remaining", GAUGE, NULL, JOB, NULL, put_budget_left,
            "Those that are left."),
     METRIC("crun_hangs", COUNTER, NULL, JOB, NULL, put_hangs,

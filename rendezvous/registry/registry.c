@@ -435,9 +435,14 @@ static int shorten_journal(struct registry *g, struct err *e)
     return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
 }
 
+bool registry_is_saved(const struct registry *g)
+{
+    return !g->journal || !journal_pending(g->journal);
+}
+
 int registry_commit(struct registry *g, struct err *e)
 {
-    if (!g->journal || !journal_pending(g->journal))
+    if (registry_is_saved(g))
         return 0;
     if (journal_commit(g->journal, e) < 0)
         return -1;

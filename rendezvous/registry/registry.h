@@ -110,6 +110,9 @@ uint64_t registry_next_tick(const struct registry *g);
  */
 int registry_commit(struct registry *g, struct err *e) MUST_CHECK;
 
+/* Whether the next commit has nothing to do. */
+bool registry_is_saved(const struct registry *g);
+
 /* True when all jobs are done and all connected nodes know the result. */
 bool registry_is_idle(const struct registry *g);
 

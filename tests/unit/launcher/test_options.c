@@ -89,6 +89,7 @@ static const struct {
     { "--log-dir '' x", "--log-dir: a value is missing" },
     { "--log-mode 0700 x", "--log-mode: \"0700\" is not a mode of files" },
     { "--events-file '' x", "--events-file: a value is missing" },
+    { "--metrics-file '' x", "--metrics-file: a value is missing" },
     { "--max-restarts -1 x", "--max-restarts: \"-1\" is not" },
     { "--max-restarts many x", "--max-restarts: \"many\" is not" },
     { "--shutdown-timeout -1 x", "--shutdown-timeout: \"-1\" is not" },

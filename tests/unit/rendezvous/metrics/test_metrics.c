@@ -189,6 +189,49 @@ START_TEST(the_format_is_what_is_accepted)
 }
 END_TEST
 
+/* -- the manual -------------------------------------------------------------------- */
+
+#define MANUAL "launcher/man/crund.8"
+
+static void describe_metric(const struct metric *m, char *buf, size_t size)
+{
+    static const char *const types[] = { [METRIC_COUNTER] = "counter",
+                                         [METRIC_GAUGE] = "gauge",
+                                         [METRIC_INFO] = "info",
+                                         [METRIC_HISTOGRAM] = "histogram" };
+    static const char *const subjects[] = { [METRIC_OF_PROGRAM] = "",
+                                            [METRIC_OF_DAEMON] = "",
+                                            [METRIC_OF_JOB] = "run_id",
+                                            [METRIC_OF_NODE] = "run_id, node" };
+    const char *labels = subjects[m->subject];
+
+    snprintf(buf, size, "\n.It Ic %s%s Pq %s%s%s%s%s\n%s\n", m->name,
+             m->type == METRIC_COUNTER ? "_total"
+             : m->type == METRIC_INFO  ? "_info"
+                                       : "",
+             types[m->type], *labels || m->label ? "; " : "", labels,
+             *labels && m->label ? ", " : "", m->label ? m->label : "", m->help);
+}
+
+START_TEST(the_manual_has_the_table)
+{
+    char manual[65536] = "", row[512];
+    FILE *f = fopen(MANUAL, "r");
+    unsigned rows = 0;
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_gt(fread(manual, 1, sizeof(manual) - 1, f), 0);
+    fclose(f);
+    for (const char *at = manual; (at = strstr(at, "\n.It Ic crun")); at++)
+        rows++;
+    ck_assert_uint_eq(rows, metrics_count);
+    for (unsigned i = 0; i < metrics_count; i++) {
+        describe_metric(&metrics_table[i], row, sizeof(row));
+        ck_assert_msg(strstr(manual, row) != NULL, MANUAL " lacks:%s", row);
+    }
+}
+END_TEST
+
 /* -- counts ------------------------------------------------------------------------ */
 
 static void fail_and_form_again(enum failure_kind kind)
@@ -362,6 +405,7 @@ int main(void)
     tcase_add_test(t, labels_are_escaped);
     tcase_add_test(t, the_program_of_a_job_breaks_no_line);
     tcase_add_test(t, the_format_is_what_is_accepted);
+    tcase_add_test(t, the_manual_has_the_table);
     tcase_add_test(t, a_recovery_is_counted_when_training_goes_on);
     tcase_add_test(t, productive_time_never_falls);
     tcase_add_test(t, a_program_that_tells_no_steps_is_productive_up_to_now);
