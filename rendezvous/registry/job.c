@@ -200,6 +200,30 @@ void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *pr
         j->counts.moved_ms = now_ms;
 }
 
+static void forget_steps(struct msg_heartbeat *progress)
+{
+    progress->step = 0;
+    progress->steps_per_s[0] = progress->loss[0] = '\0';
+}
+
+void job_take_progress(struct job *j, uint32_t index, uint64_t epoch,
+                       const struct msg_heartbeat *progress)
+{
+    struct msg_heartbeat *p = &j->node[index]->progress;
+
+    *p = *progress;
+    if (j->membership.state == JOB_RUNNING && epoch != j->membership.epoch)
+        forget_steps(p);
+}
+
+void job_forget_steps(struct job *j)
+{
+    const struct membership *m = &j->membership;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        forget_steps(&j->node[i]->progress);
+}
+
 /* All of them, less the time of which the job may still say that it was lost. */
 static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
 {

@@ -130,8 +130,13 @@ const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms);
 /* A heartbeat has come: of that node, not taken yet. */
 void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
                    uint64_t now_ms);
-/* The same, taken. */
+/* Of an agent that has not heard yet that a new epoch runs, the steps are left out. */
+void job_take_progress(struct job *j, uint32_t index, uint64_t epoch,
+                       const struct msg_heartbeat *progress);
+/* A heartbeat has been taken. */
 void job_note_busy(struct job *j, uint64_t now_ms);
+/* A new epoch runs. */
+void job_forget_steps(struct job *j);
 /* How long the node's slowest worker takes for a step, in per cent of what the median
  * worker of the job would take; 0: not known. */
 uint32_t job_slowness(const struct job *j, uint32_t index);

@@ -664,6 +664,7 @@ static void tell_entered(struct registry_step *s, const struct membership_action
         s->job->notes = 0;
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
+        job_forget_steps(s->job);
         tell_running(s);
         registry_note_formed(s->registry, s->job, stop_text(s->job));
         break;

@@ -412,7 +412,7 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     ev.first_ms = m->heartbeat.first_ms;
     ev.reached_ms = m->heartbeat.reached_ms;
     job_note_step(p->job, p->node, &m->heartbeat, g->now_ms);
-    p->job->node[p->node]->progress = m->heartbeat;
+    job_take_progress(p->job, p->node, m->epoch, &m->heartbeat);
     p->job->node[p->node]->progress_epoch = m->epoch;
     registry_step(g, p->job, &ev, p, m, NULL);
     registry_note_silence(g, p->job);

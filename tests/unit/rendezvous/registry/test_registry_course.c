@@ -373,6 +373,43 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
 }
 END_TEST
 
+static void beat_at_step(unsigned c, uint64_t epoch, uint64_t step)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT,
+                        .epoch = epoch,
+                        .heartbeat = { .step = step, .loss = "0.5" } };
+
+    ck_assert_int_eq(send_to_registry(c, &beat), 0);
+}
+
+static void step_shown(uint64_t step, const char *loss)
+{
+    struct msg ask = { .type = MSG_STATUS, .status.run_id = "resnet" };
+    const struct msg_node_status *status;
+
+    ck_assert_int_eq(send_to_registry(4, &ask), 0);
+    status = &message_got(4, MSG_NODE_STATUS)->node_status;
+    ck_assert_uint_eq(status->progress.step, step);
+    ck_assert_str_eq(status->progress.loss, loss);
+}
+
+START_TEST(a_new_epoch_shows_no_step_of_the_one_before)
+{
+    run_job();
+    greet_registry(4, PEER_CTL);
+    beat_at_step(0, 1, 20);
+    report_event(1, MSG_FAILED);
+    report_event(0, MSG_STOPPED);
+    step_shown(20, "0.5");
+    report_event(1, MSG_STOPPED);
+    step_shown(0, "");
+    beat_at_step(0, 1, 20); /* sent before it heard of the new epoch */
+    step_shown(0, "");
+    beat_at_step(0, 2, 11);
+    step_shown(11, "0.5");
+}
+END_TEST
+
 static void beat_with_work(unsigned c, uint32_t busy, uint32_t usual_busy)
 {
     struct msg beat = { .type = MSG_HEARTBEAT,
@@ -529,6 +566,7 @@ static Suite *registry_course_suite(void)
     tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
     tcase_add_test(tc, status_shows_jobs_and_nodes);
     tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
+    tcase_add_test(tc, a_new_epoch_shows_no_step_of_the_one_before);
     tcase_add_test(tc, a_node_whose_ranks_wait_less_than_the_others_is_slow);
     tcase_add_test(tc, events_are_told_and_followed);
     tcase_add_test(tc, no_host_goes_into_quarantine_for_what_another_does_in_its_name);
