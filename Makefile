@@ -55,6 +55,7 @@ store-server_src := tests/programs/store-server.c
 test-worker_src := tests/programs/test-worker.c
 test-template_src := tests/programs/test-template.c
 worker-calls_src := tests/programs/worker-calls.c
+job-page_src := tests/programs/job-page.c
 worker-calls_helpers := tests/worlds/any_memory.c
 nccl-load_src := tests/programs/nccl-load.c
 gpu-worker_src := tests/programs/gpu-worker.c
@@ -79,7 +80,7 @@ example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
-test_programs := crun-sim store-server test-worker test-template worker-calls nccl-load gpu-worker guard-driver store-load \
+test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker guard-driver store-load \
                  agent-load flood-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
                  example-all-reduce example-train example-groups chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
