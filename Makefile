@@ -162,6 +162,9 @@ san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 # gcc warns that it does not see fences
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 san := $(san_$(SAN))
+# The shared one has 6 MiB that each process that ends reads in search of leaks.
+san_static := $(if $(filter asan,$(SAN)),$(if $(filter /%,$(shell $(CC) -print-file-name=libubsan.a)), \
+    $(call cc_takes,-static-libubsan)))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 
 # -- the CUDA toolkit, if there is one
@@ -200,7 +203,7 @@ all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) 
              $(if $(cuda_home),-DCRUN_CUDA -isystem $(cuda_home)/include) \
              $(if $(emulated),-DCRUN_CUDA -DCRUN_EMULATED -Itests/fakes/cuda)
 # unused libraries are not linked: loading libraries dominates the start of a program
-all_ldflags = $(san) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
+all_ldflags = $(san) $(san_static) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
 # the archive of layer rendezvous/base is build/lib/librendezvous-base.a
 archive = $B/lib/lib$(subst /,-,$1).a
