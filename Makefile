@@ -64,6 +64,7 @@ ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
 agent-load_src := scripts/bench/load/agent-load.c
 flood-load_src := scripts/bench/load/flood-load.c
+metrics-load_src := scripts/bench/load/metrics-load.c
 preflight-load_src := scripts/bench/load/preflight-load.c
 # it has no other nodes to connect to
 preflight-load_ldflags := -Wl,--wrap=link_probe_all
@@ -81,7 +82,7 @@ example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
 test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker guard-driver store-load \
-                 agent-load flood-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
+                 agent-load flood-load metrics-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
                  example-all-reduce example-train example-groups chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
 

@@ -11,9 +11,27 @@
 
 /* -- text -------------------------------------------------------------------------- */
 
+static void write_buffered(struct sample_writer *w)
+{
+    fwrite(w->buf, 1, w->used, w->out);
+    w->used = 0;
+}
+
+static void value_put_bytes(struct sample_writer *w, const char *bytes, size_t size)
+{
+    if (w->used + size > sizeof(w->buf))
+        write_buffered(w);
+    if (size > sizeof(w->buf)) {
+        fwrite(bytes, 1, size, w->out);
+        return;
+    }
+    memcpy(w->buf + w->used, bytes, size);
+    w->used += size;
+}
+
 static void value_put_text(struct sample_writer *w, const char *text)
 {
-    fputs_unlocked(text, w->out);
+    value_put_bytes(w, text, strlen(text));
 }
 
 static void value_put_number(struct sample_writer *w, uint64_t value)
@@ -24,7 +42,7 @@ static void value_put_number(struct sample_writer *w, uint64_t value)
     do
         digits[--at] = (char)('0' + value % 10);
     while (value /= 10);
-    fwrite_unlocked(digits + at, 1, sizeof(digits) - at, w->out);
+    value_put_bytes(w, digits + at, sizeof(digits) - at);
 }
 
 static void value_put_thousandths(struct sample_writer *w, uint64_t value)
@@ -35,7 +53,7 @@ static void value_put_thousandths(struct sample_writer *w, uint64_t value)
 
     value_put_number(w, value / 1000);
     if (value % 1000)
-        fwrite_unlocked(fraction, 1, sizeof(fraction), w->out);
+        value_put_bytes(w, fraction, sizeof(fraction));
 }
 
 static void value_put_real(struct sample_writer *w, double value)
@@ -102,6 +120,7 @@ void sample_begin_family(struct sample_writer *w, const char *name,
 
     w->name = name;
     w->type = type;
+    write_buffered(w);
     fprintf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, help, name,
             suffix, type == METRIC_INFO && !is_open ? "gauge" : types[type]);
     if (unit && is_open)
@@ -112,6 +131,7 @@ void sample_end(struct sample_writer *w)
 {
     if (w->format == METRICS_OPENMETRICS)
         value_put_text(w, "# EOF\n");
+    write_buffered(w);
 }
 
 /* Up to the value. The last label is optional. */

@@ -9,13 +9,15 @@
 #include "rendezvous/metrics/metrics.h"
 
 /*
- * The text of one family of metrics after another. It is written in the simplest way,
- * without stdio's formats where there are many samples.
+ * The text of one family of metrics after another. Where there are many samples it is
+ * put together without stdio, and written in large pieces.
  */
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_INFO, METRIC_HISTOGRAM };
 
 struct sample_writer {
     FILE *out;
+    char buf[8192]; /* for out */
+    size_t used;
     enum metrics_format format;
     /* of the family */
     const char *name;
