@@ -211,11 +211,18 @@ void registry_note_silence(struct registry *g, struct job *job)
         job->silence_epoch == job->membership.epoch)
         return;
     for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next)
-        if (node_runs_workers(&job->membership.node[i]) &&
-            job->node[i]->progress.silent_ms < least)
-            least = job->node[i]->progress.silent_ms;
-    if (least == 0 || least == UINT32_MAX)
+         i = job->membership.node[i].next) {
+        uint32_t silent_ms;
+
+        if (!node_runs_workers(&job->membership.node[i]))
+            continue;
+        silent_ms = job->node[i]->progress.silent_ms;
+        if (silent_ms == 0) /* nearly always the first node already */
+            return;
+        if (silent_ms < least)
+            least = silent_ms;
+    }
+    if (least == UINT32_MAX)
         return;
     job->silence_epoch = job->membership.epoch;
     job->silent_ms = least;
