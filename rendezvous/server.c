@@ -25,6 +25,7 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/handshakes.h"
+#include "rendezvous/history/job_archive.h"
 #include "rendezvous/journal/disk.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/metrics/metrics.h"
@@ -424,6 +425,18 @@ static unsigned conns_allowed(const struct server_config *c)
     return left < max ? (unsigned)left : max;
 }
 
+/* A rendezvous can do without it. The registry has locked the folder. */
+static void server_open_archive(struct server *s)
+{
+    struct err e;
+
+    s->archive = job_archive_open(s->config.state_dir, &e);
+    if (s->archive)
+        registry_set_archive(s->registry, s->archive);
+    else
+        log_warn("what jobs have done is not kept: %s", e.text);
+}
+
 static int server_open_registry(struct server *s, struct err *e)
 {
     struct registry_config config = {
@@ -450,6 +463,8 @@ static int server_open_registry(struct server *s, struct err *e)
     s->registry = registry_create(&config, clock_ms(), clock_wall_ms(), e);
     if (!s->registry && s->config.state_dir)
         return err_wrap(e, "state directory %s", s->config.state_dir);
+    if (s->registry && s->config.state_dir)
+        server_open_archive(s);
     return s->registry ? 0 : -1;
 }
 
@@ -519,6 +534,7 @@ void server_destroy(struct server *s)
     handshakes_destroy(s->handshakes);
     tls_door_destroy(s->door);
     registry_destroy(s->registry);
+    job_archive_close(s->archive);
     disk_destroy(s->disk);
     free(s);
 }
@@ -533,6 +549,8 @@ void server_shut(struct server *s)
     listener_destroy(s->listener);
     s->listener = NULL;
     server_commit(s);
+    if (s->archive)
+        registry_archive_all(s->registry);
 }
 
 const struct net_addr *server_address(const struct server *s)

@@ -65,6 +65,7 @@ struct server {
     struct loop *loop;
     struct server_config config;
     struct disk *disk;
+    struct job_archive *archive; /* NULL: none */
     struct registry *registry;
     struct listener *listener; /* NULL once it accepts no more */
     struct tls_door *door;     /* NULL before the first TLS connection */

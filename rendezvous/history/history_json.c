@@ -93,6 +93,25 @@ static cJSON *epoch_item(const struct timeline_epoch *e)
     return o;
 }
 
+/* What other tools look for. */
+static void add_event_names(cJSON *o, const struct history_event *event,
+                            const struct history_reader *r)
+{
+    char time[64];
+
+    put_count(o, "sequence", event->number);
+    cJSON_AddStringToObject(o, "time",
+                            clock_format_rfc3339(event->wall_ms, time, sizeof(time)));
+    cJSON_AddStringToObject(o, "job", r->run_id);
+    cJSON_AddStringToObject(o, "run_id", r->run_id);
+    if (r->instance)
+        cJSON_AddStringToObject(o, "instance", r->instance);
+    if (*event->host)
+        cJSON_AddStringToObject(o, "node", event->host);
+    else
+        cJSON_AddNullToObject(o, "node");
+}
+
 static cJSON *event_item(const struct history_event *event,
                          const struct history_reader *r)
 {
@@ -101,24 +120,15 @@ static cJSON *event_item(const struct history_event *event,
     char text[sizeof(((struct msg_event *)0)->host) + sizeof(event->kind) + 1];
 
     put_count(o, "number", event->number);
-    put_count(o, "sequence", event->number);
-    cJSON_AddStringToObject(o, "time",
-                            clock_format_rfc3339(event->wall_ms, text, sizeof(text)));
     put_count(o, "time_ms", event->wall_ms);
-    cJSON_AddStringToObject(o, "job", r->run_id);
-    cJSON_AddStringToObject(o, "run_id", r->run_id);
-    if (r->instance)
-        cJSON_AddStringToObject(o, "instance", r->instance);
     put_count(o, "epoch", event->epoch);
     cJSON_AddStringToObject(o, "kind", event->kind);
     cJSON_AddStringToObject(o, "host", event->host);
-    if (*event->host)
-        cJSON_AddStringToObject(o, "node", event->host);
-    else
-        cJSON_AddNullToObject(o, "node");
     snprintf(text, sizeof(text), "%s%s%s", event->host, *event->host ? " " : "",
              event->kind);
     cJSON_AddStringToObject(o, "text", sees_text ? event->text : text);
+    if (r->run_id)
+        add_event_names(o, event, r);
     return o;
 }
 

@@ -14,7 +14,9 @@ struct history_reader {
     /* Whether the reader is shown the texts of that kind of event; NULL: of all. */
     bool (*sees_text)(void *arg, const char *kind);
     void *arg;
-    const char *run_id, *instance; /* of the job, for each event */
+    /* Of the job, for each event. run_id NULL: events have only what job_history keeps;
+     * instance NULL: they do not tell it. */
+    const char *run_id, *instance;
 };
 
 cJSON *history_json(const struct job_history *h, const struct history_reader *reader);

@@ -34,6 +34,17 @@ static void drop_oldest_event(struct job_history *h)
     memmove(&h->event[0], &h->event[1], --h->events * sizeof(h->event[0]));
 }
 
+static void append_event(struct job_history *h, struct history_event *event)
+{
+    size_t size = event_text_bytes(event);
+
+    while (h->events == JOB_EVENTS_KEPT ||
+           (h->events > 0 && h->event_bytes + size > JOB_EVENTS_BYTES_MAX))
+        drop_oldest_event(h);
+    h->event[h->events++] = event;
+    h->event_bytes += size;
+}
+
 void job_history_add_event(struct job_history *h, const struct msg_event *event)
 {
     size_t host_size = strlen(event->host) + 1, text_size = strlen(event->text) + 1;
@@ -47,12 +58,15 @@ void job_history_add_event(struct job_history *h, const struct msg_event *event)
     copy->text = copy->host + host_size;
     memcpy(copy->host, event->host, host_size);
     memcpy(copy->text, event->text, text_size);
-    while (h->events == JOB_EVENTS_KEPT ||
-           (h->events > 0 &&
-            h->event_bytes + host_size + text_size > JOB_EVENTS_BYTES_MAX))
-        drop_oldest_event(h);
-    h->event[h->events++] = copy;
-    h->event_bytes += host_size + text_size;
+    append_event(h, copy);
+}
+
+void job_history_take_events(struct job_history *h, struct job_history *from)
+{
+    for (unsigned i = 0; i < from->events; i++)
+        append_event(h, from->event[i]);
+    from->events = 0;
+    from->event_bytes = 0;
 }
 
 size_t job_history_size(const struct job_history *h)

@@ -35,6 +35,9 @@ void job_history_destroy(struct job_history *h); /* NULL is fine */
 /* The oldest events give way. */
 void job_history_add_event(struct job_history *h, const struct msg_event *event);
 
+/* The events of `from` become the newest ones of h. */
+void job_history_take_events(struct job_history *h, struct job_history *from);
+
 /* The memory that it uses, for tests. */
 size_t job_history_size(const struct job_history *h);
 

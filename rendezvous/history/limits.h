@@ -11,4 +11,12 @@
 #define JOB_EVENTS_KEPT 64
 #define JOB_EVENTS_BYTES_MAX 16384 /* their texts together; then fewer are kept */
 
+/* And of all jobs on disk. */
+#define ARCHIVE_JOBS_MAX 1000
+#define ARCHIVE_BYTES_MAX (16u << 20)
+#define ARCHIVE_FILE_MAX (256 << 10)
+#define ARCHIVE_EVERY_MS 60000    /* of a job that runs */
+#define ARCHIVE_EPOCH_MS 5000     /* after an epoch has formed or stopped */
+#define ARCHIVE_WRITES_PER_TURN 8 /* then other work is done first */
+
 #endif

@@ -139,8 +139,11 @@ void timeline_restored(struct timeline *t, const struct timeline_epoch *newest,
                        bool is_over, const struct job_time *time, uint64_t now,
                        uint64_t wall_ms)
 {
-    struct timeline_epoch *e = t->count ? &t->epoch[t->count - 1] : NULL;
+    struct timeline_epoch *e;
 
+    while (t->count > 0 && t->epoch[t->count - 1].epoch > newest->epoch)
+        t->count--; /* the job has forgotten them with its rendezvous */
+    e = t->count ? &t->epoch[t->count - 1] : NULL;
     if (newest->epoch > 0 && (!e || e->epoch < newest->epoch)) {
         if (e && !e->ended_ms) /* nothing tells when the missing one began */
             e->ended_ms = e->first_step_ms ? e->first_step_ms : e->formed_ms;

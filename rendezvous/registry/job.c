@@ -42,6 +42,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     j->owner.uid = PEER_UID_UNKNOWN;
     j->stepped_ms = now_ms;
     j->history = job_history_create();
+    j->archive_ms = UINT64_MAX;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));

@@ -99,6 +99,7 @@ struct job {
     uint64_t done_ms;
     struct job_history *history;
     uint64_t next_sample_ms; /* of its curve, at the earliest */
+    uint64_t archive_ms;     /* it is written to the archive then; UINT64_MAX: it was */
     struct job *next;
 };
 

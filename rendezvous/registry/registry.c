@@ -67,6 +67,7 @@ void registry_forget(struct registry *g, struct job *job)
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
     }
+    registry_archive_last(g, job);
     registry_conclude_asks(g, job, true);
     registry_forget_owner_asks(job);
     if (g->journal)
@@ -394,6 +395,9 @@ uint64_t registry_next_tick(const struct registry *g)
         t = registry_next_owner_ask(j);
         if (t < next)
             next = t;
+        t = registry_next_archive(g, j);
+        if (t < next)
+            next = t;
     }
     return next;
 }
@@ -415,6 +419,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
             registry_forget(g, j);
     }
     registry_tick_asks(g);
+    registry_tick_archive(g);
     return registry_next_tick(g);
 }
 

@@ -129,6 +129,13 @@ const struct job *registry_jobs(const struct registry *g);
 /* The same, for those who keep something in them (job_tell_time). */
 struct job *registry_own_jobs(struct registry *g);
 
+struct job_archive;
+/* Where jobs are kept once they are over, and their past over a restart of this
+ * program; read at once. It must outlive the registry. */
+void registry_set_archive(struct registry *g, struct job_archive *archive);
+/* Writes what has not been written yet: at the end. */
+void registry_archive_all(struct registry *g);
+
 /*
  * JOB_STATUS and NODE_STATUS (by the membership's index) for a viewer, as of the last
  * call that told the time. The sight is that of a crunctl: fields that need more are

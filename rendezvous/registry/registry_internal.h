@@ -23,6 +23,7 @@ struct registry {
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;
     struct event_list *events;
+    struct job_archive *archive; /* NULL: none */
     struct job *jobs;
     struct registry_peer *followers;
     struct node_ask *asks;
@@ -161,6 +162,11 @@ void registry_note_formed(struct registry *g, struct job *job, const char *text)
 void registry_note_start(struct registry *g, struct job *job);
 void registry_note_first_step(struct registry *g, struct job *job);
 void registry_note_end(struct registry *g, struct job *job);
+/* Some jobs are written to the archive, if that is due. */
+void registry_tick_archive(struct registry *g);
+uint64_t registry_next_archive(const struct registry *g, const struct job *job);
+/* It is forgotten now. */
+void registry_archive_last(struct registry *g, struct job *job);
 
 /* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
  * allowed */

@@ -87,14 +87,14 @@ START_TEST(it_is_written_as_the_manual_says)
         "null,\"nodes\":0,\"workers\":0,\"productive_ms\":7,\"lost\":{\"detect_ms\":1,"
         "\"stop_ms\":2,\"form_ms\":3,\"start_ms\":4,\"first_step_ms\":5,\"rework_ms\":"
         "6,\"steps_again\":9}}],\"epochs_left_out\":3,\"events\":[{\"number\":17,"
-        "\"sequence\":17,\"time\":\"1970-01-01T00:00:05.017Z\",\"time_ms\":5017,"
-        "\"job\":\"resnet\",\"run_id\":\"resnet\",\"instance\":\"1d01\",\"epoch\":2,"
-        "\"kind\":\"failed\",\"host\":\"node-1\",\"node\":\"node-1\",\"text\":"
-        "\"rank 5 on node-1 \\u001b[31m hangs\"},{\"number\":18,\"sequence\":18,"
-        "\"time\":\"1970-01-01T00:00:05.018Z\",\"time_ms\":5018,\"job\":\"resnet\","
-        "\"run_id\":\"resnet\",\"instance\":\"1d01\",\"epoch\":2,\"kind\":\"joined\","
-        "\"host\":\"node-2\",\"node\":\"node-2\",\"text\":"
-        "\"node-2 joined (pid 4711)\"}]}");
+        "\"time_ms\":5017,\"epoch\":2,\"kind\":\"failed\",\"host\":\"node-1\","
+        "\"text\":\"rank 5 on node-1 \\u001b[31m hangs\",\"sequence\":17,"
+        "\"time\":\"1970-01-01T00:00:05.017Z\",\"job\":\"resnet\",\"run_id\":"
+        "\"resnet\",\"instance\":\"1d01\",\"node\":\"node-1\"},{\"number\":18,"
+        "\"time_ms\":5018,\"epoch\":2,\"kind\":\"joined\",\"host\":\"node-2\","
+        "\"text\":\"node-2 joined (pid 4711)\",\"sequence\":18,"
+        "\"time\":\"1970-01-01T00:00:05.018Z\",\"job\":\"resnet\",\"run_id\":"
+        "\"resnet\",\"instance\":\"1d01\",\"node\":\"node-2\"}]}");
     free(text);
 }
 END_TEST
