@@ -103,7 +103,7 @@ emulated_src := $(wildcard tests/fakes/cuda/*.cc)
 emulated_c_src := tests/fakes/cuda/fault.c
 standin_src := $(if $(filter emulated,$(CUDA)),$(wildcard tests/fakes/nccl/*.c))
 
-packages := libevent_core libevent_pthreads libcjson zlib
+packages := libevent_extra libevent_core libevent_pthreads libcjson zlib
 test_packages := check
 headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
 
@@ -219,7 +219,7 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -pri
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
-$B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_core -lz -lcjson,$l),$(along),$l))
+$B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra -levent_core -lz -lcjson,$l),$(along),$l))
 link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
 binaries := $(addprefix $B/bin/,$(installed))

@@ -13,6 +13,7 @@
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
+#include "rendezvous/web/web.h"
 
 #define ADDRESSES_MAX 16
 #define DEFAULT_PORT 29400
@@ -60,6 +61,24 @@ static int explain_taken_port(const struct rendezvous_host *h,
     return err_set(e, "%.150s, %.250s: give this job another port", why, job);
 }
 
+/* A page that cannot be opened is no reason not to train. */
+static void host_open_page(struct rendezvous_host *h)
+{
+    char host[HOST_NAME_MAX_BYTES + 1];
+    struct server_page page = { .host = host,
+                                .names = h->config->http_name,
+                                .endpoint = "" };
+    struct err e;
+
+    if (!h->config->http)
+        return;
+    if (web_parse_listen(h->config->http, &page.listen, host, sizeof(host), &e) == 0 &&
+        server_open_page(h->server, &page, &e) == 0)
+        log_info("page at %s", server_page_url(h->server));
+    else
+        log_warn("no page: %s", e.text);
+}
+
 static int start_server(struct rendezvous_host *h, const struct net_addr *listen,
                         struct err *e)
 {
@@ -79,6 +98,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
         return explain_taken_port(h, listen, e);
     h->port = net_port(server_address(h->server));
     snprintf(h->address, sizeof(h->address), "%s", h->name);
+    host_open_page(h);
     if (h->config->metrics_file)
         h->metrics = metrics_file_start(h->loop, h->config->metrics_file,
                                         server_view_metrics, h->server);

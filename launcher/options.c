@@ -359,6 +359,18 @@ const struct opt options_table[] = {
               "in .prom.",
       .set = option_set_some_text,
       FIELD(config.metrics_file) },
+    { .name = "http",
+      .arg = "[HOST:]PORT",
+      .help = "Show the job to browsers, with metrics, over HTTP there, if this node "
+              "hosts the rendezvous. Without HOST: to this machine alone. Port 0: any "
+              "free one.",
+      .set = option_set_some_text,
+      FIELD(config.http) },
+    { .name = "http-name",
+      .arg = "NAME,...",
+      .help = "More names by which browsers reach the page of --http.",
+      .set = option_set_some_text,
+      FIELD(config.http_name) },
     { .name = "event-log-handler",
       .arg = "console|null",
       .help = "Second destination of events. Default: null.",

@@ -32,6 +32,7 @@
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
 #include "rendezvous/tls/tls.h"
+#include "rendezvous/web/web.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:29400"
 #define DEFAULT_PORT 29400
@@ -40,6 +41,7 @@
 
 struct crund_options {
     const char *listen, *state_dir, *key_file, *key_dir, *metrics_file;
+    const char *http, *http_name;
     long long conns_max;
     enum log_format format;
     enum completion_shell completion;
@@ -136,6 +138,18 @@ static const struct opt table[] = {
           "but its own, connections to elsewhere, and programs.",
       .set = opt_set_true,
       .offset = offsetof(struct crund_options, unconfined) },
+    { .name = "http",
+      .arg = "[HOST:]PORT",
+      .help = "Show the jobs to browsers: serve a page and metrics over HTTP there. "
+              "Without HOST: to this machine alone. Port 0: any free one.",
+      .set = opt_set_text,
+      .offset = offsetof(struct crund_options, http) },
+    { .name = "http-name",
+      .arg = "NAME,...",
+      .help = "More names by which browsers reach the page. The name of this machine, "
+              "its addresses and the HOST of --http are known.",
+      .set = opt_set_text,
+      .offset = offsetof(struct crund_options, http_name) },
     { .name = "log-format",
       .arg = "text|json",
       .help = "Format of the lines on standard error. Default: text.",
@@ -326,6 +340,17 @@ static void lock_in(const struct daemon *d, struct server *server,
     log_info("%s", text);
 }
 
+static int crund_open_page(struct server *server, const struct server_page *page,
+                           struct err *e)
+{
+    if (!page->listen.len)
+        return 0;
+    if (server_open_page(server, page, e) < 0)
+        return err_wrap(e, "--http");
+    log_info("page at %s", server_page_url(server));
+    return 0;
+}
+
 static int run_daemon(const struct crund_options *o)
 {
     struct daemon d = { .exit_code = EXIT_SUCCESS };
@@ -334,11 +359,17 @@ static int run_daemon(const struct crund_options *o)
                                     .conns_max = (unsigned)o->conns_max,
                                     .fatal = on_fatal,
                                     .arg = &d };
+    char page_host[HOST_NAME_MAX_BYTES + 1];
+    struct server_page page = { .host = page_host,
+                                .names = o->http_name,
+                                .endpoint = "" };
     struct server *server = NULL;
     struct metrics_file *metrics = NULL;
     struct err e;
 
     if (find_listen_address(o->listen, &config.listen, &e) < 0 ||
+        (o->http && web_parse_listen(o->http, &page.listen, page_host,
+                                     sizeof(page_host), &e) < 0) ||
         open_daemon_keys(o, &d.keys, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
@@ -348,8 +379,9 @@ static int run_daemon(const struct crund_options *o)
     watch_signals(&d);
     if (check_daemon_keys(d.keys, &e) == 0)
         server = server_create(d.loop, &config, &e);
-    if (!server) {
+    if (!server || crund_open_page(server, &page, &e) < 0) {
         log_error("%s", e.text);
+        server_destroy(server);
         loop_destroy(d.loop);
         key_ring_close(d.keys);
         return EXIT_FAILURE;

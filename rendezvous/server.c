@@ -33,6 +33,7 @@
 #include "rendezvous/net/socket_owner.h"
 #include "rendezvous/protocol/message.h"
 #include "rendezvous/tls/tls.h"
+#include "rendezvous/web/web.h"
 
 /* -- the end of a turn ----------------------------------------------------------- */
 
@@ -326,6 +327,46 @@ void server_adopt(struct server *s, int fd)
     s->adopted++;
 }
 
+/* -- the page --------------------------------------------------------------------- */
+
+/* A connection that the page makes, with the rights of one of its viewers. */
+static int server_connect_viewer(void *arg, const struct web_viewer *viewer,
+                                 struct err *e)
+{
+    struct server *s = arg;
+    struct peer_origin origin = { .address = "",
+                                  .uid = viewer->owner.uid,
+                                  .access = viewer->sight,
+                                  .owner = viewer->owner.key_file };
+    int end[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) < 0)
+        return err_set_errno(e, errno, "cannot make a socket pair");
+    peer_conn_add(s, end[0], false, NULL, &origin, clock_ms());
+    return end[1];
+}
+
+int server_open_page(struct server *s, const struct server_page *page, struct err *e)
+{
+    struct web_config config = { .registry = s->registry,
+                                 .standalone = s->config.standalone,
+                                 .needs_key = s->config.keys != NULL,
+                                 .host = page->host,
+                                 .names = page->names,
+                                 .endpoint = page->endpoint,
+                                 .connect = server_connect_viewer,
+                                 .view_metrics = server_view_metrics,
+                                 .arg = s };
+
+    s->web = web_create(s->loop, &config, &page->listen, e);
+    return s->web ? 0 : -1;
+}
+
+const char *server_page_url(const struct server *s)
+{
+    return s->web ? web_url(s->web) : NULL;
+}
+
 /* -- what the registry calls ----------------------------------------------------- */
 
 static void on_send(void *arg, void *conn, const struct msg *m)
@@ -523,6 +564,7 @@ void server_destroy(struct server *s)
 
     if (!s)
         return;
+    web_destroy(s->web);
     listener_destroy(s->listener);
     for (int i = 0; i < CLASS_COUNT; i++)
         while ((p = TAILQ_FIRST(&s->conns[i])))

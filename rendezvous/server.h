@@ -56,6 +56,20 @@ int server_connect_local(struct server *s, struct err *e) MUST_CHECK;
  * are too many. */
 void server_adopt(struct server *s, int fd);
 
+/* The page of the rendezvous, see web.h. The texts are copied. */
+struct server_page {
+    struct net_addr listen;
+    const char *host;     /* of the flag, "": none was given */
+    const char *names;    /* more names, separated by commas; NULL: none */
+    const char *endpoint; /* for crunctl -e in commands to copy; "": not needed */
+};
+
+/* Opens it, once. */
+int server_open_page(struct server *s, const struct server_page *page,
+                     struct err *e) MUST_CHECK;
+/* NULL: there is none. */
+const char *server_page_url(const struct server *s);
+
 /* What the program has given up, for users. The text is copied. */
 void server_set_confinement(struct server *s, const char *text);
 

@@ -24,6 +24,7 @@ struct handshake;
 struct handshakes;
 struct tls_door;
 struct tls_session;
+struct web;
 
 enum conn_class {
     CLASS_UNIDENTIFIED, /* no HELLO yet, or no JOIN: it has a deadline */
@@ -90,6 +91,7 @@ struct server {
     uint64_t turn_us[SHARE_COUNT]; /* spent in this turn */
     size_t visitors_out;           /* upper bound of the bytes that wait for them */
     struct loop_timer tick;
+    struct web *web;          /* NULL: no page */
     bool touched;             /* the registry was given something in this turn */
     bool failed;              /* nothing may leave any more */
     struct histogram commits; /* of METRICS_COMMIT_UNIT_US: how long they took */

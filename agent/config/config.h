@@ -102,6 +102,8 @@ struct config {
     uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
     const char *events_file;     /* JSON lines; NULL: none */
     bool events_console;
+    const char *http;         /* [HOST:]PORT of the page, likewise; NULL: none */
+    const char *http_name;    /* more names of it, separated by commas; NULL: none */
     const char *metrics_file; /* of a rendezvous in this process; NULL: none */
     bool verbose;
 };

@@ -10,6 +10,7 @@
 #include "rendezvous/base/err.h"
 #include "rendezvous/protocol/proto.h"
 
+struct job_owner;
 struct journal;
 struct registry;
 struct registry_peer;
@@ -146,6 +147,11 @@ void registry_show_job(const struct registry *g, const struct job *job,
                        enum access sight, struct msg *m);
 void registry_show_node(const struct registry *g, const struct job *job, uint32_t node,
                         enum access sight, struct msg *m);
+/* The first event of that job that is kept, newer than `since` and not hidden from the
+ * viewer, likewise. False: there is none. */
+bool registry_show_event(const struct registry *g, uint64_t since, const char *run_id,
+                         const struct job_owner *viewer, enum access sight,
+                         struct msg_event *event);
 /* Its past as JSON (history_json.h), likewise. The caller owns it. */
 struct cJSON *registry_show_history(const struct registry *g, const struct job *job,
                                     enum access sight);

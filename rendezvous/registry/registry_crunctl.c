@@ -222,14 +222,33 @@ enum access registry_event_access(const char *kind)
     return ACCESS_OPERATE;
 }
 
+/* As it is shown to a viewer. */
+static void empty_event_text(struct msg_event *event, enum access sight)
+{
+    if (registry_event_access(event->kind) > sight)
+        snprintf(event->text, sizeof(event->text), "%s%s%s", event->host,
+                 *event->host ? " " : "", event->kind);
+}
+
 static void follower_send(struct registry_peer *p, const struct msg_event *event)
 {
     struct msg m = { .type = MSG_EVENT, .event = *event };
 
-    if (registry_event_access(event->kind) > registry_sight(p))
-        snprintf(m.event.text, sizeof(m.event.text), "%s%s%s", event->host,
-                 *event->host ? " " : "", event->kind);
+    empty_event_text(&m.event, registry_sight(p));
     registry_send(p, &m);
+}
+
+bool registry_show_event(const struct registry *g, uint64_t since, const char *run_id,
+                         const struct job_owner *viewer, enum access sight,
+                         struct msg_event *event)
+{
+    const struct msg_event *kept = event_list_next(g->events, since, run_id, viewer);
+
+    if (!kept)
+        return false;
+    *event = *kept;
+    empty_event_text(event, sight);
+    return true;
 }
 
 static bool send_some_events(struct registry *g, struct registry_peer *p,

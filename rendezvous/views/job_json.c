@@ -137,7 +137,7 @@ cJSON *job_json_object(const struct job_view *job)
 {
     const struct msg_job_status *s = &job->status;
     bool has_ended = s->state == JOB_DONE;
-    uint64_t now = clock_wall_ms();
+    uint64_t now = job->wall_ms ? job->wall_ms : clock_wall_ms();
     char instance[ID128_HEX_SIZE];
     cJSON *o = cJSON_CreateObject(), *nodes;
 
@@ -211,6 +211,15 @@ cJSON *job_json_event(const struct msg_event *event)
     cJSON_AddStringToObject(o, "host", event->host);
     cJSON_AddStringToObject(o, "text", event->text);
     return o;
+}
+
+char *job_json_event_line(const struct msg_event *event)
+{
+    cJSON *json = job_json_event(event);
+    char *line = text_printable_json(cJSON_PrintUnformatted(json));
+
+    cJSON_Delete(json);
+    return line;
 }
 
 /* -- printing --------------------------------------------------------------------- */

@@ -17,7 +17,8 @@ struct job_view {
     uint32_t pid; /* of the job's crun on this machine, 0: none or unknown */
     /* its state is another than the status can say: "killed", "left", "silent"; NULL */
     const char *odd_state;
-    char *report;   /* of its failure, NULL: none; freed with the view */
+    char *report;     /* of its failure, NULL: none; freed with the view */
+    uint64_t wall_ms; /* when it was looked at; 0: now */
     cJSON *history; /* see rendezvous/history/; NULL: not known; freed with the view */
     struct msg_node_status *node;
     size_t nodes;

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/web/web_conns.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/web/limits.h"
+
+#define CHECK_MS 500
+
+/* -- one of them ------------------------------------------------------------------ */
+
+int web_conn_fd(const struct web_conn *c)
+{
+    return bufferevent_getfd(c->events);
+}
+
+void web_conn_abort(struct web_conn *c)
+{
+    /* evhttp sees the end, and cleans up */
+    (void)!shutdown(web_conn_fd(c), SHUT_RDWR);
+}
+
+void web_conn_set_deadline(struct web_conn *c, uint64_t at_ms)
+{
+    c->deadline_ms = at_ms;
+}
+
+size_t web_conn_unread(const struct web_conn *c)
+{
+    return evbuffer_get_length(bufferevent_get_output(c->events));
+}
+
+struct web_conn *web_conn_of(struct web_conns *conns, struct evhttp_request *r)
+{
+    struct evhttp_connection *connection = evhttp_request_get_connection(r);
+    struct web_conn *c;
+
+    if (!connection)
+        return NULL;
+    TAILQ_FOREACH(c, &conns->all, entry)
+    if (c->events == evhttp_connection_get_bufferevent(connection))
+        return c;
+    return NULL;
+}
+
+/* evhttp has freed its share: nothing is called any more. */
+static bool web_conn_is_over(const struct web_conn *c)
+{
+    void *arg;
+
+    bufferevent_getcb(c->events, NULL, NULL, NULL, &arg);
+    return !arg;
+}
+
+static void on_head_bytes(struct evbuffer *input, const struct evbuffer_cb_info *info,
+                          void *arg)
+{
+    struct web_conn *c = arg;
+    char bytes[512];
+    struct evbuffer_ptr at;
+    size_t left = info->n_added;
+
+    if (left == 0 || c->head.fault ||
+        evbuffer_ptr_set(input, &at, info->orig_size, EVBUFFER_PTR_SET) < 0)
+        return;
+    while (left > 0) {
+        ev_ssize_t n = evbuffer_copyout_from(
+            input, &at, bytes, left < sizeof(bytes) ? left : sizeof(bytes));
+
+        if (n <= 0)
+            return;
+        web_head_add(&c->head, bytes, (size_t)n);
+        left -= (size_t)n;
+        if (left > 0 && evbuffer_ptr_set(input, &at, (size_t)n, EVBUFFER_PTR_ADD) < 0)
+            return;
+    }
+}
+
+static void web_conns_accept_more(struct web_conns *c)
+{
+    bool full = c->count >= WEB_CONNS_MAX;
+    struct evconnlistener *listener = evhttp_bound_socket_get_listener(c->socket);
+
+    if (full == c->full)
+        return;
+    c->full = full;
+    if (full)
+        evconnlistener_disable(listener);
+    else
+        evconnlistener_enable(listener);
+}
+
+/* evhttp asks for the events of a connection that it accepts. */
+static struct bufferevent *on_accepted(struct event_base *base, void *arg)
+{
+    struct web_conns *conns = arg;
+    struct web_conn *c = xcalloc(1, sizeof(*c));
+
+    c->conns = conns;
+    c->events = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    if (!c->events)
+        abort();
+    bufferevent_incref(c->events);
+    evbuffer_add_cb(bufferevent_get_input(c->events), on_head_bytes, c);
+    c->deadline_ms = clock_ms() + WEB_HEAD_MS;
+    TAILQ_INSERT_TAIL(&conns->all, c, entry);
+    if (conns->count++ == 0)
+        loop_timer_arm(&conns->check, clock_ms() + CHECK_MS);
+    web_conns_accept_more(conns);
+    return c->events;
+}
+
+static void web_conn_free(struct web_conn *c)
+{
+    TAILQ_REMOVE(&c->conns->all, c, entry);
+    c->conns->count--;
+    evbuffer_remove_cb(bufferevent_get_input(c->events), on_head_bytes, c);
+    bufferevent_free(c->events);
+    free(c);
+}
+
+/* -- all of them ------------------------------------------------------------------ */
+
+static unsigned count_of_source(const struct web_conns *conns, const struct net_addr *a)
+{
+    const struct web_conn *c;
+    unsigned count = 0;
+
+    TAILQ_FOREACH(c, &conns->all, entry)
+    count += c->peer.len && net_same_host(&c->peer, a);
+    return count;
+}
+
+/* One that has come in this turn. */
+static void web_conn_meet(struct web_conn *c)
+{
+    struct net_addr peer;
+
+    if (net_peer_addr(web_conn_fd(c), &peer) < 0 ||
+        count_of_source(c->conns, &peer) >= WEB_CONNS_OF_SOURCE_MAX) {
+        c->deadline_ms = 0;
+        web_conn_abort(c);
+        return;
+    }
+    c->peer = peer;
+}
+
+static void on_web_turn_end(void *arg)
+{
+    struct web_conns *conns = arg;
+    struct web_conn *c, *next;
+
+    if (conns->count == 0)
+        return;
+    for (c = TAILQ_FIRST(&conns->all); c; c = next) {
+        next = TAILQ_NEXT(c, entry);
+        if (web_conn_is_over(c))
+            web_conn_free(c);
+        else if (!c->peer.len && c->deadline_ms)
+            web_conn_meet(c);
+    }
+    web_conns_accept_more(conns);
+}
+
+static void on_check_deadlines(void *arg)
+{
+    struct web_conns *conns = arg;
+    uint64_t now = clock_ms();
+    struct web_conn *c;
+
+    TAILQ_FOREACH(c, &conns->all, entry)
+    if (c->deadline_ms <= now)
+        web_conn_abort(c);
+    if (conns->count > 0)
+        loop_timer_arm(&conns->check, now + CHECK_MS);
+}
+
+int web_conns_init(struct web_conns *c, struct loop *loop, struct evhttp *http,
+                   int listener, struct err *e)
+{
+    *c = (struct web_conns){ .loop = loop, .http = http };
+    TAILQ_INIT(&c->all);
+    evhttp_set_bevcb(http, on_accepted, c);
+    c->socket = evhttp_accept_socket_with_handle(http, listener);
+    if (!c->socket) {
+        close(listener);
+        return err_set(e, "libevent does not take the socket");
+    }
+    loop_timer_init(&c->check, loop, on_check_deadlines, c);
+    loop_on_turn_end(loop, on_web_turn_end, c);
+    return 0;
+}
+
+void web_conns_close(struct web_conns *c)
+{
+    loop_off_turn_end(c->loop, on_web_turn_end, c);
+    loop_timer_fini(&c->check);
+}
+
+void web_conns_fini(struct web_conns *c)
+{
+    struct web_conn *next;
+
+    for (struct web_conn *conn = TAILQ_FIRST(&c->all); conn; conn = next) {
+        next = TAILQ_NEXT(conn, entry);
+        web_conn_free(conn);
+    }
+}
