@@ -26,6 +26,7 @@
 #define LOGS_RANKS_PER_ASK 64
 #define LOGS_OFFSETS_MAX_BYTES 2687 /* of so many ranks */
 #define LOGS_WAIT_MS_MAX 1000
+#define HISTORY_PIECE_MAX_BYTES 6143 /* in a frame, with each quote escaped */
 #define LEASE_MS_MIN 200
 #define LEASE_MS_MAX 3600000
 

@@ -42,6 +42,7 @@ enum msg_type {
     MSG_DRAIN,
     MSG_SHOW_STACKS,
     MSG_SHOW_LOGS,
+    MSG_SHOW_HISTORY,
     /* the rendezvous to any peer */
     MSG_WELCOME = 50,
     MSG_REFUSED,
@@ -66,6 +67,7 @@ enum msg_type {
     MSG_END_OF_LIST,
     MSG_RANK_STACKS,
     MSG_RANK_LOGS,
+    MSG_HISTORY,
     MSG_TYPE_MAX
 };
 
@@ -463,6 +465,12 @@ struct msg_events {
     bool follow;
 };
 
+/* The past of one job, or one page of the jobs that are over (run_id ""). */
+struct msg_show_history {
+    char run_id[RUN_ID_MAX + 1];
+    uint32_t from; /* how many of these jobs to skip */
+};
+
 struct msg_stop_job {
     char run_id[RUN_ID_MAX + 1];
     bool now;
@@ -480,6 +488,7 @@ struct msg_welcome {
     char software[32];
     bool durable;
     bool logs;               /* it knows the messages about logs */
+    bool history;            /* likewise about the past of jobs */
     struct id128 rendezvous; /* which one it is; zero: an older version */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
@@ -628,7 +637,13 @@ struct msg_event {
     char text[ERROR_TEXT_MAX_BYTES + 1];
 };
 
-/* For EVENTS: the last number sent. For STATUS: where the next page begins, 0: none. */
+/* A piece of the past of a job, a JSON object. */
+struct msg_history {
+    char text[HISTORY_PIECE_MAX_BYTES + 1];
+};
+
+/* For EVENTS: the last number sent. For STATUS and the list of SHOW_HISTORY: where the
+ * next page begins, 0: none. */
 struct msg_end_of_list {
     uint64_t next;
 };
@@ -659,6 +674,7 @@ struct msg {
         struct msg_owners owners;
         struct msg_status status;
         struct msg_events events;
+        struct msg_show_history show_history;
         struct msg_stop_job stop_job;
         struct msg_drain drain;
         struct msg_welcome welcome;
@@ -675,6 +691,7 @@ struct msg {
         struct msg_job_status job_status;
         struct msg_node_status node_status;
         struct msg_event event;
+        struct msg_history history;
         struct msg_end_of_list end_of_list;
     };
 };

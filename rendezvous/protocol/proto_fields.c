@@ -190,6 +190,11 @@ static const struct proto_field events[] = {
     BOOL(msg_events, follow),
 };
 
+static const struct proto_field show_history[] = {
+    NAME(msg_show_history, run_id, OPTIONAL),
+    U32(msg_show_history, from, OPTIONAL, 0, INT32_MAX),
+};
+
 static const struct proto_field stop_job[] = {
     NAME(msg_stop_job, run_id, OPTIONAL),
     BOOL(msg_stop_job, now),
@@ -226,6 +231,7 @@ static const struct proto_field welcome[] = {
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
     BOOL(msg_welcome, logs),
+    BOOL(msg_welcome, history),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };
@@ -377,6 +383,10 @@ static const struct proto_field event[] = {
     TEXT(msg_event, text, OPTIONAL),
 };
 
+static const struct proto_field history[] = {
+    TEXT(msg_history, text, NEED),
+};
+
 static const struct proto_field end_of_list[] = {
     U64(msg_end_of_list, next, OPTIONAL),
 };
@@ -426,6 +436,7 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, ACCESS_OPERATE, drain),
     [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, ACCESS_OPERATE, show_stacks),
     [MSG_SHOW_LOGS] = MESSAGE("SHOW_LOGS", FROM_CTL, ACCESS_OPERATE, ask_logs),
+    [MSG_SHOW_HISTORY] = MESSAGE("SHOW_HISTORY", FROM_CTL, ACCESS_VIEW, show_history),
     [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, ACCESS_NONE, welcome),
     [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, ACCESS_NONE, refused),
     [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ACCESS_NONE, ack),
@@ -448,4 +459,5 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, ACCESS_NONE, end_of_list),
     [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, ACCESS_NONE, stacks),
     [MSG_RANK_LOGS] = MESSAGE("RANK_LOGS", TO_PEERS, ACCESS_NONE, logs),
+    [MSG_HISTORY] = MESSAGE("HISTORY", TO_PEERS, ACCESS_NONE, history),
 };

@@ -314,6 +314,7 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     reply.welcome.version = p->version;
     p->logs = h->logs;
     reply.welcome.logs = true;
+    reply.welcome.history = true;
     reply.welcome.durable = g->journal != NULL;
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)

@@ -14,26 +14,15 @@
  * END_OF_LIST, so that no message grows with the number of nodes or jobs. They are sent
  * as the connection has room for them.
  */
-struct ctl_list {
-    /* Sends messages while there is room. True: there are no more. */
-    bool (*send_some)(struct registry *g, struct registry_peer *p, struct ctl_list *l);
-    uint64_t sequence; /* of the request */
-    char run_id[RUN_ID_MAX + 1];
-    struct id128 instance; /* nodes: of their job */
-    uint32_t at, page_end; /* jobs and nodes: the next one, and where the page ends */
-    uint64_t next;         /* for END_OF_LIST */
-    bool follow;           /* events: send new ones too, from the end on */
-};
-
-static bool list_has_room(const struct registry_peer *p)
+bool ctl_list_has_room(const struct registry_peer *p)
 {
     const struct registry_config *c = &p->registry->config;
 
     return !c->room || c->room(c->arg, p->conn);
 }
 
-static void begin_list(struct registry *g, struct registry_peer *p,
-                       const struct ctl_list *list)
+void ctl_list_begin(struct registry *g, struct registry_peer *p,
+                    const struct ctl_list *list)
 {
     p->list = xmalloc(sizeof(*p->list));
     *p->list = *list;
@@ -42,6 +31,8 @@ static void begin_list(struct registry *g, struct registry_peer *p,
 
 void registry_drop_list(struct registry_peer *p)
 {
+    if (p->list)
+        free(p->list->text);
     free(p->list);
     p->list = NULL;
 }
@@ -145,7 +136,7 @@ static bool send_some_jobs(struct registry *g, struct registry_peer *p,
     for (uint32_t i = 0; job && i < l->at; i++)
         job = next_seen(p, job->next);
     for (; job && l->at < l->page_end; job = next_seen(p, job->next), l->at++) {
-        if (!list_has_room(p))
+        if (!ctl_list_has_room(p))
             return false;
         send_job(g, p, l->sequence, job, false);
     }
@@ -166,7 +157,7 @@ static bool send_some_nodes(struct registry *g, struct registry_peer *p,
     for (uint32_t i = 0; node != MEMBERSHIP_NONE && i < l->at; i++)
         node = job->membership.node[node].next;
     for (; node != MEMBERSHIP_NONE && l->at < l->page_end; l->at++) {
-        if (!list_has_room(p))
+        if (!ctl_list_has_room(p))
             return false;
         send_node(g, p, l->sequence, job, node);
         node = job->membership.node[node].next;
@@ -194,7 +185,7 @@ static void on_status(struct registry *g, struct registry_peer *p, const struct 
         if (l.at == 0)
             send_job(g, p, m->sequence, job, true);
     }
-    begin_list(g, p, &l);
+    ctl_list_begin(g, p, &l);
 }
 
 /* -- events ----------------------------------------------------------------------- */
@@ -257,7 +248,7 @@ static bool send_some_events(struct registry *g, struct registry_peer *p,
     const struct msg_event *event;
 
     while ((event = event_list_next(g->events, l->next, l->run_id, &p->owner))) {
-        if (!list_has_room(p))
+        if (!ctl_list_has_room(p))
             return false;
         follower_send(p, event);
         l->next = event->number;
@@ -276,7 +267,7 @@ static void on_events(struct registry *g, struct registry_peer *p, const struct 
     memcpy(l.run_id, m->events.run_id, sizeof(l.run_id));
     if (l.follow || !*l.run_id || event_list_next(g->events, 0, l.run_id, &p->owner) ||
         find_wanted_job(g, p, m, l.run_id))
-        begin_list(g, p, &l);
+        ctl_list_begin(g, p, &l);
 }
 
 static void follow_events(struct registry *g, struct registry_peer *p,
@@ -477,7 +468,11 @@ static void on_show_logs(struct registry *g, struct registry_peer *p,
 }
 
 registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
-    [MSG_STATUS] = on_status,           [MSG_EVENTS] = on_events,
-    [MSG_STOP_JOB] = on_stop_job,       [MSG_DRAIN] = on_drain,
-    [MSG_SHOW_STACKS] = on_show_stacks, [MSG_SHOW_LOGS] = on_show_logs,
+    [MSG_STATUS] = on_status,
+    [MSG_EVENTS] = on_events,
+    [MSG_STOP_JOB] = on_stop_job,
+    [MSG_DRAIN] = on_drain,
+    [MSG_SHOW_STACKS] = on_show_stacks,
+    [MSG_SHOW_LOGS] = on_show_logs,
+    [MSG_SHOW_HISTORY] = registry_show_past,
 };

@@ -6,13 +6,16 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/xalloc.h"
 #include "rendezvous/history/history_json.h"
 #include "rendezvous/history/job_archive.h"
+#include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
 static void archive_within(struct registry *g, struct job *job, uint64_t ms)
@@ -219,16 +222,175 @@ static bool viewer_sees_text(void *arg, const char *kind)
     return registry_event_access(kind) <= *(const enum access *)arg;
 }
 
+static cJSON *show_history_to(const struct job_history *h, const char *run_id,
+                              const struct id128 *instance, enum access sight)
+{
+    char text[ID128_HEX_SIZE];
+    struct history_reader reader = { .sees_text = viewer_sees_text,
+                                     .arg = &sight,
+                                     .run_id = run_id };
+
+    if (sight == ACCESS_AGENT) /* as in JOB_STATUS */
+        reader.instance = id128_format(instance, text);
+    return history_json(h, &reader);
+}
+
 struct cJSON *registry_show_history(const struct registry *g, const struct job *job,
                                     enum access sight)
 {
-    char instance[ID128_HEX_SIZE];
-    struct history_reader reader = { .sees_text = viewer_sees_text,
-                                     .arg = &sight,
-                                     .run_id = job->run_id };
-
-    if (sight == ACCESS_AGENT) /* as in JOB_STATUS */
-        reader.instance = id128_format(&job->membership.instance, instance);
     timeline_refresh(&job->history->timeline, &job->membership.time, g->now_ms);
-    return history_json(job->history, &reader);
+    return show_history_to(job->history, job->run_id, &job->membership.instance, sight);
+}
+
+/* -- jobs that are over -------------------------------------------------------------
+ */
+
+static bool job_is_here(const struct registry *g, const struct id128 *instance)
+{
+    for (const struct job *j = g->jobs; j; j = j->next)
+        if (id128_equal(&j->membership.instance, instance))
+            return true;
+    return false;
+}
+
+/* A job that is kept, exists for the peer, and is not here any more. */
+static bool is_past_job(const struct registry *g, const struct registry_peer *p,
+                        const struct archived_job *archived)
+{
+    return archived->status && job_owner_admits(&archived->owner, &p->owner) &&
+           !job_is_here(g, &archived->instance);
+}
+
+/* -1: its file makes no sense any more. */
+static int show_past_job(const struct registry *g, const struct archived_job *archived,
+                         struct msg *m, struct err *e)
+{
+    m->type = MSG_JOB_STATUS;
+    if (job_archive_status(archived, g->wall_ms, &m->job_status, e) < 0)
+        return -1;
+    if (m->job_status.state == JOB_DONE)
+        return 0;
+    m->job_status.state = JOB_DONE; /* the journal does not know it */
+    m->job_status.reason = JOB_REASON_LOST;
+    m->job_status.exit_code = 1;
+    snprintf(m->job_status.text, sizeof(m->job_status.text),
+             "its rendezvous was started again without its journal");
+    return 0;
+}
+
+static bool send_some_past_jobs(struct registry *g, struct registry_peer *p,
+                                struct ctl_list *l)
+{
+    unsigned count = g->archive ? job_archive_count(g->archive) : 0, seen = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        const struct archived_job *archived = job_archive_at(g->archive, i);
+        struct msg m = { .sequence = l->sequence };
+        struct err e;
+
+        if (!is_past_job(g, p, archived) || seen++ < l->at)
+            continue;
+        if (l->at == l->page_end) {
+            l->next = l->at;
+            return true;
+        }
+        if (!ctl_list_has_room(p))
+            return false;
+        l->at++;
+        if (show_past_job(g, archived, &m, &e) < 0)
+            continue;
+        m.job_status.failure = (struct failure){ .kind = FAILURE_NONE }; /* in brief */
+        registry_send(p, &m);
+    }
+    l->next = 0;
+    return true;
+}
+
+static const struct archived_job *find_past_job(const struct registry *g,
+                                                const struct registry_peer *p,
+                                                const char *run_id)
+{
+    for (unsigned i = 0; g->archive && i < job_archive_count(g->archive); i++) {
+        const struct archived_job *archived = job_archive_at(g->archive, i);
+
+        if (strcmp(archived->run_id, run_id) == 0 && is_past_job(g, p, archived))
+            return archived;
+    }
+    return NULL;
+}
+
+/* Characters are not torn: a piece is a text of its own. */
+static bool send_some_history(struct registry *g, struct registry_peer *p,
+                              struct ctl_list *l)
+{
+    struct msg m = { .type = MSG_HISTORY, .sequence = l->sequence };
+
+    (void)g;
+    while (l->text[l->sent]) {
+        if (!ctl_list_has_room(p))
+            return false;
+        text_cut(l->text + l->sent, m.history.text, sizeof(m.history.text));
+        if (!*m.history.text) /* not UTF-8 */
+            break;
+        l->sent += strlen(m.history.text);
+        registry_send(p, &m);
+    }
+    return true;
+}
+
+/* JOB_STATUS is in m. Frees the history. */
+static void begin_history_list(struct registry *g, struct registry_peer *p,
+                               struct msg *m, cJSON *history)
+{
+    struct ctl_list l = { .send_some = send_some_history, .sequence = m->sequence };
+    char *text = text_printable_json(cJSON_PrintUnformatted(history));
+
+    cJSON_Delete(history);
+    l.text = text ? text : xstrdup("{}");
+    registry_send(p, m);
+    ctl_list_begin(g, p, &l);
+}
+
+/* The newest one of that name. */
+static void show_past_of(struct registry *g, struct registry_peer *p,
+                         const struct msg *m)
+{
+    const struct archived_job *archived = find_past_job(g, p, m->show_history.run_id);
+    struct msg status = { .sequence = m->sequence };
+    struct job_history *h = NULL;
+    struct err e = { .text = "" };
+
+    if (archived && show_past_job(g, archived, &status, &e) == 0)
+        h = job_archive_history(g->archive, archived, &e);
+    if (!h) {
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job \"%s\" here%s%s",
+                        m->show_history.run_id, *e.text ? ": " : "", e.text);
+        return;
+    }
+    begin_history_list(
+        g, p, &status,
+        show_history_to(h, archived->run_id, &archived->instance, registry_sight(p)));
+    job_history_destroy(h);
+}
+
+void registry_show_past(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
+{
+    const struct job *job = registry_find(g, p, m->show_history.run_id);
+    struct ctl_list l = { .send_some = send_some_past_jobs,
+                          .sequence = m->sequence,
+                          .at = m->show_history.from,
+                          .page_end = m->show_history.from + STATUS_PER_PAGE };
+    struct msg status;
+
+    if (!*m->show_history.run_id) {
+        ctl_list_begin(g, p, &l);
+    } else if (job) {
+        registry_show_job(g, job, registry_sight(p), &status);
+        status.sequence = m->sequence;
+        begin_history_list(g, p, &status,
+                           registry_show_history(g, job, registry_sight(p)));
+    } else {
+        show_past_of(g, p, m);
+    }
 }

@@ -63,6 +63,20 @@ struct registry_step {
     const struct msg *msg;      /* the message, or NULL */
 };
 
+/* A list of messages that a crunctl is sent as its connection has room for them. */
+struct ctl_list {
+    /* Sends messages while there is room. True: there are no more. */
+    bool (*send_some)(struct registry *g, struct registry_peer *p, struct ctl_list *l);
+    uint64_t sequence; /* of the request */
+    char run_id[RUN_ID_MAX + 1];
+    struct id128 instance; /* nodes: of their job */
+    uint32_t at, page_end; /* jobs and nodes: the next one, and where the page ends */
+    uint64_t next;         /* for END_OF_LIST */
+    bool follow;           /* events: send new ones too, from the end on */
+    char *text;            /* history: all of it, which the list frees; NULL: none */
+    size_t sent;           /* of the text */
+};
+
 typedef void registry_handler(struct registry *g, struct registry_peer *p,
                               const struct msg *m);
 
@@ -167,6 +181,15 @@ void registry_tick_archive(struct registry *g);
 uint64_t registry_next_archive(const struct registry *g, const struct job *job);
 /* It is forgotten now. */
 void registry_archive_last(struct registry *g, struct job *job);
+
+/* crunctl asks for the past of a job, or for the jobs that are over. */
+void registry_show_past(struct registry *g, struct registry_peer *p,
+                        const struct msg *m);
+
+/* registry_crunctl.c */
+bool ctl_list_has_room(const struct registry_peer *p);
+void ctl_list_begin(struct registry *g, struct registry_peer *p,
+                    const struct ctl_list *list);
 
 /* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
  * allowed */

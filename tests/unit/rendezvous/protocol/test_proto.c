@@ -195,7 +195,7 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
                        MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
                        MSG_NOTE, MSG_STACKS, MSG_ASK_OWNERS, MSG_OWNERS, MSG_LOGS },
     [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS,
-                    MSG_SHOW_LOGS },
+                    MSG_SHOW_LOGS, MSG_SHOW_HISTORY },
 };
 
 START_TEST(each_phase_allows_what_it_should)
@@ -276,6 +276,8 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_SHOW_LOGS, ask_logs),
     SIZE_OF(MSG_ASK_LOGS, ask_logs),
     SIZE_OF(MSG_RANK_LOGS, logs),
+    SIZE_OF(MSG_SHOW_HISTORY, show_history),
+    SIZE_OF(MSG_HISTORY, history),
     SIZE_OF(MSG_ASK_OWNERS, ask_owners),
     SIZE_OF(MSG_FIND_OWNERS, ask_owners),
     SIZE_OF(MSG_OWNERS, owners),

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/history/job_archive.h"
 #include "rendezvous/history/job_history.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
@@ -208,6 +211,167 @@ START_TEST(a_day_stays_in_bounds)
 }
 END_TEST
 
+/* -- for crunctl, and over a restart ------------------------------------------------
+ */
+
+static char dir[] = "/tmp/test_registry_history.XXXXXX";
+static struct job_archive *archive;
+
+static void open_archive(void)
+{
+    struct err e;
+
+    job_archive_close(archive);
+    archive = job_archive_open(dir, &e);
+    ck_assert_msg(archive != NULL, "%s", archive ? "" : e.text);
+    registry_set_archive(g, archive);
+}
+
+static void begin_kept_world(void)
+{
+    log_init("test", LOG_ERROR, LOG_TEXT);
+    strcpy(dir + strlen(dir) - 6, "XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    disk = memdisk_create();
+    begin_registry(true);
+    open_archive();
+}
+
+static void end_kept_world(void)
+{
+    char *command = xasprintf("rm -rf %s", dir);
+
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+    job_archive_close(archive);
+    archive = NULL;
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}
+
+/* The daemon is killed; its archive stays as it is. */
+static void kill_and_restart(void)
+{
+    commit_registry();
+    restart_registry();
+    open_archive();
+}
+
+static void beat_for(unsigned seconds, uint64_t step)
+{
+    for (unsigned s = 0; s < seconds; s++) {
+        pass_ticks(1000);
+        for (unsigned c = 0; c < 2; c++)
+            tell_progress(c, step + s, 1, "5", "2");
+    }
+}
+
+/* The answer's history, of all its pieces. NULL: there was none. */
+static char *ask_history(unsigned c, const char *run_id)
+{
+    struct msg ask = { .type = MSG_SHOW_HISTORY };
+    char *text = NULL;
+    size_t size = 0;
+
+    snprintf(ask.show_history.run_id, sizeof(ask.show_history.run_id), "%s", run_id);
+    if (!link_of[c].peer)
+        greet_registry(c, PEER_CTL);
+    ck_assert_int_eq(send_to_registry(c, &ask), 0);
+    for (unsigned i = 0; i < link_of[c].count; i++)
+        if (link_of[c].got[i].type == MSG_HISTORY) {
+            const char *piece = link_of[c].got[i].history.text;
+
+            text = xrealloc(text, size + strlen(piece) + 1);
+            strcpy(text + size, piece);
+            size += strlen(piece);
+        }
+    return text;
+}
+
+START_TEST(crunctl_gets_the_past_in_pieces)
+{
+    char *text;
+    cJSON *o;
+
+    for (unsigned i = 0; i < 20; i++)
+        fail_and_start();
+    beat_for(300, 10);
+    text = ask_history(2, "resnet");
+    ck_assert_ptr_nonnull(text);
+    ck_assert_uint_gt(strlen(text), HISTORY_PIECE_MAX_BYTES);
+    ck_assert_ptr_nonnull(message_got(2, MSG_JOB_STATUS));
+    ck_assert_ptr_nonnull(message_got(2, MSG_END_OF_LIST));
+    o = cJSON_Parse(text);
+    ck_assert_ptr_nonnull(o);
+    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(o, "epochs")), 21);
+    cJSON_Delete(o);
+    free(text);
+    ck_assert_ptr_null(ask_history(2, "bert"));
+    refusal_got(2, REFUSED_UNKNOWN, "there is no job \"bert\" here");
+}
+END_TEST
+
+START_TEST(a_daemon_that_is_killed_loses_a_minute_at_most)
+{
+    const struct job_history *h;
+    unsigned count;
+
+    beat_for(90, 10);
+    fail_and_start();
+    beat_for(10, 200);
+    count = history_of_job()->curve.count;
+    kill_and_restart();
+    h = history_of_job();
+    ck_assert_uint_ge(h->curve.count, count - 60);
+    ck_assert_uint_eq(h->timeline.count, 2);
+    ck_assert_str_eq(h->timeline.epoch[1].text, "rank 3 on node-1 exited with code 85");
+    ck_assert_uint_ne(h->timeline.epoch[1].started_ms, 0);
+    ck_assert_uint_eq(h->timeline.epoch[1].ended_ms, 0);
+    ck_assert_str_eq(h->event[h->events - 1]->kind, "restored");
+    ck_assert_uint_gt(h->events, 4);
+}
+END_TEST
+
+/* It is forgotten by the journal after an hour. */
+START_TEST(a_job_that_is_over_is_kept)
+{
+    const struct msg *status;
+    struct msg end = { .type = MSG_END, .end = { .exit_code = 3, .reason = "test" } };
+    char *text;
+
+    beat_for(3, 10);
+    send_to_registry(0, &end);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    for (unsigned c = 0; c < 2; c++) {
+        struct msg bye = { .type = MSG_BYE };
+
+        send_to_registry(c, &bye);
+    }
+    ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_DONE);
+    pass_ticks(200);
+    ck_assert_ptr_null(ask_history(2, "")); /* it is among the jobs still */
+    ck_assert_ptr_null(message_got(2, MSG_JOB_STATUS));
+    if (_i)
+        kill_and_restart();
+    now += 3700000;
+    pass_ticks(200);
+    ck_assert_ptr_null(registry_jobs(g));
+    ck_assert_ptr_null(ask_history(2, ""));
+    status = message_got(2, MSG_JOB_STATUS);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_str_eq(status->job_status.run_id, "resnet");
+    ck_assert_int_eq(status->job_status.state, JOB_DONE);
+    ck_assert_int_eq(status->job_status.exit_code, 3);
+    ck_assert_uint_ge(status->job_status.state_ms, 3700000);
+    ck_assert_uint_lt(status->job_status.state_ms, 3710000);
+    text = ask_history(2, "resnet");
+    ck_assert_ptr_nonnull(strstr(text, "\"step\":[10,10,11]"));
+    free(text);
+}
+END_TEST
+
 static Suite *registry_history_suite(void)
 {
     const TTest *const tests[] = {
@@ -226,6 +390,13 @@ static Suite *registry_history_suite(void)
     tcase_set_timeout(tc, 60);
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
+    suite_add_tcase(s, tc);
+    tc = tcase_create("kept");
+    tcase_add_checked_fixture(tc, begin_kept_world, end_kept_world);
+    tcase_add_checked_fixture(tc, run_lasting_job, NULL);
+    tcase_add_test(tc, crunctl_gets_the_past_in_pieces);
+    tcase_add_test(tc, a_daemon_that_is_killed_loses_a_minute_at_most);
+    tcase_add_loop_test(tc, a_job_that_is_over_is_kept, 0, 2);
     suite_add_tcase(s, tc);
     return s;
 }
