@@ -116,7 +116,7 @@ void agent_act_stop(struct agent *a)
     if (a->stops_fast && a->stop.grace_ms > hurry_ms)
         a->stop.grace_ms = hurry_ms;
     job_messages_stopping(a->messages, &a->stop, group_alive(a->workers.group));
-    event_file_add(a->events, "stopping", a->epoch, "%s", a->stop.text);
+    event_file_add_stopping(a->events, a->epoch, &a->stop);
     if (a->stop.hang) {
         progress_monitor_report_ranks(a->workers.progress);
         progress_monitor_ask_recorders(a->workers.progress);
@@ -408,7 +408,7 @@ static int start_parts(struct agent *a, struct err *e)
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
     logs_on_answer(a->workers.logs, send_answer, a);
-    a->events = event_file_create(a->config);
+    a->events = event_file_create(a->config, a->host);
     agent_open_local(a);
     /* srun writes over it, and cuts the terminal off before it is erased */
     a->status_line = status_line_create(

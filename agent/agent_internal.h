@@ -104,9 +104,6 @@ void agent_open_local(struct agent *a);
 void agent_keep_facts(struct agent *a);
 /* What is known of the job has changed. */
 void agent_update_local(struct agent *a);
-/* An event that this node has seen, if it does not host the rendezvous, which sees
- * all. */
-void agent_note_event(struct agent *a, const char *kind, const char *text);
 /* An event of the rendezvous in this process. */
 void agent_note_host_event(void *arg, const struct msg_event *event);
 void agent_end_local(struct agent *a, const struct failure_report *report);

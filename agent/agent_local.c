@@ -92,9 +92,12 @@ static void on_local_connected(void *arg, int fd, uid_t uid)
         relay_local_connection(a, fd);
 }
 
-static void on_event_written(void *arg, const char *kind, const char *text)
+static void on_event_written(void *arg, const struct msg_event *event)
 {
-    agent_note_event(arg, kind, text);
+    struct agent *a = arg;
+
+    if (a->local && !a->has_hosted)
+        local_job_add_event(a->local, event);
 }
 
 void agent_open_local(struct agent *a)
@@ -111,19 +114,6 @@ void agent_update_local(struct agent *a)
 {
     if (a->local)
         local_job_update(a->local);
-}
-
-void agent_note_event(struct agent *a, const char *kind, const char *text)
-{
-    struct msg_event event = { .wall_ms = clock_wall_ms(), .epoch = a->epoch };
-
-    if (!a->local || a->has_hosted)
-        return;
-    memcpy(event.run_id, a->config->run_id, sizeof(event.run_id));
-    memcpy(event.host, a->host, sizeof(event.host));
-    snprintf(event.kind, sizeof(event.kind), "%s", kind);
-    snprintf(event.text, sizeof(event.text), "%s", text);
-    local_job_add_event(a->local, &event);
 }
 
 void agent_note_host_event(void *arg, const struct msg_event *event)

@@ -87,6 +87,7 @@ static void on_joined(struct agent *a, const struct msg *m)
 {
     if (*m->joined.host)
         memcpy(a->host, m->joined.host, sizeof(a->host));
+    event_file_set_instance(a->events, session_instance(client_session(a->client)));
     job_messages_joined(a->messages, &m->joined);
 }
 
@@ -94,7 +95,8 @@ static void on_notice(struct agent *a, const struct msg *m)
 {
     if (!job_messages_are_first_nodes(a->messages))
         log_info("%s", m->notice.text);
-    event_file_add(a->events, "notice", a->epoch, "%s", m->notice.text);
+    event_file_add(a->events, *m->notice.kind ? m->notice.kind : "notice", a->epoch,
+                   "%s", m->notice.text);
 }
 
 static void on_checkpoint_asked(struct agent *a, const struct msg *m)

@@ -17,6 +17,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_object.h"
 
 #define EVENTS_BYTES_MAX (256u << 10)
 #define REPORT_BYTES_MAX 32768
@@ -74,23 +75,6 @@ static void append_events(struct job_record *r)
     r->written = r->used;
 }
 
-static char *format_event(const struct msg_event *event)
-{
-    cJSON *o = cJSON_CreateObject();
-    char *line;
-
-    cJSON_AddNumberToObject(o, "number", (double)event->number);
-    cJSON_AddNumberToObject(o, "time_ms", (double)event->wall_ms);
-    cJSON_AddStringToObject(o, "job", event->run_id);
-    cJSON_AddNumberToObject(o, "epoch", (double)event->epoch);
-    cJSON_AddStringToObject(o, "kind", event->kind);
-    cJSON_AddStringToObject(o, "host", event->host);
-    cJSON_AddStringToObject(o, "text", event->text);
-    line = text_printable_json(cJSON_PrintUnformatted(o));
-    cJSON_Delete(o);
-    return line;
-}
-
 void job_record_add_event(struct job_record *r, const struct msg_event *event)
 {
     struct msg_event own = *event;
@@ -98,7 +82,7 @@ void job_record_add_event(struct job_record *r, const struct msg_event *event)
     size_t size;
 
     own.number = ++r->number;
-    line = format_event(&own);
+    line = event_object_line(&own);
     size = line ? strlen(line) : 0;
     if (size > 0 && r->used + size + 1 > EVENTS_BYTES_MAX)
         drop_old_events(r);

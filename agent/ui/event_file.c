@@ -16,19 +16,25 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_object.h"
 
 struct event_file {
     const struct config *config;
-    int file; /* -1: none */
-    void (*tell)(void *arg, const char *kind, const char *text);
+    const char *host;
+    struct id128 instance; /* zeroes: not known yet */
+    int file;              /* -1: none */
+    uint64_t last;         /* number */
+    uint64_t cause_epoch;  /* the newest whose cause to stop was told; 0: none */
+    void (*tell)(void *arg, const struct msg_event *event);
     void *arg;
 };
 
-struct event_file *event_file_create(const struct config *config)
+struct event_file *event_file_create(const struct config *config, const char *host)
 {
     struct event_file *ev = xcalloc(1, sizeof(*ev));
 
     ev->config = config;
+    ev->host = host;
     ev->file = -1;
     if (!config->events_file)
         return ev;
@@ -49,9 +55,13 @@ void event_file_destroy(struct event_file *ev)
     free(ev);
 }
 
+void event_file_set_instance(struct event_file *ev, const struct id128 *instance)
+{
+    ev->instance = *instance;
+}
+
 void event_file_tell(struct event_file *ev,
-                     void (*tell)(void *arg, const char *kind, const char *text),
-                     void *arg)
+                     void (*tell)(void *arg, const struct msg_event *event), void *arg)
 {
     ev->tell = tell;
     ev->arg = arg;
@@ -66,30 +76,12 @@ static void write_event(int fd, const char *text)
     free(line);
 }
 
-void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
-                    const char *fmt, ...)
+static void print_event(const struct event_file *ev, const struct msg_event *event)
 {
-    char text[1024];
-    cJSON *o;
+    cJSON *o = event_object(event);
     char *line;
-    va_list ap;
 
-    if (!ev || (ev->file < 0 && !ev->config->events_console && !ev->tell))
-        return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    if (ev->tell)
-        ev->tell(ev->arg, kind, text);
-    if (ev->file < 0 && !ev->config->events_console)
-        return;
-    o = cJSON_CreateObject();
-    cJSON_AddNumberToObject(o, "time_ms", (double)clock_wall_ms());
-    cJSON_AddStringToObject(o, "job", ev->config->run_id);
     cJSON_AddNumberToObject(o, "pid", getpid());
-    cJSON_AddNumberToObject(o, "epoch", (double)epoch);
-    cJSON_AddStringToObject(o, "kind", kind);
-    cJSON_AddStringToObject(o, "text", text);
     line = text_printable_json(cJSON_PrintUnformatted(o));
     cJSON_Delete(o);
     if (line && ev->file >= 0)
@@ -97,6 +89,43 @@ void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
     if (line && ev->config->events_console)
         write_event(STDERR_FILENO, line);
     free(line);
+}
+
+/* rank: NULL, or that of the worker that the event is about. */
+static void event_file_add_text(struct event_file *ev, const char *kind, uint64_t epoch,
+                                const uint32_t *rank, const char *text)
+{
+    struct msg_event event = { .wall_ms = clock_wall_ms(),
+                               .monotonic_ms = clock_ms(),
+                               .epoch = epoch,
+                               .of_rank = rank != NULL,
+                               .rank = rank ? *rank : 0 };
+    bool is_printed = ev && (ev->file >= 0 || ev->config->events_console);
+
+    if (!ev || (!is_printed && !ev->tell))
+        return;
+    event.number = ++ev->last;
+    event.instance = ev->instance;
+    text_cut(ev->config->run_id, event.run_id, sizeof(event.run_id));
+    text_cut(ev->host, event.host, sizeof(event.host));
+    text_cut(kind, event.kind, sizeof(event.kind));
+    text_cut(text, event.text, sizeof(event.text));
+    if (ev->tell)
+        ev->tell(ev->arg, &event);
+    if (is_printed)
+        print_event(ev, &event);
+}
+
+void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
+                    const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    event_file_add_text(ev, kind, epoch, NULL, text);
 }
 
 void event_file_add_formed(struct event_file *ev, uint64_t epoch,
@@ -110,8 +139,26 @@ void event_file_add_formed(struct event_file *ev, uint64_t epoch,
 void event_file_add_failed(struct event_file *ev, uint64_t epoch,
                            const struct failure *f)
 {
-    event_file_add(ev, "failed", epoch,
-                   "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s%s",
-                   f->rank, f->local_rank, f->pid, f->what,
-                   f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
+    char text[1024];
+
+    snprintf(text, sizeof(text),
+             "rank %" PRIu32 " (local rank %" PRIu32 ", pid %" PRIu32 "): %s%s",
+             f->rank, f->local_rank, f->pid, f->what,
+             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
+    event_file_add_text(ev, f->kind == FAILURE_HANG ? "hang" : "failed", epoch,
+                        f->kind == FAILURE_AGENT ? NULL : &f->rank, text);
+    if (ev && f->kind == FAILURE_HANG)
+        ev->cause_epoch = epoch;
+}
+
+void event_file_add_stopping(struct event_file *ev, uint64_t epoch,
+                             const struct msg_stop *stop)
+{
+    if (ev && epoch > ev->cause_epoch && stop->hang)
+        event_file_add(ev, "hang", epoch, "%s", stop->text);
+    else if (ev && epoch > ev->cause_epoch && stop->cause == JOB_CAUSE_LOST)
+        event_file_add(ev, "lost", epoch, "%s", stop->text);
+    if (ev && epoch > ev->cause_epoch)
+        ev->cause_epoch = epoch;
+    event_file_add(ev, "stopping", epoch, "%s", stop->text);
 }

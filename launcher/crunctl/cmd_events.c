@@ -12,6 +12,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_object.h"
 #include "rendezvous/views/job_json.h"
 
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
@@ -33,7 +34,7 @@ static void print_event_line(const struct msg_event *event, const char *name)
 static void print_any_event(const struct msg_event *event, const char *name, bool json)
 {
     if (json)
-        job_json_print(job_json_event(event), true, stdout);
+        job_json_print(event_object(event), true, stdout);
     else
         print_event_line(event, name);
 }
@@ -149,24 +150,11 @@ static int events_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
 
 /* -- a job of this machine that has ended ------------------------------------------ */
 
-static void read_text(const cJSON *o, const char *name, char *buf, size_t size)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
-
-    snprintf(buf, size, "%s", text ? text : "");
-}
-
 static bool parse_event(const char *line, struct msg_event *event)
 {
     cJSON *o = cJSON_Parse(line);
 
-    *event = (struct msg_event){ .number = ctl_record_number(o, "number", NUMBER_MAX),
-                                 .wall_ms = ctl_record_number(o, "time_ms", NUMBER_MAX),
-                                 .epoch = ctl_record_number(o, "epoch", NUMBER_MAX) };
-    read_text(o, "job", event->run_id, sizeof(event->run_id));
-    read_text(o, "kind", event->kind, sizeof(event->kind));
-    read_text(o, "host", event->host, sizeof(event->host));
-    read_text(o, "text", event->text, sizeof(event->text));
+    event_object_read(o, event);
     cJSON_Delete(o);
     return event->number != 0;
 }

@@ -8,6 +8,8 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/events/event_kinds.h"
+#include "rendezvous/events/event_object.h"
 #include "rendezvous/protocol/proto.h"
 #include "rendezvous/protocol/proto_fields.h"
 #include "rendezvous/protocol/proto_words.h"
@@ -93,43 +95,45 @@ static cJSON *epoch_item(const struct timeline_epoch *e)
     return o;
 }
 
-/* What other tools look for. */
-static void add_event_names(cJSON *o, const struct history_event *event,
-                            const struct history_reader *r)
+/* For a reader who knows the job. */
+static cJSON *brief_event_item(const struct msg_event *event)
 {
-    char time[64];
-
-    put_count(o, "sequence", event->number);
-    cJSON_AddStringToObject(o, "time",
-                            clock_format_rfc3339(event->wall_ms, time, sizeof(time)));
-    cJSON_AddStringToObject(o, "job", r->run_id);
-    cJSON_AddStringToObject(o, "run_id", r->run_id);
-    if (r->instance)
-        cJSON_AddStringToObject(o, "instance", r->instance);
-    if (*event->host)
-        cJSON_AddStringToObject(o, "node", event->host);
-    else
-        cJSON_AddNullToObject(o, "node");
-}
-
-static cJSON *event_item(const struct history_event *event,
-                         const struct history_reader *r)
-{
-    bool sees_text = !r->sees_text || r->sees_text(r->arg, event->kind);
     cJSON *o = cJSON_CreateObject();
-    char text[sizeof(((struct msg_event *)0)->host) + sizeof(event->kind) + 1];
 
     put_count(o, "number", event->number);
     put_count(o, "time_ms", event->wall_ms);
+    put_count(o, "monotonic_ms", event->monotonic_ms);
     put_count(o, "epoch", event->epoch);
     cJSON_AddStringToObject(o, "kind", event->kind);
     cJSON_AddStringToObject(o, "host", event->host);
-    snprintf(text, sizeof(text), "%s%s%s", event->host, *event->host ? " " : "",
-             event->kind);
-    cJSON_AddStringToObject(o, "text", sees_text ? event->text : text);
-    if (r->run_id)
-        add_event_names(o, event, r);
+    if (event->of_rank)
+        put_count(o, "rank", event->rank);
+    cJSON_AddStringToObject(o, "text", event->text);
     return o;
+}
+
+static cJSON *event_item(const struct history_event *kept,
+                         const struct history_reader *r)
+{
+    struct msg_event event = { .number = kept->number,
+                               .wall_ms = kept->wall_ms,
+                               .monotonic_ms = kept->monotonic_ms,
+                               .epoch = kept->epoch,
+                               .of_rank = kept->of_rank,
+                               .rank = kept->rank };
+
+    memcpy(event.kind, kept->kind, sizeof(event.kind));
+    text_cut(kept->host, event.host, sizeof(event.host));
+    if (!r->sees_text || r->sees_text(r->arg, kept->kind))
+        text_cut(kept->text, event.text, sizeof(event.text));
+    else
+        event_hide_text(&event);
+    if (!r->run_id)
+        return brief_event_item(&event);
+    if (r->instance && !id128_parse(r->instance, &event.instance))
+        event.instance = (struct id128){ { 0 } };
+    text_cut(r->run_id, event.run_id, sizeof(event.run_id));
+    return event_object(&event);
 }
 
 cJSON *history_json(const struct job_history *h, const struct history_reader *reader)
@@ -239,13 +243,9 @@ static void read_epoch(const cJSON *o, struct timeline *t)
 
 static void read_event(const cJSON *o, struct job_history *h)
 {
-    struct msg_event event = { .number = get_count(o, "number"),
-                               .wall_ms = get_count(o, "time_ms"),
-                               .epoch = get_count(o, "epoch") };
+    struct msg_event event;
 
-    text_cut(get_text(o, "kind"), event.kind, sizeof(event.kind));
-    text_cut(get_text(o, "host"), event.host, sizeof(event.host));
-    text_cut(get_text(o, "text"), event.text, sizeof(event.text));
+    event_object_read(o, &event);
     job_history_add_event(h, &event);
 }
 

@@ -52,7 +52,10 @@ void job_history_add_event(struct job_history *h, const struct msg_event *event)
 
     *copy = (struct history_event){ .number = event->number,
                                     .wall_ms = event->wall_ms,
-                                    .epoch = event->epoch };
+                                    .monotonic_ms = event->monotonic_ms,
+                                    .epoch = event->epoch,
+                                    .of_rank = event->of_rank,
+                                    .rank = event->rank };
     memcpy(copy->kind, event->kind, sizeof(copy->kind));
     copy->host = (char *)(copy + 1);
     copy->text = copy->host + host_size;

@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_HISTORY_JOB_HISTORY_H
 #define RENDEZVOUS_HISTORY_JOB_HISTORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,9 @@ struct job_history {
 
 /* A copy of an event, as small as its texts. */
 struct history_event {
-    uint64_t number, wall_ms, epoch;
+    uint64_t number, wall_ms, monotonic_ms, epoch;
+    bool of_rank;
+    uint32_t rank;
     char kind[sizeof(((struct msg_event *)0)->kind)];
     char *host, *text; /* in the same allocation */
 };

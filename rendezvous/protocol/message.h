@@ -566,6 +566,7 @@ struct msg_ask_stacks {
 /* One line for the users at every node. */
 struct msg_notice {
     char text[NOTICE_MAX_BYTES + 1];
+    char kind[24]; /* of the event that it tells; "": unknown */
 };
 
 /* Failures that came after the root cause, a line each: HOST RANK WHAT. */
@@ -635,6 +636,10 @@ struct msg_event {
     char kind[24]; /* "joined", "formed", "failed", "lost", ... */
     char host[HOST_NAME_MAX_BYTES + 1];
     char text[ERROR_TEXT_MAX_BYTES + 1];
+    uint64_t monotonic_ms; /* by a clock that cannot be set: CLOCK_BOOTTIME */
+    struct id128 instance; /* of the job */
+    bool of_rank;          /* it is about a rank */
+    uint32_t rank;
 };
 
 /* A piece of the past of a job, a JSON object. */

@@ -307,6 +307,7 @@ static const struct proto_field ask_stacks[] = {
 
 static const struct proto_field notice[] = {
     TEXT(msg_notice, text, NEED),
+    NAME(msg_notice, kind, OPTIONAL),
 };
 
 static const struct proto_field done[] = {
@@ -377,10 +378,17 @@ static const struct proto_field node_status[] = {
 };
 
 static const struct proto_field event[] = {
-    U64(msg_event, number, OPTIONAL),  U64(msg_event, wall_ms, OPTIONAL),
-    NAME(msg_event, run_id, OPTIONAL), U64(msg_event, epoch, OPTIONAL),
-    NAME(msg_event, kind, NEED),       NAME(msg_event, host, OPTIONAL),
+    U64(msg_event, number, OPTIONAL),
+    U64(msg_event, wall_ms, OPTIONAL),
+    NAME(msg_event, run_id, OPTIONAL),
+    U64(msg_event, epoch, OPTIONAL),
+    NAME(msg_event, kind, NEED),
+    NAME(msg_event, host, OPTIONAL),
     TEXT(msg_event, text, OPTIONAL),
+    U64(msg_event, monotonic_ms, OPTIONAL),
+    SHOWN_TO(ACCESS_AGENT, PROTO_ID, msg_event, instance, OPTIONAL),
+    BOOL(msg_event, of_rank),
+    ANY_U32(msg_event, rank, OPTIONAL),
 };
 
 static const struct proto_field history[] = {

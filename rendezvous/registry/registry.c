@@ -256,6 +256,7 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
     va_start(ap, fmt);
     vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
     va_end(ap);
+    snprintf(m.notice.kind, sizeof(m.notice.kind), "%s", kind);
     registry_tell(g, job, kind, host, "%s", m.notice.text);
     for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
          i = job->membership.node[i].next)
@@ -270,24 +271,53 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to)
     registry_send(p, &m);
 }
 
-void registry_tell(struct registry *g, const struct job *job, const char *kind,
-                   const char *host, const char *fmt, ...)
+static struct msg_event make_event(const struct registry *g, const struct job *job,
+                                   const char *kind, const char *host)
 {
-    struct msg_event event = { .wall_ms = g->wall_ms, .epoch = job->membership.epoch };
-    uint32_t source = g->source != SOURCE_NONE ? g->source : job->source;
-    va_list ap;
+    struct msg_event event = { .wall_ms = g->wall_ms,
+                               .monotonic_ms = g->now_ms,
+                               .instance = job->membership.instance,
+                               .epoch = job->membership.epoch };
 
     snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
     snprintf(event.kind, sizeof(event.kind), "%s", kind);
     snprintf(event.host, sizeof(event.host), "%s", host);
+    return event;
+}
+
+static void tell_event(struct registry *g, const struct job *job,
+                       struct msg_event *event)
+{
+    uint32_t source = g->source != SOURCE_NONE ? g->source : job->source;
+
+    event_list_add(g->events, event, &job->owner, source);
+    job_history_add_event(job->history, event);
+    if (g->config.event)
+        g->config.event(g->config.arg, event, source);
+    registry_follow_news(g, job, event);
+}
+
+void registry_tell(struct registry *g, const struct job *job, const char *kind,
+                   const char *host, const char *fmt, ...)
+{
+    struct msg_event event = make_event(g, job, kind, host);
+    va_list ap;
+
     va_start(ap, fmt);
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
-    event_list_add(g->events, &event, &job->owner, source);
-    job_history_add_event(job->history, &event);
-    if (g->config.event)
-        g->config.event(g->config.arg, &event, source);
-    registry_follow_news(g, job, &event);
+    tell_event(g, job, &event);
+}
+
+void registry_tell_failure(struct registry *g, const struct job *job, const char *kind,
+                           const struct failure *f, const char *text)
+{
+    struct msg_event event = make_event(g, job, kind, f->host);
+
+    event.of_rank = f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST;
+    event.rank = event.of_rank ? f->rank : 0;
+    snprintf(event.text, sizeof(event.text), "%s", text);
+    tell_event(g, job, &event);
 }
 
 /* -- messages --------------------------------------------------------------------- */
@@ -486,13 +516,10 @@ struct job *registry_own_jobs(struct registry *g)
 /* Not logged: the log has a line for all jobs. */
 static void begin_events(struct registry *g, const struct job *job)
 {
-    struct msg_event event = { .wall_ms = g->wall_ms,
-                               .epoch = job->membership.epoch,
-                               .kind = "restored",
-                               .text = "the rendezvous was restarted: earlier events "
-                                       "are not kept" };
+    struct msg_event event = make_event(g, job, "restored", "");
 
-    memcpy(event.run_id, job->run_id, sizeof(event.run_id));
+    snprintf(event.text, sizeof(event.text),
+             "the rendezvous was restarted: earlier events are not kept");
     event_list_add(g->events, &event, &job->owner, job->source);
     job_history_add_event(job->history, &event);
 }

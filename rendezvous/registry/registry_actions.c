@@ -376,7 +376,9 @@ static void tell_root_cause(struct registry_step *s, const struct membership_act
 
     (void)a;
     registry_set_failure_text(job);
-    registry_tell(s->registry, job, "failed", job->failure.host, "%s", job->text);
+    registry_tell_failure(s->registry, job,
+                          job->failure.kind == FAILURE_HANG ? "hang" : "failed",
+                          &job->failure, job->text);
     if (job->failure.kind == FAILURE_HANG && job->membership.state == JOB_RUNNING)
         registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
 }
@@ -403,8 +405,8 @@ static void keep_afterwards(struct registry_step *s, const struct membership_act
     add_afterwards(s->job, &f);
     if (s->registry->journal)
         job_records_put_failure(s->registry->journal, s->job);
-    registry_tell(s->registry, s->job, "afterwards", f.host, "%s",
-                  job_describe_failure(&f, text, sizeof(text)));
+    registry_tell_failure(s->registry, s->job, "afterwards", &f,
+                          job_describe_failure(&f, text, sizeof(text)));
 }
 
 static void tell_quarantined(struct registry_step *s, const struct membership_action *a)
@@ -631,7 +633,7 @@ static void tell_time(struct registry_step *s)
 {
     const struct job_time *t = &s->job->membership.time;
     uint32_t reporter = find_reporter(s->job);
-    struct msg m = { .type = MSG_NOTICE };
+    struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "time" } };
     struct job_time_sums all = job_time_all(t, s->registry->now_ms);
     uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
     char phases[NOTICE_MAX_BYTES / 2];

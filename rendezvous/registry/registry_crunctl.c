@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_kinds.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -190,42 +191,20 @@ static void on_status(struct registry *g, struct registry_peer *p, const struct 
 
 /* -- events ----------------------------------------------------------------------- */
 
-/* What a peer needs to be shown the text of an event. Others may hold the pid of a
- * process, the address of a peer, or what a worker has printed. */
-static const struct {
-    const char *kind;
-    enum access least;
-} event_texts[] = {
-    { "formed", ACCESS_VIEW },      { "stopping", ACCESS_VIEW },
-    { "waiting", ACCESS_VIEW },     { "done", ACCESS_VIEW },
-    { "failed", ACCESS_VIEW },      { "afterwards", ACCESS_VIEW },
-    { "lost", ACCESS_VIEW },        { "left", ACCESS_VIEW },
-    { "quarantined", ACCESS_VIEW }, { "stacks", ACCESS_VIEW },
-    { "silence", ACCESS_VIEW },     { "restored", ACCESS_VIEW },
-    { "refused", ACCESS_AGENT } /* names the settings of the job */
-};
-
-enum access registry_event_access(const char *kind)
-{
-    for (size_t i = 0; i < sizeof(event_texts) / sizeof(event_texts[0]); i++)
-        if (strcmp(event_texts[i].kind, kind) == 0)
-            return event_texts[i].least;
-    return ACCESS_OPERATE;
-}
-
 /* As it is shown to a viewer. */
-static void empty_event_text(struct msg_event *event, enum access sight)
+static void redact_event(struct msg_event *event, enum access sight)
 {
-    if (registry_event_access(event->kind) > sight)
-        snprintf(event->text, sizeof(event->text), "%s%s%s", event->host,
-                 *event->host ? " " : "", event->kind);
+    if (event_kind_access(event->kind) > sight)
+        event_hide_text(event);
+    if (sight < ACCESS_AGENT)
+        event->instance = (struct id128){ { 0 } };
 }
 
 static void follower_send(struct registry_peer *p, const struct msg_event *event)
 {
     struct msg m = { .type = MSG_EVENT, .event = *event };
 
-    empty_event_text(&m.event, registry_sight(p));
+    redact_event(&m.event, registry_sight(p));
     registry_send(p, &m);
 }
 
@@ -238,7 +217,7 @@ bool registry_show_event(const struct registry *g, uint64_t since, const char *r
     if (!kept)
         return false;
     *event = *kept;
-    empty_event_text(event, sight);
+    redact_event(event, sight);
     return true;
 }
 

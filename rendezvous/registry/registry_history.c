@@ -13,6 +13,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_kinds.h"
 #include "rendezvous/history/history_json.h"
 #include "rendezvous/history/job_archive.h"
 #include "rendezvous/registry/limits.h"
@@ -219,7 +220,7 @@ void registry_set_archive(struct registry *g, struct job_archive *archive)
 
 static bool viewer_sees_text(void *arg, const char *kind)
 {
-    return registry_event_access(kind) <= *(const enum access *)arg;
+    return event_kind_access(kind) <= *(const enum access *)arg;
 }
 
 static cJSON *show_history_to(const struct job_history *h, const char *run_id,

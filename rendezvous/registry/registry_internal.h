@@ -108,8 +108,11 @@ void registry_unbind(struct registry_peer *p);
 void registry_tell(struct registry *g, const struct job *job, const char *kind,
                    const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* registry_tell about a failure: of its rank, if it is a worker's. */
+void registry_tell_failure(struct registry *g, const struct job *job, const char *kind,
+                           const struct failure *f, const char *text);
 
-/* The same, and a NOTICE to every node of the job. */
+/* registry_tell, and a NOTICE to every node of the job. */
 void registry_notice(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
@@ -197,8 +200,6 @@ extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
 extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct job *job,
                           const struct msg_event *event);
-/* What a peer needs to be shown the text of an event. */
-enum access registry_event_access(const char *kind);
 void registry_unfollow(struct registry_peer *p);
 void registry_drop_list(struct registry_peer *p);
 

@@ -53,7 +53,7 @@ static void miss_stacks(struct node_ask *a, const char *host, const char *why)
 
 static void send_notice(const struct job *job, uint32_t node, const char *text)
 {
-    struct msg m = { .type = MSG_NOTICE };
+    struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "stacks" } };
 
     if (!job->node[node]->peer)
         return;

@@ -197,31 +197,6 @@ cJSON *job_json_list(const struct job_views *v)
     return array;
 }
 
-/* -- events ----------------------------------------------------------------------- */
-
-cJSON *job_json_event(const struct msg_event *event)
-{
-    cJSON *o = cJSON_CreateObject();
-
-    add_count(o, "number", event->number);
-    job_json_add_time(o, "time", event->wall_ms);
-    cJSON_AddStringToObject(o, "job", event->run_id);
-    add_count(o, "epoch", event->epoch);
-    cJSON_AddStringToObject(o, "kind", event->kind);
-    cJSON_AddStringToObject(o, "host", event->host);
-    cJSON_AddStringToObject(o, "text", event->text);
-    return o;
-}
-
-char *job_json_event_line(const struct msg_event *event)
-{
-    cJSON *json = job_json_event(event);
-    char *line = text_printable_json(cJSON_PrintUnformatted(json));
-
-    cJSON_Delete(json);
-    return line;
-}
-
 /* -- printing --------------------------------------------------------------------- */
 
 /* cJSON lays out by tabs, which are nowhere within its strings: one after each colon,

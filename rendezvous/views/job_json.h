@@ -16,10 +16,6 @@
  */
 cJSON *job_json_object(const struct job_view *job);
 cJSON *job_json_list(const struct job_views *v);
-cJSON *job_json_event(const struct msg_event *event);
-
-/* An event in one line, to be freed by the caller. */
-char *job_json_event_line(const struct msg_event *event);
 
 /* Prints it and a newline, and destroys it: in one line, or indented by two blanks. */
 void job_json_print(cJSON *json, bool in_one_line, FILE *out);

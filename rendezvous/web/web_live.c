@@ -10,6 +10,7 @@
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/events/event_object.h"
 #include "rendezvous/page/page.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/views/job_json.h"
@@ -257,7 +258,7 @@ static void add_events(struct live_viewer *v, struct evbuffer *text)
                                  v->feed->sight, &event))
             return;
         v->last_event = event.number;
-        json = job_json_event_line(&event);
+        json = event_object_line(&event);
         evbuffer_add_printf(text, "event: event\ndata: %s\n\n", json);
         free(json);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/events/event_object.h"
 #include "rendezvous/metrics/metrics.h"
 #include "rendezvous/page/page.h"
 #include "rendezvous/registry/job.h"
@@ -97,7 +98,7 @@ static void write_events(struct web *w, const struct web_request *r, FILE *out)
 
     while (registry_show_event(w->config.registry, event.number, r->route.run_id,
                                &r->viewer.owner, r->viewer.sight, &event))
-        cJSON_AddItemToArray(array, job_json_event(&event));
+        cJSON_AddItemToArray(array, event_object(&event));
     job_json_print(array, false, out);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/events/event_kinds.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
@@ -268,6 +269,8 @@ static void on_event(void *arg, const struct msg_event *event, uint32_t source)
     struct sim_daemon *d = arg;
 
     (void)source;
+    if (!event_kind_find(event->kind))
+        trace_violation(&d->sim->trace, "an event of unknown kind \"%s\"", event->kind);
     if (!d->dying)
         trace_line(&d->sim->trace, "daemon", "* %s %s: %s", event->run_id, event->host,
                    event->text);

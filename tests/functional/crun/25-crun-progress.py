@@ -96,7 +96,7 @@ def a_stopped_worker_is_found_and_ended(directory):
             fail("rank", rank, "still lives")
     with open(directory + "/events") as f:
         events = [json.loads(line) for line in f]
-    if not any(e["kind"] == "notice" and "rank 2 does not answer: stopped" in e["text"]
+    if not any(e["kind"] == "stacks" and "rank 2 does not answer: stopped" in e["text"]
                for e in events):
         fail("not told in the events:", events)
 

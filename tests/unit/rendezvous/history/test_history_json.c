@@ -9,7 +9,9 @@
 #include "rendezvous/history/history_json.h"
 #include "tests/worlds/check_main.h"
 
-static const struct history_reader all = { .run_id = "resnet", .instance = "1d01" };
+static const struct history_reader all = {
+    .run_id = "resnet", .instance = "0123456789abcdef0123456789abcdef"
+};
 static struct job_history *h;
 
 static void begin_history(void)
@@ -86,15 +88,16 @@ START_TEST(it_is_written_as_the_manual_says)
         "\"formed_ms\":null,\"started_ms\":null,\"first_step_ms\":null,\"ended_ms\":"
         "null,\"nodes\":0,\"workers\":0,\"productive_ms\":7,\"lost\":{\"detect_ms\":1,"
         "\"stop_ms\":2,\"form_ms\":3,\"start_ms\":4,\"first_step_ms\":5,\"rework_ms\":"
-        "6,\"steps_again\":9}}],\"epochs_left_out\":3,\"events\":[{\"number\":17,"
-        "\"time_ms\":5017,\"epoch\":2,\"kind\":\"failed\",\"host\":\"node-1\","
-        "\"text\":\"rank 5 on node-1 \\u001b[31m hangs\",\"sequence\":17,"
-        "\"time\":\"1970-01-01T00:00:05.017Z\",\"job\":\"resnet\",\"run_id\":"
-        "\"resnet\",\"instance\":\"1d01\",\"node\":\"node-1\"},{\"number\":18,"
-        "\"time_ms\":5018,\"epoch\":2,\"kind\":\"joined\",\"host\":\"node-2\","
-        "\"text\":\"node-2 joined (pid 4711)\",\"sequence\":18,"
-        "\"time\":\"1970-01-01T00:00:05.018Z\",\"job\":\"resnet\",\"run_id\":"
-        "\"resnet\",\"instance\":\"1d01\",\"node\":\"node-2\"}]}");
+        "6,\"steps_again\":9}}],\"epochs_left_out\":3,\"events\":[{\"sequence\":17,"
+        "\"time\":\"1970-01-01T00:00:05.017Z\",\"time_ms\":5017,\"monotonic_ms\":nu"
+        "ll,\"run_id\":\"resnet\",\"instance\":\"0123456789abcdef0123456789abcdef\""
+        ",\"epoch\":2,\"kind\":\"failed\",\"node\":\"node-1\",\"rank\":null,\"text"
+        "\":\"rank 5 on node-1 \\u001b[31m hangs\",\"number\":17,\"job\":\"resnet\""
+        ",\"host\":\"node-1\"},{\"sequence\":18,\"time\":\"1970-01-01T00:00:05.018Z"
+        "\",\"time_ms\":5018,\"monotonic_ms\":null,\"run_id\":\"resnet\",\"instance"
+        "\":\"0123456789abcdef0123456789abcdef\",\"epoch\":2,\"kind\":\"joined\",\""
+        "node\":\"node-2\",\"rank\":null,\"text\":\"node-2 joined (pid 4711)\",\"nu"
+        "mber\":18,\"job\":\"resnet\",\"host\":\"node-2\"}]}");
     free(text);
 }
 END_TEST

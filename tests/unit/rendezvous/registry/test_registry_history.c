@@ -158,13 +158,13 @@ START_TEST(a_viewer_sees_what_crunctl_events_shows_it)
     ck_assert_ptr_nonnull(strstr(text, "\"node-1 joined\""));
     ck_assert_ptr_nonnull(strstr(text, "epoch 1 formed"));
     ck_assert_ptr_null(strstr(text, "pid 1"));
-    ck_assert_ptr_null(strstr(text, "instance"));
+    ck_assert_ptr_null(strstr(text, "\"instance\":\""));
     free(text);
     cJSON_Delete(o);
     o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_AGENT);
     text = cJSON_PrintUnformatted(o);
     ck_assert_ptr_nonnull(strstr(text, "pid 1"));
-    ck_assert_ptr_nonnull(strstr(text, "instance"));
+    ck_assert_ptr_nonnull(strstr(text, "\"instance\":\""));
     free(text);
     cJSON_Delete(o);
 }
