@@ -10,7 +10,7 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ended_logs.h"
-#include "launcher/crunctl/log_lines.h"
+#include "launcher/crunctl/ui/log_lines.h"
 #include "rendezvous/protocol/base64.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"

@@ -169,9 +169,29 @@ static void note_name(void *arg, const struct msg *m)
     f->named++;
 }
 
+static void note_past_name(void *arg, const struct msg *m)
+{
+    struct job_name_search *f = arg;
+
+    if (f->named == 0)
+        note_name(f, m);
+}
+
+/* Of those that are over, the newest one that has the name. */
+static void find_past_name(struct ctl_client *c, struct job_name_search *f)
+{
+    struct msg m = { .type = MSG_SHOW_HISTORY };
+    uint64_t next = 0;
+    struct err e;
+
+    do
+        m.show_history.from = (uint32_t)next;
+    while (ctl_client_ask(c, &m, note_past_name, f, &next, &e) == CTL_EXIT_OK && next);
+}
+
 /* A name that is no run id there becomes that of the only job which has it. */
 static void find_named_job(struct ctl_client *c, struct ctl_options *o,
-                           struct job_name_search *f)
+                           bool may_have_ended, struct job_name_search *f)
 {
     struct msg m = { .type = MSG_STATUS };
     uint64_t next = 0;
@@ -181,6 +201,8 @@ static void find_named_job(struct ctl_client *c, struct ctl_options *o,
     do
         m.status.from = (uint32_t)next;
     while (ctl_client_ask(c, &m, note_name, f, &next, &e) == CTL_EXIT_OK && next);
+    if (!f->has_run_id && !f->named && may_have_ended && ctl_client_has_history(c))
+        find_past_name(c, f);
     if (!f->has_run_id && f->named == 1) {
         o->run_id = f->run_id;
         o->job_name = f->wanted;
@@ -200,7 +222,7 @@ static int run_with_rendezvous(const struct ctl_command *command,
         own.endpoint = CTL_USUAL_ENDPOINT;
     c = ctl_client_open(&own, command->access, &rc, e);
     if (c && own.run_id)
-        find_named_job(c, &own, &names);
+        find_named_job(c, &own, command->run_ended != NULL, &names);
     if (c)
         rc = command->run(c, &own, word, e);
     ctl_client_close(c);

@@ -50,7 +50,7 @@ struct ctl_client {
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
-    bool has_logs;
+    bool has_logs, has_history;
     uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
@@ -333,6 +333,11 @@ bool ctl_client_has_logs(const struct ctl_client *c)
     return c->has_logs;
 }
 
+bool ctl_client_has_history(const struct ctl_client *c)
+{
+    return c->has_history;
+}
+
 int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
                     struct err *e)
 {
@@ -429,6 +434,7 @@ static void take_welcome(struct ctl_client *c)
 {
     c->version = c->last.welcome.version;
     c->has_logs = c->last.welcome.logs;
+    c->has_history = c->last.welcome.history;
     memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
 }
 

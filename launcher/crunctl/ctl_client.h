@@ -31,7 +31,7 @@ struct ctl_options {
     FILE *out;         /* standard output, or the frame of a command that is watched */
     long long since;
     long long tail; /* lines; negative: all */
-    bool json, follow, now, require_key;
+    bool json, follow, now, require_key, all;
     bool only_stdout, only_stderr;
     enum access key_access; /* keygen: of the new key */
     int64_t key_seconds;    /* keygen: until its end; 0: none */
@@ -170,6 +170,8 @@ char *ctl_client_user(char *buf, size_t size);
 uint32_t ctl_client_version(const struct ctl_client *c);
 /* Whether the rendezvous knows the messages about output. */
 bool ctl_client_has_logs(const struct ctl_client *c);
+/* Likewise about the past of jobs. */
+bool ctl_client_has_history(const struct ctl_client *c);
 
 /* What the rendezvous has given up for its safety, for users; may be "". */
 const char *ctl_client_confinement(const struct ctl_client *c);

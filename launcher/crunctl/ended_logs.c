@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/crunctl/log_lines.h"
+#include "launcher/crunctl/ui/log_lines.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/rank_ranges.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_LOG_LINES_H
-#define LAUNCHER_CRUNCTL_LOG_LINES_H
+#ifndef LAUNCHER_CRUNCTL_UI_LOG_LINES_H
+#define LAUNCHER_CRUNCTL_UI_LOG_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>

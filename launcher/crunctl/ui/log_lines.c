@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/crunctl/log_lines.h"
+#include "launcher/crunctl/ui/log_lines.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
