@@ -367,6 +367,23 @@ const char *server_page_url(const struct server *s)
     return s->web ? web_url(s->web) : NULL;
 }
 
+/* A crund is locked in, and opens no port. */
+static int server_on_page(void *arg, const struct job_owner *owner, enum access sight,
+                          const char *run_id, char *url, size_t size, struct err *e)
+{
+    struct server *s = arg;
+    struct web_viewer viewer = { .owner = *owner, .sight = sight };
+    struct server_page page = { .host = "", .endpoint = "" };
+
+    if (!s->web && s->config.standalone)
+        return err_set(e, "this rendezvous shows no page: crund --http opens one");
+    if (!s->web && (net_parse_host("127.0.0.1", 0, &page.listen, e) < 0 ||
+                    server_open_page(s, &page, e) < 0))
+        return -1;
+    web_link(s->web, &viewer, run_id, url, size);
+    return 0;
+}
+
 /* -- what the registry calls ----------------------------------------------------- */
 
 static void on_send(void *arg, void *conn, const struct msg *m)
@@ -490,6 +507,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .send = on_send,
         .room = server_on_room,
         .hang_up = on_hang_up,
+        .page = server_on_page,
         .denied = on_denied,
         .event = on_event,
         .arg = s,

@@ -50,7 +50,7 @@ struct ctl_client {
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
-    bool has_logs, has_history;
+    bool has_logs, has_history, has_page;
     uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
@@ -338,6 +338,11 @@ bool ctl_client_has_history(const struct ctl_client *c)
     return c->has_history;
 }
 
+bool ctl_client_has_page(const struct ctl_client *c)
+{
+    return c->has_page;
+}
+
 int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
                     struct err *e)
 {
@@ -435,6 +440,7 @@ static void take_welcome(struct ctl_client *c)
     c->version = c->last.welcome.version;
     c->has_logs = c->last.welcome.logs;
     c->has_history = c->last.welcome.history;
+    c->has_page = c->last.welcome.page;
     memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
 }
 

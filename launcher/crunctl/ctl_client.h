@@ -81,7 +81,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
-    ctl_logs, ctl_keygen, ctl_top;
+    ctl_logs, ctl_page, ctl_keygen, ctl_top;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \
@@ -172,6 +172,9 @@ uint32_t ctl_client_version(const struct ctl_client *c);
 bool ctl_client_has_logs(const struct ctl_client *c);
 /* Likewise about the past of jobs. */
 bool ctl_client_has_history(const struct ctl_client *c);
+
+/* Whether it knows the messages about its page. */
+bool ctl_client_has_page(const struct ctl_client *c);
 
 /* What the rendezvous has given up for its safety, for users; may be "". */
 const char *ctl_client_confinement(const struct ctl_client *c);

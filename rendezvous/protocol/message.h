@@ -43,6 +43,7 @@ enum msg_type {
     MSG_SHOW_STACKS,
     MSG_SHOW_LOGS,
     MSG_SHOW_HISTORY,
+    MSG_ASK_PAGE,
     /* the rendezvous to any peer */
     MSG_WELCOME = 50,
     MSG_REFUSED,
@@ -68,6 +69,7 @@ enum msg_type {
     MSG_RANK_STACKS,
     MSG_RANK_LOGS,
     MSG_HISTORY,
+    MSG_PAGE,
     MSG_TYPE_MAX
 };
 
@@ -471,6 +473,11 @@ struct msg_show_history {
     uint32_t from; /* how many of these jobs to skip */
 };
 
+/* A link to the page of a job, or of all (run_id ""). */
+struct msg_ask_page {
+    char run_id[RUN_ID_MAX + 1];
+};
+
 struct msg_stop_job {
     char run_id[RUN_ID_MAX + 1];
     bool now;
@@ -489,6 +496,7 @@ struct msg_welcome {
     bool durable;
     bool logs;               /* it knows the messages about logs */
     bool history;            /* likewise about the past of jobs */
+    bool page;               /* likewise about its page */
     struct id128 rendezvous; /* which one it is; zero: an older version */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
@@ -647,6 +655,10 @@ struct msg_history {
     char text[HISTORY_PIECE_MAX_BYTES + 1];
 };
 
+struct msg_page {
+    char url[ERROR_TEXT_MAX_BYTES + 1]; /* with the rights of the crunctl that asks */
+};
+
 /* For EVENTS: the last number sent. For STATUS and the list of SHOW_HISTORY: where the
  * next page begins, 0: none. */
 struct msg_end_of_list {
@@ -680,6 +692,8 @@ struct msg {
         struct msg_status status;
         struct msg_events events;
         struct msg_show_history show_history;
+        struct msg_ask_page ask_page;
+        struct msg_page page;
         struct msg_stop_job stop_job;
         struct msg_drain drain;
         struct msg_welcome welcome;

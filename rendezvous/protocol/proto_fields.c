@@ -226,12 +226,21 @@ static const struct proto_field ask_logs[] = {
 
 /* -- the rendezvous to any peer ------------------------------------------------ */
 
+static const struct proto_field ask_page[] = {
+    NAME(msg_ask_page, run_id, OPTIONAL),
+};
+
+static const struct proto_field page[] = {
+    TEXT(msg_page, url, NEED),
+};
+
 static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
     BOOL(msg_welcome, logs),
     BOOL(msg_welcome, history),
+    BOOL(msg_welcome, page),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };
@@ -445,6 +454,8 @@ const struct proto_message proto_messages[MSG_TYPE_MAX] = {
     [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, ACCESS_OPERATE, show_stacks),
     [MSG_SHOW_LOGS] = MESSAGE("SHOW_LOGS", FROM_CTL, ACCESS_OPERATE, ask_logs),
     [MSG_SHOW_HISTORY] = MESSAGE("SHOW_HISTORY", FROM_CTL, ACCESS_VIEW, show_history),
+    [MSG_ASK_PAGE] = MESSAGE("ASK_PAGE", FROM_CTL, ACCESS_VIEW, ask_page),
+    [MSG_PAGE] = MESSAGE("PAGE", TO_PEERS, ACCESS_NONE, page),
     [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, ACCESS_NONE, welcome),
     [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, ACCESS_NONE, refused),
     [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ACCESS_NONE, ack),

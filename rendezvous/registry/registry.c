@@ -345,6 +345,7 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     p->logs = h->logs;
     reply.welcome.logs = true;
     reply.welcome.history = true;
+    reply.welcome.page = true;
     reply.welcome.durable = g->journal != NULL;
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)

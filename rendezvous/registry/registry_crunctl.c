@@ -446,6 +446,25 @@ static void on_show_logs(struct registry *g, struct registry_peer *p,
         registry_show_logs(g, p, m, job);
 }
 
+static void on_ask_page(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
+{
+    struct msg page = { .type = MSG_PAGE, .sequence = m->sequence };
+    struct msg end = { .type = MSG_END_OF_LIST, .sequence = m->sequence };
+    struct err e = { .text = "it has no page" };
+
+    if (*m->ask_page.run_id && !find_wanted_job(g, p, m, m->ask_page.run_id))
+        return;
+    if (!g->config.page ||
+        g->config.page(g->config.arg, &p->owner, registry_sight(p), m->ask_page.run_id,
+                       page.page.url, sizeof(page.page.url), &e) < 0) {
+        registry_refuse(p, m, REFUSED_BUSY, false, "%s", e.text);
+        return;
+    }
+    registry_send(p, &page);
+    registry_send(p, &end);
+}
+
 registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
     [MSG_STATUS] = on_status,
     [MSG_EVENTS] = on_events,
@@ -454,4 +473,5 @@ registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
     [MSG_SHOW_STACKS] = on_show_stacks,
     [MSG_SHOW_LOGS] = on_show_logs,
     [MSG_SHOW_HISTORY] = registry_show_past,
+    [MSG_ASK_PAGE] = on_ask_page,
 };

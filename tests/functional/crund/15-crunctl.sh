@@ -59,7 +59,7 @@ load() {
 
 expect 0 'usage: crunctl' "$bin/crunctl" --help
 expect 0 'usage: crunctl drain [JOB] NODE' "$bin/crunctl" drain --help
-for command in status top events stacks stop drain; do # its own flags first, then the questions
+for command in status top events stacks page stop drain; do # its own flags first, then the questions
     flags=$("$bin/crunctl" "$command" --help | grep -oE '^ .*--[a-z-]+' | grep -oE '[a-z-]+$' | xargs)
     case $flags in
     *'--rdzv-endpoint --rendezvous-user --rdzv-id --timeout --key-file --require-key --version --help') ;;

@@ -195,7 +195,7 @@ static const unsigned allowed[PROTO_PHASE_COUNT][16] = {
                        MSG_STOPPED, MSG_CHECKPOINTED, MSG_LEAVE, MSG_END, MSG_BYE,
                        MSG_NOTE, MSG_STACKS, MSG_ASK_OWNERS, MSG_OWNERS, MSG_LOGS },
     [PROTO_CTL] = { MSG_STATUS, MSG_EVENTS, MSG_STOP_JOB, MSG_DRAIN, MSG_SHOW_STACKS,
-                    MSG_SHOW_LOGS, MSG_SHOW_HISTORY },
+                    MSG_SHOW_LOGS, MSG_SHOW_HISTORY, MSG_ASK_PAGE },
 };
 
 START_TEST(each_phase_allows_what_it_should)
@@ -274,6 +274,8 @@ static const size_t sizes[MSG_TYPE_MAX] = {
     SIZE_OF(MSG_RANK_STACKS, stacks),
     SIZE_OF(MSG_LOGS, logs),
     SIZE_OF(MSG_SHOW_LOGS, ask_logs),
+    SIZE_OF(MSG_ASK_PAGE, ask_page),
+    SIZE_OF(MSG_PAGE, page),
     SIZE_OF(MSG_ASK_LOGS, ask_logs),
     SIZE_OF(MSG_RANK_LOGS, logs),
     SIZE_OF(MSG_SHOW_HISTORY, show_history),
