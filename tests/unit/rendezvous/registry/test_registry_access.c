@@ -47,6 +47,7 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_STOP_JOB] = "CaTTTn",     [MSG_DRAIN] = "CaTTTn",
     [MSG_SHOW_STACKS] = "CaTTTn",  [MSG_SHOW_LOGS] = "CaTTTn",
     [MSG_LOGS] = "CCCTCC",         [MSG_ASK_PAGE] = "CTTTTn",
+    [MSG_SHOW_HISTORY] = "CTTTTn",
 };
 
 static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_role role)
@@ -137,6 +138,8 @@ static struct msg message_to_the_teams_job(unsigned type, enum actor actor)
     } else if (type == MSG_SHOW_LOGS) {
         strcpy(m.ask_logs.run_id, "resnet");
         strcpy(m.ask_logs.ranks, "0");
+    } else if (type == MSG_SHOW_HISTORY) {
+        strcpy(m.show_history.run_id, "resnet");
     } else if (type == MSG_ASK_PAGE) {
         strcpy(m.ask_page.run_id, "resnet");
     } else if (type == MSG_NOTE) {
