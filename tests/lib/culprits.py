@@ -93,8 +93,8 @@ def late_culprits_are_named(jobs, names=tuple(LATE)):
             fail(f"{name}: no consequence:\n{report}")
 
 
-def a_late_culprit_on_another_node_is_named(jobs):
-    for culprit in (1, 0):
+def a_late_culprit_on_another_node_is_named(jobs, culprits=(1, 0)):
+    for culprit in culprits:
         words, code, text = LATE["raise"]
         cruns = jobs.start(PROGRAM, *words, nodes=2, culprit=culprit)
         check_named(cruns, culprit, code, text)

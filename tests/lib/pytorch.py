@@ -61,3 +61,24 @@ def lives(process):
         elif kind == "epoch" and line.endswith("\n"):
             found[-1][1].append(int(facts["epoch"]))
     return found
+
+
+def check_world(found, nodes_count, local_world, restarts=0, max_restarts=0):
+    """Every rank's environment is what torchrun would give it."""
+    world = nodes_count * local_world
+    if sorted(int(facts["RANK"]) for facts in found) != list(range(world)):
+        fail("ranks:", found)
+    for facts in found:
+        rank = int(facts["RANK"])
+        want = {"LOCAL_RANK": rank % local_world, "WORLD_SIZE": world,
+                "LOCAL_WORLD_SIZE": local_world, "GROUP_RANK": rank // local_world,
+                "GROUP_WORLD_SIZE": nodes_count, "ROLE_RANK": rank,
+                "ROLE_WORLD_SIZE": world, "ROLE_NAME": "default",
+                "TORCHELASTIC_RESTART_COUNT": restarts,
+                "TORCHELASTIC_MAX_RESTARTS": max_restarts,
+                "TORCHELASTIC_USE_AGENT_STORE": True}
+        wrong = {k: (facts[k], v) for k, v in want.items() if facts[k] != str(v)}
+        if wrong:
+            fail(f"rank {rank}, found and wanted:", wrong)
+    if len({facts["TORCHELASTIC_RUN_ID"] for facts in found}) != 1:
+        fail("run ids:", found)

@@ -38,6 +38,8 @@ PROGRAMS: List[Program] = []
 def program(name, source, more=None, **options):
     if not more and not set(options) - {"arguments", "ranks", "stdin", "interrupt", "ranks_differ"}:
         options["place"] = "plain"
+    else:  # a template of its own, which imports less
+        options.setdefault("modules", "argparse,json,random,tempfile")
     PROGRAMS.append(Program(name, {"train.py": source.lstrip("\n"), **(more or {})}, **options))
 
 
@@ -491,6 +493,12 @@ OF_TORCH = {"modules": "torch", "needs": "torch", "place": "torch", "env": {"OMP
 
 program("torch", """
 import torch, torch.distributed as dist, os
+from torch.utils.data import DataLoader, Dataset
+class Squares(Dataset):
+    def __len__(self):
+        return 16
+    def __getitem__(self, i):
+        return torch.tensor(i * i), torch.utils.data.get_worker_info().num_workers
 torch.manual_seed(int(os.environ["RANK"]))
 print(torch.rand(2), torch.initial_seed(), torch.get_num_threads(), torch.is_grad_enabled(),
       torch.get_default_dtype(), torch.cuda.is_available(), torch.cuda.is_initialized())
@@ -504,6 +512,7 @@ for step in range(3):
     print(step, loss.item())
 a = torch.ones(800, 800)
 print((a @ a).sum().item(), a.sum().item())
+print([batch[0].tolist() for batch in DataLoader(Squares(), 4, shuffle=True, num_workers=2)])
 torch.nn.Linear(3, 4)(torch.ones(5))
 """, **OF_TORCH)
 
@@ -511,19 +520,3 @@ program("torch-unseeded", """
 import torch
 print(torch.initial_seed(), torch.rand(1, dtype=torch.float64).item())
 """, ranks=2, ranks_differ=True, **OF_TORCH)
-
-program("torch-loader", """
-import torch, multiprocessing
-from torch.utils.data import DataLoader, Dataset
-class Squares(Dataset):
-    def __len__(self):
-        return 16
-    def __getitem__(self, i):
-        return torch.tensor(i * i), torch.utils.data.get_worker_info().num_workers
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    for method, workers in ("fork", 2), ("spawn", 1):  # which imports torch again
-        loader = DataLoader(Squares(), 4, shuffle=True, num_workers=workers,
-                            multiprocessing_context=method)
-        print(method, [batch[0].tolist() for batch in loader])
-""", **OF_TORCH)

@@ -71,14 +71,13 @@ def step_us(steps, blocks, depth=20):
     return fastest[True], fastest[False]
 
 
-def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 50
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    blocks = int(sys.argv[2]) if len(sys.argv) > 2 else 150
+def print_cost(steps, blocks):
     hooked, plain = step_us(steps, blocks)
     cost = hooked - plain
     print(f"cost us={cost:.1f} step_us={plain:.1f} share_of_5ms={cost / 5000:.4%}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    print_cost(int(sys.argv[1]) if len(sys.argv) > 1 else 50,
+               int(sys.argv[2]) if len(sys.argv) > 2 else 150)

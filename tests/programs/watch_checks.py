@@ -273,4 +273,5 @@ class Hooks(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    watch_cost.print_cost(20, 10)  # before torch is compiled with
     unittest.main()

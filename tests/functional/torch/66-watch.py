@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 60 s
+# takes: 55 s
 # sanitizers: no, 25 has crun do the same
 """
 `crun --watch` and a PyTorch training that knows nothing of it: `crunctl status` shows its
@@ -19,11 +19,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, PROGRAMS, ROOT, fail, run, same, until  # noqa: E402
+from process import BIN, PROGRAMS, fail, run, same, until  # noqa: E402
 from pytorch import Here, SECONDS, said, torch_env  # noqa: E402
 
 WATCHED = PROGRAMS / "watched.py"
-WARM = "--warm=torch,torch._dynamo"  # one import for all workers; the status is shown of cold ones
+# one import for all workers of a node; 68-trainers watches cold ones
+FLAGS = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint", "--hang-timeout=3",
+         "--max-restarts=2", "--warm=torch,torch._dynamo"]
 
 
 class Daemon:
@@ -66,68 +68,62 @@ def end_well(job, folder, workers=2):
 
 
 def the_hooks_do_what_they_should():
+    """They cost far more here than on an idle machine, and less than with a mistake."""
     env = torch_env()
     done = subprocess.run([env["PYTHON_EXEC"], PROGRAMS / "watch_checks.py"],
                           env={**os.environ, **env}, capture_output=True, text=True)
     if done.returncode:
         fail(done.stderr)
-
-
-def they_cost_little():
-    """Far more than they cost on an idle machine, and less than a mistake would."""
-    env = torch_env()
-    done = subprocess.run([env["PYTHON_EXEC"], ROOT / "tests" / "lib" / "watch_cost.py", "20", "30"],
-                          env={**os.environ, **env}, capture_output=True, text=True, check=True)
     print(done.stdout.strip())
     if float(re.search(r"us=(\S+)", done.stdout)[1]) > 200:
         fail(done.stdout)
 
 
-def the_status_shows_steps_and_loss():
-    with machine() as (here, daemon, folder):
-        job = start(here, daemon, "shown", ["--nnodes=1"], folder, workers=1)
-        node = until(lambda: n if (n := daemon.node()).get("step") and n.get("loss") and
-                     n.get("steps_per_s") else None, lambda: f"steps and a loss: {job.err}",
-                     SECONDS)
-        until(lambda: daemon.node()["step"] > node["step"], "a later step", SECONDS)
-        if not 0 < float(node["loss"]) < 100:
-            fail("not what the workers do:", node)
-        end_well(job, folder, workers=1)
+def the_status_shows_steps_and_loss(daemon, job):
+    node = until(lambda: n if (n := daemon.node()).get("step") and n.get("loss") and
+                 n.get("steps_per_s") else None, lambda: f"steps and a loss: {job.err}",
+                 SECONDS)
+    until(lambda: daemon.node()["step"] > node["step"], "a later step", SECONDS)
+    if not 0 < float(node["loss"]) < 100:
+        fail("not what the workers do:", node)
 
 
-def a_rank_that_hangs_is_named():
+def a_rank_that_hangs_is_named(daemon, job, folder):
     """In its own code, and in the data, where it may be silent for ten times as long."""
-    with machine() as (here, daemon, folder):
-        job = start(here, daemon, "hangs", ["--nnodes=1", "--hang-timeout=3", WARM,
-                                            "--max-restarts=2"], folder)
-        step = 0
-        for restarts, (place, phase) in enumerate([("forward", "training"), ("load", "loading")]):
-            # past the first steps, in which ranks wait for each other in forward, too
-            until(lambda: (daemon.node().get("step") or 0) > step + 10,
-                  lambda: f"steps past {step}: {job.err}", SECONDS)
-            pathlib.Path(folder, f"sleep-{place}").touch()
-            until(lambda: len(said("began", job)) == 4 + 2 * restarts,
-                  lambda: f"a restart: {job.err}", SECONDS)
-            if not re.search(r"rank 1 on \S+ hangs: no progress for \S+ s at step \d+, " + phase,
-                             job.err):
-                fail(f"rank 1 is not named as {phase}:\n{job.err}")
-            step = max(int(n) for n in re.findall(r" at step (\d+)", job.err))
-        end_well(job, folder)
+    step = 0
+    for restarts, (place, phase) in enumerate([("forward", "training"), ("load", "loading")]):
+        # past the first steps, in which ranks wait for each other in forward, too
+        until(lambda: (daemon.node().get("step") or 0) > step + 10,
+              lambda: f"steps past {step}: {job.err}", SECONDS)
+        pathlib.Path(folder, f"sleep-{place}").touch()
+        until(lambda: len(said("began", job)) == 4 + 2 * restarts,
+              lambda: f"a restart: {job.err}", SECONDS)
+        if not re.search(r"rank 1 on \S+ hangs: no progress for \S+ s at step \d+, " + phase,
+                         job.err):
+            fail(f"rank 1 is not named as {phase}:\n{job.err}")
+        step = max(int(n) for n in re.findall(r" at step (\d+)", job.err))
 
 
-def a_node_is_taken_in_at_a_checkpoint():
+def a_node_is_taken_in_at_a_checkpoint(here, daemon, a, folder):
+    before = len(said("began", a))
+    b = start(here, daemon, "watched", FLAGS, folder)
+    until(lambda: len(said("began", a)) == before + 2 and len(said("began", b)) == 2,
+          lambda: f"all workers: {a.err} {b.err}", SECONDS)
+    began = [int(f["epoch"]) for f in said("began", a)[before:] + said("began", b)]
+    if len(set(began)) != 1 or began[0] < 1:
+        fail("not from a checkpoint:", began)
+    if "no checkpoint" in a.err:
+        fail(a.err)
+    return b
+
+
+def a_job_is_watched():
+    """One, since each crun imports torch."""
     with machine() as (here, daemon, folder):
-        flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0,scale=checkpoint", WARM]
-        a = start(here, daemon, "grows", flags, folder)
-        until(lambda: daemon.node().get("step"), lambda: f"a step: {a.err}", SECONDS)
-        b = start(here, daemon, "grows", flags, folder)
-        until(lambda: len(said("began", a)) == 4 and len(said("began", b)) == 2,
-              lambda: f"all workers: {a.err} {b.err}", SECONDS)
-        began = [int(f["epoch"]) for f in said("began", a, b)]
-        if len(set(began[2:])) != 1 or began[2] < 1:
-            fail("not from a checkpoint:", began)
-        if "no checkpoint" in a.err:
-            fail(a.err)
+        a = start(here, daemon, "watched", FLAGS, folder)
+        the_status_shows_steps_and_loss(daemon, a)
+        a_rank_that_hangs_is_named(daemon, a, folder)
+        b = a_node_is_taken_in_at_a_checkpoint(here, daemon, a, folder)
         end_well(a, folder)
         end_well(b, folder)
 
@@ -139,8 +135,7 @@ def the_slow_rank_is_named():
         end_well(job, folder)
 
 
-TESTS = [the_hooks_do_what_they_should, they_cost_little, the_status_shows_steps_and_loss,
-         a_rank_that_hangs_is_named, a_node_is_taken_in_at_a_checkpoint]
+TESTS = [the_hooks_do_what_they_should, a_job_is_watched]
 SLOW = [the_slow_rank_is_named]  # a minute: only if it is named on the command line
 
 run(TESTS + SLOW if sys.argv[1:] else TESTS)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 100 s
+# takes: 30 s
 # sanitizers: no, 25 has crun do the same
 """
-Lightning's and transformers' trainers, the newest of PyPI, under `crun --watch`: unmodified,
-their steps are shown; with the callback of the package crun, a node is taken in at a
-checkpoint that the callback has written. What cannot be had is said loudly, and the exit code
+Lightning's and transformers' trainers, the newest of PyPI: with the callback of the package
+crun they save when crun asks for a checkpoint; unmodified and under `crun --watch` they continue
+from it, and their steps are shown. 64-torch-progress and 66-watch take a node in at such a
+checkpoint. What cannot be had is said loudly, and the exit code
 is 77.
 
     BUILD=build tests/functional/torch/68-trainers.py [TEST...]
@@ -23,10 +24,6 @@ import tempfile
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, PROGRAMS, ROOT, fail, run, skip, until  # noqa: E402
 from pytorch import Here, SECONDS, said  # noqa: E402
-
-# the imports take seconds, and workers that are started again make them again
-WARM = {"lightning": "--warm=torch._dynamo,lightning.pytorch",
-        "transformers": "--warm=torch._dynamo,transformers.trainer"}
 
 
 def environment():
@@ -46,55 +43,53 @@ def step_shown(address):
     return jobs[0]["nodes"][0].get("step") or 0 if jobs and jobs[0]["nodes"] else 0
 
 
-def trains(kind, *words, nodes):
-    variables = environment()
+def saves_on_request(start, shown, *words):
+    """Its steps are shown, and crun ends with 75 once the callback has saved."""
+    job = start("--", "--callback", *words)
+    began = until(lambda: said("began", job), lambda: job.err, SECONDS)
+    if "--slurm" in words:  # Lightning leaves alone what is ignored
+        for signo in (signal.SIGUSR1, signal.SIGUSR2):
+            os.kill(int(began[0]["pid"]), signo)
+    until(lambda: shown() > 5, lambda: f"steps: {job.err}", SECONDS)
+    job.kill(signal.SIGUSR1)
+    if job.wait(SECONDS) != 75:
+        fail("exit code", job.popen.returncode, job.err)
+
+
+def continues_unmodified(start, shown, folder):
+    """From what the callback has saved, and its steps are shown."""
+    job = start("--watch", "--")
+    began = until(lambda: said("began", job), lambda: job.err, SECONDS)
+    step = int(began[0]["step"])
+    if step < 5:
+        fail("not from the checkpoint of the callback:", began)
+    until(lambda: shown() > step + 5, lambda: f"steps: {job.err}", SECONDS)
+    pathlib.Path(folder, "over").touch()
+    if job.wait(SECONDS) != 0:
+        fail("exit code", job.popen.returncode, job.err)
+
+
+def trains(kind, *words, **more):
+    variables = {**environment(), **more}
     here = Here()
     with tempfile.TemporaryDirectory(prefix="crun-trainers-") as folder:
+        variables.update(TMPDIR=folder, XDG_CACHE_HOME=folder)
         try:
             crund = here.start([BIN / "crund", "--listen", "127.0.0.1:0"])
             address = until(lambda: re.search(r"listening.*?(127\.0\.0\.1:\d+)", crund.err),
                             "crund", SECONDS)[1]
 
-            def start():
+            def start(*words):
+                at = words.index("--")
                 return here.start(
-                    [BIN / "crun", "--nproc-per-node=1", f"--nnodes=1:{nodes}", "--watch",
-                     *([WARM[kind]] if nodes > 1 else []),
-                     "--rdzv-backend=c10d", f"--rdzv-endpoint={address}", "--rdzv-id=trainer",
-                     "--rdzv-conf=last_call_timeout=0,scale=checkpoint",
-                     PROGRAMS / "trainers.py", kind, folder, *words],
-                    env={**variables, "TMPDIR": folder, "XDG_CACHE_HOME": folder})
+                    [BIN / "crun", "--nnodes=1", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                     f"--rdzv-endpoint={address}", "--rdzv-id=trainer", *words[:at],
+                     PROGRAMS / "trainers.py", kind, folder, *words[at + 1:]], env=variables)
 
-            jobs = [start()]
-            until(lambda: step_shown(address) > 5, lambda: f"steps: {jobs[0].err}", SECONDS)
-            if nodes == 2:
-                jobs.append(start())
-                until(lambda: len(said("began", *jobs)) == 3,
-                      lambda: f"all workers: {jobs[0].err} {jobs[1].err}", SECONDS)
-                steps = [int(f["step"]) for f in said("began", *jobs)]
-                if steps[0] != 0 or min(steps[1:]) < 5:
-                    fail("not from the checkpoint of the callback:", steps)
-            pathlib.Path(folder, "over").touch()
-            for job in jobs:
-                if job.popen.wait(SECONDS) != 0:
-                    fail("exit code", job.popen.returncode, job.err)
+            saves_on_request(start, lambda: step_shown(address), *words)
+            continues_unmodified(start, lambda: step_shown(address), folder)
         finally:
             here.end()
-
-
-def lightning_is_watched():
-    trains("lightning", nodes=1)
-
-
-def transformers_is_watched():
-    trains("transformers", nodes=1)
-
-
-def lightning_saves_on_request():
-    trains("lightning", "--callback", nodes=2)
-
-
-def transformers_saves_on_request():
-    trains("transformers", "--callback", nodes=2)
 
 
 def a_step_of_slurm():
@@ -107,28 +102,13 @@ def a_step_of_slurm():
             "SLURMD_NODENAME": name}
 
 
-def lightning_that_handles_the_signals_of_slurm_does_not_die_of_them():
-    """It leaves SIGUSR1 alone where it is ignored, and crun asks for the checkpoint."""
-    variables = environment()
-    here = Here()
-    with tempfile.TemporaryDirectory(prefix="crun-trainers-") as folder:
-        try:
-            job = here.start([BIN / "crun", "--nnodes=1", WARM["lightning"],
-                              PROGRAMS / "trainers.py", "lightning", folder, "--callback",
-                              "--slurm"],
-                             env={**variables, **a_step_of_slurm(), "TMPDIR": folder,
-                                  "XDG_CACHE_HOME": folder})
-            began = until(lambda: said("began", job), lambda: job.err, SECONDS)
-            for signo in (signal.SIGUSR1, signal.SIGUSR2):
-                os.kill(int(began[0]["pid"]), signo)
-            job.kill(signal.SIGUSR1)
-            if job.wait(SECONDS) != 75:
-                fail("exit code", job.popen.returncode, job.err)
-            if not list(pathlib.Path(folder, "checkpoints").glob("*.ckpt")):
-                fail("no checkpoint:", job.err)
-        finally:
-            here.end()
+def lightning_that_handles_the_signals_of_slurm_saves_and_is_watched():
+    trains("lightning", "--slurm", **a_step_of_slurm())
 
 
-run([lightning_that_handles_the_signals_of_slurm_does_not_die_of_them, lightning_is_watched, transformers_is_watched, lightning_saves_on_request,
-     transformers_saves_on_request])
+def transformers_saves_and_is_watched():
+    trains("transformers")
+
+
+run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
+     transformers_saves_and_is_watched])

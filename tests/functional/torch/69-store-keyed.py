@@ -4,7 +4,8 @@
 # sanitizers: no, 29-store-owners has crun do the same
 """
 An unmodified PyTorch program (gloo) on two hosts with a key: its store's connections are
-vouched for, and carried in a tunnel with --store-tunnel. It trains as it does without.
+vouched for, and carried in a tunnel with --store-tunnel. Every rank's environment is what
+torchrun would give it.
 
     BUILD=build tests/functional/torch/69-store-keyed.py [TEST...]
 """
@@ -15,10 +16,11 @@ import tempfile
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, expect, fail, run  # noqa: E402
 import host  # noqa: E402
-from pytorch import SECONDS, TRAIN, said, torch_env  # noqa: E402
+from pytorch import SECONDS, TRAIN, check_world, said, torch_env  # noqa: E402
 
 
 def train(cluster, env, directory, name, *flags):
+    """The environments of all ranks, two on each node."""
     key = f"{directory}/key-{name}"
     subprocess.run([BIN / "crunctl", "keygen", key], check=True, capture_output=True)
     nodes = [cluster[i].start(
@@ -34,7 +36,9 @@ def train(cluster, env, directory, name, *flags):
         fail("ranks that are done:", done)
     if len({facts["sum"] for facts in done}) != 1:
         fail("the ranks differ:", done)
-    return {facts["MASTER_ADDR"] for facts in said("env", *nodes)}
+    found = said("env", *nodes)
+    check_world(found, 2, 2)
+    return {facts["MASTER_ADDR"] for facts in found}
 
 
 def with_vouching(cluster, env, directory):
