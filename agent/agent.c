@@ -463,6 +463,7 @@ static void destroy_parts(struct agent *a)
     struct logs_end end;
 
     agent_keep_facts(a);
+    agent_keep_past(a);
     client_destroy(a->client);
     a->client = NULL;
     epoch_store_release(&a->store);

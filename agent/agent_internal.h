@@ -51,6 +51,7 @@ struct agent {
     struct socket_relays *relays;
     char instance[ID128_HEX_SIZE], name[JOB_NAME_SIZE], *log_folder; /* its facts */
     uint64_t last_step;                                              /* at the end */
+    struct cJSON *past; /* the same of a job that this crun has hosted; NULL: none */
     struct trainjob_status *trainjob; /* NULL: this is none */
     struct msg_heartbeat told;        /* what its last post was made from */
     uint64_t steps;                   /* of the whole job, 0: not known */
@@ -102,6 +103,8 @@ void agent_note_host(struct agent *a);
 void agent_open_local(struct agent *a);
 /* Before the parts end: what only they know. */
 void agent_keep_facts(struct agent *a);
+/* Likewise what the rendezvous knows of the job, before it ends. */
+void agent_keep_past(struct agent *a);
 /* What is known of the job has changed. */
 void agent_update_local(struct agent *a);
 /* An event of the rendezvous in this process. */

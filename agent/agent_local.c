@@ -12,7 +12,9 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
+#include "rendezvous/views/job_json.h"
 
 /* What tools of this machine see of this crun (local_job.h). */
 
@@ -35,6 +37,24 @@ void agent_keep_facts(struct agent *a)
     }
     if (a->workers.progress)
         a->last_step = progress_monitor_last_step(a->workers.progress);
+}
+
+void agent_keep_past(struct agent *a)
+{
+    struct registry *g = a->rendezvous.server ? server_registry(a->rendezvous.server)
+                                              : NULL;
+    const struct job *job = g ? registry_jobs(g) : NULL;
+    struct msg m;
+
+    if (!job || a->past)
+        return;
+    registry_set_time(g, clock_ms(), clock_wall_ms());
+    registry_show_job(g, job, ACCESS_AGENT, &m);
+    a->past = cJSON_CreateObject();
+    job_json_add_phases(a->past, "time", &m.job_status.time);
+    job_json_add_phases(a->past, "last_restart", &m.job_status.last_restart);
+    cJSON_AddItemToObject(a->past, "history",
+                          registry_show_history(g, job, ACCESS_AGENT));
 }
 
 static void fill_local_facts(void *arg, struct job_facts *facts)
@@ -164,8 +184,10 @@ void agent_end_local(struct agent *a, const struct failure_report *report)
         .report = text,
         .exit_code = a->exit_code,
         .restarts = a->result.restarts,
+        .max_restarts = a->result.max_restarts,
         .epoch = a->epoch,
         .step = a->last_step,
+        .past = a->past,
     };
 
     if (a->local)
@@ -175,4 +197,6 @@ void agent_end_local(struct agent *a, const struct failure_report *report)
     a->local = NULL;
     free(a->log_folder);
     free(text);
+    cJSON_Delete(a->past);
+    a->past = NULL;
 }

@@ -172,7 +172,8 @@ void job_record_write(struct job_record *r, const struct run_folder *folder,
 
 /* -- ended jobs -------------------------------------------------------------------- */
 
-/* "<wall ms>-<pid>.json" or ".events": the number to sort by; 0: another file. */
+/* "<wall ms>-<pid>.json", ".events" or ".history": the number to sort by; 0: another
+ * file. */
 static unsigned long long parse_ended_name(const char *name, const char *end)
 {
     size_t digits = strspn(name, "0123456789"), rest;
@@ -213,6 +214,7 @@ static void prune_ended(const struct run_folder *ended)
             unsigned long long n = parse_ended_name(entry->d_name, ".json");
 
             n = n ? n : parse_ended_name(entry->d_name, ".events");
+            n = n ? n : parse_ended_name(entry->d_name, ".history");
             if (n && n < least)
                 (void)!unlinkat(ended->fd, entry->d_name, 0);
         }
@@ -221,6 +223,18 @@ static void prune_ended(const struct run_folder *ended)
         closedir(dir);
     else if (fd >= 0)
         close(fd);
+}
+
+static void add_past(cJSON *record, const cJSON *past)
+{
+    static const char *const names[] = { "time", "last_restart" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(past, names[i]);
+
+        cJSON_AddItemToObject(record, names[i],
+                              item ? cJSON_Duplicate(item, true) : cJSON_CreateNull());
+    }
 }
 
 static void add_result(cJSON *record, const struct job_result *result, uint64_t now)
@@ -233,8 +247,10 @@ static void add_result(cJSON *record, const struct job_result *result, uint64_t 
     cJSON_AddStringToObject(o, "text", result->text);
     cJSON_AddNumberToObject(o, "ended_ms", (double)now);
     cJSON_AddNumberToObject(o, "restarts", result->restarts);
+    cJSON_AddNumberToObject(o, "max_restarts", result->max_restarts);
     cJSON_AddNumberToObject(o, "epoch", (double)result->epoch);
     cJSON_AddNumberToObject(o, "step", (double)result->step);
+    add_past(record, result->past);
     if (result->report) {
         char *report = xasprintf("%.*s", REPORT_BYTES_MAX, result->report);
 
@@ -256,6 +272,19 @@ static void write_log_file(const struct job_facts *facts, const char *name,
         log_debug("%s: %s", path, strerror(errno));
     }
     free(path);
+}
+
+/* Apart from the record, so that a list of jobs is quickly read. */
+static void write_history(const struct run_folder *ended, const char *name,
+                          const cJSON *past)
+{
+    const cJSON *history = cJSON_GetObjectItemCaseSensitive(past, "history");
+    char file[80], *text = text_printable_json(cJSON_PrintUnformatted(history));
+
+    snprintf(file, sizeof(file), "%s.history", name);
+    if (text && run_folder_write(ended, file, text, strlen(text)) < 0)
+        log_debug("%s/%s: %s", ended->path, file, strerror(errno));
+    free(text);
 }
 
 void job_record_end(struct job_record *r, const struct run_folder *folder,
@@ -285,6 +314,7 @@ void job_record_end(struct job_record *r, const struct run_folder *folder,
         log_debug("%s/%s: %s", folder->path, old, strerror(errno));
     o = record_object(&ended, to, facts);
     add_result(o, result, now);
+    write_history(&ended, to, result->past);
     write_object(&ended, to, o);
     prune_ended(&ended);
     run_folder_close(&ended);

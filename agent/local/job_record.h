@@ -11,8 +11,8 @@
 
 /*
  * What crun writes down about its job in the run folder, for crunctl: while it runs
- * <pid>.json and <pid>.events (JSON lines); then ended/<wall ms>-<pid>.json and
- * .events, of which the newest are kept.
+ * <pid>.json and <pid>.events (JSON lines); then ended/<wall ms>-<pid>.json, .events
+ * and, if it has hosted the rendezvous, .history, of which the newest are kept.
  */
 struct job_facts {
     const char *run_id, *name, *program;
@@ -32,8 +32,11 @@ struct job_result {
     const char *reason, *text;
     const char *report; /* NULL: none */
     int exit_code;
-    uint32_t restarts;
+    uint32_t restarts, max_restarts;
     uint64_t epoch, step;
+    /* what the rendezvous in this process knows of its past: time, last_restart and
+     * history, as in the JSON of crunctl; NULL: it is elsewhere */
+    const struct cJSON *past;
 };
 
 struct job_record;

@@ -35,6 +35,12 @@ static void print_confinement(const struct ctl_client *c, FILE *out)
                 text_printable(confinement, text, sizeof(text)));
 }
 
+/* Of a job that is named, and not in each frame. */
+static bool shows_history(const struct ctl_options *o)
+{
+    return o->json && o->run_id && !o->watch_ms;
+}
+
 static void print_views(struct job_views *v, const struct ctl_options *o)
 {
     struct terminal t = terminal_look();
@@ -46,12 +52,6 @@ static void print_views(struct job_views *v, const struct ctl_options *o)
         job_view_print(&v->job[0], &t, o->out);
     else
         job_views_print(v, &t, o->out);
-}
-
-/* Of a job that is named, and not in each frame. */
-static bool shows_history(const struct ctl_options *o)
-{
-    return o->json && o->run_id && !o->watch_ms;
 }
 
 static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
@@ -112,6 +112,8 @@ static int status_run_ended(const struct ctl_options *o, const struct ctl_job *j
 
     (void)e;
     ctl_views_add_ended(&v, job);
+    if (shows_history(o))
+        v.job[0].history = ctl_job_read_history(job);
     print_views(&v, o);
     job_views_clear(&v);
     return CTL_EXIT_OK;

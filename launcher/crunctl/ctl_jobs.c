@@ -17,6 +17,8 @@
 #include "rendezvous/base/proc.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/json_strict.h"
+#include "rendezvous/protocol/limits.h"
 
 #define RECORD_BYTES_MAX (256u << 10)
 #define EVENTS_BYTES_MAX (1u << 20)
@@ -492,6 +494,23 @@ int ctl_job_connect(const struct ctl_job *job, struct err *e)
     snprintf(name, sizeof(name), "%s.sock", job->file);
     fd = run_folder_connect(job->folder, name);
     return fd >= 0 ? fd : err_set_errno(e, errno, "%s/%s", job->folder->path, name);
+}
+
+cJSON *ctl_job_read_history(const struct ctl_job *job)
+{
+    cJSON *o = NULL;
+    char name[80], *text;
+    struct err e;
+
+    snprintf(name, sizeof(name), "%s.history", job->file);
+    text = run_folder_read(job->folder, name, RECORD_BYTES_MAX);
+    if (text && json_check(text, strlen(text), JSON_DEPTH_MAX, &e) == 0)
+        o = cJSON_Parse(text);
+    free(text);
+    if (cJSON_IsObject(o))
+        return o;
+    cJSON_Delete(o);
+    return NULL;
 }
 
 char *ctl_job_read_events(const struct ctl_job *job)

@@ -69,6 +69,8 @@ bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e);
 int ctl_job_connect(const struct ctl_job *job, struct err *e) MUST_CHECK;
 /* A whole number of a record from 0 to max; 0 if there is none. */
 uint64_t ctl_record_number(const cJSON *o, const char *name, uint64_t max);
+/* The history of an ended job, as status shows it; NULL: none. The caller owns it. */
+cJSON *ctl_job_read_history(const struct ctl_job *job);
 /* The events of an ended job, JSON lines, or "": to be freed by the caller. */
 char *ctl_job_read_events(const struct ctl_job *job);
 

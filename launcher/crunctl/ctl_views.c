@@ -220,6 +220,23 @@ static struct job_view *add_local_job(struct job_views *v, const struct ctl_job 
     return view;
 }
 
+/* As job_json_add_phases has written it. */
+static void read_phases(const cJSON *record, const char *name, struct msg_job_time *t)
+{
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(record, name);
+
+    *t = (struct msg_job_time){
+        .productive_ms = ctl_record_number(o, "productive_ms", INT64_MAX),
+        .detect_ms = ctl_record_number(o, "detect_ms", INT64_MAX),
+        .stop_ms = ctl_record_number(o, "stop_ms", INT64_MAX),
+        .form_ms = ctl_record_number(o, "form_ms", INT64_MAX),
+        .start_ms = ctl_record_number(o, "start_ms", INT64_MAX),
+        .first_step_ms = ctl_record_number(o, "first_step_ms", INT64_MAX),
+        .rework_ms = ctl_record_number(o, "rework_ms", INT64_MAX),
+        .steps_again = ctl_record_number(o, "steps_again", INT64_MAX)
+    };
+}
+
 void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job)
 {
     static const char *const odd[] = { "left", "lost", "killed" };
@@ -231,6 +248,7 @@ void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job)
     s->exit_code = job->state == CTL_JOB_KILLED ? -1 : job->exit_code; /* -1: none */
     s->state_ms = ms_since(job->ended_ms);
     s->restarts = (uint32_t)ctl_record_number(result, "restarts", UINT32_MAX);
+    s->max_restarts = (uint32_t)ctl_record_number(result, "max_restarts", UINT32_MAX);
     s->epoch = ctl_record_number(result, "epoch", INT64_MAX);
     s->reason = (enum job_reason)proto_word(proto_reason_names, JOB_REASON_COUNT,
                                             job->reason);
@@ -239,6 +257,8 @@ void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job)
             view->odd_state = odd[i];
     if (strcmp(job->result, "not-formed") == 0)
         s->reason = JOB_REASON_NOT_FORMED;
+    read_phases(job->record, "time", &s->time);
+    read_phases(job->record, "last_restart", &s->last_restart);
     if (*job->report)
         view->report = xstrdup(job->report);
 }

@@ -115,8 +115,7 @@ static cJSON *node_object(const struct msg_node_status *s)
     return o;
 }
 
-/* null if the rendezvous does not tell, or no restart has been. */
-static void add_time_object(cJSON *o, const char *name, const struct msg_job_time *t)
+void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *t)
 {
     if (job_view_age_ms(t) == 0) {
         cJSON_AddNullToObject(o, name);
@@ -165,8 +164,8 @@ cJSON *job_json_object(const struct job_view *job)
                      ? (double)s->time.productive_ms / (double)job_view_age_ms(&s->time)
                      : -1,
                  0);
-    add_time_object(o, "time", &s->time);
-    add_time_object(o, "last_restart", &s->last_restart);
+    job_json_add_phases(o, "time", &s->time);
+    job_json_add_phases(o, "last_restart", &s->last_restart);
     add_if_known(o, "exit_code", has_ended ? s->exit_code : -1, 0);
     add_if_known(o, "step", (double)job_view_step(job), 1);
     add_if_known(o, "steps", (double)job_view_steps(job), 1);

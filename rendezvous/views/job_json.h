@@ -22,5 +22,7 @@ void job_json_print(cJSON *json, bool in_one_line, FILE *out);
 
 /* Adds NAME and NAME_ms; null if wall_ms is 0. */
 void job_json_add_time(cJSON *o, const char *name, uint64_t wall_ms);
+/* Where time went; null if the rendezvous does not tell, or no restart has been. */
+void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *t);
 
 #endif
