@@ -25,14 +25,16 @@ static const char *entity_of(char c)
     }
 }
 
-void html_text(FILE *out, const char *text)
+void html_bytes(FILE *out, const char *text, size_t left)
 {
-    size_t left = text ? strlen(text) : 0, size;
+    size_t size;
 
     for (; left; text += size, left -= size) {
         const char *entity = entity_of(*text);
 
-        size = strcspn(text, "&<>\"'\n\t") ? text_printable_size(text, left) : 1;
+        size = entity || *text == '\n' || *text == '\t'
+                   ? 1
+                   : text_printable_size(text, left);
         if (entity)
             fputs(entity, out);
         else if (size)
@@ -40,6 +42,12 @@ void html_text(FILE *out, const char *text)
         else
             fputs("\xef\xbf\xbd", out), size = 1;
     }
+}
+
+void html_text(FILE *out, const char *text)
+{
+    if (text)
+        html_bytes(out, text, strlen(text));
 }
 
 /* One conversion; returns the format after it. */

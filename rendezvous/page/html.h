@@ -14,6 +14,7 @@
  * is not printable, or turns the direction of text, becomes U+FFFD. Tabs and newlines
  * stay. NULL is "". */
 void html_text(FILE *out, const char *text);
+void html_bytes(FILE *out, const char *text, size_t size);
 
 /* As fprintf, but the texts of %s go through html_text. It knows %s, %c, %d, %u, %lu,
  * %zu, %f and %g with a precision, and %%. */

@@ -48,6 +48,9 @@ static void begin_document(FILE *out, const struct document *d)
     fputs("><a class=\"skip\" href=\"#main\">Skip to the content</a>", out);
     if (!d->is_report && d->reader->has_list)
         fputs("<nav aria-label=\"Pages\"><a href=\"/\">All jobs</a></nav>", out);
+    if (d->live_job)
+        fputs("<p id=\"live\" class=\"bad\" role=\"status\" hidden=\"hidden\"></p>",
+              out);
     fputs("<main id=\"main\">\n", out);
 }
 
@@ -69,62 +72,69 @@ static void end_document(FILE *out, const struct document *d)
 static const struct {
     const char *id;
     page_part_fn *write;
-} parts_above_nodes[] = {
-    { "head", write_head_section },
-    { "figures", write_figures_section },
-    { "failure", write_failure_section },
-}, parts_below_nodes[] = {
+} parts_above_blocks[] = {
+    { "head", write_head_section },       { "figures", write_figures_section },
+    { "curves", write_curves_section },   { "time", write_time_section },
+    { "failure", write_failure_section }, { "epochs", write_epochs_section },
+    { "nodes", write_nodes_section },
+}, parts_below_blocks[] = {
     { "events", write_events_section },
     { "commands", write_commands_section },
 };
 
 #define PARTS(array) (sizeof(array) / sizeof(*(array)))
 
-static struct page_view view_of_job(const cJSON *job, const struct page_reader *reader)
+static struct page_view begin_view(const cJSON *job, const struct page_reader *reader)
 {
-    return (struct page_view){ .job = job,
-                               .history = field_object(job, "history"),
-                               .reader = reader };
+    struct page_view v = { .job = job,
+                           .history = field_object(job, "history"),
+                           .reader = reader };
+
+    node_list_init(&v.nodes, job);
+    return v;
 }
 
-static void write_parts(FILE *out, const struct page_view *v)
+static void end_view(struct page_view *v)
 {
-    for (size_t i = 0; i < PARTS(parts_above_nodes); i++)
-        parts_above_nodes[i].write(out, v);
-    fputs("<div id=\"blocks\">", out);
+    node_list_fini(&v->nodes);
+}
+
+static void write_job_document(FILE *out, const struct page_view *v)
+{
+    struct document d = { .title = field_text(v->job, "name"),
+                          .state = page_job_state(v->job).word,
+                          .live_job = v->is_report ? NULL : field_text(v->job, "job"),
+                          .is_report = v->is_report,
+                          .reader = v->reader };
+
+    begin_document(out, &d);
+    for (size_t i = 0; i < PARTS(parts_above_blocks); i++)
+        parts_above_blocks[i].write(out, v);
+    fputs("<div id=\"blocks\">\n", out);
     for (size_t i = 0; i < node_block_count(v); i++)
         write_node_block(out, v, i);
     fputs("</div>\n", out);
-    for (size_t i = 0; i < PARTS(parts_below_nodes); i++)
-        parts_below_nodes[i].write(out, v);
+    for (size_t i = 0; i < PARTS(parts_below_blocks); i++)
+        parts_below_blocks[i].write(out, v);
+    end_document(out, &d);
 }
 
 void page_write_job(FILE *out, const cJSON *job, const struct page_reader *reader)
 {
-    struct page_view v = view_of_job(job, reader);
-    struct document d = { .title = field_text(job, "name"),
-                          .state = page_job_state(job).word,
-                          .live_job = field_text(job, "job"),
-                          .reader = reader };
+    struct page_view v = begin_view(job, reader);
 
     v.has_ages = true;
-    begin_document(out, &d);
-    write_parts(out, &v);
-    end_document(out, &d);
+    write_job_document(out, &v);
+    end_view(&v);
 }
 
 void page_write_report(FILE *out, const cJSON *job, const struct page_reader *reader)
 {
-    struct page_view v = view_of_job(job, reader);
-    struct document d = { .title = field_text(job, "name"),
-                          .state = page_job_state(job).word,
-                          .is_report = true,
-                          .reader = reader };
+    struct page_view v = begin_view(job, reader);
 
     v.is_report = true;
-    begin_document(out, &d);
-    write_parts(out, &v);
-    end_document(out, &d);
+    write_job_document(out, &v);
+    end_view(&v);
 }
 
 /* The HTML of one part, to be given away and freed. */
@@ -153,14 +163,14 @@ static void end_part(struct page_part *part, const char *id, page_section_fn *us
 void page_each_section(const cJSON *job, const struct page_reader *reader,
                        page_section_fn *use, void *arg)
 {
-    struct page_view v = view_of_job(job, reader);
+    struct page_view v = begin_view(job, reader);
     struct page_part part;
     char id[32];
 
-    for (size_t i = 0; i < PARTS(parts_above_nodes); i++) {
+    for (size_t i = 0; i < PARTS(parts_above_blocks); i++) {
         begin_part(&part);
-        parts_above_nodes[i].write(part.out, &v);
-        end_part(&part, parts_above_nodes[i].id, use, arg);
+        parts_above_blocks[i].write(part.out, &v);
+        end_part(&part, parts_above_blocks[i].id, use, arg);
     }
     for (size_t i = 0; i < node_block_count(&v); i++) {
         begin_part(&part);
@@ -168,11 +178,12 @@ void page_each_section(const cJSON *job, const struct page_reader *reader,
         snprintf(id, sizeof(id), "nodes-%zu", i);
         end_part(&part, id, use, arg);
     }
-    for (size_t i = 0; i < PARTS(parts_below_nodes); i++) {
+    for (size_t i = 0; i < PARTS(parts_below_blocks); i++) {
         begin_part(&part);
-        parts_below_nodes[i].write(part.out, &v);
-        end_part(&part, parts_below_nodes[i].id, use, arg);
+        parts_below_blocks[i].write(part.out, &v);
+        end_part(&part, parts_below_blocks[i].id, use, arg);
     }
+    end_view(&v);
 }
 
 /* -- other pages ------------------------------------------------------------------ */
@@ -201,7 +212,8 @@ void page_write_list(FILE *out, const cJSON *jobs, const struct page_reader *rea
     if (!job)
         fputs("<p>There are no jobs.</p>", out);
     else
-        fputs("<table><thead><tr><th scope=\"col\">Job</th><th scope=\"col\">State</th>"
+        fputs("<table class=\"list\"><thead><tr><th scope=\"col\">Job</th><th "
+              "scope=\"col\">State</th>"
               "<th scope=\"col\">Nodes</th><th scope=\"col\">Step</th></tr></thead>"
               "<tbody>\n",
               out);

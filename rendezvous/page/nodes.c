@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/page/nodes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/base/xalloc.h"
+#include "rendezvous/page/fields.h"
+
+#define SLOW_FACTOR 1.2
+#define BEHIND_SECONDS 5 /* of steps: the heartbeats of nodes differ by less */
+
+const struct node_sign_row node_signs[NODE_SIGN_COUNT] = {
+    [NODE_SIGN_LOST] = { "!", "lost", "bad" },
+    [NODE_SIGN_QUARANTINED] = { "q", "quarantined", "bad" },
+    [NODE_SIGN_XID] = { "x", "with a GPU error", "bad" },
+    [NODE_SIGN_BEHIND] = { "<", "behind", "wait" },
+    [NODE_SIGN_SLOW] = { "▲", "slow", "wait" },
+    [NODE_SIGN_UNKNOWN] = { "?", "unknown", "wait" },
+    [NODE_SIGN_LEAVING] = { "l", "leaving", "wait" },
+    [NODE_SIGN_STOPPING] = { "■", "stopping or stopped", "off" },
+    [NODE_SIGN_STARTING] = { "s", "starting", "wait" },
+    [NODE_SIGN_WAITING] = { "w", "waiting", "off" },
+    [NODE_SIGN_SPARE] = { "+", "spare", "off" },
+    [NODE_SIGN_RUNNING] = { "·", "running", "good" },
+    [NODE_SIGN_FINISHED] = { "✓", "finished", "done" },
+};
+
+static enum node_sign sign_of_state(const char *state)
+{
+    static const struct {
+        const char *state;
+        enum node_sign sign;
+    } rows[] = {
+        { "running", NODE_SIGN_RUNNING },   { "waiting", NODE_SIGN_WAITING },
+        { "starting", NODE_SIGN_STARTING }, { "finished", NODE_SIGN_FINISHED },
+        { "done", NODE_SIGN_FINISHED },     { "stopping", NODE_SIGN_STOPPING },
+        { "stopped", NODE_SIGN_STOPPING },  { "leaving", NODE_SIGN_LEAVING },
+        { "spare", NODE_SIGN_SPARE },       { "quarantined", NODE_SIGN_QUARANTINED },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(rows[i].state, state) == 0)
+            return rows[i].sign;
+    return NODE_SIGN_UNKNOWN;
+}
+
+static enum node_sign sign_of_node(const struct node_view *n)
+{
+    enum node_sign sign = sign_of_state(field_text(n->json, "state"));
+
+    if (sign == NODE_SIGN_FINISHED)
+        return sign;
+    if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(n->json, "connected")))
+        return NODE_SIGN_LOST;
+    if (field_count(n->json, "xid") && sign > NODE_SIGN_XID)
+        return NODE_SIGN_XID;
+    if (sign == NODE_SIGN_RUNNING && n->behind)
+        return NODE_SIGN_BEHIND;
+    if (sign == NODE_SIGN_RUNNING && field_number(n->json, "slowness") >= SLOW_FACTOR)
+        return NODE_SIGN_SLOW;
+    return sign;
+}
+
+bool node_takes_part(const cJSON *node)
+{
+    return field_number(node, "group_rank") >= 0 && field_count(node, "step") > 0;
+}
+
+static size_t count_items(const cJSON *item)
+{
+    size_t count = 0;
+
+    for (; item; item = item->next)
+        count++;
+    return count;
+}
+
+void node_list_init(struct node_list *list, const cJSON *job)
+{
+    const cJSON *first = field_items(job, "nodes");
+    uint64_t most = 0;
+    double rate = 0;
+
+    *list = (struct node_list){ .count = count_items(first) };
+    list->node = list->count ? xcalloc(list->count, sizeof(*list->node)) : NULL;
+    for (const cJSON *n = first; n; n = n->next)
+        if (node_takes_part(n)) {
+            most = field_count(n, "step") > most ? field_count(n, "step") : most;
+            rate = fmax(rate, field_number(n, "steps_per_s"));
+        }
+    for (size_t i = 0; i < list->count; i++, first = first->next) {
+        struct node_view *n = &list->node[i];
+        uint64_t step = field_count(first, "step");
+
+        n->json = first;
+        if (node_takes_part(first) && (double)(most - step) > BEHIND_SECONDS * rate + 1)
+            n->behind = most - step;
+        n->sign = sign_of_node(n);
+        list->signs[n->sign]++;
+    }
+}
+
+void node_list_fini(struct node_list *list)
+{
+    free(list->node);
+    *list = (struct node_list){ .count = 0 };
+}
