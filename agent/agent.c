@@ -178,7 +178,9 @@ static void act_leave(struct agent *a)
     epoch_store_release(&a->store);
     if (a->client)
         client_bye(a->client);
-    host_linger_begin(&a->linger);
+    /* the job goes on without a node that was released */
+    host_linger_begin(&a->linger,
+                      a->result.reason == JOB_REASON_RELEASED ? NULL : a->relays);
 }
 
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {

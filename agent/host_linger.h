@@ -9,8 +9,11 @@
 #include "agent/rendezvous_host.h"
 #include "rendezvous/base/loop.h"
 
+struct socket_relays;
+
 /*
  * The host of the rendezvous ends last, after the other nodes have received the result.
+ * A crun that relays output to tools ends after them, if they do not take too long.
  * This is the agent's last act; it stops the loop at its end.
  */
 struct host_linger {
@@ -18,13 +21,15 @@ struct host_linger {
     const struct rendezvous_host *host;
     struct loop *loop;
     struct loop_timer timer;
-    uint64_t until_ms;
+    uint64_t until_ms, relays_until_ms;
+    const struct socket_relays *relays;
     bool until_job_ends; /* this node runs no workers, but hosts the rendezvous */
 };
 
 void host_linger_init(struct host_linger *l, struct loop *loop,
                       const struct config *config, const struct rendezvous_host *host);
-void host_linger_begin(struct host_linger *l);
+/* relays: NULL if nothing is waited for there. */
+void host_linger_begin(struct host_linger *l, const struct socket_relays *relays);
 /* If it was not initialised, it must be zeroed. */
 void host_linger_fini(struct host_linger *l);
 

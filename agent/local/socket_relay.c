@@ -25,6 +25,7 @@ struct socket_relay {
     bool near_waits, far_waits; /* the other one has too much to send */
     bool is_trusted, has_heard; /* the rendezvous */
     bool is_asked;
+    bool follows;   /* output: the tool asks again after each answer */
     uint64_t asked; /* the last request's sequence number */
     uid_t rendezvous_user;
     bool has_key;
@@ -109,6 +110,7 @@ static int on_near_message(void *arg, struct conn *c, const struct msg *m,
         return err_set(e, "it is no tool of an operator");
     r->is_asked = true;
     r->asked = m->sequence;
+    r->follows = m->type == MSG_SHOW_LOGS && m->ask_logs.wait_ms > 0;
     conn_set_deadline(r->near, 0, NULL);
     if (*r->why) {
         socket_relay_refuse(r);
@@ -262,6 +264,18 @@ void socket_relays_add(struct socket_relays *s, int fd,
     r->near = conn_create(s->loop, fd, true, NULL, &calls);
     conn_set_deadline(r->near, clock_ms() + LOCAL_HELLO_MS, "it has said nothing");
     connect_far(r, target);
+}
+
+bool socket_relays_are_followed(const struct socket_relays *s)
+{
+    const struct socket_relay *r;
+
+    if (!s)
+        return false;
+    TAILQ_FOREACH(r, &s->relays, entry)
+    if (r->near && r->follows)
+        return true;
+    return false;
 }
 
 struct socket_relays *socket_relays_create(struct loop *loop)

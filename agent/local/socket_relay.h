@@ -2,6 +2,7 @@
 #ifndef AGENT_LOCAL_SOCKET_RELAY_H
 #define AGENT_LOCAL_SOCKET_RELAY_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "rendezvous/base/net.h"
@@ -17,6 +18,8 @@ struct socket_relays;
  */
 struct socket_relays *socket_relays_create(struct loop *loop);
 void socket_relays_destroy(struct socket_relays *s); /* NULL is fine */
+/* Whether a tool that follows the output of the job is still connected. NULL is fine */
+bool socket_relays_are_followed(const struct socket_relays *s);
 
 /* Where the rendezvous is, and how it is known there. */
 struct relay_target {
