@@ -18,7 +18,7 @@ struct page_values {
     enum progress_phase phase;
     uint64_t step, steps, samples;
     double loss; /* NaN: none */
-    uint32_t saved;
+    uint32_t saved, checkpoints;
     uint32_t writing; /* the raw counter, odd or not */
 };
 

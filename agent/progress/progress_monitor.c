@@ -94,15 +94,11 @@ static void read_progress(struct progress_monitor *m, uint32_t i,
 static void time_checkpoints(struct progress_monitor *m)
 {
     uint64_t now = clock_ms();
-    bool saves = false, alive = false;
+    bool saves = false;
 
-    for (uint32_t i = 0; i < m->pages->count; i++) {
-        alive |= m->observation[i].alive;
+    for (uint32_t i = 0; i < m->pages->count; i++)
         saves |= m->observation[i].alive &&
                  m->observation[i].progress.phase == PROGRESS_CHECKPOINTING;
-    }
-    if (!saves && m->saving_since_ms && alive)
-        m->saved_at_ms = now;
     if (!saves)
         m->saving_since_ms = 0;
     else if (!m->saving_since_ms)
@@ -151,17 +147,29 @@ static void note_steps(struct progress_monitor *m)
     }
 }
 
+/* Not all programs count their checkpoints; of the others a short one is not seen. */
+static bool has_saved(const struct page_values *before,
+                      const struct hang_observation *s)
+{
+    const struct page_values *now = &s->progress;
+
+    return s->alive &&
+           (now->saved != before->saved || now->checkpoints != before->checkpoints ||
+            (before->phase == PROGRESS_CHECKPOINTING &&
+             now->phase != PROGRESS_CHECKPOINTING));
+}
+
 static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
         struct hang_observation *s = &m->observation[i];
-        uint32_t saved = s->progress.saved;
+        const struct page_values before = s->progress;
 
         read_progress(m, i, s);
         s->alive = group_pid(m->group, i) != 0;
-        if (s->progress.saved != saved)
-            m->saved_at_ms = clock_ms();
         s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
+        if (has_saved(&before, s))
+            m->saved_at_ms = clock_ms();
         m->any_page_written |= s->progress.written;
         if (s->changed)
             silence_break(m->silence);
@@ -365,7 +373,8 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
     m->has_news = false;
     *progress = m->progress;
     progress->silent_ms = silence_lasts_ms(m->silence);
-    progress->checkpoint_ms = age_ms(m->saved_at_ms);
+    if (m->saved_at_ms) /* at least 1, because 0 is not known */
+        progress->checkpoint_ms = age_ms(m->saved_at_ms - 1);
 }
 
 uint64_t progress_monitor_steps(const struct progress_monitor *m)

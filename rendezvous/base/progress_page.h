@@ -78,8 +78,9 @@ struct progress_page {
     char where[PROGRESS_WHERE_BYTES]; /* 128: the line of the program, or the operation
                                          of the worker library, in which the phase began
                                        */
-    int32_t stacks_fd; /* 240: where PROGRESS_STACKS writes: its descriptor */
-    uint8_t pad2[12];  /* 244 */
+    int32_t stacks_fd;    /* 240: where PROGRESS_STACKS writes: its descriptor */
+    uint32_t checkpoints; /* 244: how often the phase of checkpointing has ended */
+    uint8_t pad2[8];      /* 248 */
     /* written by the agent before the worker starts */
     struct progress_store store; /* 256 */
 };

@@ -22,8 +22,8 @@ struct metrics_file {
     struct loop_timer timer;
 };
 
-/* Nobody else's file is written through a link: whatever has the name is removed. Its
- * own user may have a umask for secrets, but node_exporter is another user. */
+/* A link or a file that has the name already is removed, not written to. The mode does
+ * not depend on the umask, because node_exporter runs as another user. */
 static FILE *open_beside(const struct metrics_file *f)
 {
     int fd;

@@ -99,6 +99,9 @@ void progress_write(struct progress *p, crun_phase phase, uint64_t step, uint64_
     page = p->page;
     pthread_mutex_lock(&p->lock);
     begin_writing(page);
+    if (page->phase == PROGRESS_CHECKPOINTING &&
+        (uint32_t)phase != PROGRESS_CHECKPOINTING)
+        __atomic_store_n(&page->checkpoints, page->checkpoints + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&page->phase, (uint32_t)phase, __ATOMIC_RELEASE);
     __atomic_store_n(&page->step, step, __ATOMIC_RELEASE);
     __atomic_store_n(&page->steps, steps, __ATOMIC_RELEASE);

@@ -108,6 +108,21 @@ class StatusPage(PageCase):
         self.page.set_saved(3)
         self.assertEqual((self.page.wanted, self.fields()["saved"]), (0, 3))
 
+    def test_checkpoints_are_counted_when_they_end(self):
+        def count():
+            return struct.unpack_from("=I", self.content(), 244)[0]
+
+        self.page.set_phase(p.TRAINING, p.NOWHERE)
+        self.page.enter(p.CHECKPOINTING, p.NOWHERE)
+        self.page.enter(p.CHECKPOINTING, p.where_field("the same"))
+        self.page.leave()
+        self.assertEqual(count(), 0)
+        self.page.leave()
+        self.assertEqual(count(), 1)
+        self.page.set_phase(p.CHECKPOINTING, p.NOWHERE)
+        self.page.set_phase(p.EVALUATING, p.NOWHERE)
+        self.assertEqual(count(), 2)
+
     def test_flags(self):
         self.page.set_stacks_fd(17)
         self.page.set_flags(p.WATCHED | p.HAS_SAVED)

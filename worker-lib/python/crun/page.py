@@ -26,7 +26,7 @@ _MAGIC = 0x67707263
 _WHERE, _WHERE_BYTES = 128, 112
 # places in the page as an array of 32-bit words
 _MAGIC_AT, _VERSION_AT, _WRITING, _PHASE = 0, 1, 2, 3
-_SAVED, _FLAGS, _SAVE, _SAVE_WITHIN_MS, _STACKS_FD = 14, 15, 16, 17, 60
+_SAVED, _FLAGS, _SAVE, _SAVE_WITHIN_MS, _STACKS_FD, _CHECKPOINTS = 14, 15, 16, 17, 60, 61
 # places in the page as an array of 64-bit words and of doubles
 _STEP, _STEPS, _SAMPLES, _LOSS, _CHANGED_NS = 2, 3, 4, 5, 6
 
@@ -122,10 +122,13 @@ class Page:
 
     def _show(self, phase: int, where: bytes) -> None:
         """In a few tenths of a microsecond."""
+        saved = self.phase == CHECKPOINTING != phase
         self.phase, self.where = phase, where
         self._writing = writing = self._writing + 2 & 0xffffffff
         words = self._words
         words[_WRITING] = writing - 1 & 0xffffffff
+        if saved:
+            words[_CHECKPOINTS] = words[_CHECKPOINTS] + 1 & 0xffffffff
         if self._is_blank:
             self._start()
         words[_PHASE] = phase

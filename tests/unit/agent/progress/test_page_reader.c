@@ -52,6 +52,9 @@ START_TEST(what_is_written_is_read_and_seen_to_change_once)
     ck_assert_uint_eq(p.step, 42);
     page.writing = 4; /* the same again */
     ck_assert(page_reader_read(&p, &page));
+    page.checkpoints = 1;
+    ck_assert(page_reader_read(&p, &page));
+    ck_assert_uint_eq(p.checkpoints, 1);
 }
 END_TEST
 
