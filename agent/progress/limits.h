@@ -3,11 +3,11 @@
 #define AGENT_PROGRESS_LIMITS_H
 
 /* Hangs, stragglers, and checkpoints on request. */
-#define HANG_READ_MS 1000      /* between two readings of the status pages */
-#define FIRST_STEP_READ_MS 100 /* the same before the first step, at the least */
-#define FIRST_STEP_READS 20    /* within the time that it took */
-#define HANG_STALL_MS 2500     /* a longer gap counts as HANG_READ_MS */
-#define HANG_AUTO_STEPS 5      /* seen before --hang-timeout=auto applies to a worker */
+#define HANG_READ_MS 1000    /* between two readings of the status pages */
+#define NEWS_READ_MS_MIN 100 /* the same until the steps are new ones */
+#define NEWS_READS 20        /* within the time that this took */
+#define HANG_STALL_MS 2500   /* a longer gap counts as HANG_READ_MS */
+#define HANG_AUTO_STEPS 5    /* seen before --hang-timeout=auto applies to a worker */
 #define HANG_AUTO_MS_MIN 30000
 #define HANG_AUTO_LONG_MS_MIN 600000 /* long phases, and programs that are watched */
 #define HANG_RANKS_REPORTED 64       /* of one node; more would flood the events */

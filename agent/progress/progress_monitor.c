@@ -44,7 +44,7 @@ struct progress_monitor {
     struct output_steps *output; /* NULL: no --progress-pattern */
     struct page_values *page;    /* as last read */
     struct step_rate step_rate;
-    uint64_t begun_ms;
+    uint64_t begun_ms, sampled_ms;
     uint64_t past_step; /* the greatest of the epochs before */
     uint64_t first_step, first_at_ms, reached_at_ms; /* see HEARTBEAT; 0: not yet */
     bool has_news;                                   /* of these */
@@ -188,26 +188,26 @@ static void sample_step_rate(struct progress_monitor *m)
 }
 
 /*
- * How soon to look for the epoch's first step; 0: no sooner than for other things.
- * After a restart the workers are known to tell of steps. In the first epoch they may
- * never do so: the longer it has run, the less often it looks.
+ * How soon to look for the epoch's first step, and for the end of the steps that are
+ * done again: the later, the less often. 0: no sooner than for other things. Workers
+ * may never tell of a step, but those of a job that was restarted are known to do so.
  */
-static uint64_t first_step_reading_ms(const struct progress_monitor *m)
+static uint64_t news_reading_ms(const struct progress_monitor *m)
 {
-    uint64_t ms = (clock_ms() - m->begun_ms) / FIRST_STEP_READS;
+    uint64_t ms = (clock_ms() - m->begun_ms) / NEWS_READS;
 
-    if (m->first_step)
+    if (m->reached_at_ms || (m->past_step == 0 && ms >= HANG_READ_MS))
         return 0;
-    if (m->past_step > 0 || ms < FIRST_STEP_READ_MS)
-        return FIRST_STEP_READ_MS;
-    return ms < HANG_READ_MS ? ms : 0;
+    return ms < NEWS_READ_MS_MIN ? NEWS_READ_MS_MIN
+           : ms < HANG_READ_MS   ? ms
+                                 : HANG_READ_MS;
 }
 
 /* Reads at moments unrelated to the steps, so that a step of exactly a second is not
  * always sampled in the same phase. */
 static uint64_t next_reading_ms(const struct progress_monitor *m)
 {
-    uint64_t soon = first_step_reading_ms(m);
+    uint64_t soon = news_reading_ms(m);
 
     if (soon)
         return clock_ms() + soon;
@@ -218,7 +218,7 @@ static void arm_page_timer(struct progress_monitor *m)
 {
     uint64_t next = next_reading_ms(m), deadline = hang_deadline(m->hang);
 
-    if (first_step_reading_ms(m) || m->any_page_written || m->output ||
+    if (news_reading_ms(m) || m->any_page_written || m->output ||
         m->config->hang_auto || m->config->hang_timeout_ms)
         loop_timer_arm(&m->timer, deadline < next ? deadline : next);
 }
@@ -276,15 +276,15 @@ static void on_page_timer(void *arg)
 {
     struct progress_monitor *m = arg;
 
-    bool sampled = !first_step_reading_ms(m); /* else it reads more often */
-
     read_pages(m);
-    if (sampled) {
+    if (clock_ms() - m->sampled_ms >= HANG_READ_MS) { /* it may read more often */
+        m->sampled_ms = clock_ms();
         sample_step_rate(m);
         sample_stragglers(m);
     }
     if (m->has_news)
         m->calls.stepped(m->calls.arg);
+    m->has_news = false;
     report_hang(m);
     if (m->pages) /* a callback may have ended the monitoring */
         arm_page_timer(m);
@@ -370,7 +370,6 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
         if (!m->timer.armed)
             arm_page_timer(m);
     }
-    m->has_news = false;
     *progress = m->progress;
     progress->silent_ms = silence_lasts_ms(m->silence);
     if (m->saved_at_ms) /* at least 1, because 0 is not known */
@@ -652,7 +651,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->straggler = STRAGGLERS_NONE;
     m->checkpoint_requests = 0;
     m->step_rate = (struct step_rate){ .count = 0 };
-    m->begun_ms = clock_ms();
+    m->begun_ms = m->sampled_ms = clock_ms();
     m->past_step = start->past_step;
     m->first_step = m->first_at_ms = m->reached_at_ms = 0;
     m->has_news = false;
