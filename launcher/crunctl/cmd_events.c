@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"

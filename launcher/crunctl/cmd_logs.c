@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "launcher/crunctl/ended_logs.h"
 #include "launcher/crunctl/ui/log_lines.h"
 #include "rendezvous/protocol/base64.h"

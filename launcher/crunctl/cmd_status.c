@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "launcher/crunctl/ctl_views.h"
 #include "launcher/crunctl/ui/job_text.h"
 #include "launcher/crunctl/ui/terminal.h"

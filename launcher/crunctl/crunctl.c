@@ -11,7 +11,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_completion.h"
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "launcher/crunctl/ctl_watch.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
@@ -23,8 +23,8 @@
 #define DEFAULT_TIMEOUT_MS 10000
 
 static const struct ctl_command *const ctl_commands[] = {
-    &ctl_status, &ctl_top,  &ctl_events, &ctl_logs,   &ctl_stacks,
-    &ctl_page,   &ctl_stop, &ctl_drain,  &ctl_keygen, NULL
+    &ctl_status, &ctl_top,  &ctl_events, &ctl_logs,   &ctl_stacks, &ctl_page,
+    &ctl_report, &ctl_stop, &ctl_drain,  &ctl_keygen, NULL
 };
 
 static const struct opt common_flags[] = {

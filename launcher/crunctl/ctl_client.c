@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/protocol/limits.h"

@@ -24,6 +24,7 @@ struct ctl_jobs;
 struct ctl_options {
     const char *endpoint; /* NULL: the jobs of this machine */
     const char *run_id, *key_file;
+    const char *output;   /* report: the file; NULL: named after the job */
     const char *job_name; /* of a job of this machine; NULL: not known */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
@@ -81,7 +82,7 @@ struct ctl_command {
 };
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
-    ctl_logs, ctl_page, ctl_keygen, ctl_top;
+    ctl_logs, ctl_page, ctl_keygen, ctl_top, ctl_report;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \

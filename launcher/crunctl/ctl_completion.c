@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/completion/completion.h"
 #include "rendezvous/protocol/proto.h"

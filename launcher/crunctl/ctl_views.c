@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/protocol/json_strict.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/crunctl/ctl_jobs.h"
+#include "launcher/crunctl/local/ctl_jobs.h"
 #include "launcher/crunctl/ui/log_lines.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"

@@ -107,7 +107,7 @@ const struct archived_job *job_archive_find(const struct job_archive *a,
 
 /* -- writing ----------------------------------------------------------------------- */
 
-static void put_number(cJSON *o, const char *name, uint64_t value)
+static void archive_put_number(cJSON *o, const char *name, uint64_t value)
 {
     cJSON_AddNumberToObject(o, name, (double)value);
 }
@@ -133,12 +133,12 @@ static char *print_file(const struct archived_job *job,
     cJSON *o = cJSON_CreateObject(), *owner;
     char *text;
 
-    put_number(o, "version", ARCHIVE_VERSION);
-    put_number(o, "created_ms", job->created_ms);
-    put_number(o, "ended_ms", job->ended_ms);
-    put_number(o, "written_ms", job->written_ms);
+    archive_put_number(o, "version", ARCHIVE_VERSION);
+    archive_put_number(o, "created_ms", job->created_ms);
+    archive_put_number(o, "ended_ms", job->ended_ms);
+    archive_put_number(o, "written_ms", job->written_ms);
     owner = cJSON_AddObjectToObject(o, "owner");
-    put_number(owner, "uid", job->owner.uid);
+    archive_put_number(owner, "uid", job->owner.uid);
     cJSON_AddStringToObject(owner, "key_file", job->owner.key_file);
     cJSON_AddRawToObject(o, "status", job->status);
     cJSON_AddItemToObject(o, "history", history_json(history, &all));
@@ -148,8 +148,8 @@ static char *print_file(const struct archived_job *job,
 }
 
 /* Readers see the old file or the new one. */
-static int replace_file(const struct job_archive *a, const char *name, const char *text,
-                        size_t size)
+static int archive_replace_file(const struct job_archive *a, const char *name,
+                                const char *text, size_t size)
 {
     int fd = openat(a->fd, ARCHIVE_NEW,
                     O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -199,8 +199,8 @@ bool job_archive_write(struct job_archive *a, const struct archived_job *job,
     copy->status = print_status(status, &copy->status_size);
     text = print_file(copy, history);
     copy->size = text ? strlen(text) : 0;
-    errnum = text ? replace_file(a, job_file_name(job, name, sizeof(name)), text,
-                                 copy->size)
+    errnum = text ? archive_replace_file(a, job_file_name(job, name, sizeof(name)),
+                                         text, copy->size)
                   : ENOMEM;
     free(text);
     warn_of_archive(a, errnum);
@@ -325,7 +325,7 @@ static bool parse_file_name(const char *name, struct archived_job *job)
            strcmp(job_file_name(job, again, sizeof(again)), name) == 0;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_file_names(const void *a, const void *b)
 {
     struct archived_job x, y;
 
@@ -356,7 +356,7 @@ static char **list_names(const struct job_archive *a, size_t *count)
     else if (fd >= 0)
         close(fd);
     if (*count > 0)
-        qsort(names, *count, sizeof(*names), compare_names);
+        qsort(names, *count, sizeof(*names), compare_file_names);
     return names;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_CTL_JOBS_H
-#define LAUNCHER_CRUNCTL_CTL_JOBS_H
+#ifndef LAUNCHER_CRUNCTL_LOCAL_CTL_JOBS_H
+#define LAUNCHER_CRUNCTL_LOCAL_CTL_JOBS_H
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
