@@ -38,13 +38,14 @@ ls "$TMPDIR"/crun-demo.*/{undisturbed,killed}/{checkpoints,metrics,logs} >/dev/n
     fail 'nothing was kept'
 
 # what the demo draws, as a file for a browser
-scripts/plot --svg "$TMPDIR/a.svg" --theme dark "a <b>=$(echo "$TMPDIR"/crun-demo.*/killed/metrics)" \
-    >"$out" 2>&1 || fail 'plot --svg'
+cat "$TMPDIR"/crun-demo.*/{killed,undisturbed}/metrics >"$TMPDIR/metrics"
+scripts/plot --svg "$TMPDIR/a.svg" --theme dark "a <b>=$TMPDIR/metrics" >"$out" 2>&1 ||
+    fail 'plot --svg'
 python3 -c "
 import sys, xml.dom.minidom as x
 paths = x.parse(sys.argv[1]).getElementsByTagName('path')
 curves = [p for p in paths if p.getAttribute('fill') == 'none']
-assert len(curves) == 2, len(curves)  # before the kill and after it
+assert len(curves) == 3, len(curves)  # before the kill and after it, and undisturbed
 " "$TMPDIR/a.svg" >"$out" 2>&1 || fail 'the SVG'
 if scripts/plot README.md >"$out" 2>&1; then fail 'a file that is not of metrics'; fi
 grep -qx 'plot: README.md is not a file of metrics (train --metrics=FILE)' "$out" || fail 'plot: what it says'
