@@ -84,10 +84,11 @@ static struct timeline_epoch *make_room_for_epoch(struct timeline *t)
 void timeline_add_formed(struct timeline *t, const struct timeline_epoch *epoch,
                          const struct job_time *time, uint64_t now, uint64_t wall_ms)
 {
+    uint64_t ended_ms = t->count ? t->epoch[t->count - 1].ended_ms : 0;
     struct timeline_epoch *e = make_room_for_epoch(t);
 
-    *e = *epoch;
-    e->begun_ms = restart_begun(time, now, wall_ms);
+    *e = *epoch; /* the two clocks do not count quite alike */
+    e->begun_ms = ended_ms ? ended_ms : restart_begun(time, now, wall_ms);
     e->formed_ms = wall_ms;
     set_base(t, time, now);
     timeline_refresh(t, time, now);

@@ -139,6 +139,22 @@ START_TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
 }
 END_TEST
 
+/* The wall clock is a little ahead when the next epoch forms. */
+START_TEST(epochs_follow_each_other_by_one_clock)
+{
+    struct timeline_epoch next = { .epoch = 2, .cause = JOB_CAUSE_FAILURE };
+
+    form_epoch_at(1000);
+    start_epoch_at(1100);
+    fail_at(10000, 10050);
+    job_time_stopped(&account, 10250);
+    job_time_formed(&account, 10550);
+    timeline_add_formed(&t, &next, &account, 10550, WALL + 10553);
+    ck_assert_uint_eq(t.epoch[1].begun_ms, t.epoch[0].ended_ms);
+    ck_assert_uint_eq(t.epoch[1].formed_ms, WALL + 10553);
+}
+END_TEST
+
 START_TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
 {
     struct job_time_sums last;
@@ -231,6 +247,7 @@ static Suite *timeline_suite(void)
 {
     const TTest *const tests[] = {
         epochs_follow_each_other,
+        epochs_follow_each_other_by_one_clock,
         a_failure_that_is_looked_at_is_of_the_next_epoch,
         all_epochs_and_the_restart_under_way_are_the_age_of_the_job,
         the_first_epochs_and_the_newest_stay,
