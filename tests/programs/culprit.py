@@ -91,13 +91,14 @@ def hurry():
 
 def outlive_victims():
     pids = [read_published(f"pid-{rank}") for rank in range(WORLD) if rank != RANK]
+    hurry()
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         time.sleep(0.005)
-    hurry()
     time.sleep(LATE_S)
 
 
 def end_slowly(link):
+    hurry()
     link.close()
     outlive_victims()
 

@@ -94,8 +94,8 @@ def main():
     args = parser.parse_args()
     signal.signal(signal.SIGUSR1, lambda *_: say("signalled", RANK))
     page = Page(args.mute == RANK)
-    say("began", RANK, LIFE, os.getpid())
     page.write(LOADING, 0)
+    say("began", RANK, LIFE, os.getpid())  # from now on it can be asked for a checkpoint
     for step in range(1, args.until + 1):
         page.write(TRAINING, step, 1 / step)
         time.sleep(args.step)
