@@ -14,6 +14,7 @@
 /* An answer must have been read by then; a live view is closed after that time, and the
  * browser opens it again. */
 #define WEB_ANSWER_MS 60000
+#define WEB_REFUSED_MS 1000 /* of a wrong request */
 #define WEB_LIVE_MS 3600000
 
 /* A live view: how often there is news, what is sent when there is none, and how long a
@@ -47,5 +48,6 @@
 #define WEB_CLOCK_STEP_MS 100 /* less is no step of the wall clock */
 #define WEB_NAMES_MAX 16
 #define WEB_BACKLOG 128
+#define WEB_SEND_BUFFER (128 << 10) /* the kernel may use twice that */
 
 #endif

@@ -43,9 +43,12 @@ static void on_request(struct evhttp_request *http, void *arg)
         evhttp_send_error(http, HTTP_INTERNAL, NULL);
         return;
     }
-    web_conn_set_deadline(r.conn, clock_ms() + WEB_ANSWER_MS);
     fault = find_request_fault(&r);
+    if (!fault)
+        web_conn_set_deadline(r.conn, clock_ms() + WEB_ANSWER_MS);
     if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
+        /* evhttp keeps the connection of a CONNECT */
+        web_conn_set_deadline(r.conn, clock_ms() + WEB_REFUSED_MS);
         evhttp_add_header(evhttp_request_get_output_headers(http), "Allow",
                           "GET, HEAD");
         web_answer_line(http, HTTP_BADMETHOD, "this server only shows: GET and HEAD");
@@ -140,7 +143,8 @@ static void web_set_limits(struct web *w)
     /* others are answered by on_request */
     evhttp_set_allowed_methods(
         w->http, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
-                     EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+                     EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH |
+                     EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT);
 }
 
 struct web *web_create(struct loop *loop, const struct web_config *config,

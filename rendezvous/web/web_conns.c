@@ -76,12 +76,15 @@ static void on_head_bytes(struct evbuffer *input, const struct evbuffer_cb_info 
             input, &at, bytes, left < sizeof(bytes) ? left : sizeof(bytes));
 
         if (n <= 0)
-            return;
+            break;
         web_head_add(&c->head, bytes, (size_t)n);
         left -= (size_t)n;
         if (left > 0 && evbuffer_ptr_set(input, &at, (size_t)n, EVBUFFER_PTR_ADD) < 0)
-            return;
+            break;
     }
+    /* evhttp may wait for more of it */
+    if (c->head.fault && c->deadline_ms > clock_ms() + WEB_REFUSED_MS)
+        c->deadline_ms = clock_ms() + WEB_REFUSED_MS;
 }
 
 static void web_conns_accept_more(struct web_conns *c)
@@ -143,6 +146,7 @@ static unsigned count_of_source(const struct web_conns *conns, const struct net_
 static void web_conn_meet(struct web_conn *c)
 {
     struct net_addr peer;
+    int size = WEB_SEND_BUFFER;
 
     if (net_peer_addr(web_conn_fd(c), &peer) < 0 ||
         count_of_source(c->conns, &peer) >= WEB_CONNS_OF_SOURCE_MAX) {
@@ -151,6 +155,7 @@ static void web_conn_meet(struct web_conn *c)
         return;
     }
     c->peer = peer;
+    (void)!setsockopt(web_conn_fd(c), SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
 static void on_web_turn_end(void *arg)

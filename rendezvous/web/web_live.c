@@ -378,10 +378,17 @@ static uint64_t newest_event(const struct live_viewer *v)
 void web_live_begin(struct web *w, struct web_request *r)
 {
     const struct job *job = web_find_job(w, &r->viewer, r->route.run_id);
-    struct live_feed *f = live_feed_open(w, r, job);
-    struct live_viewer *v = xcalloc(1, sizeof(*v));
+    struct live_feed *f;
+    struct live_viewer *v;
     uint64_t now = clock_ms();
 
+    web_answer_begin(r->http, "text/event-stream");
+    if (evhttp_request_get_command(r->http) == EVHTTP_REQ_HEAD) {
+        evhttp_send_reply(r->http, HTTP_OK, "OK", NULL);
+        return;
+    }
+    f = live_feed_open(w, r, job);
+    v = xcalloc(1, sizeof(*v));
     v->feed = f;
     v->http = r->http;
     v->conn = r->conn;
@@ -393,7 +400,6 @@ void web_live_begin(struct web *w, struct web_request *r)
     web_conn_set_deadline(r->conn, now + WEB_LIVE_MS);
     evhttp_connection_set_closecb(evhttp_request_get_connection(r->http),
                                   on_viewer_closed, v);
-    web_answer_begin(r->http, "text/event-stream");
     evhttp_send_reply_start(r->http, HTTP_OK, "OK");
     if (f->version > 0)
         live_viewer_update(v, NULL, now);
