@@ -15,6 +15,7 @@
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/notify/notify.h"
 #include "rendezvous/keys/key_ring.h"
 
 /*
@@ -485,6 +486,7 @@ static void destroy_parts(struct agent *a)
     loop_timer_fini(&a->held_timer);
     loop_destroy(a->loop);
     key_ring_close(a->keys);
+    notify_end(a->notify);
 }
 
 /* A job within this process needs no key: it is not even looked for. */
@@ -509,13 +511,27 @@ static int open_keys(struct agent *a, struct err *e)
     return -1;
 }
 
+static int start_notify(struct agent *a, struct err *e)
+{
+    const struct config *c = a->config;
+    struct notify_config notify = { .command = c->on_event,
+                                    .webhook = c->webhook,
+                                    .token_file = c->webhook_token_file,
+                                    .kinds = c->event_kinds,
+                                    .secret = (char *)(uintptr_t)c->key_text };
+
+    return notify_start(&notify, &a->notify, e);
+}
+
 int agent_run(const struct config *config)
 {
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
     struct err e;
 
-    if (fd_limits_suffice(config, &e) < 0 || open_keys(&a, &e) < 0) {
+    if (fd_limits_suffice(config, &e) < 0 || start_notify(&a, &e) < 0 ||
+        open_keys(&a, &e) < 0) {
         log_error("%s", e.text);
+        notify_end(a.notify);
         return EXIT_USAGE;
     }
     a.store = (struct epoch_store){

@@ -32,6 +32,7 @@
 #define EXIT_EVICTED EX_TEMPFAIL
 
 struct event_file;
+struct notify;
 struct job_messages;
 struct local_job;
 struct key_ring;
@@ -45,6 +46,7 @@ struct agent {
     struct key_ring *keys; /* NULL: none, or nothing leaves this process */
     struct local_workers workers;
     struct event_file *events;
+    struct notify *notify; /* NULL: none */
     struct status_line *status_line;
     struct job_messages *messages;
     struct local_job *local; /* for tools of this machine */

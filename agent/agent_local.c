@@ -9,6 +9,7 @@
 #include "agent/local/local_job.h"
 #include "agent/local/socket_relay.h"
 #include "agent/ui/event_file.h"
+#include "rendezvous/notify/notify.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/xalloc.h"
@@ -140,6 +141,7 @@ void agent_note_host_event(void *arg, const struct msg_event *event)
 {
     struct agent *a = arg;
 
+    notify_event(a->notify, event);
     if (a->local)
         local_job_add_event(a->local, event);
 }

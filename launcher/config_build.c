@@ -14,6 +14,7 @@
 #include "launcher/limits.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/notify/notify.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/xalloc.h"
 
@@ -121,8 +122,14 @@ static int check_rank_filter(const struct options *o, const struct config *c,
 
 static int build_output(const struct options *o, struct config *c, struct err *e)
 {
+    struct notify_config notify = { .command = c->on_event,
+                                    .webhook = c->webhook,
+                                    .token_file = c->webhook_token_file,
+                                    .kinds = c->event_kinds };
     struct config_streams *s = &c->streams;
 
+    if (notify_check(&notify, e) < 0)
+        return -1;
     s->redirect = xcalloc(c->workers, sizeof(*s->redirect));
     s->tee = xcalloc(c->workers, sizeof(*s->tee));
     s->shown = xcalloc(c->workers, sizeof(*s->shown));

@@ -16,6 +16,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/notify/notify.h"
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/protocol/proto.h"
 
@@ -165,6 +166,18 @@ int option_set_some_text(void *target, const struct opt *opt, const char *value,
     if (!*value)
         return err_set(e, "a value is missing: \"\"");
     return opt_set_text(target, opt, value, e);
+}
+
+int option_set_url(void *target, const struct opt *opt, const char *value,
+                   struct err *e)
+{
+    return notify_check_url(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
+}
+
+int option_set_event_kinds(void *target, const struct opt *opt, const char *value,
+                           struct err *e)
+{
+    return notify_check_kinds(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
 }
 
 int option_set_local_addr(void *target, const struct opt *opt, const char *value,

@@ -15,6 +15,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
@@ -28,6 +29,7 @@
 #include "rendezvous/confinement.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/metrics/metrics_file.h"
+#include "rendezvous/notify/notify.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "rendezvous/server.h"
@@ -38,10 +40,14 @@
 #define DEFAULT_PORT 29400
 #define EXIT_USAGE 2
 #define ADDRESSES_MAX 16
+#define HEARTBEAT_MS 60000
+#define HEARTBEAT_MS_MAX 86400000
 
 struct crund_options {
     const char *listen, *state_dir, *key_file, *key_dir, *metrics_file;
     const char *http, *http_name;
+    struct notify_config notify;
+    uint32_t heartbeat_ms;
     long long conns_max;
     enum log_format format;
     enum completion_shell completion;
@@ -51,6 +57,9 @@ struct crund_options {
 struct daemon {
     struct loop *loop;
     struct key_ring *keys; /* NULL: connections need none */
+    struct notify *notify; /* NULL: none */
+    struct loop_timer beat;
+    uint32_t beat_ms;
     int exit_code;
 };
 
@@ -79,6 +88,26 @@ static int set_metrics_file(void *target, const struct opt *opt, const char *val
 {
     if (!*value)
         return err_set(e, "\"\" is not a file");
+    return opt_set_text(target, opt, value, e);
+}
+
+static int set_url(void *target, const struct opt *opt, const char *value,
+                   struct err *e)
+{
+    return notify_check_url(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
+}
+
+static int set_event_kinds(void *target, const struct opt *opt, const char *value,
+                           struct err *e)
+{
+    return notify_check_kinds(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
+}
+
+static int set_some_text(void *target, const struct opt *opt, const char *value,
+                         struct err *e)
+{
+    if (!*value)
+        return err_set(e, "a value is missing: \"\"");
     return opt_set_text(target, opt, value, e);
 }
 
@@ -150,6 +179,45 @@ static const struct opt table[] = {
               "its addresses and the HOST of --http are known.",
       .set = opt_set_text,
       .offset = offsetof(struct crund_options, http_name) },
+    { .name = "on-event",
+      .arg = "COMMAND",
+      .help = "Run COMMAND with sh for each failure, restart and hang, each lost node "
+              "and the end of each job: its standard input and CRUN_EVENT_KIND, "
+              "CRUN_EVENT_TEXT ... tell the event.",
+      .set = set_some_text,
+      .offset = offsetof(struct crund_options, notify.command) },
+    { .name = "webhook",
+      .arg = "URL",
+      .help =
+          "Likewise send the event as JSON in a POST to URL, https or http, such as "
+          "that of a chat.",
+      .set = set_url,
+      .offset = offsetof(struct crund_options, notify.webhook) },
+    { .name = "webhook-token-file",
+      .arg = "FILE",
+      .help = "Send the token in FILE to the server of --webhook, as bearer.",
+      .set = set_some_text,
+      .offset = offsetof(struct crund_options, notify.token_file) },
+    { .name = "on-event-kinds",
+      .arg = "KIND,...|all",
+      .help =
+          "Only events of these kinds for --on-event and --webhook; crunctl(1) lists "
+          "the kinds.",
+      .set = set_event_kinds,
+      .offset = offsetof(struct crund_options, notify.kinds) },
+    { .name = "heartbeat-url",
+      .arg = "URL",
+      .help = "Ask for URL, https or http, every minute while crund is well, for a "
+              "service that calls somebody if this stops.",
+      .set = set_url,
+      .offset = offsetof(struct crund_options, notify.heartbeat) },
+    { .name = "heartbeat-every",
+      .arg = "TIME",
+      .help = "The time between two such requests. Default: 60.",
+      .set = opt_set_seconds,
+      OPT_FIELD(struct crund_options, heartbeat_ms),
+      .min = 1000,
+      .max = HEARTBEAT_MS_MAX },
     { .name = "log-format",
       .arg = "text|json",
       .help = "Format of the lines on standard error. Default: text.",
@@ -247,6 +315,35 @@ static void on_hangup(void *arg, int signo)
     (void)signo;
     log_info("SIGHUP: reading %s again", key_ring_path(d->keys));
     key_ring_reread(d->keys);
+}
+
+static void on_daemon_event(void *arg, const struct msg_event *event)
+{
+    const struct daemon *d = arg;
+
+    notify_event(d->notify, event);
+}
+
+/* A crund that does not turn its loop, because it is stopped or its disk hangs, does
+ * not come here. */
+static void on_beat_due(void *arg)
+{
+    struct daemon *d = arg;
+
+    notify_beat(d->notify);
+    loop_timer_arm(&d->beat, clock_ms() + d->beat_ms);
+}
+
+static int start_daemon_notify(struct daemon *d, const struct crund_options *o,
+                               struct err *e)
+{
+    if (o->heartbeat_ms && !o->notify.heartbeat)
+        return err_set(e, "--heartbeat-every needs --heartbeat-url");
+    d->beat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS;
+    return notify_check(&o->notify, e) < 0 ||
+                   notify_start(&o->notify, &d->notify, e) < 0
+               ? -1
+               : 0;
 }
 
 static void watch_signals(struct daemon *d)
@@ -357,6 +454,7 @@ static int run_daemon(const struct crund_options *o)
     struct server_config config = { .standalone = true,
                                     .state_dir = o->state_dir,
                                     .conns_max = (unsigned)o->conns_max,
+                                    .event = on_daemon_event,
                                     .fatal = on_fatal,
                                     .arg = &d };
     char page_host[HOST_NAME_MAX_BYTES + 1];
@@ -370,8 +468,9 @@ static int run_daemon(const struct crund_options *o)
     if (find_listen_address(o->listen, &config.listen, &e) < 0 ||
         (o->http && web_parse_listen(o->http, &page.listen, page_host,
                                      sizeof(page_host), &e) < 0) ||
-        open_daemon_keys(o, &d.keys, &e) < 0) {
+        start_daemon_notify(&d, o, &e) < 0 || open_daemon_keys(o, &d.keys, &e) < 0) {
         log_error("%s", e.text);
+        notify_end(d.notify);
         return EXIT_USAGE;
     }
     config.keys = d.keys;
@@ -384,6 +483,7 @@ static int run_daemon(const struct crund_options *o)
         server_destroy(server);
         loop_destroy(d.loop);
         key_ring_close(d.keys);
+        notify_end(d.notify);
         return EXIT_FAILURE;
     }
     lock_in(&d, server, o);
@@ -391,7 +491,11 @@ static int run_daemon(const struct crund_options *o)
     if (o->metrics_file)
         metrics = metrics_file_start(d.loop, o->metrics_file, server_view_metrics,
                                      server);
+    loop_timer_init(&d.beat, d.loop, on_beat_due, &d);
+    if (o->notify.heartbeat)
+        loop_timer_arm(&d.beat, clock_ms());
     loop_run(d.loop);
+    loop_timer_fini(&d.beat);
     /* a second signal ends it at once, without waiting for the disk */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -400,6 +504,7 @@ static int run_daemon(const struct crund_options *o)
     server_destroy(server);
     loop_destroy(d.loop);
     key_ring_close(d.keys);
+    notify_end(d.notify);
     return d.exit_code;
 }
 

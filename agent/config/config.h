@@ -102,8 +102,10 @@ struct config {
     uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
     const char *events_file;     /* JSON lines; NULL: none */
     bool events_console;
-    const char *http;         /* [HOST:]PORT of the page, likewise; NULL: none */
-    const char *http_name;    /* more names of it, separated by commas; NULL: none */
+    const char *http;      /* [HOST:]PORT of the page, likewise; NULL: none */
+    const char *http_name; /* more names of it, separated by commas; NULL: none */
+    const char *on_event;  /* notifications, likewise: as in notify.h; NULL: none */
+    const char *webhook, *webhook_token_file, *event_kinds;
     const char *metrics_file; /* of a rendezvous in this process; NULL: none */
     bool verbose;
 };

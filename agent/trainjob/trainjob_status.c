@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/trainjob/trainjob_status.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
@@ -25,7 +23,6 @@
 
 #define POST_EVERY_MS 10000
 #define POST_LAST_MS 1000 /* the end of the job waits for it at most */
-#define TOKEN_SIZE 16384
 #define JSON_SIZE 1024
 #define STEP_KNOWN_MAX 1e9 /* seconds that remain: more is not told */
 
@@ -66,35 +63,18 @@ static void post_release(struct trainjob_post *p)
     free(p);
 }
 
-/* The file is read each time, because the token in it changes. */
-static int token_read(const char *path, char *token, size_t size, struct err *e)
-{
-    FILE *f = fopen(path, "re");
-    size_t n;
-
-    if (!f)
-        return err_set_errno(e, errno, "%s", path);
-    setvbuf(f, NULL, _IONBF, 0); /* no copy stays in memory */
-    n = fread(token, 1, size - 1, f);
-    fclose(f);
-    while (n > 0 && isspace((unsigned char)token[n - 1]))
-        n--;
-    token[n] = '\0';
-    for (size_t i = 0; i < n; i++)
-        if (!isgraph((unsigned char)token[i]))
-            return err_set(e, "%s has more than a token", path);
-    return n > 0 ? 0 : err_set(e, "%s is empty", path);
-}
-
 static void *post_run(void *arg)
 {
     struct trainjob_post *p = arg;
-    char *token = xmalloc(TOKEN_SIZE);
+    char *token = xmalloc(HTTPS_TOKEN_SIZE);
+    struct https_request r = { .json = p->json,
+                               .token = token,
+                               .authorities = p->authorities };
 
     p->status = -1;
-    if (token_read(p->token_file, token, TOKEN_SIZE, &p->e) == 0)
-        p->status = https_post(&p->url, p->authorities, token, p->json, &p->e);
-    explicit_bzero(token, TOKEN_SIZE);
+    if (https_read_token(p->token_file, token, &p->e) == 0)
+        p->status = https_send(&p->url, &r, &p->e);
+    explicit_bzero(token, HTTPS_TOKEN_SIZE);
     free(token);
     eventfd_write(p->ready, 1);
     post_release(p);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/base/opt.h"
+
 #define NEVER EVENT_CALL_NEVER
 #define RESTART EVENT_CALL_RESTART
 #define ALWAYS EVENT_CALL_ALWAYS
@@ -18,7 +20,7 @@ const struct event_kind event_kinds[] = {
     { "afterwards", ACCESS_VIEW, NEVER, "a failure that followed from another one" },
     { "hang", ACCESS_VIEW, ALWAYS, "the workers make no progress" },
     { "stopping", ACCESS_VIEW, NEVER, "an epoch stops: why, and what follows" },
-    { "ending", ACCESS_OPERATE, NEVER, "somebody ends the job" },
+    { "ending", ACCESS_OPERATE, NEVER, "a user, a scheduler or a node ends the job" },
     { "time", ACCESS_VIEW, NEVER, "where the time of the job went" },
     { "done", ACCESS_VIEW, ALWAYS, "the job has ended: how, and its exit code" },
     { "restored", ACCESS_VIEW, NEVER,
@@ -71,4 +73,41 @@ bool event_kind_calls(const struct msg_event *event)
 
     return k && (k->call == EVENT_CALL_ALWAYS ||
                  (k->call == EVENT_CALL_RESTART && event->epoch > 1));
+}
+
+#define KINDS (sizeof(event_kinds) / sizeof(event_kinds[0]) - 1)
+_Static_assert(KINDS <= 64, "a bit for each kind");
+
+static int set_unknown_kind(const char *word, size_t length, struct err *e)
+{
+    struct opt words[KINDS + 1] = { 0 };
+    const struct opt *nearest;
+
+    for (size_t i = 0; i < KINDS; i++)
+        words[i] = (struct opt){ .name = event_kinds[i].name, .help = "" };
+    nearest = opt_find_nearest(words, word, length, false);
+    return err_set(e, "\"%.*s\" is no kind of event%s%s%s", (int)length, word,
+                   nearest ? "; did you mean " : " (crunctl(1) lists them)",
+                   nearest ? nearest->name : "", nearest ? "?" : "");
+}
+
+int event_kinds_select(const char *list, uint64_t *chosen, struct err *e)
+{
+    *chosen = 0;
+    for (const char *at = list;; at++) {
+        size_t length = strcspn(at, ","), i = 0;
+
+        while (i < KINDS && (strlen(event_kinds[i].name) != length ||
+                             strncmp(event_kinds[i].name, at, length) != 0))
+            i++;
+        if (i < KINDS)
+            *chosen |= UINT64_C(1) << i;
+        else if (length == 3 && strncmp(at, "all", 3) == 0)
+            *chosen = UINT64_MAX;
+        else
+            return set_unknown_kind(at, length, e);
+        at += length;
+        if (!*at)
+            return 0;
+    }
 }

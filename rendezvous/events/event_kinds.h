@@ -3,9 +3,10 @@
 #define RENDEZVOUS_EVENTS_EVENT_KINDS_H
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <stdint.h>
 
 #include "rendezvous/base/access.h"
+#include "rendezvous/base/err.h"
 #include "rendezvous/protocol/message.h"
 
 /*
@@ -13,7 +14,7 @@
  * crunctl(1) lists. An event of a newer peer may have another kind.
  */
 enum event_call {
-    EVENT_CALL_NEVER,   /* nobody is notified unless the kind was asked for */
+    EVENT_CALL_NEVER,   /* unless the kind was asked for */
     EVENT_CALL_RESTART, /* if it is of a later epoch than the first */
     EVENT_CALL_ALWAYS
 };
@@ -37,5 +38,7 @@ enum access event_kind_access(const char *name);
 void event_hide_text(struct msg_event *event);
 /* Whether --on-event and --webhook report it unless told otherwise. */
 bool event_kind_calls(const struct msg_event *event);
+/* "failed,done": a bit for each kind, by its place in the table; "all": all. */
+int event_kinds_select(const char *list, uint64_t *chosen, struct err *e) MUST_CHECK;
 
 #endif

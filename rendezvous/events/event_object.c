@@ -66,6 +66,25 @@ char *event_object_line(const struct msg_event *event)
     return line;
 }
 
+char *event_object_message(const struct msg_event *event)
+{
+    char text[sizeof(event->run_id) + 3 * sizeof(event->text) + 16];
+    size_t used = (size_t)snprintf(text, sizeof(text), "job \"%s\": ", event->run_id);
+    cJSON *o = event_object(event);
+    char *line;
+
+    for (const char *c = event->text; *c; c++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%.*s",
+                                 *c == '<' || *c == '>' ? 3 : 1,
+                                 *c == '<'   ? "\u2039"
+                                 : *c == '>' ? "\u203a"
+                                             : c);
+    cJSON_ReplaceItemInObjectCaseSensitive(o, "text", cJSON_CreateString(text));
+    line = text_printable_json(cJSON_PrintUnformatted(o));
+    cJSON_Delete(o);
+    return line;
+}
+
 /* -- reading ----------------------------------------------------------------------- */
 
 static const cJSON *get_count_item(const cJSON *o, const char *name)

@@ -16,6 +16,10 @@ cJSON *event_object(const struct msg_event *event);
  * NULL: no memory. */
 char *event_object_line(const struct msg_event *event);
 
+/* The same for a chat, which shows "text" alone: there it names the job, and cannot
+ * call people. */
+char *event_object_message(const struct msg_event *event);
+
 /* The event that event_object has made. Each value is checked: another user may have
  * written it. What is missing is empty. */
 void event_object_read(const cJSON *o, struct msg_event *event);

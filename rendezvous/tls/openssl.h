@@ -22,6 +22,7 @@
     X(SSL_CTX_set_options)                                                             \
     X(SSL_CTX_set_ciphersuites)                                                        \
     X(SSL_CTX_load_verify_locations)                                                   \
+    X(SSL_CTX_set_default_verify_paths)                                                \
     X(SSL_set1_host)                                                                   \
     X(SSL_get0_param)                                                                  \
     X(SSL_get_verify_result)                                                           \

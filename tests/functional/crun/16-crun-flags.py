@@ -21,6 +21,8 @@ failures = 0
 
 # These mean nothing without a list of hosts.
 ABOUT_HOSTS = ("include", "exclude", "detach")
+# These need --webhook.
+ABOUT_WEBHOOK = ("webhook-token-file", "on-event-kinds")
 
 # flag: (a value, or None for a switch; what --dry-run then says, or None)
 GOOD = {
@@ -80,6 +82,10 @@ GOOD = {
     "metrics-file": ("job.prom", None),
     "http": ("127.0.0.1:0", None),
     "http-name": ("train.example.org", None),
+    "on-event": ("true", None),
+    "webhook": ("http://127.0.0.1:9/", None),
+    "webhook-token-file": ("token", None),
+    "on-event-kinds": ("failed,done", None),
     "event-log-handler": ("console", None),
     "logs-specs": ("default", None),
     "max-restarts": ("3", "TORCHELASTIC_MAX_RESTARTS=3"),
@@ -154,6 +160,10 @@ BAD = {
     "metrics-file": [""],
     "http": [""],
     "http-name": [""],
+    "on-event": [""],
+    "webhook": ["", "x", "ftp://a/", "http://", "http://me@host/"],
+    "webhook-token-file": [""],
+    "on-event-kinds": ["", "failed,", "falied", "failed done"],
     "max-restarts": ["-1", "x", "1000001"],
     "no-restart-on": ["0", "256", "2,", ",2", "SIGTERM", "2 3"],
     "max-no-progress": ["-1", "x"],
@@ -217,7 +227,8 @@ def check_good(flags):
             fail(f"--{flag} is not known to this test")
             continue
         value, says = GOOD[flag]
-        others = ["-H", "a,b"] if flag in ABOUT_HOSTS else []
+        others = ["-H", "a,b"] if flag in ABOUT_HOSTS else \
+            ["--webhook=http://a/"] if flag in ABOUT_WEBHOOK else []
         forms = [["--" + flag]] if value is None else [
             [f"--{flag}={value}"], ["--" + flag, value]]
         forms += [[form[0].replace("--" + flag, "--" + flag.replace("-", "_")),

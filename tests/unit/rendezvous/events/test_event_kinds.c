@@ -79,6 +79,22 @@ START_TEST(failures_restarts_and_ends_call)
 }
 END_TEST
 
+START_TEST(kinds_are_chosen_by_name)
+{
+    uint64_t chosen;
+    struct err e;
+
+    ck_assert_int_eq(event_kinds_select("waiting,resumed", &chosen, &e), 0);
+    ck_assert_uint_eq(chosen, 5);
+    ck_assert_int_eq(event_kinds_select("done,all", &chosen, &e), 0);
+    ck_assert_uint_eq(chosen, UINT64_MAX);
+    ck_assert_int_eq(event_kinds_select("done,falied", &chosen, &e), -1);
+    ck_assert_str_eq(e.text, "\"falied\" is no kind of event; did you mean failed?");
+    ck_assert_int_eq(event_kinds_select("", &chosen, &e), -1);
+    ck_assert_str_eq(e.text, "\"\" is no kind of event (crunctl(1) lists them)");
+}
+END_TEST
+
 static Suite *event_kinds_suite(void)
 {
     Suite *s = suite_create("event_kinds");
@@ -88,6 +104,7 @@ static Suite *event_kinds_suite(void)
     tcase_add_test(tc, a_kind_fits_into_a_message_and_is_there_once);
     tcase_add_test(tc, what_an_unknown_kind_tells_is_not_for_all);
     tcase_add_test(tc, failures_restarts_and_ends_call);
+    tcase_add_test(tc, kinds_are_chosen_by_name);
     suite_add_tcase(s, tc);
     return s;
 }

@@ -89,6 +89,21 @@ START_TEST(another_users_file_is_not_trusted)
 }
 END_TEST
 
+START_TEST(a_chat_is_told_the_job_and_calls_nobody)
+{
+    struct msg_event event = { .run_id = "resnet", .text = "<!channel> \xc3\xa4 & b" };
+    char *line = event_object_message(&event);
+
+    ck_assert_ptr_nonnull(strstr(line, "\"text\":\"job \\\"resnet\\\": "
+                                       "\u2039!channel\u203a \xc3\xa4 & b\""));
+    free(line);
+    memset(event.text, '<', sizeof(event.text) - 1);
+    line = event_object_message(&event);
+    ck_assert_ptr_nonnull(line);
+    free(line);
+}
+END_TEST
+
 static Suite *event_object_suite(void)
 {
     Suite *s = suite_create("event_object");
@@ -97,6 +112,7 @@ static Suite *event_object_suite(void)
     tcase_add_test(tc, it_has_both_clocks_and_the_older_names);
     tcase_add_test(tc, what_is_not_known_is_null);
     tcase_add_test(tc, another_users_file_is_not_trusted);
+    tcase_add_test(tc, a_chat_is_told_the_job_and_calls_nobody);
     suite_add_tcase(s, tc);
     return s;
 }

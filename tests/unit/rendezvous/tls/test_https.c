@@ -43,6 +43,23 @@ START_TEST(urls_are_taken_apart)
 }
 END_TEST
 
+START_TEST(some_may_be_without_tls)
+{
+    struct https_url url;
+    struct err e;
+
+    ck_assert_int_eq(https_url_parse_any("http://a/x", &url, &e), 0);
+    ck_assert(url.plain);
+    ck_assert_uint_eq(url.port, 80);
+    ck_assert_int_eq(https_url_parse_any("https://a/x", &url, &e), 0);
+    ck_assert(!url.plain);
+    ck_assert_uint_eq(url.port, 443);
+    ck_assert_int_eq(https_url_parse_any("ftp://a/x", &url, &e), -1);
+    ck_assert_str_eq(e.text, "\"ftp://a/x\" does not begin with https:// or http://");
+    ck_assert_int_eq(https_url_parse_any("http://", &url, &e), -1);
+}
+END_TEST
+
 START_TEST(long_urls_are_refused)
 {
     char text[4000] = "https://";
@@ -62,6 +79,7 @@ int main(void)
     TCase *t = tcase_create("https");
 
     tcase_add_loop_test(t, urls_are_taken_apart, 0, sizeof(urls) / sizeof(urls[0]));
+    tcase_add_test(t, some_may_be_without_tls);
     tcase_add_test(t, long_urls_are_refused);
     suite_add_tcase(s, t);
     return check_main(s);

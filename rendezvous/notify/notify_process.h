@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_NOTIFY_NOTIFY_PROCESS_H
+#define RENDEZVOUS_NOTIFY_NOTIFY_PROCESS_H
+
+#include "rendezvous/notify/notify.h"
+
+/* What the program sends, one packet each. */
+enum notify_packet_type { NOTIFY_PACKET_EVENT, NOTIFY_PACKET_BEAT };
+
+struct notify_packet {
+    enum notify_packet_type type;
+    unsigned left_out; /* events before this one that did not fit */
+    struct msg_event event;
+};
+
+/* The life of the process, until the program closes its end. */
+void notify_process_run(const struct notify_config *c, int socket)
+    __attribute__((noreturn));
+
+#endif
