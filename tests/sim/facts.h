@@ -50,6 +50,7 @@ struct time_facts {
     unsigned entries;
     struct job_time_sums committed;
     enum job_phase committed_phase;
+    struct job_time_sums before_line; /* before the first epoch of the job's timeline */
 };
 
 /* One instance of a job. */
@@ -82,6 +83,9 @@ struct oracle {
 
 #define VIOLATION(o, ...) trace_violation((o)->trace, __VA_ARGS__)
 
+/* In the daemon, or NULL. */
+struct job;
+const struct job *facts_find_job(struct oracle *o, const struct id128 *instance);
 /* Never NULL: what nothing is known of yet is begun. */
 struct job_facts *facts_of_job(struct oracle *o, const struct id128 *instance);
 struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,

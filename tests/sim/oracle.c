@@ -22,7 +22,7 @@ struct oracle *oracle_create(struct sim *s)
     return o;
 }
 
-static const struct job *find_instance(struct oracle *o, const struct id128 *instance)
+const struct job *facts_find_job(struct oracle *o, const struct id128 *instance)
 {
     for (unsigned i = 0; i < o->sim->plan.jobs; i++) {
         const struct job *j = daemon_job(o->sim->daemon, o->sim->plan.job[i].run_id);
@@ -52,7 +52,7 @@ static void check_silence(struct oracle *o, const struct membership *r)
 void oracle_committed(struct oracle *o)
 {
     for (struct job_facts *f = o->jobs; f; f = f->next) {
-        const struct job *j = find_instance(o, &f->instance);
+        const struct job *j = facts_find_job(o, &f->instance);
 
         if (!j && !f->committed.exists)
             continue;
@@ -70,7 +70,7 @@ void oracle_committed(struct oracle *o)
 void oracle_commit_unknown(struct oracle *o)
 {
     for (struct job_facts *f = o->jobs; f; f = f->next) {
-        view_take(&f->now, find_instance(o, &f->instance));
+        view_take(&f->now, facts_find_job(o, &f->instance));
         f->maybe = f->now;
         f->in_doubt = true;
     }
@@ -108,7 +108,7 @@ static void forget(struct job_facts *f)
 void oracle_restored(struct oracle *o)
 {
     for (struct job_facts *f = o->jobs; f; f = f->next) {
-        const struct job *j = find_instance(o, &f->instance);
+        const struct job *j = facts_find_job(o, &f->instance);
         struct view found;
 
         view_take(&found, j);

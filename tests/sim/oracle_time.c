@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/history/job_history.h"
+#include "rendezvous/registry/job.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"
@@ -119,6 +121,44 @@ static void check_sums(struct oracle *o, const struct time_facts *t,
                   t->steps_again);
 }
 
+static void add_sums(struct job_time_sums *to, const struct job_time_sums *sums)
+{
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        to->ms[i] += sums->ms[i];
+    to->steps_again += sums->steps_again;
+}
+
+/* The epochs that people are shown are all of the job's time, with the restart that is
+ * under way. The history does not survive the daemon here: it has no archive. */
+static void check_timeline(struct oracle *o, struct time_facts *t,
+                           const struct membership *r)
+{
+    const struct job *job = facts_find_job(o, &r->instance);
+    struct timeline *line = job ? &job->history->timeline : NULL;
+    struct job_time_sums all = job_time_all(&r->time, r->clock.now);
+    struct job_time_sums last = job_time_last(&r->time, r->clock.now);
+    struct job_time_sums sum;
+
+    if (!line || line->count == 0 || line->left_out > 0)
+        return;
+    if (line->count == 1)
+        t->before_line = line->base;
+    sum = t->before_line;
+    timeline_refresh(line, &r->time, r->clock.now);
+    for (unsigned i = 0; i < line->count; i++)
+        add_sums(&sum, &line->epoch[i].time);
+    if (r->time.phase == JOB_PHASE_DETECT || r->time.phase == JOB_PHASE_STOP ||
+        r->time.phase == JOB_PHASE_FORM)
+        add_sums(&sum, &last);
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        if (sum.ms[i] != all.ms[i])
+            VIOLATION(o, "%" PRIu64 " ms of phase %u in all epochs, not %" PRIu64,
+                      sum.ms[i], i, all.ms[i]);
+    if (sum.steps_again != all.steps_again)
+        VIOLATION(o, "%" PRIu64 " steps done again in all epochs, not %" PRIu64,
+                  sum.steps_again, all.steps_again);
+}
+
 /* The first node that the running epoch cannot do without is why it stops. */
 static void note_loss(struct oracle *o, const struct membership *r,
                       struct time_facts *t, uint32_t node)
@@ -193,6 +233,7 @@ void time_stepped(struct oracle *o, const struct membership *before,
         paint_entry(o, t, now, t->entered[i]);
     t->lost_at = t->entries = 0;
     check_sums(o, t, after);
+    check_timeline(o, t, after);
 }
 
 void time_committed(struct job_facts *f, const struct membership *r)
