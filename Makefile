@@ -433,6 +433,7 @@ fuzz:
 $B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c)
 
 $B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
+$B/fuzz/fuzz_page: $(call objects,tests/worlds/html_check.c)
 fuzzers: $(fuzzers)
 $(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(archives)
 	@mkdir -p $(@D)

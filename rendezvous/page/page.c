@@ -18,7 +18,7 @@
 struct document {
     const char *title, *state; /* state: "" for none; the tab tells it */
     const char *live_job;      /* the page of this job is kept up to date; NULL */
-    bool is_report;
+    bool is_report, is_list;
     const struct page_reader *reader;
 };
 
@@ -46,7 +46,7 @@ static void begin_document(FILE *out, const struct document *d)
         html_print(out, "/live\" data-now=\"%lu\"", (unsigned long)d->reader->now_ms);
     }
     fputs("><a class=\"skip\" href=\"#main\">Skip to the content</a>", out);
-    if (!d->is_report && d->reader->has_list)
+    if (!d->is_report && !d->is_list && d->reader->has_list)
         fputs("<nav aria-label=\"Pages\"><a href=\"/\">All jobs</a></nav>", out);
     if (d->live_job)
         fputs("<p id=\"live\" class=\"bad\" role=\"status\" hidden=\"hidden\"></p>",
@@ -188,23 +188,35 @@ void page_each_section(const cJSON *job, const struct page_reader *reader,
 
 /* -- other pages ------------------------------------------------------------------ */
 
-static void write_job_row(FILE *out, const cJSON *job)
+static void write_job_row(FILE *out, const cJSON *job, const struct page_reader *reader)
 {
+    struct page_view v = { .job = job, .reader = reader, .has_ages = true };
     struct page_state state = page_job_state(job);
+    const char *name = field_text(job, "name");
+    uint64_t step = field_count(job, "step"), state_ms = field_count(job, "state_ms");
+    uint64_t now = reader->now_ms;
+    double goodput = field_number(job, "goodput");
 
     fputs("<tr><th scope=\"row\"><a href=\"/jobs/", out);
     html_path_segment(out, field_text(job, "job"));
-    html_print(out,
-               "\">%s</a></th><td><span class=\"state %s\">%s %s</span></td>"
-               "<td class=\"num\">%s</td><td class=\"num\">%s</td></tr>\n",
-               field_text(job, "name"), state.class, state.sign, state.word,
+    html_print(out, "\">%s</a></th><td><span class=\"state %s\">%s %s</span></td><td>",
+               *name ? name : "job", state.class, state.sign, state.word);
+    page_write_aged_time(out, now > state_ms ? now - state_ms : 0, &v);
+    html_print(out, "</td><td class=\"num\">%s</td><td class=\"num\">%s</td>",
                COUNT(field_count(job, "node_count")),
-               field_count(job, "step") ? COUNT(field_count(job, "step")) : "–");
+               COUNT(field_count(job, "restarts")));
+    if (isnan(goodput))
+        fputs("<td class=\"num\">–</td>", out);
+    else
+        html_print(out, "<td class=\"num\">%.1f&#160;%%</td>", 100 * goodput);
+    html_print(out, "<td class=\"num\">%s</td></tr>\n", step ? COUNT(step) : "–");
 }
 
 void page_write_list(FILE *out, const cJSON *jobs, const struct page_reader *reader)
 {
-    struct document d = { .title = "Jobs", .state = "", .reader = reader };
+    struct document d = {
+        .title = "Jobs", .state = "", .is_list = true, .reader = reader
+    };
     const cJSON *job = cJSON_IsArray(jobs) ? jobs->child : NULL;
 
     begin_document(out, &d);
@@ -212,15 +224,18 @@ void page_write_list(FILE *out, const cJSON *jobs, const struct page_reader *rea
     if (!job)
         fputs("<p>There are no jobs.</p>", out);
     else
-        fputs("<table class=\"list\"><thead><tr><th scope=\"col\">Job</th><th "
-              "scope=\"col\">State</th>"
-              "<th scope=\"col\">Nodes</th><th scope=\"col\">Step</th></tr></thead>"
-              "<tbody>\n",
+        fputs("<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+              "aria-label=\"Table of jobs\"><table class=\"list\"><thead><tr>"
+              "<th scope=\"col\">Job</th><th scope=\"col\">State</th>"
+              "<th scope=\"col\">Since</th><th scope=\"col\" class=\"num\">Nodes</th>"
+              "<th scope=\"col\" class=\"num\">Restarts</th>"
+              "<th scope=\"col\" class=\"num\">Goodput</th>"
+              "<th scope=\"col\" class=\"num\">Step</th></tr></thead><tbody>\n",
               out);
     for (const cJSON *item = job; item; item = item->next)
-        write_job_row(out, item);
+        write_job_row(out, item, reader);
     if (job)
-        fputs("</tbody></table>", out);
+        fputs("</tbody></table></div>", out);
     end_document(out, &d);
 }
 

@@ -132,6 +132,11 @@
     setTimeout(function () { button.textContent = "Copy"; }, 2000);
   });
 
+  document.addEventListener("submit", function (event) {
+    event.preventDefault();
+    location.assign(event.target.dataset.go + event.target.querySelector("input").value);
+  });
+
   if (!body.dataset.live) return;
   mark = document.getElementById("live");
   tellAges(document);

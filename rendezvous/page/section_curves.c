@@ -8,6 +8,7 @@
 
 #define POINTS_SHOWN_MAX 1024
 #define DIVISIONS_MAX 5
+#define RESTARTS_DRAWN_MAX 24
 #define LOG_RATIO                                                                      \
     100            /* values that differ by this factor are shown by their logarithm */
 #define WIDTH 1000 /* of a picture, in its own units */
@@ -136,12 +137,15 @@ static void write_grid(FILE *out, const struct axis *a)
     fputs("\"/>", out);
 }
 
-/* A line where each epoch but the first began. */
+/* A line where each epoch but the first began, if they are few enough to tell apart. */
 static void write_restarts(FILE *out, const struct curve_points *p,
                            const struct page_view *v)
 {
     const cJSON *epoch = field_items(v->history, "epochs");
 
+    if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(v->history, "epochs")) >
+        RESTARTS_DRAWN_MAX)
+        return;
     fputs("<path class=\"cut\" d=\"M0 0", out);
     for (epoch = epoch ? epoch->next : NULL; epoch; epoch = epoch->next) {
         uint64_t begun = field_count(epoch, "begun_ms");

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -58,7 +57,8 @@ static void write_time_element(FILE *out, uint64_t wall_ms, bool has_age,
     time_t seconds = (time_t)(wall_ms / SECOND_MS);
     time_t now = (time_t)(v->reader->now_ms / SECOND_MS);
     struct tm t, today;
-    char text[64], full[64];
+    char text[64];
+    bool is_today;
 
     wall_ms -= wall_ms % SECOND_MS;
     if (!wall_ms || !localtime_r(&seconds, &t) || !localtime_r(&now, &today) ||
@@ -66,21 +66,17 @@ static void write_time_element(FILE *out, uint64_t wall_ms, bool has_age,
         fputs("–", out);
         return;
     }
-    if (t.tm_year == today.tm_year && t.tm_yday == today.tm_yday && !v->is_report)
-        strftime(text, sizeof(text), "%H:%M:%S", &t);
-    else if (t.tm_year == today.tm_year)
-        strftime(text, sizeof(text), "%e %b %H:%M:%S", &t);
-    else
-        strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &t);
-    html_print(out, "<time datetime=\"%s\"",
-               clock_format_date(wall_ms, full, sizeof(full)));
+    is_today = t.tm_year == today.tm_year && t.tm_yday == today.tm_yday;
+    strftime(text, sizeof(text),
+             is_today && !v->is_report ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &t);
+    fputs("<time", out);
     if (has_age && !v->is_report)
         html_print(out, " data-ms=\"%lu\"", (unsigned long)wall_ms);
     if (has_age && v->has_ages)
         html_print(
             out, " data-age=\"%s\"",
             DURATION(v->reader->now_ms > wall_ms ? v->reader->now_ms - wall_ms : 0));
-    html_print(out, ">%s</time>", text + (*text == ' '));
+    html_print(out, ">%s</time>", text);
 }
 
 void page_write_time(FILE *out, uint64_t wall_ms, const struct page_view *v)
@@ -136,7 +132,7 @@ static void write_facts(FILE *out, const struct page_view *v)
                    COUNT(field_count(job, "restarts")),
                    COUNT(field_count(job, "max_restarts")));
     if (field_count(job, "started_ms")) {
-        fputs("<li>since ", out);
+        fputs("<li>started ", out);
         page_write_aged_time(out, field_count(job, "started_ms"), v);
         fputs("</li>", out);
     }
@@ -220,10 +216,9 @@ static void write_tile(FILE *out, const char *what, const char *figure,
     fputs("</dd></div>", out);
 }
 
-static void write_step_tile(FILE *out, uint64_t step, uint64_t steps)
+static void write_step_tile(FILE *out, uint64_t step, uint64_t steps, bool is_running)
 {
     double share = steps ? 100.0 * (double)step / (double)steps : 0;
-    char more[96] = "";
 
     if (steps) {
         share = share > 100 ? 100 : share;
@@ -235,7 +230,7 @@ static void write_step_tile(FILE *out, uint64_t step, uint64_t steps)
                    COUNT(step), COUNT(steps), share, share);
     } else {
         write_tile(out, "Step", step ? COUNT(step) : "–",
-                   step ? more : "the workers tell none");
+                   is_running && !step ? "the workers tell none" : "");
     }
 }
 
@@ -269,7 +264,7 @@ void write_figures_section(FILE *out, const struct page_view *v)
     if (!step)
         step = (uint64_t)fmax(0, newest_of_curve(v, "step"));
     fputs("<section id=\"figures\" aria-label=\"Progress\"><dl class=\"tiles\">", out);
-    write_step_tile(out, step, steps);
+    write_step_tile(out, step, steps, is_running);
     if (!isnan(rate) && is_running)
         write_tile(out, "Rate", NUMBER(rate), "steps/s");
     if (is_running && step)
@@ -278,7 +273,7 @@ void write_figures_section(FILE *out, const struct page_view *v)
         write_tile(out, "Loss", NUMBER(loss), "");
     if (!isnan(goodput)) {
         snprintf(text, sizeof(text), "%.1f %%", 100 * fmin(fmax(goodput, 0), 1));
-        write_tile(out, "Goodput", text, "of the time in new steps");
+        write_tile(out, "Goodput", text, "new steps");
     }
     if (checkpoint_ms) {
         fputs("<div><dt>Checkpoint</dt><dd class=\"small\">", out);

@@ -11,7 +11,7 @@
 #define ODD_NODES_SHOWN 16
 #define NODES_PER_BLOCK 50
 #define RANK_LINKS_PER_NODE 16
-#define RANK_LINK_BYTES_MAX 49152 /* of all links of a grid together */
+#define RANK_LINK_BYTES_MAX 32768 /* of all links of a grid together */
 #define SILENT_MS 5000
 #define MIB_PER_GIB 1024
 
@@ -130,7 +130,7 @@ static void write_node_row(FILE *out, const struct node_view *n,
     html_print(out, "<tr><th scope=\"row\">%s</th>", *host ? host : "–");
     write_state_cell(out, n, v);
     fputs("<td>", out);
-    write_ranks(out, n->json, true, v);
+    write_ranks(out, n->json, v->nodes.count <= NODES_IN_TABLE, v);
     fputs("</td>", out);
     write_step_cells(out, n);
     write_gpu_cells(out, n->json);
@@ -203,6 +203,14 @@ void write_nodes_section(FILE *out, const struct page_view *v)
                "<h2 id=\"nodes-t\">%s node%s</h2>",
                COUNT(v->nodes.count), text_plural(v->nodes.count));
     write_node_counts(out, &v->nodes);
+    if (page_has_rank_links(v)) {
+        fputs("<form class=\"go\" data-go=\"/jobs/", out);
+        html_path_segment(out, field_text(v->job, "job"));
+        fputs("/ranks/\"><label>Output and stacks of rank <input type=\"number\" "
+              "min=\"0\" required=\"required\"/></label> "
+              "<button class=\"button\">Show</button></form>",
+              out);
+    }
     if (v->nodes.count > NODES_IN_TABLE) {
         write_odd_nodes(out, v);
         fputs("<p><a class=\"skip\" href=\"#commands\">Skip the grid of nodes</a></p>",
