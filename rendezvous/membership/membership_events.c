@@ -249,10 +249,10 @@ static void account_steps(struct step *s)
         s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return;
     resumed = job_time_first_step(&m->time, ev->first_step, now - ev->first_ms, now);
+    if (resumed) /* before the steps that are done again may be over */
+        membership_act(s, MEMBERSHIP_ACT_RESUMED, MEMBERSHIP_NONE);
     if (job_time_reached(&m->time, ev->step, now - ev->reached_ms, now) || resumed)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    if (resumed)
-        membership_act(s, MEMBERSHIP_ACT_RESUMED, MEMBERSHIP_NONE);
 }
 
 /* membership_admit has extended the lease. */

@@ -615,7 +615,6 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
     registry_note_first_step(s->registry, s->job);
     if (membership->epoch == 1)
         return;
-    last.ms[JOB_PHASE_REWORK] = 0; /* is not over yet, or has not been */
     histogram_add(&s->job->counts.recovery, JOB_RECOVERY_UNIT_US,
                   1000 * job_time_lost(&last));
     if (last.steps_again)

@@ -150,6 +150,30 @@ START_TEST(epochs_have_their_cause_and_their_phases)
 }
 END_TEST
 
+/* A heartbeat may bring both. */
+START_TEST(the_first_step_is_before_the_end_of_those_done_again)
+{
+    const struct timeline *t = &history_of_job()->timeline;
+    struct msg beat = { .type = MSG_HEARTBEAT,
+                        .epoch = 2,
+                        .heartbeat = { .step = 45,
+                                       .first_step = 31,
+                                       .first_ms = 500,
+                                       .reached_ms = 200 } };
+
+    tell_progress(0, 40, 1, "4", "2");
+    fail_and_start();
+    now += 2000;
+    ck_assert_int_eq(send_to_registry(0, &beat), 0);
+    ck_assert_uint_eq(t->epoch[1].first_step_ms, now - 500);
+    timeline_refresh(&registry_jobs(g)->history->timeline,
+                     &registry_jobs(g)->membership.time, now);
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_FIRST_STEP], 1500);
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_REWORK], 300);
+    ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 200);
+}
+END_TEST
+
 START_TEST(a_viewer_sees_what_crunctl_events_shows_it)
 {
     cJSON *o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW);
@@ -379,6 +403,7 @@ static Suite *registry_history_suite(void)
         what_is_no_number_is_not_known,
         steps_of_the_last_epoch_are_no_samples_of_this_one,
         epochs_have_their_cause_and_their_phases,
+        the_first_step_is_before_the_end_of_those_done_again,
         a_viewer_sees_what_crunctl_events_shows_it,
         a_day_stays_in_bounds,
     };
