@@ -21,7 +21,10 @@ from train import Run, finished, main  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
 # under a sanitizer everything takes five times as long
-KILLS, SAMPLES = (2, 1280) if "san" in os.environ.get("BUILD", "") else (5, 6400)
+if "san" in os.environ.get("BUILD", ""):
+    KILLS, SAMPLES = 2, 1280
+else:
+    KILLS, SAMPLES = (5, 6400) if os.environ.get("CRUN_ALL_ROUNDS") else (3, 3840)
 LONG = ["--model=mlp", "--batch=8", f"--train-limit={SAMPLES}", "--passes=3"]
 
 

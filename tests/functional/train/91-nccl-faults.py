@@ -240,7 +240,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--show", action="store_true", help="what each cell has printed")
-    parser.add_argument("--jobs", type=int, default=16)
+    parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("cells", nargs="*")
     flags = parser.parse_args()
     whole = {}
