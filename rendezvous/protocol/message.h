@@ -470,7 +470,7 @@ struct msg_events {
 /* The past of one job, or one page of the jobs that are over (run_id ""). */
 struct msg_show_history {
     char run_id[RUN_ID_MAX + 1];
-    uint32_t from; /* how many of these jobs to skip */
+    uint32_t from; /* where the page begins, as END_OF_LIST says */
 };
 
 /* A link to the page of a job, or of all (run_id ""). */

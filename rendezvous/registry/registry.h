@@ -160,4 +160,19 @@ bool registry_show_event(const struct registry *g, uint64_t since, const char *r
 struct cJSON *registry_show_history(const struct registry *g, const struct job *job,
                                     enum access sight);
 
+/*
+ * The jobs that are over and kept, and that are not among registry_jobs any more: for a
+ * viewer, likewise. Next: *at counts from 0; false: there are no more. Show: the newest
+ * one of that name, with its past; NULL: there is none.
+ */
+struct job_owner;
+bool registry_has_past_job(const struct registry *g, const char *run_id,
+                           const struct job_owner *viewer);
+bool registry_next_past_job(const struct registry *g, unsigned *at,
+                            const struct job_owner *viewer, enum access sight,
+                            struct msg *m);
+struct cJSON *registry_show_past_job(const struct registry *g, const char *run_id,
+                                     const struct job_owner *viewer, enum access sight,
+                                     struct msg *m, struct err *e);
+
 #endif

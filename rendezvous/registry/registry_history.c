@@ -254,21 +254,41 @@ static bool job_is_here(const struct registry *g, const struct id128 *instance)
     return false;
 }
 
-/* A job that is kept, exists for the peer, and is not here any more. */
-static bool is_past_job(const struct registry *g, const struct registry_peer *p,
+/* A job that is kept, exists for the viewer, and is not here any more. */
+static bool is_past_job(const struct registry *g, const struct job_owner *viewer,
                         const struct archived_job *archived)
 {
-    return archived->status && job_owner_admits(&archived->owner, &p->owner) &&
+    return archived->status && job_owner_admits(&archived->owner, viewer) &&
            !job_is_here(g, &archived->instance);
 }
 
-/* -1: its file makes no sense any more. */
-static int show_past_job(const struct registry *g, const struct archived_job *archived,
-                         struct msg *m, struct err *e)
+static const struct archived_job *find_past_job(const struct registry *g,
+                                                const char *run_id,
+                                                const struct job_owner *viewer)
 {
-    m->type = MSG_JOB_STATUS;
+    for (unsigned i = 0; g->archive && i < job_archive_count(g->archive); i++) {
+        const struct archived_job *archived = job_archive_at(g->archive, i);
+
+        if (strcmp(archived->run_id, run_id) == 0 && is_past_job(g, viewer, archived))
+            return archived;
+    }
+    return NULL;
+}
+
+bool registry_has_past_job(const struct registry *g, const char *run_id,
+                           const struct job_owner *viewer)
+{
+    return find_past_job(g, run_id, viewer) != NULL;
+}
+
+/* -1: its file makes no sense any more. */
+static int show_archived(const struct registry *g, const struct archived_job *archived,
+                         enum access sight, struct msg *m, struct err *e)
+{
+    *m = (struct msg){ .type = MSG_JOB_STATUS };
     if (job_archive_status(archived, g->wall_ms, &m->job_status, e) < 0)
         return -1;
+    proto_redact(m, sight);
     if (m->job_status.state == JOB_DONE)
         return 0;
     m->job_status.state = JOB_DONE; /* the journal does not know it */
@@ -279,45 +299,65 @@ static int show_past_job(const struct registry *g, const struct archived_job *ar
     return 0;
 }
 
+bool registry_next_past_job(const struct registry *g, unsigned *at,
+                            const struct job_owner *viewer, enum access sight,
+                            struct msg *m)
+{
+    struct err e;
+
+    while (g->archive && *at < job_archive_count(g->archive)) {
+        const struct archived_job *archived = job_archive_at(g->archive, (*at)++);
+
+        if (!is_past_job(g, viewer, archived) ||
+            show_archived(g, archived, sight, m, &e) < 0)
+            continue;
+        m->job_status.failure = (struct failure){ .kind = FAILURE_NONE }; /* in brief */
+        return true;
+    }
+    return false;
+}
+
+struct cJSON *registry_show_past_job(const struct registry *g, const char *run_id,
+                                     const struct job_owner *viewer, enum access sight,
+                                     struct msg *m, struct err *e)
+{
+    const struct archived_job *archived = find_past_job(g, run_id, viewer);
+    struct job_history *h = NULL;
+    cJSON *history;
+
+    err_set(e, "there is no job \"%s\" here", run_id);
+    if (archived && show_archived(g, archived, sight, m, e) == 0)
+        h = job_archive_history(g->archive, archived, e);
+    if (!h)
+        return NULL;
+    history = show_history_to(h, archived->run_id, &archived->instance, sight);
+    job_history_destroy(h);
+    return history;
+}
+
+/* -- crunctl asks -------------------------------------------------------------------
+ */
+
+/* l->next: the place in the archive from which the page goes on. */
 static bool send_some_past_jobs(struct registry *g, struct registry_peer *p,
                                 struct ctl_list *l)
 {
-    unsigned count = g->archive ? job_archive_count(g->archive) : 0, seen = 0;
+    unsigned place = (unsigned)l->next;
+    struct msg m;
 
-    for (unsigned i = 0; i < count; i++) {
-        const struct archived_job *archived = job_archive_at(g->archive, i);
-        struct msg m = { .sequence = l->sequence };
-        struct err e;
-
-        if (!is_past_job(g, p, archived) || seen++ < l->at)
-            continue;
-        if (l->at == l->page_end) {
-            l->next = l->at;
+    while (ctl_list_has_room(p)) {
+        if (!registry_next_past_job(g, &place, &p->owner, registry_sight(p), &m)) {
+            l->next = 0;
             return true;
         }
-        if (!ctl_list_has_room(p))
-            return false;
+        if (l->at == l->page_end)
+            return true; /* the next page begins with it */
+        l->next = place;
         l->at++;
-        if (show_past_job(g, archived, &m, &e) < 0)
-            continue;
-        m.job_status.failure = (struct failure){ .kind = FAILURE_NONE }; /* in brief */
+        m.sequence = l->sequence;
         registry_send(p, &m);
     }
-    l->next = 0;
-    return true;
-}
-
-static const struct archived_job *find_past_job(const struct registry *g,
-                                                const struct registry_peer *p,
-                                                const char *run_id)
-{
-    for (unsigned i = 0; g->archive && i < job_archive_count(g->archive); i++) {
-        const struct archived_job *archived = job_archive_at(g->archive, i);
-
-        if (strcmp(archived->run_id, run_id) == 0 && is_past_job(g, p, archived))
-            return archived;
-    }
-    return NULL;
+    return false;
 }
 
 /* Characters are not torn: a piece is a text of its own. */
@@ -352,46 +392,33 @@ static void begin_history_list(struct registry *g, struct registry_peer *p,
     ctl_list_begin(g, p, &l);
 }
 
-/* The newest one of that name. */
-static void show_past_of(struct registry *g, struct registry_peer *p,
-                         const struct msg *m)
-{
-    const struct archived_job *archived = find_past_job(g, p, m->show_history.run_id);
-    struct msg status = { .sequence = m->sequence };
-    struct job_history *h = NULL;
-    struct err e = { .text = "" };
-
-    if (archived && show_past_job(g, archived, &status, &e) == 0)
-        h = job_archive_history(g->archive, archived, &e);
-    if (!h) {
-        registry_refuse(p, m, REFUSED_UNKNOWN, false, "there is no job \"%s\" here%s%s",
-                        m->show_history.run_id, *e.text ? ": " : "", e.text);
-        return;
-    }
-    begin_history_list(
-        g, p, &status,
-        show_history_to(h, archived->run_id, &archived->instance, registry_sight(p)));
-    job_history_destroy(h);
-}
-
 void registry_show_past(struct registry *g, struct registry_peer *p,
                         const struct msg *m)
 {
-    const struct job *job = registry_find(g, p, m->show_history.run_id);
+    const char *run_id = m->show_history.run_id;
+    const struct job *job = registry_find(g, p, run_id);
     struct ctl_list l = { .send_some = send_some_past_jobs,
                           .sequence = m->sequence,
-                          .at = m->show_history.from,
-                          .page_end = m->show_history.from + STATUS_PER_PAGE };
+                          .next = m->show_history.from,
+                          .page_end = STATUS_PER_PAGE };
+    enum access sight = registry_sight(p);
     struct msg status;
+    cJSON *history;
+    struct err e;
 
-    if (!*m->show_history.run_id) {
+    if (!*run_id) {
         ctl_list_begin(g, p, &l);
-    } else if (job) {
-        registry_show_job(g, job, registry_sight(p), &status);
-        status.sequence = m->sequence;
-        begin_history_list(g, p, &status,
-                           registry_show_history(g, job, registry_sight(p)));
-    } else {
-        show_past_of(g, p, m);
+        return;
     }
+    if (job) {
+        registry_show_job(g, job, sight, &status);
+        history = registry_show_history(g, job, sight);
+    } else {
+        history = registry_show_past_job(g, run_id, &p->owner, sight, &status, &e);
+    }
+    status.sequence = m->sequence;
+    if (history)
+        begin_history_list(g, p, &status, history);
+    else
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "%s", e.text);
 }

@@ -28,6 +28,8 @@
 #define WEB_SHARED_MS 1000
 #define WEB_SHARED_MAX 32
 
+#define WEB_PAST_JOBS_MAX 100 /* in the list: jobs that are over and kept */
+
 /* What making answers may cost: a share of one core, and how much of it at once. */
 #define WEB_RENDER_PERCENT 10
 #define WEB_RENDER_BURST_US 500000

@@ -73,6 +73,41 @@ cJSON *web_job_object(struct web *w, const struct job *job, enum access sight,
     return object;
 }
 
+/* One that is over and is not in the registry any more. NULL: there is none. */
+static cJSON *past_job_object(struct web *w, const struct web_request *r)
+{
+    struct job_views views = { .count = 0 };
+    struct job_view *view;
+    cJSON *history, *object;
+    struct msg m;
+    struct err e;
+
+    web_look(w);
+    history = registry_show_past_job(w->config.registry, r->route.run_id,
+                                     &r->viewer.owner, r->viewer.sight, &m, &e);
+    if (!history)
+        return NULL;
+    view = job_views_add(&views, &m.job_status);
+    view->wall_ms = w->wall_ms;
+    view->history = history;
+    object = job_json_object(view);
+    job_views_clear(&views);
+    return object;
+}
+
+static void add_past_jobs(struct web *w, struct job_views *views,
+                          const struct web_viewer *viewer)
+{
+    unsigned at = 0;
+    struct msg m;
+
+    for (unsigned i = 0; i < WEB_PAST_JOBS_MAX &&
+                         registry_next_past_job(w->config.registry, &at, &viewer->owner,
+                                                viewer->sight, &m);
+         i++)
+        job_views_add(views, &m.job_status)->wall_ms = w->wall_ms;
+}
+
 /* Those that have not ended come first. */
 static cJSON *job_list(struct web *w, const struct web_viewer *viewer, bool with_nodes)
 {
@@ -83,6 +118,8 @@ static cJSON *job_list(struct web *w, const struct web_viewer *viewer, bool with
     web_look(w);
     for (; job; job = web_next_job(job->next, viewer))
         add_job_view(w, &views, job, viewer->sight, with_nodes);
+    if (!with_nodes)
+        add_past_jobs(w, &views, viewer);
     job_views_sort(&views);
     list = job_json_list(&views);
     job_views_clear(&views);
@@ -159,6 +196,23 @@ static void write_job(struct web *w, const struct web_request *r, const struct j
     cJSON_Delete(object);
 }
 
+/* Nothing of it changes: its page is its report. */
+static void write_past_job(struct web *w, const struct web_request *r, FILE *out)
+{
+    cJSON *object = past_job_object(w, r);
+    struct page_reader reader = reader_of(w, r);
+
+    if (r->route.page == WEB_API_JOB) {
+        job_json_print(object ? object : cJSON_CreateNull(), false, out);
+        return;
+    }
+    if (object)
+        page_write_report(out, object, &reader);
+    else
+        page_write_error(out, HTTP_NOTFOUND, "this job is not kept any more", &reader);
+    cJSON_Delete(object);
+}
+
 static void write_document(struct web *w, const struct web_request *r,
                            const struct job *job, FILE *out)
 {
@@ -168,6 +222,8 @@ static void write_document(struct web *w, const struct web_request *r,
         write_events(w, r, out);
     else if (job)
         write_job(w, r, job, out);
+    else if (*r->route.run_id)
+        write_past_job(w, r, out);
     else
         write_jobs(w, r, out);
 }
@@ -176,11 +232,13 @@ static void write_document(struct web *w, const struct web_request *r,
 static void format_key(const struct web_request *r, const struct job *job, char *key,
                        size_t size)
 {
-    char instance[ID128_HEX_SIZE] = "";
+    char instance[sizeof(r->route.run_id)];
     const char *accept = "";
 
     if (job)
         id128_format(&job->membership.instance, instance);
+    else
+        snprintf(instance, sizeof(instance), "%s", r->route.run_id);
     if (r->route.page == WEB_METRICS)
         accept = metrics_content_type(metrics_format_accepted(
             evhttp_find_header(evhttp_request_get_input_headers(r->http), "Accept")));
@@ -225,7 +283,7 @@ static void answer_document(struct web *w, const struct web_request *r,
 {
     uint64_t now = clock_ms();
     struct web_document *d;
-    char key[256];
+    char key[512];
 
     format_key(r, job, key, sizeof(key));
     d = web_documents_find(&w->documents, key, now);
@@ -265,11 +323,19 @@ static void answer_home(struct web *w, struct web_request *r)
     }
 }
 
+static bool page_may_be_past(enum web_page page)
+{
+    return page == WEB_JOB || page == WEB_REPORT || page == WEB_API_JOB;
+}
+
 static void answer_of_job(struct web *w, struct web_request *r)
 {
     const struct job *job = web_find_job(w, &r->viewer, r->route.run_id);
 
-    if (!job)
+    if (!job && page_may_be_past(r->route.page) &&
+        registry_has_past_job(w->config.registry, r->route.run_id, &r->viewer.owner))
+        answer_document(w, r, NULL);
+    else if (!job)
         web_answer_line(r->http, HTTP_NOTFOUND, "there is no job \"%s\" here",
                         r->route.run_id);
     else if (r->route.page == WEB_LIVE)

@@ -10,7 +10,7 @@
  * A registry whose connections are played by the test: what is sent to each is kept.
  */
 #define CONNS 8
-#define KEPT 64
+#define KEPT 320
 
 extern struct registry_link {
     struct registry_peer *peer;

@@ -13,6 +13,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import Crund  # noqa: E402
@@ -42,7 +44,7 @@ class Test:
         """At the same port as before."""
         self.lives += 1
         self.crund = Crund(self.directory, "--listen", f"127.0.0.1:{self.port}", "--state-dir",
-                           self.state, name=f"crund-{self.lives}")
+                           self.state, "--http", "127.0.0.1:0", name=f"crund-{self.lives}")
         self.port = self.crund.port
 
     def kill(self):
@@ -139,6 +141,23 @@ def check_kept(t, ended):
     t.ctl("status", "beta", code=1)
 
 
+def check_page(t):
+    """A job that is over has a page, which tells of its restart."""
+    url = re.search(r"page at (http://\S+)", t.crund.log())[1]
+    for path, texts in {"": ["alpha"], "jobs/alpha": ["alpha", "exited with code 3"],
+                        "jobs/alpha/report.html": ["exited with code 3"],
+                        "api/v1/jobs/alpha": ['"cause": "failure"']}.items():
+        with urllib.request.urlopen(url + path, timeout=20) as answer:
+            body = answer.read().decode()
+        for text in texts:
+            assert text in body, (path, text, body)
+    try:
+        urllib.request.urlopen(url + "jobs/beta", timeout=20)
+        fail("a job that never was has a page")
+    except urllib.error.HTTPError as e:
+        assert e.code == 404, e
+
+
 def check_report(t):
     t.ctl("report", "alpha")
     with open(t.directory + "/alpha.html", encoding="utf-8") as f:
@@ -154,6 +173,7 @@ def main():
         t = Test(directory)
         ended = run_through_a_kill(t)
         check_kept(t, ended)
+        check_page(t)
         check_report(t)
         assert t.crund.stop() == 0
     print(f"{t.lives} lives of crund")

@@ -396,6 +396,68 @@ START_TEST(a_job_that_is_over_is_kept)
 }
 END_TEST
 
+/* Of uid 1000 each; every third of another user. */
+static void archive_jobs(unsigned count)
+{
+    struct job_history *h = job_history_create();
+
+    for (unsigned n = 0; n < count; n++) {
+        struct archived_job job = {
+            .instance = { { 7, (uint8_t)(n >> 8), (uint8_t)n } },
+            .owner = { .uid = n % 3 == 0 ? 2000 : 1000 },
+            .created_ms = 1 + n,
+            .ended_ms = 500 + n,
+        };
+        struct msg_job_status status = { .state = JOB_DONE, .instance = job.instance };
+
+        snprintf(job.run_id, sizeof(job.run_id), "old-%u", n);
+        memcpy(status.run_id, job.run_id, sizeof(status.run_id));
+        strcpy(status.failure.said, "a secret");
+        status.failure.kind = FAILURE_EXIT;
+        ck_assert(job_archive_write(archive, &job, &status, h));
+    }
+    job_history_destroy(h);
+}
+
+START_TEST(jobs_that_are_over_come_in_pages)
+{
+    struct msg ask = { .type = MSG_SHOW_HISTORY };
+    unsigned seen = 0, pages = 0, newest = UINT32_MAX;
+
+    archive_jobs(900);
+    connect_to_registry_as(2, &(struct peer_origin){ .address = "127.0.0.1",
+                                                     .uid = 1000,
+                                                     .access = ACCESS_VIEW });
+    greet_registry(2, PEER_CTL);
+    do {
+        ck_assert_int_eq(send_to_registry(2, &ask), 0);
+        for (unsigned i = 0; i < link_of[2].count; i++) {
+            const struct msg *m = &link_of[2].got[i];
+            unsigned number;
+
+            if (m->type != MSG_JOB_STATUS)
+                continue;
+            ck_assert_int_eq(sscanf(m->job_status.run_id, "old-%u", &number), 1);
+            ck_assert_uint_lt(number, newest);
+            ck_assert_uint_ne(number % 3, 0);
+            ck_assert_int_eq(m->job_status.failure.kind, FAILURE_NONE);
+            newest = number;
+            seen++;
+        }
+        ask.show_history.from = (uint32_t)message_got(2, MSG_END_OF_LIST)
+                                    ->end_of_list.next;
+        pages++;
+    } while (ask.show_history.from);
+    ck_assert_uint_eq(seen, 600);
+    ck_assert_uint_eq(pages, 3);
+    ck_assert_ptr_null(ask_history(2, "old-3")); /* of another user */
+    refusal_got(2, REFUSED_UNKNOWN, "there is no job \"old-3\" here");
+    free(ask_history(2, "old-4"));
+    ck_assert_ptr_null(
+        strstr(message_got(2, MSG_JOB_STATUS)->job_status.failure.said, "secret"));
+}
+END_TEST
+
 static Suite *registry_history_suite(void)
 {
     const TTest *const tests[] = {
@@ -420,6 +482,7 @@ static Suite *registry_history_suite(void)
     tcase_add_checked_fixture(tc, begin_kept_world, end_kept_world);
     tcase_add_checked_fixture(tc, run_lasting_job, NULL);
     tcase_add_test(tc, crunctl_gets_the_past_in_pieces);
+    tcase_add_test(tc, jobs_that_are_over_come_in_pages);
     tcase_add_test(tc, a_daemon_that_is_killed_loses_a_minute_at_most);
     tcase_add_loop_test(tc, a_job_that_is_over_is_kept, 0, 2);
     suite_add_tcase(s, tc);
