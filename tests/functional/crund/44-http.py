@@ -136,7 +136,8 @@ class Job:
 
 class World:
     def __init__(self):
-        self.directory = tempfile.mkdtemp(prefix="crun-http-")
+        self.folder = tempfile.TemporaryDirectory(prefix="crun-http-")
+        self.directory = self.folder.name
         self.crund = Crund(self.directory, "--http", "0", "--http-name", "train.example,other")
         self.port = int(re.search(r"page at http://127\.0\.0\.1:(\d+)/", self.crund.log())[1])
         self.job = Job(self.directory, "beside",
