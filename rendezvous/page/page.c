@@ -251,6 +251,20 @@ static void write_rank_text(FILE *out, const char *id, const char *title,
     fputs("</section>\n", out);
 }
 
+/* Links to the pages of the ranks before and after it. */
+static void write_neighbours(FILE *out, const cJSON *job, uint32_t rank)
+{
+    for (int step = -1; step <= 1; step += 2) {
+        if ((!rank && step < 0) ||
+            (step > 0 && rank + 1 >= field_count(job, "worker_count")))
+            continue;
+        fputs(" · <a href=\"/jobs/", out);
+        html_path_segment(out, field_text(job, "job"));
+        html_print(out, "/ranks/%u\">rank %u</a>", rank + (uint32_t)step,
+                   rank + (uint32_t)step);
+    }
+}
+
 void page_write_rank(FILE *out, const cJSON *job, const struct page_rank *rank,
                      const struct page_reader *reader)
 {
@@ -262,7 +276,9 @@ void page_write_rank(FILE *out, const cJSON *job, const struct page_rank *rank,
     html_print(out, "<h1>Rank %u%s%s</h1><p>Job <a href=\"/jobs/", rank->rank,
                rank->host ? " on " : "", rank->host);
     html_path_segment(out, field_text(job, "job"));
-    html_print(out, "\">%s</a></p>", field_text(job, "name"));
+    html_print(out, "\">%s</a>", field_text(job, "name"));
+    write_neighbours(out, job, rank->rank);
+    fputs("</p>", out);
     write_rank_text(out, "output", "Last output", rank->output_note, rank->output);
     write_rank_text(out, "stacks", "Stacks", rank->stacks_note, rank->stacks);
     end_document(out, &d);

@@ -252,7 +252,8 @@ static bool has_cell_links(const struct page_view *v)
     return page_has_rank_links(v) && each * v->nodes.count <= RANK_LINK_BYTES_MAX;
 }
 
-/* The bytes count: there are thousands of them. */
+/* The text is shown while the cell has the focus. Bytes count, there are thousands of
+ * cells; so does the time to paint, which <details> would double. */
 static void write_node_cell(FILE *out, const struct node_view *n,
                             const struct page_view *v)
 {
@@ -263,10 +264,10 @@ static void write_node_cell(FILE *out, const struct node_view *n,
 
     unlinked.is_report = v->is_report || !has_cell_links(v);
     if (n->sign == NODE_SIGN_RUNNING)
-        html_print(out, "<details><summary>%s<i>%s</i></summary><p>", sign->sign, host);
+        html_print(out, "<li tabindex=\"0\">%s<p>%s · ", sign->sign, host);
     else
-        html_print(out, "<details><summary class=\"%s\">%s<i>%s</i></summary><p>%s · ",
-                   sign->class, sign->sign, host, field_text(n->json, "state"));
+        html_print(out, "<li tabindex=\"0\" class=\"%s\">%s<p>%s · %s · ", sign->class,
+                   sign->sign, host, field_text(n->json, "state"));
     fputs("ranks ", out);
     write_ranks(out, n->json, false, &unlinked);
     if (n->behind)
@@ -278,7 +279,7 @@ static void write_node_cell(FILE *out, const struct node_view *n,
         html_print(out, " · XID %s", COUNT(field_count(n->json, "xid")));
     if (*note)
         html_print(out, " · %s", note);
-    fputs("</p></details>\n", out);
+    fputs("</p></li>\n", out);
 }
 
 void write_node_block(FILE *out, const struct page_view *v, size_t block)
@@ -294,10 +295,10 @@ void write_node_block(FILE *out, const struct page_view *v, size_t block)
         fputs("</tbody></table></div></div>\n", out);
         return;
     }
-    html_print(out, "<h3>%s … %s</h3><div class=\"cells\">\n",
+    html_print(out, "<h3>%s … %s</h3><ul class=\"cells\">\n",
                field_text(v->nodes.node[from].json, "host"),
                field_text(v->nodes.node[to - 1].json, "host"));
     for (size_t i = from; i < to; i++)
         write_node_cell(out, &v->nodes.node[i], v);
-    fputs("</div></div>\n", out);
+    fputs("</ul></div>\n", out);
 }

@@ -508,6 +508,10 @@ START_TEST(ranks_have_links_for_readers_of_their_output)
 
     expect_in_page(KIND_JOB, "<a href=\"/jobs/resnet/ranks/7\">7</a>", true);
     expect_in_page(KIND_JOB, "crunctl -e h:1 page resnet", false);
+    expect_in_page(KIND_RANK, "<a href=\"/jobs/resnet/ranks/4\">rank 4</a>", true);
+    expect_in_page(KIND_RANK, "<a href=\"/jobs/resnet/ranks/6\">rank 6</a>", true);
+    set_number(job, "worker_count", 6);
+    expect_in_page(KIND_RANK, "/ranks/6", false);
     other.sees_output = false;
     html = render_page(KIND_JOB, &other);
     ck_assert_ptr_null(strstr(html, "/ranks/"));
