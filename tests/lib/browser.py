@@ -281,7 +281,7 @@ class Page:
 
     def scrolls_sideways(self):
         """By how many pixels the page is wider than the window."""
-        return self.evaluate("document.documentElement.scrollWidth - innerWidth")
+        return self.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
     def faults(self):
         """What page_rules.js finds."""
