@@ -310,9 +310,10 @@ static void write_command(FILE *out, const struct page_view *v, const char *verb
                           const char *rest, const char *purpose)
 {
     const char *server = v->reader->server ? v->reader->server : "";
+    const char *name = field_text(v->job, "name");
 
     html_print(out, "<li><code>crunctl %s%s%s ", server, *server ? " " : "", verb);
-    write_shell_word(out, field_text(v->job, "job"));
+    write_shell_word(out, *name ? name : field_text(v->job, "job"));
     html_print(out,
                "%s%s</code><button type=\"button\" class=\"copy\">Copy</button>"
                "<span>%s</span></li>",

@@ -105,6 +105,12 @@ static void check_membership(struct oracle *o, struct sim_agent *a, const struct
     if (e->node[s->group_rank].agent && e->node[s->group_rank].agent != a)
         VIOLATION(o, "epoch %" PRIu64 ": group rank %u is both %s and %s", m->epoch,
                   s->group_rank, a->name, e->node[s->group_rank].agent->name);
+    /* An agent ignores the repeat of an order. A rendezvous that was restarted counts
+     * the roles anew, without nodes that have finished and were lost. */
+    if (!e->node[s->group_rank].agent) {
+        e->node[s->group_rank].role_first_rank = s->role_first_rank;
+        e->node[s->group_rank].role_world_size = s->role_world_size;
+    }
     e->group_size = s->group_size;
     e->world_size = s->world_size;
     e->restarts = s->restarts;
@@ -112,8 +118,6 @@ static void check_membership(struct oracle *o, struct sim_agent *a, const struct
     e->node[s->group_rank].slot = s->slot;
     e->node[s->group_rank].first_rank = s->first_rank;
     e->node[s->group_rank].workers = s->workers;
-    e->node[s->group_rank].role_first_rank = s->role_first_rank;
-    e->node[s->group_rank].role_world_size = s->role_world_size;
     if (s->workers != a->machine->plan->workers)
         VIOLATION(o, "START to %s: %u workers", a->name, s->workers);
     check_group(o, e);

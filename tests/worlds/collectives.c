@@ -342,7 +342,7 @@ static void check_pairs(struct team_member *m, const struct collectives *c,
 unsigned collectives_rounds(unsigned rounds)
 {
 #ifdef __SANITIZE_ADDRESS__
-    return getenv("CRUN_ALL_ROUNDS") ? rounds : (rounds + 2) / 3;
+    return getenv("CRUN_ALL_ROUNDS") ? rounds : (rounds + 4) / 5;
 #else
     return rounds;
 #endif

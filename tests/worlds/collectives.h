@@ -20,7 +20,7 @@ struct collectives {
     bool near_means; /* with NCCL, those of f32 and f64 differ in the last bits */
 };
 
-/* Under AddressSanitizer, where a round is dear, a third of these; CRUN_ALL_ROUNDS=1
+/* Under AddressSanitizer, where a round is dear, a fifth of these; CRUN_ALL_ROUNDS=1
  * has all. */
 unsigned collectives_rounds(unsigned rounds);
 void collectives_check(struct team_member *m, const struct collectives *c);

@@ -523,12 +523,14 @@ END_TEST
 START_TEST(commands_can_be_pasted_whatever_the_name_of_the_job)
 {
     expect_in_page(KIND_JOB, "<code>crunctl -e h:1 logs -f resnet 5</code>", true);
-    set_text(job, "job", "$(rm -r ~)'; x");
+    set_text(job, "name", "$(rm -r ~)'; x");
     expect_in_page(KIND_JOB, "stop &#39;$(rm -r ~)&#39;\\&#39;&#39;; x&#39;</code>",
                    true);
+    set_text(job, "name", "");
+    expect_in_page(KIND_JOB, "stop resnet</code>", true);
     set_text(job, "job", "");
     expect_in_page(KIND_JOB, "stop &#39;&#39;</code>", true);
-    set_text(job, "job", "resnet");
+    set_text(job, "name", "resnet");
     set_text(job, "state", "done");
     expect_in_page(KIND_JOB, "crunctl -e h:1 stop", false);
 }
