@@ -14,6 +14,7 @@
 #define STRIP_WIDTH 1000.0 /* in its own units */
 #define NUMBER_WIDTH 30.0  /* of an epoch's number, at most */
 #define SEGMENT_WIDTH_MIN 1.5
+#define NUMBERS_ON_NARROW_SCREENS 10
 
 struct epoch_list {
     const cJSON *epoch[EPOCHS_SHOWN_MAX];
@@ -103,10 +104,10 @@ static void write_strip(FILE *out, const struct epoch_list *list,
     double free_x = 0;
 
     html_print(out,
-               "<svg class=\"strip\" width=\"100%%\" height=\"40\" role=\"img\" "
+               "<svg class=\"strip%s\" width=\"100%%\" height=\"40\" role=\"img\" "
                "aria-label=\"%zu epochs as a strip; the table below has their "
                "phases\">",
-               list->count);
+               list->count > NUMBERS_ON_NARROW_SCREENS ? " many" : "", list->count);
     write_strip_segments(out, list);
     for (size_t i = 0; i < list->count; i++) {
         double x = strip_position(list, list->epoch[i]);

@@ -82,7 +82,7 @@ void write_failure_section(FILE *out, const struct page_view *v)
 
 /* -- events ----------------------------------------------------------------------- */
 
-static void write_event(FILE *out, const cJSON *event, const struct page_view *v)
+static void write_event_item(FILE *out, const cJSON *event, const struct page_view *v)
 {
     const char *kind = field_text(event, "kind"), *text = field_text(event, "text");
     const char *node = field_text(event, "node");
@@ -100,7 +100,7 @@ static void write_event_list(FILE *out, const cJSON *const *event, size_t count,
 {
     fputs("<ul class=\"events\">\n", out);
     for (size_t i = count; i > 0; i--)
-        write_event(out, event[i - 1], v);
+        write_event_item(out, event[i - 1], v);
     fputs("</ul>", out);
 }
 

@@ -89,7 +89,7 @@ void page_write_aged_time(FILE *out, uint64_t wall_ms, const struct page_view *v
     write_time_element(out, wall_ms, true, v);
 }
 
-static uint64_t ago(const struct page_view *v, uint64_t ms)
+static uint64_t moment_of_age(const struct page_view *v, uint64_t ms)
 {
     return v->reader->now_ms > ms ? v->reader->now_ms - ms : 0;
 }
@@ -159,7 +159,7 @@ void write_head_section(FILE *out, const struct page_view *v)
                *name ? name : "job", state.class, state.sign, state.word);
     if (!isnan(field_number(v->job, "state_ms"))) {
         fputs(" since ", out);
-        page_write_aged_time(out, ago(v, field_count(v->job, "state_ms")), v);
+        page_write_aged_time(out, moment_of_age(v, field_count(v->job, "state_ms")), v);
     }
     fputs("</p>", out);
     if (*text)
@@ -241,7 +241,7 @@ static uint64_t newest_checkpoint_ms(const struct page_view *v)
 
     for (size_t i = 0; i < v->nodes.count; i++)
         least = fmin(least, field_number(v->nodes.node[i].json, "checkpoint_age_ms"));
-    return least >= 0 ? ago(v, (uint64_t)fmin(least, 1e15)) : 0;
+    return least >= 0 ? moment_of_age(v, (uint64_t)fmin(least, 1e15)) : 0;
 }
 
 static void write_left_tile(FILE *out, uint64_t step, uint64_t steps, double rate)
