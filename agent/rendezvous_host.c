@@ -74,7 +74,10 @@ static void host_open_page(struct rendezvous_host *h)
         return;
     if (web_parse_listen(h->config->http, &page.listen, host, sizeof(host), &e) == 0 &&
         server_open_page(h->server, &page, &e) == 0)
-        log_info("page at %s", server_page_url(h->server));
+        log_info("page at %s%s", server_page_url(h->server),
+                 net_is_loopback(&page.listen)
+                     ? ""
+                     : ": all who reach it see the state of the job");
     else
         log_warn("no page: %s", e.text);
 }

@@ -444,7 +444,10 @@ static int crund_open_page(struct server *server, const struct server_page *page
         return 0;
     if (server_open_page(server, page, e) < 0)
         return err_wrap(e, "--http");
-    log_info("page at %s", server_page_url(server));
+    log_info("page at %s%s", server_page_url(server),
+             net_is_loopback(&page->listen)
+                 ? ""
+                 : ": all who reach it see the state of the jobs");
     return 0;
 }
 

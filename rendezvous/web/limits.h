@@ -43,8 +43,8 @@
 /* The page of a rank asks its node. */
 #define WEB_ASKS_MAX 8
 #define WEB_ASK_MS 5000
-#define WEB_STACKS_EVERY_MS 2000 /* of one job */
-#define WEB_LOG_TAIL 200         /* lines */
+#define WEB_STACKS_EVERY_MS 2000
+#define WEB_LOG_TAIL 200 /* lines */
 #define WEB_LOG_BYTES (64u << 10)
 
 #define WEB_CLOCK_STEP_MS 100 /* less is no step of the wall clock */

@@ -202,6 +202,12 @@ const char *web_url(const struct web *w)
     return w->url;
 }
 
+void web_forget_viewers(struct web *w)
+{
+    memset(&w->grants, 0, sizeof(w->grants));
+    web_conns_abort_all(&w->conns);
+}
+
 char *web_link(struct web *w, const struct web_viewer *viewer, const char *run_id,
                char *buf, size_t size)
 {

@@ -50,6 +50,10 @@ const char *web_url(const struct web *w);
 char *web_link(struct web *w, const struct web_viewer *viewer, const char *run_id,
                char *buf, size_t size);
 
+/* The key of a viewer may count no more: links and cookies do not either, and those who
+ * look on ask again. */
+void web_forget_viewers(struct web *w);
+
 /* "HOST:PORT", "PORT" or ":PORT" as of --http: without HOST, loopback. `host` becomes
  * what is before the port. */
 int web_parse_listen(const char *text, struct net_addr *addr, char *host, size_t size,

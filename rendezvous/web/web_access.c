@@ -27,15 +27,18 @@ static unsigned count_headers(const struct web_request *r, const char *name)
 
 /* -- the sender of a request ------------------------------------------------------ */
 
-/* A page of another site has made the browser send it, and it is no link that was
- * clicked. */
-static bool is_of_other_site(const struct web_request *r)
+bool web_is_of_other_site(const struct web_request *r)
 {
     const char *site = request_header(r, "Sec-Fetch-Site");
+
+    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0;
+}
+
+static bool is_hidden_request(const struct web_request *r)
+{
     const char *mode = request_header(r, "Sec-Fetch-Mode");
 
-    return site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0 &&
-           (!mode || strcmp(mode, "navigate") != 0);
+    return web_is_of_other_site(r) && (!mode || strcmp(mode, "navigate") != 0);
 }
 
 static bool sender_is_trusted(struct web *w, const struct web_request *r)
@@ -56,7 +59,7 @@ static bool sender_is_trusted(struct web *w, const struct web_request *r)
                         "names");
         return false;
     }
-    if ((origin && !web_origin_is_host(origin, host)) || is_of_other_site(r)) {
+    if ((origin && !web_origin_is_host(origin, host)) || is_hidden_request(r)) {
         web_answer_line(r->http, 403, "a page of another site may not ask");
         return false;
     }

@@ -87,6 +87,20 @@ static void on_head_bytes(struct evbuffer *input, const struct evbuffer_cb_info 
         c->deadline_ms = clock_ms() + WEB_REFUSED_MS;
 }
 
+/* evhttp's listener has no argument for us; a process has one page. */
+static struct web_conns *accepting;
+
+/* No more descriptors: the listener would be called again and again. */
+static void on_accept_failed(struct evconnlistener *listener, void *arg)
+{
+    (void)arg;
+    evconnlistener_disable(listener);
+    if (!accepting)
+        return;
+    accepting->full = true;
+    loop_timer_arm(&accepting->check, clock_ms() + CHECK_MS);
+}
+
 static void web_conns_accept_more(struct web_conns *c)
 {
     bool full = c->count >= WEB_CONNS_MAX;
@@ -167,12 +181,12 @@ static void on_web_turn_end(void *arg)
         return;
     for (c = TAILQ_FIRST(&conns->all); c; c = next) {
         next = TAILQ_NEXT(c, entry);
-        if (web_conn_is_over(c))
+        if (web_conn_is_over(c)) {
             web_conn_free(c);
-        else if (!c->peer.len && c->deadline_ms)
+            web_conns_accept_more(conns);
+        } else if (!c->peer.len && c->deadline_ms)
             web_conn_meet(c);
     }
-    web_conns_accept_more(conns);
 }
 
 static void on_check_deadlines(void *arg)
@@ -184,6 +198,7 @@ static void on_check_deadlines(void *arg)
     TAILQ_FOREACH(c, &conns->all, entry)
     if (c->deadline_ms <= now)
         web_conn_abort(c);
+    web_conns_accept_more(conns);
     if (conns->count > 0)
         loop_timer_arm(&conns->check, now + CHECK_MS);
 }
@@ -199,6 +214,9 @@ int web_conns_init(struct web_conns *c, struct loop *loop, struct evhttp *http,
         close(listener);
         return err_set(e, "libevent does not take the socket");
     }
+    accepting = c;
+    evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(c->socket),
+                                on_accept_failed);
     loop_timer_init(&c->check, loop, on_check_deadlines, c);
     loop_on_turn_end(loop, on_web_turn_end, c);
     return 0;
@@ -208,6 +226,15 @@ void web_conns_close(struct web_conns *c)
 {
     loop_off_turn_end(c->loop, on_web_turn_end, c);
     loop_timer_fini(&c->check);
+    accepting = NULL;
+}
+
+void web_conns_abort_all(struct web_conns *c)
+{
+    struct web_conn *conn;
+
+    TAILQ_FOREACH(conn, &c->all, entry)
+    web_conn_abort(conn);
 }
 
 void web_conns_fini(struct web_conns *c)

@@ -43,6 +43,8 @@ struct web_conns {
 /* Takes over `listener`, a socket that listens. */
 int web_conns_init(struct web_conns *c, struct loop *loop, struct evhttp *http,
                    int listener, struct err *e) MUST_CHECK;
+/* All end, as by web_conn_abort. */
+void web_conns_abort_all(struct web_conns *c);
 /* Before evhttp_free, and the second part after it. */
 void web_conns_close(struct web_conns *c);
 void web_conns_fini(struct web_conns *c);

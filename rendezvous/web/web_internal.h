@@ -56,6 +56,9 @@ struct web_request {
 
 /* web_access.c: false: it is refused, and answered. */
 bool web_access_check(struct web *w, struct web_request *r);
+/* A page of another site has made the browser send it, maybe by a link that was
+ * clicked. */
+bool web_is_of_other_site(const struct web_request *r);
 /* A request with a link of crunctl page: true: it is answered. */
 bool web_access_follow_link(struct web *w, struct web_request *r);
 

@@ -284,12 +284,14 @@ static uint32_t on_rank_body_max(void *arg, struct conn *c)
 /* -- the request ------------------------------------------------------------------ */
 
 /* Stacks interrupt the program for a moment. */
-static bool stacks_are_wanted(struct web *w, struct rank_view *v, const char *target)
+static bool stacks_are_wanted(struct web *w, struct rank_view *v,
+                              const struct web_request *r)
 {
     uint64_t now = clock_ms();
     char value[8];
 
-    if (!web_query_get(target, "stacks", value, sizeof(value)))
+    if (!web_query_get(r->target, "stacks", value, sizeof(value)) ||
+        web_is_of_other_site(r))
         return false;
     if (w->stacks_asked_ms && now - w->stacks_asked_ms < WEB_STACKS_EVERY_MS) {
         snprintf(v->stacks.note, sizeof(v->stacks.note),
@@ -333,7 +335,7 @@ static struct rank_view *rank_view_create(struct web *w, const struct web_reques
     v->rank = r->route.rank;
     v->instance = job->membership.instance;
     memcpy(v->run_id, job->run_id, sizeof(v->run_id));
-    v->asks_stacks = stacks_are_wanted(w, v, r->target);
+    v->asks_stacks = stacks_are_wanted(w, v, r);
     loop_timer_init(&v->deadline, w->loop, on_rank_deadline, v);
     LIST_INSERT_HEAD(&w->rank_views, v, entry);
     w->rank_views_count++;
