@@ -88,5 +88,18 @@ char *figure_number(double value, char text[FIGURE_SIZE])
 
 char *figure_duration(uint64_t ms, char text[FIGURE_SIZE])
 {
-    return clock_format_duration(ms, text, FIGURE_SIZE);
+    if (ms < 100)
+        snprintf(text, FIGURE_SIZE, "%u ms", (unsigned)ms);
+    else
+        clock_format_duration(ms, text, FIGURE_SIZE);
+    return text;
+}
+
+char *figure_age(uint64_t ms, char text[FIGURE_SIZE])
+{
+    if (ms < 120 * 1000)
+        snprintf(text, FIGURE_SIZE, "%u s", (unsigned)ms / 1000);
+    else
+        clock_format_duration(ms, text, FIGURE_SIZE);
+    return text;
 }

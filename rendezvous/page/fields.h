@@ -24,12 +24,15 @@ const cJSON *field_items(const cJSON *o, const char *name);
 char *figure_count(uint64_t count, char text[FIGURE_SIZE]);
 /* Three or four digits, as "11.2", "0.00183" or "1.83e-07"; "–": NaN. */
 char *figure_number(double value, char text[FIGURE_SIZE]);
-/* "42 min" */
+/* "12 ms", "0.4 s", "42 min" */
 char *figure_duration(uint64_t ms, char text[FIGURE_SIZE]);
+/* "7 s", "42 min": page.js does the same while the page is open */
+char *figure_age(uint64_t ms, char text[FIGURE_SIZE]);
 
 /* The same for one expression. */
 #define COUNT(count) figure_count((count), (char[FIGURE_SIZE]){ 0 })
 #define NUMBER(value) figure_number((value), (char[FIGURE_SIZE]){ 0 })
 #define DURATION(ms) figure_duration((ms), (char[FIGURE_SIZE]){ 0 })
+#define AGE(ms) figure_age((ms), (char[FIGURE_SIZE]){ 0 })
 
 #endif

@@ -59,9 +59,12 @@ static void end_document(FILE *out, const struct document *d)
     char text[64];
     uint64_t now = d->reader->now_ms;
 
-    html_print(out, "</main>\n<footer><p>crun " CRUN_VERSION " · %s %s</p></footer>",
-               d->is_report ? "written" : "as of",
-               now ? clock_format_date(now, text, sizeof(text)) : "an unknown time");
+    /* a live page is not of the time at which it was loaded */
+    fprintf(out,
+            "</main>\n<footer><p>crun " CRUN_VERSION "<span%s> · %s %s</span></p>"
+            "</footer>",
+            d->live_job ? " class=\"loaded\"" : "", d->is_report ? "written" : "as of",
+            now ? clock_format_date(now, text, sizeof(text)) : "an unknown time");
     if (!d->is_report)
         fprintf(out, "<script>%s</script>", page_script().text);
     fputs("</body></html>\n", out);
@@ -246,6 +249,8 @@ static void write_rank_text(FILE *out, const char *id, const char *title,
     html_print(out, "<h2 id=\"%s-title\">%s</h2>", id, title);
     if (note)
         html_print(out, "<p>%s</p>", note);
+    if (!note && !text)
+        fputs("<p>There is none.</p>", out);
     if (text)
         html_print(out, "<pre tabindex=\"0\">\n%s</pre>", text);
     fputs("</section>\n", out);

@@ -8,10 +8,7 @@
 
   /* -- ages, in the words of the server ------------------------------------------ */
 
-  function duration(ms) {
-    var s = Math.floor(ms / 1000);
-
-    if (s < 10) return s + "." + Math.floor(ms % 1000 / 100) + " s";
+  function ageOf(s) {
     if (s < 120) return s + " s";
     if (s < 7200) return Math.floor(s / 60) + " min";
     if (s < 172800) return Math.floor(s / 3600) + " h " + Math.floor(s % 3600 / 60) + " m";
@@ -22,7 +19,7 @@
     var now = Date.now() + skew;
 
     within.querySelectorAll("time[data-ms]").forEach(function (time) {
-      var age = duration(1000 * Math.max(0, Math.floor((now - time.dataset.ms) / 1000)));
+      var age = ageOf(Math.max(0, Math.floor((now - time.dataset.ms) / 1000)));
 
       if (time.dataset.age !== age) time.dataset.age = age;
     });

@@ -73,9 +73,8 @@ static void write_time_element(FILE *out, uint64_t wall_ms, bool has_age,
     if (has_age && !v->is_report)
         html_print(out, " data-ms=\"%lu\"", (unsigned long)wall_ms);
     if (has_age && v->has_ages)
-        html_print(
-            out, " data-age=\"%s\"",
-            DURATION(v->reader->now_ms > wall_ms ? v->reader->now_ms - wall_ms : 0));
+        html_print(out, " data-age=\"%s\"",
+                   AGE(v->reader->now_ms > wall_ms ? v->reader->now_ms - wall_ms : 0));
     html_print(out, ">%s</time>", text);
 }
 
@@ -163,7 +162,8 @@ void write_head_section(FILE *out, const struct page_view *v)
     }
     fputs("</p>", out);
     if (*text)
-        html_print(out, "<p class=\"why\">%s</p>", text);
+        html_print(out, "<p class=\"why\">%s%s</p>",
+                   strcmp(state.word, "running") == 0 ? "last restart: " : "", text);
     if (*notice)
         html_print(out, "<p class=\"why\">%s</p>", notice);
     write_facts(out, v);

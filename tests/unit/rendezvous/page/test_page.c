@@ -589,6 +589,10 @@ START_TEST(figures_are_written_for_people)
     ck_assert_str_eq(figure_number(1.8324, text), "1.832");
     ck_assert_str_eq(figure_number(1.83e-7, text), "1.83e-07");
     ck_assert_str_eq(figure_number(NAN, text), "–");
+    ck_assert_str_eq(figure_duration(12, text), "12 ms");
+    ck_assert_str_eq(figure_duration(400, text), "0.4 s");
+    ck_assert_str_eq(figure_age(1999, text), "1 s");
+    ck_assert_str_eq(figure_age(150000, text), "2 min");
 }
 END_TEST
 
