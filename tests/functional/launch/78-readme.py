@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BUILD, ROOT, fail, skip, until  # noqa: E402
@@ -45,7 +46,7 @@ ELSEWHERE = {
     "scripts/demo": "tests/functional/train/84-demo.sh",
 }
 # what a sentence says of a program rather than has typed
-NOT_TYPED = {"make", "make install", "crunctl status", "crund --state-dir", "crun"}
+NOT_TYPED = {"make", "make install", "crunctl status", "crunctl page", "crund --state-dir", "crun"}
 
 
 def commands_of(block):
@@ -137,6 +138,10 @@ def sixty_seconds(user, blocks):
             fail("status shows", user.type(status))
         user.type(kill)
         until_printed([re.sub(r"rank \d", "rank 3", line) for line in recovery], out)
+        link = user.type("crunctl page train").strip()
+        with urllib.request.urlopen(link, timeout=30) as answer:
+            if b"<h1>train" not in (page := answer.read()):
+                fail(link, page[:2000])
         user.type("crunctl stop train")
         if crun.wait(60) != 128 + signal.SIGTERM:
             fail("exit code", crun.returncode)
@@ -193,7 +198,7 @@ def check_links():
                 fail(f"{page}: {file} has no heading {heading}")
 
 
-TYPED = {"crunctl stop train", "ln -s $(command -v crun) venv/bin/torchrun"}
+TYPED = {"crunctl stop train", "crunctl page train", "ln -s $(command -v crun) venv/bin/torchrun"}
 
 
 def main():
