@@ -99,6 +99,9 @@ def a_stopped_worker_is_found_and_ended(directory):
     if not any(e["kind"] == "stacks" and "rank 2 does not answer: stopped" in e["text"]
                for e in events):
         fail("not told in the events:", events)
+    kinds = [e["kind"] for e in events]
+    if kinds.count("hang") != 1 or kinds.index("hang") > kinds.index("stopping"):
+        fail("not one hang before the stop:", kinds)
 
 
 def one_that_never_writes_is_found_beside_others_that_do(directory):

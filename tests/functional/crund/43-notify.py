@@ -218,7 +218,9 @@ def a_locked_in_crund_notifies_and_shows_that_it_lives(folder):
                       "--heartbeat-every=1", f"--webhook={hook.url()}",
                       "--on-event", f"echo $CRUN_EVENT_KIND >> {folder}/kinds"])
     try:
-        until(lambda: "locked in" in daemon.err, "crund is locked in")
+        until(lambda: "listening on" in daemon.err, "crund listens")
+        if "not locked in" in daemon.err:
+            fail(daemon.err)
         port = daemon.err.split("listening on 127.0.0.1:", 1)[1].split(" ", 1)[0]
         p = crun("--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-id=away", "--max-restarts=0",
                  f"--rdzv-endpoint=127.0.0.1:{port}", *FAILS)
