@@ -220,7 +220,8 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -pri
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
 $B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra -levent_core -lz -lcjson,$l),$(along),$l))
-$B/bin/crund: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra,$l),$(along),$l))
+# both or none of them: evhttp knows the inside of the core of its own version alone
+$B/bin/crund: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra -levent_core,$l),$(along),$l))
 link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
 binaries := $(addprefix $B/bin/,$(installed))
