@@ -25,6 +25,17 @@ static const char *entity_of(char c)
     }
 }
 
+/* How many characters at the beginning can be written as they are, all at once. */
+static size_t plain_size(const char *text, size_t left)
+{
+    size_t size = 0;
+
+    while (size < left && text[size] >= ' ' && text[size] <= '~' &&
+           !entity_of(text[size]))
+        size++;
+    return size;
+}
+
 void html_bytes(FILE *out, const char *text, size_t left)
 {
     size_t size;
@@ -32,6 +43,11 @@ void html_bytes(FILE *out, const char *text, size_t left)
     for (; left; text += size, left -= size) {
         const char *entity = entity_of(*text);
 
+        size = plain_size(text, left);
+        if (size) {
+            fwrite(text, 1, size, out);
+            continue;
+        }
         size = entity || *text == '\n' || *text == '\t'
                    ? 1
                    : text_printable_size(text, left);

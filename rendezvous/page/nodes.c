@@ -63,11 +63,6 @@ static enum node_sign sign_of_node(const struct node_view *n)
     return sign;
 }
 
-bool node_takes_part(const cJSON *node)
-{
-    return field_number(node, "group_rank") >= 0 && field_count(node, "step") > 0;
-}
-
 static size_t count_items(const cJSON *item)
 {
     size_t count = 0;
@@ -77,26 +72,33 @@ static size_t count_items(const cJSON *item)
     return count;
 }
 
+static void read_node(struct node_view *n, const cJSON *json)
+{
+    *n = (struct node_view){ .json = json, .rate = NAN };
+    if (field_number(json, "group_rank") >= 0)
+        n->step = field_count(json, "step");
+    if (n->step)
+        n->rate = field_number(json, "steps_per_s");
+}
+
 void node_list_init(struct node_list *list, const cJSON *job)
 {
-    const cJSON *first = field_items(job, "nodes");
+    const cJSON *item = field_items(job, "nodes");
     uint64_t most = 0;
     double rate = 0;
 
-    *list = (struct node_list){ .count = count_items(first) };
+    *list = (struct node_list){ .count = count_items(item) };
     list->node = list->count ? xcalloc(list->count, sizeof(*list->node)) : NULL;
-    for (const cJSON *n = first; n; n = n->next)
-        if (node_takes_part(n)) {
-            most = field_count(n, "step") > most ? field_count(n, "step") : most;
-            rate = fmax(rate, field_number(n, "steps_per_s"));
-        }
-    for (size_t i = 0; i < list->count; i++, first = first->next) {
+    for (size_t i = 0; i < list->count; i++, item = item->next) {
+        read_node(&list->node[i], item);
+        most = list->node[i].step > most ? list->node[i].step : most;
+        rate = fmax(rate, list->node[i].rate);
+    }
+    for (size_t i = 0; i < list->count; i++) {
         struct node_view *n = &list->node[i];
-        uint64_t step = field_count(first, "step");
 
-        n->json = first;
-        if (node_takes_part(first) && (double)(most - step) > BEHIND_SECONDS * rate + 1)
-            n->behind = most - step;
+        if (n->step && (double)(most - n->step) > BEHIND_SECONDS * rate + 1)
+            n->behind = most - n->step;
         n->sign = sign_of_node(n);
         list->signs[n->sign]++;
     }

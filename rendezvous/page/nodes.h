@@ -35,6 +35,8 @@ struct node_list {
     struct node_view {
         const cJSON *json;
         enum node_sign sign;
+        uint64_t step;   /* 0: it does not take part in the epoch, or tells none */
+        double rate;     /* of those that take part, NaN: not known */
         uint64_t behind; /* steps, if it is worth a word */
     } * node;
     size_t count;
@@ -43,8 +45,5 @@ struct node_list {
 
 void node_list_init(struct node_list *list, const cJSON *job);
 void node_list_fini(struct node_list *list);
-
-/* It is a member of the epoch and tells its step. */
-bool node_takes_part(const cJSON *node);
 
 #endif

@@ -188,8 +188,7 @@ double page_job_rate(const struct page_view *v)
     double least = NAN;
 
     for (size_t i = 0; i < v->nodes.count; i++)
-        if (node_takes_part(v->nodes.node[i].json))
-            least = fmin(least, field_number(v->nodes.node[i].json, "steps_per_s"));
+        least = fmin(least, v->nodes.node[i].rate);
     return isnan(least) ? newest_of_curve(v, "steps_per_s") : least;
 }
 
@@ -201,8 +200,9 @@ double page_job_loss(const struct page_view *v)
         const cJSON *node = v->nodes.node[i].json;
         double told = field_number(node, "loss");
 
-        if (isnan(loss) || (field_number(node, "group_rank") == 0 && !isnan(told)))
-            loss = told;
+        if (!isnan(told) && field_number(node, "group_rank") == 0)
+            return told;
+        loss = isnan(loss) ? told : loss;
     }
     return isnan(loss) ? newest_of_curve(v, "loss") : loss;
 }
