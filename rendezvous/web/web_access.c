@@ -120,6 +120,8 @@ bool web_access_check(struct web *w, struct web_request *r)
 
     if (!sender_is_trusted(w, r))
         return false;
+    if (r->route.page == WEB_HEALTH || r->route.page == WEB_READY)
+        return true; /* for probes, which have no user and no key */
     grant = find_grant(w, r);
     if (grant)
         r->viewer = grant->viewer;

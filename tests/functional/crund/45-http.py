@@ -408,6 +408,46 @@ def a_page_opens_when_it_is_asked_for():
     job.end()
 
 
+def page_port(crund):
+    return int(re.search(r"page at http://127\.0\.0\.1:(\d+)/", crund.log())[1])
+
+
+def keys_keep_others_out():
+    key = w.directory + "/key"
+    subprocess.run([BIN / "crunctl", "keygen", key], check=True, capture_output=True)
+    crund = Crund(w.directory, "--http", "0", "--key-file", key, name="keyed")
+    port = page_port(crund)
+    same(get(port, "/").status, 200)
+    link = subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{crund.port}", "--key-file", key,
+                           "page"], capture_output=True, text=True, check=True).stdout
+    cookie = get(port, "/?" + link.strip().split("?")[1]).headers["set-cookie"].split(";")[0]
+    if os.geteuid() == 0:
+        for path, status in (("/", 403), ("/metrics", 403), ("/api/v1/jobs", 403),
+                             ("/healthz", 200), ("/readyz", 200)):
+            same([path, get(port, path, user=BOB).status], [path, status])
+        same(get(port, "/", f"Cookie: {cookie}\r\n", user=BOB).status, 200)
+        # with another key nothing of it counts
+        subprocess.run([BIN / "crunctl", "keygen", key + ".new"], check=True, capture_output=True)
+        os.rename(key + ".new", key)
+        until(lambda: get(port, "/", f"Cookie: {cookie}\r\n", user=BOB).status == 403,
+              crund.log)
+    same(crund.stop(), 0)
+
+
+def no_descriptors_cost_no_time():
+    crund = Crund(w.directory, "--http", "0", name="few", prefix=("prlimit", "--nofile=40"))
+    port = page_port(crund)
+    held = [connect(port) for _ in range(48)]
+    begun = crund.cpu_seconds()
+    time.sleep(0.5)
+    if crund.cpu_seconds() - begun > 0.2:
+        fail("crund is busy without descriptors:", crund.cpu_seconds() - begun, "s")
+    for s in held:
+        s.close()
+    same(get(port, "/healthz").status, 200)
+    same(crund.stop(), 0)
+
+
 def the_job_has_felt_nothing():
     w.job.feels_nothing(w.port)
     w.job.end()
@@ -419,4 +459,5 @@ def the_job_has_felt_nothing():
 run([begin, each_page_is_there, others_are_not_there, live_views_tell_what_changes,
      requests_in_requests, heads_are_not_large, other_names_are_refused,
      floods_and_those_who_do_not_read, links_give_rights, a_hosting_crun_has_a_page,
-     a_page_opens_when_it_is_asked_for, half_requests_end, the_job_has_felt_nothing])
+     a_page_opens_when_it_is_asked_for, keys_keep_others_out, no_descriptors_cost_no_time,
+     half_requests_end, the_job_has_felt_nothing])
