@@ -20,6 +20,11 @@ uint64_t clock_us(void)
     return clock_read_us(CLOCK_BOOTTIME);
 }
 
+uint64_t clock_thread_us(void)
+{
+    return clock_read_us(CLOCK_THREAD_CPUTIME_ID);
+}
+
 uint64_t clock_ms(void)
 {
     return clock_us() / 1000;

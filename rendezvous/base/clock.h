@@ -12,6 +12,9 @@
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 
+/* What this thread has computed: what it waited for a core does not count. */
+uint64_t clock_thread_us(void);
+
 /* Milliseconds since 1970, for display and for events. */
 uint64_t clock_wall_ms(void);
 

@@ -171,7 +171,7 @@ static void drop_sections(struct live_feed *f)
 static void live_feed_render(struct live_feed *f, const struct job *job)
 {
     struct web *w = f->web;
-    uint64_t began = clock_us();
+    uint64_t began = clock_thread_us();
     cJSON *object = web_job_object(w, job, f->sight, true);
     struct page_reader reader = { .now_ms = w->wall_ms,
                                   .server = *w->config.endpoint ? w->config.endpoint
@@ -184,7 +184,7 @@ static void live_feed_render(struct live_feed *f, const struct job *job)
     page_each_section(object, &reader, take_section, &r);
     drop_sections(f);
     cJSON_Delete(object);
-    web_budget_spend(&w->documents, clock_us() - began);
+    web_budget_spend(&w->documents, clock_thread_us() - began);
 }
 
 /* What has changed since a version, as one event; NULL: nothing. */

@@ -250,7 +250,7 @@ static void format_key(const struct web_request *r, const struct job *job, char 
 static struct web_document *render_document(struct web *w, const struct web_request *r,
                                             const struct job *job, const char *key)
 {
-    uint64_t began = clock_us();
+    uint64_t began = clock_thread_us();
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -259,7 +259,7 @@ static struct web_document *render_document(struct web *w, const struct web_requ
         abort();
     write_document(w, r, job, out);
     fclose(out);
-    web_budget_spend(&w->documents, clock_us() - began);
+    web_budget_spend(&w->documents, clock_thread_us() - began);
     return web_documents_add(&w->documents, key, text, size, clock_ms());
 }
 
