@@ -16,6 +16,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/events/event_object.h"
 
 struct event_file {
@@ -107,6 +108,8 @@ static void event_file_add_text(struct event_file *ev, const char *kind, uint64_
     event.number = ++ev->last;
     event.instance = ev->instance;
     text_cut(ev->config->run_id, event.run_id, sizeof(event.run_id));
+    job_name(ev->config->run_id, ev->config->job.program, event.name,
+             sizeof(event.name));
     text_cut(ev->host, event.host, sizeof(event.host));
     text_cut(kind, event.kind, sizeof(event.kind));
     text_cut(text, event.text, sizeof(event.text));

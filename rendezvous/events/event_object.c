@@ -29,6 +29,11 @@ static void add_number_or_null(cJSON *o, const char *name, bool is_known,
         cJSON_AddNullToObject(o, name);
 }
 
+static const char *event_job_name(const struct msg_event *event)
+{
+    return *event->name ? event->name : event->run_id;
+}
+
 cJSON *event_object(const struct msg_event *event)
 {
     cJSON *o = cJSON_CreateObject();
@@ -41,6 +46,7 @@ cJSON *event_object(const struct msg_event *event)
     add_number_or_null(o, "time_ms", event->wall_ms, event->wall_ms);
     add_number_or_null(o, "monotonic_ms", event->monotonic_ms, event->monotonic_ms);
     cJSON_AddStringToObject(o, "run_id", event->run_id);
+    cJSON_AddStringToObject(o, "name", event_job_name(event));
     text[0] = '\0';
     if (!id128_is_zero(&event->instance))
         id128_format(&event->instance, text);
@@ -68,12 +74,14 @@ char *event_object_line(const struct msg_event *event)
 
 char *event_object_message(const struct msg_event *event)
 {
-    char text[sizeof(event->run_id) + 3 * sizeof(event->text) + 16];
-    size_t used = (size_t)snprintf(text, sizeof(text), "job \"%s\": ", event->run_id);
+    char plain[sizeof(event->name) + sizeof(event->text) + 16], text[3 * sizeof(plain)];
+    size_t used = 0;
     cJSON *o = event_object(event);
     char *line;
 
-    for (const char *c = event->text; *c; c++)
+    snprintf(plain, sizeof(plain), "job \"%s\": %s", event_job_name(event),
+             event->text);
+    for (const char *c = plain; *c; c++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%.*s",
                                  *c == '<' || *c == '>' ? 3 : 1,
                                  *c == '<'   ? "\u2039"
@@ -129,6 +137,7 @@ void event_object_read(const cJSON *o, struct msg_event *event)
     if (!id128_parse(instance, &event->instance))
         event->instance = (struct id128){ { 0 } };
     get_event_text(o, "job", event->run_id, sizeof(event->run_id));
+    get_event_text(o, "name", event->name, sizeof(event->name));
     get_event_text(o, "kind", event->kind, sizeof(event->kind));
     get_event_text(o, "host", event->host, sizeof(event->host));
     get_event_text(o, "text", event->text, sizeof(event->text));

@@ -59,6 +59,7 @@ void notify_environment_set(const struct msg_event *event)
     drop_variables();
     set_printable("CRUN_EVENT_KIND", event->kind);
     set_printable("CRUN_EVENT_RUN_ID", event->run_id);
+    set_printable("CRUN_EVENT_NAME", *event->name ? event->name : event->run_id);
     set_printable("CRUN_EVENT_TEXT", event->text);
     set_printable("CRUN_EVENT_NODE", event->host);
     set_number("CRUN_EVENT_EPOCH", event->epoch);

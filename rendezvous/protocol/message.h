@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/limits.h"
 
 /*
@@ -648,6 +649,7 @@ struct msg_event {
     struct id128 instance; /* of the job */
     bool of_rank;          /* it is about a rank */
     uint32_t rank;
+    char name[JOB_NAME_SIZE]; /* of the job, for people; "": as its run id */
 };
 
 /* A piece of the past of a job, a JSON object. */

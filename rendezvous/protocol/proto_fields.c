@@ -398,6 +398,7 @@ static const struct proto_field event[] = {
     SHOWN_TO(ACCESS_AGENT, PROTO_ID, msg_event, instance, OPTIONAL),
     BOOL(msg_event, of_rank),
     ANY_U32(msg_event, rank, OPTIONAL),
+    TEXT(msg_event, name, OPTIONAL),
 };
 
 static const struct proto_field history[] = {

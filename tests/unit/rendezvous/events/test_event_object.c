@@ -30,7 +30,8 @@ START_TEST(it_has_both_clocks_and_the_older_names)
                                .host = "node-1",
                                .text = "rank 5 on node-1 \x1b[31m",
                                .of_rank = true,
-                               .rank = 5 },
+                               .rank = 5,
+                               .name = "train" },
                      after;
     char *line;
 
@@ -38,6 +39,7 @@ START_TEST(it_has_both_clocks_and_the_older_names)
     line = event_object_line(&event);
     ck_assert_str_eq(line, "{\"sequence\":7,\"time\":\"1970-01-01T00:00:05.017Z\","
                            "\"time_ms\":5017,\"monotonic_ms\":99,\"run_id\":\"resnet\","
+                           "\"name\":\"train\","
                            "\"instance\":\"0123456789abcdef0123456789abcdef\","
                            "\"epoch\":2,\"kind\":\"failed\",\"node\":\"node-1\","
                            "\"rank\":5,\"text\":\"rank 5 on node-1 \\u001b[31m\","
@@ -48,6 +50,7 @@ START_TEST(it_has_both_clocks_and_the_older_names)
     ck_assert_str_eq(after.host, event.host);
     ck_assert_str_eq(after.kind, event.kind);
     ck_assert_str_eq(after.run_id, event.run_id);
+    ck_assert_str_eq(after.name, event.name);
     ck_assert_uint_eq(after.number, 7);
     ck_assert_uint_eq(after.monotonic_ms, 99);
     ck_assert_uint_eq(after.rank, 5);
@@ -61,11 +64,12 @@ START_TEST(what_is_not_known_is_null)
     struct msg_event event = { .number = 1, .kind = "formed" }, after;
     char *line = event_object_line(&event);
 
-    ck_assert_str_eq(line,
-                     "{\"sequence\":1,\"time\":null,\"time_ms\":null,\"monotonic_ms\":"
-                     "null,\"run_id\":\"\",\"instance\":null,\"epoch\":0,\"kind\":"
-                     "\"formed\",\"node\":null,\"rank\":null,\"text\":\"\",\"number\":"
-                     "1,\"job\":\"\",\"host\":\"\"}");
+    ck_assert_str_eq(
+        line,
+        "{\"sequence\":1,\"time\":null,\"time_ms\":null,\"monotonic_ms\":"
+        "null,\"run_id\":\"\",\"name\":\"\",\"instance\":null,\"epoch\":0,\"kind\":"
+        "\"formed\",\"node\":null,\"rank\":null,\"text\":\"\",\"number\":"
+        "1,\"job\":\"\",\"host\":\"\"}");
     after = read_line(line);
     ck_assert(!after.of_rank);
     ck_assert(id128_is_zero(&after.instance));
@@ -97,6 +101,11 @@ START_TEST(a_chat_is_told_the_job_and_calls_nobody)
     ck_assert_ptr_nonnull(strstr(line, "\"text\":\"job \\\"resnet\\\": "
                                        "\u2039!channel\u203a \xc3\xa4 & b\""));
     free(line);
+    strcpy(event.name, "<!here>");
+    line = event_object_message(&event);
+    ck_assert_ptr_nonnull(strstr(line, "\"text\":\"job \\\"\u2039!here\u203a\\\": "));
+    free(line);
+    memset(event.name, '>', sizeof(event.name) - 1);
     memset(event.text, '<', sizeof(event.text) - 1);
     line = event_object_message(&event);
     ck_assert_ptr_nonnull(line);
