@@ -280,7 +280,8 @@ static struct msg_event make_event(const struct registry *g, const struct job *j
                                .epoch = job->membership.epoch };
 
     snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
-    snprintf(event.name, sizeof(event.name), "%s", job->name);
+    if (strcmp(job->name, job->run_id) != 0)
+        snprintf(event.name, sizeof(event.name), "%s", job->name);
     snprintf(event.kind, sizeof(event.kind), "%s", kind);
     snprintf(event.host, sizeof(event.host), "%s", host);
     return event;
