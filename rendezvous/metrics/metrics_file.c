@@ -64,14 +64,23 @@ static int replace_file(const struct metrics_file *f)
     return why;
 }
 
+/* A device or a pipe would be gone for all who use it: root may replace /dev/null. */
+static bool is_replaceable(const struct metrics_file *f)
+{
+    struct stat st;
+
+    return stat(f->path, &st) < 0 || S_ISREG(st.st_mode);
+}
+
 static void metrics_file_write(struct metrics_file *f)
 {
-    int why = replace_file(f);
+    bool may = is_replaceable(f);
+    int why = may ? replace_file(f) : 0;
 
-    if (why && !f->failing)
+    if ((why || !may) && !f->failing)
         log_warn("--metrics-file %s: %s; trying again every %d s", f->path,
-                 strerror(why), METRICS_FILE_MS / 1000);
-    f->failing = why != 0;
+                 may ? strerror(why) : "it is no regular file", METRICS_FILE_MS / 1000);
+    f->failing = why || !may;
 }
 
 static void on_file_timer(void *arg)
