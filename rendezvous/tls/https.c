@@ -170,7 +170,7 @@ static int https_exchange(SSL *ssl, int fd, const char *head, const char *json,
         used += n > 0 ? (size_t)n : 0;
         line[used] = '\0';
     }
-    if (sscanf(line, "HTTP/1.%*1d %3d", &status) == 1)
+    if (sscanf(line, "HTTP/1.%*1d %3d", &status) == 1 && status >= 100)
         return status;
     if (used)
         return err_set(e, "its answer is not HTTP");
