@@ -27,6 +27,7 @@
 #include "rendezvous/handshakes.h"
 #include "rendezvous/history/job_archive.h"
 #include "rendezvous/journal/disk.h"
+#include "rendezvous/keys/key_ring.h"
 #include "rendezvous/limits.h"
 #include "rendezvous/metrics/metrics.h"
 #include "rendezvous/net/limits.h"
@@ -346,6 +347,13 @@ static int server_connect_viewer(void *arg, const struct web_viewer *viewer,
     return end[1];
 }
 
+static bool server_accepts_key(void *arg, const char *identity)
+{
+    struct server *s = arg;
+
+    return s->config.keys && key_ring_has(s->config.keys, identity);
+}
+
 int server_open_page(struct server *s, const struct server_page *page, struct err *e)
 {
     struct web_config config = { .registry = s->registry,
@@ -355,6 +363,7 @@ int server_open_page(struct server *s, const struct server_page *page, struct er
                                  .names = page->names,
                                  .endpoint = page->endpoint,
                                  .connect = server_connect_viewer,
+                                 .accepts_key = server_accepts_key,
                                  .view_metrics = server_view_metrics,
                                  .arg = s };
 
@@ -368,10 +377,12 @@ const char *server_page_url(const struct server *s)
 }
 
 /* A crund is locked in, and opens no port. */
-static int server_on_page(void *arg, const struct job_owner *owner, enum access sight,
-                          const char *run_id, char *url, size_t size, struct err *e)
+static int server_on_page(void *arg, void *conn, const struct job_owner *owner,
+                          enum access sight, const char *run_id, char *url, size_t size,
+                          struct err *e)
 {
     struct server *s = arg;
+    const struct peer_conn *p = conn;
     struct web_viewer viewer = { .owner = *owner, .sight = sight };
     struct server_page page = { .host = "", .endpoint = "" };
 
@@ -380,6 +391,7 @@ static int server_on_page(void *arg, const struct job_owner *owner, enum access 
     if (!s->web && (net_parse_host("127.0.0.1", 0, &page.listen, e) < 0 ||
                     server_open_page(s, &page, e) < 0))
         return -1;
+    snprintf(viewer.identity, sizeof(viewer.identity), "%s", conn_identity(p->conn));
     web_link(s->web, &viewer, run_id, url, size);
     return 0;
 }

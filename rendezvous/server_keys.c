@@ -9,7 +9,6 @@
 #include "rendezvous/net/limits.h"
 #include "rendezvous/server_internal.h"
 #include "rendezvous/tls/tls.h"
-#include "rendezvous/web/web.h"
 
 bool peer_conn_on_may_shake(void *arg, struct conn *c)
 {
@@ -89,8 +88,6 @@ static void server_end_retired(struct server *s)
     if (s->keys_changed && !server_agents_are_back(s))
         return;
     s->keys_changed = false;
-    if (s->web)
-        web_forget_viewers(s->web);
     s->agents_before = s->count[CLASS_AGENT];
     s->ended_at = clock_ms();
     for (int i = 0; i < CLASS_COUNT; i++)

@@ -38,10 +38,12 @@ struct registry_config {
     bool (*room)(void *arg, void *conn);
     /* Read nothing more from conn; close it once its output is sent. */
     void (*hang_up)(void *arg, void *conn);
-    /* A link to the page, for a viewer that is known as such an owner and has that
-     * sight; run_id "": of all jobs. -1 with e: there is no page. NULL: likewise. */
-    int (*page)(void *arg, const struct job_owner *viewer, enum access sight,
-                const char *run_id, char *url, size_t size, struct err *e);
+    /* A link to the page, for the viewer at conn, who is known as such an owner and has
+     * that sight; run_id "": of all jobs. -1 with e: there is no page. NULL: likewise.
+     */
+    int (*page)(void *arg, void *conn, const struct job_owner *viewer,
+                enum access sight, const char *run_id, char *url, size_t size,
+                struct err *e);
     /* A peer was refused something that is about no job, for the log. May be NULL. */
     void (*denied)(void *arg, void *conn, const char *why);
     /* A line for the log and the event list, and the source that caused it (sources.h).

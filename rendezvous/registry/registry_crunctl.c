@@ -456,8 +456,9 @@ static void on_ask_page(struct registry *g, struct registry_peer *p,
     if (*m->ask_page.run_id && !find_wanted_job(g, p, m, m->ask_page.run_id))
         return;
     if (!g->config.page ||
-        g->config.page(g->config.arg, &p->owner, registry_sight(p), m->ask_page.run_id,
-                       page.page.url, sizeof(page.page.url), &e) < 0) {
+        g->config.page(g->config.arg, p->conn, &p->owner, registry_sight(p),
+                       m->ask_page.run_id, page.page.url, sizeof(page.page.url),
+                       &e) < 0) {
         registry_refuse(p, m, REFUSED_BUSY, false, "%s", e.text);
         return;
     }

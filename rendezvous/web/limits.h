@@ -5,6 +5,9 @@
 /* Connections of browsers: all, and those of one address. */
 #define WEB_CONNS_MAX 64
 #define WEB_CONNS_OF_SOURCE_MAX 48
+/* The rest is for this process's user and root, on this machine: probes of /healthz and
+ * who would look at what happens find room beside a flood. */
+#define WEB_CONNS_OF_OTHERS_MAX 56
 
 /* A request: its head, and until when it must be complete. */
 #define WEB_HEAD_MAX (16u << 10)

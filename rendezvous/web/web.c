@@ -202,20 +202,19 @@ const char *web_url(const struct web *w)
     return w->url;
 }
 
-void web_forget_viewers(struct web *w)
-{
-    memset(&w->grants, 0, sizeof(w->grants));
-    web_conns_abort_all(&w->conns);
-}
-
 char *web_link(struct web *w, const struct web_viewer *viewer, const char *run_id,
                char *buf, size_t size)
 {
     struct id128 secret = web_grants_add(&w->grants, viewer, clock_ms());
-    char hex[ID128_HEX_SIZE], path[RUN_ID_MAX + 16] = "";
+    char hex[ID128_HEX_SIZE], path[3 * RUN_ID_MAX + 16] = "";
+    size_t used = 0;
 
     if (*run_id && w->config.standalone)
-        snprintf(path, sizeof(path), "jobs/%s", run_id);
+        used = (size_t)snprintf(path, sizeof(path), "jobs/");
+    /* a percent sign is all that a name has and a path cannot */
+    for (; used > 0 && *run_id; run_id++)
+        used += (size_t)snprintf(path + used, sizeof(path) - used, "%c%s", *run_id,
+                                 *run_id == '%' ? "25" : "");
     snprintf(buf, size, "%s%s?token=%s", w->url, path, id128_format(&secret, hex));
     return buf;
 }

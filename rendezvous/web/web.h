@@ -33,6 +33,8 @@ struct web_config { /* the texts are copied */
     /* A connection to the control port of this rendezvous, as of that viewer: the other
      * end, or -1. */
     int (*connect)(void *arg, const struct web_viewer *viewer, struct err *e);
+    /* Whether the key of that identity has neither been retired nor ended. */
+    bool (*accepts_key)(void *arg, const char *identity);
     /* What metrics_write is given, for a viewer that may see all jobs. */
     void (*view_metrics)(void *arg, struct metrics_view *view);
     void *arg;
@@ -49,10 +51,6 @@ const char *web_url(const struct web *w);
  * with run_id "" of all. Returns buf. */
 char *web_link(struct web *w, const struct web_viewer *viewer, const char *run_id,
                char *buf, size_t size);
-
-/* The key of a viewer may count no more: links and cookies do not either, and those who
- * look on ask again. */
-void web_forget_viewers(struct web *w);
 
 /* "HOST:PORT", "PORT" or ":PORT" as of --http: without HOST, loopback. `host` becomes
  * what is before the port. */

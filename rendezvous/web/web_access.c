@@ -68,15 +68,34 @@ static bool sender_is_trusted(struct web *w, const struct web_request *r)
 
 /* -- the viewer ------------------------------------------------------------------- */
 
+bool web_viewer_counts(const struct web *w, const struct web_viewer *viewer)
+{
+    return !*viewer->identity || w->config.accepts_key(w->config.arg, viewer->identity);
+}
+
 static const struct web_grant *find_grant(const struct web *w,
                                           const struct web_request *r)
 {
     const char *cookies = request_header(r, "Cookie");
+    const struct web_grant *grant;
     char hex[ID128_HEX_SIZE];
 
     if (!cookies || !web_cookie_get(cookies, w->cookie_name, hex, sizeof(hex)))
         return NULL;
-    return web_grants_find_cookie(&w->grants, hex, clock_ms());
+    grant = web_grants_find_cookie(&w->grants, hex, clock_ms());
+    return grant && web_viewer_counts(w, &grant->viewer) ? grant : NULL;
+}
+
+/* By a proxy: who looks is not its user. */
+static bool is_passed_on(const struct web_request *r)
+{
+    static const char *const added[] = { "Via", "Forwarded", "X-Forwarded-For",
+                                         "X-Forwarded-Host", "X-Real-IP" };
+
+    for (size_t i = 0; i < sizeof(added) / sizeof(added[0]); i++)
+        if (request_header(r, added[i]))
+            return true;
+    return false;
 }
 
 /* As server_admit does it with crunctl, and registry_sight. */
@@ -88,10 +107,11 @@ static bool admit_without_key(const struct web *w, struct web_request *r)
     bool is_own;
 
     kind = local_peer_find(web_conn_fd(r->conn), &uid);
-    is_own = kind == LOCAL_PEER_USER && socket_owner_may(uid);
+    is_own = kind == LOCAL_PEER_USER && socket_owner_may(uid) && !is_passed_on(r);
     r->viewer.owner = (struct job_owner){ .uid = uid };
     /* a user that the system does not tell may be any other */
-    r->viewer.sight = kind == LOCAL_PEER_USER ? ACCESS_AGENT : ACCESS_OPERATE;
+    r->viewer.sight = kind == LOCAL_PEER_USER && !is_passed_on(r) ? ACCESS_AGENT
+                                                                  : ACCESS_OPERATE;
     if (is_own)
         return true;
     if (w->config.needs_key) {
@@ -137,7 +157,8 @@ bool web_access_check(struct web *w, struct web_request *r)
 /* The secret leaves the address of the page, which people copy. */
 bool web_access_follow_link(struct web *w, struct web_request *r)
 {
-    char secret[ID128_HEX_SIZE + 1], id[ID128_HEX_SIZE], cookie[192], path[128];
+    char secret[ID128_HEX_SIZE + 1], id[ID128_HEX_SIZE], cookie[192];
+    char path[WEB_TARGET_MAX + 1];
     const struct web_grant *grant;
 
     if (!web_query_get(r->target, "token", secret, sizeof(secret)))
@@ -145,7 +166,7 @@ bool web_access_follow_link(struct web *w, struct web_request *r)
     if (!sender_is_trusted(w, r))
         return true;
     grant = web_grants_find_link(&w->grants, secret, clock_ms());
-    if (!grant) {
+    if (!grant || !web_viewer_counts(w, &grant->viewer)) {
         web_answer_line(r->http, 403,
                         "this link counts no more: crunctl page prints a new one");
         return true;

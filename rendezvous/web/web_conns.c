@@ -11,6 +11,8 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/net/local_peer.h"
+#include "rendezvous/net/socket_owner.h"
 #include "rendezvous/web/limits.h"
 
 #define CHECK_MS 500
@@ -146,14 +148,18 @@ static void web_conn_free(struct web_conn *c)
 
 /* -- all of them ------------------------------------------------------------------ */
 
-static unsigned count_of_source(const struct web_conns *conns, const struct net_addr *a)
+static bool has_room_for(const struct web_conns *conns, const struct net_addr *peer,
+                         bool is_own)
 {
+    unsigned of_source = 0, of_others = 0;
     const struct web_conn *c;
-    unsigned count = 0;
 
     TAILQ_FOREACH(c, &conns->all, entry)
-    count += c->peer.len && net_same_host(&c->peer, a);
-    return count;
+    if (c->peer.len && c->is_own == is_own) {
+        of_source += net_same_host(&c->peer, peer);
+        of_others += !is_own;
+    }
+    return of_source < WEB_CONNS_OF_SOURCE_MAX && of_others < WEB_CONNS_OF_OTHERS_MAX;
 }
 
 /* One that has come in this turn. */
@@ -161,9 +167,12 @@ static void web_conn_meet(struct web_conn *c)
 {
     struct net_addr peer;
     int size = WEB_SEND_BUFFER;
+    uid_t uid;
 
+    c->is_own = local_peer_find(web_conn_fd(c), &uid) == LOCAL_PEER_USER &&
+                socket_owner_may(uid);
     if (net_peer_addr(web_conn_fd(c), &peer) < 0 ||
-        count_of_source(c->conns, &peer) >= WEB_CONNS_OF_SOURCE_MAX) {
+        !has_room_for(c->conns, &peer, c->is_own)) {
         c->deadline_ms = 0;
         web_conn_abort(c);
         return;
@@ -227,14 +236,6 @@ void web_conns_close(struct web_conns *c)
     loop_off_turn_end(c->loop, on_web_turn_end, c);
     loop_timer_fini(&c->check);
     accepting = NULL;
-}
-
-void web_conns_abort_all(struct web_conns *c)
-{
-    struct web_conn *conn;
-
-    TAILQ_FOREACH(conn, &c->all, entry)
-    web_conn_abort(conn);
 }
 
 void web_conns_fini(struct web_conns *c)

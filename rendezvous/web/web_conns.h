@@ -26,6 +26,7 @@ struct web_conn {
     struct web_conns *conns;
     struct bufferevent *events; /* shared with evhttp, which has it closed first */
     struct net_addr peer;       /* len 0: not looked at yet */
+    bool is_own;                /* of this process's user or root, on this machine */
     struct web_head head;
     uint64_t deadline_ms;
 };
@@ -43,8 +44,6 @@ struct web_conns {
 /* Takes over `listener`, a socket that listens. */
 int web_conns_init(struct web_conns *c, struct loop *loop, struct evhttp *http,
                    int listener, struct err *e) MUST_CHECK;
-/* All end, as by web_conn_abort. */
-void web_conns_abort_all(struct web_conns *c);
 /* Before evhttp_free, and the second part after it. */
 void web_conns_close(struct web_conns *c);
 void web_conns_fini(struct web_conns *c);

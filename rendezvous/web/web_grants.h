@@ -8,12 +8,14 @@
 #include "rendezvous/base/access.h"
 #include "rendezvous/base/id128.h"
 #include "rendezvous/registry/job.h"
+#include "rendezvous/tls/tls.h"
 #include "rendezvous/web/limits.h"
 
 /* Of whom a page shows what: as a crunctl that is known in this way would see it. */
 struct web_viewer {
     struct job_owner owner;
     enum access sight;
+    char identity[TLS_IDENTITY_MAX + 1]; /* of the key of its crunctl; "": none */
 };
 
 /*

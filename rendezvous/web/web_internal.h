@@ -62,6 +62,9 @@ bool web_is_of_other_site(const struct web_request *r);
 /* A request with a link of crunctl page: true: it is answered. */
 bool web_access_follow_link(struct web *w, struct web_request *r);
 
+/* A link ends with the key of the crunctl that it was printed for. */
+bool web_viewer_counts(const struct web *w, const struct web_viewer *viewer);
+
 /* web_answers.c */
 #define WEB_TYPE_TEXT "text/plain; charset=utf-8"
 #define WEB_TYPE_HTML "text/html; charset=utf-8"

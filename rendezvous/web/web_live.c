@@ -49,7 +49,7 @@ struct live_viewer {
     struct live_feed *feed;
     struct evhttp_request *http;
     struct web_conn *conn;
-    struct job_owner owner;
+    struct web_viewer viewer;
     uint64_t version;    /* that it has been sent */
     uint64_t last_event; /* likewise */
     uint64_t sent_ms, read_ms;
@@ -254,7 +254,7 @@ static void add_events(struct live_viewer *v, struct evbuffer *text)
     for (int i = 0; i < WEB_EVENTS_AT_ONCE; i++) {
         char *json;
 
-        if (!registry_show_event(g, v->last_event, v->feed->run_id, &v->owner,
+        if (!registry_show_event(g, v->last_event, v->feed->run_id, &v->viewer.owner,
                                  v->feed->sight, &event))
             return;
         v->last_event = event.number;
@@ -273,6 +273,11 @@ static void live_viewer_update(struct live_viewer *v, struct web_document *usual
     struct evbuffer *text;
     bool is_usual = usual && v->version + 1 == f->version;
 
+    if (!web_viewer_counts(f->web, &v->viewer)) {
+        web_conn_set_deadline(v->conn, 0);
+        web_conn_abort(v->conn);
+        return;
+    }
     if (web_conn_unread(v->conn) > 0) {
         if (now - v->read_ms > WEB_UNREAD_MS)
             web_conn_abort(v->conn);
@@ -370,7 +375,8 @@ static uint64_t newest_event(const struct live_viewer *v)
     struct msg_event event = { .number = 0 };
 
     while (registry_show_event(v->feed->web->config.registry, event.number,
-                               v->feed->run_id, &v->owner, v->feed->sight, &event))
+                               v->feed->run_id, &v->viewer.owner, v->feed->sight,
+                               &event))
         ;
     return event.number;
 }
@@ -392,7 +398,7 @@ void web_live_begin(struct web *w, struct web_request *r)
     v->feed = f;
     v->http = r->http;
     v->conn = r->conn;
-    v->owner = r->viewer.owner;
+    v->viewer = r->viewer;
     v->version = version_seen(f, r);
     v->last_event = newest_event(v);
     v->sent_ms = v->read_ms = now;

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 5 s
+"""
+Attacks on what shows a job: links after their key is retired, requests that a proxy has
+passed on, users that take all connections, names with percent signs, and files and
+servers that are not what they should be.
+"""
+import ctypes
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from control import JOINED, WELCOME, Crund, Session, hello, join  # noqa: E402
+from process import BIN, fail, matches, run, same, until  # noqa: E402
+
+BOB = 61002
+LIBC = ctypes.CDLL(None)
+
+
+class World:
+    """A crund with a page, for two teams if `keys` is true."""
+
+    def __init__(self, directory, keys=False):
+        os.mkdir(directory)
+        self.directory, self.keys = directory, f"{directory}/keys"
+        flags = []
+        if keys:
+            os.mkdir(self.keys, 0o700)
+            self.keygen("red")
+            flags = ["--key-dir", self.keys]
+        self.crund = Crund(directory, "--http", "0", *flags)
+        self.port = int(re.search(r"page at http://127\.0\.0\.1:(\d+)/", self.crund.log())[1])
+
+    def keygen(self, name):
+        subprocess.run([BIN / "crunctl", "keygen", f"{self.keys}/{name}"], check=True,
+                       capture_output=True)
+        shutil.copy(f"{self.keys}/{name}", f"{self.directory}/{name}.key")
+        os.chmod(f"{self.directory}/{name}.key", 0o600)
+
+    def link(self, *words, key=None):
+        env = {**os.environ, **({"CRUN_KEY_FILE": f"{self.directory}/{key}.key"} if key else {})}
+        done = subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{self.crund.port}", "page", *words],
+                              env=env, capture_output=True, text=True, check=False)
+        same([done.returncode, done.stderr], [0, ""])
+        return done.stdout.strip().split(f":{self.port}", 1)[1]
+
+    def status(self, key):
+        env = {**os.environ, "CRUN_KEY_FILE": f"{self.directory}/{key}.key"}
+        return subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{self.crund.port}", "status"],
+                              env=env, capture_output=True, check=False).returncode
+
+    def connect(self, user=None, source="127.0.0.1"):
+        if user is not None:
+            LIBC.setfsuid(user)
+        try:
+            s = socket.socket()
+        finally:
+            LIBC.setfsuid(os.geteuid())
+        s.settimeout(10)
+        s.bind((source, 0))
+        s.connect(("127.0.0.1", self.port))
+        return s
+
+    def ask(self, path, *headers, **options):
+        s = self.connect(**options)
+        head = "".join(f"{line}\r\n" for line in ("Host: localhost", *headers))
+        s.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+        return s
+
+    def get(self, path, *headers, **options):
+        s, data = self.ask(path, *headers, **options), b""
+        while piece := s.recv(65536):
+            data += piece
+        s.close()
+        return int(data.split()[1]), data.decode()
+
+    def join(self, run_id):
+        s = Session(self.crund.port)
+        s.send(hello("agent"))
+        s.expect(WELCOME)
+        s.send(join(run_id, nodes=1))
+        s.expect(JOINED)
+        return s
+
+
+def rights_end_with_their_key(folder):
+    w = World(f"{folder}/keys", keys=True)
+    unused, used = w.link(key="red"), w.link(key="red")
+    cookie = "Cookie: " + re.search("Set-Cookie: ([^;]*)", w.get(used)[1])[1]
+    # a user of this machine who has no key is shown nothing but with the cookie
+    who = {"user": BOB} if os.geteuid() == 0 else {}
+    w.keygen("blue")  # another team's key is nothing to red
+    until(lambda: w.status(key="blue") == 0, "blue's key counts")
+    same(w.get("/", cookie, **who)[0], 200)
+    os.unlink(f"{w.keys}/red")
+    if who:
+        until(lambda: w.get("/", cookie, **who)[0] == 403, "the cookie counts no more")
+    until(lambda: w.get(unused)[0] == 403, "the link counts no more")
+    same(w.crund.stop(), 0)
+
+
+def live_views_end_with_their_key(folder):
+    """Their job was made with a key, too: its agent is refused a moment later."""
+    w = World(f"{folder}/live", keys=True)
+    env = {**os.environ, "CRUN_KEY_FILE": f"{w.directory}/red.key"}
+    job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}",
+                            "--rdzv-id=secret", "--rdzv-backend=c10d", "--no-python", "sleep", "60"],
+                           env=env, stderr=subprocess.DEVNULL)
+    cookie = "Cookie: " + re.search("Set-Cookie: ([^;]*)", w.get(w.link(key="red"))[1])[1]
+    until(lambda: w.get("/jobs/secret", cookie)[0] == 200, "the job is there")
+    live = w.ask("/jobs/secret/live", cookie)
+    os.unlink(f"{w.keys}/red")
+    until_s = time.monotonic() + 8
+    while live.recv(65536):
+        if time.monotonic() > until_s:
+            fail("a live view goes on after its key was retired")
+    job.kill()
+    job.wait(20)
+    same(w.crund.stop(), 0)
+
+
+def who_asks_through_a_proxy_is_unknown(folder):
+    w = World(f"{folder}/proxy")
+    agent = w.join("job")
+    same(w.get("/jobs/job/ranks/0")[0] // 100, 2)
+    for header in ("Via: 1.1 proxy", "Forwarded: for=192.0.2.1", "X-Forwarded-For: 192.0.2.1",
+                   "X-Real-Ip: 192.0.2.1", "x-forwarded-host: train.example"):
+        same([header, w.get("/jobs/job", header)[0]], [header, 200])
+        same([header, w.get("/jobs/job/ranks/0", header)[0]], [header, 403])
+        if os.geteuid() == 0:  # nor does it give another user more
+            same([header, w.get("/jobs/job", header, user=BOB)[0]], [header, 404])
+    agent.close()
+    same(w.crund.stop(), 0)
+
+
+def links_name_the_job_that_was_asked_for(folder):
+    w = World(f"{folder}/names")
+    names = ("a%41", "100%", "x" * 128)
+    agents = [w.join(name) for name in names]
+    for name in names:
+        status, answer = w.get(w.link(name))
+        same(status, 303)
+        status, answer = w.get(re.search(r"Location: (\S+)", answer)[1])
+        same([name, status], [name, 200])
+        matches(answer, re.escape(name))
+    for agent in agents:
+        agent.close()
+    same(w.crund.stop(), 0)
+
+
+def one_user_cannot_take_all_connections(folder):
+    if os.geteuid() != 0:
+        print("not root: other users are not tried")
+        return
+    w = World(f"{folder}/flood")
+    flood = [w.connect(user=BOB, source=f"127.0.0.{2 + i % 8}") for i in range(80)]
+    for _ in range(3):
+        same(w.get("/healthz")[0], 200)
+    for s in flood:
+        s.close()
+    same(w.crund.stop(), 0)
+
+
+def what_is_no_file_is_not_replaced(folder):
+    pipe, link = f"{folder}/pipe.prom", f"{folder}/link.prom"
+    os.mkfifo(pipe)
+    os.symlink("pipe.prom", link)
+    for path in (pipe, link):
+        done = subprocess.run([BIN / "crun", "--metrics-file", path, "--no-python", "true"],
+                              capture_output=True, text=True, timeout=20, check=False)
+        same(done.returncode, 0)
+        same(done.stderr.count("no regular file"), 1)
+    same([stat.S_ISFIFO(os.lstat(pipe).st_mode), os.path.islink(link)], [True, True])
+
+
+def an_answer_with_no_status_is_none(_):
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        while True:
+            s = server.accept()[0]
+            s.recv(65536)
+            s.sendall(b"HTTP/1.1 -20 x\r\n\r\n")
+            s.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    done = subprocess.run([BIN / "crun", f"--webhook=http://127.0.0.1:{server.getsockname()[1]}/",
+                           "--no-python", "false"], capture_output=True, text=True, timeout=30,
+                          check=False)
+    matches(done.stderr, "--webhook: .*: its answer is not HTTP")
+
+
+def with_folder(test):
+    def wrapped():
+        with tempfile.TemporaryDirectory(prefix="crun-page-") as folder:
+            test(folder)
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+run([with_folder(test) for test in (
+    rights_end_with_their_key, live_views_end_with_their_key, who_asks_through_a_proxy_is_unknown,
+    links_name_the_job_that_was_asked_for, one_user_cannot_take_all_connections,
+    what_is_no_file_is_not_replaced, an_answer_with_no_status_is_none)])
