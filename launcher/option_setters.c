@@ -15,6 +15,7 @@
 #include "launcher/limits.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
+#include "rendezvous/base/net.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/notify/notify.h"
 #include "rendezvous/protocol/limits.h"
@@ -172,6 +173,21 @@ int option_set_url(void *target, const struct opt *opt, const char *value,
                    struct err *e)
 {
     return notify_check_url(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
+}
+
+/* A name is looked up later, on the node that opens the page. */
+int option_set_page_address(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    char text[NET_TEXT_SIZE + HOST_NAME_MAX_BYTES], host[HOST_NAME_MAX_BYTES + 1];
+    uint16_t port;
+
+    if (!*value)
+        return err_set(e, "a value is missing: \"\"");
+    snprintf(text, sizeof(text), "%s%s", net_is_port(value) ? ":" : "", value);
+    if (net_split(text, -1, host, sizeof(host), &port, e) < 0)
+        return -1;
+    return opt_set_text(target, opt, value, e);
 }
 
 int option_set_event_kinds(void *target, const struct opt *opt, const char *value,

@@ -355,8 +355,8 @@ const struct opt options_table[] = {
     { .name = "metrics-file",
       .arg = "FILE",
       .help = "Write metrics of the job to FILE every 15 s if this node hosts the "
-              "rendezvous, for node_exporter's textfile collector: its name must end "
-              "in .prom.",
+              "rendezvous, for node_exporter's textfile collector, which reads only "
+              "names that end in .prom.",
       .set = option_set_some_text,
       FIELD(config.metrics_file) },
     { .name = "http",
@@ -364,7 +364,7 @@ const struct opt options_table[] = {
       .help = "Show the job to browsers, with metrics, over HTTP there, if this node "
               "hosts the rendezvous. Without HOST: to this machine alone. Port 0: any "
               "free one.",
-      .set = option_set_some_text,
+      .set = option_set_page_address,
       FIELD(config.http) },
     { .name = "http-name",
       .arg = "NAME,...",

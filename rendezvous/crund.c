@@ -145,7 +145,7 @@ static const struct opt table[] = {
     { .name = "metrics-file",
       .arg = "FILE",
       .help = "Write metrics of all jobs to FILE every 15 s, for node_exporter's "
-              "textfile collector: its name must end in .prom.",
+              "textfile collector, which reads only names that end in .prom.",
       .set = set_metrics_file,
       .offset = offsetof(struct crund_options, metrics_file) },
     { .name = "max-connections",

@@ -377,12 +377,12 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage("a command is missing: status, top, events, logs, "
-                            "stacks, stop, drain or keygen (crunctl --help)");
+        return refuse_usage("a command is missing: status, top, events, logs, stacks, "
+                            "page, report, stop, drain or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, top, events, logs, "
-                  "stacks, stop, drain or keygen",
+        log_error("\"%s\" is not a command: use status, top, events, logs, stacks, "
+                  "page, report, stop, drain or keygen",
                   argv[word]);
         return CTL_EXIT_USAGE;
     }

@@ -158,7 +158,7 @@ BAD = {
     "local-ranks-filter": ["x", "0,", "-1"],
     "events-file": [""],
     "metrics-file": [""],
-    "http": [""],
+    "http": ["", "train.py", "99999", ":8080:", "host"],
     "http-name": [""],
     "on-event": [""],
     "webhook": ["", "x", "ftp://a/", "http://", "http://me@host/"],
