@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -247,9 +248,9 @@ static void write_rank_text(FILE *out, const char *id, const char *title,
 {
     html_print(out, "<section id=\"%s\" aria-labelledby=\"%s-title\">", id, id);
     html_print(out, "<h2 id=\"%s-title\">%s</h2>", id, title);
-    if (note)
+    if (note && *note)
         html_print(out, "<p>%s</p>", note);
-    if (!note && !text)
+    else if (!text)
         fputs("<p>There is none.</p>", out);
     if (text)
         html_print(out, "<pre tabindex=\"0\">\n%s</pre>", text);
@@ -261,7 +262,7 @@ static void write_neighbours(FILE *out, const cJSON *job, uint32_t rank)
 {
     for (int step = -1; step <= 1; step += 2) {
         if ((!rank && step < 0) ||
-            (step > 0 && rank + 1 >= field_count(job, "worker_count")))
+            (uint64_t)rank + (step > 0 ? 1 : 0) >= field_count(job, "worker_count"))
             continue;
         fputs(" · <a href=\"/jobs/", out);
         html_path_segment(out, field_text(job, "job"));
@@ -270,9 +271,28 @@ static void write_neighbours(FILE *out, const cJSON *job, uint32_t rank)
     }
 }
 
+/* The stacks are shown on demand: to write them interrupts the rank for a moment. */
+static void write_rank_stacks(FILE *out, const cJSON *job, const struct page_rank *rank)
+{
+    bool asked = rank->stacks || (rank->stacks_note && *rank->stacks_note);
+
+    fputs("<section id=\"stacks\" aria-labelledby=\"stacks-title\">"
+          "<h2 id=\"stacks-title\">Stacks</h2>",
+          out);
+    if (asked)
+        html_print(out, "<p>%s</p>", rank->stacks_note);
+    if (rank->stacks)
+        html_print(out, "<pre tabindex=\"0\">\n%s</pre>", rank->stacks);
+    fputs("<p><a href=\"/jobs/", out);
+    html_path_segment(out, field_text(job, "job"));
+    html_print(out, "/ranks/%u?stacks=1\">%s</a></p></section>\n", rank->rank,
+               asked ? "Ask again" : "Show what the rank does now");
+}
+
 void page_write_rank(FILE *out, const cJSON *job, const struct page_rank *rank,
                      const struct page_reader *reader)
 {
+    uint64_t workers = field_count(job, "worker_count");
     char title[32];
     struct document d = { .title = title, .state = "", .reader = reader };
 
@@ -284,8 +304,11 @@ void page_write_rank(FILE *out, const cJSON *job, const struct page_rank *rank,
     html_print(out, "\">%s</a>", field_text(job, "name"));
     write_neighbours(out, job, rank->rank);
     fputs("</p>", out);
+    if (workers && rank->rank >= workers)
+        html_print(out, "<p>There is no rank %u: the job has %u worker%s.</p>",
+                   rank->rank, (unsigned)workers, text_plural(workers));
     write_rank_text(out, "output", "Last output", rank->output_note, rank->output);
-    write_rank_text(out, "stacks", "Stacks", rank->stacks_note, rank->stacks);
+    write_rank_stacks(out, job, rank);
     end_document(out, &d);
 }
 

@@ -512,6 +512,13 @@ START_TEST(ranks_have_links_for_readers_of_their_output)
     expect_in_page(KIND_RANK, "<a href=\"/jobs/resnet/ranks/6\">rank 6</a>", true);
     set_number(job, "worker_count", 6);
     expect_in_page(KIND_RANK, "/ranks/6", false);
+    expect_in_page(KIND_RANK, "There is no rank", false);
+    expect_in_page(KIND_RANK, "There is none.", true);
+    expect_in_page(
+        KIND_RANK,
+        "<a href=\"/jobs/resnet/ranks/5?stacks=1\">Show what the rank does now", true);
+    set_number(job, "worker_count", 5);
+    expect_in_page(KIND_RANK, "There is no rank 5: the job has 5 workers.", true);
     other.sees_output = false;
     html = render_page(KIND_JOB, &other);
     ck_assert_ptr_null(strstr(html, "/ranks/"));
