@@ -91,9 +91,13 @@
 
   function setLive(isLive) {
     if (mark.hidden === isLive) return;
-    if (!isLive)
-      mark.textContent = "Not live since " + new Date().toLocaleTimeString() +
-        ": the connection is lost. What you see is of that time.";
+    if (!isLive) {
+      var head = document.getElementById("head");
+
+      mark.textContent = "Not live since " + new Date().toLocaleTimeString("en-GB") +
+        (head && head.dataset.over ? ": the job has ended, as you see it here." :
+          ": the connection is lost. What you see is of that time.");
+    }
     mark.hidden = isLive;
     showTitle();
   }

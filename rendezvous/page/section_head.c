@@ -137,7 +137,7 @@ static void write_facts(FILE *out, const struct page_view *v)
     }
     if (!isnan(field_number(job, "exit_code")))
         html_print(out, "<li>exit code %s</li>", COUNT(field_count(job, "exit_code")));
-    if (*program)
+    if (*program && strcmp(program, field_text(job, "name")) != 0)
         html_print(out, "<li>%s</li>", program);
     if (strcmp(field_text(job, "job"), field_text(job, "name")) != 0)
         html_print(out, "<li>run id <code>%s</code></li>", field_text(job, "job"));
@@ -151,11 +151,14 @@ void write_head_section(FILE *out, const struct page_view *v)
     const char *notice = field_text(v->job, "notice");
 
     html_print(out,
-               "<section id=\"head\" data-title=\"%s: %s – crun\" aria-label=\"State\">"
+               "<section id=\"head\" data-title=\"%s: %s – crun\" data-over=\"%s\" "
+               "aria-label=\"State\">"
                "<h1>%s%s</h1><p class=\"now\"><span class=\"state %s\" "
                "aria-live=\"polite\"><span aria-hidden=\"true\">%s</span> %s</span>",
-               state.word, name, v->is_report ? "Report of job " : "",
-               *name ? name : "job", state.class, state.sign, state.word);
+               state.word, name,
+               strcmp(field_text(v->job, "state"), "done") == 0 ? "yes" : "",
+               v->is_report ? "Report of job " : "", *name ? name : "job", state.class,
+               state.sign, state.word);
     if (!isnan(field_number(v->job, "state_ms"))) {
         fputs(" since ", out);
         page_write_aged_time(out, moment_of_age(v, field_count(v->job, "state_ms")), v);
@@ -223,7 +226,7 @@ static void write_step_tile(FILE *out, uint64_t step, uint64_t steps, bool is_ru
     if (steps) {
         share = share > 100 ? 100 : share;
         html_print(out,
-                   "<div><dt>Step</dt><dd>%s <small>of %s, %.1f %%</small></dd>"
+                   "<div><dt>Step</dt><dd>%s <small>of %s, %.1f\u00a0%%</small></dd>"
                    "<dd class=\"progress\"><svg viewBox=\"0 0 100 1\" "
                    "preserveAspectRatio=\"none\" aria-hidden=\"true\">"
                    "<rect class=\"p0\" width=\"%.1f\" height=\"1\"/></svg></dd></div>",

@@ -184,6 +184,7 @@ void web_destroy(struct web *w)
 {
     if (!w)
         return;
+    web_live_finish(w);
     web_live_fini(w);
     web_rank_fini(w);
     web_conns_close(&w->conns);

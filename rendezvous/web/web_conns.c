@@ -40,6 +40,19 @@ size_t web_conn_unread(const struct web_conn *c)
     return evbuffer_get_length(bufferevent_get_output(c->events));
 }
 
+void web_conn_send_now(struct web_conn *c)
+{
+    struct evbuffer_iovec piece[16];
+    int count = evbuffer_peek(bufferevent_get_output(c->events), -1, NULL, piece, 16);
+    ssize_t sent = 0;
+
+    for (int i = 0; i < count && i < 16 && sent >= 0; i++)
+        sent = send(web_conn_fd(c), piece[i].iov_base, piece[i].iov_len,
+                    MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)piece[i].iov_len
+                   ? 0
+                   : -1;
+}
+
 struct web_conn *web_conn_of(struct web_conns *conns, struct evhttp_request *r)
 {
     struct evhttp_connection *connection = evhttp_request_get_connection(r);

@@ -54,6 +54,8 @@ struct web_conn *web_conn_of(struct web_conns *c, struct evhttp_request *r);
 void web_conn_set_deadline(struct web_conn *c, uint64_t at_ms);
 /* Bytes that the browser has not read. */
 size_t web_conn_unread(const struct web_conn *c);
+/* As much of them as the socket takes; for a process that ends. */
+void web_conn_send_now(struct web_conn *c);
 int web_conn_fd(const struct web_conn *c);
 /* Ends in this turn or the next; what is not sent is lost. */
 void web_conn_abort(struct web_conn *c);

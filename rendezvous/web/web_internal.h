@@ -96,6 +96,9 @@ cJSON *web_job_object(struct web *w, const struct job *job, enum access sight,
 
 /* web_live.c */
 void web_live_begin(struct web *w, struct web_request *r);
+/* What has happened since the last turn is sent as far as it can be at once: the page
+ * of a crun that ends shows how its job did. */
+void web_live_finish(struct web *w);
 void web_live_fini(struct web *w);
 void on_live_tick(void *arg);
 

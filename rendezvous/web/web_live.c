@@ -333,6 +333,21 @@ static void live_feed_update(struct live_feed *f, uint64_t now)
     web_document_release(usual);
 }
 
+void web_live_finish(struct web *w)
+{
+    struct live_feed *f, *next;
+    struct live_viewer *v;
+
+    for (f = LIST_FIRST(&w->feeds); f; f = next) {
+        next = LIST_NEXT(f, entry);
+        if (!live_feed_job(f))
+            continue;
+        live_feed_update(f, clock_ms());
+        LIST_FOREACH(v, &f->viewers, entry)
+        web_conn_send_now(v->conn);
+    }
+}
+
 /* One feed in a turn. */
 void on_live_tick(void *arg)
 {

@@ -394,7 +394,12 @@ def a_hosting_crun_has_a_page():
                            str(port)], capture_output=True, text=True, check=False)
     same(done.returncode, 1)
     matches(done.stderr, r"^crund: --http: .*in use.*\n$")
-    job.end()
+    # a page that is open is told the end before crun goes away
+    with connect(port) as s:
+        s.sendall(GET.format("/jobs/alone/live", "").encode())
+        matches(s.recv(65536).decode(), "200 OK")
+        job.end()
+        matches(read_all(s).decode(), r"data-over=.\"yes.\"")
 
 
 def a_page_opens_when_it_is_asked_for():
