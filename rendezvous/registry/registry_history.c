@@ -133,8 +133,7 @@ void registry_note_start(struct registry *g, struct job *job)
 /* When the job has got its result, in wall time. */
 static uint64_t ended_wall_ms(const struct registry *g, const struct job *job)
 {
-    uint64_t age = g->now_ms - job->membership.clock.stalled -
-                   job->membership.state_since;
+    uint64_t age = registry_state_age_ms(g, job);
 
     return job->membership.state == JOB_DONE && g->wall_ms > age ? g->wall_ms - age : 0;
 }

@@ -112,6 +112,10 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
 void registry_tell_failure(struct registry *g, const struct job *job, const char *kind,
                            const struct failure *f, const char *text);
 
+/* registry_show.c */
+/* Since the job has its state; of a job that is over, since its end. */
+uint64_t registry_state_age_ms(const struct registry *g, const struct job *job);
+
 /* registry_tell, and a NOTICE to every node of the job. */
 void registry_notice(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)

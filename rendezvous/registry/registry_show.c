@@ -56,6 +56,21 @@ static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
                                 .steps_again = sums->steps_again };
 }
 
+/* A rendezvous that was restarted knows when a job ended only by the account of the
+ * job's time. */
+uint64_t registry_state_age_ms(const struct registry *g, const struct job *job)
+{
+    const struct membership *m = &job->membership;
+    uint64_t age = g->now_ms - m->clock.stalled - m->state_since;
+    struct job_time_sums all = job_time_all(&m->time, g->now_ms);
+    uint64_t ended;
+
+    if (m->state != JOB_DONE)
+        return age;
+    ended = job->created_wall_ms + job_time_age(&all);
+    return g->wall_ms > ended + age + 1000 ? g->wall_ms - ended : age;
+}
+
 void registry_show_job(const struct registry *g, const struct job *job,
                        enum access sight, struct msg *m)
 {
@@ -86,7 +101,7 @@ void registry_show_job(const struct registry *g, const struct job *job,
     s->exit_code = membership->stop.exit_code;
     s->age_ms = g->wall_ms > job->created_wall_ms ? g->wall_ms - job->created_wall_ms
                                                   : 0;
-    s->state_ms = g->now_ms - membership->clock.stalled - membership->state_since;
+    s->state_ms = registry_state_age_ms(g, job);
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
     put_time(&all, &s->time);
     if (membership->epoch > 1)

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
@@ -119,6 +120,16 @@ def run_through_a_kill(t):
     return ended
 
 
+def check_end_is_known(t):
+    """A crund that starts again tells when a job ended, not when it started itself."""
+    def when():
+        return json.loads(t.ctl("status", "--json", "alpha"))[0]["ended_ms"]
+    before = when()
+    until(lambda: time.time() * 1000 > before + 2500, "some time after the end")
+    t.kill()
+    assert abs(when() - before) < 500, (when(), before)
+
+
 def check_kept(t, ended):
     """Another launch of the same name, and a crund that has lost its journal."""
     mode = os.stat(t.files()[0]).st_mode & 0o777
@@ -172,6 +183,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="crund-history-") as directory:
         t = Test(directory)
         ended = run_through_a_kill(t)
+        check_end_is_known(t)
         check_kept(t, ended)
         check_page(t)
         check_report(t)
