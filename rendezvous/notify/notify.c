@@ -32,13 +32,13 @@ struct notify {
 
 int notify_check_url(const char *url, struct err *e)
 {
+    const char *host = strstr(url, "://");
     struct https_url parts;
 
-    if (https_url_parse_any(url, &parts, e) < 0)
-        return -1;
-    return strchr(parts.host, '@')
-               ? err_set(e, "the URL names a user: give a token instead")
-               : 0;
+    /* before anything quotes it: it may have a password */
+    if (host && memchr(host + 3, '@', strcspn(host + 3, "/")))
+        return err_set(e, "the URL names a user: give a token instead");
+    return https_url_parse_any(url, &parts, e);
 }
 
 int notify_check_kinds(const char *kinds, struct err *e)

@@ -161,7 +161,7 @@ BAD = {
     "http": ["", "train.py", "99999", ":8080:", "host"],
     "http-name": [""],
     "on-event": [""],
-    "webhook": ["", "x", "ftp://a/", "http://", "http://me@host/"],
+    "webhook": ["", "x", "ftp://a/", "http://", "http://me@host/", "http://me:secret@host/"],
     "webhook-token-file": [""],
     "on-event-kinds": ["", "failed,", "falied", "failed done"],
     "max-restarts": ["-1", "x", "1000001"],
