@@ -12,7 +12,7 @@
 #include "rendezvous/page/page_assets.h"
 #include "rendezvous/page/sections.h"
 
-#define REFRESH_SECONDS 10 /* without a script */
+#define REFRESH_SECONDS 10 /* without a script, and of the list */
 
 /* -- the document ----------------------------------------------------------------- */
 
@@ -46,6 +46,8 @@ static void begin_document(FILE *out, const struct document *d)
         html_path_segment(out, d->live_job);
         html_print(out, "/live\" data-now=\"%lu\"", (unsigned long)d->reader->now_ms);
     }
+    if (d->is_list)
+        fprintf(out, " data-refresh=\"%d\"", REFRESH_SECONDS);
     fputs("><a class=\"skip\" href=\"#main\">Skip to the content</a>", out);
     if (!d->is_report && !d->is_list && d->reader->has_list)
         fputs("<nav aria-label=\"Pages\"><a href=\"/\">All jobs</a></nav>", out);

@@ -138,6 +138,21 @@
     location.assign(event.target.dataset.go + event.target.querySelector("input").value);
   });
 
+  /* -- the list of jobs: asked for again, and left as it is while nothing answers ---- */
+
+  function refresh() {
+    fetch(location.href).then(function (answer) {
+      return answer.ok ? answer.text() : Promise.reject();
+    }).then(function (text) {
+      var fresh = new DOMParser().parseFromString(text, "text/html");
+
+      ["main", "footer"].forEach(function (name) {
+        morph(document.querySelector(name), fresh.querySelector(name));
+      });
+    }).catch(function () {});
+  }
+
+  if (body.dataset.refresh) setInterval(refresh, 1000 * body.dataset.refresh);
   if (!body.dataset.live) return;
   mark = document.getElementById("live");
   tellAges(document);
