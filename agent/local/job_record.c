@@ -22,11 +22,14 @@
 #define EVENTS_BYTES_MAX (256u << 10)
 #define REPORT_BYTES_MAX 32768
 #define ENDED_KEPT 20
+#define EVENTS_AT_START_MAX 16
 
 struct job_record {
+    /* not written out yet: a start does not wait for that */
+    struct msg_event *first[EVENTS_AT_START_MAX];
+    unsigned first_count;
     char *events; /* JSON lines */
     size_t used, room;
-    bool is_cut;     /* the oldest are gone */
     size_t written;  /* how much of it the file has */
     int file;        /* -1: none */
     uint64_t number; /* of the last event */
@@ -46,6 +49,8 @@ void job_record_destroy(struct job_record *r)
         return;
     if (r->file >= 0)
         close(r->file);
+    for (unsigned i = 0; i < r->first_count; i++)
+        free(r->first[i]);
     free(r->events);
     free(r);
 }
@@ -75,15 +80,11 @@ static void append_events(struct job_record *r)
     r->written = r->used;
 }
 
-void job_record_add_event(struct job_record *r, const struct msg_event *event)
+static void add_event_line(struct job_record *r, const struct msg_event *event)
 {
-    struct msg_event own = *event;
-    char *line;
-    size_t size;
+    char *line = event_object_line(event);
+    size_t size = line ? strlen(line) : 0;
 
-    own.number = ++r->number;
-    line = event_object_line(&own);
-    size = line ? strlen(line) : 0;
     if (size > 0 && r->used + size + 1 > EVENTS_BYTES_MAX)
         drop_old_events(r);
     if (r->used + size + 1 > r->room) {
@@ -96,7 +97,30 @@ void job_record_add_event(struct job_record *r, const struct msg_event *event)
         r->used += size + 1;
     }
     free(line);
-    append_events(r);
+}
+
+static void add_first_events(struct job_record *r)
+{
+    for (unsigned i = 0; i < r->first_count; i++) {
+        add_event_line(r, r->first[i]);
+        free(r->first[i]);
+    }
+    r->first_count = 0;
+}
+
+void job_record_add_event(struct job_record *r, const struct msg_event *event)
+{
+    struct msg_event *own = xmalloc(sizeof(*own));
+
+    *own = *event;
+    own->number = ++r->number;
+    if (r->first_count == EVENTS_AT_START_MAX)
+        add_first_events(r);
+    r->first[r->first_count++] = own;
+    if (r->file >= 0 || r->used > 0) {
+        add_first_events(r);
+        append_events(r);
+    }
 }
 
 /* -- the record -------------------------------------------------------------------- */
@@ -151,6 +175,7 @@ static void open_events(struct job_record *r, const struct run_folder *folder,
                      O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
                      0600);
     r->written = 0;
+    add_first_events(r);
     append_events(r);
 }
 
@@ -296,6 +321,7 @@ void job_record_end(struct job_record *r, const struct run_folder *folder,
     char to[64], file[80], old[80];
     cJSON *o;
 
+    add_first_events(r);
     if (facts->log_dir && facts->keeps_events) {
         write_log_file(facts, "events.jsonl", r->events ? r->events : "", r->used);
         if (result->report)
