@@ -336,7 +336,7 @@ static uint32_t age_ms(uint64_t at_ms)
 
 static uint32_t in_thousandths(double share)
 {
-    return (uint32_t)lround(1000 * share);
+    return (uint32_t)(1000 * share + 0.5);
 }
 
 static void update_heartbeat(struct progress_monitor *m)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/metrics/limits.h"
 #include "rendezvous/metrics/metrics_table.h"
@@ -48,7 +49,7 @@ static void sum_up_progress(struct metric_source *s)
             s->step = p->step;
         if (p->steps > s->steps)
             s->steps = p->steps;
-        s->steps_per_s = fmin(s->steps_per_s, number_shown(p->steps_per_s));
+        s->steps_per_s = real_min(s->steps_per_s, number_shown(p->steps_per_s));
         if (isnan(s->loss))
             s->loss = number_shown(p->loss);
     }
@@ -209,7 +210,7 @@ static double quality_accepted(const char *accept, const char *type)
         accept += strspn(accept, " \t");
         end = accept + strcspn(accept, ",");
         if (strncasecmp(accept, type, strlen(type)) == 0)
-            best = fmax(best, quality_of(accept, end));
+            best = real_max(best, quality_of(accept, end));
     }
     return best;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/page/fields.h"
 
@@ -92,7 +93,7 @@ void node_list_init(struct node_list *list, const cJSON *job)
     for (size_t i = 0; i < list->count; i++, item = item->next) {
         read_node(&list->node[i], item);
         most = list->node[i].step > most ? list->node[i].step : most;
-        rate = fmax(rate, list->node[i].rate);
+        rate = real_max(rate, list->node[i].rate);
     }
     for (size_t i = 0; i < list->count; i++) {
         struct node_view *n = &list->node[i];

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
 #include "rendezvous/page/sections.h"
@@ -35,8 +36,8 @@ static void note_point(struct curve_points *p, uint64_t time_ms, double value)
 {
     if (isfinite(value)) {
         p->first = p->known++ ? p->first : value;
-        p->least = fmin(p->least, value);
-        p->most = fmax(p->most, value);
+        p->least = real_min(p->least, value);
+        p->most = real_max(p->most, value);
         p->last = value;
     }
     p->time_ms[p->count] = time_ms;
@@ -64,45 +65,49 @@ static struct curve_points *read_points(const struct page_view *v, const char *n
 
 /* -- axes ------------------------------------------------------------------------- */
 
+#define NEAR 1e-9 /* to a power of ten: it is one */
+
 /* 1, 2 or 5 times a power of ten, not less than x */
 static double round_up_nicely(double x)
 {
-    double power = pow(10, floor(log10(x))), digit = x / power;
+    double power = real_ten_to((int)floor(real_log10(x) + NEAR)), digit = x / power;
 
     return (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10) * power;
 }
 
 static struct axis choose_log_axis(double least, double most)
 {
-    struct axis a = { .is_log = true, .low = floor(log10(least)) };
-    double decades = ceil(log10(most)) - a.low;
-    double each = ceil(fmax(decades, 1) / DIVISIONS_MAX);
+    struct axis a = { .is_log = true, .low = floor(real_log10(least) + NEAR) };
+    double decades = ceil(real_log10(most) - NEAR) - a.low;
+    double each = ceil(real_max(decades, 1) / DIVISIONS_MAX);
 
-    a.divisions = (int)ceil(fmax(decades, 1) / each);
+    a.divisions = (int)ceil(real_max(decades, 1) / each);
     a.high = a.low + a.divisions * each;
     return a;
 }
 
 static struct axis choose_axis(const struct curve_points *p, bool from_zero)
 {
-    double low = from_zero ? fmin(p->least, 0) : p->least, most = p->most, each;
+    double low = from_zero ? real_min(p->least, 0) : p->least, most = p->most, each;
     struct axis a = { .is_log = false };
 
     if (!from_zero && p->least > 1e-300 && p->most / p->least >= LOG_RATIO)
         return choose_log_axis(p->least, p->most);
-    low = fmin(fmax(low, -1e300), 1e300), most = fmin(fmax(most, -1e300), 1e300);
+    low = real_min(real_max(low, -1e300), 1e300),
+    most = real_min(real_max(most, -1e300), 1e300);
     if (most / 2 - low / 2 < fabs(most) * 1e-6 || most <= low)
-        most = low + fmax(fabs(low) * 0.01, 1e-9);
+        most = low + real_max(fabs(low) * 0.01, 1e-9);
     each = round_up_nicely((most - low) / (DIVISIONS_MAX - 1));
     a.low = floor(low / each) * each;
-    a.divisions = (int)fmin(fmax(ceil((most - a.low) / each), 1), 2 * DIVISIONS_MAX);
+    a.divisions = (int)real_min(real_max(ceil((most - a.low) / each), 1),
+                                2 * DIVISIONS_MAX);
     a.high = a.low + a.divisions * each;
     return a;
 }
 
 static double axis_height(const struct axis *a, double value)
 {
-    double at = a->is_log ? log10(value) : value;
+    double at = a->is_log ? real_log10(value) : value;
 
     return HEIGHT * (1 - (at - a->low) / (a->high - a->low));
 }
@@ -115,7 +120,7 @@ static void write_axis_labels(FILE *out, const struct axis *a)
 
         if (!a->is_log && fabs(at) < (a->high - a->low) * 1e-9)
             at = 0;
-        html_print(out, "<span>%.4g</span>", a->is_log ? pow(10, at) : at);
+        html_print(out, "<span>%.4g</span>", a->is_log ? real_ten_to((int)at) : at);
     }
     fputs("</div>", out);
 }
@@ -126,7 +131,7 @@ static double point_x(const struct curve_points *p, uint64_t time_ms)
 {
     double span = (double)(p->time_ms[p->count - 1] - p->time_ms[0]);
 
-    return ((double)time_ms - (double)p->time_ms[0]) / fmax(span, 1) * WIDTH;
+    return ((double)time_ms - (double)p->time_ms[0]) / real_max(span, 1) * WIDTH;
 }
 
 static void write_grid(FILE *out, const struct axis *a)

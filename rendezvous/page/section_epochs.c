@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -35,7 +36,7 @@ static double end_of_strip(const struct epoch_list *list, const struct page_view
         return ended;
     while (part * STRIP_PARTS < span && part < 1e15)
         part *= 2;
-    return list->begin_ms + ceil(fmax(span, 1) / part) * part;
+    return list->begin_ms + ceil(real_max(span, 1) / part) * part;
 }
 
 static double strip_position(const struct epoch_list *list, const cJSON *epoch)
@@ -54,7 +55,7 @@ static struct epoch_list list_epochs(const struct page_view *v)
             list.epoch[list.count++] = item;
     if (list.count) {
         list.begin_ms = (double)field_count(list.epoch[0], "begun_ms");
-        list.span_ms = fmax(end_of_strip(&list, v) - list.begin_ms, 1);
+        list.span_ms = real_max(end_of_strip(&list, v) - list.begin_ms, 1);
     }
     return list;
 }
@@ -74,7 +75,7 @@ static void write_epoch_segments(FILE *out, const cJSON *epoch, int phase,
             width = STRIP_WIDTH - x;
         if (t.ms[i] && i == phase)
             html_print(out, "M%.1f 0h%.1f", x,
-                       fmin(fmax(width, SEGMENT_WIDTH_MIN), STRIP_WIDTH - x));
+                       real_min(real_max(width, SEGMENT_WIDTH_MIN), STRIP_WIDTH - x));
         x += width;
     }
 }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -41,7 +42,8 @@ static void write_failure_facts(FILE *out, const cJSON *f, const struct page_vie
     }
     html_print(out, "<div><dt>what</dt><dd>%s", words);
     if (strcmp(kind, "exit") == 0 || strcmp(kind, "signal") == 0)
-        html_print(out, " %.0f", fmin(fmax(field_number(f, "code"), -1e9), 1e9));
+        html_print(out, " %.0f",
+                   real_min(real_max(field_number(f, "code"), -1e9), 1e9));
     fputs("</dd></div>", out);
     if (*log)
         html_print(out, "<div><dt>log</dt><dd><code>%s</code></dd></div>", log);

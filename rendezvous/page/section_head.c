@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -191,7 +192,7 @@ double page_job_rate(const struct page_view *v)
     double least = NAN;
 
     for (size_t i = 0; i < v->nodes.count; i++)
-        least = fmin(least, v->nodes.node[i].rate);
+        least = real_min(least, v->nodes.node[i].rate);
     return isnan(least) ? newest_of_curve(v, "steps_per_s") : least;
 }
 
@@ -243,8 +244,9 @@ static uint64_t newest_checkpoint_ms(const struct page_view *v)
     double least = NAN;
 
     for (size_t i = 0; i < v->nodes.count; i++)
-        least = fmin(least, field_number(v->nodes.node[i].json, "checkpoint_age_ms"));
-    return least >= 0 ? moment_of_age(v, (uint64_t)fmin(least, 1e15)) : 0;
+        least = real_min(least,
+                         field_number(v->nodes.node[i].json, "checkpoint_age_ms"));
+    return least >= 0 ? moment_of_age(v, (uint64_t)real_min(least, 1e15)) : 0;
 }
 
 static void write_left_tile(FILE *out, uint64_t step, uint64_t steps, double rate)
@@ -265,7 +267,7 @@ void write_figures_section(FILE *out, const struct page_view *v)
     char text[FIGURE_SIZE];
 
     if (!step)
-        step = (uint64_t)fmax(0, newest_of_curve(v, "step"));
+        step = (uint64_t)real_max(0, newest_of_curve(v, "step"));
     fputs("<section id=\"figures\" aria-label=\"Progress\"><dl class=\"tiles\">", out);
     write_step_tile(out, step, steps, is_running);
     if (!isnan(rate) && is_running)
@@ -275,7 +277,8 @@ void write_figures_section(FILE *out, const struct page_view *v)
     if (!isnan(loss))
         write_tile(out, "Loss", NUMBER(loss), "");
     if (!isnan(goodput)) {
-        snprintf(text, sizeof(text), "%.1f %%", 100 * fmin(fmax(goodput, 0), 1));
+        snprintf(text, sizeof(text), "%.1f %%",
+                 100 * real_min(real_max(goodput, 0), 1));
         write_tile(out, "Goodput", text, "new steps");
     }
     if (checkpoint_ms) {

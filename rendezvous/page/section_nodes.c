@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
@@ -102,7 +103,7 @@ static void write_gpu_cells(FILE *out, const cJSON *node)
 
     if (g && !isnan(percent))
         html_print(out, "<td class=\"num\">%.0f&#160;%%</td>",
-                   fmin(fmax(percent, 0), 100));
+                   real_min(real_max(percent, 0), 100));
     else
         fputs("<td class=\"num\">–</td>", out);
     if (g)
