@@ -90,11 +90,11 @@ START_TEST(it_is_written_as_the_manual_says)
         "\"stop_ms\":2,\"form_ms\":3,\"start_ms\":4,\"first_step_ms\":5,\"rework_ms\":"
         "6,\"steps_again\":9}}],\"epochs_left_out\":3,\"events\":[{\"sequence\":17,"
         "\"time\":\"1970-01-01T00:00:05.017Z\",\"time_ms\":5017,\"monotonic_ms\":nu"
-        "ll,\"run_id\":\"resnet\",\"instance\":\"0123456789abcdef0123456789abcdef\""
+        "ll,\"run_id\":\"resnet\",\"name\":\"resnet\",\"instance\":\"0123456789abcdef0123456789abcdef\""
         ",\"epoch\":2,\"kind\":\"failed\",\"node\":\"node-1\",\"rank\":null,\"text"
         "\":\"rank 5 on node-1 \\u001b[31m hangs\",\"number\":17,\"job\":\"resnet\""
         ",\"host\":\"node-1\"},{\"sequence\":18,\"time\":\"1970-01-01T00:00:05.018Z"
-        "\",\"time_ms\":5018,\"monotonic_ms\":null,\"run_id\":\"resnet\",\"instance"
+        "\",\"time_ms\":5018,\"monotonic_ms\":null,\"run_id\":\"resnet\",\"name\":\"resnet\",\"instance"
         "\":\"0123456789abcdef0123456789abcdef\",\"epoch\":2,\"kind\":\"joined\",\""
         "node\":\"node-2\",\"rank\":null,\"text\":\"node-2 joined (pid 4711)\",\"nu"
         "mber\":18,\"job\":\"resnet\",\"host\":\"node-2\"}]}");

@@ -27,13 +27,14 @@ static void end_timeline(void)
 
 static void form_epoch_at(uint64_t now)
 {
-    struct timeline_epoch e = { .epoch = ++last_epoch,
-                                .cause = last_epoch == 1 ? JOB_CAUSE_FIRST
+    struct timeline_epoch e = { .epoch = last_epoch + 1,
+                                .cause = last_epoch == 0 ? JOB_CAUSE_FIRST
                                                          : JOB_CAUSE_FAILURE,
                                 .text = "rank 1 failed",
                                 .nodes = 2,
                                 .workers = 16 };
 
+    last_epoch++;
     job_time_formed(&account, now);
     timeline_add_formed(&t, &e, &account, now, WALL + now);
 }
