@@ -111,6 +111,7 @@ bool peer_conn_on_ready(void *arg, struct conn *c)
     if (registry_has_no_list(p->peer))
         return true;
     began_us = clock_us();
+    p->server->touched = true; /* what is queued leaves with the end of the turn */
     complete = registry_continue_list(p->server->registry, p->peer, clock_ms(),
                                       clock_wall_ms());
     peer_conn_charge(p, waited, began_us);

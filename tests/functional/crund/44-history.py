@@ -179,6 +179,21 @@ def check_report(t):
     t.ctl("report", "alpha", "-o", t.directory + "/none/alpha.html", code=1)
 
 
+def check_many(t):
+    """More jobs than are sent at once, by a crund that does nothing else."""
+    with open(t.files()[0], "rb") as f:
+        whole = f.read()
+    (own,) = set(re.findall(r"-([0-9a-f]{32})\.json", t.files()[0]))
+    assert t.crund.stop() == 0
+    for i in range(400):
+        other = f"{i:032x}"
+        with open(f"{t.state}/history/{1000 + i}-{other}.json", "wb") as f:
+            f.write(whole.replace(own.encode(), other.encode()))
+    t.start()
+    listed = t.ctl("status", "--all")
+    assert len(re.findall(r"^alpha\s+finished", listed, re.M)) == 401, listed[-500:]
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="crund-history-") as directory:
         t = Test(directory)
@@ -187,6 +202,7 @@ def main():
         check_kept(t, ended)
         check_page(t)
         check_report(t)
+        check_many(t)
         assert t.crund.stop() == 0
     print(f"{t.lives} lives of crund")
 
