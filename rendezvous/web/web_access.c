@@ -171,10 +171,11 @@ bool web_access_follow_link(struct web *w, struct web_request *r)
                         "this link counts no more: crunctl page prints a new one");
         return true;
     }
+    /* a link that is followed from a chat has its cookie at once; requests that a page
+     * of another site hides have none */
     snprintf(cookie, sizeof(cookie),
-             "%s=%s; Path=/; Max-Age=%d; HttpOnly; "
-             "SameSite=Strict",
-             w->cookie_name, id128_format(&grant->cookie, id), WEB_GRANT_MS / 1000);
+             "%s=%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Lax", w->cookie_name,
+             id128_format(&grant->cookie, id), WEB_GRANT_MS / 1000);
     snprintf(path, sizeof(path), "%.*s", (int)strcspn(r->target, "?"), r->target);
     web_answer_redirect(r->http, r->route.page == WEB_NOTHING ? "/" : path, cookie);
     return true;
