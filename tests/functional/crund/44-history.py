@@ -181,9 +181,10 @@ def check_report(t):
 
 def check_many(t):
     """More jobs than are sent at once, by a crund that does nothing else."""
-    with open(t.files()[0], "rb") as f:
+    (file,) = [file for file in t.files() if 32 * "7" not in file]
+    own = re.search(r"-([0-9a-f]{32})\.json", file)[1]
+    with open(file, "rb") as f:
         whole = f.read()
-    (own,) = set(re.findall(r"-([0-9a-f]{32})\.json", t.files()[0]))
     assert t.crund.stop() == 0
     for i in range(400):
         other = f"{i:032x}"
