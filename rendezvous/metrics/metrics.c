@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "rendezvous/base/real.h"
+#include "rendezvous/numbers/real.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/metrics/limits.h"
 #include "rendezvous/metrics/metrics_table.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/base/real.h"
+#include "rendezvous/numbers/real.h"
 
 #include <check.h>
 #include <stdlib.h>
