@@ -104,7 +104,7 @@ static void write_size_fact(FILE *out, const cJSON *job)
     uint64_t least = field_count(job, "min_nodes"),
              most = field_count(job, "max_nodes");
 
-    if (!nodes && !most)
+    if (!nodes && (!most || page_job_is_over(job)))
         return;
     fputs("<li>", out);
     if (workers)
@@ -279,7 +279,7 @@ void write_figures_section(FILE *out, const struct page_view *v)
     if (!isnan(goodput)) {
         snprintf(text, sizeof(text), "%.1f %%",
                  100 * real_min(real_max(goodput, 0), 1));
-        write_tile(out, "Goodput", text, "new steps");
+        write_tile(out, "Goodput", text, step ? "new steps" : "workers ran");
     }
     if (checkpoint_ms) {
         fputs("<div><dt>Checkpoint</dt><dd class=\"small\">", out);
