@@ -74,6 +74,7 @@ struct agent {
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
     const char *containment;            /* as sent when joining */
     bool has_joined;
+    bool told_of_daemon; /* flags that are for a rendezvous of its own */
     struct signals signals;
     struct suspension suspension;
     struct deadline deadline;

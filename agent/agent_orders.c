@@ -83,8 +83,26 @@ static void on_beat(struct agent *a, const struct msg *m)
     job_messages_waiting(a->messages, &m->beat);
 }
 
+/* Once. */
+static void warn_of_daemon(struct agent *a)
+{
+    const struct config *c = a->config;
+    const char *flag = c->http           ? "--http"
+                       : c->on_event     ? "--on-event"
+                       : c->webhook      ? "--webhook"
+                       : c->metrics_file ? "--metrics-file"
+                                         : NULL;
+
+    if (flag && !a->told_of_daemon && session_is_with_daemon(client_session(a->client)))
+        log_warn("%s has no effect here: the rendezvous of this job is a crund, which "
+                 "has such flags of its own",
+                 flag);
+    a->told_of_daemon = true;
+}
+
 static void on_joined(struct agent *a, const struct msg *m)
 {
+    warn_of_daemon(a);
     if (*m->joined.host)
         memcpy(a->host, m->joined.host, sizeof(a->host));
     event_file_set_instance(a->events, session_instance(client_session(a->client)));

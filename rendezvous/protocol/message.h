@@ -498,6 +498,7 @@ struct msg_welcome {
     bool logs;               /* it knows the messages about logs */
     bool history;            /* likewise about the past of jobs */
     bool page;               /* likewise about its page */
+    bool daemon;             /* it is a crund, of many jobs */
     struct id128 rendezvous; /* which one it is; zero: an older version */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };

@@ -241,6 +241,7 @@ static const struct proto_field welcome[] = {
     BOOL(msg_welcome, logs),
     BOOL(msg_welcome, history),
     BOOL(msg_welcome, page),
+    BOOL(msg_welcome, daemon),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };

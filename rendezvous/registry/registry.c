@@ -348,6 +348,7 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
     reply.welcome.logs = true;
     reply.welcome.history = true;
     reply.welcome.page = true;
+    reply.welcome.daemon = g->config.standalone;
     reply.welcome.durable = g->journal != NULL;
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)

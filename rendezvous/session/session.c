@@ -263,6 +263,7 @@ static void on_welcome(struct session_step *step)
     }
     session_identity_ask(&s->identity, &s->config.join, &ask);
     s->identity.durable = step->msg->welcome.durable;
+    s->identity.daemon = step->msg->welcome.daemon;
     s->identity.rendezvous = step->msg->welcome.rendezvous;
     s->asked_at = step->now;
     session_enter(s, SESSION_JOINING, step->now);
@@ -669,6 +670,11 @@ unsigned session_unanswered(const struct session *s)
 const struct id128 *session_instance(const struct session *s)
 {
     return &s->identity.instance;
+}
+
+bool session_is_with_daemon(const struct session *s)
+{
+    return s->identity.daemon;
 }
 
 uint64_t session_epoch(const struct session *s)

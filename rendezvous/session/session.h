@@ -103,5 +103,7 @@ enum session_state session_state(const struct session *s);
 unsigned session_unanswered(const struct session *s);
 const struct id128 *session_instance(const struct session *s);
 uint64_t session_epoch(const struct session *s);
+/* The rendezvous is a crund, as far as it has told. */
+bool session_is_with_daemon(const struct session *s);
 
 #endif

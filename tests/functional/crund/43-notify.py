@@ -223,8 +223,8 @@ def a_locked_in_crund_notifies_and_shows_that_it_lives(folder):
             fail(daemon.err)
         port = daemon.err.split("listening on 127.0.0.1:", 1)[1].split(" ", 1)[0]
         p = crun("--nnodes=1:1", "--rdzv-backend=c10d", "--rdzv-id=away", "--max-restarts=0",
-                 f"--rdzv-endpoint=127.0.0.1:{port}", *FAILS)
-        p.expect(3)
+                 f"--rdzv-endpoint=127.0.0.1:{port}", "--webhook=http://127.0.0.1:9/", *FAILS)
+        p.expect(3, "--webhook has no effect here: the rendezvous of this job is a crund")
         until(lambda: hook.kinds() == ["failed", "done"], lambda: f"{hook.kinds()}\n{daemon.err}")
         until(lambda: (folder / "kinds").read_text() == "failed\ndone\n", "the command")
         until(lambda: server.gets >= 2, "signs of life")
