@@ -312,7 +312,7 @@ static void on_output_shown(void *arg)
     agent_handle_event(a, a->workers_end);
 }
 
-/* The rendezvous may end with the job, and then nobody can ask for output any more. */
+/* The rendezvous may end with the job, and then no tool can ask for output any more. */
 static void on_group_finished(void *arg)
 {
     struct agent *a = arg;

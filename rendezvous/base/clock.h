@@ -12,7 +12,7 @@
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
 
-/* What this thread has computed: what it waited for a core does not count. */
+/* The processor time of this thread: waiting for a core does not count. */
 uint64_t clock_thread_us(void);
 
 /* Milliseconds since 1970, for display and for events. */

@@ -28,7 +28,7 @@ struct curve {
 void curve_fini(struct curve *c); /* zeroes are an empty curve */
 
 /* The newest point takes the place of the one before it if it comes too soon after the
- * one before that. What is not finite is not known. */
+ * one before that. A value that is not finite counts as not known. */
 void curve_add(struct curve *c, const struct curve_point *point);
 
 /* A point that was read from a file, in order, fewer than CURVE_POINTS_MAX of them. */

@@ -8,6 +8,7 @@
 
 #include "rendezvous/numbers/real.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/history/curve.h"
 #include "rendezvous/metrics/limits.h"
 #include "rendezvous/metrics/metrics_table.h"
 #include "rendezvous/metrics/sample_writer.h"
@@ -24,37 +25,21 @@ struct metric_sources {
     size_t jobs, nodes;
 };
 
-/* The number that a text shows, or NaN. */
-static double number_shown(const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    return *text && !*end ? value : NAN;
-}
-
 /* What the nodes of the job tell of its progress, as crunctl status sums it up. */
 static void sum_up_progress(struct metric_source *s)
 {
     const struct membership *m = &s->job->membership;
+    struct curve_point sample;
 
-    s->steps_per_s = s->loss = NAN;
+    registry_take_sample(s->job, &sample);
+    s->step = sample.step ? sample.step : m->time.top_step;
+    s->steps_per_s = sample.steps_per_s;
+    s->loss = sample.loss;
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
-        const struct msg_heartbeat *p = &s->job->node[i]->progress;
-
         s->nodes_in[job_node_state(s->job, i)]++;
-        if (m->node[i].group_rank == MEMBERSHIP_NONE || p->step == 0)
-            continue;
-        if (!s->step || p->step < s->step)
-            s->step = p->step;
-        if (p->steps > s->steps)
-            s->steps = p->steps;
-        s->steps_per_s = real_min(s->steps_per_s, number_shown(p->steps_per_s));
-        if (isnan(s->loss))
-            s->loss = number_shown(p->loss);
+        if (s->job->node[i]->progress.steps > s->steps)
+            s->steps = s->job->node[i]->progress.steps;
     }
-    if (!s->step)
-        s->step = m->time.top_step;
 }
 
 /* A node that has come back under another life has its name twice until the older life

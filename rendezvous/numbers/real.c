@@ -7,6 +7,14 @@
 #define ROOT_OF_TEN 3.16227766016837933
 #define TERMS 20 /* of a series whose terms are at most 0.27 of the one before */
 
+double real_of_text(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    return *text && !*end ? value : NAN;
+}
+
 double real_log10(double x)
 {
     double power = 0, z, term, sum = 0;

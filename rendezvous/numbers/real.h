@@ -20,6 +20,9 @@ static inline double real_max(double a, double b)
     return isnan(b) || a > b ? a : b;
 }
 
+/* The number that a text is, or NaN. */
+double real_of_text(const char *text);
+
 /* Of a finite x > 0, to 1e-9. */
 double real_log10(double x);
 /* 10 to the power of n */

@@ -131,6 +131,14 @@ struct job;
  * text. */
 void registry_set_confinement(struct registry *g, const char *text);
 
+/*
+ * How far a job is, by what its nodes tell in this epoch: where its slowest node is,
+ * and as fast; the loss of the lowest node rank that tells one. False: no step is told.
+ * wall_ms is not set.
+ */
+struct curve_point;
+bool registry_take_sample(const struct job *job, struct curve_point *sample);
+
 /* The jobs, linked by next: to show them, and for tests. */
 const struct job *registry_jobs(const struct registry *g);
 /* The same, for those who keep something in them (job_tell_time). */

@@ -16,6 +16,7 @@
 #include "rendezvous/events/event_kinds.h"
 #include "rendezvous/history/history_json.h"
 #include "rendezvous/history/job_archive.h"
+#include "rendezvous/numbers/real.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 
@@ -27,21 +28,7 @@ static void archive_within(struct registry *g, struct job *job, uint64_t ms)
 
 /* -- samples ----------------------------------------------------------------------- */
 
-/* The number that a text shows, or NaN. */
-static double number_of_text(const char *text)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    return *text && !*end ? value : NAN;
-}
-
-/*
- * The job is where its slowest node is, and as fast. All ranks have about the same
- * loss: that of the lowest node rank that tells one is taken. What a node has told in
- * an earlier epoch does not count.
- */
-static bool take_sample(const struct job *job, struct curve_point *sample)
+bool registry_take_sample(const struct job *job, struct curve_point *sample)
 {
     const struct membership *m = &job->membership;
     uint32_t loss_rank = MEMBERSHIP_NONE;
@@ -49,17 +36,16 @@ static bool take_sample(const struct job *job, struct curve_point *sample)
     *sample = (struct curve_point){ .steps_per_s = NAN, .loss = NAN };
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
         const struct msg_heartbeat *told = &job->node[i]->progress;
-        double rate, loss;
+        double loss;
 
         if (m->node[i].state != MEMBERSHIP_NODE_ACTIVE || told->step == 0 ||
             job->node[i]->progress_epoch != m->epoch)
             continue;
         if (sample->step == 0 || told->step < sample->step)
             sample->step = told->step;
-        rate = number_of_text(told->steps_per_s);
-        if (!(sample->steps_per_s <= rate)) /* one of both may be NaN */
-            sample->steps_per_s = isnan(rate) ? sample->steps_per_s : rate;
-        loss = number_of_text(told->loss);
+        sample->steps_per_s = real_min(sample->steps_per_s,
+                                       real_of_text(told->steps_per_s));
+        loss = real_of_text(told->loss);
         if (!isnan(loss) && m->node[i].group_rank < loss_rank) {
             loss_rank = m->node[i].group_rank;
             sample->loss = loss;
@@ -75,7 +61,7 @@ void registry_note_progress(struct registry *g, struct job *job)
     if (job->membership.state != JOB_RUNNING || g->now_ms < job->next_sample_ms)
         return;
     job->next_sample_ms = g->now_ms + CURVE_EVERY_MS;
-    if (!take_sample(job, &sample))
+    if (!registry_take_sample(job, &sample))
         return;
     sample.wall_ms = g->wall_ms;
     curve_add(&job->history->curve, &sample);

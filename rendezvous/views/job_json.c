@@ -8,6 +8,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/numbers/real.h"
 #include "rendezvous/protocol/proto.h"
 
 /* -- values ----------------------------------------------------------------------- */
@@ -20,10 +21,9 @@ static void add_count(cJSON *o, const char *name, uint64_t value)
 /* The number that a text shows, or null. */
 static void add_number_of_text(cJSON *o, const char *name, const char *text)
 {
-    char *end;
-    double value = strtod(text, &end);
+    double value = real_of_text(text);
 
-    if (*text && !*end && value == value)
+    if (!isnan(value))
         cJSON_AddNumberToObject(o, name, value);
     else
         cJSON_AddNullToObject(o, name);
