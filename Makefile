@@ -229,9 +229,8 @@ test_binaries := $(addprefix $B/bin/,$(test_programs))
 # build/tests/test_group is tests/unit/agent/workers/test_group.c
 # these need the emulated GPU, some also the stand-in for NCCL
 emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
-                  $(addprefix tests/unit/worker-lib/backends/,test_backend_cuda_host.c \
-                      $(addprefix nccl/test_,backend_nccl.c nccl_memory.c nccl_split.c \
-                          nccl_watch.c)) \
+                  $(addprefix tests/unit/worker-lib/backends/nccl/test_,backend_nccl.c \
+                      nccl_memory.c nccl_split.c nccl_watch.c) \
                   tests/unit/worker-lib/world/test_gpu_worlds.c
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))

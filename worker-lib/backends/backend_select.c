@@ -12,9 +12,9 @@
 #define LOOK_MS 2 /* interval of the checks whether the other ranks have a GPU */
 #define KEY_SIZE 420
 
-static const struct backend_calls *const backends[] = {
-    &backend_shm, &backend_tcp, &backend_hierarchical, &backend_nccl, &backend_cuda_host
-};
+static const struct backend_calls *const backends[] = { &backend_shm, &backend_tcp,
+                                                        &backend_hierarchical,
+                                                        &backend_nccl };
 #define BACKENDS (sizeof(backends) / sizeof(backends[0]))
 
 static const struct backend_calls *find_backend(const char *name)
@@ -32,7 +32,7 @@ crun_status backend_check_name(const char *option, const char **name, struct err
     *name = option ? option : variable && *variable ? variable : "auto";
     if (strcmp(*name, "auto") == 0 || find_backend(*name))
         return CRUN_OK;
-    err_set(e, "%s \"%s\" is not one of auto, shm, tcp, shm+tcp, nccl, cuda-host",
+    err_set(e, "%s \"%s\" is not one of auto, shm, tcp, shm+tcp, nccl",
             option ? "crun_init: backend" : "CRUN_BACKEND:", *name);
     return option ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
 }
@@ -124,7 +124,7 @@ crun_status backend_select(const struct team *team, const char *name,
     }
     *calls = is_auto ? backend_for_hosts(team) : find_backend(name);
     /* a world of one needs no other backend, but its memory may be the GPU's */
-    if (team->size == 1 && *calls != &backend_nccl && *calls != &backend_cuda_host)
+    if (team->size == 1 && *calls != &backend_nccl)
         *calls = &backend_self;
     if (*calls != &backend_shm || count_nodes(team) == 1)
         return CRUN_OK;

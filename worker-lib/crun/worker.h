@@ -52,8 +52,8 @@ CRUN_API const char *crun_version(void);
 typedef struct crun_world crun_world;
 
 typedef struct crun_options {
-    /* "auto", "shm", "tcp", "shm+tcp", "nccl" or "cuda-host"; NULL: $CRUN_BACKEND, by
-     * default auto */
+    /* "auto", "shm", "tcp", "shm+tcp" or "nccl"; NULL: $CRUN_BACKEND, by default auto
+     */
     const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE, by default the local
      * rank. NULL: the program computes on the host, and backend "auto" is never
@@ -85,7 +85,7 @@ CRUN_API int crun_local_size(const crun_world *world);
 CRUN_API int crun_node(const crun_world *world);
 CRUN_API int crun_nodes(const crun_world *world);
 CRUN_API int crun_restarts(const crun_world *world);
-/* "shm", "tcp", "shm+tcp", "nccl", "cuda-host", or "self" in a world of one. */
+/* "shm", "tcp", "shm+tcp", "nccl", or "self" in a world of one. */
 CRUN_API const char *crun_backend(const crun_world *world);
 
 /*
@@ -97,8 +97,7 @@ CRUN_API const char *crun_backend(const crun_world *world);
  * barriers.
  *
  * crun_set_stream (a cudaStream_t) applies to later calls; before it, the stream is
- * CUDA's default stream. With cuda-host the order is the same, and the host waits for
- * the result. CRUN_UNSUPPORTED: this backend has no streams. While the
+ * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams. While the
  * stream is captured into a CUDA graph, operations are refused with CRUN_UNSUPPORTED,
  * which does not end the world; captures of other streams are not disturbed.
  */

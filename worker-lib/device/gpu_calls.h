@@ -76,8 +76,6 @@ struct gpu_calls {
     int (*identify)(int device, struct gpu_identity *identity);
     int (*host_alloc)(void **memory, size_t bytes); /* pinned */
     int (*host_free)(void *memory);
-    int (*host_register)(void *memory, size_t bytes);
-    int (*host_unregister)(void *memory);
 
     /* The kernels of device_ops. */
     int (*put_word)(struct gpu_stream *stream, int32_t *to, int32_t value);

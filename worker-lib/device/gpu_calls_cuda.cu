@@ -111,16 +111,6 @@ static int cuda_host_free(void *memory)
     return cuda_code(cudaFreeHost(memory));
 }
 
-static int cuda_host_register(void *memory, size_t bytes)
-{
-    return cuda_code(cudaHostRegister(memory, bytes, cudaHostRegisterPortable));
-}
-
-static int cuda_host_unregister(void *memory)
-{
-    return cuda_code(cudaHostUnregister(memory));
-}
-
 /* -- streams ----------------------------------------------------------------------- */
 
 static int cuda_stream_create(struct gpu_stream **stream)
@@ -237,8 +227,6 @@ static const struct gpu_calls calls = {
     cuda_identify,
     cuda_host_alloc,
     cuda_host_free,
-    cuda_host_register,
-    cuda_host_unregister,
     device_kernel_put_word,
     device_kernel_squares,
     device_kernel_prepare,

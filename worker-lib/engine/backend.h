@@ -112,6 +112,6 @@ struct backend {
 
 /* backend_hierarchical: shm within each node and tcp between them, "shm+tcp". */
 extern const struct backend_calls backend_self, backend_shm, backend_tcp,
-    backend_hierarchical, backend_nccl, backend_cuda_host;
+    backend_hierarchical, backend_nccl;
 
 #endif

@@ -82,7 +82,7 @@ static const struct backend_calls *choose_backend(const crun_world *parent,
 {
     const struct backend_calls *calls = parent->backend->calls;
 
-    if (calls == &backend_nccl || calls == &backend_cuda_host)
+    if (calls == &backend_nccl)
         return calls;
     if (team->size == 1)
         return &backend_self;

@@ -17,7 +17,7 @@ from process import BUILD  # noqa: E402
 from train import BIN, Run, finished, main, metrics  # noqa: E402
 
 SMALL = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=2"]
-GPU = ["--device=cuda", "--backend=cuda-host"]
+GPU = ["--device=cuda", "--backend=nccl"]
 
 
 def last(folder, name, *flags, ranks=1):
@@ -43,7 +43,7 @@ def same_numbers(folder):
         here = last(folder, "cpu", *SMALL, *flags, "--device=cpu", ranks=ranks)
         there = last(folder, "gpu", *SMALL, *flags, *GPU, ranks=ranks)
         close(here, there, tolerance)
-        assert there["backend"] == "cuda-host", there
+        assert there["backend"] == "nccl", there
 
 
 def same_bits(_):
@@ -93,7 +93,7 @@ def graphs_refused(_):
 
 def words(_):
     run = finished(*SMALL, *GPU)
-    run.says("a GPU each · cuda-host", "out")
+    run.says("a GPU each · nccl", "out")
     run = finished(*SMALL, "--device=cpu")
     assert "GPU" not in run.out, run
 

@@ -63,8 +63,6 @@ UNUSED = {
     "cudaDriverGetVersion": "for the text of a GPU that is missing",
     "cudaRuntimeGetVersion": "for the text of a GPU that is missing",
     "cudaEventSynchronize": "the library polls",
-    "cudaHostRegister": "of the backend cuda-host",
-    "cudaHostUnregister": "of the backend cuda-host",
     "ncclSend": "a training sends no messages",
     "ncclRecv": "a training sends no messages",
     "ncclCommSplit": "a training has one world",

@@ -200,12 +200,12 @@ static void explain_shared_gpu(const struct nccl_gpu *g, const struct gpu_claim 
     if (same)
         err_set(e,
                 "ranks %u and %u both use GPU %d (%s): each needs a GPU of its own "
-                "(CUDA_VISIBLE_DEVICES, CRUN_DEVICE), or the backend cuda-host",
+                "(CUDA_VISIBLE_DEVICES, CRUN_DEVICE)",
                 its->rank, mine->rank, g->device, mine->identity.bus);
     else
         err_set(e,
                 "ranks %u and %u use parts (MIG) of one GPU (%s), and NCCL %s needs a "
-                "GPU for each rank: use NCCL 2.30, or the backend cuda-host",
+                "GPU for each rank: use NCCL 2.30",
                 its->rank, mine->rank, mine->identity.bus,
                 nccl_version_text(g->version, version, sizeof(version)));
 }

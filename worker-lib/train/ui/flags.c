@@ -60,20 +60,6 @@ static int set_precision(void *target, const struct opt *o, const char *value,
     return err_set(e, "\"%s\" is not f32, bf16 or f16", value);
 }
 
-static int set_backend(void *target, const struct opt *o, const char *value,
-                       struct err *e)
-{
-    static const char *const backends[] = { "auto", "shm", "tcp", "nccl", "cuda-host" };
-
-    (void)o;
-    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
-        if (strcmp(backends[i], value) == 0) {
-            ((struct train_flags *)target)->backend = backends[i];
-            return 0;
-        }
-    return err_set(e, "\"%s\" is not auto, shm, tcp, nccl or cuda-host", value);
-}
-
 static int set_train_device(void *target, const struct opt *o, const char *value,
                             struct err *e)
 {
@@ -204,10 +190,10 @@ static const struct opt table[] = {
       .set = opt_set_true,
       .offset = FIELD(graph) },
     { .name = "backend",
-      .arg = "auto|shm|tcp|nccl|cuda-host",
-      .help = "How ranks communicate; cuda-host: through the host's memory, for GPUs "
-              "without NCCL and ranks that share a GPU. Default: auto.",
-      .set = set_backend },
+      .arg = "auto|shm|tcp|shm+tcp|nccl",
+      .help = "How ranks communicate. Default: auto.",
+      .set = opt_set_text,
+      .offset = FIELD(backend) },
     { .name = "bucket-mb",
       .arg = "N",
       .help = "MiB of gradients that are exchanged together. Default: 25.",
