@@ -118,13 +118,17 @@ static void store_drop_wait(struct store *s, struct store_wait *w)
     s->spare_count++;
 }
 
-static void store_end_wait(struct store *s, struct store_wait *w)
+/* True if it was the last one of its client, which is woken then. */
+static bool store_end_wait(struct store *s, struct store_wait *w)
 {
     struct store_waiter *client = w->client;
+    bool last;
 
     store_drop_wait(s, w);
-    if (LIST_EMPTY(&client->waits))
+    last = LIST_EMPTY(&client->waits);
+    if (last)
         s->woken(s->arg, client);
+    return last;
 }
 
 static void store_wake_all(struct store *s, struct store_node *n)
@@ -132,7 +136,17 @@ static void store_wake_all(struct store *s, struct store_node *n)
     struct store_wait *w;
 
     while ((w = TAILQ_FIRST(&n->waits)))
-        store_end_wait(s, w);
+        (void)store_end_wait(s, w);
+}
+
+/* One value is for one client. Those that wait for other names, too, have seen this one
+ * and go on waiting: the next in line may be able to go on. */
+static void store_wake_one(struct store *s, struct store_node *n)
+{
+    struct store_wait *w;
+
+    while ((w = TAILQ_FIRST(&n->waits)) && !store_end_wait(s, w))
+        continue;
 }
 
 static struct store_wait *store_new_wait(struct store *s)
@@ -416,8 +430,7 @@ static int store_push_to_key(struct store *s, struct span key,
         store_drop_if_empty(s, n);
         return -1;
     }
-    if (!TAILQ_EMPTY(&n->waits))
-        store_end_wait(s, TAILQ_FIRST(&n->waits));
+    store_wake_one(s, n);
     return 0;
 }
 

@@ -340,6 +340,22 @@ def queue_pop_waits(connect):
     return results + [hasty.queue_pop("q"), store.queue_len("q")]
 
 
+@check("queue_push", "queue_pop")
+def push_passes_those_who_wait_for_more(connect):
+    both, popper, store = connect(), connect(), connect()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        wait = pool.submit(both.wait, ["q", "other"])
+        assert_blocks([wait])
+        pop = pool.submit(popper.queue_pop, "q")
+        assert_blocks([wait, pop])
+        store.queue_push("q", "v")
+        results = [pop.result()]
+        assert_blocks([wait])
+        store.set("other", "")
+        wait.result()
+    return results + [store.queue_len("q")]
+
+
 @check("list_keys")
 def list_keys(connect):
     store, plain = connect(), connect.tcp()

@@ -125,6 +125,23 @@ START_TEST(each_push_wakes_one_and_the_rest_stay)
 }
 END_TEST
 
+START_TEST(a_push_goes_on_to_the_first_client_that_it_can_wake)
+{
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(wait_for(i, "q"), 0);
+        ck_assert_int_eq(wait_for(i, "other"), 0);
+    }
+    for (int i = 2; i < 4; i++)
+        ck_assert_int_eq(wait_for(i, "q"), 0);
+    ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
+    expect_woken(1, (int[]){ 2 });
+    ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
+    expect_woken(1, (int[]){ 3 });
+    ck_assert_int_eq(set("other", ""), 0);
+    expect_woken(2, (int[]){ 0, 1 });
+}
+END_TEST
+
 START_TEST(a_client_that_a_push_has_woken_is_not_woken_again_for_that_key)
 {
     ck_assert_int_eq(wait_for(0, "q"), 0);
@@ -397,6 +414,7 @@ static Suite *suite(void)
     tcase_add_test(t, waiters_are_woken_in_the_order_of_coming);
     tcase_add_test(t, a_client_is_woken_once_by_the_last_of_its_keys);
     tcase_add_test(t, each_push_wakes_one_and_the_rest_stay);
+    tcase_add_test(t, a_push_goes_on_to_the_first_client_that_it_can_wake);
     tcase_add_test(t, a_client_that_a_push_has_woken_is_not_woken_again_for_that_key);
     tcase_add_test(t, a_client_that_forgets_its_waits_is_not_woken);
     tcase_add_test(t, a_barrier_that_is_deleted_begins_anew);
