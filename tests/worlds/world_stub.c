@@ -255,6 +255,12 @@ crun_status world_refuse_in_group(const crun_world *w, const char *call)
     return CRUN_OK;
 }
 
+crun_status world_is_whole(crun_world *w, struct err *e)
+{
+    return atomic_load(&w->ended) ? err_set(e, "rank 1 is gone"),
+           CRUN_PEER_LOST         : CRUN_OK;
+}
+
 crun_status world_call(crun_world *w, struct op op, crun_work **work)
 {
     crun_status s;

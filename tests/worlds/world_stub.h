@@ -44,6 +44,7 @@ struct crun_world {
     const struct device_ops *device; /* NULL: device_cpu */
     int fail_after;                  /* so many more launches, if not 0 */
     useconds_t takes_us;             /* each collective, when all are there */
+    _Atomic bool ended;              /* by another rank, which no call has noticed */
 };
 
 typedef void world_stub_fn(crun_world *w, void *arg);

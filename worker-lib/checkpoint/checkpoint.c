@@ -155,7 +155,7 @@ static crun_status write_own_part(struct crun_checkpoints *c, struct err *e)
         err_set(e, "%s", crun_error_text());
         return status;
     }
-    status = checkpoint_copy_write(c->copy, c->directory, &c->set,
+    status = checkpoint_copy_write(c->copy, c->world, c->directory, &c->set,
                                    c->set.parts == 1 ? 1 : part, e);
 
     if (status == CRUN_OK && crun_rank(c->world) == 0)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "worker-lib/core/status.h"
+#include "worker-lib/world/world.h"
 
 #define NAME_ROOM 280 /* a parameter's name, and where its range begins */
 #define OWN_WORDS 6
@@ -255,7 +256,7 @@ static crun_status sync_and_rename(int dir, int fd, const char *new_name,
     return CRUN_OK;
 }
 
-static crun_status write_tensors(struct checkpoint_copy *c, int fd,
+static crun_status write_tensors(struct checkpoint_copy *c, crun_world *world, int fd,
                                  const struct checkpoint_set *set, unsigned part,
                                  struct err *e)
 {
@@ -267,14 +268,16 @@ static crun_status write_tensors(struct checkpoint_copy *c, int fd,
     c->word[c->words] = (struct tensors_word){ "part", which };
     c->word[c->words + 1] = (struct tensors_word){ "generation", generation };
     status = copy_await(c, e);
+    if (status == CRUN_OK && c->memory->ops->queued)
+        status = world_is_whole(world, e);
     return status == CRUN_OK
                ? tensors_write(fd, c->word, c->words + 2, c->item, c->items, e)
                : status;
 }
 
-crun_status checkpoint_copy_write(struct checkpoint_copy *c, const char *dir,
-                                  const struct checkpoint_set *set, unsigned part,
-                                  struct err *e)
+crun_status checkpoint_copy_write(struct checkpoint_copy *c, crun_world *world,
+                                  const char *dir, const struct checkpoint_set *set,
+                                  unsigned part, struct err *e)
 {
     char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX];
     int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
@@ -289,7 +292,7 @@ crun_status checkpoint_copy_write(struct checkpoint_copy *c, const char *dir,
         status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
         err_set_errno(e, errno, "cannot create it");
     } else {
-        status = write_tensors(c, fd, set, part, e);
+        status = write_tensors(c, world, fd, set, part, e);
         if (status == CRUN_OK && checkpoint_dir_is_stale(dir, set->generation, e))
             status = CRUN_STALE;
         if (status == CRUN_OK)

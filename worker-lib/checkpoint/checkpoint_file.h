@@ -52,10 +52,11 @@ void checkpoint_copy_free(struct checkpoint_copy *copy);
 bool checkpoint_is_sharded(const struct state_part *part, unsigned parts);
 
 /* Waits for the copy, writes a temporary file, syncs it, renames it, and syncs the
- * directory. */
-crun_status checkpoint_copy_write(struct checkpoint_copy *copy, const char *dir,
-                                  const struct checkpoint_set *set, unsigned part,
-                                  struct err *e);
+ * directory. The values of a GPU are written only if the world was whole when they had
+ * arrived. */
+crun_status checkpoint_copy_write(struct checkpoint_copy *copy, crun_world *world,
+                                  const char *dir, const struct checkpoint_set *set,
+                                  unsigned part, struct err *e);
 
 struct checkpoint_source;
 

@@ -94,7 +94,11 @@ CRUN_API const char *crun_backend(const crun_world *world);
  * work that is in the stream, and work that is queued after crun_wait, or after a call
  * with `work` NULL, begins after the collective. The host does not wait; a failure is
  * reported by the next call. The host waits for results in host memory and for
- * barriers.
+ * barriers. When a rank fails, collectives on the GPUs of the others may end with wrong
+ * values and no error: values in GPU memory are proven right by a barrier, or a
+ * collective on host memory, that is called after them and returns CRUN_OK.
+ * crun_checkpoint_save needs none: it writes values only if no rank had failed when
+ * they had been computed and copied.
  *
  * crun_set_stream (a cudaStream_t) applies to later calls; before it, the stream is
  * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams. While the

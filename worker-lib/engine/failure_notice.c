@@ -48,8 +48,7 @@ static const char *notice_key(const struct notice_board *b, char key[KEY_SIZE])
     return key;
 }
 
-/* 1: there is a notice, 0: there is none, -1: the store does not answer. */
-static int find_notice(const struct notice_board *b, struct abort_notice *n)
+int failure_notice_find(const struct notice_board *b, struct abort_notice *n)
 {
     uint64_t until = clock_ms() + STORE_MS;
     struct tagged_notice value;
@@ -74,14 +73,14 @@ void failure_notice_write(const struct notice_board *b, const struct abort_notic
     char key[KEY_SIZE];
     struct err e;
 
-    if (find_notice(b, &first) == 0)
+    if (failure_notice_find(b, &first) == 0)
         (void)!store_client_set(b->store, notice_key(b, key), &value, sizeof(value),
                                 clock_ms() + STORE_MS, &e);
 }
 
 bool failure_notice_read(const struct notice_board *b, struct abort_notice *n)
 {
-    return find_notice(b, n) == 1;
+    return failure_notice_find(b, n) == 1;
 }
 
 bool failure_notice_await(const struct notice_board *b, struct abort_notice *n)

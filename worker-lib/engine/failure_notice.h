@@ -20,6 +20,8 @@ struct notice_board {
 
 void failure_notice_write(const struct notice_board *b, const struct abort_notice *n);
 
+/* 1: there is a notice, 0: there is none, -1: the store does not answer. */
+int failure_notice_find(const struct notice_board *b, struct abort_notice *n);
 /* False: there is none, or the store does not answer. */
 bool failure_notice_read(const struct notice_board *b, struct abort_notice *n);
 

@@ -80,19 +80,23 @@ void family_failed(struct family *f, crun_world *root, const crun_world *told)
     const char *directory = getenv("CRUN_FLIGHT_DIR");
     struct abort_notice n;
 
-    if (atomic_exchange(&f->told, true))
-        return;
+    /* a backend whose thread calls this, too, aborts when the others are told */
     pthread_mutex_lock(&f->lock);
+    if (f->told) {
+        pthread_mutex_unlock(&f->lock);
+        return;
+    }
+    f->told = true;
     for (crun_world *w = f->first; w; w = w->next_of_family) {
         if (directory && *directory)
             flight_recorder_dump(w->flight, directory, f->aborted.reason);
         if (w != told)
             w->backend->calls->abort(w->backend);
     }
-    pthread_mutex_unlock(&f->lock);
     n = abort_notice(&f->aborted, root->env.rank);
     if (root->board.store)
         failure_notice_write(&root->board, &n);
+    pthread_mutex_unlock(&f->lock);
 }
 
 static void *await_notice(void *arg)

@@ -2,6 +2,7 @@
 #ifndef WORKER_LIB_WORLD_WORLD_H
 #define WORKER_LIB_WORLD_WORLD_H
 
+#include "rendezvous/base/err.h"
 #include "worker-lib/engine/op.h"
 
 /* Functions of a world for the rest of the library, in addition to crun/worker.h. */
@@ -17,6 +18,11 @@ crun_status world_refuse_in_group(const crun_world *w, const char *call);
 
 /* Whether all ranks share memory, so that data in it needs no copy. */
 bool world_is_one_memory(const crun_world *w);
+
+/* CRUN_OK: no rank has ended the world so far. What a collective has put into a GPU's
+ * memory is right if it is asked afterwards: an abort lets the GPUs of all ranks finish
+ * with wrong values, and a rank tells the others of it before it aborts. */
+crun_status world_is_whole(crun_world *w, struct err *e);
 
 /* Microseconds that collectives have run while the program computed, so far. */
 uint64_t world_overlap_us(crun_world *w);

@@ -15,9 +15,9 @@ struct store_server;
 /* A world of crun_init and its groups. */
 struct family {
     struct abort_word aborted; /* of all its worlds */
-    _Atomic bool told;         /* the other ranks, of our failure */
     _Atomic unsigned splits;   /* calls of crun_split in this rank */
     pthread_mutex_t lock;
+    bool told;         /* the other ranks, of our failure */
     crun_world *first; /* open worlds, by next_of_family */
     /* the thread that waits for other ranks' failures, once there are groups */
     bool listens;

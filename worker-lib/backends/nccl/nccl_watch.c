@@ -480,7 +480,7 @@ static void end_all(struct nccl *n)
     bool leaving, free_again;
 
     pthread_mutex_lock(&n->lock);
-    leaving = n->current && n->current->task == TASK_CLOSE;
+    leaving = n->current && n->current->task == TASK_CLOSE && !n->flight_first;
     pthread_mutex_unlock(&n->lock);
     if (n->team.failed && !leaving)
         n->team.failed(n->team.failed_arg);

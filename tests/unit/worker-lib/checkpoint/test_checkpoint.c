@@ -440,7 +440,8 @@ static void save_in_three(uint64_t step)
                                                                .whole = r == 0 },
                                  &queues, &memory),
             CRUN_OK);
-        ck_assert_int_eq(checkpoint_copy_write(copy, dir, &set, r + 1, &e), CRUN_OK);
+        ck_assert_int_eq(checkpoint_copy_write(copy, world, dir, &set, r + 1, &e),
+                         CRUN_OK);
         checkpoint_copy_free(copy);
     }
     checkpoint_memory_free(&memory);

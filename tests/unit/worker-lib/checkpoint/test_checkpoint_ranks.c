@@ -295,6 +295,42 @@ START_TEST(writing_ranks_copy_their_part_beside_the_training)
 }
 END_TEST
 
+/* As if a rank had ended the world while the GPUs summed the last gradients. */
+static void save_what_may_be_wrong(crun_world *w, void *arg)
+{
+    crun_checkpoint_options o = { .directory = arg };
+    struct device_ops gpu = slow_gpu();
+    crun_checkpoints *all;
+    struct tiny t;
+    uint64_t step;
+
+    w->device = &gpu;
+    device = crun_device(w);
+    must(tiny_open(&t, w, &(crun_ddp_options){ .shard = true }, &adam));
+    must(crun_checkpoints_open(&all, w, &o));
+    must(crun_checkpoint_save(all, 1, t.ddp, t.optim, NULL, NULL, 0));
+    atomic_store(&w->ended, w->rank == 1);
+    must(tiny_step(&t, 0, 2, 1, NULL)); /* the copies arrive */
+    (void)!crun_checkpoint_wait(all);
+    rank_threads_sync();
+    ck_assert_int_eq(
+        crun_checkpoint_load(all, "", &step, t.ddp, t.optim, NULL, NULL, 0),
+        CRUN_NOT_FOUND);
+    crun_checkpoints_close(all);
+    tiny_close(&t);
+}
+
+START_TEST(what_a_gpu_computed_when_the_world_ended_is_not_saved)
+{
+    char dir[] = "/tmp/test_checkpoint_ranks_XXXXXX", command[80];
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    world_stub_run(RANKS, save_what_may_be_wrong, dir);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("checkpoint_ranks");
@@ -304,5 +340,6 @@ int main(void)
     tcase_set_timeout(t, 20);
     tcase_add_loop_test(t, writing_ranks_copy_their_part_beside_the_training, 0,
                         sizeof(cases) / sizeof(*cases));
+    tcase_add_test(t, what_a_gpu_computed_when_the_world_ended_is_not_saved);
     return check_main(suite);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "worker-lib/engine/failure_notice.h"
@@ -114,6 +115,30 @@ START_TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
 }
 END_TEST
 
+/* Rank 0 has told the others, and no call of theirs has noticed it yet. */
+static void ask_whether_all_ranks_live(crun_world *w)
+{
+    static const struct abort_notice n = { CRUN_SYSTEM, 0, "rank 0: the GPU is gone" };
+    struct err e;
+
+    ck_assert_int_eq(world_is_whole(w, &e), CRUN_OK);
+    pthread_barrier_wait(&together);
+    if (w->env.rank == 0)
+        failure_notice_write(&w->board, &n);
+    pthread_barrier_wait(&together);
+    if (w->env.rank == 1)
+        shutdown(store_client_handle(w->store), SHUT_RDWR);
+    ck_assert_int_eq(world_is_whole(w, &e),
+                     w->env.rank == 1 ? CRUN_PEER_LOST : CRUN_SYSTEM);
+    pthread_barrier_wait(&together);
+}
+
+START_TEST(a_rank_knows_at_once_that_the_world_has_ended)
+{
+    run("shm", "shm", ask_whether_all_ranks_live);
+}
+END_TEST
+
 static void nothing(crun_world *w)
 {
     (void)w;
@@ -172,6 +197,7 @@ int main(void)
     TCase *t = tcase_create("leaving");
 
     tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_rank_knows_at_once_that_the_world_has_ended);
     tcase_add_test(t, a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left);
     tcase_add_loop_test(t, ranks_that_wait_hear_why_rank_0_does_not_come, 0, 2);
     tcase_add_loop_test(t, every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps));
