@@ -250,6 +250,7 @@ int config_build(const struct options *o, const char *const *words,
     snprintf(config->run_id, sizeof(config->run_id), "%s", o->run_id ? o->run_id : "");
     run_identity_fill(config, machine->batch.job);
     build_deadline(o, machine, config);
+    config->keep_env = o->keep_env.text;
     config->under_slurm = machine->batch.is_slurm_step;
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,

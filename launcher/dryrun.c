@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/workers/task_variables.h"
 #include "agent/workers/worker_env.h"
 #include "agent/deadline.h"
 #include "rendezvous/base/net.h"
@@ -78,6 +79,22 @@ static bool is_in(const char *entry, const char *const *base)
     return false;
 }
 
+/* The variables of crun's own task that a worker does not get. */
+static void print_dropped(const struct config *c, const char *const *base, FILE *out)
+{
+    bool is_first = true;
+
+    for (; *base; base++) {
+        if (task_variable_of(*base, c->keep_env) != TASK_VARIABLE_DROPPED)
+            continue;
+        fprintf(out, "%s -u %.*s", is_first ? "  env" : "", (int)strcspn(*base, "="),
+                *base);
+        is_first = false;
+    }
+    if (!is_first)
+        fputs(" \\\n", out);
+}
+
 static void print_variable(const char *entry, FILE *out)
 {
     size_t name = strcspn(entry, "=") + 1;
@@ -95,6 +112,7 @@ static void print_worker(const struct worker_env_inputs *f, const char *const *b
 
     fprintf(out, "\n# rank %" PRIu32 ", local rank %" PRIu32 "\n",
             f->start->first_rank + f->local_rank, f->local_rank);
+    print_dropped(f->config, base, out);
     for (const char **v = env; *v; v++)
         if (!is_in(*v, base))
             print_variable(*v, out);

@@ -288,6 +288,14 @@ const struct opt options_table[] = {
       .help = "Workers that read crun's standard input: none, local rank 0 or all. "
               "Default: 0 on one node, else none.",
       .set = option_set_stdin },
+    { .name = "keep-env",
+      .arg = "NAME,...",
+      .help = "Pass these variables of Slurm, PMI or MPI on as crun got them, although "
+              "they name the place of crun itself and not that of a worker. Also a "
+              "pattern: 'PMI_*'. May be repeated.",
+      .adds = true,
+      .set = opt_add_text,
+      FIELD(keep_env) },
     { .name = "start-method",
       .arg = "spawn|fork|forkserver",
       .help = "Accepted for compatibility with torchrun; no effect.",

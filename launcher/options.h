@@ -55,6 +55,7 @@ struct options {
     /* the program */
     bool module, no_python, run_path, launch_compat, use_env;
     bool watch;
+    struct opt_texts keep_env;
     enum options_stdin stdin_mode;
 
     /* output */

@@ -69,6 +69,8 @@ struct config {
     /* --warm: the modules of the template, "": it decides; NULL: no template */
     const char *warm_modules;
     const char *role;
+    /* --keep-env, NULL-ended lists for task_variable_of; NULL: none */
+    const char *const *keep_env;
     bool virtual_local_rank;
     enum config_numa numa;
     enum config_stdin stdin_mode;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker's environment and arguments. The environment is that of crun, overlaid by
- * the variables that torchrun sets and a few of crun's own. The arguments are those of
- * the command line, in which macros stand for ranks.
+ * A worker's environment and arguments. The environment is that of crun without what
+ * names crun's own place, overlaid by the variables that torchrun sets and a few of
+ * crun's own. The arguments are those of the command line, in which macros stand for
+ * ranks.
  */
 #include "agent/workers/worker_env.h"
 
@@ -16,11 +17,12 @@
 
 #include "agent/cleanup/launch_lock.h"
 #include "agent/gpu/gpu_devices.h"
+#include "agent/workers/task_variables.h"
 #include "agent/workers/torch_recorder.h"
 #include "rendezvous/base/hash.h"
 #include "rendezvous/base/xalloc.h"
 
-#define VARIABLES_MAX 40
+#define VARIABLES_MAX 64
 #define RECORDER_ENTRIES 2000 /* as in torch's examples, and its default since */
 
 /* The variables that crun sets, "NAME=value", one after another in one text. */
@@ -104,6 +106,25 @@ static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
         put_virtual_local_rank(o, f->local_rank, base);
     else
         put_variable(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
+}
+
+/* What a scheduler has told crun of its own task, for this worker. */
+static void put_task(struct variables *o, const struct worker_env_inputs *f,
+                     const char *const *base)
+{
+    uint32_t numbers[] = {
+        [TASK_VARIABLE_RANK] = f->start->first_rank + f->local_rank,
+        [TASK_VARIABLE_LOCAL_RANK] = f->config->virtual_local_rank ? 0 : f->local_rank,
+        [TASK_VARIABLE_WORLD_SIZE] = f->start->world_size,
+    };
+
+    for (; *base; base++) {
+        enum task_variable kind = task_variable_of(*base, f->config->keep_env);
+
+        if (kind >= TASK_VARIABLE_RANK && o->count < VARIABLES_MAX / 2)
+            put_variable(o, "%.*s=%" PRIu32, (int)strcspn(*base, "="), *base,
+                         numbers[kind]);
+    }
 }
 
 /* The same for all workers of this node, in all epochs. */
@@ -211,10 +232,10 @@ static void names_init(struct name_set *n, size_t entries)
 }
 
 /* Crun's variables, then the others of base, but for those of `without` ("NAME=",
- * NULL-ended). Of each name the first counts, as for getenv. */
+ * NULL-ended) and of crun's own task. Of each name the first counts, as for getenv. */
 static const char **merge_environments(const struct variables *o,
                                        const char *const *without,
-                                       const char *const *base)
+                                       const char *const *keep, const char *const *base)
 {
     size_t slots = o->count + string_list_length(base) + 1, used = 0;
     size_t names_count = slots + string_list_length(without);
@@ -230,7 +251,8 @@ static const char **merge_environments(const struct variables *o,
     for (; *without; without++)
         (void)add_name(&names, *without);
     for (; *base; base++)
-        if (add_name(&names, *base))
+        if (task_variable_of(*base, keep) == TASK_VARIABLE_NONE &&
+            add_name(&names, *base))
             env[used++] = *base;
     env[used] = NULL;
     free(names.slot);
@@ -245,6 +267,7 @@ const char **worker_env_build(const struct worker_env_inputs *f,
     const char **env;
 
     put_ranks(&own, f, base);
+    put_task(&own, f, base);
     put_common(&own, f);
     put_epoch(&own, f);
     put_bootstrap(&own, f, base);
@@ -252,7 +275,7 @@ const char **worker_env_build(const struct worker_env_inputs *f,
         put_variable(&own, "CRUN_NOTE_MODULES=1");
     put_recorder(&own, f, base);
     put_defaults(&own, f, base);
-    env = merge_environments(&own, of_outer_crun, base);
+    env = merge_environments(&own, of_outer_crun, f->config->keep_env, base);
     free(own.text);
     return env;
 }
@@ -295,7 +318,7 @@ const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t 
     put_variable(&own, "CRUN_TEMPLATE_FD=%d", STDERR_FILENO + 1);
     put_variable(&own, "CRUN_TEMPLATE_MODULES=%s", f->config->warm_modules);
     put_variable(&own, "CRUN_TEMPLATE_PARENT=%d", (int)guard);
-    env = merge_environments(&own, without, base);
+    env = merge_environments(&own, without, f->config->keep_env, base);
     free(own.text);
     return env;
 }

@@ -193,7 +193,6 @@ static int pmi1_exchange(int fd, struct pmi1_meeting *m, struct err *e)
 
 int pmi1_meet(struct pmi1_meeting *m, struct err *e)
 {
-    static const char *const variables[] = { "PMI_FD", "PMI_RANK", "PMI_SIZE" };
     const char *text = getenv("PMI_FD");
     int fd = text && *text && !text[strspn(text, "0123456789")] ? atoi(text) : -1, rc;
 
@@ -204,7 +203,5 @@ int pmi1_meet(struct pmi1_meeting *m, struct err *e)
         return -1;
     rc = pmi1_exchange(fd, m, e);
     close(fd);
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
-        unsetenv(variables[i]);
     return rc;
 }

@@ -99,6 +99,20 @@ def srun_is_one_job(cluster):
     same(len({fact["run"] for fact in facts(p.out)}), 1)
 
 
+def a_worker_has_a_place_of_its_own(cluster):
+    """Programs that ask Slurm, as JAX does, are the rank that crun says, on its node."""
+    show = ("echo rank=$RANK world=$WORLD_SIZE node=$(hostname) proc=$SLURM_PROCID "
+            "tasks=$SLURM_NTASKS local=$SLURM_LOCALID id=$SLURM_NODEID job=$SLURM_JOB_ID "
+            "step=$SLURM_STEP_NUM_TASKS$SLURM_GTIDS$(env | grep ^PMI)")
+    p = cluster.start(*SRUN, "--mpi=pmi2", CRUN, "--nproc_per_node=2", *sh(show))
+    p.expect(0)
+    check_world(p.out, 4)
+    same([[f[name] for name in ("proc", "tasks", "local", "id", "step")] for f in facts(p.out)],
+         [[str(r), "4", str(r % 2), str(r // 2), ""] for r in range(4)])
+    if "" in {fact["job"] for fact in facts(p.out)}:
+        fail("no SLURM_JOB_ID:", p.out)
+
+
 def batch_job_with_srun(cluster):
     job = cluster.sbatch(line("exec srun", CRUN, "--nproc_per_node=2", "sh show"), *PAIR)
     same(cluster.until_ended(job)["JobState"], "COMPLETED")
@@ -341,7 +355,7 @@ CASES = [
     script_of_the_readme, sigusr1_of_the_batch_script,
     requeued_job_resumes, deadline_requeues, time_limit_leaves_checkpoints, lost_node,
     scancel_leaves_checkpoints, sigusr1_asks_to_requeue, memory_limit_is_named,
-    srun_is_one_job, two_tasks_on_a_node_are_refused, one_node_needs_nothing,
+    srun_is_one_job, a_worker_has_a_place_of_its_own, two_tasks_on_a_node_are_refused, one_node_needs_nothing,
     batch_job_with_srun, batch_job_without_srun, salloc_without_srun,
     interactive_shell_starts_srun, two_jobs_on_the_same_nodes, steps_of_a_job_side_by_side,
     tasks_of_an_array, the_exit_code_is_the_workers, ctrl_c_of_srun, suspended_job_goes_on,

@@ -189,14 +189,14 @@ def mpiexec(*words):
 def mpiexec_needs_no_addresses():
     if not shutil.which("mpiexec.hydra"):
         skip("no mpiexec.hydra", "MPICH starts the nodes of a job")
-    show = "echo $RANK/$WORLD_SIZE $GROUP_RANK ${PMI_FD-none}${PMI_RANK-none}"
+    show = "echo $RANK/$WORLD_SIZE $GROUP_RANK none$(env | grep -E '^(PMI_|MPI_LOCAL|HYDI_)')"
     hosts = ["-ppn", "1", "-hosts", "localhost,127.0.0.1,127.0.0.2"]
     # two jobs side by side have each its own port
     jobs = [mpiexec(*hosts, CRUN, "--nproc-per-node=2", "sh", "-c", show) for _ in range(2)]
     for p in jobs:
         p.expect(0)
         same(len(re.findall("formed: 3 nodes, 6 workers", p.err)), 1)
-        same(sorted(p.out.splitlines()), [f"{r}/6 {r // 2} nonenone" for r in range(6)])
+        same(sorted(p.out.splitlines()), [f"{r}/6 {r // 2} none" for r in range(6)])
     p = mpiexec(*hosts, CRUN, "sh", "-c", "exit $((RANK == 1 ? 9 : 0))")
     p.expect(9)
     matches(p.err, r"rank 1 on .* exited with code 9")
@@ -208,9 +208,20 @@ def several_on_a_node_are_refused_at_once():
     matches(p.out + p.err, r"mpiexec: 2 tasks on this node.*mpiexec -ppn 1")
 
 
+def a_worker_is_no_rank_of_open_mpi():
+    if not shutil.which("mpirun.openmpi"):
+        skip("no mpirun.openmpi", "Open MPI starts the nodes of a job")
+    left = "env | grep -E '^(OMPI_COMM_|OMPI_UNI|OMPI_MCA_(ess|orte)|PMIX_[A-LN-Z])' || echo 0"
+    p = Process(["mpirun.openmpi", "-n", "1", "-x", "OMPI_MCA_btl=self", CRUN,
+                 "--nproc-per-node=2", "sh", "-c", left + "; echo $OMPI_MCA_btl"],
+                env={**CLEAN, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    p.expect(0)
+    same(sorted(p.out.splitlines()), ["0", "0", "self", "self"])
+
+
 if __name__ == "__main__":
     run([each_scheduler_tells_the_place, flags_and_their_variables_win, what_is_wrong_is_named,
          a_warning_is_all_that_stale_variables_make,
          one_cpu_of_many_is_a_warning, two_nodes_meet_by_their_variables,
          a_batch_script_starts_it_by_srun, mpiexec_needs_no_addresses,
-         several_on_a_node_are_refused_at_once])
+         several_on_a_node_are_refused_at_once, a_worker_is_no_rank_of_open_mpi])

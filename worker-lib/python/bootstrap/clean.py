@@ -26,6 +26,7 @@ HARMLESS_THREADS = (b"jemalloc_bg_thd", )
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK", "WORLD_SIZE",
                   "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME",
                   "MASTER_ADDR", "MASTER_PORT")
+SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS")
 ENVIRON_MODULES = ("os", "_collections_abc", "collections.abc")
 RANK_PREFIXES = ("TORCHELASTIC_", "CRUN_")
 
@@ -134,12 +135,13 @@ class RankReads:
         kind = type(os.environ)
         self._original = original = kind.__getitem__
         found = self.found
+        of_ranks = RANK_VARIABLES + (SLURM_VARIABLES if "SLURM_JOB_ID" in os.environ else ())
 
         def read(environ: os._Environ[str], name: str) -> str:
             try:
                 return original(environ, name)
             except KeyError:  # what the template has, all workers have
-                if name in RANK_VARIABLES or str(name).startswith(RANK_PREFIXES):
+                if name in of_ranks or str(name).startswith(RANK_PREFIXES):
                     found.append((_reader(), name))
                 raise
 

@@ -313,6 +313,53 @@ START_TEST(what_there_is_not_is_said_as_torchrun_does)
 END_TEST
 
 static const struct {
+    const char *entry, *expected; /* NULL: dropped */
+} of_the_task[] = {
+    { "SLURM_PROCID=1", "5" },
+    { "SLURM_LOCALID=0", "1" },
+    { "SLURM_NTASKS=2", "7" },
+    { "SLURM_NPROCS=2", "7" },
+    { "JAX_PROCESS_ID=1", "5" },
+    { "SLURM_STEP_NUM_TASKS=2", NULL },
+    { "SLURM_PMIX_MAPPING_SERV=x", NULL },
+    { "PMI_RANK=1", NULL },
+    { "PMIX_RANK=1", NULL },
+    { "OMPI_COMM_WORLD_RANK=1", NULL },
+    { "OMPI_MCA_ess=^singleton", NULL },
+    { "MV2_COMM_WORLD_SIZE=2", NULL },
+    { "PALS_RANKID=1", NULL },
+    { "FLUX_TASK_RANK=1", NULL },
+    /* of the node, the job and the user */
+    { "SLURM_NODEID=3", "3" },
+    { "SLURM_JOB_ID=4711", "4711" },
+    { "SLURM_PROCIDS=all", "all" },
+    { "PMIX_MCA_gds=hash", "hash" },
+    { "OMPI_MCA_btl=self", "self" },
+    { "MV2_USE_CUDA=1", "1" },
+    { "FLUX_URI=local", "local" },
+};
+
+START_TEST(a_worker_does_not_have_the_place_of_crun_itself)
+{
+    static const char *const kept[] = { "A,PMI*", "SLURM_PROCID", NULL };
+    const char *base[2] = { of_the_task[_i].entry, NULL };
+    bool is_kept = !strncmp(base[0], "PMI", 3) ||
+                   !strncmp(base[0], "SLURM_PROCID=", 13);
+    char *name = xasprintf("%.*s", (int)strcspn(base[0], "="), base[0]);
+    const char **env = worker_env_build(&inputs, base);
+
+    ck_assert_pstr_eq(value(env, name), of_the_task[_i].expected);
+    free(env);
+    config.keep_env = kept;
+    env = worker_env_build(&inputs, base);
+    ck_assert_pstr_eq(value(env, name),
+                      is_kept ? base[0] + strlen(name) + 1 : of_the_task[_i].expected);
+    free(env);
+    free(name);
+}
+END_TEST
+
+static const struct {
     const char *cuda, *hip; /* as they were; NULL: not set */
     const char *expected;
     bool hip_too;
@@ -413,6 +460,8 @@ int main(void)
     tcase_add_test(t, a_large_environment_is_merged_quickly);
     tcase_add_test(t, one_worker_alone_may_have_all_threads);
     tcase_add_test(t, what_there_is_not_is_said_as_torchrun_does);
+    tcase_add_loop_test(t, a_worker_does_not_have_the_place_of_crun_itself, 0,
+                        COUNT(of_the_task));
     tcase_add_loop_test(t, a_virtual_local_rank_sees_one_gpu, 0, COUNT(devices));
     tcase_add_loop_test(t, ranks_stand_in_arguments_as_in_a_python_template, 0,
                         COUNT(arguments));
