@@ -22,7 +22,7 @@
 #include "launcher/bootstrap.h"
 #include "launcher/program/command.h"
 #include "launcher/dryrun.h"
-#include "launcher/program/elf_needed.h"
+#include "launcher/program/mpi_use.h"
 #include "launcher/habits.h"
 #include "launcher/hosts/host_environment.h"
 #include "launcher/hosts/hosts.h"
@@ -87,27 +87,26 @@ static int find_preflight(const char *folder, char *path, size_t size, struct er
     return 0;
 }
 
-static bool has_several_ranks(const struct config *c)
-{
-    return c->workers > 1 || c->job.max_nodes > 1;
-}
-
 /* What a user does not expect about the program. */
 static void warn_about_program(const struct program *p, const struct config *c)
 {
-    static const char *const mpi[] = { "libmpi.", "libmpi_", "libmpich.", NULL };
-    char library[64];
+    unsigned long ranks = (unsigned long)c->workers * c->job.max_nodes;
+    const char *file;
+    char how[96];
 
     if (p->is_guessed)
         log_info("%s is not executable and has no \"#!\" line: Python runs it",
                  p->name);
-    if (p->kind == PROGRAM_EXECUTED && has_several_ranks(c) &&
-        elf_needs(p->name, mpi, library, sizeof(library)))
+    if (ranks > 1 && mpi_use_find(p, &file, how, sizeof(how)))
         log_warn(
-            "%s is linked with MPI (%s), which crun does not start: MPI_Init makes "
-            "each rank a world of its own; use mpirun, or pass ${rank} and "
-            "${world_size} if the program takes them",
-            p->name, library);
+            "%s %s, which crun does not start: MPI_Init makes each rank a world of its "
+            "own; type \"mpirun -n %lu %s%s%s\", or let the program take its rank from "
+            "RANK or ${rank}",
+            file, how, ranks,
+            file != p->name ? p->name
+            : p->python     ? p->python
+                            : "",
+            file != p->name || p->python ? " " : "", file);
 }
 
 /* The word may be a command of another program. */

@@ -7,6 +7,7 @@ as torchrun, in environments that are activated and those that are not.
 """
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,21 @@ def what_torchrun_takes_or_refuses(p):
     p.crun(["--logs-specs=default", "true"], 0)
 
 
+def mpi_programs_in_python(p):
+    """mpi4py itself need not be here: the line comes from the program's text."""
+    p.file("mpi4py.py", "MPI = None\n")
+    p.file("mpi4py_fft.py", "")
+    for text, is_mpi in [("import os\nfrom mpi4py import MPI\n", True),
+                         ("import mpi4py", True),
+                         ("try:\n    import mpi4py\nexcept ImportError:\n    pass\n", False),
+                         ("import mpi4py_fft\n", False)]:
+        p.file("mpi.py", text)
+        for words in ["mpi.py"], ["python3", "-u", "mpi.py"]:
+            err = p.crun(["-n", "2", *words], 0, stderr=subprocess.STDOUT)
+            same(err.count("crun: mpi.py imports mpi4py, which crun does not start: "), int(is_mpi))
+            same(re.search('type "mpirun -n 2 [^ ]*python3 mpi.py"', err) is not None, is_mpi)
+
+
 def mpi_programs(p):
     """Each rank would be a world of its own: one line says so."""
     cc = shutil.which(os.environ.get("CC", "cc")) or shutil.which("cc")
@@ -102,6 +118,7 @@ def mpi_programs(p):
     same(err.startswith(b"crun: ./prog is linked with MPI (libmpi.so.40), which crun does "
                         b"not start: "), True)
     same(p.crun(["./prog"], 0, env=env, stderr=subprocess.STDOUT), "")
+    mpi_programs_in_python(p)
     same(p.crun(["--nproc-per-node=2", "true"], 0, stderr=subprocess.STDOUT), "")
 
 
