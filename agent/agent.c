@@ -10,7 +10,6 @@
 #include "agent/guard/guard.h"
 #include "agent/join_request.h"
 #include "agent/logs/logs.h"
-#include "agent/trainjob/trainjob_status.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
@@ -158,7 +157,6 @@ static void act_report_failed(struct agent *a)
 static void act_report_finished(struct agent *a)
 {
     progress_monitor_end(a->workers.progress);
-    trainjob_status_end(a->trainjob);
     send_plain_report(a, MSG_FINISHED);
 }
 
@@ -285,26 +283,6 @@ static void on_status_asked(void *arg, char *text, size_t size)
     job_messages_status(a->messages, &progress, text, size);
 }
 
-/* Of the node of rank 0, which speaks for the job. */
-static bool on_trainjob_asked(void *arg, struct trainjob_progress *progress)
-{
-    struct agent *a = arg;
-    uint64_t last = progress_monitor_last_step(a->workers.progress);
-    uint64_t steps = progress_monitor_steps(a->workers.progress);
-
-    if (a->epoch == 0 || a->start.group_rank != 0)
-        return false;
-    progress_monitor_fill_heartbeat(a->workers.progress, &a->told);
-    *progress = (struct trainjob_progress){
-        .step = last > a->told.step ? last : a->told.step,
-        .steps = steps ? steps : a->steps,
-        .steps_per_s = a->told.steps_per_s,
-        .loss = a->told.loss,
-    };
-    a->steps = progress->steps;
-    return true;
-}
-
 static void on_output_shown(void *arg)
 {
     struct agent *a = arg;
@@ -418,7 +396,6 @@ static int start_parts(struct agent *a, struct err *e)
         a->loop, a->config->under_slurm ? NULL : logs_console(a->workers.logs),
         &status_calls);
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
-    a->trainjob = trainjob_status_create(a->loop, on_trainjob_asked, a);
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
     a->suspension = (struct suspension){ .config = a->config,
                                          .workers = &a->workers,
@@ -474,7 +451,6 @@ static void destroy_parts(struct agent *a)
     host_linger_fini(&a->linger);
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);
-    trainjob_status_destroy(a->trainjob);
     status_line_destroy(a->status_line);
     end = local_workers_fini(&a->workers);
     if (a->messages) /* all parts have started */
@@ -515,8 +491,6 @@ static int start_notify(struct agent *a, struct err *e)
 {
     const struct config *c = a->config;
     struct notify_config notify = { .command = c->on_event,
-                                    .webhook = c->webhook,
-                                    .token_file = c->webhook_token_file,
                                     .kinds = c->event_kinds,
                                     .secret = (char *)(uintptr_t)c->key_text };
 

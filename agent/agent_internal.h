@@ -38,7 +38,6 @@ struct local_job;
 struct key_ring;
 struct socket_relays;
 struct status_line;
-struct trainjob_status;
 
 struct agent {
     const struct config *config;
@@ -54,9 +53,6 @@ struct agent {
     char instance[ID128_HEX_SIZE], name[JOB_NAME_SIZE], *log_folder; /* its facts */
     uint64_t last_step;                                              /* at the end */
     struct cJSON *past; /* the same of a job that this crun has hosted; NULL: none */
-    struct trainjob_status *trainjob; /* NULL: this is none */
-    struct msg_heartbeat told;        /* what its last post was made from */
-    uint64_t steps;                   /* of the whole job, 0: not known */
     struct rendezvous_host rendezvous;
     bool has_hosted; /* the rendezvous is or was in this process */
     struct client *client;

@@ -89,7 +89,6 @@ static void warn_of_daemon(struct agent *a)
     const struct config *c = a->config;
     const char *flag = c->http           ? "--http"
                        : c->on_event     ? "--on-event"
-                       : c->webhook      ? "--webhook"
                        : c->metrics_file ? "--metrics-file"
                                          : NULL;
 

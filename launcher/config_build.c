@@ -122,10 +122,7 @@ static int check_rank_filter(const struct options *o, const struct config *c,
 
 static int build_output(const struct options *o, struct config *c, struct err *e)
 {
-    struct notify_config notify = { .command = c->on_event,
-                                    .webhook = c->webhook,
-                                    .token_file = c->webhook_token_file,
-                                    .kinds = c->event_kinds };
+    struct notify_config notify = { .command = c->on_event, .kinds = c->event_kinds };
     struct config_streams *s = &c->streams;
 
     if (notify_check(&notify, e) < 0)

@@ -11,6 +11,7 @@
     "tcrun"
 
 #define WORKERS "nproc-per-node"
+#define CURL "--on-event runs a command for each event, such as curl (watching.md)"
 
 const struct opt_hint habits_flags[] = {
     /* srun and sbatch */
@@ -52,6 +53,9 @@ const struct opt_hint habits_flags[] = {
     { .typed = "main-process-port", .flag = "master-port" },
     { .typed = "multi-gpu", .flag = WORKERS "=gpu" },
     { .typed = "gpu-ids", .text = "crun takes the GPUs of CUDA_VISIBLE_DEVICES" },
+    /* earlier versions */
+    { .typed = "webhook", .text = CURL, .removed = true },
+    { .typed = "webhook-token-file", .text = CURL, .removed = true },
     /* the OCI runtime, as podman and CRI-O call it */
     { .typed = "log", .text = OCI_RUNTIME },
     { .typed = "log-format", .text = OCI_RUNTIME },

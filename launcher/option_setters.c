@@ -169,12 +169,6 @@ int option_set_some_text(void *target, const struct opt *opt, const char *value,
     return opt_set_text(target, opt, value, e);
 }
 
-int option_set_url(void *target, const struct opt *opt, const char *value,
-                   struct err *e)
-{
-    return notify_check_url(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
-}
-
 /* A name is looked up later, on the node that opens the page. */
 int option_set_page_address(void *target, const struct opt *opt, const char *value,
                             struct err *e)

@@ -20,7 +20,6 @@ OPTION_SETTER(option_set_backend);
 OPTION_SETTER(option_set_rdzv_conf);
 OPTION_SETTER(option_set_run_id);
 OPTION_SETTER(option_set_some_text);
-OPTION_SETTER(option_set_url);
 OPTION_SETTER(option_set_event_kinds);
 OPTION_SETTER(option_set_page_address);
 OPTION_SETTER(option_set_local_addr);

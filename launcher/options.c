@@ -387,23 +387,9 @@ const struct opt options_table[] = {
           "input and CRUN_EVENT_KIND, CRUN_EVENT_TEXT ... tell the event.",
       .set = option_set_some_text,
       FIELD(config.on_event) },
-    { .name = "webhook",
-      .arg = "URL",
-      .help =
-          "Likewise send the event as JSON in a POST to URL, https or http, such as "
-          "that of a chat.",
-      .set = option_set_url,
-      FIELD(config.webhook) },
-    { .name = "webhook-token-file",
-      .arg = "FILE",
-      .help = "Send the token in FILE to the server of --webhook, as bearer.",
-      .set = option_set_some_text,
-      FIELD(config.webhook_token_file) },
     { .name = "on-event-kinds",
       .arg = "KIND,...|all",
-      .help =
-          "Only events of these kinds for --on-event and --webhook; crunctl(1) lists "
-          "the kinds.",
+      .help = "Only events of these kinds for --on-event; crunctl(1) lists the kinds.",
       .set = option_set_event_kinds,
       FIELD(config.event_kinds) },
     { .name = "event-log-handler",

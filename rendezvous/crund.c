@@ -40,14 +40,11 @@
 #define DEFAULT_PORT 29400
 #define EXIT_USAGE 2
 #define ADDRESSES_MAX 16
-#define HEARTBEAT_MS 60000
-#define HEARTBEAT_MS_MAX 86400000
 
 struct crund_options {
     const char *listen, *state_dir, *key_file, *key_dir, *metrics_file;
     const char *http, *http_name;
     struct notify_config notify;
-    uint32_t heartbeat_ms;
     long long conns_max;
     enum log_format format;
     enum completion_shell completion;
@@ -58,8 +55,6 @@ struct daemon {
     struct loop *loop;
     struct key_ring *keys; /* NULL: connections need none */
     struct notify *notify; /* NULL: none */
-    struct loop_timer beat;
-    uint32_t beat_ms;
     int exit_code;
 };
 
@@ -89,12 +84,6 @@ static int set_metrics_file(void *target, const struct opt *opt, const char *val
     if (!*value)
         return err_set(e, "\"\" is not a file");
     return opt_set_text(target, opt, value, e);
-}
-
-static int set_url(void *target, const struct opt *opt, const char *value,
-                   struct err *e)
-{
-    return notify_check_url(value, e) < 0 ? -1 : opt_set_text(target, opt, value, e);
 }
 
 static int set_event_kinds(void *target, const struct opt *opt, const char *value,
@@ -186,38 +175,11 @@ static const struct opt table[] = {
               "CRUN_EVENT_TEXT ... tell the event.",
       .set = set_some_text,
       .offset = offsetof(struct crund_options, notify.command) },
-    { .name = "webhook",
-      .arg = "URL",
-      .help =
-          "Likewise send the event as JSON in a POST to URL, https or http, such as "
-          "that of a chat.",
-      .set = set_url,
-      .offset = offsetof(struct crund_options, notify.webhook) },
-    { .name = "webhook-token-file",
-      .arg = "FILE",
-      .help = "Send the token in FILE to the server of --webhook, as bearer.",
-      .set = set_some_text,
-      .offset = offsetof(struct crund_options, notify.token_file) },
     { .name = "on-event-kinds",
       .arg = "KIND,...|all",
-      .help =
-          "Only events of these kinds for --on-event and --webhook; crunctl(1) lists "
-          "the kinds.",
+      .help = "Only events of these kinds for --on-event; crunctl(1) lists the kinds.",
       .set = set_event_kinds,
       .offset = offsetof(struct crund_options, notify.kinds) },
-    { .name = "heartbeat-url",
-      .arg = "URL",
-      .help = "Ask for URL, https or http, every minute while crund is well, for a "
-              "service that calls somebody if this stops.",
-      .set = set_url,
-      .offset = offsetof(struct crund_options, notify.heartbeat) },
-    { .name = "heartbeat-every",
-      .arg = "TIME",
-      .help = "The time between two such requests. Default: 60.",
-      .set = opt_set_seconds,
-      OPT_FIELD(struct crund_options, heartbeat_ms),
-      .min = 1000,
-      .max = HEARTBEAT_MS_MAX },
     { .name = "log-format",
       .arg = "text|json",
       .help = "Format of the lines on standard error. Default: text.",
@@ -231,6 +193,18 @@ static const struct opt table[] = {
     OPT_VERSION(struct crund_options),
     OPT_SHORT_HELP(struct crund_options),
     { .name = NULL }
+};
+
+#define CURL "--on-event runs a command for each event, such as curl (watching.md)"
+#define HEALTHZ "ask for /healthz of --http, as by curl and cron (watching.md)"
+
+/* Of earlier versions. */
+static const struct opt_hint gone[] = {
+    { .typed = "webhook", .text = CURL, .removed = true },
+    { .typed = "webhook-token-file", .text = CURL, .removed = true },
+    { .typed = "heartbeat-url", .text = HEALTHZ, .removed = true },
+    { .typed = "heartbeat-every", .text = HEALTHZ, .removed = true },
+    { .typed = NULL }
 };
 
 static void print_crund_help(void)
@@ -324,22 +298,9 @@ static void on_daemon_event(void *arg, const struct msg_event *event)
     notify_event(d->notify, event);
 }
 
-/* A crund that does not turn its loop, because it is stopped or its disk hangs, does
- * not come here. */
-static void on_beat_due(void *arg)
-{
-    struct daemon *d = arg;
-
-    notify_beat(d->notify);
-    loop_timer_arm(&d->beat, clock_ms() + d->beat_ms);
-}
-
 static int start_daemon_notify(struct daemon *d, const struct crund_options *o,
                                struct err *e)
 {
-    if (o->heartbeat_ms && !o->notify.heartbeat)
-        return err_set(e, "--heartbeat-every needs --heartbeat-url");
-    d->beat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_MS;
     return notify_check(&o->notify, e) < 0 ||
                    notify_start(&o->notify, &d->notify, e) < 0
                ? -1
@@ -494,11 +455,7 @@ static int run_daemon(const struct crund_options *o)
     if (o->metrics_file)
         metrics = metrics_file_start(d.loop, o->metrics_file, server_view_metrics,
                                      server);
-    loop_timer_init(&d.beat, d.loop, on_beat_due, &d);
-    if (o->notify.heartbeat)
-        loop_timer_arm(&d.beat, clock_ms());
     loop_run(d.loop);
-    loop_timer_fini(&d.beat);
     /* a second signal ends it at once, without waiting for the disk */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
@@ -514,7 +471,9 @@ static int run_daemon(const struct crund_options *o)
 int main(int argc, char **argv)
 {
     static const char *const prefixes[] = { "CRUND", NULL };
-    const struct opt_rules rules = { .table = table, .env_prefixes = prefixes };
+    const struct opt_rules rules = { .table = table,
+                                     .hints = gone,
+                                     .env_prefixes = prefixes };
     struct crund_options o = { .listen = DEFAULT_LISTEN };
     struct err e;
     int first_word;

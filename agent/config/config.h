@@ -107,7 +107,7 @@ struct config {
     const char *http;      /* [HOST:]PORT of the page, likewise; NULL: none */
     const char *http_name; /* more names of it, separated by commas; NULL: none */
     const char *on_event;  /* notifications, likewise: as in notify.h; NULL: none */
-    const char *webhook, *webhook_token_file, *event_kinds;
+    const char *event_kinds;
     const char *metrics_file; /* of a rendezvous in this process; NULL: none */
     bool verbose;
 };

@@ -376,13 +376,6 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
         progress->checkpoint_ms = age_ms(m->saved_at_ms - 1);
 }
 
-uint64_t progress_monitor_steps(const struct progress_monitor *m)
-{
-    const struct page_values *p = m->pages ? find_slowest(m) : NULL;
-
-    return p ? p->steps : 0;
-}
-
 void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
                                   int stream, const char *data, size_t size)
 {

@@ -46,9 +46,6 @@ void progress_monitor_end(struct progress_monitor *m); /* also if not begun */
 void progress_monitor_fill_heartbeat(struct progress_monitor *m,
                                      struct msg_heartbeat *progress);
 
-/* Of the whole job, as the slowest worker says; 0: not known. */
-uint64_t progress_monitor_steps(const struct progress_monitor *m);
-
 /* A worker has printed; stream: 0 or 1. */
 void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
                                   int stream, const char *data, size_t size);

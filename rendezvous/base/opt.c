@@ -126,6 +126,8 @@ static int refuse_with_hint(struct opt_parser *p, const struct opt_hint *hint,
     const char *number = find_number(p, typed, length);
     char name[NAME_SIZE];
 
+    if (hint->removed)
+        return err_set(e, "%s%.*s is gone: %s", dashes, (int)length, typed, hint->text);
     if (hint->text)
         return err_set(e, "unknown flag %s%.*s: %s", dashes, (int)length, typed,
                        hint->text);
@@ -375,39 +377,39 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
 }
 
 /* No default for --help: a variable CRUN_VERSION means something else. */
-static bool opt_is_question(const struct opt *o)
+static bool opt_is_question(const char *flag)
 {
-    return strcmp(o->name, "help") == 0 || strcmp(o->name, "h") == 0 ||
-           strcmp(o->name, "version") == 0;
+    return strcmp(flag, "help") == 0 || strcmp(flag, "h") == 0 ||
+           strcmp(flag, "version") == 0;
 }
 
 /* Kubernetes describes a Service called "crun-master" by CRUN_MASTER_PORT=tcp://..., in
  * all pods of its namespace. */
-static bool is_service_link(const struct opt *o, const char *value)
+static bool is_service_link(const char *flag, const char *value)
 {
-    size_t length = strlen(o->name);
+    size_t length = strlen(flag);
 
-    return length >= 4 && strcmp(o->name + length - 4, "port") == 0 &&
+    return length >= 4 && strcmp(flag + length - 4, "port") == 0 &&
            (strncmp(value, "tcp://", 6) == 0 || strncmp(value, "udp://", 6) == 0 ||
             strncmp(value, "sctp://", 7) == 0);
 }
 
-/* The value of the strongest variable that is set for o, and its name; or NULL. */
-static const char *find_variable(const struct opt *o, const char *const *prefixes,
+/* The value of the strongest variable that is set for it, and its name; or NULL. */
+static const char *find_variable(const char *flag, const char *const *prefixes,
                                  char *name, size_t size)
 {
     const char *found = NULL;
     char candidate[2 * NAME_SIZE];
 
-    for (; prefixes && *prefixes && !opt_is_question(o); prefixes++) {
+    for (; prefixes && *prefixes && !opt_is_question(flag); prefixes++) {
         const char *value;
 
-        snprintf(candidate, sizeof(candidate), "%s_%s", *prefixes, o->name);
+        snprintf(candidate, sizeof(candidate), "%s_%s", *prefixes, flag);
         for (char *c = candidate; *c; c++)
             *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
         value = getenv(candidate);
         /* a shell or a unit file unsets a variable by an empty value */
-        if (value && *value && !is_service_link(o, value)) {
+        if (value && *value && !is_service_link(flag, value)) {
             found = value;
             snprintf(name, size, "%s", candidate);
         }
@@ -421,11 +423,14 @@ static int read_environment(struct opt_parser *p, const char *const *prefixes,
     char name[2 * NAME_SIZE];
 
     for (const struct opt *o = p->table; o->name; o++) {
-        const char *value = find_variable(o, prefixes, name, sizeof(name));
+        const char *value = find_variable(o->name, prefixes, name, sizeof(name));
 
         if (value && apply_variable(p, o, value, e) < 0)
             return err_wrap(e, "%s", name);
     }
+    for (const struct opt_hint *h = p->hints; h && h->typed; h++)
+        if (h->removed && find_variable(h->typed, prefixes, name, sizeof(name)))
+            return err_set(e, "%s is gone: %s", name, h->text);
     return 0;
 }
 

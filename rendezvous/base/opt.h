@@ -68,6 +68,7 @@ struct opt_hint {
     const char *typed; /* without dashes; one letter is the flag -L and not --L */
     const char *flag;  /* "did you mean --flag=NUMBER?" */
     const char *text;  /* says more than a flag's name; or NULL */
+    bool removed;      /* an earlier version had it: its variable is refused, too */
 };
 
 struct opt_rules {

@@ -36,7 +36,7 @@ const struct event_kind *event_kind_find(const char *name); /* NULL: unknown */
 enum access event_kind_access(const char *name);
 /* For a peer with less access: its text is only its host and kind. */
 void event_hide_text(struct msg_event *event);
-/* Whether --on-event and --webhook report it unless told otherwise. */
+/* Whether --on-event reports it unless told otherwise. */
 bool event_kind_calls(const struct msg_event *event);
 /* "failed,done": a bit for each kind, by its place in the table; "all": all. */
 int event_kinds_select(const char *list, uint64_t *chosen, struct err *e) MUST_CHECK;

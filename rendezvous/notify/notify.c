@@ -17,29 +17,17 @@
 #include "rendezvous/events/event_kinds.h"
 #include "rendezvous/notify/limits.h"
 #include "rendezvous/notify/notify_process.h"
-#include "rendezvous/tls/https.h"
 
 struct notify {
     int socket;
     pid_t pid;
-    bool tells_events, calls; /* calls: those that event_kind_calls says */
-    uint64_t chosen;          /* kinds, if not */
+    bool calls;      /* those that event_kind_calls says */
+    uint64_t chosen; /* kinds, if not */
     unsigned left_out;
     bool gone; /* the process has ended, which was told */
 };
 
 /* -- flags ------------------------------------------------------------------------- */
-
-int notify_check_url(const char *url, struct err *e)
-{
-    const char *host = strstr(url, "://");
-    struct https_url parts;
-
-    /* before anything quotes it: it may have a password */
-    if (host && memchr(host + 3, '@', strcspn(host + 3, "/")))
-        return err_set(e, "the URL names a user: give a token instead");
-    return https_url_parse_any(url, &parts, e);
-}
 
 int notify_check_kinds(const char *kinds, struct err *e)
 {
@@ -50,10 +38,8 @@ int notify_check_kinds(const char *kinds, struct err *e)
 
 int notify_check(const struct notify_config *c, struct err *e)
 {
-    if (c->token_file && !c->webhook)
-        return err_set(e, "--webhook-token-file needs --webhook");
-    if (c->kinds && !c->webhook && !c->command)
-        return err_set(e, "--on-event-kinds needs --on-event or --webhook");
+    if (c->kinds && !c->command)
+        return err_set(e, "--on-event-kinds needs --on-event");
     return 0;
 }
 
@@ -65,12 +51,11 @@ int notify_start(const struct notify_config *c, struct notify **n, struct err *e
     int end[2];
 
     *n = NULL;
-    if (!c->command && !c->webhook && !c->heartbeat)
+    if (!c->command)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, end) < 0)
         return err_set_errno(e, errno, "cannot make a socket pair");
     made = xcalloc(1, sizeof(*made));
-    made->tells_events = c->command || c->webhook;
     made->calls = !c->kinds;
     if (c->kinds && event_kinds_select(c->kinds, &made->chosen, e) < 0)
         goto failed;
@@ -107,35 +92,24 @@ static void send_packet(struct notify *n, const struct notify_packet *p)
         log_warn("the process that notifies others has died: there are no more "
                  "notifications");
         n->gone = true;
-    } else if (p->type == NOTIFY_PACKET_EVENT) {
+    } else {
         n->left_out++;
     }
 }
 
 void notify_event(struct notify *n, const struct msg_event *event)
 {
-    struct notify_packet p = { .type = NOTIFY_PACKET_EVENT };
+    struct notify_packet p = { .left_out = n ? n->left_out : 0 };
     const struct event_kind *k = event_kind_find(event->kind);
     bool is_chosen;
 
-    if (!n || !n->tells_events || !k)
+    if (!n || !k)
         return;
     is_chosen = n->calls ? event_kind_calls(event)
                          : (n->chosen & UINT64_C(1) << (k - event_kinds)) != 0;
     if (!is_chosen)
         return;
-    p.left_out = n->left_out;
     p.event = *event;
-    send_packet(n, &p);
-}
-
-void notify_beat(struct notify *n)
-{
-    struct notify_packet p = { .type = NOTIFY_PACKET_BEAT };
-
-    if (!n)
-        return;
-    p.left_out = n->left_out;
     send_packet(n, &p);
 }
 

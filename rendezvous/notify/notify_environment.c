@@ -15,10 +15,13 @@
 /* Settings of the program, which may be secret, and the doors to its secrets. */
 static bool is_kept_back(const char *variable)
 {
-    static const char *const begins[] = {
-        "CRUN_",   "CRUND_",         "PET_",      "KUBEFLOW_",
-        "LISTEN_", "NOTIFY_SOCKET=", "WATCHDOG_", "CREDENTIALS_DIRECTORY="
-    };
+    static const char *const begins[] = { "CRUN_",
+                                          "CRUND_",
+                                          "PET_",
+                                          "LISTEN_",
+                                          "NOTIFY_SOCKET=",
+                                          "WATCHDOG_",
+                                          "CREDENTIALS_DIRECTORY=" };
 
     for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
         if (strncmp(variable, begins[i], strlen(begins[i])) == 0)

@@ -18,29 +18,25 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/notify/limits.h"
 #include "rendezvous/notify/notify_lane.h"
-#include "rendezvous/tls/tls.h"
 
 #define SOCKET_FD 3
 #define CHILDREN_FD 4
-#define LANES 3
 
 struct notify_state {
-    struct notify_lane lane[LANES];
+    struct notify_lane lane;
     bool ends; /* the program has closed its end */
     uint64_t until_ms;
 };
 
 /* It keeps nothing of the program but standard error. Privileges remain for a command
  * that needs them to send mail. */
-static void give_up(const struct notify_config *c, int socket)
+static void give_up(int socket)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     sigset_t all, children;
 
     (void)prctl(PR_SET_NAME, "crun-notify");
     (void)prctl(PR_SET_DUMPABLE, 0);
-    if (!c->command)
-        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     setsid(); /* Ctrl-C is not for it */
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
@@ -68,13 +64,7 @@ static void take_packet(struct notify_state *s, struct notify_packet *p)
     event->text[sizeof(event->text) - 1] = '\0';
     if (p->left_out)
         log_warn("%u events came too fast and were left out", p->left_out);
-    if (p->type == NOTIFY_PACKET_BEAT) {
-        if (notify_lane_is_idle(&s->lane[NOTIFY_LANE_BEAT]))
-            notify_lane_add(&s->lane[NOTIFY_LANE_BEAT], event);
-        return;
-    }
-    notify_lane_add(&s->lane[NOTIFY_LANE_COMMAND], event);
-    notify_lane_add(&s->lane[NOTIFY_LANE_WEBHOOK], event);
+    notify_lane_add(&s->lane, event);
 }
 
 static void read_packets(struct notify_state *s)
@@ -91,11 +81,9 @@ static void read_packets(struct notify_state *s)
         return;
     s->ends = true;
     s->until_ms = clock_ms() + NOTIFY_LAST_MS;
-    for (unsigned i = 0; i < LANES; i++)
-        notify_lane_hurry(&s->lane[i], clock_ms());
 }
 
-static void reap_lanes(struct notify_state *s)
+static void reap_commands(struct notify_state *s)
 {
     struct signalfd_siginfo info;
     siginfo_t ended = { 0 };
@@ -106,22 +94,19 @@ static void reap_lanes(struct notify_state *s)
     while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid) {
         kill(-ended.si_pid, SIGKILL); /* what it has left behind */
         (void)waitpid(ended.si_pid, &status, 0);
-        for (unsigned i = 0; i < LANES; i++)
-            notify_lane_reap(&s->lane[i], ended.si_pid, status, clock_ms());
+        notify_lane_reap(&s->lane, ended.si_pid, status);
         ended.si_pid = 0;
     }
 }
 
 /* How long it may wait; -1: until something comes. */
-static int step_lanes(struct notify_state *s)
+static int step_lane(struct notify_state *s)
 {
     uint64_t now = clock_ms(), due = s->ends ? s->until_ms : UINT64_MAX;
 
-    for (unsigned i = 0; i < LANES; i++) {
-        notify_lane_step(&s->lane[i], now);
-        if (notify_lane_due(&s->lane[i]) < due)
-            due = notify_lane_due(&s->lane[i]);
-    }
+    notify_lane_step(&s->lane, now);
+    if (notify_lane_due(&s->lane) < due)
+        due = notify_lane_due(&s->lane);
     if (due == UINT64_MAX)
         return -1;
     return due > now ? (int)(due - now) : 0;
@@ -129,19 +114,16 @@ static int step_lanes(struct notify_state *s)
 
 static bool is_over(struct notify_state *s)
 {
-    unsigned left = 0;
+    unsigned left = s->lane.count;
 
     if (!s->ends)
         return false;
-    for (unsigned i = NOTIFY_LANE_COMMAND; i <= NOTIFY_LANE_WEBHOOK; i++)
-        left += s->lane[i].count;
     if (left > 0 && clock_ms() < s->until_ms)
         return false;
     if (left > 0)
         log_warn("ending: %u event%s could not be told in time", left,
                  left == 1 ? "" : "s");
-    for (unsigned i = 0; i < LANES; i++)
-        notify_lane_kill(&s->lane[i]);
+    notify_lane_kill(&s->lane);
     return true;
 }
 
@@ -150,20 +132,12 @@ void notify_process_run(const struct notify_config *c, int socket)
     static struct notify_state s;
     struct pollfd p[] = { { .fd = SOCKET_FD, .events = POLLIN },
                           { .fd = CHILDREN_FD, .events = POLLIN } };
-    struct err e;
 
-    give_up(c, socket);
-    notify_lane_init(&s.lane[NOTIFY_LANE_COMMAND], NOTIFY_LANE_COMMAND, c->command,
-                     NULL, SOCKET_FD);
-    notify_lane_init(&s.lane[NOTIFY_LANE_WEBHOOK], NOTIFY_LANE_WEBHOOK, c->webhook,
-                     c->token_file, SOCKET_FD);
-    notify_lane_init(&s.lane[NOTIFY_LANE_BEAT], NOTIFY_LANE_BEAT, c->heartbeat, NULL,
-                     SOCKET_FD);
-    for (unsigned i = NOTIFY_LANE_WEBHOOK; i < LANES; i++)
-        if (s.lane[i].target && !s.lane[i].url.plain && tls_load(&e) < 0)
-            log_warn("%s: %s", s.lane[i].flag, e.text);
+    give_up(socket);
+    s.lane.command = c->command;
+    s.lane.keep_closed = SOCKET_FD;
     while (!is_over(&s)) {
-        int wait_ms = step_lanes(&s);
+        int wait_ms = step_lane(&s);
 
         p[0].fd = s.ends ? -1 : SOCKET_FD;
         if (poll(p, 2, wait_ms) < 0)
@@ -171,7 +145,7 @@ void notify_process_run(const struct notify_config *c, int socket)
         if (p[0].revents)
             read_packets(&s);
         if (p[1].revents)
-            reap_lanes(&s);
+            reap_commands(&s);
     }
     _exit(EXIT_SUCCESS);
 }

@@ -4,11 +4,8 @@
 
 #include "rendezvous/notify/notify.h"
 
-/* What the program sends, one packet each. */
-enum notify_packet_type { NOTIFY_PACKET_EVENT, NOTIFY_PACKET_BEAT };
-
+/* What the program sends. */
 struct notify_packet {
-    enum notify_packet_type type;
     unsigned left_out; /* events before this one that did not fit */
     struct msg_event event;
 };

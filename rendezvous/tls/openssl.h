@@ -21,14 +21,6 @@
     X(SSL_CTX_ctrl)                                                                    \
     X(SSL_CTX_set_options)                                                             \
     X(SSL_CTX_set_ciphersuites)                                                        \
-    X(SSL_CTX_load_verify_locations)                                                   \
-    X(SSL_CTX_set_default_verify_paths)                                                \
-    X(SSL_set1_host)                                                                   \
-    X(SSL_get0_param)                                                                  \
-    X(SSL_get_verify_result)                                                           \
-    X(SSL_set_fd)                                                                      \
-    X(X509_VERIFY_PARAM_set1_ip_asc)                                                   \
-    X(X509_verify_cert_error_string)                                                   \
     X(SSL_CTX_set_verify)                                                              \
     X(SSL_CTX_set_num_tickets)                                                         \
     X(SSL_CTX_set_psk_find_session_callback)                                           \

@@ -21,8 +21,8 @@ failures = 0
 
 # These mean nothing without a list of hosts.
 ABOUT_HOSTS = ("include", "exclude", "detach")
-# These need --webhook.
-ABOUT_WEBHOOK = ("webhook-token-file", "on-event-kinds")
+# These need --on-event.
+ABOUT_EVENTS = ("on-event-kinds",)
 
 # flag: (a value, or None for a switch; what --dry-run then says, or None)
 GOOD = {
@@ -83,8 +83,6 @@ GOOD = {
     "http": ("127.0.0.1:0", None),
     "http-name": ("train.example.org", None),
     "on-event": ("true", None),
-    "webhook": ("http://127.0.0.1:9/", None),
-    "webhook-token-file": ("token", None),
     "on-event-kinds": ("failed,done", None),
     "event-log-handler": ("console", None),
     "logs-specs": ("default", None),
@@ -161,8 +159,6 @@ BAD = {
     "http": ["", "train.py", "99999", ":8080:", "host"],
     "http-name": [""],
     "on-event": [""],
-    "webhook": ["", "x", "ftp://a/", "http://", "http://me@host/", "http://me:secret@host/"],
-    "webhook-token-file": [""],
     "on-event-kinds": ["", "failed,", "falied", "failed done"],
     "max-restarts": ["-1", "x", "1000001"],
     "no-restart-on": ["0", "256", "2,", ",2", "SIGTERM", "2 3"],
@@ -228,7 +224,7 @@ def check_good(flags):
             continue
         value, says = GOOD[flag]
         others = ["-H", "a,b"] if flag in ABOUT_HOSTS else \
-            ["--webhook=http://a/"] if flag in ABOUT_WEBHOOK else []
+            ["--on-event=true"] if flag in ABOUT_EVENTS else []
         forms = [["--" + flag]] if value is None else [
             [f"--{flag}={value}"], ["--" + flag, value]]
         forms += [[form[0].replace("--" + flag, "--" + flag.replace("-", "_")),

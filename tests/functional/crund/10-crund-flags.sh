@@ -76,13 +76,10 @@ refuses 2 "--log-format xml text json" "$crund" --log-format xml
 refuses 2 "--state-dir" "$crund" --state-dir
 refuses 2 "--state-dir" "$crund" --state-dir ''
 refuses 2 "--verbose" "$crund" --verbose=7
-refuses 2 "--webhook ftp://a https://" "$crund" --webhook ftp://a
-refuses 2 "--heartbeat-url http://HOST:PORT/PATH" "$crund" --heartbeat-url 'http://a b/'
-refuses 2 "--heartbeat-every 0 from 1" "$crund" --heartbeat-url http://a --heartbeat-every 0
-refuses 2 "--heartbeat-every needs --heartbeat-url" "$crund" --heartbeat-every 9
+refuses 2 "--webhook is gone --on-event curl" "$crund" --webhook=http://a
+refuses 2 "CRUND_HEARTBEAT_URL is gone /healthz" env CRUND_HEARTBEAT_URL=http://a "$crund"
 refuses 2 "--on-event-kinds falied failed?" "$crund" --on-event true --on-event-kinds done,falied
-refuses 2 "--on-event-kinds needs --webhook" "$crund" --on-event-kinds done
-refuses 2 "--webhook-token-file needs --webhook" "$crund" --webhook-token-file x
+refuses 2 "--on-event-kinds needs --on-event" "$crund" --on-event-kinds done
 refuses 2 "serve" "$crund" serve
 refuses 2 "CRUND_MAX_CONNECTIONS" env CRUND_MAX_CONNECTIONS=x "$crund"
 

@@ -182,23 +182,6 @@ def what_is_no_file_is_not_replaced(folder):
     same([stat.S_ISFIFO(os.lstat(pipe).st_mode), os.path.islink(link)], [True, True])
 
 
-def an_answer_with_no_status_is_none(_):
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def answer():
-        while True:
-            s = server.accept()[0]
-            s.recv(65536)
-            s.sendall(b"HTTP/1.1 -20 x\r\n\r\n")
-            s.close()
-
-    threading.Thread(target=answer, daemon=True).start()
-    done = subprocess.run([BIN / "crun", f"--webhook=http://127.0.0.1:{server.getsockname()[1]}/",
-                           "--no-python", "false"], capture_output=True, text=True, timeout=30,
-                          check=False)
-    matches(done.stderr, "--webhook: .*: its answer is not HTTP")
-
-
 def with_folder(test):
     def wrapped():
         with tempfile.TemporaryDirectory(prefix="crun-page-") as folder:
@@ -210,4 +193,4 @@ def with_folder(test):
 run([with_folder(test) for test in (
     rights_end_with_their_key, live_views_end_with_their_key, who_asks_through_a_proxy_is_unknown,
     links_name_the_job_that_was_asked_for, one_user_cannot_take_all_connections,
-    what_is_no_file_is_not_replaced, an_answer_with_no_status_is_none)])
+    what_is_no_file_is_not_replaced)])
