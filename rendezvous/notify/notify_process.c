@@ -59,6 +59,7 @@ static void take_packet(struct notify_state *s, struct notify_packet *p)
     struct msg_event *event = &p->event;
 
     event->run_id[sizeof(event->run_id) - 1] = '\0';
+    event->name[sizeof(event->name) - 1] = '\0';
     event->kind[sizeof(event->kind) - 1] = '\0';
     event->host[sizeof(event->host) - 1] = '\0';
     event->text[sizeof(event->text) - 1] = '\0';

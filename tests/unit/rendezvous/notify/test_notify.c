@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/notify/notify.h"
+#include "rendezvous/notify/notify_process.h"
 #include "tests/worlds/check_main.h"
 
 static char *folder;
@@ -140,6 +143,35 @@ START_TEST(the_program_never_waits)
 }
 END_TEST
 
+/* Each text of a packet ends, whatever the program sends. */
+START_TEST(texts_of_a_program_that_was_taken_over_end)
+{
+    struct notify_config c = { .command = xasprintf(
+                                   "echo ${#CRUN_EVENT_NAME} ${#CRUN_EVENT_RUN_ID} "
+                                   "${#CRUN_EVENT_NODE} > %s/told",
+                                   folder) };
+    struct notify_packet p;
+    char want[64];
+    int end[2];
+    pid_t pid;
+
+    memset(&p, 'x', sizeof(p));
+    p.left_out = 0;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, end), 0);
+    pid = fork();
+    if (pid == 0)
+        notify_process_run(&c, end[1]);
+    close(end[1]);
+    ck_assert_int_eq(send(end[0], &p, sizeof(p), 0), sizeof(p));
+    close(end[0]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    snprintf(want, sizeof(want), "%zu %zu %zu\n", sizeof(p.event.name) - 1,
+             sizeof(p.event.run_id) - 1, sizeof(p.event.host) - 1);
+    ck_assert_str_eq(read_told(), want);
+    free((char *)(uintptr_t)c.command);
+}
+END_TEST
+
 static Suite *notify_suite(void)
 {
     Suite *s = suite_create("notify");
@@ -151,6 +183,7 @@ static Suite *notify_suite(void)
     tcase_add_test(tc, commands_run_in_order_before_the_end);
     tcase_add_test(tc, only_kinds_that_were_asked_for);
     tcase_add_test(tc, the_program_never_waits);
+    tcase_add_test(tc, texts_of_a_program_that_was_taken_over_end);
     suite_add_tcase(s, tc);
     return s;
 }
