@@ -342,15 +342,8 @@ static void print_failures_elsewhere(FILE *out, const struct failure_report *r,
     }
 }
 
-static void print_distance(FILE *out, uint64_t wall_ms, uint64_t root_ms)
-{
-    if (wall_ms > root_ms)
-        fprintf(out, ", %.1f s later", (double)(wall_ms - root_ms) / 1000);
-    else if (root_ms - wall_ms >= 50)
-        fprintf(out, ", %.1f s earlier", (double)(root_ms - wall_ms) / 1000);
-}
-
-/* rank 0: exit code 1, 0.5 s earlier, "Connection reset by peer": a consequence */
+/* rank 0: exit code 1, 0.5 s later, "Connection reset by peer": a consequence. What is
+ * written earlier is a consequence too: no time, as that is not of its cause. */
 static void print_other_failure(FILE *out, const struct failure *f, uint64_t root_ms)
 {
     char what[256];
@@ -361,7 +354,8 @@ static void print_other_failure(FILE *out, const struct failure *f, uint64_t roo
         failure_what(f, what, sizeof(what));
     fprintf(out, "rank %" PRIu32 ": ", f->rank);
     print_printable(out, what, strlen(what));
-    print_distance(out, f->wall_ms, root_ms);
+    if (f->wall_ms > root_ms)
+        fprintf(out, ", %.1f s later", (double)(f->wall_ms - root_ms) / 1000);
     if (*f->error) {
         fputs(", \"", out);
         print_printable(out, f->error, strlen(f->error));

@@ -34,6 +34,9 @@ static const char *const consequences[] = {
     /* gloo of PyTorch 2.2 to 2.15: transport/tcp/pair.cc, unbound_buffer.cc, context.cc
      */
     "connection closed by peer",
+    "remote peer closed the connection",
+    "caused by a remote worker crashing",
+    "socket closed [",
     "application timeout caused pair closure",
     "timed out waiting ",
     "gloo connectFullMesh failed",
@@ -338,6 +341,15 @@ static bool is_fresh(uint64_t ms, const struct failure *f)
     return !ms || ms + ERROR_AGE_MAX_MS >= f->at_ms;
 }
 
+static void move_back(struct failure *f, uint64_t at_ms)
+{
+    uint64_t ms = at_ms < f->at_ms ? f->at_ms - at_ms : 0;
+
+    f->at_ms -= ms;
+    f->wall_ms -= ms;
+    f->ran_ms -= ms < f->ran_ms ? ms : f->ran_ms;
+}
+
 void failure_origin_read(struct failure *f, const struct failure_output *output)
 {
     const char *text = output->text;
@@ -354,8 +366,8 @@ void failure_origin_read(struct failure *f, const struct failure_output *output)
     }
     if (failure_needs_text(f) && *text && is_fresh(wrote_ms, f)) {
         judge_part(f, &part);
-        if (wrote_ms && wrote_ms < f->at_ms)
-            f->at_ms = wrote_ms;
+        if (output->traceback_ms && is_fresh(output->traceback_ms, f))
+            move_back(f, output->traceback_ms);
     }
     if ((f->kind == FAILURE_SIGNAL && f->code == SIGPIPE) ||
         (f->kind == FAILURE_EXIT && f->code == EXIT_SIGPIPE))

@@ -21,8 +21,8 @@ struct failure_output {
 };
 
 /*
- * Sets f->origin, f->error and, if the time of the error is known, f->at_ms. at_ms must
- * be when the worker ended.
+ * Sets f->origin, f->error and, if there is a traceback, the times of f to those of the
+ * error. They must be those at which the worker ended.
  */
 void failure_origin_read(struct failure *f, const struct failure_output *output);
 

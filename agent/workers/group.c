@@ -328,26 +328,6 @@ static uint64_t monotonic_of_wall(uint64_t wall_ms)
     return wall_ms && age < clock_ms() ? clock_ms() - age : 0;
 }
 
-/* Another worker, which still lives or was not reported yet, wrote an error before. */
-static bool follows_another_error(const struct group *g, uint32_t local_rank,
-                                  uint64_t at_ms)
-{
-    for (uint32_t i = 0; i < g->started; i++) {
-        const struct group_worker *w = &g->worker[i];
-        uint64_t file_ms, wrote_ms, window_ms;
-
-        if (i == local_rank || (w->exited && w->drained))
-            continue;
-        file_ms = failure_error_file_time(logs_error_file(g->logs, i));
-        wrote_ms = file_ms ? monotonic_of_wall(file_ms)
-                           : logs_error_times(g->logs, i).traceback_ms;
-        window_ms = file_ms ? ERROR_AGE_MAX_MS : TRACEBACK_AGE_MAX_MS;
-        if (wrote_ms && wrote_ms <= at_ms && wrote_ms + window_ms >= at_ms)
-            return true;
-    }
-    return false;
-}
-
 /* An error file is the worker's own account; `said` may be cut at the front. */
 static void read_origin_of_file(const struct error_file *file, struct failure *f)
 {
@@ -374,22 +354,55 @@ static void read_origin_of_output(const struct group *g, uint32_t local_rank,
     free(text);
 }
 
+/* What the worker says of its failure, and with it the origin. */
+static void read_account(const struct group *g, uint32_t local_rank,
+                         struct error_file *file, struct failure *f)
+{
+    if (failure_read_error_file(logs_error_file(g->logs, local_rank), file)) {
+        memcpy(f->said, file->said, sizeof(f->said));
+        read_origin_of_file(file, f);
+    } else {
+        logs_tail(g->logs, local_rank, f->said, sizeof(f->said));
+        read_origin_of_output(g, local_rank, f);
+    }
+}
+
+/* The worker wrote an error before `at_ms`, and that does not read as a consequence. */
+static bool wrote_own_error(const struct group *g, uint32_t local_rank, uint64_t at_ms)
+{
+    uint64_t file_ms = failure_error_file_time(logs_error_file(g->logs, local_rank));
+    uint64_t wrote_ms = file_ms ? monotonic_of_wall(file_ms)
+                                : logs_error_times(g->logs, local_rank).traceback_ms;
+    uint64_t window_ms = file_ms ? ERROR_AGE_MAX_MS : TRACEBACK_AGE_MAX_MS;
+    struct failure f = { .kind = FAILURE_EXIT,
+                         .rank = g->start.first_rank + local_rank,
+                         .at_ms = at_ms };
+    struct error_file file;
+
+    if (!wrote_ms || wrote_ms > at_ms || wrote_ms + window_ms < at_ms)
+        return false;
+    read_account(g, local_rank, &file, &f);
+    return f.origin == FAILURE_ORIGIN_OWN;
+}
+
+/* Another worker, which still lives or was not reported yet, wrote its error before. */
+static bool follows_another_error(const struct group *g, uint32_t local_rank,
+                                  uint64_t at_ms)
+{
+    for (uint32_t i = 0; i < g->started; i++)
+        if (i != local_rank && !(g->worker[i].exited && g->worker[i].drained) &&
+            wrote_own_error(g, i, at_ms))
+            return true;
+    return false;
+}
+
 static void report_exit(struct group *g, uint32_t local_rank)
 {
     struct failure f = describe_exit(g, local_rank);
     enum preflight_verdict verdict;
     struct error_file file;
-    bool has_file = failure_read_error_file(logs_error_file(g->logs, local_rank),
-                                            &file);
 
-    if (has_file)
-        memcpy(f.said, file.said, sizeof(f.said));
-    else
-        logs_tail(g->logs, local_rank, f.said, sizeof(f.said));
-    if (has_file)
-        read_origin_of_file(&file, &f);
-    else
-        read_origin_of_output(g, local_rank, &f);
+    read_account(g, local_rank, &file, &f);
     if (failure_needs_text(&f) && f.origin == FAILURE_ORIGIN_OWN &&
         follows_another_error(g, local_rank, f.at_ms))
         f.origin = FAILURE_ORIGIN_LATER;

@@ -89,7 +89,7 @@ struct membership {
             uint64_t at;       /* when it failed, by its own clock */
             uint64_t erred_at; /* the same, in the membership's time */
             uint64_t heard_at; /* when this rendezvous learned of the first failure */
-            bool consequence;  /* it reads as if another rank caused it */
+            enum failure_origin origin;
             bool final;
             int32_t exit_code;
         } root;
@@ -181,7 +181,7 @@ struct membership_event {
     uint32_t age_ms;   /* at_ms was so long ago */
     uint32_t still_ms; /* FAILED: it had stood still for so long then */
     int32_t exit_code;
-    bool consequence;   /* a failure that another rank seems to have caused */
+    enum failure_origin origin;
     bool final;         /* a failure after which no restart is tried */
     bool now;           /* END: without grace; LEAVE: without a checkpoint */
     bool checkpoint;    /* END, and a LEAVE that ends the job: after a checkpoint */

@@ -292,20 +292,19 @@ static void take_as_root(struct step *s)
     stop->root.identity = s->node->identity;
     stop->root.at = s->ev->at_ms;
     stop->root.erred_at = error_time(s);
-    stop->root.consequence = s->ev->consequence;
+    stop->root.origin = s->ev->origin;
     stop->root.final = s->ev->final;
     stop->root.exit_code = s->ev->exit_code;
     membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, stop->root.node);
 }
 
-/* A failure with a cause of its own comes before the consequences of others. Among
- * equals the earlier error counts. */
+/* The origins are in the order of likelihood. Among equals the earlier error counts. */
 static bool is_likelier_root(const struct step *s)
 {
     const struct membership_stop *stop = &s->m->stop;
 
-    if (s->ev->consequence != stop->root.consequence)
-        return stop->root.consequence;
+    if (s->ev->origin != stop->root.origin)
+        return s->ev->origin < stop->root.origin;
     if (membership_index(s->m, s->node) == stop->root.node)
         return s->ev->at_ms < stop->root.at;
     return error_time(s) < stop->root.erred_at;
@@ -324,8 +323,8 @@ static bool all_workers_have_ended(const struct membership *m)
 /* The rank that caused the failures so far may still be ending. */
 static bool culprit_may_follow(const struct membership *m)
 {
-    return m->stop.root.consequence && m->config.failure_grace_ms > 0 &&
-           !all_workers_have_ended(m);
+    return m->stop.root.origin != FAILURE_ORIGIN_OWN &&
+           m->config.failure_grace_ms > 0 && !all_workers_have_ended(m);
 }
 
 static uint64_t blame_end(const struct step *s)

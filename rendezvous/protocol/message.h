@@ -206,13 +206,14 @@ enum note_kind {
     NOTE_KIND_UNKNOWN = NOTE_KIND_COUNT
 };
 
-/* Whether a failure has a cause of its own, or reads as if another rank caused it. The
- * agent of the worker decides; a peer may send any other word, which counts as OWN. */
+/* Whether a failure has a cause of its own, or reads as if another rank caused it: the
+ * likelier cause first. The agent of the worker decides; a peer may send any other
+ * word, which counts as OWN. */
 enum failure_origin {
     FAILURE_ORIGIN_OWN,
-    FAILURE_ORIGIN_PEER,  /* such as a connection that another rank has closed */
     FAILURE_ORIGIN_LATER, /* a rank that has not ended wrote its error before this one
                            */
+    FAILURE_ORIGIN_PEER,  /* such as a connection that another rank has closed */
     FAILURE_ORIGIN_COUNT,
     FAILURE_ORIGIN_UNKNOWN = FAILURE_ORIGIN_COUNT
 };

@@ -91,7 +91,7 @@ static const struct proto_table state_table = TABLE(state_fields);
 static const struct proto_field later_state_fields[] = {
     PLAIN(U64, job, membership.stop.root.erred_at),
     PLAIN(U64, job, membership.stop.blame_until),
-    PLAIN(BOOL, job, membership.stop.root.consequence),
+    ENUM(job, membership.stop.root.origin, FAILURE_ORIGIN_COUNT),
     PLAIN(BOOL, job, membership.stop.root.final),
     PLAIN(BOOL, job, membership.stop.young),
     PLAIN(I32, job, membership.stop.root.exit_code),

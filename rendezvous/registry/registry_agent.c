@@ -460,8 +460,8 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
     ev->at_ms = m->failed.at_ms;
     ev->age_ms = m->failed.age_ms;
     ev->still_ms = m->failed.still_ms;
-    ev->consequence = m->failed.origin == FAILURE_ORIGIN_PEER ||
-                      m->failed.origin == FAILURE_ORIGIN_LATER;
+    ev->origin = m->failed.origin < FAILURE_ORIGIN_COUNT ? m->failed.origin
+                                                         : FAILURE_ORIGIN_OWN;
     ev->final = m->failed.final;
     ev->exit_code = job_exit_code(&m->failed);
 }

@@ -24,6 +24,8 @@ LATE = {
     "deep": (["raise", "deep"], 1, "ValueError: culprit: loss is NaN"),
     "silent": (["record", "silent"], 1, "exit code 1: ValueError: culprit: recorded"),
 }
+# how it ends: its exit code
+QUIET = {"abort": 134, "exit": 3, "kill": 137}
 
 
 @contextlib.contextmanager
@@ -93,11 +95,21 @@ def late_culprits_are_named(jobs, names=tuple(LATE)):
             fail(f"{name}: no consequence:\n{report}")
 
 
+def quiet_culprits_are_named(jobs, late=("0", "0.3")):
+    """Their victims, which the loss of a connection ends, tell of it before them."""
+    started = {(end, s): jobs.start(PROGRAM, "quiet", "slow", end, s) for end in QUIET for s in late}
+    for (end, _), cruns in started.items():
+        p, = cruns
+        p.expect(QUIET[end], "first failure   rank 1 ", seconds=2 * SECONDS)
+        if f"exit code {QUIET[end]}, as rank 1's" not in p.err or " earlier" in report_of(p):
+            fail(f"{p}: something was before the first failure:\n{p.err}")
+
+
 def a_late_culprit_on_another_node_is_named(jobs, culprits=(1, 0)):
     for culprit in culprits:
         words, code, text = LATE["raise"]
         cruns = jobs.start(PROGRAM, *words, nodes=2, culprit=culprit)
         check_named(cruns, culprit, code, text)
         report = "".join(map(report_of, cruns))
-        if " earlier, " not in report or 'exit code 1, "' not in report:
+        if " earlier" in report or report.count('exit code 1, "') != 2:
             fail(f"no line of a victim here, or none of one elsewhere:\n{report}")

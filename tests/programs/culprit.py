@@ -10,11 +10,13 @@ import contextlib
 import faulthandler
 import json
 import os
+import signal
 import socket
 import struct
 import sys
 import threading
 import time
+import traceback
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CULPRIT = int(os.environ.get("CULPRIT", "1"))
@@ -180,6 +182,17 @@ def fail_chain(link):
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
+def fail_quiet(link):
+    """Without a word, so many seconds after its victims' words. They end after it."""
+    link.close()
+    for rank in range(WORLD):
+        if rank != RANK:
+            read_published(f"told-{rank}")
+    time.sleep(float(sys.argv[4]))
+    {"abort": os.abort, "exit": lambda: os._exit(3),
+     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL)}[sys.argv[3]]()
+
+
 def start_loader():
     """Before the connections are made: its processes would inherit them, and keep them open."""
     from torch.utils.data import DataLoader
@@ -203,6 +216,20 @@ def victim_deep(link, depth=60):
             link.all_reduce()
     except Exception:
         raise RuntimeError("the step failed")
+
+
+def victim_slow(link):
+    """Its interpreter takes longer to end than the culprit's process."""
+    try:
+        while True:
+            link.all_reduce()
+    except Exception:
+        traceback.print_exc()
+        publish(f"told-{RANK}", 0)
+        while os.path.exists(f"/proc/{read_published(f'pid-{CULPRIT}')}"):
+            time.sleep(0.005)
+        time.sleep(LATE_S)
+        sys.exit(1)
 
 
 def victim_silent(link):

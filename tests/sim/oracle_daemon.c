@@ -40,12 +40,11 @@ void oracle_hears(struct oracle *o, struct sim_agent *a, struct sim_link *l,
     a->facts.state_before = job ? job->membership.state : JOB_DONE;
 }
 
-/* What has no cause of its own gives way to what has; among equals the earlier counts.
- */
+/* The likelier origin, else the earlier error. */
 static bool is_likelier(const struct view_root *new, const struct view_root *known)
 {
-    if (new->consequence != known->consequence)
-        return known->consequence;
+    if (new->origin != known->origin)
+        return new->origin < known->origin;
     return new->agent == known->agent ? new->at_ms < known->at_ms
                                       : new->erred_at < known->erred_at;
 }
@@ -58,7 +57,7 @@ static void learn_failure(struct sim_agent *a, const struct membership *r,
     uint64_t t = r->clock.now - r->clock.stalled;
     struct view_root new = { .failure = true,
                              .final = m->failed.final,
-                             .consequence = m->failed.origin != FAILURE_ORIGIN_OWN,
+                             .origin = m->failed.origin,
                              .pid = m->failed.pid,
                              .epoch = r->epoch,
                              .agent = a,
@@ -240,7 +239,7 @@ static void check_failed(struct oracle *o, const struct membership *r,
     const struct view_root *root = &f->now.root;
 
     if (ev->type == MEMBERSHIP_EV_TICK && root->epoch == r->epoch && root->failure &&
-        root->consequence)
+        root->origin != FAILURE_ORIGIN_OWN)
         return;
     if (!a || a->facts.failed_epoch != r->epoch)
         VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",

@@ -29,7 +29,8 @@ struct view_node {
 /* The root cause of the last stop, as the rendezvous learned it. */
 struct view_root {
     bool failure; /* else none, or a lost node */
-    bool final, consequence;
+    bool final;
+    enum failure_origin origin;
     uint32_t pid;
     uint64_t epoch;
     struct sim_agent *agent;

@@ -16,7 +16,8 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from culprits import (LATE, PROGRAM, Jobs, a_late_culprit_on_another_node_is_named,  # noqa: E402
-                      busy_cores, check_named, late_culprits_are_named, report_of)
+                      busy_cores, check_named, late_culprits_are_named,
+                      quiet_culprits_are_named, report_of)
 from process import BIN, Process, fail, free_port, run, until  # noqa: E402
 
 WAIT_S = 5  # that crun waits for the cause of a consequence
@@ -100,7 +101,7 @@ def the_first_of_consequences_alone_is_named(jobs):
 
 def main():
     rounds = int(os.environ.get("CULPRIT_ROUNDS", "1"))
-    tests = [late_culprits_are_named, a_late_culprit_on_another_node_is_named,
+    tests = [late_culprits_are_named, quiet_culprits_are_named, a_late_culprit_on_another_node_is_named,
              a_late_worker_of_the_library_is_named, no_restart_on_means_the_culprits_code,
              events_name_the_culprit, a_cause_that_ends_first_is_named_at_once,
              a_job_whose_workers_have_all_ended_is_not_waited_for,

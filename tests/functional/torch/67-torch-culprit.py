@@ -18,7 +18,7 @@ import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from culprits import (Jobs, a_late_culprit_on_another_node_is_named, busy_cores,  # noqa: E402
-                      late_culprits_are_named)
+                      late_culprits_are_named, quiet_culprits_are_named)
 from process import run  # noqa: E402
 from pytorch import torch_env  # noqa: E402
 
@@ -31,7 +31,11 @@ def a_late_culprit_of_torch_on_another_node_is_named(jobs):
     a_late_culprit_on_another_node_is_named(jobs, culprits=(1, ))
 
 
-TESTS = [late_culprits_of_torch_are_named, a_late_culprit_of_torch_on_another_node_is_named]
+def quiet_culprits_of_torch_are_named(jobs):
+    quiet_culprits_are_named(jobs, ("0.3", ))
+
+
+TESTS = [late_culprits_of_torch_are_named, quiet_culprits_of_torch_are_named, a_late_culprit_of_torch_on_another_node_is_named]
 
 
 def main():

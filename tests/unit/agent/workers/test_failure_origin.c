@@ -144,17 +144,23 @@ END_TEST
 
 START_TEST(the_time_of_the_error_counts_before_that_of_the_end)
 {
-    struct failure f = { .kind = FAILURE_EXIT, .code = 1, .at_ms = ENDED_MS };
+    struct failure f = { .kind = FAILURE_EXIT,
+                         .code = 1,
+                         .at_ms = ENDED_MS,
+                         .wall_ms = 70000,
+                         .ran_ms = 400 };
     struct failure_output out = { FRAMES "ValueError: bad\n", NULL, ENDED_MS - 10,
                                   ENDED_MS - 500 };
 
     failure_origin_read(&f, &out);
     ck_assert_uint_eq(f.at_ms, ENDED_MS - 500);
+    ck_assert_uint_eq(f.wall_ms, 70000 - 500); /* what users see is in the same order */
+    ck_assert_uint_eq(f.ran_ms, 0);
     f.at_ms = ENDED_MS;
-    out.text = "bad\n";
+    out.text = "step 39\n"; /* may be no error */
     out.traceback_ms = 0;
     failure_origin_read(&f, &out);
-    ck_assert_uint_eq(f.at_ms, ENDED_MS - 10);
+    ck_assert_uint_eq(f.at_ms, ENDED_MS);
 }
 END_TEST
 

@@ -308,7 +308,8 @@ END_TEST
 #define WAIT_MS 2000 /* the failure grace of small_job_config */
 
 /* A worker of the node has failed, as a consequence of another or not. */
-static void fail_by(uint32_t node, bool consequence, uint32_t age_ms, int32_t code)
+static void fail_by(uint32_t node, enum failure_origin origin, uint32_t age_ms,
+                    int32_t code)
 {
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
                                           .node = node,
@@ -317,7 +318,7 @@ static void fail_by(uint32_t node, bool consequence, uint32_t age_ms, int32_t co
                                           .at_ms = 1000 - age_ms,
                                           .age_ms = age_ms,
                                           .exit_code = code,
-                                          .consequence = consequence },
+                                          .origin = origin },
                NULL);
 }
 
@@ -325,13 +326,13 @@ START_TEST(a_consequence_waits_for_its_cause)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 0), 1);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, MEMBERSHIP_NONE), 0);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE), 1);
     pass_time(600, ALL_ALIVE);
-    fail_by(1, false, 0, 85);
+    fail_by(1, FAILURE_ORIGIN_OWN, 0, 85);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, 1), 1);
     ck_assert_int_eq(w.r.stop.exit_code, 85);
@@ -342,7 +343,7 @@ START_TEST(the_wait_for_a_cause_ends)
 {
     begin_membership(2, 2, 1);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS - 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass_time(200, ALL_ALIVE);
@@ -360,7 +361,7 @@ START_TEST(the_wait_is_no_longer_than_the_failure_grace)
     c.failure_grace_ms = 0;
     begin_membership_with(c);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 END_TEST
@@ -372,7 +373,7 @@ START_TEST(the_wait_has_a_bound_of_its_own)
     c.failure_grace_ms = 60000;
     begin_membership_with(c);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(BLAME_WAIT_MS - 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass_time(200, ALL_ALIVE);
@@ -384,13 +385,25 @@ START_TEST(when_all_have_ended_none_is_waited_for)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     for (uint32_t i = 1; i < w.r.world_size; i++) {
         ck_assert_int_eq(w.r.state, JOB_RUNNING);
-        fail_by(1, true, i == 1 ? 400 : 0, 1 + (int32_t)i);
+        fail_by(1, FAILURE_ORIGIN_PEER, i == 1 ? 400 : 0, 1 + (int32_t)i);
     }
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.exit_code, 2); /* the earliest, though heard later */
+}
+END_TEST
+
+START_TEST(what_does_not_read_as_a_consequence_comes_first)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(1, FAILURE_ORIGIN_LATER, 0, 3);
+    for (uint32_t i = 1; i < w.r.world_size; i++)
+        fail_by(0, FAILURE_ORIGIN_PEER, 400, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.exit_code, 3);
 }
 END_TEST
 
@@ -398,7 +411,7 @@ START_TEST(a_node_lost_meanwhile_is_the_cause)
 {
     begin_membership(2, 3, 1);
     run_nodes(3);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     send_event(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
@@ -414,7 +427,7 @@ START_TEST(a_cause_that_comes_late_is_judged_anew)
 
     begin_membership(2, 2, 1);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS + 100, ALL_ALIVE);
     ck_assert_uint_eq(w.r.restarts, 1);
     final.node = 1;
@@ -432,13 +445,13 @@ START_TEST(a_users_end_outlives_a_late_cause)
 {
     begin_membership(2, 2, 1);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS + 100, ALL_ALIVE);
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
                                           .node = MEMBERSHIP_NONE,
                                           .exit_code = 130 },
                NULL);
-    fail_by(1, false, 0, 3);
+    fail_by(1, FAILURE_ORIGIN_OWN, 0, 3);
     stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 130);
@@ -449,7 +462,7 @@ START_TEST(nothing_else_stops_the_epoch_during_the_wait)
 {
     begin_membership(1, 3, 1);
     run_nodes(2);
-    fail_by(0, true, 0, 1);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass_time(WAIT_MS + 100, ALL_ALIVE);
@@ -700,6 +713,7 @@ static Suite *membership_suite(void)
         the_first_failure_heard_of_is_the_root_cause,
         the_same_node_may_correct_the_root_cause,
         a_consequence_waits_for_its_cause,
+        what_does_not_read_as_a_consequence_comes_first,
         the_wait_for_a_cause_ends,
         the_wait_is_no_longer_than_the_failure_grace,
         the_wait_has_a_bound_of_its_own,
