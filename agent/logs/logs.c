@@ -17,6 +17,7 @@
 #include "agent/logs/log_filter.h"
 #include "agent/logs/log_prefix.h"
 #include "agent/logs/log_routing.h"
+#include "agent/logs/log_stdin.h"
 #include "agent/logs/log_stream.h"
 #include "agent/logs/log_tail.h"
 #include "agent/logs/log_writer.h"
@@ -88,6 +89,7 @@ struct logs {
     struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;
     struct log_dirs *dirs;
+    struct log_stdin input;
     bool has_begun;
     struct log_writer *files;
     struct outlet *filtered[LOG_STREAMS];
@@ -446,28 +448,13 @@ static int open_stream(struct log_worker *w, int which, struct log_routing *p, i
     return open_outlets(s, p, e);
 }
 
-static int open_stdin(const struct logs *l, uint32_t local_rank, struct err *e)
-{
-    const struct config *c = l->config;
-    int fd;
-
-    if (c->stdin_mode == CONFIG_STDIN_ALL ||
-        (c->stdin_mode == CONFIG_STDIN_FIRST && local_rank == 0 &&
-         (c->job.max_nodes == 1 || c->rendezvous_fd)))
-        return STDIN_FILENO;
-    fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        err_set_errno(e, errno, "/dev/null");
-    return fd;
-}
-
 static int open_streams(struct log_worker *w, int fd[3], bool *is_tty, struct err *e)
 {
     struct log_routing p[LOG_STREAMS];
 
     for (int i = 0; i < LOG_STREAMS; i++)
         p[i] = worker_routing(w, i);
-    fd[0] = open_stdin(w->logs, w->local_rank, e);
+    fd[0] = log_stdin_open(w->logs->config, w->local_rank, e);
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
     *is_tty = p[LOG_ERR].pty;
@@ -572,6 +559,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
     const struct config *c = l->config;
 
     end_attempt(l);
+    log_stdin_begin(&l->input, c);
     kept_output_begin(&l->kept, attempt + 1, first_rank);
     if (l->answers)
         log_answers_begin(l->answers);

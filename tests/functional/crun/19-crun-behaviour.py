@@ -223,6 +223,24 @@ def standard_input(p):
             same(p.crun([*flags, "cat"], 0, stdin=f), out)
 
 
+def standard_input_after_a_restart(p):
+    """A file is read again; of a pipe, the rest, with a line."""
+    program = sh("[ $CRUN_EPOCH = 1 ] && { head -n 1; exit 1; }; wc -l; wc -l")
+    line = b"crun: rank 0 goes on reading standard input where the last attempt stopped"
+    lines = "x\n" * 9999
+
+    def end(stdin, text=None):
+        c = p.start(CRUN, "--max-restarts=1", *program, stdin=stdin, stderr=subprocess.PIPE)
+        out, err = c.communicate(text)
+        same((c.returncode, out.split()[0]), (0, b"x"))
+        return out.split()[1:], err.count(line)
+    with open(p.file("lines", "skipped\n" + lines)) as f:
+        os.lseek(f.fileno(), len("skipped\n"), os.SEEK_SET)
+        same(end(f), ([b"9999", b"0"], 0))
+    (rest, _), told = end(subprocess.PIPE, lines.encode())
+    same((int(rest) < 9999, told), (True, 1))
+
+
 # -- a job of two nodes, steered ------------------------------------------------------
 
 
@@ -511,6 +529,7 @@ CHECKS = [
     a_dumb_terminal_gets_lines_alone, ctrl_z_without_a_shell_does_nothing,
     a_terminal_that_closes, nohup,
     daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
+    standard_input_after_a_restart,
     steered_from_outside, drained_from_outside, a_node_that_fails_has_no_last_words,
     closed_descriptors, long_words, bare_environment, no_working_directory, process_one,
     process_one_is_ended, few_processes, a_cgroup_that_was_killed, the_environment, error_files,
