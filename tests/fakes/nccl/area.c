@@ -134,8 +134,10 @@ static bool pass_barrier(struct link *l, struct barrier *b, uint64_t phase,
 
         if (is_complete(b, l->size, phase))
             return true;
-        if (is_to_stop(l, who))
+        if (is_to_stop(l, who)) {
+            tell_change(&b->passed); /* a rank that is aborted has passed, too */
             return false;
+        }
         word_await(&b->passed, seen, LOOK_NS);
     }
 }

@@ -7,6 +7,8 @@
 #include "tests/fakes/nccl/group.h"
 
 #define STALL_US 1000
+#define LL_BYTES 65536 /* NCCL takes its low-latency protocol up to about this size */
+#define GARBAGE 0x47   /* bytes of plausible numbers */
 
 struct kernel {
     struct nccl_comm *comm;
@@ -115,25 +117,40 @@ static bool take_output(struct kernel *k, const struct operation *o, size_t begi
     return true;
 }
 
-enum outcome { DONE, ABORTED, FAULTED };
+enum outcome { DONE, STOPPED, FAULTED };
 
+static void stall(const struct kernel *k)
+{
+    while (k->fault == FAULT_STALL && !comm_is_aborted(k->comm) &&
+           !cuda_emulated_stopped())
+        usleep(STALL_US);
+}
+
+/* Rule 25: a rank that is aborted does its part of what is left without data. It stalls
+ * in the last piece, so that those before have their sums. */
 static enum outcome run_collective(struct kernel *k, const struct operation *o)
 {
     struct link *l = &k->comm->link;
     size_t parts = o->kind == REDUCE_SCATTER ? (size_t)l->size : 1;
-    size_t most = SLOT_BYTES / operation_item(o->type) / parts;
+    size_t item = operation_item(o->type), most = SLOT_BYTES / item / parts;
+    bool aborted = false, low_latency = o->count * item <= LL_BYTES;
 
     for (size_t begin = 0; begin < o->count; begin += most) {
         size_t left = o->count - begin, count = left < most ? left : most;
 
-        if (!show_input(k, o, begin, count))
+        if (count == left)
+            stall(k);
+        aborted = aborted || (!k->deaf && link_is_aborted(l));
+        if (aborted)
+            memset(l->area->slot[l->rank], GARBAGE, SLOT_BYTES);
+        else if (!show_input(k, o, begin, count))
             return FAULTED;
-        if (!link_kernel_barrier(l, k->deaf))
-            return ABORTED;
-        if (!take_output(k, o, begin, count))
+        aborted = !link_kernel_barrier(l, k->deaf) || aborted;
+        if ((!aborted || low_latency) && !take_output(k, o, begin, count))
             return FAULTED;
-        if (!link_kernel_barrier(l, k->deaf))
-            return ABORTED;
+        aborted = !link_kernel_barrier(l, k->deaf) || aborted;
+        if (cuda_emulated_stopped())
+            return STOPPED;
     }
     return DONE;
 }
@@ -148,11 +165,16 @@ static bool is_over(const struct operation *o)
 }
 
 /* Whether something moved; *exists: the memory is there. */
+static struct pair *pair_of(const struct link *l, const struct operation *o)
+{
+    return o->kind == SEND ? &l->area->pair[l->rank][o->peer]
+                           : &l->area->pair[o->peer][l->rank];
+}
+
 static bool move_cell(struct link *l, struct operation *o, bool *exists)
 {
     bool sends = o->kind == SEND;
-    struct pair *pair = sends ? &l->area->pair[l->rank][o->peer]
-                              : &l->area->pair[o->peer][l->rank];
+    struct pair *pair = pair_of(l, o);
     size_t whole = o->count * operation_item(o->type), left = whole - o->moved;
     size_t bytes = left < CELL_BYTES ? left : CELL_BYTES;
 
@@ -182,6 +204,23 @@ static bool is_behind_another(const struct operation *first, const struct operat
     return false;
 }
 
+/* As run_collective. */
+static void give_up_messages(struct link *l, struct operation *first)
+{
+    for (struct operation *o = first; o; o = next_operation(o)) {
+        size_t left = o->count * operation_item(o->type) - o->moved;
+        uint64_t cells = left ? (left + CELL_BYTES - 1) / CELL_BYTES : 1;
+        struct pair *pair = pair_of(l, o);
+
+        if (is_over(o))
+            continue;
+        if (o->kind == SEND)
+            memset(pair->cell, GARBAGE, CELL_BYTES);
+        atomic_fetch_add(o->kind == SEND ? &pair->written : &pair->taken, cells);
+        link_tell(l, o->peer);
+    }
+}
+
 static enum outcome run_messages(struct kernel *k, struct operation *first)
 {
     struct link *l = &k->comm->link;
@@ -193,6 +232,10 @@ static enum outcome run_messages(struct kernel *k, struct operation *first)
         uint32_t seen = link_news(l);
         bool moved = false;
 
+        if (link_is_aborted(l)) {
+            give_up_messages(l, first);
+            return DONE;
+        }
         left = false;
         for (struct operation *o = first; o && exists; o = next_operation(o)) {
             if (is_over(o))
@@ -203,8 +246,8 @@ static enum outcome run_messages(struct kernel *k, struct operation *first)
         }
         if (!exists)
             return FAULTED;
-        if (link_is_aborted(l) || cuda_emulated_stopped())
-            return ABORTED;
+        if (cuda_emulated_stopped())
+            return STOPPED;
         if (!moved)
             link_await_news(l, seen);
     }
@@ -227,6 +270,8 @@ static enum outcome run_operations(struct kernel *k)
     for (struct operation *m = o; m; m = next_operation(m))
         if (m->faulty)
             return FAULTED;
+    if (o)
+        stall(k);
     return run_messages(k, o);
 }
 
@@ -235,9 +280,6 @@ static void run_kernel(void *arg)
     struct kernel *k = arg;
 
     while (k->fault == FAULT_DEAF && !cuda_emulated_stopped())
-        usleep(STALL_US);
-    while (k->fault == FAULT_STALL && !comm_is_aborted(k->comm) &&
-           !cuda_emulated_stopped())
         usleep(STALL_US);
     if (run_operations(k) == FAULTED)
         cuda_emulated_fail(k->comm->device, cudaErrorIllegalAddress);

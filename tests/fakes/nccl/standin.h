@@ -58,6 +58,14 @@
  *    ranks together; two ranks are connected by their first message, both of them, in
  *    all versions: group.cc, ncclCollPreconnect and ncclP2PPreconnectFunc.
  *
+ * 25 Kernels that ncclCommAbort ends, also those that are queued, tell their peers that
+ *    each step is done. So the peers' kernels end, without an error and with the bytes
+ *    of another time. The aborted kernel leaves the rest of its output as it was:
+ *    device/prims_simple.h, workSize 0 and postPeer, v2.30.7-1 lines 230, 277, 297 and
+ *    165 (v2.19.3-1 lines 242, 280 and 179). With the low-latency protocol, for small
+ *    operations, its output has such bytes, too: device/prims_ll.h, readLL, v2.30.7-1
+ *    line 118 (v2.19.3-1 line 104). What was done before has the right sums.
+ *
  * Groups
  * 14 Nothing starts before the outermost ncclGroupEnd, and that returns the first error
  *    of the group's calls: group.cc, all. With one rank a collective is a copy that

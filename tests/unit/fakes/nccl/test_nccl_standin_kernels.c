@@ -8,6 +8,93 @@
 #include "tests/worlds/emulated/standin_ranks.h"
 #include "tests/worlds/rank_threads.h"
 
+/* -- aborts -------------------------------------------------------------------------
+ */
+
+#define TWO_PIECES 70000
+
+static float last_of(float *memory, size_t count, cudaStream_t stream, float *first)
+{
+    float *host = malloc(count * sizeof(*host)), last;
+
+    CUDA(cudaMemcpyAsync(host, memory, count * sizeof(*host), cudaMemcpyDeviceToHost,
+                         stream));
+    CUDA(cudaStreamSynchronize(stream)); /* without an error */
+    *first = host[0];
+    last = host[count - 1];
+    free(host);
+    return last;
+}
+
+/* Rank 0 stalls in its last piece until it is aborted; rank 1 learns nothing of it. */
+static void abort_one(unsigned rank, void *arg)
+{
+    size_t count = *(size_t *)arg;
+    float *memory, *ones = malloc(count * sizeof(*ones)), first, last;
+    struct standin_rank r;
+    bool small = count == COUNT;
+
+    standin_begin(&r, rank, SIZE, 0);
+    standin_warm_up(&r);
+    for (size_t i = 0; i < count; i++)
+        ones[i] = 1;
+    CUDA(cudaMalloc((void **)&memory, count * sizeof(*ones)));
+    CUDA(cudaMemcpyAsync(memory, ones, count * sizeof(*ones), cudaMemcpyHostToDevice,
+                         r.stream));
+    OK(standin_settle(r.comm, standin.all_reduce(memory, memory, count, NCCL_F32,
+                                                 NCCL_SUM, r.comm, r.stream)));
+    rank_threads_sync();
+    if (rank == 0)
+        OK(standin.abort(r.comm));
+    last = last_of(memory, count, r.stream, &first);
+    ck_assert(small || first == SIZE);
+    ck_assert(rank == 0 && !small ? last == 1 : last != 1 && last != SIZE);
+    if (rank == 1)
+        OK(standin_settle(r.comm, NCCL_OK));
+    rank_threads_sync();
+    if (rank == 1)
+        OK(standin.abort(r.comm));
+    free(ones);
+}
+
+START_TEST(peers_of_an_aborted_rank_end_with_wrong_data)
+{
+    size_t count = _i == 0 ? COUNT : TWO_PIECES;
+
+    setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:0:2", 1);
+    rank_threads_run(SIZE, abort_one, &count);
+}
+END_TEST
+
+static void abort_a_sender(unsigned rank, void *arg)
+{
+    struct standin_rank r;
+
+    (void)arg;
+    standin_begin(&r, rank, SIZE, 0);
+    if (rank == 0)
+        OK(standin_settle(r.comm,
+                          standin.send(r.x, COUNT, NCCL_F32, 1, r.comm, r.stream)));
+    else
+        OK(standin_settle(r.comm,
+                          standin.receive(r.x, COUNT, NCCL_F32, 0, r.comm, r.stream)));
+    rank_threads_sync();
+    if (rank == 0)
+        OK(standin.abort(r.comm));
+    else
+        ck_assert_float_ne(standin_value_at(&r, COUNT - 1), 1);
+    rank_threads_sync();
+    if (rank == 1)
+        OK(standin.abort(r.comm));
+}
+
+START_TEST(a_message_of_an_aborted_rank_arrives_without_data)
+{
+    setenv("CRUN_STANDIN_FAULT", "ncclSend:stall:0", 1);
+    rank_threads_run(SIZE, abort_a_sender, NULL);
+}
+END_TEST
+
 /* -- memory -------------------------------------------------------------------------
  */
 
@@ -224,6 +311,8 @@ int main(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, standin_open, NULL);
+    tcase_add_loop_test(t, peers_of_an_aborted_rank_end_with_wrong_data, 0, 2);
+    tcase_add_test(t, a_message_of_an_aborted_rank_arrives_without_data);
     tcase_add_loop_test(t, symmetric_kernels_are_deaf_by_version, 0,
                         sizeof(deafness) / sizeof(deafness[0]));
     tcase_add_test(t, memory_that_is_freed_under_work_faults);
