@@ -9,11 +9,15 @@
  *   graph    captures and replays a CUDA graph while operations are under way
  *   illegal  on the last rank a kernel uses an illegal address
  *   stuck    on the last rank something in the GPU's stream never ends
+ *   save     trains, and saves each step in the folder GPU_WORKER_FOLDER without
+ * waiting for the GPU; resumes from there. GPU_WORKER_SHARD=1: shard. It ignores
+ *            SIGTERM, as a program does that saves when it is stopped
  *
  * It prints a line: "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
  * library. It then exits with crun_exit_code, or with 3 if that is 0.
  * GPU_WORKER_TIMEOUT is the timeout of an operation in seconds.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,13 +309,74 @@ static void get_stuck(void)
     use_until_end();
 }
 
+/* -- save ------------------------------------------------------------------- */
+
+#define SAVE_COUNT 300000 /* several pieces, and more than one bucket */
+#define SAVE_STEPS 6
+
+static crun_status train_step(crun_ddp *ddp, crun_optim *optim, int p, const float *g)
+{
+    crun_status s = crun_ddp_begin(ddp, true);
+
+    if (s == CRUN_OK)
+        s = device_gpu()->copy(NULL, crun_ddp_gradient(ddp, p), g,
+                               SAVE_COUNT * sizeof(*g));
+    if (s == CRUN_OK)
+        s = crun_ddp_ready(ddp, p);
+    if (s == CRUN_OK)
+        s = crun_ddp_finish(ddp);
+    return s == CRUN_OK ? crun_optim_step(optim, NULL) : s;
+}
+
+/* Saves that are under way after a failure are ended, too. */
+static void train_and_save(void)
+{
+    float *gradient, value = 0, m = 0, mean = sum_of_ranks() / (float)size;
+    crun_ddp_options options = { .shard = getenv("GPU_WORKER_SHARD") != NULL };
+    crun_checkpoints *checkpoints;
+    uint64_t step = 0;
+    crun_optim *optim;
+    crun_ddp *ddp;
+    crun_status s;
+    int p;
+
+    must(crun_ddp_create(&ddp, world, &options));
+    p = crun_ddp_parameter(ddp, "w", SAVE_COUNT);
+    must(crun_ddp_seal(ddp));
+    must(crun_ddp_broadcast(ddp, 0));
+    must(crun_optim_create(
+        &optim, ddp,
+        &(crun_optim_options){ .kind = CRUN_SGD, .lr = 1, .momentum = 0.5f }));
+    must(crun_checkpoints_open(
+        &checkpoints, world,
+        &(crun_checkpoint_options){ .directory = getenv("GPU_WORKER_FOLDER"),
+                                    .keep = 100 }));
+    cuda_must(cudaMalloc((void **)&gradient, SAVE_COUNT * sizeof(float)));
+    put_floats(gradient, SAVE_COUNT, (float)(rank + 1));
+    s = crun_checkpoint_load(checkpoints, "", &step, ddp, optim, NULL, NULL, 0);
+    if (s == CRUN_NOT_FOUND)
+        s = CRUN_OK;
+    while (s == CRUN_OK && step < SAVE_STEPS) {
+        s = train_step(ddp, optim, p, gradient);
+        if (s == CRUN_OK)
+            s = crun_checkpoint_save(checkpoints, ++step, ddp, optim, NULL, NULL, 0);
+    }
+    crun_checkpoints_close(checkpoints);
+    must(s);
+    for (int i = 0; i < SAVE_STEPS; i++, value -= m)
+        m = m / 2 + mean;
+    must(crun_barrier(world, NULL));
+    expect_floats(crun_ddp_value(ddp, p), SAVE_COUNT, value, value / mean,
+                  "the parameters");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
     { "check", check_all },   { "free", check_free },
     { "graph", check_graph }, { "illegal", use_illegal_address },
-    { "stuck", get_stuck },
+    { "stuck", get_stuck },   { "save", train_and_save },
 };
 
 int main(int argc, char **argv)
@@ -325,6 +390,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(scenarios) / sizeof(scenarios[0]); i++) {
         if (argc != 2 || strcmp(argv[1], scenarios[i].name) != 0)
             continue;
+        if (scenarios[i].run == train_and_save)
+            signal(SIGTERM, SIG_IGN);
         must(crun_init(&world, &options));
         rank = crun_rank(world);
         size = crun_size(world);
@@ -332,7 +399,7 @@ int main(int argc, char **argv)
         printf("rank %d: right\n", rank);
         leave(0);
     }
-    fprintf(stderr, "usage: gpu-worker check|free|graph|illegal|stuck\n");
+    fprintf(stderr, "usage: gpu-worker check|free|graph|illegal|stuck|save\n");
     return 2;
 }
 

@@ -7,18 +7,23 @@ Each call of CUDA and NCCL that a training makes, with each way in which it can 
 one rank fails in the middle of a training. crun then restarts the ranks once, within the time
 that the library promises; the messages name the rank and its GPU, and the parameters have the
 bits of a training without faults. Each call in the sources must be in the table or in UNUSED.
+A second program never waits for its GPU, and is not ended by SIGTERM: each checkpoint that it
+leaves is right, and so is what it resumes from there.
 
-    91-nccl-faults.py [--all] [--jobs=N] [--show] [CELL...]    CELL: cudaMalloc:hang, a regex
+    91-nccl-faults.py [--all] [--jobs=N] [--show] [--saves] [CELL...]   CELL: cudaMalloc:hang, a regex
 
 Without --all: each call in one way, and two important ones in all ways. A cell that
 fails while others run is repeated alone, with a longer time limit.
 """
 import argparse
+import array
 import collections
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
+import struct
 import sys
 import tempfile
 import time
@@ -226,6 +231,59 @@ def table(ranks_of, everything):
                                         "Destroy" not in c.call))
 
 
+# -- checkpoints -----------------------------------------------------------------------
+
+# ranks, whether the state is sharded, and the fault of rank 1
+SAVES = [(2, shard, f"ncclGroupEnd:{fault}") for shard in ("", "1")
+         for fault in ("kill:1:4", "stall:1:3")]
+MORE_SAVES = [(ranks, shard, f"ncclGroupEnd:{kind}:{rank}:{nth}")
+              for ranks in (2, 4, 8) for shard in ("", "1") for kind in ("kill", "stall")
+              for rank in {1, ranks - 1} for nth in range(2, 6)]
+
+
+def is_right(name, values, ranks, step):
+    """What gpu-worker's parameters and its optimizer's m are after this step."""
+    m = w = 0
+    for _ in range(step):
+        m = m / 2 + 1
+        w -= m
+    begin = int((name.split("@") + [0])[1])
+    factor = w if name == "w" else m
+    turn = array.array("f", [factor * ((ranks + 1) / 2 + i % 7) for i in range(begin, begin + 7)])
+    return values.tobytes() == (turn * (len(values) // 7 + 1))[:len(values)].tobytes()
+
+
+def wrong_files(folder, ranks):
+    for path in pathlib.Path(folder).glob("*.safetensors"):
+        with open(path, "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            data = f.read()
+        step = int(header.pop("__metadata__")["step"])
+        for name, tensor in header.items():
+            values = array.array("f", data[slice(*tensor["data_offsets"])])
+            if not is_right(name, values, ranks, step):
+                yield f"{path.name}: {name} is {values[0]:g} ... {values[-1]:g}"
+
+
+def play_save(ranks, shard, fault):
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        happened = pathlib.Path(f"{folder}/happened")
+        env = environment(WINDOWS if shard else 22809, 60 if "kill" in fault else TIMEOUT,
+                          CRUN_STANDIN_FAULT=fault, CRUN_STANDIN_HAPPENED=str(happened),
+                          GPU_WORKER_FOLDER=folder)
+        env["GPU_WORKER_TIMEOUT"] = env["CRUN_TIMEOUT"]
+        with Run("save", ranks=ranks, env={**env, **({"GPU_WORKER_SHARD": shard} if shard else {})},
+                 crun=["--max-restarts=1", "--restart-backoff=0"], program="gpu-worker") as run:
+            run.wait(BUSY * 4)
+            problems += [] if happened.exists() else [NOT_HAPPENED]
+            problems += [f"exit code {run.popen.returncode}"] if run.popen.returncode else []
+            problems += wrong_files(folder, ranks)
+    print(f"{'NO' if problems else 'ok'} {'sharded' if shard else 'whole'} checkpoints of {ranks}: "
+          f"{fault}", *problems, *([run] if problems else []), sep="; ", flush=True)
+    return not problems
+
+
 def report(cell, show):
     print(f"{'NO' if cell.problems else 'ok'} {cell.name} of {cell.ranks}: "
           f"{f'restart after {cell.seconds:.1f} s' if cell.restarted else 'goes on'}",
@@ -239,6 +297,7 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--show", action="store_true", help="what each cell has printed")
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--saves", action="store_true", help="only the second program")
     parser.add_argument("cells", nargs="*")
     flags = parser.parse_args()
     whole = {}
@@ -249,12 +308,16 @@ def main():
             whole[key] = undisturbed(*key)
         return whole[key]
 
-    cells = table(ranks_of, flags.all or flags.cells)
+    cells = [] if flags.saves else table(ranks_of, flags.all or flags.cells)
     if flags.cells:
         cells = [c for c in cells if any(re.search(p, c.name) for p in flags.cells)]
     goals = {cell: ranks_of(cell.ranks, cell.version, cell.graph)[0] for cell in cells}
+    saves = [] if flags.cells else SAVES
+    if saves and (flags.all or os.environ.get("CRUN_ALL_ROUNDS") == "1"):
+        saves = SAVES + MORE_SAVES
     wrong = []
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        saved = [pool.submit(play_save, *save) for save in saves]
         results = [pool.submit(play_where_it_happens, *goal) for goal in goals.items()]
         for result in concurrent.futures.as_completed(results):
             cell = result.result()
@@ -264,8 +327,9 @@ def main():
         for cell in wrong:
             report(play_where_it_happens(cell, goals[cell], TIMEOUT_ALONE), True)
         wrong = [cell for cell in wrong if cell.problems]
-    print(f"{len(cells)} cells, {len(wrong)} wrong")
-    sys.exit(len(wrong) > 0)
+    lost = sum(not save.result() for save in saved)
+    print(f"{len(cells)} cells, {len(wrong)} wrong; {len(saves)} with checkpoints, {lost} wrong")
+    sys.exit(len(wrong) + lost > 0)
 
 
 if __name__ == "__main__":
