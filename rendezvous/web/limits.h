@@ -2,7 +2,8 @@
 #ifndef RENDEZVOUS_WEB_LIMITS_H
 #define RENDEZVOUS_WEB_LIMITS_H
 
-/* Connections of browsers: all, and those of one address. */
+/* Connections of browsers: all, and those of one user of this machine or one address.
+ */
 #define WEB_CONNS_MAX 64
 #define WEB_CONNS_OF_SOURCE_MAX 48
 /* The rest is for this process's user and root, on this machine: probes of /healthz and

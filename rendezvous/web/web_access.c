@@ -83,7 +83,10 @@ static const struct web_grant *find_grant(const struct web *w,
     if (!cookies || !web_cookie_get(cookies, w->cookie_name, hex, sizeof(hex)))
         return NULL;
     grant = web_grants_find_cookie(&w->grants, hex, clock_ms());
-    return grant && web_viewer_counts(w, &grant->viewer) ? grant : NULL;
+    if (!grant || !web_viewer_counts(w, &grant->viewer) ||
+        (grant->uid != r->conn->uid && r->conn->uid != 0))
+        return NULL;
+    return grant;
 }
 
 /* By a proxy: who looks is not its user. */
@@ -143,6 +146,7 @@ bool web_access_check(struct web *w, struct web_request *r)
     if (r->route.page == WEB_HEALTH || r->route.page == WEB_READY)
         return true; /* for probes, which have no user and no key */
     grant = find_grant(w, r);
+    r->conn->has_grant = grant != NULL;
     if (grant)
         r->viewer = grant->viewer;
     else if (!admit_without_key(w, r))
@@ -159,18 +163,21 @@ bool web_access_follow_link(struct web *w, struct web_request *r)
 {
     char secret[ID128_HEX_SIZE + 1], id[ID128_HEX_SIZE], cookie[192];
     char path[WEB_TARGET_MAX + 1];
-    const struct web_grant *grant;
+    struct web_grant *grant;
 
     if (!web_query_get(r->target, "token", secret, sizeof(secret)))
         return false;
     if (!sender_is_trusted(w, r))
         return true;
     grant = web_grants_find_link(&w->grants, secret, clock_ms());
-    if (!grant || !web_viewer_counts(w, &grant->viewer)) {
+    if (!grant || !web_viewer_counts(w, &grant->viewer) ||
+        (grant->is_followed && find_grant(w, r) != grant)) {
         web_answer_line(r->http, 403,
                         "this link counts no more: crunctl page prints a new one");
         return true;
     }
+    grant->is_followed = true;
+    grant->uid = r->conn->uid;
     /* a link that is followed from a chat has its cookie at once; requests that a page
      * of another site hides have none */
     snprintf(cookie, sizeof(cookie),

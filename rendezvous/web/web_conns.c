@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/base/access.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/net/local_peer.h"
@@ -161,36 +162,79 @@ static void web_conn_free(struct web_conn *c)
 
 /* -- all of them ------------------------------------------------------------------ */
 
-static bool has_room_for(const struct web_conns *conns, const struct net_addr *peer,
-                         bool is_own)
+/* All loopback addresses are one user's as well as another's. */
+static bool is_same_source(const struct web_conn *a, const struct web_conn *b)
 {
-    unsigned of_source = 0, of_others = 0;
-    const struct web_conn *c;
+    if (a->uid != PEER_UID_UNKNOWN || b->uid != PEER_UID_UNKNOWN)
+        return a->uid == b->uid;
+    return net_same_host(&a->peer, &b->peer);
+}
 
-    TAILQ_FOREACH(c, &conns->all, entry)
-    if (c->peer.len && c->is_own == is_own) {
-        of_source += net_same_host(&c->peer, peer);
-        of_others += !is_own;
+static unsigned count_of_source(const struct web_conn *like)
+{
+    const struct web_conn *c;
+    unsigned count = 0;
+
+    TAILQ_FOREACH(c, &like->conns->all, entry)
+    count += c->peer.len && is_same_source(c, like);
+    return count;
+}
+
+static void web_conn_refuse(struct web_conn *c)
+{
+    c->peer.len = 0;
+    c->deadline_ms = 0;
+    web_conn_abort(c);
+}
+
+/* The oldest of that source that has shown no cookie of a link; or NULL. */
+static struct web_conn *find_oldest(const struct web_conn *like)
+{
+    struct web_conn *c;
+
+    TAILQ_FOREACH(c, &like->conns->all, entry)
+    if (c->peer.len && c != like && !c->has_grant && is_same_source(c, like))
+        return c;
+    return NULL;
+}
+
+/* A newcomer takes the place of the oldest of its source, if that has too many, or of
+ * whoever has most, if others have all places that they may have. */
+static bool make_room_for(const struct web_conn *newcomer)
+{
+    unsigned others = 0, most = count_of_source(newcomer);
+    struct web_conn *c, *oldest = find_oldest(newcomer);
+    bool is_full = most > WEB_CONNS_OF_SOURCE_MAX;
+
+    if (!newcomer->is_own && !is_full) {
+        TAILQ_FOREACH(c, &newcomer->conns->all, entry)
+        {
+            others += c->peer.len && !c->is_own;
+            if (c->peer.len && !c->is_own && !c->has_grant &&
+                count_of_source(c) > most) {
+                most = count_of_source(c);
+                oldest = c;
+            }
+        }
+        is_full = others > WEB_CONNS_OF_OTHERS_MAX;
     }
-    return of_source < WEB_CONNS_OF_SOURCE_MAX && of_others < WEB_CONNS_OF_OTHERS_MAX;
+    if (is_full && oldest)
+        web_conn_refuse(oldest);
+    return !is_full || oldest;
 }
 
 /* One that has come in this turn. */
 static void web_conn_meet(struct web_conn *c)
 {
-    struct net_addr peer;
     int size = WEB_SEND_BUFFER;
-    uid_t uid;
 
-    c->is_own = local_peer_find(web_conn_fd(c), &uid) == LOCAL_PEER_USER &&
-                socket_owner_may(uid);
-    if (net_peer_addr(web_conn_fd(c), &peer) < 0 ||
-        !has_room_for(c->conns, &peer, c->is_own)) {
-        c->deadline_ms = 0;
-        web_conn_abort(c);
+    if (local_peer_find(web_conn_fd(c), &c->uid) != LOCAL_PEER_USER)
+        c->uid = PEER_UID_UNKNOWN;
+    c->is_own = c->uid != PEER_UID_UNKNOWN && socket_owner_may(c->uid);
+    if (net_peer_addr(web_conn_fd(c), &c->peer) < 0 || !make_room_for(c)) {
+        web_conn_refuse(c);
         return;
     }
-    c->peer = peer;
     (void)!setsockopt(web_conn_fd(c), SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 

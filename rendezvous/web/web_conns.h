@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/net.h"
@@ -26,7 +27,9 @@ struct web_conn {
     struct web_conns *conns;
     struct bufferevent *events; /* shared with evhttp, which has it closed first */
     struct net_addr peer;       /* len 0: not looked at yet */
+    uid_t uid;                  /* of this machine, or PEER_UID_UNKNOWN */
     bool is_own;                /* of this process's user or root, on this machine */
+    bool has_grant;             /* it has shown the cookie of a link */
     struct web_head head;
     uint64_t deadline_ms;
 };

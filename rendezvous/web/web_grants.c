@@ -24,10 +24,10 @@ static bool secret_equals(const struct id128 *a, const struct id128 *b)
     return difference == 0;
 }
 
-const struct web_grant *web_grants_find_link(const struct web_grants *g,
-                                             const char *hex, uint64_t now_ms)
+struct web_grant *web_grants_find_link(struct web_grants *g, const char *hex,
+                                       uint64_t now_ms)
 {
-    const struct web_grant *found = NULL;
+    struct web_grant *found = NULL;
     struct id128 id;
 
     if (!id128_parse(hex, &id))

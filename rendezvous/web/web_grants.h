@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "rendezvous/base/access.h"
 #include "rendezvous/base/id128.h"
@@ -20,12 +21,16 @@ struct web_viewer {
 
 /*
  * What crunctl page has given to browsers: a link, which counts for a short time, and
- * the cookie that a browser which follows it gets, which counts longer. When there are
- * too many, the oldest counts no more.
+ * the cookie that a browser which follows it gets, which counts longer. A browser sends
+ * its cookies to all ports of a host: on this machine a cookie counts only from the
+ * user whose browser has followed the link. When there are too many, the oldest counts
+ * no more.
  */
 struct web_grant {
     struct id128 link, cookie;
     uint64_t link_until_ms, until_ms; /* 0: there is none */
+    bool is_followed;
+    uid_t uid; /* that has followed it, or PEER_UID_UNKNOWN */
     struct web_viewer viewer;
 };
 
@@ -38,8 +43,8 @@ struct web_grants {
 struct id128 web_grants_add(struct web_grants *g, const struct web_viewer *viewer,
                             uint64_t now_ms);
 /* As in a request; NULL: it is none, or counts no more. */
-const struct web_grant *web_grants_find_link(const struct web_grants *g,
-                                             const char *hex, uint64_t now_ms);
+struct web_grant *web_grants_find_link(struct web_grants *g, const char *hex,
+                                       uint64_t now_ms);
 const struct web_grant *web_grants_find_cookie(const struct web_grants *g,
                                                const char *hex, uint64_t now_ms);
 

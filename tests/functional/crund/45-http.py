@@ -364,6 +364,8 @@ def links_give_rights():
         fail("another user is told of the job by metrics")
     for page in ("live", "report.html", "ranks/0", "ranks/0?stacks=1"):
         same(get(w.port, f"/jobs/beside/{page}", user=BOB).status, 404)
+    path = w.crunctl("page", "beside").strip()[len(f"http://127.0.0.1:{w.port}"):]
+    cookie = get(w.port, path, user=BOB).headers["set-cookie"]
     given = f"Cookie: a=b; {cookie.split(';')[0]}\r\n"
     same(get(w.port, "/jobs/beside", given, user=BOB).status, 200)
     matches(get(w.port, "/jobs/beside/ranks/0", given, user=BOB).text, r"step \d+")
@@ -381,7 +383,8 @@ def a_hosting_crun_has_a_page():
     link = link_to(job)
     matches(link, rf"^http://127\.0\.0\.1:{port}/\?token=")
     # the cookie of one page is nothing to another
-    cookie = get(port, "/" + link.rsplit("/", 1)[1]).headers["set-cookie"].split(";")[0]
+    answer = get(port, "/" + link.rsplit("/", 1)[1], user=BOB)
+    cookie = answer.headers["set-cookie"].split(";")[0]
     if os.geteuid() == 0:
         same(get(port, "/", user=BOB).status, 403)
         same(get(port, "/", f"Cookie: {cookie}\r\n", user=BOB).status, 200)
@@ -425,7 +428,8 @@ def keys_keep_others_out():
     same(get(port, "/").status, 200)
     link = subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{crund.port}", "--key-file", key,
                            "page"], capture_output=True, text=True, check=True).stdout
-    cookie = get(port, "/?" + link.strip().split("?")[1]).headers["set-cookie"].split(";")[0]
+    answer = get(port, "/?" + link.strip().split("?")[1], user=BOB)
+    cookie = answer.headers["set-cookie"].split(";")[0]
     if os.geteuid() == 0:
         for path, status in (("/", 403), ("/metrics", 403), ("/api/v1/jobs", 403),
                              ("/healthz", 200), ("/readyz", 200)):

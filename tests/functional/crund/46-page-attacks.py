@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 5 s
+# takes: 6 s
 """
-Attacks on what shows a job: links after their key is retired, requests that a proxy has
-passed on, users that take all connections, names with percent signs, and files and
-servers that are not what they should be.
+Attacks on what shows a job: links after their key is retired, cookies that another user's
+server was sent by a real browser, requests that a proxy has passed on, users that take all
+connections, names with percent signs, and files that are not what they should be.
 """
 import ctypes
+import http.server
 import os
 import re
 import shutil
@@ -21,8 +22,9 @@ import time
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import JOINED, WELCOME, Crund, Session, hello, join  # noqa: E402
 from process import BIN, fail, matches, run, same, until  # noqa: E402
+import browser  # noqa: E402
 
-BOB = 61002
+BOB, CAROL = 61002, 61003
 LIBC = ctypes.CDLL(None)
 
 
@@ -83,6 +85,9 @@ class World:
         s.close()
         return int(data.split()[1]), data.decode()
 
+    def cookie_of(self, link, **options):
+        return "Cookie: " + re.search("Set-Cookie: ([^;]*)", self.get(link, **options)[1])[1]
+
     def join(self, run_id):
         s = Session(self.crund.port)
         s.send(hello("agent"))
@@ -95,9 +100,9 @@ class World:
 def rights_end_with_their_key(folder):
     w = World(f"{folder}/keys", keys=True)
     unused, used = w.link(key="red"), w.link(key="red")
-    cookie = "Cookie: " + re.search("Set-Cookie: ([^;]*)", w.get(used)[1])[1]
     # a user of this machine who has no key is shown nothing but with the cookie
     who = {"user": BOB} if os.geteuid() == 0 else {}
+    cookie = w.cookie_of(used, **who)
     w.keygen("blue")  # another team's key is nothing to red
     until(lambda: w.status(key="blue") == 0, "blue's key counts")
     same(w.get("/", cookie, **who)[0], 200)
@@ -115,7 +120,7 @@ def live_views_end_with_their_key(folder):
     job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}",
                             "--rdzv-id=secret", "--rdzv-backend=c10d", "--no-python", "sleep", "60"],
                            env=env, stderr=subprocess.DEVNULL)
-    cookie = "Cookie: " + re.search("Set-Cookie: ([^;]*)", w.get(w.link(key="red"))[1])[1]
+    cookie = w.cookie_of(w.link(key="red"))
     until(lambda: w.get("/jobs/secret", cookie)[0] == 200, "the job is there")
     live = w.ask("/jobs/secret/live", cookie)
     os.unlink(f"{w.keys}/red")
@@ -125,6 +130,62 @@ def live_views_end_with_their_key(folder):
             fail("a live view goes on after its key was retired")
     job.kill()
     job.wait(20)
+    same(w.crund.stop(), 0)
+
+
+def a_link_counts_once(folder):
+    w = World(f"{folder}/once", keys=True)
+    link = w.link(key="red")
+    cookie = w.cookie_of(link)
+    same([w.get(link)[0], w.get(link, cookie)[0], w.get("/", cookie)[0]], [403, 303, 200])
+    same(w.crund.stop(), 0)
+
+
+class Thief(http.server.BaseHTTPRequestHandler):
+    """A server of another user on the same host: browsers send it the cookies of all ports."""
+    got = []
+
+    def do_GET(self):
+        self.got.append(self.headers["Cookie"])
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def cookie_by_browser(w, link):
+    """What Chromium gives away after it has followed the link."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Thief)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with browser.Browser() as chromium:
+        page, origin = chromium.page(), f"http://127.0.0.1:{w.port}"
+        page.open(origin + link)
+        page.until_text("job")
+        page.evaluate(f"fetch('http://127.0.0.1:{server.server_port}/',"
+                      " {mode: 'no-cors', credentials: 'include'}).catch(() => 0); 0")
+        page.evaluate(f"location = 'http://127.0.0.1:{server.server_port}/'; 0")
+        cookie = until(lambda: next(filter(None, Thief.got), None), "the browser comes")
+        page.open(origin + "/jobs/job")
+        page.until_text("job")
+    server.shutdown()
+    return "Cookie: " + cookie
+
+
+def a_cookie_is_one_users(folder):
+    if os.geteuid() != 0:
+        print("not root: other users are not tried")
+        return
+    w = World(f"{folder}/cookie")
+    agent = w.join("job")
+    if browser.program():
+        stolen = cookie_by_browser(w, w.link("job"))
+        same([w.get("/jobs/job", stolen, user=user)[0] for user in (0, BOB)], [200, 404])
+    bobs = w.cookie_of(w.link("job"), user=BOB)
+    for user, status in ((BOB, 200), (CAROL, 404), (0, 200)):
+        same([user, w.get("/jobs/job", bobs, user=user)[0]], [user, status])
+        same([user, w.get("/jobs/job", bobs, "Via: 1.1 me", user=user)[0]], [user, status])
+    agent.close()
     same(w.crund.stop(), 0)
 
 
@@ -165,6 +226,13 @@ def one_user_cannot_take_all_connections(folder):
     flood = [w.connect(user=BOB, source=f"127.0.0.{2 + i % 8}") for i in range(80)]
     for _ in range(3):
         same(w.get("/healthz")[0], 200)
+    # a third one's cookie is kept, and his requests are answered
+    cookie = w.cookie_of(w.link(), user=CAROL)
+    live = w.ask("/live", cookie, user=CAROL)
+    for _ in range(20):
+        flood += [w.connect(user=BOB) for _ in range(4)]
+        same(w.get("/", user=CAROL)[0], 200)
+    same(live.recv(9), b"HTTP/1.1 ")
     for s in flood:
         s.close()
     same(w.crund.stop(), 0)
@@ -191,6 +259,7 @@ def with_folder(test):
 
 
 run([with_folder(test) for test in (
-    rights_end_with_their_key, live_views_end_with_their_key, who_asks_through_a_proxy_is_unknown,
+    rights_end_with_their_key, live_views_end_with_their_key, a_link_counts_once,
+    a_cookie_is_one_users, who_asks_through_a_proxy_is_unknown,
     links_name_the_job_that_was_asked_for, one_user_cannot_take_all_connections,
     what_is_no_file_is_not_replaced)])
