@@ -176,7 +176,9 @@ static char *receive_command(const struct push_file *f)
                      f->size, f->name, f->name, f->size, f->sha256, f->name);
 }
 
-/* Another launcher may have put its copy there meanwhile: then that one is used. */
+/* Whoever can write into the folder of copies could exchange one before it runs, so
+ * that folder is looked at first. Another launcher may have put its copy there
+ * meanwhile: then that one is used. */
 char *push_second_command(struct push *p, struct err *e)
 {
     char *receive = xstrdup(""), *command;
@@ -194,15 +196,16 @@ char *push_second_command(struct push *p, struct err *e)
         receive = both;
     }
     command = xasprintf(
-        "c=${XDG_CACHE_HOME:-$HOME/.cache}/crun; d=$c/%s; t=$d.$$; "
-        "start() { [ -O \"$d\" ] || { "
-        "echo \"$d is another user's: set XDG_CACHE_HOME there\" >&2; exit 1; }; "
-        "\"$d/bin/crun\" --version > /dev/null 2>&1 || { " PUSH_LIBRARIES
+        "c=${XDG_CACHE_HOME:-$HOME/.cache}/crun; d=$c/%s; t=$d.$$; umask 077; "
+        "mkdir -p \"$c\" || exit 1; [ -O \"$c\" ]; case $?$(ls -ldL \"$c\") in "
+        "0d????[-]??[-]*) ;; *) echo \"$c is not yours alone: set XDG_CACHE_HOME "
+        "there\" >&2; exit 1 ;; esac; "
+        "start() { \"$d/bin/crun\" --version > /dev/null 2>&1 || { " PUSH_LIBRARIES
         "=$d/lib/crun; export " PUSH_LIBRARIES "; "
         "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$" PUSH_LIBRARIES "; "
         "export LD_LIBRARY_PATH; }; exec \"$d/bin/crun\" --agent-stdin; }; "
         "if [ -x \"$d/bin/crun\" ]; then start; fi; "
-        "umask 077; rm -rf \"$t\"; if mkdir -p \"$c\" && mkdir \"$t\" && mkdir -p "
+        "rm -rf \"$t\"; if mkdir \"$t\" && mkdir -p "
         "\"$t/bin\" \"$t/lib/crun\"; then echo '%.*s'; "
         "if %schmod 700 \"$t/bin/crun\"; then "
         "mv -T \"$t\" \"$d\" 2> /dev/null || { [ -x \"$d/bin/crun\" ] || "

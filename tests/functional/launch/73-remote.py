@@ -219,6 +219,24 @@ exec "$@"' sh "$@" ;; esac"""))
         same(os.stat(copy).st_mode & 0o777, 0o700)
 
 
+def test_a_folder_of_others_gets_no_copy(p):
+    if os.getuid() != 0:
+        return
+    folder = f"{p.path}/only here"
+    os.mkdir(folder)
+    shutil.copy(CRUN, f"{folder}/crun")
+    p.file("fakessh", FAKE.replace('exec sh -c "exec $*"', f"""
+exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; exec "$@"' sh "$@" """))
+    for host, user, mode in (("h1", 65534, 0o755), ("h2", 0, 0o775), ("h3", 0, 0o777)):
+        cache = f"{p.path}/home.{host}/.cache/crun"
+        os.makedirs(cache)
+        os.chown(cache, user, user)
+        os.chmod(cache, mode)
+        made = p.start(f"{folder}/crun", *on(p, host, "true"), stdin=subprocess.DEVNULL)
+        p.end(made, 69, f"{cache} is not yours alone: set XDG_CACHE_HOME there")
+        same(os.listdir(cache), [])
+
+
 def test_a_copy_that_does_not_fit_is_named(p):
     if os.getuid() != 0:
         return
