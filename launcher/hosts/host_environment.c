@@ -41,11 +41,15 @@ static const char *const kept[] = {
 };
 
 /* Parts of names whose values are secrets. */
-static const char *const secret_words[] = { "TOKEN",  "SECRET",  "PASSWORD",   "PASSWD",
-                                            "APIKEY", "API_KEY", "CREDENTIAL", NULL };
+static const char *const secret_words[] = { "TOKEN",      "SECRET",     "PASSWORD",
+                                            "PASSWD",     "PASSPHRASE", "APIKEY",
+                                            "API_KEY",    "ACCESS_KEY", "PRIVATE_KEY",
+                                            "CREDENTIAL", "AUTH",       "WEBHOOK",
+                                            NULL };
 
 /* Names with such a part that are no secrets. */
-static const char *const public_names[] = { "TOKENIZERS_*", NULL };
+static const char *const public_names[] = { "TOKENIZERS_*", "CRUN_STORE_AUTH",
+                                            "PET_STORE_AUTH", NULL };
 
 static bool name_matches(const char *name, size_t length, const char *pattern)
 {
@@ -68,7 +72,8 @@ static bool is_secret_name(const char *name, size_t length)
     for (const char *const *word = secret_words; *word; word++)
         if (memmem(name, length, *word, strlen(*word)))
             return !table_has_name(public_names, name, length);
-    return name_matches(name, length, "CRUN_KEY*");
+    return name_matches(name, length, "CRUN_KEY*") ||
+           (length > 4 && memcmp(name + length - 4, "_PAT", 4) == 0);
 }
 
 /* A list by UUID names the GPUs of this machine. */
