@@ -9,9 +9,25 @@
 #include <unistd.h>
 
 #include "rendezvous/base/fd.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/tls/key_memory.h"
 #include "rendezvous/keys/key_path.h"
 #include "rendezvous/keys/limits.h"
+
+/* Not of a Secret's volume, whose files are root's. A group with its user's number is
+ * that user's own on most systems; which users others have is not asked: a locked-in
+ * crund cannot. */
+static void warn_of_group(const char *path, const struct stat *st)
+{
+    static bool was_warned;
+
+    if (was_warned || !(st->st_mode & S_IRGRP) || st->st_uid != geteuid() ||
+        st->st_gid == st->st_uid)
+        return;
+    was_warned = true;
+    log_warn("%s can be read by all users of the group %u (mode %04o): chmod 600 %s",
+             path, (unsigned)st->st_gid, (unsigned)(st->st_mode & 07777), path);
+}
 
 static int check_key_file(const char *path, const struct stat *st, struct err *e)
 {
@@ -22,6 +38,7 @@ static int check_key_file(const char *path, const struct stat *st, struct err *e
     if (mode & (S_IROTH | S_IWOTH | S_IWGRP))
         return err_set(e, "%s can be %s by other users (mode %04o): chmod 600 %s", path,
                        mode & S_IROTH ? "read" : "written", mode, path);
+    warn_of_group(path, st);
     if (st->st_size == 0)
         return err_set(e, "%s is empty: crunctl keygen makes a key", path);
     if (st->st_size > KEY_FILE_BYTES_MAX)

@@ -167,6 +167,25 @@ def a_key_that_cannot_be_used_is_one_line(world):
                 fail(path, "is not refused by one line without the key:", r.stderr)
 
 
+def a_key_for_a_group_is_warned_of_once(world):
+    """Root's files are those of a Secret's volume; a group of the same number is the user's own."""
+    env, key = world.home("group")
+    keygen(env, key)
+    os.chown(key, -1, 4711)
+    key.chmod(0o640)
+    crund = world.start({**env, "CRUND_KEY_FILE": str(key)}, CRUND, "--listen=127.0.0.1:0")
+    until(lambda: "listening on" in crund.err, lambda: crund.err)
+    os.utime(key)
+    crund.kill(signal.SIGHUP)
+    until(lambda: "reading" in crund.err, lambda: crund.err)
+    same(crund.err.count(f"{key} can be read by all users of the group 4711 (mode 0640): "
+                         f"chmod 600 {key}"), 1)
+    os.chown(key, -1, os.geteuid())
+    r = call({**env, "CRUN_KEY_FILE": str(key)}, CRUN, "--nnodes=1:1", "--rdzv-backend=c10d",
+             "--rdzv-endpoint=127.0.0.1:0", "--no-python", "true")
+    same([r.returncode, r.stderr], [0, ""])
+
+
 def a_key_is_found_where_it_is_documented(world):
     """A file that is wrong says which was looked at."""
     env, key = world.home("found")
@@ -484,7 +503,7 @@ def a_key_is_in_no_place_but_its_file(world):
 
 TESTS = [keygen_makes_a_private_file, lesser_keys_are_made_from_it,
          keygen_prints_into_no_file_of_others, a_key_that_cannot_be_used_is_one_line,
-         a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
+         a_key_for_a_group_is_warned_of_once, a_key_is_found_where_it_is_documented, a_required_key_must_be_there,
          a_rendezvous_needs_the_agents_key, a_job_of_one_node_needs_nothing_of_it,
          each_wrong_key_is_one_line_at_both_ends, roles_allow_what_they_say,
          a_job_that_hosts_itself_asks_for_its_key, a_team_does_not_see_anothers_job,
