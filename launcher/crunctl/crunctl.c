@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_completion.h"
@@ -21,6 +22,7 @@
 #include "rendezvous/protocol/proto.h"
 
 #define DEFAULT_TIMEOUT_MS 10000
+#define OTHERS_MS 2000 /* for the greeting of another user's crun */
 
 static const struct ctl_command *const ctl_commands[] = {
     &ctl_status, &ctl_top,  &ctl_events, &ctl_logs,   &ctl_stacks, &ctl_page,
@@ -235,12 +237,15 @@ static int run_with_job(const struct ctl_command *command, const struct ctl_opti
 {
     struct ctl_options own = *o;
     struct ctl_client *c = ctl_client_greet(o, job, e);
+    uint64_t greeting_ms = job->uid == geteuid() || o->timeout_ms < OTHERS_MS
+                               ? o->timeout_ms
+                               : OTHERS_MS;
     int rc = CTL_EXIT_UNREACHABLE;
 
     own.run_id = job->run_id;
     own.job_name = job->name;
     if (c)
-        rc = ctl_client_await_welcome(c, clock_ms() + o->timeout_ms, e);
+        rc = ctl_client_await_welcome(c, clock_ms() + greeting_ms, e);
     if (c && rc == CTL_EXIT_OK)
         rc = command->run(c, &own, word, e);
     ctl_client_close(c);
@@ -287,6 +292,10 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
     int rc;
 
     ctl_jobs_find(&jobs);
+    if (*jobs.blocked)
+        log_warn("%s is not a folder of yours alone: no crun can be found by it; set "
+                 "CRUN_RUNTIME_DIR for crun and crunctl",
+                 jobs.blocked);
     if (command->run_all && !o->run_id && !o->follow &&
         (command == &ctl_status || command == &ctl_top ? jobs.count : jobs.running) > 0)
         rc = command->run_all(o, &jobs, e);

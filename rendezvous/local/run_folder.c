@@ -36,6 +36,11 @@ static const char *folder_variable(const char *name)
     return value && *value == '/' && strlen(value) < PATH_MAX - 8 ? value : NULL;
 }
 
+bool run_folder_is_chosen(void)
+{
+    return folder_variable("CRUN_RUNTIME_DIR") != NULL;
+}
+
 unsigned run_folder_list(char paths[RUN_FOLDERS_MAX][PATH_MAX])
 {
     const char *own = folder_variable("CRUN_RUNTIME_DIR"),

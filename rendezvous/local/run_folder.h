@@ -29,6 +29,8 @@ struct run_folder {
     char path[PATH_MAX];
 };
 
+/* Whether $CRUN_RUNTIME_DIR names the only one. */
+bool run_folder_is_chosen(void);
 /* Where cruns of this user may have put their files, the best first. */
 unsigned run_folder_list(char paths[RUN_FOLDERS_MAX][PATH_MAX]);
 

@@ -240,6 +240,8 @@ static void look_into(struct ctl_jobs *jobs, const char *path, uid_t owner)
             return;
     f = xcalloc(1, sizeof(*f));
     if (run_folder_open(&f->folder, path, owner) < 0) {
+        if (errno != ENOENT && owner == geteuid() && !jobs->folders && !*jobs->blocked)
+            snprintf(jobs->blocked, sizeof(jobs->blocked), "%s", path);
         free(f);
         return;
     }
@@ -310,7 +312,9 @@ void ctl_jobs_find(struct ctl_jobs *jobs)
     *jobs = (struct ctl_jobs){ .job = NULL };
     for (unsigned i = 0; i < count; i++)
         look_into(jobs, paths[i], geteuid());
-    if (geteuid() == 0 && !getenv("CRUN_RUNTIME_DIR")) {
+    if (jobs->folders)
+        *jobs->blocked = '\0';
+    if (geteuid() == 0 && !run_folder_is_chosen()) {
         look_into_all(jobs, "/run/user", "", "/crun");
         look_into_all(jobs, "/tmp", "crun-", "");
     }

@@ -46,6 +46,7 @@ struct ctl_jobs {
     struct ctl_job *job; /* the running ones first, then the newest first */
     size_t count, running;
     struct ctl_jobs_folder *folders;
+    char blocked[PATH_MAX]; /* this user's only folder is another's; or "" */
 };
 
 /* All of them, maybe none. A crun that is gone without a word is filed as killed. */

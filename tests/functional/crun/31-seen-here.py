@@ -344,7 +344,9 @@ def of_another_user(p):
     env = {**p.env, "CRUN_RUNTIME_DIR": planted}
     p.crun(["sleep", "0.2"], 0, "crunctl will not find this job", env=env)
     same(os.listdir(planted), [])
-    same(p.ctl("status", env=env), (0, "no jobs\n"))
+    same(p.ctl("status", env=env),
+         (0, f"crunctl: {planted} is not a folder of yours alone: no crun can be found by it; "
+             "set CRUN_RUNTIME_DIR for crun and crunctl\nno jobs\n"))
 
 
 STEERS = "\x1b[2J\x1b]0;x\a\x9b31m\u202e\r\n$(touch pwned)`id`'\""
@@ -461,8 +463,7 @@ def planted_doubles(p):
     if os.geteuid() != 0:
         return
     planted, name = "/tmp/crun-61001", os.path.basename(p.path)
-    env = {k: v for k, v in p.env.items() if k != "CRUN_RUNTIME_DIR"}
-    env["XDG_RUNTIME_DIR"] = p.path
+    env = {**p.env, "CRUN_RUNTIME_DIR": "", "XDG_RUNTIME_DIR": p.path}  # empty: not set
     p.run = os.path.join(p.path, "crun")
     job = p.begin(f"--rdzv-id={name}", *SLEEP, env=env)
     log_dir = os.path.join(p.path, "logs")
@@ -482,6 +483,18 @@ def planted_doubles(p):
             matches(p.ctl("stop", name, env=env)[1], "several jobs")
             code, said = p.ctl("logs", f"{name}.ended", env=env)
             same((code != 0, "of root" in said), (True, False))
+            with socket.socket(socket.AF_UNIX) as silent:
+                plant(planted, "6", {"pid": 1, "name": f"{name}.silent", "run_id": "y"}, sock=silent)
+                os.chown(f"{planted}/6.json", 61001, 61001)
+                os.chown(f"{planted}/6.sock", 61001, 61001)
+                os.seteuid(61001)  # whose socket it is when it begins to listen
+                silent.listen(16)
+                os.seteuid(0)
+                begun = time.monotonic()
+                matches(p.ctl("events", f"{name}.silent", env=env)[1], "did not answer in time")
+                assert time.monotonic() - begun < 6, time.monotonic() - begun
+            for end in ("json", "sock"):
+                os.unlink(f"{planted}/6.{end}")
             same(p.ctl("stop", "--now", str(job.pid), env=env), (0, ""))
             p.end(job, 143)
             same(sorted(os.listdir(planted)), ["5.json", "5.sock", "ended"])
