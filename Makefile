@@ -470,7 +470,7 @@ worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
 # the launcher, and those whose names others may have
 checked_names = $(foreach p,crun crun-preflight train coll-bench,$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
 
-# with DESTDIR it is for a package
+# with DESTDIR it is for a package: nothing below DESTDIR is run, which may be for another machine
 install: all
 	$(Q)$(if $(DESTDIR),,CRUN_ANYWAY='$(CRUN_ANYWAY)' scripts/name-check $(checked_names))
 	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
@@ -479,7 +479,8 @@ install: all
 	$(Q)$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
 	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
 	$(Q)install -d $(sort $(dir $(completions)))
-	$(Q)$(foreach p,$(completed),$(foreach s,bash zsh fish,$(DESTDIR)$(PREFIX)/bin/$p \
+	$(Q)mkdir -p $B/names && ln -sf ../bin/crun $B/names/$(CRUN) && ln -sf ../bin/crund ../bin/crunctl $B/names
+	$(Q)$(foreach p,$(completed),$(foreach s,bash zsh fish,$B/names/$p \
 	    --print-completion $s > $(call completion_$s,$p) &&)) true
 	$(Q)install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
 	$(Q)install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib

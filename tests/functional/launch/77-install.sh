@@ -94,6 +94,15 @@ CRUN_OCI_FOLDERS="$usr/bin $place/local" refused "$place/local/crun" "$usr/bin/c
 fake "$usr/bin/train" 'all aboard'
 refused "$usr/bin/train" "$usr/bin/train is another program"
 
+# no program is run from DESTDIR, under whatever name
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+    mkdir "$place/noexec"
+    unshare -m sh -c 'mount -t tmpfs -o noexec none "$1/noexec" && place=$1 && shift && "$@" &&
+        cp "$place/noexec/usr/share/bash-completion/completions/tcrun" "$place"' sh "$place" \
+        env DESTDIR="$place/noexec" make -s -C "$root" B="$tree" PREFIX=/usr CRUN=tcrun install >"$place/out" 2>&1 ||
+        { cat "$place/out" && fail "make install DESTDIR= where nothing can be run"; }
+fi
+
 # what lacks is one line
 ! CC=$place/no-cc install_it all || fail "built without a compiler"
 [ "$(wc -l <"$place/out")" = 1 ] && grep -q 'missing: gcc .*scripts/setup --build.*dnf install gcc' "$place/out" ||
