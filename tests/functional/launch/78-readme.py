@@ -43,9 +43,8 @@ ELSEWHERE = {
     "pip install crun-launcher": "is not there yet",
     "scripts/wheel": "builds with a compiler of PyPI: scripts/checks/packages FILE.whl",
     "scripts/tarball": "as scripts/wheel: scripts/checks/packages FILE.tar.gz",
-    "scripts/demo   # all set-up, then a training whose worker is killed: the same bits, in two minutes":
-        "tests/functional/train/84-demo.sh",
-    "scripts/test   # all set-up, then all tests": "this is one of them",
+    "scripts/demo": "tests/functional/train/84-demo.sh",
+    "scripts/test": "this is one of them",
 }
 # what a sentence says of a program rather than has typed
 NOT_TYPED = {"make", "make install", "crunctl status", "crunctl page", "crund --state-dir", "crun"}
