@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/thread.h"
+#include "worker-lib/engine/failure_notice.h"
 
 static struct nccl *nccl_of(struct backend *b)
 {
@@ -107,6 +108,16 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     return s;
 }
 
+/* The GPU also ends an operation that another rank has aborted, with wrong values; that
+ * rank has told the others before. If the store does not answer, rank 0 has left with
+ * it. */
+static crun_status check_result(struct nccl *n, struct err *e)
+{
+    if (n->team.size > 1 && failure_notice_abort(n->team.board, n->team.aborted))
+        abort_nccl(&n->backend);
+    return nccl_work_check_open(n, e);
+}
+
 /* The program's stream waits for the result. During a capture it cannot, so the host
  * waits. */
 static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e)
@@ -121,6 +132,8 @@ static crun_status finish_nccl(struct backend *b, crun_work *work, struct err *e
     if (!w->host)
         (void)!gpu_calls_ask_capture(n->gpu.cuda, n->backend.stream, &capturing, e);
     s = nccl_work_await(n, w, capturing ? STAGE_OVER : STAGE_LAUNCHED, e);
+    if (s == CRUN_OK && (w->host || capturing))
+        s = check_result(n, e);
     if (s == CRUN_OK && !w->host && !capturing) {
         code = n->gpu.cuda->stream_wait(n->backend.stream, w->done);
         if (code != GPU_OK)

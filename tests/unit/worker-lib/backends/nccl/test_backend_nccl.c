@@ -15,6 +15,7 @@
 #include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
+#include "worker-lib/engine/failure_notice.h"
 
 #define SOON (clock_ms() + 60000)
 
@@ -47,6 +48,34 @@ START_TEST(collectives_are_right)
     setenv("CRUN_STANDIN_VERSION", teams[_i].version, 1);
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = teams[_i].size, .body = check_all, .arg = &c });
+}
+END_TEST
+
+/* As when rank 0 has aborted an operation, and the GPU of rank 1 goes on without it. */
+static void end_beside_an_abort(struct team_member *m)
+{
+    static const struct abort_notice n = { CRUN_SYSTEM, 0, "rank 0: the GPU is gone" };
+    int32_t one = 1;
+    struct op sum = { .kind = OP_ALL_REDUCE,
+                      .in = &one,
+                      .out = &one,
+                      .count = 1,
+                      .type = CRUN_I32,
+                      .op = CRUN_SUM };
+
+    ck_assert_int_eq(team_member_run(m, sum), CRUN_OK);
+    rank_threads_sync();
+    if (m->team.rank == 0)
+        failure_notice_write(&m->board, &n);
+    rank_threads_sync();
+    ck_assert_int_eq(team_member_run(m, sum), CRUN_SYSTEM);
+    rank_threads_sync();
+}
+
+START_TEST(a_result_of_an_aborted_operation_is_no_result)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = 2, .body = end_beside_an_abort });
 }
 END_TEST
 
@@ -308,6 +337,7 @@ int main(void)
     tcase_set_timeout(right, 120);
     tcase_add_loop_test(right, collectives_are_right, 0,
                         sizeof(teams) / sizeof(teams[0]));
+    tcase_add_test(right, a_result_of_an_aborted_operation_is_no_result);
     tcase_add_test(right, work_is_queued_on_the_gpu);
     tcase_add_test(right, the_host_goes_on_meanwhile);
     tcase_add_test(right, memory_is_registered_when_it_is_given);
