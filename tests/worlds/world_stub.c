@@ -255,6 +255,11 @@ crun_status world_refuse_in_group(const crun_world *w, const char *call)
     return CRUN_OK;
 }
 
+unsigned world_own_number(const crun_world *w)
+{
+    return (unsigned)w->rank;
+}
+
 crun_status world_is_whole(crun_world *w, struct err *e)
 {
     return atomic_load(&w->ended) ? err_set(e, "rank 1 is gone"),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/base/hash.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/thread.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
@@ -11,10 +13,10 @@
 #include "worker-lib/world/world.h"
 
 /*
- * Saving: each rank with separate state copies it and hands the copy to a writer
- * thread. No rank waits for the others: a checkpoint is complete when all its parts
- * exist. Loading: rank 0 reads and validates the files and broadcasts their content, so
- * that all ranks get the same state or the same error.
+ * Saving: the ranks compare what they are about to save, in one all-reduce. Each rank
+ * with separate state copies it and hands the copy to a writer thread. A checkpoint is
+ * complete when all its parts exist. Loading: rank 0 reads and validates the files and
+ * broadcasts their content, so that all ranks get the same state or the same error.
  */
 #define KEEP_DEFAULT 3
 #define EXTRA_KEY_MAX 128
@@ -24,11 +26,11 @@ struct crun_checkpoints {
     crun_world *world;
     char directory[PATH_MAX]; /* "": none */
     unsigned keep;
-    bool blocking;
+    bool blocking; /* rank 0's option */
     void (*warn)(void *arg, const char *text);
     void *arg;
-    uint64_t generation;
-    int sharded; /* whether ranks have different state; -1: not known yet */
+    struct checkpoint_claim claim;
+    uint64_t saves; /* so far; the same on all ranks */
 
     pthread_t writer;
     bool has_writer, ending;
@@ -36,7 +38,7 @@ struct crun_checkpoints {
     pthread_cond_t changed;
     struct checkpoint_copy *copy;    /* to be written, or being written */
     struct checkpoint_memory memory; /* of the copy */
-    struct checkpoint_set set;
+    struct checkpoint_target target;
     crun_status status; /* of the last write */
     struct err error;
 };
@@ -54,29 +56,83 @@ static bool gather_parts(crun_ddp *ddp, crun_optim *optim, struct all_parts *all
 
     if (optim)
         states = optim_state(optim, &state);
-    all->count = models + states;
-    all->part = calloc(all->count + 1, sizeof(*all->part));
+    all->count = 0;
+    all->part = calloc(models + states + 1, sizeof(*all->part));
     if (!all->part)
         return false;
+    all->count = models + states;
     memcpy(all->part, model, models * sizeof(*model));
     if (states)
         memcpy(all->part + models, state, states * sizeof(*state));
     return true;
 }
 
+/* -- agreeing -------------------------------------------------------------- */
+
+static crun_status broadcast_bytes(crun_world *world, void *what, size_t size, int root)
+{
+    return crun_broadcast(world, what, size, CRUN_U8, root, NULL);
+}
+
+/* Each number becomes the least one of all ranks. */
+static crun_status find_least(crun_world *world, int64_t *number, size_t count)
+{
+    return crun_all_reduce(world, number, number, count, CRUN_I64, CRUN_MIN, NULL);
+}
+
+/* Less than 0 for a failure. The ranks then know the least of them. */
+static int64_t failure_number(const crun_world *world, crun_status own)
+{
+    return own == CRUN_OK ? 0 : -((int64_t)own << 32 | crun_rank(world));
+}
+
+/* All ranks get the status and the text of the rank with the least number, whose last
+ * failure it is. */
+static crun_status fail_together(crun_world *world, int64_t least)
+{
+    crun_status status, failed = (crun_status)(-least >> 32);
+    int rank = (int)(-least & INT32_MAX);
+    struct err e = { 0 };
+
+    err_set(&e, "%s", crun_error_text());
+    if (rank == crun_rank(world) && crun_size(world) > 1)
+        err_wrap(&e, "rank %u", world_own_number(world));
+    status = broadcast_bytes(world, e.text, sizeof(e.text), rank);
+    return status == CRUN_OK ? status_fail_with(failed, &e) : status;
+}
+
+/* CRUN_OK if no rank has failed. */
+static crun_status share_status(crun_world *world, crun_status own)
+{
+    int64_t least = failure_number(world, own);
+    crun_status status = find_least(world, &least, 1);
+
+    return status == CRUN_OK && least ? fail_together(world, least) : status;
+}
+
+/* Of the names and sizes of all parts. Its negative can be represented. */
+static int64_t digest_parts(const struct all_parts *all)
+{
+    uint64_t h = HASH_FNV1A_BASIS;
+
+    for (unsigned i = 0; i < all->count; i++) {
+        const struct state_part *p = &all->part[i];
+
+        h = hash_fnv1a(h, p->name, strlen(p->name) + 1);
+        h = hash_fnv1a(h, &p->total, sizeof(p->total));
+    }
+    return (int64_t)(h >> 1);
+}
+
 /* -- opening --------------------------------------------------------------- */
 
+/* What rank 0 tells the others. */
 struct directory_claim {
     int32_t status;
-    uint64_t generation;
+    bool blocking;
+    struct checkpoint_claim claim;
     struct err error;
 };
-
-/* All ranks get rank 0's bytes. */
-static crun_status broadcast_bytes(crun_world *world, void *what, size_t size)
-{
-    return crun_broadcast(world, what, size, CRUN_U8, 0, NULL);
-}
 
 static struct crun_checkpoints *checkpoints_make(crun_world *world,
                                                  const crun_checkpoint_options *o)
@@ -89,52 +145,59 @@ static struct crun_checkpoints *checkpoints_make(crun_world *world,
     snprintf(c->directory, sizeof(c->directory), "%s",
              o->directory ? o->directory : "");
     c->keep = o->keep > 0 ? (unsigned)o->keep : KEEP_DEFAULT;
-    c->blocking = o->blocking;
     c->warn = o->warn;
     c->arg = o->arg;
-    c->sharded = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     return c;
 }
 
-/* Rank 0 claims the directory's next generation for this world. */
-static crun_status claim_directory(crun_world *world, const char *directory,
-                                   uint64_t *generation)
+/* Rank 0 claims the directory's next generation for this world. The other ranks look
+ * whether it is their directory, too. */
+static crun_status claim_directory(struct crun_checkpoints *c,
+                                   const crun_checkpoint_options *o)
 {
-    struct directory_claim claim = { .status = CRUN_OK };
+    bool good = *o->directory && strlen(o->directory) + CHECKPOINT_NAME_MAX < PATH_MAX;
+    struct directory_claim d = { .status = CRUN_BAD_ARGUMENT, .blocking = o->blocking };
     crun_status status;
 
-    if (!*directory || strlen(directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
-        return status_fail(CRUN_BAD_ARGUMENT, "checkpoints need a directory");
-    if (crun_rank(world) == 0)
-        claim.status = (int32_t)checkpoint_dir_claim(directory, &claim.generation,
-                                                     &claim.error);
-    status = broadcast_bytes(world, &claim, sizeof(claim));
+    err_set(&d.error, "checkpoints need a directory");
+    if (crun_rank(c->world) == 0 && good)
+        d.status = (int32_t)checkpoint_dir_claim(o->directory, &d.claim, &d.error);
+    status = broadcast_bytes(c->world, &d, sizeof(d), 0);
+    if (status == CRUN_OK)
+        status = status_fail_with((crun_status)d.status, &d.error);
     if (status != CRUN_OK)
         return status;
-    *generation = claim.generation;
-    return claim.status == CRUN_OK
-               ? CRUN_OK
-               : status_fail_with((crun_status)claim.status, &claim.error);
+    c->blocking = d.blocking;
+    c->claim = d.claim;
+    if (!good || !checkpoint_dir_is_claimed(o->directory, &d.claim))
+        status = status_fail(CRUN_BAD_ARGUMENT,
+                             "the checkpoint directory %s is not the one of rank 0: "
+                             "all ranks need one that they share",
+                             o->directory);
+    return share_status(c->world, status);
 }
 
 crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
                                   const crun_checkpoint_options *options)
 {
-    uint64_t generation = 0;
     crun_status status = world_refuse_in_group(world, "crun_checkpoints_open");
+    struct crun_checkpoints *c;
 
     *checkpoints = NULL;
-    if (status == CRUN_OK && options->directory)
-        status = claim_directory(world, options->directory, &generation);
     if (status != CRUN_OK)
         return status;
-    *checkpoints = checkpoints_make(world, options);
-    if (!*checkpoints)
+    c = checkpoints_make(world, options);
+    if (!c)
         return status_fail(CRUN_NO_MEMORY, "no memory for checkpoints");
-    (*checkpoints)->generation = generation;
-    return CRUN_OK;
+    if (options->directory)
+        status = claim_directory(c, options);
+    if (status == CRUN_OK)
+        *checkpoints = c;
+    else
+        crun_checkpoints_close(c);
+    return status;
 }
 
 static crun_status need_directory(const struct crun_checkpoints *c, const char *call)
@@ -148,18 +211,16 @@ static crun_status need_directory(const struct crun_checkpoints *c, const char *
 
 static crun_status write_own_part(struct crun_checkpoints *c, struct err *e)
 {
-    unsigned part = (unsigned)crun_rank(c->world) + 1;
     crun_status status = c->memory.ops->set_device(crun_device(c->world));
 
     if (status != CRUN_OK) {
         err_set(e, "%s", crun_error_text());
         return status;
     }
-    status = checkpoint_copy_write(c->copy, c->world, c->directory, &c->set,
-                                   c->set.parts == 1 ? 1 : part, e);
+    status = checkpoint_copy_write(c->copy, &c->target, e);
 
     if (status == CRUN_OK && crun_rank(c->world) == 0)
-        checkpoint_dir_prune(c->directory, c->generation, c->keep);
+        checkpoint_dir_prune(c->directory, c->claim.generation, c->keep);
     return status;
 }
 
@@ -210,23 +271,9 @@ static bool ensure_writer(struct crun_checkpoints *c)
     return c->has_writer;
 }
 
-/* Whether any rank has state that others do not: all ranks find out once. */
-static crun_status find_sharded(struct crun_checkpoints *c, const struct all_parts *all)
-{
-    int32_t sharded = checkpoint_is_sharded(all->part, all->count);
-    crun_status status = CRUN_OK;
-
-    if (c->sharded < 0) {
-        status = crun_all_reduce(c->world, &sharded, &sharded, 1, CRUN_I32, CRUN_MAX,
-                                 NULL);
-        if (status == CRUN_OK)
-            c->sharded = sharded;
-    }
-    return status;
-}
-
 static crun_status hand_to_writer(struct crun_checkpoints *c,
-                                  struct checkpoint_copy *copy, uint64_t step)
+                                  struct checkpoint_copy *copy, uint64_t step,
+                                  bool sharded)
 {
     if (!ensure_writer(c)) {
         checkpoint_copy_free(copy);
@@ -234,10 +281,15 @@ static crun_status hand_to_writer(struct crun_checkpoints *c,
                            "cannot start the thread that writes checkpoints");
     }
     pthread_mutex_lock(&c->lock);
-    c->set = (struct checkpoint_set){
-        .generation = c->generation,
-        .step = step,
-        .parts = c->sharded ? (unsigned)crun_size(c->world) : 1,
+    c->target = (struct checkpoint_target){
+        .world = c->world,
+        .dir = c->directory,
+        .claim = &c->claim,
+        .set = { .generation = c->claim.generation,
+                 .save = c->saves,
+                 .step = step,
+                 .parts = sharded ? (unsigned)crun_size(c->world) : 1 },
+        .part = (unsigned)crun_rank(c->world) + 1,
     };
     c->copy = copy;
     pthread_cond_broadcast(&c->changed);
@@ -258,11 +310,12 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
                 "crun_checkpoint_save: the key of an extra is text of 1 to %d "
                 "bytes in UTF-8",
                 EXTRA_KEY_MAX - 1);
-        if (!text_is_utf8(extra[i].value,
-                          strnlen(extra[i].value, sizeof(extra[i].value))))
+        if (!memchr(extra[i].value, '\0', sizeof(extra[i].value)) ||
+            !text_is_utf8(extra[i].value, strlen(extra[i].value)))
             return status_fail(CRUN_BAD_ARGUMENT,
-                               "crun_checkpoint_save: extra \"%s\" is not in UTF-8",
-                               key);
+                               "crun_checkpoint_save: extra \"%s\" is not text of up "
+                               "to %zu bytes in UTF-8",
+                               key, sizeof(extra[i].value) - 1);
         for (size_t k = 0; k < i; k++)
             if (strcmp(extra[k].key, key) == 0)
                 return status_fail(CRUN_BAD_ARGUMENT,
@@ -272,20 +325,39 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
     return CRUN_OK;
 }
 
-/* The part of a save that all ranks do together, before any of them copies. */
-static crun_status prepare_save(struct crun_checkpoints *c, const struct all_parts *all,
-                                crun_ddp *ddp, crun_optim *optim,
-                                const crun_extra *extra, size_t extras)
-{
-    crun_status status = find_sharded(c, all);
+enum { FAILED, LAST, STEP, MINUS_STEP, SHARDED, STATE, MINUS_STATE, NUMBERS };
 
-    if (status == CRUN_OK)
-        status = check_extras(extra, extras);
-    if (status == CRUN_OK)
-        status = crun_ddp_gather(ddp);
-    if (status == CRUN_OK && optim)
-        status = optim_state_fetch(optim);
-    return status;
+/* What the ranks agree on before any of them copies. `own`: whether this rank can
+ * save; *last: the status of the previous write, of all ranks. */
+static crun_status agree_on_save(struct crun_checkpoints *c, uint64_t step,
+                                 const struct all_parts *all, crun_status own,
+                                 bool *sharded, crun_status *last)
+{
+    int64_t n[NUMBERS] = { [FAILED] = failure_number(c->world, own),
+                           [LAST] = failure_number(c->world, *last),
+                           [STEP] = (int64_t)step,
+                           [MINUS_STEP] = -(int64_t)step,
+                           [SHARDED] = -checkpoint_is_sharded(all->part, all->count),
+                           [STATE] = digest_parts(all),
+                           [MINUS_STATE] = -digest_parts(all) };
+    crun_status status = find_least(c->world, n, NUMBERS);
+
+    if (status != CRUN_OK)
+        return status;
+    if (n[FAILED])
+        return fail_together(c->world, n[FAILED]);
+    if (n[STEP] != -n[MINUS_STEP])
+        return status_fail(CRUN_MISMATCH,
+                           "crun_checkpoint_save: the ranks save different steps, "
+                           "from %" PRIi64 " to %" PRIi64,
+                           n[STEP], -n[MINUS_STEP]);
+    if (n[STATE] != -n[MINUS_STATE])
+        return status_fail(CRUN_MISMATCH, "crun_checkpoint_save: the ranks save the "
+                                          "state of different models or optimizers");
+    *sharded = n[SHARDED] != 0;
+    *last = n[LAST] ? fail_together(c->world, n[LAST]) : CRUN_OK;
+    c->saves++;
+    return *last == CRUN_STALE ? *last : CRUN_OK;
 }
 
 static crun_status copy_own_part(struct crun_checkpoints *c,
@@ -303,23 +375,38 @@ static crun_status copy_own_part(struct crun_checkpoints *c,
     return status;
 }
 
-/* Copies this rank's part when the writer is idle. Returns the status of a finished
- * write: of this one if blocking, else of the previous one. */
+/* The writer is idle. A failure is this rank's until it is shared by the next save or
+ * wait. */
 static crun_status save_own_part(struct crun_checkpoints *c,
                                  const struct checkpoint_content *content,
-                                 crun_ddp *ddp)
+                                 crun_ddp *ddp, bool sharded)
 {
-    crun_status last = wait_until_idle(c), status;
     struct checkpoint_copy *copy = NULL;
+    crun_status status = copy_own_part(c, content, ddp, &copy);
 
-    if (last == CRUN_STALE)
-        return last;
-    status = copy_own_part(c, content, ddp, &copy);
     if (status == CRUN_OK)
-        status = hand_to_writer(c, copy, content->step);
-    if (status != CRUN_OK)
-        return status;
-    return c->blocking ? wait_until_idle(c) : last;
+        status = hand_to_writer(c, copy, content->step, sharded);
+    if (status != CRUN_OK) {
+        c->status = status;
+        err_set(&c->error, "%s", crun_error_text());
+    }
+    return status;
+}
+
+/* All ranks have agreed on it. */
+static crun_status perform_save(struct crun_checkpoints *c,
+                                const struct checkpoint_content *content, crun_ddp *ddp,
+                                crun_optim *optim, bool sharded)
+{
+    crun_status status = crun_ddp_gather(ddp), copied = CRUN_OK;
+
+    if (status == CRUN_OK && optim)
+        status = optim_state_fetch(optim);
+    if (status == CRUN_OK && (content->whole || sharded))
+        copied = save_own_part(c, content, ddp, sharded);
+    if (status == CRUN_OK && c->blocking)
+        return crun_checkpoint_wait(c);
+    return status == CRUN_OK ? copied : status;
 }
 
 crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *ddp,
@@ -330,31 +417,36 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
                                           .extra = extra,
                                           .extras = extras,
                                           .whole = crun_rank(c->world) == 0 };
+    crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_save"), last;
     struct all_parts all;
-    crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_save");
+    bool sharded = false;
 
     if (status == CRUN_OK)
         status = need_directory(c, "crun_checkpoint_save");
     if (status != CRUN_OK)
         return status;
-    if (!gather_parts(ddp, optim, &all))
-        return status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
+    last = wait_until_idle(c);
+    status = gather_parts(ddp, optim, &all)
+                 ? check_extras(extra, extras)
+                 : status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
+    status = agree_on_save(c, step, &all, status, &sharded, &last);
     content.part = all.part;
     content.parts = all.count;
     if (optim)
         content.optim = optim_scalars_in_place(optim);
     if (sampler)
         crun_sampler_save(sampler, &content.sampler);
-    status = prepare_save(c, &all, ddp, optim, extra, extras);
-    if (status == CRUN_OK && (crun_rank(c->world) == 0 || c->sharded))
-        status = save_own_part(c, &content, ddp);
+    if (status == CRUN_OK)
+        status = perform_save(c, &content, ddp, optim, sharded);
     free(all.part);
-    return status;
+    return status == CRUN_OK && !c->blocking ? last : status;
 }
 
 crun_status crun_checkpoint_wait(crun_checkpoints *c)
 {
-    return wait_until_idle(c);
+    crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_wait");
+
+    return status == CRUN_OK ? share_status(c->world, wait_until_idle(c)) : status;
 }
 
 void crun_checkpoints_close(crun_checkpoints *c)
@@ -382,31 +474,61 @@ struct load_verdict {
     struct err error;
 };
 
-/* The newest complete checkpoint. Damaged ones are skipped with a warning. */
+static void warn_of(const struct crun_checkpoints *c, const struct err *e)
+{
+    if (c->warn)
+        c->warn(c->arg, e->text);
+}
+
+/* The newest one that can be read. Damaged ones are passed over with a warning; if all
+ * are damaged, the status is that of the last. *partial: how many newer ones are not
+ * complete. */
+static crun_status open_newest_of(struct crun_checkpoints *c,
+                                  const struct checkpoint_set *set, size_t count,
+                                  struct checkpoint_source **s, size_t *partial,
+                                  struct err *e)
+{
+    char name[CHECKPOINT_NAME_MAX], path[PATH_MAX];
+    crun_status status = CRUN_NOT_FOUND;
+
+    err_set(e, "there is no checkpoint in %s", c->directory);
+    for (size_t i = 0; *s == NULL && i < count; i++) {
+        if (set[i].present < set[i].parts) {
+            ++*partial;
+            continue;
+        }
+        snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - CHECKPOINT_NAME_MAX - 2,
+                 c->directory, checkpoint_name(&set[i], 1, name));
+        status = checkpoint_source_open(s, path, e);
+        if (status != CRUN_OK)
+            warn_of(c, e);
+    }
+    return status;
+}
+
 static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_source **s,
                                struct err *e)
 {
-    char name[CHECKPOINT_NAME_MAX], path[PATH_MAX];
-    struct checkpoint_set *sets;
-    crun_status status;
-    size_t count;
+    struct checkpoint_set *set;
+    size_t count, partial = 0, first = 0;
+    crun_status status = checkpoint_dir_list(c->directory, &set, &count, e);
+    struct err parts;
 
-    status = checkpoint_dir_list(c->directory, &sets, &count, e);
-    if (status == CRUN_OK) {
-        err_set(e, "there is no checkpoint in %s", c->directory);
-        status = CRUN_NOT_FOUND;
+    if (status == CRUN_OK)
+        status = open_newest_of(c, set, count, s, &partial, e);
+    if (partial) {
+        while (set[first].present == set[first].parts)
+            first++;
+        err_set(&parts,
+                "%s has parts of checkpoints that were never completed (%zu), the "
+                "newest of generation %" PRIu64 ", step %" PRIu64 ": %u of %u parts",
+                c->directory, partial, set[first].generation, set[first].step,
+                set[first].present, set[first].parts);
+        warn_of(c, &parts);
+        if (status == CRUN_NOT_FOUND)
+            *e = parts;
     }
-    for (size_t i = 0; *s == NULL && i < count; i++) {
-        struct err why;
-
-        snprintf(path, sizeof(path), "%.*s/%s", PATH_MAX - CHECKPOINT_NAME_MAX - 2,
-                 c->directory, checkpoint_name(&sets[i], 1, name));
-        if (checkpoint_source_open(s, path, &why) == CRUN_OK)
-            status = CRUN_OK;
-        else if (c->warn)
-            c->warn(c->arg, why.text);
-    }
-    free(sets);
+    free(set);
     return status;
 }
 
@@ -414,8 +536,8 @@ static crun_status open_matching_source(struct crun_checkpoints *c, const char *
                                         const struct all_parts *all,
                                         struct checkpoint_source **s, struct err *e)
 {
-    crun_status status = file && *file ? checkpoint_source_open(s, file, e)
-                                       : open_newest(c, s, e);
+    crun_status status = *file ? checkpoint_source_open(s, file, e)
+                               : open_newest(c, s, e);
 
     if (status == CRUN_OK)
         status = checkpoint_source_fits(*s, all->part, all->count, e);
@@ -460,30 +582,13 @@ static crun_status broadcast_part(crun_ddp *ddp, const struct state_part *p,
 }
 
 static crun_status broadcast_parts(crun_ddp *ddp, const struct all_parts *all,
-                                   const struct checkpoint_source *s)
+                                   const struct checkpoint_source *s, char *chunk)
 {
-    const struct device_ops *ops = ddp_device(ddp);
-    void *chunk;
-    crun_status status = ops->host_alloc(CHUNK_BYTES, &chunk);
+    crun_status status = ddp_await_copies(ddp);
 
-    if (status != CRUN_OK)
-        return status;
-    status = ddp_await_copies(ddp);
     for (unsigned i = 0; status == CRUN_OK && i < all->count; i++)
         status = broadcast_part(ddp, &all->part[i], s, chunk);
-    ops->host_free(chunk);
     return status;
-}
-
-static crun_status apply_facts(const struct checkpoint_facts *f, crun_optim *optim,
-                               crun_sampler *sampler)
-{
-    crun_status s = optim ? optim_set_scalars(optim, &f->optim) : CRUN_OK;
-
-    if (s != CRUN_OK)
-        return s;
-    return sampler && f->sampler.samples ? crun_sampler_restore(sampler, &f->sampler)
-                                         : CRUN_OK;
 }
 
 /* The arguments of crun_checkpoint_load, and what rank 0 broadcasts first. */
@@ -497,29 +602,95 @@ struct load_request {
     struct load_verdict verdict;
 };
 
-static crun_status load_and_broadcast(struct crun_checkpoints *c,
-                                      const struct all_parts *all,
-                                      struct load_request *l)
+enum { LOAD_FAILED, LOADED, MINUS_LOADED, EXTRAS, MINUS_EXTRAS, LOAD_NUMBERS };
+
+/* `own`: whether this rank can load. */
+static crun_status agree_on_load(crun_world *world, const struct all_parts *all,
+                                 size_t extras, crun_status own)
+{
+    int64_t n[LOAD_NUMBERS] = { [LOAD_FAILED] = failure_number(world, own),
+                                [LOADED] = digest_parts(all),
+                                [MINUS_LOADED] = -digest_parts(all),
+                                [EXTRAS] = (int64_t)extras,
+                                [MINUS_EXTRAS] = -(int64_t)extras };
+    crun_status status = find_least(world, n, LOAD_NUMBERS);
+
+    if (status != CRUN_OK)
+        return status;
+    if (n[LOAD_FAILED])
+        return fail_together(world, n[LOAD_FAILED]);
+    return n[LOADED] == -n[MINUS_LOADED] && n[EXTRAS] == -n[MINUS_EXTRAS]
+               ? CRUN_OK
+               : status_fail(CRUN_MISMATCH, "crun_checkpoint_load: the ranks load the "
+                                            "state of different models or optimizers, "
+                                            "or other extras");
+}
+
+/* Rank 0's answer, after it has opened and compared the checkpoint. */
+static crun_status broadcast_verdict(struct crun_checkpoints *c,
+                                     const struct all_parts *all,
+                                     struct load_request *l,
+                                     struct checkpoint_source **s)
 {
     struct load_verdict *v = &l->verdict;
-    struct checkpoint_source *s = NULL;
     crun_status status;
 
     if (crun_rank(c->world) == 0) {
-        v->status = (int32_t)open_matching_source(c, l->file, all, &s, &v->error);
+        v->status = (int32_t)open_matching_source(c, l->file, all, s, &v->error);
         if (v->status == CRUN_OK)
-            checkpoint_source_facts(s, &v->facts, l->extra, l->extras);
+            checkpoint_source_facts(*s, &v->facts);
     }
-    status = broadcast_bytes(c->world, v, sizeof(*v));
-    if (status == CRUN_OK)
-        status = status_fail_with((crun_status)v->status, &v->error);
+    status = broadcast_bytes(c->world, v, sizeof(*v), 0);
+    return status == CRUN_OK ? status_fail_with((crun_status)v->status, &v->error)
+                             : status;
+}
+
+/* After this no rank refuses the checkpoint. */
+static crun_status check_sampler(const struct load_request *l)
+{
+    const crun_sampler_state *state = &l->verdict.facts.sampler;
+
+    if (!l->sampler)
+        return CRUN_OK;
+    return state->samples ? sampler_fits(l->sampler, state)
+                          : status_fail(CRUN_MISMATCH,
+                                        "the checkpoint was saved without a sampler");
+}
+
+static crun_status apply_checkpoint(struct crun_checkpoints *c,
+                                    const struct all_parts *all, struct load_request *l,
+                                    const struct checkpoint_source *s, char *chunk)
+{
+    const struct checkpoint_facts *f = &l->verdict.facts;
+    crun_status status = CRUN_OK;
+
+    if (s)
+        checkpoint_source_extras(s, l->extra, l->extras);
     for (size_t i = 0; status == CRUN_OK && i < l->extras; i++)
-        status = broadcast_bytes(c->world, l->extra[i].value,
-                                 sizeof(l->extra[i].value));
+        status = broadcast_bytes(c->world, l->extra[i].value, sizeof(l->extra[i].value),
+                                 0);
     if (status == CRUN_OK)
-        status = apply_facts(&v->facts, l->optim, l->sampler);
+        status = broadcast_parts(l->ddp, all, s, chunk);
+    if (status == CRUN_OK && l->optim)
+        status = optim_set_scalars(l->optim, &f->optim);
+    if (status == CRUN_OK && l->sampler)
+        status = crun_sampler_restore(l->sampler, &f->sampler);
     if (status == CRUN_OK)
-        status = broadcast_parts(l->ddp, all, s);
+        status = ddp_state_put(l->ddp);
+    return status == CRUN_OK && l->optim ? optim_state_put(l->optim) : status;
+}
+
+static crun_status load_together(struct crun_checkpoints *c,
+                                 const struct all_parts *all, struct load_request *l,
+                                 char *chunk)
+{
+    struct checkpoint_source *s = NULL;
+    crun_status status = broadcast_verdict(c, all, l, &s);
+
+    if (status == CRUN_OK)
+        status = share_status(c->world, check_sampler(l));
+    if (status == CRUN_OK)
+        status = apply_checkpoint(c, all, l, s, chunk);
     checkpoint_source_close(s);
     return status;
 }
@@ -531,20 +702,22 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
 {
     struct load_request l = { file ? file : "",     ddp, optim, sampler, extra, extras,
                               { .status = CRUN_OK } };
-    struct all_parts all;
     crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_load");
+    struct all_parts all;
+    void *chunk = NULL;
 
-    if (status == CRUN_OK && !*l.file)
-        status = need_directory(c, "crun_checkpoint_load");
     if (status != CRUN_OK)
         return status;
-    if (!gather_parts(ddp, optim, &all))
-        return status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
-    status = load_and_broadcast(c, &all, &l);
+    (void)!wait_until_idle(c); /* what is being written counts, too */
+    status = gather_parts(ddp, optim, &all)
+                 ? ddp_device(ddp)->host_alloc(CHUNK_BYTES, &chunk)
+                 : status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
+    if (status == CRUN_OK && !*l.file)
+        status = need_directory(c, "crun_checkpoint_load");
+    status = agree_on_load(c->world, &all, extras, status);
     if (status == CRUN_OK)
-        status = ddp_state_put(ddp);
-    if (status == CRUN_OK && optim)
-        status = optim_state_put(optim);
+        status = load_together(c, &all, &l, chunk);
+    ddp_device(ddp)->host_free(chunk);
     free(all.part);
     if (status == CRUN_OK && step)
         *step = l.verdict.facts.step;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "rendezvous/base/bytes.h"
+#include "rendezvous/base/fd.h"
 #include "rendezvous/base/id128.h"
 
 #define CLAIM "generation-"
@@ -19,22 +20,31 @@
 #define PARTS_END ".safetensors"
 #define RANDOM_DIGITS 8
 #define PARTS_MAX 1000000
+/* a network's file system may show a new file late */
+#define SEEN_TRIES 30
+#define SEEN_MS 100
 
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf)
 {
+    char save[24] = "";
+
+    if (set->save)
+        snprintf(save, sizeof(save), ".%" PRIu64, set->save);
     snprintf(buf, CHECKPOINT_NAME_MAX,
-             "checkpoint-g%" PRIu64 "-s%06" PRIu64 "-%uof%u.safetensors",
-             set->generation, set->step, part, set->parts);
+             "checkpoint-g%" PRIu64 "%s-s%06" PRIu64 "-%uof%u.safetensors",
+             set->generation, save, set->step, part, set->parts);
     return buf;
 }
 
 bool checkpoint_parse(const char *name, struct checkpoint_set *set, unsigned *part)
 {
     char again[CHECKPOINT_NAME_MAX];
+    int at = 0;
 
     *set = (struct checkpoint_set){ 0 };
-    if (sscanf(name, "checkpoint-g%" SCNu64 "-s%" SCNu64 "-%uof%u", &set->generation,
-               &set->step, part, &set->parts) != 4 ||
+    if (sscanf(name, "checkpoint-g%" SCNu64 "%n.%" SCNu64 "%n", &set->generation, &at,
+               &set->save, &at) < 1 ||
+        sscanf(name + at, "-s%" SCNu64 "-%uof%u", &set->step, part, &set->parts) != 3 ||
         *part < 1 || *part > set->parts || set->parts > PARTS_MAX)
         return false;
     return strcmp(checkpoint_name(set, *part, again), name) == 0;
@@ -137,37 +147,69 @@ static void remove_older_claims(int fd, uint64_t generation)
         close(fd);
 }
 
-crun_status checkpoint_dir_claim(const char *dir, uint64_t *generation, struct err *e)
+/* Creates the file of the next generation. -1: errno has the reason. */
+static int create_claim(int fd, const char *dir, struct checkpoint_claim *claim)
 {
     char name[CHECKPOINT_NAME_MAX];
-    int fd, claim = -1;
+    int file;
 
+    do {
+        struct err e;
+
+        if (newest_generation(dir, &claim->generation, &e) < 0)
+            return -1;
+        snprintf(name, sizeof(name), CLAIM "%" PRIu64, ++claim->generation);
+        file = openat(fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (file < 0 && errno == EEXIST);
+    return file;
+}
+
+crun_status checkpoint_dir_claim(const char *dir, struct checkpoint_claim *claim,
+                                 struct err *e)
+{
+    size_t size = ID128_HEX_SIZE - 1;
+    struct id128 id = id128_random();
+    int fd, file, errnum;
+
+    id128_format(&id, claim->id);
     if (make_directory_path(dir) < 0) {
         err_set_errno(e, errno, "cannot create the checkpoint directory %s", dir);
         return CRUN_SYSTEM;
     }
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd >= 0 && claim < 0) {
-        if (newest_generation(dir, generation, e) < 0) {
-            close(fd);
-            return CRUN_SYSTEM;
-        }
-        snprintf(name, sizeof(name), CLAIM "%" PRIu64, ++*generation);
-        claim = openat(fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (claim < 0 && errno != EEXIST)
-            break;
+    file = fd < 0 ? -1 : create_claim(fd, dir, claim);
+    errnum = file < 0 ? errno : fd_write_all(file, claim->id, &size);
+    if (!errnum && (fsync(file) < 0 || fsync(fd) < 0))
+        errnum = errno;
+    if (file >= 0)
+        close(file);
+    if (!errnum) {
+        remove_older_claims(fd, claim->generation);
+        return CRUN_OK;
     }
-    if (claim < 0 || fsync(fd) < 0) {
-        err_set_errno(e, errno, "cannot write to the checkpoint directory %s", dir);
-        if (claim >= 0)
-            close(claim);
-        if (fd >= 0)
-            close(fd);
-        return CRUN_SYSTEM;
+    err_set_errno(e, errnum, "cannot write to the checkpoint directory %s", dir);
+    if (fd >= 0)
+        close(fd);
+    return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
+}
+
+bool checkpoint_dir_is_claimed(const char *dir, const struct checkpoint_claim *claim)
+{
+    char path[PATH_MAX], id[ID128_HEX_SIZE] = "";
+    bool is = false;
+
+    snprintf(path, sizeof(path), "%.*s/" CLAIM "%" PRIu64, PATH_MAX - 64, dir,
+             claim->generation);
+    for (unsigned i = 0; !is && i < SEEN_TRIES; i++) {
+        FILE *f = fopen(path, "re");
+
+        is = f && fgets(id, sizeof(id), f) && strcmp(id, claim->id) == 0;
+        if (f)
+            fclose(f);
+        if (!is)
+            usleep(SEEN_MS * 1000);
     }
-    close(claim);
-    remove_older_claims(fd, *generation);
-    return CRUN_OK;
+    return is;
 }
 
 bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e)
@@ -190,13 +232,15 @@ static int compare_newest_first(const void *a, const void *b)
 
     if (x->generation != y->generation)
         return x->generation < y->generation ? 1 : -1;
+    if (x->save != y->save)
+        return x->save < y->save ? 1 : -1;
     if (x->step != y->step)
         return x->step < y->step ? 1 : -1;
     return (x->parts < y->parts) - (x->parts > y->parts);
 }
 
-/* One entry for each checkpoint, complete or not, newest first. */
-static int list_sets(const char *dir, struct checkpoint_set **sets, size_t *count)
+crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
+                                size_t *count, struct err *e)
 {
     DIR *d = opendir(dir);
     struct checkpoint_set *all = NULL, set;
@@ -228,23 +272,10 @@ static int list_sets(const char *dir, struct checkpoint_set **sets, size_t *coun
     }
     *sets = all;
     *count = kept;
-    return d ? 0 : -1;
-}
-
-crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
-                                size_t *count, struct err *e)
-{
-    size_t n, whole = 0;
-
-    if (list_sets(dir, sets, &n) < 0) {
-        err_set_errno(e, errno, "cannot read the checkpoint directory %s", dir);
-        return CRUN_SYSTEM;
-    }
-    for (size_t i = 0; i < n; i++)
-        if ((*sets)[i].present == (*sets)[i].parts)
-            (*sets)[whole++] = (*sets)[i];
-    *count = whole;
-    return CRUN_OK;
+    if (d)
+        return CRUN_OK;
+    err_set_errno(e, errno, "cannot read the checkpoint directory %s", dir);
+    return CRUN_SYSTEM;
 }
 
 static void remove_set(int fd, const struct checkpoint_set *set)
@@ -271,10 +302,11 @@ void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep)
     DIR *d = opendir(dir);
     unsigned whole = 0;
     size_t count;
+    struct err e;
 
     if (!d)
         return;
-    list_sets(dir, &sets, &count);
+    (void)!checkpoint_dir_list(dir, &sets, &count, &e);
     for (size_t i = 0; i < count; i++) {
         if (whole == keep)
             remove_set(dirfd(d), &sets[i]);

@@ -12,8 +12,8 @@
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 
-#define NAME_ROOM 280 /* a parameter's name, and where its range begins */
-#define OWN_WORDS 6
+#define NAME_ROOM (STATE_NAME_MAX + 24) /* and where a range begins */
+#define OWN_WORDS 7
 
 /* -- writing a copy ---------------------------------------------------------------- */
 
@@ -256,44 +256,45 @@ static crun_status sync_and_rename(int dir, int fd, const char *new_name,
     return CRUN_OK;
 }
 
-static crun_status write_tensors(struct checkpoint_copy *c, crun_world *world, int fd,
-                                 const struct checkpoint_set *set, unsigned part,
-                                 struct err *e)
+static crun_status write_tensors(struct checkpoint_copy *c, int fd,
+                                 const struct checkpoint_target *to, struct err *e)
 {
-    char which[32], generation[24];
+    char which[32], generation[24], save[64];
     crun_status status;
 
-    snprintf(which, sizeof(which), "%uof%u", part, set->parts);
-    snprintf(generation, sizeof(generation), "%" PRIu64, set->generation);
+    snprintf(which, sizeof(which), "%uof%u", to->part, to->set.parts);
+    snprintf(generation, sizeof(generation), "%" PRIu64, to->set.generation);
+    snprintf(save, sizeof(save), "%s %" PRIu64, to->claim->id, to->set.save);
     c->word[c->words] = (struct tensors_word){ "part", which };
     c->word[c->words + 1] = (struct tensors_word){ "generation", generation };
+    c->word[c->words + 2] = (struct tensors_word){ "save", save };
     status = copy_await(c, e);
     if (status == CRUN_OK && c->memory->ops->queued)
-        status = world_is_whole(world, e);
+        status = world_is_whole(to->world, e);
     return status == CRUN_OK
-               ? tensors_write(fd, c->word, c->words + 2, c->item, c->items, e)
+               ? tensors_write(fd, c->word, c->words + 3, c->item, c->items, e)
                : status;
 }
 
-crun_status checkpoint_copy_write(struct checkpoint_copy *c, crun_world *world,
-                                  const char *dir, const struct checkpoint_set *set,
-                                  unsigned part, struct err *e)
+crun_status checkpoint_copy_write(struct checkpoint_copy *c,
+                                  const struct checkpoint_target *to, struct err *e)
 {
     char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX];
-    int at = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
+    int at = open(to->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
     crun_status status = CRUN_SYSTEM;
 
     /* nothing has this name, not even a link that another user put in a shared folder
      */
-    checkpoint_new_name(checkpoint_name(set, part, name), new_name);
+    checkpoint_new_name(checkpoint_name(&to->set, to->part, name), new_name);
     fd = at < 0 ? -1
                 : openat(at, new_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
         err_set_errno(e, errno, "cannot create it");
     } else {
-        status = write_tensors(c, world, fd, set, part, e);
-        if (status == CRUN_OK && checkpoint_dir_is_stale(dir, set->generation, e))
+        status = write_tensors(c, fd, to, e);
+        if (status == CRUN_OK &&
+            checkpoint_dir_is_stale(to->dir, to->set.generation, e))
             status = CRUN_STALE;
         if (status == CRUN_OK)
             status = sync_and_rename(at, fd, new_name, name, e);
@@ -304,7 +305,7 @@ crun_status checkpoint_copy_write(struct checkpoint_copy *c, crun_world *world,
     if (at >= 0)
         close(at);
     if (status != CRUN_OK)
-        err_wrap(e, "checkpoint %s/%s", dir, name);
+        err_wrap(e, "checkpoint %s/%s", to->dir, name);
     return status;
 }
 
@@ -314,6 +315,14 @@ struct checkpoint_source {
     struct tensors **file;
     unsigned files;
     char path[PATH_MAX];
+    struct moved *moved; /* each parameter, in the order of this training */
+    unsigned parameters;
+};
+
+/* The optimizer's state counts elements over all parameters. A parameter's are those
+ * from `there` on in the file, and from `here` on in this training. */
+struct moved {
+    size_t here, there, count;
 };
 
 /* A range of a part's elements in one file. */
@@ -396,6 +405,7 @@ static bool is_part_of_set(const struct tensors *t, const struct tensors *first,
     snprintf(which, sizeof(which), "%uof%u", part, parts);
     return strcmp(word_or_empty(t, "part"), which) == 0 &&
            strcmp(word_or_empty(t, "step"), word_or_empty(first, "step")) == 0 &&
+           strcmp(word_or_empty(t, "save"), word_or_empty(first, "save")) == 0 &&
            strcmp(word_or_empty(t, "generation"), word_or_empty(first, "generation")) ==
                0;
 }
@@ -459,15 +469,14 @@ void checkpoint_source_close(struct checkpoint_source *s)
     for (unsigned i = 0; s->file && i < s->files; i++)
         tensors_close(s->file[i]);
     free(s->file);
+    free(s->moved);
     free(s);
 }
 
 void checkpoint_source_facts(const struct checkpoint_source *s,
-                             struct checkpoint_facts *f, crun_extra *extra,
-                             size_t extras)
+                             struct checkpoint_facts *f)
 {
     const struct tensors *t = s->file[0];
-    char key[NAME_ROOM];
 
     *f = (struct checkpoint_facts){ .optim.scale = 1 };
     f->step = strtoull(word_or_empty(t, "step"), NULL, 10);
@@ -475,9 +484,17 @@ void checkpoint_source_facts(const struct checkpoint_source *s,
            &f->sampler.samples, &f->sampler.seed, &f->sampler.pass, &f->sampler.dealt);
     sscanf(word_or_empty(t, "optimizer"), "%" SCNu64 " %a %" SCNu32, &f->optim.steps,
            &f->optim.scale, &f->optim.good);
+}
+
+void checkpoint_source_extras(const struct checkpoint_source *s, crun_extra *extra,
+                              size_t extras)
+{
+    char key[NAME_ROOM];
+
     for (size_t i = 0; i < extras; i++) {
         snprintf(key, sizeof(key), "extra.%s", extra[i].key);
-        snprintf(extra[i].value, sizeof(extra[i].value), "%s", word_or_empty(t, key));
+        snprintf(extra[i].value, sizeof(extra[i].value), "%s",
+                 word_or_empty(s->file[0], key));
     }
 }
 
@@ -523,7 +540,36 @@ static const char *find_unknown_item(const struct checkpoint_source *s,
     return NULL;
 }
 
-crun_status checkpoint_source_fits(const struct checkpoint_source *s,
+/* The first file has all parameters, in the order of the training that wrote it. */
+static bool find_moved(struct checkpoint_source *s, const struct state_part *part,
+                       unsigned parts)
+{
+    size_t here = 0, there = 0;
+    struct moved *m = calloc(parts + 1, sizeof(*m));
+
+    for (unsigned p = 0; m && p < parts; p++)
+        if (state_is_parameter(&part[p])) {
+            m[p] = (struct moved){ here, 0, part[p].total };
+            here += part[p].total;
+        }
+    for (unsigned i = 0; m && i < tensors_count(s->file[0]); i++) {
+        const struct tensors_item *item = tensors_item(s->file[0], i);
+        unsigned p = 0;
+
+        while (p < parts &&
+               (!state_is_parameter(&part[p]) || strcmp(item->name, part[p].name) != 0))
+            p++;
+        if (p < parts) {
+            m[p].there = there;
+            there += item->count;
+        }
+    }
+    s->moved = m;
+    s->parameters = parts;
+    return m != NULL;
+}
+
+crun_status checkpoint_source_fits(struct checkpoint_source *s,
                                    const struct state_part *part, unsigned parts,
                                    struct err *e)
 {
@@ -536,15 +582,21 @@ crun_status checkpoint_source_fits(const struct checkpoint_source *s,
             return status;
     }
     other = find_unknown_item(s, part, parts);
-    if (!other)
+    if (other) {
+        err_set(e, "%s also has %s: it is of another model or optimizer", s->path,
+                other);
+        return CRUN_MISMATCH;
+    }
+    if (find_moved(s, part, parts))
         return CRUN_OK;
-    err_set(e, "%s also has %s: it is of another model or optimizer", s->path, other);
-    return CRUN_MISMATCH;
+    err_set(e, "no memory to read %s", s->path);
+    return CRUN_NO_MEMORY;
 }
 
-void checkpoint_source_read(const struct checkpoint_source *s,
-                            const struct state_part *part, size_t begin, size_t count,
-                            void *out)
+/* By the numbers of the file. */
+static void read_stored(const struct checkpoint_source *s,
+                        const struct state_part *part, size_t begin, size_t count,
+                        void *out)
 {
     size_t size = crun_dtype_size(part->type), end = begin + count;
     struct stored_range p;
@@ -556,5 +608,26 @@ void checkpoint_source_read(const struct checkpoint_source *s,
         memcpy((char *)out + (at - begin) * size, (const char *)p.data + skip * size,
                n * size);
         at += n;
+    }
+}
+
+void checkpoint_source_read(const struct checkpoint_source *s,
+                            const struct state_part *part, size_t begin, size_t count,
+                            void *out)
+{
+    size_t size = crun_dtype_size(part->type), end = begin + count;
+
+    if (!part->of_parameters) {
+        read_stored(s, part, begin, count, out);
+        return;
+    }
+    for (unsigned i = 0; i < s->parameters; i++) {
+        const struct moved *m = &s->moved[i];
+        size_t from = m->here > begin ? m->here : begin;
+        size_t to = m->here + m->count < end ? m->here + m->count : end;
+
+        if (from < to)
+            read_stored(s, part, m->there + (from - m->here), to - from,
+                        (char *)out + (from - begin) * size);
     }
 }

@@ -51,12 +51,20 @@ void checkpoint_copy_free(struct checkpoint_copy *copy);
 /* Whether this rank has only ranges of some part. */
 bool checkpoint_is_sharded(const struct state_part *part, unsigned parts);
 
+/* Where a copy is written. */
+struct checkpoint_target {
+    crun_world *world;
+    const char *dir;
+    const struct checkpoint_claim *claim; /* of its generation */
+    struct checkpoint_set set;
+    unsigned part;
+};
+
 /* Waits for the copy, writes a temporary file, syncs it, renames it, and syncs the
  * directory. The values of a GPU are written only if the world was whole when they had
  * arrived. */
-crun_status checkpoint_copy_write(struct checkpoint_copy *copy, crun_world *world,
-                                  const char *dir, const struct checkpoint_set *set,
-                                  unsigned part, struct err *e);
+crun_status checkpoint_copy_write(struct checkpoint_copy *copy,
+                                  const struct checkpoint_target *to, struct err *e);
 
 struct checkpoint_source;
 
@@ -66,10 +74,12 @@ crun_status checkpoint_source_open(struct checkpoint_source **s, const char *pat
 void checkpoint_source_close(struct checkpoint_source *s); /* NULL is fine */
 
 void checkpoint_source_facts(const struct checkpoint_source *s,
-                             struct checkpoint_facts *facts, crun_extra *extra,
-                             size_t extras);
-/* CRUN_MISMATCH if it is from a training with different parts. */
-crun_status checkpoint_source_fits(const struct checkpoint_source *s,
+                             struct checkpoint_facts *facts);
+void checkpoint_source_extras(const struct checkpoint_source *s, crun_extra *extra,
+                              size_t extras);
+/* CRUN_MISMATCH if it is from a training with different parts. Their order may differ:
+ * values belong to names, also those of the optimizer's state. */
+crun_status checkpoint_source_fits(struct checkpoint_source *s,
                                    const struct state_part *part, unsigned parts,
                                    struct err *e);
 /* Copies elements [begin, begin + count) of a part that fits. */

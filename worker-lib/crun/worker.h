@@ -298,7 +298,9 @@ CRUN_API int crun_ddp_parameter(crun_ddp *ddp, const char *name, size_t count);
 CRUN_API int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count);
 /*
  * Ends the registration: lays out the arenas and compares the layout with the other
- * ranks' (CRUN_MISMATCH names the first difference).
+ * ranks' (CRUN_MISMATCH names the first difference). CRUN_BAD_ARGUMENT: two names are
+ * equal, or files of checkpoints cannot have one: it has more than 255 bytes, ends with
+ * @ and a number, or is "optimizer.m", "optimizer.v" or "__metadata__".
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_seal(crun_ddp *ddp);
 
@@ -439,48 +441,75 @@ CRUN_API CRUN_CHECK crun_status crun_sampler_restore(crun_sampler *sampler,
  * A directory of checkpoints, written by one start of a job at a time: opening it
  * claims its next generation, and a writer of an older generation gets CRUN_STALE.
  * Files are in the safetensors format, which other programs can read.
+ *
+ * All ranks call open, save, wait and load together, and get the same status, unless it
+ * says otherwise: a failure of one rank is that of all, and its text names the rank.
+ * Checkpoints are ordered by generation, then by the order in which they were saved,
+ * whatever their steps: after going back to an older checkpoint, the next one that is
+ * saved is the newest. Two saves of the same step are two checkpoints.
  */
 typedef struct crun_checkpoints crun_checkpoints;
 
 typedef struct crun_checkpoint_options {
     const char *directory; /* NULL: none, to load files only */
     int keep;              /* how many of the newest are kept; 0: 3 */
-    bool blocking;         /* crun_checkpoint_save returns when it is on disk */
-    void (*warn)(void *arg, const char *text); /* of damaged files skipped; or NULL */
+    bool blocking;         /* crun_checkpoint_save waits as crun_checkpoint_wait does */
+    /* Called on rank 0, by crun_checkpoint_load, with one sentence about checkpoints
+     * that are passed over: damaged ones, and parts that were never completed. Or
+     * NULL. */
+    void (*warn)(void *arg, const char *text);
     void *arg;
 } crun_checkpoint_options;
 
-/* All ranks call it together. */
+/* Rank 0's options count. CRUN_BAD_ARGUMENT: not all ranks see rank 0's directory, as
+ * when each node has its own. */
 CRUN_API CRUN_CHECK crun_status
 crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
                       const crun_checkpoint_options *options);
-CRUN_API void crun_checkpoints_close(crun_checkpoints *checkpoints); /* waits */
+/* Waits until what this rank writes is on disk, or has failed. */
+CRUN_API void crun_checkpoints_close(crun_checkpoints *checkpoints);
 
 /* An extra value of the program in a checkpoint. Text in UTF-8. */
 typedef struct crun_extra {
-    const char *key;
-    char value[256];
+    const char *key; /* 1 to 127 bytes */
+    char value[256]; /* up to 255 bytes and NUL */
 } crun_extra;
 
 /*
  * Saves parameters, buffers, optimizer state, sampler (may be NULL) and extras at a
- * step. All ranks call it together. It returns when the state is copied; a thread then
- * writes the copy. The status is that of the previous write.
+ * step. The sampler and the extras are those of rank 0. The ranks first compare, in one
+ * all-reduce, what they are about to save: CRUN_MISMATCH for other steps or models,
+ * and CRUN_BAD_ARGUMENT if an extra of any rank is invalid, save nothing. The call
+ * returns when this rank's state is copied; a thread then writes the copy, after the
+ * previous one is written. The status is that of the previous checkpoint on all ranks,
+ * or that of this rank's copy. With `blocking` it is that of this checkpoint.
  *
- * Only ranks that write copy something: rank 0, and with shard all ranks. From a GPU
- * the state is copied to pinned memory while the training continues: the call returns
- * at once, and the next crun_optim_step waits for the copy on the GPU. Until then the
- * program may write to buffers, but not to parameters. Without an optimizer all later
- * work in the program's stream waits for it.
+ * Only ranks that write copy something: rank 0, and all ranks if any of them has state
+ * that others do not, as with shard. From a GPU the state is copied to pinned memory
+ * while the training continues: the call waits for the steps so far, not for the copy,
+ * and the next crun_optim_step waits for the copy on the GPU. Until then the program
+ * may write to buffers, but not to parameters. Without an optimizer all later work in
+ * the program's stream waits for it.
  */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
     crun_checkpoints *checkpoints, uint64_t step, crun_ddp *ddp, crun_optim *optim,
     const crun_sampler *sampler, const crun_extra *extra, size_t extras);
-/* Waits until the last checkpoint is on disk, or its write has failed. */
+/* CRUN_OK: all parts of the last checkpoint are on disk. Else the failure of one of its
+ * writers, when all have ended. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_wait(crun_checkpoints *checkpoints);
-/* Loads the newest complete checkpoint (file ""), or this file. Extras whose key is not
- * in it become "". CRUN_NOT_FOUND: there is none. All ranks call it together and get
- * the same status. */
+/*
+ * Loads the newest complete checkpoint (file ""), or this file (rank 0's argument),
+ * which may be the first part of several. What is still being written counts, too.
+ * Values belong to the names of parameters, those of the optimizer's state as well:
+ * the order of registration may differ, and so may the number of ranks. Extras whose
+ * key is not in it become "".
+ *
+ * CRUN_NOT_FOUND: there is none that is complete; the text, and `warn`, say whether
+ * there are parts. CRUN_CORRUPT: a file is damaged; for "", all are. CRUN_MISMATCH: it
+ * is of another model, optimizer or sampler, or has no position of a sampler though
+ * there is one. These change nothing. A failure of the world in the middle may leave
+ * part of the state loaded.
+ */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_load(crun_checkpoints *checkpoints,
                                                      const char *file, uint64_t *step,
                                                      crun_ddp *ddp, crun_optim *optim,

@@ -204,10 +204,17 @@ static void open_training(void)
     check_status(crun_sampler_create(&sampler, &deal));
 }
 
+static void print_warning(void *arg, const char *text)
+{
+    fprintf(arg, "digits: %s\n", text);
+}
+
 /* The newest checkpoint has parameters, optimizer, and the position of the sampler. */
 static void resume_from(const char *directory)
 {
-    const crun_checkpoint_options keep = { .directory = directory };
+    const crun_checkpoint_options keep = { .directory = directory,
+                                           .warn = print_warning,
+                                           .arg = stderr };
     crun_sampler_state state;
     crun_status status;
 
@@ -291,6 +298,8 @@ int main(int argc, char **argv)
         resume_from(directory);
     while (pass < passes)
         run_pass();
+    if (checkpoints)
+        check_status(crun_checkpoint_wait(checkpoints)); /* the last one is on disk */
     crun_checkpoints_close(checkpoints);
     crun_sampler_destroy(sampler);
     crun_optim_destroy(optim);

@@ -68,8 +68,13 @@ static int resume_training(struct trainer *t, struct err *e)
     set_extra_keys(extra);
     status = crun_checkpoint_load(t->checkpoints, file, &t->step, t->ddp, t->optim,
                                   t->sampler, extra, EXTRAS);
-    if (status == CRUN_NOT_FOUND && *file == '\0')
+    if (status == CRUN_NOT_FOUND && *file == '\0') {
+        if (t->warned || crun_restarts(t->world) > 0)
+            progress_bar_print_line(
+                t->bar, "train: begins at step 0: there is no whole checkpoint in %s",
+                from);
         return 0;
+    }
     if (trainer_check(t, status, e) < 0)
         return err_wrap(e, "cannot resume from %s", from);
     apply_extras(t, extra, from);
@@ -78,7 +83,10 @@ static int resume_training(struct trainer *t, struct err *e)
 
 static void print_warning(void *arg, const char *text)
 {
-    progress_bar_print_line(((struct trainer *)arg)->bar, "train: %s", text);
+    struct trainer *t = arg;
+
+    t->warned = true;
+    progress_bar_print_line(t->bar, "train: %s", text);
 }
 
 static crun_status open_checkpoints(struct trainer *t)

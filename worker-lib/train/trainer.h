@@ -31,6 +31,7 @@ struct trainer {
     crun_optim *optim;
     crun_sampler *sampler;
     crun_checkpoints *checkpoints; /* NULL: none are written */
+    bool warned;                   /* of checkpoints that cannot be loaded */
     struct step_consensus consensus;
 
     struct net *net;

@@ -27,6 +27,32 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* In a file of a checkpoint "NAME@7" is the range of an array from number 7 on. */
+static crun_status check_name(const char *name)
+{
+    static const char *const reserved[] = { "__metadata__", "optimizer.m",
+                                            "optimizer.v" };
+    const char *at = strrchr(name, '@');
+
+    if (strlen(name) > STATE_NAME_MAX)
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "the name of a parameter or buffer is longer than %d bytes: "
+                           "\"%.120s...\"",
+                           STATE_NAME_MAX, name);
+    for (unsigned i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
+        if (strcmp(name, reserved[i]) == 0)
+            return status_fail(CRUN_BAD_ARGUMENT,
+                               "a parameter or buffer is called \"%s\", which files of "
+                               "checkpoints use for something else",
+                               name);
+    if (at && at[1] && at[1 + strspn(at + 1, "0123456789")] == '\0')
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "a parameter or buffer is called \"%s\": @ and a number at "
+                           "the end mean a range in files of checkpoints",
+                           name);
+    return CRUN_OK;
+}
+
 /* Checkpoints identify parameters and buffers by their names. */
 static crun_status check_names(const crun_ddp *ddp)
 {
@@ -41,6 +67,8 @@ static crun_status check_names(const crun_ddp *ddp)
     for (unsigned i = 0; i < ddp->buffers; i++)
         name[n++] = ddp->buffer[i].name;
     qsort(name, n, sizeof(*name), compare_names);
+    for (unsigned i = 0; i < n && s == CRUN_OK; i++)
+        s = check_name(name[i]);
     for (unsigned i = 1; i < n && s == CRUN_OK; i++)
         if (strcmp(name[i - 1], name[i]) == 0)
             s = status_fail(CRUN_BAD_ARGUMENT,
@@ -132,7 +160,7 @@ crun_status ddp_lay_out(crun_ddp *ddp)
 /* -- comparing ------------------------------------------------------------------- */
 
 /* The ranks compare texts: of the options, of each parameter, of each buffer. */
-#define ENTRY_BYTES 224
+#define ENTRY_BYTES (STATE_NAME_MAX + 97)
 
 static void describe_entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTES])
 {
@@ -149,10 +177,10 @@ static void describe_entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTE
                  o->gather_half ? "gathering half values, " : "",
                  o->find_unused ? "finding unused" : "all used");
     else if (--i < ddp->parameters)
-        snprintf(text, ENTRY_BYTES, "parameter %" PRIu64 " \"%.120s\" of %zu elements",
-                 i, ddp->parameter[i].name, ddp->parameter[i].count);
+        snprintf(text, ENTRY_BYTES, "parameter %" PRIu64 " \"%s\" of %zu elements", i,
+                 ddp->parameter[i].name, ddp->parameter[i].count);
     else if ((i -= ddp->parameters) < ddp->buffers)
-        snprintf(text, ENTRY_BYTES, "buffer %" PRIu64 " \"%.120s\" of %zu elements", i,
+        snprintf(text, ENTRY_BYTES, "buffer %" PRIu64 " \"%s\" of %zu elements", i,
                  ddp->buffer[i].name, ddp->buffer[i].count);
     else
         snprintf(text, ENTRY_BYTES, "nothing more");

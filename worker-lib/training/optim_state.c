@@ -94,6 +94,7 @@ crun_status optim_describe_state(crun_optim *o)
             .total = o->ddp->count,
             .range = o->range + i * (size_t)n,
             .ranges = n,
+            .of_parameters = true,
         };
         list_ranges(o, state_in_checkpoint(o, i), o->range + i * (size_t)n);
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/train_state.h"
 
 /*
  * A pass is a sequence of places: place p goes to rank (p - base) % size, where base is
@@ -155,7 +156,7 @@ void crun_sampler_save(const crun_sampler *s, crun_sampler_state *state)
     };
 }
 
-crun_status crun_sampler_restore(crun_sampler *s, const crun_sampler_state *state)
+crun_status sampler_fits(const crun_sampler *s, const crun_sampler_state *state)
 {
     if (state->samples != s->options.samples)
         return status_fail(CRUN_MISMATCH,
@@ -170,6 +171,15 @@ crun_status crun_sampler_restore(crun_sampler *s, const crun_sampler_state *stat
         return status_fail(CRUN_CORRUPT,
                            "a saved sampler has dealt %" PRIu64 " of %" PRIu64,
                            state->dealt, state->samples);
+    return CRUN_OK;
+}
+
+crun_status crun_sampler_restore(crun_sampler *s, const crun_sampler_state *state)
+{
+    crun_status status = sampler_fits(s, state);
+
+    if (status != CRUN_OK)
+        return status;
     s->pass = state->pass;
     s->base = state->dealt;
     s->drawn = 0;

@@ -20,8 +20,17 @@ struct state_part {
     size_t total; /* elements over all ranks */
     const struct state_range *range;
     unsigned ranges;
-    bool in_use; /* the program may write to it at any time: a buffer */
+    bool in_use;        /* the program may write to it at any time: a buffer */
+    bool of_parameters; /* an element for each of all parameters, in their order */
 };
+
+/* The longest name of a parameter or buffer. */
+#define STATE_NAME_MAX 255
+
+static inline bool state_is_parameter(const struct state_part *p)
+{
+    return !p->in_use && !p->of_parameters;
+}
 
 /* Parameters (f32 masters) and buffers, entire and equal on every rank. Returns their
  * number; *parts is valid as long as the ddp. */
@@ -54,6 +63,10 @@ crun_status ddp_await_copies(crun_ddp *ddp) CRUN_CHECK;
 const struct device_ops *ddp_device(const crun_ddp *ddp);
 /* From the host's memory. Waits. */
 crun_status ddp_put(crun_ddp *ddp, void *to, const void *from, size_t bytes) CRUN_CHECK;
+
+/* Whether crun_sampler_restore accepts it. */
+crun_status sampler_fits(const crun_sampler *s,
+                         const crun_sampler_state *state) CRUN_CHECK;
 
 struct optim_scalars {
     uint64_t steps; /* Adam's t */

@@ -69,6 +69,11 @@ static void world_failed(void *arg)
     family_failed(w->family, w->root, w);
 }
 
+unsigned world_own_number(const crun_world *w)
+{
+    return w->root->env.rank;
+}
+
 crun_status world_is_whole(crun_world *w, struct err *e)
 {
     const struct notice_board *board = &w->root->board;

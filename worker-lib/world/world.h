@@ -16,6 +16,9 @@ crun_status world_call(crun_world *w, struct op op, crun_work **work);
  * crun_group_end. */
 crun_status world_refuse_in_group(const crun_world *w, const char *call);
 
+/* This rank's number in the world of crun_init. */
+unsigned world_own_number(const crun_world *w);
+
 /* Whether all ranks share memory, so that data in it needs no copy. */
 bool world_is_one_memory(const crun_world *w);
 

@@ -17,6 +17,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN  # noqa: E402
 from train import Run, finished, main  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
@@ -135,7 +136,7 @@ def one_file(folder):
     file, = saved(folder + "/old")
     run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/new",
                    f"--resume={folder}/old/{os.path.basename(file)}")
-    run.says(f"^train: all passes are done already, according to {folder}/old/checkpoint-g1-", "out")
+    run.says(f"^train: all passes are done already, according to {folder}/old/checkpoint-g1.1-", "out")
     assert run.sha == sha, run
 
 
@@ -167,7 +168,27 @@ def read_in_python(folder):
     assert any(name.startswith("optimizer.m@") for name in parts[1][1]), parts[1][1].keys()
 
 
+def parts_alone(folder):
+    """As if a rank had been killed in its first save."""
+    flags = [*LONG, "--passes=1", "--train-limit=64", "--zero", f"--ckpt-dir={folder}"]
+    run = finished(*flags, ranks=2)
+    for name in saved(folder):
+        if "2of2" in name:
+            os.remove(f"{folder}/{name}")
+    again = finished(*flags, ranks=2)
+    again.says("step 4: 1 of 2 parts$", "out").says("^train: begins at step 0: ", "out")
+    assert again.sha == run.sha, again
+
+
+def own_folders(folder):
+    """As on nodes that share no folder."""
+    with Run("-c", 'mkdir "$0/$RANK"; cd "$0/$RANK"; exec "$@"', folder, BIN / "train", *LONG,
+             "--ckpt-dir=saves", ranks=2, crun=["--no-python"], program="/bin/sh") as run:
+        run.ends_with(1).says("directory saves is not the one of rank 0")
+
+
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
       "on_demand": on_demand, "other_model": other_model, "one_file": one_file,
-      "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python})
+      "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python,
+      "parts_alone": parts_alone, "own_folders": own_folders})

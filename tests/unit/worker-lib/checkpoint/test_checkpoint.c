@@ -122,8 +122,20 @@ static crun_optim *const optim = (crun_optim *)momentum;
 static void hold(size_t begin, size_t count)
 {
     momentum_range[0] = (struct state_range){ begin, count, momentum + begin };
-    state[0] = (struct state_part){ "optimizer.m",  CRUN_F32, TOTAL,
-                                    momentum_range, 1,        false };
+    state[0] = (struct state_part){ .name = "optimizer.m",
+                                    .type = CRUN_F32,
+                                    .total = TOTAL,
+                                    .range = momentum_range,
+                                    .ranges = 1,
+                                    .of_parameters = true };
+}
+
+static struct state_part array(const char *name, crun_dtype type, size_t total,
+                               const struct state_range *range)
+{
+    return (struct state_part){
+        .name = name, .type = type, .total = total, .range = range, .ranges = 1
+    };
 }
 
 static void fill(float seed)
@@ -184,9 +196,9 @@ static void setup(void)
     for (const char **v = (const char *[]){ "RANK", "WORLD_SIZE", NULL }; *v; v++)
         unsetenv(*v);
     ck_assert_int_eq(crun_init(&world, NULL), CRUN_OK);
-    model[0] = (struct state_part){ "fc.weight",   CRUN_F32, TOTAL,
-                                    &weight_range, 1,        false };
-    model[1] = (struct state_part){ "bn.mean", CRUN_F32, 7, &running_range, 1, true };
+    model[0] = array("fc.weight", CRUN_F32, TOTAL, &weight_range);
+    model[1] = array("bn.mean", CRUN_F32, 7, &running_range);
+    model[1].in_use = true;
     hold(0, TOTAL);
     *warnings = '\0';
 }
@@ -213,10 +225,11 @@ static unsigned files(const char *containing)
     return n;
 }
 
+/* The steps of these tests are 10 times the number of the save. */
 static char *path_of(uint64_t generation, uint64_t step, unsigned part, unsigned parts)
 {
     static char path[256];
-    struct checkpoint_set set = { generation, step, parts, 0 };
+    struct checkpoint_set set = { generation, step / 10, step, parts, 0 };
     char name[CHECKPOINT_NAME_MAX];
 
     snprintf(path, sizeof(path), "%s/%s", dir, checkpoint_name(&set, part, name));
@@ -276,7 +289,10 @@ START_TEST(extras_are_text_that_others_can_read)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, bad[i], 2),
                          CRUN_BAD_ARGUMENT);
-    memset(full.value, 'x', sizeof(full.value) - 1);
+    memset(full.value, 'x', sizeof(full.value)); /* without an end */
+    ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, &full, 1),
+                     CRUN_BAD_ARGUMENT);
+    full.value[sizeof(full.value) - 1] = '\0';
     ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, &full, 1), CRUN_OK);
     crun_checkpoints_close(c);
 }
@@ -331,6 +347,124 @@ START_TEST(the_last_ones_are_kept)
 }
 END_TEST
 
+/* The program goes back to an earlier step. */
+START_TEST(what_is_saved_last_is_the_newest)
+{
+    crun_checkpoints *c = open_dir();
+    char old[256];
+    uint64_t step;
+
+    for (unsigned i = 1; i <= 3; i++)
+        save(c, i * 10, (float)i);
+    strcpy(old, path_of(1, 20, 1, 1));
+    ck_assert_int_eq(load(c, old, &step), CRUN_OK);
+    ck_assert_uint_eq(step, 20);
+    save(c, 21, 4);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 21);
+    expect_filled(4);
+    save(c, 21, 5); /* the same step again */
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    expect_filled(5);
+    ck_assert_uint_eq(files("-s000021-"), 2);
+    ck_assert_uint_eq(files("checkpoint-"), 2);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* Their saves have no number, and the order of their steps. */
+START_TEST(files_of_earlier_versions_are_loaded)
+{
+    crun_checkpoints *c = open_dir();
+    char old[256];
+    uint64_t step;
+
+    for (unsigned i = 1; i <= 2; i++) {
+        save(c, i * 10, (float)i);
+        snprintf(old, sizeof(old), "%s/checkpoint-g1-s%06u-1of1.safetensors", dir,
+                 30 - i * 10);
+        ck_assert_int_eq(rename(path_of(1, i * 10, 1, 1), old), 0);
+    }
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    expect_filled(1);
+    ck_assert_int_eq(load(c, old, &step), CRUN_OK);
+    expect_filled(2);
+    crun_checkpoints_close(c);
+    c = open_dir();
+    save(c, 5, 3);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 5);
+    ck_assert_uint_eq(files("checkpoint-"), 2);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* Values belong to names, those of the optimizer's state as well. */
+START_TEST(the_order_of_parameters_may_change)
+{
+    static const struct state_range a = { 0, 300, weight },
+                                    b = { 0, 700, weight + 300 },
+                                    b_first = { 0, 700, weight },
+                                    a_last = { 0, 300, weight + 700 };
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    model[0] = array("a", CRUN_F32, 300, &a);
+    model[1] = array("b", CRUN_F32, 700, &b);
+    save(c, 10, 1);
+    model[0] = array("b", CRUN_F32, 700, &b_first);
+    model[1] = array("a", CRUN_F32, 300, &a_last);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    for (unsigned i = 0; i < TOTAL; i++) {
+        float number = (float)((i + 300) % TOTAL);
+
+        ck_assert(weight[i] == 1 + number);
+        ck_assert(momentum[i] == 1 - number);
+    }
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+START_TEST(a_refused_load_changes_nothing)
+{
+    crun_sampler_options so = { .samples = 100, .seed = 3, .size = 1 };
+    crun_extra in = { "pass", "4" }, out = { "pass", "?" };
+    crun_checkpoints *c = open_dir();
+    crun_sampler *s;
+    uint64_t step = 7;
+
+    ck_assert_int_eq(crun_sampler_create(&s, &so), CRUN_OK);
+    fill(5);
+    ck_assert_int_eq(crun_checkpoint_save(c, 42, ddp, optim, _i ? s : NULL, &in, 1),
+                     CRUN_OK);
+    crun_sampler_destroy(s);
+    so.seed = 4;
+    ck_assert_int_eq(crun_sampler_create(&s, &so), CRUN_OK);
+    fill(2);
+    ck_assert_int_eq(crun_checkpoint_load(c, "", &step, ddp, optim, s, &out, 1),
+                     CRUN_MISMATCH);
+    expect_filled(2);
+    ck_assert_str_eq(out.value, "?");
+    ck_assert_uint_eq(step, 7);
+    ck_assert_uint_eq(crun_sampler_left(s), 100);
+    crun_sampler_destroy(s);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* A program that took it for its first start would begin again. */
+START_TEST(damaged_ones_alone_are_an_error)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    save(c, 10, 1);
+    damage(path_of(1, 10, 1, 1));
+    ck_assert_int_eq(load(c, "", &step), CRUN_CORRUPT);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
 START_TEST(a_damaged_one_is_passed_over)
 {
     crun_checkpoints *c = open_dir();
@@ -342,7 +476,7 @@ START_TEST(a_damaged_one_is_passed_over)
     ck_assert_int_eq(load(c, "", &step), CRUN_OK);
     ck_assert_uint_eq(step, 10);
     expect_filled(1);
-    ck_assert_ptr_nonnull(strstr(warnings, "checkpoint-g1-s000020-1of1.safetensors"));
+    ck_assert_ptr_nonnull(strstr(warnings, "checkpoint-g1.2-s000020-1of1.safetensors"));
     ck_assert_int_eq(load(c, path_of(1, 20, 1, 1), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
@@ -417,10 +551,12 @@ START_TEST(a_planted_link_is_not_followed)
 END_TEST
 
 /* As three ranks write it, in unequal parts; read whole, as by a world of one. */
-static void save_in_three(uint64_t step)
+static const struct checkpoint_claim claim = { 1, "0123456789abcdef0123456789abcdef" };
+
+static void save_in_three(uint64_t step, const struct checkpoint_claim *by)
 {
     static const size_t begins[] = { 0, 400, 401, TOTAL };
-    struct checkpoint_set set = { 1, step, 3, 0 };
+    struct checkpoint_target to = { world, dir, by, { 1, step / 10, step, 3, 0 }, 0 };
     const struct state_queues queues = { .ops = &device_cpu };
     struct checkpoint_memory memory = { 0 };
 
@@ -440,8 +576,8 @@ static void save_in_three(uint64_t step)
                                                                .whole = r == 0 },
                                  &queues, &memory),
             CRUN_OK);
-        ck_assert_int_eq(checkpoint_copy_write(copy, world, dir, &set, r + 1, &e),
-                         CRUN_OK);
+        to.part = r + 1;
+        ck_assert_int_eq(checkpoint_copy_write(copy, &to, &e), CRUN_OK);
         checkpoint_copy_free(copy);
     }
     checkpoint_memory_free(&memory);
@@ -454,7 +590,7 @@ START_TEST(parts_of_several_ranks_are_put_together)
     uint64_t step;
 
     fill(6);
-    save_in_three(7);
+    save_in_three(10, &claim);
     ck_assert_int_eq(load(c, "", &step), CRUN_OK);
     expect_filled(6);
     fill(-1);
@@ -490,10 +626,52 @@ START_TEST(a_missing_part_makes_it_no_checkpoint)
     uint64_t step;
 
     fill(6);
-    save_in_three(7);
-    ck_assert_int_eq(unlink(path_of(1, 7, 2, 3)), 0);
+    save_in_three(10, &claim);
+    ck_assert_int_eq(unlink(path_of(1, 10, 2, 3)), 0);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 3), &step), CRUN_NOT_FOUND);
     ck_assert_int_eq(load(c, "", &step), CRUN_NOT_FOUND);
-    ck_assert_int_eq(load(c, path_of(1, 7, 1, 3), &step), CRUN_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "step 10: 2 of 3 parts"));
+    ck_assert_str_eq(warnings, crun_error_text());
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* A rank is killed before it saves the step again. */
+START_TEST(a_save_that_was_not_completed_is_passed_over)
+{
+    crun_checkpoints *c = open_dir();
+    uint64_t step;
+
+    fill(6);
+    save_in_three(10, &claim);
+    fill(7);
+    save_in_three(20, &claim);
+    ck_assert_int_eq(unlink(path_of(1, 20, 2, 3)), 0);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(6);
+    ck_assert_ptr_nonnull(strstr(warnings, "step 20: 2 of 3 parts"));
+    crun_checkpoints_close(c);
+}
+END_TEST
+
+/* Not even if their names agree, as in copies of two folders. */
+START_TEST(parts_of_different_saves_are_not_mixed)
+{
+    static const struct checkpoint_claim other = { 1,
+                                                   "ffffffffffffffffffffffffffffffff" };
+    crun_checkpoints *c = open_dir();
+    char of_other[300];
+    uint64_t step;
+
+    fill(6);
+    save_in_three(10, &other);
+    snprintf(of_other, sizeof(of_other), "%s-other", path_of(1, 10, 2, 3));
+    ck_assert_int_eq(rename(path_of(1, 10, 2, 3), of_other), 0);
+    save_in_three(10, &claim);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_int_eq(rename(of_other, path_of(1, 10, 2, 3)), 0);
+    ck_assert_int_eq(load(c, path_of(1, 10, 1, 3), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
 END_TEST
@@ -505,25 +683,27 @@ START_TEST(parts_of_different_checkpoints_are_not_mixed)
     uint64_t step;
 
     fill(6);
-    save_in_three(7);
-    save_in_three(8);
-    strcpy(from, path_of(1, 7, 2, 3));
-    ck_assert_int_eq(rename(from, path_of(1, 8, 2, 3)), 0);
-    ck_assert_int_eq(load(c, path_of(1, 8, 1, 3), &step), CRUN_CORRUPT);
+    save_in_three(10, &claim);
+    save_in_three(20, &claim);
+    strcpy(from, path_of(1, 10, 2, 3));
+    ck_assert_int_eq(rename(from, path_of(1, 20, 2, 3)), 0);
+    ck_assert_int_eq(load(c, path_of(1, 20, 1, 3), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
 END_TEST
 
 static const struct other_training {
-    struct state_part part;
+    const char *name;
+    crun_dtype type;
+    size_t total;
+    const struct state_range *range;
     const char *words;
 } others[] = {
-    { { "fc.weight", CRUN_F32, TOTAL + 1, &weight_range, 1, false },
-      "1000 elements in the file" },
-    { { "fc.weight", CRUN_I32, TOTAL, &weight_range, 1, false },
-      "not complete in the file, or not of i32" },
-    { { "fc.bias", CRUN_F32, TOTAL, &weight_range, 1, false }, "has no fc.bias" },
-    { { "bn.mean", CRUN_F32, 7, &running_range, 1, true }, "also has fc.weight" },
+    { "fc.weight", CRUN_F32, TOTAL + 1, &weight_range, "1000 elements in the file" },
+    { "fc.weight", CRUN_I32, TOTAL, &weight_range,
+      "not complete in the file, or not of" },
+    { "fc.bias", CRUN_F32, TOTAL, &weight_range, "has no fc.bias" },
+    { "bn.mean", CRUN_F32, 7, &running_range, "also has fc.weight" },
 };
 
 START_TEST(a_checkpoint_of_another_model_is_an_error)
@@ -532,7 +712,8 @@ START_TEST(a_checkpoint_of_another_model_is_an_error)
     uint64_t step;
 
     save(c, 10, 1);
-    model[0] = others[_i].part;
+    model[0] = array(others[_i].name, others[_i].type, others[_i].total,
+                     others[_i].range);
     ck_assert_int_eq(load(c, "", &step), CRUN_MISMATCH);
     ck_assert_msg(strstr(crun_error_text(), others[_i].words), "%s", crun_error_text());
     ck_assert(weight[5] == 4.f); /* nothing was touched */
@@ -585,6 +766,11 @@ static const struct name_case {
     bool good;
 } names[] = {
     { "checkpoint-g7-s001200-1of4.safetensors", true },
+    { "checkpoint-g7.12-s001200-1of4.safetensors", true },
+    { "checkpoint-g7.0-s001200-1of4.safetensors", false },
+    { "checkpoint-g7.012-s001200-1of4.safetensors", false },
+    { "checkpoint-g7.-s001200-1of4.safetensors", false },
+    { "checkpoint-g7", false },
     { "checkpoint-g7-s1200300400-4of4.safetensors", true },
     { "checkpoint-g7-s001200-0of4.safetensors", false },
     { "checkpoint-g7-s001200-5of4.safetensors", false },
@@ -616,6 +802,11 @@ int main(void)
     tcase_add_test(t, an_empty_directory_has_none);
     tcase_add_test(t, without_a_directory_files_are_loaded);
     tcase_add_test(t, the_last_ones_are_kept);
+    tcase_add_test(t, what_is_saved_last_is_the_newest);
+    tcase_add_test(t, files_of_earlier_versions_are_loaded);
+    tcase_add_test(t, the_order_of_parameters_may_change);
+    tcase_add_loop_test(t, a_refused_load_changes_nothing, 0, 2);
+    tcase_add_test(t, damaged_ones_alone_are_an_error);
     tcase_add_test(t, a_damaged_one_is_passed_over);
     tcase_add_test(t, an_older_life_is_refused);
     tcase_add_loop_test(t, what_a_killed_writer_left_is_removed, 0, 2);
@@ -623,6 +814,8 @@ int main(void)
     tcase_add_test(t, parts_of_several_ranks_are_put_together);
     tcase_add_test(t, whole_state_in_ranges_is_one_file);
     tcase_add_test(t, a_missing_part_makes_it_no_checkpoint);
+    tcase_add_test(t, a_save_that_was_not_completed_is_passed_over);
+    tcase_add_test(t, parts_of_different_saves_are_not_mixed);
     tcase_add_test(t, parts_of_different_checkpoints_are_not_mixed);
     tcase_add_loop_test(t, a_checkpoint_of_another_model_is_an_error, 0,
                         sizeof(others) / sizeof(*others));

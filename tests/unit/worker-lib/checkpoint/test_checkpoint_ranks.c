@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/rank_threads.h"
@@ -320,12 +321,155 @@ static void save_what_may_be_wrong(crun_world *w, void *arg)
     tiny_close(&t);
 }
 
-START_TEST(what_a_gpu_computed_when_the_world_ended_is_not_saved)
+/* -- what the ranks agree on ------------------------------------------------ */
+
+static crun_checkpoints *open_model(struct tiny *t, crun_world *w, bool shard,
+                                    const char *dir, bool blocking)
+{
+    crun_checkpoint_options o = { .directory = dir, .blocking = blocking };
+    crun_checkpoints *all;
+
+    must(tiny_open(t, w, &(crun_ddp_options){ .shard = shard }, &adam));
+    must(crun_checkpoints_open(&all, w, &o));
+    return all;
+}
+
+static void close_model(struct tiny *t, crun_checkpoints *all)
+{
+    rank_threads_sync();
+    crun_checkpoints_close(all);
+    tiny_close(t);
+}
+
+static void share_no_directory(crun_world *w, void *arg)
+{
+    char dir[80], claim[100];
+    crun_checkpoint_options o = { .directory = dir };
+    crun_checkpoints *all;
+
+    snprintf(dir, sizeof(dir), "%s/%d", (const char *)arg, w->rank);
+    snprintf(claim, sizeof(claim), "%s/generation-1", dir);
+    if (w->rank == 1) { /* it has a first generation, too */
+        ck_assert_int_eq(mkdir(dir, 0700), 0);
+        fclose(fopen(claim, "w"));
+    }
+    ck_assert_int_eq(crun_checkpoints_open(&all, w, &o), CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_null(all);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "not the one of rank 0"));
+}
+
+/* One rank's mistake is all ranks', and nothing is written. */
+static void disagree(crun_world *w, void *arg)
+{
+    static const crun_extra bad = { "a", "\xff" };
+    struct tiny t;
+    crun_checkpoints *all = open_model(&t, w, true, arg, false);
+    uint64_t step;
+
+    ck_assert_int_eq(
+        crun_checkpoint_save(all, 1, t.ddp, t.optim, NULL, &bad, w->rank == 1),
+        CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "extra \"a\""));
+    ck_assert_int_eq(
+        crun_checkpoint_save(all, 1 + (uint64_t)w->rank, t.ddp, t.optim, NULL, NULL, 0),
+        CRUN_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "from 1 to 2"));
+    ck_assert_int_eq(
+        crun_checkpoint_save(all, 1, t.ddp, w->rank ? t.optim : NULL, NULL, NULL, 0),
+        CRUN_MISMATCH);
+    must(crun_checkpoint_wait(all));
+    ck_assert_int_eq(
+        crun_checkpoint_load(all, "", &step, t.ddp, t.optim, NULL, NULL, 0),
+        CRUN_NOT_FOUND);
+    ck_assert_ptr_null(strstr(crun_error_text(), "parts"));
+    must(crun_checkpoint_save(all, 1, t.ddp, t.optim, NULL, NULL, 0));
+    ck_assert_int_eq(crun_checkpoint_load(all, "", &step, t.ddp,
+                                          w->rank ? t.optim : NULL, NULL, NULL, 0),
+                     CRUN_MISMATCH);
+    close_model(&t, all);
+}
+
+/* Whether ranks have different state is asked at each save. */
+static void save_with_and_without(crun_world *w, void *arg)
+{
+    struct tiny t;
+    crun_checkpoints *all = open_model(&t, w, true, arg, true);
+    const struct state_part *state;
+    uint64_t step;
+
+    must(crun_checkpoint_save(all, 1, t.ddp, NULL, NULL, NULL, 0));
+    must(tiny_step(&t, 0, 2, 1, NULL));
+    must(crun_checkpoint_save(all, 2, t.ddp, t.optim, NULL, NULL, 0));
+    ck_assert_uint_gt(optim_state(t.optim, &state), 0);
+    must(crun_checkpoint_load(all, "", &step, t.ddp, t.optim, NULL, NULL, 0));
+    ck_assert_uint_eq(step, 2);
+    close_model(&t, all);
+}
+
+/* A folder has the name of the file that is to be written. */
+static void fail_to_write(crun_world *w, const char *dir, bool shard, bool blocking)
+{
+    struct tiny t;
+    crun_checkpoints *all = open_model(&t, w, shard, dir, blocking);
+    char name[200];
+    crun_status s;
+
+    snprintf(name, sizeof(name), "%s/checkpoint-g1.1-s000001-%s.safetensors", dir,
+             shard ? "2of2" : "1of1");
+    if (w->rank == 0)
+        ck_assert_int_eq(mkdir(name, 0700), 0);
+    rank_threads_sync();
+    s = crun_checkpoint_save(all, 1, t.ddp, t.optim, NULL, NULL, 0);
+    ck_assert_int_eq(s, blocking ? CRUN_SYSTEM : CRUN_OK);
+    ck_assert_int_eq(crun_checkpoint_wait(all), CRUN_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), name));
+    ck_assert_int_eq(crun_error_text()[5], shard ? '1' : '0');
+    ck_assert_int_eq(crun_checkpoint_save(all, 2, t.ddp, t.optim, NULL, NULL, 0),
+                     blocking ? CRUN_OK : CRUN_SYSTEM);
+    must(crun_checkpoint_wait(all));
+    close_model(&t, all);
+}
+
+static void fail_alone(crun_world *w, void *arg)
+{
+    fail_to_write(w, arg, false, false);
+}
+
+static void fail_alone_at_once(crun_world *w, void *arg)
+{
+    fail_to_write(w, arg, false, true);
+}
+
+static void fail_in_part(crun_world *w, void *arg)
+{
+    fail_to_write(w, arg, true, false);
+}
+
+static void fail_in_part_at_once(crun_world *w, void *arg)
+{
+    fail_to_write(w, arg, true, true);
+}
+
+static const struct {
+    const char *what;
+    world_stub_fn *fn;
+} together[] = {
+    { "what a GPU computed when the world ended is not saved", save_what_may_be_wrong },
+    { "a directory that is not shared is refused", share_no_directory },
+    { "all ranks save the same", disagree },
+    { "sharded or not is known at each save", save_with_and_without },
+    { "all ranks wait for rank 0", fail_alone },
+    { "all ranks block until rank 0 has failed", fail_alone_at_once },
+    { "all ranks wait for each part", fail_in_part },
+    { "all ranks block until a part has failed", fail_in_part_at_once },
+};
+
+START_TEST(ranks_agree)
 {
     char dir[] = "/tmp/test_checkpoint_ranks_XXXXXX", command[80];
 
     ck_assert_ptr_nonnull(mkdtemp(dir));
-    world_stub_run(RANKS, save_what_may_be_wrong, dir);
+    world_stub_run(RANKS, together[_i].fn, dir);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ck_assert_int_eq(system(command), 0);
 }
@@ -340,6 +484,6 @@ int main(void)
     tcase_set_timeout(t, 20);
     tcase_add_loop_test(t, writing_ranks_copy_their_part_beside_the_training, 0,
                         sizeof(cases) / sizeof(*cases));
-    tcase_add_test(t, what_a_gpu_computed_when_the_world_ended_is_not_saved);
+    tcase_add_loop_test(t, ranks_agree, 0, sizeof(together) / sizeof(*together));
     return check_main(suite);
 }

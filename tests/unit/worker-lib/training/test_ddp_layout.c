@@ -142,6 +142,48 @@ START_TEST(the_first_difference_between_ranks_is_named)
 }
 END_TEST
 
+/* Names that files of checkpoints could not tell from others. */
+static const char *const refused[] = {
+    "__metadata__", "optimizer.m", "optimizer.v", "w@1", "optimizer.v@3", "@07", NULL,
+};
+
+static void refuse_name(crun_world *w, void *arg)
+{
+    crun_ddp *ddp;
+
+    must_succeed(crun_ddp_create(&ddp, w, &(crun_ddp_options){ .shard = false }));
+    ck_assert_int_ge(crun_ddp_parameter(ddp, "optimizer.w@", 1), 0);
+    ck_assert_int_ge(crun_ddp_buffer(ddp, arg, 1), 0);
+    ck_assert_int_eq(crun_ddp_seal(ddp), CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "a parameter or buffer"));
+    crun_ddp_destroy(ddp);
+}
+
+START_TEST(names_that_cannot_be_loaded_are_refused)
+{
+    char longer[STATE_NAME_MAX + 2] = "";
+
+    memset(longer, 'x', sizeof(longer) - 1);
+    world_stub_run(1, refuse_name, (void *)(refused[_i] ? refused[_i] : longer));
+}
+END_TEST
+
+/* Equal up to the last byte. */
+STUB_RANKS_TEST(long_names_are_compared_whole, 2)
+{
+    char name[STATE_NAME_MAX + 1] = "";
+    crun_ddp *ddp;
+
+    memset(name, 'x', sizeof(name) - 1);
+    for (int i = 0; i < 2; i++) {
+        must_succeed(crun_ddp_create(&ddp, w, &(crun_ddp_options){ .shard = false }));
+        name[STATE_NAME_MAX - 1] = i && w->rank ? 'y' : 'z';
+        ck_assert_int_ge(crun_ddp_parameter(ddp, name, 1), 0);
+        ck_assert_int_eq(crun_ddp_seal(ddp), i ? CRUN_MISMATCH : CRUN_OK);
+        crun_ddp_destroy(ddp);
+    }
+}
+
 int main(void)
 {
     Suite *suite = suite_create("ddp_layout");
@@ -153,5 +195,8 @@ int main(void)
     tcase_add_loop_test(t, many_small_parameters_share_buckets, 0, 3);
     tcase_add_loop_test(t, the_first_difference_between_ranks_is_named, 0,
                         sizeof(disagreements) / sizeof(*disagreements));
+    tcase_add_loop_test(t, names_that_cannot_be_loaded_are_refused, 0,
+                        sizeof(refused) / sizeof(*refused));
+    tcase_add_test(t, long_names_are_compared_whole);
     return check_main(suite);
 }
