@@ -43,6 +43,7 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     j->stepped_ms = now_ms;
     j->history = job_history_create();
     j->archive_ms = UINT64_MAX;
+    j->reporter = MEMBERSHIP_NONE;
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));

@@ -222,20 +222,23 @@ static void tell_checkpoint(struct registry_step *s, const struct membership_act
     registry_send(peer_of(s, a->node), &m);
 }
 
-/* The connected member with the lowest rank, as far as it is known. */
-static uint32_t find_reporter(const struct job *job)
+/* Of a job that ends: the connected member with the lowest rank, as far as it is known.
+ * It is looked for once, not for each of the members that are told of the end. */
+static uint32_t reporter_of(struct job *job)
 {
     const struct membership *m = &job->membership;
-    uint32_t found = MEMBERSHIP_NONE;
 
+    if (job->reporter != MEMBERSHIP_NONE)
+        return job->reporter;
     for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
-        if (job->node[i]->peer && (found == MEMBERSHIP_NONE ||
-                                   m->node[i].group_rank < m->node[found].group_rank))
-            found = i;
-    return found;
+        if (job->node[i]->peer &&
+            (job->reporter == MEMBERSHIP_NONE ||
+             m->node[i].group_rank < m->node[job->reporter].group_rank))
+            job->reporter = i;
+    return job->reporter;
 }
 
-void registry_send_done(struct registry_peer *p, const struct job *job, bool released)
+void registry_send_done(struct registry_peer *p, struct job *job, bool released)
 {
     const struct membership *membership = &job->membership;
     struct msg m = { .type = MSG_DONE,
@@ -258,7 +261,7 @@ void registry_send_done(struct registry_peer *p, const struct job *job, bool rel
             membership->stop.reason == JOB_REASON_LOST)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
-        m.done.reports = p->job == job && p->node == find_reporter(job);
+        m.done.reports = p->job == job && p->node == reporter_of(job);
     }
     registry_send(p, &m);
 }
@@ -631,7 +634,7 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
 static void tell_time(struct registry_step *s)
 {
     const struct job_time *t = &s->job->membership.time;
-    uint32_t reporter = find_reporter(s->job);
+    uint32_t reporter = reporter_of(s->job);
     struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "time" } };
     struct job_time_sums all = job_time_all(t, s->registry->now_ms);
     uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
@@ -644,8 +647,8 @@ static void tell_time(struct registry_step *s)
              100 * (double)(age - lost) / (double)age, (double)age / 1000,
              (double)lost / 1000, describe_lost(&all, phases, sizeof(phases)));
     registry_tell(s->registry, s->job, "time", "", "%s", m.notice.text);
-    if (reporter != MEMBERSHIP_NONE)
-        registry_send(s->job->node[reporter]->peer, &m);
+    if (reporter != MEMBERSHIP_NONE && peer_of(s, reporter))
+        registry_send(peer_of(s, reporter), &m);
 }
 
 static void tell_entered(struct registry_step *s, const struct membership_action *a)

@@ -131,7 +131,7 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
                                       uint32_t *node_out);
 /* The root cause as a sentence, again after it has changed. */
 void registry_set_failure_text(struct job *job);
-void registry_send_done(struct registry_peer *p, const struct job *job, bool released);
+void registry_send_done(struct registry_peer *p, struct job *job, bool released);
 
 /* stack_asks.c */
 enum stack_purpose { STACKS_FOR_CRUNCTL, STACKS_FOR_HANG, STACKS_FOR_SILENCE };
