@@ -177,7 +177,7 @@ typedef enum crun_dtype {
 
 typedef enum crun_op {
     CRUN_SUM,
-    CRUN_MEAN,
+    CRUN_MEAN, /* not of integers: the sum would wrap around, as with NCCL */
     CRUN_MIN,
     CRUN_MAX,
     CRUN_PRODUCT,
@@ -198,7 +198,8 @@ CRUN_API CRUN_CHECK crun_status crun_widen(float *to, const void *from, size_t c
  * All ranks call the same collectives in the same order. With `work` NULL the call
  * returns when the result is complete. Otherwise it returns at once; the buffers then
  * belong to the library until crun_wait, which must be called for `*work`. The buffers
- * of a call are the same memory (in place) or do not overlap. Counts are in elements.
+ * of a call are the same memory (in place) or do not overlap: others are refused. Sums
+ * and products of integers wrap around. Counts are in elements.
  * f16 and bf16 are added in f32 and rounded once. All ranks get the same bits on every
  * run. (With nccl, NCCL adds, in the type itself and in its own order.)
  */

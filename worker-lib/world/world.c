@@ -260,6 +260,29 @@ static bool has_peer(enum op_kind kind)
     return kind == OP_BROADCAST || kind == OP_SEND || kind == OP_RECEIVE;
 }
 
+static bool is_integer(crun_dtype type)
+{
+    return type == CRUN_I32 || type == CRUN_I64 || type == CRUN_U8;
+}
+
+/* The buffers are the same memory, as the header says for the kind, or do not overlap.
+ */
+static bool buffers_fit(const crun_world *w, const struct op *op)
+{
+    bool whole_in = op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALL_TO_ALL;
+    bool whole_out = op->kind == OP_ALL_GATHER || op->kind == OP_ALL_TO_ALL;
+    size_t part = op->count * crun_dtype_size(op->type), own = part * w->env.rank;
+    uintptr_t in = (uintptr_t)op->in, out = (uintptr_t)op->out;
+
+    if (!in || !out || op->count == 0)
+        return true;
+    if (in + (op->kind == OP_REDUCE_SCATTER) * own ==
+        out + (op->kind == OP_ALL_GATHER) * own)
+        return op->kind != OP_ALL_TO_ALL;
+    return in + part * (whole_in ? w->env.size : 1) <= out ||
+           out + part * (whole_out ? w->env.size : 1) <= in;
+}
+
 crun_status world_check_call(const crun_world *w, const struct op *op)
 {
     size_t size = crun_dtype_size(op->type);
@@ -273,8 +296,12 @@ crun_status world_check_call(const crun_world *w, const struct op *op)
     if (op->count > 0 &&
         ((op->kind != OP_RECEIVE && !op->in) || (op->kind != OP_SEND && !op->out)))
         return fail_call(op, "a buffer is NULL");
+    if (op->op == CRUN_MEAN && is_integer(op->type))
+        return fail_call(op, "integers have no mean: use the sum");
     if (op->kind == OP_ALL_TO_ALL && op->in == op->out && op->count > 0)
         return fail_call(op, "it does not work in place");
+    if (!buffers_fit(w, op))
+        return fail_call(op, "the buffers overlap");
     if (has_peer(op->kind) && (op->peer < 0 || (unsigned)op->peer >= w->env.size))
         return fail_call(op, "there is no such rank");
     if ((op->kind == OP_SEND || op->kind == OP_RECEIVE) &&

@@ -102,6 +102,10 @@ def every_type_and_reduction_is_right():
         for reduce in ("sum", "mean", "min", "max", "product"):
             command = crun + [BENCH, *SIZES, f"--dtype={dtype}", f"--reduce={reduce}"]
             code, out, err = run(command)
+            if reduce == "mean" and dtype in ("i32", "i64", "u8"):
+                if code == 0 or "integers have no mean: use the sum" not in err:
+                    fail(command, "exit code", code, out, err)
+                continue
             if code != 0:
                 fail(command, "exit code", code, out, err)
             results(out, command)

@@ -216,6 +216,38 @@ static void expect_error(crun_status s, crun_status expected, const char *text)
                   crun_status_name(s), crun_error_text());
 }
 
+/* On each backend alike: what is not refused would be computed from parts of results.
+ */
+static void expect_overlaps_refused(crun_world *w)
+{
+    size_t size = (size_t)crun_size(w), rank = (size_t)crun_rank(w);
+    float *x = xcalloc(8 * size + 8, sizeof(*x));
+    const char *overlap = "the buffers overlap";
+    int32_t number = 1;
+
+    expect_error(crun_all_reduce(w, x, x + 1, 4, CRUN_F32, CRUN_SUM, NULL),
+                 CRUN_BAD_ARGUMENT, overlap);
+    expect_error(crun_all_reduce(w, x + 3, x, 4, CRUN_F32, CRUN_SUM, NULL),
+                 CRUN_BAD_ARGUMENT, overlap);
+    ranks_ok(crun_all_reduce(w, x, x + 4, 4, CRUN_F32, CRUN_SUM, NULL));
+    if (rank > 0) { /* on rank 0 it is in place */
+        expect_error(crun_all_gather(w, x, x, 4, CRUN_F32, NULL), CRUN_BAD_ARGUMENT,
+                     overlap);
+        expect_error(crun_reduce_scatter(w, x, x, 4, CRUN_F32, CRUN_SUM, NULL),
+                     CRUN_BAD_ARGUMENT, overlap);
+    }
+    expect_error(crun_all_gather(w, x + 4 * size - 1, x, 4, CRUN_F32, NULL),
+                 CRUN_BAD_ARGUMENT, overlap);
+    expect_error(crun_all_to_all(w, x, x + 1, 4, CRUN_F32, NULL), CRUN_BAD_ARGUMENT,
+                 overlap);
+    ranks_ok(crun_all_gather(w, x + 4 * rank, x, 4, CRUN_F32, NULL));
+    ranks_ok(crun_reduce_scatter(w, x, x + 4 * rank, 4, CRUN_F32, CRUN_SUM, NULL));
+    ranks_ok(crun_all_to_all(w, x, x + 4 * size, 4, CRUN_F32, NULL));
+    expect_error(crun_all_reduce(w, &number, &number, 1, CRUN_I32, CRUN_MEAN, NULL),
+                 CRUN_BAD_ARGUMENT, "integers have no mean");
+    free(x);
+}
+
 static void make_mistakes(crun_world *w, void *arg)
 {
     float x = 1, y = 0;
@@ -251,6 +283,8 @@ static void make_mistakes(crun_world *w, void *arg)
     expect_error(crun_barrier(w, NULL), CRUN_BAD_ARGUMENT, "no such rank");
     expect_error(crun_group_end(w, &work), CRUN_BAD_ARGUMENT, "no such rank");
     ck_assert_float_eq(y, 0);
+
+    expect_overlaps_refused(w);
 
     ranks_ok(crun_group_begin(w));
     expect_error(crun_barrier(w, &work), CRUN_BAD_ARGUMENT, "work must be NULL");
