@@ -346,7 +346,8 @@ typedef struct crun_ddp_stats {
     /* Total seconds of all steps but the last, whose times are exchanged with the next
      * step's gradients. For gradients on a GPU, as measured by this rank's host. */
     double communication_s; /* in collectives, on the rank that waited least in them */
-    double exposed_s;       /* waiting for collectives, on the last rank to arrive */
+    double exposed_s;       /* the part of it that even the last rank waited for; on a
+                             * GPU it has the computation, too */
     double skew_s;          /* waiting longer than that, for slower ranks */
     unsigned buckets;
     const char *unused; /* names of the last step's unused parameters; "": none */

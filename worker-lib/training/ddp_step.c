@@ -247,11 +247,18 @@ static int32_t microseconds_to_word(double us)
 
 void ddp_has_waited(crun_ddp *ddp, double since)
 {
+    struct ddp_step_times *last = &ddp->times.last;
     uint64_t overlap_us = world_overlap_us(ddp->world) - ddp->times.overlap_before_us;
 
-    ddp->times.last.waited_us = microseconds_to_word(ddp->times.last.waited_us +
-                                                     1e6 * (ddp_seconds() - since));
-    ddp->times.last.overlap_us = microseconds_to_word((double)overlap_us);
+    if (ddp->size == 1)
+        return;
+    last->waited_us = microseconds_to_word(last->waited_us +
+                                           1e6 * (ddp_seconds() - since));
+    last->overlap_us = microseconds_to_word((double)overlap_us);
+    /* the wait has the way to and from the thread that communicates, too; on a GPU it
+     * has the computation */
+    if (!ddp->ops->queued && last->overlap_us < last->waited_us)
+        last->overlap_us = last->waited_us;
 }
 
 static crun_status ddp_communicate(crun_ddp *ddp, int32_t *unused)
