@@ -313,7 +313,8 @@ CRUN_API const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter)
 CRUN_API float *crun_ddp_buffer_value(const crun_ddp *ddp, int buffer);
 CRUN_API size_t crun_ddp_count(const crun_ddp *ddp); /* elements of all parameters */
 CRUN_API float *
-crun_ddp_values(const crun_ddp *ddp); /* the whole arena; padding is 0 */
+crun_ddp_values(const crun_ddp *ddp); /* the whole arena; padding is 0, or NaN after
+                                       * clipping of a NaN */
 
 /* With gather_half all ranks get all f32 values. All ranks call it together.
  * crun_checkpoint_save does it too, so that a checkpoint has all f32 values. */
@@ -365,18 +366,21 @@ typedef struct crun_optim_options {
     bool nesterov;           /* SGD */
     float beta1, beta2, eps; /* Adam; all 0: 0.9, 0.999, 1e-8 */
     float weight_decay;      /* added to the gradient; AdamW: decoupled */
-    float clip_norm;         /* limit for the norm of the whole gradient; 0: none */
-    bool loss_scaling;       /* dynamic, for f16 gradients */
+    /* Limit for the norm of the whole gradient; 0: none. It lets NaN through. */
+    float clip_norm;
+    bool loss_scaling; /* dynamic, for f16 gradients */
 } crun_optim_options;
 
 /* Updates the parameters of a sealed ddp from its mean gradients. All ranks create and
- * destroy it between the same steps. */
+ * destroy it between the same steps, with the same options (CRUN_MISMATCH names the
+ * difference). */
 typedef struct crun_optim crun_optim;
 
 CRUN_API CRUN_CHECK crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
                                                   const crun_optim_options *options);
 CRUN_API void crun_optim_destroy(crun_optim *optim); /* before its ddp */
-CRUN_API void crun_optim_set_lr(crun_optim *optim, float lr);
+/* The same on all ranks. */
+CRUN_API CRUN_CHECK crun_status crun_optim_set_lr(crun_optim *optim, float lr);
 /* The factor for the loss before the backward pass; 1 without loss scaling. */
 CRUN_API float crun_optim_scale(const crun_optim *optim);
 /* The same in GPU memory, for kernels, without waiting; NULL without a GPU. */
@@ -389,8 +393,8 @@ typedef struct crun_step_info {
     bool skipped;
     float scale;
 } crun_step_info;
-/* After crun_ddp_finish. info may be NULL; the norm in it costs one more pass over the
- * gradients, and waits for a GPU. */
+/* After crun_ddp_finish of a step with sync true. info may be NULL; the norm in it
+ * costs one more pass over the gradients, and waits for a GPU. */
 CRUN_API CRUN_CHECK crun_status crun_optim_step(crun_optim *optim,
                                                 crun_step_info *info);
 

@@ -199,22 +199,22 @@ BOTH void optim_adapt_scale(struct optim_control *c)
  * Unscaling, dividing by the number of ranks and clipping are one factor, which the
  * step applies to the gradient. The ranks' sums of squares are added in the order of
  * the ranks. f64 can represent the square of any f32, so the norm is finite exactly if
- * all gradients are.
+ * all gradients are. If it is not, only loss scaling skips the step: clipping lets NaN
+ * and infinity through, as clip_grad_norm_ does.
  */
 BOTH void optim_prepare(struct optim_control *c, const struct optim_request *r,
                         const double *sums)
 {
-    double norm = 0, factor = 1 / ((double)c->scale * r->divisor);
-    int guarded = r->clip_norm > 0 || r->loss_scaling;
+    double norm = 0, factor = 1 / ((double)c->scale * r->divisor), clip;
 
     for (uint32_t i = 0; i < r->ranks; i++)
         norm += sums[i];
     norm = sqrt(norm) * factor;
     c->norm = (float)norm;
     c->scale_used = c->scale;
-    c->skip = guarded && !(norm - norm == 0);
-    if (r->clip_norm > 0)
-        factor *= fmin(1.0, (double)r->clip_norm / (norm + 1e-6));
+    c->skip = r->loss_scaling && !(norm - norm == 0);
+    clip = r->clip_norm > 0 ? (double)r->clip_norm / (norm + 1e-6) : 1;
+    factor *= clip > 1 ? 1 : clip; /* fmin() would lose a NaN */
     if (!c->skip)
         c->steps++;
     if (!c->skip && r->rule == RULE_ADAM)

@@ -62,7 +62,10 @@ static double fraction_done(const struct trainer *t)
 
 int step_optimizer(struct trainer *t, struct err *e)
 {
-    crun_optim_set_lr(t->optim, schedule_rate(t->flags->lr, fraction_done(t)));
+    float rate = schedule_rate(t->flags->lr, fraction_done(t));
+
+    if (trainer_check(t, crun_optim_set_lr(t->optim, rate), e) < 0)
+        return -1;
     return trainer_check(t, crun_optim_step(t->optim, NULL), e);
 }
 

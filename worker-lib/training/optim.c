@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
@@ -120,6 +121,43 @@ static crun_optim_options optim_options_with_defaults(const crun_optim_options *
     return o;
 }
 
+#define OPTIONS_BYTES 224
+
+static void describe_options(const crun_optim_options *o, char text[OPTIONS_BYTES])
+{
+    static const char *const kinds[] = { "SGD", "Adam", "AdamW" };
+
+    memset(text, 0, OPTIONS_BYTES);
+    snprintf(
+        text, OPTIONS_BYTES,
+        "%s, lr %.9g, momentum %.9g%s, betas %.9g and %.9g, eps %.9g, weight decay "
+        "%.9g, clip_norm %.9g%s",
+        kinds[o->kind], (double)o->lr, (double)o->momentum,
+        o->nesterov ? " (nesterov)" : "", (double)o->beta1, (double)o->beta2,
+        (double)o->eps, (double)o->weight_decay, (double)o->clip_norm,
+        o->loss_scaling ? ", loss scaling" : "");
+}
+
+/* CRUN_MISMATCH: another rank's options are not those of rank 0. */
+static crun_status compare_options(const crun_ddp *ddp, const crun_optim_options *o)
+{
+    char own[OPTIONS_BYTES], *all = malloc((size_t)OPTIONS_BYTES * ddp->size);
+    crun_status s;
+
+    if (!all)
+        return status_fail(CRUN_NO_MEMORY, "no memory for an optimizer");
+    describe_options(o, own);
+    s = crun_all_gather(ddp->world, own, all, OPTIONS_BYTES, CRUN_U8, NULL);
+    for (unsigned r = 1; s == CRUN_OK && r < ddp->size; r++)
+        if (memcmp(all, all + (size_t)OPTIONS_BYTES * r, OPTIONS_BYTES) != 0)
+            s = status_fail(
+                CRUN_MISMATCH,
+                "the ranks' optimizers differ: rank 0 has %s, rank %u has %s", all, r,
+                all + (size_t)OPTIONS_BYTES * r);
+    free(all);
+    return s;
+}
+
 crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
                               const crun_optim_options *options)
 {
@@ -128,6 +166,8 @@ crun_status crun_optim_create(crun_optim **optim, crun_ddp *ddp,
     crun_optim *o;
 
     *optim = NULL;
+    if (s == CRUN_OK)
+        s = compare_options(ddp, &chosen);
     if (s != CRUN_OK)
         return s;
     o = calloc(1, sizeof(*o));
@@ -172,9 +212,13 @@ void crun_optim_destroy(crun_optim *optim)
     free(optim);
 }
 
-void crun_optim_set_lr(crun_optim *optim, float lr)
+crun_status crun_optim_set_lr(crun_optim *optim, float lr)
 {
+    if (!(lr >= 0))
+        return status_fail(CRUN_BAD_ARGUMENT, "the learning rate cannot be %g",
+                           (double)lr);
     optim->options.lr = lr;
+    return CRUN_OK;
 }
 
 float crun_optim_scale(const crun_optim *optim)
@@ -307,6 +351,10 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
                                               "reducer's step is finished");
     if (ddp->step.status != CRUN_OK)
         return status_fail(ddp->step.status, "%s", ddp->step.text);
+    if (atomic_load(&ddp->step.number) > 0 && !atomic_load(&ddp->step.sync))
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "the optimizer cannot step from gradients that the ranks "
+                           "have not exchanged: the last step began with sync false");
     if (measured)
         s = optim_measure(optim);
     if (s == CRUN_OK)

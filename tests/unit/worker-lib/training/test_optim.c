@@ -83,7 +83,7 @@ static void as_defined(crun_world *w, void *arg)
         double factor = clipping(&o, step);
 
         o.lr = n->options.lr * (step > STEPS / 2 ? 0.5f : 1);
-        crun_optim_set_lr(optim, o.lr);
+        must(crun_optim_set_lr(optim, o.lr));
         must(crun_ddp_begin(ddp, true));
         for (int i = 0; i < COUNT; i++)
             g[i] = gradient_of(step, i);
@@ -493,7 +493,88 @@ STUB_RANKS_TEST(without_a_guard_infinities_are_stepped, 2)
     tiny_close(&t);
 }
 
+/* As by clip_grad_norm_ of PyTorch: with a NaN all become NaN, and with an infinite
+ * norm the others stay, as their gradients are multiplied by 0. */
+static void clipped(crun_world *w, void *arg)
+{
+    const float *gradient = arg;
+    const crun_ddp_options ddp = { 0 };
+    const crun_optim_options sgd = { .kind = CRUN_SGD, .lr = 1, .clip_norm = 2 };
+    crun_step_info info;
+    struct tiny t;
+    float before;
+
+    must(tiny_open(&t, w, &ddp, &sgd));
+    before = crun_ddp_value(t.ddp, t.w1)[0];
+    must(bare_step(&t, *gradient, &info));
+    ck_assert(!info.skipped);
+    ck_assert(isnan(crun_ddp_value(t.ddp, t.w2)[0]));
+    if (isnan(*gradient))
+        ck_assert(isnan(crun_ddp_value(t.ddp, t.w1)[0]));
+    else
+        ck_assert_float_eq(crun_ddp_value(t.ddp, t.w1)[0], before);
+    tiny_close(&t);
+}
+
+static float not_finite[] = { NAN, INFINITY };
+
+START_TEST(clipping_lets_nan_and_infinity_through)
+{
+    world_stub_run(2, clipped, &not_finite[_i]);
+}
+END_TEST
+
 /* -- mistakes --------------------------------------------------------------- */
+
+static const struct {
+    crun_optim_options options;
+    const char *text;
+} others[] = {
+    { { .kind = CRUN_ADAM, .lr = 0.1f }, "Adam, lr 0.100000001, " },
+    { { .lr = 0.2f }, "SGD, lr 0.200000003, " },
+    { { .lr = 0.1f, .clip_norm = 1 }, "clip_norm 1" },
+    { { .lr = 0.1f, .loss_scaling = true }, ", loss scaling" },
+};
+
+static void differ(crun_world *w, void *arg)
+{
+    const int *i = arg;
+    const crun_optim_options sgd = { .kind = CRUN_SGD, .lr = 0.1f };
+    crun_optim *optim;
+    struct tiny t;
+    const char *text;
+
+    must(tiny_open(&t, w, &(crun_ddp_options){ 0 }, &sgd));
+    ck_assert_int_eq(
+        crun_optim_create(&optim, t.ddp, w->rank == 1 ? &others[*i].options : &sgd),
+        CRUN_MISMATCH);
+    ck_assert_ptr_null(optim);
+    text = strstr(crun_error_text(),
+                  "optimizers differ: rank 0 has SGD, lr 0.100000001");
+    ck_assert_msg(text, "%s", crun_error_text());
+    text = strstr(text, ", rank 1 has ");
+    ck_assert_msg(text && strstr(text, others[*i].text), "%s", crun_error_text());
+    tiny_close(&t);
+}
+
+START_TEST(optimizers_that_differ_are_noticed)
+{
+    world_stub_run(2, differ, &_i);
+}
+END_TEST
+
+STUB_RANKS_TEST(gradients_that_were_not_exchanged_are_not_stepped, 2)
+{
+    struct tiny t;
+
+    must(tiny_open(&t, w, &(crun_ddp_options){ 0 }, &optimizers[0].options));
+    must(crun_ddp_begin(t.ddp, false));
+    must(crun_ddp_finish(t.ddp));
+    ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_BAD_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "sync false"));
+    must(bare_step(&t, 1, NULL));
+    tiny_close(&t);
+}
 
 static const struct {
     crun_optim_options options;
@@ -529,6 +610,9 @@ static void refuses(crun_world *w, void *arg)
     ck_assert_int_eq(crun_optim_create(&optim, t.ddp, &refused[i].options),
                      CRUN_BAD_ARGUMENT);
     ck_assert_str_eq(crun_error_text(), refused[i].text);
+    ck_assert_int_eq(crun_optim_set_lr(t.optim, -1), CRUN_BAD_ARGUMENT);
+    ck_assert_int_eq(crun_optim_set_lr(t.optim, NAN), CRUN_BAD_ARGUMENT);
+    ck_assert_str_eq(crun_error_text(), "the learning rate cannot be nan");
     must(crun_ddp_begin(t.ddp, true));
     ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_BAD_ARGUMENT);
     tiny_close(&t);
@@ -573,6 +657,10 @@ int main(void)
     tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
                         NORM_CASES);
     tcase_add_test(t, without_a_guard_infinities_are_stepped);
+    tcase_add_loop_test(t, clipping_lets_nan_and_infinity_through, 0, 2);
+    tcase_add_loop_test(t, optimizers_that_differ_are_noticed, 0,
+                        sizeof(others) / sizeof(*others));
+    tcase_add_test(t, gradients_that_were_not_exchanged_are_not_stepped);
     tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(refused) / sizeof(*refused));
     tcase_add_test(t, a_lost_peer_ends_the_step);
     return check_main(suite);
