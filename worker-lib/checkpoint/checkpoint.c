@@ -80,6 +80,12 @@ static crun_status find_least(crun_world *world, int64_t *number, size_t count)
     return crun_all_reduce(world, number, number, count, CRUN_I64, CRUN_MIN, NULL);
 }
 
+/* Whether all ranks have the same number; high is the least of their negatives. */
+static bool is_one_number(int64_t least, int64_t high)
+{
+    return (uint64_t)least + (uint64_t)high == 0;
+}
+
 /* Less than 0 for a failure. The ranks then know the least of them. */
 static int64_t failure_number(const crun_world *world, crun_status own)
 {
@@ -336,7 +342,7 @@ static crun_status agree_on_save(struct crun_checkpoints *c, uint64_t step,
     int64_t n[NUMBERS] = { [FAILED] = failure_number(c->world, own),
                            [LAST] = failure_number(c->world, *last),
                            [STEP] = (int64_t)step,
-                           [MINUS_STEP] = -(int64_t)step,
+                           [MINUS_STEP] = (int64_t)(0 - step),
                            [SHARDED] = -checkpoint_is_sharded(all->part, all->count),
                            [STATE] = digest_parts(all),
                            [MINUS_STATE] = -digest_parts(all) };
@@ -346,12 +352,12 @@ static crun_status agree_on_save(struct crun_checkpoints *c, uint64_t step,
         return status;
     if (n[FAILED])
         return fail_together(c->world, n[FAILED]);
-    if (n[STEP] != -n[MINUS_STEP])
+    if (!is_one_number(n[STEP], n[MINUS_STEP]))
         return status_fail(CRUN_MISMATCH,
                            "crun_checkpoint_save: the ranks save different steps, "
-                           "from %" PRIi64 " to %" PRIi64,
-                           n[STEP], -n[MINUS_STEP]);
-    if (n[STATE] != -n[MINUS_STATE])
+                           "from %" PRIu64 " to %" PRIu64,
+                           (uint64_t)n[STEP], 0 - (uint64_t)n[MINUS_STEP]);
+    if (!is_one_number(n[STATE], n[MINUS_STATE]))
         return status_fail(CRUN_MISMATCH, "crun_checkpoint_save: the ranks save the "
                                           "state of different models or optimizers");
     *sharded = n[SHARDED] != 0;
@@ -402,7 +408,9 @@ static crun_status perform_save(struct crun_checkpoints *c,
 
     if (status == CRUN_OK && optim)
         status = optim_state_fetch(optim);
-    if (status == CRUN_OK && (content->whole || sharded))
+    if (status == CRUN_OK && !content->whole && !sharded)
+        c->status = CRUN_OK; /* this rank has no part in it */
+    else if (status == CRUN_OK)
         copied = save_own_part(c, content, ddp, sharded);
     if (status == CRUN_OK && c->blocking)
         return crun_checkpoint_wait(c);
@@ -619,7 +627,8 @@ static crun_status agree_on_load(crun_world *world, const struct all_parts *all,
         return status;
     if (n[LOAD_FAILED])
         return fail_together(world, n[LOAD_FAILED]);
-    return n[LOADED] == -n[MINUS_LOADED] && n[EXTRAS] == -n[MINUS_EXTRAS]
+    return is_one_number(n[LOADED], n[MINUS_LOADED]) &&
+                   is_one_number(n[EXTRAS], n[MINUS_EXTRAS])
                ? CRUN_OK
                : status_fail(CRUN_MISMATCH, "crun_checkpoint_load: the ranks load the "
                                             "state of different models or optimizers, "
