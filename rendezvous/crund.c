@@ -331,7 +331,8 @@ static void announce_daemon(const struct daemon *d, struct server *server,
         jobs++;
     if (cut)
         log_warn("%s: the journal's last %" PRIu64 " bytes were torn and are cut off: "
-                 "nothing that was acknowledged is lost",
+                 "nothing that was acknowledged is lost, if the disk keeps what it was "
+                 "told to sync; else the nodes tell",
                  o->state_dir, cut);
     if (o->state_dir)
         log_info("listening on %s (state in %s, %u job%s resumed)", text, o->state_dir,

@@ -11,6 +11,7 @@
 #define BLAME_WAIT_MS 5000 /* for the failure that caused the one just reported */
 #define CRASH_LOOP_MS 5000 /* an epoch that failed in this time is part of one */
 #define QUARANTINE_WINDOW_MS 600000
-#define PASTS_MAX 64 /* nodes whose troubles are remembered */
+#define EPOCHS_LOST_MAX 1000000 /* a node may know so many more than its rendezvous */
+#define PASTS_MAX 64            /* nodes whose troubles are remembered */
 
 #endif

@@ -235,6 +235,9 @@ void membership_restored(struct membership *m, uint64_t now)
         m->node[i].deadline = now + m->config.lease_ms;
     }
     membership_table_rebuild(m);
+    if (m->state == JOB_STOPPING && m->tally.active + m->tally.finished == 0)
+        m->stop.unknown_until = now +
+                                m->config.lease_ms; /* only such a stop waits on */
     if (m->state == JOB_RUNNING || m->state == JOB_STOPPING)
         restore_slots(m);
 }
@@ -245,7 +248,8 @@ void membership_sane(const struct membership *m)
     assert(m->state < JOB_STATE_COUNT);
     assert(m->restarts <= m->config.max_restarts);
     assert(m->state != JOB_RUNNING || (m->epoch > 0 && m->tally.active > 0));
-    assert(m->state != JOB_STOPPING || m->tally.active + m->tally.finished > 0);
+    assert(m->state != JOB_STOPPING || m->tally.active + m->tally.finished > 0 ||
+           m->stop.unknown_until > 0);
     assert(m->state == JOB_RUNNING || m->stop.blame_until == 0);
     assert(m->state != JOB_FORMING || m->tally.active + m->tally.finished == 0);
     assert(m->state != JOB_DONE ||

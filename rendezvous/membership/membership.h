@@ -93,10 +93,12 @@ struct membership {
             bool final;
             int32_t exit_code;
         } root;
-        uint64_t blame_until; /* all failures are consequences: their cause is waited
-                               * for while the epoch runs; 0: nothing is */
-        uint32_t failures;    /* reported while the epoch ran */
-        bool young;           /* the epoch, at its first failure */
+        uint64_t blame_until;   /* all failures are consequences: their cause is waited
+                                 * for while the epoch runs; 0: nothing is */
+        uint64_t unknown_until; /* nodes that are not known may have workers until then;
+                                 * 0: there are none */
+        uint32_t failures;      /* reported while the epoch ran */
+        bool young;             /* the epoch, at its first failure */
     } stop;
     struct {
         uint64_t step;     /* the newest that any epoch has reached */
@@ -150,7 +152,7 @@ struct membership {
 
 enum membership_event_type {
     MEMBERSHIP_EV_JOIN,         /* join */
-    MEMBERSHIP_EV_RESUME,       /* node: its connection is back */
+    MEMBERSHIP_EV_RESUME,       /* node: its connection is back; epoch: it knows */
     MEMBERSHIP_EV_DISCONNECT,   /* node */
     MEMBERSHIP_EV_HEARTBEAT,    /* node */
     MEMBERSHIP_EV_STORE_READY,  /* node, epoch */
@@ -227,6 +229,7 @@ enum membership_action_type {
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
     MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
     MEMBERSHIP_ACT_FAREWELL,    /* the job will end after a checkpoint */
+    MEMBERSHIP_ACT_REGRESSED,   /* the node knows a later epoch than was saved */
     MEMBERSHIP_ACT_RESUMED,     /* the workers of an epoch make steps */
     MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT

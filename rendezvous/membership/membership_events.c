@@ -42,8 +42,8 @@ static void repeat_order(struct step *s, struct membership_node *n)
         membership_start_node(s, n);
     else if (m->state == JOB_STOPPING && membership_is_unstopped(n))
         membership_act(s, MEMBERSHIP_ACT_STOP, i);
-    if (m->state == JOB_RUNNING && m->checkpoint.until && n->started &&
-        !n->checkpointed)
+    if (m->state == JOB_RUNNING && m->checkpoint.until &&
+        n->state == MEMBERSHIP_NODE_ACTIVE && n->started && !n->checkpointed)
         membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
 }
 
@@ -166,14 +166,32 @@ void membership_hear(struct step *s, struct membership_node *n)
     n->deadline = s->t + s->m->config.lease_ms;
 }
 
+/* A node that waits has no part in the epoch, unless that is another one of the same
+ * number. */
+static bool has_regressed(const struct step *s)
+{
+    const struct membership *m = s->m;
+    bool waits = s->node->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING;
+
+    return s->node->state != MEMBERSHIP_NODE_TOLD && s->ev->epoch > 0 &&
+           (s->ev->epoch > m->epoch || (waits && s->ev->epoch == m->epoch));
+}
+
 static enum membership_verdict on_resume(struct step *s)
 {
     struct membership_node *n = s->node;
+    struct membership *m = s->m;
+    bool regressed = has_regressed(s);
 
-    membership_table_set_connected(s->m, n, true);
+    if (regressed && s->ev->epoch - m->epoch > EPOCHS_LOST_MAX)
+        return MEMBERSHIP_FENCED;
+    membership_table_set_connected(m, n, true);
     membership_hear(s, n);
-    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(s->m, n));
-    repeat_order(s, n);
+    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(m, n));
+    if (regressed)
+        membership_stop_regressed(s);
+    else
+        repeat_order(s, n);
     return MEMBERSHIP_OK;
 }
 

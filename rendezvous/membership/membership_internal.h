@@ -38,6 +38,7 @@ void membership_hear(struct step *s, struct membership_node *n);
 void membership_settle(struct step *s);
 void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_ms);
 void membership_stop_failed(struct step *s);
+void membership_stop_regressed(struct step *s);
 void membership_judge_root(struct membership *m);
 void membership_release(struct step *s, struct membership_node *n);
 void membership_start_node(struct step *s, struct membership_node *n);

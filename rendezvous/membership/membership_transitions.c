@@ -17,7 +17,8 @@ const struct membership_edge membership_edges[] = {
     { JOB_FORMING, MEMBERSHIP_EV_DRAIN, JOB_RUNNING },   /* likewise */
     { JOB_FORMING, MEMBERSHIP_EV_STOPPED, JOB_RUNNING }, /* enough remain */
     { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_RUNNING }, /* last call, or enough remain */
-    { JOB_FORMING, MEMBERSHIP_EV_LEAVE, JOB_DONE },   /* too few would remain */
+    { JOB_FORMING, MEMBERSHIP_EV_RESUME, JOB_STOPPING }, /* a later epoch, forgotten */
+    { JOB_FORMING, MEMBERSHIP_EV_LEAVE, JOB_DONE },      /* too few would remain */
     { JOB_FORMING, MEMBERSHIP_EV_END, JOB_DONE },
     { JOB_FORMING, MEMBERSHIP_EV_TICK, JOB_DONE },       /* not formed in time */
     { JOB_RUNNING, MEMBERSHIP_EV_JOIN, JOB_STOPPING },   /* scale up */
@@ -128,6 +129,36 @@ void membership_stop_failed(struct step *s)
     membership_begin_stop(s, JOB_CAUSE_FAILURE, m->config.failure_grace_ms);
 }
 
+/*
+ * The node knows a later epoch: what was decided since is lost, as when a state
+ * directory comes from a backup. Any node may have workers of that epoch, so all of
+ * them are told to stop it, and the next epoch is above it. Nodes that have joined
+ * since are not known: they have a lease to come and be refused. A stop that ends the
+ * job still does. The restarts that were spent since are not known.
+ */
+void membership_stop_regressed(struct step *s)
+{
+    struct membership *m = s->m;
+
+    membership_act(s, MEMBERSHIP_ACT_REGRESSED, membership_index(m, s->node));
+    m->epoch = s->ev->epoch;
+    m->formed_at = m->last_call_at = 0;
+    m->stop.unknown_until = s->t + m->config.lease_ms;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (m->node[i].state != MEMBERSHIP_NODE_TOLD)
+            membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_ACTIVE);
+    if (m->state == JOB_STOPPING) {
+        m->state_since = s->t;
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+        membership_tell_all_to_stop(s);
+        return;
+    }
+    m->stop.restart_spent = m->stop.too_young = false;
+    m->stop.root.node = MEMBERSHIP_NONE;
+    m->stop.root.identity = 0;
+    membership_begin_stop(s, JOB_CAUSE_LOST, m->config.failure_grace_ms);
+}
+
 static void form_epoch(struct step *s)
 {
     struct membership *m = s->m;
@@ -139,6 +170,7 @@ static void form_epoch(struct step *s)
     m->epoch++;
     m->formed_at = m->clock.now;
     m->store_ready = m->stop.restart_spent = m->stop.too_young = false;
+    m->stop.unknown_until = 0;
     m->last_call_at = m->checkpoint.until = 0;
     m->stop.root.node = MEMBERSHIP_NONE;
     m->stop.root.identity = 0;
@@ -420,7 +452,10 @@ static void settle_running(struct step *s)
 
 static void settle_stopping(struct step *s)
 {
-    if (s->m->tally.active + s->m->tally.finished == 0)
+    bool unknown = s->m->stop.unknown_until > 0 && (s->ev->type != MEMBERSHIP_EV_TICK ||
+                                                    s->t < s->m->stop.unknown_until);
+
+    if (s->m->tally.active + s->m->tally.finished == 0 && !unknown)
         complete_stop(s);
 }
 

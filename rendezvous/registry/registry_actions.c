@@ -426,6 +426,30 @@ static void tell_quarantined(struct registry_step *s, const struct membership_ac
                     c->min_nodes == 1 ? " is" : "s are");
 }
 
+/* A stop that was under way keeps its own reason. */
+static void tell_regressed(struct registry_step *s, const struct membership_action *a)
+{
+    const struct membership *membership = &s->job->membership;
+    const char *host = s->job->node[a->node]->host;
+    char text[NOTICE_MAX_BYTES + 1];
+
+    snprintf(text, sizeof(text),
+             "the rendezvous knows epoch %" PRIu64 ", and %.100s is in epoch %" PRIu64
+             ": what was decided since is lost (a state directory from a backup, or a "
+             "damaged disk?); that epoch stops, and restarts since are not counted",
+             membership->epoch, host, s->msg->epoch);
+    if (membership->state == JOB_STOPPING) {
+        registry_notice(s->registry, s->job, "regressed", host, "%s", text);
+        return;
+    }
+    s->job->failure = (struct failure){ .kind = FAILURE_NONE };
+    s->job->afterwards[0] = '\0';
+    snprintf(s->job->text, sizeof(s->job->text), "%s", text);
+    if (s->registry->journal)
+        job_records_put_failure(s->registry->journal, s->job);
+    registry_tell(s->registry, s->job, "regressed", host, "%s", text);
+}
+
 static void tell_farewell(struct registry_step *s, const struct membership_action *a)
 {
     (void)a;
@@ -704,6 +728,7 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
     [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
     [MEMBERSHIP_ACT_FAREWELL] = tell_farewell,
+    [MEMBERSHIP_ACT_REGRESSED] = tell_regressed,
     [MEMBERSHIP_ACT_RESUMED] = tell_resumed,
     [MEMBERSHIP_ACT_ENTERED] = tell_entered,
 };

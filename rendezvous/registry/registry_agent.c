@@ -334,6 +334,7 @@ static void on_resume(struct registry *g, struct registry_peer *p, const struct 
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
                                    .node = m->resume.node,
+                                   .epoch = m->epoch,
                                    .incarnation = g->config.digest(
                                        g->config.arg, &m->resume.incarnation) };
     struct job *job = registry_find(g, p, m->resume.run_id);

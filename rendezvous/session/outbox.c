@@ -43,6 +43,15 @@ bool outbox_has(const struct outbox *o, uint64_t sequence)
     return entry != NULL;
 }
 
+struct msg *outbox_find_type(const struct outbox *o, enum msg_type type)
+{
+    struct outbox_entry *entry = o->first;
+
+    while (entry && entry->msg.type != type)
+        entry = entry->next;
+    return entry ? &entry->msg : NULL;
+}
+
 void outbox_settle(struct outbox *o, uint64_t sequence)
 {
     struct outbox_entry **at = &o->first, *entry;

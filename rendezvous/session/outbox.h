@@ -23,6 +23,8 @@ void outbox_clear(struct outbox *o); /* numbering continues */
 /* Keep a copy of msg with the next sequence number; returns the copy. */
 struct msg *outbox_add(struct outbox *o, const struct msg *msg);
 bool outbox_has(const struct outbox *o, uint64_t sequence);
+/* The oldest of this type, or NULL. */
+struct msg *outbox_find_type(const struct outbox *o, enum msg_type type);
 /* The message is answered; may be called again. */
 void outbox_settle(struct outbox *o, uint64_t sequence);
 /* As if all of this type were answered. */

@@ -2,6 +2,7 @@
 #include "rendezvous/session/session.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,8 @@ struct session {
 
     struct order_filter orders;
     struct outbox reports;
+    struct outbox said; /* of the epoch, answered or not: see say_again */
+    bool told_of_past;
     bool report_again; /* one was refused with retry: all follow the next
                           heartbeat */
 };
@@ -123,6 +126,7 @@ static void session_end(struct session_step *step)
     bool connected = has_connection(s);
 
     outbox_clear(&s->reports);
+    outbox_clear(&s->said);
     session_enter(s, SESSION_OVER, step->now);
     if (connected)
         s->calls.disconnect(s->calls.arg);
@@ -304,6 +308,14 @@ static bool is_of_owners(const struct msg *m)
     return m->type == MSG_ASK_OWNERS || m->type == MSG_OWNERS;
 }
 
+/* What became of the epoch on this node. Of its failures, one is enough. */
+static bool is_of_course(const struct session *s, const struct msg *m)
+{
+    return m->epoch == s->orders.epoch && !outbox_find_type(&s->said, m->type) &&
+           (m->type == MSG_STORE_READY || m->type == MSG_FAILED ||
+            m->type == MSG_FINISHED || m->type == MSG_STOPPED);
+}
+
 static void keep_report(struct session_step *step)
 {
     struct session *s = step->session;
@@ -318,6 +330,8 @@ static void keep_report(struct session_step *step)
     if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
         return;
     order_filter_reported(&s->orders, step->msg);
+    if (is_of_course(s, step->msg))
+        outbox_add(&s->said, step->msg);
     kept = outbox_add(&s->reports, step->msg);
     if (s->state == SESSION_ATTACHED)
         session_send(s, kept);
@@ -414,10 +428,59 @@ static void on_beat(struct session_step *step)
         s->calls.order(s->calls.arg, step->msg);
 }
 
+static void repeat_report(void *arg, struct msg *said)
+{
+    struct session *s = arg;
+
+    if (!outbox_find_type(&s->reports, said->type))
+        session_send(s, outbox_add(&s->reports, said));
+}
+
+/*
+ * The rendezvous repeats an order that this node has obeyed. It may do so because it
+ * has lost the answer, which it had acknowledged.
+ */
+static void say_again(struct session *s, const struct msg *order)
+{
+    struct msg *stopped = outbox_find_type(&s->said, MSG_STOPPED);
+
+    if (order->type == MSG_START)
+        outbox_each(&s->said, repeat_report, s);
+    else if (order->type == MSG_STOP && stopped)
+        repeat_report(s, stopped);
+}
+
+/* An older rendezvous than this goes on as if nothing were wrong. */
+static void tell_of_past(struct session *s, const struct msg *order)
+{
+    struct msg m = { .type = MSG_NOTICE };
+
+    if (s->told_of_past)
+        return;
+    s->told_of_past = true;
+    snprintf(m.notice.text, sizeof(m.notice.text),
+             "the rendezvous is in epoch %" PRIu64 ", and this node in epoch %" PRIu64
+             ": it has lost what was decided since, and nothing that it orders is "
+             "obeyed; end the job, and start it again",
+             order->epoch, s->orders.epoch);
+    s->calls.order(s->calls.arg, &m);
+}
+
 static void on_order(struct session_step *step)
 {
-    if (order_filter_take(&step->session->orders, step->msg))
-        step->session->calls.order(step->session->calls.arg, step->msg);
+    struct session *s = step->session;
+    const struct msg *order = step->msg;
+    uint64_t epoch = s->orders.epoch;
+
+    if (order_filter_take(&s->orders, order)) {
+        if (s->orders.epoch != epoch)
+            outbox_clear(&s->said);
+        s->calls.order(s->calls.arg, order);
+    } else if (order->epoch == epoch && !s->orders.done) {
+        say_again(s, order);
+    } else if (order->epoch < epoch && !s->orders.done) {
+        tell_of_past(s, order);
+    }
 }
 
 static void on_notice(struct session_step *step)
@@ -646,6 +709,7 @@ struct session *session_create(const struct session_config *config,
     s->state = SESSION_APART;
     s->created_at = s->retry_at = now_ms;
     outbox_init(&s->reports);
+    outbox_init(&s->said);
     return s;
 }
 
@@ -654,6 +718,7 @@ void session_destroy(struct session *s)
     if (!s)
         return;
     outbox_clear(&s->reports);
+    outbox_clear(&s->said);
     free(s);
 }
 

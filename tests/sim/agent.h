@@ -48,6 +48,8 @@ struct agent_facts {
     uint32_t slot;               /* it had then */
     uint64_t failed_epoch, finished_epoch; /* what it truly reported */
     uint64_t checkpointed_epoch;
+    uint64_t over_epoch,
+        over_ms;         /* the last one that it said to have failed or ended */
     bool placed;         /* it has had a slot */
     uint64_t trouble_us; /* when a fault last touched it */
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/events/event_kinds.h"
+#include "rendezvous/journal/journal_format.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
@@ -13,6 +14,7 @@
 #include "tests/sim/sim.h"
 
 #define RESTART_AGAIN_US 50000
+#define TORN_BYTES_MAX 3000
 
 struct daemon_conn {
     struct sim_daemon *daemon;
@@ -29,6 +31,8 @@ struct sim_daemon {
     bool paused, dying, starting;
     bool rebooted;
     bool disk_fails; /* the next sync */
+    uint8_t *backup; /* of its journal; NULL: none */
+    size_t backup_size;
     uint64_t paused_at_ms, slept_ms;
     uint64_t tick_at_us, turn_at_us;
     struct sim_parcel *outbox, **outbox_last;
@@ -467,6 +471,51 @@ void daemon_fail_disk(struct sim_daemon *d, uint64_t restart_us)
     d->disk_fails = true;
     trace_line(&d->sim->trace, "daemon", "the next sync of its disk will fail");
     memdisk_fail_next_sync(d->disk);
+}
+
+static void lose_past(struct sim_daemon *d, const uint8_t *journal, size_t size)
+{
+    trace_line(&d->sim->trace, "daemon", "its disk has lost what came last");
+    memdisk_put(d->disk, JOURNAL_NAME, journal, size);
+    oracle_regressed(d->sim->oracle);
+}
+
+/* A copy of what its journal holds now. */
+static uint8_t *copy_journal(struct sim_daemon *d, size_t *size)
+{
+    const uint8_t *held = memdisk_get(d->disk, JOURNAL_NAME, size);
+    uint8_t *copy = held ? world_alloc(d->sim->world, *size + 1) : NULL;
+
+    if (copy)
+        memcpy(copy, held, *size);
+    return copy;
+}
+
+void daemon_restore_disk(struct sim_daemon *d, uint64_t restart_us)
+{
+    if (!d->disk || !d->registry)
+        return;
+    if (!d->backup) {
+        d->backup = copy_journal(d, &d->backup_size);
+        return;
+    }
+    daemon_crash(d, true, restart_us);
+    lose_past(d, d->backup, d->backup_size);
+    d->backup = NULL;
+}
+
+void daemon_tear_disk(struct sim_daemon *d, uint64_t restart_us)
+{
+    uint8_t *journal;
+    size_t size, torn;
+
+    if (!d->disk || !d->registry)
+        return;
+    daemon_crash(d, true, restart_us);
+    journal = copy_journal(d, &size);
+    torn = 1 + world_below(d->sim->world, TORN_BYTES_MAX);
+    if (journal && torn < size / 2)
+        lose_past(d, journal, size - torn);
 }
 
 void daemon_heal(struct sim_daemon *d)

@@ -30,6 +30,11 @@ void daemon_pause(struct sim_daemon *d, uint64_t for_us);
 void daemon_set_disk_full(struct sim_daemon *d, bool full);
 /* The next operation on its disk fails; it is started again after that. */
 void daemon_fail_disk(struct sim_daemon *d, uint64_t restart_us);
+/* The first time: keeps what its disk holds. The next time: it dies, and that is what
+ * the disk holds again. */
+void daemon_restore_disk(struct sim_daemon *d, uint64_t restart_us);
+/* It dies, and the end of what its disk held is gone. */
+void daemon_tear_disk(struct sim_daemon *d, uint64_t restart_us);
 /* No fault is left to strike. */
 void daemon_heal(struct sim_daemon *d);
 void daemon_jump_wall_clock(struct sim_daemon *d);

@@ -35,6 +35,17 @@ struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,
     return f->epochs = e;
 }
 
+void facts_forget_epochs(struct job_facts *f, uint64_t from)
+{
+    struct epoch_facts **at = &f->epochs;
+
+    while (*at)
+        if ((*at)->epoch >= from)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
 const struct job_config *facts_config(const struct sim_agent *a)
 {
     return &a->sim->plan.job[a->machine->plan->job].config;

@@ -79,6 +79,8 @@ struct oracle {
     struct sim *sim;
     struct trace *trace;
     struct job_facts *jobs;
+    bool regresses; /* until the daemon is up again */
+    bool regressed; /* once: what policies were about is not known any more */
 };
 
 #define VIOLATION(o, ...) trace_violation((o)->trace, __VA_ARGS__)
@@ -88,6 +90,8 @@ struct job;
 const struct job *facts_find_job(struct oracle *o, const struct id128 *instance);
 /* Never NULL: what nothing is known of yet is begun. */
 struct job_facts *facts_of_job(struct oracle *o, const struct id128 *instance);
+/* Epochs from this one on were another past. */
+void facts_forget_epochs(struct job_facts *f, uint64_t from);
 struct epoch_facts *facts_of_epoch(struct oracle *o, struct job_facts *f,
                                    uint64_t epoch);
 

@@ -298,6 +298,18 @@ static void fail_disk(struct sim *s)
     daemon_fail_disk(s->daemon, some_leases_us(s, 5, 100));
 }
 
+static void restore_disk(struct sim *s)
+{
+    touch_all(s);
+    daemon_restore_disk(s->daemon, some_leases_us(s, 5, 100));
+}
+
+static void tear_disk(struct sim *s)
+{
+    touch_all(s);
+    daemon_tear_disk(s->daemon, some_leases_us(s, 5, 100));
+}
+
 static void jump_wall_clock(struct sim *s)
 {
     daemon_jump_wall_clock(s->daemon);
@@ -405,6 +417,8 @@ static void (*const strikes[FAULT_COUNT])(struct sim *s) = {
     [FAULT_CRASH_COMMIT] = crash_commit,
     [FAULT_DISK_FULL] = fill_disk,
     [FAULT_DISK_ERROR] = fail_disk,
+    [FAULT_OLD_DISK] = restore_disk,
+    [FAULT_TORN_DISK] = tear_disk,
     [FAULT_WALL_CLOCK] = jump_wall_clock,
     [FAULT_WORKER] = fail_worker,
     [FAULT_CRASH_LOOP] = crash_loop,

@@ -2,7 +2,9 @@
 #include "tests/sim/oracle.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "rendezvous/membership/limits.h"
 #include "rendezvous/registry/job.h"
 #include "rendezvous/session/session.h"
 #include "tests/sim/agent.h"
@@ -49,6 +51,33 @@ static void check_silence(struct oracle *o, const struct membership *r)
     }
 }
 
+/*
+ * What a node has said of its epoch leads to something, even if the daemon has lost it:
+ * the job does not run on with that epoch. No node that it hears knows a later one.
+ */
+static void check_course(struct oracle *o, const struct membership *r,
+                         const struct job_facts *f)
+{
+    uint64_t now = daemon_awake_ms(o->sim->daemon), now_us = world_now(o->sim->world);
+    uint64_t most = 3ull * r->config.lease_ms + BLAME_WAIT_MS + 2000;
+
+    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+        const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
+
+        if (!a || !a->facts.attached || !a->facts.connected || r->state == JOB_DONE ||
+            r->node[i].state == MEMBERSHIP_NODE_TOLD)
+            continue;
+        if (session_epoch(a->session) > r->epoch)
+            VIOLATION(o, "the job is in epoch %" PRIu64 ", and %s in %" PRIu64,
+                      r->epoch, a->name, session_epoch(a->session));
+        if (r->state == JOB_RUNNING && a->facts.over_epoch == r->epoch &&
+            a->end == AGENT_LIVES && now > a->facts.over_ms + most &&
+            now > f->entered_ms + most && now_us > a->facts.trouble_us + 1000 * most)
+            VIOLATION(o, "%s has said that epoch %" PRIu64 " is over, and it runs on",
+                      a->name, r->epoch);
+    }
+}
+
 void oracle_committed(struct oracle *o)
 {
     for (struct job_facts *f = o->jobs; f; f = f->next) {
@@ -60,6 +89,7 @@ void oracle_committed(struct oracle *o)
         f->committed = f->now;
         if (j) {
             check_silence(o, &j->membership);
+            check_course(o, &j->membership, f);
             time_committed(f, &j->membership);
         }
     }
@@ -105,14 +135,42 @@ static void forget(struct job_facts *f)
     f->now.exists = f->committed.exists = false;
 }
 
+void oracle_regressed(struct oracle *o)
+{
+    o->regresses = o->regressed = true;
+    for (struct sim_agent *a = o->sim->agents; a; a = a->next)
+        a->facts.evicted = a->facts.evicted_for_good = false;
+}
+
+/* What is there is all there is. */
+static void begin_anew(struct job_facts *f, struct view *found,
+                       const struct membership *r)
+{
+    found->restarts_at_start = r ? r->restarts - r->stop.restart_spent : 0;
+    f->now = f->committed = *found;
+    f->in_doubt = true; /* nor is anything known of the time */
+    f->ended = false;
+}
+
 void oracle_restored(struct oracle *o)
 {
+    if (o->regresses)
+        for (unsigned i = 0; i < o->sim->plan.jobs; i++) {
+            const struct job *j = daemon_job(o->sim->daemon,
+                                             o->sim->plan.job[i].run_id);
+
+            if (j) /* perhaps a launch before the last one */
+                facts_of_job(o, &j->membership.instance);
+        }
     for (struct job_facts *f = o->jobs; f; f = f->next) {
         const struct job *j = facts_find_job(o, &f->instance);
         struct view found;
 
+        memset(&found, 0, sizeof(found));
         view_take(&found, j);
-        if (o->sim->plan.standalone)
+        if (o->regresses)
+            begin_anew(f, &found, j ? &j->membership : NULL);
+        else if (o->sim->plan.standalone)
             check_restored(o, f, &found);
         else
             forget(f);
@@ -124,6 +182,7 @@ void oracle_restored(struct oracle *o)
         f->entered_at = j ? j->membership.clock.now : 0;
         f->was_empty = false;
     }
+    o->regresses = false;
     for (struct sim_agent *a = o->sim->agents; a; a = a->next) {
         const struct job *j = facts_current_job(o, a);
 

@@ -36,6 +36,7 @@ void oracle_committed(struct oracle *o);
 void oracle_commit_unknown(struct oracle *o); /* a crash in the middle of one */
 void oracle_crashed(struct oracle *o);
 void oracle_restored(struct oracle *o);
+void oracle_regressed(struct oracle *o); /* the disk is an older one */
 
 /* Each step of a membership, before and after; between them what the membership wants
  * done. */

@@ -222,7 +222,8 @@ static void check_stop(struct oracle *o, const struct membership *r,
                        const struct membership_event *ev, const struct job_facts *f)
 {
     if (r->stop.cause == JOB_CAUSE_LOST && !f->loses &&
-        ev->type != MEMBERSHIP_EV_STOPPED)
+        ev->type != MEMBERSHIP_EV_STOPPED &&
+        !(o->regressed && ev->type == MEMBERSHIP_EV_RESUME && ev->epoch == r->epoch))
         VIOLATION(o, "epoch %" PRIu64 " stops for a loss, and nobody is lost",
                   r->epoch);
     if (r->stop.cause == JOB_CAUSE_SCALE_UP &&
@@ -238,8 +239,9 @@ static void check_failed(struct oracle *o, const struct membership *r,
     const struct sim_agent *a = agent_find(o->sim, &ev->incarnation);
     const struct view_root *root = &f->now.root;
 
-    if (ev->type == MEMBERSHIP_EV_TICK && root->epoch == r->epoch && root->failure &&
-        root->origin != FAILURE_ORIGIN_OWN)
+    if (ev->type == MEMBERSHIP_EV_TICK && ((root->epoch == r->epoch && root->failure &&
+                                            root->origin != FAILURE_ORIGIN_OWN) ||
+                                           o->regressed))
         return;
     if (!a || a->facts.failed_epoch != r->epoch)
         VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",
@@ -251,7 +253,7 @@ static void check_success(struct oracle *o, const struct membership *r)
     const struct epoch_facts *e = facts_of_epoch(o, facts_of_job(o, &r->instance),
                                                  r->epoch);
 
-    for (uint32_t i = 0; i < r->group_size; i++)
+    for (uint32_t i = 0; i < r->group_size && !o->regressed; i++)
         if (!e->node[i].agent || e->node[i].agent->facts.finished_epoch != r->epoch)
             VIOLATION(
                 o, "success, but group rank %u of epoch %" PRIu64 " has not finished",
@@ -269,6 +271,8 @@ static void check_entered(struct oracle *o, const struct membership *r,
     trace_line(o->trace, "membership", "epoch %" PRIu64 ": %s --%s--> %s (%s)",
                r->epoch, proto_state_name(from), membership_event_name(ev->type),
                proto_state_name(r->state), proto_cause_name(r->stop.cause));
+    if (r->state == JOB_RUNNING && o->regressed)
+        facts_forget_epochs(f, r->epoch);
     if (r->state == JOB_RUNNING) {
         check_nothing_lives(o, r);
         check_budget(o, r, f);
@@ -284,11 +288,25 @@ static void check_entered(struct oracle *o, const struct membership *r,
     }
 }
 
+/* The stop begins anew, and whatever is spent stays spent. */
+static void check_regressed(struct oracle *o, const struct membership *r)
+{
+    struct job_facts *f = facts_of_job(o, &r->instance);
+
+    if (!o->regressed)
+        VIOLATION(o, "epoch %" PRIu64 " is given up, and no disk was lost", r->epoch);
+    f->entered_ms = daemon_awake_ms(o->sim->daemon);
+    if (r->state == JOB_FORMING)
+        f->now.restarts_at_start = r->restarts;
+}
+
 void oracle_acts(struct oracle *o, const struct membership *r,
                  const struct membership_event *ev, const struct membership_action *a)
 {
     policy_acts(o, r, ev, a);
     time_acts(o, r, a);
+    if (a->type == MEMBERSHIP_ACT_REGRESSED)
+        check_regressed(o, r);
     if (a->type == MEMBERSHIP_ACT_ENTERED)
         check_entered(o, r, ev, a->from);
     else if (a->type == MEMBERSHIP_ACT_EVICTED)

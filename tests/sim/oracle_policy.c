@@ -285,6 +285,8 @@ void policy_acts(struct oracle *o, const struct membership *r,
     struct job_facts *f = facts_of_job(o, &r->instance);
 
     (void)ev;
+    if (o->regressed)
+        return;
     if (a->type == MEMBERSHIP_ACT_ENTERED)
         on_entered(o, r, a->from);
     else if (a->type == MEMBERSHIP_ACT_ROOT_CAUSE ||

@@ -13,6 +13,7 @@ static const struct {
     const char *name;
     uint16_t weight;
     bool standalone; /* means nothing without a daemon of its own */
+    bool seldom;     /* less can be checked after it */
 } faults[FAULT_COUNT] = {
     [FAULT_BREAK] = { "break", 30, false },
     [FAULT_CUT] = { "cut", 20, false },
@@ -25,6 +26,8 @@ static const struct {
     [FAULT_CRASH_COMMIT] = { "crash in a commit", 20, true },
     [FAULT_DISK_FULL] = { "disk full", 10, true },
     [FAULT_DISK_ERROR] = { "disk error", 6, true },
+    [FAULT_OLD_DISK] = { "old disk", 20, true, .seldom = true },
+    [FAULT_TORN_DISK] = { "torn disk", 10, true, .seldom = true },
     [FAULT_WALL_CLOCK] = { "wall clock", 10, false },
     [FAULT_WORKER] = { "worker", 30, false },
     [FAULT_CRASH_LOOP] = { "crash loop", 8, false },
@@ -53,7 +56,7 @@ static void draw_faults(struct sim_plan *p, struct sim_world *w)
         if (faults[f].standalone && !p->standalone)
             continue;
         /* a storm of some kinds finds more than a drizzle of all */
-        if (world_chance(w, 450))
+        if (world_chance(w, faults[f].seldom ? 80 : 450))
             p->weight[f] = (uint16_t)(faults[f].weight * world_between(w, 1, 4));
     }
 }

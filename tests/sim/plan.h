@@ -29,6 +29,8 @@ enum sim_fault {
     FAULT_CRASH_COMMIT, /* the daemon dies between two writes */
     FAULT_DISK_FULL,
     FAULT_DISK_ERROR,
+    FAULT_OLD_DISK,  /* what it held earlier is all that it holds */
+    FAULT_TORN_DISK, /* it loses the end of what it was told to keep */
     FAULT_WALL_CLOCK,
     FAULT_WORKER,     /* one fails */
     FAULT_CRASH_LOOP, /* the workers of a machine fail at every start */

@@ -14,15 +14,15 @@ char script_last_why[ERROR_TEXT_MAX_BYTES + 1];
 const struct id128 script_instance = { { 1 } }, script_other_instance = { { 2 } };
 
 static const char *const name_of[MSG_TYPE_MAX] = {
-    [MSG_HELLO] = "HELLO",       [MSG_JOIN] = "JOIN",
-    [MSG_RESUME] = "RESUME",     [MSG_HEARTBEAT] = "HEARTBEAT",
-    [MSG_FAILED] = "FAILED",     [MSG_FINISHED] = "FINISHED",
-    [MSG_STOPPED] = "STOPPED",   [MSG_BYE] = "BYE",
-    [MSG_JOINED] = "JOINED",     [MSG_BEAT] = "BEAT",
-    [MSG_START] = "START",       [MSG_STOP] = "STOP",
-    [MSG_MEMBERS] = "MEMBERS",   [MSG_ASK_CHECKPOINT] = "ASK_CHECKPOINT",
-    [MSG_DONE] = "DONE",         [MSG_REFUSED] = "REFUSED",
-    [MSG_STORE_READY] = "READY",
+    [MSG_HELLO] = "HELLO",     [MSG_JOIN] = "JOIN",
+    [MSG_RESUME] = "RESUME",   [MSG_HEARTBEAT] = "HEARTBEAT",
+    [MSG_FAILED] = "FAILED",   [MSG_FINISHED] = "FINISHED",
+    [MSG_STOPPED] = "STOPPED", [MSG_BYE] = "BYE",
+    [MSG_JOINED] = "JOINED",   [MSG_BEAT] = "BEAT",
+    [MSG_START] = "START",     [MSG_STOP] = "STOP",
+    [MSG_MEMBERS] = "MEMBERS", [MSG_ASK_CHECKPOINT] = "ASK_CHECKPOINT",
+    [MSG_NOTICE] = "NOTICE",   [MSG_DONE] = "DONE",
+    [MSG_REFUSED] = "REFUSED", [MSG_STORE_READY] = "READY",
 };
 
 __attribute__((format(printf, 1, 2))) static void note(const char *fmt, ...)

@@ -534,7 +534,7 @@ START_TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
     ck_assert_uint_eq(w.node[spare].slot, 0);
     ck_assert_uint_eq(w.node[named].slot, MEMBERSHIP_NONE);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
-    send_event(MEMBERSHIP_EV_RESUME, named);
+    send_event_of(MEMBERSHIP_EV_RESUME, named, 1);
     send_event(MEMBERSHIP_EV_FAILED, spare);
     send_event(MEMBERSHIP_EV_STOPPED, spare);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);

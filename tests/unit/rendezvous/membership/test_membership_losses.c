@@ -200,6 +200,89 @@ END_TEST
 
 /* -- losing nodes ----------------------------------------------------------- */
 
+/* -- a rendezvous that has lost its past ------------------------------------------ */
+
+/* Restored from an older journal, and a node knows better. */
+static void regress_to(uint32_t node, uint64_t epoch)
+{
+    ck_assert_int_eq(send_event_of(MEMBERSHIP_EV_RESUME, node, epoch), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_REGRESSED, node), 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_uint_eq(w.r.epoch, epoch);
+    for (uint32_t i = 0; i < w.r.used; i++)
+        ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, i), 1);
+}
+
+START_TEST(a_later_epoch_of_a_node_is_stopped_everywhere)
+{
+    begin_membership(2, 2, 3);
+    run_nodes(2);
+    join_agent(3); /* a spare, which may have been a member since */
+    w.r.restarts = 1;
+    regress_to(1, 5);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_STOPPING); /* for nodes that are not known */
+    pass_time(3100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.epoch, 6);
+    ck_assert_uint_eq(w.r.restarts, 1);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
+}
+END_TEST
+
+START_TEST(a_job_that_forms_stops_what_it_has_forgotten)
+{
+    begin_membership(3, 3, 0);
+    join_agent(1);
+    join_agent(2);
+    regress_to(0, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    regress_to(1, 2); /* it knows still more */
+    stop_all_nodes();
+    pass_time(3100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
+    join_agent(3);
+    ck_assert_uint_eq(w.r.epoch, 3);
+}
+END_TEST
+
+START_TEST(a_job_that_ends_does_so_with_what_it_has_forgotten)
+{
+    begin_membership(2, 2, 3);
+    run_nodes(2);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
+                                          .node = MEMBERSHIP_NONE,
+                                          .exit_code = 143 },
+               NULL);
+    regress_to(1, 4);
+    stop_all_nodes();
+    pass_time(3100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 143);
+}
+END_TEST
+
+START_TEST(an_epoch_of_the_same_number_may_be_another_one)
+{
+    uint32_t spare;
+
+    begin_membership(2, 2, 3);
+    run_nodes(2);
+    spare = join_agent(3);
+    regress_to(spare, 1);
+}
+END_TEST
+
+START_TEST(no_node_can_know_of_an_epoch_that_is_far_away)
+{
+    begin_membership(2, 2, 3);
+    run_nodes(2);
+    ck_assert_int_eq(send_event_of(MEMBERSHIP_EV_RESUME, 1, UINT64_MAX),
+                     MEMBERSHIP_FENCED);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+}
+END_TEST
+
 START_TEST(a_lost_connection_may_come_back_within_the_grace)
 {
     begin_membership(2, 2, 0);
@@ -551,6 +634,11 @@ END_TEST
 static Suite *membership_losses_suite(void)
 {
     const TTest *const tests[] = {
+        a_later_epoch_of_a_node_is_stopped_everywhere,
+        a_job_that_forms_stops_what_it_has_forgotten,
+        a_job_that_ends_does_so_with_what_it_has_forgotten,
+        an_epoch_of_the_same_number_may_be_another_one,
+        no_node_can_know_of_an_epoch_that_is_far_away,
         a_lost_connection_may_come_back_within_the_grace,
         a_connection_that_does_not_come_back_is_a_lost_node,
         an_end_by_the_rendezvous_leaves_the_lease_to_come_back,

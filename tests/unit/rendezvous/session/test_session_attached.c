@@ -317,12 +317,43 @@ START_TEST(repeats_after_a_new_connection_are_held_back)
 }
 END_TEST
 
-START_TEST(orders_of_an_older_epoch_are_dropped)
+/* The rendezvous has lost what it had acknowledged. */
+START_TEST(what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again)
+{
+    script_attach();
+    script_receive_plain(MSG_START, 3);
+    script_report(MSG_STORE_READY, 3);
+    script_report(MSG_FAILED, 3);
+    script_report(MSG_FAILED, 3);
+    script_called[0] = '\0';
+    script_receive_plain(MSG_START, 3); /* nothing is answered yet */
+    script_expect("");
+    for (uint64_t sequence = 1; sequence <= 3; sequence++)
+        script_receive_ack(sequence);
+    script_receive_plain(MSG_START, 3);
+    script_expect("send READY 3#4; send FAILED 3#5; ");
+    script_receive_stop(3, 100);
+    script_report(MSG_STOPPED, 3);
+    script_receive_ack(6);
+    script_called[0] = '\0';
+    script_receive_stop(3, 100);
+    script_expect("send STOPPED 3#7; ");
+    ck_assert_uint_eq(script_last_sent.epoch, 3);
+    script_receive_ack(7);
+    script_receive_plain(MSG_START, 4);
+    script_receive_plain(MSG_START, 4);
+    script_expect("order START 4; ");
+}
+END_TEST
+
+START_TEST(orders_of_an_older_epoch_are_dropped_and_told_once)
 {
     script_attach();
     script_receive_plain(MSG_START, 3);
     script_called[0] = '\0';
     script_receive_plain(MSG_START, 2);
+    script_expect("order NOTICE; ");
+    ck_assert_str_ne(script_last_order.notice.text, "");
     script_receive_stop(2, 0);
     script_receive_plain(MSG_MEMBERS, 2);
     script_receive_plain(MSG_ASK_CHECKPOINT, 2);
@@ -538,7 +569,9 @@ static Suite *suite(void)
     tcase_add_test(t, failures_beyond_any_reason_are_not_kept);
     tcase_add_test(t, an_order_is_given_once);
     tcase_add_test(t, repeats_after_a_new_connection_are_held_back);
-    tcase_add_test(t, orders_of_an_older_epoch_are_dropped);
+    tcase_add_test(t,
+                   what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again);
+    tcase_add_test(t, orders_of_an_older_epoch_are_dropped_and_told_once);
     tcase_add_test(t, a_stop_may_come_before_the_start_it_overtook);
     tcase_add_test(t, after_the_result_it_says_goodbye);
     tcase_add_test(t, after_the_result_the_rendezvous_is_not_missed);
