@@ -57,6 +57,7 @@ const char *template_fault_text(enum template_fault fault)
         [TEMPLATE_NO_ANSWER] = "it does not answer",
         [TEMPLATE_WRONG_ANSWER] = "it answers with the pid of another process",
         [TEMPLATE_GONE] = "it or its fork ended before the answer",
+        [TEMPLATE_IMPORTS] = "it imports again",
         [TEMPLATE_OUT_OF_MEMORY] = "the kernel killed it for lack of memory",
         [TEMPLATE_NOT_ADOPTED] = "its fork cannot get the workers' cgroup or CPUs",
     };
@@ -115,10 +116,11 @@ static void start_cold(struct template_spawn *s, enum template_fault fault)
     forget_spawn(s);
 }
 
-static void start_all_held_cold(enum template_fault fault)
+/* Those that are in this state or before it. */
+static void start_all_cold(enum spawn_state last, enum template_fault fault)
 {
     for (uint32_t i = 0; template.count > 0 && i < template.end; i++)
-        if (template.spawn[i].state == SPAWN_HELD)
+        if (template.spawn[i].state != SPAWN_NONE && template.spawn[i].state <= last)
             start_cold(&template.spawn[i], fault);
 }
 
@@ -175,7 +177,7 @@ static void end_template(enum template_fault fault)
     }
     template.ready = false;
     template.tried = true;
-    start_all_held_cold(fault);
+    start_all_cold(SPAWN_HELD, fault);
 }
 
 static void report_ended(int status)
@@ -374,6 +376,15 @@ static void become_ready(void)
     ask_for_all_held();
 }
 
+/* A ready template that imports again is waited for by no worker. */
+static void note_import(void)
+{
+    if (template.ready)
+        start_all_cold(SPAWN_ASKED, TEMPLATE_IMPORTS);
+    template.ready = false;
+    template.ready_until_ms = clock_ms() + template.ready_ms;
+}
+
 static void read_message(void)
 {
     char text[64];
@@ -386,7 +397,7 @@ static void read_message(void)
     else if (!template.ready && n == 5 && memcmp(text, "ready", 5) == 0)
         become_ready();
     else
-        template.ready_until_ms = clock_ms() + template.ready_ms;
+        note_import();
 }
 
 void guard_template_on_socket(uint32_t events)

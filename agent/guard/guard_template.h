@@ -14,11 +14,12 @@
  * without imports. The template is no worker: it gets none of their signals, lives in a
  * cgroup beside theirs, and ends with the guard.
  *
- * On its descriptor 3, a SOCK_SEQPACKET, the template sends "ready" once; any other
- * packet before that says that an import goes on. For each worker it gets a packet, a
- * struct template_request with five descriptors: 0, 1, 2, the payload of the spawn
- * request, and a channel. The fork writes its pid to its channel, once the guard is its
- * parent, and waits there for "go"; if the channel is closed instead, it exits.
+ * On its descriptor 3, a SOCK_SEQPACKET, the template sends "ready" when it is; any
+ * other packet says that it imports, for the first time or again. Only the first
+ * workers wait for that. For each worker it gets a packet, a struct template_request
+ * with five descriptors: 0, 1, 2, the payload of the spawn request, and a channel. The
+ * fork writes its pid to its channel, once the guard is its parent, and waits there for
+ * "go"; if the channel is closed instead, it exits.
  *
  * Whatever fails, the guard starts that worker itself, from the same payload and
  * descriptors. As only a fork that has got "go" is a worker, none is started twice.
@@ -39,6 +40,7 @@ enum template_fault {
     TEMPLATE_WRONG_ANSWER, /* the pid of another process */
     TEMPLATE_GONE,         /* the template, or the fork, ended before its answer */
     TEMPLATE_NOT_ADOPTED,  /* the fork cannot be moved to where workers are */
+    TEMPLATE_IMPORTS,      /* it has begun again */
     TEMPLATE_OUT_OF_MEMORY,
     TEMPLATE_FAULT_COUNT
 };

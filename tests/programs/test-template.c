@@ -11,6 +11,7 @@
  *   wrong         its forks answer with a pid that does not exist
  *   other         ... with the pid of their template
  *   itself        answers each request itself, with its own pid
+ *   renews        imports again at its first request, until it is continued
  *   twice         its forks answer twice
  *   unborn        its forks end without an answer
  *   stillborn     its forks end after their answer
@@ -164,6 +165,12 @@ static void serve_requests(void)
             ;
     if (is_fault("leaves"))
         exit(3);
+    if (is_fault("renews")) {
+        fault = "";
+        (void)!write(SOCKET, "again", 5);
+        raise(SIGSTOP);
+        (void)!write(SOCKET, "ready", 5);
+    }
     if (is_fault("itself"))
         answer_with(jobs[0].fd[4], getpid());
     if (is_fault("itself") || is_fault("deaf"))

@@ -324,6 +324,28 @@ START_TEST(one_that_was_killed_is_replaced_and_workers_start_cold_until_then)
 }
 END_TEST
 
+START_TEST(no_worker_waits_for_one_that_imports_again)
+{
+    begin_guard(_i);
+    start_template(PATIENCE_MS, PATIENCE_MS, "renews", NULL);
+    wait_until(&t.ready, 1);
+    spawn(0, "sleep", NULL);
+    wait_until(&t.started, 1);
+    ck_assert_uint_eq(t.cold, 1);
+    ck_assert_str_eq(t.fault, "it imports again");
+    spawn(1, "sleep", NULL);
+    wait_until(&t.started, 2);
+    ck_assert_uint_eq(t.ready, 1);
+    kill(t.template_pid, SIGCONT);
+    wait_until(&t.ready, 2);
+    spawn(2, "sleep", NULL);
+    wait_until(&t.warm, 1);
+    ck_assert_uint_eq(t.started, 3);
+    ck_assert_uint_eq(t.template_ended, 0);
+    end_guard();
+}
+END_TEST
+
 /* -- workers that wait ---------------------------------------------------------- */
 
 static void ask_to_end(int how)
@@ -448,6 +470,7 @@ int main(int argc, char **argv)
     IN_EACH_MODE(a_fork_that_ends_at_once_is_one_worker_at_most);
     tcase_add_test(tc, a_program_that_cannot_be_executed_is_no_template);
     IN_EACH_MODE(one_that_was_killed_is_replaced_and_workers_start_cold_until_then);
+    IN_EACH_MODE(no_worker_waits_for_one_that_imports_again);
     tcase_add_loop_test(tc, a_worker_that_waits_is_dropped, 0, 3);
     IN_EACH_MODE(the_fence_drops_it_for_good);
     IN_EACH_MODE(a_worker_that_was_asked_for_is_dropped_too);
