@@ -268,13 +268,145 @@ def a_killed_template_blames_no_module(make):
     same([n for n in os.listdir(place.path + "/cache/crun") if "importing" in n], [])
 
 
+# -- what imports read ------------------------------------------------------------------
+
+# What differs between workers or attempts, and is kept where it cannot be renewed.
+LEFT_OUT = {
+    "libcopy": ("import os\nall_of_it = dict(os.environ)\n", "libcopy keeps all variables"),
+    "libvalue": ("import os\nthree = [v for v in os.environ.values() if v == '3']\n",
+                 "libvalue reads RANK"),
+    "libbytes": ("import os\nrank = os.environb.get(b'RANK', b'0')\n", "libbytes reads RANK"),
+    "libnative": ("import ctypes\nread = ctypes.CDLL(None).getenv\nread.restype = ctypes.c_char_p\n"
+                  "rank = read(b'LOCAL_RANK') or b'0'\n", "its C code reads LOCAL_RANK"),
+    "libfails": ("import os\nimport libhalf\nos.environ['NO_SUCH_VARIABLE']\n",
+                 "its import fails: KeyError: 'NO_SUCH_VARIABLE'"),
+    "libexits": ("import sys\nsys.exit(3)\n", "its import fails: SystemExit: 3"),
+    "libport": ("import random\nport = random.randint(20000, 30000)\n",
+                "it draws random numbers by random"),
+    "libtoken": ("import secrets\nclass Client:\n    token = secrets.token_hex(24)\n",
+                 "libtoken draws random numbers"),
+    "liblock": ("import multiprocessing\nlock = multiprocessing.Lock()\n",
+                "it shares memory with all forks"),
+    "libmap": ("import mmap\nmemory = mmap.mmap(-1, 4096)\n", "it shares memory with all forks"),
+}
+
+
 @with_place
-def an_import_that_fails_is_no_matter(make):
-    place = make(liba="1 / 0\n", libb="import sys\nsys.exit(3)\n", libgood="")
-    template = place.template("liba,libb,no_such_module,libgood")
+def what_differs_between_workers_is_left_out(make):
+    place = make(libhalf="", libgood="import os\nmine = {k: v for k, v in os.environ.items() "
+                                     "if k.startswith('MINE_')}\nhas = 'RANK' in [*os.environ]\n",
+                 **{name: text for name, (text, _) in LEFT_OUT.items()})
+    names = ",".join([*LEFT_OUT, "no_such_module", "libgood"])
+    template = place.template(names)
     same(template.wait_ready(), True)
-    same(template.said, "")
-    same(place.worker(template), ("libgood\n", 0))
+    same(template.said.splitlines(),
+         [f"warm starts leave {name} out: {reason}" for name, (_, reason) in LEFT_OUT.items()])
+    same(place.worker(template, RANK="3"), ("libgood\n", 0))
+    again = place.template(names)
+    same((again.wait_ready(), again.said), (True, ""))
+
+
+DRAWN = """
+import datetime, os, random, time, uuid
+free, fixed, late = random.Random(), random.Random(5), random.Random(int(time.time()))
+unique = uuid.uuid4()
+name = uuid.uuid4().hex
+key = f"key-{uuid.uuid4()}"
+secret = os.urandom(24)
+began, began_ns, ticks = time.time(), time.time_ns(), time.monotonic()
+day = datetime.datetime.now()
+pid = os.getpid()
+"""
+SHOW_DRAWN = """
+import os, random, time
+import liba, libb
+print(liba.free.random(), liba.late.random(), liba.unique, liba.name, liba.key, liba.secret,
+      liba.began, liba.began_ns, liba.ticks, str(liba.day).replace(" ", "T"), liba.pid, random.random())
+print(liba.fixed.random(), liba.pid == os.getpid(), 0 <= time.time() - liba.began < 60,
+      liba.key == libb.key, liba.key[:4], liba.unique.version)
+"""
+
+
+@with_place
+def what_imports_draw_is_drawn_again_by_each_worker(make):
+    place = make(SHOW_DRAWN, liba=DRAWN, libb="from liba import key\n")
+    template = place.template("liba,libb")
+    same((template.wait_ready(), template.said), (True, ""))
+    outputs = [place.worker(template) for _ in range(3)]
+    outputs.append((subprocess.run(place.command, env=place.env, capture_output=True, text=True,
+                                   check=True).stdout, 0))
+    same({code for _, code in outputs}, {0})
+    drawn = [output.splitlines()[0].split() for output, _ in outputs]
+    for values in zip(*drawn):
+        same(len(set(values)), len(drawn))
+    same(len({output.splitlines()[1] for output, _ in outputs}), 1)
+
+
+@with_place
+def a_seed_that_an_import_gives_stays(make):
+    place = make("import random, liba\nprint(random.random())\n", liba="import random\nrandom.seed(7)\n")
+    template = place.template("liba")
+    same((template.wait_ready(), template.said), (True, ""))
+    same(place.worker(template),
+         (subprocess.run(place.command, env=place.env, capture_output=True, text=True).stdout, 0))
+
+
+@with_place
+def what_imports_read_of_files_is_compared(make):
+    """And a module that changes while others are imported is not the one that was imported."""
+    place = make(libmodule="", liba=f"""
+import os
+here = os.path.dirname(__file__) + "/"
+config = open(here + "config").read()
+plugins = os.listdir(here + "plugins")
+extra = os.path.exists(here + "extra")
+old = open("/proc/self/stat").read()
+open(here + "written", "w").close()
+""", libedits="""
+import libmodule, os
+if not os.path.exists(libmodule.__file__ + ".edited"):
+    open(libmodule.__file__ + ".edited", "w").close()
+    os.utime(libmodule.__file__, (1, 1))
+""")
+    config = place.write("lib/config", "1")
+    place.write("lib/plugins/one", "")
+
+    def changes(path):
+        same(place.worker(template), ("no worker", None))
+        same(template.said, f"{place.path}/lib/{path} has changed: the next workers start cold\n")
+
+    def begin(names):
+        begun = place.template(names)
+        same((begun.wait_ready(), begun.said), (True, ""))
+        return begun
+
+    template = begin("liba,libmodule,libedits")
+    changes("libmodule.py")
+    template = begin("liba,libmodule,libedits")
+    same(place.worker(template), ("liba libedits libmodule\n", 0))
+    place.write("lib/plugins/__pycache__/one.pyc", "")
+    place.write("lib/written", "more")
+    same(place.worker(template), ("liba libedits libmodule\n", 0))
+    os.utime(config, (1, 1))
+    changes("config")
+    template = begin("liba")
+    place.write("lib/plugins/two", "")
+    changes("plugins")
+    template = begin("liba")
+    place.write("lib/extra", "")
+    changes("extra")
+
+
+@with_place
+def a_variable_that_differs_after_all_is_noticed(make):
+    place = make(liba="import os\ncolour = os.environ.get('COLOUR')\n", libgood="")
+    template = place.template("liba,libgood")
+    same(template.wait_ready(), True)
+    same(place.worker(template), ("liba libgood\n", 0))
+    same(place.worker(template, COLOUR="red"), ("no worker", None))
+    same((template.socket.recv(64), template.wait_ready()), (b"again", True))
+    same(template.said, "warm starts leave liba out: it reads COLOUR, which differs between workers\n")
+    same(place.worker(template, COLOUR="red"), ("libgood\n", 0))
 
 
 # -- what is imported -------------------------------------------------------------------
@@ -301,7 +433,7 @@ def modules_that_are_noted_meanwhile_are_imported(make):
     same(template.wait_ready(), True)
     pid = template.popen.pid
     same(place.worker(template, CRUN_NOTE_MODULES="1"), ("liba\n", 0))
-    same(template.wait_ready(), True)
+    same((template.socket.recv(64), template.wait_ready()), (b"again", True))
     place.write("app/train.py", PROGRAM)
     same(place.worker(template), ("liba\n", 0))
     same((template.popen.pid, template.popen.poll(), template.said), (pid, None, ""))
@@ -384,6 +516,27 @@ def a_worker_that_is_not_told_to_go_leaves(make):
         w.channel.close()
         same(w.wait(), 0)
         same(os.fstat(out.fileno()).st_size, 0)
+
+
+@with_place
+def its_command_is_shown_to_the_last(make):
+    """The C library calls raise(SIGSTOP) when the interpreter has ended."""
+    place = make("""
+import ctypes, signal
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(getattr(libc, "raise"), ctypes.c_void_p(signal.SIGSTOP), None)
+""")
+    template = place.template("json")
+    same(template.wait_ready(), True)
+    with open(os.devnull, "r+") as null:
+        w = template.request(place.command, bootstrap_env(place.env), [null.fileno()] * 3)
+        same(w.wait_pid() > 0, True)
+        w.go()
+    os.waitid(os.P_PID, w.pid, os.WSTOPPED)
+    with open(f"/proc/{w.pid}/cmdline") as file:
+        same(file.read().split("\0")[:-1], place.command)
+    os.kill(w.pid, signal.SIGKILL)
+    same(w.wait(), -signal.SIGKILL)
 
 
 @with_place

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Iterable
+from typing import Callable, Iterable
 
 from _crun import kernel
 
@@ -21,14 +21,6 @@ THREAD_END_S = 0.2  # for threads that are ending
 # Of jemalloc, as in pyarrow, on which pandas, datasets and scikit-learn are built: it takes its
 # locks before a fork, and does without the thread in a child.
 HARMLESS_THREADS = (b"jemalloc_bg_thd", )
-
-# Variables that differ between workers: the template has none of them.
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK", "WORLD_SIZE",
-                  "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME",
-                  "MASTER_ADDR", "MASTER_PORT")
-SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS")
-ENVIRON_MODULES = ("os", "_collections_abc", "collections.abc")
-RANK_PREFIXES = ("TORCHELASTIC_", "CRUN_")
 
 
 # -- descriptors, processes, threads ----------------------------------------------------
@@ -122,74 +114,14 @@ def end_children() -> None:
             pass
 
 
-# -- what imports read and find ---------------------------------------------------------
+# -- shared memory, modules -------------------------------------------------------------
 
 
-class RankReads:
-    """Notes which module reads a variable that differs between workers, while it is entered."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[str, str]] = []
-
-    def __enter__(self) -> "RankReads":
-        kind = type(os.environ)
-        self._original = original = kind.__getitem__
-        found = self.found
-        of_ranks = RANK_VARIABLES + (SLURM_VARIABLES if "SLURM_JOB_ID" in os.environ else ())
-
-        def read(environ: os._Environ[str], name: str) -> str:
-            try:
-                return original(environ, name)
-            except KeyError:  # what the template has, all workers have
-                if name in of_ranks or str(name).startswith(RANK_PREFIXES):
-                    found.append((_reader(), name))
-                raise
-
-        kind.__getitem__ = read  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        type(os.environ).__getitem__ = self._original  # type: ignore[method-assign]
-
-    def problem(self) -> str | None:
-        for module, variable in self.found:
-            if module not in REPAIRS:
-                return f"{module} reads {variable}"
-        return None
-
-
-def _reader() -> str:
-    """The name of the module whose code reads os.environ."""
-    frame = sys._getframe(2)
-    while frame.f_back and frame.f_globals.get("__name__") in ENVIRON_MODULES:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__"))
-
-
-def _repair_lightning(module: Any) -> None:
-    module.rank_zero_only.rank = module._get_rank() or 0
-
-
-def _repair_torchmetrics(module: Any) -> None:
-    module.rank_zero_only.rank = int(os.environ.get("LOCAL_RANK", 0))
-
-
-# Modules that compute something from these variables when they are imported, and what
-# computes it again in a worker.
-REPAIRS: dict[str, Callable[[Any], None]] = {
-    "lightning.fabric.utilities.rank_zero": _repair_lightning,
-    "lightning_fabric.utilities.rank_zero": _repair_lightning,
-    "torchmetrics.utilities.prints": _repair_torchmetrics,
-}
-
-
-def repair_rank_readers() -> None:
-    for name, repair in REPAIRS.items():
-        if name in sys.modules:
-            try:
-                repair(sys.modules[name])
-            except (AttributeError, ValueError) as error:
-                os.write(2, f"crun: cannot tell {name} its rank: {error}\n".encode())
+def shared_maps() -> set[str]:
+    """Memory that forks share and nobody can open: of semaphores and locks, anonymous."""
+    with open("/proc/self/maps") as maps:
+        words = [line.split(None, 5) for line in maps]
+    return {w[0] for w in words if w[1].startswith("rw-s") and w[-1].endswith("(deleted)\n")}
 
 
 def own_module_problem(names: Iterable[str], is_own: Callable[[str], bool]) -> str | None:
@@ -202,5 +134,12 @@ def own_module_problem(names: Iterable[str], is_own: Callable[[str], bool]) -> s
     return None
 
 
-def first_problem(before: dict[int, str]) -> str | None:
-    return (file_problem(before) or gpu_problem() or child_problem() or thread_problem())
+class Before:
+    """What there is before the imports."""
+
+    def __init__(self) -> None:
+        self.files, self.maps = open_files(), shared_maps()
+
+    def problem(self) -> str | None:
+        return (file_problem(self.files) or gpu_problem() or child_problem() or thread_problem()
+                or ("it shares memory with all forks" if shared_maps() - self.maps else None))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from typing import Mapping
 
-from _crun import clean, kernel
+from _crun import kernel
 from _crun.command import Environment
 
 STREAMS = ("<stdin>", "<stdout>", "<stderr>")
@@ -95,31 +94,7 @@ def replay(printed: Mapping[int, bytes]) -> None:
             pass
 
 
-# -- what is drawn or measured at the start ---------------------------------------------
-
-
-def renew_random_state() -> None:
-    """`random`, tempfile and OpenSSL renew themselves."""
-    if "numpy.random" in sys.modules and "numpy.random.mtrand" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if "multiprocessing.process" in sys.modules:
-        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
-    if "uuid" in sys.modules:
-        sys.modules["uuid"]._last_timestamp = None
-    renew_torch_seed()
-
-
-def renew_torch_seed() -> None:
-    """Torch draws 64 bits when it is imported. What an import has set stays."""
-    generator = getattr(sys.modules.get("torch"), "default_generator", None)
-    if generator is not None and generator.initial_seed() >= 1 << 32:
-        generator.seed()
-
-
-def renew_times() -> None:
-    if "logging" in sys.modules:
-        nanoseconds = sys.version_info >= (3, 13)
-        sys.modules["logging"]._startTime = time.time_ns() if nanoseconds else time.time()
+# -- what the interpreter knows ----------------------------------------------------------
 
 
 def renew_threading() -> None:
@@ -138,11 +113,8 @@ def renew_finders() -> None:
 
 def renew_interpreter() -> None:
     renew_streams()
-    renew_random_state()
-    renew_times()
     renew_threading()
     renew_finders()
-    clean.repair_rank_readers()
 
 
 # -- the process ------------------------------------------------------------------------

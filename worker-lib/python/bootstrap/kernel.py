@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
+from typing import Iterable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
@@ -13,7 +15,6 @@ IN_MOVED_TO = 0x80
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_shown = None  # what /proc/self/cmdline and environ show must stay where it is
 
 
 def _check(result: int, call: str) -> None:
@@ -78,17 +79,58 @@ def _memory_map() -> _MemoryMap:
 
 def show_command(argv: list[bytes], env: list[bytes]) -> None:
     """Sets /proc/self/cmdline and environ, where the kernel lets us."""
-    global _shown
     arguments = b"".join(word + b"\0" for word in argv)
     variables = b"".join(entry + b"\0" for entry in env)
-    shown = ctypes.create_string_buffer(arguments + variables)
+    shown = arguments + variables
+    _libc.malloc.restype = ctypes.c_void_p
     memory = _memory_map()
-    memory.arg_start = ctypes.addressof(shown)
+    memory.arg_start = _libc.malloc(len(shown))  # for good: it is shown until the process is gone
+    ctypes.memmove(memory.arg_start, shown, len(shown))
     memory.arg_end = memory.env_start = memory.arg_start + len(arguments)
     memory.env_end = memory.env_start + len(variables)
     size = ctypes.c_ulong(ctypes.sizeof(memory))
-    if _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(memory), size, 0) == 0:
-        _shown = shown
+    _libc.prctl(PR_SET_MM, PR_SET_MM_MAP, ctypes.byref(memory), size, 0)
+
+
+class UnreadVariables:
+    """
+    Variables of C's environment whose values begin a page each. No such page is in memory until
+    somebody reads the value, which getenv() does not.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = [os.fsencode(name) for name in names]
+        self.memory = mmap.mmap(-1, 2 * mmap.PAGESIZE * len(self.names) or 1, mmap.MAP_PRIVATE)
+        self.memory.madvise(mmap.MADV_NOHUGEPAGE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        for value, name in zip(self._values(), self.names):
+            at = value - len(name) - 1
+            self.memory[at:value] = name + b"="
+            _libc.putenv(ctypes.c_void_p(self.address + at))
+
+    def _values(self) -> range:
+        return range(mmap.PAGESIZE, len(self.memory), 2 * mmap.PAGESIZE)
+
+    def find_read(self) -> str | None:
+        """The name of one whose value has been read: its page is present, or was swapped."""
+        pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for value, name in zip(self._values(), self.names):
+                page = (self.address + value) // mmap.PAGESIZE
+                if int.from_bytes(os.pread(pages, 8, 8 * page), "little") >> 62:
+                    return os.fsdecode(name)
+            return None
+        finally:
+            os.close(pages)
+
+    def forget_reads(self) -> None:
+        for value in self._values():
+            self.memory.madvise(mmap.MADV_DONTNEED, value, mmap.PAGESIZE)
+
+    def remove(self) -> None:
+        """Who has a pointer to a value keeps it."""
+        for name in self.names:
+            _libc.unsetenv(name)
 
 
 def cuda_is_initialized() -> bool:

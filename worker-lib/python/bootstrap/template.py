@@ -25,7 +25,7 @@ import time
 from typing import Callable, NamedTuple, NoReturn
 
 import _crun  # type: ignore[import-not-found]
-from _crun import clean, command, forked, kernel, modules, notes
+from _crun import clean, command, forked, kernel, modules, notes, reads
 
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
@@ -76,25 +76,26 @@ def say(text: str) -> None:
 class Imports:
     """Imports the modules, and begins again without one that cannot be forked."""
 
-    def __init__(self, output: Capture) -> None:
+    def __init__(self, output: Capture, following: reads.Reads) -> None:
         self.output = output
+        self.reads = following
         self.guard = socket.socket(fileno=os.dup(int(_crun.settings["CRUN_TEMPLATE_FD"])))
-        self.reads = clean.RankReads()
         self.marker = modules.Marker(int(_crun.settings["CRUN_TEMPLATE_PARENT"]))
 
     def run(self) -> None:
         death = self.marker.last_death()
         if death and (death.reason or death.count >= DEATHS_LIMIT):
-            self.leave_out(death.module, death.reason or "the interpreter ends while it is imported",
-                           remember=bool(death.reason))
+            self._leave_out(death.module, death.reason or "the interpreter ends while it is imported",
+                            remember=bool(death.reason))
         entry = modules.program_path_entry()
         self._refuse_hidden_modules(entry)
         if entry:
             sys.path.insert(0, entry)
         self.marker.begin(int(_crun.settings.get("CRUN_TEMPLATE_LIMIT") or MODULE_LIMIT_S))
-        self.files = clean.open_files()
+        self.before = clean.Before()
+        wanted = modules.wanted()
         with self.reads:
-            for name in modules.wanted():
+            for name in wanted:
                 self._import_with_packages(name, death)
         self.marker.end()
         self.guard.close()
@@ -112,24 +113,27 @@ class Imports:
                 return
 
     def _import(self, name: str, deaths: int) -> None:
-        before = len(sys.modules)
+        before, failure = len(sys.modules), ""
         self.marker.name(name, deaths)
+        self.reads.variables.importing = name
         try:
             importlib.import_module(name)
-        except BaseException:  # the program will meet it, or never imports it
-            pass
-        if len(sys.modules) > before:
+        except BaseException as error:
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+                return  # there is none
+            failure = f"its import fails: {type(error).__name__}: {error}".split("\n")[0]
+        if len(sys.modules) > before or failure:  # half of it may be there, and registered
             self.guard.send(b"imported")
-            problem = self._problem(list(sys.modules)[before:])
+            problem = self._problem(list(sys.modules)[before:]) or failure
             if problem:
-                self.leave_out(name, problem)
+                self._leave_out(name, problem)
 
     def _problem(self, new: list[str]) -> str | None:
         for name in new:
             if notes.is_program(name):
                 return f"it imports {name}, which is the program"
-        return (clean.own_module_problem(new, notes.is_own) or self.reads.problem()
-                or clean.first_problem(self.files))
+        return (clean.own_module_problem(new, notes.is_own) or self.reads.problem(new)
+                or self.before.problem())
 
     def _refuse_hidden_modules(self, entry: str) -> None:
         """What this module has imported may have another meaning for the program."""
@@ -147,18 +151,22 @@ class Imports:
             if notes.is_own(folder + "/"):
                 del sys.path_importer_cache[folder]
 
-    def leave_out(self, name: str, reason: str, remember: bool = True) -> NoReturn:
-        """Imports cannot be undone: the template executes itself."""
-        self.output.say(f"warm starts leave {name} out: {reason}")
+    def _leave_out(self, name: str, reason: str, remember: bool = True) -> NoReturn:
         self.marker.forget()
-        if remember:
-            modules.remember(name, reason)
-        env = command.initial_environment()
-        names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
-        env[LEFT_OUT] = b",".join(filter(None, names))
         os.dup2(self.output.messages, 1)
         os.dup2(self.output.messages, 2)
-        begin_again(env)
+        leave_out(name, reason, remember)
+
+
+def leave_out(name: str, reason: str, remember: bool = True) -> NoReturn:
+    """Imports cannot be undone: the template executes itself."""
+    say(f"warm starts leave {name} out: {reason}")
+    if remember:
+        modules.remember(name, reason)
+    env = command.initial_environment()
+    names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
+    env[LEFT_OUT] = b",".join(filter(None, names))
+    begin_again(env)
 
 
 def begin_again(env: command.Environment) -> NoReturn:
@@ -166,30 +174,6 @@ def begin_again(env: command.Environment) -> NoReturn:
     clean.end_children()
     os.closerange(4, 1024)
     command.execute_again(env)
-
-
-def file_times() -> dict[str, int]:
-    """When the files of all modules were changed last."""
-    times = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            try:
-                times[file] = os.stat(file).st_mtime_ns
-            except OSError:
-                pass
-    return times
-
-
-def changed_file(times: dict[str, int]) -> str | None:
-    stat = os.stat
-    for file, time_ns in times.items():
-        try:
-            if stat(file).st_mtime_ns != time_ns:
-                return file
-        except OSError:
-            return file
-    return None
 
 
 # -- requests ---------------------------------------------------------------------------
@@ -247,14 +231,16 @@ def receive(guard: socket.socket, flags: int = 0) -> Request | None:
 
 
 class Template:
-    def __init__(self, printed: dict[int, bytes], begun_with: dict[bytes, bytes]) -> None:
+    def __init__(self, printed: dict[int, bytes], begun_with: dict[bytes, bytes],
+                 following: reads.Reads) -> None:
         self.guard_pid = int(_crun.settings["CRUN_TEMPLATE_PARENT"])
         self.guard = socket.socket(fileno=int(_crun.settings["CRUN_TEMPLATE_FD"]))
         self.printed = printed
         self.begun_with = begun_with
         self.changed = forked.changes(begun_with, os.environb)
         self.prefix = forked.command_prefix(command.original(), sys.argv)
-        self.times = file_times()
+        self.reads = following
+        self.renewal = following.renewal()
         self.wanted = set(modules.wanted())
         self.noted = modules.watch_notes()
         self.is_outdated = False
@@ -280,6 +266,7 @@ class Template:
             if self.guard in readable:
                 return
             if not readable:
+                self.guard.send(b"again")
                 begin_again(command.initial_environment())
             os.read(self.noted, 4096)
             self.is_outdated = bool(set(modules.wanted()) - self.wanted)
@@ -291,17 +278,24 @@ class Template:
         """
         batch = []
         request = receive(self.guard)
-        changed = changed_file(self.times)
+        changed = self.reads.files.changed()
         if changed:
             say(f"{changed} has changed: the next workers start cold")
             os._exit(0)
         while request:
+            self._compare_variables(request)
             if [os.fsdecode(word) for word in request.argv[:len(self.prefix)]] == self.prefix:
                 batch.append(request)
             else:
                 request.close()
             request = receive(self.guard, socket.MSG_DONTWAIT)
         return batch
+
+    def _compare_variables(self, request: Request) -> None:
+        read = self.reads.variables.different(self.begun_with, command.environment_of(request.env))
+        if read:
+            self.guard.send(b"again")
+            leave_out(read.module, f"it reads {read.variable}, which differs between workers")
 
     def _fork(self, batch: list[Request]) -> Request | None:
         """One child forks all workers and ends, so that the guard adopts them."""
@@ -341,6 +335,7 @@ class Template:
         forked.set_arguments(request.argv, self.prefix)
         _crun.settings = _crun.take_settings()
         forked.renew_interpreter()
+        self.renewal.renew()
         forked.replay(self.printed)
 
     def _await_go(self, channel: int) -> None:
@@ -359,18 +354,23 @@ class Template:
             os._exit(0)
 
 
-def import_all(output: Capture, import_hidden: Callable[[], object]) -> None:
+def import_all(output: Capture, import_hidden: Callable[[], object]) -> reads.Reads:
     nvml_check = os.environ.get(NVML_CHECK)
     os.environ[NVML_CHECK] = "1"
-    with clean.RankReads() as reads:
+    begun_ns = time.time_ns()
+    following = reads.Reads()
+    with following:
         import_hidden()
-    if reads.problem():
-        raise RuntimeError(f"in sitecustomize, {reads.problem()}")
-    Imports(output).run()
+        problem = following.problem(list(sys.modules))
+    if problem:
+        raise RuntimeError(f"in sitecustomize, {problem}")
+    Imports(output, following).run()
+    following.files.add_modules(begun_ns)
     if nvml_check is None:
         os.environ.pop(NVML_CHECK, None)
     else:
         os.environ[NVML_CHECK] = nvml_check
+    return following
 
 
 def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> None:
@@ -381,7 +381,7 @@ def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> N
     collects = gc.isenabled()
     gc.disable()
     try:
-        import_all(output, import_hidden)
+        following = import_all(output, import_hidden)
         prepare()
     finally:
         printed = output.end()
@@ -390,4 +390,4 @@ def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> N
     gc.collect()
     gc.freeze()
     kernel.trim_memory()
-    Template(printed, begun_with).serve()
+    Template(printed, begun_with, following).serve()
