@@ -29,7 +29,7 @@ char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf
     char save[24] = "";
 
     if (set->save)
-        snprintf(save, sizeof(save), ".%" PRIu64, set->save);
+        snprintf(save, sizeof(save), ".%06" PRIu64, set->save);
     snprintf(buf, CHECKPOINT_NAME_MAX,
              "checkpoint-g%" PRIu64 "%s-s%06" PRIu64 "-%uof%u.safetensors",
              set->generation, save, set->step, part, set->parts);

@@ -13,9 +13,11 @@
 /*
  * A directory of checkpoints. Its names are:
  *
- *   generation-7                                  claimed by the job's current start
- *   checkpoint-g7.12-s001200-1of4.safetensors     generation, save, step, part, parts
- *   checkpoint-g7.12-s001200-1of4.safetensors.new being written
+ *   generation-7                        claimed by the job's current start
+ *   checkpoint-g7.000012-s001200-1of4.safetensors
+ *                                       generation, save, step, part, parts
+ *   checkpoint-g7.000012-s001200-1of4.safetensors.1f2e3d4c.new
+ *                                       being written
  *
  * A checkpoint is complete when all its parts exist. Each part appears by a separate
  * rename (checkpoint_file.c), so ranks do not wait for each other. Checkpoints are
@@ -33,7 +35,7 @@ struct checkpoint_set {
 
 #define CHECKPOINT_NAME_MAX 128
 
-/* "checkpoint-g7.12-s001200-1of4.safetensors"; part counts from 1. Returns buf. */
+/* "checkpoint-g7.000012-s001200-1of4.safetensors"; part counts from 1. Returns buf. */
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf);
 /* "....safetensors.1f2e3d4c.new": what it is written as, a name that no other process
  * can foresee. Returns buf. */

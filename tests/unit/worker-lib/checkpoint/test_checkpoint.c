@@ -476,7 +476,8 @@ START_TEST(a_damaged_one_is_passed_over)
     ck_assert_int_eq(load(c, "", &step), CRUN_OK);
     ck_assert_uint_eq(step, 10);
     expect_filled(1);
-    ck_assert_ptr_nonnull(strstr(warnings, "checkpoint-g1.2-s000020-1of1.safetensors"));
+    ck_assert_ptr_nonnull(
+        strstr(warnings, "checkpoint-g1.000002-s000020-1of1.safetensors"));
     ck_assert_int_eq(load(c, path_of(1, 20, 1, 1), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
@@ -766,9 +767,9 @@ static const struct name_case {
     bool good;
 } names[] = {
     { "checkpoint-g7-s001200-1of4.safetensors", true },
-    { "checkpoint-g7.12-s001200-1of4.safetensors", true },
-    { "checkpoint-g7.0-s001200-1of4.safetensors", false },
-    { "checkpoint-g7.012-s001200-1of4.safetensors", false },
+    { "checkpoint-g7.000012-s001200-1of4.safetensors", true },
+    { "checkpoint-g7.000000-s001200-1of4.safetensors", false },
+    { "checkpoint-g7.12-s001200-1of4.safetensors", false },
     { "checkpoint-g7.-s001200-1of4.safetensors", false },
     { "checkpoint-g7", false },
     { "checkpoint-g7-s1200300400-4of4.safetensors", true },

@@ -414,7 +414,7 @@ static void fail_to_write(crun_world *w, const char *dir, bool shard, bool block
     char name[200];
     crun_status s;
 
-    snprintf(name, sizeof(name), "%s/checkpoint-g1.1-s000001-%s.safetensors", dir,
+    snprintf(name, sizeof(name), "%s/checkpoint-g1.000001-s000001-%s.safetensors", dir,
              shard ? "2of2" : "1of1");
     if (w->rank == 0)
         ck_assert_int_eq(mkdir(name, 0700), 0);
