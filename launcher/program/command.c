@@ -116,22 +116,53 @@ static char *find_file(const struct command *c, const char *name, bool python,
     return s.found;
 }
 
-/* A regular file without the bytes that no text has, and without the "#!" of a text
- * for another interpreter. */
-static bool is_python_text(const char *path)
+#define HEAD_SIZE 512
+
+/* The beginning of a regular file; its length, or -1. */
+static ssize_t read_head(const char *path, char head[HEAD_SIZE])
 {
-    char head[512];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     ssize_t length = -1;
 
     if (fd < 0)
-        return false;
+        return -1;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        length = read(fd, head, sizeof(head));
+        length = read(fd, head, HEAD_SIZE - 1);
     close(fd);
+    head[length > 0 ? length : 0] = '\0';
+    return length;
+}
+
+/* A file without the bytes that no text has, and without the "#!" of a text for another
+ * interpreter. */
+static bool is_python_text(const char *path)
+{
+    char head[HEAD_SIZE];
+    ssize_t length = read_head(path, head);
+
     return length >= 0 && !memchr(head, '\0', (size_t)length) &&
            (length < 2 || memcmp(head, "#!", 2) != 0);
+}
+
+/* The kernel says "No such file" of a script whose interpreter is missing. */
+static int check_interpreter(const char *path, struct err *e)
+{
+    char head[HEAD_SIZE], *name, *end;
+
+    if (read_head(path, head) < 2 || memcmp(head, "#!", 2) != 0)
+        return 0;
+    end = head + strcspn(head, "\n");
+    name = head + 2 + strspn(head + 2, " \t");
+    if (*end && end[-1] == '\r' && end > name &&
+        (name + strcspn(name, " \t\r") == end - 1 || strstr(head, "/env ")))
+        return err_set(e,
+                       "%s has Windows line ends: its first line asks for \"%.*s\\r\"",
+                       path, (int)(end - 1 - name), name);
+    name[strcspn(name, " \t\n")] = '\0';
+    if (*name == '/' && access(name, F_OK) < 0)
+        return err_set_errno(e, errno, "%s asks for %s", path, name);
+    return 0;
 }
 
 /* A shell, and a script's interpreter, look for a name without a slash elsewhere. */
@@ -151,7 +182,7 @@ static int judge_file(struct program *p, struct err *e)
 {
     if (access(p->name, X_OK) == 0) {
         name_with_slash(p);
-        return 0;
+        return check_interpreter(p->name, e);
     }
     if (!is_python_text(p->name))
         return err_set(e, "%s is not executable (chmod +x)", p->name);

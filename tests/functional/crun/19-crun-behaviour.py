@@ -46,8 +46,14 @@ def programs_that_cannot_be_executed(p):
     p.crun([again, "./plain"], 2, "not executable")
     p.file("garbage", "garbage")
     p.crun([again, "./garbage"], 1, "neither a program", "0 of 3 used")
-    p.file("lost", "#!/no/interpreter\n")
-    p.crun([again, "./lost"], 1, "is missing", "0 of 3 used")
+    p.file("lost", "#!/no/interpreter -u\n")
+    p.crun([again, "./lost"], 2, "crun: ./lost asks for /no/interpreter: No such file")
+    p.file("windows", "#!/bin/sh\r\necho $0\r\n")
+    p.crun([again, "./windows"], 2, 'has Windows line ends: its first line asks for "/bin/sh\\r"')
+    p.file("env", "#!/usr/bin/env python3\r\nprint()\r\n")
+    p.crun([again, "./env"], 2, 'asks for "/usr/bin/env python3\\r"')
+    p.file("fine", "#! /bin/sh -e\n:\r\n")
+    p.crun([again, "./fine"], 127, "not found")
 
 
 # -- signals --------------------------------------------------------------------------
