@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,6 +93,24 @@ static int refuse_usage(const char *text)
     return CTL_EXIT_USAGE;
 }
 
+static void refuse_command(const char *typed)
+{
+    struct opt names[sizeof(ctl_commands) / sizeof(*ctl_commands)] = {
+        { .name = NULL }
+    };
+    const struct opt *nearest;
+
+    for (unsigned i = 0; ctl_commands[i]; i++)
+        names[i].name = ctl_commands[i]->name;
+    nearest = opt_find_nearest(names, typed, strlen(typed), true);
+    if (nearest)
+        log_error("\"%s\" is not a command; did you mean %s?", typed, nearest->name);
+    else
+        log_error("\"%s\" is not a command: use status, top, events, logs, stacks, "
+                  "page, report, stop, drain or keygen",
+                  typed);
+}
+
 /* Checks that the command has its argument, or none if it takes none. */
 static int check_words(const struct ctl_command *c, int words, const char *extra,
                        struct err *e)
@@ -139,10 +158,15 @@ static int check_run_id(const struct ctl_options *o, struct err *e)
     return 0;
 }
 
-/* Flushes standard output; the exit code shows if that fails. */
+/* Flushes standard output; the exit code shows if that fails. A reader that has gone,
+ * as of "| head -1", has what it wants. */
 static int flush_output(int rc)
 {
+    struct pollfd p = { .fd = STDOUT_FILENO };
+
     if (fflush(stdout) == 0 && !ferror(stdout))
+        return rc;
+    if (poll(&p, 1, 0) == 1 && (p.revents & POLLERR))
         return rc;
     log_error("standard output cannot be written");
     return rc == CTL_EXIT_OK ? CTL_EXIT_REFUSED : rc;
@@ -390,9 +414,7 @@ int main(int argc, char **argv)
                             "page, report, stop, drain or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
-        log_error("\"%s\" is not a command: use status, top, events, logs, stacks, "
-                  "page, report, stop, drain or keygen",
-                  argv[word]);
+        refuse_command(argv[word]);
         return CTL_EXIT_USAGE;
     }
     return flush_output(run_command(c, argc - word, argv + word, &o));

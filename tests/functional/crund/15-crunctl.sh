@@ -68,7 +68,8 @@ for command in status top events stacks page stop drain; do # its own flags firs
 done
 expect 0 'crunctl ' "$bin/crunctl" --version
 expect 2 'a command is missing' "$bin/crunctl"
-expect 2 '"stauts" is not a command: use status, top, events, logs, stacks, page, report,' "$bin/crunctl" stauts
+expect 2 '"stauts" is not a command; did you mean status?' "$bin/crunctl" stauts
+expect 2 '"frobnicate" is not a command: use status, top, events, logs, stacks, page, report,' "$bin/crunctl" frobnicate
 expect 2 'did you mean --json' "$bin/crunctl" status --jsn
 expect 2 'the NODE is missing' "$bin/crunctl" drain
 expect 1 'there is no job "nosuch" on this machine' "$bin/crunctl" status nosuch
