@@ -105,9 +105,9 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
     if (h->config->metrics_file)
         h->metrics = metrics_file_start(h->loop, h->config->metrics_file,
                                         server_view_metrics, h->server);
-    if (!h->keys && h->port && !net_is_loopback(listen))
+    if (!h->keys && h->port && !net_is_loopback(listen) && !h->config->no_key_warning)
         log_warn("anyone who reaches port %u of this machine can run code as you: give "
-                 "all nodes the key that crunctl keygen makes",
+                 "all nodes the key that crunctl keygen makes (or --no-key-warning)",
                  h->port);
     return 0;
 }

@@ -222,6 +222,10 @@ const struct opt options_table[] = {
       .help = "Do not start without a key, unless all is within this node.",
       .set = opt_set_true,
       FIELD(config.require_key) },
+    { .name = "no-key-warning",
+      .help = "Do not warn that others can run code through a port that has no key.",
+      .set = opt_set_true,
+      FIELD(config.no_key_warning) },
     { .name = "local-addr",
       .arg = "ADDRESS",
       .help = "Address at which other nodes reach this one. Default: its address "

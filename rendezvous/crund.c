@@ -48,7 +48,8 @@ struct crund_options {
     long long conns_max;
     enum log_format format;
     enum completion_shell completion;
-    bool require_key, allow_root, unconfined, verbose, help, short_help, version;
+    bool require_key, no_key_warning, allow_root, unconfined, verbose, help, short_help,
+        version;
 };
 
 struct daemon {
@@ -131,6 +132,10 @@ static const struct opt table[] = {
       .help = "Do not start without a key.",
       .set = opt_set_true,
       .offset = offsetof(struct crund_options, require_key) },
+    { .name = "no-key-warning",
+      .help = "Do not warn that others can run code through a port that has no key.",
+      .set = opt_set_true,
+      .offset = offsetof(struct crund_options, no_key_warning) },
     { .name = "metrics-file",
       .arg = "FILE",
       .help = "Write metrics of all jobs to FILE every 15 s, for node_exporter's "
@@ -341,9 +346,10 @@ static void announce_daemon(const struct daemon *d, struct server *server,
         log_info("listening on %s (no --state-dir: jobs end with this process)", text);
     if (d->keys)
         log_info("only keys of %s are let in", key_ring_path(d->keys));
-    if (!d->keys && !net_is_loopback(addr))
+    if (!d->keys && !net_is_loopback(addr) && !o->no_key_warning)
         log_warn("anyone who reaches %s can run code as the user of each job: give "
-                 "crund and all nodes the key that crunctl keygen makes",
+                 "crund and all nodes the key that crunctl keygen makes (or "
+                 "--no-key-warning)",
                  text);
     notify_ready();
 }

@@ -57,7 +57,7 @@ struct config {
     int rendezvous_fd;      /* a socket that listens for the rendezvous; 0: none */
     const char *key_file;   /* NULL: looked for */
     const char *key_text;   /* the key itself, instead of a file; NULL: none */
-    bool require_key;
+    bool require_key, no_key_warning;
     uint32_t outage_grace_ms;
 
     /* the workers of this node */

@@ -56,6 +56,8 @@ GOOD = {
     "rdzv-conf": ("is_host=1,lease=3", None),
     "key-file": ("no/such/key", None),
     "require-key": (None, None),
+    "keep-env": ("PMI_RANK", None),
+    "no-key-warning": (None, None),
     "local-addr": ("10.2.3.4", "MASTER_ADDR=10.2.3.4"),
     "store-port": ("29888", "MASTER_PORT=29888"),
     "store-auth": ("user", None),
