@@ -494,7 +494,7 @@ install: all
 	$(Q)if command -v python3 > /dev/null; then \
 	    python3 -m compileall -q -d $(PREFIX)/lib/crun/python $(installed_python) || true; fi
 	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	$(Q)sed 's|@PREFIX@|$(PREFIX)|' scripts/crund.service \
+	$(Q)sed 's|/usr/local/bin|$(PREFIX)/bin|' scripts/crund.service \
 	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
 	@echo 'installed into $(DESTDIR)$(PREFIX): $(foreach p,$(installed),$(call installed_name,$p)), lib$(worker_lib)'
 	$(Q)$(if $(DESTDIR),,echo ":$$PATH:" | grep -q ':$(PREFIX)/bin:' || \
