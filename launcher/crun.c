@@ -145,6 +145,18 @@ static int build_argv(const struct options *o, const char *const *words,
     return 0;
 }
 
+/* "crun --log-dir train.py": a flag may have taken what was meant as the program. */
+static int refuse_no_program(const struct options *o, struct err *e)
+{
+    int last = o->flag_words - 1;
+
+    if (last > 1 && o->argv[last][0] != '-' && o->argv[last - 1][0] == '-' &&
+        !strchr(o->argv[last - 1], '='))
+        return err_set(e, "a program is missing: %s took \"%s\" (%s -h)",
+                       o->argv[last - 1], o->argv[last], log_program());
+    return err_set(e, "a program is missing (%s -h)", log_program());
+}
+
 static int build_flags(const struct options *o, const char *const *words,
                        struct config *config, struct err *e)
 {
@@ -158,7 +170,7 @@ static int build_flags(const struct options *o, const char *const *words,
     scheduler_read_batch(&env, &machine.batch);
     memset(config, 0, sizeof(*config));
     if (!words[0])
-        return err_set(e, "a program is missing (%s -h)", log_program());
+        return refuse_no_program(o, e);
     return config_build(o, words, &machine, config, e);
 }
 

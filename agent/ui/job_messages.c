@@ -43,17 +43,30 @@ struct job_messages {
     struct loop_timer spare_timer;
 };
 
+/* "2 workers"; of the whole job if it has several nodes: "3 workers on 3 nodes". */
+static const char *describe_stopped(const struct job_messages *s, char *buf,
+                                    size_t size)
+{
+    if (s->start.group_size > 1)
+        snprintf(buf, size, "%" PRIu32 " worker%s on %" PRIu32 " nodes",
+                 s->start.world_size, text_plural(s->start.world_size),
+                 s->start.group_size);
+    else
+        snprintf(buf, size, "%" PRIu32 " worker%s", s->alive, text_plural(s->alive));
+    return buf;
+}
+
 static void show_countdown(void *arg)
 {
     struct job_messages *s = arg;
     uint64_t now = clock_ms();
     uint64_t left = s->stop_ends_ms > now ? s->stop_ends_ms - now : 0;
-    char line[128];
+    char line[128], what[64];
 
     snprintf(line, sizeof(line),
-             "%.32s: stopping %" PRIu32 " worker%s, %" PRIu64
-             " s to finish (Ctrl-C again to kill)",
-             log_program(), s->alive, text_plural(s->alive), (left + 999) / 1000);
+             "%.32s: stopping %s, %" PRIu64 " s to finish (Ctrl-C again to kill)",
+             log_program(), describe_stopped(s, what, sizeof(what)),
+             (left + 999) / 1000);
     status_line_set_urgent(s->status_line, line);
     if (left)
         loop_timer_arm(&s->countdown, now + 1000);
@@ -201,6 +214,7 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
                            uint32_t alive)
 {
     bool by_user = stop->cause == JOB_CAUSE_USER;
+    char what[64];
 
     s->running = false;
     s->alive = alive;
@@ -214,8 +228,8 @@ void job_messages_stopping(struct job_messages *s, const struct msg_stop *stop,
     if (status_line_is_shown(s->status_line))
         show_countdown(s);
     else
-        log_info("stopping %" PRIu32 " worker%s, %" PRIu32 " s to finish", alive,
-                 text_plural(alive), stop->grace_ms / 1000);
+        log_info("stopping %s, %" PRIu32 " s to finish",
+                 describe_stopped(s, what, sizeof(what)), stop->grace_ms / 1000);
 }
 
 void job_messages_stopped(struct job_messages *s)

@@ -34,6 +34,7 @@
 #include "rendezvous/tls/key_memory.h"
 
 #define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */
+#define WAIT_SEEN_MS 1000  /* the same on a terminal */
 #define WAIT_AGAIN_MS 30000
 #define KILLS_AT 3 /* the third Ctrl-C */
 #define NAMES_SHOWN_MAX 5
@@ -373,7 +374,8 @@ static void open_remote(struct remote *r)
     loop_timer_init(&r->suspend, r->loop, on_suspend_due, r);
     loop_timer_arm(&r->connect, clock_ms());
     loop_timer_arm(&r->ping, clock_ms() + REMOTE_PING_MS);
-    loop_timer_arm(&r->waiting, clock_ms() + WAIT_FIRST_MS);
+    loop_timer_arm(&r->waiting,
+                   clock_ms() + (isatty(STDERR_FILENO) ? WAIT_SEEN_MS : WAIT_FIRST_MS));
     remote_follow_list(r);
     watch_own_signals(r);
     open_tools(r);

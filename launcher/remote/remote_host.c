@@ -114,7 +114,10 @@ const char *remote_host_explain(const char *said, bool *busy)
         { "ssh_exchange_identification", "closed the connection", true },
         { "Exceeded MaxStartups", "closed the connection", true },
         { "REMOTE HOST IDENTIFICATION HAS CHANGED", "another host key", false },
-        { "Host key verification failed", "unknown host key", false },
+        { "Host key verification failed",
+          "unknown host key (\"ssh HOST\" once, or ssh-keyscan HOST >> "
+          "~/.ssh/known_hosts)",
+          false },
         { "Permission denied (", "refused the key", false },
         { "Too many authentication failures", "refused the key", false },
         { "Could not resolve hostname", "no known address", false },
@@ -129,7 +132,7 @@ const char *remote_host_explain(const char *said, bool *busy)
         { "error while loading shared libraries", "cannot run this crun", false },
         { "GLIBC_", "cannot run this crun", false },
         { "Exec format error", "cannot run this crun", false },
-        { "is another user's", "cannot use its copy of crun", false },
+        { "is not yours alone", "cannot use its copy of crun", false },
         { "could not be copied", "did not take a copy of crun", false },
     };
 

@@ -360,7 +360,6 @@ int net_listen(const struct net_addr *addr, int backlog, struct err *e)
 int net_connect(const struct net_addr *addr, struct err *e)
 {
     int fd = open_socket(addr), errnum;
-    char text[NET_TEXT_SIZE];
 
     if (fd >= 0) {
         set_socket_flag(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -370,8 +369,7 @@ int net_connect(const struct net_addr *addr, struct err *e)
     errnum = errno;
     if (fd >= 0)
         close(fd);
-    return err_set_errno(e, errnum, "cannot connect to %s",
-                         net_format(addr, text, sizeof(text)));
+    return err_set_errno(e, errnum, "cannot connect");
 }
 
 int net_accept(int listener, struct net_addr *peer)

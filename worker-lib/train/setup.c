@@ -154,11 +154,11 @@ static void print_introduction(struct trainer *t)
     progress_bar_print_line(
         t->bar,
         "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
-        "%d×%lld%s · %s%s · seed %lld",
+        "%d×%lld%s · %s%s",
         f->model->name, parameters, ranks, text_plural(ranks), nodes,
         text_plural(nodes), t->gpu ? " · a GPU each" : "", crun_backend(t->world),
         crun_dtype_name(f->precision), ranks, f->batch, accumulate, f->optimizer_name,
-        f->zero ? " (sharded)" : "", f->seed);
+        f->zero ? " (sharded)" : "");
     progress_bar_print_line(t->bar, "train: %s samples %s%s", samples,
                             f->data ? "of " : "drawn here", f->data ? f->data : "");
 }

@@ -34,7 +34,9 @@ def exit_codes(p):
     p.crun(sh("exit 7"), 7, "exit code 7, as rank 0's")
     p.crun(sh("kill -SEGV $$"), 139, "killed by SIGSEGV")
     p.crun(["--max-restarts=2", *sh("exit 4")], 4, "restart 2 of 2", "2 of 2 used")
-    p.crun([], 2, "a program is missing")
+    p.crun([], 2, "a program is missing (crun -h)")
+    p.crun(["-v", "--log-dir", "train.py"], 2, 'missing: --log-dir took "train.py" (crun -h)')
+    p.crun(["--log-dir=logs"], 2, "a program is missing (crun -h)")
     p.crun(["--nproc", "1", "true", "--no-such"], 0)  # a unique prefix
     p.crun(["--no-such", "true"], 2, "unknown flag --no-such")
 
@@ -270,7 +272,7 @@ def steered_from_outside(p):
         raise AssertionError(f"how the workers are held is not in:\n{said}")
     p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
     for c in pair:
-        p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 1 worker")
+        p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 2 workers on 2 nodes")
 
 
 def drained_from_outside(p):

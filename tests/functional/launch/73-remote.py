@@ -143,7 +143,7 @@ def test_a_terminal_is_as_on_one_node(p):
 
 def test_failures_are_gathered(p):
     said = ["5 of 6 hosts cannot take part", "closed1: did not answer: ssh: connect to",
-            "key1, key2: ", "refused the key", "changed1: unknown host key"]
+            "key1, key2: ", "refused the key", "changed1: unknown host key (\"ssh HOST\" once"]
     # words that differ are not put together
     said[2] = "key1: refused the key: key1: Permission denied (publickey)."
     p.crun(on(p, "h1,closed1,key1,key2,changed1,closed2", "true"), 69, *said)
@@ -233,7 +233,7 @@ exec unshare -m sh -c 'mount -t tmpfs none "{folder}"; exec "$@"' sh "$@" """))
         os.chown(cache, user, user)
         os.chmod(cache, mode)
         made = p.start(f"{folder}/crun", *on(p, host, "true"), stdin=subprocess.DEVNULL)
-        p.end(made, 69, f"{cache} is not yours alone: set XDG_CACHE_HOME there")
+        p.end(made, 69, f"cannot use its copy of crun: {cache} is not yours alone: set XDG_CACHE_HOME there")
         same(os.listdir(cache), [])
 
 

@@ -479,7 +479,7 @@ START_TEST(a_refused_connection_is_told_by_the_socket_or_at_once)
         ck_assert_int_eq(error, ECONNREFUSED);
         close(fd);
     } else {
-        ck_assert_ptr_nonnull(strstr(e.text, "cannot connect to 127.0.0.1:"));
+        ck_assert_ptr_nonnull(strstr(e.text, "cannot connect: "));
     }
 }
 END_TEST
@@ -491,7 +491,7 @@ START_TEST(a_family_that_is_none_can_neither_listen_nor_connect)
     ck_assert_int_eq(net_listen(&none, 8, &e), -1);
     ck_assert_ptr_eq(strstr(e.text, "cannot listen on "), e.text);
     ck_assert_int_eq(net_connect(&none, &e), -1);
-    ck_assert_ptr_eq(strstr(e.text, "cannot connect to "), e.text);
+    ck_assert_ptr_eq(strstr(e.text, "cannot connect: "), e.text);
 }
 END_TEST
 
