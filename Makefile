@@ -359,9 +359,8 @@ test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 # products of numbers are 40 times as slow with a sanitizer
 ifneq ($(SAN),)
-products := $(addprefix $B/obj/worker-lib/train/net/,matrix.o conv_kernel.o)
-$(products): all_cflags += -O3
-$(products): san :=
+$B/obj/worker-lib/train/net/matrix.o: all_cflags += -O3
+$B/obj/worker-lib/train/net/matrix.o: san :=
 endif
 
 # The stand-in for NCCL sums with the library's own loops.

@@ -67,8 +67,7 @@ struct layer {
 struct layer *linear_create(const char *name, size_t in, size_t out, bool rectify);
 
 /*
- * Square images of `side` pixels, filters of 3 by 3, no border. out_channels is a
- * multiple of 32; in_channels too unless it is the first layer of a net.
+ * Square images of `side` pixels, filters of 3 by 3, no border.
  */
 struct layer *conv_create(const char *name, size_t side, size_t in_channels,
                           size_t out_channels, bool rectify);
@@ -82,6 +81,10 @@ struct layer *dropout_create(size_t width, float probability, uint64_t which);
 /* Used by the layers. */
 void layer_add_parameter(struct layer *l, const char *layer, const char *name,
                          size_t count, size_t fan_in);
+void layer_zero_gradients(struct layer *l);
+/* The gradient of a bias, which is added to each of so many rows of the output. */
+void layer_add_bias_gradient(struct parameter *bias, const float *dy, size_t rows);
+void layer_rectify(float *y, size_t count);
 /* dy becomes zero where y is not positive. */
 void layer_mask_rectified(float *dy, const float *y, size_t count);
 

@@ -18,39 +18,25 @@ static void linear_forward(struct layer *l, const struct batch *b, const float *
                            float *y)
 {
     const float *bias = l->parameter[BIAS].value;
-    bool rectify = ((struct linear *)l)->rectify;
 
     for (size_t s = 0; s < b->size; s++)
         memcpy(y + s * l->out, bias, l->out * sizeof(*y));
     matrix_add_product(y, b->size, l->out, l->in, matrix_of(x, l->in),
                        matrix_of(l->parameter[WEIGHT].value, l->out));
-    for (size_t i = 0; rectify && i < b->size * l->out; i++)
-        y[i] = y[i] < 0 ? 0 : y[i];
-}
-
-static void add_bias_gradient(struct layer *l, const struct batch *b, const float *dy)
-{
-    float *gradient = l->parameter[BIAS].gradient;
-
-    if (!b->accumulate)
-        memset(gradient, 0, l->out * sizeof(*gradient));
-    for (size_t s = 0; s < b->size; s++)
-        for (size_t o = 0; o < l->out; o++)
-            gradient[o] += dy[s * l->out + o];
+    if (((struct linear *)l)->rectify)
+        layer_rectify(y, b->size * l->out);
 }
 
 static void linear_backward(struct layer *l, const struct batch *b, const float *x,
                             const float *y, float *dy, float *dx)
 {
-    float *gradient = l->parameter[WEIGHT].gradient;
-
     if (((struct linear *)l)->rectify)
         layer_mask_rectified(dy, y, b->size * l->out);
-    add_bias_gradient(l, b, dy);
     if (!b->accumulate)
-        memset(gradient, 0, l->in * l->out * sizeof(*gradient));
-    matrix_add_product(gradient, l->in, l->out, b->size, matrix_transpose_of(x, l->in),
-                       matrix_of(dy, l->out));
+        layer_zero_gradients(l);
+    layer_add_bias_gradient(&l->parameter[BIAS], dy, b->size);
+    matrix_add_product(l->parameter[WEIGHT].gradient, l->in, l->out, b->size,
+                       matrix_transpose_of(x, l->in), matrix_of(dy, l->out));
     if (!dx)
         return;
     memset(dx, 0, b->size * l->in * sizeof(*dx));

@@ -34,21 +34,9 @@ void matrix_add_product(float *out, size_t rows, size_t columns, size_t depth,
  * cannot be started, the calling thread does all the work. */
 void matrix_set_threads(unsigned threads);
 
-/* -- for tests: one entry for each kind of processor, best first; NULL ends -----------
- */
-
-struct matrix_scratch;
-struct matrix_kernel {
-    const char *name;
-    bool (*is_supported)(void);
-    void (*add_product)(struct matrix_scratch *scratch, float *out, size_t out_row,
-                        size_t rows, size_t columns, size_t depth, struct matrix a,
-                        struct matrix b);
-};
-
-extern const struct matrix_kernel matrix_kernels[];
-
-struct matrix_scratch *matrix_scratch_create(void);
-void matrix_scratch_destroy(struct matrix_scratch *s);
+/* For tests: later products use this one of the kernels for kinds of processors. False:
+ * not on this processor. */
+#define MATRIX_KERNELS 3
+bool matrix_choose_kernel(unsigned which);
 
 #endif
