@@ -163,18 +163,6 @@ static void print_introduction(struct trainer *t)
                             f->data ? "of " : "drawn here", f->data ? f->data : "");
 }
 
-/* Of a training that resumes, the file of metrics has the steps before. */
-static void trainer_begin_curve(struct trainer *t)
-{
-    if (crun_rank(t->world) != 0 || t->flags->picture == PICTURE_NEVER)
-        return;
-    t->curve = xcalloc(1, sizeof(*t->curve));
-    loss_curve_init(t->curve);
-    if (t->flags->metrics && t->step > 0)
-        loss_curve_read(t->curve, t->flags->metrics);
-    loss_curve_continue(t->curve, t->step);
-}
-
 int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
 {
     t->flags = f;
@@ -191,10 +179,7 @@ int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
         return -1;
     if (crun_restarts(t->world) == 0)
         print_introduction(t);
-    if (checkpoints_open(t, e) < 0)
-        return -1;
-    trainer_begin_curve(t);
-    return 0;
+    return checkpoints_open(t, e);
 }
 
 void trainer_close(struct trainer *t)
@@ -208,7 +193,6 @@ void trainer_close(struct trainer *t)
     crun_finalize(t->world);
     gpu_trainer_destroy(t->gpu);
     progress_bar_destroy(t->bar);
-    free(t->curve);
     net_destroy(t->net);
     data_destroy(t->train);
     data_destroy(t->test);

@@ -86,8 +86,6 @@ static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e
     score_add(&t->score, &all.score);
     score_add(&t->recent.score, &all.score);
     t->samples_here += all.score.samples;
-    if (t->curve && all.score.samples > 0)
-        loss_curve_add(t->curve, t->recent.asked, all.score.loss / all.score.samples);
     agreed->checkpoint |= all.checkpoint;
     agreed->stop |= all.stop;
     if (!isfinite(t->score.loss))
@@ -230,8 +228,6 @@ static int trainer_finish(struct trainer *t, struct err *e)
         return -1;
     if (t->gpu && gpu_step_fetch_values(t, e) < 0)
         return -1;
-    if (t->curve)
-        progress_bar_draw_loss(t->bar, t->curve, t->flags->picture == PICTURE_ALWAYS);
     digest_parameters(t->net, digest);
     progress_bar_print_line(t->bar, "parameters sha256 %s", digest);
     if (t->flags->metrics && crun_rank(t->world) == 0 &&

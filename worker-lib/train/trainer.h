@@ -24,7 +24,6 @@ struct trainer {
     const struct train_flags *flags;
     struct data *train, *test;
     struct progress_bar *bar;
-    struct loss_curve *curve; /* NULL but on rank 0, or if no picture is wanted */
 
     crun_world *world;
     crun_ddp *ddp;

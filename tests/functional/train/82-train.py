@@ -37,7 +37,6 @@ def mistakes(_):
             (["--lr=fast"], 2, '--lr: "fast" is not a learning rate, such as 0.001'),
             (["--optimizer=lion"], 2, '"lion" is not sgd, adam or adamw'),
             (["--precision=f8"], 2, '"f8" is not f32, bf16 or f16'),
-            (["--picture=maybe"], 2, '"maybe" is not auto, always or never'),
             (["--ckpt-every=5"], 2, "--ckpt-every needs --ckpt-dir"),
             (["--metrics-every=5"], 2, "--metrics-every needs --metrics"),
             (["mnist"], 2, 'unexpected argument "mnist"'),
@@ -128,23 +127,6 @@ def straggler(folder):
     assert one["skew_s"] > stops * SLOW_S / 5, (stops, one)
 
 
-PICTURE = re.compile("^ *[\\d.]+ ┤.*[\u2801-\u28ff].*\n(?:.*[│┤].*\n){5} *└─+\n"
-                     " *step (\\d+) +loss.* (\\d+)$", re.M)
-
-
-def picture(folder):
-    """Of a training that has resumed, the losses before are those of the metrics."""
-    kept = [f"--ckpt-dir={folder}/c", f"--metrics={folder}/m", "--metrics-every=5"]
-    run = finished(*SMALL, "--passes=1", *kept)
-    assert "┤" not in run.out, run
-    for passes, flags, wanted in ((2, kept, ("1", "100")), (3, kept[:1], ("101", "150"))):
-        with Run(*SMALL, *flags, f"--passes={passes}", "--picture=always",
-                 env={"LC_ALL": "C.UTF-8"}) as run:
-            run.ends_with(0)
-            found = PICTURE.search(run.out)
-            assert found and found.groups() == wanted and "\033" not in run.out, run
-
-
 def on_terminal(columns):
     """All that is written to a terminal of that width, without colours."""
     master, slave = pty.openpty()
@@ -168,9 +150,6 @@ def terminal(_):
     text = on_terminal(80)
     assert re.search("\r\033\\[Kpass 2 .*test accuracy", text), text
     assert re.search(r"pass 1/2 ━{8} .* img/s  \d+:\d\d left", text), text
-    found = PICTURE.search(text.replace("\r\n", "\n"))
-    assert found and found.groups() == ("1", "100"), text
-    assert all(len(line) < 80 for line in found[0].split("\n")), text
 
 
 def narrow_terminal(_):
@@ -227,5 +206,5 @@ def no_number(_):
 FIGURES = {"straggler": straggler, "steps": steps, "same_bits": same_bits, "same_numbers": same_numbers,
            "other_precisions": other_precisions}
 main({"mistakes": mistakes, "files": files, "lines": lines, "terminal": terminal,
-      "narrow_terminal": narrow_terminal, "picture": picture, "no_number": no_number,
+      "narrow_terminal": narrow_terminal, "no_number": no_number,
       **({"all_ways": all_ways} if SANITIZED else FIGURES)})

@@ -99,20 +99,6 @@ static int set_resume(void *target, const struct opt *o, const char *value,
     return 0;
 }
 
-static int set_picture(void *target, const struct opt *o, const char *value,
-                       struct err *e)
-{
-    static const char *const words[] = { "auto", "always", "never" };
-
-    (void)o;
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcmp(words[i], value) == 0) {
-            ((struct train_flags *)target)->picture = (int)i;
-            return 0;
-        }
-    return err_set(e, "\"%s\" is not auto, always or never", value);
-}
-
 static const struct opt table[] = {
     { .name = "model",
       .arg = "mlp|cnn",
@@ -243,11 +229,6 @@ static const struct opt table[] = {
       .offset = FIELD(metrics_every),
       .min = 1,
       .max = INT64_MAX },
-    { .name = "picture",
-      .arg = "auto|always|never",
-      .help = "Draw the curve of the loss at the end; auto: on a terminal. Default: "
-              "auto.",
-      .set = set_picture },
     OPT_HELP(struct train_flags),
     OPT_VERSION(struct train_flags),
     { .name = NULL }

@@ -26,7 +26,6 @@ struct train_flags {
     const char *resume; /* "": the newest; NULL: begin anew; else a file */
     const char *metrics;
     long long metrics_every; /* steps; 0: only after each pass */
-    enum { PICTURE_AUTO, PICTURE_ALWAYS, PICTURE_NEVER } picture; /* of the loss */
     long long bucket_mb;
     bool zero, help, version;
 };

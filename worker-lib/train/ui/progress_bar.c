@@ -11,7 +11,6 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
-#include "worker-lib/train/ui/loss_picture.h"
 
 #define REFRESH_MS 100
 #define PLAIN_MS 10000
@@ -162,19 +161,6 @@ static void print_progress(const struct progress_bar *s, const struct pass_progr
         print_bar(s, p->part, bar_width(all, fit_words(words, all - 1 - head)));
     for (int i = 0; i < WORDS; i++)
         fputs(words[i], stdout);
-}
-
-void progress_bar_draw_loss(struct progress_bar *s, const struct loss_curve *c,
-                            bool always)
-{
-    const struct picture_style style = { .columns = terminal_width(),
-                                         .colour = s->colour,
-                                         .utf8 = locale_is_utf8() };
-    char *picture = s->terminal || always ? loss_picture_draw(c, &style) : NULL;
-
-    if (picture)
-        progress_bar_print_line(s, "%s", picture);
-    free(picture);
 }
 
 void progress_bar_update(struct progress_bar *s, const struct pass_progress *p)

@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker-lib/train/ui/loss_curve.h"
-
 /*
  * The training's standard output: lines, and on a terminal a progress bar below them.
  * Without a terminal, the progress is a line every ten seconds.
@@ -26,9 +24,6 @@ void progress_bar_destroy(struct progress_bar *s); /* NULL is fine */
 
 void progress_bar_print_line(struct progress_bar *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* Below the lines, on a terminal or always. */
-void progress_bar_draw_loss(struct progress_bar *s, const struct loss_curve *c,
-                            bool always);
 void progress_bar_update(struct progress_bar *s, const struct pass_progress *p);
 
 /* "1,199,882". Returns text. */
