@@ -19,7 +19,7 @@ struct output_steps {
     uint32_t workers;
     struct output_worker {
         bool found;
-        uint64_t step;
+        uint64_t step, first;
         struct output_line line[2]; /* of each stream */
     } worker[];
 };
@@ -59,6 +59,8 @@ static void end_line(struct output_steps *s, struct output_worker *w,
     line->text[line->used] = '\0';
     if (line->used > 0 && step_pattern_match(&s->regex, line->text, &w->step))
         w->found = true;
+    if (!w->first)
+        w->first = w->step;
     line->used = 0;
 }
 
@@ -76,10 +78,12 @@ void output_steps_read(struct output_steps *s, uint32_t local_rank, int stream,
     }
 }
 
-bool output_steps_get(const struct output_steps *s, uint32_t local_rank, uint64_t *step)
+bool output_steps_get(const struct output_steps *s, uint32_t local_rank, uint64_t *step,
+                      uint64_t *first)
 {
     if (!s || !s->worker[local_rank].found)
         return false;
     *step = s->worker[local_rank].step;
+    *first = s->worker[local_rank].first;
     return true;
 }

@@ -21,8 +21,9 @@ void output_steps_begin(struct output_steps *s); /* an epoch */
 void output_steps_read(struct output_steps *s, uint32_t local_rank, int stream,
                        const char *data, size_t size);
 
-/* False if no line has matched yet. */
-bool output_steps_get(const struct output_steps *s, uint32_t local_rank,
-                      uint64_t *step);
+/* The newest step, and the first one of the epoch but 0. False if no line has matched
+ * yet. */
+bool output_steps_get(const struct output_steps *s, uint32_t local_rank, uint64_t *step,
+                      uint64_t *first);
 
 #endif

@@ -68,6 +68,7 @@ bool page_reader_read(struct page_values *p, const struct progress_page *page)
     p->loss = r.loss;
     p->saved = r.saved;
     p->checkpoints = __atomic_load_n(&page->checkpoints, __ATOMIC_RELAXED);
+    p->first_step = __atomic_load_n(&page->first_step, __ATOMIC_RELAXED);
     p->writing = r.writing;
     return memcmp(p, &before, sizeof(*p)) != 0;
 }

@@ -17,7 +17,8 @@ struct page_values {
     bool watched; /* it is --watch that does, not the program */
     enum progress_phase phase;
     uint64_t step, steps, samples;
-    double loss; /* NaN: none */
+    uint64_t first_step; /* 0: not told */
+    double loss;         /* NaN: none */
     uint32_t saved, checkpoints;
     uint32_t writing; /* the raw counter, odd or not */
 };

@@ -78,16 +78,17 @@ static bool is_stopped_while_it_waits(const struct hang_observation *s, pid_t pi
 static void read_progress(struct progress_monitor *m, uint32_t i,
                           struct hang_observation *s)
 {
-    uint64_t step, before = s->progress.step;
+    uint64_t step, first, before = s->progress.step;
 
     s->changed = page_reader_read(&m->page[i], m->pages->page[i]);
     s->progress = m->page[i];
-    if (s->progress.written || !output_steps_get(m->output, i, &step))
+    if (s->progress.written || !output_steps_get(m->output, i, &step, &first))
         return;
     s->changed |= step != before;
     s->progress.written = true;
     s->progress.phase = PROGRESS_TRAINING;
     s->progress.step = step;
+    s->progress.first_step = first;
     s->progress.loss = NAN;
 }
 
@@ -137,11 +138,14 @@ static void note_steps(struct progress_monitor *m)
     if (!p || p->step == 0)
         return;
     if (!m->first_step) {
-        m->first_step = p->step;
+        m->first_step = p->first_step && (p->first_step <= p->step ||
+                                          p->first_step == STEP_UNPLACED)
+                            ? p->first_step
+                            : p->step;
         m->first_at_ms = clock_ms();
         m->has_news = true;
     }
-    if (p->step >= m->past_step) {
+    if (p->step >= m->past_step || m->first_step == STEP_UNPLACED) {
         m->reached_at_ms = clock_ms();
         m->has_news = true;
     }

@@ -233,8 +233,12 @@ static void read_phases(const cJSON *record, const char *name, struct msg_job_ti
         .start_ms = ctl_record_number(o, "start_ms", INT64_MAX),
         .first_step_ms = ctl_record_number(o, "first_step_ms", INT64_MAX),
         .rework_ms = ctl_record_number(o, "rework_ms", INT64_MAX),
-        .steps_again = ctl_record_number(o, "steps_again", INT64_MAX)
+        .steps_again = ctl_record_number(o, "steps_again", INT64_MAX),
+        .unplaced = cJSON_IsNull(
+            cJSON_GetObjectItemCaseSensitive(o, "productive_ms"))
     };
+    if (t->unplaced)
+        t->productive_ms = ctl_record_number(o, "ran_ms", INT64_MAX);
 }
 
 void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job)

@@ -40,6 +40,9 @@ struct progress_store {
     uint8_t secret[32];
 };
 
+/* A first step whose number is counted from 1 in each life. */
+#define STEP_UNPLACED UINT64_MAX
+
 enum progress_flag {
     PROGRESS_WATCHED = 1,   /* written by --watch, not by the program */
     PROGRESS_HAS_SAVED = 2, /* it has written a checkpoint in this life */
@@ -80,7 +83,8 @@ struct progress_page {
                                        */
     int32_t stacks_fd;    /* 240: where PROGRESS_STACKS writes: its descriptor */
     uint32_t checkpoints; /* 244: how often the phase of checkpointing has ended */
-    uint8_t pad2[8];      /* 248 */
+    /* 248: the number of the first step of this life, or STEP_UNPLACED; 0: not told */
+    uint64_t first_step;
     /* written by the agent before the worker starts */
     struct progress_store store; /* 256 */
 };

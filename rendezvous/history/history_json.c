@@ -15,6 +15,7 @@
 #include "rendezvous/protocol/proto_words.h"
 
 #define CAUSE_HANG "hang"
+#define RAN_MS "ran_ms" /* instead of the productive part, if that is not known */
 #define COUNT_MAX 9007199254740992.0 /* what a double holds exactly */
 
 static const char *const phase_names[JOB_PHASE_COUNT] = {
@@ -34,13 +35,18 @@ static void put_count(cJSON *o, const char *name, uint64_t value)
     cJSON_AddNumberToObject(o, name, (double)value);
 }
 
+static void put_count_if(cJSON *o, bool is_known, const char *name, uint64_t value)
+{
+    if (is_known)
+        put_count(o, name, value);
+    else
+        cJSON_AddNullToObject(o, name);
+}
+
 /* null if it is 0 */
 static void put_wall(cJSON *o, const char *name, uint64_t wall_ms)
 {
-    if (wall_ms)
-        put_count(o, name, wall_ms);
-    else
-        cJSON_AddNullToObject(o, name);
+    put_count_if(o, wall_ms > 0, name, wall_ms);
 }
 
 /* As many digits as anybody reads. */
@@ -75,6 +81,7 @@ static void put_curve(cJSON *o, const struct curve *c)
 static cJSON *epoch_item(const struct timeline_epoch *e)
 {
     cJSON *o = cJSON_CreateObject(), *lost;
+    bool placed = e->time.unplaced == 0;
 
     put_count(o, "epoch", e->epoch);
     cJSON_AddStringToObject(o, "cause",
@@ -87,11 +94,15 @@ static cJSON *epoch_item(const struct timeline_epoch *e)
     put_wall(o, "ended_ms", e->ended_ms);
     put_count(o, "nodes", e->nodes);
     put_count(o, "workers", e->workers);
-    put_count(o, phase_names[JOB_PHASE_PRODUCTIVE], e->time.ms[JOB_PHASE_PRODUCTIVE]);
+    put_count_if(o, placed, phase_names[JOB_PHASE_PRODUCTIVE],
+                 e->time.ms[JOB_PHASE_PRODUCTIVE]);
+    if (!placed)
+        put_count(o, RAN_MS, e->time.ms[JOB_PHASE_PRODUCTIVE]);
     lost = cJSON_AddObjectToObject(o, "lost");
     for (unsigned i = JOB_PHASE_PRODUCTIVE + 1; i < JOB_PHASE_COUNT; i++)
-        put_count(lost, phase_names[i], e->time.ms[i]);
-    put_count(lost, "steps_again", e->time.steps_again);
+        put_count_if(lost, placed || i != JOB_PHASE_REWORK, phase_names[i],
+                     e->time.ms[i]);
+    put_count_if(lost, placed, "steps_again", e->time.steps_again);
     return o;
 }
 
@@ -238,6 +249,10 @@ static void read_epoch(const cJSON *o, struct timeline *t)
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         e.time.ms[i] = get_count(i == JOB_PHASE_PRODUCTIVE ? o : lost, phase_names[i]);
     e.time.steps_again = get_count(lost, "steps_again");
+    e.time.unplaced = cJSON_IsNull(
+        cJSON_GetObjectItemCaseSensitive(lost, "steps_again"));
+    if (e.time.unplaced)
+        e.time.ms[JOB_PHASE_PRODUCTIVE] = get_count(o, RAN_MS);
     timeline_restore_epoch(t, &e);
 }
 

@@ -27,6 +27,7 @@ static struct job_time_sums subtract_sums(struct job_time_sums from,
         from.ms[i] -= sums->ms[i] < from.ms[i] ? sums->ms[i] : from.ms[i];
     from.steps_again -= sums->steps_again < from.steps_again ? sums->steps_again
                                                              : from.steps_again;
+    from.unplaced -= sums->unplaced < from.unplaced ? sums->unplaced : from.unplaced;
     return from;
 }
 

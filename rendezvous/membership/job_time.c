@@ -120,7 +120,8 @@ void job_time_note_step(struct job_time *t, uint64_t step)
 
 bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_t now)
 {
-    uint64_t again = t->past_step > step ? t->past_step - step : 0;
+    uint64_t again = t->past_step >= step ? t->past_step - step + 1 : 0;
+    uint64_t unplaced = step == STEP_UNPLACED && t->past_step > 0;
 
     if (t->over || (t->phase != JOB_PHASE_FIRST_STEP && t->phase != JOB_PHASE_START))
         return false;
@@ -128,7 +129,10 @@ bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_
     enter_phase(t, again ? JOB_PHASE_REWORK : JOB_PHASE_PRODUCTIVE, at, now);
     t->all.steps_again += again;
     t->last.steps_again += again;
-    job_time_note_step(t, step);
+    t->all.unplaced += unplaced;
+    t->last.unplaced += unplaced;
+    if (step != STEP_UNPLACED)
+        job_time_note_step(t, step);
     return true;
 }
 

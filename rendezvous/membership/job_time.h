@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rendezvous/base/progress_page.h"
+
 /*
  * Where the time of a job went. Every millisecond from its first JOIN to its result
  * belongs to exactly one phase, so the sums of all phases are the age of the job.
@@ -27,6 +29,9 @@ enum job_phase {
 struct job_time_sums {
     uint64_t ms[JOB_PHASE_COUNT];
     uint64_t steps_again; /* steps that were done again */
+    uint64_t unplaced;    /* epochs whose first step has no place among those before:
+                           * productive time and rework cannot be told apart, and count
+                           * as productive, and steps_again lacks theirs */
 };
 
 struct job_time {

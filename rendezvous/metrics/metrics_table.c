@@ -129,7 +129,8 @@ static void put_hangs(struct sample_writer *w, const struct metric_source *s)
 
 static void put_productive(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put_ms(w, s->told->ms[JOB_PHASE_PRODUCTIVE]);
+    if (!s->told->unplaced)
+        sample_put_ms(w, s->told->ms[JOB_PHASE_PRODUCTIVE]);
 }
 
 static const char *const phases[JOB_PHASE_COUNT] = {
@@ -141,7 +142,7 @@ static const char *const phases[JOB_PHASE_COUNT] = {
 static void put_phases(struct sample_writer *w, const struct job_time_sums *sums)
 {
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
-        if (phases[i])
+        if (phases[i] && !(i == JOB_PHASE_REWORK && sums->unplaced))
             sample_put_word_ms(w, phases[i], sums->ms[i]);
 }
 
@@ -152,7 +153,8 @@ static void put_lost(struct sample_writer *w, const struct metric_source *s)
 
 static void put_steps_again(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->told->steps_again);
+    if (!s->told->unplaced)
+        sample_put(w, s->told->steps_again);
 }
 
 static void put_goodput(struct sample_writer *w, const struct metric_source *s)
@@ -160,7 +162,7 @@ static void put_goodput(struct sample_writer *w, const struct metric_source *s)
     struct job_time_sums all = job_time_all(&s->job->membership.time, s->view->now_ms);
     uint64_t age = job_time_age(&all);
 
-    if (age)
+    if (age && !all.unplaced)
         sample_put_real(w, (double)all.ms[JOB_PHASE_PRODUCTIVE] / (double)age);
 }
 

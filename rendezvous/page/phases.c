@@ -24,6 +24,12 @@ struct page_times page_times_read(const cJSON *productive, const cJSON *lost)
                               page_phases[i].field);
         t.all_ms += t.ms[i];
     }
+    t.is_unplaced = cJSON_IsNull(
+        cJSON_GetObjectItemCaseSensitive(productive, "productive_ms"));
+    if (t.is_unplaced) {
+        t.ms[PAGE_PHASE_PRODUCTIVE] = field_count(productive, "ran_ms");
+        t.all_ms += t.ms[PAGE_PHASE_PRODUCTIVE];
+    }
     t.lost_ms = t.all_ms - t.ms[PAGE_PHASE_PRODUCTIVE];
     return t;
 }

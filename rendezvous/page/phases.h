@@ -3,6 +3,7 @@
 #define RENDEZVOUS_PAGE_PHASES_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What the time of a job went to, in the order in which it passes in a restart;
@@ -25,6 +26,7 @@ extern const struct page_phase_row page_phases[PAGE_PHASE_COUNT];
 
 struct page_times {
     uint64_t ms[PAGE_PHASE_COUNT], lost_ms, all_ms, steps_again;
+    bool is_unplaced; /* no one knows which part of the productive time was */
 };
 
 /* Productive time is in one object, what was lost in the other. */

@@ -16,9 +16,10 @@ static void write_time_bar(FILE *out, const struct page_times *t, const char *ti
 
     html_print(out,
                "<div class=\"timebar\"><h3>%s</h3><svg class=\"bar\" role=\"img\" "
-               "aria-label=\"%s: %.1f %% productive\" viewBox=\"0 0 100 1\" "
+               "aria-label=\"%s: %.1f %% %s\" viewBox=\"0 0 100 1\" "
                "preserveAspectRatio=\"none\">",
-               title, title, share_of(t->ms[PAGE_PHASE_PRODUCTIVE], t));
+               title, title, share_of(t->ms[PAGE_PHASE_PRODUCTIVE], t),
+               t->is_unplaced ? "training" : "productive");
     for (int i = 0; i < PAGE_PHASE_COUNT; i++) {
         int phase = (i + PAGE_PHASE_PRODUCTIVE) % PAGE_PHASE_COUNT;
         double width = share_of(t->ms[phase], t);
@@ -44,12 +45,17 @@ static void write_share_cells(FILE *out, uint64_t ms, const struct page_times *t
 static void write_phase_row(FILE *out, int phase, const struct page_times *all,
                             const struct page_times *last)
 {
+    bool is_training = all->is_unplaced && phase == PAGE_PHASE_PRODUCTIVE;
+
+    if (all->is_unplaced && phase == PAGE_PHASE_REWORK)
+        return;
     html_print(
         out,
         "<tr><th scope=\"row\"><svg class=\"key\" viewBox=\"0 0 1 1\" "
         "aria-hidden=\"true\"><rect class=\"%s\" width=\"1\" height=\"1\"/></svg>"
         "%s <small>%s</small></th>",
-        page_phases[phase].class, page_phases[phase].word, page_phases[phase].what);
+        page_phases[phase].class, is_training ? "training" : page_phases[phase].word,
+        is_training ? "new steps, and steps done again" : page_phases[phase].what);
     write_share_cells(out, all->ms[phase], all);
     if (last)
         html_print(out, "<td class=\"num\">%s</td>",
@@ -95,7 +101,7 @@ void write_time_section(FILE *out, const struct page_view *v)
         write_phase_row(out, (i + PAGE_PHASE_PRODUCTIVE) % PAGE_PHASE_COUNT, &all,
                         restart ? &last : NULL);
     fputs("</tbody></table>", out);
-    if (all.steps_again)
+    if (all.steps_again && !all.is_unplaced)
         html_print(out, "<p class=\"note\">%s steps were done again.</p>",
                    COUNT(all.steps_again));
     fputs("</section>\n", out);

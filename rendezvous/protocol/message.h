@@ -341,7 +341,7 @@ struct msg_heartbeat {
     char note[64];
     char containment[32]; /* if it has changed since JOIN */
     uint32_t silent_ms;   /* for how long nothing moves on any local rank; 0: it does */
-    uint64_t first_step;  /* of the epoch: the first one told of, 0: none yet */
+    uint64_t first_step;  /* of the epoch, or STEP_UNPLACED; 0: none yet */
     uint32_t first_ms;    /* so long ago */
     uint32_t reached_ms;  /* so long ago was the step START.past_step */
     struct msg_gpus gpus;
@@ -602,6 +602,7 @@ struct msg_job_time {
     uint64_t productive_ms;
     uint64_t detect_ms, stop_ms, form_ms, start_ms, first_step_ms, rework_ms;
     uint64_t steps_again;
+    uint64_t unplaced;
 };
 
 struct msg_job_status {

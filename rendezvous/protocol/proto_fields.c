@@ -342,6 +342,7 @@ static const struct proto_field job_time[] = {
     U64(msg_job_time, first_step_ms, OPTIONAL),
     U64(msg_job_time, rework_ms, OPTIONAL),
     U64(msg_job_time, steps_again, OPTIONAL),
+    U64(msg_job_time, unplaced, OPTIONAL),
 };
 static const struct proto_table job_time_table = TABLE(job_time);
 

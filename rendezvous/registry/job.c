@@ -246,6 +246,7 @@ const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms)
         if (now.ms[i] > told->ms[i])
             told->ms[i] = now.ms[i];
     told->steps_again = now.steps_again;
+    told->unplaced = now.unplaced;
     return told;
 }
 

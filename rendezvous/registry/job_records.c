@@ -122,6 +122,8 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(U32, job, counts.restarts[JOB_RESTART_SCALE_UP]),
     PLAIN(U32, job, counts.restarts[JOB_RESTART_DRAIN]),
     PLAIN(U32, job, counts.hangs),
+    PLAIN(U64, job, membership.time.all.unplaced),
+    PLAIN(U64, job, membership.time.last.unplaced),
 };
 static const struct proto_table later_state_table = TABLE(later_state_fields);
 

@@ -644,7 +644,7 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
         return;
     histogram_add(&s->job->counts.recovery, JOB_RECOVERY_UNIT_US,
                   1000 * job_time_lost(&last));
-    if (last.steps_again)
+    if (last.steps_again && !last.unplaced)
         snprintf(again, sizeof(again), "; %" PRIu64 " step%s to be done again",
                  last.steps_again, text_plural(last.steps_again));
     registry_notice(s->registry, s->job, "resumed", "",
@@ -664,7 +664,7 @@ static void tell_time(struct registry_step *s)
     uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
     char phases[NOTICE_MAX_BYTES / 2];
 
-    if (!t->tells_steps || s->job->membership.epoch < 2 || age == 0)
+    if (!t->tells_steps || all.unplaced || s->job->membership.epoch < 2 || age == 0)
         return;
     snprintf(m.notice.text, sizeof(m.notice.text),
              "productive for %.1f %% of %.1f s, lost %.1f s%s",

@@ -53,7 +53,8 @@ static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
                                 .start_ms = sums->ms[JOB_PHASE_START],
                                 .first_step_ms = sums->ms[JOB_PHASE_FIRST_STEP],
                                 .rework_ms = sums->ms[JOB_PHASE_REWORK],
-                                .steps_again = sums->steps_again };
+                                .steps_again = sums->steps_again,
+                                .unplaced = sums->unplaced };
 }
 
 /* A rendezvous that was restarted knows when a job ended only by the account of the

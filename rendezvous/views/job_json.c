@@ -122,14 +122,19 @@ void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *
         return;
     }
     o = cJSON_AddObjectToObject(o, name);
-    add_count(o, "productive_ms", t->productive_ms);
+    if (t->unplaced) {
+        cJSON_AddNullToObject(o, "productive_ms");
+        add_count(o, "ran_ms", t->productive_ms);
+    } else {
+        add_count(o, "productive_ms", t->productive_ms);
+    }
     add_count(o, "detect_ms", t->detect_ms);
     add_count(o, "stop_ms", t->stop_ms);
     add_count(o, "form_ms", t->form_ms);
     add_count(o, "start_ms", t->start_ms);
     add_count(o, "first_step_ms", t->first_step_ms);
-    add_count(o, "rework_ms", t->rework_ms);
-    add_count(o, "steps_again", t->steps_again);
+    add_if_known(o, "rework_ms", t->unplaced ? -1 : (double)t->rework_ms, 0);
+    add_if_known(o, "steps_again", t->unplaced ? -1 : (double)t->steps_again, 0);
 }
 
 cJSON *job_json_object(const struct job_view *job)
@@ -160,7 +165,7 @@ cJSON *job_json_object(const struct job_view *job)
     cJSON_AddNumberToObject(o, "restarts", s->restarts);
     cJSON_AddNumberToObject(o, "max_restarts", s->max_restarts);
     add_if_known(o, "goodput",
-                 job_view_age_ms(&s->time)
+                 job_view_age_ms(&s->time) && !s->time.unplaced
                      ? (double)s->time.productive_ms / (double)job_view_age_ms(&s->time)
                      : -1,
                  0);

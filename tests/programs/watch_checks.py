@@ -117,6 +117,36 @@ class Hooks(unittest.TestCase):
         self.step(again)
         self.assertEqual(page.step, 6)
 
+    def first_step(self):
+        return memoryview(pathlib.Path(self.file.name).read_bytes()).cast("Q")[31]
+
+    def test_the_place_of_the_first_step(self):
+        adam = torch.optim.Adam(self.model.parameters())
+        self.step()  # of SGD, which counts none
+        self.assertEqual(self.first_step(), p.UNPLACED)
+        self.step(adam)
+        self.assertEqual(self.first_step(), p.UNPLACED)  # SGD is not behind
+        state = adam.state_dict()
+        for parameter in state["state"].values():
+            parameter["step"] = torch.tensor(41.0)
+        again = torch.optim.Adam(self.model.parameters())
+        again.load_state_dict(state)
+        self.step(again)
+        self.assertEqual((page.step, self.first_step()), (42, 42))
+        self.step(again)
+        self.assertEqual((page.step, self.first_step()), (43, 42))
+
+    def test_a_step_that_makes_room_for_a_state_counts_not(self):
+        import torch.distributed.checkpoint.state_dict as state_dict
+        adam = torch.optim.Adam(self.model.parameters())
+        _, state = state_dict.get_state_dict(self.model, adam)
+        self.assertEqual((page.step, self.first_step()), (0, 0))
+        for parameter in state["state"].values():
+            parameter["step"] = torch.tensor(41.0)
+        state_dict.set_optimizer_state_dict(self.model, adam, state)
+        self.step(adam)
+        self.assertEqual((page.step, self.first_step()), (42, 42))
+
     def test_a_compiled_step_counts(self):
         step = torch.compile(self.optimizer.step, backend="eager")
         for steps in range(1, 4):

@@ -43,7 +43,7 @@ struct time_facts {
         enum job_phase phase;
     } span[TIME_SPANS_MAX];
     bool over, tells_steps;
-    uint64_t top_step, past_step, steps_again;
+    uint64_t top_step, past_step, steps_again, unplaced;
     uint64_t slack_ms; /* what is known of lost nodes is that much out, all together */
     uint64_t lost_at;  /* in the step under way: the silence of the node, 0: none */
     enum job_state entered[4]; /* in the step under way */

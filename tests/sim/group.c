@@ -179,9 +179,15 @@ void sim_group_fill_heartbeat(struct sim_agent *a, struct msg_heartbeat *h)
     done = (world_now(world_of(a)) - a->run_at_us) / STEP_US;
     if (done == 0)
         return;
+    h->first_ms = ms_since_step(a, 1);
+    if (a->sim->plan.fault_gap_us % 5 ==
+        0) { /* they are counted from 1 in each epoch */
+        h->step = done;
+        h->first_step = STEP_UNPLACED;
+        return;
+    }
     h->step = saved + done;
     h->first_step = saved + 1;
-    h->first_ms = ms_since_step(a, 1);
     if (done >= again)
         h->reached_ms = ms_since_step(a, again);
 }

@@ -119,6 +119,9 @@ static void check_sums(struct oracle *o, const struct time_facts *t,
     if (sums.steps_again != t->steps_again)
         VIOLATION(o, "%" PRIu64 " steps done again, not %" PRIu64, sums.steps_again,
                   t->steps_again);
+    if (sums.unplaced != t->unplaced)
+        VIOLATION(o, "%" PRIu64 " epochs without a place, not %" PRIu64, sums.unplaced,
+                  t->unplaced);
 }
 
 static void add_sums(struct job_time_sums *to, const struct job_time_sums *sums)
@@ -191,11 +194,13 @@ static void learn_steps(struct oracle *o, struct time_facts *t,
     enum job_phase phase = open_phase(t);
 
     if (ev->first_step && (phase == JOB_PHASE_START || phase == JOB_PHASE_FIRST_STEP)) {
-        uint64_t again = ev->first_step < t->past_step ? t->past_step - ev->first_step
-                                                       : 0;
+        uint64_t again = ev->first_step <= t->past_step
+                             ? t->past_step - ev->first_step + 1
+                             : 0;
 
         t->tells_steps = true;
         t->steps_again += again;
+        t->unplaced += ev->first_step == STEP_UNPLACED && t->past_step > 0;
         paint(o, t, now - ev->first_ms,
               again ? JOB_PHASE_REWORK : JOB_PHASE_PRODUCTIVE);
         phase = open_phase(t);
@@ -265,5 +270,6 @@ void time_restored(struct oracle *o, struct job_facts *f, const struct membershi
     t->top_step = r->time.top_step;
     t->past_step = r->time.past_step;
     t->steps_again = sums.steps_again;
+    t->unplaced = sums.unplaced;
     t->lost_at = t->entries = 0;
 }

@@ -104,6 +104,8 @@ void progress_write(struct progress *p, crun_phase phase, uint64_t step, uint64_
         __atomic_store_n(&page->checkpoints, page->checkpoints + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&page->phase, (uint32_t)phase, __ATOMIC_RELEASE);
     __atomic_store_n(&page->step, step, __ATOMIC_RELEASE);
+    if (!page->first_step && phase == CRUN_PHASE_TRAINING)
+        __atomic_store_n(&page->first_step, step, __ATOMIC_RELEASE);
     __atomic_store_n(&page->steps, steps, __ATOMIC_RELEASE);
     __atomic_store_n(&page->samples, samples, __ATOMIC_RELEASE);
     __atomic_store(&page->loss, &loss, __ATOMIC_RELEASE);

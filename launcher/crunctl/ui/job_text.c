@@ -150,7 +150,7 @@ static void add_goodput(struct parts_line *l, const struct msg_job_status *s)
     const struct msg_job_time *t = &s->time;
     double age = (double)job_view_age_ms(t);
 
-    if (s->epoch > 1 && age > 0)
+    if (s->epoch > 1 && age > 0 && !t->unplaced)
         add_part(l, STYLE_PLAIN, "productive %.1f %%",
                  100 * (double)t->productive_ms / age);
 }

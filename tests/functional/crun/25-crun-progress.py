@@ -294,12 +294,12 @@ def it_is_told_what_a_restart_cost(directory, daemon):
     job = Job(directory, *join(daemon, "--rdzv-conf=lease=1", "--max-restarts=1",
                                "--progress-pattern=step (\\d+)"), "sh", "-c", STEPS, workers=1)
     status = until(lambda: [j for j in json.loads(daemon.ask("status", "--json"))
-                            if j["last_restart"] and j["last_restart"]["steps_again"]],
-                   "steps done again")[0]
+                            if j["last_restart"] and j["last_restart"]["steps_again"] == 10],
+                   "the steps done again")[0]
     whole = sum(ms for name, ms in status["time"].items() if name != "steps_again")
     if abs(whole - status["age_ms"]) > 300 or not 0 < status["goodput"] < 1:
         fail("not the age of the job:", status)
-    job.expect(0, r"crun: training again after \d+\.\d s.*; \d steps to be done again\n",
+    job.expect(0, r"crun: training again after \d+\.\d s.*; 10 steps to be done again\n",
                r"crun: productive for \d+\.\d % of \d+\.\d s, lost \d+\.\d s: .* (to the first step|for steps done again)")
     if "training again after" not in daemon.ask("events"):
         fail("not in the events:", daemon.ask("events"))

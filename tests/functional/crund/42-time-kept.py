@@ -198,7 +198,7 @@ class Test:
         self.phase("stop", self.stop)
         self.phase("start", self.begin_again)
         self.phase("first_step", self.ready)
-        self.again += 20 - 11
+        self.again += 20 - 11 + 1
         self.phase("rework", self.steps, 11, 11)
         self.steps(11, 15)
         self.check()

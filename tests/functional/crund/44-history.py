@@ -86,7 +86,7 @@ def check_epochs(epochs):
     for e in epochs[:2]:
         times = [e[k] for k in ("begun_ms", "formed_ms", "started_ms", "first_step_ms")]
         assert None not in times and times == sorted(times), e
-    assert epochs[1]["lost"]["steps_again"] == 1, epochs
+    assert epochs[1]["lost"]["steps_again"] == 2, epochs
 
 
 def check_curve(curve):

@@ -178,7 +178,7 @@ def _note_loss(tensors: Any) -> None:
         pass
 
 
-def _steps_before(optimizer: Any) -> int:
+def _steps_before(optimizer: Any) -> Optional[int]:
     """Those of earlier lives, if its state, loaded from a checkpoint, counts them."""
     try:
         step = next(iter(optimizer.state.values()))["step"]
@@ -186,10 +186,10 @@ def _steps_before(optimizer: Any) -> int:
             return max(0, int(step) - 1)
     except Exception:
         pass
-    return 0
+    return None
 
 
-def _note_first_step(optimizer: Any) -> int:
+def _note_first_step(optimizer: Any) -> Optional[int]:
     global _most_parameters
     page.show_this_thread()
     try:
@@ -214,7 +214,10 @@ def _count_step(optimizer: Any, frame: FrameType) -> None:
     global _most_steps, _loss_is_due, _next_loss_ns
     steps = _counts.get(id(optimizer))
     if steps is None:
-        steps = _note_first_step(optimizer)
+        before = _note_first_step(optimizer)
+        steps = before or 0
+        if steps >= _most_steps and not page.program_counts:
+            page.set_first_step(_page.UNPLACED if before is None else before + 1)
     _counts[id(optimizer)] = steps = steps + 1
     _train(frame)
     if steps > _most_steps:
@@ -232,7 +235,7 @@ def _count_step(optimizer: Any, frame: FrameType) -> None:
 def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """torch calls it after a step of any optimizer."""
     global _is_stepped
-    if _is_compiling() or not page.is_open:
+    if _is_compiling() or not page.is_open or _is_preparing:
         return
     _is_stepped = True
     if _joined_step:
@@ -248,6 +251,19 @@ def begin_zero_grad(optimizer: Any) -> None:
         return
     _is_stepped = True
     _count_step(optimizer, sys._getframe(1))
+
+
+_is_preparing = False  # an optimizer makes a step that gives it the state to load into
+
+
+def begin_preparing() -> None:
+    global _is_preparing
+    _is_preparing = True
+
+
+def end_preparing() -> None:
+    global _is_preparing
+    _is_preparing = False
 
 
 def begin_step() -> None:
@@ -374,6 +390,8 @@ _HOOKS: Dict[str, List[Hook]] = {
     "torch.optim.optimizer": [Hook("Optimizer.zero_grad", "begin_zero_grad(self)")],
     "torch._dynamo.eval_frame": [],
     "torch.distributed.distributed_c10d": _collectives(),
+    "torch.distributed.checkpoint.state_dict": [
+        Hook("_init_optim_state", "begin_preparing()", "end_preparing()")],
     "torch.distributed.checkpoint.state_dict_saver": _whole_save("save"),
     "torch.distributed.fsdp._fully_shard._fsdp_param_group": [
         Hook("FSDPParamGroup.wait_for_unshard", "begin_collective()", "end()")],

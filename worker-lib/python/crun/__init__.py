@@ -66,7 +66,9 @@ def progress(step: int, *, steps: Optional[int] = None,
     """
     if not _page.open():
         return
-    _page.program_counts = True
+    if not _page.program_counts and step > 0:
+        _page.program_counts = True
+        _page.set_first_step(int(step))
     _page.report(step, steps, samples, None if loss is None else float(loss))
     if phase is not None:
         _page.program_phases = True

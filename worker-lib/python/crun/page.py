@@ -28,7 +28,9 @@ _WHERE, _WHERE_BYTES = 128, 112
 _MAGIC_AT, _VERSION_AT, _WRITING, _PHASE = 0, 1, 2, 3
 _SAVED, _FLAGS, _SAVE, _SAVE_WITHIN_MS, _STACKS_FD, _CHECKPOINTS = 14, 15, 16, 17, 60, 61
 # places in the page as an array of 64-bit words and of doubles
-_STEP, _STEPS, _SAMPLES, _LOSS, _CHANGED_NS = 2, 3, 4, 5, 6
+_STEP, _STEPS, _SAMPLES, _LOSS, _CHANGED_NS, _FIRST_STEP = 2, 3, 4, 5, 6, 31
+
+UNPLACED = 2**64 - 1  # of a first step: the steps are those of this life alone
 
 
 def where_field(text: str) -> bytes:
@@ -168,6 +170,11 @@ class Page:
                 self._longs[place] = max(0, int(number))
         self._longs[_CHANGED_NS] = monotonic_ns()
         self._end(writing)
+
+    def set_first_step(self, step: int) -> None:
+        """The number of the first step of this life, or UNPLACED."""
+        if self.is_open:
+            self._longs[_FIRST_STEP] = step
 
     def set_flags(self, add: int, remove: int = 0) -> None:
         if not self.is_open:

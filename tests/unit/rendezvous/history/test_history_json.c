@@ -106,10 +106,14 @@ END_TEST
 
 START_TEST(it_is_read_as_it_was_written)
 {
+    const struct timeline_epoch unplaced = { .epoch = 3,
+                                             .cause = JOB_CAUSE_FAILURE,
+                                             .time = { .ms = { 7 }, .unplaced = 1 } };
     char *before, *after;
     cJSON *o;
 
     add_some();
+    timeline_restore_epoch(&h->timeline, &unplaced);
     before = print_history(&all);
     o = cJSON_Parse(before);
     job_history_destroy(h);
@@ -118,6 +122,9 @@ START_TEST(it_is_read_as_it_was_written)
     ck_assert_ptr_nonnull(h);
     after = print_history(&all);
     ck_assert_str_eq(after, before);
+    ck_assert_ptr_nonnull(strstr(
+        after, "\"productive_ms\":null,\"ran_ms\":7,\"lost\":{\"detect_ms\":0,"));
+    ck_assert_ptr_nonnull(strstr(after, "\"rework_ms\":null,\"steps_again\":null}"));
     free(before);
     free(after);
 }

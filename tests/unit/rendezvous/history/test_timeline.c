@@ -97,7 +97,7 @@ START_TEST(epochs_follow_each_other)
     ck_assert_uint_eq(second->time.ms[JOB_PHASE_FORM], 300);
     ck_assert_uint_eq(second->time.ms[JOB_PHASE_START], 50);
     ck_assert_uint_eq(second->time.ms[JOB_PHASE_FIRST_STEP], 1400);
-    ck_assert_uint_eq(second->time.steps_again, 19);
+    ck_assert_uint_eq(second->time.steps_again, 20);
     ck_assert_str_eq(second->text, "rank 1 failed");
 }
 END_TEST

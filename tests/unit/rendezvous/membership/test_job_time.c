@@ -72,7 +72,7 @@ START_TEST(a_restart_is_told_by_phase)
     check_sum(JOB_PHASE_FIRST_STEP, 1400);
     check_sum(JOB_PHASE_REWORK, 2000);
     check_sum(JOB_PHASE_PRODUCTIVE, 6000);
-    ck_assert_uint_eq(sums.steps_again, 9);
+    ck_assert_uint_eq(sums.steps_again, 10); /* 31 to 40 */
     take_sums(20000);
     ck_assert_uint_eq(job_time_lost(&sums), 3100 + 4000);
 }
@@ -149,10 +149,31 @@ START_TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
     run_first_epoch();
     fail_and_form();
     job_time_started(&t, origin + 10600);
-    ck_assert(job_time_first_step(&t, 40, origin + 12000, origin + 12000));
+    ck_assert(job_time_first_step(&t, 41, origin + 12000, origin + 12000));
     take_sums(20000);
     check_sum(JOB_PHASE_REWORK, 0);
     ck_assert_uint_eq(sums.steps_again, 0);
+}
+END_TEST
+
+/* Counted from 1 in each life. */
+START_TEST(steps_without_a_place_tell_nothing_of_steps_done_again)
+{
+    begin_job();
+    job_time_formed(&t, origin + 1000);
+    job_time_started(&t, origin + 1100);
+    ck_assert(job_time_first_step(&t, STEP_UNPLACED, origin + 3100, origin + 4000));
+    take_sums(5000);
+    ck_assert_uint_eq(sums.unplaced, 0); /* nothing was before */
+    fail_and_form();
+    job_time_started(&t, origin + 10600);
+    ck_assert(job_time_first_step(&t, STEP_UNPLACED, origin + 12000, origin + 12000));
+    take_sums(20000);
+    ck_assert_uint_eq(sums.unplaced, 1);
+    ck_assert_uint_eq(sums.steps_again, 0);
+    ck_assert_uint_eq(t.top_step, 40);
+    check_sum(JOB_PHASE_FIRST_STEP, 3400);
+    check_sum(JOB_PHASE_REWORK, 0);
 }
 END_TEST
 
@@ -205,6 +226,7 @@ static Suite *job_time_suite(void)
         an_earlier_error_may_be_told_later,
         a_planned_stop_has_nothing_to_detect,
         an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again,
+        steps_without_a_place_tell_nothing_of_steps_done_again,
         a_restart_may_fail_too,
         after_the_result_no_time_passes,
         the_time_away_belongs_to_the_open_phase,

@@ -276,7 +276,25 @@ START_TEST(a_recovery_is_counted_when_training_goes_on)
     ck_assert_double_eq(sample_of("crun_recovery_seconds_bucket", "le=\"2.0\""), 0);
     ck_assert_double_eq(sample_of("crun_recovery_seconds_bucket", "le=\"5.0\""), 1);
     ck_assert_double_eq(sample_of("crun_recovery_seconds_bucket", "le=\"+Inf\""), 1);
-    ck_assert_double_eq(sample_of("crun_job_steps_again_total", ""), 1);
+    ck_assert_double_eq(sample_of("crun_job_steps_again_total", ""), 2);
+}
+END_TEST
+
+START_TEST(what_is_not_known_of_steps_is_left_out)
+{
+    run_job();
+    beat_with(0, (struct msg_heartbeat){ .step = 5, .first_step = STEP_UNPLACED });
+    ck_assert_double_eq(sample_of("crun_job_steps_again_total", ""), 0);
+    fail_and_form_again(FAILURE_EXIT);
+    report_event(0, MSG_STORE_READY);
+    beat_with(0, (struct msg_heartbeat){ .step = 1, .first_step = STEP_UNPLACED });
+    ck_assert_double_eq(sample_of("crun_recovery_seconds_count", ""), 1);
+    ck_assert_double_eq(sample_of("crun_job_steps_again_total", ""), -1);
+    ck_assert_double_eq(sample_of("crun_job_goodput_ratio", ""), -1);
+    ck_assert_double_eq(sample_of("crun_job_productive_seconds_total", ""), -1);
+    ck_assert_double_eq(sample_of("crun_job_lost_seconds_total", "phase=\"rework\""),
+                        -1);
+    ck_assert_double_ge(sample_of("crun_job_lost_seconds_total", "phase=\"stop\""), 0);
 }
 END_TEST
 
@@ -407,6 +425,7 @@ int main(void)
     tcase_add_test(t, the_format_is_what_is_accepted);
     tcase_add_test(t, the_manual_has_the_table);
     tcase_add_test(t, a_recovery_is_counted_when_training_goes_on);
+    tcase_add_test(t, what_is_not_known_of_steps_is_left_out);
     tcase_add_test(t, productive_time_never_falls);
     tcase_add_test(t, a_program_that_tells_no_steps_is_productive_up_to_now);
     tcase_add_test(t, a_commit_counts_in_the_bucket_that_it_fits);
