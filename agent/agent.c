@@ -144,6 +144,7 @@ static void act_report_stopped(struct agent *a)
     epoch_store_close(&a->store);
     m.stopped.step = progress_monitor_last_step(a->workers.progress);
     agent_send_report(a, &m);
+    agent_leave_alone(a);
 }
 
 static void act_report_failed(struct agent *a)
@@ -460,6 +461,7 @@ static void destroy_parts(struct agent *a)
     failure_list_clear(&a->failures);
     failure_list_clear(&a->held);
     loop_timer_fini(&a->held_timer);
+    loop_timer_fini(&a->unanswered.timer);
     loop_destroy(a->loop);
     key_ring_close(a->keys);
     notify_end(a->notify);

@@ -65,6 +65,14 @@ struct agent {
     struct failure_list failures; /* of this node, in this epoch */
     struct failure_list held;     /* may be the work of a signal that crun gets too */
     struct loop_timer held_timer;
+    struct unanswered { /* what this node has asked for: its end, or the job's */
+        struct loop_timer timer;
+        uint64_t asked_ms,
+            due_ms;       /* then it leaves without an answer; 0: none is due */
+        bool told, alone; /* a user knows; it leaves */
+        int exit_code;
+    } unanswered;
+    uint64_t obeys_until_ms;      /* the time that the last order may take */
     enum agent_event workers_end; /* told once those who follow the output have all */
 
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
@@ -123,5 +131,7 @@ void agent_init_ends(struct agent *a);
 void agent_watch_ends(struct agent *a);
 void agent_on_group_failed(void *arg, const struct failure *f);
 void agent_drop_held_failures(struct agent *a);
+/* If it leaves without the rendezvous, and its workers are gone. */
+void agent_leave_alone(struct agent *a);
 
 #endif

@@ -9,8 +9,12 @@
 #include "agent/store/owner_lookup.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/registry/job.h"
+
+/* Past the grace, the rendezvous gives up a node that does not stop. */
+#define STOP_MARGIN_MS 30000
 
 static void on_start(struct agent *a, const struct msg *m)
 {
@@ -67,6 +71,7 @@ static void on_stop(struct agent *a, const struct msg *m)
 {
     a->epoch = m->epoch; /* the epoch may have ended before it began here */
     a->stop = m->stop;
+    a->obeys_until_ms = clock_ms() + m->stop.grace_ms + STOP_MARGIN_MS;
     job_messages_cause(a->messages, &m->stop, m->epoch);
     if (m->stop.cause == JOB_CAUSE_USER)
         print_ended_by(a, m->stop.text);
@@ -118,9 +123,11 @@ static void on_notice(struct agent *a, const struct msg *m)
 
 static void on_checkpoint_asked(struct agent *a, const struct msg *m)
 {
-    if (m->epoch == a->epoch)
-        progress_monitor_request_checkpoint(a->workers.progress,
-                                            m->ask_checkpoint.within_ms);
+    if (m->epoch != a->epoch)
+        return;
+    a->obeys_until_ms = clock_ms() + m->ask_checkpoint.within_ms;
+    progress_monitor_request_checkpoint(a->workers.progress,
+                                        m->ask_checkpoint.within_ms);
 }
 
 static void on_stacks_asked(struct agent *a, const struct msg *m)
@@ -180,6 +187,8 @@ static void on_outage(void *arg, bool out, const char *why)
         job_messages_unreached(a->messages, out, why);
     if (!out)
         epoch_store_ask_again(&a->store);
+    else if (a->unanswered.due_ms)
+        loop_timer_arm(&a->unanswered.timer, clock_ms());
 }
 
 /* A job of one node has no other nodes to lose contact with. */
@@ -212,6 +221,7 @@ static void on_abandoned(void *arg, const char *why)
     if (job_messages_tell_of_rendezvous(a->messages))
         print_abandoned(a, why);
     a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
+                   : a->unanswered.due_ms        ? a->unanswered.exit_code
                    : a->config->job.strict_fence ? EXIT_EVICTED
                                                  : EXIT_FAILURE;
     agent_handle_event(a, AGENT_EV_ABANDONED);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 6 s
+# takes: 12 s
 """
 How jobs are stopped: the signals of schedulers and of people, and what each node of the job
 says about it. Nodes of one machine, and a crund.
@@ -10,13 +10,17 @@ import os
 import pwd
 import re
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import (BIN, PROGRAMS, SANITIZED, Process, expect, fail, free_port,  # noqa: E402
                      read, run, stat_of, until)
+from control import (ACK, BEAT, HEARTBEAT, HELLO, JOIN, JOINED, START, WELCOME,  # noqa: E402
+                     Session, frame)
 from launch import Place, Terminal  # noqa: E402
 
 CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
@@ -31,10 +35,10 @@ def sh(script):
 class Rendezvous:
     """A crund, and nodes of its jobs."""
 
-    def __init__(self):
+    def __init__(self, *flags):
         self.directory = tempfile.TemporaryDirectory(prefix="crun-stops-")
         self.started = []
-        self.crund = self.start([BIN / "crund", "--allow-root", "--listen=127.0.0.1:0"])
+        self.crund = self.start([BIN / "crund", "--allow-root", "--listen=127.0.0.1:0", *flags])
         listening = r"listening.*?(127\.0\.0\.1:\d+)"
         self.address = until(lambda: re.search(listening, self.crund.err), "crund")[1]
 
@@ -43,9 +47,9 @@ class Rendezvous:
         self.started.append(p)
         return p
 
-    def node(self, job, *words, nnodes="2", **env):
+    def node(self, job, *words, nnodes="2", address=None, **env):
         return self.start([CRUN, f"--nnodes={nnodes}", "--rdzv-backend=c10d",
-                           f"--rdzv-id={job}", f"--rdzv-endpoint={self.address}",
+                           f"--rdzv-id={job}", f"--rdzv-endpoint={address or self.address}",
                            "--rdzv-conf=last_call_timeout=60", *words], **env)
 
     def nodes(self, job, *words, count=2, **options):
@@ -241,7 +245,94 @@ def sigterm_does_not_wait_for_the_checkpoint(rendezvous):
         expect(p, 75, seconds=30)
 
 
+# -- a rendezvous that does not answer ------------------------------------------------
+
+SILENT = "crun: the rendezvous does not answer: this node leaves the job without it"
+
+
+class Served(Session):
+    """The other end of such a connection."""
+
+    def __init__(self, peer):
+        self.socket, self.buffer = peer, b""
+        peer.recv(8, socket.MSG_WAITALL)  # the preface
+
+
+class Yes(threading.Thread):
+    """A rendezvous that starts one node, and then only acknowledges what it hears."""
+
+    ANSWERS = {HELLO: [(WELCOME, {"version": 3, "durable": True})],
+               JOIN: [(JOINED, {"node": 0, "slot": 0, "lease_ms": 15000}),
+                      (START, {"group_rank": 0, "group_size": 1, "first_rank": 0,
+                               "world_size": 1, "workers": 1, "slot": 0, "restarts": 0,
+                               "max_restarts": 0, "host_store": True})],
+               HEARTBEAT: [(BEAT, {})]}
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            threading.Thread(target=self.serve, args=self.listener.accept()[:1],
+                             daemon=True).start()
+
+    def serve(self, peer):
+        with contextlib.suppress(Session.Closed, OSError), peer:
+            session = Served(peer)
+            while True:
+                kind, _, header = session.receive()
+                for answer, body in self.ANSWERS.get(kind, [(ACK, {})]):
+                    epoch = int(answer == START)
+                    session.send(frame(answer, body, header[3], epoch, b"i" * 16))
+
+
+def a_node_ends_when_its_rendezvous_does_not_answer(rendezvous):
+    """It is killed, is stopped, or only says yes; each is asked to end in each way. The
+    last one is in another node of the job."""
+    port = f"--master-port={free_port()}"
+    ways = {"TERM": 143, "INT": 130, "USR1": 75, "INT twice": 130}
+    gone, frozen = (Rendezvous("--state-dir=st") for _ in range(2))
+    yes = Yes()
+    try:
+        nodes = [(r, way, r.node(f"job{i}", "--outage-grace=300", "--rdzv-conf=lease=30,last_call_timeout=0",
+                                 *sh(SLEEPER), nnodes="1:2")) for r in (gone, frozen)
+                 for i, way in enumerate(ways)]
+        nodes += [(yes, way, rendezvous.node("job", *sh(SLEEPER), nnodes="1:2",
+                                             address=yes.address)) for way in ways]
+        host, last = (rendezvous.start([CRUN, "--nnodes=2", f"--node-rank={rank}", port,
+                                        "--rdzv-conf=lease=30", *sh(SLEEPER)]) for rank in range(2))
+        nodes += [(host, "TERM", last)]
+        until(lambda: all("up" in p.out for _, _, p in nodes), lambda: [p.err for *_, p in nodes])
+        gone.crund.kill()
+        until(lambda: all("is out of reach" in p.err for r, _, p in nodes if r is gone), "outage")
+        frozen.crund.kill(signal.SIGSTOP)
+        host.kill(signal.SIGSTOP)
+        for _, way, p in nodes:
+            p.kill(getattr(signal, "SIG" + way.split()[0]))
+        until(lambda: all(SILENT in p.err for *_, p in nodes), lambda: [p.err for *_, p in nodes])
+        for _, way, p in nodes:
+            if "twice" in way:
+                p.kill(signal.SIGINT)
+        until(lambda: all(p.popen.poll() for _, way, p in nodes if "twice" in way), "at once")
+        if all(p.popen.poll() for *_, p in nodes) and not SANITIZED:
+            fail("a second SIGINT is not quicker than one")
+        for _, way, p in nodes:
+            expect(p, ways[way])
+            if p.err.count("does not answer") > 1:
+                fail("said again:", p.err)
+        host.kill(signal.SIGCONT)
+        host.kill(signal.SIGINT)
+        host.wait()
+    finally:
+        for r in (gone, frozen):
+            r.end()
+
+
 TESTS = [
+    a_node_ends_when_its_rendezvous_does_not_answer,
     sigterm_does_not_wait_for_the_checkpoint,
     a_job_without_new_steps_ends,
     a_job_ends_with_a_checkpoint_before_its_time_is_over,
