@@ -112,7 +112,8 @@ static bool shows_hierarchy(const char *mounted, const char *controller)
 {
     char type[16], options[256];
 
-    if (sscanf(mounted, " - %15s %*s %255s", type, options) != 2)
+    if (strncmp(mounted, " - cgroup", 9) != 0 || /* most lines; sscanf is slow */
+        sscanf(mounted, " - %15s %*s %255s", type, options) != 2)
         return false;
     return *controller
                ? strcmp(type, "cgroup") == 0 && list_contains(options, controller)
@@ -458,10 +459,9 @@ int cgroup_open_oom_kills(const struct cgroup *g)
     int fd = g->dir < 0 ? -1 : openat(g->dir, "memory.events", O_RDONLY | O_CLOEXEC);
 
     /* a group without a memory controller is counted by its parent */
-    if (fd < 0 && g->parent >= 0)
-        fd = openat(g->parent, "memory.events", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        fd = open_oom_kills_of_own("", "memory.events");
+        fd = g->parent < 0 ? open_oom_kills_of_own("", "memory.events")
+                           : openat(g->parent, "memory.events", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         fd = open_oom_kills_of_own("memory", "memory.oom_control");
     return fd;

@@ -35,6 +35,7 @@ static struct {
     struct spawn_home home;
     bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
+    bool counts_oom_kills;
     int oom_counter; /* of the job's cgroup; -1: none */
     uint64_t oom_kills;
     bool machine_stays_full; /* the last retries found no room either */
@@ -82,8 +83,6 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     table.cgroup = cgroup;
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
-    table.oom_counter = cgroup_open_oom_kills(cgroup);
-    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
     raise_nofile_limit();
     lower_oom_score();
     return true;
@@ -179,6 +178,16 @@ static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
     return pid;
 }
 
+/* Once the first worker runs: to find the counter takes longer than to start one. */
+static void count_oom_kills(void)
+{
+    if (table.counts_oom_kills)
+        return;
+    table.counts_oom_kills = true;
+    table.oom_counter = cgroup_open_oom_kills(table.cgroup);
+    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
+}
+
 static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u32 = local_rank };
@@ -190,6 +199,7 @@ static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
         epoll_ctl(table.epoll, EPOLL_CTL_ADD, pidfd, &event);
     guard_events_add((struct guard_event){
         .type = GUARD_EVENT_STARTED, .local_rank = local_rank, .pid = pid });
+    count_oom_kills();
 }
 
 void guard_workers_spawn(const struct guard_request *request,
