@@ -47,7 +47,8 @@ void agent_keep_past(struct agent *a)
     const struct job *job = g ? registry_jobs(g) : NULL;
     struct msg m;
 
-    if (!job || a->past)
+    if (!job || a->past || !a->local ||
+        !local_job_leaves_record(a->local, a->exit_code))
         return;
     registry_set_time(g, clock_ms(), clock_wall_ms());
     registry_show_job(g, job, ACCESS_AGENT, &m);

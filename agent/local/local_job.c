@@ -174,6 +174,11 @@ void local_job_add_event(struct local_job *l, const struct msg_event *event)
         job_record_add_event(l->record, event);
 }
 
+bool local_job_leaves_record(const struct local_job *l, int exit_code)
+{
+    return l->listener || (!l->has_tried && exit_code != 0);
+}
+
 /* A reader finds the job in one of both places at each moment, and never a socket
  * without a process. */
 void local_job_end(struct local_job *l, const struct job_result *result)
@@ -181,7 +186,7 @@ void local_job_end(struct local_job *l, const struct job_result *result)
     char file[sizeof(l->name) + 8];
     struct job_facts facts;
 
-    if (!l->has_tried && result->exit_code != 0)
+    if (local_job_leaves_record(l, result->exit_code) && !l->listener)
         local_job_open(l);
     l->is_over = true;
     loop_timer_cancel(&l->timer);

@@ -29,6 +29,8 @@ struct local_job *local_job_create(struct loop *loop,
 /* The facts have changed. */
 void local_job_update(struct local_job *l);
 void local_job_add_event(struct local_job *l, const struct msg_event *event);
+/* Whether its end with this exit code will be kept. */
+bool local_job_leaves_record(const struct local_job *l, int exit_code);
 /* The end of the job here, which is kept for a while. */
 void local_job_end(struct local_job *l, const struct job_result *result);
 void local_job_destroy(struct local_job *l); /* NULL is fine */

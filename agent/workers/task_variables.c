@@ -72,8 +72,11 @@ static bool list_has_name(const char *list, const char *name)
 static enum task_variable row_kind(const char *entry)
 {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        size_t fixed = strcspn(rows[i].name, "*");
+        size_t fixed;
 
+        if (*entry != *rows[i].name) /* nearly all, at each start */
+            continue;
+        fixed = strcspn(rows[i].name, "*");
         if (strncmp(entry, rows[i].name, fixed) == 0 &&
             (rows[i].name[fixed] || entry[fixed] == '='))
             return rows[i].kind;

@@ -2,7 +2,6 @@
 #include "rendezvous/base/id128.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -31,8 +30,13 @@ bool id128_is_zero(const struct id128 *id)
 
 char *id128_format(const struct id128 *id, char hex[ID128_HEX_SIZE])
 {
-    for (unsigned i = 0; i < sizeof(id->byte); i++)
-        snprintf(hex + 2 * i, 3, "%02x", id->byte[i]);
+    static const char digits[] = "0123456789abcdef";
+
+    for (unsigned i = 0; i < sizeof(id->byte); i++) {
+        hex[2 * i] = digits[id->byte[i] >> 4];
+        hex[2 * i + 1] = digits[id->byte[i] & 15];
+    }
+    hex[2 * sizeof(id->byte)] = '\0';
     return hex;
 }
 

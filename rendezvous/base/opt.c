@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/xalloc.h"
@@ -417,11 +418,22 @@ static const char *find_variable(const char *flag, const char *const *prefixes,
     return found;
 }
 
+static bool some_variable_is_set(const char *const *prefixes)
+{
+    for (; prefixes && *prefixes; prefixes++)
+        for (char *const *v = environ; v && *v; v++)
+            if (strncmp(*v, *prefixes, strlen(*prefixes)) == 0)
+                return true;
+    return false;
+}
+
 static int read_environment(struct opt_parser *p, const char *const *prefixes,
                             struct err *e)
 {
     char name[2 * NAME_SIZE];
 
+    if (!some_variable_is_set(prefixes)) /* they need not be tried for each flag */
+        return 0;
     for (const struct opt *o = p->table; o->name; o++) {
         const char *value = find_variable(o->name, prefixes, name, sizeof(name));
 
