@@ -144,6 +144,12 @@ uint64_t membership_time_left(const struct membership *m, uint64_t now)
         m, m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms, now);
 }
 
+bool membership_gave_up(const struct membership *m)
+{
+    return m->stop.exit_code == EXIT_CODE_NOT_FORMED &&
+           (m->stop.reason == JOB_REASON_NOT_FORMED || m->stop.reason == JOB_REASON_LOST);
+}
+
 uint32_t membership_present(const struct membership *m)
 {
     return m->tally.here + m->tally.away;

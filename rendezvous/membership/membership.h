@@ -276,6 +276,9 @@ uint32_t membership_find(const struct membership *m, const struct id128 *incarna
 /* While FORMING: ms until it ends, and how many nodes wait. */
 uint64_t membership_time_left(const struct membership *m, uint64_t now);
 uint32_t membership_present(const struct membership *m);
+/* DONE: too few nodes came in time, for the first epoch (JOB_REASON_NOT_FORMED) or for
+ * a later one (JOB_REASON_LOST). */
+bool membership_gave_up(const struct membership *m);
 /* The wait before the next epoch of a crash loop, and what is left of it. */
 uint32_t membership_backoff_ms(const struct membership *m);
 uint64_t membership_backoff_left(const struct membership *m, uint64_t now);

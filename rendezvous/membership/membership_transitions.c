@@ -335,7 +335,8 @@ static void settle_forming(struct step *s)
     else if (is_ready_to_form(s))
         form_epoch(s);
     else if (late) {
-        membership_decide(m, JOB_REASON_NOT_FORMED, EXIT_CODE_NOT_FORMED);
+        membership_decide(m, m->epoch ? JOB_REASON_LOST : JOB_REASON_NOT_FORMED,
+                          EXIT_CODE_NOT_FORMED);
         finish_job(s);
     }
 }

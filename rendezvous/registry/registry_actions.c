@@ -533,6 +533,19 @@ static void tell_stopping(struct registry_step *s)
                   proto_cause_name(membership->stop.cause), next);
 }
 
+static void set_text_of_vain_wait(struct job *job)
+{
+    const struct membership *membership = &job->membership;
+    uint32_t there = membership->tally.live - membership->tally.leaving;
+    bool ran = membership->epoch > 0;
+
+    snprintf(job->text, sizeof(job->text),
+             "%s%" PRIu32 " of %" PRIu32 " nodes had joined%s after %" PRIu32 " s",
+             ran && there == 0 ? "all nodes were lost: " : "", there,
+             membership->config.min_nodes, ran ? " again" : "",
+             membership->config.join_timeout_ms / 1000);
+}
+
 /* The text of a result that is not a failure. */
 static void set_result_text(struct job *job)
 {
@@ -544,13 +557,6 @@ static void set_result_text(struct job *job)
     case JOB_REASON_SUCCESS:
         snprintf(text, size, "all workers have exited 0");
         break;
-    case JOB_REASON_NOT_FORMED:
-        snprintf(text, size,
-                 "%" PRIu32 " of %" PRIu32 " nodes had joined after %" PRIu32 " s",
-                 membership->tally.live - membership->tally.leaving,
-                 membership->config.min_nodes,
-                 membership->config.join_timeout_ms / 1000);
-        break;
     case JOB_REASON_USER:
         snprintf(text, size, "%s",
                  membership->farewell.asked &&
@@ -561,6 +567,8 @@ static void set_result_text(struct job *job)
     default: /* the text of the failure is set already */
         if (membership->stop.no_progress)
             registry_set_failure_text(job);
+        if (membership_gave_up(membership))
+            set_text_of_vain_wait(job);
         break;
     }
 }

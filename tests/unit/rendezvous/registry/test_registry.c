@@ -515,6 +515,21 @@ START_TEST(one_node_is_told_to_report_the_result)
 }
 END_TEST
 
+START_TEST(a_job_whose_nodes_are_lost_has_failed)
+{
+    const struct job *job;
+
+    run_job();
+    pass_ticks(80000); /* without a sign of life: the lease, and the wait for nodes */
+    job = registry_jobs(g);
+    ck_assert_int_eq(job->membership.state, JOB_DONE);
+    ck_assert_int_eq(job->membership.stop.reason, JOB_REASON_LOST);
+    ck_assert_int_eq(job->membership.stop.exit_code, 69);
+    ck_assert_str_eq(job->text, "all nodes were lost: 0 of 2 nodes had joined again "
+                                "after 60 s");
+}
+END_TEST
+
 START_TEST(other_arguments_are_told_once)
 {
     struct msg m = join_message(1, "resnet");
@@ -694,6 +709,7 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_node_that_waits_is_told_of_a_refused_one);
     tcase_add_test(tc, other_arguments_are_told_once);
     tcase_add_test(tc, one_node_is_told_to_report_the_result);
+    tcase_add_test(tc, a_job_whose_nodes_are_lost_has_failed);
     tcase_add_loop_test(tc, nodes_of_two_jobs_are_not_merged, 0,
                         sizeof(meetings) / sizeof(meetings[0]));
     suite_add_tcase(s, tc);
