@@ -147,7 +147,8 @@ uint64_t membership_time_left(const struct membership *m, uint64_t now)
 bool membership_gave_up(const struct membership *m)
 {
     return m->stop.exit_code == EXIT_CODE_NOT_FORMED &&
-           (m->stop.reason == JOB_REASON_NOT_FORMED || m->stop.reason == JOB_REASON_LOST);
+           (m->stop.reason == JOB_REASON_NOT_FORMED ||
+            m->stop.reason == JOB_REASON_LOST);
 }
 
 uint32_t membership_present(const struct membership *m)

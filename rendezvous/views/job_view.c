@@ -127,7 +127,7 @@ bool job_view_takes_part(const struct msg_node_status *n)
 
 uint64_t job_view_step(const struct job_view *job)
 {
-    uint64_t least = 0;
+    uint64_t least = job->step;
 
     for (size_t i = 0; i < job->nodes; i++) {
         uint64_t step = job->node[i].progress.step;

@@ -22,6 +22,7 @@ struct job_view {
     cJSON *history; /* see rendezvous/history/; NULL: not known; freed with the view */
     struct msg_node_status *node;
     size_t nodes;
+    uint64_t step; /* of the slowest node, where the view has no nodes; 0: not known */
 };
 
 struct job_views {

@@ -46,12 +46,16 @@ void web_look(struct web *w)
 static void add_job_view(struct web *w, struct job_views *views, const struct job *job,
                          enum access sight, bool with_nodes)
 {
+    struct job_view *view;
     struct msg m;
 
     registry_show_job(w->config.registry, job, sight, &m);
-    job_views_add(views, &m.job_status)->wall_ms = w->wall_ms;
-    if (!with_nodes)
+    view = job_views_add(views, &m.job_status);
+    view->wall_ms = w->wall_ms;
+    if (!with_nodes) {
+        view->step = registry_slowest_step(job);
         return;
+    }
     for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
          i = job->membership.node[i].next) {
         registry_show_node(w->config.registry, job, i, sight, &m);

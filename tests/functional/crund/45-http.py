@@ -118,7 +118,11 @@ class Job:
                 return False
             state = json.loads(answer.body) if answer.status == 200 else {"state": "none"}
             return state["state"] == "running" and state.get("step") and state
-        return until(is_seen, lambda: str(self.process))
+        state = until(is_seen, lambda: str(self.process))
+        row = re.search(rf'<a href="/jobs/{self.name}">.*?</tr>', get(port, "/").body.decode())
+        if row and not re.search(r'<td class="num">[\d,]+</td></tr>', row.group()):
+            fail("the list of jobs shows no step of", self.name, row)
+        return state
 
     def feels_nothing(self, port):
         before = self.runs(port)
