@@ -82,24 +82,33 @@ static void read_node(struct node_view *n, const cJSON *json)
         n->rate = field_number(json, "steps_per_s");
 }
 
+/* Where it is now, if it goes on as fast: what nodes have told differs in age by up to
+ * a lease. */
+static double step_now(const struct node_view *n)
+{
+    double rate = isnan(n->rate) ? 0 : n->rate;
+
+    return (double)n->step +
+           rate * (double)field_count(n->json, "heard_ms_ago") / 1000;
+}
+
 void node_list_init(struct node_list *list, const cJSON *job)
 {
     const cJSON *item = field_items(job, "nodes");
-    uint64_t most = 0;
-    double rate = 0;
+    double most = 0, rate = 0;
 
     *list = (struct node_list){ .count = count_items(item) };
     list->node = list->count ? xcalloc(list->count, sizeof(*list->node)) : NULL;
     for (size_t i = 0; i < list->count; i++, item = item->next) {
         read_node(&list->node[i], item);
-        most = list->node[i].step > most ? list->node[i].step : most;
+        most = real_max(most, step_now(&list->node[i]));
         rate = real_max(rate, list->node[i].rate);
     }
     for (size_t i = 0; i < list->count; i++) {
         struct node_view *n = &list->node[i];
 
-        if (n->step && (double)(most - n->step) > BEHIND_SECONDS * rate + 1)
-            n->behind = most - n->step;
+        if (n->step && most - step_now(n) > BEHIND_SECONDS * rate + 1)
+            n->behind = (uint64_t)(most - step_now(n));
         n->sign = sign_of_node(n);
         list->signs[n->sign]++;
     }

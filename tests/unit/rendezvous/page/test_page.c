@@ -467,6 +467,8 @@ START_TEST(an_odd_node_has_a_sign_and_stands_above_the_grid)
     set_number(node_of_job(3), "slowness", 1.43);
     set_number(node_of_job(4), "step", 17000);
     set_number(node_of_job(5), "step", 18200); /* less than five seconds behind */
+    set_number(node_of_job(7), "step", 17000); /* told long ago */
+    set_number(node_of_job(7), "heard_ms_ago", 109000);
     set_text(node_of_job(6), "state", "spare");
     expect_sign("!", "lost");
     expect_sign("x", "with a GPU error");
@@ -478,6 +480,7 @@ START_TEST(an_odd_node_has_a_sign_and_stands_above_the_grid)
     expect_in_page(KIND_JOB, "1,230 behind", true);
     expect_in_page(KIND_JOB, "<tr><th scope=\"row\">a100-0005</th>", false);
     expect_in_page(KIND_JOB, "<tr><th scope=\"row\">a100-0006</th>", false);
+    expect_in_page(KIND_JOB, "<tr><th scope=\"row\">a100-0007</th>", false);
 }
 END_TEST
 
