@@ -88,8 +88,7 @@ static double step_now(const struct node_view *n)
 {
     double rate = isnan(n->rate) ? 0 : n->rate;
 
-    return (double)n->step +
-           rate * (double)field_count(n->json, "heard_ms_ago") / 1000;
+    return (double)n->step + rate * (double)field_count(n->json, "heard_ms_ago") / 1000;
 }
 
 void node_list_init(struct node_list *list, const cJSON *job)
