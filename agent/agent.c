@@ -237,6 +237,11 @@ static void on_remark(void *arg, enum note_kind kind, const char *text)
     report_note(a, kind, text);
 }
 
+static void on_group_left(void *arg, const char *text)
+{
+    on_remark(arg, NOTE_LEFTOVER, text);
+}
+
 /* An unfit node leaves, at the cost of no restart: no worker has results to save
  * yet. */
 static void on_group_unfit(void *arg, const struct failure *f)
@@ -371,6 +376,7 @@ static int start_parts(struct agent *a, struct err *e)
     struct local_workers_calls calls = {
         .group = { .failed = agent_on_group_failed,
                    .unfit = on_group_unfit,
+                   .left = on_group_left,
                    .finished = on_group_finished,
                    .stopped = on_group_stopped,
                    .arg = a },

@@ -233,10 +233,11 @@ void guard_kill(struct guard *g)
     submit_request(g, &request);
 }
 
-void guard_sweep(struct guard *g, uint32_t grace_ms)
+void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
 {
     struct guard_request request = { .type = GUARD_REQUEST_SWEEP,
                                      .ticket = ++g->last_ticket,
+                                     .patience_ms = patience_ms,
                                      .grace_ms = grace_ms };
 
     if (g->running == 0 && g->nothing_left) {
@@ -313,6 +314,11 @@ static void on_cold(struct guard *g, const struct guard_event *t)
                            template_fault_text((enum template_fault)t->stage));
 }
 
+static void on_leftover(struct guard *g, const struct guard_event *t)
+{
+    g->calls.workers.leftover(g->calls.workers.arg, t->status, t->name);
+}
+
 /* Only the answer to the latest question counts. */
 static void on_empty(struct guard *g, const struct guard_event *t)
 {
@@ -350,6 +356,7 @@ static void handle_guard_event(struct guard *g, const struct guard_event *t)
         [GUARD_EVENT_EXEC_FAILED] = on_exec_failed,
         [GUARD_EVENT_EXITED] = on_exited,
         [GUARD_EVENT_EMPTY] = on_empty,
+        [GUARD_EVENT_LEFTOVER] = on_leftover,
         [GUARD_EVENT_SESSION] = on_session,
         [GUARD_EVENT_RETRY] = on_spawn_retry,
         [GUARD_EVENT_FENCED] = on_fenced,

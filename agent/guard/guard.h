@@ -34,6 +34,8 @@ struct guard_worker_calls {
      * The exit is reported too. */
     void (*exec_failed)(void *arg, uint32_t local_rank, int errnum, const char *what);
     void (*exited)(void *arg, const struct guard_exit *exit);
+    /* guard_sweep has ended a process of that name and session. */
+    void (*leftover)(void *arg, pid_t session, const char *name);
     /* No worker and no descendant of a worker is left alive. */
     void (*empty)(void *arg);
     void *arg;
@@ -124,9 +126,9 @@ void guard_force(struct guard *g);
 /* Within died: true, and e set, if some processes cannot be killed; else e is empty. */
 bool guard_has_leftovers(const struct guard *g, struct err *e);
 /* After the last exit: calls empty when nothing is left, perhaps before this returns.
- * Leftovers get TERM, and KILL after grace_ms. Of several calls only the last one is
- * answered. */
-void guard_sweep(struct guard *g, uint32_t grace_ms);
+ * Leftovers get TERM after patience_ms, and KILL after further grace_ms. Of several
+ * calls only the last one is answered. */
+void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms);
 
 /* Sets until when the workers may live if no later fence is set. Sent at every
  * heartbeat. */

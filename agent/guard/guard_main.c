@@ -201,7 +201,7 @@ static void handle_request(const struct guard_request *request,
         break;
     case GUARD_REQUEST_SWEEP:
         guard_template_drop_all(SIGKILL);
-        guard_shutdown_sweep(request->ticket, request->grace_ms);
+        guard_shutdown_sweep(request->ticket, request->patience_ms, request->grace_ms);
         break;
     case GUARD_REQUEST_FENCE:
         renew_fence(request);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/guard/guard_shutdown.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
@@ -18,8 +21,8 @@
 static struct {
     bool wants_answer; /* the agent waits for EMPTY */
     uint32_t ticket;
-    bool terming; /* until until_ms */
-    uint64_t until_ms;
+    bool terming; /* from term_ms until until_ms */
+    uint64_t term_ms, until_ms;
     pid_t termed[PIDS_PER_ROUND]; /* children that got TERM */
     size_t termed_count;
     bool killing, killed;
@@ -34,6 +37,24 @@ static bool was_termed(pid_t pid)
     return false;
 }
 
+static void report_leftover(pid_t pid)
+{
+    struct guard_event t = { .type = GUARD_EVENT_LEFTOVER,
+                             .pid = pid,
+                             .status = getsid(pid) };
+    char path[32];
+    int fd;
+    ssize_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? 0 : read(fd, t.name, sizeof(t.name) - 1);
+    t.name[n > 0 ? n - 1 : 0] = '\0'; /* without its newline */
+    if (fd >= 0)
+        close(fd);
+    guard_events_add(t);
+}
+
 /* A child that got the pid of another one between two rounds gets no TERM; KILL
  * follows. */
 static void term_new_children(void)
@@ -45,6 +66,8 @@ static void term_new_children(void)
         if (was_termed(pids[i]) || guard_workers_has(pids[i]) ||
             guard_workers_is_excepted(pids[i]))
             continue;
+        if (ongoing.wants_answer)
+            report_leftover(pids[i]);
         kill(pids[i], SIGTERM);
         kill(pids[i], SIGCONT);
     }
@@ -52,24 +75,25 @@ static void term_new_children(void)
     ongoing.termed_count = count;
 }
 
-static void start_term_rounds(uint32_t grace_ms)
+static void start_term_rounds(uint32_t patience_ms, uint32_t grace_ms)
 {
     ongoing.terming = true;
     ongoing.termed_count = 0;
-    ongoing.until_ms = clock_ms() + grace_ms;
+    ongoing.term_ms = clock_ms() + patience_ms;
+    ongoing.until_ms = ongoing.term_ms + grace_ms;
 }
 
-void guard_shutdown_sweep(uint32_t ticket, uint32_t grace_ms)
+void guard_shutdown_sweep(uint32_t ticket, uint32_t patience_ms, uint32_t grace_ms)
 {
     ongoing.wants_answer = true;
     ongoing.ticket = ticket;
-    start_term_rounds(grace_ms);
+    start_term_rounds(patience_ms, grace_ms);
 }
 
 void guard_shutdown_fence(uint32_t grace_ms)
 {
     guard_workers_signal_all(SIGTERM);
-    start_term_rounds(grace_ms);
+    start_term_rounds(0, grace_ms);
 }
 
 void guard_shutdown_kill_all(void)
@@ -128,6 +152,8 @@ int guard_shutdown_advance(void)
     }
     if (ongoing.terming && now_ms >= ongoing.until_ms)
         guard_shutdown_kill_all();
+    if (!ongoing.killing && now_ms < ongoing.term_ms)
+        return (int)(ongoing.term_ms - now_ms);
     if (!ongoing.killing) {
         uint64_t left_ms = ongoing.until_ms - now_ms;
 

@@ -61,7 +61,8 @@ enum guard_event_type {
     GUARD_EVENT_EXEC_FAILED,
     GUARD_EVENT_EXITED,
     GUARD_EVENT_EMPTY,
-    GUARD_EVENT_SESSION, /* the cgroup turned out to be unusable */
+    GUARD_EVENT_LEFTOVER, /* pid got SIGTERM of a sweep; status: its session */
+    GUARD_EVENT_SESSION,  /* the cgroup turned out to be unusable */
     GUARD_EVENT_RETRY,  /* out of processes or memory (status: errno); it tries again */
     GUARD_EVENT_FENCED, /* the fence has passed: the workers are being ended */
     GUARD_EVENT_TEMPLATE_READY,
@@ -79,6 +80,7 @@ struct guard_event {
     uint32_t out_of_memory;
     uint32_t nothing_left; /* EXITED: no process is left now */
     uint64_t at_ms;
+    char name[16]; /* LEFTOVER: the process */
 };
 
 #define GUARD_EVENTS_PER_PACKET 64

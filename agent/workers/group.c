@@ -16,6 +16,7 @@
 #include "agent/logs/limits.h"
 #include "agent/numa/numa.h"
 #include "agent/workers/failure_origin.h"
+#include "agent/workers/leftovers.h"
 #include "agent/workers/limits.h"
 #include "agent/workers/stack_files.h"
 #include "agent/workers/torch_recorder.h"
@@ -51,10 +52,30 @@ struct group {
     uint32_t started; /* spawned in this epoch: all, or those before an error */
     uint32_t alive, undrained;
     bool running, stopping, failed, sweeping, killed;
+    bool patient; /* the sweep that runs lets leftovers go on for some time */
     struct msg_start start;
     uint64_t epoch, started_ms;
     struct loop_timer kill_timer;
+    struct leftovers left;
+    struct loop_timer left_timer; /* tells of them */
 };
+
+/* How long leftovers of workers that have succeeded may go on. */
+static uint32_t leftovers_ms(const struct group *g)
+{
+    return g->config->job.shutdown_grace_ms / LEFTOVERS_PART;
+}
+
+/* The rest of that time, which begins with the exit of the last worker. */
+static uint32_t leftovers_left_ms(const struct group *g)
+{
+    uint64_t until_ms = 0, now_ms = clock_ms();
+
+    for (uint32_t i = 0; i < g->started; i++)
+        if (g->worker[i].exit.at_ms + leftovers_ms(g) > until_ms)
+            until_ms = g->worker[i].exit.at_ms + leftovers_ms(g);
+    return until_ms > now_ms ? (uint32_t)(until_ms - now_ms) : 0;
+}
 
 static void kill_group(struct group *g)
 {
@@ -88,6 +109,23 @@ static void on_kill_time(void *arg)
     guard_force(g->guard);
 }
 
+static void tell_of_leftovers(void *arg)
+{
+    struct group *g = arg;
+    char who[160], text[256];
+
+    loop_timer_cancel(&g->left_timer);
+    if (g->left.count == 0 || g->stopping)
+        return;
+    leftovers_describe(&g->left, who, sizeof(who));
+    snprintf(text, sizeof(text),
+             "%s: ended, as %s still ran after %" PRIu32 ".%" PRIu32 " s", who,
+             g->left.count == 1 ? "it" : "they", leftovers_ms(g) / 1000,
+             leftovers_ms(g) % 1000 / 100);
+    leftovers_clear(&g->left);
+    g->calls.left(g->calls.arg, text);
+}
+
 struct group *group_create(struct loop *loop, const struct config *config,
                            const struct group_calls *calls)
 {
@@ -102,6 +140,7 @@ struct group *group_create(struct loop *loop, const struct config *config,
         g->recorder = torch_recorder_create(config->workers);
     }
     loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
+    loop_timer_init(&g->left_timer, loop, tell_of_leftovers, g);
     return g;
 }
 
@@ -110,6 +149,8 @@ void group_destroy(struct group *g)
     if (!g)
         return;
     loop_timer_fini(&g->kill_timer);
+    loop_timer_fini(&g->left_timer);
+    leftovers_clear(&g->left);
     stack_files_destroy(g->stack_files);
     torch_recorder_destroy(g->recorder);
     free(g->worker);
@@ -121,7 +162,10 @@ static void reset_workers(struct group *g)
     memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
     g->started = g->alive = g->undrained = 0;
     g->running = g->stopping = g->failed = g->sweeping = g->killed = false;
+    g->patient = false;
+    leftovers_clear(&g->left);
     loop_timer_cancel(&g->kill_timer);
+    loop_timer_cancel(&g->left_timer);
 }
 
 void group_set_guard(struct group *g, struct guard *guard)
@@ -436,12 +480,19 @@ void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
 /* When all workers are over, asks the guard whether a process is left: see on_empty. */
 static void sweep_if_over(struct group *g)
 {
+    uint32_t patience_ms = 0, grace_ms = g->config->job.failure_grace_ms;
+
     if (!g->running || g->alive || g->undrained || g->sweeping)
         return;
     g->sweeping = true;
-    guard_sweep(g->guard, g->config->job.failure_grace_ms);
+    g->patient = !g->stopping && !g->failed;
+    if (g->patient) {
+        patience_ms = leftovers_left_ms(g);
+        grace_ms = g->config->job.shutdown_grace_ms - leftovers_ms(g);
+    }
+    guard_sweep(g->guard, patience_ms, grace_ms);
     if (g->running && !g->kill_timer.armed)
-        loop_timer_arm(&g->kill_timer, clock_ms() + g->config->job.failure_grace_ms);
+        loop_timer_arm(&g->kill_timer, clock_ms() + patience_ms + grace_ms);
 }
 
 static void finish_worker(struct group *g, uint32_t local_rank)
@@ -485,7 +536,9 @@ static void on_exited(void *arg, const struct guard_exit *exit)
         finish_worker(g, exit->local_rank);
     else
         logs_drain(g->logs, exit->local_rank,
-                   exit->status ? FAILED_DRAIN_MS : WORKER_DRAIN_MS);
+                   exit->status                        ? FAILED_DRAIN_MS
+                   : leftovers_ms(g) > WORKER_DRAIN_MS ? leftovers_ms(g)
+                                                       : WORKER_DRAIN_MS);
 }
 
 static void on_logs_ended(void *arg, uint32_t local_rank)
@@ -502,12 +555,29 @@ static void on_logs_ended(void *arg, uint32_t local_rank)
         finish_worker(g, local_rank);
 }
 
+static void on_leftover(void *arg, pid_t session, const char *name)
+{
+    struct group *g = arg;
+    int64_t rank = -1;
+
+    if (!g->patient)
+        return;
+    for (uint32_t i = 0; i < g->started; i++)
+        if (g->worker[i].pid == session ||
+            g->started == 1) /* each has one of its own */
+            rank = g->start.first_rank + i;
+    leftovers_add(&g->left, rank, name);
+    if (!g->left_timer.armed)
+        loop_timer_arm(&g->left_timer, clock_ms() + LEFTOVERS_TOLD_MS);
+}
+
 static void on_empty(void *arg)
 {
     struct group *g = arg;
 
     if (!g->running || g->alive || g->undrained)
         return;
+    tell_of_leftovers(g);
     g->running = g->sweeping = false;
     torch_recorder_end(g->recorder);
     loop_timer_cancel(&g->kill_timer);
@@ -522,6 +592,7 @@ struct guard_worker_calls group_guard_calls(struct group *g)
     return (struct guard_worker_calls){ .started = on_started,
                                         .exec_failed = on_exec_failed,
                                         .exited = on_exited,
+                                        .leftover = on_leftover,
                                         .empty = on_empty,
                                         .arg = g };
 }
@@ -549,5 +620,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
     guard_signal_all(g->guard, signo);
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
+    if (g->patient)
+        g->sweeping = g->patient = false; /* sweeps again, without patience */
     sweep_if_over(g);
 }

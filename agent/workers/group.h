@@ -20,6 +20,8 @@ struct group_calls {
     void (*failed)(void *arg, const struct failure *f);
     /* As failed, but the preflight has found a fault of this node: f->what. */
     void (*unfit)(void *arg, const struct failure *f);
+    /* Processes that the workers have left when all had exited 0 are being ended. */
+    void (*left)(void *arg, const char *text);
     /* All workers have exited 0, and their streams have ended. */
     void (*finished)(void *arg);
     /* After group_stop: no process of the epoch is alive. */

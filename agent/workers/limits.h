@@ -2,9 +2,13 @@
 #ifndef AGENT_WORKERS_LIMITS_H
 #define AGENT_WORKERS_LIMITS_H
 
-/* How long the output of an exited worker is read. */
-#define WORKER_DRAIN_MS 2000 /* if it succeeded */
-#define FAILED_DRAIN_MS 100  /* if it failed: other nodes wait for the report */
+/* The part of --shutdown-timeout for which processes that successful workers have left
+ * may go on, and their output is read; then they are told to end. */
+#define LEFTOVERS_PART 5
+#define WORKER_DRAIN_MS 2000   /* their output at least */
+#define LEFTOVERS_TOLD_MS 1000 /* after SIGTERM, if they have not ended before */
+/* How long the output of a failed worker is read: other nodes wait for the report. */
+#define FAILED_DRAIN_MS 100
 
 /* What a worker wrote longer ago than this is not why it has failed. An interpreter may
  * take seconds to end after its last words. */

@@ -40,6 +40,8 @@ const struct event_kind event_kinds[] = {
     { "stacks", ACCESS_VIEW, NEVER, "where the ranks stood when an epoch hung" },
     { "silence", ACCESS_VIEW, ALWAYS, "nothing moves on any rank; nothing is stopped" },
     { "straggler", ACCESS_OPERATE, NEVER, "the other ranks wait for one" },
+    { "leftover", ACCESS_OPERATE, NEVER,
+      "processes that ran on after their workers were ended" },
     { "xid", ACCESS_OPERATE, NEVER, "the driver reports an error of a GPU" },
     { "ecc", ACCESS_OPERATE, NEVER, "a GPU has bad memory" },
     { "gpu", ACCESS_OPERATE, NEVER, "another fault of a GPU" },

@@ -202,6 +202,7 @@ enum note_kind {
     NOTE_ECC,       /* a rank's GPU has bad memory */
     NOTE_GPU,       /* another trouble of a rank's GPU */
     NOTE_PREFLIGHT, /* why this node is about to leave */
+    NOTE_LEFTOVER,  /* processes that ran on after their workers were ended */
     NOTE_KIND_COUNT,
     NOTE_KIND_UNKNOWN = NOTE_KIND_COUNT
 };

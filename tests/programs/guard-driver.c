@@ -59,11 +59,17 @@ static void on_exited(void *arg, const struct guard_exit *worker)
     printf("exited %u %d %d\n", worker->local_rank, (int)worker->pid, worker->status);
     driver.alive--;
     if (driver.once && driver.alive == 0) {
-        guard_sweep(driver.guard, 100);
+        guard_sweep(driver.guard, 0, 100);
     } else if (!driver.once && !driver.stopping) {
         driver.stopping = true;
         guard_kill(driver.guard);
     }
+}
+
+static void on_leftover(void *arg, pid_t session, const char *name)
+{
+    (void)arg;
+    printf("leftover %d %s\n", (int)session, name);
 }
 
 static void on_empty(void *arg)
@@ -89,6 +95,7 @@ int main(int argc, char **argv)
         .workers = { .started = on_started,
                      .exec_failed = on_exec_failed,
                      .exited = on_exited,
+                     .leftover = on_leftover,
                      .empty = on_empty },
         .died = on_died,
     };

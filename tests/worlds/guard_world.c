@@ -44,6 +44,14 @@ static void on_exited(void *arg, const struct guard_exit *worker)
     t.exit[t.exited++] = *worker;
 }
 
+static void on_leftover(void *arg, pid_t session, const char *name)
+{
+    (void)arg;
+    t.leftover_session = session;
+    snprintf(t.what, sizeof(t.what), "%s", name);
+    t.leftovers++;
+}
+
 static void on_empty(void *arg)
 {
     (void)arg;
@@ -105,6 +113,7 @@ static const struct guard_calls calls = {
     .workers = { .started = on_started,
                  .exec_failed = on_exec_failed,
                  .exited = on_exited,
+                 .leftover = on_leftover,
                  .empty = on_empty },
     .template = { .ready = on_template_ready,
                   .ended = on_template_ended,

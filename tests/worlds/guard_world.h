@@ -19,7 +19,8 @@ extern struct guard_payload {
     char cookie[64];
     char worker[4096], template[4096]; /* the programs */
 
-    uint32_t started, exited, failed, empty, fenced, died;
+    uint32_t started, exited, failed, empty, fenced, died, leftovers;
+    pid_t leftover_session;
     uint32_t ready, template_ended, warm, cold; /* about its template */
     pid_t template_pid;
     int template_status;

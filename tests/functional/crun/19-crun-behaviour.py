@@ -188,16 +188,32 @@ def other_signals_as_asked(p):
 
 def daemons_are_gone(p):
     daemon = "setsid sh -c 'exec <&- >&- 2>&-; sleep 1000 & sleep 1000' & "
-    grace = "--failure-grace=0.3"
-    p.crun([grace, "--nproc-per-node=2", *sh(daemon + "exit 0")], 0)
+    p.crun(["--shutdown-timeout=0.3", "--nproc-per-node=2", *sh(daemon + "exit 0")], 0)
     p.nothing_is_left()
-    p.crun([grace, *sh(daemon + "sleep 0.01; exit 3")], 3)
+    p.crun(["--failure-grace=0.3", *sh(daemon + "sleep 0.01; exit 3")], 3)
 
 
 def daemons_that_obey_cost_no_grace(p):
     # the shell is a daemon; what it waits for comes up when the shell has ended
-    p.crun(["--failure-grace=1000", *sh("setsid sh -c 'sleep 1000 <&- >&- 2>&-; :' <&- >&- 2>&- & exit 0")],
+    p.crun(["--shutdown-timeout=2", *sh("setsid sh -c 'sleep 1000 <&- >&- 2>&-; :' <&- >&- 2>&- & exit 0")],
            0)
+
+
+def what_a_worker_leaves(p):
+    """It goes on for a while, and is then ended, which a line and an event tell."""
+    events = p.file("events", "")
+    begin = [f"--events-file={events}", "--nproc-per-node=2", "--shutdown-timeout=20"]
+    script = f"exec >&- 2>&-; until [ -e go ]; do sleep 0.02; done; touch done.$RANK"
+    c = p.start(CRUN, *begin, *sh(f"({script}) & exit 0"), stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE)
+    p.file("go")
+    same((c.communicate()[1], c.returncode), (b"", 0))
+    same([os.path.exists(f"{p.path}/done.{i}") for i in (0, 1)], [True, True])
+    line = "rank 1 left 1 process (sleep): ended, as it still ran after 0.2 s"
+    p.crun([begin[0], "--nproc-per-node=2", "--shutdown-timeout=1",
+            *sh("[ $RANK = 0 ] || sleep 1000 >/dev/null 2>&1 & exit 0")], 0, f"crun: {line}")
+    same([json.loads(text)["text"] for text in read(events).decode().splitlines()
+          if '"leftover"' in text], [line])
 
 
 def a_guard_that_hangs(p):
@@ -214,8 +230,8 @@ def a_guard_that_hangs(p):
 
 def pipes_that_are_held(p):
     began = time.monotonic()
-    p.crun(sh("setsid sleep 1000 & echo said"), 0, "said")
-    if time.monotonic() - began > (20 if SANITIZED else 6):
+    p.crun(["--shutdown-timeout=5", *sh("setsid sleep 1000 & echo said")], 0, "said")
+    if time.monotonic() - began > (20 if SANITIZED else 5):
         raise AssertionError("waited for a pipe that a grandchild holds")
 
 
@@ -536,7 +552,7 @@ CHECKS = [
     a_second_term_takes_no_grace_away, ctrl_c_once, ctrl_c_twice, other_signals_as_asked,
     a_dumb_terminal_gets_lines_alone, ctrl_z_without_a_shell_does_nothing,
     a_terminal_that_closes, nohup,
-    daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
+    what_a_worker_leaves, daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
     standard_input_after_a_restart,
     steered_from_outside, drained_from_outside, a_node_that_fails_has_no_last_words,
     closed_descriptors, long_words, bare_environment, no_working_directory, process_one,

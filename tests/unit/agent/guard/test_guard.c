@@ -55,7 +55,7 @@ START_TEST(a_worker_ends_with_a_status_of_its_own)
         ck_assert_uint_ge(t.exit[i].at_ms, begun_ms);
         ck_assert_uint_le(t.exit[i].at_ms, clock_ms());
     }
-    guard_sweep(t.guard, 0);
+    guard_sweep(t.guard, 0, 0);
     wait_until(&t.empty, 1);
     end_guard();
 }
@@ -130,7 +130,7 @@ START_TEST(a_program_that_cannot_be_executed_is_told_with_its_errno)
     ck_assert_int_eq(t.errnum, programs[_i].errnum);
     ck_assert_str_eq(t.what, "execve");
     ck_assert_int_eq(t.exit[0].status, 127 << 8);
-    guard_sweep(t.guard, 0);
+    guard_sweep(t.guard, 0, 0);
     wait_until(&t.empty, 1);
     end_guard();
     unlink(file);
@@ -174,7 +174,8 @@ START_TEST(a_signal_reaches_one_group_or_all)
     ck_assert_int_eq(t.exit[0].status, SIGUSR1);
     guard_signal_all(t.guard, SIGTERM);
     wait_until(&t.exited, 3);
-    guard_sweep(t.guard, 10000); /* the children were in the groups: nothing is left */
+    guard_sweep(t.guard, 0,
+                10000); /* the children were in the groups: nothing is left */
     wait_until(&t.empty, 1);
     ck_assert_uint_le(procs_with(t.cookie), 1);
     end_guard();
@@ -217,7 +218,10 @@ START_TEST(leftovers_get_the_grace_and_no_more)
     wait_until(&t.exited, 1);
     ck_assert_uint_eq(procs_with(t.cookie), 4);
     begun_ms = clock_ms();
-    guard_sweep(t.guard, 150);
+    guard_sweep(t.guard, 100, 50);
+    wait_until(&t.leftovers, 3);
+    ck_assert_uint_ge(clock_ms() - begun_ms, 100);
+    ck_assert_str_eq(t.what, "test-worker");
     wait_until(&t.empty, 1);
     took_ms = clock_ms() - begun_ms;
     ck_assert_uint_ge(took_ms, 150);
@@ -231,8 +235,10 @@ START_TEST(leftovers_that_end_on_term_cost_no_grace)
     begin_guard(_i);
     spawn_ready(0, "child", "say", "ready", "exit", "0", NULL);
     wait_until(&t.exited, 1);
-    guard_sweep(t.guard, 60000);
+    guard_sweep(t.guard, 0, 60000);
     wait_until(&t.empty, 1);
+    ck_assert_uint_eq(t.leftovers, 1);
+    ck_assert_int_eq(t.leftover_session, t.pid[0]);
     end_guard();
 }
 END_TEST
@@ -243,7 +249,7 @@ START_TEST(leftovers_that_come_up_later_get_their_term_too)
     begin_guard(_i);
     spawn_ready(0, "chain", "5", "say", "ready", "exit", "0", NULL);
     wait_until(&t.exited, 1);
-    guard_sweep(t.guard, 60000);
+    guard_sweep(t.guard, 0, 60000);
     wait_until(&t.empty, 1);
     end_guard();
 }
@@ -254,7 +260,7 @@ START_TEST(a_kill_cuts_the_grace_of_a_sweep_short)
     begin_guard(_i);
     spawn_ready(0, "orphan", "1", "say", "ready", "exit", "0", NULL);
     wait_until(&t.exited, 1);
-    guard_sweep(t.guard, 60000);
+    guard_sweep(t.guard, 0, 60000);
     guard_kill(t.guard);
     wait_until(&t.empty, 1);
     loop_turn(t.loop, 20);

@@ -82,7 +82,7 @@ START_TEST(a_worker_of_the_template_is_a_worker_like_any_other)
     wait_until(&t.exited, 4);
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_int_eq(t.exit[i].status, SIGTERM);
-    guard_sweep(t.guard, 0);
+    guard_sweep(t.guard, 0, 0);
     wait_until(&t.empty, 1);
     ck_assert_int_eq(kill(t.template_pid, 0), 0);
     end_guard();
@@ -269,7 +269,7 @@ START_TEST(a_fork_that_ends_at_once_is_one_worker_at_most)
     wait_until(&t.exited, WORKERS);
     ck_assert_uint_eq(t.started, WORKERS);
     ck_assert_uint_eq(t.warm + t.cold, WORKERS);
-    guard_sweep(t.guard, 0);
+    guard_sweep(t.guard, 0, 0);
     wait_until(&t.empty, 1);
     end_guard();
 }
@@ -353,7 +353,7 @@ static void ask_to_end(int how)
     if (how == 0)
         guard_kill(t.guard);
     else if (how == 1)
-        guard_sweep(t.guard, 0);
+        guard_sweep(t.guard, 0, 0);
     else
         guard_signal_all(t.guard, SIGTERM);
 }
@@ -418,7 +418,7 @@ START_TEST(a_worker_that_was_asked_for_is_dropped_too)
     wait_until(&t.exited, 1);
     ck_assert_uint_eq(t.warm, 1);
     ck_assert_uint_eq(t.started, 1);
-    guard_sweep(t.guard, PATIENCE_MS);
+    guard_sweep(t.guard, 0, PATIENCE_MS);
     wait_until(&t.empty, 2);
     end_guard();
 }

@@ -31,7 +31,8 @@ static struct {
     struct logs_calls logs;
     char trace[64]; /* a letter for each call of the group */
     struct failure last;
-    uint32_t drain_ms;
+    uint32_t drain_ms, patience_ms, grace_ms;
+    char left[128];
     char error_file[64];
 } t;
 
@@ -74,10 +75,11 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return 0;
 }
 
-void guard_sweep(struct guard *g, uint32_t grace_ms)
+void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
 {
     (void)g;
-    (void)grace_ms;
+    t.patience_ms = patience_ms;
+    t.grace_ms = grace_ms;
     trace('w');
 }
 
@@ -176,6 +178,13 @@ static void on_unfit(void *arg, const struct failure *f)
     trace('u');
 }
 
+static void on_left(void *arg, const char *text)
+{
+    (void)arg;
+    snprintf(t.left, sizeof(t.left), "%s", text);
+    trace('l');
+}
+
 static void on_finished(void *arg)
 {
     (void)arg;
@@ -193,6 +202,7 @@ static void begin(void)
     static const char *argv[] = { "/program", NULL };
     const struct group_calls calls = { .failed = on_failed,
                                        .unfit = on_unfit,
+                                       .left = on_left,
                                        .finished = on_finished,
                                        .stopped = on_stopped };
     const struct msg_start start = { .first_rank = 4, .world_size = 6, .workers = 2 };
@@ -203,7 +213,8 @@ static void begin(void)
                                 .argv = argv,
                                 .role = "default",
                                 .signals_text = "",
-                                .job = { .failure_grace_ms = GRACE_MS } };
+                                .job = { .failure_grace_ms = GRACE_MS,
+                                         .shutdown_grace_ms = 60000 } };
     t.loop = loop_create();
     t.group = group_create(t.loop, &t.config, &calls);
     t.guard = group_guard_calls(t.group);
@@ -338,6 +349,38 @@ START_TEST(a_failed_worker_is_drained_for_less_long)
 }
 END_TEST
 
+START_TEST(what_successful_workers_leave_may_go_on_for_some_time)
+{
+    begin();
+    play("xdye");
+    ck_assert_uint_gt(t.patience_ms, 12000 - PATIENCE_MS / 2);
+    ck_assert_uint_le(t.patience_ms, 12000);
+    ck_assert_uint_eq(t.grace_ms, 48000);
+    t.guard.leftover(t.guard.arg, 101, "upload");
+    t.guard.leftover(t.guard.arg, 100, "up");
+    t.guard.leftover(t.guard.arg, 7, "upload");
+    play("E");
+    ck_assert_str_eq(t.trace, "wlF");
+    ck_assert_str_eq(t.left, "ranks 4, 5 left 3 processes (upload, up): ended, as they "
+                             "still ran after 12.0 s");
+    end();
+}
+END_TEST
+
+START_TEST(a_stop_ends_what_successful_workers_have_left)
+{
+    begin();
+    play("xdyeS");
+    ck_assert_str_eq(t.trace, "wtw");
+    ck_assert_uint_eq(t.patience_ms, 0);
+    ck_assert_uint_eq(t.grace_ms, GRACE_MS);
+    t.guard.leftover(t.guard.arg, 100, "upload");
+    play("E");
+    ck_assert_str_eq(t.trace, "wtwP");
+    end();
+}
+END_TEST
+
 START_TEST(a_shorter_grace_counts)
 {
     uint64_t until = clock_ms() + PATIENCE_MS;
@@ -437,6 +480,8 @@ int main(void)
                         sizeof(courses) / sizeof(courses[0]));
     tcase_add_test(tc, a_group_counts_the_living);
     tcase_add_test(tc, a_failed_worker_is_drained_for_less_long);
+    tcase_add_test(tc, what_successful_workers_leave_may_go_on_for_some_time);
+    tcase_add_test(tc, a_stop_ends_what_successful_workers_have_left);
     tcase_add_test(tc, a_shorter_grace_counts);
     tcase_add_loop_test(tc, a_failure_says_what_happened, 0,
                         sizeof(failures) / sizeof(failures[0]));
