@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@
 #include "launcher/place.h"
 #include "launcher/scheduler/srun.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/loop.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
@@ -511,7 +513,7 @@ int main(int argc, char **argv)
 {
     struct options o;
     struct err e;
-    int word;
+    int word, code;
 
     guard_main_if_asked(argc, argv);
     gpu_probe_main_if_asked(argc, argv);
@@ -531,9 +533,12 @@ int main(int argc, char **argv)
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     adopt_name_and_verbosity(&o);
     if (hosts_are_wanted(&o.hosts))
-        return launch_on_hosts(&o, argv, (const char *const *)argv + word);
-    print_notes(&o);
-    if (apply_surroundings(&o, &e) < 0)
-        return refuse_command_line(&o, &e);
-    return run_in_place(&o, argv, (const char *const *)argv + word);
+        code = launch_on_hosts(&o, argv, (const char *const *)argv + word);
+    else if (print_notes(&o), apply_surroundings(&o, &e) < 0)
+        code = refuse_command_line(&o, &e);
+    else
+        code = run_in_place(&o, argv, (const char *const *)argv + word);
+    if (code == 128 + SIGINT)
+        loop_die_of_signal(SIGINT);
+    return code;
 }

@@ -6,6 +6,7 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -45,6 +46,7 @@ static struct {
         atomic_uint count;
         atomic_int code, pid;
         atomic_uint uid;
+        atomic_bool was_caught;
     } of[NSIG];
 } caught = { .wake = -1 };
 
@@ -79,6 +81,7 @@ static void catch_signal(int signo, siginfo_t *info, void *context)
     int saved_errno = errno, wake;
 
     (void)context;
+    atomic_store(&caught.of[signo].was_caught, true);
     atomic_store(&caught.of[signo].code, info->si_code);
     atomic_store(&caught.of[signo].pid, info->si_pid);
     atomic_store(&caught.of[signo].uid, info->si_uid);
@@ -111,6 +114,20 @@ struct signal_sender loop_signal_sender(int signo)
                                                  0,
                                    .pid = atomic_load(&caught.of[signo].pid),
                                    .uid = atomic_load(&caught.of[signo].uid) };
+}
+
+void loop_die_of_signal(int signo)
+{
+    struct sigaction now;
+    sigset_t blocked;
+
+    if (!atomic_load(&caught.of[signo].was_caught) || getpid() == 1 ||
+        sigaction(signo, NULL, &now) < 0 || now.sa_handler == SIG_IGN ||
+        sigprocmask(SIG_BLOCK, NULL, &blocked) < 0 || sigismember(&blocked, signo))
+        return;
+    fflush(NULL);
+    signal(signo, SIG_DFL);
+    raise(signo);
 }
 
 static void *require_event(void *from_libevent)

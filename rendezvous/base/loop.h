@@ -50,6 +50,11 @@ struct signal_sender {
 };
 struct signal_sender loop_signal_sender(int signo);
 
+/* For the end of a program, without a loop: dies of the signal if a loop has handled
+ * it, as a shell wants it of a program that Ctrl-C has ended. Returns as process 1,
+ * which cannot, and where the signal was ignored or blocked at the start. */
+void loop_die_of_signal(int signo);
+
 /* A one-shot timer, to be embedded.
  * loop_timer_fini comes before its memory is freed. */
 struct loop_timer {

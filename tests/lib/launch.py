@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 
-from process import BIN, SANITIZED, living, read, same, until
+from process import BIN, SANITIZED, living, read, same, shell_code, until
 
 CRUN, CRUNCTL = str(BIN / "crun"), str(BIN / "crunctl")
 TIMEOUT = 60 if SANITIZED else 15
@@ -46,7 +46,7 @@ class Place:
     def end(self, p, code, *said):
         out, err = p.communicate(timeout=TIMEOUT)
         out, err = (out or b"").decode(), (err or b"").decode()
-        if p.returncode != code:
+        if shell_code(p.returncode) != code:
             raise AssertionError(f"exit code {p.returncode}, not {code}:\n{out}{err}")
         for text in said:
             if text not in out + err:
@@ -121,7 +121,7 @@ class Terminal:
         until(over, lambda: f"crun's end after {self.said}", TIMEOUT)
         if self.master >= 0:
             os.close(self.master)
-        if self.p.returncode != code:
+        if shell_code(self.p.returncode) != code:
             raise AssertionError(f"{self.p.returncode} is not {code}: {self.said}")
 
 

@@ -85,6 +85,11 @@ def run(tests, *arguments):
 # -- processes ------------------------------------------------------------------------
 
 
+def shell_code(code):
+    """crun dies of SIGINT where that has ended its job; a shell says 130."""
+    return 128 + signal.SIGINT if code == -signal.SIGINT else code
+
+
 class Process:
     """A command whose output is in files, to be looked at while it runs."""
 
@@ -107,9 +112,9 @@ class Process:
             os.kill(self.pid, signo)
 
     def wait(self, seconds=SECONDS):
-        """The exit code (-N for signal N); fails with the output if it takes longer."""
+        """Its shell_code; fails with the output if it takes longer."""
         try:
-            return self.popen.wait(seconds)
+            return shell_code(self.popen.wait(seconds))
         except subprocess.TimeoutExpired:
             fail(f"{self} still runs after {seconds} s\n{self.out}{self.err}")
 

@@ -117,6 +117,38 @@ def ctrl_c_once(p):
         raise AssertionError(t.said)
 
 
+class Bash(Terminal):
+    program = ("bash", "--norc")
+
+
+def ctrl_c_ends_a_loop(p):
+    """A shell goes on with its loop unless the program that it waits for dies of SIGINT."""
+    loop = f"for i in 1 2 3; do echo run-$i; {CRUN} sh -c 'echo up; exec sleep 1000'; done"
+    script = Bash(p, "-c", loop + "; echo over")
+    typed = Bash(p, "-i")
+    typed.type(loop.encode() + b"\n")
+    for t in script, typed:
+        t.wait_for(b"up\r\n")
+        t.type(b"\x03")
+    typed.wait_for(b"^C")
+    typed.type(b"echo code-$?\n")
+    typed.wait_for(b"code-130")
+    typed.type(b"exit 7\n")
+    typed.end(7)
+    script.end(130)
+    same([b"run-2" in t.said or b"over\r" in t.said for t in (script, typed)], [False, False])
+
+
+def ignored_ctrl_c(p):
+    """As in the background of a script: whoever sends it sees an exit code."""
+    c = p.start("sh", "-c", "trap '' INT; exec \"$@\"", "sh", CRUN,
+                *sh("echo ready; exec sleep 1000"), stdin=subprocess.DEVNULL)
+    same(c.stdout.readline(), b"ready\n")
+    c.send_signal(signal.SIGINT)
+    c.communicate()
+    same(c.returncode, 130)
+
+
 def ctrl_c_twice(p):
     t = Terminal(p, *sh(DEAF))
     t.wait_for(b"ready")
@@ -549,7 +581,7 @@ CHECKS = [
     the_standing_of_the_job_is_shown, a_guard_that_hangs,
     exit_codes, programs_that_cannot_be_executed, signals_end_the_job,
     the_deaf_are_killed_after_the_grace, the_stopped_are_ended,
-    a_second_term_takes_no_grace_away, ctrl_c_once, ctrl_c_twice, other_signals_as_asked,
+    a_second_term_takes_no_grace_away, ctrl_c_once, ctrl_c_ends_a_loop, ignored_ctrl_c, ctrl_c_twice, other_signals_as_asked,
     a_dumb_terminal_gets_lines_alone, ctrl_z_without_a_shell_does_nothing,
     a_terminal_that_closes, nohup,
     what_a_worker_leaves, daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,

@@ -19,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, fail, until  # noqa: E402
+from process import BIN, fail, shell_code, until  # noqa: E402
 import host  # noqa: E402
 import readme  # noqa: E402
 
@@ -51,7 +51,7 @@ class Job:
 
     def expect(self, code, *patterns, seconds=60):
         try:
-            got = self.popen.wait(seconds)
+            got = shell_code(self.popen.wait(seconds))
         except subprocess.TimeoutExpired:
             self.popen.kill()
             got = "none"

@@ -139,6 +139,7 @@ def test_a_terminal_is_as_on_one_node(p):
     t.wait_for(b"stopping")
     t.type(b"\x03")
     t.end(130)
+    same(t.p.returncode, -signal.SIGINT)
 
 
 def test_failures_are_gathered(p):
