@@ -409,7 +409,7 @@ print(random.random(), random.sample(range(100), 5))
 program("random-numpy", """
 import numpy
 print(numpy.random.rand(), numpy.random.default_rng().random())
-""", modules="numpy", needs="numpy", ranks=3, ranks_differ=True)
+""", modules="numpy.random", needs="numpy", ranks=3, ranks_differ=True)
 
 program("numpy", """
 import numpy

@@ -25,7 +25,7 @@ import time
 from typing import Callable, NamedTuple, NoReturn
 
 import _crun  # type: ignore[import-not-found]
-from _crun import clean, command, forked, kernel, modules, notes, reads
+from _crun import clean, command, forked, kernel, modules, notes, reads, renewal
 
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
@@ -232,7 +232,7 @@ def receive(guard: socket.socket, flags: int = 0) -> Request | None:
 
 class Template:
     def __init__(self, printed: dict[int, bytes], begun_with: dict[bytes, bytes],
-                 following: reads.Reads) -> None:
+                 following: reads.Reads, renewing: renewal.Renewal) -> None:
         self.guard_pid = int(_crun.settings["CRUN_TEMPLATE_PARENT"])
         self.guard = socket.socket(fileno=int(_crun.settings["CRUN_TEMPLATE_FD"]))
         self.printed = printed
@@ -240,7 +240,7 @@ class Template:
         self.changed = forked.changes(begun_with, os.environb)
         self.prefix = forked.command_prefix(command.original(), sys.argv)
         self.reads = following
-        self.renewal = following.renewal()
+        self.renewal = renewing
         self.wanted = set(modules.wanted())
         self.noted = modules.watch_notes()
         self.is_outdated = False
@@ -383,6 +383,7 @@ def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> N
     try:
         following = import_all(output, import_hidden)
         prepare()
+        renewing = following.renewal()  # before its objects are frozen
     finally:
         printed = output.end()
     if collects:
@@ -390,4 +391,4 @@ def run(import_hidden: Callable[[], object], prepare: Callable[[], object]) -> N
     gc.collect()
     gc.freeze()
     kernel.trim_memory()
-    Template(printed, begun_with, following).serve()
+    Template(printed, begun_with, following, renewing).serve()
