@@ -174,6 +174,61 @@ def test_a_template_that_dies_is_tried_again():
         assert all(fact["warm"] for fact in launch.epoch(2)), launch.said()
 
 
+READERS = {
+    "librandom.py": "import random, uuid\nfree, session = random.Random(), uuid.uuid4().hex\n",
+    "libcopy.py": "import os\nsettings = {k.lower(): v for k, v in os.environ.items()}\n",
+    "liblaunched.py": """
+import os, sys
+assert not hasattr(sys, "operators"), "they are registered already"
+sys.operators = 1
+rank = int(os.environ["RANK"])
+""",
+    "liblock.py": "import multiprocessing\nlock = multiprocessing.Lock()\n",
+    "train.py": """
+import json, os, sys, time
+import libcopy, liblaunched, liblock, librandom
+assert liblock.lock.acquire(timeout=0), "another worker has it"
+fact = [os.environ["RANK"], libcopy.settings["rank"], str(liblaunched.rank),
+        librandom.session, librandom.free.random()]
+log, attempt = os.environ["WARM_LOG"], int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+with open(log, "a") as file:
+    file.write(json.dumps(fact) + "\\n")
+while len(open(log).readlines()) < 2 * (attempt + 1):
+    time.sleep(0.005)
+sys.exit(attempt == 0)
+"""}
+
+
+def test_the_second_run_gets_what_the_first_got():
+    """The first has no list of modules, and imports all of them in its workers."""
+    folder = os.path.join(FOLDER, "readers")
+    os.mkdir(folder)
+    os.mkdir(folder + "/app")
+    for name, text in READERS.items():
+        with open(os.path.join(folder, "app" if name == "train.py" else "", name), "w") as f:
+            f.write(text)
+    facts = []
+    for run in range(2):
+        log = f"{folder}/log-{run}"
+        r = subprocess.run(
+            [BIN / "crun", "-v", "--warm", f"--nproc-per-node={WORKERS}", "--max-restarts=1",
+             "--restart-backoff=0", folder + "/app/train.py"], capture_output=True, text=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "WARM_LOG": log, "PYTHON_EXEC": interpreter(), "XDG_CACHE_HOME": folder,
+                 "PYTHONPATH": folder})
+        with open(log) as f:
+            facts += [json.loads(line) for line in f]
+        assert r.returncode == 0 and len(facts) == 2 * WORKERS * (run + 1), r.stderr
+    assert r.stderr.count("started warm") == 2 * WORKERS, r.stderr
+    for name in "libcopy", "liblaunched", "liblock":
+        assert f"leave {name} out: " in r.stderr, r.stderr
+    assert "leave librandom out" not in r.stderr, r.stderr
+    for rank, copied, launched, *_ in facts:
+        assert rank == copied == launched, facts
+    for field in 3, 4:
+        assert len({fact[field] for fact in facts}) == len(facts), facts
+
+
 def test_where_it_has_no_effect_a_line_says_why():
     script = os.path.join(FOLDER, "python")
     with open(script, "w") as f:
@@ -330,6 +385,7 @@ def main():
     test_it_exits_as_ever()
     test_a_killed_template_is_replaced()
     test_a_template_that_dies_is_tried_again()
+    test_the_second_run_gets_what_the_first_got()
     test_where_it_has_no_effect_a_line_says_why()
     test_the_interpreter_behind_a_shim_is_the_template()
     test_without_the_bootstrap_python_starts_as_ever()
