@@ -261,6 +261,7 @@ void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job)
             view->odd_state = odd[i];
     if (strcmp(job->result, "not-formed") == 0)
         s->reason = JOB_REASON_NOT_FORMED;
+    view->is_silent = job->state == CTL_JOB_KILLED;
     read_phases(job->record, "time", &s->time);
     read_phases(job->record, "last_restart", &s->last_restart);
     if (*job->report)
@@ -290,6 +291,7 @@ void ctl_views_ask_running(struct job_views *v, struct ctl_client *c,
     } else {
         view = add_local_job(v, job);
         view->odd_state = suspended ? "suspended" : "silent";
+        view->is_silent = true;
         snprintf(view->status.text, sizeof(view->status.text), "%s",
                  suspended || rc == CTL_EXIT_REFUSED ? e.text
                                                      : "its crun does not answer");

@@ -115,6 +115,14 @@ static cJSON *node_object(const struct msg_node_status *s)
     return o;
 }
 
+static void add_if(cJSON *o, bool is_known, const char *name, uint64_t value)
+{
+    if (is_known)
+        add_count(o, name, value);
+    else
+        cJSON_AddNullToObject(o, name);
+}
+
 void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *t)
 {
     if (job_view_age_ms(t) == 0) {
@@ -122,25 +130,22 @@ void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *
         return;
     }
     o = cJSON_AddObjectToObject(o, name);
-    if (t->unplaced) {
-        cJSON_AddNullToObject(o, "productive_ms");
+    add_if(o, !t->unplaced, "productive_ms", t->productive_ms);
+    if (t->unplaced)
         add_count(o, "ran_ms", t->productive_ms);
-    } else {
-        add_count(o, "productive_ms", t->productive_ms);
-    }
     add_count(o, "detect_ms", t->detect_ms);
     add_count(o, "stop_ms", t->stop_ms);
     add_count(o, "form_ms", t->form_ms);
     add_count(o, "start_ms", t->start_ms);
     add_count(o, "first_step_ms", t->first_step_ms);
-    add_if_known(o, "rework_ms", t->unplaced ? -1 : (double)t->rework_ms, 0);
-    add_if_known(o, "steps_again", t->unplaced ? -1 : (double)t->steps_again, 0);
+    add_if(o, !t->unplaced, "rework_ms", t->rework_ms);
+    add_if(o, !t->unplaced, "steps_again", t->steps_again);
 }
 
 cJSON *job_json_object(const struct job_view *job)
 {
     const struct msg_job_status *s = &job->status;
-    bool has_ended = s->state == JOB_DONE;
+    bool has_ended = s->state == JOB_DONE, knows = !job->is_silent;
     uint64_t now = job->wall_ms ? job->wall_ms : clock_wall_ms();
     char instance[ID128_HEX_SIZE];
     cJSON *o = cJSON_CreateObject(), *nodes;
@@ -156,14 +161,14 @@ cJSON *job_json_object(const struct job_view *job)
     cJSON_AddStringToObject(o, "notice", s->notice);
     cJSON_AddStringToObject(o, "program", s->program);
     cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
-    add_count(o, "epoch", s->epoch);
-    cJSON_AddNumberToObject(o, "node_count", s->nodes);
-    cJSON_AddNumberToObject(o, "spare_count", s->spares);
-    cJSON_AddNumberToObject(o, "worker_count", s->workers);
+    add_if(o, knows, "epoch", s->epoch);
+    add_if(o, knows, "node_count", s->nodes);
+    add_if(o, knows, "spare_count", s->spares);
+    add_if(o, knows, "worker_count", s->workers);
     cJSON_AddNumberToObject(o, "min_nodes", s->min_nodes);
     cJSON_AddNumberToObject(o, "max_nodes", s->max_nodes);
-    cJSON_AddNumberToObject(o, "restarts", s->restarts);
-    cJSON_AddNumberToObject(o, "max_restarts", s->max_restarts);
+    add_if(o, knows, "restarts", s->restarts);
+    add_if(o, knows, "max_restarts", s->max_restarts);
     add_if_known(o, "goodput",
                  job_view_age_ms(&s->time) && !s->time.unplaced
                      ? (double)s->time.productive_ms / (double)job_view_age_ms(&s->time)
@@ -171,13 +176,13 @@ cJSON *job_json_object(const struct job_view *job)
                  0);
     job_json_add_phases(o, "time", &s->time);
     job_json_add_phases(o, "last_restart", &s->last_restart);
-    add_if_known(o, "exit_code", has_ended ? s->exit_code : -1, 0);
+    add_if_known(o, "exit_code", has_ended && knows ? s->exit_code : -1, 0);
     add_if_known(o, "step", (double)job_view_step(job), 1);
     add_if_known(o, "steps", (double)job_view_steps(job), 1);
     add_count(o, "age_ms", s->age_ms);
-    add_count(o, "state_ms", s->state_ms);
+    add_if(o, knows, "state_ms", s->state_ms);
     job_json_add_time(o, "started", now - s->age_ms);
-    job_json_add_time(o, "ended", has_ended ? now - s->state_ms : 0);
+    job_json_add_time(o, "ended", has_ended && knows ? now - s->state_ms : 0);
     add_failure_object(o, &s->failure);
     if (job->report)
         cJSON_AddStringToObject(o, "report", job->report);

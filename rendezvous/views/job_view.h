@@ -17,6 +17,9 @@ struct job_view {
     uint32_t pid; /* of the job's crun on this machine, 0: none or unknown */
     /* its state is another than the status can say: "killed", "left", "silent"; NULL */
     const char *odd_state;
+    /* its crun does not answer: what is in the status is from its record; the end of
+     * one that was killed is the last sign of it */
+    bool is_silent;
     char *report;     /* of its failure, NULL: none; freed with the view */
     uint64_t wall_ms; /* when it was looked at; 0: now */
     cJSON *history; /* see rendezvous/history/; NULL: not known; freed with the view */

@@ -130,6 +130,23 @@ static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
 /* -- processes that are gone --------------------------------------------------------
  */
 
+/* The last sign of a crun: when one of its files was changed last. */
+static uint64_t last_sign_ms(const struct run_folder *folder, const char *file)
+{
+    static const char *const ends[] = { "json", "sock", "events" };
+    uint64_t last = 0;
+    char name[80];
+    struct stat st;
+
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        snprintf(name, sizeof(name), "%s.%s", file, ends[i]);
+        if (fstatat(folder->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (uint64_t)st.st_mtim.tv_sec * 1000 > last)
+            last = (uint64_t)st.st_mtim.tv_sec * 1000;
+    }
+    return last;
+}
+
 /* Its crun ended without a word: the record goes to those of ended jobs. Only of our
  * own user: in the folder of another one nothing is changed. */
 static void file_killed_job(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
@@ -141,7 +158,8 @@ static void file_killed_job(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
 
     cJSON_AddStringToObject(result, "state", "killed");
     cJSON_AddStringToObject(result, "text", "its crun was killed");
-    cJSON_AddNumberToObject(result, "ended_ms", (double)now);
+    cJSON_AddNumberToObject(result, "ended_ms",
+                            (double)last_sign_ms(&f->folder, file)); /* or later */
     snprintf(to, sizeof(to), "%" PRIu64 "-%s", now, file);
     if (f->folder.owner != geteuid() ||
         (f->ended.fd < 0 && run_folder_open_ended(&f->folder, true, &f->ended) < 0)) {

@@ -119,8 +119,28 @@ static char *format_when(uint64_t ago_ms, char *buf, size_t size)
     return buf;
 }
 
+/* When the job ended: "12 s ago", or of one that was killed, "at 02:14 or later". */
+static char *format_end(const struct job_view *job, char *buf, size_t size)
+{
+    uint64_t ago_ms = job->status.state_ms;
+    time_t then = (time_t)((clock_wall_ms() - ago_ms) / 1000);
+    struct tm t;
+
+    if (!job->is_silent)
+        return format_when(ago_ms, buf, size);
+    localtime_r(&then, &t);
+    strftime(buf, size,
+             ago_ms >= DAY_MS ? "%Y-%m-%d %H:%M or later" : "at %H:%M or later", &t);
+    return buf;
+}
+
+/* By its phases, if they are told: the wall clock may have been set meanwhile. */
 static uint64_t ran_ms(const struct msg_job_status *s)
 {
+    uint64_t phases_ms = job_view_age_ms(&s->time);
+
+    if (phases_ms)
+        return phases_ms;
     return s->age_ms > s->state_ms ? s->age_ms - s->state_ms : 0;
 }
 
@@ -191,9 +211,10 @@ static void print_ended_job(const struct job_view *job, struct parts_line *l)
     char text[64];
 
     add_part(l, state_style(state), "%s %s", state,
-             format_when(s->state_ms, text, sizeof(text)));
-    add_part(l, STYLE_PLAIN, "ran for %s",
-             clock_format_duration(ran_ms(s), text, sizeof(text)));
+             format_end(job, text, sizeof(text)));
+    if (!job->is_silent)
+        add_part(l, STYLE_PLAIN, "ran for %s",
+                 clock_format_duration(ran_ms(s), text, sizeof(text)));
     add_restarts(l, s);
     add_goodput(l, s);
     if (s->exit_code >= 0)
@@ -371,9 +392,11 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
         text_table_style(table, STYLE_BOLD);
         text_table_cell(table, "%s", state);
         text_table_style(table, state_style(state));
-        text_table_cell(table, "%s", format_when(s->state_ms, text, sizeof(text)));
+        text_table_cell(table, "%s", format_end(&v->job[i], text, sizeof(text)));
         text_table_cell(table, "%s",
-                        clock_format_duration(ran_ms(s), text, sizeof(text)));
+                        v->job[i].is_silent
+                            ? "-"
+                            : clock_format_duration(ran_ms(s), text, sizeof(text)));
         if (s->max_restarts)
             text_table_cell(table, "%" PRIu32 " of %" PRIu32, s->restarts,
                             s->max_restarts);

@@ -105,6 +105,20 @@ def ended_jobs_are_kept(p):
     same(p.ctl("events"), (0, "no job runs; name one of those that have ended\n"))
 
 
+def the_clock_is_set_back(p):
+    """By an hour, while a job runs."""
+    p.crun(sh("sleep 0.2; exit 3"), 3)
+    ended = os.path.join(p.run, "ended")
+    path = os.path.join(ended, next(f for f in os.listdir(ended) if f.endswith(".json")))
+    with open(path, encoding="utf-8") as f:
+        record = json.load(f)
+    record["started_ms"] += 3600 * 1000
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(record, f)
+    ran = float(re.search(r"failed +\S+ s ago +(\S+) s ", p.ctl("status")[1])[1])
+    assert 0.2 <= ran < 60, ran
+
+
 def on_terminal(p, rows, *words):
     """What crunctl shows on a terminal of so many rows."""
     master, slave = pty.openpty()
@@ -142,9 +156,17 @@ def killed(p):
     job = p.begin(*SLEEP)
     os.kill(job.pid, signal.SIGKILL)
     job.wait()
+    last = time.time() - 7200  # nobody looked since
+    for file in os.listdir(p.run):
+        os.utime(os.path.join(p.run, file), (last, last))
+    since = time.strftime("%H:%M", time.localtime(last))
     for _ in range(2):  # found, and found again
         code, said = p.ctl("status")
         same((code, said.count("its crun was killed")), (0, 1))
+        matches(said, f"sleep +killed +at {since} or later +its crun")  # no RAN FOR
+    told, = p.jobs("killed")
+    same({told[key] for key in ("epoch", "node_count", "spare_count", "worker_count", "restarts",
+                                "max_restarts", "exit_code", "ended", "state_ms")}, {None})
     matches(p.ctl("events", "sleep")[1], "formed")
     same(os.listdir(p.run), ["ended"])
 
@@ -515,6 +537,7 @@ TESTS = [with_place(Here, test) for test in (
     ended_jobs_are_kept,
     only_the_newest_are_kept,
     killed,
+    the_clock_is_set_back,
     stopped,
     many,
     a_vanished_socket_comes_back,
