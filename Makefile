@@ -8,7 +8,7 @@
 #   make races        threaded code under ThreadSanitizer, with an emulated GPU, too
 #   make fuzz         every fuzzer for FUZZ_SECONDS=60  (clang)
 #   make mutants      deliberately wrong versions; a test must catch each
-#   make lint         layers, words, names, format
+#   make lint         commits, layers, words, names, format
 #   make install      PREFIX=/usr/local DESTDIR= CRUN=crun        make uninstall
 #   CUDA=no           without the parts that need a CUDA toolkit; CUDA_HOME, CUDA_ARCH
 #   CUDA=emulated     a separate build tree with an emulated GPU, for tests
@@ -444,7 +444,8 @@ mutants:
 	$(Q)scripts/checks/mutants $(if $(T),--match '$(T)')
 
 lint:
-	$(Q)scripts/checks/layers && scripts/checks/words && scripts/checks/names --figures && scripts/checks/format
+	$(Q)scripts/checks/commits && scripts/checks/layers && scripts/checks/words && \
+	    scripts/checks/names --figures && scripts/checks/format
 
 # only the launcher can be installed under another name
 installed_name = $(if $(filter crun,$1),$(CRUN),$1)
