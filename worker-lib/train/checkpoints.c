@@ -1,33 +1,54 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A training that resumes from a checkpoint computes the same bits as an uninterrupted
- * training. The score of the pass is saved too, so that its line is correct.
+ * training. The scores of the pass and of the steps since the last line of metrics are
+ * saved too, so that their lines are correct.
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker-lib/train/trainer.h"
 
-enum { LOSS, RIGHT, SAMPLES, EXTRAS };
+enum { LOSS, RIGHT, SAMPLES, RECENT_LOSS, RECENT_SAMPLES, RECENT_AFTER, NUMBERS };
+enum { SETTINGS = NUMBERS, EXTRAS };
 
 static void set_extra_keys(crun_extra extra[EXTRAS])
 {
-    static const char *const names[EXTRAS] = { "pass.loss", "pass.right",
-                                               "pass.samples" };
+    static const char *const names[EXTRAS] = { "pass.loss",      "pass.right",
+                                               "pass.samples",   "recent.loss",
+                                               "recent.samples", "recent.after",
+                                               "settings" };
 
     for (unsigned i = 0; i < EXTRAS; i++)
         extra[i] = (crun_extra){ .key = names[i] };
 }
 
+/* What changes the numbers, and may be changed in the middle. */
+static void print_settings(const struct trainer *t, char *text, size_t size)
+{
+    const struct train_flags *f = t->flags;
+
+    snprintf(text, size,
+             "--optimizer=%s --lr=%g --batch=%lld --accumulate=%lld "
+             "--precision=%s",
+             f->optimizer_name, (double)f->lr, f->batch, f->accumulate,
+             crun_dtype_name(f->precision));
+}
+
 int checkpoints_write(struct trainer *t, bool safe, struct err *e)
 {
-    const double values[EXTRAS] = { t->score.loss, t->score.right, t->score.samples };
+    const double values[NUMBERS] = { t->score.loss,           t->score.right,
+                                     t->score.samples,        t->recent.score.loss,
+                                     t->recent.score.samples, (double)t->recent.after };
     crun_extra extra[EXTRAS];
 
     set_extra_keys(extra);
-    for (unsigned i = 0; i < EXTRAS; i++) /* exactly */
+    for (unsigned i = 0; i < NUMBERS; i++) /* exactly */
         snprintf(extra[i].value, sizeof(extra[i].value), "%a", values[i]);
+    print_settings(t, extra[SETTINGS].value, sizeof(extra[SETTINGS].value));
     crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, NAN);
     if (trainer_check(t,
                       crun_checkpoint_save(t->checkpoints, t->step, t->ddp, t->optim,
@@ -40,11 +61,23 @@ int checkpoints_write(struct trainer *t, bool safe, struct err *e)
 static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
                          const char *from)
 {
+    const char *settings = extra[SETTINGS].value;
+    char now[sizeof(extra[SETTINGS].value)];
     crun_sampler_state s;
 
+    t->resumed = true;
     t->score.loss = strtod(extra[LOSS].value, NULL);
     t->score.right = strtod(extra[RIGHT].value, NULL);
     t->score.samples = strtod(extra[SAMPLES].value, NULL);
+    t->recent.score.loss = strtod(extra[RECENT_LOSS].value, NULL);
+    t->recent.score.samples = strtod(extra[RECENT_SAMPLES].value, NULL);
+    t->recent.after = *extra[RECENT_AFTER].value
+                          ? (uint64_t)strtod(extra[RECENT_AFTER].value, NULL)
+                          : t->step; /* an older checkpoint has none */
+    print_settings(t, now, sizeof(now));
+    if (*settings && strcmp(settings, now) != 0)
+        progress_bar_print_line(t->bar, "train: the settings change from %s to %s",
+                                settings, now);
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {

@@ -25,13 +25,16 @@ static double samples_per_second(const struct trainer *t)
     return t->samples_here / seconds_since(t->pass_began_ms);
 }
 
+/* Those that are done, by whatever number of ranks, and what is left for this one. */
 static uint64_t count_all_steps(const struct trainer *t)
 {
     uint64_t step = (uint64_t)(t->flags->batch * t->flags->accumulate);
     uint64_t size = (uint64_t)crun_size(t->world);
     uint64_t share = (data_count(t->train) + size - 1) / size;
+    uint64_t passes = (uint64_t)t->flags->passes - t->pass - 1;
 
-    return (share + step - 1) / step * (uint64_t)t->flags->passes;
+    return t->step + (crun_sampler_left(t->sampler) + step - 1) / step +
+           (share + step - 1) / step * passes;
 }
 
 static void show_progress(struct trainer *t)
@@ -192,8 +195,10 @@ static int report_pass(struct trainer *t, const struct score *test,
                          .seconds = seconds_since(t->pass_began_ms),
                          .ranks = crun_size(t->world),
                          .restarts = crun_restarts(t->world),
-                         .backend = crun_backend(t->world) };
+                         .backend = crun_backend(t->world),
+                         .may_be_there = t->resumed };
 
+    t->resumed = false;
     progress_bar_print_line(
         t->bar, "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", m.pass,
         m.train_loss, 100 * m.test_accuracy, m.seconds);
@@ -239,7 +244,6 @@ static int trainer_finish(struct trainer *t, struct err *e)
 
 static int trainer_run_passes(struct trainer *t, struct err *e)
 {
-    t->recent.after = t->step; /* of the checkpoint */
     while (t->pass < (uint64_t)t->flags->passes) {
         int rc = trainer_run_pass(t, e);
 

@@ -43,6 +43,7 @@ struct trainer {
     uint64_t *sample;            /* this rank's samples of a step */
     uint8_t *label;
 
+    bool resumed;         /* in this pass */
     uint64_t step, pass;  /* that are finished */
     uint64_t samples_own; /* samples of this rank since the process started */
     struct score score;   /* of this pass, over all ranks */

@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN  # noqa: E402
-from train import Run, finished, main  # noqa: E402
+from train import Run, finished, main, metrics  # noqa: E402
 
 SEED = int(os.environ.get("SEED") or random.randrange(10**6))
 # under a sanitizer everything takes five times as long
@@ -98,25 +98,56 @@ def no_answer(folder):
                  f"waiting for rank 1 \\(pid {workers[1]}, stopped\\)$")
 
 
-def on_demand(folder):
-    """The launcher asks for a checkpoint on the page it shares with the worker."""
-    page = os.path.join(folder, "page")
-    with open(page, "wb") as f:  # magic, version
-        f.write(struct.pack("<II", 0x67707263, 1).ljust(4096, b"\0"))
+class Page:
+    """What a worker and its launcher share."""
 
-    def number(offset, size="I"):
-        with open(page, "rb") as f:
+    def __init__(self, path):
+        self.path, self.env = path, {"CRUN_PROGRESS": path}
+        with open(path, "wb") as f:  # magic, version
+            f.write(struct.pack("<II", 0x67707263, 1).ljust(4096, b"\0"))
+
+    def number(self, offset, size="I"):
+        with open(self.path, "rb") as f:
             return struct.unpack_from("<" + size, f.read(), offset)[0]
 
-    with Run(*LONG, "--passes=40", f"--ckpt-dir={folder}/saves", env={"CRUN_PROGRESS": page}) as run:
-        run.until(lambda: number(16, "Q") >= 3, "three steps on the page")
-        assert number(24, "Q") == SAMPLES // 8 * 40 and 0 < number(48, "Q"), run
-        with open(page, "r+b") as f:
+
+def on_demand(folder):
+    """The launcher asks for a checkpoint on the page it shares with the worker."""
+    page = Page(os.path.join(folder, "page"))
+    with Run(*LONG, "--passes=40", f"--ckpt-dir={folder}/saves", env=page.env) as run:
+        run.until(lambda: page.number(16, "Q") >= 3, "three steps on the page")
+        assert page.number(24, "Q") == SAMPLES // 8 * 40 and 0 < page.number(48, "Q"), run
+        with open(page.path, "r+b") as f:
             f.seek(64)
             f.write(struct.pack("<II", 1, 5000))  # save, within so many ms
-        run.until(lambda: number(56) == 1, "the word that it is saved")
+        run.until(lambda: page.number(56) == 1, "the word that it is saved")
         assert saved(folder + "/saves"), run
         run.says(r"^train: checkpoint of step \d+ is written$", "out")
+
+
+def goes_on(folder):
+    """After a resume each step and each pass is in one line of metrics, settings that change are
+    told, and the number of all steps is right, too, for another number of ranks."""
+    path, saves = f"{folder}/metrics", f"{folder}/saves"
+    flags = ["--model=mlp", "--train-limit=416", f"--ckpt-dir={saves}", "--ckpt-every=3",
+             f"--metrics={path}", "--metrics-every=5"]
+    first = finished(*flags, "--passes=1", ranks=2)  # 7 steps
+    last, = (name for name in saved(saves) if "-s000007-" in name)
+    os.unlink(f"{saves}/{last}")  # as if it had been killed before it wrote that one
+    again = finished(*flags, "--passes=1", ranks=2)
+    again.says("^train: resumed after step 6, ", "out")
+    assert again.sha == first.sha and "settings" not in again.out, again
+    page = Page(f"{folder}/page")
+    with Run(*flags, "--passes=40", "--lr=0.002", "--optimizer=adamw", env=page.env) as run:
+        run.until(lambda: page.number(16, "Q") > 10, "steps of one rank")
+        assert page.number(24, "Q") == 7 + 39 * 13, (page.number(24, "Q"), run)
+        run.says("^train: the settings change from --optimizer=adam --lr=0.001 --batch=32 .* to "
+                 "--optimizer=adamw --lr=0.002 --batch=32 ", "out")
+        run.until(lambda: len(metrics(path, "after")) > 1, "a line about steps")
+    lines = metrics(path, "after")
+    assert [line["after"] for line in lines] == [0] + [line["step"] for line in lines[:-1]], lines
+    passes = [line["pass"] for line in metrics(path)]
+    assert passes == list(range(1, len(passes) + 1)), passes
 
 
 def other_model(folder):
@@ -189,6 +220,6 @@ def own_folders(folder):
 
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
-      "on_demand": on_demand, "other_model": other_model, "one_file": one_file,
+      "on_demand": on_demand, "goes_on": goes_on, "other_model": other_model, "one_file": one_file,
       "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python,
       "parts_alone": parts_alone, "own_folders": own_folders})

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/base/fd.h"
@@ -47,18 +48,37 @@ static int append_line(const char *path, struct err *e, const char *fmt, ...)
     return 0;
 }
 
+static bool has_line_with(const char *path, const char *beginning)
+{
+    FILE *file = fopen(path, "re");
+    char line[512];
+    bool found = false;
+
+    while (file && !found && fgets(line, sizeof(line), file))
+        found = strncmp(line, beginning, strlen(beginning)) == 0;
+    if (file)
+        fclose(file);
+    return found;
+}
+
 int metrics_append(const char *path, const struct metrics *m, struct err *e)
 {
+    char results[256];
+
+    snprintf(results, sizeof(results),
+             "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
+             "\"train_accuracy\":%.6f,\"test_loss\":%.6f,\"test_accuracy\":%.6f,",
+             m->pass, m->step, m->train_loss, m->train_accuracy, m->test_loss,
+             m->test_accuracy);
+    if (m->may_be_there && has_line_with(path, results))
+        return 0;
     return append_line(
         path, e,
-        "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
-        "\"train_accuracy\":%.6f,\"test_loss\":%.6f,"
-        "\"test_accuracy\":%.6f,\"samples_per_s\":%.1f,\"seconds\":%.3f,"
+        "%s\"samples_per_s\":%.1f,\"seconds\":%.3f,"
         "\"communication_s\":%.6f,\"exposed_s\":%.6f,"
         "\"skew_s\":%.6f,\"ranks\":%d,\"restarts\":%d,\"backend\":\"%s\"}\n",
-        m->pass, m->step, m->train_loss, m->train_accuracy, m->test_loss,
-        m->test_accuracy, m->samples_per_s, m->seconds, m->communication_s,
-        m->exposed_s, m->skew_s, m->ranks, m->restarts, m->backend);
+        results, m->samples_per_s, m->seconds, m->communication_s, m->exposed_s,
+        m->skew_s, m->ranks, m->restarts, m->backend);
 }
 
 int metrics_append_steps(const char *path, const struct metrics_steps *m, struct err *e)

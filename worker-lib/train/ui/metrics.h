@@ -2,6 +2,7 @@
 #ifndef WORKER_LIB_TRAIN_UI_METRICS_H
 #define WORKER_LIB_TRAIN_UI_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -16,6 +17,7 @@ struct metrics {
     double communication_s, exposed_s, skew_s; /* as crun_ddp_stats has them */
     int ranks, restarts;
     const char *backend;
+    bool may_be_there; /* the process before this one has perhaps written the line */
 };
 
 struct metrics_steps {
