@@ -137,6 +137,12 @@ static uint64_t long_allowance(const struct hang *h, uint64_t step_ms)
     return h->rule.is_auto && ms < HANG_AUTO_LONG_MS_MIN ? HANG_AUTO_LONG_MS_MIN : ms;
 }
 
+/* Before that it may compile or start libraries, as long as others wait for it. */
+static bool has_made_step(const struct hang_rank *r)
+{
+    return r->seen > 0 || r->progress.step > 0;
+}
+
 static bool is_waiting(const struct hang_rank *r)
 {
     return r->progress.phase == PROGRESS_COMMUNICATING && !r->stopped;
@@ -184,7 +190,7 @@ static uint64_t unwritten_allowance(const struct hang *h)
  */
 static bool may_take_long(const struct hang_rank *r)
 {
-    return progress_phase_is_long(r->progress.phase) ||
+    return !has_made_step(r) || progress_phase_is_long(r->progress.phase) ||
            (r->progress.watched && r->progress.phase == PROGRESS_UNKNOWN);
 }
 
@@ -212,7 +218,8 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
     if (step_ms == NEVER)
         return NEVER;
     if (is_waiting(r))
-        return wait_allowance(h, step_ms);
+        return wait_allowance(h,
+                              has_made_step(r) ? step_ms : long_allowance(h, step_ms));
     return busy_allowance(h, r, step_ms);
 }
 

@@ -14,10 +14,11 @@
  * A worker is overdue when its page has not changed for its allowance. That is
  * --hang-timeout; with `auto` it is ten times the longest recent step, at least
  * HANG_AUTO_MS_MIN, once HANG_AUTO_STEPS steps were seen. A worker that loads,
- * evaluates or writes a checkpoint, or is followed by --watch and does none of what
- * that can see, gets ten times that long (with `auto` at least HANG_AUTO_LONG_MS_MIN).
- * With `auto`, one that is followed by --watch and trains gets HANG_AUTO_LONG_MS_MIN at
- * least, because what it does between two steps need not be a step.
+ * has not made its first step, evaluates or writes a checkpoint, or is followed by
+ * --watch and does none of what that can see, gets ten times that long (with `auto` at
+ * least HANG_AUTO_LONG_MS_MIN). With `auto`, one that is followed by --watch and trains
+ * gets HANG_AUTO_LONG_MS_MIN at least, because what it does between two steps need not
+ * be a step.
  *
  * A worker that waits for others gets a quarter more, so that the worker it waits for
  * is found first, and is never overdue while another worker of this node does not wait.

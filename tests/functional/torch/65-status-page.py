@@ -9,6 +9,7 @@ import os
 import pathlib
 import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -19,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "worker-lib" / "python"))
 from crun import page as p  # noqa: E402
 
+LIB = str(ROOT / "tests" / "lib")
 HALF = struct.Struct("=IIIIQQQdQIIII")  # up to save_within_ms
 
 
@@ -181,6 +183,26 @@ def report_from_child():
     if p.worker_page.open():
         p.worker_page.report(step=99)
     p.worker_page.report(step=98)
+
+
+AT_END = """
+import atexit, sys
+sys.path.insert(0, sys.argv[1])
+import watch_cost
+watch, p = watch_cost.load_watch()
+watch.start()
+p.worker_page.report_step(int(sys.argv[2])) if sys.argv[2] != "0" else None
+atexit.register(lambda: print(p.PHASES[p.worker_page.phase]))
+"""
+
+
+class End(PageCase):
+    def test_the_end_of_the_interpreter_is_no_training(self):
+        for steps, phase in (("1", "done"), ("0", "unknown")):
+            said = subprocess.run([sys.executable, "-c", AT_END, LIB, steps], text=True,
+                                  env={**os.environ, "CRUN_PROGRESS": self.file.name},
+                                  capture_output=True, check=True).stdout
+            self.assertEqual(said, phase + "\n")
 
 
 class Children(PageCase):

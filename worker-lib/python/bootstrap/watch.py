@@ -8,6 +8,7 @@ The functions stay the same objects, and their frames, lines and names stay as t
 traceback, inspection or compiler sees a difference. A hook that does not fit the installed
 version is left out. Nothing is written unless this process has a status page.
 """
+import atexit
 import os
 import sys
 import threading
@@ -440,6 +441,13 @@ def _hook_module(module: ModuleType) -> None:
             left_out.append(f"{module.__name__}.{hook.function}: {e!r}")
 
 
+def _begin_end() -> None:
+    """The interpreter ends, which takes seconds with torch. A training in another thread
+    goes on until then."""
+    if page.is_shown_thread() and not page.is_blank:
+        page.set_phase(_page.DONE, _page.NOWHERE)
+
+
 def prepare() -> None:
     """Hooks what has been imported, and the rest once it is imported."""
     import_watch.begin(_HOOKS, _hook_module)
@@ -450,3 +458,6 @@ def start() -> None:
     prepare()
     _rename_recorder_variables()
     page.open()
+    if hasattr(threading, "_register_atexit"):  # before other threads are waited for
+        threading._register_atexit(_begin_end)
+    atexit.register(_begin_end)

@@ -229,6 +229,10 @@ class Page:
             self._show(phase, where)
 
     @property
+    def is_blank(self) -> bool:
+        return self._is_blank
+
+    @property
     def base_phase(self) -> int:
         return self._outer[0][0] if self._outer else self.phase
 

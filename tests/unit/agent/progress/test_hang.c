@@ -142,6 +142,23 @@ static const struct last {
     { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
 };
 
+START_TEST(the_first_step_has_ten_times_as_long)
+{
+    begin_watch(60, false, true);
+    all_write(PROGRESS_COMMUNICATING, 0); /* two wait for one that compiles */
+    look_for_hang();
+    writes(0, PROGRESS_TRAINING, 0);
+    expect(0, 600);
+    all_write(PROGRESS_TRAINING, 1);
+    expect(0, 60);
+    end_watch();
+    begin_watch(60, false, true);
+    all_write(PROGRESS_COMMUNICATING, 0);
+    expect(0, 750); /* for one elsewhere */
+    end_watch();
+}
+END_TEST
+
 START_TEST(a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads)
 {
     uint32_t who;
@@ -385,6 +402,7 @@ int main(void)
 
     tcase_add_test(t, a_rank_that_stops_writing_hangs_after_the_timeout);
     tcase_add_test(t, without_a_timeout_no_rank_hangs);
+    tcase_add_test(t, the_first_step_has_ten_times_as_long);
     tcase_add_test(
         t, a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads);
     tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
