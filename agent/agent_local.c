@@ -77,6 +77,7 @@ static void fill_local_facts(void *arg, struct job_facts *facts)
     facts->log_mode = (mode_t)c->log_mode;
     facts->rendezvous = c->endpoints;
     facts->is_host = a->has_hosted;
+    facts->end_file = c->end_file;
     facts->instance = a->instance;
     facts->nodes = local_has_formed(a) ? a->start.group_size : c->job.min_nodes;
     facts->workers = local_has_formed(a) ? a->start.world_size : c->workers;

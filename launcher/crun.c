@@ -30,6 +30,7 @@
 #include "launcher/options.h"
 #include "launcher/config_build.h"
 #include "launcher/remote/channel.h"
+#include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/far/far_side.h"
 #include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/remote.h"
@@ -207,6 +208,7 @@ static void print_notes(const struct options *o)
 struct far_node {
     struct options options;
     struct config config;
+    char end_file[PATH_MAX + 8];
 };
 
 static void adopt_name_and_verbosity(const struct options *o)
@@ -281,6 +283,8 @@ static int run_far_node(void *arg, const struct remote_order *order,
     if (!given)
         n->config.stdin_mode = CONFIG_STDIN_FIRST;
     place_far_node(&n->config, &n->options.conf, order, s, listener);
+    if (order->detach && far_side_end_file("/proc/self/fd/1", n->end_file))
+        n->config.end_file = n->end_file;
     code = agent_run(&n->config);
     config_build_release(&n->config);
     return code;

@@ -103,6 +103,7 @@ struct config {
     const char *deadline_from;   /* "--time-limit", "SLURM_JOB_END_TIME" */
     uint32_t deadline_margin_ms; /* a checkpoint is asked for before; 0: derived */
     const char *events_file;     /* JSON lines; NULL: none */
+    const char *end_file;        /* gets the record of the job's end; NULL: none */
     bool events_console;
     const char *http;      /* [HOST:]PORT of the page, likewise; NULL: none */
     const char *http_name; /* more names of it, separated by commas; NULL: none */

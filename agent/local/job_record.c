@@ -22,6 +22,7 @@
 #define EVENTS_BYTES_MAX (256u << 10)
 #define REPORT_BYTES_MAX 32768
 #define ENDED_KEPT 20
+#define DETACHED_KEPT 100
 #define EVENTS_AT_START_MAX 16
 
 struct job_record {
@@ -125,11 +126,29 @@ void job_record_add_event(struct job_record *r, const struct msg_event *event)
 
 /* -- the record -------------------------------------------------------------------- */
 
+static void add_reach(cJSON *o, const struct job_reach *reach)
+{
+    cJSON *outputs;
+
+    cJSON_AddStringToObject(o, "reach_host", reach->host);
+    if (reach->rsh)
+        cJSON_AddStringToObject(o, "reach_rsh", reach->rsh);
+    if (reach->ssh_args)
+        cJSON_AddStringToObject(o, "reach_ssh_args", reach->ssh_args);
+    if (!reach->command)
+        return;
+    cJSON_AddStringToObject(o, "reach_command", reach->command);
+    outputs = cJSON_AddArrayToObject(o, "outputs");
+    for (const char *const *at = reach->outputs; *at; at++)
+        cJSON_AddItemToArray(outputs, cJSON_CreateString(*at));
+}
+
+/* folder NULL: it has no file of events. */
 static cJSON *record_object(const struct run_folder *folder, const char *name,
                             const struct job_facts *facts)
 {
     cJSON *o = cJSON_CreateObject();
-    char *events = xasprintf("%s/%s.events", folder->path, name);
+    char *events;
 
     cJSON_AddStringToObject(o, "run_id", facts->run_id);
     cJSON_AddStringToObject(o, "name", facts->name);
@@ -146,6 +165,11 @@ static cJSON *record_object(const struct run_folder *folder, const char *name,
         cJSON_AddStringToObject(o, "instance", facts->instance);
     if (facts->log_dir)
         cJSON_AddStringToObject(o, "log_dir", facts->log_dir);
+    if (facts->reach)
+        add_reach(o, facts->reach);
+    if (!folder)
+        return o;
+    events = xasprintf("%s/%s.events", folder->path, name);
     cJSON_AddStringToObject(o, "events", events);
     free(events);
     return o;
@@ -219,7 +243,7 @@ static int compare_numbers(const void *a, const void *b)
 }
 
 /* Removes all but the newest. */
-static void prune_ended(const struct run_folder *ended)
+static void prune_ended(const struct run_folder *ended, size_t kept)
 {
     unsigned long long number[1024], least;
     size_t count = 0;
@@ -231,9 +255,9 @@ static void prune_ended(const struct run_folder *ended)
         number[count] = parse_ended_name(entry->d_name, ".json");
         count += number[count] != 0;
     }
-    if (dir && count > ENDED_KEPT) {
+    if (dir && count > kept) {
         qsort(number, count, sizeof(*number), compare_numbers);
-        least = number[ENDED_KEPT - 1];
+        least = number[kept - 1];
         rewinddir(dir);
         while ((entry = readdir(dir))) {
             unsigned long long n = parse_ended_name(entry->d_name, ".json");
@@ -312,6 +336,40 @@ static void write_history(const struct run_folder *ended, const char *name,
     free(text);
 }
 
+int job_record_write_detached(const struct run_folder *folder,
+                              const struct job_facts *facts)
+{
+    cJSON *o = record_object(NULL, NULL, facts);
+    char file[64], *text = text_printable_json(cJSON_PrintUnformatted(o));
+    int rc;
+
+    snprintf(file, sizeof(file), "%" PRIu64 "-%d.json", clock_wall_ms(), (int)getpid());
+    rc = text ? run_folder_write(folder, file, text, strlen(text)) : -1;
+    free(text);
+    cJSON_Delete(o);
+    prune_ended(folder, DETACHED_KEPT);
+    return rc;
+}
+
+void job_record_write_end_file(const struct job_facts *facts,
+                               const struct job_result *result)
+{
+    cJSON *o = record_object(NULL, NULL, facts);
+    char *text;
+    size_t size;
+    int fd = fd_create_file(facts->end_file, O_TRUNC, 0600);
+
+    add_result(o, result, clock_wall_ms());
+    text = text_printable_json(cJSON_PrintUnformatted(o));
+    size = text ? strlen(text) : 0;
+    if (fd < 0 || fd_write_all(fd, text, &size) < 0)
+        log_warn("%s: %s", facts->end_file, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    cJSON_Delete(o);
+}
+
 void job_record_end(struct job_record *r, const struct run_folder *folder,
                     const char *name, const struct job_facts *facts,
                     const struct job_result *result)
@@ -342,6 +400,6 @@ void job_record_end(struct job_record *r, const struct run_folder *folder,
     add_result(o, result, now);
     write_history(&ended, to, result->past);
     write_object(&ended, to, o);
-    prune_ended(&ended);
+    prune_ended(&ended, ENDED_KEPT);
     run_folder_close(&ended);
 }

@@ -186,14 +186,17 @@ void local_job_end(struct local_job *l, const struct job_result *result)
     char file[sizeof(l->name) + 8];
     struct job_facts facts;
 
-    if (local_job_leaves_record(l, result->exit_code) && !l->listener)
+    fill_facts(l, &facts);
+    if (result && facts.end_file)
+        job_record_write_end_file(&facts, result);
+    if (result && local_job_leaves_record(l, result->exit_code) && !l->listener)
         local_job_open(l);
     l->is_over = true;
     loop_timer_cancel(&l->timer);
     if (!l->listener)
         return;
-    fill_facts(l, &facts);
-    job_record_end(l->record, &l->folder, l->name, &facts, result);
+    if (result)
+        job_record_end(l->record, &l->folder, l->name, &facts, result);
     snprintf(file, sizeof(file), "%s.sock", l->name);
     run_folder_remove(&l->folder, file);
     snprintf(file, sizeof(file), "%s.json", l->name);

@@ -31,7 +31,8 @@ void local_job_update(struct local_job *l);
 void local_job_add_event(struct local_job *l, const struct msg_event *event);
 /* Whether its end with this exit code will be kept. */
 bool local_job_leaves_record(const struct local_job *l, int exit_code);
-/* The end of the job here, which is kept for a while. */
+/* The end of the job here, which is kept for a while. NULL: it has not ended, but goes
+ * on without this process. */
 void local_job_end(struct local_job *l, const struct job_result *result);
 void local_job_destroy(struct local_job *l); /* NULL is fine */
 

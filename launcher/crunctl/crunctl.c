@@ -268,6 +268,7 @@ static int run_with_job(const struct ctl_command *command, const struct ctl_opti
 
     own.run_id = job->run_id;
     own.job_name = job->name;
+    own.job = job;
     if (c)
         rc = ctl_client_await_welcome(c, clock_ms() + greeting_ms, e);
     if (c && rc == CTL_EXIT_OK)
@@ -316,6 +317,7 @@ static int run_here(const struct ctl_command *command, const struct ctl_options 
     int rc;
 
     ctl_jobs_find(&jobs);
+    ctl_jobs_ask_hosts(&jobs, o->run_id);
     if (*jobs.blocked)
         log_warn("%s is not a folder of yours alone: no crun can be found by it; set "
                  "CRUN_RUNTIME_DIR for crun and crunctl",

@@ -24,8 +24,9 @@ struct ctl_jobs;
 struct ctl_options {
     const char *endpoint; /* NULL: the jobs of this machine */
     const char *run_id, *key_file;
-    const char *output;   /* report: the file; NULL: named after the job */
-    const char *job_name; /* of a job of this machine; NULL: not known */
+    const char *output;        /* report: the file; NULL: named after the job */
+    const char *job_name;      /* of a job of this machine; NULL: not known */
+    const struct ctl_job *job; /* the same, by whose crun this is; NULL: none */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
     uint64_t watch_ms; /* run the command again, so often; 0: once */

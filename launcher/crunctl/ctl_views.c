@@ -216,7 +216,7 @@ static struct job_view *add_local_job(struct job_views *v, const struct ctl_job 
     snprintf(s.text, sizeof(s.text), "%s", job->text);
     view = job_views_add(v, &s);
     snprintf(view->name, sizeof(view->name), "%s", job->name);
-    view->pid = (uint32_t)job->pid;
+    view->pid = *job->command ? 0 : (uint32_t)job->pid; /* of no process here */
     return view;
 }
 
@@ -286,14 +286,15 @@ void ctl_views_ask_running(struct job_views *v, struct ctl_client *c,
     if (rc == CTL_EXIT_OK && own.count > 0) {
         job_views_move(v, &own);
         view = &v->job[v->count - 1];
-        view->pid = (uint32_t)job->pid;
+        view->pid = *job->command ? 0 : (uint32_t)job->pid;
         snprintf(view->name, sizeof(view->name), "%s", job->name);
     } else {
         view = add_local_job(v, job);
-        view->odd_state = suspended ? "suspended" : "silent";
+        view->odd_state = suspended ? "suspended" : job->unknown ? "unknown" : "silent";
         view->is_silent = true;
         snprintf(view->status.text, sizeof(view->status.text), "%s",
                  suspended || rc == CTL_EXIT_REFUSED ? e.text
+                 : job->unknown                      ? job->unknown
                                                      : "its crun does not answer");
     }
     job_views_clear(&own);

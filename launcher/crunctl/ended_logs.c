@@ -127,6 +127,25 @@ static bool show_attempt(const struct ctl_options *o, const struct ctl_job *job,
     return any;
 }
 
+/* Of a job that has run elsewhere. */
+static int set_outputs(const struct ctl_job *job, struct err *e)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(job->record, "outputs"), *item;
+    char text[400] = "";
+    size_t used = 0;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        const char *at = cJSON_GetStringValue(item);
+
+        if (at && used + strlen(at) + 3 < sizeof(text))
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s",
+                                     used ? ", " : "", at);
+    }
+    err_set(e, "job \"%s\" has ended; its output is in %s", job->name, text);
+    return CTL_EXIT_REFUSED;
+}
+
 int ended_logs_show(const struct ctl_options *o, const struct ctl_job *job,
                     struct err *e)
 {
@@ -135,6 +154,10 @@ int ended_logs_show(const struct ctl_options *o, const struct ctl_job *job,
 
     if (ctl_ranks_parse(o, &wanted, e) < 0)
         return CTL_EXIT_USAGE;
+    if (*job->command) {
+        rank_ranges_fini(&wanted);
+        return set_outputs(job, e);
+    }
     if (*job->log_dir)
         list_numbers(job->log_dir, "attempt_", &attempts);
     if (job->nodes > 1)

@@ -55,7 +55,9 @@ enum channel_type {
     CHANNEL_ERR,         /* data */
     CHANNEL_STDIN_TAKEN, /* four bytes: how many of CHANNEL_STDIN were read */
     CHANNEL_EXITED,      /* one byte: the exit code of the node's crun */
-    CHANNEL_DETACHED,    /* the path of the file with its output */
+    /* the path of the file with its output, NUL, and the command for sh by which the
+     * job is reached (far_reach.h) */
+    CHANNEL_DETACHED,
     CHANNEL_RELAY_OUT,   /* data */
     CHANNEL_RELAY_WORDS, /* data: its standard error */
     CHANNEL_RELAY_CLOSED,

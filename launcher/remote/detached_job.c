@@ -1,86 +1,80 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/remote/detached_job.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "agent/local/job_record.h"
+#include "launcher/remote/remote_internal.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/keys/key.h"
-#include "rendezvous/keys/key_file.h"
-#include "rendezvous/keys/key_search.h"
-#include "rendezvous/tls/key_memory.h"
 
-struct detached_job {
-    char *run_id, *path, *endpoint;
-};
+#define OUTPUTS_MAX 60 /* of a record, which is small */
 
-/* ~/.config/crun/jobs/RUN_ID.key */
-static char *find_key_path(const char *run_id)
+/* NULL-ended "host:/path", to be freed with its texts. */
+static char **list_outputs(const struct remote *r)
 {
-    char home[PATH_MAX], *slash, *path;
+    char **list = xcalloc(r->count + 1, sizeof(*list));
+    size_t used = 0;
 
-    if (!key_search_home(home, sizeof(home)))
-        return NULL;
-    slash = strrchr(home, '/');
-    if (slash)
-        *slash = '\0';
-    path = xasprintf("%s/jobs/%s.key", home, run_id);
-    for (char *c = path + strlen(home) + strlen("/jobs/"); *c; c++)
-        if (*c == '/')
-            *c = '_';
-    return path;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->host[i].log)
+            list[used++] = xasprintf("%s:%s", r->host[i].target->name, r->host[i].log);
+    return list;
 }
 
-struct detached_job *detached_job_create(const char *run_id, const struct key *key,
-                                         struct err *e)
+static void write_record(const struct remote *r, char **outputs)
 {
-    struct detached_job *d = xcalloc(1, sizeof(*d));
-    struct key *own = key_memory_create(sizeof(*own), e);
-    int rc = -1;
+    struct job_reach reach = { .host = r->first->target->name,
+                               .rsh = r->job->rsh,
+                               .ssh_args = r->job->ssh_args,
+                               .command = r->first->reach,
+                               .outputs = (const char *const *)outputs };
+    struct job_facts facts = { .instance = "" };
+    struct run_folder folder;
+    char *cut = NULL;
+    size_t n = 0;
 
-    d->run_id = xstrdup(run_id);
-    d->path = find_key_path(run_id);
-    if (!d->path)
-        err_set(e, "--detach: there is no folder for its key: HOME is not set");
-    else if (own && key_derive(key, ACCESS_OPERATE, 0, own, e) == 0)
-        rc = key_file_create(d->path, own, e);
-    key_memory_destroy(own, sizeof(*own));
-    if (rc == 0)
-        return d;
-    detached_job_destroy(d);
-    return NULL;
+    remote_fill_facts((void *)(uintptr_t)r, &facts);
+    facts.started_ms = clock_wall_ms() - (clock_ms() - r->begun_ms);
+    facts.reach = &reach;
+    while (outputs[n])
+        n++;
+    if (n > OUTPUTS_MAX) {
+        cut = outputs[OUTPUTS_MAX];
+        outputs[OUTPUTS_MAX] = NULL;
+    }
+    if (run_folder_open_detached(true, &folder) < 0 ||
+        job_record_write_detached(&folder, &facts) < 0)
+        log_warn("crunctl will not find this job: its record cannot be written: %s",
+                 strerror(errno));
+    run_folder_close(&folder);
+    if (cut)
+        outputs[OUTPUTS_MAX] = cut;
 }
 
-void detached_job_set_endpoints(struct detached_job *d, const char *endpoints)
+bool detached_job_leave(const struct remote *r)
 {
-    free(d->endpoint);
-    d->endpoint = xasprintf("%.*s", (int)strcspn(endpoints, ","), endpoints);
-}
+    char **outputs = list_outputs(r), shown[PATH_MAX];
+    bool goes_on = outputs[0] && r->first && r->first->reach;
 
-void detached_job_print(const struct detached_job *d, FILE *out)
-{
-    static const char *const commands[] = { "status", "events", "stop" };
-
-    fprintf(out, "job \"%s\" runs on\n", d->run_id);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
-        fprintf(out, "  crunctl --key-file %s -e %s %s%s%s\n", d->path,
-                d->endpoint ? d->endpoint : "", commands[i], i ? " " : "",
-                i ? d->run_id : "");
-}
-
-void detached_job_forget(struct detached_job *d)
-{
-    unlink(d->path);
-}
-
-void detached_job_destroy(struct detached_job *d)
-{
-    if (!d)
-        return;
-    free(d->run_id);
-    free(d->path);
-    free(d->endpoint);
-    free(d);
+    if (!goes_on && r->has_started)
+        log_info("the job has ended already, with exit code %d", r->code);
+    if (goes_on) {
+        write_record(r, outputs);
+        printf("job \"%s\" goes on without this process:\n"
+               "  crunctl status %s\n  crunctl logs %s\n  crunctl stop %s\n",
+               r->name, r->name, r->name, r->name);
+        for (char **at = outputs; *at; at++)
+            printf("  output  %s\n", text_printable(*at, shown, sizeof(shown)));
+        fflush(stdout);
+    }
+    for (char **at = outputs; *at; at++)
+        free(*at);
+    free(outputs);
+    return goes_on;
 }

@@ -72,8 +72,15 @@ static void hear_taken(struct remote_host *h, const struct channel_frame *frame)
 
 static void hear_detached(struct remote_host *h, const struct channel_frame *frame)
 {
+    char *body = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
+    size_t log = strlen(body);
+
     free(h->log);
-    h->log = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
+    free(h->reach);
+    h->log = body;
+    h->reach = log < frame->size ? xasprintf("%.*s", (int)(frame->size - log - 1),
+                                             (const char *)frame->body + log + 1)
+                                 : NULL;
     remote_host_handle_event(h, HOST_EV_DETACHED);
 }
 

@@ -139,8 +139,7 @@ int push_add_files(const struct push *p, struct evbuffer *out, struct err *e)
 
 /* -- the commands ------------------------------------------------------------------ */
 
-/* 'text' for sh. The caller frees it. */
-static char *quote_word(const char *text)
+char *push_quote(const char *text)
 {
     char *quoted = xmalloc(4 * strlen(text) + 3), *to = quoted;
 
@@ -156,7 +155,7 @@ static char *quote_word(const char *text)
 
 char *push_first_command(const struct push *p)
 {
-    char *path = quote_word(p->self);
+    char *path = push_quote(p->self);
     char *command = xasprintf(
         "echo '%.*s'; if [ -x %s ]; then exec %s --agent-stdin; fi; "
         "echo '%.*s'\n",

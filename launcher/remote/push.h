@@ -36,6 +36,9 @@ struct push {
     unsigned count;
 };
 
+/* 'text' for sh. To be freed by the caller. */
+char *push_quote(const char *text);
+
 int push_init(struct push *p, struct err *e) MUST_CHECK;
 void push_fini(struct push *p);
 

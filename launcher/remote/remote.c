@@ -260,7 +260,7 @@ static void on_tool_connected(void *arg, int fd, uid_t uid)
         socket_relays_add(r->refusals, fd, &nowhere);
 }
 
-static void fill_remote_facts(void *arg, struct job_facts *facts)
+void remote_fill_facts(void *arg, struct job_facts *facts)
 {
     struct remote *r = arg;
     const char *program = r->job->program ? r->job->program : "";
@@ -270,13 +270,17 @@ static void fill_remote_facts(void *arg, struct job_facts *facts)
     facts->program = program;
     facts->rendezvous = r->endpoints;
     facts->is_launcher = true;
+    r->place = (struct job_reach){ .host = r->first ? r->first->target->name : NULL,
+                                   .rsh = r->job->rsh,
+                                   .ssh_args = r->job->ssh_args };
+    facts->reach = r->place.host ? &r->place : NULL;
     facts->nodes = r->has_started ? r->nodes : (uint32_t)r->count;
 }
 
 static void open_tools(struct remote *r)
 {
     const struct local_job_calls local = { .connected = on_tool_connected,
-                                           .facts = fill_remote_facts,
+                                           .facts = remote_fill_facts,
                                            .arg = r };
     const struct tool_lines_calls lines = { on_tool_open, on_tool_data, on_tool_shut,
                                             r };
@@ -297,7 +301,7 @@ static void close_tools(struct remote *r)
         .exit_code = r->code,
     };
 
-    local_job_end(r->local, &result);
+    local_job_end(r->local, r->goes_on ? NULL : &result);
     local_job_destroy(r->local);
     tool_lines_destroy(r->tools);
     socket_relays_destroy(r->refusals);
@@ -314,10 +318,8 @@ static int make_job_key(struct remote *r, struct err *e)
     }
     key_generate(0, key);
     key_format(key, r->key);
-    if (r->job->detach)
-        r->detached = detached_job_create(r->run_id, key, e);
     key_memory_destroy(key, sizeof(*key));
-    return r->job->detach && !r->detached ? -1 : 0;
+    return 0;
 }
 
 static void name_remote_job(struct remote *r)
@@ -398,27 +400,6 @@ static int result_code(const struct remote *r)
     return worst;
 }
 
-static void print_detached(struct remote *r)
-{
-    bool runs = false;
-    char shown[PATH_MAX];
-
-    for (size_t i = 0; i < r->count; i++)
-        runs |= r->host[i].state == HOST_DETACHED;
-    if (!runs) {
-        if (r->has_started)
-            log_info("the job has ended already, with exit code %d", r->code);
-        detached_job_forget(r->detached);
-        return;
-    }
-    detached_job_print(r->detached, stdout);
-    for (size_t i = 0; i < r->count; i++)
-        if (r->host[i].log)
-            printf("  output         %s:%s\n", r->host[i].target->name,
-                   text_printable(r->host[i].log, shown, sizeof(shown)));
-    fflush(stdout);
-}
-
 static void close_remote(struct remote *r)
 {
     for (size_t i = 0; r->host && i < r->count; i++) {
@@ -431,6 +412,7 @@ static void close_remote(struct remote *r)
         remote_hello_clear(&h->hello);
         free(h->said);
         free(h->log);
+        free(h->reach);
     }
     close_tools(r);
     loop_timer_fini(&r->connect);
@@ -462,11 +444,10 @@ int remote_run(const struct remote_job *job)
         open_remote(&r);
         loop_run(r.loop);
         r.code = result_code(&r);
-        if (r.detached)
-            print_detached(&r);
+        if (job->detach)
+            r.goes_on = detached_job_leave(&r);
         close_remote(&r);
     }
-    detached_job_destroy(r.detached);
     key_memory_destroy(r.key, KEY_TEXT_SIZE);
     push_fini(&r.push);
     return r.code;

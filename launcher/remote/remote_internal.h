@@ -2,6 +2,7 @@
 #ifndef LAUNCHER_REMOTE_REMOTE_INTERNAL_H
 #define LAUNCHER_REMOTE_REMOTE_INTERNAL_H
 
+#include "agent/local/job_record.h"
 #include "launcher/remote/host_link.h"
 #include "launcher/remote/limits.h"
 #include "launcher/remote/push.h"
@@ -42,7 +43,8 @@ struct remote_host {
     uint16_t port;
     int code; /* of its crun, once it has exited */
     struct remote_failure failure;
-    char *said, *log;
+    char *said;
+    char *log, *reach; /* once it is detached, as in CHANNEL_DETACHED */
     struct console_source *source[REMOTE_STREAMS];
 };
 
@@ -59,15 +61,16 @@ struct remote {
     uint32_t nodes, max_nodes; /* at the start, and at most */
     struct remote_host *first; /* node rank 0, once started */
     size_t branches;           /* the first hosts, which connect to the others */
-    struct detached_job *detached;
-    struct local_job *local; /* for tools of this machine */
+    struct local_job *local;   /* for tools of this machine */
+    struct job_reach place;    /* of the job, for them */
     struct tool_lines *tools;
     struct socket_relays *refusals; /* of tools, before there is a job */
     char name[JOB_NAME_SIZE];
     char *key; /* in memory for secrets */
     char run_id[RUN_ID_MAX + 1];
     bool has_terminal, has_started, is_elastic, is_ending, has_lost;
-    int code; /* -1: node rank 0 gives it */
+    bool goes_on; /* without this process */
+    int code;     /* -1: node rank 0 gives it */
     unsigned interrupts;
     uint64_t begun_ms;
     struct loop_timer connect, ping, waiting, others, suspend;
@@ -95,6 +98,8 @@ void remote_check_progress(struct remote *r);
 void remote_on_connect_due(void *arg);
 
 /* remote.c */
+/* arg: the struct remote */
+void remote_fill_facts(void *arg, struct job_facts *facts);
 /* A frame of the first host about a connection of a tool, of that number. */
 void remote_hear_tool(struct remote *r, const struct channel_frame *frame);
 

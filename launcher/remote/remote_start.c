@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/remote/detached_job.h"
 #include "launcher/remote/own_stdin.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -147,8 +146,6 @@ static void start_hosts(struct remote *r, uint32_t nodes)
         remote_host_start(h, node_rank++);
     }
     r->has_started = true;
-    if (r->detached)
-        detached_job_set_endpoints(r->detached, r->endpoints);
     loop_timer_cancel(&r->waiting);
     if (job->reads_stdin && !job->detach)
         own_stdin_start(r->input);

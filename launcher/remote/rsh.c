@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/remote/rsh.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,7 +51,7 @@ static bool is_program(const char *path, const char *name)
     return strcmp(slash ? slash + 1 : path, name) == 0;
 }
 
-static bool is_this_machine(const char *host)
+bool rsh_is_this_machine(const char *host)
 {
     char own[HOST_NAME_MAX_BYTES + 1] = "";
 
@@ -91,7 +90,7 @@ char **rsh_command(const char *program, const char *ssh_args, const char *host)
                 (is_program(l.word[0], "kubectl") || is_program(l.word[0], "oc")))
                 add_word(&l, xstrdup("--"));
         }
-    } else if (!is_this_machine(host)) {
+    } else if (!rsh_is_this_machine(host)) {
         add_ssh(&l, ssh_args, host);
     }
     add_word(&l, xstrdup("sh"));

@@ -2,6 +2,8 @@
 #ifndef LAUNCHER_REMOTE_RSH_H
 #define LAUNCHER_REMOTE_RSH_H
 
+#include <stdbool.h>
+
 /*
  * The command that connects to a host and executes `sh` there. NULL-ended; the caller
  * frees it with rsh_free.
@@ -15,5 +17,8 @@
  */
 char **rsh_command(const char *program, const char *ssh_args, const char *host);
 void rsh_free(char **argv);
+
+/* localhost, or its own name. */
+bool rsh_is_this_machine(const char *host);
 
 #endif

@@ -120,6 +120,39 @@ int run_folder_open(struct run_folder *f, const char *path, uid_t owner)
     return f->fd < 0 ? -1 : 0;
 }
 
+char *run_folder_state(bool make)
+{
+    const char *state = folder_variable("XDG_STATE_HOME"), *home = getenv("HOME");
+    char *path = state
+                     ? xasprintf("%s/crun", state)
+                     : xasprintf("%s/.local/state/crun", home && *home ? home : "/tmp");
+
+    for (char *slash = strchr(path + 1, '/'); make && slash;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, FOLDER_MODE);
+        *slash = '/';
+    }
+    if (make)
+        mkdir(path, FOLDER_MODE);
+    return path;
+}
+
+int run_folder_open_detached(bool make, struct run_folder *f)
+{
+    const char *own = folder_variable("CRUN_RUNTIME_DIR");
+    char *folder = own ? xstrdup(own) : run_folder_state(make);
+    char *path = xasprintf("%s/jobs", folder);
+    int rc;
+
+    if (make)
+        mkdir(path, FOLDER_MODE);
+    rc = run_folder_open(f, path, geteuid());
+    free(folder);
+    free(path);
+    return rc;
+}
+
 int run_folder_make(struct run_folder *f, struct err *e)
 {
     char paths[RUN_FOLDERS_MAX][PATH_MAX];

@@ -34,6 +34,13 @@ bool run_folder_is_chosen(void);
 /* Where cruns of this user may have put their files, the best first. */
 unsigned run_folder_list(char paths[RUN_FOLDERS_MAX][PATH_MAX]);
 
+/* "$XDG_STATE_HOME/crun" or "~/.local/state/crun", from which nothing vanishes at a
+ * logout; with `make` it is made. To be freed by the caller. */
+char *run_folder_state(bool make);
+/* The folder of the records of jobs that --detach has left running on other machines:
+ * "jobs" in that folder, or in $CRUN_RUNTIME_DIR. -1 and errno. */
+int run_folder_open_detached(bool make, struct run_folder *f) MUST_CHECK;
+
 /* Makes or opens the first that can be used. */
 int run_folder_make(struct run_folder *f, struct err *e) MUST_CHECK;
 /* Opens one that is there, of that user. -1 and errno. */

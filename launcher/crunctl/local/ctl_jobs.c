@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/crunctl/local/ctl_reach.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/proc.h"
 #include "rendezvous/base/text.h"
@@ -26,6 +27,7 @@
 #define FOLDER_BYTES_MAX (16u << 20)
 #define ITEMS_MAX 64 /* of a record */
 #define TOGETHER_MS 30000
+#define REACH_MS 15000 /* ssh gives up a host after 10 s */
 #define MS_MAX 1000000000000000ull
 
 struct ctl_jobs_folder {
@@ -89,14 +91,13 @@ static cJSON *read_record(struct ctl_jobs_folder *f, const struct run_folder *fo
     return NULL;
 }
 
-static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
-                    const char *file, const cJSON *record, enum ctl_job_state state)
+static void fill_job(struct ctl_job *j, const struct run_folder *folder,
+                     const char *file, const cJSON *record, enum ctl_job_state state)
 {
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(record, "result");
-    struct ctl_job *j;
+    const cJSON *outputs = cJSON_GetObjectItemCaseSensitive(record, "outputs");
+    const char *output = cJSON_GetStringValue(cJSON_GetArrayItem(outputs, 0));
 
-    jobs->job = xrealloc(jobs->job, (jobs->count + 1) * sizeof(*jobs->job));
-    j = &jobs->job[jobs->count++];
     *j = (struct ctl_job){
         .state = state,
         .folder = folder,
@@ -111,6 +112,12 @@ static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
         .uid = folder->owner,
         .is_host = record_is(record, "host"),
         .is_launcher = record_is(record, "launcher"),
+        .host = record_text(record, "reach_host"),
+        .rsh = record_text(record, "reach_rsh"),
+        .ssh_args = record_text(record, "reach_ssh_args"),
+        .command = record_text(record, "reach_command"),
+        .output = output ? output : "",
+        .fd = -1,
         .nodes = (uint32_t)ctl_record_number(record, "nodes", UINT32_MAX),
         .workers = (uint32_t)ctl_record_number(record, "workers", UINT32_MAX),
         .started_ms = ctl_record_number(record, "started_ms", MS_MAX),
@@ -124,6 +131,13 @@ static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
     snprintf(j->file, sizeof(j->file), "%s", file);
     if (state == CTL_JOB_ENDED && strcmp(j->result, "killed") == 0)
         j->state = CTL_JOB_KILLED;
+}
+
+static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
+                    const char *file, const cJSON *record, enum ctl_job_state state)
+{
+    jobs->job = xrealloc(jobs->job, (jobs->count + 1) * sizeof(*jobs->job));
+    fill_job(&jobs->job[jobs->count++], folder, file, record, state);
     jobs->running += state == CTL_JOB_RUNNING;
 }
 
@@ -249,6 +263,33 @@ static void find_ended(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
         add_job(jobs, &f->ended, file, record, CTL_JOB_ENDED);
 }
 
+static void find_detached(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
+                          const char *file)
+{
+    cJSON *record = read_record(f, &f->folder, file);
+
+    if (record && *record_text(record, "reach_command"))
+        add_job(jobs, &f->folder, file, record,
+                cJSON_GetObjectItemCaseSensitive(record, "result") ? CTL_JOB_ENDED
+                                                                   : CTL_JOB_RUNNING);
+    else
+        cJSON_Delete(record);
+}
+
+static void look_for_detached(struct ctl_jobs *jobs)
+{
+    struct ctl_jobs_folder *f = xcalloc(1, sizeof(*f));
+
+    f->ended.fd = -1;
+    f->next = jobs->folders;
+    if (run_folder_open_detached(false, &f->folder) < 0) {
+        free(f);
+        return;
+    }
+    jobs->folders = f;
+    list_files(&f->folder, ".json", find_detached, jobs, f);
+}
+
 static void look_into(struct ctl_jobs *jobs, const char *path, uid_t owner)
 {
     struct ctl_jobs_folder *f;
@@ -330,6 +371,7 @@ void ctl_jobs_find(struct ctl_jobs *jobs)
     *jobs = (struct ctl_jobs){ .job = NULL };
     for (unsigned i = 0; i < count; i++)
         look_into(jobs, paths[i], geteuid());
+    look_for_detached(jobs);
     if (jobs->folders)
         *jobs->blocked = '\0';
     if (geteuid() == 0 && !run_folder_is_chosen()) {
@@ -356,8 +398,12 @@ void ctl_jobs_release(struct ctl_jobs *jobs)
 {
     struct ctl_jobs_folder *f;
 
-    for (size_t i = 0; i < jobs->count; i++)
+    for (size_t i = 0; i < jobs->count; i++) {
         cJSON_Delete((cJSON *)jobs->job[i].record);
+        free(jobs->job[i].unknown);
+        if (jobs->job[i].fd >= 0)
+            close(jobs->job[i].fd);
+    }
     free(jobs->job);
     while ((f = jobs->folders)) {
         jobs->folders = f->next;
@@ -494,11 +540,107 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
     return 0;
 }
 
+/* -- detached jobs ------------------------------------------------------------------
+ */
+
+/* What the record of the end has in the place of what the launcher knew. */
+static cJSON *record_of_end(const struct ctl_job *job, const char *text)
+{
+    static const char *const taken[] = { "result", "report",       "time",
+                                         "nodes",  "last_restart", "workers" };
+    cJSON *end = cJSON_Parse(text), *record = cJSON_Duplicate(job->record, true);
+
+    if (!cJSON_IsObject(end) || !is_small_object(end, 1)) {
+        cJSON_Delete(end);
+        end = NULL;
+    }
+    for (size_t i = 0; end && i < sizeof(taken) / sizeof(taken[0]); i++) {
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(end, taken[i]);
+
+        cJSON_DeleteItemFromObjectCaseSensitive(record, taken[i]);
+        if (item)
+            cJSON_AddItemToObject(record, taken[i], item);
+    }
+    cJSON_Delete(end);
+    return record;
+}
+
+static void note_end(struct ctl_job *job, const char *text)
+{
+    cJSON *record = record_of_end(job, text ? text : ""), *result;
+    const struct run_folder *folder = job->folder;
+    char file[sizeof(job->file)], name[80], *why, *whole;
+
+    if (!cJSON_GetObjectItemCaseSensitive(record, "result")) {
+        result = cJSON_AddObjectToObject(record, "result");
+        why = xasprintf("its crun on %s has left no result; its output is in %s",
+                        job->host, job->output);
+        cJSON_AddStringToObject(result, "state", "killed");
+        cJSON_AddStringToObject(result, "text", why);
+        free(why);
+    }
+    snprintf(file, sizeof(file), "%s", job->file);
+    snprintf(name, sizeof(name), "%s.json", file);
+    whole = text_printable_json(cJSON_PrintUnformatted(record));
+    if (whole)
+        (void)!run_folder_write(folder, name, whole, strlen(whole));
+    free(whole);
+    cJSON_Delete((cJSON *)job->record);
+    fill_job(job, folder, file, record, CTL_JOB_ENDED);
+}
+
+static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
+                        struct ctl_reach *reach, uint64_t until_ms)
+{
+    char *record = NULL;
+    struct err e;
+
+    switch (ctl_reach_await(reach, until_ms, &record, &e)) {
+    case CTL_REACH_RUNS:
+        job->fd = reach->fd;
+        return;
+    case CTL_REACH_UNKNOWN:
+        job->unknown = xasprintf("%s cannot be asked (%s); its output is in %s",
+                                 job->host, e.text, job->output);
+        return;
+    case CTL_REACH_ENDED:
+    case CTL_REACH_GONE:
+        note_end(job, record);
+        jobs->running--;
+        free(record);
+    }
+}
+
+void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word)
+{
+    struct ctl_reach *reach = xcalloc(jobs->count + 1, sizeof(*reach));
+    bool *asked = xcalloc(jobs->count + 1, sizeof(*asked));
+    uint64_t until_ms = clock_ms() + REACH_MS;
+    size_t running = jobs->running;
+
+    for (size_t i = 0; i < running; i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        asked[i] = *j->command && job_has_name(j, word) && !ctl_jobs_is_double(jobs, j);
+        if (asked[i])
+            ctl_reach_start(&reach[i], j->rsh, j->ssh_args, j->host, j->command);
+    }
+    for (size_t i = 0; i < running; i++)
+        if (asked[i])
+            take_answer(jobs, &jobs->job[i], &reach[i], until_ms);
+    free(reach);
+    free(asked);
+    if (jobs->running < running)
+        qsort(jobs->job, jobs->count, sizeof(*jobs->job), compare_jobs);
+}
+
 bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e)
 {
     struct proc_stat s;
     char name[128];
 
+    if (*job->command)
+        return false;
     if (!proc_read_stat(job->pid, &s) || s.state != 'T')
         return false;
     err_set(e, "\"%.64s\" is suspended: fg in its shell, or kill -CONT %d, resumes it",
@@ -513,6 +655,11 @@ int ctl_job_connect(const struct ctl_job *job, struct err *e)
 
     if (ctl_job_is_suspended(job, e))
         return -1;
+    if (*job->command && job->fd < 0)
+        return err_set(e, "it is unknown whether job \"%s\" runs: %s", job->name,
+                       job->unknown ? job->unknown : "its host was not asked");
+    if (*job->command)
+        return fcntl(job->fd, F_DUPFD_CLOEXEC, 0);
     snprintf(name, sizeof(name), "%s.sock", job->file);
     fd = run_folder_connect(job->folder, name);
     return fd >= 0 ? fd : err_set_errno(e, errno, "%s/%s", job->folder->path, name);

@@ -33,6 +33,13 @@ struct ctl_job {
     uid_t uid;
     bool is_host;     /* the rendezvous is in that process */
     bool is_launcher; /* it starts the job on other machines */
+
+    /* of a job on other machines: where its first node is and how it is reached */
+    const char *host, *rsh, *ssh_args;
+    const char *command; /* of a detached one: for ctl_reach; "" none */
+    const char *output;  /* and where its output is: "host:/path" */
+    int fd;              /* a connection to its crun, once it was asked; -1: none */
+    char *unknown;       /* why it could not be asked; NULL */
     uint32_t nodes, workers;
     uint64_t started_ms;
 
@@ -51,6 +58,9 @@ struct ctl_jobs {
 
 /* All of them, maybe none. A crun that is gone without a word is filed as killed. */
 void ctl_jobs_find(struct ctl_jobs *jobs);
+/* Asks the hosts of detached jobs whether they run still, of all or of those with that
+ * name. An end is noted for good. */
+void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word);
 void ctl_jobs_release(struct ctl_jobs *jobs);
 
 /*

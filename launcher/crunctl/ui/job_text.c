@@ -184,7 +184,8 @@ static void print_live_job(const struct job_view *job, struct parts_line *l)
     clock_format_duration(s->state_ms, age, sizeof(age));
     if (job->odd_state) {
         add_part(l, state_style(state), "%s", state);
-        add_part(l, STYLE_PLAIN, "pid %" PRIu32, job->pid);
+        if (job->pid)
+            add_part(l, STYLE_PLAIN, "pid %" PRIu32, job->pid);
         return;
     }
     if (s->state == JOB_STOPPING && s->reason == JOB_REASON_NONE)
@@ -414,11 +415,11 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
 /* "2 running, 1 waiting, 3 finished" */
 static void print_counts(const struct job_views *v, FILE *out)
 {
-    static const char *const states[] = { "running",  "waiting",     "restarting",
-                                          "stopping", "finished",    "failed",
-                                          "stopped",  "not started", "left",
-                                          "lost",     "killed",      "silent",
-                                          "suspended" };
+    static const char *const states[] = { "running",   "waiting",     "restarting",
+                                          "stopping",  "finished",    "failed",
+                                          "stopped",   "not started", "left",
+                                          "lost",      "killed",      "silent",
+                                          "suspended", "unknown" };
     const char *separator = "";
 
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {

@@ -16,6 +16,7 @@
 #include "launcher/remote/push.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/local/run_folder.h"
 #include "rendezvous/tls/key_memory.h"
 
 /* The child's ends of its pipes. */
@@ -174,20 +175,9 @@ static void run_node_child(const struct far_side_calls *calls, struct remote_ord
  * for state, ID.PID.log. */
 static int open_log(const struct remote_order *o, char **path, struct err *e)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char *folder;
+    char *folder = run_folder_state(true);
     int fd;
 
-    if (state && *state == '/')
-        folder = xasprintf("%s/crun", state);
-    else
-        folder = xasprintf("%s/.local/state/crun", home && *home ? home : "/tmp");
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0700);
-        *slash = '/';
-    }
-    mkdir(folder, 0700);
     *path = xasprintf("%s/%s.%d.log", folder, o->run_id, (int)getpid());
     for (char *c = *path + strlen(folder) + 1; *c; c++)
         if (*c == '/')

@@ -23,6 +23,7 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_child.h"
+#include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/limits.h"
@@ -441,11 +442,17 @@ static void handle_drain(struct far_side *f, const struct channel_frame *frame)
 static void handle_detach(struct far_side *f, const struct channel_frame *frame)
 {
     const char *path = f->child.log;
+    char *reach, *body;
 
     (void)frame;
     if (!path || !f->has_started || f->has_exited)
         return;
-    put_frame(f, CHANNEL_DETACHED, path, strlen(path));
+    reach = far_reach_command(f->child.pid, path);
+    body = xasprintf("%s%c%s", path, 0, reach ? reach : "");
+    put_frame(f, CHANNEL_DETACHED, body,
+              strlen(path) + 1 + strlen(body + strlen(path) + 1));
+    free(body);
+    free(reach);
     f->has_child = false; /* its life is its own from here on */
     far_side_leave(f);
 }

@@ -10,6 +10,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "launcher/remote/far/far_reach.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/local/run_folder.h"
 
@@ -51,6 +52,8 @@ int far_socket_run(void)
 
     if (fd < 0)
         return EX_UNAVAILABLE;
+    if (getenv(FAR_SOCKET_SAYS))
+        dprintf(STDOUT_FILENO, "\n" FAR_REACH_RUNS "\n");
     while (poll(p, 2, -1) >= 0 || errno == EINTR) {
         if (p[0].revents && !copy_some(STDIN_FILENO, fd)) {
             p[0].fd = -1;

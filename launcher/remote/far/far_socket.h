@@ -8,6 +8,7 @@
  * the launcher's own socket leads to the job, also where no port does.
  */
 #define FAR_SOCKET_VARIABLE "CRUN_AGENT_PID"
+#define FAR_SOCKET_SAYS "CRUN_AGENT_SAYS" /* set: it begins with FAR_REACH_RUNS */
 
 /* The exit code. */
 int far_socket_run(void);

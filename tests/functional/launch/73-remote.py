@@ -5,6 +5,7 @@
 executes the command here, as a user of its own home directory."""
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ cd "$(dirname "$0")" || exit 255
 for host; do case $host in -*|[A-Z]*=*) ;; *) break ;; esac; done
 while [ "$1" != "$host" ]; do shift; done; shift
 echo "$$ $host $*" >>calls
+[ ! -e down ] || { echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; }
 case $host in
 slow*) sleep 0.05 ;;
 closed*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255 ;;
@@ -35,6 +37,7 @@ fish*) exec fish -c "$*" ;;
 esac
 export HOME="$PWD/home.$host"; mkdir -p "$HOME"
 unset XDG_CACHE_HOME XDG_STATE_HOME XDG_CONFIG_HOME
+[ -z "$APART" ] || { export CRUN_RUNTIME_DIR="$PWD/run.$host"; mkdir -p -m 700 "$CRUN_RUNTIME_DIR"; }
 exec sh -c "exec $*"
 '''
 
@@ -324,31 +327,75 @@ def test_an_elastic_job_goes_on_without_a_host(p):
     p.end(made, 0, "the connection to h3 is lost", "goes on without it")
 
 
-def test_a_detached_job_can_be_looked_at(p):
-    p.env["HOME"] = p.path
-    out = p.crun(on(p, "h1,h2", "--detach", "--rdzv-id=quiet", "sh", "-c",
-                    "echo $$ >>up; echo hello; while [ ! -e enough ]; do sleep 0.05; done"), 0)
-    pids = written(p, "up", 2)
-    command = next(line for line in out.splitlines() if line.endswith(" status")).split()
-    same(os.stat(command[2]).st_mode & 0o777, 0o600)
-    until(lambda: "running" in subprocess.run([CRUNCTL, *command[1:]], capture_output=True, text=True,
-                                              env=p.env).stdout, "a job that runs", TIMEOUT)
-    logs = [line.split(":", 1)[1] for line in out.splitlines() if ":/" in line and "output" in line]
-    same(len(logs), 2)
-    until(lambda: all("hello" in read(log).decode() for log in logs), "the output", TIMEOUT)
-    p.file("enough")
+def detach(p, *words):
+    """The commands that it prints. crunctl here sees nothing of what the hosts have."""
+    p.env.update(APART="1", CRUN_RUNTIME_DIR=f"{p.path}/mine")
+    os.makedirs(f"{p.path}/mine", 0o700, exist_ok=True)
+    return re.findall("  crunctl (.*)", p.crun(on(p, "h1,h2", "--detach", *words), 0))
+
+
+def ctl(p, *words):
+    r = subprocess.run([CRUNCTL, *words], capture_output=True, text=True, env=p.env)
+    return r.stdout + r.stderr
+
+
+def gone(pids):
     until(lambda: not any(lives(int(pid)) for pid in pids), "the workers' end", TIMEOUT)
 
 
+def until_ctl(p, text, *words):
+    until(lambda: text in ctl(p, *words), lambda: f"{text} in {ctl(p, *words)}", TIMEOUT)
+
+
+def test_a_detached_job_is_followed(p):
+    """Where it was typed, crunctl follows it to its hosts, and knows its end later."""
+    script = ("echo hello $RANK; echo $$ >>up; while [ ! -e enough ]; do sleep 0.05; done; "
+              "exit $((RANK * 7))")
+    same(detach(p, "bash", "-c", script), ["status bash", "logs bash", "stop bash"])
+    written(p, "up", 2)
+    until_ctl(p, "2 workers on 2 nodes", "status")
+    until_ctl(p, "hello 1\n", "logs", "bash", "1")
+    matches(ctl(p, "page", "bash"), r"for a browser on h1\n|http://127")
+    p.file("down")
+    matches(ctl(p, "status"), r"bash  unknown\nh1 cannot be asked \(.*No route to host\); its "
+            r"output is in h1:/.*\.log")
+    matches(ctl(p, "stop", "bash"), r'unknown whether job "bash" runs: h1 cannot be asked')
+    os.remove(f"{p.path}/down")
+    p.file("enough")
+    until_ctl(p, "failed", "status")
+    p.file("down")  # it is known for good
+    matches(ctl(p, "status", "bash"), r"exit code 7\n(.*\n)+.*first failure   rank 1")
+    matches(ctl(p, "logs", "bash"), r"has ended; its output is in h1:/.*\.log, h2:/.*\.log")
+    log = re.search(r"h1:(/.*?\.log)", ctl(p, "logs", "bash"))[1]
+    matches(read(log).decode(), "hello 0\n")
+    same(os.path.exists(f"{p.path}/config/crun/jobs"), False)  # no key of it
+
+
+def test_a_detached_job_is_stopped_or_killed(p):
+    name = detach(p, "--rdzv-id=mine", "sh", "-c", "echo $$ >>up; exec sleep 1000")[0].split()[1]
+    pids = written(p, "up", 2)
+    until_ctl(p, "running", "status", name)
+    ctl(p, "stop", name)
+    gone(pids)
+    until_ctl(p, "stopped", "status", name)
+    os.remove(f"{p.path}/up")
+    detach(p, "--rdzv-id=other", "sh", "-c", "echo $$ >>up; exec sleep 1000")
+    pids = written(p, "up", 2)
+    until_ctl(p, "running", "status", "other")
+    for home in "run.h1", "run.h2":
+        for sock in os.listdir(f"{p.path}/{home}"):
+            if sock.endswith(".sock"):
+                os.kill(int(sock.split(".")[0]), signal.SIGKILL)
+    gone(pids)
+    until_ctl(p, "killed", "status")
+    matches(ctl(p, "status", "other"), "its crun on h1 has left no result; its output is in h1:/")
+
+
 def test_a_detached_job_may_be_short(p):
-    """Its key is kept if there is a job to look at, and only then."""
-    made = p.start(CRUN, *on(p, "h1,h2", "--detach", "true"), stdin=subprocess.DEVNULL)
-    out, err = (text.decode() for text in made.communicate(timeout=TIMEOUT))
-    keys = os.listdir(f"{p.path}/config/crun/jobs")
-    if "has ended already, with exit code 0" in err:
-        same((made.returncode, out, keys), (0, "", []))
+    if detach(p, "true"):
+        until_ctl(p, "finished", "status", "true")
     else:
-        same((made.returncode, len(keys), " status\n" in out), (0, 1, True))
+        same(ctl(p, "status"), "no jobs\n")
 
 
 def test_nothing_shows_in_ps(p):

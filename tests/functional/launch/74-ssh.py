@@ -411,19 +411,23 @@ def a_dead_link_ends_the_job(case):
 
 
 def detached_it_goes_on_and_can_be_looked_at(case):
-    p = case.crun("h2,h3", "--nproc-per-node=1", "--detach", *case.wait_program("detached", 0.2))
-    p.expect(0)
-    look = re.search(r"crunctl .*", p.out + p.err)
-    if not look:
-        fail("it does not say how to look at it:", p.out, p.err)
-    words = look[0].split()
-    status = case.hosts.desk.start([CRUNCTL, *words[1:]])
-    status.expect(0, "h2", "h3")
-    stop = case.hosts.desk.start([CRUNCTL, *[w if w != "status" else "stop" for w in words[1:]]])
-    stop.expect(0)
+    p = case.crun("h2,h3", "--nproc-per-node=1", "--detach", "--rdzv-id=left",
+                  *case.wait_program("detached", 0.2))
+    p.expect(0, "crunctl status left")
+
+    def ctl(*words):
+        told = case.hosts.desk.start([CRUNCTL, *words])
+        told.wait()
+        return told.out + told.err
+    until(lambda: "running" in ctl("status", "left"), lambda: ctl("status", "left"))
+    said = ctl("page", "left")
+    if not re.search(r"(ssh -N -L (\d+):127.0.0.1:\2 .* h2\n)?http://127.0.0.1:", said):
+        fail(said)
+    ctl("stop", "left")
     until(lambda: not any("wait.py" in line for name in ("h2", "h3")
                           for line in case.hosts[name].left().values() if "detached" in line),
           "the detached job ends", 30)
+    until(lambda: "stopped" in ctl("status", "left"), lambda: ctl("status", "left"))
 
 
 # -- hosts that come and go -------------------------------------------------------------------

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_REMOTE_FAR_FAR_REACH_H
+#define LAUNCHER_REMOTE_FAR_FAR_REACH_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * How a job that goes on without its launcher is reached later: a command for sh on its
+ * host. It prints one of these lines; what the login shell says comes before.
+ */
+#define FAR_REACH_RUNS "@crun-job@"  /* and then is a connection to the job's crun */
+#define FAR_REACH_ENDED "@crun-end@" /* and then the record of its end, JSON */
+#define FAR_REACH_GONE "@crun-none@" /* its crun was killed */
+
+/* For the crun with that pid, whose output goes to log. To be freed by the caller. */
+char *far_reach_command(pid_t pid, const char *log);
+
+/* The file for the record of the end: beside that with the output, whose path (or that
+ * of a link to it) is given. False: there is none. */
+bool far_side_end_file(const char *log, char path[PATH_MAX + 8]);
+
+#endif
