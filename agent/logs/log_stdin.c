@@ -16,7 +16,7 @@ static bool worker_reads(const struct config *c, uint32_t local_rank)
             (c->job.max_nodes == 1 || c->rendezvous_fd));
 }
 
-static bool is_stream(void)
+static bool stdin_is_stream(void)
 {
     struct stat st;
 
@@ -36,7 +36,7 @@ void log_stdin_begin(struct log_stdin *s, const struct config *c)
         s->is_over = poll(&p, 1, 0) == 1 && !(p.revents & POLLIN);
     } else if (s->start >= 0) {
         (void)!lseek(STDIN_FILENO, s->start, SEEK_SET);
-    } else if (is_stream() && !s->is_over) {
+    } else if (stdin_is_stream() && !s->is_over) {
         log_warn("%s reading standard input where the last attempt stopped: a pipe "
                  "cannot be read again",
                  c->stdin_mode == CONFIG_STDIN_ALL ? "the workers go on"

@@ -8,7 +8,7 @@
 
 #include "rendezvous/base/text.h"
 
-static bool list_has_name(const char *list, const char *name)
+static bool leftovers_have(const char *list, const char *name)
 {
     size_t length = strlen(name);
 
@@ -25,7 +25,7 @@ void leftovers_add(struct leftovers *l, int64_t rank, const char *name)
     l->count++;
     if (rank >= 0)
         rank_ranges_add(&l->ranks, (uint32_t)rank, (uint32_t)rank);
-    if (used + strlen(name) + 3 < sizeof(l->names) && !list_has_name(l->names, name))
+    if (used + strlen(name) + 3 < sizeof(l->names) && !leftovers_have(l->names, name))
         snprintf(l->names + used, sizeof(l->names) - used, "%s%s", used ? ", " : "",
                  name);
 }

@@ -58,7 +58,7 @@ static const struct {
     { "FLUX_JOB_SIZE", TASK_VARIABLE_DROPPED },
 };
 
-static bool list_has_name(const char *list, const char *name)
+static bool keep_list_names(const char *list, const char *name)
 {
     char *copy = xstrdup(list), *rest = copy, *pattern;
     bool found = false;
@@ -93,7 +93,7 @@ enum task_variable task_variable_of(const char *entry, const char *const *keep)
         return kind;
     name = xasprintf("%.*s", (int)strcspn(entry, "="), entry);
     for (; *keep; keep++)
-        if (list_has_name(*keep, name))
+        if (keep_list_names(*keep, name))
             kind = TASK_VARIABLE_NONE;
     free(name);
     return kind;

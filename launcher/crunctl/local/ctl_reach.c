@@ -61,7 +61,7 @@ void ctl_reach_start(struct ctl_reach *r, const char *rsh, const char *ssh_args,
 }
 
 /* A line without its end; false: there is none until then. */
-static bool read_line(int fd, uint64_t until_ms, char *line, size_t size)
+static bool read_reach_line(int fd, uint64_t until_ms, char *line, size_t size)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
     size_t used = 0;
@@ -82,7 +82,7 @@ static bool read_line(int fd, uint64_t until_ms, char *line, size_t size)
     return true;
 }
 
-static char *read_rest(int fd, uint64_t until_ms)
+static char *read_reach_rest(int fd, uint64_t until_ms)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
     char *text = xmalloc(RECORD_BYTES_MAX + 1);
@@ -126,7 +126,7 @@ enum ctl_reach_answer ctl_reach_await(struct ctl_reach *r, uint64_t until_ms,
     char line[128];
 
     while (answer == CTL_REACH_UNKNOWN && r->fd >= 0 &&
-           read_line(r->fd, until_ms, line, sizeof(line))) {
+           read_reach_line(r->fd, until_ms, line, sizeof(line))) {
         if (strcmp(line, FAR_REACH_RUNS) == 0)
             answer = CTL_REACH_RUNS;
         else if (strcmp(line, FAR_REACH_GONE) == 0)
@@ -137,7 +137,7 @@ enum ctl_reach_answer ctl_reach_await(struct ctl_reach *r, uint64_t until_ms,
     if (answer == CTL_REACH_UNKNOWN)
         set_why(r, clock_ms() >= until_ms, e);
     if (answer == CTL_REACH_ENDED)
-        *record = read_rest(r->fd, until_ms);
+        *record = read_reach_rest(r->fd, until_ms);
     if (answer != CTL_REACH_RUNS && r->fd >= 0) {
         close(r->fd);
         r->fd = -1;
