@@ -86,7 +86,7 @@ static int bucket_of(const crun_ddp *ddp, const struct stub_launch *l)
 /* As on a GPU whose queue is always empty. */
 static const struct device_ops *queued_device(void)
 {
-    static struct device_ops ops;
+    static _Thread_local struct device_ops ops; /* each rank is a thread */
 
     ops = device_cpu;
     ops.queued = true;
