@@ -59,6 +59,9 @@ job-page_src := tests/programs/job-page.c
 worker-calls_helpers := tests/worlds/any_memory.c
 nccl-load_src := tests/programs/nccl-load.c
 gpu-worker_src := tests/programs/gpu-worker.c
+checkpoint-ranks_src := tests/programs/checkpoint-ranks.c
+# a rank dies in one of these calls
+checkpoint-ranks_ldflags = $(addprefix -Wl$(comma)--wrap=,write pwrite fsync renameat unlinkat openat)
 guard-driver_src := tests/programs/guard-driver.c
 ddp-worker_src := tests/programs/ddp-worker.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
@@ -81,7 +84,7 @@ example-all-reduce_src := worker-lib/examples/all_reduce.c
 example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 
-test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker guard-driver store-load \
+test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker checkpoint-ranks guard-driver store-load \
                  agent-load flood-load metrics-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
                  example-all-reduce example-train example-groups chaos-relay chain-worker
 manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
