@@ -337,26 +337,31 @@ static char *format_nnodes(const struct job_config *c, char *buf, size_t size)
     return buf;
 }
 
-/* The name of the program may have been cut: with equal hashes it is not compared. */
+/* The name of the program may have been cut: with equal hashes it is not compared. How
+ * long the last call is, is up to the first node, as with torchrun. */
 static bool setting_is_compared(const struct proto_field *f,
                                 const struct job_config *ours,
                                 const struct job_config *theirs)
 {
-    return f->setting && (f->offset != offsetof(struct job_config, program) ||
-                          !job_has_same_arguments(ours, theirs));
+    return f->setting && f->offset != offsetof(struct job_config, last_call_ms) &&
+           (f->offset != offsetof(struct job_config, program) ||
+            !job_has_same_arguments(ours, theirs));
 }
 
-char *job_config_difference(const struct job_config *ours,
-                            const struct job_config *theirs, char *buf, size_t size)
+const char *job_config_difference(const struct job_config *ours,
+                                  const struct job_config *theirs, char *buf,
+                                  size_t size)
 {
     char nnodes[2][24];
 
     buf[0] = '\0';
-    if (ours->min_nodes != theirs->min_nodes || ours->max_nodes != theirs->max_nodes)
+    if (ours->min_nodes != theirs->min_nodes || ours->max_nodes != theirs->max_nodes) {
         snprintf(buf, size, "--nnodes is %s in the job and %s here",
                  format_nnodes(ours, nnodes[0], sizeof(nnodes[0])),
                  format_nnodes(theirs, nnodes[1], sizeof(nnodes[1])));
-    for (unsigned i = 0; i < proto_job_config.count && !*buf; i++) {
+        return "--nnodes";
+    }
+    for (unsigned i = 0; i < proto_job_config.count; i++) {
         const struct proto_field *f = &proto_job_config.field[i];
         char number[2][24];
         const char *a, *b;
@@ -365,11 +370,12 @@ char *job_config_difference(const struct job_config *ours,
             continue;
         a = setting_text(ours, f, number[0], sizeof(number[0]));
         b = setting_text(theirs, f, number[1], sizeof(number[1]));
-        if (strcmp(a, b) != 0)
-            snprintf(buf, size, "%s is %s in the job and %s here", f->setting->name, a,
-                     b);
+        if (strcmp(a, b) == 0)
+            continue;
+        snprintf(buf, size, "%s is %s in the job and %s here", f->setting->name, a, b);
+        return f->setting->name;
     }
-    return buf;
+    return NULL;
 }
 
 static bool setting_is_valid(const struct job_config *c, const struct proto_field *f,

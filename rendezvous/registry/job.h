@@ -148,10 +148,11 @@ uint32_t job_slowness(const struct job *j, uint32_t index);
  * it. */
 void job_name_node(struct job *j, uint32_t index, const char *host);
 
-/* The first setting that differs, with both values, or "". job_settings.c lists the
- * settings. Returns buf. */
-char *job_config_difference(const struct job_config *ours,
-                            const struct job_config *theirs, char *buf, size_t size);
+/* The name of the first setting that differs, with both values in buf, or NULL.
+ * job_settings.c lists the settings. */
+const char *job_config_difference(const struct job_config *ours,
+                                  const struct job_config *theirs, char *buf,
+                                  size_t size);
 
 /* Whether the arguments of a node differ, which is allowed but seldom intended. */
 bool job_has_same_arguments(const struct job_config *ours,

@@ -18,7 +18,35 @@
 
 /* -- joining ---------------------------------------------------------------------- */
 
-/* Refuse a node, and inform the nodes that wait for it. */
+/* Once the job has formed, its nodes do not ask who is missing. A crund has a log. */
+static void tell_host(const struct job *job, const char *news)
+{
+    const struct membership *membership = &job->membership;
+    struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "refused" } };
+
+    snprintf(m.notice.text, sizeof(m.notice.text), "%s", news);
+    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
+         i = membership->node[i].next)
+        if (membership->state != JOB_FORMING && membership->node[i].host &&
+            job->node[i]->peer)
+            registry_send(job->node[i]->peer, &m);
+}
+
+/* Inform the nodes that wait for it. */
+static void tell_refused(struct registry_peer *p, const struct msg *m, struct job *job,
+                         const char *text)
+{
+    char news[NOTICE_MAX_BYTES + 1];
+
+    snprintf(news, sizeof(news), "%.100s (pid %" PRIu32 "%s%.46s) was refused: %.340s",
+             m->join.host, m->join.pid, *p->address ? ", " : "", p->address, text);
+    if (strcmp(news, job->refused) == 0) /* the node keeps trying */
+        return;
+    memcpy(job->refused, news, sizeof(job->refused));
+    registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
+    tell_host(job, news);
+}
+
 static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum refusal why, bool retry, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
@@ -26,26 +54,32 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
 static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
                         enum refusal why, bool retry, const char *fmt, ...)
 {
-    char text[ERROR_TEXT_MAX_BYTES + 1], news[NOTICE_MAX_BYTES + 1];
+    char text[ERROR_TEXT_MAX_BYTES + 1];
     va_list ap;
 
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (why == REFUSED_CONFIG && registry_is_anonymous(p)) /* it would learn ours */
-        registry_refuse(
-            p, m, why, retry,
-            "job \"%s\" runs with another configuration: its other nodes and "
-            "the log of the rendezvous say in which setting",
-            job->run_id);
+    registry_refuse(p, m, why, retry, "%s", text);
+    tell_refused(p, m, job, text);
+}
+
+/* A stranger learns no value of the job. */
+static void refuse_config(struct registry_peer *p, const struct msg *m, struct job *job,
+                          const char *setting, const char *values)
+{
+    char text[ERROR_TEXT_MAX_BYTES + 1];
+
+    snprintf(text, sizeof(text), "job \"%s\" runs with another configuration: %s",
+             job->name, values);
+    if (registry_is_anonymous(p))
+        registry_refuse(p, m, REFUSED_CONFIG, false,
+                        "job \"%s\" runs with another configuration: %s differs; the "
+                        "node that hosts the rendezvous, or its log, says how",
+                        job->name, setting);
     else
-        registry_refuse(p, m, why, retry, "%s", text);
-    snprintf(news, sizeof(news), "%.100s (pid %" PRIu32 "%s%.46s) was refused: %.340s",
-             m->join.host, m->join.pid, *p->address ? ", " : "", p->address, text);
-    if (strcmp(news, job->refused) == 0) /* the node keeps trying */
-        return;
-    memcpy(job->refused, news, sizeof(job->refused));
-    registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
+        registry_refuse(p, m, REFUSED_CONFIG, false, "%s", text);
+    tell_refused(p, m, job, text);
 }
 
 /*
@@ -228,6 +262,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
                                const struct msg *m)
 {
     struct job *job = registry_find(g, p, m->join.run_id);
+    const char *setting;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
     /* a new launch of a finished job: a new instance of it */
@@ -243,11 +278,11 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
         refuse_other_job(p, m, job, why);
         return NULL;
     }
-    if (!*job_config_difference(&job->membership.config, &m->join.config, why,
-                                sizeof(why)))
+    setting = job_config_difference(&job->membership.config, &m->join.config, why,
+                                    sizeof(why));
+    if (!setting)
         return job;
-    refuse_node(p, m, job, REFUSED_CONFIG, false,
-                "job \"%s\" runs with another configuration: %s", job->name, why);
+    refuse_config(p, m, job, setting, why);
     return NULL;
 }
 

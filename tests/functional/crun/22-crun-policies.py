@@ -140,8 +140,8 @@ def who_waits_learns_who_was_refused(cluster):
     job = Job(cluster, "refused", 2, "--rdzv-conf=lease=1")
     a = job.join(0, "exit 0")
     other = job.script(1, "exit 0", flags=["--max-restarts=3"])
-    # from another machine, without a key: it learns no setting of the job
-    expect(other, 2, "runs with another configuration: its other nodes and the log")
+    # from another machine, without a key: it learns no value of the job
+    expect(other, 2, "runs with another configuration: --max-restarts differs; the node that hosts")
     said_of(a, f", {cluster[1].address}) was refused: job \"refused\" runs with another configuration: "
                "--max-restarts is 0 in the job and 3 here")
     if "node-1 (pid " not in job.ctl("events")[1]:
@@ -159,7 +159,27 @@ def other_arguments_are_allowed_and_told(cluster):
     expect(b, 0, told)
 
 
+def a_running_job_says_on_its_host_who_was_refused(cluster):
+    def node(index, *flags):
+        return cluster[index].start(
+            [BIN / "crun", "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=runs",
+             f"--rdzv-endpoint={cluster[0].address}:29555", *flags,
+             "sh", "-c", "echo up; exec sleep 100"])
+    a = node(0, "--rdzv-conf=last_call_timeout=0")
+    said_of(a, "up")
+    expect(node(1, "--max-restarts=3", "--rdzv-conf=last_call_timeout=0"), 2,
+           'job "runs" runs with another configuration: --max-restarts differs; the node that hosts')
+    said_of(a, 'was refused: job "runs" runs with another configuration: '
+               "--max-restarts is 0 in the job and 3 here")
+    b = node(1, "--rdzv-conf=last_call_timeout=9")  # which is up to the first node
+    said_of(b, "up")
+    a.kill(signal.SIGINT)
+    expect(a, 130)
+    expect(b, 130)
+
+
 TESTS = [
+    a_running_job_says_on_its_host_who_was_refused,
     a_spare_takes_the_place_of_a_lost_node,
     a_job_with_spares_waits_for_one,
     who_comes_back_has_its_old_place,

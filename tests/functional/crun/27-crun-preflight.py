@@ -130,9 +130,9 @@ def it_is_for_all_nodes_or_for_none(cluster):
     a = join(cluster, "all", 2, 0, ENV, patience=60)
     until(lambda: "1 of 2 joined" in a.err, a.__str__)
     why = '"all" runs with another configuration: --preflight is given in the job and not given here'
-    # without a key a node of another machine is told no setting of the job
+    # without a key a node of another machine is told no value of the job
     ends(join(cluster, "all", 2, 1, ENV, flag="--verbose"), 2,
-         '"all" runs with another configuration: its other nodes', without="rank . of")
+         '"all" runs with another configuration: --preflight differs', without="rank . of")
     until(lambda: "10.77.0.2) was refused: job " + why in a.err, a.__str__)
     b = join(cluster, "all", 2, 1, ENV, patience=60)
     ends(a, 0, "rank 0 of 4")

@@ -361,21 +361,26 @@ START_TEST(nodes_differ_if_any_setting_does)
     const struct job_config ours = { .limit_spares = true };
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    ck_assert_str_eq(job_config_difference(&ours, &ours, why, sizeof(why)), "");
+    ck_assert_ptr_null(job_config_difference(&ours, &ours, why, sizeof(why)));
     for (unsigned i = 0; i < proto_job_config.count; i++) {
         const struct proto_field *f = &proto_job_config.field[i];
         struct job_config theirs = ours;
+
+        const char *name;
 
         if (!f->setting)
             continue;
         snprintf(theirs.arguments_hash, sizeof(theirs.arguments_hash), "others");
         ((char *)&theirs)[f->offset] = 1;
-        job_config_difference(&ours, &theirs, why, sizeof(why));
-        if (strcmp(f->name + 3, "_nodes") == 0)
-            ck_assert_msg(strncmp(why, "--nnodes is ", 12) == 0, "\"%s\"", why);
-        else
-            ck_assert_msg(strncmp(why, f->setting->name, strlen(f->setting->name)) == 0,
-                          "%s: \"%s\"", f->name, why);
+        name = job_config_difference(&ours, &theirs, why, sizeof(why));
+        if (strcmp(f->name, "last_call_ms") == 0) { /* is the first node's */
+            ck_assert_ptr_null(name);
+            continue;
+        }
+        ck_assert_str_eq(name, strcmp(f->name + 3, "_nodes") == 0 ? "--nnodes"
+                                                                  : f->setting->name);
+        ck_assert_msg(strncmp(why, name, strlen(name)) == 0, "%s: \"%s\"", f->name,
+                      why);
     }
 }
 END_TEST
