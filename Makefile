@@ -303,7 +303,7 @@ $(archives) $(helpers):
 $(binaries) $(test_binaries):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
+	$(Q)$(CC) $(all_ldflags) -o $@.new $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs) && mv $@.new $@
 
 # One object that exports crun_* only: a program that links it may have its own err_set.
 $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cuda_objects) \
@@ -383,6 +383,15 @@ $B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
 # Vectorized, without fused operations or reordering: the same bits on every machine.
 numeric := worker-lib/numeric/optim_kernels.c
 $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
+
+# which commit it is of, also in an archive that git has made; one small object knows it
+commit := $(shell { [ -e .git ] && git log -1 --abbrev=8 --format='%h, %cs' 2> /dev/null; } || \
+    grep -v Format rendezvous/protocol/commit)
+$(shell mkdir -p $B; echo '$(commit)' | cmp -s - $B/commit || echo '$(commit)' > $B/commit)
+software_object := $(call objects,rendezvous/protocol/software.c)
+$(software_object): $B/commit
+$(software_object): all_cflags += -DCRUN_BUILD='"$(if $(commit), ($(commit)))"' \
+    -DCRUN_COMMIT='"$(if $(commit), ($(subst $(comma),,$(firstword $(commit)))))"'
 
 $B/obj/%.o: %.c
 	@mkdir -p $(@D)

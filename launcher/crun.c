@@ -40,8 +40,8 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/base/fd.h"
-#include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
+#include "rendezvous/protocol/software.h"
 
 #define HOSTS_FILE_MAX (1 << 20)
 #define EXIT_USAGE 2
@@ -474,9 +474,9 @@ static int run_in_place(struct options *o, char **argv, const char *const *words
 static void print_version(void)
 {
     if (strcmp(log_program(), "crun") == 0)
-        printf(VERSION_LINE("launcher of training jobs"), log_program());
+        software_print(log_program(), "launcher of training jobs");
     else
-        printf(VERSION_LINE("crun, launcher of training jobs"), log_program());
+        software_print(log_program(), "crun, launcher of training jobs");
 }
 
 /* Answers --help, --version and --print-completion. False: none was given. */

@@ -23,7 +23,6 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/version.h"
 #include "rendezvous/completion/completion.h"
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/confinement.h"
@@ -35,6 +34,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/tls/tls.h"
 #include "rendezvous/web/web.h"
+#include "rendezvous/protocol/software.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:29400"
 #define DEFAULT_PORT 29400
@@ -504,7 +504,7 @@ int main(int argc, char **argv)
         else if (o.short_help)
             print_crund_short_help();
         else
-            printf(VERSION_LINE("rendezvous of training jobs"), log_program());
+            software_print(log_program(), "rendezvous of training jobs");
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     log_init(log_program(), o.verbose ? LOG_DEBUG : LOG_INFO, o.format);

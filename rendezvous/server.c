@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/handshakes.h"
 #include "rendezvous/history/job_archive.h"
@@ -33,6 +32,7 @@
 #include "rendezvous/net/limits.h"
 #include "rendezvous/net/socket_owner.h"
 #include "rendezvous/protocol/message.h"
+#include "rendezvous/protocol/software.h"
 #include "rendezvous/tls/tls.h"
 #include "rendezvous/web/web.h"
 
@@ -513,7 +513,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .standalone = s->config.standalone,
         .run_id = s->config.run_id,
         .job = s->config.job,
-        .software = "crund " CRUN_VERSION,
+        .software = software_crund,
         .random_id = on_random_id,
         .digest = on_digest,
         .send = on_send,

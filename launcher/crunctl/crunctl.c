@@ -18,9 +18,9 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/version.h"
 #include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/proto.h"
+#include "rendezvous/protocol/software.h"
 
 #define DEFAULT_TIMEOUT_MS 10000
 #define OTHERS_MS 2000 /* for the greeting of another user's crun */
@@ -404,7 +404,7 @@ int main(int argc, char **argv)
         if (o.completion)
             completion_print_script(o.completion, log_program(), stdout);
         else if (o.version)
-            printf(VERSION_LINE("control of training jobs"), log_program());
+            software_print(log_program(), "control of training jobs");
         else if (o.help)
             print_usage();
         else

@@ -59,8 +59,8 @@ struct opt_texts {
     }
 #define OPT_VERSION(type)                                                              \
     {                                                                                  \
-        .name = "version", .help = "Print the version and exit.", .set = opt_set_true, \
-        .offset = offsetof(type, version)                                              \
+        .name = "version", .letter = 'V', .help = "Print the version and exit.",       \
+        .set = opt_set_true, .offset = offsetof(type, version)                         \
     }
 
 /* A flag that users know from other programs, and the one that they mean. */

@@ -88,7 +88,9 @@ struct job {
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
     bool told_of_arguments;                    /* a notice said that arguments differ */
-    uint32_t notes;                            /* taken in this epoch */
+    char software[32];                 /* of its first node; "" after a restart */
+    char builds[NOTICE_MAX_BYTES + 1]; /* that another's differs; "": none does */
+    uint32_t notes;                    /* taken in this epoch */
     uint32_t reporter;      /* the node that says how the job ended; MEMBERSHIP_NONE */
     uint32_t usual_busy;    /* the median of the nodes' HEARTBEAT.usual_busy; 0: none */
     uint64_t usual_busy_at; /* when it was computed */

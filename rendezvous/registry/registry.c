@@ -345,6 +345,7 @@ static void on_hello(struct registry *g, struct registry_peer *p, const struct m
                                                     : PROTO_VERSION_MAX;
     reply.welcome.version = p->version;
     p->logs = h->logs;
+    memcpy(p->software, h->software, sizeof(p->software));
     reply.welcome.logs = true;
     reply.welcome.history = true;
     reply.welcome.page = true;

@@ -339,6 +339,22 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
                     host, job->membership.config.program, other);
 }
 
+/* Builds of one version work together, but whoever looks for a fault wants to know. */
+static void compare_builds(struct registry *g, const struct registry_peer *p)
+{
+    struct job *job = p->job;
+    const char *host = job->node[p->node]->host;
+
+    if (!*job->software)
+        memcpy(job->software, p->software, sizeof(job->software));
+    if (*job->builds || !*p->software || strcmp(job->software, p->software) == 0)
+        return;
+    snprintf(job->builds, sizeof(job->builds),
+             "the builds of its nodes differ: %s has %s, the first node %s", host,
+             p->software, job->software);
+    registry_notice(g, job, "builds", host, "%s", job->builds);
+}
+
 static void on_join(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
@@ -361,8 +377,10 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
     verdict = registry_step(g, job, &ev, p, m, NULL);
     if (verdict != MEMBERSHIP_OK)
         refuse_join(p, m, job, verdict);
-    else
+    else {
         compare_arguments(g, p, m);
+        compare_builds(g, p);
+    }
 }
 
 static void on_resume(struct registry *g, struct registry_peer *p, const struct msg *m)

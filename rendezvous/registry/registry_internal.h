@@ -39,6 +39,7 @@ struct registry_peer {
     enum proto_phase phase;
     uint32_t version; /* of the protocol, for this connection */
     bool logs;        /* it knows the messages about logs */
+    char software[sizeof(((struct msg_hello *)0)->software)];
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
     bool is_own_tool;

@@ -104,6 +104,8 @@ void registry_show_job(const struct registry *g, const struct job *job,
                                                   : 0;
     s->state_ms = registry_state_age_ms(g, job);
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
+    if (!*s->notice)
+        memcpy(s->notice, job->builds, sizeof(job->builds));
     put_time(&all, &s->time);
     if (membership->epoch > 1)
         put_time(&last, &s->last_restart);

@@ -437,9 +437,11 @@ def check_names():
                 fail(f"{name} {words}: {r}")
     for name in ("crun", "crunctl", "crund"):
         path = os.path.join(os.path.dirname(CRUN), name)
-        r = subprocess.run([path, "--version"], capture_output=True, text=True)
-        if not re.fullmatch(name + r" \d+\.\d+\.\d+ \([a-z ]+\)\n", r.stdout):
-            fail(f"{name} --version: {r.stdout!r}")
+        for flag in ("--version", "-V"):
+            r = subprocess.run([path, flag], capture_output=True, text=True)
+            if not re.fullmatch(name + r" \d+\.\d+\.\d+( \([0-9a-f]{8,}, 2\d{3}-\d\d-\d\d\))?, "
+                                "[a-z ]+\n", r.stdout):
+                fail(f"{name} {flag}: {r.stdout!r}")
         r = subprocess.run([path, "-h"], capture_output=True, text=True)
         lines = r.stdout.split("\n")
         if r.returncode or not 10 <= len(lines) <= 28 or max(map(len, lines)) > 80 or \

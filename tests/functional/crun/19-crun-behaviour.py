@@ -323,6 +323,30 @@ def steered_from_outside(p):
         p.end(c, 143, "formed: 2 nodes, 2 workers", "stopping 2 workers on 2 nodes")
 
 
+def builds_that_differ_are_told(p):
+    """A copy whose commit is another one works with this one."""
+    port, words = free_port(), sh("echo ready; while [ ! -e go ]; do sleep 0.05; done")
+    program = read(CRUN)
+    own = re.search(rb"crun \d+\.\d+\.\d+( \([0-9a-f]+\))?\0", program)[0]
+    other = re.sub(rb"[0-9a-f]{3}(?=\)?\0)|\d(?=\0)", lambda m: m[0].translate(
+        bytes.maketrans(b"0123456789abcdef", b"123456789abcdef0")), own)
+    crun = p.file("other-crun", "", mode=0o755)
+    with open(crun, "wb") as f:
+        f.write(program.replace(own, other))
+    pair = [p.start(program, "--nnodes=2", f"--node_rank={i}", "--master_addr=127.0.0.1",
+                    f"--master_port={port}", "--rdzv-id=pair", *words, stdin=subprocess.DEVNULL)
+            for i, program in enumerate((CRUN, crun))]
+    for c in pair:
+        same(c.stdout.readline(), b"ready\n")
+    said = p.end(p.start(CRUNCTL, "status", "-e", f"127.0.0.1:{port}"), 0)
+    line = "the builds of its nodes differ: "
+    if line not in said or other.decode()[:-1] not in said or own.decode()[:-1] not in said:
+        raise AssertionError(said)
+    p.file("go", "")
+    for c in pair:
+        p.end(c, 0, "crun: " + line)
+
+
 def drained_from_outside(p):
     endpoint, (a, b) = two_nodes(p, "1:2", *sh(DUTIFUL))
     p.end(p.start(CRUNCTL, "drain", "1", "-e", endpoint), 0)
@@ -586,7 +610,7 @@ CHECKS = [
     a_terminal_that_closes, nohup,
     what_a_worker_leaves, daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
     standard_input_after_a_restart,
-    steered_from_outside, drained_from_outside, a_node_that_fails_has_no_last_words,
+    steered_from_outside, builds_that_differ_are_told, drained_from_outside, a_node_that_fails_has_no_last_words,
     closed_descriptors, long_words, bare_environment, no_working_directory, process_one,
     process_one_is_ended, few_processes, a_cgroup_that_was_killed, the_environment, error_files,
     nothing_of_a_worker_steers_the_terminal, nothing_grows,

@@ -149,7 +149,7 @@ START_TEST(one_node_says_what_is_of_the_job)
     expect(is_first ? "crun: job \"resnet\" formed: 3 nodes, 3 workers, this is node 0 "
                       "(epoch 1)\ncrun: rank 3 failed\n"
                       "crun: job \"resnet\" was stopped by SIGINT\n"
-                      "crun: stopping 1 worker, 0 s to finish\n"
+                      "crun: stopping 3 workers on 3 nodes, 0 s to finish\n"
                     : "");
     end();
 }
