@@ -294,7 +294,7 @@ LEFT_OUT = {
 @with_place
 def what_differs_between_workers_is_left_out(make):
     place = make(libhalf="", libgood="import os\nmine = {k: v for k, v in os.environ.items() "
-                                     "if k.startswith('MINE_')}\nhas = 'RANK' in [*os.environ]\n",
+                                     "if v and k.startswith('MINE_')}\nhas = 'RANK' in [*os.environ]\n",
                  **{name: text for name, (text, _) in LEFT_OUT.items()})
     names = ",".join([*LEFT_OUT, "no_such_module", "libgood"])
     template = place.template(names)

@@ -153,10 +153,13 @@ class Files:
 class Unknown(str):
     """
     The value of a variable that differs between workers, for an import that goes through all
-    variables. It may look at the names, and drop the value.
+    variables. It may look at the names, see that the value is not empty, and drop it.
     """
 
     variables: Variables
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def _used(name: str) -> Callable[..., Any]:
