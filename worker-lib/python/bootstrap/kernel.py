@@ -101,7 +101,10 @@ class UnreadVariables:
     def __init__(self, names: Iterable[str]) -> None:
         self.names = [os.fsencode(name) for name in names]
         self.memory = mmap.mmap(-1, 2 * mmap.PAGESIZE * len(self.names) or 1, mmap.MAP_PRIVATE)
-        self.memory.madvise(mmap.MADV_NOHUGEPAGE)
+        try:
+            self.memory.madvise(mmap.MADV_NOHUGEPAGE)
+        except OSError:
+            pass  # this kernel has none
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         for value, name in zip(self._values(), self.names):
             at = value - len(name) - 1
@@ -113,7 +116,10 @@ class UnreadVariables:
 
     def find_read(self) -> str | None:
         """The name of one whose value has been read: its page is present, or was swapped."""
-        pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None  # as in gVisor
         try:
             for value, name in zip(self._values(), self.names):
                 page = (self.address + value) // mmap.PAGESIZE

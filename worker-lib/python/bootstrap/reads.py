@@ -100,9 +100,11 @@ class Files:
     def add(self, path: Any, is_folder: bool = False) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        path = os.path.abspath(os.fsdecode(path))
-        if path.endswith(".pyc") and os.path.basename(os.path.dirname(path)) == "__pycache__":
-            path = source_from_cache(path)
+        try:
+            path = os.path.abspath(os.fsdecode(path))
+            path = source_from_cache(path)  # of a .pyc in its folder
+        except (OSError, ValueError):
+            pass
         # what a program writes beside itself does not matter to who lists the folder
         if path in self.times or path.startswith(PSEUDO_FILES) or \
                 is_folder and notes.is_own(path + "/"):
@@ -120,8 +122,13 @@ class Files:
                 self.times[file] = -1 if time_ns and time_ns > begun_ns else time_ns
 
     def changed(self) -> str | None:
+        stat = self.stat
         for path, time_ns in self.times.items():
-            if self._time(path) != time_ns and \
+            try:
+                now_ns = stat(path).st_mtime_ns
+            except (OSError, ValueError):
+                now_ns = None
+            if now_ns != time_ns and \
                     (path not in self.names or self._names(path) != self.names[path]):
                 return path
         return None
@@ -231,12 +238,11 @@ class Variables:
     def _names(self, environ: Any) -> Iterator[Any]:
         """With those that a worker would find; the value of each may be fetched once."""
         names = list(self._iter(environ))
-        if environ is os.environ:
-            self.passes = set(self.missing)
-            names += self.missing
-        else:
+        if environ is not os.environ:
             self.found.append((reader(), "all variables"))
-        return iter(names)
+            return iter(names)
+        self.passes = set(self.missing)
+        return iter(self.missing + names)  # a variable of a loop keeps the last value
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A program, to which C's environment is copied."""

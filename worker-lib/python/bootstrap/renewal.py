@@ -18,10 +18,9 @@ begun, begun_monotonic = time.time(), time.monotonic()
 
 
 def is_of_now(value: Any) -> bool:
-    """Whether a number is the pid, or the time since the template began."""
-    return type(value) is int and (value == os.getpid() or int(begun) <= value <= time.time() or
-                                   begun * 1e9 <= value <= time.time_ns()) or \
-        type(value) is float and begun <= value <= time.time()
+    """Whether a number is a time since the template began, in seconds or nanoseconds."""
+    return type(value) in (int, float) and (int(begun) <= value <= time.time() or
+                                            begun * 1e9 <= value <= time.time_ns())
 
 
 def is_seed(args: Any, kwargs: Any) -> bool:
@@ -102,8 +101,8 @@ def _renew_torch_seed() -> None:
 
 
 def _forms(drawn: bytes) -> list[Any]:
-    """What a program makes of 16 random bytes: they are compared as texts, too."""
-    forms: list[Any] = [drawn, drawn.hex()]
+    """What programs make of random bytes. Few bytes would be found in any text."""
+    forms: list[Any] = [drawn, drawn.hex()] if len(drawn) >= 8 else []
     if len(drawn) == 16 and "uuid" in sys.modules:
         unique = sys.modules["uuid"].UUID(bytes=drawn, version=4)
         forms += [unique, str(unique), unique.hex]
@@ -137,7 +136,8 @@ def _clock_of(name: str, value: Any) -> Callable[[], Any] | None:
     """What has told this value."""
     if type(value) is float and begun <= value <= time.time():
         return time.time
-    if type(value) is float and begun_monotonic <= value <= time.monotonic() and value % 1:
+    if type(value) is float and begun_monotonic <= value <= time.monotonic() \
+            and value != round(value, 4):  # no constant, on a machine that has just begun
         return time.monotonic
     if type(value) is int and begun * 1e9 <= value <= time.time_ns():
         return time.time_ns
