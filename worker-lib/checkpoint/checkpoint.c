@@ -80,12 +80,6 @@ static crun_status find_least(crun_world *world, int64_t *number, size_t count)
     return crun_all_reduce(world, number, number, count, CRUN_I64, CRUN_MIN, NULL);
 }
 
-/* Whether all ranks have the same number; high is the least of their negatives. */
-static bool is_one_number(int64_t least, int64_t high)
-{
-    return (uint64_t)least + (uint64_t)high == 0;
-}
-
 /* Less than 0 for a failure. The ranks then know the least of them. */
 static int64_t failure_number(const crun_world *world, crun_status own)
 {
@@ -116,8 +110,8 @@ static crun_status share_status(crun_world *world, crun_status own)
     return status == CRUN_OK && least ? fail_together(world, least) : status;
 }
 
-/* Of the names and sizes of all parts. Its negative can be represented. */
-static int64_t digest_parts(const struct all_parts *all)
+/* Of the names and sizes of all parts. */
+static uint64_t digest_parts(const struct all_parts *all)
 {
     uint64_t h = HASH_FNV1A_BASIS;
 
@@ -127,7 +121,40 @@ static int64_t digest_parts(const struct all_parts *all)
         h = hash_fnv1a(h, p->name, strlen(p->name) + 1);
         h = hash_fnv1a(h, &p->total, sizeof(p->total));
     }
-    return (int64_t)(h >> 1);
+    return h;
+}
+
+/* The numbers of which the ranks find the least ones; the negatives tell whether all
+ * have the same. */
+enum { FAILED, LAST, SHARDED, COUNT, MINUS_COUNT, STATE, MINUS_STATE, NUMBERS };
+
+/* `own`: whether this rank is ready. Fails together with the others if one is not, or
+ * if the counts or the parts differ. Of the other numbers n gets the least ones. */
+static crun_status agree(crun_world *world, const char *what, const char *counts,
+                         uint64_t count, const struct all_parts *all, crun_status own,
+                         int64_t n[NUMBERS])
+{
+    uint64_t digest = digest_parts(all);
+    crun_status status;
+
+    n[FAILED] = failure_number(world, own);
+    n[COUNT] = (int64_t)count;
+    n[MINUS_COUNT] = (int64_t)(0 - count);
+    n[STATE] = (int64_t)digest;
+    n[MINUS_STATE] = (int64_t)(0 - digest);
+    status = find_least(world, n, NUMBERS);
+    if (status != CRUN_OK)
+        return status;
+    if (n[FAILED])
+        return fail_together(world, n[FAILED]);
+    if ((uint64_t)n[COUNT] + (uint64_t)n[MINUS_COUNT] != 0)
+        return status_fail(CRUN_MISMATCH,
+                           "%s different %s, from %" PRIu64 " to %" PRIu64, what,
+                           counts, (uint64_t)n[COUNT], 0 - (uint64_t)n[MINUS_COUNT]);
+    return (uint64_t)n[STATE] + (uint64_t)n[MINUS_STATE] == 0
+               ? CRUN_OK
+               : status_fail(CRUN_MISMATCH,
+                             "%s the state of different models or optimizers", what);
 }
 
 /* -- opening --------------------------------------------------------------- */
@@ -331,35 +358,19 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
     return CRUN_OK;
 }
 
-enum { FAILED, LAST, STEP, MINUS_STEP, SHARDED, STATE, MINUS_STATE, NUMBERS };
-
 /* What the ranks agree on before any of them copies. `own`: whether this rank can
  * save; *last: the status of the previous write, of all ranks. */
 static crun_status agree_on_save(struct crun_checkpoints *c, uint64_t step,
                                  const struct all_parts *all, crun_status own,
                                  bool *sharded, crun_status *last)
 {
-    int64_t n[NUMBERS] = { [FAILED] = failure_number(c->world, own),
-                           [LAST] = failure_number(c->world, *last),
-                           [STEP] = (int64_t)step,
-                           [MINUS_STEP] = (int64_t)(0 - step),
-                           [SHARDED] = -checkpoint_is_sharded(all->part, all->count),
-                           [STATE] = digest_parts(all),
-                           [MINUS_STATE] = -digest_parts(all) };
-    crun_status status = find_least(c->world, n, NUMBERS);
+    int64_t n[NUMBERS] = { [LAST] = failure_number(c->world, *last),
+                           [SHARDED] = -checkpoint_is_sharded(all->part, all->count) };
+    crun_status status = agree(c->world, "crun_checkpoint_save: the ranks save",
+                               "steps", step, all, own, n);
 
     if (status != CRUN_OK)
         return status;
-    if (n[FAILED])
-        return fail_together(c->world, n[FAILED]);
-    if (!is_one_number(n[STEP], n[MINUS_STEP]))
-        return status_fail(CRUN_MISMATCH,
-                           "crun_checkpoint_save: the ranks save different steps, "
-                           "from %" PRIu64 " to %" PRIu64,
-                           (uint64_t)n[STEP], 0 - (uint64_t)n[MINUS_STEP]);
-    if (!is_one_number(n[STATE], n[MINUS_STATE]))
-        return status_fail(CRUN_MISMATCH, "crun_checkpoint_save: the ranks save the "
-                                          "state of different models or optimizers");
     *sharded = n[SHARDED] != 0;
     *last = n[LAST] ? fail_together(c->world, n[LAST]) : CRUN_OK;
     c->saves++;
@@ -610,31 +621,6 @@ struct load_request {
     struct load_verdict verdict;
 };
 
-enum { LOAD_FAILED, LOADED, MINUS_LOADED, EXTRAS, MINUS_EXTRAS, LOAD_NUMBERS };
-
-/* `own`: whether this rank can load. */
-static crun_status agree_on_load(crun_world *world, const struct all_parts *all,
-                                 size_t extras, crun_status own)
-{
-    int64_t n[LOAD_NUMBERS] = { [LOAD_FAILED] = failure_number(world, own),
-                                [LOADED] = digest_parts(all),
-                                [MINUS_LOADED] = -digest_parts(all),
-                                [EXTRAS] = (int64_t)extras,
-                                [MINUS_EXTRAS] = -(int64_t)extras };
-    crun_status status = find_least(world, n, LOAD_NUMBERS);
-
-    if (status != CRUN_OK)
-        return status;
-    if (n[LOAD_FAILED])
-        return fail_together(world, n[LOAD_FAILED]);
-    return is_one_number(n[LOADED], n[MINUS_LOADED]) &&
-                   is_one_number(n[EXTRAS], n[MINUS_EXTRAS])
-               ? CRUN_OK
-               : status_fail(CRUN_MISMATCH, "crun_checkpoint_load: the ranks load the "
-                                            "state of different models or optimizers, "
-                                            "or other extras");
-}
-
 /* Rank 0's answer, after it has opened and compared the checkpoint. */
 static crun_status broadcast_verdict(struct crun_checkpoints *c,
                                      const struct all_parts *all,
@@ -712,6 +698,7 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
     struct load_request l = { file ? file : "",     ddp, optim, sampler, extra, extras,
                               { .status = CRUN_OK } };
     crun_status status = world_refuse_in_group(c->world, "crun_checkpoint_load");
+    int64_t n[NUMBERS] = { 0 };
     struct all_parts all;
     void *chunk = NULL;
 
@@ -723,7 +710,8 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
                  : status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     if (status == CRUN_OK && !*l.file)
         status = need_directory(c, "crun_checkpoint_load");
-    status = agree_on_load(c->world, &all, extras, status);
+    status = agree(c->world, "crun_checkpoint_load: the ranks load",
+                   "numbers of extras", extras, &all, status, n);
     if (status == CRUN_OK)
         status = load_together(c, &all, &l, chunk);
     ddp_device(ddp)->host_free(chunk);
