@@ -337,3 +337,36 @@ bool python_stack_parse(const char *bytes, size_t size, struct python_stack *s)
     free(t);
     return found;
 }
+
+/* What a process does since multiprocessing has started it; its other frames are those
+ * of its parent at that time. 0: it is none. */
+static unsigned count_of_child(const struct python_frame *frame, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (piece_ends(frame[i].file, "/multiprocessing/process.py"))
+            return i;
+    return 0;
+}
+
+void python_stack_add_children(const char *bytes, size_t size, struct python_stack *s)
+{
+    struct python_threads *t = xmalloc(sizeof(*t));
+    struct stack_text brief = { s->brief, strlen(s->brief), sizeof(s->brief) };
+    struct stack_text text = { s->threads, strlen(s->threads), sizeof(s->threads) };
+    unsigned shown = 0;
+
+    read_threads(t, bytes, size);
+    for (unsigned i = 0; i < t->threads; i++) {
+        const struct python_frame *frame = &t->frame[t->thread[i].first];
+        unsigned count = count_of_child(frame, t->thread[i].count);
+
+        if (find_own_frame(frame, count) == count) /* it waits for work */
+            continue;
+        put_thread(&text, "child process", frame, count);
+        if (shown++ < THREADS_IN_BRIEF) {
+            put_text(&brief, ", a child in ");
+            (void)put_place(&brief, frame, count);
+        }
+    }
+    free(t);
+}

@@ -20,6 +20,10 @@ struct python_stack {
     char threads[STACKS_THREADS_MAX_BYTES + 1]; /* all threads, the main one first */
 };
 
+/* Adds what the processes do that multiprocessing has started, such as those of a data
+ * loader, if that is code of the program: ", a child in load (data.py:40)". */
+void python_stack_add_children(const char *bytes, size_t size, struct python_stack *s);
+
 /* False if there is no stack of a thread in it. */
 bool python_stack_parse(const char *bytes, size_t size, struct python_stack *s);
 

@@ -23,12 +23,18 @@
 
 #define SIGNAL_BIT (UINT64_C(1) << (PROGRESS_STACKS_SIGNAL - 1))
 #define POLL_MS_MAX 20
+#define CHILDREN_MAX 8 /* of a worker, which are asked for their stacks after it */
 
 struct stack_worker {
-    bool asked;   /* by this question */
-    bool writing; /* it was signalled, and may not be done yet */
-    bool blocks;  /* its main thread had blocked the signal: another thread writes */
-    off_t size;   /* of its file when it was last looked at */
+    bool asked;      /* by this question */
+    bool writing;    /* it was signalled, and may not be done yet */
+    bool blocks;     /* its main thread had blocked the signal: another thread writes */
+    off_t size;      /* of its file when it was last looked at */
+    pid_t asked_pid; /* the worker, or one of its children, which writes now */
+    off_t begun;     /* the size when that was asked */
+    off_t own_size;  /* what the worker itself has written; 0: it is not done */
+    pid_t child[CHILDREN_MAX];
+    unsigned children; /* that are still to be asked */
 };
 
 struct stacks {
@@ -61,14 +67,33 @@ static bool is_file_of_worker(const struct stacks *s, uint32_t i, pid_t pid)
            ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-bool stacks_has_handler(const struct stacks *s, uint32_t local_rank)
+static bool has_handler(const struct stacks *s, uint32_t i, pid_t pid)
 {
     struct proc_signals signals;
-    pid_t pid = s->group ? group_pid(s->group, local_rank) : 0;
 
-    return pid && (s->pages->page[local_rank]->flags & PROGRESS_STACKS) &&
-           is_file_of_worker(s, local_rank, pid) &&
-           proc_state_read_signals(pid, &signals) && (signals.caught & SIGNAL_BIT);
+    return pid && (s->pages->page[i]->flags & PROGRESS_STACKS) &&
+           is_file_of_worker(s, i, pid) && proc_state_read_signals(pid, &signals) &&
+           (signals.caught & SIGNAL_BIT);
+}
+
+bool stacks_has_handler(const struct stacks *s, uint32_t local_rank)
+{
+    return has_handler(s, local_rank, s->group ? group_pid(s->group, local_rank) : 0);
+}
+
+static unsigned list_children(pid_t pid, pid_t *child)
+{
+    unsigned count = 0;
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    f = fopen(path, "re");
+    while (f && count < CHILDREN_MAX && fscanf(f, "%d", &child[count]) == 1)
+        count++;
+    if (f)
+        fclose(f);
+    return count;
 }
 
 /* process: -1 if the kernel has no pidfd. */
@@ -80,44 +105,54 @@ static bool send_stacks_signal(pid_t pid, int process)
            0;
 }
 
-/* Signals the worker, if it has a handler and can run it. */
-static void signal_if_handled(struct stacks *s, uint32_t i, pid_t pid, int process)
+/* Signals the worker or its child, if it has a handler and can run it. True: it is to
+ * write. */
+static bool signal_if_handled(struct stacks *s, uint32_t i, pid_t pid, int process)
 {
     struct stack_worker *w = &s->worker[i];
     struct proc_signals signals;
 
-    if (!stacks_has_handler(s, i) || *proc_state_of_halted(pid) ||
+    if (!has_handler(s, i, pid) || *proc_state_of_halted(pid) ||
         !proc_state_read_signals(pid, &signals))
-        return;
+        return false;
     w->blocks = signals.blocked & SIGNAL_BIT;
-    w->size = 0;
+    w->asked_pid = pid;
+    w->begun = w->size;
     if (signals.pending & SIGNAL_BIT) /* of a question that it has not answered yet */
-        w->writing = true;
-    else if (ftruncate(group_stack_file(s->group, i), 0) == 0)
-        w->writing = send_stacks_signal(pid, process);
+        return true;
+    return ftruncate(group_stack_file(s->group, i), w->begun) == 0 &&
+           send_stacks_signal(pid, process);
 }
 
-/* The guard may reap a worker that ends now, so its pid may be that of another process
- * after the checks: the pidfd from before them stays the worker's. */
-static void start_worker(struct stacks *s, uint32_t i)
+/* A process that ends now may be reaped, so its pid may be that of another process
+ * after the checks: the pidfd from before them stays its own. */
+static bool ask_process(struct stacks *s, uint32_t i, pid_t pid)
 {
-    pid_t pid = s->worker[i].asked ? group_pid(s->group, i) : 0;
-    int process;
+    int process = (int)syscall(SYS_pidfd_open, pid, 0u);
+    bool asked = signal_if_handled(s, i, pid, process);
 
-    s->worker[i].writing = false;
-    if (!pid)
-        return;
-    process = (int)syscall(SYS_pidfd_open, pid, 0u);
-    signal_if_handled(s, i, pid, process);
     if (process >= 0)
         close(process);
+    return asked;
+}
+
+static void start_worker(struct stacks *s, uint32_t i)
+{
+    struct stack_worker *w = &s->worker[i];
+    pid_t pid = w->asked ? group_pid(s->group, i) : 0;
+
+    w->size = w->own_size = 0;
+    w->children = 0;
+    w->writing = pid && ask_process(s, i, pid);
+    if (w->writing)
+        w->children = list_children(pid, w->child);
 }
 
 /* The handler runs with the signal blocked, so its end can be seen in /proc. */
-static bool has_written(struct stacks *s, uint32_t i)
+static bool has_process_written(struct stacks *s, uint32_t i)
 {
     struct stack_worker *w = &s->worker[i];
-    pid_t pid = group_pid(s->group, i);
+    pid_t pid = w->asked_pid;
     struct proc_signals signals;
     struct stat st;
     off_t before = w->size;
@@ -127,9 +162,24 @@ static bool has_written(struct stacks *s, uint32_t i)
     if (fstat(group_stack_file(s->group, i), &st) < 0)
         return true;
     w->size = st.st_size;
-    if ((signals.pending & SIGNAL_BIT) || st.st_size == 0)
+    if ((signals.pending & SIGNAL_BIT) || st.st_size <= w->begun)
         return false;
     return w->blocks ? st.st_size == before : !(signals.blocked & SIGNAL_BIT);
+}
+
+/* The worker has, and then its children one after the other. */
+static bool has_written(struct stacks *s, uint32_t i)
+{
+    struct stack_worker *w = &s->worker[i];
+
+    if (!has_process_written(s, i))
+        return false;
+    if (!w->own_size)
+        w->own_size = w->size;
+    while (w->children > 0)
+        if (ask_process(s, i, w->child[--w->children]))
+            return false;
+    return true;
 }
 
 /* -- what it does --------------------------------------------------------------- */
@@ -198,8 +248,14 @@ static bool read_stack(const struct stacks *s, uint32_t i, struct python_stack *
 {
     char *bytes = xmalloc(STACKS_BYTES_MAX);
     ssize_t size = pread(group_stack_file(s->group, i), bytes, STACKS_BYTES_MAX, 0);
-    bool found = size > 0 && python_stack_parse(bytes, (size_t)size, stack);
+    off_t own = s->worker[i].own_size;
+    bool found;
 
+    if (own == 0 || own > size)
+        own = size;
+    found = own > 0 && python_stack_parse(bytes, (size_t)own, stack);
+    if (found)
+        python_stack_add_children(bytes + own, (size_t)(size - own), stack);
     free(bytes);
     return found;
 }
@@ -309,7 +365,7 @@ static bool any_is_runnable(struct stacks *s)
 
     for (uint32_t i = 0; i < s->workers; i++)
         if (s->worker[i].writing && !has_written(s, i) &&
-            proc_read_stat(group_pid(s->group, i), &stat) && stat.state == 'R')
+            proc_read_stat(s->worker[i].asked_pid, &stat) && stat.state == 'R')
             return true;
     return false;
 }

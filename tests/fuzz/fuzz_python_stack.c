@@ -27,6 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     memset(&stack, 0xff, sizeof(stack));
     found = python_stack_parse(bytes, size, &stack);
+    if (found)
+        python_stack_add_children(bytes, size, &stack);
     check_stack(strnlen(stack.brief, sizeof(stack.brief)) < sizeof(stack.brief));
     check_stack(strnlen(stack.threads, sizeof(stack.threads)) < sizeof(stack.threads));
     check_stack(found == (*stack.threads != '\0'));

@@ -284,6 +284,31 @@ while True:
             fail("crunctl stacks has sent a signal, too:", job.process.out)
 
 
+def children_of_a_rank_are_shown(here):
+    """One that is in the program's code, none that waits for work."""
+    program = here.directory / "loader.py"
+    program.write_text("""
+import multiprocessing, time
+def load_image():
+    time.sleep(1000)  # hangs
+def main():
+    fork = multiprocessing.get_context("fork")
+    queue = fork.Queue()
+    children = [fork.Process(target=load_image), fork.Process(target=queue.get)]
+    [child.start() for child in children]
+    print("began", flush=True)
+    children[0].join()
+main()
+""")
+    with Job(here, ["--watch"], command=[program]) as job:
+        until(lambda: "began" in job.process.out, "the worker", 30)
+        until(lambda: "a child in load_image (loader.py:4)" in job.ask(), job.ask, 30)
+        text = job.ask()
+        if text.count("a child in") != 1 or not re.search(
+                r"child process\n +load_image \(\S*loader.py:4\)\n", text):
+            fail("not its children alone:", text)
+
+
 def nobody_feels_it(here):
     program = here.directory / "clock.py"
     program.write_text("""
@@ -418,7 +443,7 @@ def main():
                      any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
                      faulthandler_and_forks_are_left_alone,
                      a_signal_of_the_programs_own_is_left_alone,
-                     nobody_feels_it, a_program_of_the_worker_library_is_shown,
+                     children_of_a_rank_are_shown, nobody_feels_it, a_program_of_the_worker_library_is_shown,
                      steps_are_read_from_the_output, silence_of_all_ranks_is_told_once,
                      sixty_four_ranks_are_merged_and_shown_in_a_second):
             test(here)

@@ -2,7 +2,8 @@
 """
 Stacks on request: crun sends this worker a signal, and Python's faulthandler writes the stacks
 of all threads into a file of crun. No thread, no Python code at that moment: it works while the
-program hangs in C code or holds the interpreter's lock. faulthandler.enable is left to the
+program hangs in C code or holds the interpreter's lock. So do the processes that multiprocessing
+forks, such as those of a data loader, one after the other. faulthandler.enable is left to the
 program.
 """
 import faulthandler
@@ -28,8 +29,9 @@ def start() -> None:
     worker_page.set_stacks_fd(fd)
 
     def stop() -> None:
-        """The file is for the worker alone, not for processes that it forks."""
-        faulthandler.unregister(STACKS_SIGNAL)
-        os.close(fd)
+        """The file is for the worker and what multiprocessing forks, not for other forks."""
+        if sys._getframe(1).f_globals.get("__name__") != "multiprocessing.popen_fork":
+            faulthandler.unregister(STACKS_SIGNAL)
+            os.close(fd)
 
     os.register_at_fork(after_in_child=stop)
