@@ -45,7 +45,7 @@ static unsigned loopback_port(const char *url)
 static void print_tunnel(const struct ctl_options *o, unsigned port)
 {
     const struct ctl_job *job = o->job;
-    char host[256] = "";
+    char host[256] = "", where[1024], args[1024];
 
     if (job && *job->host && !rsh_is_this_machine(job->host))
         snprintf(host, sizeof(host), "%s", job->host);
@@ -57,7 +57,9 @@ static void print_tunnel(const struct ctl_options *o, unsigned port)
         log_info("the link is for a browser on %s", host);
     else
         printf("ssh -N -L %u:127.0.0.1:%u %s%s%s\n", port, port,
-               job ? job->ssh_args : "", job && *job->ssh_args ? " " : "", host);
+               text_printable(job ? job->ssh_args : "", args, sizeof(args)),
+               job && *job->ssh_args ? " " : "",
+               text_printable(host, where, sizeof(where)));
 }
 
 static void print_link(void *arg, const struct msg *m)

@@ -115,7 +115,8 @@ static void fill_job(struct ctl_job *j, const struct run_folder *folder,
         .host = record_text(record, "reach_host"),
         .rsh = record_text(record, "reach_rsh"),
         .ssh_args = record_text(record, "reach_ssh_args"),
-        .command = record_text(record, "reach_command"),
+        .command = folder->owner == geteuid() ? record_text(record, "reach_command")
+                                              : "", /* it is executed */
         .output = output ? output : "",
         .fd = -1,
         .nodes = (uint32_t)ctl_record_number(record, "nodes", UINT32_MAX),

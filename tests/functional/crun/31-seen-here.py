@@ -481,7 +481,7 @@ def planted_sockets(p):
 
 
 def planted_doubles(p):
-    """To root, what a user writes into a record hides no job of another user."""
+    """To root, what a user writes into a record hides no job of another user, nor is executed."""
     if os.geteuid() != 0:
         return
     planted, name = "/tmp/crun-61001", os.path.basename(p.path)
@@ -494,14 +494,16 @@ def planted_doubles(p):
     try:
         with socket.socket(socket.AF_UNIX) as s:
             plant(planted, "5", {"pid": job.pid, "name": name, "run_id": name, "host": True,
-                                 "launcher": True, "started_ms": 9e14}, sock=s)
+                                 "launcher": True, "started_ms": 9e14, "reach_host": "h1",
+                                 "reach_rsh": f"touch {p.path}/executed",
+                                 "reach_command": "true\n"}, sock=s)
             plant(f"{planted}/ended", "7-7", {"pid": 7, "name": f"{name}.ended",
                                               "run_id": "x", "log_dir": log_dir})
             for entry in ("", "5.json", "5.sock", "ended", "ended/7-7.json"):
                 os.chown(f"{planted}/{entry}", 61001, 61001)
             running = [j["pid"] for j in json.loads(p.ctl("status", "--json", env=env)[1])
                        if j["name"] == name and j["state"] == "running"]
-            same(running, [job.pid])
+            same((running, os.path.exists(f"{p.path}/executed")), ([job.pid], False))
             matches(p.ctl("stop", name, env=env)[1], "several jobs")
             code, said = p.ctl("logs", f"{name}.ended", env=env)
             same((code != 0, "of root" in said), (True, False))
