@@ -212,7 +212,11 @@ static int refuse_program(struct program *p)
 int command_find_program(const struct command *c, const char *const *words,
                          struct program *p, struct err *e)
 {
-    *p = (struct program){ .kind = program_kind(c, words[0]), .arguments = words + 1 };
+    /* as torchrun, whose parser takes a first "--" for its own */
+    bool dashes = words[1] && strcmp(words[1], "--") == 0;
+
+    *p = (struct program){ .kind = program_kind(c, words[0]),
+                           .arguments = words + 1 + dashes };
     if (c->module && (c->no_python || c->run_path))
         return err_set(e, "--module and --%s exclude each other",
                        c->run_path ? "run-path" : "no-python");

@@ -386,6 +386,13 @@ static void tell_root_cause(struct registry_step *s, const struct membership_act
         registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
 }
 
+static void add_to_text(struct job *job, const char *more)
+{
+    size_t used = strlen(job->text);
+
+    snprintf(job->text + used, sizeof(job->text) - used, "%s", more);
+}
+
 static void keep_root_lost(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
@@ -397,6 +404,10 @@ static void keep_root_lost(struct registry_step *s, const struct membership_acti
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
     keep_failure(s, &f,
                  membership->state == JOB_RUNNING && membership->stop.failures == 0);
+    if (n->state == MEMBERSHIP_NODE_ACTIVE && s->registry->journal &&
+        !membership->config.strict_fence)
+        add_to_text(s->job, "; if it is only cut off, its workers run until its "
+                            "--outage-grace is over (--fence=strict ends them first)");
 }
 
 static void keep_afterwards(struct registry_step *s, const struct membership_action *a)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/keyed_hash.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/registry/job_identity.h"
@@ -258,8 +259,20 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
     return job;
 }
 
+/* A node that comes after the end may be a late one, or a new launch. */
+static void note_again(const struct registry *g, const struct job *job, char *buf,
+                       size_t size)
+{
+    char ago[32];
+
+    clock_format_duration(g->now_ms - job->done_ms, ago, sizeof(ago));
+    snprintf(buf, size, "job \"%s\" ended %s ago (%.300s); this starts it again",
+             job->name, ago, job->text);
+}
+
+/* again: "", or that the job was there before. */
 static struct job *job_to_join(struct registry *g, struct registry_peer *p,
-                               const struct msg *m)
+                               const struct msg *m, char *again, size_t size)
 {
     struct job *job = registry_find(g, p, m->join.run_id);
     const char *setting;
@@ -268,6 +281,7 @@ static struct job *job_to_join(struct registry *g, struct registry_peer *p,
     /* a new launch of a finished job: a new instance of it */
     if (job && g->config.standalone && job->membership.state == JOB_DONE &&
         job->membership.tally.live == 0) {
+        note_again(g, job, again, size);
         registry_forget(g, job);
         job = NULL;
     }
@@ -360,6 +374,7 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
                                    .incarnation = g->config.digest(
                                        g->config.arg, &m->join.incarnation) };
+    char again[NOTICE_MAX_BYTES + 1] = "";
     enum membership_verdict verdict;
     struct job *job;
 
@@ -367,7 +382,8 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
         refuse_unfit(g, p, m);
         return;
     }
-    if (!join_is_acceptable(g, p, m) || !(job = job_to_join(g, p, m)))
+    if (!join_is_acceptable(g, p, m) ||
+        !(job = job_to_join(g, p, m, again, sizeof(again))))
         return;
     ev.join.workers = m->join.workers;
     ev.join.wanted_slot = m->join.node_rank < 0 ? MEMBERSHIP_NONE
@@ -375,12 +391,14 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
     ev.join.host = !g->config.standalone && !*p->address;
     ev.join.identity = host_identity(p, job, &m->join);
     verdict = registry_step(g, job, &ev, p, m, NULL);
-    if (verdict != MEMBERSHIP_OK)
+    if (verdict != MEMBERSHIP_OK) {
         refuse_join(p, m, job, verdict);
-    else {
-        compare_arguments(g, p, m);
-        compare_builds(g, p);
+        return;
     }
+    compare_arguments(g, p, m);
+    compare_builds(g, p);
+    if (*again)
+        registry_notice(g, job, "notice", m->join.host, "%s", again);
 }
 
 static void on_resume(struct registry *g, struct registry_peer *p, const struct msg *m)

@@ -476,6 +476,9 @@ def check_prefixes_and_ends():
     r = run("--dry-run", "--", "./prog.py", "--nnodes", "--", "-v")
     if "./prog.py --nnodes -- -v\n" not in r.stdout:
         fail(f"the program's own flags: {r.stdout}")
+    r = run("--dry-run", "./prog.py", "--", "--", "-v")  # as torchrun
+    if "./prog.py -- -v\n" not in r.stdout:
+        fail(f"dashes: {r.stdout}")
     r = run("-vr3", "-t", "1", "--dry-run", "./prog.py")
     if r.returncode:
         fail(f"letters together: {r.stderr}")

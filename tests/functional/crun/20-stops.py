@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import (BIN, PROGRAMS, SANITIZED, Process, expect, fail, free_port,  # noqa: E402
-                     read, run, stat_of, until)
+                     matches, read, run, stat_of, until)
 from control import (ACK, BEAT, HEARTBEAT, HELLO, JOIN, JOINED, START, WELCOME,  # noqa: E402
                      Session, frame)
 from launch import Place, Terminal  # noqa: E402
@@ -245,6 +245,14 @@ def sigterm_does_not_wait_for_the_checkpoint(rendezvous):
         expect(p, 75, seconds=30)
 
 
+def a_late_node_is_told_that_the_job_has_ended(rendezvous):
+    expect(rendezvous.node("over", "--rdzv-conf=last_call_timeout=0", "true", nnodes="1:2"), 0)
+    said = r'job "over" ended [\d.]+ s ago \(all workers have exited 0\); this starts it again'
+    late = rendezvous.node("over", "--rdzv-conf=last_call_timeout=0", "true", nnodes="1:2")
+    expect(late, 0)
+    matches(late.err, said)
+
+
 # -- a rendezvous that does not answer ------------------------------------------------
 
 SILENT = "crun: the rendezvous does not answer: this node leaves the job without it"
@@ -332,6 +340,7 @@ def a_node_ends_when_its_rendezvous_does_not_answer(rendezvous):
 
 
 TESTS = [
+    a_late_node_is_told_that_the_job_has_ended,
     a_node_ends_when_its_rendezvous_does_not_answer,
     sigterm_does_not_wait_for_the_checkpoint,
     a_job_without_new_steps_ends,

@@ -123,5 +123,14 @@ def a_journal_that_has_lost_its_tail():
         t.stop()
 
 
+def a_lost_node_may_run_on():
+    """A crund with a state directory cannot tell a node that is cut off from a dead one."""
+    with Test() as t:
+        t.nodes[1].kill()
+        until(lambda: "was lost; if it is only cut off, its workers run until its --outage-grace"
+              in t.nodes[0].err, lambda: t.nodes[0].err)
+
+
 if __name__ == "__main__":
-    run([a_state_directory_from_a_backup, a_journal_that_has_lost_its_tail])
+    run([a_state_directory_from_a_backup, a_journal_that_has_lost_its_tail,
+         a_lost_node_may_run_on])

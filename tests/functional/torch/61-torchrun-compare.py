@@ -79,7 +79,7 @@ def cases(port):
         Case("module, tee, restart",
              [["--standalone", "--nproc_per_node=2", "--max-restarts=1", "--log_dir", "logs",
                "-t", "3", "--local-ranks-filter=1", "--duplicate-stdout-filters=x,,y,pear",
-               "-m", "probe", "x"]],
+               "-m", "probe", "--", "x"]],
              fails, True, True),
         Case("no python, virtual local rank, failure",
              [["--nproc-per-node", "2", "--no-python", "--virtual-local-rank",
