@@ -317,12 +317,26 @@ began, began_ns, ticks = time.time(), time.time_ns(), time.monotonic()
 day = datetime.datetime.now()
 pid = os.getpid()
 """
+# numpy's, as far as they matter; and an object that finds out what it is when it is asked for it
+GENERATORS = """
+import os, secrets
+class SeedSequence:
+    def __init__(self, entropy=None):
+        self.entropy = secrets.randbits(128) if entropy is None else entropy
+class BitGenerator:
+    def __init__(self, entropy=None):
+        self.seed_seq = SeedSequence(entropy)
+class Lazy:
+    __class__ = property(lambda self: os.environ["RANK"])
+free, fixed, lazy = BitGenerator(), BitGenerator(1 << 127), Lazy()
+"""
 SHOW_DRAWN = """
 import os, random, time
 import liba, libb
-print(liba.free.random(), liba.late.random(), liba.unique, liba.name, liba.key, liba.secret,
+from numpy.random import bit_generator
+print(bit_generator.free.seed_seq.entropy, liba.free.random(), liba.late.random(), liba.unique, liba.name, liba.key, liba.secret,
       liba.began, liba.began_ns, liba.ticks, str(liba.day).replace(" ", "T"), liba.pid, random.random())
-print(liba.fixed.random(), liba.pid == os.getpid(), 0 <= time.time() - liba.began < 60,
+print(bit_generator.fixed.seed_seq.entropy, liba.fixed.random(), liba.pid == os.getpid(), 0 <= time.time() - liba.began < 60,
       liba.key == libb.key, liba.key[:4], liba.unique.version)
 """
 
@@ -330,7 +344,8 @@ print(liba.fixed.random(), liba.pid == os.getpid(), 0 <= time.time() - liba.bega
 @with_place
 def what_imports_draw_is_drawn_again_by_each_worker(make):
     place = make(SHOW_DRAWN, liba=DRAWN, libb="from liba import key\n")
-    template = place.template("liba,libb")
+    place.write("lib/numpy/random/bit_generator.py", GENERATORS)
+    template = place.template("numpy.random.bit_generator,liba,libb")
     same((template.wait_ready(), template.said), (True, ""))
     outputs = [place.worker(template) for _ in range(3)]
     outputs.append((subprocess.run(place.command, env=place.env, capture_output=True, text=True,

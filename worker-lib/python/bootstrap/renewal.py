@@ -68,7 +68,10 @@ def _numpy(name: str) -> Any:
 def _numpy_objects() -> list[Any]:
     """Bit generators and sequences of seeds."""
     kinds = _numpy("BitGenerator"), _numpy("SeedSequence")
-    return [found for found in gc.get_objects() if isinstance(found, kinds)] if all(kinds) else []
+    if not all(kinds):
+        return []
+    # not isinstance(), for which lazy objects find out what they are
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
 
 
 def _entropy(found: Any) -> int | None:
