@@ -146,7 +146,7 @@ START_TEST(epochs_have_their_cause_and_their_phases)
     cJSON_Delete((cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW));
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_FIRST_STEP], 500);
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_START], 50);
-    ck_assert_uint_eq(t->epoch[1].time.steps_again, 9);
+    ck_assert_uint_eq(t->epoch[1].time.steps_again, 10);
 }
 END_TEST
 
