@@ -132,6 +132,12 @@ def random_sequence(seed):
     return lives
 
 
+# a rank that is quick opens a folder to which another still writes
+REOPENED = [(Config(size=4, shard=1, optim=2), [
+    ("open", 0, 0, 0), ("save", 0, 31, 2, 0, 0), ("close", 0),
+    ("open", 1, 0, 1), ("load", 1, 0, 0), ("end", 0)])] * 4
+
+
 # -- the model -------------------------------------------------------------------------
 
 

@@ -192,8 +192,11 @@ static crun_status claim_directory(struct crun_checkpoints *c,
 {
     bool good = *o->directory && strlen(o->directory) + CHECKPOINT_NAME_MAX < PATH_MAX;
     struct directory_claim d = { .status = CRUN_BAD_ARGUMENT, .blocking = o->blocking };
-    crun_status status;
+    /* what they had open is closed: a claim refuses what is still written there */
+    crun_status status = share_status(c->world, CRUN_OK);
 
+    if (status != CRUN_OK)
+        return status;
     err_set(&d.error, "checkpoints need a directory");
     if (crun_rank(c->world) == 0 && good)
         d.status = (int32_t)checkpoint_dir_claim(o->directory, &d.claim, &d.error);

@@ -85,8 +85,9 @@ def main():
     kinds = collections.Counter()
     with tempfile.TemporaryDirectory(dir=place, prefix="crun-checkpoints-") as folder:
         driver = Driver(folder)
-        for seed in range(flags.seed, flags.seed + count):
-            lives = checkpoint_model.random_sequence(seed)
+        for seed in range(flags.seed - 1, flags.seed + count):
+            lives = (checkpoint_model.random_sequence(seed) if seed >= flags.seed
+                     else checkpoint_model.REOPENED)
             wrong = driver.try_out(lives)
             if not wrong:
                 continue
