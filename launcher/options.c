@@ -20,6 +20,7 @@
 #include "rendezvous/completion/completion.h"
 
 #define GRACE_MS_MAX UINT32_MAX
+#define LOG_KEEP_MAX 1000000
 #define DEFAULT_SIGNALS "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 #define FIELD(name) OPT_FIELD(struct options, name)
@@ -311,6 +312,14 @@ const struct opt options_table[] = {
               "the first log is written.",
       .set = option_set_some_text,
       FIELD(config.log_dir) },
+    { .name = "log-keep",
+      .arg = "N",
+      .help = "Keep the log files of the first attempt and of the newest N only. "
+              "Default: of all.",
+      .set = opt_set_int,
+      FIELD(config.log_keep),
+      .min = 1,
+      .max = LOG_KEEP_MAX },
     { .name = "log-mode",
       .arg = "MODE",
       .help =

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_dirs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -30,6 +31,9 @@ struct log_dirs {
     bool temporary, empty_removed;
     uint64_t attempt;
     uint32_t workers;
+    uint32_t keep, later_count; /* 0: all are kept; attempts begun after the first */
+    uint64_t *later;            /* the newest `keep` of them, in a ring */
+    bool has_first;
 };
 
 /* Whether a folder may be read is said by the mode of the files in it. */
@@ -251,6 +255,7 @@ void log_dirs_destroy(struct log_dirs *d)
     close_fd(&d->attempt_fd);
     close_fd(&d->run_fd);
     close_fd(&d->base_fd);
+    free(d->later);
     free(d->base);
     free(d->name);
     free(d->path);
@@ -286,6 +291,47 @@ static int set_path_error(const struct log_dirs *d, uint32_t local_rank,
     return -1;
 }
 
+void log_dirs_keep(struct log_dirs *d, uint32_t count)
+{
+    d->keep = count;
+    d->later = xrealloc(d->later, (count + 1) * sizeof(*d->later));
+}
+
+/* Best effort; links are removed, not followed. Depth 2: an attempt and its ranks. */
+static void remove_files_below(int parent, const char *name, int depth)
+{
+    int fd = openat(parent, name, FOLDER | O_NOFOLLOW);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (unlinkat(fd, entry->d_name, 0) < 0 && depth > 1)
+            remove_files_below(fd, entry->d_name, depth - 1);
+    }
+    if (dir)
+        closedir(dir);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* The first attempt stays: it shows how it all began. */
+static void drop_old_attempt(struct log_dirs *d)
+{
+    uint64_t *place = d->keep ? &d->later[d->later_count % d->keep] : NULL;
+    char name[32];
+
+    if (!place)
+        return;
+    if (!d->has_first) {
+        d->has_first = true;
+        return;
+    }
+    if (d->later_count++ >= d->keep)
+        remove_files_below(d->run_fd, attempt_name(*place, name, sizeof(name)), 2);
+    *place = d->attempt;
+}
+
 int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
                    struct err *e)
 {
@@ -299,6 +345,7 @@ int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
     d->attempt_fd = make_folder_at(d, d->run_fd, name);
     if (d->attempt_fd < 0)
         return set_path_error(d, LOG_DIRS_NODE, "", e);
+    drop_old_attempt(d);
     for (uint32_t i = 0; i < workers; i++) {
         int fd;
 

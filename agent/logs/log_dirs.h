@@ -13,10 +13,10 @@
  *     <log-dir>/<run-id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
  *     <log-dir>/latest-<host> -> <run-id>_<random>
  *
- * Nothing is erased. Only the user can read the folders and files, unless another mode
- * is chosen. Without a log-dir, they are in a new folder below TMPDIR
- * (run_tmpdir.h), and empty folders are removed with the run. Below the log-dir no
- * symbolic link is followed.
+ * Nothing is erased, unless only some attempts are to be kept. Only the user can read
+ * the folders and files, unless another mode is chosen. Without a log-dir, they are in
+ * a new folder below TMPDIR (run_tmpdir.h), and empty folders are removed with the run.
+ * Below the log-dir no symbolic link is followed.
  */
 struct log_dirs;
 
@@ -32,6 +32,9 @@ void log_dirs_destroy(struct log_dirs *d); /* NULL is fine */
 
 /* No worker will follow: in a temporary tree, removes empty folders. */
 void log_dirs_remove_empty(struct log_dirs *d); /* NULL is fine */
+
+/* From now on, of its attempts the first and the newest `count` are kept; 0: all. */
+void log_dirs_keep(struct log_dirs *d, uint32_t count);
 
 /* The absolute path of the run's folder. */
 const char *log_dirs_path(const struct log_dirs *d);

@@ -494,9 +494,12 @@ const char *logs_directory(struct logs *l, struct err *e)
         err_set(e, "there are no logs");
         return NULL;
     }
-    if (!l->dirs)
+    if (!l->dirs) {
         l->dirs = log_dirs_create(l->config->log_dir, l->config->run_id,
                                   l->config->log_mode, e);
+        if (l->dirs)
+            log_dirs_keep(l->dirs, l->config->log_keep);
+    }
     return l->dirs ? log_dirs_path(l->dirs) : NULL;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,12 +268,45 @@ START_TEST(a_folder_that_cannot_be_made_is_named)
 }
 END_TEST
 
+/* What a worker has linked there is not touched. */
+START_TEST(the_first_attempt_and_the_newest_are_kept)
+{
+    struct log_dirs *t = create_dirs(log_dir, "run");
+    char path[512], other[512], file[1024];
+
+    snprintf(other, sizeof(other), "%s/other", folder);
+    snprintf(file, sizeof(file), "%s/file", other);
+    ck_assert_int_eq(mkdir(other, 0700), 0);
+    close(creat(file, 0600));
+    log_dirs_keep(t, 2);
+    for (uint64_t attempt = 0; attempt < 50; attempt += 1 + (attempt == 7)) {
+        begin_attempt(t, attempt, 2);
+        append(t, 1, "line\n");
+        snprintf(path, sizeof(path), "%s/attempt_%d/1/link", log_dirs_path(t),
+                 (int)attempt);
+        ck_assert_int_eq(symlink(other, path), 0);
+    }
+    for (int attempt = 0; attempt < 50; attempt++) {
+        bool is_kept = attempt == 0 || attempt >= 48;
+
+        snprintf(path, sizeof(path), "%s/attempt_%d/1/stdout.log", log_dirs_path(t),
+                 attempt);
+        ck_assert_msg((access(path, F_OK) == 0) == is_kept, "%s", path);
+        snprintf(path, sizeof(path), "%s/attempt_%d", log_dirs_path(t), attempt);
+        ck_assert_msg((access(path, F_OK) == 0) == is_kept, "%s", path);
+    }
+    ck_assert_int_eq(access(file, F_OK), 0);
+    log_dirs_destroy(t);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("logtree");
     TCase *c = tcase_create("logtree");
 
     tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, the_first_attempt_and_the_newest_are_kept);
     tcase_add_test(c, the_tree_is_torchruns);
     tcase_add_loop_test(c, logs_are_for_the_user_only_unless_a_mode_is_chosen, 0,
                         sizeof(modes) / sizeof(modes[0]));
