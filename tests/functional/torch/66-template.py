@@ -316,6 +316,7 @@ secret = os.urandom(24)
 began, began_ns, ticks = time.time(), time.time_ns(), time.monotonic()
 day = datetime.datetime.now()
 pid = os.getpid()
+how = {".txt": open}
 """
 # numpy's, as far as they matter; and an object that finds out what it is when it is asked for it
 GENERATORS = """
@@ -337,7 +338,7 @@ from numpy.random import bit_generator
 print(bit_generator.free.seed_seq.entropy, liba.free.random(), liba.late.random(), liba.unique, liba.name, liba.key, liba.secret,
       liba.began, liba.began_ns, liba.ticks, str(liba.day).replace(" ", "T"), liba.pid, random.random())
 print(bit_generator.fixed.seed_seq.entropy, liba.fixed.random(), liba.pid == os.getpid(), 0 <= time.time() - liba.began < 60,
-      liba.key == libb.key, liba.key[:4], liba.unique.version)
+      liba.key == libb.key, liba.key[:4], liba.unique.version, liba.how)
 """
 
 

@@ -340,8 +340,9 @@ class Reads:
 
     def __enter__(self) -> "Reads":
         self._replaced = [(home, name, getattr(home, name)) for home, name, _ in self._table()]
-        for home, name, note in self._table():
-            setattr(home, name, Watched(getattr(home, name), note))
+        self._watched = [Watched(getattr(home, name), note) for home, name, note in self._table()]
+        for (home, name, _), watched in zip(self._replaced, self._watched):
+            setattr(home, name, watched)
         self._seed = seed = random.Random.seed
         draws = self.draws
         random.Random.seed = lambda generator, *args, **kwargs: \
@@ -359,9 +360,11 @@ class Reads:
         random.Random.seed = self._seed  # type: ignore[method-assign]
         for home, name, function in self._replaced:
             setattr(home, name, function)
-        for home, name, value in renewal.variables_of_modules():
-            if type(value) is Watched:
-                home[name] = value.function
+        for holder in gc.get_referrers(*self._watched):  # modules and tables that have copied them
+            if type(holder) is dict:
+                for name, value in list(holder.items()):
+                    if type(value) is Watched:
+                        holder[name] = value.function
 
     def problem(self, new: list[str]) -> str | None:
         return self.variables.problem() or self.draws.problem(new)
