@@ -327,7 +327,8 @@ def builds_that_differ_are_told(p):
     """A copy whose commit is another one works with this one."""
     port, words = free_port(), sh("echo ready; while [ ! -e go ]; do sleep 0.05; done")
     program = read(CRUN)
-    own = re.search(rb"crun \d+\.\d+\.\d+( \([0-9a-f]+\))?\0", program)[0]
+    # the longest: other messages have the version alone
+    own = max(re.findall(rb"crun \d+\.\d+\.\d+(?: \([0-9a-f]+\))?\0", program), key=len)
     other = re.sub(rb"[0-9a-f]{3}(?=\)?\0)|\d(?=\0)", lambda m: m[0].translate(
         bytes.maketrans(b"0123456789abcdef", b"123456789abcdef0")), own)
     crun = p.file("other-crun", "", mode=0o755)
