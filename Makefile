@@ -248,7 +248,7 @@ preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
 standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: all check soak races fuzz fuzzers mutants lint install uninstall clean tests test-programs test-objects
+.PHONY: all check soak races races-quick fuzz fuzzers mutants lint install uninstall clean tests test-programs test-objects
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 python_built := $(addprefix $B/lib/crun/python/,$(python_files))
 all: $(binaries) $(worker_libs) $(python_built)
@@ -433,6 +433,16 @@ races:
 	$(Q)scripts/run-tests --build build-tsan --unit --match '$(threaded_tests)'
 	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=emulated tests
 	$(Q)scripts/run-tests --build build-emulated-tsan --unit --mode emulated --match '$(threaded_tests)'
+
+# what each run of CI has time for: only these tests, and only the layers that they use
+quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client wait_chain
+quick_layers := $(addprefix rendezvous/,base net scheduler protocol store store_server tls keys) $(addprefix \
+    worker-lib/,core numeric meeting engine world device backends training checkpoint)
+races-quick:
+	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=no layers='$(quick_layers)' \
+	    $(addprefix build-tsan/tests/test_,$(quick_races))
+	$(Q)scripts/run-tests --build build-tsan --unit \
+	    --match '^test_($(shell echo '$(quick_races)' | tr ' ' '|'))$$'
 
 # fuzzers have a separate build tree, in which everything is instrumented
 fuzz:
