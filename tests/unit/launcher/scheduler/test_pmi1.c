@@ -34,8 +34,6 @@ static int meet(int32_t rank, const char *answers, struct pmi1_meeting *m,
     setenv("PMI_RANK", "1", 1);
     *m = (struct pmi1_meeting){ .rank = rank };
     rc = pmi1_meet(m, e);
-    ck_assert_ptr_null(getenv("PMI_FD"));
-    ck_assert_ptr_null(getenv("PMI_RANK"));
     if (fd_read_all(pair[0], sent, sizeof(sent)) < 0)
         *sent = '\0'; /* a line that was too long was not read to its end */
     close(pair[0]);
