@@ -124,9 +124,9 @@ static uint64_t digest_parts(const struct all_parts *all)
     return h;
 }
 
-/* The numbers of which the ranks find the least ones; the negatives tell whether all
- * have the same. */
-enum { FAILED, LAST, SHARDED, COUNT, MINUS_COUNT, STATE, MINUS_STATE, NUMBERS };
+/* The numbers of which the ranks find the least ones. NOT_COUNT is ~COUNT, which is
+ * least where the count is greatest. */
+enum { FAILED, LAST, SHARDED, COUNT, NOT_COUNT, STATE, NOT_STATE, NUMBERS };
 
 /* `own`: whether this rank is ready. Fails together with the others if one is not, or
  * if the counts or the parts differ. Of the other numbers n gets the least ones. */
@@ -139,19 +139,19 @@ static crun_status agree(crun_world *world, const char *what, const char *counts
 
     n[FAILED] = failure_number(world, own);
     n[COUNT] = (int64_t)count;
-    n[MINUS_COUNT] = (int64_t)(0 - count);
+    n[NOT_COUNT] = (int64_t)~count;
     n[STATE] = (int64_t)digest;
-    n[MINUS_STATE] = (int64_t)(0 - digest);
+    n[NOT_STATE] = (int64_t)~digest;
     status = find_least(world, n, NUMBERS);
     if (status != CRUN_OK)
         return status;
     if (n[FAILED])
         return fail_together(world, n[FAILED]);
-    if ((uint64_t)n[COUNT] + (uint64_t)n[MINUS_COUNT] != 0)
+    if (n[COUNT] != ~n[NOT_COUNT])
         return status_fail(CRUN_MISMATCH,
                            "%s different %s, from %" PRIu64 " to %" PRIu64, what,
-                           counts, (uint64_t)n[COUNT], 0 - (uint64_t)n[MINUS_COUNT]);
-    return (uint64_t)n[STATE] + (uint64_t)n[MINUS_STATE] == 0
+                           counts, (uint64_t)n[COUNT], (uint64_t)~n[NOT_COUNT]);
+    return n[STATE] == ~n[NOT_STATE]
                ? CRUN_OK
                : status_fail(CRUN_MISMATCH,
                              "%s the state of different models or optimizers", what);
@@ -185,6 +185,20 @@ static struct crun_checkpoints *checkpoints_make(crun_world *world,
     return c;
 }
 
+/* Some rank has not found the claim. Rank 0 knows whether a newer one has removed it:
+ * other ranks may have looked in another directory. */
+static crun_status find_newer_claim(struct crun_checkpoints *c, crun_status failed)
+{
+    crun_status status = CRUN_OK;
+    struct err e;
+
+    if (crun_rank(c->world) == 0 &&
+        checkpoint_dir_is_stale(c->directory, &c->claim, &e))
+        status = status_fail_with(CRUN_STALE, &e);
+    status = share_status(c->world, status);
+    return status == CRUN_OK ? failed : status;
+}
+
 /* Rank 0 claims the directory's next generation for this world. The other ranks look
  * whether it is their directory, too. */
 static crun_status claim_directory(struct crun_checkpoints *c,
@@ -212,7 +226,8 @@ static crun_status claim_directory(struct crun_checkpoints *c,
                              "the checkpoint directory %s is not the one of rank 0: "
                              "all ranks need one that they share",
                              o->directory);
-    return share_status(c->world, status);
+    status = share_status(c->world, status);
+    return status == CRUN_BAD_ARGUMENT ? find_newer_claim(c, status) : status;
 }
 
 crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,

@@ -193,34 +193,57 @@ crun_status checkpoint_dir_claim(const char *dir, struct checkpoint_claim *claim
     return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
 }
 
-bool checkpoint_dir_is_claimed(const char *dir, const struct checkpoint_claim *claim)
+/* "": there is none, or it is not written yet. */
+static void read_claim(const char *dir, uint64_t generation, char id[ID128_HEX_SIZE])
 {
-    char path[PATH_MAX], id[ID128_HEX_SIZE] = "";
-    bool is = false;
+    char path[PATH_MAX];
+    FILE *f;
 
     snprintf(path, sizeof(path), "%.*s/" CLAIM "%" PRIu64, PATH_MAX - 64, dir,
-             claim->generation);
-    for (unsigned i = 0; !is && i < SEEN_TRIES; i++) {
-        FILE *f = fopen(path, "re");
-
-        is = f && fgets(id, sizeof(id), f) && strcmp(id, claim->id) == 0;
-        if (f)
-            fclose(f);
-        if (!is)
-            usleep(SEEN_MS * 1000);
-    }
-    return is;
+             generation);
+    f = fopen(path, "re");
+    if (!f || !fgets(id, ID128_HEX_SIZE, f) || strlen(id) != ID128_HEX_SIZE - 1)
+        *id = '\0';
+    if (f)
+        fclose(f);
 }
 
-bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e)
+bool checkpoint_dir_is_claimed(const char *dir, const struct checkpoint_claim *claim)
 {
+    char id[ID128_HEX_SIZE];
+
+    for (unsigned i = 0; i < SEEN_TRIES; i++) {
+        read_claim(dir, claim->generation, id);
+        if (strcmp(id, claim->id) == 0)
+            return true;
+        usleep(SEEN_MS * 1000);
+    }
+    return false;
+}
+
+bool checkpoint_dir_is_stale(const char *dir, const struct checkpoint_claim *claim,
+                             struct err *e)
+{
+    char id[ID128_HEX_SIZE];
     uint64_t newest;
 
-    if (newest_generation(dir, &newest, e) < 0 || newest <= generation)
-        return false; /* if it cannot be read, the write fails, too */
+    if (newest_generation(dir, &newest, e) < 0)
+        return false; /* the write fails, too */
+    if (newest > claim->generation) {
+        err_set(e,
+                "generation %" PRIu64
+                " of this job now writes to %s, this one is %" PRIu64,
+                newest, dir, claim->generation);
+        return true;
+    }
+    /* in a directory that was removed, the next start has the same number */
+    read_claim(dir, claim->generation, id);
+    if (!*id || strcmp(id, claim->id) == 0)
+        return false;
     err_set(e,
-            "generation %" PRIu64 " of this job now writes to %s, this one is %" PRIu64,
-            newest, dir, generation);
+            "the directory %s was replaced, and another start of this job now writes "
+            "to it",
+            dir);
     return true;
 }
 

@@ -55,8 +55,9 @@ crun_status checkpoint_dir_claim(const char *dir, struct checkpoint_claim *claim
 /* Whether this is the directory in which the claim was made, perhaps by another
  * machine: then its file may appear late. */
 bool checkpoint_dir_is_claimed(const char *dir, const struct checkpoint_claim *claim);
-/* Whether a newer generation has claimed the directory; then *e is set. */
-bool checkpoint_dir_is_stale(const char *dir, uint64_t generation, struct err *e);
+/* Whether a newer start of the job has claimed the directory; then *e is set. */
+bool checkpoint_dir_is_stale(const char *dir, const struct checkpoint_claim *claim,
+                             struct err *e);
 
 /* All checkpoints, complete or not, newest first. The caller frees *sets. */
 crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,

@@ -243,12 +243,16 @@ static crun_status copy_await(struct checkpoint_copy *c, struct err *e)
 }
 
 static crun_status sync_and_rename(int dir, int fd, const char *new_name,
-                                   const char *name, struct err *e)
+                                   const char *name, const struct checkpoint_target *to,
+                                   struct err *e)
 {
     if (fsync(fd) < 0) {
         err_set_errno(e, errno, "cannot sync it");
         return errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
     }
+    /* after the sync, which may take long; a newer start removes unfinished files */
+    if (checkpoint_dir_is_stale(to->dir, to->claim, e))
+        return CRUN_STALE;
     if (renameat(dir, new_name, dir, name) < 0 || fsync(dir) < 0) {
         err_set_errno(e, errno, "cannot rename it");
         return CRUN_SYSTEM;
@@ -293,11 +297,8 @@ crun_status checkpoint_copy_write(struct checkpoint_copy *c,
         err_set_errno(e, errno, "cannot create it");
     } else {
         status = write_tensors(c, fd, to, e);
-        if (status == CRUN_OK &&
-            checkpoint_dir_is_stale(to->dir, to->set.generation, e))
-            status = CRUN_STALE;
         if (status == CRUN_OK)
-            status = sync_and_rename(at, fd, new_name, name, e);
+            status = sync_and_rename(at, fd, new_name, name, to, e);
         if (status != CRUN_OK)
             unlinkat(at, new_name, 0);
         close(fd);

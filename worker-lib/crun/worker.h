@@ -445,7 +445,8 @@ CRUN_API CRUN_CHECK crun_status crun_sampler_restore(crun_sampler *sampler,
 
 /*
  * A directory of checkpoints, written by one start of a job at a time: opening it
- * claims its next generation, and a writer of an older generation gets CRUN_STALE.
+ * claims its next generation, and a writer of an older generation gets CRUN_STALE, also
+ * if the directory was removed and made anew.
  * Files are in the safetensors format, which other programs can read.
  *
  * All ranks call open, save, wait and load together, and get the same status, unless it

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -510,6 +511,31 @@ START_TEST(an_older_life_is_refused)
 }
 END_TEST
 
+/* The next start then has the number of this one. */
+START_TEST(a_life_whose_directory_was_replaced_is_refused)
+{
+    crun_checkpoints *old = open_dir(), *c;
+    char away[80];
+    uint64_t step;
+
+    save(old, 1000, 1);
+    snprintf(away, sizeof(away), "%s.away", dir);
+    ck_assert_int_eq(rename(dir, away), 0);
+    c = open_dir();
+    save(c, 10, 2);
+    fill(3);
+    ck_assert_int_eq(crun_checkpoint_save(old, 1010, ddp, optim, NULL, NULL, 0),
+                     CRUN_OK);
+    ck_assert_int_eq(crun_checkpoint_wait(old), CRUN_STALE);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "was replaced"));
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 10);
+    expect_filled(2);
+    crun_checkpoints_close(old);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
 static const char *const new_ends[] = { ".new", ".0123abcd.new" };
 
 START_TEST(what_a_killed_writer_left_is_removed)
@@ -560,7 +586,14 @@ static void save_in_three(uint64_t step, const struct checkpoint_claim *by)
     struct checkpoint_target to = { world, dir, by, { 1, step / 10, step, 3, 0 }, 0 };
     const struct state_queues queues = { .ops = &device_cpu };
     struct checkpoint_memory memory = { 0 };
+    char claimed[100];
+    FILE *f;
 
+    snprintf(claimed, sizeof(claimed), "%s/generation-%" PRIu64, dir, by->generation);
+    f = fopen(claimed, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(by->id, f);
+    fclose(f);
     for (unsigned r = 0; r < 3; r++) {
         struct state_part all[3];
         struct checkpoint_copy *copy;
@@ -810,6 +843,7 @@ int main(void)
     tcase_add_test(t, damaged_ones_alone_are_an_error);
     tcase_add_test(t, a_damaged_one_is_passed_over);
     tcase_add_test(t, an_older_life_is_refused);
+    tcase_add_test(t, a_life_whose_directory_was_replaced_is_refused);
     tcase_add_loop_test(t, what_a_killed_writer_left_is_removed, 0, 2);
     tcase_add_test(t, a_planted_link_is_not_followed);
     tcase_add_test(t, parts_of_several_ranks_are_put_together);

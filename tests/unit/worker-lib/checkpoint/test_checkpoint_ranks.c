@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/rank_threads.h"
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
+#include "worker-lib/checkpoint/checkpoint_dir.h"
 #include "worker-lib/training/optim.h"
 
 #define RANKS 2
@@ -358,6 +360,37 @@ static void share_no_directory(crun_world *w, void *arg)
     ck_assert_ptr_nonnull(strstr(crun_error_text(), "not the one of rank 0"));
 }
 
+static void *claim_after_another(void *dir)
+{
+    char first[100];
+    struct checkpoint_claim newer;
+    struct err e;
+
+    snprintf(first, sizeof(first), "%s/generation-1", (const char *)dir);
+    while (access(first, R_OK) < 0)
+        usleep(1000);
+    ck_assert_int_eq(checkpoint_dir_claim(dir, &newer, &e), CRUN_OK);
+    return NULL;
+}
+
+/* Rank 1 looks for the claim in vain, and a newer start has made one. */
+static void open_too_late(crun_world *w, void *arg)
+{
+    char dir[80];
+    crun_checkpoint_options o = { .directory = dir };
+    crun_checkpoints *all;
+    pthread_t newer;
+
+    snprintf(dir, sizeof(dir), "%s%s", (const char *)arg, w->rank ? "/other" : "");
+    if (w->rank == 0)
+        ck_assert_int_eq(pthread_create(&newer, NULL, claim_after_another, dir), 0);
+    ck_assert_int_eq(crun_checkpoints_open(&all, w, &o), CRUN_STALE);
+    ck_assert_ptr_null(all);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "rank 0: generation 2"));
+    if (w->rank == 0)
+        pthread_join(newer, NULL);
+}
+
 /* One rank's mistake is all ranks', and nothing is written. */
 static void disagree(crun_world *w, void *arg)
 {
@@ -374,6 +407,9 @@ static void disagree(crun_world *w, void *arg)
         crun_checkpoint_save(all, 1 + (uint64_t)w->rank, t.ddp, t.optim, NULL, NULL, 0),
         CRUN_MISMATCH);
     ck_assert_ptr_nonnull(strstr(crun_error_text(), "from 1 to 2"));
+    ck_assert_int_eq(crun_checkpoint_save(all, w->rank ? UINT64_C(1) << 63 : 5, t.ddp,
+                                          t.optim, NULL, NULL, 0),
+                     CRUN_MISMATCH);
     ck_assert_int_eq(
         crun_checkpoint_save(all, 1, t.ddp, w->rank ? t.optim : NULL, NULL, NULL, 0),
         CRUN_MISMATCH);
@@ -458,6 +494,7 @@ static const struct {
 } together[] = {
     { "what a GPU computed when the world ended is not saved", save_what_may_be_wrong },
     { "a directory that is not shared is refused", share_no_directory },
+    { "a newer start takes the directory while it is opened", open_too_late },
     { "all ranks save the same", disagree },
     { "sharded or not is known at each save", save_with_and_without },
     { "all ranks wait for rank 0", fail_alone },
