@@ -414,9 +414,11 @@ static int run_job(const struct options *o, const char *const *words)
     struct err e;
     int code;
 
-    if (build_flags(o, words, &config, &e) < 0 ||
-        build_argv(o, words, &config, &e) < 0) {
+    if (build_flags(o, words, &config, &e) < 0) {
         code = refuse_command_line(o, &e);
+    } else if (build_argv(o, words, &config, &e) < 0) {
+        code = refuse_command_line(o, &e);
+        code = e.code ? e.code : code;
     } else if (o->dry_run) {
         dryrun_print(&config, (const char *const *)environ, stdout);
         code = fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -155,14 +155,16 @@ static int check_interpreter(const char *path, struct err *e)
     end = head + strcspn(head, "\n");
     name = head + 2 + strspn(head + 2, " \t");
     if (*end && end[-1] == '\r' && end > name &&
-        (name + strcspn(name, " \t\r") == end - 1 || strstr(head, "/env ")))
-        return err_set(e,
-                       "%s has Windows line ends: its first line asks for \"%.*s\\r\"",
-                       path, (int)(end - 1 - name), name);
+        (name + strcspn(name, " \t\r") == end - 1 || strstr(head, "/env "))) {
+        err_set(e, "%s has Windows line ends: its first line asks for \"%.*s\\r\"",
+                path, (int)(end - 1 - name), name);
+        return err_set_code(e, COMMAND_BAD_INTERPRETER, 0);
+    }
     name[strcspn(name, " \t\n")] = '\0';
-    if (*name == '/' && access(name, F_OK) < 0)
-        return err_set_errno(e, errno, "%s asks for %s", path, name);
-    return 0;
+    if (*name != '/' || access(name, F_OK) == 0)
+        return 0;
+    err_set_errno(e, errno, "%s asks for %s", path, name);
+    return err_set_code(e, COMMAND_NO_INTERPRETER, 0);
 }
 
 /* A shell, and a script's interpreter, look for a name without a slash elsewhere. */

@@ -32,6 +32,12 @@ struct program {
     const char *const *arguments; /* the words after it, NULL-ended, not copied */
 };
 
+/* Codes of errors, which a shell exits with, too. */
+enum command_error {
+    COMMAND_BAD_INTERPRETER = 126, /* the script has Windows line ends */
+    COMMAND_NO_INTERPRETER = 127,  /* that the script asks for */
+};
+
 /* words: the program and its arguments, NULL-ended. If it fails, p is empty. */
 int command_find_program(const struct command *c, const char *const *words,
                          struct program *p, struct err *e) MUST_CHECK;
