@@ -23,7 +23,7 @@
 /*
  * One mutex guards a writer and all its outlets; it is never held across a system call
  * that may block. The thread is made when the first byte is queued, so a silent job has
- * none. Only the loop's thread frees outlets, after it has reported their losses.
+ * none. Only the loop's thread frees outlets.
  *
  * A thread that hangs in write() cannot be stopped. At the end it is left behind; then
  * it owns the writer, and frees it if it ever returns.
@@ -46,10 +46,9 @@ struct outlet {
     bool ready;    /* in the list of outlets with data to write */
     bool waited_for;
     bool closing, done;
-    bool warned; /* about losses, while it lives */
-    bool dead;   /* permanently broken: a closed pipe, a hung-up terminal */
+    bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
+    bool has_lost;
     uint64_t retry_ms;
-    uint64_t lost, reported;    /* bytes in total */
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
     int lost_errno;             /* 0: too slow */
@@ -57,11 +56,22 @@ struct outlet {
     TAILQ_ENTRY(outlet) link;
 };
 
+/* Of all outlets together: what is full is the file system below them. */
+struct losses {
+    uint64_t bytes;
+    unsigned outlets; /* of which the first has this name */
+    char *name;
+    const char *then;
+    int errnum; /* of the last; 0: too slow */
+    bool warned;
+};
+
 struct log_writer {
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
     pthread_t thread;
-    bool running, ending, orphan, slow, has_lost;
+    bool running, ending, orphan, slow;
+    struct losses losses;
     TAILQ_HEAD(, outlet) outlets, ready;
     struct blocks spare; /* kept for reuse */
     unsigned spares;
@@ -126,9 +136,15 @@ static size_t format_loss_mark(char *text, size_t size, uint64_t bytes, int errn
 
 static void count_loss(struct outlet *o, size_t bytes, int errnum)
 {
-    o->lost += bytes;
-    o->lost_errno = errnum;
-    o->writer->has_lost = true;
+    struct losses *l = &o->writer->losses;
+
+    if (!o->has_lost && l->outlets++ == 0) {
+        l->name = xstrdup(o->options.name);
+        l->then = o->options.then;
+    }
+    o->has_lost = true;
+    o->lost_errno = l->errnum = errnum;
+    l->bytes += bytes;
     send_news(o->writer);
 }
 
@@ -249,6 +265,7 @@ static void free_writer(struct log_writer *w)
     while ((o = TAILQ_FIRST(&w->outlets)))
         free_outlet(o);
     free_blocks(&w->spare);
+    free(w->losses.name);
     if (w->news_fd >= 0)
         close(w->news_fd);
     pthread_cond_destroy(&w->work);
@@ -280,7 +297,7 @@ static void *run_writer_thread(void *arg)
 
 /* -- the loop's side ------------------------------------------------------------ */
 
-/* Frees closed outlets that have nothing left to write or to report. */
+/* Frees closed outlets that have nothing left to write. */
 static void free_done(struct log_writer *w)
 {
     struct outlet *o, *next;
@@ -288,7 +305,7 @@ static void free_done(struct log_writer *w)
     pthread_mutex_lock(&w->lock);
     for (o = TAILQ_FIRST(&w->outlets); o; o = next) {
         next = TAILQ_NEXT(o, link);
-        if (o->done && o->lost == o->reported)
+        if (o->done)
             free_outlet(o);
     }
     pthread_mutex_unlock(&w->lock);
@@ -396,7 +413,7 @@ bool log_writer_destroy(struct log_writer *w, uint64_t until_ms)
     pthread_mutex_lock(&w->lock);
     wait_idle(w, until_ms);
     count_rest_as_lost(w);
-    has_lost = w->has_lost;
+    has_lost = w->losses.bytes > 0;
     orphan = w->running && w->queued > 0;
     w->ending = true;
     pthread_mutex_unlock(&w->lock);
@@ -555,51 +572,41 @@ bool outlet_is_dead(struct outlet *o)
 
 bool log_writer_has_losses(struct log_writer *w)
 {
-    bool any = false;
+    bool any;
 
     pthread_mutex_lock(&w->lock);
-    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
-        any |= o->lost > o->reported;
+    any = w->losses.bytes > 0 && !w->losses.warned;
     pthread_mutex_unlock(&w->lock);
     return any;
 }
 
-/* The next loss to report, as text; false if there is none. Each is reported once while
- * the outlet lives, so that a person can act, and once with the total at its end. */
-static bool take_loss_to_report(struct log_writer *w, char *text, size_t size)
+static void format_losses(const struct losses *l, bool is_final, char *text,
+                          size_t size)
 {
-    bool found = false;
+    char others[32] = "";
 
-    pthread_mutex_lock(&w->lock);
-    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o && !found;
-         o = TAILQ_NEXT(o, link)) {
-        bool is_final = o->done || w->ending;
-
-        found = o->lost > o->reported && (!o->warned || is_final);
-        if (!found)
-            continue;
-        o->warned = true;
-        if (o->dead && !is_final) {
-            snprintf(text, size, "%s: %s; %s", o->options.name, strerror(o->lost_errno),
-                     o->options.then ? o->options.then
-                                     : "the job continues, this output is lost");
-            continue; /* how much it is, is reported at the end */
-        }
-        snprintf(text, size, "%s: %" PRIu64 " bytes of output lost%s: %s",
-                 o->options.name, o->lost, is_final ? "" : " so far",
-                 o->lost_errno ? strerror(o->lost_errno) : "it was too slow");
-        o->reported = o->lost;
-    }
-    pthread_mutex_unlock(&w->lock);
-    return found;
+    if (l->outlets > 1)
+        snprintf(others, sizeof(others), " and %u other file%s", l->outlets - 1,
+                 l->outlets > 2 ? "s" : "");
+    if (is_permanent(l->errnum) && !is_final) /* how much it is, is told at the end */
+        snprintf(text, size, "%s%s: %s; %s", l->name, others, strerror(l->errnum),
+                 l->then ? l->then : "the job continues, this output is lost");
+    else
+        snprintf(text, size, "%s%s: %" PRIu64 " bytes of output lost%s: %s", l->name,
+                 others, l->bytes, is_final ? "" : " so far",
+                 l->errnum ? strerror(l->errnum) : "it was too slow");
 }
 
 void log_writer_report_losses(struct log_writer *w)
 {
-    char text[1024];
+    char text[1024] = "";
 
-    /* without the lock: the log may write through one of these outlets */
-    while (take_loss_to_report(w, text, sizeof(text)))
+    pthread_mutex_lock(&w->lock);
+    if (w->losses.bytes > 0 && (w->ending || !w->losses.warned)) {
+        w->losses.warned = true;
+        format_losses(&w->losses, w->ending, text, sizeof(text));
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (*text) /* without the lock: the log may write through one of these outlets */
         log_warn("%s", text);
-    free_done(w);
 }

@@ -63,8 +63,8 @@ void outlet_put(struct outlet *o, const char *data, size_t size);
  * outlet was not ready; true: once more after the same time. */
 bool log_writer_check(struct log_writer *w, uint64_t now_ms);
 
-/* Warns about unreported losses, once for each outlet, and at its end how much it was.
- */
+/* Warns of losses once, so that a person can act; log_writer_destroy tells how much it
+ * was of all outlets. */
 void log_writer_report_losses(struct log_writer *w);
 bool log_writer_has_losses(struct log_writer *w);
 

@@ -12,6 +12,7 @@ import fcntl
 import glob
 import os
 import pty
+import re
 import resource
 import select
 import shutil
@@ -318,20 +319,40 @@ def grandchild_holds_the_pipe(p):
         raise AssertionError("crun waited for a grandchild")
 
 
-def full_disk(p):
+def mount_small_disk(path):
     libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) or \
+            libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None) or \
+            libc.mount(b"tmpfs", path.encode(), b"tmpfs", 0, b"size=1m"):
+        os._exit(77)
+
+
+def full_disk_is_told_once(p):
+    """For all streams of all workers and attempts, with the exact sum of what is missing."""
     os.mkdir(p.logs)
+    x = "head -c 200000 /dev/zero | tr '\\0' x"
+    job = p.command(["--log-dir", p.logs, "-r", "3", "--max-restarts=1"],
+                    f"{x}; {x} >&2; : >$TMPDIR/$RANK; until set -- $TMPDIR/[0-5]; test $# = 6; "
+                    "do sleep 0.02; done; exit $((1 - TORCHELASTIC_RESTART_COUNT))", 6)
+    r = subprocess.run(["sh", "-c", f'"$@"; code=$?; cat {p.logs}/*_*/*/*/*.log | tr -dc x | '
+                        "wc -c; exit $code", "sh", *job], env=p.env, capture_output=True,
+                       timeout=TIMEOUT, preexec_fn=lambda: mount_small_disk(p.logs))
+    if r.returncode == 77:
+        return "skipped: it takes root"
+    same(r.returncode, 74)
+    told = [line for line in r.stderr.splitlines() if b"No space left" in line]
+    is_in([b" so far: " in line for line in told], ([True, False], [False]))
+    lost = int(re.search(rb"std(?:out|err)\.log and \d+ other files: (\d+) bytes", told[-1])[1])
+    same(lost + int(r.stdout), 2 * 2 * 6 * 200000)
+    return None
 
-    def mount():
-        if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None,
-                                                   MS_REC_PRIVATE, None) or \
-                libc.mount(b"tmpfs", p.logs.encode(), b"tmpfs", 0, b"size=1m"):
-            os._exit(77)
 
+def full_disk(p):
+    os.mkdir(p.logs)
     r = p.crun(["--log-dir", p.logs, "--tee", "1"],
                "head -c 3000000 /dev/zero | tr '\\0' 'x'; echo; "
                "echo \"it is $(wc -c < $(dirname $TORCHELASTIC_ERROR_FILE)/stdout.log)\"",
-               workers=1, preexec_fn=mount)
+               workers=1, preexec_fn=lambda: mount_small_disk(p.logs))
     if r.returncode == 77:
         return "skipped: it takes root"
     same(r.returncode, 74)
@@ -427,8 +448,8 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
           reader_goes_away_early, job_without_a_reader_ends, few_processes,
-          grandchild_holds_the_pipe, full_disk, terminal, terminal_with_prefix,
-          redirected_is_no_terminal, stopped_terminal]
+          grandchild_holds_the_pipe, full_disk, full_disk_is_told_once, terminal,
+          terminal_with_prefix, redirected_is_no_terminal, stopped_terminal]
 
 
 def main():
