@@ -5,7 +5,7 @@
 #include "rendezvous/base/clock.h"
 
 #define LINGER_MS 5000 /* for the result to reach the other nodes */
-#define RELAYS_MS 1000 /* for the last output to reach the tools */
+#define RELAYS_MS 5000 /* for the last output to reach the tools */
 #define CHECK_MS 5
 #define CHECK_SERVING_MS 50
 

@@ -9,8 +9,8 @@
 #define LOG_ANSWER_BYTES 131072          /* of all ranks of a question */
 #define LOG_ANSWERS_WAITING_MAX 16       /* questions that wait for output */
 #define LOG_ANSWER_NEWS_MS 5             /* from the first new byte to the answer */
-#define LOG_FOLLOWER_MS 1000             /* from an answer to the next question */
-#define LOG_SHOWN_MS 500                 /* the end waits so long for followers */
+#define LOG_FOLLOWER_MS 2000             /* from an answer to the next question */
+#define LOG_SHOWN_MS 5000                /* the end waits so long for followers */
 #define LOG_TAIL_SEARCH_BYTES (1u << 20) /* of a file, for the beginning of a line */
 #define LOG_READ_BYTES 262144            /* of one stream in one turn of the loop */
 #define LOG_PIPE_BYTES 1048576

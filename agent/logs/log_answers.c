@@ -495,7 +495,7 @@ static void note_return(struct log_answers *a, const struct log_question *q,
 
     for (unsigned i = 0; i < q->count; i++)
         list[i] = position_of(q, &q->stream[i]);
-    if (q->follows)
+    if (q->follows && q->count > 0) /* else its ranks are of other nodes */
         log_followers_remove(&a->followers, list, from_beginning ? 0 : q->count);
     free(list);
 }

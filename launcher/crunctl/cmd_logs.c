@@ -537,6 +537,17 @@ static int resume_view(struct log_view *v, struct err *e)
     return rc;
 }
 
+static void tell_end(const struct log_view *v)
+{
+    size_t open = count_open_ranks(v);
+
+    if (open > 0)
+        log_warn("the job has ended; the last output of %zu rank%s may be missing",
+                 open, open == 1 ? "" : "s");
+    else
+        log_info("the job has ended");
+}
+
 static int follow_all(struct log_view *v, struct err *e)
 {
     int rc = CTL_EXIT_OK;
@@ -550,7 +561,7 @@ static int follow_all(struct log_view *v, struct err *e)
     if (rc != CTL_EXIT_REFUSED)
         return rc;
     fflush(stdout);
-    log_info("the job has ended");
+    tell_end(v);
     return CTL_EXIT_OK;
 }
 

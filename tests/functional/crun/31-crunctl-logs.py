@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 3 s
+# takes: 8 s
 """
 crunctl logs shows the output of any rank, from any node: what is kept and what is in files, as
 it comes, over a restart and to the end; and says what is lost and which node is.
@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,20 @@ def follows_two_nodes_over_a_restart():
                     fail(f, "rank", rank, "ends with", lines_of(rank, output)[-1:], f.err)
         if f.out.count("epoch") or f.err.count("epoch 2") != 1:
             fail("the restart is told once", f.err)
+
+
+def tells_that_it_comes_too_late():
+    """The job's end waits for a follower, but not without a limit."""
+    with Job("echo begin; await go; echo end") as job:
+        late = Process(job.command("-f"))
+        until(lambda: late.out.count("begin") == 2, "the first lines")
+        os.kill(late.pid, signal.SIGSTOP)
+        job.end()
+        os.kill(late.pid, signal.SIGCONT)
+        late.expect(0)
+    # a question that waits is answered at the end of the first rank
+    if not re.search("the last output of (1 rank|2 ranks) may be missing", late.err):
+        fail("a loss is not told:", late.out, late.err)
 
 
 def goes_on_after_a_lost_connection():
@@ -210,6 +225,6 @@ def slow_readers_cost_nothing():
         job.end()
 
 
-run([follows_two_nodes_over_a_restart, goes_on_after_a_lost_connection,
-     shows_what_is_kept_and_what_is_lost, shows_files_also_when_the_job_has_ended,
-     names_a_lost_node, slow_readers_cost_nothing])
+run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
+     goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
+     shows_files_also_when_the_job_has_ended, names_a_lost_node, slow_readers_cost_nothing])
