@@ -187,13 +187,13 @@ static struct crun_checkpoints *checkpoints_make(crun_world *world,
 
 /* Some rank has not found the claim. Rank 0 knows whether a newer one has removed it:
  * other ranks may have looked in another directory. */
-static crun_status find_newer_claim(struct crun_checkpoints *c, crun_status failed)
+static crun_status find_newer_claim(struct crun_checkpoints *c, const char *dir,
+                                    crun_status failed)
 {
     crun_status status = CRUN_OK;
     struct err e;
 
-    if (crun_rank(c->world) == 0 &&
-        checkpoint_dir_is_stale(c->directory, &c->claim, &e))
+    if (crun_rank(c->world) == 0 && checkpoint_dir_is_stale(dir, &c->claim, &e))
         status = status_fail_with(CRUN_STALE, &e);
     status = share_status(c->world, status);
     return status == CRUN_OK ? failed : status;
@@ -221,13 +221,17 @@ static crun_status claim_directory(struct crun_checkpoints *c,
         return status;
     c->blocking = d.blocking;
     c->claim = d.claim;
-    if (!good || !checkpoint_dir_is_claimed(o->directory, &d.claim))
+    /* the program may change its working directory */
+    if (!good || !checkpoint_dir_is_claimed(o->directory, &d.claim) ||
+        !realpath(o->directory, c->directory) ||
+        strlen(c->directory) + CHECKPOINT_NAME_MAX >= PATH_MAX)
         status = status_fail(CRUN_BAD_ARGUMENT,
                              "the checkpoint directory %s is not the one of rank 0: "
                              "all ranks need one that they share",
                              o->directory);
     status = share_status(c->world, status);
-    return status == CRUN_BAD_ARGUMENT ? find_newer_claim(c, status) : status;
+    return status == CRUN_BAD_ARGUMENT ? find_newer_claim(c, o->directory, status)
+                                       : status;
 }
 
 crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *world,
@@ -508,6 +512,7 @@ void crun_checkpoints_close(crun_checkpoints *c)
 struct load_verdict {
     int32_t status;
     struct checkpoint_facts facts;
+    uint64_t keys; /* the digest of its extras' */
     struct err error;
 };
 
@@ -639,6 +644,15 @@ struct load_request {
     struct load_verdict verdict;
 };
 
+static uint64_t digest_keys(const struct load_request *l)
+{
+    uint64_t h = HASH_FNV1A_BASIS;
+
+    for (size_t i = 0; i < l->extras; i++)
+        h = hash_fnv1a(h, l->extra[i].key, strlen(l->extra[i].key) + 1);
+    return h;
+}
+
 /* Rank 0's answer, after it has opened and compared the checkpoint. */
 static crun_status broadcast_verdict(struct crun_checkpoints *c,
                                      const struct all_parts *all,
@@ -652,6 +666,7 @@ static crun_status broadcast_verdict(struct crun_checkpoints *c,
         v->status = (int32_t)open_matching_source(c, l->file, all, s, &v->error);
         if (v->status == CRUN_OK)
             checkpoint_source_facts(*s, &v->facts);
+        v->keys = digest_keys(l);
     }
     status = broadcast_bytes(c->world, v, sizeof(*v), 0);
     return status == CRUN_OK ? status_fail_with((crun_status)v->status, &v->error)
@@ -659,10 +674,12 @@ static crun_status broadcast_verdict(struct crun_checkpoints *c,
 }
 
 /* After this no rank refuses the checkpoint. */
-static crun_status check_sampler(const struct load_request *l)
+static crun_status check_request(const struct load_request *l)
 {
     const crun_sampler_state *state = &l->verdict.facts.sampler;
 
+    if (digest_keys(l) != l->verdict.keys)
+        return status_fail(CRUN_MISMATCH, "its extras are not those of rank 0");
     if (!l->sampler)
         return CRUN_OK;
     return state->samples ? sampler_fits(l->sampler, state)
@@ -701,7 +718,7 @@ static crun_status load_together(struct crun_checkpoints *c,
     crun_status status = broadcast_verdict(c, all, l, &s);
 
     if (status == CRUN_OK)
-        status = share_status(c->world, check_sampler(l));
+        status = share_status(c->world, check_request(l));
     if (status == CRUN_OK)
         status = apply_checkpoint(c, all, l, s, chunk);
     checkpoint_source_close(s);

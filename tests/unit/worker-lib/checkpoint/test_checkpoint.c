@@ -536,6 +536,20 @@ START_TEST(a_life_whose_directory_was_replaced_is_refused)
 }
 END_TEST
 
+START_TEST(the_program_may_change_its_directory)
+{
+    crun_checkpoint_options o = { .directory = dir + strlen("/tmp/") };
+    crun_checkpoints *c;
+
+    ck_assert_int_eq(chdir("/tmp"), 0);
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_OK);
+    ck_assert_int_eq(chdir("/"), 0);
+    save(c, 10, 1);
+    ck_assert_uint_eq(files(".safetensors"), 1);
+    crun_checkpoints_close(c);
+}
+END_TEST
+
 static const char *const new_ends[] = { ".new", ".0123abcd.new" };
 
 START_TEST(what_a_killed_writer_left_is_removed)
@@ -844,6 +858,7 @@ int main(void)
     tcase_add_test(t, a_damaged_one_is_passed_over);
     tcase_add_test(t, an_older_life_is_refused);
     tcase_add_test(t, a_life_whose_directory_was_replaced_is_refused);
+    tcase_add_test(t, the_program_may_change_its_directory);
     tcase_add_loop_test(t, what_a_killed_writer_left_is_removed, 0, 2);
     tcase_add_test(t, a_planted_link_is_not_followed);
     tcase_add_test(t, parts_of_several_ranks_are_put_together);

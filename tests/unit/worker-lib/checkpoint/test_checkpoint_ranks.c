@@ -397,6 +397,7 @@ static void disagree(crun_world *w, void *arg)
     static const crun_extra bad = { "a", "\xff" };
     struct tiny t;
     crun_checkpoints *all = open_model(&t, w, true, arg, false);
+    crun_extra asked = { w->rank ? "b" : "a", "" };
     uint64_t step;
 
     ck_assert_int_eq(
@@ -422,6 +423,10 @@ static void disagree(crun_world *w, void *arg)
     ck_assert_int_eq(crun_checkpoint_load(all, "", &step, t.ddp,
                                           w->rank ? t.optim : NULL, NULL, NULL, 0),
                      CRUN_MISMATCH);
+    ck_assert_int_eq(
+        crun_checkpoint_load(all, "", &step, t.ddp, t.optim, NULL, &asked, 1),
+        CRUN_MISMATCH);
+    ck_assert_ptr_nonnull(strstr(crun_error_text(), "rank 1: its extras"));
     close_model(&t, all);
 }
 
