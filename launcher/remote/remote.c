@@ -111,9 +111,10 @@ static void on_suspend_here(void *arg, int signo)
     uint8_t byte = (uint8_t)signo;
 
     remote_send_to_all(r, CHANNEL_SIGNAL, &byte, 1);
-    if (signo != SIGTSTP)
-        return;
-    loop_timer_arm(&r->suspend, clock_ms() + REMOTE_SUSPEND_MS);
+    if (signo == SIGTSTP)
+        loop_timer_arm(&r->suspend, clock_ms() + REMOTE_SUSPEND_MS);
+    else
+        loop_timer_cancel(&r->suspend);
 }
 
 /* The frames have left. */

@@ -106,6 +106,7 @@ static void far_side_end(struct far_side *f)
     if (f->is_ending)
         return;
     f->is_ending = true;
+    f->is_suspended = false;
     relay_shut_all(f->relay);
     loop_timer_arm(&f->kill, clock_ms() + f->grace_ms + REMOTE_KILL_MS);
     if (!f->has_child || f->has_exited) {
@@ -529,15 +530,21 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
         loop_timer_arm(&f->silence, clock_ms() + REMOTE_SILENCE_MS);
 }
 
-static void on_child_ended(void *arg, int signo)
+static void on_child_changed(void *arg, int signo)
 {
     struct far_side *f = arg;
     int status;
 
     (void)signo;
     relay_reap(f->relay);
-    if (!f->has_child || f->has_exited || waitpid(f->child.pid, &status, WNOHANG) <= 0)
+    if (!f->has_child || f->has_exited ||
+        waitpid(f->child.pid, &status, WNOHANG | WUNTRACED) <= 0)
         return;
+    if (WIFSTOPPED(status)) { /* it has stopped itself after the order to go on */
+        if (!f->is_suspended && WSTOPSIG(status) == SIGTSTP)
+            signal_child(f, SIGCONT);
+        return;
+    }
     f->has_exited = true;
     f->exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (f->has_started)
@@ -586,7 +593,7 @@ static void far_side_open(struct far_side *f)
     loop_timer_init(&f->kill, f->loop, on_kill_due, f);
     loop_timer_init(&f->drain, f->loop, on_drain_over, f);
     loop_timer_arm(&f->silence, clock_ms() + REMOTE_SILENCE_MS);
-    loop_on_signal(f->loop, SIGCHLD, on_child_ended, f);
+    loop_on_signal(f->loop, SIGCHLD, on_child_changed, f);
 }
 
 /* sshd's SIGHUP and a scheduler's SIGTERM mean the end of the connection. */

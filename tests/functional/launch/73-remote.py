@@ -280,16 +280,20 @@ def test_sigterm_ends_the_job(p):
 
 
 def test_it_is_suspended_and_goes_on(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; while [ ! -e enough ]; do "
-                             "sleep 0.02; done"), stdin=subprocess.DEVNULL)
-    pids = [int(pid) for pid in written(p, "up", 2)]
-    made.send_signal(signal.SIGTSTP)
-    # D: a shell that waits in vfork, for a child that was stopped before it could execute sleep
-    until(lambda: all(stat_of(pid).state in "TD" for pid in [made.pid, *pids]), "all are stopped",
-          TIMEOUT)
-    made.send_signal(signal.SIGCONT)
-    p.file("enough")
-    p.end(made, 0)
+    """Also if it is continued before each process has stopped itself."""
+    for quickly in False, True:
+        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; while [ ! -e enough ]; do "
+                                 "sleep 0.02; done"), stdin=subprocess.DEVNULL)
+        pids = [int(pid) for pid in written(p, "up", 2)]
+        made.send_signal(signal.SIGTSTP)
+        # D: a shell waits in vfork for a child that was stopped before it could execute sleep
+        until(lambda: all(stat_of(pid).state in "TD" for pid in pids + [made.pid] * (not quickly)),
+              "all are stopped", TIMEOUT)
+        made.send_signal(signal.SIGCONT)
+        p.file("enough")
+        p.end(made, 0)
+        os.remove(f"{p.path}/up")
+        os.remove(f"{p.path}/enough")
 
 
 def test_the_launchers_death_ends_the_job(p):
