@@ -52,8 +52,7 @@ CRUN_API const char *crun_version(void);
 typedef struct crun_world crun_world;
 
 typedef struct crun_options {
-    /* "auto", "shm", "tcp", "shm+tcp" or "nccl"; NULL: $CRUN_BACKEND, by default auto
-     */
+    /* "auto", "shm", "tcp", "shm+tcp" or "nccl"; NULL: $CRUN_BACKEND, else "auto" */
     const char *backend;
     /* This rank's GPU: its number, or "auto" for $CRUN_DEVICE, by default the local
      * rank. NULL: the program computes on the host, and backend "auto" is never
