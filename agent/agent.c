@@ -142,7 +142,7 @@ static void act_report_stopped(struct agent *a)
 
     job_messages_stopped(a->messages);
     epoch_store_close(&a->store);
-    m.stopped.step = progress_monitor_last_step(a->workers.progress);
+    m.stopped = progress_monitor_last_steps(a->workers.progress);
     agent_send_report(a, &m);
     agent_leave_alone(a);
 }

@@ -37,7 +37,7 @@ void agent_keep_facts(struct agent *a)
         a->log_folder = xstrdup(made);
     }
     if (a->workers.progress)
-        a->last_step = progress_monitor_last_step(a->workers.progress);
+        a->last_step = progress_monitor_last_steps(a->workers.progress).step;
 }
 
 void agent_keep_past(struct agent *a)

@@ -56,8 +56,8 @@ struct progress_monitor {
     uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
     uint64_t saving_since_ms, longest_saving_ms;
-    uint64_t saved_at_ms; /* the newest checkpoint of any epoch; 0: none was seen */
-    uint64_t last_step;   /* the newest of any worker; set when the epoch has ended */
+    uint64_t saved_at_ms;    /* the newest checkpoint of any epoch; 0: none was seen */
+    struct msg_stopped last; /* the steps of the epoch; set when it has ended */
 
     uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
     struct loop_timer recorder_timer;
@@ -636,7 +636,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     const struct hang_rule rule = { m->config->hang_timeout_ms, m->config->hang_auto };
 
     progress_monitor_end(m);
-    m->last_step = 0;
+    m->last = (struct msg_stopped){ 0 };
     m->progress = (struct msg_heartbeat){ .step = 0 };
     if (guard_pages(guard)->count < m->config->workers)
         return;
@@ -668,14 +668,14 @@ static void keep_last_step(struct progress_monitor *m)
         struct hang_observation *s = &m->observation[i];
 
         read_progress(m, i, s);
-        if (s->progress.written && s->progress.step > m->last_step)
-            m->last_step = s->progress.step;
+        if (s->progress.written && s->progress.step > m->last.step)
+            m->last = (struct msg_stopped){ s->progress.step, s->progress.first_step };
     }
 }
 
-uint64_t progress_monitor_last_step(const struct progress_monitor *m)
+struct msg_stopped progress_monitor_last_steps(const struct progress_monitor *m)
 {
-    return m->last_step;
+    return m->last;
 }
 
 void progress_monitor_end(struct progress_monitor *m)

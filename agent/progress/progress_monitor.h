@@ -65,9 +65,8 @@ void progress_monitor_ask_recorders(struct progress_monitor *m);
  * once an epoch. */
 void progress_monitor_report_ranks(struct progress_monitor *m);
 
-/* The newest step of a worker in the last epoch, once it has been stopped; 0: unknown.
- */
-uint64_t progress_monitor_last_step(const struct progress_monitor *m);
+/* The steps of the last epoch, once it has been stopped. */
+struct msg_stopped progress_monitor_last_steps(const struct progress_monitor *m);
 
 /* How long the longest checkpoint of a worker took, as far as it was seen; 0: none. */
 uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m);

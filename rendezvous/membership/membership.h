@@ -176,7 +176,7 @@ struct membership_event {
     struct id128 incarnation; /* of the sender; must be the node's */
     uint64_t epoch;
     uint64_t step; /* HEARTBEAT, STOPPED: the newest of the node's workers, or 0 */
-    uint64_t first_step; /* HEARTBEAT: of the epoch; 0: none yet */
+    uint64_t first_step; /* HEARTBEAT, STOPPED: of the epoch; 0: none yet */
     uint32_t first_ms;   /* it was done so long ago */
     uint32_t reached_ms; /* HEARTBEAT: the step of START.past_step was, likewise */
     uint64_t at_ms;

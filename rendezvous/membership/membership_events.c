@@ -248,6 +248,8 @@ static void note_step(struct step *s)
 {
     struct membership *m = s->m;
 
+    if (s->ev->first_step == STEP_UNPLACED) /* the number says nothing about progress */
+        m->progress.is_new = true;
     job_time_note_step(&m->time, s->ev->step);
     if (s->ev->step <= m->progress.step)
         return;

@@ -360,7 +360,8 @@ struct msg_store_ready {
 };
 
 struct msg_stopped {
-    uint64_t step; /* the newest of a local worker, 0: not known */
+    uint64_t step;       /* the newest of a local worker, 0: not known */
+    uint64_t first_step; /* see msg_heartbeat; the last one may not have told it */
 };
 
 struct msg_leave {

@@ -107,6 +107,7 @@ const struct proto_table proto_failure = TABLE(failure);
 
 static const struct proto_field stopped[] = {
     U64(msg_stopped, step, OPTIONAL),
+    U64(msg_stopped, first_step, OPTIONAL),
 };
 
 static const struct proto_field leave[] = {

@@ -543,6 +543,7 @@ static void take_stopped(struct registry_peer *p, const struct msg *m,
 {
     (void)p;
     ev->step = m->stopped.step;
+    ev->first_step = m->stopped.first_step;
 }
 
 static void note_ended_by(struct job *job, const char *reason, const char *host)

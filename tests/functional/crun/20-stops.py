@@ -228,6 +228,11 @@ def a_job_without_new_steps_ends(rendezvous):
            "exit code 78: do not start it again")
     moving = sh("echo step $CRUN_EPOCH; [ $CRUN_EPOCH = 5 ] || exit 5")
     expect(rendezvous.node("moving", "--max-no-progress=1", *flags, *moving, nnodes="1"), 0)
+    # counted from 1 in each life, which ends before anybody looks: bytes 248 and 12 of the page
+    write = "dd of=$CRUN_PROGRESS bs=1 conv=notrunc status=none seek="
+    unplaced = sh("printf '\\377%.0s' 1 2 3 4 5 6 7 8 | " + write + "248; "
+                  "printf '\\1\\0\\0\\0\\3' | " + write + "12; [ $CRUN_EPOCH = 4 ] || exit 5")
+    expect(rendezvous.node("unplaced", "--max-no-progress=1", *flags, *unplaced, nnodes="1"), 0)
 
 
 def sigterm_does_not_wait_for_the_checkpoint(rendezvous):

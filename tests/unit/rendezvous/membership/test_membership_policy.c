@@ -120,11 +120,13 @@ START_TEST(a_young_epoch_earns_no_restart)
 }
 END_TEST
 
-/* The epoch reaches the step and then fails. */
-static void fail_at_step(uint64_t step)
+/* The epoch reaches the step, its first one being `first`, and then fails. */
+static void fail_after_steps(uint64_t first, uint64_t step)
 {
     struct membership_event beat = { .type = MEMBERSHIP_EV_HEARTBEAT,
                                      .incarnation = incarnation_of(1),
+                                     .epoch = w.r.epoch,
+                                     .first_step = first,
                                      .step = step };
 
     take_event(beat, NULL);
@@ -132,6 +134,11 @@ static void fail_at_step(uint64_t step)
     stop_all_nodes();
     if (w.r.state == JOB_FORMING)
         pass_time(60000, ALL_ALIVE);
+}
+
+static void fail_at_step(uint64_t step)
+{
+    fail_after_steps(0, step);
 }
 
 START_TEST(restarts_without_a_new_step_end_the_job)
@@ -149,11 +156,14 @@ START_TEST(restarts_without_a_new_step_end_the_job)
     fail_at_step(8);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 6);
+    fail_after_steps(STEP_UNPLACED, 5);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    fail_at_step(8);
     fail_at_step(5);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
     ck_assert_int_eq(w.r.stop.exit_code, EXIT_CODE_NO_PROGRESS);
-    ck_assert_uint_eq(w.r.restarts, 6);
+    ck_assert_uint_eq(w.r.restarts, 8);
 }
 END_TEST
 
