@@ -299,8 +299,9 @@ CRUN_API int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count);
 /*
  * Ends the registration: lays out the arenas and compares the layout with the other
  * ranks' (CRUN_MISMATCH names the first difference). CRUN_BAD_ARGUMENT: two names are
- * equal, or files of checkpoints cannot have one: it has more than 255 bytes, ends with
- * @ and a number, or is "optimizer.m", "optimizer.v" or "__metadata__".
+ * equal, or files of checkpoints cannot have one: it has more than 255 bytes, is not
+ * UTF-8, ends with @ and a number, or is "optimizer.m", "optimizer.v" or
+ * "__metadata__".
  */
 CRUN_API CRUN_CHECK crun_status crun_ddp_seal(crun_ddp *ddp);
 

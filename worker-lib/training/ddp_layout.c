@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/hash.h"
+#include "rendezvous/base/text.h"
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
 
@@ -39,6 +40,11 @@ static crun_status check_name(const char *name)
                            "the name of a parameter or buffer is longer than %d bytes: "
                            "\"%.120s...\"",
                            STATE_NAME_MAX, name);
+    if (!text_is_utf8(name, strlen(name)))
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "the name of a parameter or buffer is not text in UTF-8: "
+                           "\"%s\"",
+                           name);
     for (unsigned i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
         if (strcmp(name, reserved[i]) == 0)
             return status_fail(CRUN_BAD_ARGUMENT,

@@ -144,7 +144,8 @@ END_TEST
 
 /* Names that files of checkpoints could not tell from others. */
 static const char *const refused[] = {
-    "__metadata__", "optimizer.m", "optimizer.v", "w@1", "optimizer.v@3", "@07", NULL,
+    "__metadata__",  "optimizer.m", "optimizer.v", "w@1",
+    "optimizer.v@3", "@07",         "b\xff",       NULL,
 };
 
 static void refuse_name(crun_world *w, void *arg)
