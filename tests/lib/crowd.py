@@ -57,7 +57,7 @@ class Agent(threading.Thread):
 
 
 def dial(port, data=b""):
-    s = socket.create_connection(("127.0.0.1", port), timeout=5)
+    s = socket.create_connection(("127.0.0.1", port), timeout=60)
     if data:
         try:
             s.sendall(data)

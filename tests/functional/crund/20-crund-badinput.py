@@ -26,6 +26,7 @@ from crowd import Agent, close_all, dial, dial_narrow  # noqa: E402
 
 SLOW = 4 if "san" in os.environ.get("BUILD", "") else 1
 HELLO_DEADLINE, FRAME_DEADLINE = 5, 10
+LATE = 20  # a busy machine may be so late
 RSS_MAX_KIB = 64 * 1024
 FLOOD_MAX_KIB = 40 * 1024
 EVENTS_KEPT, NODES_MAX = 1024, 16384
@@ -49,7 +50,7 @@ def other_protocols(port):
     # a random first byte can be the beginning of something that is spoken here
     words = [w if w[0] in b"\x00\x03GS\n\xff\x16C" else b"\x80" + w for w in words]
     for _ in range(3):
-        assert_closed([dial(port, w) for w in words], 2 + HELLO_DEADLINE, "other protocols")
+        assert_closed([dial(port, w) for w in words], HELLO_DEADLINE + LATE, "other protocols")
 
 
 def bad_frames(port):
@@ -124,10 +125,12 @@ class Slow:
             pass
 
     def check(self):
-        left = self.begun + HELLO_DEADLINE + 2 * SLOW - time.monotonic()
+        left = self.begun + HELLO_DEADLINE + LATE - time.monotonic()
         assert_closed(self.silent + [self.dripping], left, "silent peers")
-        assert not closed_within(self.stalled[0], 0.01), "a frame may take its time"
-        left = self.begun + FRAME_DEADLINE + 2 * SLOW - time.monotonic()
+        closed = closed_within(self.stalled[0], 0.01)
+        assert not closed or time.monotonic() >= self.begun + FRAME_DEADLINE, \
+            "a frame may take its time"
+        left = self.begun + FRAME_DEADLINE + LATE - time.monotonic()
         assert_closed(self.stalled, left, "stalled frames")
 
 
