@@ -418,7 +418,8 @@ void ctl_jobs_release(struct ctl_jobs *jobs)
 /* -- one of them --------------------------------------------------------------------
  */
 
-/* What a user writes into a record stands for no job of another user. */
+/* What a user writes into a record stands for no job of another user. A launcher stands
+ * for the nodes with its run id, but two launchers have a job each. */
 static bool is_same_job(const struct ctl_job *a, const struct ctl_job *b)
 {
     if (a->uid != b->uid)
@@ -426,7 +427,7 @@ static bool is_same_job(const struct ctl_job *a, const struct ctl_job *b)
     if (*a->instance && *b->instance)
         return strcmp(a->instance, b->instance) == 0;
     return strcmp(a->run_id, b->run_id) == 0 &&
-           (a->is_launcher || b->is_launcher ||
+           (a->is_launcher != b->is_launcher ||
             (*a->rendezvous && strcmp(a->rendezvous, b->rendezvous) == 0));
 }
 

@@ -383,6 +383,15 @@ def test_a_detached_job_is_stopped_or_killed(p):
     gone(pids)
     until_ctl(p, "stopped", "status", name)
     os.remove(f"{p.path}/up")
+    for n in 1, 2:  # two jobs of one name are two
+        detach(p, "--rdzv-id=two", "sh", "-c", "echo $$ >>up; exec sleep 1000")
+        pids = written(p, "up", 2 * n)
+    twins = re.findall(r"two \(pid (\d+)\)", ctl(p, "stop", "two"))
+    same(len(twins), 2)
+    for pid in twins:
+        ctl(p, "stop", pid)
+    gone(pids)
+    os.remove(f"{p.path}/up")
     detach(p, "--rdzv-id=other", "sh", "-c", "echo $$ >>up; exec sleep 1000")
     pids = written(p, "up", 2)
     until_ctl(p, "running", "status", "other")
