@@ -328,6 +328,23 @@ int option_set_log_mode(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
+int option_set_log_max_size(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    static const char units[] = "KMG";
+    const char *end, *unit;
+    uint64_t size = read_positive(value, UINT32_MAX, &end);
+
+    (void)opt;
+    unit = *end ? strchr(units, *end) : NULL;
+    if (unit)
+        size <<= 10 * (unit - units + 1);
+    if (size < LOG_MAX_SIZE_MIN || (*end && (!unit || end[1])))
+        return err_set(e, "\"%s\" is not a size of 64K or more, as 500M or 2G", value);
+    ((struct options *)target)->config.log_max_size = size;
+    return 0;
+}
+
 int option_set_signals(void *target, const struct opt *opt, const char *value,
                        struct err *e)
 {

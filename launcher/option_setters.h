@@ -34,6 +34,7 @@ OPTION_SETTER(option_set_time_limit);
 OPTION_SETTER(option_set_store_auth);
 OPTION_SETTER(option_set_streams);
 OPTION_SETTER(option_set_rank_filter);
+OPTION_SETTER(option_set_log_max_size);
 OPTION_SETTER(option_set_log_mode);
 OPTION_SETTER(option_set_exit_codes);
 OPTION_SETTER(option_set_signals);

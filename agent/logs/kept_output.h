@@ -29,6 +29,7 @@ struct kept_attempt {
 
 struct kept_output {
     uint32_t workers;
+    bool in_parts; /* a file may have an older part, file.1 */
     struct kept_attempt now, before;
 };
 

@@ -340,6 +340,7 @@ static bool read_files(struct log_answers *a, struct log_question *q)
         list[count++] = (struct log_file_read){ .path = xstrdup(kept->file),
                                                 .offset = s->offset,
                                                 .end = log_ring_start(&kept->ring),
+                                                .follows = a->kept->in_parts,
                                                 .lines = s->lines,
                                                 .size = q->share };
         s->lines = UINT32_MAX;

@@ -5,7 +5,9 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include "rendezvous/base/xalloc.h"
 
 #define SEARCH_BYTES 65536
+#define HEADER_MAX 256
 
 enum read_state { READ_RUNS, READ_DONE, READ_ABANDONED };
 
@@ -65,8 +68,56 @@ static size_t read_fully(int fd, char *data, size_t size, uint64_t offset)
     return used;
 }
 
+/* A file, and where in its stream it begins. */
+struct log_part {
+    int fd;
+    uint64_t start;
+    size_t header; /* bytes before that */
+};
+
+static struct log_part open_part(const struct log_file_read *r, const char *path)
+{
+    struct log_part p = { .fd = open(path,
+                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) };
+    char line[HEADER_MAX], *end;
+
+    if (p.fd < 0 || !r->follows)
+        return p;
+    line[read_fully(p.fd, line, sizeof(line) - 1, 0)] = '\0';
+    end = strchr(line, '\n');
+    if (end && sscanf(line, "[crun: %" SCNu64 " bytes came before:", &p.start) == 1)
+        p.header = (size_t)(end + 1 - line);
+    return p;
+}
+
+/* The part with the offset, or with the byte before the end if lines are wanted; else
+ * the first part that there is. */
+static struct log_part find_part(const struct log_file_read *r)
+{
+    struct log_part p = open_part(r, r->path), older;
+    char *path;
+
+    if (!r->follows ||
+        (p.fd >= 0 && (r->lines ? r->end > p.start : r->offset >= p.start)))
+        return p;
+    path = xasprintf("%s.1", r->path);
+    older = open_part(r, path);
+    free(path);
+    if (older.fd < 0)
+        return p;
+    if (p.fd >= 0) /* else it is being renamed now */
+        close(p.fd);
+    return older;
+}
+
+static size_t read_part(const struct log_part *p, char *data, size_t size,
+                        uint64_t offset)
+{
+    return read_fully(p->fd, data, size, offset - p->start + p->header);
+}
+
 /* Where the last lines before the end begin, as far as it is searched. */
-static uint64_t find_lines(int fd, const struct log_file_read *r)
+static uint64_t find_lines(const struct log_part *p, const struct log_file_read *r)
 {
     uint64_t low = r->end > LOG_TAIL_SEARCH_BYTES ? r->end - LOG_TAIL_SEARCH_BYTES : 0;
     uint64_t at = r->end;
@@ -76,7 +127,7 @@ static uint64_t find_lines(int fd, const struct log_file_read *r)
     low = low < r->offset ? r->offset : low;
     while (at > low) {
         size_t n = at - low < SEARCH_BYTES ? (size_t)(at - low) : SEARCH_BYTES;
-        size_t got = read_fully(fd, block, n, at - n);
+        size_t got = read_part(p, block, n, at - n);
 
         for (size_t i = got; i > 0; i--)
             if (block[i - 1] == '\n' && --left == 0) {
@@ -91,23 +142,27 @@ static uint64_t find_lines(int fd, const struct log_file_read *r)
 
 static void read_log_file(struct log_file_read *r)
 {
-    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct log_part p = find_part(r);
     size_t most = r->size;
 
     r->size = 0;
-    if (fd < 0) {
+    if (p.fd < 0) {
         r->errnum = errno;
         return;
     }
+    if (r->offset < p.start)
+        r->offset = p.start;
+    if (r->end < r->offset)
+        r->end = r->offset;
     if (r->lines)
-        r->offset = find_lines(fd, r);
+        r->offset = find_lines(&p, r);
     if (r->end - r->offset < most)
         most = (size_t)(r->end - r->offset);
     r->data = xmalloc(most + 1);
     errno = 0;
-    r->size = read_fully(fd, r->data, most, r->offset);
+    r->size = read_part(&p, r->data, most, r->offset);
     r->errnum = r->size > 0 ? 0 : errno;
-    close(fd);
+    close(p.fd);
 }
 
 static void *run_reads(void *arg)

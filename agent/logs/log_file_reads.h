@@ -2,6 +2,7 @@
 #ifndef AGENT_LOGS_LOG_FILE_READS_H
 #define AGENT_LOGS_LOG_FILE_READS_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,14 +10,20 @@
 struct loop;
 struct log_file_reads;
 
+/* The first line of a file that follows another one of the same stream: how much of the
+ * stream came before, and the file's name. */
+#define LOG_NEXT_FILE_LINE                                                             \
+    "[crun: %" PRIu64 " bytes came before: the last of them are in %s.1]\n"
+
 /*
  * Reads parts of log files on a thread of its own, because a file server may not
  * answer for long: one list of reads at a time.
  */
 struct log_file_read {
     char *path;      /* allocated; freed with the list, as the data */
-    uint64_t offset; /* where to read; changed if lines are wanted */
+    uint64_t offset; /* of the stream; changed if lines are wanted, or it is gone */
     uint64_t end;    /* no byte from here on */
+    bool follows;    /* its first line may be LOG_NEXT_FILE_LINE */
     uint32_t lines;  /* begin so many lines before `end`, or at the offset; 0: there */
     char *data;
     size_t size; /* the most that is wanted, then how much it is */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
+#include "agent/logs/log_dirs.h"
+#include "agent/logs/log_file_reads.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
 #include "rendezvous/base/log.h"
@@ -49,6 +52,8 @@ struct outlet {
     bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
     bool has_lost;
     uint64_t retry_ms;
+    uint64_t in_file, passed; /* bytes in the file, and of the stream before the next */
+    bool in_line;             /* the last one in the file ends no line */
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
     int lost_errno;             /* 0: too slow */
@@ -153,6 +158,40 @@ static bool is_permanent(int errnum)
     return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
 }
 
+/* The first line says what is missing: log_file_reads.c reads it. */
+static void begin_next_file(struct outlet *o)
+{
+    char line[MARK_MAX];
+    size_t size = (size_t)snprintf(line, sizeof(line), LOG_NEXT_FILE_LINE, o->passed,
+                                   o->options.file);
+    int fd = log_dirs_renew(o->options.folder, o->options.file, o->options.fd, line,
+                            size);
+
+    o->in_file = size;
+    if (fd < 0) /* the old one takes as much again */
+        return;
+    (void)dup3(fd, o->options.fd, O_CLOEXEC);
+    close(fd);
+}
+
+/* How much is to be written in one call. A file is full at the end of the line that
+ * reaches its size. */
+static size_t next_part(struct outlet *o, const char *data, size_t size)
+{
+    uint64_t max = o->options.max_size;
+    size_t part = size < WRITER_PART_BYTES ? size : WRITER_PART_BYTES;
+    const char *end;
+
+    if (max && o->in_file >= max &&
+        (!o->in_line || o->in_file >= max + WRITER_BLOCK_BYTES))
+        begin_next_file(o);
+    if (!max || o->in_file + part < max)
+        return part;
+    end = o->in_file < max ? data + (max - o->in_file) - 1 : data;
+    end = memchr(end, '\n', (size_t)(data + part - end));
+    return end ? (size_t)(end + 1 - data) : part;
+}
+
 /* Called under the lock, which it releases while it writes. Earlier losses in this
  * place are marked first. */
 static int write_unlocked(struct log_writer *w, struct outlet *o, const char *data,
@@ -167,11 +206,15 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
     pthread_mutex_unlock(&w->lock);
     errnum = fd_write_all(fd, mark, &mark_size);
     while (!errnum && *size > 0) {
-        size_t part = *size < WRITER_PART_BYTES ? *size : WRITER_PART_BYTES;
+        size_t part = next_part(o, data, *size);
         size_t left = part;
 
         errnum = fd_write_all(fd, data, &left);
         data += part - left;
+        o->in_file += part - left;
+        o->passed += part - left;
+        if (left < part)
+            o->in_line = data[-1] != '\n';
         *size -= part - left;
         __atomic_fetch_add(&w->written, part - left, __ATOMIC_RELAXED);
     }
@@ -195,6 +238,7 @@ static void write_block(struct log_writer *w, struct outlet *o, struct log_block
     if (left > 0) {
         count_loss(o, left, errnum);
         o->unmarked_in_file += left;
+        o->passed += left;
     }
     o->queued -= b->used;
     w->queued -= b->used;
@@ -253,6 +297,8 @@ static void free_outlet(struct outlet *o)
     free_blocks(&o->blocks);
     if (o->options.owned)
         close(o->options.fd);
+    if (o->options.max_size)
+        close(o->options.folder);
     TAILQ_REMOVE(&o->writer->outlets, o, link);
     free((char *)o->options.name);
     free(o);

@@ -43,7 +43,10 @@ struct outlet_options {
     bool owned, mark;
     size_t queue_max;
     const char *name;
-    const char *then; /* what a closed pipe means; NULL: the job continues */
+    uint64_t max_size; /* a larger file becomes file.1, and a new one begins; 0: none */
+    int folder;        /* with it: owned, too, and */
+    const char *file;  /* the name in it, static */
+    const char *then;  /* what a closed pipe means; NULL: the job continues */
 };
 
 struct outlet *outlet_create(struct log_writer *w,

@@ -369,14 +369,18 @@ static struct log_writer *files_writer(struct logs *l)
 static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
                                     const char *name, struct err *e)
 {
-    struct outlet_options options = { .owned = true,
-                                      .mark = true,
-                                      .queue_max = LOG_FILE_QUEUE_MAX };
+    struct outlet_options options = {
+        .owned = true, .mark = true, .queue_max = LOG_FILE_QUEUE_MAX, .file = name
+    };
     struct outlet *o;
 
     options.fd = log_dirs_open(l->dirs, local_rank, name, e);
     if (options.fd < 0)
         return NULL;
+    if (l->config->log_max_size) {
+        options.folder = log_dirs_folder(l->dirs, local_rank);
+        options.max_size = options.folder < 0 ? 0 : l->config->log_max_size;
+    }
     options.name = log_dirs_file_path(l->dirs, local_rank, name);
     o = outlet_create(files_writer(l), &options);
     free((char *)options.name);
@@ -656,6 +660,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
         l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
         loop_on_signal(loop, SIGWINCH, on_window_resized, l);
     kept_output_init(&l->kept, config->workers);
+    l->kept.in_parts = config->log_max_size > 0;
     console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;

@@ -191,6 +191,8 @@ static void tell_lost(struct log_view *v, struct shown_rank *r, int which,
 
     if (offset <= s->offset || (!s->has_begun && v->o->tail >= 0))
         return;
+    if (s->lines.size > 0) /* its end is lost, and the next is no part of it */
+        log_lines_add(&s->lines, &style, s->offset, "\n", 1);
     log_lines_finish(&s->lines, &style);
     fflush(stdout);
     log_warn("%" PRIu64 " bytes of %s of rank %" PRIu32 " are not kept any more",

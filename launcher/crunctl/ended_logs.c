@@ -97,10 +97,14 @@ static bool show_rank_files(const struct ctl_options *o, const char *attempt,
     for (int k = 0; k < 2; k++) {
         char *path = xasprintf("%s/%" PRIu32 "/%s", attempt, style.rank,
                                k ? "stderr.log" : "stdout.log");
+        char *older = xasprintf("%s.1", path); /* --log-max-size */
 
         style.error = k == 1;
-        if (k ? !o->only_stdout : !o->only_stderr)
+        if (k ? !o->only_stdout : !o->only_stderr) {
+            any |= o->tail < 0 && show_file(older, &style, o->tail, owner);
             any |= show_file(path, &style, o->tail, owner);
+        }
+        free(older);
         free(path);
     }
     return any;

@@ -179,6 +179,27 @@ def shows_files_also_when_the_job_has_ended():
         same(lines(ended.stdout), ["[0]:50000", "[1]:50000"])
 
 
+def shows_both_files_of_a_bounded_log():
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [f"--log-dir={folder}", "--redirects=3", "--log-max-size=96K"]
+        wanted = "".join(f"{i}\n" for i in range(100000, 150000))
+        with Job("seq 100000 149999; echo oops >&2; await go", flags=flags) as job:
+            until(lambda: job.logs("--stderr").stderr.count("oops") == 2, "the output")
+            kept = job.logs("--stdout", "1")
+            told, = kept.stderr.splitlines()
+            lost = int(re.search(r"(\d+) bytes of standard output of rank 1 are not", told)[1])
+            same(kept.stdout, wanted[lost:])
+            same(len(kept.stdout) > 96 << 10, True)
+            same(job.logs("--stdout", "--tail=10", "1").stdout, wanted[-70:])
+            job.end()
+            ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid),
+                                    "--stdout", "1"],
+                                   capture_output=True, text=True, env=job.of_node(0))
+        first, *rest = ended.stdout.splitlines(True)
+        same(first, f"[crun: {lost} bytes came before: the last of them are in stdout.log.1]\n")
+        same("".join(line for line in rest if line[0] != "["), wanted[lost:])
+
+
 def names_a_lost_node():
     with Job("echo here $RANK; sleep 60", nodes=2, flags=["--rdzv-conf=lease=60"]) as job:
         until(lambda: job.logs().stdout.count("here") == 4, "the output")
@@ -227,4 +248,5 @@ def slow_readers_cost_nothing():
 
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
-     shows_files_also_when_the_job_has_ended, names_a_lost_node, slow_readers_cost_nothing])
+     shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log,
+     names_a_lost_node, slow_readers_cost_nothing])

@@ -117,6 +117,50 @@ START_TEST(the_part_that_is_asked_for_is_read)
 }
 END_TEST
 
+static const struct {
+    const char *older, *text;
+    struct log_file_read read;
+    uint64_t from;
+    const char *wanted;
+} followers[] = {
+    /* of "one\ntwo\nthree\nfour\n" */
+    { "one\ntwo\n", "three\nfour\n", { .offset = 0, .end = 19 }, 0, "one\ntwo\n" },
+    { "one\ntwo\n", "three\nfour\n", { .offset = 4, .end = 19 }, 4, "two\n" },
+    { "one\ntwo\n", "three\nfour\n", { .offset = 8, .end = 19 }, 8, "three\nfour\n" },
+    { "one\ntwo\n", "three\nfour\n", { .offset = 10, .end = 16 }, 10, "ree\nfo" },
+    { "one\ntwo\n", "three\nfour\n", { .end = 19, .lines = 2 }, 14, "four\n" },
+    { "one\ntwo\n", "three\nfour\n", { .end = 19, .lines = 9 }, 8, "three\nfour\n" },
+    { "one\ntwo\n", "three\nfour\n", { .end = 8, .lines = 2 }, 4, "two\n" },
+    { "one\ntwo\n", "", { .offset = 4, .end = 19 }, 4, "two\n" }, /* being renamed */
+    { NULL, "three\nfour\n", { .offset = 2, .end = 19 }, 8, "three\nfour\n" },
+    { NULL, "three\nfour\n", { .offset = 2, .end = 5 }, 8, "" },
+};
+
+START_TEST(a_file_that_follows_another_says_where_it_begins)
+{
+    char older[128], text[256], header[128];
+    struct log_file_read r = followers[_i].read;
+
+    snprintf(older, sizeof(older), "%s.1", t.path);
+    snprintf(header, sizeof(header), LOG_NEXT_FILE_LINE, (uint64_t)8, "out");
+    if (followers[_i].older) {
+        write_file(followers[_i].older);
+        ck_assert_int_eq(rename(t.path, older), 0);
+    }
+    snprintf(text, sizeof(text), "%s%s", header, followers[_i].text);
+    if (*followers[_i].text)
+        write_file(text);
+    r.path = t.path;
+    r.size = 100;
+    r.follows = true;
+    run_reads(&r, 1);
+    unlink(older);
+    ck_assert_int_eq(t.got[0].errnum, 0);
+    ck_assert_uint_eq(t.got[0].offset, followers[_i].from);
+    ck_assert_str_eq(t.got[0].data, followers[_i].wanted);
+}
+END_TEST
+
 START_TEST(lines_are_found_far_before_the_end)
 {
     struct log_file_read r = { .path = t.path, .lines = 2, .size = 10 };
@@ -185,6 +229,8 @@ int main(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_loop_test(c, the_part_that_is_asked_for_is_read, 0,
                         sizeof(parts) / sizeof(parts[0]));
+    tcase_add_loop_test(c, a_file_that_follows_another_says_where_it_begins, 0,
+                        sizeof(followers) / sizeof(followers[0]));
     tcase_add_test(c, lines_are_found_far_before_the_end);
     tcase_add_test(c, a_list_is_read_in_its_order);
     tcase_add_loop_test(c, neither_a_link_nor_a_pipe_is_read, 0, 2);
