@@ -449,6 +449,20 @@ int failure_exit_code(const struct msg_done *done)
     return done->exit_code == 0 && is_fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* Standard error has no buffer, and other processes may write to it meanwhile: by one
+ * write the report stays whole. */
+static void write_report_at_once(const struct failure_report *r)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    failure_print_report(r, out ? out : stderr);
+    if (out && fclose(out) == 0)
+        fwrite(text, 1, size, stderr);
+    free(text);
+}
+
 void failure_report_result(const struct failure_report *r, int exit_code)
 {
     const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
@@ -468,7 +482,7 @@ void failure_report_result(const struct failure_report *r, int exit_code)
         return;
     }
     report.colour = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    failure_print_report(&report, stderr);
+    write_report_at_once(&report);
     if (error_file && *error_file)
         failure_write_error_file(error_file, &done->failure);
 }

@@ -19,6 +19,7 @@
 #include "rendezvous/base/xalloc.h"
 
 #define RECORD_BYTES_MAX (256u << 10)
+#define LATE_MS 2000 /* for what has arrived while another host was waited for */
 
 /* In a group of its own: Ctrl-C is for crunctl, and ssh ends with its streams. */
 static int spawn_reach(char *const *argv, int stream, int said)
@@ -60,18 +61,25 @@ void ctl_reach_start(struct ctl_reach *r, const char *rsh, const char *ssh_args,
     rsh_free(argv);
 }
 
+/* Hosts are asked side by side, and their answers read one after the other: what has
+ * arrived in time is read late, too. */
+static bool await_reach(int fd, uint64_t until_ms)
+{
+    struct pollfd p = { .fd = fd, .events = POLLIN };
+    uint64_t now = clock_ms();
+
+    return now < until_ms + LATE_MS &&
+           poll(&p, 1, now < until_ms ? (int)(until_ms - now) : 0) > 0;
+}
+
 /* A line without its end; false: there is none until then. */
 static bool read_reach_line(int fd, uint64_t until_ms, char *line, size_t size)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
     size_t used = 0;
     char c;
 
     for (;;) {
-        uint64_t now = clock_ms();
-
-        if (now >= until_ms || poll(&p, 1, (int)(until_ms - now)) < 0 || !p.revents ||
-            read(fd, &c, 1) != 1)
+        if (!await_reach(fd, until_ms) || read(fd, &c, 1) != 1)
             return false;
         if (c == '\n')
             break;
@@ -84,16 +92,11 @@ static bool read_reach_line(int fd, uint64_t until_ms, char *line, size_t size)
 
 static char *read_reach_rest(int fd, uint64_t until_ms)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
     char *text = xmalloc(RECORD_BYTES_MAX + 1);
     size_t used = 0;
     ssize_t n = 1;
 
-    while (n > 0 && used < RECORD_BYTES_MAX) {
-        uint64_t now = clock_ms();
-
-        if (now >= until_ms || poll(&p, 1, (int)(until_ms - now)) <= 0)
-            break;
+    while (n > 0 && used < RECORD_BYTES_MAX && await_reach(fd, until_ms)) {
         n = read(fd, text + used, RECORD_BYTES_MAX - used);
         used += n > 0 ? (size_t)n : 0;
     }

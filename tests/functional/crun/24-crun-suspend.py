@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 10 s
+# takes: 14 s
 # no root: without a cgroup the workers are stopped as well
 """Ctrl-Z in a shell suspends a job with its workers, and fg continues it."""
 import contextlib
@@ -97,12 +97,12 @@ def longer_than_the_lease(p):
     for flags in ["--nproc-per-node=2"], [
             "--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]:
         shell = Shell(p)
-        shell.command(CRUN, *flags, "--rdzv-conf=lease=0.2,last_call_timeout=0", *sh(
+        shell.command(CRUN, *flags, "--rdzv-conf=lease=1,last_call_timeout=0", *sh(
             'echo $$ >>pids; touch work; while [ ! -e enough ]; do sleep 0.02; done'))
         suspend(p, shell, 3 - len(flags))
-        time.sleep(0.6)  # more than the lease and the time to come back
+        time.sleep(1.6)  # more than the lease and the time to come back
         shell.type(b"fg; echo code $?; exit 0\n")
-        time.sleep(0.5)  # two leases
+        time.sleep(2)  # two leases
         p.file("enough")
         shell.wait_for(b"code 0")
         shell.end(0)

@@ -214,7 +214,7 @@ def a_vanished_socket_comes_back(p):
     name = os.path.join(p.run, f"{job.pid}.sock")
     os.rename(p.run, os.path.join(p.path, "aside"))  # as a logout removes it
     until(lambda: os.path.exists(name), "a new socket", 20)
-    same(len(p.jobs()), 1)
+    until(lambda: len(p.jobs()) == 1, "its record, which is written after the socket is there")
     p.stop(job)
 
 
