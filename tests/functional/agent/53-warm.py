@@ -340,7 +340,8 @@ def test_kills_at_random_moments():
                 hit = kill(guard)
             hits[victim] += bool(hit)
             if len(sizes) > 4:
-                assert sizes[-1] <= sizes[1] + 512, f"the guard grows: {sizes} KiB"
+                # one of the first may be of a guard that has just been executed
+                assert sizes[-1] <= max(sizes[:3]) + 512, f"the guard grows: {sizes} KiB"
         # it comes to rest
         last = until(lambda: launch.last_epoch() if settled(launch) else None,
                      launch.said)
