@@ -53,11 +53,12 @@ static void give_up(int socket)
         _exit(EXIT_FAILURE);
 }
 
-/* The program may have been taken over: its texts end. */
+/* The program may have been taken over: its texts end, and a bool is one. */
 static void take_packet(struct notify_state *s, struct notify_packet *p)
 {
     struct msg_event *event = &p->event;
 
+    event->of_rank = *(const unsigned char *)&event->of_rank != 0;
     event->run_id[sizeof(event->run_id) - 1] = '\0';
     event->name[sizeof(event->name) - 1] = '\0';
     event->kind[sizeof(event->kind) - 1] = '\0';
