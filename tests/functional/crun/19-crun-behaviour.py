@@ -55,7 +55,7 @@ def programs_that_cannot_be_executed(p):
     p.file("env", "#!/usr/bin/env python3\r\nprint()\r\n")
     p.crun([again, "./env"], 126, 'asks for "/usr/bin/env python3\\r"')
     p.file("fine", "#! /bin/sh -e\n:\r\n")
-    p.crun([again, "./fine"], 127, "not found")
+    p.crun([again, "./fine"], 127, "./fine: 2: ")
 
 
 # -- signals --------------------------------------------------------------------------

