@@ -140,6 +140,12 @@ int checkpoints_open(struct trainer *t, struct err *e)
         return 0;
     if (trainer_check(t, open_checkpoints(t), e) < 0)
         return -1;
+    /* it cannot be known which checkpoints are of earlier epochs of this job */
+    if (f->checkpoints && !(f->resume && !*f->resume) && crun_restarts(t->world) > 0)
+        progress_bar_print_line(t->bar,
+                                "train: as --resume=%s says, checkpoints that this job "
+                                "wrote before the restart are not used",
+                                f->resume ? f->resume : "none");
     rc = f->resume ? resume_training(t, e) : 0;
     if (!f->checkpoints) { /* --resume=FILE only loads a file */
         crun_checkpoints_close(t->checkpoints);

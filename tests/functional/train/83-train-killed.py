@@ -150,6 +150,15 @@ def goes_on(folder):
     assert passes == list(range(1, len(passes) + 1)), passes
 
 
+def begins_again(folder):
+    """--resume=none holds after a restart, too, which is told."""
+    with Run("--model=mlp", "--passes=40", f"--ckpt-dir={folder}/saves", "--ckpt-every=3",
+             "--resume=none", ranks=1, crun=["--max-restarts=1", "--restart-backoff=0"]) as run:
+        run.until(lambda: "parameters" in run.out and run.workers(), "a worker")
+        os.kill(run.workers()[0], signal.SIGKILL)
+        run.until(lambda: "as --resume=none says, checkpoints" in run.out, "what is told")
+
+
 def other_model(folder):
     finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
@@ -220,6 +229,6 @@ def own_folders(folder):
 
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
       "interrupted": interrupted, "no_answer": no_answer,
-      "on_demand": on_demand, "goes_on": goes_on, "other_model": other_model, "one_file": one_file,
+      "on_demand": on_demand, "goes_on": goes_on, "begins_again": begins_again, "other_model": other_model, "one_file": one_file,
       "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python,
       "parts_alone": parts_alone, "own_folders": own_folders})

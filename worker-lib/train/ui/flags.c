@@ -215,7 +215,7 @@ static const struct opt table[] = {
     { .name = "resume",
       .arg = "auto|none|FILE",
       .help = "Resume from the newest complete checkpoint, from none, or from this "
-              "file, which needs no --ckpt-dir. Default: auto.",
+              "file, which needs no --ckpt-dir; after a restart, too. Default: auto.",
       .set = set_resume },
     { .name = "metrics",
       .arg = "FILE",
