@@ -300,7 +300,7 @@ def few_processes(p):
         return "needs root, and no sanitizer"
     env = {n: v for n, v in os.environ.items() if n != "CRUN_RUNTIME_DIR"}
     try:
-        r = subprocess.run([CRUN, "--nproc-per-node=16", "sh", "-c", "exit 3"],
+        r = subprocess.run([CRUN, "--nproc-per-node=16", "sh", "-c", "sleep 10; exit 3"],
                            capture_output=True, timeout=TIMEOUT, user=65534, cwd="/",
                            env={**env, "TMPDIR": "/tmp"}, preexec_fn=lambda:
                            resource.setrlimit(resource.RLIMIT_NPROC, (12, 12)))
