@@ -89,7 +89,7 @@ def unreadable_join(port):
 
 
 def byte_by_byte(port):
-    s = Session(port, preface=False)
+    s = Session(port, preface=False, timeout=10 * SLOW)
     for byte in PREFACE + hello() + frame(STATUS, sequence=2):
         s.send(bytes([byte]))
     s.expect(WELCOME)
