@@ -283,8 +283,10 @@ static int run_far_node(void *arg, const struct remote_order *order,
     if (!given)
         n->config.stdin_mode = CONFIG_STDIN_FIRST;
     place_far_node(&n->config, &n->options.conf, order, s, listener);
-    if (order->detach && far_side_end_file("/proc/self/fd/1", n->end_file))
+    if (order->detach && far_side_end_file("/proc/self/fd/1", n->end_file)) {
+        unlink(n->end_file); /* of an earlier job with this name and pid */
         n->config.end_file = n->end_file;
+    }
     code = agent_run(&n->config);
     config_build_release(&n->config);
     return code;

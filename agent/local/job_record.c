@@ -355,17 +355,19 @@ void job_record_write_end_file(const struct job_facts *facts,
                                const struct job_result *result)
 {
     cJSON *o = record_object(NULL, NULL, facts);
-    char *text;
+    char *text, *draft = xasprintf("%s.new", facts->end_file);
     size_t size;
-    int fd = fd_create_file(facts->end_file, O_TRUNC, 0600);
+    int fd = fd_create_file(draft, O_TRUNC, 0600);
 
     add_result(o, result, clock_wall_ms());
     text = text_printable_json(cJSON_PrintUnformatted(o));
     size = text ? strlen(text) : 0;
-    if (fd < 0 || fd_write_all(fd, text, &size) < 0)
+    if (fd < 0 || fd_write_all(fd, text, &size) != 0 ||
+        rename(draft, facts->end_file) < 0)
         log_warn("%s: %s", facts->end_file, strerror(errno));
     if (fd >= 0)
         close(fd);
+    free(draft);
     free(text);
     cJSON_Delete(o);
 }

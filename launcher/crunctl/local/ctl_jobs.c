@@ -27,7 +27,8 @@
 #define FOLDER_BYTES_MAX (16u << 20)
 #define ITEMS_MAX 64 /* of a record */
 #define TOGETHER_MS 30000
-#define REACH_MS 15000 /* ssh gives up a host after 10 s */
+#define REACH_MS 15000    /* ssh gives up a host after 10 s */
+#define REACH_ALL_MS 5000 /* when no job is named, and others are waited for */
 #define MS_MAX 1000000000000000ull
 
 struct ctl_jobs_folder {
@@ -545,17 +546,25 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
 /* -- detached jobs ------------------------------------------------------------------
  */
 
+/* NULL: it was cut off, or is none. */
+static cJSON *parse_end(const char *text)
+{
+    cJSON *end = cJSON_Parse(text);
+
+    if (cJSON_IsObject(end) && is_small_object(end, 1) &&
+        cJSON_HasObjectItem(end, "result"))
+        return end;
+    cJSON_Delete(end);
+    return NULL;
+}
+
 /* What the record of the end has in the place of what the launcher knew. */
-static cJSON *record_of_end(const struct ctl_job *job, const char *text)
+static cJSON *record_of_end(const struct ctl_job *job, cJSON *end)
 {
     static const char *const taken[] = { "result", "report",       "time",
                                          "nodes",  "last_restart", "workers" };
-    cJSON *end = cJSON_Parse(text), *record = cJSON_Duplicate(job->record, true);
+    cJSON *record = cJSON_Duplicate(job->record, true);
 
-    if (!cJSON_IsObject(end) || !is_small_object(end, 1)) {
-        cJSON_Delete(end);
-        end = NULL;
-    }
     for (size_t i = 0; end && i < sizeof(taken) / sizeof(taken[0]); i++) {
         cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(end, taken[i]);
 
@@ -567,13 +576,14 @@ static cJSON *record_of_end(const struct ctl_job *job, const char *text)
     return record;
 }
 
-static void note_end(struct ctl_job *job, const char *text)
+/* end: freed; NULL: its crun has left none. */
+static void note_end(struct ctl_job *job, cJSON *end)
 {
-    cJSON *record = record_of_end(job, text ? text : ""), *result;
+    cJSON *record = record_of_end(job, end), *result;
     const struct run_folder *folder = job->folder;
     char file[sizeof(job->file)], name[80], *why, *whole;
 
-    if (!cJSON_GetObjectItemCaseSensitive(record, "result")) {
+    if (!end) {
         result = cJSON_AddObjectToObject(record, "result");
         why = xasprintf("its crun on %s has left no result; its output is in %s",
                         job->host, job->output);
@@ -591,25 +601,28 @@ static void note_end(struct ctl_job *job, const char *text)
     fill_job(job, folder, file, record, CTL_JOB_ENDED);
 }
 
+/* Only what is certain is noted. */
 static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
                         struct ctl_reach *reach, uint64_t until_ms)
 {
-    char *record = NULL;
+    char *text = NULL;
     struct err e;
+    enum ctl_reach_answer answer = ctl_reach_await(reach, until_ms, &text, &e);
+    cJSON *end = answer == CTL_REACH_ENDED ? parse_end(text) : NULL;
 
-    switch (ctl_reach_await(reach, until_ms, &record, &e)) {
-    case CTL_REACH_RUNS:
+    if (answer == CTL_REACH_ENDED && !end) {
+        answer = CTL_REACH_UNKNOWN;
+        err_set(&e, "its answer was cut off");
+    }
+    free(text);
+    if (answer == CTL_REACH_RUNS) {
         job->fd = reach->fd;
-        return;
-    case CTL_REACH_UNKNOWN:
+    } else if (answer == CTL_REACH_UNKNOWN) {
         job->unknown = xasprintf("%s cannot be asked (%s); its output is in %s",
                                  job->host, e.text, job->output);
-        return;
-    case CTL_REACH_ENDED:
-    case CTL_REACH_GONE:
-        note_end(job, record);
+    } else {
+        note_end(job, end);
         jobs->running--;
-        free(record);
     }
 }
 
@@ -617,7 +630,7 @@ void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word)
 {
     struct ctl_reach *reach = xcalloc(jobs->count + 1, sizeof(*reach));
     bool *asked = xcalloc(jobs->count + 1, sizeof(*asked));
-    uint64_t until_ms = clock_ms() + REACH_MS;
+    uint64_t until_ms = clock_ms() + (word ? REACH_MS : REACH_ALL_MS);
     size_t running = jobs->running;
 
     for (size_t i = 0; i < running; i++) {

@@ -37,14 +37,16 @@ char *far_reach_command(pid_t pid, const char *log)
     words[0] = push_quote(self);
     words[1] = push_quote(end);
     words[2] = push_quote(libraries ? libraries : "");
-    /* the socket is there a moment after the start, and until the record is */
+    /* The record of the end comes first, as another crun may have the pid since. The
+     * socket is there a moment after the start, and until the record is. */
     command = xasprintf(
-        "for i in 1 2 3 4 5 6 7 8; do LD_LIBRARY_PATH=%s " FAR_SOCKET_VARIABLE
+        "end() { if test -e %s; then echo; echo " FAR_REACH_ENDED
+        "; cat %s; exit; fi; }; "
+        "for i in 1 2 3 4 5 6 7 8; do end; LD_LIBRARY_PATH=%s " FAR_SOCKET_VARIABLE
         "=%d " FAR_SOCKET_SAYS "=1 %s " CHANNEL_SOCKET_FLAG " 2>/dev/null && exit; "
-        "kill -0 %d 2>/dev/null || break; sleep 0.3; done; echo; "
-        "if test -e %s; then echo " FAR_REACH_ENDED "; cat %s; "
-        "elif ! kill -0 %d 2>/dev/null; then echo " FAR_REACH_GONE "; fi; exit\n",
-        words[2], (int)pid, words[0], (int)pid, words[1], words[1], (int)pid);
+        "kill -0 %d 2>/dev/null || break; sleep 0.3; done; end; "
+        "kill -0 %d 2>/dev/null || { echo; echo " FAR_REACH_GONE "; }; exit\n",
+        words[1], words[1], words[2], (int)pid, words[0], (int)pid, (int)pid);
     for (unsigned i = 0; i < 3; i++)
         free(words[i]);
     return command;

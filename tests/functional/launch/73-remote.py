@@ -22,6 +22,7 @@ cd "$(dirname "$0")" || exit 255
 for host; do case $host in -*|[A-Z]*=*) ;; *) break ;; esac; done
 while [ "$1" != "$host" ]; do shift; done; shift
 echo "$$ $host $*" >>calls
+[ ! -e cut ] || { printf '\n@crun-end@\n{"result": {"sta'; exit 0; }
 [ ! -e down ] || { echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; }
 case $host in
 slow*) sleep 0.05 ;;
@@ -365,6 +366,9 @@ def test_a_detached_job_is_followed(p):
             r"output is in h1:/.*\.log")
     matches(ctl(p, "stop", "bash"), r'unknown whether job "bash" runs: h1 cannot be asked')
     os.remove(f"{p.path}/down")
+    p.file("cut")  # the connection breaks in the middle of the answer
+    matches(ctl(p, "status"), r"bash  unknown\nh1 cannot be asked \(its answer was cut off\)")
+    os.remove(f"{p.path}/cut")
     p.file("enough")
     # crun says that it has failed before its record tells the end
     until(lambda: re.search("failed .* ago", ctl(p, "status")), lambda: ctl(p, "status"), TIMEOUT)
