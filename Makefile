@@ -155,7 +155,7 @@ endif
 
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
-            -Wno-format-truncation -Wno-unknown-warning-option
+            -Wno-unused-parameter -Wno-format-truncation -Wno-unknown-warning-option
 # what the compiler has of it
 cc_takes = $(shell $(CC) -Werror $1 -x c -c -o /dev/null /dev/null 2>/dev/null && echo '$1')
 fortify := $(or $(shell echo 'int f(char *p) { return __builtin_dynamic_object_size(p, 0); }' | \
@@ -188,11 +188,11 @@ gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_h
     $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))))
 # no C++ library at run time
 cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
-nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,$(cuda_plain) \
+nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,$(cuda_plain) \
     -Werror all-warnings -fmad=false $(CUDA_ARCH)
 # no fused multiply-add: results have the bits of the host
 emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
-    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
+    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
 # a GPU does not allow misaligned access
 kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
 

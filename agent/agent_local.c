@@ -108,7 +108,6 @@ static void on_local_connected(void *arg, int fd, uid_t uid)
 {
     struct agent *a = arg;
 
-    (void)uid;
     if (a->rendezvous.server)
         server_adopt(a->rendezvous.server, fd);
     else

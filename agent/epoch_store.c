@@ -158,8 +158,6 @@ static void on_questions(evutil_socket_t fd, short events, void *arg)
     struct store_question q[64];
     size_t count;
 
-    (void)fd;
-    (void)events;
     while ((count = store_server_take_questions(s->server, q, 64)) > 0)
         for (size_t i = 0; i < count; i++)
             vouching_add(s->vouching, &q[i]);

@@ -165,7 +165,6 @@ static void on_suspend(void *arg, int signo)
 {
     struct signals *s = arg;
 
-    (void)signo;
     s->suspend(s->arg);
 }
 

@@ -11,7 +11,6 @@
 
 static void offer_program(struct completion *c, char *const *words, size_t count)
 {
-    (void)words;
     if (count == 0)
         completion_offer_files(c, COMPLETION_PROGRAMS);
 }

@@ -58,7 +58,6 @@ int option_set_nnodes(void *target, const struct opt *opt, const char *value,
     const char *end;
     uint32_t min = read_positive(value, NODES_MAX, &end), max = min;
 
-    (void)opt;
     o->nnodes_auto = strcmp(value, "auto") == 0;
     o->nnodes_given = !o->nnodes_auto;
     if (o->nnodes_auto) {
@@ -87,7 +86,6 @@ int option_set_nproc(void *target, const struct opt *opt, const char *value,
     int word = FIND_WORD(value, words);
     const char *end;
 
-    (void)opt;
     o->nproc_given = true;
     o->nproc = (enum options_nproc)(word + 1);
     if (word >= 0)
@@ -128,7 +126,6 @@ int option_set_backend(void *target, const struct opt *opt, const char *value,
 {
     struct options *o = target;
 
-    (void)opt;
     if (strncmp(value, "etcd", 4) == 0)
         return err_set(e,
                        "\"%s\" is not supported: use c10d, and crund if the rendezvous "
@@ -145,7 +142,6 @@ int option_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
 {
     struct options *o = target;
 
-    (void)opt;
     rdzv_conf_init(&o->conf); /* a later one replaces an earlier one */
     return rdzv_conf_parse(&o->conf, value, e);
 }
@@ -209,7 +205,6 @@ int option_set_numa(void *target, const struct opt *opt, const char *value,
                                          [CONFIG_NUMA_CORE_COMPLEX] = "core-complex" };
     int word = FIND_WORD(value, words);
 
-    (void)opt;
     if (word < 0)
         return err_set(e, "\"%s\" is not node, socket, exclusive or core-complex",
                        value);
@@ -225,7 +220,6 @@ int option_set_stdin(void *target, const struct opt *opt, const char *value,
                                          [STDIN_ALL - 1] = "all" };
     int word = FIND_WORD(value, words);
 
-    (void)opt;
     if (word < 0)
         return err_set(e, "\"%s\" is not none, 0 or all", value);
     ((struct options *)target)->stdin_mode = (enum options_stdin)(word + 1);
@@ -235,7 +229,6 @@ int option_set_stdin(void *target, const struct opt *opt, const char *value,
 int option_set_fence(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    (void)opt;
     if (strcmp(value, "grace") != 0 && strcmp(value, "strict") != 0)
         return err_set(e, "\"%s\" is not grace or strict", value);
     ((struct options *)target)->config.job.strict_fence = *value == 's';
@@ -247,7 +240,6 @@ int option_set_store_auth(void *target, const struct opt *opt, const char *value
 {
     struct options *o = target;
 
-    (void)opt;
     if (strcmp(value, "user") != 0 && strcmp(value, "address") != 0)
         return err_set(e, "\"%s\" is not user or address", value);
     o->config.job.store_auth = *value == 'u' ? STORE_AUTH_USER : STORE_AUTH_ADDRESS;
@@ -281,7 +273,6 @@ int option_set_exit_codes(void *target, const struct opt *opt, const char *value
     const char *at = value;
     uint32_t code = 1;
 
-    (void)opt;
     while (*at && code > 0) {
         code = read_positive(at, 255, &at);
         if (*at == ',' && at[1])
@@ -320,7 +311,6 @@ int option_set_log_mode(void *target, const struct opt *opt, const char *value,
 {
     unsigned long mode = strtoul(value, NULL, 8);
 
-    (void)opt;
     if (!*value || strlen(value) > 4 || strspn(value, "01234567") != strlen(value) ||
         (mode & 0600) != 0600 || (mode & ~0666ul))
         return err_set(e, "\"%s\" is not a mode of files between 0600 and 0666", value);
@@ -335,7 +325,6 @@ int option_set_log_max_size(void *target, const struct opt *opt, const char *val
     const char *end, *unit;
     uint64_t size = read_positive(value, UINT32_MAX, &end);
 
-    (void)opt;
     unit = *end ? strchr(units, *end) : NULL;
     if (unit)
         size <<= 10 * (unit - units + 1);
@@ -379,7 +368,6 @@ int option_set_checkpoint_signal(void *target, const struct opt *opt, const char
 {
     struct config *c = &((struct options *)target)->config;
 
-    (void)opt;
     c->checkpoint_signal = find_signal(value, strlen(value));
     return c->checkpoint_signal < 0
                ? err_set(e, "\"%s\" is not a signal that can be handled", value)
@@ -421,7 +409,6 @@ int option_set_time_limit(void *target, const struct opt *opt, const char *value
     struct options *o = target;
     int64_t ms = clock_parse_duration(value);
 
-    (void)opt;
     o->time_limit_s = strcmp(value, "UNLIMITED") == 0 ? 0 /* squeue says so */
                       : strchr(value, ':')            ? parse_clock(value)
                       : ms < 0                        ? -1
@@ -439,7 +426,6 @@ int option_set_warm(void *target, const struct opt *opt, const char *value,
 {
     struct options *o = target;
 
-    (void)opt;
     value = value ? value : "";
     if (value[strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                             "0123456789_.,")] != '\0')
@@ -455,7 +441,6 @@ int option_set_hang_timeout(void *target, const struct opt *opt, const char *val
                                         .max = HANG_TIMEOUT_MS_MAX };
     struct config *c = &((struct options *)target)->config;
 
-    (void)opt;
     c->hang_timeout_ms = 0;
     c->hang_auto = strcmp(value, "auto") == 0;
     if (c->hang_auto || opt_set_seconds(c, &seconds, value, e) == 0)
@@ -470,8 +455,6 @@ int option_set_event_handler(void *target, const struct opt *opt, const char *va
 {
     struct options *o = target;
 
-    (void)opt;
-    (void)e;
     o->config.events_console = strcmp(value, "console") == 0;
     if (!o->config.events_console && strcmp(value, "null") != 0)
         add_note(o,
@@ -483,7 +466,6 @@ int option_set_event_handler(void *target, const struct opt *opt, const char *va
 int option_ignore_monitor_interval(void *target, const struct opt *opt,
                                    const char *value, struct err *e)
 {
-    (void)opt;
     if (clock_parse_duration(value) < 0)
         return err_set(e, "\"%s\" is not a time, as in 0.1 or 100ms", value);
     add_note(target,
@@ -497,7 +479,6 @@ int option_ignore_start_method(void *target, const struct opt *opt, const char *
 {
     static const char *const words[] = { "spawn", "fork", "forkserver" };
 
-    (void)opt;
     if (FIND_WORD(value, words) < 0)
         return err_set(e, "\"%s\" is not spawn, fork or forkserver", value);
     add_note(target,
@@ -508,8 +489,6 @@ int option_ignore_start_method(void *target, const struct opt *opt, const char *
 int option_check_logs_specs(void *target, const struct opt *opt, const char *value,
                             struct err *e)
 {
-    (void)target;
-    (void)opt;
     if (strcmp(value, "default") != 0)
         return err_set(e,
                        "\"%s\" is not default, the only one: crun loads no Python "
@@ -524,7 +503,6 @@ int option_set_progress_pattern(void *target, const struct opt *opt, const char 
     struct options *o = target;
     regex_t regex;
 
-    (void)opt;
     if (step_pattern_compile(&regex, value, e) < 0)
         return -1;
     regfree(&regex);

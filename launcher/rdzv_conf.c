@@ -37,7 +37,6 @@ static int set_is_host(void *target, const struct opt *opt, const char *value,
 {
     bool truth;
 
-    (void)opt;
     if (parse_truth(value, &truth) < 0)
         return err_set(e, "\"%s\" is not true or false", value);
     ((struct rdzv_conf *)target)->is_host = truth;
@@ -49,8 +48,6 @@ static int check_truth(void *target, const struct opt *opt, const char *value,
 {
     bool truth;
 
-    (void)target;
-    (void)opt;
     if (parse_truth(value, &truth) < 0)
         return err_set(e, "\"%s\" is not true or false", value);
     return 0;
@@ -68,7 +65,6 @@ static int set_scale(void *target, const struct opt *opt, const char *value,
 {
     enum job_scale scale = proto_scale(value);
 
-    (void)opt;
     if (scale == JOB_SCALE_UNKNOWN)
         return err_set(e, "\"%s\" is not now, checkpoint or never", value);
     ((struct rdzv_conf *)target)->scale = scale;
@@ -78,8 +74,6 @@ static int set_scale(void *target, const struct opt *opt, const char *value,
 static int check_store_type(void *target, const struct opt *opt, const char *value,
                             struct err *e)
 {
-    (void)target;
-    (void)opt;
     if (strcasecmp(value, "tcp") != 0)
         return err_set(e, "\"%s\" is not tcp, the only one crun has", value);
     return 0;

@@ -48,8 +48,6 @@ static int client_link_check_user(struct client_link *l, struct err *e)
 
 static uint32_t on_body_max(void *arg, struct conn *conn)
 {
-    (void)arg;
-    (void)conn;
     return FRAME_BODY_MAX;
 }
 
@@ -205,8 +203,6 @@ static int on_secured(void *arg, struct conn *conn, struct err *e)
     struct client_link *l = arg;
     struct client *c = l->client;
 
-    (void)conn;
-    (void)e;
     l->key_id[0] = '\0';
     l->trusted = true;
     if (c->link == l) {
@@ -222,7 +218,6 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     struct client_link *l = arg;
     struct client *c = l->client;
 
-    (void)conn;
     l->heard = true;
     if (c->link != l && !l->trying)
         return 0;

@@ -64,7 +64,6 @@ static int set_log_format(void *target, const struct opt *opt, const char *value
 {
     struct crund_options *o = target;
 
-    (void)opt;
     if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
         return err_set(e, "\"%s\" is not text or json", value);
     o->format = strcmp(value, "json") == 0 ? LOG_JSON : LOG_TEXT;
@@ -291,7 +290,6 @@ static void on_hangup(void *arg, int signo)
 {
     struct daemon *d = arg;
 
-    (void)signo;
     log_info("SIGHUP: reading %s again", key_ring_path(d->keys));
     key_ring_reread(d->keys);
 }

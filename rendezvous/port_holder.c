@@ -25,7 +25,6 @@ static int port_holder_on_message(void *arg, struct conn *conn, const struct msg
     struct msg ask = { .type = MSG_STATUS, .sequence = 2 };
     struct port_holder *p = arg;
 
-    (void)e;
     if (m->type == MSG_WELCOME) {
         conn_send(conn, &ask);
         conn_flush(conn);
@@ -41,8 +40,6 @@ static int port_holder_on_message(void *arg, struct conn *conn, const struct msg
 
 static uint32_t port_holder_body_max(void *arg, struct conn *conn)
 {
-    (void)arg;
-    (void)conn;
     return FRAME_BODY_MAX;
 }
 
@@ -50,8 +47,6 @@ static void port_holder_on_closed(void *arg, struct conn *conn, const char *why)
 {
     struct port_holder *p = arg;
 
-    (void)conn;
-    (void)why;
     p->closed = true;
     loop_stop(p->loop);
 }
@@ -65,7 +60,6 @@ static void port_holder_on_connected(void *arg, struct conn *conn)
                                     .role = PEER_CTL,
                                     .software = "crun " CRUN_VERSION } };
 
-    (void)arg;
     conn_send(conn, &hello);
     conn_flush(conn);
 }

@@ -178,7 +178,6 @@ static bool on_unreadable(void *arg, struct conn *c, const struct frame_header *
     struct peer_conn *p = arg;
     struct msg m = { .type = (enum msg_type)h->type, .sequence = h->sequence };
 
-    (void)c;
     p->server->touched = true;
     return registry_unreadable(p->server->registry, p->peer, &m, why);
 }
@@ -187,7 +186,6 @@ static uint32_t on_body_max(void *arg, struct conn *c)
 {
     struct peer_conn *p = arg;
 
-    (void)c;
     return proto_body_max(registry_phase(p->peer));
 }
 
@@ -420,7 +418,6 @@ static void on_hang_up(void *arg, void *conn)
 {
     struct peer_conn *p = conn;
 
-    (void)arg;
     if (p->conn)
         conn_hang_up(p->conn);
 }
@@ -455,7 +452,6 @@ static void on_denied(void *arg, void *conn, const char *why)
 
 static struct id128 on_random_id(void *arg)
 {
-    (void)arg;
     return id128_random();
 }
 
@@ -464,7 +460,6 @@ static struct id128 on_digest(void *arg, const struct id128 *incarnation)
     uint8_t digest[32];
     struct id128 half;
 
-    (void)arg;
     tls_sha256(incarnation->byte, sizeof(incarnation->byte), digest);
     memcpy(half.byte, digest, sizeof(half.byte));
     return half;

@@ -284,8 +284,6 @@ static void read_probe_events(struct gpu_monitor *m)
 
 static void on_probe_readable(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     read_probe_events(arg);
 }
 

@@ -207,7 +207,6 @@ static void *wait_for_xids(void *arg)
 {
     struct nvml_event event;
 
-    (void)arg;
     for (;;) {
         int rc = probe.nvml.wait(probe.events, &event, XID_WAIT_MS);
 

@@ -330,7 +330,6 @@ static void on_empty(struct guard *g, const struct guard_event *t)
 
 static void on_session(struct guard *g, const struct guard_event *t)
 {
-    (void)t;
     if (!g->in_session)
         log_warn("the cgroup takes no workers: only sessions contain them");
     g->in_session = true;
@@ -338,14 +337,12 @@ static void on_session(struct guard *g, const struct guard_event *t)
 
 static void on_spawn_retry(struct guard *g, const struct guard_event *t)
 {
-    (void)g;
     log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
              strerror(t->status));
 }
 
 static void on_fenced(struct guard *g, const struct guard_event *t)
 {
-    (void)t;
     g->calls.fenced(g->calls.arg);
 }
 
@@ -417,8 +414,6 @@ static bool read_guard_events(struct guard *g)
 
 static void on_guard_readable(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     read_guard_events(arg);
 }
 
@@ -525,7 +520,6 @@ static void on_sigchld(void *arg, int signo)
 {
     struct guard *g = arg;
 
-    (void)signo;
     if (g->reaped) {
         reap_children(g);
         return;
@@ -600,8 +594,6 @@ static void wait_for_guard_end(struct guard *g)
 
 static void ignore_sigchld(void *arg, int signo)
 {
-    (void)arg;
-    (void)signo;
 }
 
 void guard_disconnect(struct guard *g)

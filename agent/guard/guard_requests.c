@@ -95,7 +95,6 @@ static void on_socket_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct guard_requests *requests = arg;
 
-    (void)what;
     while (requests->first) {
         struct guard_waiting_request *w = requests->first;
         int rc = send_request((int)fd, &w->request, w->fd), errnum = errno;

@@ -38,9 +38,6 @@ static void local_job_take(void *arg, int fd, enum frame_kind kind, const char *
     struct ucred user;
     socklen_t len = sizeof(user);
 
-    (void)first;
-    (void)peer;
-    (void)since_ms;
     if (kind == FRAME_KIND_CONTROL &&
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &len) == 0 &&
         (user.uid == geteuid() || user.uid == 0))
@@ -53,7 +50,6 @@ static bool local_job_make_room(void *arg, const struct net_addr *from)
 {
     struct local_job *l = arg;
 
-    (void)from;
     return listener_waiting(l->listener) < LOCAL_UNIDENTIFIED_MAX ||
            listener_drop_oldest(l->listener);
 }

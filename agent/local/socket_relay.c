@@ -93,7 +93,6 @@ static bool on_near_ready(void *arg, struct conn *c)
 {
     struct socket_relay *r = arg;
 
-    (void)c;
     if (has_room(r->far))
         return true;
     wait_for_room(r, &r->near_waits);
@@ -105,7 +104,6 @@ static int on_near_message(void *arg, struct conn *c, const struct msg *m,
 {
     struct socket_relay *r = arg;
 
-    (void)c;
     if (!r->is_asked && (m->type != MSG_HELLO || m->hello.role != PEER_CTL))
         return err_set(e, "it is no tool of an operator");
     r->is_asked = true;
@@ -123,8 +121,6 @@ static int on_near_message(void *arg, struct conn *c, const struct msg *m,
 
 static uint32_t on_near_body_max(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
     return proto_body_max(PROTO_CTL);
 }
 
@@ -132,8 +128,6 @@ static void on_near_closed(void *arg, struct conn *c, const char *why)
 {
     struct socket_relay *r = arg;
 
-    (void)c;
-    (void)why;
     r->near = NULL;
     if (r->far)
         conn_hang_up(r->far); /* the rendezvous sees an end in good order */
@@ -148,7 +142,6 @@ static bool on_far_ready(void *arg, struct conn *c)
 {
     struct socket_relay *r = arg;
 
-    (void)c;
     if (has_room(r->near))
         return true;
     wait_for_room(r, &r->far_waits);
@@ -185,8 +178,6 @@ static int on_far_message(void *arg, struct conn *c, const struct msg *m, struct
 
 static uint32_t on_far_body_max(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
     return FRAME_BODY_MAX;
 }
 
@@ -213,8 +204,6 @@ static void on_far_closed(void *arg, struct conn *c, const char *why)
 
 static void on_far_connected(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
 }
 
 /* As an operator's: less than this node could do. */

@@ -190,7 +190,6 @@ static void on_reads_done(evutil_socket_t fd, short what, void *arg)
     struct read_job *job = r->job;
     uint64_t count;
 
-    (void)what;
     if (read(fd, &count, sizeof(count)) < 0 || !job)
         return;
     pthread_join(r->thread, NULL);

@@ -60,8 +60,6 @@ static void on_stream_readable(evutil_socket_t fd, short what, void *arg)
     bool ended;
     size_t size;
 
-    (void)fd;
-    (void)what;
     if (!s->calls.ready(s->calls.arg)) {
         s->paused = true;
         event_del(s->event);

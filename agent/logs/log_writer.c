@@ -362,7 +362,6 @@ static void on_news_fd(evutil_socket_t fd, short what, void *arg)
     struct log_writer *w = arg;
     uint64_t count;
 
-    (void)what;
     pthread_mutex_lock(&w->lock);
     if (read(fd, &count, sizeof(count)) > 0)
         w->news = false;

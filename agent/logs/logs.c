@@ -139,7 +139,6 @@ static void on_log_line(void *arg, enum log_level level, const char *line)
 {
     struct logs *l = arg;
 
-    (void)level;
     console_write_line(l->sink[LOG_ERR].console, line);
 }
 
@@ -626,7 +625,6 @@ static void resize_stream(struct worker_stream *s)
 
 static void on_window_resized(void *arg, int signo)
 {
-    (void)signo;
     for_each_stream(arg, resize_stream);
 }
 

@@ -137,7 +137,6 @@ static int compare_sizes(const void *a, const void *b)
 
 static int choose_node(struct numa_choice *c, struct err *e)
 {
-    (void)e;
     c->cpus = c->node->cpus;
     return 0;
 }

@@ -81,8 +81,6 @@ static void read_output(struct warm *w)
 
 static void on_output(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     read_output(arg);
 }
 

@@ -63,7 +63,6 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
     struct reader r = { .c = c, .json = o->json, .name = o->job_name };
     int rc;
 
-    (void)word;
     snprintf(m.events.run_id, sizeof(m.events.run_id), "%s",
              o->run_id ? o->run_id : "");
     m.events.since = (uint64_t)o->since;
@@ -136,7 +135,6 @@ static int events_run_all(const struct ctl_options *o, const struct ctl_jobs *jo
 {
     struct listed_events l = { .count = 0 };
 
-    (void)e;
     for (size_t i = 0; i < jobs->running; i++)
         if (!ctl_jobs_is_double(jobs, &jobs->job[i]))
             ask_events(o, &jobs->job[i], &l);
@@ -165,7 +163,6 @@ static int events_run_ended(const struct ctl_options *o, const struct ctl_job *j
     char *text = ctl_job_read_events(job), *rest = text, *line;
     struct msg_event event;
 
-    (void)e;
     while ((line = strsep(&rest, "\n")))
         if (*line && parse_event(line, &event) && event.number > (uint64_t)o->since)
             print_any_event(&event, job->name, o->json);

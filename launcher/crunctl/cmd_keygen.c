@@ -37,7 +37,6 @@ static int set_key_duration(void *target, const struct opt *opt, const char *val
     size_t digits = strspn(value, "0123456789");
     struct ctl_options *o = target;
 
-    (void)opt;
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
         int64_t n = digits > 0 && digits < 10 ? atoll(value) : 0;
 
@@ -55,7 +54,6 @@ static int set_key_role(void *target, const struct opt *opt, const char *value,
 {
     struct ctl_options *o = target;
 
-    (void)opt;
     if (!access_parse(value, &o->key_access) || o->key_access == ACCESS_NONE)
         return err_set(e, "\"%s\" is not view, operate or agent", value);
     return 0;
@@ -157,7 +155,6 @@ static int cmd_keygen_run(struct ctl_client *c, const struct ctl_options *o,
     struct key k;
     int rc;
 
-    (void)c;
     if (o->words[0] && o->words[1])
         return err_set(e, "\"%s\": crunctl keygen makes one file", o->words[1]),
                CTL_EXIT_USAGE;

@@ -601,7 +601,6 @@ static int cmd_logs_run(struct ctl_client *c, const struct ctl_options *o,
     struct log_view v = { .c = c, .o = o };
     int rc;
 
-    (void)word;
     if (ctl_ranks_parse(o, &v.wanted, e) < 0)
         return CTL_EXIT_USAGE;
     if (!ctl_client_has_logs(c)) {

@@ -109,7 +109,6 @@ static int report_run(struct ctl_client *c, const struct ctl_options *o,
     int rc = o->run_id ? ctl_views_ask_job(c, o->run_id, &v, e)
                        : ask_only_job(c, &v, e);
 
-    (void)word;
     if (rc == CTL_EXIT_OK && v.count > 0) {
         if (!v.job[0].history && ctl_views_ask_history(c, &v.job[0], &none) != 0)
             log_warn("the report has no curve and no epochs: %s", none.text);

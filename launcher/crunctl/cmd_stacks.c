@@ -132,7 +132,6 @@ static int cmd_stacks_run(struct ctl_client *c, const struct ctl_options *o,
     struct stack_groups groups = { .count = 0 };
     int rc;
 
-    (void)word;
     if (join_ranks(o, m.show_stacks.ranks, sizeof(m.show_stacks.ranks), e) < 0)
         return CTL_EXIT_USAGE;
     if (ctl_client_version(c) < PROTO_VERSION_STACKS) {

@@ -62,7 +62,6 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
     int rc = o->run_id ? ctl_views_ask_job(c, o->run_id, &v, e)
                        : ctl_views_ask_all(c, NULL, o->all, &v, e);
 
-    (void)word;
     if (rc == CTL_EXIT_OK && shows_history(o) && v.count == 1 && !v.job[0].history)
         (void)!ctl_views_ask_history(c, &v.job[0], &none);
     if (rc == CTL_EXIT_OK)
@@ -110,7 +109,6 @@ static int status_run_ended(const struct ctl_options *o, const struct ctl_job *j
 {
     struct job_views v = { .count = 0 };
 
-    (void)e;
     ctl_views_add_ended(&v, job);
     if (shows_history(o))
         v.job[0].history = ctl_job_read_history(job);

@@ -10,7 +10,6 @@ static int cmd_stop_run(struct ctl_client *c, const struct ctl_options *o,
 {
     struct msg m = { .type = MSG_STOP_JOB, .stop_job = { .now = o->now } };
 
-    (void)word;
     ctl_client_user(m.stop_job.user, sizeof(m.stop_job.user));
     snprintf(m.stop_job.run_id, sizeof(m.stop_job.run_id), "%s",
              o->run_id ? o->run_id : "");

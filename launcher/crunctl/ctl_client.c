@@ -101,8 +101,6 @@ static int ctl_on_message(void *arg, struct conn *conn, const struct msg *m,
 
 static uint32_t ctl_body_max(void *arg, struct conn *conn)
 {
-    (void)arg;
-    (void)conn;
     return FRAME_BODY_MAX;
 }
 
@@ -123,7 +121,6 @@ static void ctl_on_connected(void *arg, struct conn *conn)
 {
     struct ctl_client *c = arg;
 
-    (void)conn;
     c->connected = true;
     loop_stop(c->loop);
 }
@@ -145,7 +142,6 @@ void ctl_client_stop_listening(struct ctl_client *c)
 
 static void ctl_on_interrupt(void *arg, int signo)
 {
-    (void)signo;
     ctl_client_stop_listening(arg);
 }
 

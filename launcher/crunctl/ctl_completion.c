@@ -72,14 +72,12 @@ static void offer_nodes(struct completion *c, const char *word)
 
 static void offer_job_word(struct completion *c, char *const *words, size_t count)
 {
-    (void)words;
     if (count == 0)
         offer_jobs(c, false);
 }
 
 static void offer_any_job_word(struct completion *c, char *const *words, size_t count)
 {
-    (void)words;
     if (count == 0)
         offer_jobs(c, true);
 }
@@ -95,7 +93,6 @@ static void offer_drain_word(struct completion *c, char *const *words, size_t co
 
 static void offer_key_word(struct completion *c, char *const *words, size_t count)
 {
-    (void)words;
     if (count == 0)
         completion_offer_files(c, COMPLETION_FILES);
 }
@@ -131,8 +128,6 @@ static const struct ctl_command *const *offered_commands;
 static void offer_commands_of_program(struct completion *c, char *const *words,
                                       size_t count)
 {
-    (void)words;
-    (void)count;
     for (const struct ctl_command *const *o = offered_commands; *o; o++)
         completion_offer(c, (*o)->name, (*o)->summary);
 }

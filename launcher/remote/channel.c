@@ -134,7 +134,6 @@ void channel_put(struct evbuffer *out, enum channel_type type, uint32_t host,
 
 static void on_secret_sent(const void *data, size_t size, void *body)
 {
-    (void)data;
     explicit_bzero(body, size);
     free(body);
 }

@@ -193,8 +193,6 @@ struct evbuffer *host_link_output(struct host_link *l)
 
 static void on_in_lost(struct bufferevent *b, short what, void *arg)
 {
-    (void)b;
-    (void)what;
     host_link_shut(arg);
 }
 
@@ -263,7 +261,6 @@ static void on_link_out(evutil_socket_t fd, short what, void *arg)
     char data[CHANNEL_DATA_MAX];
     ssize_t n = read(fd, data, sizeof(data));
 
-    (void)what;
     if (n > 0) {
         channel_reader_add(&l->reader, data, (size_t)n);
         read_input(l);
@@ -291,8 +288,6 @@ void host_link_resume(struct host_link *l)
 
 static void on_link_err(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     read_words(arg);
 }
 
@@ -394,7 +389,6 @@ static void move_tunnel(struct host_link *l)
 
 static void on_tunnel(struct bufferevent *b, void *arg)
 {
-    (void)b;
     move_tunnel(arg);
 }
 

@@ -54,8 +54,6 @@ static bool read_own(struct own_stdin *s)
 
 static void on_own_stdin(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     (void)read_own(arg);
 }
 

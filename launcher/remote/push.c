@@ -40,7 +40,6 @@ static int on_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
     const char *name = strrchr(info->dlpi_name, '/');
 
-    (void)size;
     if (name && !is_system_library(name + 1))
         add_push_file(arg, info->dlpi_name, xasprintf("lib/crun%s", name));
     return 0;

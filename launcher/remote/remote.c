@@ -120,7 +120,6 @@ static void on_suspend_here(void *arg, int signo)
 /* The frames have left. */
 static void on_suspend_due(void *arg)
 {
-    (void)arg;
     raise(SIGSTOP);
 }
 
@@ -128,7 +127,6 @@ static void on_child_here(void *arg, int signo)
 {
     struct remote *r = arg;
 
-    (void)signo;
     for (size_t i = 0; i < r->count; i++)
         host_link_reap(&r->host[i].link);
 }
@@ -254,7 +252,6 @@ static void on_tool_connected(void *arg, int fd, uid_t uid)
     const struct relay_target nowhere = { .why = "waits for its hosts to answer" };
     struct remote *r = arg;
 
-    (void)uid;
     if (r->has_started && r->first && r->first->state == HOST_RUNNING)
         tool_lines_add(r->tools, fd);
     else

@@ -104,7 +104,6 @@ static void on_list_changed(void *arg, const struct hosts *list)
 
 static void on_list_failed(void *arg, const char *why)
 {
-    (void)arg;
     log_warn("the list of hosts stays as it was: %s", why);
 }
 

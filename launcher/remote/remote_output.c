@@ -91,7 +91,6 @@ static void on_own_message(void *arg, enum log_level level, const char *line)
 {
     struct remote_output *o = arg;
 
-    (void)level;
     console_write_line(o->console[REMOTE_ERR], line);
 }
 

@@ -69,9 +69,6 @@ struct loop {
 /* Its only purpose is that the event loop returns. */
 static void on_wait_over(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
-    (void)arg;
 }
 
 /* In the context of the signal: atomics and write only. */
@@ -80,7 +77,6 @@ static void catch_signal(int signo, siginfo_t *info, void *context)
     const uint64_t one = 1;
     int saved_errno = errno, wake;
 
-    (void)context;
     atomic_store(&caught.of[signo].was_caught, true);
     atomic_store(&caught.of[signo].code, info->si_code);
     atomic_store(&caught.of[signo].pid, info->si_pid);
@@ -97,7 +93,6 @@ static void on_caught(evutil_socket_t fd, short what, void *arg)
     struct loop *loop = arg;
     uint64_t times;
 
-    (void)what;
     (void)!read(fd, &times, sizeof(times));
     for (int signo = 1; signo < NSIG; signo++) {
         struct signal_handler *h = &loop->signal[signo];
@@ -321,8 +316,6 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct loop_timer *t = arg;
     uint64_t now_ms = clock_ms();
 
-    (void)fd;
-    (void)what;
     if (now_ms < t->at_ms) {
         loop_timer_sleep(t, now_ms);
         return;

@@ -556,15 +556,12 @@ void opt_print(const struct opt *table, FILE *out)
 
 int opt_set_true(void *target, const struct opt *o, const char *value, struct err *e)
 {
-    (void)value;
-    (void)e;
     *(bool *)opt_field(target, o) = true;
     return 0;
 }
 
 int opt_set_text(void *target, const struct opt *o, const char *value, struct err *e)
 {
-    (void)e;
     *(const char **)opt_field(target, o) = value;
     return 0;
 }

@@ -68,7 +68,6 @@ static int directory_open(struct disk *d, const char *name, bool create)
 
 static int directory_close(struct disk *d, int file)
 {
-    (void)d;
     return close(file);
 }
 
@@ -126,7 +125,6 @@ static int64_t directory_size(struct disk *d, int file)
 {
     struct stat st;
 
-    (void)d;
     return fstat(file, &st) < 0 ? -1 : st.st_size;
 }
 
@@ -135,7 +133,6 @@ static int64_t directory_read(struct disk *d, int file, void *data, size_t size,
 {
     ssize_t n;
 
-    (void)d;
     do
         n = pread(file, data, size, (off_t)at);
     while (n < 0 && errno == EINTR);
@@ -147,7 +144,6 @@ static int64_t directory_write(struct disk *d, int file, const void *data, size_
 {
     ssize_t n;
 
-    (void)d;
     do
         n = pwrite(file, data, size, (off_t)at);
     while (n < 0 && errno == EINTR);
@@ -158,7 +154,6 @@ static int directory_truncate(struct disk *d, int file, uint64_t size)
 {
     int r;
 
-    (void)d;
     do
         r = ftruncate(file, (off_t)size);
     while (r < 0 && errno == EINTR);
@@ -208,7 +203,6 @@ static int directory_sync(struct disk *d, int file)
 {
     int r;
 
-    (void)d;
     do
         r = fdatasync(file);
     while (r < 0 && errno == EINTR);

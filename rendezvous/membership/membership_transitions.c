@@ -462,7 +462,6 @@ static void settle_stopping(struct step *s)
 
 static void settle_done(struct step *s)
 {
-    (void)s;
 }
 
 void membership_settle(struct step *s)

@@ -531,8 +531,6 @@ static void conn_go_on(struct conn *c)
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-    (void)fd;
-    (void)what;
     conn_go_on(arg);
 }
 
@@ -561,8 +559,6 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
 
-    (void)fd;
-    (void)what;
     if (c->state == CONN_CONNECTING) {
         on_connected(c);
         return;

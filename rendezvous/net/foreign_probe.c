@@ -74,7 +74,6 @@ static void foreign_probe_on_answer(evutil_socket_t fd, short what, void *arg)
 
     const char *name = NULL;
 
-    (void)what;
     if (n >= (ssize_t)q->answer_size && memcmp(data, q->answer, q->answer_size) == 0)
         name = q->name;
     else if (n > 0 && data[0] != TLS_ALERT) /* which a rendezvous sends, too */
@@ -91,7 +90,6 @@ static void foreign_probe_on_writable(evutil_socket_t fd, short what, void *arg)
     struct foreign_probe *p = arg;
     const struct foreign_question *q = &foreign_questions[p->question];
 
-    (void)what;
     if (send(fd, q->bytes, q->size, MSG_NOSIGNAL) != (ssize_t)q->size) {
         foreign_probe_ask_next(p);
         return;

@@ -121,7 +121,6 @@ static void on_first_bytes(evutil_socket_t fd, short what, void *arg)
     struct new_conn *c = arg;
     struct listener *l = c->listener;
 
-    (void)fd;
     if (l->read++ < FIRST_BYTES_SHARE) {
         new_conn_decide(c, what & EV_CLOSED);
         return;
@@ -199,7 +198,6 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     struct listener *l = arg;
     struct net_addr peer;
 
-    (void)what;
     for (int i = 0; i < ACCEPT_SHARE; i++) {
         fd = acceptor_accept(&l->acceptor, &peer);
         if (fd < 0)

@@ -91,8 +91,6 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
     resolver_done_fn *done = r->done;
     void *done_arg = r->arg;
 
-    (void)fd;
-    (void)what;
     atomic_fetch_add(&l->users, 1);
     resolver_cancel(r);
     done(done_arg, l->list, l->count, l->e.text);

@@ -120,7 +120,6 @@ static int decode_u64(const struct proto_field *f, const cJSON *item, char *at,
     size_t n = hex_length(item);
     uint64_t v;
 
-    (void)f;
     if (n < 1 || n > 16)
         return err_set(e, "it is not a text of 1 to 16 hex digits");
     v = strtoull(item->valuestring, NULL, 16);
@@ -133,7 +132,6 @@ static int decode_id(const struct proto_field *f, const cJSON *item, char *at,
 {
     struct id128 id;
 
-    (void)f;
     if (hex_length(item) == 0 || !id128_parse(item->valuestring, &id))
         return err_set(e, "it is not a text of 32 hex digits");
     memcpy(at, &id, sizeof(id));
@@ -147,7 +145,6 @@ static int decode_bool(const struct proto_field *f, const cJSON *item, char *at,
 {
     bool v = cJSON_IsTrue(item);
 
-    (void)f;
     if (!cJSON_IsBool(item))
         return err_set(e, "it is not true or false");
     memcpy(at, &v, sizeof(v));

@@ -133,7 +133,6 @@ static void encode_u32(struct json_writer *w, const struct proto_field *f,
     char text[16];
     uint32_t v;
 
-    (void)f;
     memcpy(&v, at, sizeof(v));
     json_put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRIu32, v));
 }
@@ -144,7 +143,6 @@ static void encode_i32(struct json_writer *w, const struct proto_field *f,
     char text[16];
     int32_t v;
 
-    (void)f;
     memcpy(&v, at, sizeof(v));
     json_put(w, text, (size_t)snprintf(text, sizeof(text), "%" PRId32, v));
 }
@@ -155,7 +153,6 @@ static void encode_u64(struct json_writer *w, const struct proto_field *f,
     char text[24];
     uint64_t v;
 
-    (void)f;
     memcpy(&v, at, sizeof(v));
     snprintf(text, sizeof(text), "%" PRIx64, v);
     json_put_quoted(w, text);
@@ -167,7 +164,6 @@ static void encode_id(struct json_writer *w, const struct proto_field *f,
     char hex[ID128_HEX_SIZE];
     struct id128 id;
 
-    (void)f;
     memcpy(&id, at, sizeof(id));
     json_put_quoted(w, id128_format(&id, hex));
 }
@@ -177,7 +173,6 @@ static void encode_bool(struct json_writer *w, const struct proto_field *f,
 {
     bool v;
 
-    (void)f;
     memcpy(&v, at, sizeof(v));
     json_put(w, v ? "true" : "false", v ? 4 : 5);
 }

@@ -37,7 +37,6 @@ static void conclude_logs(struct registry *g, struct node_ask *a)
                        .sequence = a->sequence,
                        .end_of_list.next = a->job->membership.epoch };
 
-    (void)g;
     registry_send(a->peer, &end);
 }
 

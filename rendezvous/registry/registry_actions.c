@@ -47,7 +47,6 @@ static void adopt_node(struct registry_step *s, uint32_t node)
 
 static void save_job(struct registry_step *s, const struct membership_action *a)
 {
-    (void)a;
     job_count_stop(s->job);
     if (s->registry->journal)
         job_records_put_state(s->registry->journal, s->job);
@@ -377,7 +376,6 @@ static void tell_root_cause(struct registry_step *s, const struct membership_act
 {
     struct job *job = s->job;
 
-    (void)a;
     registry_set_failure_text(job);
     registry_tell_failure(s->registry, job,
                           job->failure.kind == FAILURE_HANG ? "hang" : "failed",
@@ -428,7 +426,6 @@ static void tell_quarantined(struct registry_step *s, const struct membership_ac
     const struct job_config *c = &s->job->membership.config;
     const char *host = s->job->failure.host;
 
-    (void)a;
     registry_notice(s->registry, s->job, "quarantined", host,
                     "%s is in quarantine: it was the root cause of %" PRIu32
                     " stops within %d minutes; it joins an epoch only if "
@@ -463,7 +460,6 @@ static void tell_regressed(struct registry_step *s, const struct membership_acti
 
 static void tell_farewell(struct registry_step *s, const struct membership_action *a)
 {
-    (void)a;
     registry_notice(s->registry, s->job, "ending", "",
                     "%s: the workers are asked for a checkpoint, then the job ends",
                     s->job->ended_by);
@@ -657,7 +653,6 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
     struct job_time_sums last = membership->time.last;
     char phases[NOTICE_MAX_BYTES / 2], again[64] = "";
 
-    (void)a;
     registry_note_first_step(s->registry, s->job);
     if (membership->epoch == 1)
         return;
@@ -696,7 +691,6 @@ static void tell_time(struct registry_step *s)
 
 static void tell_entered(struct registry_step *s, const struct membership_action *a)
 {
-    (void)a;
     if (s->job->membership.state != JOB_STOPPING) {
         registry_conclude_asks(s->registry, s->job,
                                s->job->membership.state == JOB_DONE);
@@ -757,7 +751,6 @@ static void on_action(void *arg, const struct membership *membership,
 {
     struct registry_step *s = arg;
 
-    (void)membership;
     actors[a->type](s, a);
 }
 

@@ -517,7 +517,6 @@ static void take_store_ready(struct registry_peer *p, const struct msg *m,
                           : *n->address           ? n->address
                                                   : n->seen;
 
-    (void)ev;
     if (p->node == membership->leader && m->epoch == membership->epoch &&
         !membership->store_ready) {
         snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
@@ -528,7 +527,6 @@ static void take_store_ready(struct registry_peer *p, const struct msg *m,
 static void take_failed(struct registry_peer *p, const struct msg *m,
                         struct membership_event *ev)
 {
-    (void)p;
     ev->at_ms = m->failed.at_ms;
     ev->age_ms = m->failed.age_ms;
     ev->still_ms = m->failed.still_ms;
@@ -541,7 +539,6 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
 static void take_stopped(struct registry_peer *p, const struct msg *m,
                          struct membership_event *ev)
 {
-    (void)p;
     ev->step = m->stopped.step;
     ev->first_step = m->stopped.first_step;
 }
@@ -589,7 +586,6 @@ static void take_note(struct registry_peer *p, const struct msg *m,
     const char *kind = proto_note_name(m->note.kind);
     const char *host = job->node[p->node]->host;
 
-    (void)ev;
     if (m->epoch != job->membership.epoch || job->notes >= NOTES_PER_EPOCH_MAX)
         return;
     job->notes++;
@@ -604,28 +600,24 @@ static void take_note(struct registry_peer *p, const struct msg *m,
 static void take_stacks(struct registry_peer *p, const struct msg *m,
                         struct membership_event *ev)
 {
-    (void)ev;
     registry_take_stacks(p, &m->stacks);
 }
 
 static void take_logs(struct registry_peer *p, const struct msg *m,
                       struct membership_event *ev)
 {
-    (void)ev;
     registry_take_logs(p, &m->logs);
 }
 
 static void take_ask_owners(struct registry_peer *p, const struct msg *m,
                             struct membership_event *ev)
 {
-    (void)ev;
     registry_ask_owners(p, m);
 }
 
 static void take_owners(struct registry_peer *p, const struct msg *m,
                         struct membership_event *ev)
 {
-    (void)ev;
     registry_take_owners(p, m);
 }
 

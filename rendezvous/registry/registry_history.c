@@ -358,7 +358,6 @@ static bool send_some_history(struct registry *g, struct registry_peer *p,
 {
     struct msg m = { .type = MSG_HISTORY, .sequence = l->sequence };
 
-    (void)g;
     while (l->text[l->sent]) {
         if (!ctl_list_has_room(p))
             return false;

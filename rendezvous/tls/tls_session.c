@@ -92,9 +92,6 @@ static int bio_write(BIO *bio, const char *data, int size)
 
 static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
 {
-    (void)bio;
-    (void)number;
-    (void)pointer;
     return command == BIO_CTRL_FLUSH;
 }
 
@@ -105,10 +102,6 @@ static void on_record(int sending, int version, int type, const void *data, size
 {
     struct tls_session *s = arg;
 
-    (void)version;
-    (void)data;
-    (void)size;
-    (void)ssl;
     if (!sending && s->done && type == SSL3_RT_HANDSHAKE &&
         ++s->updates > TLS_UPDATES_MAX + s->received / TLS_RECORDS_PER_UPDATE_MIN)
         s->refused = true;
@@ -175,7 +168,6 @@ static int on_hello(SSL *ssl, int *alert, void *arg)
     const unsigned char *share, *psk;
     size_t share_size, psk_size;
 
-    (void)arg;
     if (openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_psk, &psk, &psk_size) &&
         openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_key_share, &share,
                                           &share_size) &&

@@ -109,7 +109,6 @@ static struct web_conns *accepting;
 /* No more descriptors: the listener would be called again and again. */
 static void on_accept_failed(struct evconnlistener *listener, void *arg)
 {
-    (void)arg;
     evconnlistener_disable(listener);
     if (!accepting)
         return;

@@ -30,8 +30,6 @@ void web_document_release(struct web_document *d)
 
 static void on_text_sent(const void *text, size_t size, void *arg)
 {
-    (void)text;
-    (void)size;
     web_document_release(arg);
 }
 

@@ -232,7 +232,6 @@ static void on_viewer_closed(struct evhttp_connection *connection, void *arg)
 {
     struct live_viewer *v = arg;
 
-    (void)connection;
     if (!evhttp_request_get_connection(v->http))
         evhttp_request_free(v->http);
     live_viewer_end(v);

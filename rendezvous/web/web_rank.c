@@ -129,7 +129,6 @@ static void on_rank_browser_gone(struct evhttp_connection *connection, void *arg
 {
     struct rank_view *v = arg;
 
-    (void)connection;
     if (!evhttp_request_get_connection(v->http))
         evhttp_request_free(v->http);
     rank_view_end(v);
@@ -233,8 +232,6 @@ static int on_rank_message(void *arg, struct conn *c, const struct msg *m,
     struct rank_view *v = arg;
     struct rank_output *asked = m->sequence == ASKS_STACKS ? &v->stacks : &v->output;
 
-    (void)c;
-    (void)e;
     if (m->type == MSG_WELCOME)
         ask_rank(v);
     else if (m->type == MSG_RANK_LOGS)
@@ -255,8 +252,6 @@ static void on_rank_closed(void *arg, struct conn *c, const char *why)
 {
     struct rank_view *v = arg;
 
-    (void)c;
-    (void)why;
     v->conn = NULL; /* frees itself */
     loop_timer_arm(&v->deadline, 0);
 }
@@ -276,8 +271,6 @@ static void on_rank_deadline(void *arg)
 
 static uint32_t on_rank_body_max(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
     return proto_body_max(PROTO_CTL);
 }
 

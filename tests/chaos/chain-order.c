@@ -37,14 +37,12 @@ static void wait_for_ever(void)
 
 static void do_hang(unsigned n)
 {
-    (void)n;
     chain_note("hangs", "%s %d", my_node, getpid());
     wait_for_ever();
 }
 
 static void do_deaf(unsigned n)
 {
-    (void)n;
     signal(SIGTERM, SIG_IGN);
 }
 
@@ -93,7 +91,6 @@ static void do_zombies(unsigned n)
 
 static void do_close(unsigned n)
 {
-    (void)n;
     close(STDOUT_FILENO);
     close(STDERR_FILENO);
 }
@@ -137,7 +134,6 @@ static void do_memory(unsigned n)
 
 static void do_drop(unsigned n)
 {
-    (void)n;
     chain_store_close();
 }
 

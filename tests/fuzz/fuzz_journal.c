@@ -63,7 +63,6 @@ static int read_record(void *arg, unsigned type, const void *data, size_t size,
     struct journal_reader *r = arg;
     volatile uint8_t sum = 0;
 
-    (void)e;
     for (size_t i = 0; i < size; i++)
         sum = (uint8_t)(sum + ((const uint8_t *)data)[i]);
     if (r->ordered && type != TYPE_OURS)

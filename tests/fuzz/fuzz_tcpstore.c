@@ -205,7 +205,6 @@ static void send_some(struct model_world *w, int client, struct input *in)
 
 static void on_answered(void *arg, struct tcpstore_session *s)
 {
-    (void)arg;
     assert(!outbuf_is_empty(&s->out));
 }
 

@@ -29,7 +29,6 @@ static void check_tls(int holds)
 
 static bool find_key(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
     check_tls(strlen(identity) <= TLS_IDENTITY_MAX);
     memcpy(secret, key.secret, TLS_SECRET_BYTES);
     return strcmp(identity, key.identity) == 0;
@@ -93,8 +92,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     struct err e;
 
-    (void)argc;
-    (void)argv;
     door = tls_door_create(find_key, NULL, &e);
     check_tls(door != NULL);
     return 0;

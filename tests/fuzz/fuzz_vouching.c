@@ -49,8 +49,6 @@ static int has_port(const char *ports, size_t size, uint16_t port)
 
 static void on_ask(void *arg, struct msg_ask_owners *q, const struct net_addr *host)
 {
-    (void)arg;
-    (void)host;
     check_vouching(strlen(q->ports) > 0 && q->store_port == 29500);
     if (q->ask < QUESTIONS)
         question[q->ask] = *q;
@@ -60,7 +58,6 @@ static void on_answer(void *arg, uint64_t number, const char *why)
 {
     char host[32];
 
-    (void)arg;
     check_vouching(number > 0 && number <= conns && !conn[number - 1].answered++);
     if (why)
         return;

@@ -287,7 +287,6 @@ static void use_illegal_address(void)
 
 static void never_return(void *arg)
 {
-    (void)arg;
     for (;;)
         pause();
 }

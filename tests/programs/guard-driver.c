@@ -43,19 +43,16 @@ static void start_group(void)
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 {
-    (void)arg;
     printf("started %u %d\n", local_rank, (int)pid);
 }
 
 static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
 {
-    (void)arg;
     printf("failed %u %s: %s\n", local_rank, what, strerror(errnum));
 }
 
 static void on_exited(void *arg, const struct guard_exit *worker)
 {
-    (void)arg;
     printf("exited %u %d %d\n", worker->local_rank, (int)worker->pid, worker->status);
     driver.alive--;
     if (driver.once && driver.alive == 0) {
@@ -68,13 +65,11 @@ static void on_exited(void *arg, const struct guard_exit *worker)
 
 static void on_leftover(void *arg, pid_t session, const char *name)
 {
-    (void)arg;
     printf("leftover %d %s\n", (int)session, name);
 }
 
 static void on_empty(void *arg)
 {
-    (void)arg;
     printf("empty\n");
     if (driver.once)
         loop_stop(driver.loop);
@@ -84,7 +79,6 @@ static void on_empty(void *arg)
 
 static void on_died(void *arg, const char *why)
 {
-    (void)arg;
     printf("died %s\n", why);
     exit(3);
 }

@@ -38,7 +38,6 @@ static void do_signal(const char *arg)
 
 static void do_sleep(const char *arg)
 {
-    (void)arg;
     sleep_for_ever();
 }
 
@@ -61,7 +60,6 @@ static void do_say(const char *arg)
 /* A child in its own group of processes. */
 static void do_child(const char *arg)
 {
-    (void)arg;
     if (fork() == 0)
         sleep_for_ever();
 }
@@ -136,7 +134,6 @@ static void do_zombies(const char *arg)
 
 static void do_stop(const char *arg)
 {
-    (void)arg;
     raise(SIGSTOP);
 }
 
@@ -169,7 +166,6 @@ static void do_report(const char *arg)
     mode_t mask = umask(0);
     int death = 0;
 
-    (void)arg;
     umask(mask);
     getrlimit(RLIMIT_NOFILE, &files);
     sched_getaffinity(0, sizeof(cpus), &cpus);

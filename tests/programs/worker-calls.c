@@ -274,7 +274,6 @@ static void abort_all(void)
 
 static void on_crash(int number)
 {
-    (void)number;
     crun_abort_signal(world);
     _exit(4);
 }

@@ -378,8 +378,6 @@ static void on_closed(void *arg, struct sim_link *l, const char *why)
 
 static uint32_t on_body_max(void *arg, struct sim_link *l)
 {
-    (void)arg;
-    (void)l;
     return FRAME_BODY_MAX;
 }
 

@@ -203,7 +203,6 @@ static void on_closed(void *arg, struct sim_link *l, const char *why)
     struct sim_daemon *d = arg;
     struct daemon_conn *g = link_tag(l);
 
-    (void)why;
     if (!g || !g->peer)
         return;
     dismiss(g);
@@ -214,7 +213,6 @@ static uint32_t body_max(void *arg, struct sim_link *l)
 {
     struct daemon_conn *g = link_tag(l);
 
-    (void)arg;
     return g && g->peer ? proto_body_max(registry_phase(g->peer)) : FRAME_BODY_MAX;
 }
 
@@ -248,7 +246,6 @@ static void finish_hang_up(void *obj, uint64_t token)
 {
     struct daemon_conn *g = obj;
 
-    (void)token;
     if (!g->peer || g->daemon->paused)
         return;
     dismiss(g);
@@ -272,7 +269,6 @@ static void on_event(void *arg, const struct msg_event *event, uint32_t source)
 {
     struct sim_daemon *d = arg;
 
-    (void)source;
     if (!event_kind_find(event->kind))
         trace_violation(&d->sim->trace, "an event of unknown kind \"%s\"", event->kind);
     if (!d->dying)
@@ -305,7 +301,6 @@ static void start_later(void *obj, uint64_t token)
 {
     struct sim_daemon *d = obj;
 
-    (void)token;
     d->starting = false;
     if (!d->registry)
         daemon_start(d);
@@ -322,7 +317,6 @@ static void start_after(struct sim_daemon *d, uint64_t delay_us)
 /* The oracles compare a node's incarnation with that of its agent. */
 static struct id128 same_id(void *arg, const struct id128 *incarnation)
 {
-    (void)arg;
     return *incarnation;
 }
 
@@ -430,7 +424,6 @@ static void wake_daemon(void *obj, uint64_t token)
 {
     struct sim_daemon *d = obj;
 
-    (void)token;
     if (!d->paused)
         return;
     d->paused = false;

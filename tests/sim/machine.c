@@ -41,7 +41,6 @@ static void start_now(void *obj, uint64_t token)
 {
     struct sim_machine *m = obj;
 
-    (void)token;
     m->starting = false;
     if (m->agent && m->agent->end == AGENT_LIVES)
         return;
@@ -101,7 +100,6 @@ static void wake_machine(void *obj, uint64_t token)
 {
     struct sim_machine *m = obj;
 
-    (void)token;
     m->paused = false;
     trace_line(&m->sim->trace, "machine", "%u wakes up", m->number);
     machine_trouble(m);

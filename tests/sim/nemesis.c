@@ -56,7 +56,6 @@ static void heal_path(void *obj, uint64_t token)
 {
     struct sim_machine *m = obj;
 
-    (void)token;
     if (!m->path->cut[0] && !m->path->cut[1])
         return;
     m->path->cut[0] = m->path->cut[1] = false;
@@ -115,7 +114,6 @@ static void be_fast(void *obj, uint64_t token)
 {
     struct sim_machine *m = obj;
 
-    (void)token;
     m->path->delay_min_us = 0;
     m->path->delay_max_us = m->sim->plan.delay_max_us;
     machine_trouble_for(m, m->sim->plan.lease_ms * 1000ull);
@@ -282,7 +280,6 @@ static void free_disk_room(void *obj, uint64_t token)
 {
     struct sim *s = obj;
 
-    (void)token;
     daemon_set_disk_full(s->daemon, false);
 }
 
@@ -451,7 +448,6 @@ static void strike_again(void *obj, uint64_t token)
 {
     struct sim *s = obj;
 
-    (void)token;
     if (s->healed)
         return;
     if ((!world_chance(s->world, 500) || !drain_missing(s)) && !cut_off_from_end(s))

@@ -188,7 +188,6 @@ static void arrive(void *obj, uint64_t token)
     struct sim_parcel *p = obj;
     struct queue *held = &p->link->end[p->to].held;
 
-    (void)token;
     if (!held->first && is_passable(p->link, p->to)) {
         deliver(p);
         return;
@@ -273,7 +272,6 @@ static void time_out(void *obj, uint64_t token)
 {
     struct sim_link *l = obj;
 
-    (void)token;
     if (l->connecting) {
         l->connecting = false;
         shut(l, LINK_CLIENT, "timed out");
@@ -286,7 +284,6 @@ static void syn_arrives(void *obj, uint64_t token)
     struct sim_link *l = obj;
     struct network *n = l->network;
 
-    (void)token;
     if (!l->end[LINK_CLIENT].open || l->path->cut[LINK_SERVER] ||
         l->path->cut[LINK_CLIENT])
         return;

@@ -284,7 +284,6 @@ void policy_acts(struct oracle *o, const struct membership *r,
 {
     struct job_facts *f = facts_of_job(o, &r->instance);
 
-    (void)ev;
     if (o->regressed)
         return;
     if (a->type == MEMBERSHIP_ACT_ENTERED)

@@ -24,7 +24,6 @@ static void leave(void *obj, uint64_t token)
 {
     struct visitor *v = obj;
 
-    (void)token;
     if (v->link)
         link_close(v->link, LINK_CLIENT);
     v->link = NULL;
@@ -84,21 +83,16 @@ static void on_closed(void *arg, struct sim_link *l, const char *why)
 {
     struct visitor *v = arg;
 
-    (void)l;
-    (void)why;
     v->link = NULL;
 }
 
 static uint32_t body_max(void *arg, struct sim_link *l)
 {
-    (void)arg;
-    (void)l;
     return FRAME_BODY_MAX;
 }
 
 static bool is_asleep(void *arg)
 {
-    (void)arg;
     return false;
 }
 

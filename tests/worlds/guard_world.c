@@ -21,7 +21,6 @@ struct guard_payload t;
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 {
-    (void)arg;
     ck_assert_uint_lt(local_rank, WORKERS);
     t.pid[local_rank] = pid;
     t.started++;
@@ -29,8 +28,6 @@ static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 
 static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
 {
-    (void)arg;
-    (void)local_rank;
     t.errnum = errnum;
     snprintf(t.what, sizeof(t.what), "%s", what);
     t.fenced_before = t.fenced;
@@ -39,14 +36,12 @@ static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const cha
 
 static void on_exited(void *arg, const struct guard_exit *worker)
 {
-    (void)arg;
     ck_assert_uint_lt(t.exited, WORKERS);
     t.exit[t.exited++] = *worker;
 }
 
 static void on_leftover(void *arg, pid_t session, const char *name)
 {
-    (void)arg;
     t.leftover_session = session;
     snprintf(t.what, sizeof(t.what), "%s", name);
     t.leftovers++;
@@ -54,33 +49,28 @@ static void on_leftover(void *arg, pid_t session, const char *name)
 
 static void on_empty(void *arg)
 {
-    (void)arg;
     t.empty++;
 }
 
 static void on_fenced(void *arg)
 {
-    (void)arg;
     t.fenced++;
 }
 
 static void on_died(void *arg, const char *why)
 {
-    (void)arg;
     snprintf(t.why, sizeof(t.why), "%s", why);
     t.died++;
 }
 
 static void on_template_ready(void *arg, pid_t pid)
 {
-    (void)arg;
     t.template_pid = pid;
     t.ready++;
 }
 
 static void on_template_ended(void *arg, int status, const char *fault)
 {
-    (void)arg;
     t.template_status = status;
     if (fault)
         snprintf(t.fault, sizeof(t.fault), "%s", fault);
@@ -89,22 +79,18 @@ static void on_template_ended(void *arg, int status, const char *fault)
 
 static void on_template_exec_failed(void *arg, int errnum, const char *what)
 {
-    (void)arg;
     t.errnum = errnum;
     snprintf(t.what, sizeof(t.what), "%s", what);
 }
 
 static void on_warm(void *arg, uint32_t local_rank)
 {
-    (void)arg;
     ck_assert_int_gt(t.pid[local_rank], 0); /* it was told first */
     t.warm++;
 }
 
 static void on_cold(void *arg, uint32_t local_rank, const char *why)
 {
-    (void)arg;
-    (void)local_rank;
     snprintf(t.fault, sizeof(t.fault), "%s", why);
     t.cold++;
 }

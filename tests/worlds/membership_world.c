@@ -9,8 +9,6 @@ struct membership_world w;
 static void on_act(void *arg, const struct membership *r,
                    const struct membership_action *a)
 {
-    (void)arg;
-    (void)r;
     ck_assert_uint_lt(w.actions, ACTIONS_MAX);
     w.action[w.actions++] = *a;
 }

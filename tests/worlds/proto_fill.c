@@ -111,7 +111,6 @@ void proto_fill_texts(struct msg *m, char c)
 
 static void clear(char *text, size_t size, void *arg)
 {
-    (void)arg;
     memset(text, 0, size);
 }
 

@@ -17,7 +17,6 @@ static void on_send(void *arg, void *conn, const struct msg *m)
 {
     struct registry_link *l = conn;
 
-    (void)arg;
     ck_assert_uint_lt(l->count, KEPT);
     l->got[l->count++] = *m;
     if (m->type == MSG_JOINED)
@@ -26,13 +25,11 @@ static void on_send(void *arg, void *conn, const struct msg *m)
 
 static void on_hang_up(void *arg, void *conn)
 {
-    (void)arg;
     ((struct registry_link *)conn)->hung_up = true;
 }
 
 static struct id128 on_random_id(void *arg)
 {
-    (void)arg;
     return (struct id128){ { 0x1d, ++next_id } };
 }
 
@@ -40,7 +37,6 @@ struct id128 digest_of(void *arg, const struct id128 *incarnation)
 {
     struct id128 digest = *incarnation;
 
-    (void)arg;
     for (unsigned i = 0; i < sizeof(digest.byte); i++)
         digest.byte[i] ^= 0xa5;
     return digest;

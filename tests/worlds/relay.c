@@ -109,7 +109,6 @@ static void on_relay_readable(evutil_socket_t fd, short what, void *arg)
     uint8_t data[16384];
     ssize_t n = recv(fd, data, sizeof(data), MSG_DONTWAIT);
 
-    (void)what;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -133,7 +132,6 @@ static void on_relay_acceptable(evutil_socket_t fd, short what, void *arg)
     struct relay *r = arg;
     struct relay_pair *p = xcalloc(1, sizeof(*p));
 
-    (void)what;
     p->relay = r;
     p->faulty = r->connections++ == 0;
     p->fd[RELAY_TO_SERVER] = accept(fd, NULL, NULL);

@@ -37,19 +37,16 @@ __attribute__((format(printf, 1, 2))) static void note(const char *fmt, ...)
 
 static void on_connect(void *arg)
 {
-    (void)arg;
     note("connect; ");
 }
 
 static void on_disconnect(void *arg)
 {
-    (void)arg;
     note("disconnect; ");
 }
 
 static void on_send(void *arg, const struct msg *m)
 {
-    (void)arg;
     script_last_sent = *m;
     if (m->sequence)
         note("send %s %" PRIu64 "#%" PRIu64 "; ", name_of[m->type], m->epoch,
@@ -60,7 +57,6 @@ static void on_send(void *arg, const struct msg *m)
 
 static void on_order(void *arg, const struct msg *m)
 {
-    (void)arg;
     script_last_order = *m;
     if (m->epoch)
         note("order %s %" PRIu64 "; ", name_of[m->type], m->epoch);
@@ -70,14 +66,12 @@ static void on_order(void *arg, const struct msg *m)
 
 static void on_outage(void *arg, bool out, const char *why)
 {
-    (void)arg;
     snprintf(script_last_why, sizeof(script_last_why), "%s", why);
     note(out ? "out; " : "back; ");
 }
 
 static void on_abandoned(void *arg, const char *why)
 {
-    (void)arg;
     snprintf(script_last_why, sizeof(script_last_why), "%s", why);
     note("abandoned; ");
 }

@@ -24,9 +24,6 @@ void tree_setup(void)
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-    (void)st;
-    (void)type;
-    (void)at;
     return remove(path);
 }
 

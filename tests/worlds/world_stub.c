@@ -38,13 +38,11 @@ const struct device_ops *world_device(const crun_world *w)
 
 void *world_queue(const crun_world *w)
 {
-    (void)w;
     return NULL;
 }
 
 int crun_device(const crun_world *w)
 {
-    (void)w;
     return 3;
 }
 
@@ -55,7 +53,6 @@ int crun_size(const crun_world *w)
 
 crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
 {
-    (void)w;
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     memset(*memory, 0, bytes);
     return CRUN_OK;
@@ -63,7 +60,6 @@ crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
 
 void crun_free(crun_world *w, void *memory)
 {
-    (void)w;
     free(memory);
 }
 
@@ -220,9 +216,6 @@ crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t cou
 
 static void make_nothing(crun_world *w, void *out, void *arg)
 {
-    (void)w;
-    (void)out;
-    (void)arg;
 }
 
 static crun_status launch_member(crun_world *w, struct op op, crun_work **work);
@@ -250,8 +243,6 @@ static crun_status launch_group(crun_world *w, const struct op_group *g,
 /* What the reducer and the optimizers launch. */
 crun_status world_refuse_in_group(const crun_world *w, const char *call)
 {
-    (void)w;
-    (void)call;
     return CRUN_OK;
 }
 

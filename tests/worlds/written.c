@@ -16,7 +16,6 @@ static char text[8 << 20];
 
 static void on_news(void *arg)
 {
-    (void)arg;
 }
 
 struct outlet *written_begin(void)

@@ -11,8 +11,6 @@
 static crun_status self_open(struct backend **b, const struct team *team,
                              uint64_t deadline_ms, struct err *e)
 {
-    (void)team;
-    (void)deadline_ms;
     *b = calloc(1, sizeof(**b));
     if (!*b) {
         err_set(e, "no memory");
@@ -37,7 +35,6 @@ static crun_status self_run(struct backend *b, const struct op *op, struct err *
 {
     crun_status s = CRUN_OK;
 
-    (void)b;
     for (unsigned i = 0; i < op_members(op) && s == CRUN_OK && !op->posted; i++) {
         struct op member = op_member(op, i);
 
@@ -62,7 +59,6 @@ static bool self_post(struct backend *b, const struct op *op)
 
 static void self_abort(struct backend *b)
 {
-    (void)b;
 }
 
 static crun_status self_alloc(struct backend *b, size_t bytes, uint64_t deadline_ms,
@@ -70,8 +66,6 @@ static crun_status self_alloc(struct backend *b, size_t bytes, uint64_t deadline
 {
     size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
 
-    (void)b;
-    (void)deadline_ms;
     *memory = whole < bytes ? NULL : aligned_alloc(PAGE, whole);
     if (!*memory) {
         err_set(e, "no memory for %zu bytes", bytes);
@@ -83,7 +77,6 @@ static crun_status self_alloc(struct backend *b, size_t bytes, uint64_t deadline
 
 static bool self_free(struct backend *b, void *memory)
 {
-    (void)b;
     free(memory);
     return true;
 }

@@ -15,7 +15,6 @@ static int set_op(void *target, const struct opt *opt, const char *value, struct
 {
     struct bench_flags *f = target;
 
-    (void)opt;
     f->op = bench_find(value);
     return f->op ? 0 : err_set(e, "\"%s\" is not %s", value, bench_names());
 }
@@ -25,7 +24,6 @@ static int set_type(void *target, const struct opt *opt, const char *value,
 {
     struct bench_flags *f = target;
 
-    (void)opt;
     for (int t = 0; t < CRUN_DTYPE_COUNT; t++)
         if (strcmp(crun_dtype_name((crun_dtype)t), value) == 0) {
             f->type = (crun_dtype)t;
@@ -39,7 +37,6 @@ static int set_reduce(void *target, const struct opt *opt, const char *value,
 {
     struct bench_flags *f = target;
 
-    (void)opt;
     for (int o = 0; o < CRUN_OP_COUNT; o++)
         if (strcmp(crun_op_name((crun_op)o), value) == 0) {
             f->reduce = (crun_op)o;

@@ -14,7 +14,6 @@
 
 static crun_status cpu_set_device(int device)
 {
-    (void)device;
     return CRUN_OK;
 }
 
@@ -31,21 +30,18 @@ static crun_status cpu_alloc(size_t bytes, void **memory)
 
 static crun_status cpu_zero(void *queue, void *to, size_t bytes)
 {
-    (void)queue;
     memset(to, 0, bytes);
     return CRUN_OK;
 }
 
 static crun_status cpu_copy(void *queue, void *to, const void *from, size_t bytes)
 {
-    (void)queue;
     memcpy(to, from, bytes);
     return CRUN_OK;
 }
 
 static crun_status cpu_put_word(void *queue, int32_t *to, int32_t value)
 {
-    (void)queue;
     *to = value;
     return CRUN_OK;
 }
@@ -58,13 +54,10 @@ static crun_status cpu_make_queue(void **queue)
 
 static void cpu_free_queue(void *queue)
 {
-    (void)queue;
 }
 
 static crun_status cpu_follow(void *queue, void *earlier)
 {
-    (void)queue;
-    (void)earlier;
     return CRUN_OK;
 }
 
@@ -116,15 +109,12 @@ static void each_block(const void *from, crun_dtype type, size_t count,
 
 static void add_squares(void *arg, size_t at, const float *g, size_t count)
 {
-    (void)at;
     *(double *)arg += kernel_squares(g, count);
 }
 
 static crun_status cpu_squares(void *queue, struct squares_work *work, double *sum,
                                const void *g, size_t count, crun_dtype type)
 {
-    (void)queue;
-    (void)work;
     each_block(g, type, count, add_squares, sum);
     return CRUN_OK;
 }
@@ -132,7 +122,6 @@ static crun_status cpu_squares(void *queue, struct squares_work *work, double *s
 static crun_status cpu_prepare(void *queue, struct optim_control *c,
                                const struct optim_request *r, const double *sums)
 {
-    (void)queue;
     optim_prepare(c, r, sums);
     return CRUN_OK;
 }
@@ -140,7 +129,6 @@ static crun_status cpu_prepare(void *queue, struct optim_control *c,
 static crun_status cpu_narrow(void *queue, uint16_t *to, const float *from,
                               size_t count, crun_dtype type)
 {
-    (void)queue;
     reduce_narrow(to, from, count, type);
     return CRUN_OK;
 }
@@ -174,7 +162,6 @@ static crun_status cpu_step(void *queue, const struct optim_control *c,
 {
     struct cpu_pass pass = { c, rule, a };
 
-    (void)queue;
     if (!c->skip)
         each_block(a->g, a->type, count, step_block, &pass);
     return CRUN_OK;

@@ -34,7 +34,6 @@ static void on_alarm(int number)
 {
     unsigned now = atomic_load(&batches_done);
 
-    (void)number;
     ticks = now == batches_seen ? ticks + 1 : 0;
     batches_seen = now;
     if (ticks < atomic_load(&ticks_allowed) + extra_ticks) {

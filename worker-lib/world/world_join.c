@@ -48,9 +48,6 @@ static int find_listen(const char *host, uint16_t port, struct net_addr *addr,
 /* A library does not write to its program's standard error. */
 static void discard_log_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
-    (void)line;
 }
 
 static int serve_world(crun_world *w, uint16_t port, struct err *e)

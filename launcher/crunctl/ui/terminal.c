@@ -199,7 +199,6 @@ void screen_draw(struct screen *s, const char *text)
     char *frame;
     FILE *out = open_memstream(&frame, &size);
 
-    (void)s;
     if (!out)
         return;
     fputs("\033[H", out);

@@ -225,7 +225,6 @@ static void on_stream(evutil_socket_t fd, short what, void *arg)
     char data[CHANNEL_DATA_MAX];
     ssize_t n = read(fd, data, sizeof(data));
 
-    (void)what;
     if (n > 0) {
         put_frame(f, s->type, data, (size_t)n);
         if (f->drain.armed)
@@ -263,8 +262,6 @@ static void on_output_lost(struct bufferevent *b, short what, void *arg)
 {
     struct far_side *f = arg;
 
-    (void)b;
-    (void)what;
     far_side_lose_launcher(f);
     if (f->is_paused)
         pause_streams(f, false);
@@ -301,8 +298,6 @@ static void on_child_in_written(struct bufferevent *b, void *arg)
 
 static void on_child_in_lost(struct bufferevent *b, short what, void *arg)
 {
-    (void)b;
-    (void)what;
     close_child_in(arg);
 }
 
@@ -362,7 +357,6 @@ static void on_child_status(evutil_socket_t fd, short what, void *arg)
     struct net_addr own;
     uint16_t port = 0;
 
-    (void)what;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     event_free(f->status);
@@ -436,7 +430,6 @@ static void handle_signal(struct far_side *f, const struct channel_frame *frame)
 
 static void handle_drain(struct far_side *f, const struct channel_frame *frame)
 {
-    (void)frame;
     signal_child(f, SIGTERM);
 }
 
@@ -445,7 +438,6 @@ static void handle_detach(struct far_side *f, const struct channel_frame *frame)
     const char *path = f->child.log;
     char *reach, *body;
 
-    (void)frame;
     if (!path || !f->has_started || f->has_exited)
         return;
     reach = far_reach_command(f->child.pid, path);
@@ -510,7 +502,6 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     ssize_t n = read(fd, data, sizeof(data));
     int rc;
 
-    (void)what;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -535,7 +526,6 @@ static void on_child_changed(void *arg, int signo)
     struct far_side *f = arg;
     int status;
 
-    (void)signo;
     relay_reap(f->relay);
     if (!f->has_child || f->has_exited ||
         waitpid(f->child.pid, &status, WNOHANG | WUNTRACED) <= 0)
@@ -599,7 +589,6 @@ static void far_side_open(struct far_side *f)
 /* sshd's SIGHUP and a scheduler's SIGTERM mean the end of the connection. */
 static void on_end_signal(void *arg, int signo)
 {
-    (void)signo;
     far_side_end(arg);
 }
 

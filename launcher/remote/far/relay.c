@@ -121,7 +121,6 @@ static void on_relay_stream(evutil_socket_t fd, short what, void *arg)
     char data[CHANNEL_DATA_MAX];
     ssize_t n = read(fd, data, sizeof(data));
 
-    (void)what;
     if (n > 0) {
         put_relay_frame(
             l, s == &l->stream[RELAY_OUT] ? CHANNEL_RELAY_OUT : CHANNEL_RELAY_WORDS,
@@ -134,8 +133,6 @@ static void on_relay_stream(evutil_socket_t fd, short what, void *arg)
 
 static void on_relay_in_lost(struct bufferevent *b, short what, void *arg)
 {
-    (void)b;
-    (void)what;
     shut_relay_line(arg);
 }
 

@@ -60,7 +60,6 @@ static void on_tool_written(struct bufferevent *b, void *arg)
 {
     struct tool_line *l = arg;
 
-    (void)b;
     if (l->is_closing)
         tool_line_end(l, false);
 }
@@ -69,8 +68,6 @@ static void on_tool_gone(struct bufferevent *b, short what, void *arg)
 {
     struct tool_line *l = arg;
 
-    (void)b;
-    (void)what;
     tool_line_end(l, !l->is_closing);
 }
 

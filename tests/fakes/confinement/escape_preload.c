@@ -110,7 +110,6 @@ static void on_usr2(int signo)
 {
     int why = errno;
 
-    (void)signo;
     TRY("program", try_program());
     TRY("fork", try_fork());
     TRY("clone3", try_clone3());

@@ -366,7 +366,6 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *nu
     unsigned long long value;
     int rc = get_own_state(d, "processes", &value);
 
-    (void)list;
     *number = (unsigned)value;
     if (rc != OK && rc != NOT_SUPPORTED)
         return rc;
@@ -422,7 +421,6 @@ static int find_event(struct xid_event *event)
 
 int nvmlEventSetWait_v2(void *set, struct xid_event *event, unsigned timeout_ms)
 {
-    (void)set;
     for (unsigned waited = 0; waited < timeout_ms; waited += 10) {
         if (find_event(event) == OK)
             return OK;

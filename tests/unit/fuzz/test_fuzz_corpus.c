@@ -73,10 +73,6 @@ END_TEST
 static int count_record(void *arg, unsigned type, const void *data, size_t size,
                         struct err *e)
 {
-    (void)type;
-    (void)data;
-    (void)size;
-    (void)e;
     ++*(unsigned *)arg;
     return 0;
 }

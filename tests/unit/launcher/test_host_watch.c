@@ -22,7 +22,6 @@ static void note_change(void *arg, const struct hosts *h)
 {
     char *out = reported;
 
-    (void)arg;
     changes++;
     *out = '\0';
     for (size_t i = 0; i < h->count; i++)
@@ -31,7 +30,6 @@ static void note_change(void *arg, const struct hosts *h)
 
 static void note_failure(void *arg, const char *why)
 {
-    (void)arg;
     failures++;
     snprintf(reason, sizeof(reason), "%s", why);
 }

@@ -104,7 +104,6 @@ static void set_loopback(struct net_addr *addr, uint16_t number)
 
 static void on_fatal(void *arg, const char *why)
 {
-    (void)arg;
     ck_abort_msg("%s", why);
 }
 
@@ -212,9 +211,6 @@ static void report(enum msg_type type)
 
 static void ignore(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
-    (void)line;
 }
 
 static void setup(void)

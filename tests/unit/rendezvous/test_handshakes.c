@@ -33,9 +33,6 @@ static unsigned opened, served;
 static bool find_nothing(void *arg, const char *identity,
                          uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
-    (void)identity;
-    (void)secret;
     return false;
 }
 
@@ -43,7 +40,6 @@ static bool on_may_shake(void *arg, struct conn *c)
 {
     struct caller *k = arg;
 
-    (void)c;
     if (!handshake_may_step(&k->handshake, k->proven))
         return false;
     if (!k->served)
@@ -55,8 +51,6 @@ static void on_closed(void *arg, struct conn *c, const char *why)
 {
     struct caller *k = arg;
 
-    (void)c;
-    (void)why;
     handshake_fini(&k->handshake);
     k->conn = NULL;
 }

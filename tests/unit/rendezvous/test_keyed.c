@@ -91,8 +91,6 @@ static void on_line(void *arg, enum log_level level, const char *line)
 {
     size_t used = strlen(logged);
 
-    (void)arg;
-    (void)level;
     snprintf(logged + used, sizeof(logged) - used, "%s\n", line);
 }
 
@@ -109,7 +107,6 @@ static unsigned count_logged(const char *text)
 
 static void on_fatal(void *arg, const char *why)
 {
-    (void)arg;
     ck_abort_msg("%s", why);
 }
 

@@ -53,15 +53,11 @@ static unsigned lines;
 
 static void count_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
-    (void)line;
     lines++;
 }
 
 static void on_fatal(void *arg, const char *why)
 {
-    (void)arg;
     ck_abort_msg("%s", why);
 }
 
@@ -156,7 +152,6 @@ static void on_order(void *arg, const struct msg *m)
 
 static void on_outage(void *arg, bool out, const char *why)
 {
-    (void)why;
     ((struct ride *)arg)->outages += out;
 }
 

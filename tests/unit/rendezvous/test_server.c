@@ -45,7 +45,6 @@ static char log_last[1024];
 
 static void on_store_client(void *arg, int fd)
 {
-    (void)arg;
     store_fd = fd;
     store_clients++;
 }
@@ -58,7 +57,6 @@ static void close_store_client(void *arg, int fd)
 
 static void note_turn(void *arg)
 {
-    (void)arg;
     if (store_clients - store_clients_seen > most_in_a_turn)
         most_in_a_turn = store_clients - store_clients_seen;
     store_clients_seen = store_clients;
@@ -66,14 +64,11 @@ static void note_turn(void *arg)
 
 static void on_fatal(void *arg, const char *why)
 {
-    (void)arg;
     ck_abort_msg("%s", why);
 }
 
 static void on_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
     log_lines++;
     snprintf(log_last, sizeof(log_last), "%s", line);
 }
@@ -635,7 +630,6 @@ END_TEST
 START_TEST(another_version_is_told_both_versions)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 9 };
-    char byte;
     int fd;
 
     start_server_on(0, false);
@@ -648,7 +642,6 @@ START_TEST(another_version_is_told_both_versions)
     ck_assert_int_eq(m.type, MSG_REFUSED);
     ck_assert_int_eq(m.refused.why, REFUSED_VERSION);
     ck_assert(strstr(m.refused.text, "77"));
-    (void)byte;
     close(fd);
 }
 END_TEST

@@ -133,7 +133,6 @@ static void open_once(void)
 
 static void *open_in_thread(void *arg)
 {
-    (void)arg;
     open_once();
     pthread_mutex_lock(&lock);
     state = OPENED;

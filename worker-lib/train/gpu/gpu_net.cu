@@ -78,7 +78,6 @@ static void gpu_note_launch(struct gpu_pass *p, const char *what)
 
     if (code != cudaSuccess && !p->failed)
         p->failed = cudaGetErrorString(code);
-    (void)what;
 }
 
 static unsigned gpu_blocks_for(const struct gpu_pass *p, size_t threads)

@@ -7,7 +7,6 @@
 
 struct gpu_trainer *gpu_trainer_create(const struct gpu_trainer_plan *p, struct err *e)
 {
-    (void)p;
     err_set(e, "this build of train is without CUDA");
     return NULL;
 }
@@ -19,12 +18,10 @@ const char *gpu_trainer_device_name(void)
 
 void gpu_trainer_destroy(struct gpu_trainer *g)
 {
-    (void)g;
 }
 
 void *gpu_trainer_stream(const struct gpu_trainer *g)
 {
-    (void)g;
     abort();
 }
 
@@ -73,7 +70,6 @@ int gpu_trainer_run_batch(struct gpu_trainer *g, const struct gpu_trainer_batch 
 
 const char *gpu_trainer_graph_failure(const struct gpu_trainer *g)
 {
-    (void)g;
     abort();
 }
 

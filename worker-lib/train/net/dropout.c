@@ -37,7 +37,6 @@ static void dropout_apply(const struct dropout *d, const struct batch *b, float 
 static void dropout_forward(struct layer *l, const struct batch *b, const float *x,
                             float *y)
 {
-    (void)x;
     if (b->training)
         dropout_apply((struct dropout *)l, b, y);
 }
@@ -45,9 +44,6 @@ static void dropout_forward(struct layer *l, const struct batch *b, const float 
 static void dropout_backward(struct layer *l, const struct batch *b, const float *x,
                              const float *y, float *dy, float *dx)
 {
-    (void)x;
-    (void)y;
-    (void)dx;
     dropout_apply((struct dropout *)l, b, dy);
 }
 

@@ -70,7 +70,6 @@ static void pool_backward(struct layer *l, const struct batch *b, const float *x
     const struct pool *p = (struct pool *)l;
     const struct pool_square q = square_offsets(p);
 
-    (void)y;
     for (size_t n = 0; n < b->size * p->side / 2; n++, x += q.below, dx += q.below)
         for (size_t column = 0; column < p->side / 2; column++) {
             spread_gradient(x, dy, dx, q, p->channels);

@@ -24,7 +24,6 @@ static int set_model(void *target, const struct opt *o, const char *value,
 {
     const struct model *m = model_find(value);
 
-    (void)o;
     if (!m)
         return err_set(e, "\"%s\" is not mlp or cnn", value);
     ((struct train_flags *)target)->model = m;
@@ -36,7 +35,6 @@ static int set_optimizer(void *target, const struct opt *o, const char *value,
 {
     struct train_flags *f = target;
 
-    (void)o;
     for (size_t i = 0; i < OPTIMIZERS; i++)
         if (strcmp(optimizers[i].name, value) == 0) {
             f->optimizer = optimizers[i].kind;
@@ -51,7 +49,6 @@ static int set_precision(void *target, const struct opt *o, const char *value,
 {
     static const crun_dtype types[] = { CRUN_F32, CRUN_BF16, CRUN_F16 };
 
-    (void)o;
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(crun_dtype_name(types[i]), value) == 0) {
             ((struct train_flags *)target)->precision = types[i];
@@ -65,7 +62,6 @@ static int set_train_device(void *target, const struct opt *o, const char *value
 {
     static const char *const devices[] = { "auto", "cpu", "cuda" };
 
-    (void)o;
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
         if (strcmp(devices[i], value) == 0) {
             ((struct train_flags *)target)->device = devices[i];
@@ -80,7 +76,6 @@ static int set_learning_rate(void *target, const struct opt *o, const char *valu
     char *end;
     float lr = strtof(value, &end);
 
-    (void)o;
     if (end == value || *end != '\0' || !(lr > 0) || !(lr <= 1000))
         return err_set(e, "\"%s\" is not a learning rate, such as 0.001", value);
     ((struct train_flags *)target)->lr = lr;
@@ -90,7 +85,6 @@ static int set_learning_rate(void *target, const struct opt *o, const char *valu
 static int set_resume(void *target, const struct opt *o, const char *value,
                       struct err *e)
 {
-    (void)o;
     if (*value == '\0')
         return err_set(e, "\"\" is not auto, none or a checkpoint's file");
     ((struct train_flags *)target)->resume = strcmp(value, "auto") == 0   ? ""

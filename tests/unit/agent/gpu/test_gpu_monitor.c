@@ -37,7 +37,6 @@ static void on_remark(void *arg, enum note_kind kind, const char *text)
 {
     size_t used = strlen(remarks);
 
-    (void)arg;
     remark_count++;
     snprintf(remarks + used, sizeof(remarks) - used, "%s: %s\n", proto_note_name(kind),
              text);
@@ -353,7 +352,6 @@ static unsigned verdicts;
 
 static void on_checked(void *arg, const char *unfit)
 {
-    (void)arg;
     verdicts++;
     snprintf(verdict, sizeof(verdict), "%s", unfit);
 }

@@ -29,7 +29,6 @@ static struct {
 
 static void on_answer(void *arg, const struct msg *m)
 {
-    (void)arg;
     ck_assert_uint_eq(m->type, MSG_LOGS);
     if (m->logs.last)
         t.complete++;
@@ -39,7 +38,6 @@ static void on_answer(void *arg, const struct msg *m)
 
 static void on_shown(void *arg)
 {
-    (void)arg;
     t.shown++;
 }
 

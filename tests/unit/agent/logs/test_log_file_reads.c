@@ -25,7 +25,6 @@ static struct {
 
 static void on_done(void *arg, struct log_file_read *list, size_t count)
 {
-    (void)arg;
     for (size_t i = 0; i < count; i++) {
         t.got[i] = list[i];
         t.got[i].data = xasprintf("%.*s", (int)list[i].size,

@@ -30,14 +30,11 @@ static struct {
 
 static void on_news(void *arg)
 {
-    (void)arg;
     t.news++;
 }
 
 static void on_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
     strncat(t.logged, line, sizeof(t.logged) - strlen(t.logged) - 1);
 }
 
@@ -89,7 +86,6 @@ static bool is_ready(struct outlet *o)
 
 static bool has_losses(struct outlet *o)
 {
-    (void)o;
     return log_writer_has_losses(t.writer);
 }
 

@@ -35,7 +35,6 @@ static struct {
 
 static void on_ended(void *arg, uint32_t local_rank)
 {
-    (void)arg;
     t.ended[local_rank]++;
 }
 

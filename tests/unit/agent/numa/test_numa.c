@@ -18,14 +18,12 @@ static uint32_t gpus;
 
 uint32_t gpu_devices_count(const char *cuda_visible_devices)
 {
-    (void)cuda_visible_devices;
     return gpus;
 }
 
 bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size)
 {
-    (void)cuda_visible_devices;
     if (index >= gpus || !gpu_address[index])
         return false;
     snprintf(buf, size, "%s", gpu_address[index]);

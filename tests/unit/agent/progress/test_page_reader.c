@@ -89,7 +89,6 @@ static bool over;
 
 static void *write_pairs(void *arg)
 {
-    (void)arg;
     for (uint64_t i = 1; !__atomic_load_n(&over, __ATOMIC_RELAXED); i++) {
         __atomic_fetch_add(&page.writing, 1, __ATOMIC_ACQ_REL);
         __atomic_store_n(&page.step, i, __ATOMIC_RELAXED);

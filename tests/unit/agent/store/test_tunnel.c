@@ -23,7 +23,6 @@ static struct tunnel *tunnel;
 
 static bool find_good(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
     if (strcmp(identity, good.identity) != 0)
         return false;
     memcpy(secret, good.secret, TLS_SECRET_BYTES);

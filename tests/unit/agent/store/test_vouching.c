@@ -29,7 +29,6 @@ static void on_ask(void *arg, struct msg_ask_owners *question,
 {
     char text[NET_TEXT_SIZE];
 
-    (void)arg;
     ck_assert_str_eq(question->host, net_format_host(host, text, sizeof(text)));
     ck_assert_uint_lt(asked_count, QUESTIONS_KEPT);
     asked[asked_count++] = *question;
@@ -37,7 +36,6 @@ static void on_ask(void *arg, struct msg_ask_owners *question,
 
 static void on_answer(void *arg, uint64_t number, const char *why)
 {
-    (void)arg;
     ck_assert_int_eq(fate[number], OPEN);
     fate[number] = why ? CLOSED : SERVED;
     last_why = why;

@@ -25,8 +25,6 @@ static void on_line(void *arg, enum log_level level, const char *line)
 {
     size_t used = strlen(t.said);
 
-    (void)arg;
-    (void)level;
     snprintf(t.said + used, sizeof(t.said) - used, "%s\n", line);
     if (t.loop)
         loop_stop(t.loop);

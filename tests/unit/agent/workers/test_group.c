@@ -51,33 +51,27 @@ static const struct status_pages no_pages;
 
 const struct status_pages *guard_pages(const struct guard *g)
 {
-    (void)g;
     return &no_pages;
 }
 
 pid_t guard_pid(const struct guard *g)
 {
-    (void)g;
     return 1;
 }
 
 const char *guard_launch_tag(const struct guard *g)
 {
-    (void)g;
     return "";
 }
 
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
 {
-    (void)g;
-    (void)e;
     ck_assert_str_eq(spawn->argv[0], "/program");
     return 0;
 }
 
 void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
 {
-    (void)g;
     t.patience_ms = patience_ms;
     t.grace_ms = grace_ms;
     trace('w');
@@ -85,26 +79,21 @@ void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
 
 void guard_signal_all(struct guard *g, int signo)
 {
-    (void)g;
     trace(signo == SIGTERM ? 't' : '?');
 }
 
 void guard_kill(struct guard *g)
 {
-    (void)g;
     trace('k');
 }
 
 void guard_force(struct guard *g)
 {
-    (void)g;
     trace('!');
 }
 
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err *e)
 {
-    (void)l;
-    (void)e;
     ck_assert_uint_eq(attempt, 0);
     ck_assert_uint_eq(first_rank, 4);
     return 0;
@@ -113,9 +102,6 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
               struct err *e)
 {
-    (void)l;
-    (void)local_rank;
-    (void)e;
     *is_tty = false;
     fd[0] = fd[1] = fd[2] = 0;
     return 0;
@@ -123,42 +109,32 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
 
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 {
-    (void)l;
-    (void)local_rank;
     t.drain_ms = grace_ms;
 }
 
 struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank)
 {
-    (void)l;
-    (void)local_rank;
     return (struct logs_error_times){ 0, 0 };
 }
 
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
-    (void)l;
     snprintf(text, size, "tail %u", local_rank);
     return text;
 }
 
 char *logs_attempt_folder(const struct logs *l)
 {
-    (void)l;
     return NULL;
 }
 
 const char *logs_error_file(const struct logs *l, uint32_t local_rank)
 {
-    (void)l;
-    (void)local_rank;
     return t.error_file;
 }
 
 const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 {
-    (void)l;
-    (void)local_rank;
     return "/stderr.log";
 }
 
@@ -166,34 +142,29 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 
 static void on_failed(void *arg, const struct failure *f)
 {
-    (void)arg;
     t.last = *f;
     trace((char)('0' + f->local_rank));
 }
 
 static void on_unfit(void *arg, const struct failure *f)
 {
-    (void)arg;
     t.last = *f;
     trace('u');
 }
 
 static void on_left(void *arg, const char *text)
 {
-    (void)arg;
     snprintf(t.left, sizeof(t.left), "%s", text);
     trace('l');
 }
 
 static void on_finished(void *arg)
 {
-    (void)arg;
     trace('F');
 }
 
 static void on_stopped(void *arg)
 {
-    (void)arg;
     trace('P');
 }
 

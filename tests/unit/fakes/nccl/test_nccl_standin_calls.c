@@ -32,7 +32,6 @@ static void call_twice(unsigned rank, void *arg)
 {
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     if (rank == 0) { /* it waits for the other rank to connect */
         ck_assert_int_eq(standin_all_reduce(&r, COUNT), NCCL_IN_PROGRESS);
@@ -62,7 +61,6 @@ static void record_early(unsigned rank, void *arg)
     struct standin_rank r;
     cudaEvent_t early, late;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     standin_warm_up(&r);
     CUDA(cudaEventCreateWithFlags(&early, cudaEventDisableTiming));
@@ -138,7 +136,6 @@ static void stick(unsigned rank, void *arg)
 {
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, 1, 0);
     ck_assert_int_eq(standin_all_reduce(&r, COUNT), NCCL_SYSTEM_ERROR);
     ck_assert_int_eq(standin_all_reduce(&r, COUNT), NCCL_SYSTEM_ERROR);
@@ -159,7 +156,6 @@ static void use_after_abort(unsigned rank, void *arg)
 {
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, 1, 0);
     OK(standin.abort(r.comm));
     (void)standin_all_reduce(&r, COUNT);
@@ -180,7 +176,6 @@ static void share_a_gpu(unsigned rank, void *arg)
     comm_t comm = NULL;
     int result;
 
-    (void)arg;
     CUDA(cudaSetDevice(0));
     if (rank == 0)
         OK(standin.unique_id(&standin_id));
@@ -203,7 +198,6 @@ static void differ_in_version(unsigned rank, void *arg)
     comm_t comm = NULL;
     int result;
 
-    (void)arg;
     CUDA(cudaSetDevice((int)rank));
     if (rank == 0)
         OK(standin.unique_id(&standin_id));
@@ -254,7 +248,6 @@ static void block(unsigned rank, void *arg)
     pthread_t thread;
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 1);
     OK(standin_all_reduce(&r, COUNT));
     ck_assert_float_eq(standin_value_at(&r, 0), SIZE);
@@ -281,7 +274,6 @@ static void split(unsigned rank, void *arg)
     comm_t child = (comm_t)&standin_id;
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, 3, 0);
     ck_assert_int_eq(
         standin.split(r.comm, rank == 1 ? NOCOLOR : 7, -(int)rank, &child, NULL),
@@ -318,7 +310,6 @@ static void group(unsigned rank, void *arg)
     struct standin_rank r;
     float *big, *small;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     big = r.x;
     small = r.x + COUNT;

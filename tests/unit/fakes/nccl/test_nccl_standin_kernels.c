@@ -70,7 +70,6 @@ static void abort_a_sender(unsigned rank, void *arg)
 {
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     if (rank == 0)
         OK(standin_settle(r.comm,
@@ -141,7 +140,6 @@ static void free_early(unsigned rank, void *arg)
 {
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     standin_warm_up(&r);
     if (rank == 0) {
@@ -168,7 +166,6 @@ static void use_host_memory(unsigned rank, void *arg)
     float host = 1;
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, 1, 0);
     OK(standin_settle(r.comm, standin.all_reduce(&host, &host, 1, NCCL_F32, NCCL_SUM,
                                                  r.comm, r.stream)));
@@ -187,7 +184,6 @@ static void register_others_memory(unsigned rank, void *arg)
     struct standin_rank r;
     void *plain;
 
-    (void)arg;
     standin_begin(&r, rank, 1, 0);
     CUDA(cudaMalloc(&plain, 4096));
     ck_assert_int_eq(
@@ -207,7 +203,6 @@ static void register_without_windows(unsigned rank, void *arg)
     struct nccl_window *window;
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, 1, 0);
     standin.window(r.comm, r.x, BYTES, &window, NCCL_WINDOW_SYMMETRIC);
 }
@@ -279,7 +274,6 @@ static void capture(unsigned rank, void *arg)
     cudaGraph_t graph;
     struct standin_rank r;
 
-    (void)arg;
     standin_begin(&r, rank, SIZE, 0);
     standin_warm_up(&r);
     CUDA(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));

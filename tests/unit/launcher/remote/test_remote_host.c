@@ -174,8 +174,6 @@ static char reported[4096];
 
 static void on_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
     snprintf(reported + strlen(reported), sizeof(reported) - strlen(reported), "%s\n",
              line);
 }

@@ -157,7 +157,6 @@ END_TEST
 
 static void defer_from_callback(void *arg)
 {
-    (void)arg;
     loop_defer(t.loop, note_arg, letter('d'));
     note_letter('c');
 }
@@ -261,7 +260,6 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     char byte;
 
-    (void)what;
     ck_assert_int_eq(read(fd, &byte, 1), 1);
     note_arg(arg);
 }

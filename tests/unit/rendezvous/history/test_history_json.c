@@ -132,7 +132,6 @@ END_TEST
 
 static bool is_failure(void *arg, const char *kind)
 {
-    (void)arg;
     return strcmp(kind, "failed") == 0;
 }
 

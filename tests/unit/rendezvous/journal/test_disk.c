@@ -66,9 +66,6 @@ static void setup(void)
 static int remove_one(const char *name, const struct stat *st, int type,
                       struct FTW *ftw)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
     return remove(name);
 }
 
@@ -282,7 +279,6 @@ static int count_record(void *arg, unsigned type, const void *data, size_t size,
 {
     int *count = arg;
 
-    (void)err;
     ck_assert_uint_eq(type, 1);
     ck_assert_uint_eq(size, sizeof(*count));
     ck_assert_mem_eq(data, count, size);

@@ -21,8 +21,6 @@ static char logged[1024];
 
 static void note_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
     snprintf(logged, sizeof(logged), "%s", line);
 }
 

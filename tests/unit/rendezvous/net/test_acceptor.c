@@ -23,8 +23,6 @@ static char log_last[256];
 
 static void on_line(void *arg, enum log_level level, const char *line)
 {
-    (void)arg;
-    (void)level;
     log_lines++;
     snprintf(log_last, sizeof(log_last), "%s", line);
 }

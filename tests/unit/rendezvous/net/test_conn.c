@@ -62,8 +62,6 @@ static bool on_ready(void *arg, struct conn *c)
 
 static uint32_t on_body_max(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
     return 512;
 }
 

@@ -34,7 +34,6 @@ static struct end client, server;
 
 static bool find_key(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
     memcpy(secret, key.secret, TLS_SECRET_BYTES);
     return strcmp(identity, key.identity) == 0;
 }
@@ -43,17 +42,12 @@ static int on_message(void *arg, struct conn *c, const struct msg *m, struct err
 {
     struct end *end = arg;
 
-    (void)c;
-    (void)m;
-    (void)e;
     end->messages++;
     return 0;
 }
 
 static uint32_t on_body_max(void *arg, struct conn *c)
 {
-    (void)arg;
-    (void)c;
     return 512;
 }
 
@@ -61,7 +55,6 @@ static void on_closed(void *arg, struct conn *c, const char *why)
 {
     struct end *end = arg;
 
-    (void)c;
     end->closed++;
     end->conn = NULL;
     snprintf(end->why, sizeof(end->why), "%s", why);
@@ -90,7 +83,6 @@ static void on_connected(void *arg, struct conn *c)
 {
     struct end *end = arg;
 
-    (void)c;
     end->connected++;
 }
 

@@ -27,7 +27,6 @@ static void teardown(void)
 static void on_not_found(void *arg, const struct net_addr *list, size_t count,
                          const char *why)
 {
-    (void)list;
     ck_assert_uint_eq(count, 0);
     snprintf(why_not, sizeof(why_not), "%s", why);
     loop_stop(arg);
@@ -48,7 +47,6 @@ END_TEST
 static void on_found(void *arg, const struct net_addr *list, size_t count,
                      const char *why)
 {
-    (void)why;
     ck_assert_uint_gt(count, 0);
     ck_assert(net_is_loopback(&list[0]));
     found = count;

@@ -375,7 +375,6 @@ static void find_without_netlink(void *arg)
 {
     struct link l;
 
-    (void)arg;
     refuse_netlink();
     expect_each_way(geteuid());
     link_open(&l, "127.0.0.1", "127.0.0.1");
@@ -404,7 +403,6 @@ static void find_without_descriptors(void *arg)
 {
     struct link l;
 
-    (void)arg;
     link_open(&l, "127.0.0.1", "127.0.0.1");
     use_all_descriptors();
     expect_gone(l.server);
@@ -421,7 +419,6 @@ static void find_without_anything(void *arg)
     struct link l;
     uid_t uid;
 
-    (void)arg;
     ck_assert_int_eq(unshare(CLONE_NEWNS), 0);
     ck_assert_int_eq(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
     ck_assert_int_eq(mount("none", "/proc", "tmpfs", 0, NULL), 0);

@@ -223,7 +223,6 @@ static void check_section(void *arg, const char *id, const char *html, size_t si
 {
     const char *at, *wrong = html_check_element(html, id, &at);
 
-    (void)size;
     ck_assert_msg(!wrong, "%s: %s: %s at \"%.80s\"", (const char *)arg, id, wrong, at);
 }
 

@@ -19,7 +19,6 @@ static struct tls_psk good = { "crun1-store:1:good", "the secret of this epoch" 
 
 static bool find_good(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
     if (strcmp(identity, good.identity) != 0)
         return false;
     memcpy(secret, good.secret, TLS_SECRET_BYTES);

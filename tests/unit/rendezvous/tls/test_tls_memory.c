@@ -22,22 +22,16 @@ static bool is_failing(void)
 
 static void *failing_malloc(size_t size, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     return is_failing() ? NULL : malloc(size);
 }
 
 static void *failing_realloc(void *old, size_t size, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     return is_failing() ? NULL : realloc(old, size);
 }
 
 static void plain_free(void *memory, const char *file, int line)
 {
-    (void)file;
-    (void)line;
     free(memory);
 }
 
@@ -51,8 +45,6 @@ void *__wrap_calloc(size_t count, size_t size)
 
 static bool find_key(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES])
 {
-    (void)arg;
-    (void)identity;
     memset(secret, 7, TLS_SECRET_BYTES);
     return true;
 }

@@ -30,89 +30,75 @@ static struct err e;
 
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
 {
-    (void)ddp;
     *parts = model;
     return 2;
 }
 
 const struct device_ops *ddp_device(const crun_ddp *ddp)
 {
-    (void)ddp;
     return &device_cpu;
 }
 
 crun_status ddp_copy_begin(crun_ddp *ddp, struct state_queues *queues)
 {
-    (void)ddp;
     *queues = (struct state_queues){ .ops = &device_cpu };
     return CRUN_OK;
 }
 
 crun_status crun_ddp_gather(crun_ddp *ddp)
 {
-    (void)ddp;
     return CRUN_OK;
 }
 
 crun_status ddp_await_copies(crun_ddp *ddp)
 {
-    (void)ddp;
     return CRUN_OK;
 }
 
 crun_status ddp_put(crun_ddp *ddp, void *to, const void *from, size_t bytes)
 {
-    (void)ddp;
     memcpy(to, from, bytes);
     return CRUN_OK;
 }
 
 crun_status ddp_state_put(crun_ddp *ddp)
 {
-    (void)ddp;
     return CRUN_OK;
 }
 
 crun_status optim_state_fetch(crun_optim *optim)
 {
-    (void)optim;
     return CRUN_OK;
 }
 
 crun_status optim_state_put(crun_optim *optim)
 {
-    (void)optim;
     return CRUN_OK;
 }
 
 crun_world *ddp_world(const crun_ddp *ddp)
 {
-    (void)ddp;
     return world;
 }
 
 unsigned optim_state(crun_optim *optim, const struct state_part **parts)
 {
-    (void)optim;
     *parts = state;
     return 1;
 }
 
 const struct optim_scalars *optim_scalars_in_place(const crun_optim *optim)
 {
-    (void)optim;
     return &scalars;
 }
 
 void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s)
 {
-    (void)optim;
     *s = scalars;
 }
 
 crun_status optim_set_scalars(crun_optim *optim, const struct optim_scalars *s)
 {
-    (void)optim;
     scalars = *s;
     return CRUN_OK;
 }
@@ -163,7 +149,6 @@ static void expect_filled(float seed)
 
 static void warn(void *arg, const char *text)
 {
-    (void)arg;
     strncat(warnings, text, sizeof(warnings) - strlen(warnings) - 1);
 }
 

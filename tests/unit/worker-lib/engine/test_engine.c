@@ -31,7 +31,6 @@ static crun_status run_it(struct backend *b, const struct op *op, struct err *e)
 {
     crun_status s;
 
-    (void)b;
     pthread_mutex_lock(&seen.lock);
     ck_assert_uint_eq(seen.inside, 0);
     seen.inside++;
@@ -50,7 +49,6 @@ static crun_status run_it(struct backend *b, const struct op *op, struct err *e)
 
 static void abort_it(struct backend *b)
 {
-    (void)b;
     pthread_mutex_lock(&seen.lock);
     seen.aborts++;
     pthread_cond_broadcast(&seen.changed);
@@ -59,7 +57,6 @@ static void abort_it(struct backend *b)
 
 static bool post_it(struct backend *b, const struct op *op)
 {
-    (void)b;
     ck_assert_uint_eq(seen.posted, seen.completed);
     seen.posted += seen.posts && op->kind == OP_BARRIER;
     return seen.posts && op->kind == OP_BARRIER;
@@ -72,7 +69,6 @@ static struct backend backend = { .calls = &calls };
 
 static void report_state(void *arg)
 {
-    (void)arg;
     seen.tellings++;
 }
 
@@ -384,7 +380,6 @@ END_TEST
 
 static void *abort_from_there(void *arg)
 {
-    (void)arg;
     until_runs(1);
     engine_abort(engine, CRUN_ABORTED, "the reason", false);
     engine_abort(engine, CRUN_ABORTED, "another", false);

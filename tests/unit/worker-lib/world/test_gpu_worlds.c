@@ -61,7 +61,6 @@ static void pass_round_ring(crun_world *w, void *arg)
     size_t count = 100000;
     int32_t *mine = alloc_numbers(w, count), *its = alloc_numbers(w, count), sum;
 
-    (void)arg;
     for (int turn = 0; turn < TURNS; turn++) {
         fill_numbers(mine, count, 1000 * rank + turn);
         sum = rank;
@@ -93,7 +92,6 @@ static void pass_big_messages(crun_world *w, void *arg)
     int32_t *gpu = alloc_numbers(w, BIG), *host = calloc(BIG, sizeof(*host));
     int32_t *mine = rank == 0 ? gpu : host;
 
-    (void)arg;
     ck_assert(memory_is_of_gpu(gpu));
     for (int from = 0; from < 2; from++)
         if (rank == from) {
@@ -124,7 +122,6 @@ static void sum_in_three_worlds(crun_world *w, void *arg)
     crun_world *in[3] = { w };
     crun_work *work[3];
 
-    (void)arg;
     ranks_ok(crun_split(w, rank / 2, 0, &in[1]));
     ranks_ok(crun_split(w, rank % 2, 0, &in[2]));
     for (int turn = 0; turn < 10; turn++) {
@@ -161,7 +158,6 @@ static void sum_in_different_orders(crun_world *w, void *arg)
     crun_work *work[2] = { NULL };
     crun_status s = CRUN_OK;
 
-    (void)arg;
     ranks_ok(crun_split(w, 0, 0, &in[1]));
     for (int i = 0; i < 2; i++) {
         int which = rank == 0 ? i : 1 - i;
@@ -196,7 +192,6 @@ static void miss_rank(crun_world *w, void *arg)
     int rank = crun_rank(w), size = crun_size(w);
     crun_world *half;
 
-    (void)arg;
     ranks_ok(crun_split(w, rank < size / 2, 0, &half));
     rank_threads_sync();
     if (rank != size - 1 && rank != 0) {

@@ -144,7 +144,6 @@ static void check_member(const crun_world *w, const struct member *m, uint64_t s
 
 static void exchange_random(crun_world *w, void *arg)
 {
-    (void)arg;
     for (uint64_t seed = 1; seed <= 25; seed++) {
         struct member m[MEMBERS];
         crun_work *work = NULL;
@@ -178,7 +177,6 @@ static void mix_group_and_calls(crun_world *w, void *arg)
     uint8_t *sent = xmalloc(LARGE), *got = xcalloc(LARGE, 1);
     int rank = crun_rank(w), other = !rank;
 
-    (void)arg;
     if (rank > 1 || crun_size(w) == 1) {
         free(sent);
         free(got);
@@ -255,7 +253,6 @@ static void make_mistakes(crun_world *w, void *arg)
     crun_ddp *ddp = NULL;
     void *memory = NULL;
 
-    (void)arg;
     expect_error(crun_group_end(w, &work), CRUN_BAD_ARGUMENT, "no crun_group_begin");
     expect_error(crun_group_begin(NULL), CRUN_BAD_ARGUMENT, "no world");
     ranks_ok(crun_group_begin(w));
@@ -308,7 +305,6 @@ static void wait_for_last_rank(crun_world *w, void *arg)
     int rank = crun_rank(w), size = crun_size(w);
     char missing[40], byte = 0, got[8];
 
-    (void)arg;
     snprintf(missing, sizeof(missing), "rank %d", size - 1);
     if (size == 1)
         return;
@@ -340,7 +336,6 @@ static void abort_in_group(crun_world *w, void *arg)
     char byte = 0;
     crun_work *work;
 
-    (void)arg;
     if (size == 1)
         return;
     ranks_ok(crun_group_begin(w));
@@ -370,7 +365,6 @@ static void send_wrong_size(crun_world *w, void *arg)
     char bytes[8] = "";
     int rank = crun_rank(w);
 
-    (void)arg;
     if (crun_size(w) == 1)
         return;
     ranks_ok(crun_group_begin(w));

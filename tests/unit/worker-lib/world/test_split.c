@@ -90,7 +90,6 @@ static void check_group(crun_world *g, const crun_world *parent, uint64_t seed)
 
 static void split_all_ways(crun_world *w, void *arg)
 {
-    (void)arg;
     for (uint64_t turn = 1; turn <= 12; turn++) {
         uint64_t seed = turn * 0x9e3779b97f4a7c15u;
         crun_world *g = (void *)1;
@@ -120,7 +119,6 @@ static void split_twice(crun_world *w, void *arg)
     float *memory, x = 1, y = 0;
     crun_work *work;
 
-    (void)arg;
     ranks_ok(crun_split(w, rank < size / 2, 0, &half));
     ranks_ok(crun_split(w, rank % 2, -rank, &row));
     ranks_ok(crun_split(half, crun_rank(half), 0, &single));
@@ -219,7 +217,6 @@ static void abort_one_group(crun_world *w, void *arg)
     uint64_t began = clock_ms();
     int rank = crun_rank(w);
 
-    (void)arg;
     if (rank == 0)
         crun_abort(g, "the end of group 1");
     else if (rank < crun_size(w) - 1)
@@ -249,7 +246,6 @@ static void fail_root(crun_world *w, void *arg)
     int rank = crun_rank(w);
     float x[2] = { 0 };
 
-    (void)arg;
     if (rank >= 2)
         expect_error(crun_send(w, x, 3000, CRUN_U8, rank), CRUN_BAD_ARGUMENT, "itself");
     if (rank < 2)
@@ -274,7 +270,6 @@ static void miss_rank(crun_world *w, void *arg)
     crun_world *g;
     char missing[20];
 
-    (void)arg;
     snprintf(missing, sizeof(missing), "rank %d", size - 1);
     ranks_ok(crun_split(w, rank == 1 || rank == size - 1 ? 7 : -1, -rank, &g));
     if (rank == 1) /* in the group, that is rank 0 */
@@ -298,7 +293,6 @@ static void finalize_parent_first(crun_world *w, void *arg)
 {
     crun_world *g, *other;
 
-    (void)arg;
     ranks_ok(crun_split(w, 0, 0, &g));
     ranks_ok(crun_split(g, 0, 0, &other));
     rank_threads_sync();
@@ -319,7 +313,6 @@ static void split_wrongly(crun_world *w, void *arg)
 {
     crun_world *g = NULL;
 
-    (void)arg;
     expect_error(crun_split(NULL, 0, 0, &g), CRUN_BAD_ARGUMENT, "crun_split: NULL");
     expect_error(crun_split(w, 0, 0, NULL), CRUN_BAD_ARGUMENT, "crun_split: NULL");
     ranks_ok(crun_group_begin(w));

@@ -141,7 +141,6 @@ END_TEST
 
 static void nothing(crun_world *w)
 {
-    (void)w;
 }
 
 START_TEST(ranks_that_wait_hear_why_rank_0_does_not_come)

@@ -88,7 +88,6 @@ static void queue_all(crun_world *w, void *arg)
     crun_work *work[3];
     float *x = NULL, sum[COUNT];
 
-    (void)arg;
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
     for (size_t i = 0; i < COUNT; i++)
         sum[i] = (float)((i + (size_t)rank) % 13);
@@ -130,7 +129,6 @@ static void go_on(crun_world *w, void *arg)
     struct nccl_gpu g;
     struct err e;
 
-    (void)arg;
     ck_assert_int_eq(nccl_gpu_find(&g, NULL, (unsigned)crun_rank(w), 2, SOON, &e),
                      CRUN_OK);
     ck_assert_int_eq(g.cuda->event_create(&behind), GPU_OK);
@@ -168,7 +166,6 @@ static void allocate_twice(crun_world *w, void *arg)
 {
     float *x[2] = { NULL, NULL }, one = 1;
 
-    (void)arg;
     for (int i = 0; i < 2; i++)
         ranks_ok(crun_alloc(w, sizeof(**x), (void **)&x[i]));
     memory_write(x[1], &one, sizeof(one));
@@ -192,7 +189,6 @@ static void mean_of_halves(crun_world *w, void *arg)
 {
     uint16_t *x = NULL, one = 0x3f80, out = 0;
 
-    (void)arg;
     ranks_ok(crun_alloc(w, sizeof(*x), (void **)&x));
     memory_write(x, &one, sizeof(one));
     ranks_ok(crun_all_reduce(w, x, x, 1, CRUN_BF16, CRUN_MEAN, NULL));

@@ -75,7 +75,6 @@ static int begin_in_progress(const char *call)
 static int fake_window_register(struct nccl_comm *comm, void *memory, size_t bytes,
                                 struct nccl_window **window, int flags)
 {
-    (void)comm;
     ck_assert_uint_eq(bytes % 4096, 0);
     ck_assert_int_eq(flags, NCCL_WINDOW_SYMMETRIC);
     *window = fake.no_window ? NULL : memory;
@@ -84,7 +83,6 @@ static int fake_window_register(struct nccl_comm *comm, void *memory, size_t byt
 
 static int fake_window_deregister(struct nccl_comm *comm, struct nccl_window *window)
 {
-    (void)comm;
     ck_assert_ptr_nonnull(window);
     note("no-window");
     return NCCL_OK;
@@ -93,15 +91,12 @@ static int fake_window_deregister(struct nccl_comm *comm, struct nccl_window *wi
 static int fake_register(struct nccl_comm *comm, void *memory, size_t bytes,
                          void **registration)
 {
-    (void)comm;
-    (void)bytes;
     *registration = memory;
     return begin_in_progress("register");
 }
 
 static int fake_deregister(struct nccl_comm *comm, void *registration)
 {
-    (void)comm;
     ck_assert_ptr_nonnull(registration);
     note("deregister");
     return NCCL_OK;
@@ -109,7 +104,6 @@ static int fake_deregister(struct nccl_comm *comm, void *registration)
 
 static int fake_async_error(struct nccl_comm *comm, int *result)
 {
-    (void)comm;
     *result = fake.turns-- > 0 ? NCCL_IN_PROGRESS : NCCL_OK;
     return NCCL_OK;
 }
@@ -121,7 +115,6 @@ static const char *fake_error_string(int result)
 
 static const char *fake_last_error(struct nccl_comm *comm)
 {
-    (void)comm;
     return fake.last_error;
 }
 
@@ -131,8 +124,6 @@ static int fake_all_reduce(const void *in, void *out, size_t count, int type, in
     const int64_t *mine = in;
     int64_t *least = out;
 
-    (void)comm;
-    (void)stream;
     ck_assert_uint_eq(count, 3);
     ck_assert_int_eq(type, NCCL_I64);
     ck_assert_int_eq(op, NCCL_MIN);
@@ -147,12 +138,6 @@ static int fake_all_reduce(const void *in, void *out, size_t count, int type, in
 static int fake_send(const void *in, size_t count, int type, int peer,
                      struct nccl_comm *comm, struct gpu_stream *stream)
 {
-    (void)in;
-    (void)count;
-    (void)type;
-    (void)peer;
-    (void)comm;
-    (void)stream;
     return begin_in_progress("send");
 }
 
@@ -172,7 +157,6 @@ static struct nccl_calls nccl_table = {
 
 static const char *fake_error_text(int code)
 {
-    (void)code;
     return "injected";
 }
 
@@ -197,7 +181,6 @@ static int fake_gpu_free(void *memory)
 
 static int fake_on_device(const void *memory, bool *device)
 {
-    (void)memory;
     *device = false;
     return GPU_OK;
 }
@@ -205,28 +188,23 @@ static int fake_on_device(const void *memory, bool *device)
 static int fake_copy(void *to, const void *from, size_t bytes,
                      struct gpu_stream *stream)
 {
-    (void)stream;
     memcpy(to, from, bytes);
     return GPU_OK;
 }
 
 static int fake_zero(void *memory, size_t bytes, struct gpu_stream *stream)
 {
-    (void)stream;
     memset(memory, 0, bytes);
     return GPU_OK;
 }
 
 static int fake_stream_wait(struct gpu_stream *stream, struct gpu_event *event)
 {
-    (void)stream;
-    (void)event;
     return GPU_OK;
 }
 
 static int fake_record(struct gpu_event *event, struct gpu_stream *stream)
 {
-    (void)stream;
     ck_assert_msg(event != &fake.done || fake.turns <= 0,
                   "the end is recorded while NCCL has not queued its kernel");
     if (event == &fake.done)
@@ -550,7 +528,6 @@ static void ask_for_times(crun_world *world, void *arg)
 {
     float *x = NULL;
 
-    (void)arg;
     ranks_ok(crun_alloc(world, sizeof(*x), (void **)&x));
     ranks_ok(crun_all_reduce(world, x, x, 1, CRUN_F32, CRUN_SUM, NULL));
     ranks_ok(crun_barrier(world, NULL));
@@ -581,7 +558,6 @@ static void free_under_work(crun_world *world, void *arg)
 {
     float *x = NULL, got = 0;
 
-    (void)arg;
     for (int i = 0; i < 5; i++) {
         ranks_ok(crun_alloc(world, MANY * sizeof(*x), (void **)&x));
         ck_assert_int_eq(cudaMemsetAsync(x, 0, MANY * sizeof(*x), NULL), cudaSuccess);
@@ -605,7 +581,6 @@ static void ask_for_too_much(crun_world *world, void *arg)
     void *first = NULL, *memory = NULL, *taken = NULL;
     float one = 1;
 
-    (void)arg;
     ranks_ok(crun_alloc(world, 1 << 20, &first));
     if (crun_rank(world) == 1)
         ck_assert_int_eq(cudaMalloc(&taken, 20 << 20), cudaSuccess);

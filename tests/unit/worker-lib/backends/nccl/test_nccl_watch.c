@@ -34,7 +34,6 @@ static void *break_gpu(void *device)
 
 static crun_status wait_in_barrier(crun_world *w, crun_work *flying)
 {
-    (void)flying;
     return crun_barrier(w, NULL);
 }
 
@@ -42,13 +41,11 @@ static crun_status wait_in_host_collective(crun_world *w, crun_work *flying)
 {
     float x = 1;
 
-    (void)flying;
     return crun_all_reduce(w, &x, &x, 1, CRUN_F32, CRUN_SUM, NULL);
 }
 
 static crun_status poll_is_done(crun_world *w, crun_work *flying)
 {
-    (void)w;
     while (!crun_is_done(flying))
         usleep(1000);
     return crun_wait(flying);
@@ -59,7 +56,6 @@ static crun_status make_no_call(crun_world *w, crun_work *flying)
     crun_status s = CRUN_OK;
     float x = 1;
 
-    (void)flying;
     usleep(500000);
     s = crun_broadcast(w, &x, 1, CRUN_F32, 0, NULL);
     return s;
@@ -119,7 +115,6 @@ static void hang_with_the_gpu(crun_world *w, void *arg)
     crun_work *work = NULL;
     float *x = NULL;
 
-    (void)arg;
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
     ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, &work));
     for (;;)
@@ -152,7 +147,6 @@ static void call_during_capture(crun_world *w, void *arg)
     cudaStream_t stream;
     cudaGraph_t graph;
 
-    (void)arg;
     ck_assert_int_eq(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                      cudaSuccess);
     ranks_ok(crun_set_stream(w, stream));
@@ -236,7 +230,6 @@ static void wait_for_flag(void *arg)
 
 static void release_nothing(void *arg)
 {
-    (void)arg;
 }
 
 /* The staging buffer cannot be replaced while the program's kernel runs. Rank 0 ends
@@ -295,7 +288,6 @@ END_TEST
 
 static void stay_away(crun_world *w, void *arg)
 {
-    (void)arg;
     if (crun_rank(w) != 1)
         expect_timeout(crun_barrier(w, NULL),
                        "rank 1 on GPU 1 (0000:02:00.0) did not come to it");
@@ -381,8 +373,6 @@ END_TEST
 
 static void do_nothing(crun_world *w, void *arg)
 {
-    (void)w;
-    (void)arg;
 }
 
 /* NCCL does not destroy a communicator that has failed. */
@@ -402,7 +392,6 @@ static void sum_by_blocking_calls(crun_world *w, void *arg)
 {
     float *x = NULL, host = 1;
 
-    (void)arg;
     ranks_ok(crun_alloc(w, COUNT * sizeof(float), (void **)&x));
     ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_F32, CRUN_SUM, NULL));
     ranks_ok(crun_all_reduce(w, &host, &host, 1, CRUN_F32, CRUN_SUM, NULL));
@@ -415,7 +404,6 @@ static void send_to_a_rank_that_does_not_come(crun_world *w, void *arg)
 {
     float x = 1;
 
-    (void)arg;
     if (crun_rank(w) == 0)
         expect_timeout(crun_send(w, &x, 1, CRUN_F32, 1), "send");
     rank_threads_sync();

@@ -139,7 +139,6 @@ static void call_different_things(crun_world *w, void *arg)
 {
     float x[8] = { 0 };
 
-    (void)arg;
     if (crun_rank(w) == 2)
         note_rank(w, crun_broadcast(w, x, 8, CRUN_F32, 1, NULL));
     else
@@ -182,7 +181,6 @@ static void send_what_was_not_asked_for(crun_world *w, void *arg)
 {
     double x[4] = { 0 };
 
-    (void)arg;
     if (crun_rank(w) == 0)
         ck_assert_int_eq(crun_send(w, x, 3, CRUN_F64, 1), CRUN_OK);
     else
@@ -223,7 +221,6 @@ END_TEST
 
 static void leave_early(crun_world *w, void *arg)
 {
-    (void)arg;
     if (crun_rank(w) == 0)
         note_rank(w, crun_barrier(w, NULL));
 }
@@ -265,7 +262,6 @@ static void allocate(crun_world *w, void *arg)
 {
     void *a, *b, *huge = &huge;
 
-    (void)arg;
     for (int i = 0; i < 200; i++) {
         ranks_ok(crun_alloc(w, MIB, &a));
         ck_assert(((uintptr_t)a & 4095) == 0);
@@ -298,7 +294,6 @@ static void mix_memory(crun_world *w, void *arg)
     void *memory, *second;
     int32_t *mine = malloc(count * 4), *x;
 
-    (void)arg;
     ranks_ok(crun_alloc(w, count * 4 + 64, &memory));
     ranks_ok(crun_alloc(w, count * 4, &second));
     for (int turn = 0; turn < 3; turn++) {
@@ -327,7 +322,6 @@ static void sleep_long(crun_world *w, void *arg)
     struct timespec cpu;
     uint64_t used_ms;
 
-    (void)arg;
     if (crun_rank(w) == 1)
         nanosleep(&(struct timespec){ .tv_nsec = 600000000 }, NULL);
     ranks_ok(crun_barrier(w, NULL));
@@ -381,7 +375,6 @@ END_TEST
 
 static void meet_often(crun_world *w, void *arg)
 {
-    (void)arg;
     rank_threads_sync();
     in_vain = true;
     for (int i = 0; i < 300; i++)

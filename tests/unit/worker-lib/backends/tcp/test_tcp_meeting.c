@@ -377,19 +377,16 @@ static void reflect_proof(struct greeting *answer, const struct greeting *heard)
 
 static void wrong_rank(struct greeting *answer, const struct greeting *heard)
 {
-    (void)heard;
     answer->from = 1;
 }
 
 static void wrong_magic(struct greeting *answer, const struct greeting *heard)
 {
-    (void)heard;
     answer->magic++;
 }
 
 static void accept_unproved(struct greeting *answer, const struct greeting *heard)
 {
-    (void)heard;
     answer->body = id128_random();
 }
 
