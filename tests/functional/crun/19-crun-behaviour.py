@@ -331,9 +331,11 @@ def builds_that_differ_are_told(p):
     own = max(re.findall(rb"crun \d+\.\d+\.\d+(?: \([0-9a-f]+\))?\0", program), key=len)
     other = re.sub(rb"[0-9a-f]{3}(?=\)?\0)|\d(?=\0)", lambda m: m[0].translate(
         bytes.maketrans(b"0123456789abcdef", b"123456789abcdef0")), own)
-    crun = p.file("other-crun", "", mode=0o755)
-    with open(crun, "wb") as f:
+    patched, crun = p.file("patched", ""), p.file("other-crun", "", mode=0o755)
+    with open(patched, "wb") as f:
         f.write(program.replace(own, other))
+    # a child that another thread forks would keep a program that is open here busy
+    subprocess.run(["cp", patched, crun], check=True)
     pair = [p.start(program, "--nnodes=2", f"--node_rank={i}", "--master_addr=127.0.0.1",
                     f"--master_port={port}", "--rdzv-id=pair", *words, stdin=subprocess.DEVNULL)
             for i, program in enumerate((CRUN, crun))]
