@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "rendezvous/numbers/histogram.h"
+#include "rendezvous/base/histogram.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/loop.h"
 #include "rendezvous/conn_sources.h"

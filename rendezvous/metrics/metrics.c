@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/history/curve.h"
 #include "rendezvous/metrics/limits.h"

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "rendezvous/numbers/histogram.h"
+#include "rendezvous/base/histogram.h"
 #include "rendezvous/metrics/metrics.h"
 
 /*

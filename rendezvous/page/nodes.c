@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/xalloc.h"
 #include "rendezvous/page/fields.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"
 #include "rendezvous/page/sections.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/page/fields.h"
 #include "rendezvous/page/html.h"

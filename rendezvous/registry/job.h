@@ -8,7 +8,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "rendezvous/numbers/histogram.h"
+#include "rendezvous/base/histogram.h"
 #include "rendezvous/protocol/job_name.h"
 #include "rendezvous/protocol/job_owner.h"
 #include "rendezvous/protocol/message.h"

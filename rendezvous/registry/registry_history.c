@@ -16,7 +16,7 @@
 #include "rendezvous/events/event_kinds.h"
 #include "rendezvous/history/history_json.h"
 #include "rendezvous/history/job_archive.h"
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/registry/limits.h"
 #include "rendezvous/registry/registry_internal.h"
 

@@ -8,7 +8,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 #include "rendezvous/protocol/proto.h"
 
 /* -- values ----------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/numbers/real.h"
+#include "rendezvous/base/real.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_NUMBERS_REAL_H
-#define RENDEZVOUS_NUMBERS_REAL_H
+#ifndef RENDEZVOUS_BASE_REAL_H
+#define RENDEZVOUS_BASE_REAL_H
 
 #include <math.h>
 

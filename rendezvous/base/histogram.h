@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_NUMBERS_HISTOGRAM_H
-#define RENDEZVOUS_NUMBERS_HISTOGRAM_H
+#ifndef RENDEZVOUS_BASE_HISTOGRAM_H
+#define RENDEZVOUS_BASE_HISTOGRAM_H
 
 #include <stdint.h>
 
