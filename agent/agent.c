@@ -405,7 +405,7 @@ static int start_parts(struct agent *a, struct err *e)
     a->messages = job_messages_create(a->loop, a->config, a->status_line);
     host_linger_init(&a->linger, a->loop, a->config, &a->rendezvous);
     a->suspension = (struct suspension){ .config = a->config,
-                                         .workers = &a->workers,
+                                         .guard = &a->workers.guard,
                                          .status_line = a->status_line,
                                          .resumed = on_resumed,
                                          .arg = a };

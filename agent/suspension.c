@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "agent/config/config.h"
 #include "agent/guard/guard.h"
-#include "agent/local_workers.h"
 #include "agent/ui/status_line.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -31,8 +31,8 @@ static bool is_child_of_shell(void)
 
 static void signal_workers(const struct suspension *s, int signo)
 {
-    if (s->workers->guard)
-        guard_signal_all(s->workers->guard, signo);
+    if (*s->guard)
+        guard_signal_all(*s->guard, signo);
 }
 
 /* Returns after SIGCONT. */

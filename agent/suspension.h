@@ -8,7 +8,7 @@
 #include "rendezvous/base/loop.h"
 
 struct config;
-struct local_workers;
+struct guard;
 struct status_line;
 
 /*
@@ -18,7 +18,7 @@ struct status_line;
  */
 struct suspension {
     const struct config *config;
-    const struct local_workers *workers;
+    struct guard *const *guard; /* of the workers; NULL until it is there */
     struct status_line *status_line;
     bool hosts_rendezvous;
     void (*resumed)(void *arg); /* this process continues */
