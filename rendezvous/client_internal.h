@@ -11,7 +11,7 @@
 #include "rendezvous/client_targets.h"
 #include "rendezvous/foreign_watch.h"
 #include "rendezvous/keys/key.h"
-#include "rendezvous/limits.h"
+#include "rendezvous/client_limits.h"
 #include "rendezvous/net/conn.h"
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/client_targets.h"
 
-#include "rendezvous/limits.h"
+#include "rendezvous/client_limits.h"
 
 void client_targets_add(struct client_targets *t, const struct net_addr *addr)
 {

@@ -5,7 +5,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/limits.h"
+#include "rendezvous/client_limits.h"
 #include "rendezvous/net/foreign_probe.h"
 
 static bool is_same_address(const struct net_addr *a, const struct net_addr *b)

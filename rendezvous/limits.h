@@ -2,7 +2,7 @@
 #ifndef RENDEZVOUS_LIMITS_H
 #define RENDEZVOUS_LIMITS_H
 
-/* All connections of a server, and how a client connects. */
+/* All connections of a server. */
 #define CONTROL_CONNS_MAX 40000
 #define CONNS_RESERVED_MAX 256       /* of them, not for agents that join: an eighth */
 #define CONNS_ADOPTED_MAX 64         /* in addition: of tools on this machine */
@@ -29,18 +29,6 @@
 #define KEYS_ENDED_EVERY_MS 125
 #define KEYS_ENDED_WAIT_MS 10000 /* for most of them to be back */
 
-/* for the next try, while one is not answered; after each it doubles */
-#define CONNECT_AGAIN_MS 100
-#define CONNECT_TRIES_MAX 4
-/* with several addresses: for the next one, after a connection without an answer */
-#define CONNECT_ANSWER_MS 500
-/* after that time the first connection is the one, whether or not it has answered */
-#define CONNECT_RACE_MS 4000
-
-/* An unanswered connection: is another server there? How long the answer counts. */
-#define FOREIGN_SILENCE_MS 1500
-#define FOREIGN_KNOWN_MS 30000
-#define FOREIGN_ASK_AGAIN_MS 8000 /* if no answer has shown it */
 /* The rendezvous that has our port is asked for its job. */
 #define PORT_HOLDER_MS 2000
 

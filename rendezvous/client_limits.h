@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_CLIENT_LIMITS_H
+#define RENDEZVOUS_CLIENT_LIMITS_H
+
+/* How a client connects: the time until its next try, while one is not answered. It
+ * doubles after each. */
+#define CONNECT_AGAIN_MS 100
+#define CONNECT_TRIES_MAX 4
+/* with several addresses: for the next one, after a connection without an answer */
+#define CONNECT_ANSWER_MS 500
+/* after that time the first connection is the one, whether or not it has answered */
+#define CONNECT_RACE_MS 4000
+
+/* An unanswered connection: is another server there? How long the answer counts. */
+#define FOREIGN_SILENCE_MS 1500
+#define FOREIGN_KNOWN_MS 30000
+#define FOREIGN_ASK_AGAIN_MS 8000 /* if no answer has shown it */
+
+#endif
