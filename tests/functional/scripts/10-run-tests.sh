@@ -66,6 +66,17 @@ echo '50%: Checks: 4, Failures: 1, Errors: 1'
 exit 1
 END
 
+# a case that says so is skipped
+echo '/* its cases */' >"$place/tests/unit/test_rights.c"
+fake build/tests/test_rights <<'END'
+printf 'skipped: no right\nskipped: no right\nskipped: no luck\n100%%: Checks: 7, Failures: 0, Errors: 0\n'
+END
+run_fakes 0 --match test_rights
+says '  SKIPPED  cases                   2  no right'
+says '  SKIPPED  cases                   1  no luck'
+ends_with '4 passed, 0 failed, 3 skipped'
+rm "$place/tests/unit/test_rights.c"
+
 run_fakes 0
 says 'failed beside others, run again alone:'
 for name in 11-loaded.sh 12-skips.sh test_cases; do

@@ -629,10 +629,7 @@ START_TEST(a_rendezvous_of_another_user_gets_no_join)
     char byte;
     int fd;
 
-    if (geteuid() != 0) {
-        printf("skipped: only root can be another user\n");
-        return;
-    }
+    SKIP_UNLESS_ROOT();
     fd = meet_other_user(0);
     wait_until_told("out");
     ck_assert_ptr_nonnull(strstr(agent.why,
@@ -650,10 +647,7 @@ START_TEST(a_rendezvous_of_a_named_user_is_obeyed)
 {
     int fd;
 
-    if (geteuid() != 0) {
-        printf("skipped: only root can be another user\n");
-        return;
-    }
+    SKIP_UNLESS_ROOT();
     fd = meet_other_user(OTHER_USER);
     while (last_received(fd) != MSG_JOIN)
         loop_turn(loop, 10);

@@ -165,8 +165,7 @@ START_TEST(a_group_knows_what_lives_in_it_and_ends_it)
     struct pollfd events = { .events = POLLPRI };
     pid_t pid;
 
-    if (!made())
-        return;
+    SKIP_UNLESS(made(), "no cgroup can be made here");
     ck_assert(!cgroup_populated(&group));
     pid = inhabitant(group.dir);
     ck_assert(cgroup_populated(&group));
@@ -190,8 +189,7 @@ START_TEST(groups_below_go_with_it)
     pid_t pid;
     int below;
 
-    if (!made())
-        return;
+    SKIP_UNLESS(made(), "no cgroup can be made here");
     strcpy(name, group.name);
     ck_assert_int_eq(mkdirat(group.dir, "a", 0755), 0);
     ck_assert_int_eq(mkdirat(group.dir, "a/b", 0755), 0);
@@ -212,8 +210,7 @@ START_TEST(what_a_dead_agent_left_is_ended_and_removed)
     struct err e;
     pid_t pid;
 
-    if (!made_and_marked())
-        return;
+    SKIP_UNLESS(made_and_marked(), "no cgroup can be made here");
     dead = group;
     pid = inhabitant(dead.dir);
     ck_assert_int_eq(cgroup_create(&locked, &e), 0);
@@ -237,8 +234,7 @@ START_TEST(a_stale_group_with_processes_in_it_is_emptied)
     pid_t pid;
     int procs;
 
-    if (!made_and_marked())
-        return;
+    SKIP_UNLESS(made_and_marked(), "no cgroup can be made here");
     stale = group;
     pid = fork();
     if (pid == 0) {
@@ -292,8 +288,8 @@ START_TEST(another_user_cannot_keep_a_stale_group_by_locking_it)
     struct err e;
     pid_t pid;
 
-    if (geteuid() != 0 || !made_and_marked())
-        return;
+    SKIP_UNLESS_ROOT();
+    SKIP_UNLESS(made_and_marked(), "no cgroup can be made here");
     stale = group;
     flock(stale.dir, LOCK_UN);
     pid = start_foreign_locker(&stale);
@@ -330,8 +326,7 @@ START_TEST(a_group_that_is_not_ours_is_left_alone)
     struct err e;
     pid_t pid;
 
-    if (!made())
-        return;
+    SKIP_UNLESS(made(), "no cgroup can be made here");
     parent = dup(group.parent);
     ck_assert(cgroup_remove(&group));
     snprintf(alone, sizeof(alone), "test-cgroup-%d", (int)getpid());
@@ -365,8 +360,7 @@ START_TEST(an_empty_group_without_a_mark_is_removed)
     static const char name[] = "crun-1-abcdefgh-wxyz";
     struct err e;
 
-    if (!made())
-        return;
+    SKIP_UNLESS(made(), "no cgroup can be made here");
     ck_assert_int_eq(mkdirat(group.parent, name, 0755), 0);
     ck_assert(cgroup_remove(&group));
     ck_assert_int_eq(cgroup_create(&group, &e), 0);

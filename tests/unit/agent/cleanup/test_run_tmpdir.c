@@ -125,8 +125,7 @@ END_TEST
 /* Only root can give a folder away. */
 START_TEST(a_folder_of_another_user_stays)
 {
-    if (geteuid() != 0)
-        return;
+    SKIP_UNLESS_ROOT();
     make_run();
     ck_assert_int_eq(chown(path_of("crun_" TAG), 65534, 65534), 0);
     run_tmpdir_remove_empty(TAG);

@@ -137,8 +137,7 @@ END_TEST
 
 START_TEST(a_folder_of_another_user_is_refused)
 {
-    if (geteuid() != 0)
-        return;
+    SKIP_UNLESS_ROOT();
     ck_assert_int_eq(mkdir(own, 0700), 0);
     ck_assert_int_eq(chown(own, STRANGER, STRANGER), 0);
     must_refuse();
@@ -148,8 +147,7 @@ END_TEST
 /* Its owner could put another folder in its place. */
 START_TEST(a_parent_of_another_user_is_refused)
 {
-    if (geteuid() != 0)
-        return;
+    SKIP_UNLESS_ROOT();
     ck_assert_int_eq(chown(root, STRANGER, STRANGER), 0);
     must_refuse();
     ck_assert_int_eq(chown(root, 0, 0), 0);

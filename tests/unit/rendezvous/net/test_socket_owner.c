@@ -155,14 +155,6 @@ static void run_as(uid_t user, void (*body)(void *arg), void *arg)
     ck_assert_int_eq(status, 0);
 }
 
-static bool is_root(void)
-{
-    if (geteuid() == 0)
-        return true;
-    printf("skipped: only root can be another user\n");
-    return false;
-}
-
 /* The child's client stays open in the child until this end is closed. */
 static int accept_from(uid_t user, struct link *l, pid_t *pid)
 {
@@ -201,8 +193,7 @@ START_TEST(a_socket_of_another_user_is_told_apart)
     int fd, status;
     pid_t pid;
 
-    if (!is_root())
-        return;
+    SKIP_UNLESS_ROOT();
     fd = accept_from(OTHER_USER, &l, &pid);
     ck_assert_int_ge(fd, 0);
     expect_user(fd, OTHER_USER);
@@ -385,7 +376,7 @@ static void find_without_netlink(void *arg)
 START_TEST(proc_serves_where_netlink_is_refused)
 {
     run_as(geteuid(), find_without_netlink, NULL);
-    if (is_root())
+    if (geteuid() == 0)
         run_as(OTHER_USER, find_without_netlink, NULL);
 }
 END_TEST
@@ -429,8 +420,8 @@ static void find_without_anything(void *arg)
 
 START_TEST(without_netlink_and_proc_it_is_unknown)
 {
-    if (is_root())
-        run_as(0, find_without_anything, NULL);
+    SKIP_UNLESS_ROOT();
+    run_as(0, find_without_anything, NULL);
 }
 END_TEST
 
@@ -453,10 +444,8 @@ static void find_in_user_namespace(void *arg)
     char map[32];
 
     snprintf(map, sizeof(map), "0 %u 1", (unsigned)geteuid());
-    if (prctl(PR_SET_DUMPABLE, 1) < 0 || unshare(CLONE_NEWUSER) < 0) {
-        printf("skipped: no user namespaces here\n");
-        return;
-    }
+    SKIP_UNLESS(prctl(PR_SET_DUMPABLE, 1) == 0 && unshare(CLONE_NEWUSER) == 0,
+                "no user namespaces can be made here");
     write_map("/proc/self/uid_map", map);
     ck_assert_uint_eq(geteuid(), 0);
     expect_each_way(0);
