@@ -400,6 +400,17 @@ static void print_first_failure(FILE *out, const struct failure_report *r)
     fputc('\n', out);
 }
 
+/* Others see the end of a rank as a closed connection, also if it has ended well. */
+static void print_succeeded(FILE *out, const struct failure *f)
+{
+    if (f->origin != FAILURE_ORIGIN_PEER || f->succeeded == 0)
+        return;
+    fprintf(out, "  %-14s  rank %" PRIu32, "ended before", f->succeeded_rank);
+    if (f->succeeded > 1)
+        fprintf(out, " and %" PRIu32 " more", f->succeeded - 1);
+    fputs(", with exit code 0: others see closed connections\n", out);
+}
+
 void failure_print_report(const struct failure_report *r, FILE *out)
 {
     const struct failure *f = &r->done->failure;
@@ -419,6 +430,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
         print_last_lines(out, &st, "the ranks", f->said, UINT_MAX);
     else if (*f->said || (f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST))
         print_last_lines(out, &st, "it said", f->said, REPORT_LINES);
+    print_succeeded(out, f);
     print_other_ranks(out, r);
     fprintf(out, "  %-14s  %" PRIu32 " of %" PRIu32 " used\n", "restarts",
             r->done->restarts, r->done->max_restarts);

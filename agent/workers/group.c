@@ -440,6 +440,24 @@ static bool follows_another_error(const struct group *g, uint32_t local_rank,
     return false;
 }
 
+/* Workers that have ended well close their connections too. */
+static void count_succeeded(const struct group *g, struct failure *f)
+{
+    uint64_t first_ms = UINT64_MAX;
+
+    for (uint32_t i = 0; i < g->started; i++) {
+        const struct group_worker *w = &g->worker[i];
+
+        if (!w->exited || w->exec_errno || w->exit.status != 0)
+            continue;
+        f->succeeded++;
+        if (w->exit.at_ms < first_ms) {
+            first_ms = w->exit.at_ms;
+            f->succeeded_rank = g->start.first_rank + i;
+        }
+    }
+}
+
 static void report_exit(struct group *g, uint32_t local_rank)
 {
     struct failure f = describe_exit(g, local_rank);
@@ -462,6 +480,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
     else
         failure_describe_end(&f, file.message);
     f.age_ms = (uint32_t)(clock_ms() - f.at_ms);
+    count_succeeded(g, &f);
     g->calls.failed(g->calls.arg, &f);
 }
 
@@ -472,6 +491,7 @@ void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
 
     f.kind = FAILURE_HANG;
     f.still_ms = still_ms < UINT32_MAX ? (uint32_t)still_ms : UINT32_MAX;
+    count_succeeded(g, &f);
     snprintf(f.what, sizeof(f.what), "%s", what);
     g->failed = true;
     g->calls.failed(g->calls.arg, &f);

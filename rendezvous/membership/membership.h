@@ -33,6 +33,7 @@ struct membership_node {
     uint64_t identity;        /* the same for all lives on one host; 0: none */
     enum membership_node_state state;
     uint32_t workers;
+    uint32_t succeeded;   /* of them, in the current epoch, as its failures report */
     uint32_t wanted_slot; /* by --node-rank, or MEMBERSHIP_NONE */
     uint32_t slot;        /* held since its first epoch, or MEMBERSHIP_NONE */
     uint32_t group_rank;  /* in the current epoch */
@@ -180,8 +181,9 @@ struct membership_event {
     uint32_t first_ms;   /* it was done so long ago */
     uint32_t reached_ms; /* HEARTBEAT: the step of START.past_step was, likewise */
     uint64_t at_ms;
-    uint32_t age_ms;   /* at_ms was so long ago */
-    uint32_t still_ms; /* FAILED: it had stood still for so long then */
+    uint32_t age_ms;    /* at_ms was so long ago */
+    uint32_t still_ms;  /* FAILED: it had stood still for so long then */
+    uint32_t succeeded; /* FAILED: of the node's workers, before it */
     int32_t exit_code;
     enum failure_origin origin;
     bool final;         /* a failure after which no restart is tried */

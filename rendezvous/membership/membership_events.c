@@ -334,9 +334,12 @@ static bool all_workers_have_ended(const struct membership *m)
 {
     uint64_t ended = m->stop.failures;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
         if (m->node[i].state == MEMBERSHIP_NODE_FINISHED)
             ended += m->node[i].workers;
+        else if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE)
+            ended += m->node[i].succeeded;
+    }
     return ended >= m->world_size;
 }
 
@@ -367,6 +370,8 @@ static enum membership_verdict on_failed_running(struct step *s)
         m->stop.root.heard_at = s->t;
         m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;
     }
+    if (s->ev->succeeded > s->node->succeeded)
+        s->node->succeeded = s->ev->succeeded;
     if (!waited || is_likelier_root(s))
         take_as_root(s);
     else

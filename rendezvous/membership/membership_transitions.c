@@ -182,6 +182,7 @@ static void form_epoch(struct step *s)
             continue;
         n = &m->node[m->slot_node[slot]];
         n->started = n->checkpointed = false;
+        n->succeeded = 0;
         membership_set_state(s, n, MEMBERSHIP_NODE_ACTIVE);
     }
     enter_state(s, JOB_RUNNING);

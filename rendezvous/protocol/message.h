@@ -269,7 +269,9 @@ struct failure {
     enum failure_origin origin;
     uint32_t age_ms;                         /* from at_ms to the report */
     char error[FAILURE_ERROR_MAX_BYTES + 1]; /* the line of `said` with the error */
-    uint32_t still_ms; /* a hang: so long before at_ms was its last progress */
+    uint32_t still_ms;       /* a hang: so long before at_ms was its last progress */
+    uint32_t succeeded;      /* workers of its node that had exited with 0 before */
+    uint32_t succeeded_rank; /* the first of them */
 };
 
 struct msg_hello {

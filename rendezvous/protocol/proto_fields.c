@@ -102,6 +102,8 @@ static const struct proto_field failure[] = {
     ANY_U32(failure, age_ms, OPTIONAL),
     SHOWN_TO(ACCESS_OPERATE, PROTO_TEXT, failure, error, OPTIONAL),
     ANY_U32(failure, still_ms, OPTIONAL),
+    ANY_U32(failure, succeeded, OPTIONAL),
+    ANY_U32(failure, succeeded_rank, OPTIONAL),
 };
 const struct proto_table proto_failure = TABLE(failure);
 

@@ -90,6 +90,19 @@ def a_job_whose_workers_have_all_ended_is_not_waited_for(jobs):
         fail("no rank is left, and it was waited:", took)
 
 
+def a_rank_that_succeeded_too_early_is_named(jobs):
+    took = []
+    for _ in range(3):
+        begun = time.monotonic()
+        p, = jobs.start("sh", "-c", 'if [ $RANK = 1 ]; then echo >>"$0"; exit 0; fi; read x <"$0"; '
+                        "sleep 0.2; echo Connection reset by peer >&2; exit 4",
+                        jobs.directory + "/fifo")
+        p.expect(4, "ended before    rank 1, with exit code 0: others see closed connections\n")
+        took.append(time.monotonic() - begun)
+    if min(took) > WAIT_S / 2:
+        fail("no rank is left, and it was waited:", took)
+
+
 def the_first_of_consequences_alone_is_named(jobs):
     """The cause never ends: after the wait the job ends."""
     p, = jobs.start("sh", "-c", "[ $RANK = 1 ] && exec sleep 100; "
@@ -105,6 +118,7 @@ def main():
              a_late_worker_of_the_library_is_named, no_restart_on_means_the_culprits_code,
              events_name_the_culprit, a_cause_that_ends_first_is_named_at_once,
              a_job_whose_workers_have_all_ended_is_not_waited_for,
+             a_rank_that_succeeded_too_early_is_named,
              the_first_of_consequences_alone_is_named]
     with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()), \
             contextlib.ExitStack() as stack:

@@ -307,6 +307,20 @@ START_TEST(a_group_counts_the_living)
 }
 END_TEST
 
+START_TEST(a_failure_counts_those_that_have_succeeded)
+{
+    begin();
+    play("Xd");
+    ck_assert_uint_eq(t.last.succeeded, 0);
+    end();
+    begin();
+    play("yXd");
+    ck_assert_uint_eq(t.last.succeeded, 1);
+    ck_assert_uint_eq(t.last.succeeded_rank, 5);
+    end();
+}
+END_TEST
+
 START_TEST(a_failed_worker_is_drained_for_less_long)
 {
     uint32_t well;
@@ -450,6 +464,7 @@ int main(void)
     tcase_add_loop_test(tc, a_group_is_over_in_order, 0,
                         sizeof(courses) / sizeof(courses[0]));
     tcase_add_test(tc, a_group_counts_the_living);
+    tcase_add_test(tc, a_failure_counts_those_that_have_succeeded);
     tcase_add_test(tc, a_failed_worker_is_drained_for_less_long);
     tcase_add_test(tc, what_successful_workers_leave_may_go_on_for_some_time);
     tcase_add_test(tc, a_stop_ends_what_successful_workers_have_left);

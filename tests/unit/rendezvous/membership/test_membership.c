@@ -322,6 +322,19 @@ static void fail_by(uint32_t node, enum failure_origin origin, uint32_t age_ms,
                NULL);
 }
 
+/* As a consequence, after so many workers of the node have exited with 0. */
+static void fail_beside(uint32_t node, uint32_t succeeded)
+{
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = node,
+                                          .incarnation = w.node[node].incarnation,
+                                          .epoch = w.r.epoch,
+                                          .exit_code = 1,
+                                          .succeeded = succeeded,
+                                          .origin = FAILURE_ORIGIN_PEER },
+               NULL);
+}
+
 START_TEST(a_consequence_waits_for_its_cause)
 {
     begin_membership(2, 2, 0);
@@ -392,6 +405,24 @@ START_TEST(when_all_have_ended_none_is_waited_for)
     }
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.exit_code, 2); /* the earliest, though heard later */
+}
+END_TEST
+
+START_TEST(workers_that_have_succeeded_are_not_waited_for)
+{
+    uint32_t workers;
+
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    workers = w.node[0].workers;
+    fail_beside(0, workers - 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    fail_beside(1, w.r.world_size - workers - 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    stop_all_nodes();
+    fail_beside(0, 0); /* those of the epoch before say nothing */
+    fail_beside(1, 0);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 END_TEST
 
@@ -718,6 +749,7 @@ static Suite *membership_suite(void)
         the_wait_is_no_longer_than_the_failure_grace,
         the_wait_has_a_bound_of_its_own,
         when_all_have_ended_none_is_waited_for,
+        workers_that_have_succeeded_are_not_waited_for,
         a_node_lost_meanwhile_is_the_cause,
         a_cause_that_comes_late_is_judged_anew,
         a_users_end_outlives_a_late_cause,
