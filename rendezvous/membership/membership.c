@@ -140,8 +140,7 @@ uint64_t membership_time_left(const struct membership *m, uint64_t now)
 {
     if (m->last_call_at)
         return left_while_forming(m, m->last_call_at, now);
-    return left_while_forming(
-        m, m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms, now);
+    return left_while_forming(m, membership_join_deadline(m), now);
 }
 
 bool membership_gave_up(const struct membership *m)
@@ -247,6 +246,26 @@ void membership_restored(struct membership *m, uint64_t now)
                                 m->config.lease_ms; /* only such a stop waits on */
     if (m->state == JOB_RUNNING || m->state == JOB_STOPPING)
         restore_slots(m);
+}
+
+/* However late it is, each node has a lease to come back. */
+void membership_add_away(struct membership *m, uint64_t ms)
+{
+    uint64_t wait = membership_backoff_ms(m) + (uint64_t)m->config.join_timeout_ms;
+    uint64_t most = wait > m->config.lease_ms ? wait - m->config.lease_ms : 0;
+
+    job_time_add_away(&m->time, ms);
+    if (m->state != JOB_FORMING)
+        m->waited_ms = 0;
+    else if (m->waited_ms > most || ms > most - m->waited_ms)
+        m->waited_ms = most;
+    else
+        m->waited_ms += ms;
+}
+
+uint64_t membership_state_age(const struct membership *m, uint64_t now)
+{
+    return now - m->clock.stalled - m->state_since + m->waited_ms;
 }
 
 void membership_sane(const struct membership *m)

@@ -66,6 +66,7 @@ struct membership {
     struct id128 instance;
     enum job_state state;
     uint64_t state_since;
+    uint64_t waited_ms;    /* FORMING: before the owner was restarted */
     uint64_t last_call_at; /* when the first epoch forms with less than all; 0: never */
     uint32_t restarts;     /* spent, job-wide */
 
@@ -294,6 +295,10 @@ void membership_restore_node(struct membership *m, uint32_t index,
                              const struct membership_node *saved);
 void membership_past_put(struct membership *m, const struct membership_past *saved);
 void membership_restored(struct membership *m, uint64_t now);
+/* Then: the owner did not run for so long. The wait for nodes went on. */
+void membership_add_away(struct membership *m, uint64_t ms);
+/* For how long it has had its state. */
+uint64_t membership_state_age(const struct membership *m, uint64_t now);
 
 /* The legal edges of the state machine; tests check that each is taken. */
 struct membership_edge {

@@ -83,6 +83,13 @@ static inline uint32_t membership_candidates(const struct membership *m)
     return m->tally.live - m->tally.leaving;
 }
 
+/* When the wait for nodes is over. */
+static inline uint64_t membership_join_deadline(const struct membership *m)
+{
+    return m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms -
+           m->waited_ms;
+}
+
 /* How long the epoch has run, the sleeps of the owner included. */
 static inline uint64_t membership_age(const struct membership *m)
 {

@@ -69,6 +69,7 @@ static void enter_state(struct step *s, enum job_state to)
     assert(edge_is_legal(m->state, s->ev->type, to));
     m->state = to;
     m->state_since = s->t;
+    m->waited_ms = 0;
     account_state(m);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     s->sink->act(s->sink->arg, m, &a);
@@ -326,8 +327,7 @@ static void settle_forming(struct step *s)
 {
     struct membership *m = s->m;
     bool late = s->ev->type == MEMBERSHIP_EV_TICK &&
-                s->t >= m->state_since + membership_backoff_ms(m) +
-                            m->config.join_timeout_ms;
+                s->t >= membership_join_deadline(m);
 
     if (m->stop.ending)
         finish_job(s);

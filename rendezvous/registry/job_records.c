@@ -277,6 +277,7 @@ void job_records_put_state(struct journal *j, const struct job *job)
     record_begin(&rec, job);
     record_put_fields(&rec, &state_table, job);
     record_put_fields(&rec, &later_state_table, job);
+    wire_put_u64(&rec.out, membership_state_age(&job->membership, job->stepped_ms));
     record_append(j, RECORD_STATE, &rec);
 }
 
@@ -525,6 +526,7 @@ static void read_state(struct record_read *r)
 {
     record_get_fields(&r->in, &state_table, r->job);
     record_get_later(&r->in, &later_state_table, 0, r->job);
+    r->job->membership.waited_ms = r->in.left > 0 ? wire_get_u64(&r->in) : 0;
     if (r->job->membership.leader != MEMBERSHIP_NONE &&
         r->job->membership.leader >= r->job->membership.capacity)
         r->in.bad = true;

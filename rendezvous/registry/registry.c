@@ -554,7 +554,7 @@ static int open_journal(struct registry *g, struct err *e)
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         begin_events(g, j);
-        job_time_add_away(&j->membership.time, away_ms(g, j));
+        membership_add_away(&j->membership, away_ms(g, j));
         j->stepped_ms = g->now_ms;
         j->stepped_wall_ms = g->wall_ms;
         if (j->membership.state == JOB_DONE)

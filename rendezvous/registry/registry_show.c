@@ -62,7 +62,7 @@ static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
 uint64_t registry_state_age_ms(const struct registry *g, const struct job *job)
 {
     const struct membership *m = &job->membership;
-    uint64_t age = g->now_ms - m->clock.stalled - m->state_since;
+    uint64_t age = membership_state_age(m, g->now_ms);
     struct job_time_sums all = job_time_all(&m->time, g->now_ms);
     uint64_t ended;
 

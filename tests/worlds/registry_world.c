@@ -9,7 +9,7 @@
 struct registry *g;
 struct memdisk *disk;
 struct registry_link link_of[CONNS];
-uint64_t now = 1000, sequence;
+uint64_t now = 1000, wall_ahead, sequence;
 
 static uint8_t next_id;
 
@@ -57,7 +57,7 @@ void begin_registry_as(struct registry_config c)
         link_of[i].instance = (struct id128){ { 0 } };
         link_of[i].hung_up = false;
     }
-    g = registry_create(&c, now, now, &e);
+    g = registry_create(&c, now, now + wall_ahead, &e);
     ck_assert_msg(g != NULL, "%s", g ? "" : e.text);
 }
 
@@ -71,7 +71,7 @@ void pass_ticks(unsigned ms)
 {
     for (unsigned i = 0; i < ms; i += 100) {
         now += 100;
-        registry_tick(g, now, now);
+        registry_tick(g, now, now + wall_ahead);
     }
 }
 
@@ -91,7 +91,7 @@ int send_to_registry(unsigned c, struct msg *m)
     m->sequence = ++sequence;
     if (id128_is_zero(&m->instance))
         m->instance = link_of[c].instance;
-    rc = registry_message(g, link_of[c].peer, m, now, now, &e);
+    rc = registry_message(g, link_of[c].peer, m, now, now + wall_ahead, &e);
     commit_registry();
     return rc;
 }

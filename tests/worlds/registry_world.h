@@ -21,8 +21,8 @@ extern struct registry_link {
 } link_of[CONNS];
 
 extern struct registry *g;
-extern struct memdisk *disk; /* the test's own, or NULL */
-extern uint64_t now, sequence;
+extern struct memdisk *disk;               /* the test's own, or NULL */
+extern uint64_t now, wall_ahead, sequence; /* the wall clock: now + wall_ahead */
 
 /* The world's digest of an incarnation, which is easy to see through. */
 struct id128 digest_of(void *arg, const struct id128 *incarnation);

@@ -254,6 +254,33 @@ START_TEST(the_nodes_are_read)
 }
 END_TEST
 
+START_TEST(a_state_is_as_old_as_it_was)
+{
+    struct job_records_reader *reader = job_records_reader_create(500, digest_of, NULL);
+    struct job_config config = join_message(0, "run").join.config;
+    struct job *job = job_create("run", &config, &instance, 1000);
+    struct err e = { 0 };
+    struct journal *j;
+    uint64_t cut;
+
+    disk = memdisk_create();
+    j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut, &e);
+    job->stepped_ms = 31000;
+    job_records_put_all(j, job);
+    ck_assert_int_eq(journal_commit(j, &e), 0);
+    journal_close(j);
+    job_destroy(job);
+    j = journal_open(memdisk_disk(disk), job_records_read, reader, &cut, &e);
+    ck_assert_msg(j != NULL, "%s", e.text);
+    job = job_records_reader_finish(reader);
+    ck_assert_uint_eq(membership_state_age(&job->membership, 500), 30000);
+    journal_close(j);
+    job_destroy(job);
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("job records");
@@ -268,6 +295,7 @@ static Suite *suite(void)
     tcase_add_test(tc, the_state_is_read);
     tcase_add_test(tc, the_failure_is_read);
     tcase_add_test(tc, the_nodes_are_read);
+    tcase_add_test(tc, a_state_is_as_old_as_it_was);
     suite_add_tcase(s, tc);
     return s;
 }

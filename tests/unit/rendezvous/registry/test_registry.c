@@ -680,6 +680,58 @@ START_TEST(a_result_outlives_the_daemon)
 }
 END_TEST
 
+/* A node waits for another one with a timeout of 60 s; the daemon dies after 30 s. */
+static const struct {
+    uint64_t now, wall_ahead; /* when the daemon is back */
+    uint64_t left_ms;
+} waits[] = {
+    { 36000, 0, 25000 },
+    { 36000, 1000000000, 25000 }, /* the wall clock was set */
+    { 36000, UINT64_MAX - 35500, 25000 },
+    { 100, 45900, 15000 }, /* the machine was started again */
+    { 100, 0, 60000 },     /* likewise, and its clock is wrong: nothing is known */
+    { 100, 1000000000, 3000 },
+    { 500000, 0, 3000 }, /* too late: the node has a lease to come back */
+};
+
+START_TEST(a_restart_does_not_lengthen_the_wait_for_nodes)
+{
+    struct msg beat = { .type = MSG_HEARTBEAT }, resume = { .type = MSG_RESUME };
+    uint64_t began, ends;
+
+    disk = memdisk_create();
+    begin_registry(true);
+    join_node(0);
+    for (unsigned s = 0; s < 30; s++) {
+        pass_ticks(1000);
+        send_to_registry(0, &beat);
+    }
+    resume.instance = registry_jobs(g)->membership.instance;
+    end_registry();
+    memdisk_crash(disk, 1);
+    now = began = waits[_i].now;
+    wall_ahead = waits[_i].wall_ahead;
+    begin_registry(true);
+    restart_registry(); /* a second time changes nothing */
+    greet_registry(0, PEER_AGENT);
+    strcpy(resume.resume.run_id, "resnet");
+    resume.resume.incarnation = (struct id128){ { 1, 9, 9 } };
+    send_to_registry(0, &resume);
+    link_of[0].instance = resume.instance;
+    for (ends = 0; registry_jobs(g)->membership.state != JOB_DONE && ends < 70000;
+         ends = now - began) {
+        pass_ticks(100);
+        if (ends % 1000 == 0)
+            send_to_registry(0, &beat);
+    }
+    ck_assert_uint_ge(ends, waits[_i].left_ms);
+    ck_assert_uint_le(ends, waits[_i].left_ms + 200);
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
 static void begin_standalone(void)
 {
     begin_registry(true);
@@ -731,6 +783,8 @@ static Suite *registry_suite(void)
     tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
     tcase_add_test(tc, roles_outlive_the_daemon);
     tcase_add_test(tc, a_result_outlives_the_daemon);
+    tcase_add_loop_test(tc, a_restart_does_not_lengthen_the_wait_for_nodes, 0,
+                        sizeof(waits) / sizeof(waits[0]));
     suite_add_tcase(s, tc);
     return s;
 }
