@@ -87,7 +87,6 @@ example-groups_src := worker-lib/examples/groups.c
 test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker checkpoint-ranks guard-driver store-load \
                  agent-load flood-load metrics-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
                  example-all-reduce example-train example-groups chaos-relay chain-worker
-manuals := $(wildcard launcher/man/*.[1-9] worker-lib/man/*.[1-9])
 
 # The worker library, made from the layers' objects.
 worker_lib := crun-worker
@@ -469,77 +468,12 @@ lint:
 	$(Q)scripts/checks/commits && scripts/checks/layers && scripts/checks/words && \
 	    scripts/checks/names --figures && scripts/checks/format
 
-# only the launcher can be installed under another name
-installed_name = $(if $(filter crun,$1),$(CRUN),$1)
-installed_manual = $(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $1))/$(call \
-    installed_name,$(basename $(notdir $1)))$(suffix $1)
-# every function has a manual page that refers to the library's page
-library_manual := worker-lib/man/$(worker_lib).3
-function_manuals = $(patsubst %,$(DESTDIR)$(PREFIX)/share/man/man3/%.3,$(shell sed -n \
-    's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' $(library_manual) | sort -u))
-completed = $(foreach p,crun crund crunctl,$(call installed_name,$p))
-completion_bash = $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$1
-completion_zsh = $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$1
-completion_fish = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$1.fish
-completions = $(foreach p,$(completed),$(foreach s,bash zsh fish,$(call completion_$s,$p)))
-
-version = $(shell sed -n 's/^$(hash)define CRUN_VERSION "\(.*\)"/\1/p' rendezvous/base/version.h)
-installed_python := $(DESTDIR)$(PREFIX)/lib/crun/python
-# the dynamic linker looks into /usr/lib by itself
-worker_lib_rpath = $(if $(filter /usr,$(PREFIX)),,-Wl$(comma)-rpath$(comma)$${libdir} )
-worker_lib_pc := $(DESTDIR)$(PREFIX)/lib/pkgconfig/$(worker_lib).pc
-
-# the launcher, and those whose names others may have
-checked_names = $(foreach p,crun crun-preflight train coll-bench,$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
-
-# with DESTDIR it is for a package: nothing below DESTDIR is run, which may be for another machine
+installer = B='$B' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' CRUN='$(CRUN)' CRUN_ANYWAY='$(CRUN_ANYWAY)' \
+    NEEDS='$(addprefix -l,$(worker_lib_needs))' scripts/install
 install: all
-	$(Q)$(if $(DESTDIR),,CRUN_ANYWAY='$(CRUN_ANYWAY)' scripts/name-check $(checked_names))
-	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	$(Q)$(foreach p,$(installed),install -m 755 $B/bin/$p \
-	    $(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p) &&) true
-	$(Q)$(foreach m,$(manuals),install -D -m 644 $m $(call installed_manual,$m) &&) true
-	$(Q)for page in $(function_manuals); do echo '.so man3/$(worker_lib).3' > $$page; done
-	$(Q)install -d $(sort $(dir $(completions)))
-	$(Q)mkdir -p $B/names && ln -sf ../bin/crun $B/names/$(CRUN) && ln -sf ../bin/crund ../bin/crunctl $B/names
-	$(Q)$(foreach p,$(completed),$(foreach s,bash zsh fish,$B/names/$p \
-	    --print-completion $s > $(call completion_$s,$p) &&)) true
-	$(Q)install -D -m 644 worker-lib/crun/worker.h $(DESTDIR)$(PREFIX)/include/crun/worker.h
-	$(Q)install -m 644 $(worker_libs) $(DESTDIR)$(PREFIX)/lib
-	$(Q)ln -sf lib$(worker_lib).so.0 $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so
-	$(Q)install -d $(dir $(worker_lib_pc))
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(version)|' -e 's|@RPATH@|$(worker_lib_rpath)|' \
-	    -e 's|@NEEDS@|$(addprefix -l,$(worker_lib_needs))|' \
-	    worker-lib/$(worker_lib).pc > $(worker_lib_pc)
-	$(Q)$(foreach f,$(python_files),install -D -m 644 worker-lib/python/$f \
-	    $(installed_python)/$f &&) true
-	$(Q)if command -v python3 > /dev/null; then \
-	    python3 -m compileall -q -d $(PREFIX)/lib/crun/python $(installed_python) || true; fi
-	$(Q)install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	$(Q)sed 's|/usr/local/bin|$(PREFIX)/bin|' scripts/crund.service \
-	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
-	@echo 'installed into $(DESTDIR)$(PREFIX): $(foreach p,$(installed),$(call installed_name,$p)), lib$(worker_lib)'
-	$(Q)$(if $(DESTDIR),,echo ":$$PATH:" | grep -q ':$(PREFIX)/bin:' || \
-	    echo 'to find the programs: export PATH=$(PREFIX)/bin:$$PATH')
-	$(Q)$(if $(DESTDIR),,pkg-config --exists $(worker_lib) 2> /dev/null || \
-	    echo 'to find the library: export PKG_CONFIG_PATH=$(PREFIX)/lib/pkgconfig')
-
-# those that a PREFIX may not have had, the deepest first
-own_folders := include/crun lib/crun lib/pkgconfig lib/systemd/system lib/systemd share/man/man1 share/man/man3 share/man/man8 \
-               share/bash-completion/completions share/bash-completion share/zsh/site-functions share/zsh \
-               share/fish/vendor_completions.d share/fish
-
+	$(Q)$(installer) $(installed)
 uninstall:
-	$(Q)scripts/name-check --ours $(checked_names)
-	$(Q)rm -f $(foreach p,$(installed),$(DESTDIR)$(PREFIX)/bin/$(call installed_name,$p))
-	$(Q)rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/crund.service
-	$(Q)rm -rf $(installed_python)
-	$(Q)rm -f $(foreach m,$(manuals),$(call installed_manual,$m)) $(function_manuals) \
-	    $(completions)
-	$(Q)rm -f $(DESTDIR)$(PREFIX)/include/crun/worker.h $(worker_lib_pc) \
-	    $(DESTDIR)$(PREFIX)/lib/lib$(worker_lib).so \
-	    $(foreach l,$(worker_libs),$(DESTDIR)$(PREFIX)/lib/$(notdir $l))
-	$(Q)cd $(DESTDIR)$(PREFIX) && rmdir --ignore-fail-on-non-empty $(own_folders) 2> /dev/null || true
+	$(Q)$(installer) --remove $(installed)
 
 clean:
 	rm -rf build build-*
