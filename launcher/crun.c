@@ -376,7 +376,6 @@ static int launch_on_hosts(const struct options *o, char **argv,
                               .wanted = &o->hosts,
                               .hosts = &h,
                               .ignores_slots = o->nproc_given,
-                              .tree_above = o->tree_above,
                               .host_prefix = o->host_prefix,
                               .detach = o->detach,
                               .grace_ms = o->config.job.shutdown_grace_ms,
@@ -393,8 +392,7 @@ static int launch_on_hosts(const struct options *o, char **argv,
     job.count = h.count;
     targets = xcalloc(h.count, sizeof(*targets));
     for (size_t i = 0; i < h.count; i++)
-        targets[i] = (struct remote_target){ h.host[i].name, h.host[i].slots,
-                                             h.host[i].devices };
+        targets[i] = (struct remote_target){ h.host[i].name, h.host[i].slots };
     job.targets = targets;
     job.environment = host_environment_carried((const char *const *)environ,
                                                o->exports.text);
@@ -502,13 +500,8 @@ static bool answer_question(const struct options *o)
 /* -x and --wdir of a job without hosts. */
 static int apply_surroundings(const struct options *o, struct err *e)
 {
-    const char *flag = o->hosts.include   ? "--include"
-                       : o->hosts.exclude ? "--exclude"
-                       : o->detach        ? "--detach"
-                                          : NULL;
-
-    if (flag)
-        return err_set(e, "%s needs a list of hosts (-H, --hosts, --hostfile)", flag);
+    if (o->detach)
+        return err_set(e, "--detach needs a list of hosts (-H, --hosts, --hostfile)");
     for (unsigned i = 0; i < o->exports.count; i++)
         if (strchr(o->exports.text[i], '=') && putenv((char *)o->exports.text[i]))
             return err_set_errno(e, errno, "-x %s", o->exports.text[i]);

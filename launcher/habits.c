@@ -3,14 +3,8 @@
 
 #include <string.h>
 
-#define OCI_RUNTIME                                                                    \
-    "this program launches training jobs and is not the OCI runtime crun: in "         \
-    "podman's "                                                                        \
-    "containers.conf set runtime = \"runc\" under [engine], or install this program "  \
-    "as "                                                                              \
-    "tcrun"
-
 #define WORKERS "nproc-per-node"
+#define SELECT "-H names the hosts, and -x CUDA_VISIBLE_DEVICES=0,2 their GPUs"
 #define CURL "--on-event runs a command for each event, such as curl (watching.md)"
 
 const struct opt_hint habits_flags[] = {
@@ -54,15 +48,13 @@ const struct opt_hint habits_flags[] = {
     { .typed = "multi-gpu", .flag = WORKERS "=gpu" },
     { .typed = "gpu-ids", .text = "crun takes the GPUs of CUDA_VISIBLE_DEVICES" },
     /* earlier versions */
+    { .typed = "tree-above",
+      .text = "crun connects to all hosts itself",
+      .removed = true },
+    { .typed = "include", .text = SELECT, .removed = true },
+    { .typed = "exclude", .text = SELECT, .removed = true },
     { .typed = "webhook", .text = CURL, .removed = true },
     { .typed = "webhook-token-file", .text = CURL, .removed = true },
-    /* the OCI runtime, as podman and CRI-O call it */
-    { .typed = "log", .text = OCI_RUNTIME },
-    { .typed = "log-format", .text = OCI_RUNTIME },
-    { .typed = "log-level", .text = OCI_RUNTIME },
-    { .typed = "root", .text = OCI_RUNTIME },
-    { .typed = "systemd-cgroup", .text = OCI_RUNTIME },
-    { .typed = "cgroup-manager", .text = OCI_RUNTIME },
     { .typed = NULL }
 };
 
@@ -77,20 +69,6 @@ static const struct {
     { "stop", "did you mean crunctl stop?" },
     { "drain", "did you mean crunctl drain?" },
     { "keygen", "did you mean crunctl keygen?" },
-    { "create", OCI_RUNTIME },
-    { "start", OCI_RUNTIME },
-    { "delete", OCI_RUNTIME },
-    { "state", OCI_RUNTIME },
-    { "features", OCI_RUNTIME },
-    { "kill", OCI_RUNTIME },
-    { "run", OCI_RUNTIME },
-    { "exec", OCI_RUNTIME },
-    { "list", OCI_RUNTIME },
-    { "ps", OCI_RUNTIME },
-    { "spec", OCI_RUNTIME },
-    { "pause", OCI_RUNTIME },
-    { "resume", OCI_RUNTIME },
-    { "update", OCI_RUNTIME },
 };
 
 const char *habits_explain_word(const char *word)

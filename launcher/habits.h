@@ -6,7 +6,7 @@
 
 /*
  * Command lines of other programs that users type for crun: flags of mpirun, srun,
- * Lightning and others, commands of crunctl, and those of the OCI runtime crun.
+ * Lightning and others, and commands of crunctl.
  */
 extern const struct opt_hint habits_flags[]; /* ended by .typed == NULL */
 

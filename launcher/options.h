@@ -42,7 +42,6 @@ struct options {
     struct opt_texts exports; /* -x */
     const char *folder;       /* --wdir; NULL: the working directory */
     const char *rsh, *ssh_args;
-    uint32_t tree_above; /* 0: not given */
     bool host_prefix, detach;
 
     /* the rendezvous; NULL and -1: not given */

@@ -9,7 +9,6 @@
 
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_parse.h"
-#include "launcher/hosts/host_select.h"
 #include "rendezvous/base/limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
@@ -23,10 +22,8 @@ bool hosts_are_wanted(const struct hosts_wanted *w)
 
 void hosts_clear(struct hosts *h)
 {
-    for (size_t i = 0; i < h->count; i++) {
+    for (size_t i = 0; i < h->count; i++)
         free(h->host[i].name);
-        free(h->host[i].devices);
-    }
     free(h->host);
     *h = (struct hosts){ .count = 0 };
 }
@@ -152,8 +149,7 @@ static int check_host_names(const struct hosts *h, struct err *e)
             twice = name[i];
     free(name);
     if (twice)
-        return err_set(e, "%s is in two lists of hosts; --include selects from a list",
-                       twice);
+        return err_set(e, "%s is in two lists of hosts", twice);
     if (h->count > NODES_MAX)
         return err_set(e, "more than %d hosts", NODES_MAX);
     return 0;
@@ -173,13 +169,7 @@ int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
         return -1;
     if (check_host_names(h, e) < 0)
         return -1;
-    if (h->count == 0)
-        return err_set(e, "no hosts are given");
-    if (w->include && w->exclude)
-        return err_set(e, "--include and --exclude cannot both be given");
-    if (w->include)
-        return host_select_include(w->include, h, e);
-    return w->exclude ? host_select_exclude(w->exclude, h, e) : 0;
+    return h->count ? 0 : err_set(e, "no hosts are given");
 }
 
 int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
@@ -230,7 +220,6 @@ static void drop_idle_hosts(struct hosts *h)
     while (h->count && h->host[h->count - 1].slots == 0) {
         h->count--;
         free(h->host[h->count].name);
-        free(h->host[h->count].devices);
     }
 }
 

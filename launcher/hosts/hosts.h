@@ -29,7 +29,6 @@
 struct host {
     char *name;     /* "user@node1", as ssh takes it: an IPv6 address has no brackets */
     uint32_t slots; /* 0: not said */
-    char *devices;  /* "0,2": the GPUs that were selected; NULL: all */
 };
 
 struct hosts {
@@ -42,7 +41,6 @@ struct hosts_wanted {
     struct opt_texts lists; /* -H, --hosts; "^FILE" is a host file */
     const char *file;       /* --hostfile: a path, "-" is stdin, "auto" looks for one */
     const char *discovery;  /* --host-discovery: the program that prints the list */
-    const char *include, *exclude;
 };
 
 bool hosts_are_wanted(const struct hosts_wanted *w);
@@ -55,7 +53,7 @@ bool hosts_are_wanted(const struct hosts_wanted *w);
 int hosts_parse(const char *text, const char *from, struct hosts *h,
                 struct err *e) MUST_CHECK;
 
-/* All that the flags name, in order, less what --include and --exclude leave out. */
+/* All that the flags name, in order. */
 int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e) MUST_CHECK;
 /* The same; `discovered` is what the program of --host-discovery has printed, or NULL.
  */

@@ -8,11 +8,6 @@
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/xalloc.h"
 
-bool channel_is_down(enum channel_type type)
-{
-    return type < CHANNEL_HELLO;
-}
-
 /* Bytes that were taken are overwritten: they may be a key. */
 static void channel_reader_compact(struct channel_reader *r)
 {
@@ -61,7 +56,7 @@ int channel_reader_next(struct channel_reader *r, struct channel_frame *frame,
     if (rest - CHANNEL_HEADER_BYTES < size)
         return 0;
     *frame = (struct channel_frame){ .type = (enum channel_type)at[4],
-                                     .host = bytes_load32(at + 5),
+                                     .number = bytes_load32(at + 5),
                                      .body = at + CHANNEL_HEADER_BYTES,
                                      .size = size };
     r->taken += CHANNEL_HEADER_BYTES + size;
@@ -107,27 +102,21 @@ static void store_le32(uint8_t *to, uint32_t value)
     memcpy(to, &value, sizeof(value));
 }
 
-void channel_format_header(uint8_t header[CHANNEL_HEADER_BYTES], enum channel_type type,
-                           uint32_t host, size_t size)
-{
-    store_le32(header, (uint32_t)size);
-    header[4] = (uint8_t)type;
-    store_le32(header + 5, host);
-}
-
 static void channel_put_header(struct evbuffer *out, enum channel_type type,
-                               uint32_t host, size_t size)
+                               uint32_t number, size_t size)
 {
     uint8_t header[CHANNEL_HEADER_BYTES];
 
-    channel_format_header(header, type, host, size);
+    store_le32(header, (uint32_t)size);
+    header[4] = (uint8_t)type;
+    store_le32(header + 5, number);
     evbuffer_add(out, header, sizeof(header));
 }
 
-void channel_put(struct evbuffer *out, enum channel_type type, uint32_t host,
+void channel_put(struct evbuffer *out, enum channel_type type, uint32_t number,
                  const void *body, size_t size)
 {
-    channel_put_header(out, type, host, size);
+    channel_put_header(out, type, number, size);
     if (size)
         evbuffer_add(out, body, size);
 }
@@ -138,11 +127,10 @@ static void on_secret_sent(const void *data, size_t size, void *body)
     free(body);
 }
 
-void channel_put_secret(struct evbuffer *out, enum channel_type type, uint32_t host,
-                        char *body)
+void channel_put_secret(struct evbuffer *out, enum channel_type type, char *body)
 {
     size_t size = strlen(body);
 
-    channel_put_header(out, type, host, size);
+    channel_put_header(out, type, 0, size);
     evbuffer_add_reference(out, body, size, on_secret_sent, body);
 }

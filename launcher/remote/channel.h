@@ -13,17 +13,13 @@ struct evbuffer;
 /*
  * The frames between the launcher and the far sides (`crun --agent-stdin`), over the
  * standard input and output of ssh. A frame is a header of 9 bytes, little-endian:
- * the length of the body (4 bytes), the type (1) and the host (4), and the body.
- *
- * The host is the index in the launcher's list of hosts that a frame is from or for. A
- * far side that starts others passes their frames on as they are.
+ * the length of the body (4 bytes), the type (1) and a number (4), and the body. The
+ * number is that of a tool's connection, and 0 in all other frames.
  */
 #define CHANNEL_VERSION 1
 #define CHANNEL_HEADER_BYTES 9
 #define CHANNEL_BODY_MAX (16u << 20) /* an order: arguments and environment */
 #define CHANNEL_DATA_MAX 65536       /* of one frame of output or input */
-/* All hosts behind this far side, and itself: for frames that go down. */
-#define CHANNEL_HOST_ALL UINT32_MAX
 
 /* For a connection to the crun of a far side, as the first word behind the program. */
 #define CHANNEL_SOCKET_FLAG "--agent-socket"
@@ -40,12 +36,8 @@ enum channel_type {
     CHANNEL_STDIN,     /* data; none: its end */
     CHANNEL_PING,      /* the launcher lives */
     CHANNEL_DETACH,    /* the job outlives this connection */
-    /* Connections that a far side makes for the launcher (relay.h). Their number is in
-     * the place of the host. */
-    CHANNEL_RELAY_OPEN, /* the words of the command, each with a NUL behind it */
-    CHANNEL_RELAY_IN,   /* data */
-    CHANNEL_RELAY_SHUT, /* the end of it */
-    CHANNEL_RELAY_KILL,
+    CHANNEL_TOOL_OPEN, /* a tool has connected to the launcher (tool_lines.h) */
+    CHANNEL_TOOL_IN,   /* data; none: its end */
 
     /* up: to the launcher */
     CHANNEL_HELLO = 64,  /* JSON, remote_order.h */
@@ -58,14 +50,12 @@ enum channel_type {
     /* the path of the file with its output, NUL, and the command for sh by which the
      * job is reached (far_reach.h) */
     CHANNEL_DETACHED,
-    CHANNEL_RELAY_OUT,   /* data */
-    CHANNEL_RELAY_WORDS, /* data: its standard error */
-    CHANNEL_RELAY_CLOSED,
+    CHANNEL_TOOL_OUT, /* data; none: its end */
 };
 
 struct channel_frame {
     enum channel_type type;
-    uint32_t host;
+    uint32_t number;
     const uint8_t *body; /* until the next call of the reader */
     size_t size;
 };
@@ -89,15 +79,9 @@ bool channel_reader_skip(struct channel_reader *r, const char *mark, char *befor
 size_t channel_reader_rest(const struct channel_reader *r);
 void channel_reader_wipe(struct channel_reader *r);
 
-void channel_format_header(uint8_t header[CHANNEL_HEADER_BYTES], enum channel_type type,
-                           uint32_t host, size_t size);
-void channel_put(struct evbuffer *out, enum channel_type type, uint32_t host,
+void channel_put(struct evbuffer *out, enum channel_type type, uint32_t number,
                  const void *body, size_t size);
 /* The same of a secret: takes the body, which is wiped and freed once it is sent. */
-void channel_put_secret(struct evbuffer *out, enum channel_type type, uint32_t host,
-                        char *body);
-
-/* A frame from the launcher. */
-bool channel_is_down(enum channel_type type);
+void channel_put_secret(struct evbuffer *out, enum channel_type type, char *body);
 
 #endif

@@ -17,7 +17,6 @@
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
 
-#define LINES_MAX 65536     /* numbers of lines of one host */
 #define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
 
 void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
@@ -26,34 +25,20 @@ void remote_host_send(struct remote_host *h, enum channel_type type, const void 
     struct evbuffer *out = h->link.is_open ? host_link_output(&h->link) : NULL;
 
     if (out)
-        channel_put(out, type, h->index, body, size);
+        channel_put(out, type, 0, body, size);
 }
 
 void remote_send_to_all(struct remote *r, enum channel_type type, const void *body,
                         size_t size)
 {
     for (size_t i = 0; i < r->count; i++)
-        if ((!remote_host_is_over(r->host[i].state) || r->host[i].closes_later) &&
-            r->host[i].link.is_greeted)
+        if (!remote_host_is_over(r->host[i].state) && r->host[i].link.is_greeted)
             remote_host_send(&r->host[i], type, body, size);
-}
-
-static bool has_hosts_behind(const struct remote_host *h)
-{
-    const struct remote *r = h->remote;
-
-    for (size_t i = 0; i < r->count; i++)
-        if (r->host[i].via == h && r->host[i].link.is_open)
-            return true;
-    return false;
 }
 
 void remote_host_close(struct remote_host *h)
 {
     loop_timer_cancel(&h->timer);
-    h->closes_later = has_hosts_behind(h);
-    if (h->closes_later)
-        return;
     host_link_shut(&h->link);
     host_link_end(&h->link, REMOTE_CLOSE_MS);
 }
@@ -102,14 +87,8 @@ static void connect_host(struct remote_host *h)
     struct host_link_calls calls = remote_host_calls(h);
     char **argv = rsh_command(r->job->rsh, r->job->ssh_args, h->target->name);
     struct err e;
-    int rc = 0;
+    int rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
 
-    if (h->via)
-        host_link_open_via(&h->link, &h->via->link,
-                           h->index + h->attempts % LINES_MAX * NODES_MAX, argv,
-                           &calls);
-    else
-        rc = host_link_open(&h->link, r->loop, argv, &calls, &e);
     rsh_free(argv);
     h->attempts++;
     h->failure.what = NULL;
@@ -150,30 +129,11 @@ static void push_copy(struct remote_host *h)
     remote_host_handle_event(h, HOST_EV_CLOSED);
 }
 
-/* The variables of the job, and the GPUs that the list of hosts selects on this one. */
-static char **host_environment(const struct remote_host *h, char **devices)
-{
-    char *const *common = h->remote->job->environment;
-    size_t n = 0;
-    char **all;
-
-    while (common[n])
-        n++;
-    all = xcalloc(n + 2, sizeof(*all));
-    memcpy(all, common, n * sizeof(*all));
-    *devices = h->target->devices
-                   ? xasprintf("CUDA_VISIBLE_DEVICES=%s", h->target->devices)
-                   : NULL;
-    all[n] = *devices;
-    return all;
-}
-
 static void send_order(struct remote_host *h)
 {
     struct remote *r = h->remote;
-    char *devices, **environment = host_environment(h, &devices);
     struct remote_order o = { .argv = (char **)r->job->argv,
-                              .environment = environment,
+                              .environment = (char **)r->job->environment,
                               .folder = (char *)r->job->folder,
                               .run_id = r->run_id,
                               .key = r->key,
@@ -185,9 +145,7 @@ static void send_order(struct remote_host *h)
 
     arm_host_timer(h, REMOTE_READY_MS);
     if (out)
-        channel_put_secret(out, CHANNEL_ORDER, h->index, remote_order_format(&o));
-    free(environment);
-    free(devices);
+        channel_put_secret(out, CHANNEL_ORDER, remote_order_format(&o));
 }
 
 static void reconnect_host(struct remote_host *h)

@@ -9,6 +9,7 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/own_stdin.h"
+#include "launcher/remote/tool_lines.h"
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/version.h"
 #include "rendezvous/base/xalloc.h"
@@ -102,21 +103,11 @@ static bool put_output(struct remote_host *h, int stream,
                              (const char *)frame->body, frame->size);
 }
 
-/* A frame about a connection that this host makes for us. */
-static bool hear_relayed(struct remote_host *via, const struct channel_frame *frame)
+/* Of node rank 0, to which the connections of tools go. */
+static void handle_tool_frame(struct remote_host *h, const struct channel_frame *frame)
 {
-    struct remote *r = via->remote;
-    size_t index = frame->host % NODES_MAX;
-    struct remote_host *h = index < r->count ? &r->host[index] : NULL;
-
-    if (!h && index == REMOTE_TOOL_INDEX && via == r->first) {
-        remote_hear_tool(r, frame);
-        return true;
-    }
-    /* others are the rest of a connection that was given up */
-    if (!h || h->via != via || !h->link.is_open || h->link.line != frame->host)
-        return true;
-    return host_link_relayed(&h->link, frame);
+    if (h == h->remote->first)
+        tool_lines_write(h->remote->tools, frame->number, frame->body, frame->size);
 }
 
 static void on_malformed(void *arg, const char *why)
@@ -139,14 +130,13 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
         [CHANNEL_EXITED] = { hear_exited, HOST_EV_EXITED },
         [CHANNEL_STDIN_TAKEN] = { hear_taken, 0 },
         [CHANNEL_DETACHED] = { hear_detached, HOST_EV_DETACHED },
+        [CHANNEL_TOOL_OUT] = { handle_tool_frame, 0 },
     };
     struct remote_host *h = arg;
     uint8_t type = frame->type;
 
     if (type == CHANNEL_OUT || type == CHANNEL_ERR)
         return put_output(h, type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT, frame);
-    if (type >= CHANNEL_RELAY_OUT && type <= CHANNEL_RELAY_CLOSED)
-        return hear_relayed(h, frame);
     if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].hear)
         return true;
     if (!messages[type].event || remote_host_expects(h->state, messages[type].event))
@@ -156,43 +146,17 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
     return true;
 }
 
-/* What the other host cannot do, this one may: it has keys, names and routes of its
- * own. A host that does not answer is not asked twice. */
-static bool must_connect_directly(struct remote_host *h)
-{
-    bool busy;
-    const char *means = remote_host_explain(h->link.said, &busy);
-
-    if (!h->via || h->link.has_shell || strcmp(means, "did not answer") == 0)
-        return false;
-    h->is_direct = true;
-    return true;
-}
-
 /* Only in its first phase a connection says by its end what is wrong. */
 static enum remote_host_event event_of_end(struct remote_host *h)
 {
     bool busy;
 
     (void)remote_host_explain(h->link.said, &busy);
-    if (h->state == HOST_CONNECTING && must_connect_directly(h))
-        return HOST_EV_BUSY;
     if (h->state == HOST_CONNECTING && h->link.has_shell && !h->past_path)
         return HOST_EV_OTHER;
     return h->state == HOST_CONNECTING && busy && h->attempts < REMOTE_ATTEMPTS_MAX
                ? HOST_EV_BUSY
                : HOST_EV_CLOSED;
-}
-
-static void cut_hosts_behind(struct remote_host *h)
-{
-    struct remote *r = h->remote;
-    char why[512];
-
-    snprintf(why, sizeof(why), "the connection to %s is lost\n", h->target->name);
-    for (size_t i = 0; i < r->count; i++)
-        if (r->host[i].via == h)
-            host_link_cut(&r->host[i].link, why);
 }
 
 static void on_link_closed(void *arg)
@@ -203,10 +167,7 @@ static void on_link_closed(void *arg)
     if (!h->failure.what)
         remote_host_note_failure(h, 0, remote_host_explain(h->link.said, &busy),
                                  h->link.said);
-    cut_hosts_behind(h);
     remote_host_handle_event(h, event_of_end(h));
-    if (h->via && h->via->closes_later)
-        remote_host_close(h->via);
     remote_check_progress(h->remote);
 }
 

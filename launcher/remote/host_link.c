@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,33 +17,26 @@
 #include "rendezvous/base/xalloc.h"
 
 #define SHELL_WORDS_MAX (1u << 20)
-#define TUNNEL_FRAME_MAX (1u << 20)
-
-static void put_relay(struct host_link *l, enum channel_type type, const void *body,
-                      size_t size);
-static void shut_tunnel(struct host_link *l);
 
 /* -- the process ------------------------------------------------------------------- */
 
 /* In the child of vfork, which shares our memory. Signals are blocked. */
-static void exec_link(char *const *argv, const int *fds, int death_signal)
+static void exec_link(char *const *argv, const int *fds)
 {
     sigset_t none;
 
     for (int signo = 1; signo < NSIG; signo++)
         signal(signo, SIG_DFL);
     if (setpgid(0, 0) < 0 || dup2(fds[0], STDIN_FILENO) < 0 ||
-        dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[2], STDERR_FILENO) < 0 ||
-        prctl(PR_SET_PDEATHSIG, death_signal) < 0)
+        dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[2], STDERR_FILENO) < 0)
         return;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execvp(argv[0], argv);
 }
 
-/* Returns 0 or an errno value. death_signal: what it gets if this process dies, or 0.
- */
-static int spawn_link(pid_t *pid, char *const *argv, const int *fds, int death_signal)
+/* Returns 0 or an errno value. */
+static int spawn_link(pid_t *pid, char *const *argv, const int *fds)
 {
     volatile int errnum = 0;
     sigset_t all, old;
@@ -53,7 +45,7 @@ static int spawn_link(pid_t *pid, char *const *argv, const int *fds, int death_s
     sigprocmask(SIG_SETMASK, &all, &old);
     *pid = vfork();
     if (*pid == 0) {
-        exec_link(argv, fds, death_signal);
+        exec_link(argv, fds);
         errnum = errno;
         _exit(127);
     }
@@ -91,9 +83,6 @@ void host_link_close(struct host_link *l)
         return;
     l->is_open = false;
     host_link_shut(l);
-    if (l->has_line)
-        put_relay(l, CHANNEL_RELAY_KILL, NULL, 0);
-    l->has_line = false;
     close_link_out(l);
     close_link_err(l);
     channel_reader_wipe(&l->reader);
@@ -136,7 +125,7 @@ static void read_words(struct host_link *l)
 
 static void check_link_closed(struct host_link *l)
 {
-    if (l->out_fd >= 0 || l->pid || l->has_line || l->has_pending)
+    if (l->out_fd >= 0 || l->pid || l->has_pending)
         return;
     if (l->err_fd >= 0)
         read_words(l);
@@ -148,12 +137,9 @@ static void on_kill_link(void *arg)
 {
     struct host_link *l = arg;
 
-    if (l->pid)
+    if (l->pid) {
         kill(-l->pid, SIGKILL);
-    else if (l->has_line)
-        put_relay(l, CHANNEL_RELAY_KILL, NULL, 0);
-    /* a process that it has left behind may hold the other end */
-    if (!l->pid && !l->has_line) {
+    } else { /* a process that it has left behind may hold the other end */
         l->has_pending = false;
         close_link_out(l);
         check_link_closed(l);
@@ -180,7 +166,6 @@ void host_link_reap(struct host_link *l)
 
 void host_link_shut(struct host_link *l)
 {
-    shut_tunnel(l);
     if (l->in)
         bufferevent_free(l->in);
     l->in = NULL;
@@ -291,166 +276,48 @@ static void on_link_err(evutil_socket_t fd, short what, void *arg)
     read_words(arg);
 }
 
-static void watch_link(struct host_link *l, int in)
+static void watch_link(struct host_link *l, int in, int out, int err)
 {
     struct event_base *base = loop_base(l->loop);
 
+    fcntl(in, F_SETFL, O_NONBLOCK);
+    fcntl(out, F_SETFL, O_NONBLOCK);
+    fcntl(err, F_SETFL, O_NONBLOCK);
+    loop_timer_init(&l->kill, l->loop, on_kill_link, l);
+    l->is_open = true;
+    l->out_fd = out;
+    l->err_fd = err;
     l->in = bufferevent_socket_new(base, in, BEV_OPT_CLOSE_ON_FREE);
     bufferevent_setcb(l->in, NULL, NULL, on_in_lost, l);
     bufferevent_enable(l->in, EV_WRITE);
-    l->out = event_new(base, l->out_fd, EV_READ | EV_PERSIST, on_link_out, l);
-    l->err = event_new(base, l->err_fd, EV_READ | EV_PERSIST, on_link_err, l);
+    l->out = event_new(base, out, EV_READ | EV_PERSIST, on_link_out, l);
+    l->err = event_new(base, err, EV_READ | EV_PERSIST, on_link_err, l);
     event_add(l->out, NULL);
     event_add(l->err, NULL);
-}
-
-int host_link_spawn(char *const *argv, int death_signal, pid_t *pid,
-                    struct host_link_fds *fds, struct err *e)
-{
-    int in[2], out[2], err[2], errnum;
-
-    if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
-        pipe2(err, O_CLOEXEC) < 0)
-        return err_set_errno(e, errno, "a pipe to %s", argv[0]);
-    errnum = spawn_link(pid, argv, (int[]){ in[0], out[1], err[1] }, death_signal);
-    close(in[0]);
-    close(out[1]);
-    close(err[1]);
-    *fds = (struct host_link_fds){ in[1], out[0], err[0] };
-    fcntl(fds->in, F_SETFL, O_NONBLOCK);
-    fcntl(fds->out, F_SETFL, O_NONBLOCK);
-    fcntl(fds->err, F_SETFL, O_NONBLOCK);
-    if (errnum == 0)
-        return 0;
-    close(fds->in);
-    close(fds->out);
-    close(fds->err);
-    *pid = 0;
-    return err_set_errno(e, errnum, "%s", argv[0]);
-}
-
-static void init_link(struct host_link *l, struct loop *loop,
-                      const struct host_link_calls *calls)
-{
-    *l = (struct host_link){
-        .loop = loop, .calls = *calls, .out_fd = -1, .err_fd = -1, .is_open = true
-    };
-    loop_timer_init(&l->kill, loop, on_kill_link, l);
 }
 
 int host_link_open(struct host_link *l, struct loop *loop, char *const *argv,
                    const struct host_link_calls *calls, struct err *e)
 {
-    struct host_link_fds fds;
-    pid_t pid;
+    int in[2], out[2], err[2], errnum;
 
-    *l = (struct host_link){ .out_fd = -1, .err_fd = -1 };
-    if (host_link_spawn(argv, 0, &pid, &fds, e) < 0)
-        return -1;
-    init_link(l, loop, calls);
-    l->pid = pid;
-    l->out_fd = fds.out;
-    l->err_fd = fds.err;
-    watch_link(l, fds.in);
-    return 0;
-}
-
-/* -- through another host ---------------------------------------------------------- */
-
-static void put_relay(struct host_link *l, enum channel_type type, const void *body,
-                      size_t size)
-{
-    struct evbuffer *out = l->via->is_open ? host_link_output(l->via) : NULL;
-
-    if (out)
-        channel_put(out, type, l->line, body, size);
-}
-
-/* What was written to the link becomes frames. Nothing is copied: an order has a key.
- */
-static void move_tunnel(struct host_link *l)
-{
-    struct evbuffer *from = bufferevent_get_input(l->tunnel);
-    struct evbuffer *to = l->via->is_open ? host_link_output(l->via) : NULL;
-    uint8_t header[CHANNEL_HEADER_BYTES];
-    size_t size;
-
-    while ((size = evbuffer_get_length(from)) > 0) {
-        size = size < TUNNEL_FRAME_MAX ? size : TUNNEL_FRAME_MAX;
-        if (!to) {
-            evbuffer_drain(from, size);
-            continue;
-        }
-        channel_format_header(header, CHANNEL_RELAY_IN, l->line, size);
-        evbuffer_add(to, header, sizeof(header));
-        evbuffer_remove_buffer(from, to, size);
+    *l = (struct host_link){
+        .loop = loop, .calls = *calls, .out_fd = -1, .err_fd = -1
+    };
+    if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
+        pipe2(err, O_CLOEXEC) < 0)
+        return err_set_errno(e, errno, "a pipe to %s", argv[0]);
+    errnum = spawn_link(&l->pid, argv, (int[]){ in[0], out[1], err[1] });
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    if (errnum == 0) {
+        watch_link(l, in[1], out[0], err[0]);
+        return 0;
     }
-}
-
-static void on_tunnel(struct bufferevent *b, void *arg)
-{
-    move_tunnel(arg);
-}
-
-static void shut_tunnel(struct host_link *l)
-{
-    if (!l->tunnel)
-        return;
-    move_tunnel(l);
-    put_relay(l, CHANNEL_RELAY_SHUT, NULL, 0);
-    bufferevent_free(l->tunnel);
-    l->tunnel = NULL;
-}
-
-void host_link_open_via(struct host_link *l, struct host_link *via, uint32_t line,
-                        char *const *argv, const struct host_link_calls *calls)
-{
-    struct evbuffer *words = evbuffer_new();
-    struct bufferevent *pair[2];
-
-    init_link(l, via->loop, calls);
-    l->via = via;
-    l->line = line;
-    l->has_line = true;
-    if (bufferevent_pair_new(loop_base(via->loop), BEV_OPT_CLOSE_ON_FREE, pair) < 0)
-        abort();
-    l->in = pair[0];
-    l->tunnel = pair[1];
-    bufferevent_setcb(l->tunnel, on_tunnel, NULL, NULL, l);
-    bufferevent_enable(l->in, EV_WRITE);
-    bufferevent_enable(l->tunnel, EV_READ);
-    for (; *argv; argv++)
-        evbuffer_add(words, *argv, strlen(*argv) + 1);
-    put_relay(l, CHANNEL_RELAY_OPEN, evbuffer_pullup(words, -1),
-              evbuffer_get_length(words));
-    evbuffer_free(words);
-}
-
-bool host_link_relayed(struct host_link *l, const struct channel_frame *frame)
-{
-    if (frame->type == CHANNEL_RELAY_WORDS) {
-        keep_words(l, (const char *)frame->body, frame->size);
-    } else if (frame->type == CHANNEL_RELAY_CLOSED) {
-        l->has_line = false;
-        keep_shell_words(l);
-        host_link_shut(l);
-        check_link_closed(l);
-    } else if (l->is_paused) {
-        return false;
-    } else {
-        channel_reader_add(&l->reader, frame->body, frame->size);
-        read_input(l);
-    }
-    return true;
-}
-
-void host_link_cut(struct host_link *l, const char *why)
-{
-    if (!l->is_open || !l->has_line)
-        return;
-    keep_words(l, why, strlen(why));
-    l->has_line = false;
-    l->has_pending = false;
-    host_link_shut(l);
-    check_link_closed(l);
+    close(in[1]);
+    close(out[0]);
+    close(err[0]);
+    l->pid = 0;
+    return err_set_errno(e, errnum, "%s", argv[0]);
 }

@@ -18,9 +18,7 @@ struct event;
 
 /*
  * A connection to a host: an ssh, or another program, as a process group of its own,
- * so that Ctrl-C does not reach it; commands and frames on its standard streams. The
- * program may also run on another host, to which there is a connection already: then
- * its streams are carried in frames (relay.h).
+ * so that Ctrl-C does not reach it; commands and frames on its standard streams.
  */
 enum host_link_mark { LINK_ABSENT, LINK_WANTED, LINK_GREETING };
 
@@ -37,11 +35,7 @@ struct host_link_calls {
 struct host_link {
     struct loop *loop;
     struct host_link_calls calls;
-    struct host_link *via;      /* the program runs behind this one; NULL: here */
-    uint32_t line;              /* its number there */
-    bool has_line;              /* it has not ended there */
-    struct bufferevent *tunnel; /* the other end of `in` */
-    pid_t pid;                  /* 0: it has ended, or none */
+    pid_t pid; /* 0: it has ended, or none */
     struct bufferevent *in;
     struct event *out, *err;
     int out_fd, err_fd;
@@ -58,13 +52,6 @@ struct host_link {
 /* Executes argv, which is found in PATH. */
 int host_link_open(struct host_link *l, struct loop *loop, char *const *argv,
                    const struct host_link_calls *calls, struct err *e) MUST_CHECK;
-/* The same on the host of `via`; line: a number that it has not seen yet. */
-void host_link_open_via(struct host_link *l, struct host_link *via, uint32_t line,
-                        char *const *argv, const struct host_link_calls *calls);
-/* A frame CHANNEL_RELAY_OUT or its like about this link. False: not now. */
-bool host_link_relayed(struct host_link *l, const struct channel_frame *frame);
-/* The connection `via` has ended. */
-void host_link_cut(struct host_link *l, const char *why);
 
 /* The link sends the bytes that are added here. NULL: the far end has closed. */
 struct evbuffer *host_link_output(struct host_link *l);
@@ -75,14 +62,6 @@ void host_link_shut(struct host_link *l);
 void host_link_end(struct host_link *l, unsigned within_ms);
 /* After a SIGCHLD. */
 void host_link_reap(struct host_link *l);
-/* Executes argv, which is found in PATH, with pipes as its standard streams.
- * death_signal: what it gets when this process dies, or 0. */
-struct host_link_fds {
-    int in, out, err; /* our ends */
-};
-int host_link_spawn(char *const *argv, int death_signal, pid_t *pid,
-                    struct host_link_fds *fds, struct err *e) MUST_CHECK;
-
 /* Without a call. */
 void host_link_close(struct host_link *l);
 

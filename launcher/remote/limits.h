@@ -4,9 +4,6 @@
 
 /* Connections to hosts. sshd refuses some of those that come at once (MaxStartups). */
 #define REMOTE_CONNECTING_MAX 32
-/* With more hosts than this, the first ones connect to the others. */
-#define REMOTE_DIRECT_MAX 128
-#define REMOTE_BRANCHES_MAX 32
 #define REMOTE_LATE_HOSTS_MAX 1024 /* that come while a job runs */
 #define REMOTE_ANSWER_MS 60000 /* from the start of ssh to the far side's greeting */
 #define REMOTE_PUSH_MS 120000  /* for the binary to arrive there */

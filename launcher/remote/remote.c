@@ -23,7 +23,7 @@
 #include "launcher/remote/detached_job.h"
 #include "launcher/remote/own_stdin.h"
 #include "launcher/remote/rsh.h"
-#include "launcher/remote/tools/tool_lines.h"
+#include "launcher/remote/tool_lines.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/id128.h"
 #include "rendezvous/base/log.h"
@@ -194,9 +194,8 @@ static void on_output_room(void *arg)
 {
     struct remote *r = arg;
 
-    /* those behind other hosts first: these go on with what was meant for them */
-    for (size_t i = r->count; i > 0; i--)
-        host_link_resume(&r->host[i - 1].link);
+    for (size_t i = 0; i < r->count; i++)
+        host_link_resume(&r->host[i].link);
 }
 
 static void on_own_input(void *arg, const void *data, size_t size)
@@ -206,8 +205,7 @@ static void on_own_input(void *arg, const void *data, size_t size)
     remote_host_send(r->first, CHANNEL_STDIN, data, size);
 }
 
-/* -- tools of this machine -----------------------------------------------------------
- */
+/* -- tools of this machine --------------------------------------------------------- */
 
 static void put_tool_frame(struct remote *r, enum channel_type type, uint32_t number,
                            const void *body, size_t size)
@@ -217,34 +215,17 @@ static void put_tool_frame(struct remote *r, enum channel_type type, uint32_t nu
                                : NULL;
 
     if (out)
-        channel_put(out, type, REMOTE_TOOL_INDEX + number * NODES_MAX, body, size);
+        channel_put(out, type, number, body, size);
 }
 
 static void on_tool_open(void *arg, uint32_t number)
 {
-    static const char words[] = "/proc/self/exe\0" CHANNEL_SOCKET_FLAG;
-
-    put_tool_frame(arg, CHANNEL_RELAY_OPEN, number, words, sizeof(words));
+    put_tool_frame(arg, CHANNEL_TOOL_OPEN, number, NULL, 0);
 }
 
 static void on_tool_data(void *arg, uint32_t number, const void *data, size_t size)
 {
-    put_tool_frame(arg, CHANNEL_RELAY_IN, number, data, size);
-}
-
-static void on_tool_shut(void *arg, uint32_t number)
-{
-    put_tool_frame(arg, CHANNEL_RELAY_SHUT, number, NULL, 0);
-}
-
-void remote_hear_tool(struct remote *r, const struct channel_frame *frame)
-{
-    uint32_t number = frame->host / NODES_MAX;
-
-    if (frame->type == CHANNEL_RELAY_OUT)
-        tool_lines_hear(r->tools, number, frame->body, frame->size);
-    else if (frame->type == CHANNEL_RELAY_CLOSED)
-        tool_lines_close(r->tools, number);
+    put_tool_frame(arg, CHANNEL_TOOL_IN, number, data, size);
 }
 
 static void on_tool_connected(void *arg, int fd, uid_t uid)
@@ -280,8 +261,7 @@ static void open_tools(struct remote *r)
     const struct local_job_calls local = { .connected = on_tool_connected,
                                            .facts = remote_fill_facts,
                                            .arg = r };
-    const struct tool_lines_calls lines = { on_tool_open, on_tool_data, on_tool_shut,
-                                            r };
+    const struct tool_lines_calls lines = { on_tool_open, on_tool_data, NULL, r };
 
     r->tools = tool_lines_create(r->loop, &lines);
     r->refusals = socket_relays_create(r->loop);
@@ -342,19 +322,6 @@ static void raise_fd_limit(void)
     (void)!setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Of many hosts about the square root; so each makes as many connections as we. */
-static size_t count_branches(const struct remote *r)
-{
-    uint32_t most = r->job->tree_above ? r->job->tree_above : REMOTE_DIRECT_MAX;
-    size_t branches = 1;
-
-    if (r->count <= most)
-        return r->room;
-    while (branches < REMOTE_BRANCHES_MAX && branches * branches < r->count)
-        branches++;
-    return branches;
-}
-
 static void open_remote(struct remote *r)
 {
     r->loop = loop_create();
@@ -364,7 +331,6 @@ static void open_remote(struct remote *r)
     r->count = r->job->count;
     r->room = r->count + REMOTE_LATE_HOSTS_MAX;
     r->host = xcalloc(r->room, sizeof(*r->host));
-    r->branches = count_branches(r);
     for (size_t i = 0; i < r->count; i++)
         remote_host_init(r, i, &r->job->targets[i]);
     loop_timer_init(&r->connect, r->loop, remote_on_connect_due, r);
@@ -405,7 +371,6 @@ static void close_remote(struct remote *r)
 
         remote_host_drop(h);
         free((char *)h->later.name);
-        free((char *)h->later.devices);
         loop_timer_fini(&h->timer);
         remote_hello_clear(&h->hello);
         free(h->said);
@@ -466,8 +431,6 @@ int remote_print(const struct remote_job *job, FILE *out, struct err *e)
         fprintf(out, "\n# node rank %zu, %s", i, t->name);
         if (t->workers)
             fprintf(out, ", %" PRIu32 " worker%s", t->workers, text_plural(t->workers));
-        if (t->devices)
-            fprintf(out, ", GPUs %s", t->devices);
         fputc('\n', out);
         for (char **word = argv; *word; word++)
             fprintf(out, "%s%s", word > argv ? " " : "", *word);

@@ -16,9 +16,8 @@
  * node ranks are decided, in the order of the list, and the job starts.
  */
 struct remote_target {
-    const char *name;    /* as ssh takes it */
-    uint32_t workers;    /* 0: as the flags say */
-    const char *devices; /* CUDA_VISIBLE_DEVICES there; NULL: as it is */
+    const char *name; /* as ssh takes it */
+    uint32_t workers; /* 0: as the flags say */
 };
 
 struct remote_job {
@@ -35,9 +34,7 @@ struct remote_job {
     const char *program;  /* NULL: none */
     const char *rsh;      /* NULL: ssh */
     const char *ssh_args; /* in addition; NULL: none */
-    uint32_t
-        tree_above;   /* hosts, for the first ones to connect to the others; 0: 128 */
-    bool host_prefix; /* of each line */
+    bool host_prefix;     /* of each line */
     bool detach;
     uint32_t grace_ms; /* that workers have when a job is ended */
     bool reads_stdin;  /* local rank 0 of node rank 0 does */

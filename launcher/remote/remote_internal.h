@@ -21,9 +21,6 @@ struct remote;
 struct socket_relays;
 struct tool_lines;
 
-/* The numbers of connections of tools, where a host's index would be. */
-#define REMOTE_TOOL_INDEX (NODES_MAX - 1)
-
 struct remote_host {
     struct remote *remote;
     const struct remote_target *target;
@@ -31,12 +28,9 @@ struct remote_host {
     enum remote_host_state state;
     struct host_link link;
     unsigned attempts;
-    bool past_path;          /* the crun at our own path is not of our version */
-    struct remote_host *via; /* its connection is made by this host; NULL: by us */
-    bool is_direct;          /* no other host makes it */
+    bool past_path;   /* the crun at our own path is not of our version */
     bool is_unlisted; /* it is gone from the list of hosts, or may be tried anew */
     struct remote_target later; /* target, if it came later */
-    bool closes_later;          /* once those behind it have ended */
     uint64_t not_before_ms;
     struct loop_timer timer;
     struct remote_hello hello;
@@ -60,7 +54,6 @@ struct remote {
     char *endpoints;
     uint32_t nodes, max_nodes; /* at the start, and at most */
     struct remote_host *first; /* node rank 0, once started */
-    size_t branches;           /* the first hosts, which connect to the others */
     struct local_job *local;   /* for tools of this machine */
     struct job_reach place;    /* of the job, for them */
     struct tool_lines *tools;
@@ -96,16 +89,12 @@ void remote_end_hosts(struct remote *r);
 /* remote_start.c */
 void remote_check_progress(struct remote *r);
 void remote_on_connect_due(void *arg);
+void remote_host_init(struct remote *r, size_t index,
+                      const struct remote_target *target);
+void remote_follow_list(struct remote *r);
 
 /* remote.c */
 /* arg: the struct remote */
 void remote_fill_facts(void *arg, struct job_facts *facts);
-/* A frame of the first host about a connection of a tool, of that number. */
-void remote_hear_tool(struct remote *r, const struct channel_frame *frame);
-
-/* remote_list.c */
-void remote_host_init(struct remote *r, size_t index,
-                      const struct remote_target *target);
-void remote_follow_list(struct remote *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From the list of hosts to a job that runs: which connection is made when and by which
- * host, and whether the job starts once all have answered.
+ * From the list of hosts to a job that runs: which connection is made when, whether the
+ * job starts once all have answered, and hosts that come and go while it runs.
  */
 #include "launcher/remote/remote_internal.h"
 
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/hosts/host_watch.h"
 #include "launcher/remote/own_stdin.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/log.h"
@@ -16,7 +17,8 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
-static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
+    static size_t
+    count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
 {
     size_t n = 0;
 
@@ -25,69 +27,11 @@ static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_st
     return n;
 }
 
-/* How many connections each path makes now: we, and the hosts that make some for us. */
-struct remote_paths {
-    unsigned direct, busy[REMOTE_BRANCHES_MAX], behind[REMOTE_BRANCHES_MAX];
-    bool is_undecided; /* one of those hosts has not answered yet */
-};
-
-static void count_paths(const struct remote *r, struct remote_paths *p)
-{
-    *p = (struct remote_paths){ .direct = 0 };
-    for (size_t i = 0; i < r->count; i++) {
-        const struct remote_host *h = &r->host[i];
-        bool busy = remote_host_is_connecting(h->state);
-
-        if (!h->via)
-            p->direct += busy;
-        else {
-            p->busy[h->via->index] += busy;
-            p->behind[h->via->index]++;
-        }
-        if (i < r->branches)
-            p->is_undecided |= h->state < HOST_CHECKING;
-    }
-}
-
-/* Finds the path with the fewest hosts behind it. False: none has room now. */
-static bool find_path(struct remote *r, struct remote_host *h, struct remote_paths *p)
-{
-    size_t share = (r->count - 1) / r->branches; /* without itself, rounded up */
-    struct remote_host *best = NULL;
-    bool is_full = false;
-
-    h->via = NULL;
-    if (h->index < r->branches || h->is_direct)
-        return p->direct++ < REMOTE_CONNECTING_MAX;
-    for (size_t i = 0; i < r->branches; i++) {
-        struct remote_host *b = &r->host[i];
-
-        if (!b->link.is_open || !b->link.is_greeted || remote_host_is_over(b->state))
-            continue;
-        /* its share only, while others may still come */
-        if (p->busy[i] >= REMOTE_CONNECTING_MAX ||
-            (p->is_undecided && p->behind[i] >= share))
-            is_full = true;
-        else if (!best || p->behind[i] < p->behind[best->index])
-            best = b;
-    }
-    if (best) {
-        p->busy[best->index]++;
-        p->behind[best->index]++;
-        h->via = best;
-        return true;
-    }
-    if (is_full || p->is_undecided)
-        return false;
-    return p->direct++ < REMOTE_CONNECTING_MAX;
-}
-
 static void connect_hosts(struct remote *r)
 {
     uint64_t now = clock_ms(), next = UINT64_MAX;
-    struct remote_paths paths;
+    size_t connecting = count_hosts(r, remote_host_is_connecting);
 
-    count_paths(r, &paths);
     for (size_t i = 0; i < r->count && !r->is_ending; i++) {
         struct remote_host *h = &r->host[i];
 
@@ -97,7 +41,7 @@ static void connect_hosts(struct remote *r)
             next = h->not_before_ms < next ? h->not_before_ms : next;
             continue;
         }
-        if (find_path(r, h, &paths))
+        if (connecting++ < REMOTE_CONNECTING_MAX)
             remote_host_handle_event(h, HOST_EV_CONNECT);
     }
     if (next != UINT64_MAX)
@@ -206,4 +150,110 @@ void remote_on_connect_due(void *arg)
 
     connect_hosts(r);
     remote_check_progress(r);
+}
+
+/* -- hosts that come and go -------------------------------------------------------- */
+
+void remote_host_init(struct remote *r, size_t index,
+                      const struct remote_target *target)
+{
+    struct remote_host *h = &r->host[index];
+
+    *h = (struct remote_host){ .remote = r,
+                               .target = target,
+                               .index = (uint32_t)index };
+    loop_timer_init(&h->timer, r->loop, remote_host_on_timer, h);
+}
+
+static struct remote_host *find_listed_host(const struct remote *r, const char *name)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (!r->host[i].is_unlisted && strcmp(r->host[i].target->name, name) == 0)
+            return &r->host[i];
+    return NULL;
+}
+
+static void drain_host(struct remote_host *h)
+{
+    h->is_unlisted = true;
+    if (remote_host_is_over(h->state))
+        return;
+    if (h == h->remote->first) {
+        log_warn("%s is gone from the list of hosts, and stays: the rendezvous of the "
+                 "job is "
+                 "there",
+                 h->target->name);
+        h->is_unlisted = false;
+    } else if (h->state == HOST_RUNNING) {
+        log_info("%s is gone from the list of hosts: its node leaves the job",
+                 h->target->name);
+        remote_host_send(h, CHANNEL_DRAIN, NULL, 0);
+    } else {
+        remote_host_note_failure(h, 0, "is gone from the list of hosts", "");
+        remote_host_drop(h);
+        h->state = HOST_FAILED;
+    }
+}
+
+static void add_late_host(struct remote *r, const struct host *host)
+{
+    size_t active = 0;
+    struct remote_host *h;
+
+    for (size_t i = 0; i < r->count; i++)
+        active += !remote_host_is_over(r->host[i].state) && !r->host[i].is_unlisted;
+    if (active >= r->job->max_nodes || r->count == r->room) {
+        log_info(
+            "%s is new in the list of hosts, and not needed: the job has %zu nodes",
+            host->name, active);
+        return;
+    }
+    log_info("%s is new in the list of hosts: its node joins the job", host->name);
+    remote_host_init(r, r->count, NULL);
+    h = &r->host[r->count++];
+    h->later = (struct remote_target){
+        .name = xstrdup(host->name),
+        .workers = r->job->ignores_slots ? 0 : host->slots,
+    };
+    h->target = &h->later;
+}
+
+static void on_list_changed(void *arg, const struct hosts *list)
+{
+    struct remote *r = arg;
+
+    if (r->is_ending || (r->first && remote_host_is_over(r->first->state)))
+        return;
+    if (!r->is_elastic) {
+        log_warn("the list of hosts has changed, and this job has a fixed number of "
+                 "nodes; --nnodes=MIN:MAX follows it");
+        return;
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        bool is_listed = false;
+
+        for (size_t j = 0; j < list->count && !is_listed; j++)
+            is_listed = strcmp(list->host[j].name, r->host[i].target->name) == 0;
+        if (!is_listed && !r->host[i].is_unlisted)
+            drain_host(&r->host[i]);
+    }
+    for (size_t j = 0; j < list->count; j++)
+        if (!find_listed_host(r, list->host[j].name))
+            add_late_host(r, &list->host[j]);
+    loop_timer_arm(&r->connect, clock_ms());
+}
+
+static void on_list_failed(void *arg, const char *why)
+{
+    log_warn("the list of hosts stays as it was: %s", why);
+}
+
+void remote_follow_list(struct remote *r)
+{
+    const struct host_watch_calls calls = { on_list_changed, on_list_failed, r };
+
+    if (r->job->wanted)
+        r->watch = host_watch_create(r->loop, r->job->wanted, r->job->hosts, &calls);
+    if (r->watch)
+        r->is_elastic |= r->job->min_nodes && r->job->min_nodes < r->job->max_nodes;
 }

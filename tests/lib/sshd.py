@@ -212,11 +212,6 @@ class Hosts(host.Cluster):
             f"{n.name},{n.address} {(n.at / 'host_key.pub').read_text()}"
             for n in self.by_name.values() if n.known))
 
-    def give_keys(self, *names):
-        """Those hosts can reach all others as the desk can."""
-        for name in names:
-            shutil.copytree(self.desk.home / ".ssh", self[name].home / ".ssh")
-
     def write_passwd(self, path, at, shell):
         """This machine's accounts; root and an ordinary user have their homes below `at`."""
         others = [line for line in read("/etc/passwd").decode().splitlines()

@@ -27,8 +27,8 @@
 #include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/limits.h"
-#include "launcher/remote/far/relay.h"
 #include "launcher/remote/remote_order.h"
+#include "launcher/remote/tool_lines.h"
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/fd.h"
@@ -56,8 +56,7 @@ struct far_side {
     struct channel_reader reader;
     struct event *input;        /* from the launcher */
     struct bufferevent *output; /* to the launcher */
-    struct relay *relay;        /* connections to other hosts */
-    uint32_t host;              /* our index, from the order */
+    struct tool_lines *tools;   /* connections of tools to the child */
     int listener;
 
     struct far_child child;
@@ -79,7 +78,7 @@ static void put_frame(struct far_side *f, enum channel_type type, const void *bo
                       size_t size)
 {
     if (f->output)
-        channel_put(bufferevent_get_output(f->output), type, f->host, body, size);
+        channel_put(bufferevent_get_output(f->output), type, 0, body, size);
 }
 
 /* -- the end ----------------------------------------------------------------------- */
@@ -88,7 +87,7 @@ static void put_frame(struct far_side *f, enum channel_type type, const void *bo
 static void far_side_leave(struct far_side *f)
 {
     f->is_leaving = true;
-    if (!relay_is_idle(f->relay))
+    if (f->has_child && !tool_lines_are_idle(f->tools))
         return;
     if (!f->output || evbuffer_get_length(bufferevent_get_output(f->output)) == 0)
         loop_stop(f->loop);
@@ -107,7 +106,7 @@ static void far_side_end(struct far_side *f)
         return;
     f->is_ending = true;
     f->is_suspended = false;
-    relay_shut_all(f->relay);
+    tool_lines_end_all(f->tools);
     loop_timer_arm(&f->kill, clock_ms() + f->grace_ms + REMOTE_KILL_MS);
     if (!f->has_child || f->has_exited) {
         far_side_leave(f);
@@ -119,10 +118,7 @@ static void far_side_end(struct far_side *f)
 
 static void on_kill_due(void *arg)
 {
-    struct far_side *f = arg;
-
-    signal_child(f, SIGKILL);
-    relay_kill_all(f->relay);
+    signal_child(arg, SIGKILL);
 }
 
 static void on_silence(void *arg)
@@ -142,7 +138,7 @@ static void far_side_lose_launcher(struct far_side *f)
     if (f->output)
         bufferevent_free(f->output);
     f->output = NULL;
-    if (f->is_leaving) /* nothing of it can be told any more */
+    if (f->is_leaving)
         loop_stop(f->loop);
     far_side_end(f);
 }
@@ -208,7 +204,7 @@ static void pause_streams(struct far_side *f, bool pause)
             event_del(f->stream[i].event);
         else if (f->stream[i].event)
             event_add(f->stream[i].event, NULL);
-    relay_pause(f->relay, pause);
+    tool_lines_pause(f->tools, pause);
 }
 
 static void pause_full_output(struct far_side *f)
@@ -254,8 +250,8 @@ static void on_output_written(struct bufferevent *b, void *arg)
 
     if (f->is_paused && left <= REMOTE_OUT_MAX / 2)
         pause_streams(f, false);
-    if (f->is_leaving && left == 0 && relay_is_idle(f->relay))
-        loop_stop(f->loop);
+    if (f->is_leaving)
+        far_side_leave(f);
 }
 
 static void on_output_lost(struct bufferevent *b, short what, void *arg)
@@ -378,10 +374,8 @@ static void handle_order(struct far_side *f, const struct channel_frame *frame)
 {
     struct remote_order order;
     uint16_t port;
-    char pid[16];
     struct err e;
 
-    f->host = frame->host;
     if (f->has_child || remote_order_parse(frame->body, frame->size, &order, &e) < 0) {
         refuse_order(f, REMOTE_BAD_ORDER, f->has_child ? "a second order" : e.text);
         return;
@@ -394,8 +388,6 @@ static void handle_order(struct far_side *f, const struct channel_frame *frame)
                      e.text);
     } else {
         f->has_child = true;
-        snprintf(pid, sizeof(pid), "%d", (int)f->child.pid);
-        setenv(FAR_SOCKET_VARIABLE, pid, true); /* for connections of tools to it */
         f->status = event_new(loop_base(f->loop), f->child.status, EV_READ | EV_PERSIST,
                               on_child_status, f);
         event_add(f->status, NULL);
@@ -450,19 +442,23 @@ static void handle_detach(struct far_side *f, const struct channel_frame *frame)
     far_side_leave(f);
 }
 
-/* -- connections to other hosts ---------------------------------------------------- */
+/* -- connections of tools ---------------------------------------------------------- */
 
-static void put_relayed(void *arg, enum channel_type type, uint32_t host,
-                        const void *body, size_t size)
+static void put_tool_data(struct far_side *f, uint32_t number, const void *data,
+                          size_t size)
 {
-    struct far_side *f = arg;
-
     if (f->output)
-        channel_put(bufferevent_get_output(f->output), type, host, body, size);
-    pause_full_output(f);
+        channel_put(bufferevent_get_output(f->output), CHANNEL_TOOL_OUT, number, data,
+                    size);
 }
 
-static void on_relay_idle(void *arg)
+static void on_tool_data(void *arg, uint32_t number, const void *data, size_t size)
+{
+    put_tool_data(arg, number, data, size);
+    pause_full_output(arg);
+}
+
+static void on_tools_idle(void *arg)
 {
     struct far_side *f = arg;
 
@@ -470,10 +466,19 @@ static void on_relay_idle(void *arg)
         far_side_leave(f);
 }
 
-static void handle_relay(struct far_side *f, const struct channel_frame *frame)
+static void handle_tool_open(struct far_side *f, const struct channel_frame *frame)
 {
-    if (!f->is_ending)
-        relay_handle_frame(f->relay, frame);
+    int fd = f->has_child && !f->is_ending ? far_socket_connect(f->child.pid) : -1;
+
+    if (fd < 0)
+        put_tool_data(f, frame->number, NULL, 0);
+    else
+        tool_lines_add_numbered(f->tools, frame->number, fd);
+}
+
+static void handle_tool_in(struct far_side *f, const struct channel_frame *frame)
+{
+    tool_lines_write(f->tools, frame->number, frame->body, frame->size);
 }
 
 /* -- the launcher's frames --------------------------------------------------------- */
@@ -481,12 +486,11 @@ static void handle_relay(struct far_side *f, const struct channel_frame *frame)
 static void far_side_handle(struct far_side *f, const struct channel_frame *frame)
 {
     static void (*const handlers[])(struct far_side *, const struct channel_frame *) = {
-        [CHANNEL_ORDER] = handle_order,      [CHANNEL_START] = handle_start,
-        [CHANNEL_SIGNAL] = handle_signal,    [CHANNEL_DRAIN] = handle_drain,
-        [CHANNEL_STDIN] = handle_stdin,      [CHANNEL_PING] = NULL,
-        [CHANNEL_DETACH] = handle_detach,    [CHANNEL_RELAY_OPEN] = handle_relay,
-        [CHANNEL_RELAY_IN] = handle_relay,   [CHANNEL_RELAY_SHUT] = handle_relay,
-        [CHANNEL_RELAY_KILL] = handle_relay,
+        [CHANNEL_ORDER] = handle_order,     [CHANNEL_START] = handle_start,
+        [CHANNEL_SIGNAL] = handle_signal,   [CHANNEL_DRAIN] = handle_drain,
+        [CHANNEL_STDIN] = handle_stdin,     [CHANNEL_PING] = NULL,
+        [CHANNEL_DETACH] = handle_detach,   [CHANNEL_TOOL_OPEN] = handle_tool_open,
+        [CHANNEL_TOOL_IN] = handle_tool_in,
     };
 
     if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])
@@ -526,7 +530,6 @@ static void on_child_changed(void *arg, int signo)
     struct far_side *f = arg;
     int status;
 
-    relay_reap(f->relay);
     if (!f->has_child || f->has_exited ||
         waitpid(f->child.pid, &status, WNOHANG | WUNTRACED) <= 0)
         return;
@@ -566,11 +569,10 @@ static void send_greeting(struct far_side *f)
 
 static void far_side_open(struct far_side *f)
 {
-    const struct relay_calls relay = { put_relayed, on_relay_idle, f };
+    const struct tool_lines_calls tools = { NULL, on_tool_data, on_tools_idle, f };
     struct event_base *base = loop_base(f->loop);
 
-    f->relay = relay_create(f->loop, &relay);
-
+    f->tools = tool_lines_create(f->loop, &tools);
     fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
     f->input = event_new(base, STDIN_FILENO, EV_READ | EV_PERSIST, on_input, f);
@@ -603,7 +605,7 @@ int far_side_run(const struct far_side_calls *calls)
     send_greeting(&f);
     loop_run(f.loop);
     signal_child(&f, SIGKILL);
-    relay_destroy(f.relay);
+    tool_lines_destroy(f.tools);
     channel_reader_wipe(&f.reader);
     return f.has_exited ? f.exit_code : EX_UNAVAILABLE;
 }

@@ -14,14 +14,14 @@
 #include "rendezvous/base/fd.h"
 #include "rendezvous/local/run_folder.h"
 
-static int connect_agent(const char *pid)
+int far_socket_connect(pid_t pid)
 {
     char paths[RUN_FOLDERS_MAX][PATH_MAX], name[64];
     unsigned count = run_folder_list(paths);
     struct run_folder f;
     int fd = -1;
 
-    snprintf(name, sizeof(name), "%.32s.sock", pid);
+    snprintf(name, sizeof(name), "%d.sock", (int)pid);
     for (unsigned i = 0; i < count && fd < 0; i++) {
         if (run_folder_open(&f, paths[i], geteuid()) < 0)
             continue;
@@ -46,7 +46,7 @@ static bool copy_some(int from, int to)
 int far_socket_run(void)
 {
     const char *pid = getenv(FAR_SOCKET_VARIABLE);
-    int fd = pid ? connect_agent(pid) : -1;
+    int fd = pid ? far_socket_connect((pid_t)strtol(pid, NULL, 10)) : -1;
     struct pollfd p[] = { { .fd = STDIN_FILENO, .events = POLLIN },
                           { .fd = fd, .events = POLLIN } };
 

@@ -3,13 +3,10 @@
  * In the place of ssh: after 50 ms (FAKE_SSH_MS) the command runs on this machine,
  * under the name of its host where the user may do that. With FAKE_SSH_SIMULATE=1 there
  * is no shell and no node behind it: it answers as a far side of crun does whose
- * workers end at once. Connections to other hosts it makes as the real one, with the
- * same code.
+ * workers end at once.
  */
-#include <event2/event.h>
-#include <fcntl.h>
+#include <event2/buffer.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,79 +14,20 @@
 #include <unistd.h>
 
 #include "launcher/remote/channel.h"
-#include "launcher/remote/far/relay.h"
 #include "launcher/remote/remote_order.h"
-#include "rendezvous/base/loop.h"
 #include "rendezvous/base/version.h"
 
 #define DELAY_MS 50
 
-/* A far side without a node. */
-struct simulated {
-    struct loop *loop;
-    struct relay *relay;
-    struct channel_reader reader;
-    bool is_ending;
-};
-
-static void put_simulated(void *arg, enum channel_type type, uint32_t host,
-                          const void *body, size_t size)
+static void put_simulated(enum channel_type type, const void *body, size_t size)
 {
-    uint8_t frame[CHANNEL_HEADER_BYTES + CHANNEL_DATA_MAX];
+    struct evbuffer *out = evbuffer_new();
 
-    (void)arg;
-    channel_format_header(frame, type, host, size);
-    if (size)
-        memcpy(frame + CHANNEL_HEADER_BYTES, body, size);
-    if (write(STDOUT_FILENO, frame, CHANNEL_HEADER_BYTES + size) < 0)
-        _exit(1);
-}
-
-static void stop_if_idle(void *arg)
-{
-    struct simulated *s = arg;
-
-    if (s->is_ending && relay_is_idle(s->relay))
-        loop_stop(s->loop);
-}
-
-static void answer_frame(struct simulated *s, const struct channel_frame *frame)
-{
-    static const uint8_t port[2] = { 1, 1 }, code = 0;
-
-    if (frame->type == CHANNEL_ORDER)
-        put_simulated(s, CHANNEL_LISTENING, frame->host, port, sizeof(port));
-    else if (frame->type == CHANNEL_START)
-        put_simulated(s, CHANNEL_EXITED, frame->host, &code, 1);
-    else
-        relay_handle_frame(s->relay, frame);
-}
-
-static void on_simulated_input(evutil_socket_t fd, short what, void *arg)
-{
-    struct simulated *s = arg;
-    struct channel_frame frame;
-    char data[CHANNEL_DATA_MAX];
-    ssize_t n = read(fd, data, sizeof(data));
-    struct err e;
-
-    (void)what;
-    if (n <= 0) {
-        s->is_ending = true;
-        relay_shut_all(s->relay);
-        stop_if_idle(s);
-        event_base_loopbreak(loop_base(s->loop));
-        return;
-    }
-    channel_reader_add(&s->reader, data, (size_t)n);
-    while (channel_reader_next(&s->reader, &frame, &e) > 0)
-        answer_frame(s, &frame);
-}
-
-static void on_simulated_child(void *arg, int signo)
-{
-    (void)signo;
-    relay_reap(((struct simulated *)arg)->relay);
+    channel_put(out, type, 0, body, size);
+    while (evbuffer_get_length(out) > 0)
+        if (evbuffer_write(out, STDOUT_FILENO) < 0)
+            _exit(1);
+    evbuffer_free(out);
 }
 
 static void greet_simulated(const char *host)
@@ -101,29 +39,30 @@ static void greet_simulated(const char *host)
 
     if (write(STDOUT_FILENO, CHANNEL_GREETING, strlen(CHANNEL_GREETING)) < 0)
         _exit(1);
-    put_simulated(NULL, CHANNEL_HELLO, 0, text, strlen(text));
+    put_simulated(CHANNEL_HELLO, text, strlen(text));
     free(text);
 }
 
+/* A far side without a node. */
 static int simulate(const char *host)
 {
-    struct simulated s = { .loop = loop_create() };
-    const struct relay_calls calls = { put_simulated, stop_if_idle, &s };
-    struct event *input;
-    char command[65536];
+    static const uint8_t port[2] = { 1, 1 }, code = 0;
+    struct channel_reader reader = { .size = 0 };
+    struct channel_frame frame;
+    char data[CHANNEL_DATA_MAX];
+    struct err e;
+    ssize_t n;
 
-    s.relay = relay_create(s.loop, &calls);
-    loop_on_signal(s.loop, SIGCHLD, on_simulated_child, &s);
-    if (read(STDIN_FILENO, command, sizeof(command)) <= 0) /* for the shell */
+    if (read(STDIN_FILENO, data, sizeof(data)) <= 0) /* for the shell */
         return 1;
     greet_simulated(host);
-    input = event_new(loop_base(s.loop), STDIN_FILENO, EV_READ | EV_PERSIST,
-                      on_simulated_input, &s);
-    event_add(input, NULL);
-    while (!s.is_ending || !relay_is_idle(s.relay)) {
-        loop_turn(s.loop, 1000);
-        if (s.is_ending)
-            event_del(input);
+    while ((n = read(STDIN_FILENO, data, sizeof(data))) > 0) {
+        channel_reader_add(&reader, data, (size_t)n);
+        while (channel_reader_next(&reader, &frame, &e) > 0)
+            if (frame.type == CHANNEL_ORDER)
+                put_simulated(CHANNEL_LISTENING, port, sizeof(port));
+            else if (frame.type == CHANNEL_START)
+                put_simulated(CHANNEL_EXITED, &code, 1);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
-# sanitizers: no, 73 and 74-remote-tree run the same code with a fake ssh
+# sanitizers: no, 73-remote runs the same code with a fake ssh
 """
 A job that is started over ssh, by Debian's sshd on hosts with different login shells: what
 travels to the hosts, what comes back, hosts that cannot take part, and every end of a job. The
@@ -262,18 +262,6 @@ def a_host_without_crun_gets_it(case):
     same(times, [copies[0].stat().st_mtime_ns for copies in pushed])
 
 
-def hosts_connect_to_others(case):
-    """Two of the first hosts have keys for the others, the third has none."""
-    case.hosts.give_keys("h1", "h2")
-    names = ["h1", "h2", "h3", "h4", "bare", "noisy", "killed", "killed2"]
-    p = case.crun(",".join(names), "--nproc-per-node=1", "--tree-above=2",
-                  case.hosts.directory + "/show.py", *ODD_TEXTS)
-    found = shown(p)
-    same([rank[2] for rank in found], names)
-    same([rank[3] for rank in found], [ODD_TEXTS] * len(names))
-    same(len(lines_with("formed", p)), 1)
-
-
 # -- hosts that cannot take part ------------------------------------------------------------
 
 
@@ -519,7 +507,6 @@ CASES = [
     the_exit_code_is_the_workers_and_one_report_tells_it,
     a_noisy_login_does_no_harm,
     a_host_without_crun_gets_it,
-    hosts_connect_to_others,
     all_failures_are_told_at_once,
     a_job_may_start_with_fewer_hosts,
     sshd_that_takes_one_connection_at_a_time_is_tried_again,

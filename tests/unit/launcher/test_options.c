@@ -292,13 +292,11 @@ START_TEST(hosts_and_variables_are_gathered)
     struct options o;
     struct config c;
 
-    accept_line(
-        "-H a:8,b -x SEED=1 --hosts c --hostfile f --include a -x NCCL_* --wdir d x",
-        &o, &c);
+    accept_line("-H a:8,b -x SEED=1 --hosts c --hostfile f -x NCCL_* --wdir d x", &o,
+                &c);
     ck_assert_uint_eq(o.hosts.lists.count, 2);
     ck_assert_str_eq(o.hosts.lists.text[1], "c");
     ck_assert_str_eq(o.hosts.file, "f");
-    ck_assert_str_eq(o.hosts.include, "a");
     ck_assert_str_eq(o.exports.text[1], "NCCL_*");
     ck_assert_str_eq(o.folder, "d");
     options_forget_hosts(&o);

@@ -37,7 +37,7 @@ START_TEST(frames_survive_any_cut)
             channel_reader_add(&reader, bytes + (part ? cut : 0), part ? n - cut : cut);
             while (channel_reader_next(&reader, &frame, &e) == 1) {
                 ck_assert_int_eq(frame.type, frames ? CHANNEL_EXITED : CHANNEL_OUT);
-                ck_assert_uint_eq(frame.host, frames ? 70000 : 3);
+                ck_assert_uint_eq(frame.number, frames ? 70000 : 3);
                 ck_assert_uint_eq(frame.size, frames ? 1 : 5);
                 ck_assert_mem_eq(frame.body, frames ? "\x07" : "hello", frame.size);
                 frames++;
@@ -56,7 +56,7 @@ START_TEST(what_was_read_is_wiped)
     uint8_t bytes[64];
     size_t n;
 
-    channel_put_secret(out, CHANNEL_ORDER, 0, xstrdup("a secret"));
+    channel_put_secret(out, CHANNEL_ORDER, xstrdup("a secret"));
     n = (size_t)evbuffer_remove(out, bytes, sizeof(bytes));
     evbuffer_free(out);
     channel_reader_add(&reader, bytes, n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/tools/tool_lines.h"
+#include "launcher/remote/tool_lines.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -14,7 +14,6 @@
 #define TOOLS_MAX 32
 #define TOOL_IN_MAX 65536       /* read from it at a time */
 #define TOOL_OUT_MAX (1u << 20) /* waits for it to read */
-#define TOOL_NUMBERS_MAX 65536u
 
 struct tool_line {
     TAILQ_ENTRY(tool_line) entry;
@@ -30,18 +29,21 @@ struct tool_lines {
     TAILQ_HEAD(, tool_line) lines;
     unsigned count;
     uint32_t next;
+    bool is_paused;
 };
 
-static void tool_line_end(struct tool_line *l, bool tell)
+static void tool_line_end(struct tool_line *l, bool report)
 {
     struct tool_lines *t = l->owner;
 
-    if (tell)
-        t->calls.shut(t->calls.arg, l->number);
+    if (report)
+        t->calls.data(t->calls.arg, l->number, NULL, 0);
     TAILQ_REMOVE(&t->lines, l, entry);
     t->count--;
     bufferevent_free(l->socket);
     free(l);
+    if (t->count == 0 && t->calls.idle)
+        t->calls.idle(t->calls.arg);
 }
 
 static void on_tool_read(struct bufferevent *b, void *arg)
@@ -71,57 +73,69 @@ static void on_tool_gone(struct bufferevent *b, short what, void *arg)
     tool_line_end(l, !l->is_closing);
 }
 
-static struct tool_line *find_tool_line(struct tool_lines *t, uint32_t number)
-{
-    struct tool_line *l;
-
-    TAILQ_FOREACH(l, &t->lines, entry)
-    if (l->number == number)
-        return l;
-    return NULL;
-}
-
-void tool_lines_add(struct tool_lines *t, int fd)
+void tool_lines_add_numbered(struct tool_lines *t, uint32_t number, int fd)
 {
     struct tool_line *l;
 
     if (t->count >= TOOLS_MAX) {
+        t->calls.data(t->calls.arg, number, NULL, 0);
         close(fd);
         return;
     }
     l = xcalloc(1, sizeof(*l));
     l->owner = t;
-    l->number = t->next++ % TOOL_NUMBERS_MAX;
+    l->number = number;
     TAILQ_INSERT_TAIL(&t->lines, l, entry);
     t->count++;
     l->socket = bufferevent_socket_new(loop_base(t->loop), fd, BEV_OPT_CLOSE_ON_FREE);
     bufferevent_setcb(l->socket, on_tool_read, on_tool_written, on_tool_gone, l);
     bufferevent_setwatermark(l->socket, EV_READ, 0, TOOL_IN_MAX);
-    t->calls.open(t->calls.arg, l->number);
-    bufferevent_enable(l->socket, EV_READ | EV_WRITE);
+    if (t->calls.open)
+        t->calls.open(t->calls.arg, number);
+    bufferevent_enable(l->socket, t->is_paused ? EV_WRITE : EV_READ | EV_WRITE);
 }
 
-void tool_lines_hear(struct tool_lines *t, uint32_t number, const void *data,
-                     size_t size)
+void tool_lines_add(struct tool_lines *t, int fd)
 {
-    struct tool_line *l = find_tool_line(t, number);
+    tool_lines_add_numbered(t, t->next++, fd);
+}
 
+void tool_lines_write(struct tool_lines *t, uint32_t number, const void *data,
+                      size_t size)
+{
+    struct tool_line *l;
+    struct evbuffer *out;
+
+    TAILQ_FOREACH(l, &t->lines, entry)
+    if (l->number == number)
+        break;
     if (!l || l->is_closing)
         return;
-    bufferevent_write(l->socket, data, size);
-    if (evbuffer_get_length(bufferevent_get_output(l->socket)) > TOOL_OUT_MAX)
+    out = bufferevent_get_output(l->socket);
+    if (size)
+        bufferevent_write(l->socket, data, size);
+    l->is_closing = size == 0;
+    if (l->is_closing && evbuffer_get_length(out) == 0)
+        tool_line_end(l, false);
+    else if (evbuffer_get_length(out) > TOOL_OUT_MAX)
         tool_line_end(l, true);
 }
 
-void tool_lines_close(struct tool_lines *t, uint32_t number)
+void tool_lines_pause(struct tool_lines *t, bool pause)
 {
-    struct tool_line *l = find_tool_line(t, number);
+    struct tool_line *l;
 
-    if (!l)
-        return;
-    l->is_closing = true;
-    if (evbuffer_get_length(bufferevent_get_output(l->socket)) == 0)
-        tool_line_end(l, false);
+    t->is_paused = pause;
+    TAILQ_FOREACH(l, &t->lines, entry)
+    if (pause)
+        bufferevent_disable(l->socket, EV_READ);
+    else
+        bufferevent_enable(l->socket, EV_READ);
+}
+
+bool tool_lines_are_idle(const struct tool_lines *t)
+{
+    return t->count == 0;
 }
 
 struct tool_lines *tool_lines_create(struct loop *loop,
@@ -135,13 +149,19 @@ struct tool_lines *tool_lines_create(struct loop *loop,
     return t;
 }
 
-void tool_lines_destroy(struct tool_lines *t)
+void tool_lines_end_all(struct tool_lines *t)
 {
     struct tool_line *l;
 
-    if (!t)
-        return;
     while ((l = TAILQ_FIRST(&t->lines)))
         tool_line_end(l, false);
+}
+
+void tool_lines_destroy(struct tool_lines *t)
+{
+    if (!t)
+        return;
+    t->calls.idle = NULL;
+    tool_lines_end_all(t);
     free(t);
 }
