@@ -17,8 +17,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/xalloc.h"
 
-    static size_t
-    count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
+static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
 {
     size_t n = 0;
 
