@@ -172,7 +172,9 @@ static bool find_keyed_value(const char *text, const char *key, uint64_t *value)
 
 static int open_own(const char *controller, struct err *e)
 {
-    char mountinfo[FILE_TEXT_SIZE], group[PATH_MAX], path[PATH_MAX];
+    /* not on the stack, of which -fstack-clash-protection touches each page */
+    static char mountinfo[FILE_TEXT_SIZE];
+    char group[PATH_MAX], path[PATH_MAX];
     int dir;
 
     if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) <
@@ -389,7 +391,7 @@ void cgroup_close(struct cgroup *g)
 /* For kernels before 5.14: one by one, without the groups below. */
 static void kill_each(int dir)
 {
-    char text[FILE_TEXT_SIZE];
+    static char text[FILE_TEXT_SIZE];
 
     if (fd_read_file(dir, "cgroup.procs", text, sizeof(text)) < 0)
         return;
