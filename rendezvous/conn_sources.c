@@ -15,10 +15,14 @@ struct conn_source {
 
 void conn_sources_init(struct conn_sources *s)
 {
-    for (unsigned i = 0; i < CONN_SOURCES_BUCKETS; i++)
-        LIST_INIT(&s->bucket[i]);
+    s->bucket = NULL;
     for (unsigned i = 0; i < CONN_SOURCES_LEVELS; i++)
         TAILQ_INIT(&s->level[i]);
+}
+
+void conn_sources_fini(struct conn_sources *s)
+{
+    free(s->bucket);
 }
 
 static void conn_source_enter_level(struct conn_sources *s, struct conn_source *source)
@@ -38,6 +42,8 @@ static struct conn_source *conn_sources_get(struct conn_sources *s, uint64_t key
     unsigned i = (unsigned)(key % CONN_SOURCES_BUCKETS);
     struct conn_source *source;
 
+    if (!s->bucket)
+        s->bucket = xcalloc(CONN_SOURCES_BUCKETS, sizeof(*s->bucket));
     LIST_FOREACH(source, &s->bucket[i], in_bucket)
     if (source->key == key)
         return source;

@@ -23,11 +23,12 @@ struct conn_source_entry {
 };
 
 struct conn_sources {
-    LIST_HEAD(, conn_source) bucket[CONN_SOURCES_BUCKETS];
+    LIST_HEAD(conn_source_bucket, conn_source) * bucket; /* NULL until one is added */
     TAILQ_HEAD(conn_source_level, conn_source) level[CONN_SOURCES_LEVELS];
 };
 
 void conn_sources_init(struct conn_sources *s);
+void conn_sources_fini(struct conn_sources *s);
 /* key: the same for all connections of one source. */
 void conn_sources_add(struct conn_sources *s, uint64_t key, struct conn_source_entry *e,
                       void *owner);

@@ -433,7 +433,7 @@ static void on_event(void *arg, const struct msg_event *event, uint32_t source)
         log_debug("job \"%s\": %s", event->run_id, event->text);
         return;
     }
-    if (!log_bursts_pass(&s->event_lines, source, clock_ms(), &held_back))
+    if (!log_bursts_pass(s->event_lines, source, clock_ms(), &held_back))
         return;
     if (held_back)
         log_info("%u more lines about jobs of the address of the next one held back",
@@ -551,6 +551,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
         conn_sources_init(&s->sources[i]);
     }
     STAILQ_INIT(&s->unsent);
+    if (config->standalone)
+        s->event_lines = xcalloc(1, sizeof(*s->event_lines));
     s->reserved = s->config.conns_max / 8;
     if (s->reserved > CONNS_RESERVED_MAX)
         s->reserved = CONNS_RESERVED_MAX;
@@ -591,9 +593,12 @@ void server_destroy(struct server *s)
         return;
     web_destroy(s->web);
     listener_destroy(s->listener);
-    for (int i = 0; i < CLASS_COUNT; i++)
+    for (int i = 0; i < CLASS_COUNT; i++) {
         while ((p = TAILQ_FIRST(&s->conns[i])))
             peer_conn_destroy(p);
+        conn_sources_fini(&s->sources[i]);
+    }
+    free(s->event_lines);
     loop_off_turn_end(s->loop, on_turn_end, s);
     loop_timer_fini(&s->serve);
     loop_timer_fini(&s->tick);

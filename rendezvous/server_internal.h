@@ -96,7 +96,7 @@ struct server {
     bool failed;              /* nothing may leave any more */
     struct histogram commits; /* of METRICS_COMMIT_UNIT_US: how long they took */
     struct log_limit limit;
-    struct log_bursts event_lines;
+    struct log_bursts *event_lines; /* of a crund */
 };
 
 /* -- server.c ---------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ struct turn_end {
 struct signal_handler {
     void (*fn)(void *arg, int signo); /* NULL: none */
     void *arg;
-    struct sigaction before;
+    void (*before)(int);
 };
 
 /* What the handlers of signals leave for the loop: libevent's do not tell the sender.
@@ -184,7 +184,7 @@ static void loop_forget_signals(struct loop *loop)
         return;
     for (int signo = 1; signo < NSIG; signo++)
         if (loop->signal[signo].fn)
-            sigaction(signo, &loop->signal[signo].before, NULL);
+            signal(signo, loop->signal[signo].before);
     atomic_compare_exchange_strong(&caught.wake, &own, -1);
     event_free(loop->signals_event);
     close(loop->signals);
@@ -279,7 +279,8 @@ static void loop_open_signals(struct loop *loop)
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void *arg)
 {
     struct sigaction action = { .sa_sigaction = catch_signal,
-                                .sa_flags = SA_SIGINFO | SA_RESTART };
+                                .sa_flags = SA_SIGINFO | SA_RESTART },
+                     before;
     struct signal_handler *h;
     bool is_new;
 
@@ -295,7 +296,8 @@ void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void 
     atomic_store(&caught.wake, loop->signals);
     atomic_store(&caught.of[signo].count, 0);
     sigfillset(&action.sa_mask);
-    sigaction(signo, &action, &h->before);
+    sigaction(signo, &action, &before);
+    h->before = before.sa_handler;
 }
 
 /* Sleep until about at_ms: libevent's clock is coarse, and on_timer looks again. */

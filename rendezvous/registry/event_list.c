@@ -18,7 +18,6 @@ struct event_list {
     uint64_t last;
     struct event_list_entry *entry[EVENTS_KEPT]; /* oldest first */
     unsigned count;
-    unsigned count_of[SOURCES_MAX + 1];
 };
 
 struct event_list *event_list_create(void)
@@ -38,10 +37,12 @@ void event_list_destroy(struct event_list *h)
 /* The place of the oldest event of the source with the most events. */
 static unsigned event_list_find_victim(const struct event_list *h)
 {
-    unsigned victim = 0;
+    unsigned count_of[SOURCES_MAX + 1] = { 0 }, victim = 0;
 
+    for (unsigned i = 0; i < h->count; i++)
+        count_of[h->entry[i]->source]++;
     for (unsigned i = 1; i < h->count; i++)
-        if (h->count_of[h->entry[i]->source] > h->count_of[h->entry[victim]->source])
+        if (count_of[h->entry[i]->source] > count_of[h->entry[victim]->source])
             victim = i;
     return victim;
 }
@@ -56,7 +57,6 @@ static struct event_list_entry *event_list_make_room(struct event_list *h)
         return h->entry[h->count++] = xmalloc(sizeof(*entry));
     i = event_list_find_victim(h);
     entry = h->entry[i];
-    h->count_of[entry->source]--;
     memmove(&h->entry[i], &h->entry[i + 1], (h->count - i - 1) * sizeof(h->entry[0]));
     return h->entry[h->count - 1] = entry;
 }
@@ -68,7 +68,6 @@ uint64_t event_list_add(struct event_list *h, struct msg_event *event,
 
     event->number = ++h->last;
     *entry = (struct event_list_entry){ *event, *owner, source };
-    h->count_of[source]++;
     return h->last;
 }
 

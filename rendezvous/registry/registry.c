@@ -50,8 +50,11 @@ void registry_count_node(struct registry *g, struct job_node *n, uint32_t source
     if (n->source != SOURCE_NONE)
         g->nodes_of[n->source]--;
     n->source = source;
-    if (source != SOURCE_NONE)
-        g->nodes_of[source]++;
+    if (source == SOURCE_NONE)
+        return;
+    if (!g->nodes_of)
+        g->nodes_of = xcalloc(SOURCES_MAX + 1, sizeof(*g->nodes_of));
+    g->nodes_of[source]++;
 }
 
 void registry_forget(struct registry *g, struct job *job)
@@ -607,5 +610,6 @@ void registry_destroy(struct registry *g)
         g->jobs = next;
     }
     event_list_destroy(g->events);
+    free(g->nodes_of);
     free(g);
 }

@@ -164,7 +164,7 @@ static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
         registry_refuse(p, m, REFUSED_MALFORMED, false, "the incarnation is zero");
     else if (!job_config_is_valid(&m->join.config, why, sizeof(why)))
         registry_refuse(p, m, REFUSED_CONFIG, false, "%s", why);
-    else if (g->nodes_of[p->source] >= NODES_PER_SOURCE_MAX)
+    else if (g->nodes_of && g->nodes_of[p->source] >= NODES_PER_SOURCE_MAX)
         registry_refuse(p, m, REFUSED_FULL, true,
                         "too many nodes have joined from address %s", p->address);
     else

@@ -28,9 +28,9 @@ struct registry {
     struct registry_peer *followers;
     struct node_ask *asks;
     uint64_t last_ask;
-    uint32_t source; /* of the last message; SOURCE_NONE: time has passed */
-    uint32_t nodes_of[SOURCES_MAX + 1]; /* how many have joined from each source */
-    uint64_t now_ms, wall_ms;           /* of the call under way */
+    uint32_t source;    /* of the last message; SOURCE_NONE: time has passed */
+    uint32_t *nodes_of; /* how many have joined from each source; NULL: none has */
+    uint64_t now_ms, wall_ms; /* of the call under way */
 };
 
 struct registry_peer {
