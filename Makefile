@@ -1,5 +1,5 @@
-# crun: one flat Makefile. The top half lists the layers and programs; the bottom half is
-# machinery without knowledge of the project.
+# crun: one flat Makefile, and tests/tests.mk for what is not installed. The top half lists the
+# layers and programs; the bottom half is machinery.
 #
 #   make              what is installed, into build/bin and build/lib
 #   make tests        the rest: tests, simulators, load programs, examples
@@ -24,8 +24,8 @@ CRUN ?= crun
 # A layer is a library of all sources below its folder, except those of other layers and
 # programs. scripts/checks/layers says which folder may include which.
 layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
-main_files := rendezvous/crund.c rendezvous/confinement.c launcher/crunctl/crunctl.c launcher/crun.c worker-lib/train/main.c \
-              worker-lib/preflight/main.c
+main_files := rendezvous/crund.c rendezvous/confinement.c launcher/crun.c \
+              launcher/crunctl/crunctl.c worker-lib/train/main.c worker-lib/preflight/main.c
 not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
 
 sources = $(sort $(shell find $1 -name '*.$2'))
@@ -45,48 +45,9 @@ crund_src := rendezvous/crund.c rendezvous/confinement.c
 crund_ldlibs = $(seccomp_libs)
 crunctl_src := launcher/crunctl/crunctl.c
 crun_src := launcher/crun.c
-chaos-relay_src := $(wildcard tests/chaos/relay*.c)
-chain-worker_src := $(wildcard tests/chaos/chain*.c)
-crun-sim_src := $(wildcard tests/sim/*.c)
-# the simulator uses the unit tests' disk, and observes every step
-crun-sim_helpers := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
-crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
-store-server_src := tests/programs/store-server.c
-test-worker_src := tests/programs/test-worker.c
-test-template_src := tests/programs/test-template.c
-worker-calls_src := tests/programs/worker-calls.c
-job-page_src := tests/programs/job-page.c
-worker-calls_helpers := tests/worlds/any_memory.c
-nccl-load_src := tests/programs/nccl-load.c
-gpu-worker_src := tests/programs/gpu-worker.c
-checkpoint-ranks_src := tests/programs/checkpoint-ranks.c
-# a rank dies in one of these calls
-checkpoint-ranks_ldflags = $(addprefix -Wl$(comma)--wrap=,write pwrite fsync renameat unlinkat openat)
-guard-driver_src := tests/programs/guard-driver.c
-ddp-worker_src := tests/programs/ddp-worker.c
-store-load_src := $(wildcard scripts/bench/load/store-load*.c)
-agent-load_src := scripts/bench/load/agent-load.c
-flood-load_src := scripts/bench/load/flood-load.c
-metrics-load_src := scripts/bench/load/metrics-load.c
-preflight-load_src := scripts/bench/load/preflight-load.c
-# it has no other nodes to connect to
-preflight-load_ldflags := -Wl,--wrap=link_probe_all
-spawn-loop_src := scripts/bench/load/spawn-loop.c
-start-stamp_src := scripts/bench/load/start-stamp.c
-fake-ssh_src := scripts/bench/load/fake-ssh.c
-ddp-load_src := scripts/bench/load/ddp-load.c
-gpu-load_src := scripts/bench/load/gpu-load.c
-slow-link_src := scripts/bench/load/slow-link.c
 train_src := worker-lib/train/main.c
 crun-preflight_src := worker-lib/preflight/main.c
 coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
-example-all-reduce_src := worker-lib/examples/all_reduce.c
-example-train_src := worker-lib/examples/train.c
-example-groups_src := worker-lib/examples/groups.c
-
-test_programs := crun-sim store-server test-worker test-template worker-calls job-page nccl-load gpu-worker checkpoint-ranks guard-driver store-load \
-                 agent-load flood-load metrics-load preflight-load spawn-loop start-stamp fake-ssh ddp-worker ddp-load gpu-load slow-link \
-                 example-all-reduce example-train example-groups chaos-relay chain-worker
 
 # The worker library, made from the layers' objects.
 worker_lib := crun-worker
@@ -94,19 +55,15 @@ worker_lib_layers := rendezvous rendezvous/base
 worker_lib_needs := event_core event_pthreads cjson z m pthread
 
 # What Python workers import: crun finds it in ../lib/crun/python, seen from its own folder.
-python_files := $(patsubst worker-lib/python/%,%,$(sort $(shell find worker-lib/python -type f \
-    '(' -name '*.py' -o -name py.typed ')' 2>/dev/null)))
+python_files := $(patsubst worker-lib/python/%,%,$(call sources,worker-lib/python,py) \
+    worker-lib/python/crun/py.typed)
 
 # CUDA code is compiled if there is a CUDA toolkit; NCCL is loaded at run time. CUDA=no ignores
 # the toolkit.
 cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
-emulated_src := $(wildcard tests/fakes/cuda/*.cc)
-emulated_c_src := tests/fakes/cuda/fault.c
-standin_src := $(if $(filter emulated,$(CUDA)),$(wildcard tests/fakes/nccl/*.c))
 
 packages := libevent_extra libevent_core libevent_pthreads libcjson zlib
-test_packages := check
 headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
 
 # -- machinery -------------------------------------------------------------------------
@@ -120,8 +77,6 @@ V ?= 0
 T ?=
 CUDA ?= auto
 CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
-FUZZ_SECONDS ?= 60
-SOAK_MINUTES ?= 30
 SAN ?=
 B ?= build$(if $(filter emulated,$(CUDA)),-emulated)$(addprefix -,$(SAN))
 
@@ -147,11 +102,6 @@ can_build := $(and $(pc_libs),$(shell printf '$(hash)include <%s>\n' $(headers) 
 missing := $(if $(can_build),,$(shell CC='$(CC)' scripts/setup --missing))
 $(if $(missing),$(error $(missing)))
 endif
-ifneq ($(filter tests check soak races,$(MAKECMDGOALS)),)
-$(if $(shell pkg-config --exists $(test_packages) && echo yes),,$(error missing: check (Debian: scripts/setup \
-    installs all that tests need; Fedora: dnf install check-devel)))
-endif
-
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
             -Wno-unused-parameter -Wno-format-truncation -Wno-unknown-warning-option
@@ -166,8 +116,8 @@ san_asan := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 san_tsan := -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan
 san := $(san_$(SAN))
 # The shared one has 6 MiB that each process that ends reads in search of leaks.
-san_static := $(if $(filter asan,$(SAN)),$(if $(filter /%,$(shell $(CC) -print-file-name=libubsan.a)), \
-    $(call cc_takes,-static-libubsan)))
+san_static := $(if $(filter asan,$(SAN)),$(if $(filter /%,$(shell \
+    $(CC) -print-file-name=libubsan.a)),$(call cc_takes,-static-libubsan)))
 OPT ?= $(if $(SAN),-O1,-O2) -g
 
 # -- the CUDA toolkit, if there is one
@@ -182,24 +132,19 @@ nccl_header := $(if $(cuda_home),$(firstword $(wildcard $(cuda_home)/include/ncc
 cuda_libs := $(if $(cuda_home),$(cuda_home)/lib64/libcudart_static.a)
 # the emulated GPU is one library, which programs share with the stand-in for NCCL
 emulated_lib := $(if $(emulated),$B/lib/libcuda-emulated.so)
-emulated_libs := $(if $(emulated),$(emulated_lib) -Wl$(comma)--disable-new-dtags$(comma)-rpath$(comma)'$$ORIGIN/../lib' -lstdc++)
-gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_home)$(if $(nccl_header),$(comma) $(nccl_header)),none \
-    $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))))
+emulated_libs := $(if $(emulated),$(emulated_lib) -lstdc++ \
+    -Wl$(comma)--disable-new-dtags$(comma)-rpath$(comma)'$$ORIGIN/../lib')
+no_gpu_parts := $(if $(filter no,$(CUDA)),(CUDA=no),(no CUDA toolkit: nvcc and libcudart_static.a))
+gpu_parts := $(if $(emulated),an emulated GPU,$(if $(cuda_home),CUDA of $(cuda_home)$(if \
+    $(nccl_header),$(comma) $(nccl_header)),none $(no_gpu_parts)))
 # no C++ library at run time
 cuda_plain := -fno-exceptions,-fno-rtti,-fno-threadsafe-statics
-nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,$(cuda_plain) \
-    -Werror all-warnings -fmad=false $(CUDA_ARCH)
-# no fused multiply-add: results have the bits of the host
-emulated_flags = -std=c++17 -O3 -g -I. -Iworker-lib -Itests/fakes/cuda -DCRUN_CUDA \
-    -DCRUN_EMULATED -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror -fPIC -ffp-contract=off $(san)
-# a GPU does not allow misaligned access
-kernel_flags = $(if $(filter asan,$(SAN)),,-fsanitize=alignment -fsanitize-undefined-trap-on-error)
-
+nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -fmad=false $(CUDA_ARCH) \
+    -Xcompiler -fPIC,-Wall,-Wextra,-Wno-unused-parameter,$(cuda_plain) -Werror all-warnings
 # crund locks itself in with it, if it is here
 seccomp_cflags := $(shell pkg-config --exists libseccomp 2>/dev/null && \
     echo -DCRUN_SECCOMP $$(pkg-config --cflags libseccomp))
 seccomp_libs := $(if $(seccomp_cflags),$(shell pkg-config --libs libseccomp))
-test_libs = $(shell pkg-config --libs $(test_packages) 2>/dev/null)
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
@@ -216,46 +161,24 @@ archives := $(foreach l,$(layers),$(call archive,$l))
 # else in one of the compiler's.
 pc_folders := $(patsubst -L%,%,$(filter -L%,$(pc_libs)))
 pc_file = $(firstword $(foreach d,$(pc_folders),$(wildcard $d/lib$1.a $d/lib$1.so)))
-archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell $(CC) -print-file-name=lib$1.a))))
+archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell \
+    $(CC) -print-file-name=lib$1.a))))
 # A launch executes crun twice, and each shared library costs 0.05 ms to find, map and link: it
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
-$B/bin/crun: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra -levent_core -lz -lcjson,$l),$(along),$l))
+statically = $(foreach l,$(pc_libs),$(if $(filter $1,$l),$(along),$l))
+$B/bin/crun: pc_libs := $(call statically,-levent_extra -levent_core -lz -lcjson)
 # both or none of them: evhttp knows the inside of the core of its own version alone
-$B/bin/crund: pc_libs := $(foreach l,$(pc_libs),$(if $(filter -levent_extra -levent_core,$l),$(along),$l))
-link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
+$B/bin/crund: pc_libs := $(call statically,-levent_extra -levent_core)
+link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group \
+    $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
 
 binaries := $(addprefix $B/bin/,$(installed))
-test_binaries := $(addprefix $B/bin/,$(test_programs))
-# build/tests/test_group is tests/unit/agent/workers/test_group.c
-# these need the emulated GPU, some also the stand-in for NCCL
-emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
-                  $(addprefix tests/unit/worker-lib/backends/nccl/test_,backend_nccl.c \
-                      nccl_memory.c nccl_split.c nccl_watch.c) \
-                  tests/unit/worker-lib/world/test_gpu_worlds.c
-unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
-units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))
-stub_src := tests/worlds/world_stub.c
-helper_src := $(wildcard tests/worlds/*.c tests/fakes/confinement/*.c tests/fakes/disk/*.c tests/fakes/net/*.c tests/fakes/nvml/*.c \
-                         $(if $(emulated),tests/worlds/emulated/*.c))
-# an archive, so that a test links only what it uses
-helpers := $B/lib/libtest-helpers.a
-$(helpers): $(call objects,$(filter-out %_preload.c $(stub_src),$(helper_src)))
-preload_src := $(filter %_preload.c,$(helper_src))
-preloads := $(patsubst %.c,$B/lib/%.so,$(notdir $(preload_src)))
-standin := $(if $(standin_src),$B/lib/libnccl-standin.so)
-fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-
-.PHONY: all check soak races races-quick fuzz fuzzers mutants lint install uninstall clean tests test-programs test-objects
+.PHONY: all lint install uninstall clean
 worker_libs := $B/lib/lib$(worker_lib).so.0 $B/lib/lib$(worker_lib).a
 python_built := $(addprefix $B/lib/crun/python/,$(python_files))
 all: $(binaries) $(worker_libs) $(python_built)
-test-programs: $(test_binaries)
-$(binaries) $(test_binaries) $(worker_libs) $(units) $(standin) $(fuzzers): | $(emulated_lib)
-tests: all test-programs $(units) $(preloads) $(standin)
-# compiled only, for a compiler's warnings
-test-objects: $(call objects,$(unit_src) $(helper_src))
 
 define layer_rules
 $(call archive,$1): $(call objects,$(call layer_sources,$1,c))
@@ -263,7 +186,8 @@ endef
 $(foreach l,$(layers),$(eval $(call layer_rules,$l)))
 
 # said when it changes; objects that depend on the toolkit are then rebuilt
-said = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || { echo '$2' > $B/$1$(if $2,; echo '$2' >&2); })
+said = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || \
+    { echo '$2' > $B/$1$(if $2,; echo '$2' >&2); })
 $(call said,gpu-parts,GPU parts: $(gpu_parts))
 $(call said,left-out-seccomp,$(if $(seccomp_cflags),,system call filter of crund left out: \
     libseccomp is missing (libseccomp-dev$(comma) Fedora: libseccomp-devel)))
@@ -276,12 +200,8 @@ endif
 $B/obj/%.o: %.cu $B/gpu-parts
 	@mkdir -p $(@D)
 	$(call say,$(if $(emulated),C++,NVCC),$<)
-	$(Q)$(if $(emulated),$(CXX) -x c++ $(emulated_flags) $(kernel_flags),$(cuda_home)/bin/nvcc $(nvcc_flags)) \
-	    -MMD -MP -c -o $@ $<
-$B/obj/%.o: %.cc
-	@mkdir -p $(@D)
-	$(call say,C++,$<)
-	$(Q)$(CXX) $(emulated_flags) -MMD -MP -c -o $@ $<
+	$(Q)$(if $(emulated),$(CXX) -x c++ $(emulated_flags) $(kernel_flags), \
+	    $(cuda_home)/bin/nvcc $(nvcc_flags)) -MMD -MP -c -o $@ $<
 
 ifneq ($(nccl_header),)
 $B/obj/worker-lib/backends/nccl/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
@@ -289,20 +209,27 @@ $B/obj/worker-lib/backends/nccl/nccl_check.o: pc_cflags += -DCRUN_NCCL_HEADER \
 endif
 
 define program_rules
-$B/bin/$1: $(call objects,$($1_src) $($1_helpers)) $(if $($1_layers),$(foreach l,$($1_layers),$(call archive,$l)),$(archives))
+$B/bin/$1: $(call objects,$($1_src)) $(foreach l,$(or $($1_layers),$(layers)),$(call archive,$l))
 $B/bin/$1: all_ldflags += $($1_ldflags)
 endef
-$(foreach p,$(installed) $(test_programs),$(eval $(call program_rules,$p)))
+$(foreach p,$(installed),$(eval $(call program_rules,$p)))
 
-$(archives) $(helpers):
+define make_archive
 	@mkdir -p $(@D)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+endef
+$(archives):
+	$(make_archive)
 
-$(binaries) $(test_binaries):
+define link_program
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@.new $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs) && mv $@.new $@
+	$(Q)$(CC) $(all_ldflags) -o $@.new $(filter %.o,$^) $(link_libs) $($(@F)_ldlibs)
+	$(Q)mv $@.new $@
+endef
+$(binaries):
+	$(link_program)
 
 # One object that exports crun_* only: a program that links it may have its own err_set.
 $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cuda_objects) \
@@ -312,9 +239,7 @@ $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cud
 	$(Q)objcopy --wildcard --keep-global-symbol='crun_*' $@
 
 $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
-	@mkdir -p $(@D)
-	$(call say,AR,$@)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(make_archive)
 
 # static archives where there are some: fewer libraries are needed at run time
 worker_lib_link = $(pc_folders:%=-L%) $(foreach l,$(worker_lib_needs),$(or $(if \
@@ -331,32 +256,6 @@ $(python_built): $B/lib/crun/python/%: worker-lib/python/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
-$(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call objects,$s)))
-# in place of the library's world: not for all tests
-$(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout optim optim_state): $(call objects,$(stub_src))
-# the tests' own kernels
-test_kernels = $(if $(emulated),$(call objects,$(wildcard $(dir $1)*.cu)))
-$(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call test_kernels,$s)))
-$(units): $(helpers) $(archives)
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)
-	$(Q)$(CC) $(all_ldflags) -o $@ $(filter %.o,$^) $(helpers) $(link_libs) $(test_libs) $($(@F)_ldlibs)
-
-$(foreach s,$(preload_src),$(eval $B/lib/$(basename $(notdir $s)).so: $(call objects,$s)))
-$(preloads):
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(all_ldflags) -o $@ $^ -ldl
-
-# Unit tests take longer to optimize than to run, but for one. The trees of the sanitizers
-# optimize them, for the warnings that only come then.
-plain_units := $(filter-out %/test_op_groups.c,$(if $(SAN),,$(unit_src)))
-$(call objects,$(plain_units)): OPT := -O0 -g
-$(call objects,$(plain_units)): hardening := $(filter-out -D_FORTIFY_SOURCE=%,$(hardening))
-
-# OpenSSL's own ends; the product loads it
-test_tls_ldlibs = $(shell pkg-config --libs openssl)
-test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
 # numeric loops are optimized more
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 # products of numbers are 40 times as slow with a sanitizer
@@ -364,20 +263,6 @@ ifneq ($(SAN),)
 $B/obj/worker-lib/train/net/matrix.o: all_cflags += -O3
 $B/obj/worker-lib/train/net/matrix.o: san :=
 endif
-
-# The stand-in for NCCL sums with the library's own loops.
-$(standin): $(call objects,$(standin_src)) $(call archive,worker-lib)
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(all_ldflags) -Wl,--exclude-libs,ALL -o $@ $^ $(emulated_libs) -lm
-
-$(emulated_lib): $(call objects,$(emulated_src) $(emulated_c_src))
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)
-	$(Q)$(CXX) -shared -Wl,-soname,$(@F) $(all_ldflags) -o $@ $^
-
-# programs find it under the name of the real library
-$B/lib/nvml_preload.so: all_ldflags += -Wl,-soname,libnvidia-ml.so.1
 
 # Vectorized, without fused operations or reordering: the same bits on every machine.
 numeric := worker-lib/numeric/optim_kernels.c
@@ -407,69 +292,20 @@ $B/obj/rendezvous/page/page_assets.o: all_cflags += -I$B/obj
 
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong
+reduce := $B/obj/worker-lib/numeric/reduce
 $(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
     -Wno-pass-failed
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
-$(call objects,worker-lib/numeric/reduce_avx2.c): all_cflags += -mavx2 -mf16c
-$(call objects,worker-lib/numeric/reduce_avx512.c): all_cflags += -mavx512f -mavx512bw -mavx512vl \
-    -mf16c
+$(reduce)_avx2.o: all_cflags += -mavx2 -mf16c
+$(reduce)_avx512.o: all_cflags += -mavx512f -mavx512bw -mavx512vl -mf16c
 endif
-
-check: tests
-	$(Q)scripts/run-tests --build $B $(if $(T),--match '$(T)')
-
-soak: tests
-	$(Q)scripts/run-tests --build $B --functional --busy --minutes $(SOAK_MINUTES) $(if $(T),--match '$(T)')
-
-# the unit tests of threaded code
-threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor hostile_store key_ring \
-            keyed log_writer nccl_.* numa op_groups optim.* page_reader preflight reduce sampler shm.* split store.* \
-            tcpstore thread tls tunnel wait_chain world
-threaded_tests := $(or $(T),^test_($(shell echo '$(threaded)' | tr ' ' '|'))$$)
-
-races:
-	$(Q)$(MAKE) --no-print-directory SAN=tsan tests
-	$(Q)scripts/run-tests --build build-tsan --unit --match '$(threaded_tests)'
-	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=emulated tests
-	$(Q)scripts/run-tests --build build-emulated-tsan --unit --mode emulated --match '$(threaded_tests)'
-
-# what each run of CI has time for: only these tests, and only the layers that they use
-quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client wait_chain
-quick_layers := $(addprefix rendezvous/,base net scheduler protocol store store_server tls keys) $(addprefix \
-    worker-lib/,core numeric meeting engine world device backends training checkpoint)
-races-quick:
-	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=no layers='$(quick_layers)' \
-	    $(addprefix build-tsan/tests/test_,$(quick_races))
-	$(Q)scripts/run-tests --build build-tsan --unit \
-	    --match '^test_($(shell echo '$(quick_races)' | tr ' ' '|'))$$'
-
-# fuzzers have a separate build tree, in which everything is instrumented
-fuzz:
-	$(Q)$(MAKE) --no-print-directory B=build-fuzz CC=clang OPT='-O1 -g' \
-	    CFLAGS='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DFUZZING' \
-	    LDFLAGS='-fsanitize=address,undefined' fuzzers
-	$(Q)scripts/checks/fuzzers --build build-fuzz --seconds $(FUZZ_SECONDS) $(if $(T),--match '$(T)')
-
-# the simulator and the fuzzers use the unit tests' disk
-$B/bin/crun-sim $(fuzzers): $(call objects,tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c)
-
-$B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
-$B/fuzz/fuzz_page: $(call objects,tests/worlds/html_check.c)
-fuzzers: $(fuzzers)
-$(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(archives)
-	@mkdir -p $(@D)
-	$(call say,LINK,$@)
-	$(Q)$(CC) -fsanitize=fuzzer $(all_ldflags) -o $@ $(filter %.o,$^) $(link_libs)
-
-mutants:
-	$(Q)scripts/checks/mutants $(if $(T),--match '$(T)')
 
 lint:
 	$(Q)scripts/checks/commits && scripts/checks/layers && scripts/checks/words && \
 	    scripts/checks/names --figures && scripts/checks/format
 
-installer = B='$B' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' CRUN='$(CRUN)' CRUN_ANYWAY='$(CRUN_ANYWAY)' \
-    NEEDS='$(addprefix -l,$(worker_lib_needs))' scripts/install
+installer = B='$B' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' CRUN='$(CRUN)' \
+    CRUN_ANYWAY='$(CRUN_ANYWAY)' NEEDS='$(addprefix -l,$(worker_lib_needs))' scripts/install
 install: all
 	$(Q)$(installer) $(installed)
 uninstall:
@@ -478,4 +314,5 @@ uninstall:
 clean:
 	rm -rf build build-*
 
+include tests/tests.mk
 -include $(shell find $B/obj -name '*.d' 2>/dev/null)
