@@ -82,7 +82,7 @@ static const struct proto_field store_ready[] = {
     U32(msg_store_ready, port, NEED, 1, 65535),
 };
 
-static const struct proto_field failure[] = {
+static const struct proto_field failed[] = {
     ENUM(failure, kind, proto_failure_kind_names, FAILURE_EXIT, FAILURE_KIND_COUNT),
     ANY_U32(failure, rank, OPTIONAL),
     ANY_U32(failure, local_rank, OPTIONAL),
@@ -105,7 +105,7 @@ static const struct proto_field failure[] = {
     ANY_U32(failure, succeeded, OPTIONAL),
     ANY_U32(failure, succeeded_rank, OPTIONAL),
 };
-const struct proto_table proto_failure = TABLE(failure);
+const struct proto_table proto_failure = TABLE(failed);
 
 static const struct proto_field stopped[] = {
     U64(msg_stopped, step, OPTIONAL),
@@ -416,73 +416,12 @@ static const struct proto_field end_of_list[] = {
 
 /* -- all of them --------------------------------------------------------------- */
 
-/* The phases in which a connection may send the message. */
-#define FROM_NEW (1u << PROTO_NEW)
-#define FROM_AGENT (1u << PROTO_AGENT)
-#define FROM_JOINED (1u << PROTO_JOINED)
-#define FROM_CTL (1u << PROTO_CTL)
-#define TO_PEERS 0
-
-#define MESSAGE(name, from, least, fields)                                             \
-    {                                                                                  \
-        name, from, least, TABLE(fields)                                               \
-    }
-#define EMPTY(name, from, least)                                                       \
-    {                                                                                  \
-        name, from, least,                                                             \
-        {                                                                              \
-            NULL, 0                                                                    \
-        }                                                                              \
-    }
+static const struct proto_field nothing[] = {};
 
 const struct proto_message proto_messages[MSG_TYPE_MAX] = {
-    [MSG_HELLO] = MESSAGE("HELLO", FROM_NEW, ACCESS_VIEW, hello),
-    [MSG_JOIN] = MESSAGE("JOIN", FROM_AGENT, ACCESS_AGENT, join),
-    [MSG_RESUME] = MESSAGE("RESUME", FROM_AGENT, ACCESS_AGENT, resume),
-    [MSG_HEARTBEAT] = MESSAGE("HEARTBEAT", FROM_JOINED, ACCESS_AGENT, heartbeat),
-    [MSG_STORE_READY] = MESSAGE("STORE_READY", FROM_JOINED, ACCESS_AGENT, store_ready),
-    [MSG_FAILED] = MESSAGE("FAILED", FROM_JOINED, ACCESS_AGENT, failure),
-    [MSG_FINISHED] = EMPTY("FINISHED", FROM_JOINED, ACCESS_AGENT),
-    [MSG_STOPPED] = MESSAGE("STOPPED", FROM_JOINED, ACCESS_AGENT, stopped),
-    [MSG_CHECKPOINTED] = EMPTY("CHECKPOINTED", FROM_JOINED, ACCESS_AGENT),
-    [MSG_LEAVE] = MESSAGE("LEAVE", FROM_JOINED, ACCESS_AGENT, leave),
-    [MSG_END] = MESSAGE("END", FROM_JOINED, ACCESS_AGENT, end),
-    [MSG_NOTE] = MESSAGE("NOTE", FROM_JOINED, ACCESS_AGENT, note),
-    [MSG_STACKS] = MESSAGE("STACKS", FROM_JOINED, ACCESS_AGENT, stacks),
-    [MSG_ASK_OWNERS] = MESSAGE("ASK_OWNERS", FROM_JOINED, ACCESS_AGENT, ask_owners),
-    [MSG_OWNERS] = MESSAGE("OWNERS", FROM_JOINED, ACCESS_AGENT, owners),
-    [MSG_LOGS] = MESSAGE("LOGS", FROM_JOINED, ACCESS_AGENT, logs),
-    [MSG_BYE] = EMPTY("BYE", FROM_JOINED, ACCESS_AGENT),
-    [MSG_STATUS] = MESSAGE("STATUS", FROM_CTL, ACCESS_VIEW, status),
-    [MSG_EVENTS] = MESSAGE("EVENTS", FROM_CTL, ACCESS_VIEW, events),
-    [MSG_STOP_JOB] = MESSAGE("STOP_JOB", FROM_CTL, ACCESS_OPERATE, stop_job),
-    [MSG_DRAIN] = MESSAGE("DRAIN", FROM_CTL, ACCESS_OPERATE, drain),
-    [MSG_SHOW_STACKS] = MESSAGE("SHOW_STACKS", FROM_CTL, ACCESS_OPERATE, show_stacks),
-    [MSG_SHOW_LOGS] = MESSAGE("SHOW_LOGS", FROM_CTL, ACCESS_OPERATE, ask_logs),
-    [MSG_SHOW_HISTORY] = MESSAGE("SHOW_HISTORY", FROM_CTL, ACCESS_VIEW, show_history),
-    [MSG_ASK_PAGE] = MESSAGE("ASK_PAGE", FROM_CTL, ACCESS_VIEW, ask_page),
-    [MSG_PAGE] = MESSAGE("PAGE", TO_PEERS, ACCESS_NONE, page),
-    [MSG_WELCOME] = MESSAGE("WELCOME", TO_PEERS, ACCESS_NONE, welcome),
-    [MSG_REFUSED] = MESSAGE("REFUSED", TO_PEERS, ACCESS_NONE, refused),
-    [MSG_ACK] = MESSAGE("ACK", TO_PEERS, ACCESS_NONE, ack),
-    [MSG_JOINED] = MESSAGE("JOINED", TO_PEERS, ACCESS_NONE, joined),
-    [MSG_BEAT] = MESSAGE("BEAT", TO_PEERS, ACCESS_NONE, beat),
-    [MSG_START] = MESSAGE("START", TO_PEERS, ACCESS_NONE, start),
-    [MSG_MEMBERS] = MESSAGE("MEMBERS", TO_PEERS, ACCESS_NONE, members),
-    [MSG_STOP] = MESSAGE("STOP", TO_PEERS, ACCESS_NONE, stop),
-    [MSG_ASK_CHECKPOINT] = MESSAGE("ASK_CHECKPOINT", TO_PEERS, ACCESS_NONE,
-                                   ask_checkpoint),
-    [MSG_DONE] = MESSAGE("DONE", TO_PEERS, ACCESS_NONE, done),
-    [MSG_ASK_STACKS] = MESSAGE("ASK_STACKS", TO_PEERS, ACCESS_NONE, ask_stacks),
-    [MSG_FIND_OWNERS] = MESSAGE("FIND_OWNERS", TO_PEERS, ACCESS_NONE, ask_owners),
-    [MSG_OWNERS_FOUND] = MESSAGE("OWNERS_FOUND", TO_PEERS, ACCESS_NONE, owners),
-    [MSG_ASK_LOGS] = MESSAGE("ASK_LOGS", TO_PEERS, ACCESS_NONE, ask_logs),
-    [MSG_NOTICE] = MESSAGE("NOTICE", TO_PEERS, ACCESS_NONE, notice),
-    [MSG_JOB_STATUS] = MESSAGE("JOB_STATUS", TO_PEERS, ACCESS_NONE, job_status),
-    [MSG_NODE_STATUS] = MESSAGE("NODE_STATUS", TO_PEERS, ACCESS_NONE, node_status),
-    [MSG_EVENT] = MESSAGE("EVENT", TO_PEERS, ACCESS_NONE, event),
-    [MSG_END_OF_LIST] = MESSAGE("END_OF_LIST", TO_PEERS, ACCESS_NONE, end_of_list),
-    [MSG_RANK_STACKS] = MESSAGE("RANK_STACKS", TO_PEERS, ACCESS_NONE, stacks),
-    [MSG_RANK_LOGS] = MESSAGE("RANK_LOGS", TO_PEERS, ACCESS_NONE, logs),
-    [MSG_HISTORY] = MESSAGE("HISTORY", TO_PEERS, ACCESS_NONE, history),
+#define REQUEST(number, name, body, phase, access, handler)                            \
+    [MSG_##name] = { #name, 1u << PROTO_##phase, ACCESS_##access, TABLE(body) },
+#define ANSWER(number, name, body, event)                                              \
+    [MSG_##name] = { #name, 0, ACCESS_NONE, TABLE(body) },
+#include "rendezvous/protocol/message_table.h"
 };

@@ -327,7 +327,7 @@ void registry_tell_failure(struct registry *g, const struct job *job, const char
 
 /* -- messages --------------------------------------------------------------------- */
 
-static void on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     const struct msg_hello *h = &m->hello;
     struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
@@ -380,6 +380,11 @@ static void deny_message(struct registry *g, struct registry_peer *p,
         g->config.denied(g->config.arg, p->conn, why);
 }
 
+static registry_handler *const handlers[MSG_TYPE_MAX] = {
+#define REQUEST(number, name, body, phase, access, handler) [MSG_##name] = handler,
+#include "rendezvous/protocol/message_table.h"
+};
+
 int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
                      uint64_t now_ms, uint64_t wall_ms, struct err *e)
 {
@@ -397,12 +402,8 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
         return err_set(e, "%s is of another launch of the job", proto_name(m->type));
     if (proto_least_access(m->type) > p->access)
         deny_message(g, p, m);
-    else if (p->phase == PROTO_NEW)
-        on_hello(g, p, m);
-    else if (p->phase == PROTO_CTL)
-        registry_ctl_handlers[m->type](g, p, m);
     else
-        registry_agent_handlers[m->type](g, p, m);
+        handlers[m->type](g, p, m);
     return 0;
 }
 

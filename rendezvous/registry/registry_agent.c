@@ -369,7 +369,7 @@ static void compare_builds(struct registry *g, const struct registry_peer *p)
     registry_notice(g, job, "builds", host, "%s", job->builds);
 }
 
-static void on_join(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_join(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
                                    .incarnation = g->config.digest(
@@ -401,7 +401,8 @@ static void on_join(struct registry *g, struct registry_peer *p, const struct ms
         registry_notice(g, job, "notice", m->join.host, "%s", again);
 }
 
-static void on_resume(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_resume(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_RESUME,
                                    .node = m->resume.node,
@@ -473,8 +474,8 @@ static void beat_put_missing(const struct job *job, struct msg_beat *b)
                                      "%s%" PRIu32, used ? ", " : "", slot);
 }
 
-static void on_heartbeat(struct registry *g, struct registry_peer *p,
-                         const struct msg *m)
+void registry_on_heartbeat(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_HEARTBEAT);
     struct msg beat = { .type = MSG_BEAT, .sequence = m->sequence };
@@ -499,7 +500,7 @@ static void on_heartbeat(struct registry *g, struct registry_peer *p,
     registry_send(p, &beat);
 }
 
-static void on_bye(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_bye(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, MEMBERSHIP_EV_BYE);
 
@@ -643,7 +644,8 @@ static const struct {
 };
 
 /* Every report is acknowledged, even if it comes too late to count. */
-static void on_report(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_report(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
 {
     struct membership_event ev = event_of(p, m, reports[m->type].event);
 
@@ -652,14 +654,3 @@ static void on_report(struct registry *g, struct registry_peer *p, const struct 
     registry_acknowledge(p, m); /* the step may release the node */
     registry_step(g, p->job, &ev, p, m, NULL);
 }
-
-registry_handler *const registry_agent_handlers[MSG_TYPE_MAX] = {
-    [MSG_JOIN] = on_join,           [MSG_RESUME] = on_resume,
-    [MSG_HEARTBEAT] = on_heartbeat, [MSG_BYE] = on_bye,
-    [MSG_STORE_READY] = on_report,  [MSG_FAILED] = on_report,
-    [MSG_FINISHED] = on_report,     [MSG_STOPPED] = on_report,
-    [MSG_CHECKPOINTED] = on_report, [MSG_LEAVE] = on_report,
-    [MSG_END] = on_report,          [MSG_NOTE] = on_report,
-    [MSG_STACKS] = on_report,       [MSG_ASK_OWNERS] = on_report,
-    [MSG_OWNERS] = on_report,       [MSG_LOGS] = on_report,
-};

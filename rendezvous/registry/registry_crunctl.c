@@ -168,7 +168,8 @@ static bool send_some_nodes(struct registry *g, struct registry_peer *p,
 }
 
 /* The first page of a job's nodes begins with the job itself. */
-static void on_status(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_status(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
 {
     struct ctl_list l = { .send_some = send_some_jobs,
                           .sequence = m->sequence,
@@ -235,7 +236,8 @@ static bool send_some_events(struct registry *g, struct registry_peer *p,
     return true;
 }
 
-static void on_events(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_events(struct registry *g, struct registry_peer *p,
+                        const struct msg *m)
 {
     struct ctl_list l = { .send_some = send_some_events,
                           .sequence = m->sequence,
@@ -321,8 +323,8 @@ static char *describe_operator(const struct registry_peer *p, const char *comman
     return buf;
 }
 
-static void on_stop_job(struct registry *g, struct registry_peer *p,
-                        const struct msg *m)
+void registry_on_stop_job(struct registry *g, struct registry_peer *p,
+                          const struct msg *m)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_END,
                                    .node = MEMBERSHIP_NONE,
@@ -388,7 +390,7 @@ static void describe_drain(const struct job *job, uint32_t node, char *text,
                      : "");
 }
 
-static void on_drain(struct registry *g, struct registry_peer *p, const struct msg *m)
+void registry_on_drain(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     struct job *job = find_wanted_job(g, p, m, m->drain.run_id);
     struct membership_event ev = { .type = MEMBERSHIP_EV_DRAIN };
@@ -428,8 +430,8 @@ static void on_drain(struct registry *g, struct registry_peer *p, const struct m
     }
 }
 
-static void on_show_stacks(struct registry *g, struct registry_peer *p,
-                           const struct msg *m)
+void registry_on_show_stacks(struct registry *g, struct registry_peer *p,
+                             const struct msg *m)
 {
     struct job *job = find_wanted_job(g, p, m, m->show_stacks.run_id);
 
@@ -437,8 +439,8 @@ static void on_show_stacks(struct registry *g, struct registry_peer *p,
         registry_show_stacks(g, p, m, job);
 }
 
-static void on_show_logs(struct registry *g, struct registry_peer *p,
-                         const struct msg *m)
+void registry_on_show_logs(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
 {
     struct job *job = find_wanted_job(g, p, m, m->ask_logs.run_id);
 
@@ -446,8 +448,8 @@ static void on_show_logs(struct registry *g, struct registry_peer *p,
         registry_show_logs(g, p, m, job);
 }
 
-static void on_ask_page(struct registry *g, struct registry_peer *p,
-                        const struct msg *m)
+void registry_on_ask_page(struct registry *g, struct registry_peer *p,
+                          const struct msg *m)
 {
     struct msg page = { .type = MSG_PAGE, .sequence = m->sequence };
     struct msg end = { .type = MSG_END_OF_LIST, .sequence = m->sequence };
@@ -465,14 +467,3 @@ static void on_ask_page(struct registry *g, struct registry_peer *p,
     registry_send(p, &page);
     registry_send(p, &end);
 }
-
-registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX] = {
-    [MSG_STATUS] = on_status,
-    [MSG_EVENTS] = on_events,
-    [MSG_STOP_JOB] = on_stop_job,
-    [MSG_DRAIN] = on_drain,
-    [MSG_SHOW_STACKS] = on_show_stacks,
-    [MSG_SHOW_LOGS] = on_show_logs,
-    [MSG_SHOW_HISTORY] = registry_show_past,
-    [MSG_ASK_PAGE] = on_ask_page,
-};

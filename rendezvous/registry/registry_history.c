@@ -383,8 +383,8 @@ static void begin_history_list(struct registry *g, struct registry_peer *p,
     ctl_list_begin(g, p, &l);
 }
 
-void registry_show_past(struct registry *g, struct registry_peer *p,
-                        const struct msg *m)
+void registry_on_show_history(struct registry *g, struct registry_peer *p,
+                              const struct msg *m)
 {
     const char *run_id = m->show_history.run_id;
     const struct job *job = registry_find(g, p, run_id);

@@ -81,6 +81,10 @@ struct ctl_list {
 typedef void registry_handler(struct registry *g, struct registry_peer *p,
                               const struct msg *m);
 
+/* By message: registry.c, registry_agent.c, registry_crunctl.c, registry_history.c */
+#define REQUEST(number, name, body, phase, access, handler) registry_handler handler;
+#include "rendezvous/protocol/message_table.h"
+
 /* registry.c */
 /* The job of that name that exists for the peer, or NULL. */
 struct job *registry_find(const struct registry *g, const struct registry_peer *p,
@@ -190,19 +194,11 @@ uint64_t registry_next_archive(const struct registry *g, const struct job *job);
 /* It is forgotten now. */
 void registry_archive_last(struct registry *g, struct job *job);
 
-/* crunctl asks for the past of a job, or for the jobs that are over. */
-void registry_show_past(struct registry *g, struct registry_peer *p,
-                        const struct msg *m);
-
 /* registry_crunctl.c */
 bool ctl_list_has_room(const struct registry_peer *p);
 void ctl_list_begin(struct registry *g, struct registry_peer *p,
                     const struct ctl_list *list);
 
-/* registry_agent.c, registry_crunctl.c: by message type, NULL if the message is not
- * allowed */
-extern registry_handler *const registry_agent_handlers[MSG_TYPE_MAX];
-extern registry_handler *const registry_ctl_handlers[MSG_TYPE_MAX];
 void registry_follow_news(struct registry *g, const struct job *job,
                           const struct msg_event *event);
 void registry_unfollow(struct registry_peer *p);

@@ -623,21 +623,8 @@ uint64_t session_next_tick(const struct session *s)
 /* -- what happens ----------------------------------------------------------------- */
 
 static const enum session_event event_of[MSG_TYPE_MAX] = {
-    [MSG_WELCOME] = EV_WELCOME,
-    [MSG_REFUSED] = EV_REFUSED,
-    [MSG_ACK] = EV_ACK,
-    [MSG_JOINED] = EV_JOINED,
-    [MSG_BEAT] = EV_BEAT,
-    [MSG_START] = EV_ORDER,
-    [MSG_MEMBERS] = EV_ORDER,
-    [MSG_STOP] = EV_ORDER,
-    [MSG_ASK_CHECKPOINT] = EV_ORDER,
-    [MSG_DONE] = EV_ORDER,
-    [MSG_NOTICE] = EV_NOTICE,
-    [MSG_ASK_STACKS] = EV_NOTICE,
-    [MSG_ASK_LOGS] = EV_NOTICE,
-    [MSG_FIND_OWNERS] = EV_ORDER,
-    [MSG_OWNERS_FOUND] = EV_ORDER,
+#define ANSWER(number, name, body, event) [MSG_##name] = EV_##event,
+#include "rendezvous/protocol/message_table.h"
 };
 
 void session_received(struct session *s, const struct msg *msg, uint64_t now_ms)

@@ -105,6 +105,16 @@ static unsigned place_actor(enum actor actor, unsigned type)
     return ACTOR;
 }
 
+/* What crunctl sends names the job. */
+static void name_the_teams_job(struct msg *m)
+{
+    const struct proto_table *body = &proto_messages[m->type].body;
+
+    for (unsigned i = 0; i < body->count; i++)
+        if (strcmp(body->field[i].name, "run_id") == 0)
+            strcpy((char *)&m->nothing + body->field[i].offset, "resnet");
+}
+
 static struct msg message_to_the_teams_job(unsigned type, enum actor actor)
 {
     struct msg m;
@@ -112,36 +122,22 @@ static struct msg message_to_the_teams_job(unsigned type, enum actor actor)
     proto_fill(&m, type, PROTO_FILL_MIN);
     m.epoch = 1;
     m.instance = link_of[0].instance;
+    name_the_teams_job(&m);
     if (type == MSG_HELLO) {
         m.hello.version_max = PROTO_VERSION_MAX;
         m.hello.role = PEER_CTL;
     } else if (type == MSG_JOIN) {
         m = join_message(ACTOR, "resnet");
     } else if (type == MSG_RESUME) {
-        strcpy(m.resume.run_id, "resnet");
         m.resume.node = 0;
         m.resume.incarnation = join_message(actor == AGENT ? 0 : ACTOR, "x")
                                    .join.incarnation;
         if (actor == OTHER_KEY) /* all that can be stolen */
             m.resume.incarnation = join_message(0, "x").join.incarnation;
-    } else if (type == MSG_STATUS) {
-        strcpy(m.status.run_id, "resnet");
-    } else if (type == MSG_EVENTS) {
-        strcpy(m.events.run_id, "resnet");
-    } else if (type == MSG_STOP_JOB) {
-        strcpy(m.stop_job.run_id, "resnet");
     } else if (type == MSG_DRAIN) {
-        strcpy(m.drain.run_id, "resnet");
         strcpy(m.drain.node, "node-0");
-    } else if (type == MSG_SHOW_STACKS) {
-        strcpy(m.show_stacks.run_id, "resnet");
     } else if (type == MSG_SHOW_LOGS) {
-        strcpy(m.ask_logs.run_id, "resnet");
         strcpy(m.ask_logs.ranks, "0");
-    } else if (type == MSG_SHOW_HISTORY) {
-        strcpy(m.show_history.run_id, "resnet");
-    } else if (type == MSG_ASK_PAGE) {
-        strcpy(m.ask_page.run_id, "resnet");
     } else if (type == MSG_NOTE) {
         m.note.kind = NOTE_RANK;
     }
