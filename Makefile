@@ -102,6 +102,7 @@ can_build := $(and $(pc_libs),$(shell printf '$(hash)include <%s>\n' $(headers) 
 missing := $(if $(can_build),,$(shell CC='$(CC)' scripts/setup --missing))
 $(if $(missing),$(error $(missing)))
 endif
+
 # snprintf truncates on purpose: texts for people are bounded
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror \
             -Wno-unused-parameter -Wno-format-truncation -Wno-unknown-warning-option
