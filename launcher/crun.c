@@ -481,7 +481,7 @@ static void print_version(void)
         software_print(log_program(), "crun, launcher of training jobs");
 }
 
-/* Answers --help, --version and --print-completion. False: none was given. */
+/* Answers --help and --version. False: none was given. */
 static bool answer_question(const struct options *o)
 {
     if (o->help)
@@ -490,8 +490,6 @@ static bool answer_question(const struct options *o)
         options_print_short_help(stdout);
     else if (o->version)
         print_version();
-    else if (o->completion)
-        completion_print_script(o->completion, program_invocation_short_name, stdout);
     else
         return false;
     return true;
@@ -524,8 +522,6 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], CHANNEL_SOCKET_FLAG) == 0)
         return far_socket_run();
     log_init(log_name_of(argv[0], "crun"), LOG_INFO, LOG_TEXT);
-    if (options_complete(argc, argv, stdout))
-        return EXIT_SUCCESS;
     if (options_parse(argc, argv, &o, &word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;

@@ -53,6 +53,9 @@ const struct opt_hint habits_flags[] = {
       .removed = true },
     { .typed = "include", .text = SELECT, .removed = true },
     { .typed = "exclude", .text = SELECT, .removed = true },
+    { .typed = "print-completion",
+      .text = "make install installs it",
+      .removed = true },
     { .typed = "webhook", .text = CURL, .removed = true },
     { .typed = "webhook-token-file", .text = CURL, .removed = true },
     { .typed = NULL }

@@ -17,7 +17,6 @@
 #include "rendezvous/protocol/limits.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/xalloc.h"
-#include "rendezvous/completion/completion.h"
 
 #define GRACE_MS_MAX UINT32_MAX
 #define LOG_KEEP_MAX 1000000
@@ -534,7 +533,6 @@ const struct opt options_table[] = {
       .help = "Print the command and environment of each worker, and start nothing.",
       .set = opt_set_true,
       FIELD(dry_run) },
-    COMPLETION_FLAG(struct options, completion),
     { .name = "verbose",
       .letter = 'v',
       .help = "Print more messages.",

@@ -9,12 +9,11 @@
 #include "agent/config/config.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/rdzv_conf.h"
-#include "rendezvous/completion/completion.h"
 #include "rendezvous/base/opt.h"
 
 /*
  * crun's command line as it was typed, each flag checked by itself: one table for
- * parsing, --help, defaults from PET_* and CRUN_*, and completions. A flag that depends
+ * parsing, --help, and defaults from PET_* and CRUN_*. A flag that depends
  * on no other is stored in `config`; the others are combined by config_build.h. Texts
  * point into argv and the environment.
  */
@@ -64,7 +63,6 @@ struct options {
     int64_t time_limit_s; /* -1: not given; 0: none */
 
     bool dry_run, version, help, short_help;
-    enum completion_shell completion;
 
     /* one line for each flag that is accepted and has no effect */
     const char *notes[OPTIONS_NOTES_MAX];
@@ -83,9 +81,5 @@ void options_forget_hosts(struct options *o);
 void options_print_help(FILE *out);
 /* About as many lines as a terminal shows at a glance. */
 void options_print_short_help(FILE *out);
-
-/* A script for that shell that completes crun's flags, for `command`. */
-/* Answers what a shell asks for its completions. False: argv is another question. */
-bool options_complete(int argc, char **argv, FILE *out);
 
 #endif

@@ -23,7 +23,6 @@
 #include "rendezvous/base/net.h"
 #include "rendezvous/base/opt.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/completion/completion.h"
 #include "rendezvous/keys/key_ring.h"
 #include "rendezvous/confinement.h"
 #include "rendezvous/limits.h"
@@ -47,7 +46,6 @@ struct crund_options {
     struct notify_config notify;
     long long conns_max;
     enum log_format format;
-    enum completion_shell completion;
     bool require_key, no_key_warning, allow_root, unconfined, verbose, help, short_help,
         version;
 };
@@ -193,7 +191,6 @@ static const struct opt table[] = {
       .help = "Say more.",
       .set = opt_set_true,
       .offset = offsetof(struct crund_options, verbose) },
-    COMPLETION_FLAG(struct crund_options, completion),
     OPT_VERSION(struct crund_options),
     OPT_SHORT_HELP(struct crund_options),
     { .name = NULL }
@@ -204,6 +201,9 @@ static const struct opt table[] = {
 
 /* Of earlier versions. */
 static const struct opt_hint gone[] = {
+    { .typed = "print-completion",
+      .text = "make install installs it",
+      .removed = true },
     { .typed = "webhook", .text = CURL, .removed = true },
     { .typed = "webhook-token-file", .text = CURL, .removed = true },
     { .typed = "heartbeat-url", .text = HEALTHZ, .removed = true },
@@ -485,19 +485,12 @@ int main(int argc, char **argv)
 
     fd_keep_std();
     log_init(log_name_of(argv[0], "crund"), LOG_INFO, LOG_TEXT);
-    if (argc > 1 && strcmp(argv[1], COMPLETION_QUESTION) == 0) {
-        completion_answer(&(struct completion_rules){ .table = table }, argv + 2,
-                          (size_t)argc - 2, stdout);
-        return EXIT_SUCCESS;
-    }
     if (opt_parse(&rules, argc, argv, &o, &first_word, &e) < 0) {
         log_error("%s", e.text);
         return EXIT_USAGE;
     }
-    if (o.help || o.short_help || o.version || o.completion) {
-        if (o.completion)
-            completion_print_script(o.completion, log_program(), stdout);
-        else if (o.help)
+    if (o.help || o.short_help || o.version) {
+        if (o.help)
             print_crund_help();
         else if (o.short_help)
             print_crund_short_help();

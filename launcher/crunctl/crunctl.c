@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/ctl_completion.h"
 #include "launcher/crunctl/local/ctl_jobs.h"
 #include "launcher/crunctl/ctl_watch.h"
 #include "rendezvous/base/clock.h"
@@ -30,9 +29,13 @@ static const struct ctl_command *const ctl_commands[] = {
     &ctl_report, &ctl_stop, &ctl_drain,  &ctl_keygen, NULL
 };
 
-static const struct opt common_flags[] = {
-    CTL_COMMON_FLAGS, COMPLETION_FLAG(struct ctl_options, completion), { .name = NULL }
-};
+static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
+
+/* Of earlier versions. */
+static const struct opt_hint removed_flags[] = { { .typed = "print-completion",
+                                                   .text = "make install installs it",
+                                                   .removed = true },
+                                                 { .typed = NULL } };
 
 static void print_commands(void)
 {
@@ -383,6 +386,7 @@ int main(int argc, char **argv)
 {
     static const char *const prefixes[] = { "PET", "CRUN", NULL };
     const struct opt_rules rules = { .table = common_flags,
+                                     .hints = removed_flags,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true };
     struct ctl_options o = { .timeout_ms = DEFAULT_TIMEOUT_MS,
@@ -394,16 +398,10 @@ int main(int argc, char **argv)
     int word;
 
     log_init(log_name_of(argv[0], "crunctl"), LOG_INFO, LOG_TEXT);
-    if (argc > 1 && strcmp(argv[1], COMPLETION_QUESTION) == 0) {
-        ctl_complete(common_flags, ctl_commands, argv + 2, (size_t)argc - 2, stdout);
-        return CTL_EXIT_OK;
-    }
     if (opt_parse(&rules, argc, argv, &o, &word, &e) < 0)
         return refuse_usage(e.text);
-    if (o.version || o.completion || ((o.help || o.short_help) && word == argc)) {
-        if (o.completion)
-            completion_print_script(o.completion, log_program(), stdout);
-        else if (o.version)
+    if (o.version || ((o.help || o.short_help) && word == argc)) {
+        if (o.version)
             software_print(log_program(), "control of training jobs");
         else if (o.help)
             print_usage();

@@ -11,7 +11,6 @@
 #include "rendezvous/base/access.h"
 #include "rendezvous/base/err.h"
 #include "rendezvous/base/opt.h"
-#include "rendezvous/completion/completion.h"
 #include "rendezvous/protocol/message.h"
 
 /*
@@ -38,7 +37,6 @@ struct ctl_options {
     enum access key_access; /* keygen: of the new key */
     int64_t key_seconds;    /* keygen: until its end; 0: none */
     bool help, short_help, version;
-    enum completion_shell completion;
     char *const *words; /* all of them after the command, NULL-ended */
 };
 

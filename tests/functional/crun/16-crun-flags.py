@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Every flag of crun, every wrong value, --help, --dry-run, completions, the manual.
+"""Every flag of crun, every wrong value, --help, --dry-run, the manual.
 
 The flags are read from --help, so that one which this file does not know is a failure.
 """
@@ -107,7 +107,6 @@ GOOD = {
                           "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGUSR1"),
     "monitor-interval": ("0.1", "--monitor-interval has no effect"),
     "dry-run": (None, "rank 0"),
-    "print-completion": ("bash", "complete "),
     "preflight": (None, None),
     "verbose": (None, None),
     "version": (None, "crun 0."),
@@ -178,7 +177,6 @@ BAD = {
     "fence": ["x", ""],
     "signals-to-handle": ["x", "SIGKILL", "", "SIGTERM,,SIGINT"],
     "monitor-interval": ["x", ""],
-    "print-completion": ["tcsh", ""],
 }
 
 
@@ -326,6 +324,7 @@ HABITS = [
     (["--shutdown-timeout=1h30"], "is not a time from 0 to "),
     (["--rdzv-conf=lease=5x"], 'lease: "5x" is not a time from 0.2 to'),
     # flags that were removed
+    (["--print-completion=bash"], "make install installs it"),
     (["--tree-above=4"], "crun connects to all hosts itself"),
     (["--include=a:0,2"], "-H names the hosts, and -x CUDA_VISIBLE_DEVICES=0,2 their GPUs"),
 ]
@@ -494,19 +493,12 @@ def check_every_program():
 
 
 def check_full_disk():
-    for question in ("--help", "--version", "--print-completion=zsh"):
+    for question in ("--help", "--version"):
         with open("/dev/full", "w") as full:
             code = subprocess.run([CRUN, question], stdout=full,
                                   stderr=subprocess.DEVNULL).returncode
         if code == 0:
             fail(f"{question} into a full disk: exit code 0")
-
-
-def check_completion(flags):
-    """What bash is offered: all flags; the shells' own scripts have a test of their own."""
-    r = run("--complete", "--")
-    if {line.split("\t")[0] for line in r.stdout.splitlines()} != {"--" + f for f in flags}:
-        fail(f"--complete -- offers {r.stdout} {r.stderr}")
 
 
 def check_manual(flags):
@@ -559,7 +551,6 @@ def main():
         check_dry_run()
         check_every_program()
         check_full_disk()
-        check_completion(flags)
         check_manual(flags)
         check_closed_descriptors()
         check_limits()

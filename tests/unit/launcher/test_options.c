@@ -104,8 +104,6 @@ static const struct {
     { "--signals-to-handle '' x", "\"\" is not a signal" },
     { "--start-method exec x", "--start-method: \"exec\" is not spawn, fork or" },
     { "--monitor-interval often x", "--monitor-interval: \"often\" is not a time" },
-    { "--print-completion tcsh",
-      "--print-completion: \"tcsh\" is not bash, zsh or fish" },
     { "--no-pyton x", "unknown flag --no-pyton; did you mean --no-python?" },
     { "--local x", "--local could be --local-addr or --local-ranks-filter" },
     { "--standalone=yes x", "--standalone takes no value" },
