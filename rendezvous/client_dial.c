@@ -63,8 +63,8 @@ static struct client_link *client_first_connected(struct client *c)
     struct client_link *l, *first = NULL;
 
     LIST_FOREACH(l, &c->links, entry)
-    if (l->trying && l->target->connected)
-        first = l; /* the list has the newest first */
+        if (l->trying && l->target->connected)
+            first = l; /* the list has the newest first */
     return first;
 }
 

@@ -45,8 +45,8 @@ static struct conn_source *conn_sources_get(struct conn_sources *s, uint64_t key
     if (!s->bucket)
         s->bucket = xcalloc(CONN_SOURCES_BUCKETS, sizeof(*s->bucket));
     LIST_FOREACH(source, &s->bucket[i], in_bucket)
-    if (source->key == key)
-        return source;
+        if (source->key == key)
+            return source;
     source = xcalloc(1, sizeof(*source));
     source->key = key;
     TAILQ_INIT(&source->entries);

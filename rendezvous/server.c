@@ -216,8 +216,7 @@ static void server_drop_heaviest(struct server *s)
 
     s->visitors_out = 0;
     for (int i = CLASS_UNIDENTIFIED; i <= CLASS_CTL; i++)
-        TAILQ_FOREACH(p, &s->conns[i], entry)
-        {
+        TAILQ_FOREACH(p, &s->conns[i], entry) {
             s->visitors_out += conn_waiting(p->conn);
             if (!heaviest || conn_waiting(p->conn) > conn_waiting(heaviest->conn))
                 heaviest = p;
@@ -301,10 +300,10 @@ static bool server_drop_adopted(struct server *s)
     struct peer_conn *p;
 
     TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
-    if (p->adopted) {
-        peer_conn_destroy(p);
-        return true;
-    }
+        if (p->adopted) {
+            peer_conn_destroy(p);
+            return true;
+        }
     return false;
 }
 
@@ -640,9 +639,9 @@ bool server_reached_at(const struct server *s, struct net_addr *addr)
     const struct peer_conn *p;
 
     TAILQ_FOREACH(p, &s->conns[CLASS_AGENT], entry)
-    if (conn_peer(p->conn)->sa.ss_family != AF_UNIX && conn_local(p->conn, addr) &&
-        !net_is_loopback(addr))
-        return true;
+        if (conn_peer(p->conn)->sa.ss_family != AF_UNIX && conn_local(p->conn, addr) &&
+            !net_is_loopback(addr))
+            return true;
     return false;
 }
 

@@ -262,8 +262,8 @@ bool socket_relays_are_followed(const struct socket_relays *s)
     if (!s)
         return false;
     TAILQ_FOREACH(r, &s->relays, entry)
-    if (r->near && r->follows)
-        return true;
+        if (r->near && r->follows)
+            return true;
     return false;
 }
 

@@ -82,9 +82,10 @@ static struct client_host *vouching_host(struct vouching *v,
     struct client_host *h;
 
     LIST_FOREACH(h, &v->bucket[bucket], in_bucket)
-    if (net_same_host(&h->host, &q->client) && net_same_host(&h->store, &q->store) &&
-        net_port(&h->store) == net_port(&q->store))
-        return h;
+        if (net_same_host(&h->host, &q->client) &&
+            net_same_host(&h->store, &q->store) &&
+            net_port(&h->store) == net_port(&q->store))
+            return h;
     h = xcalloc(1, sizeof(*h));
     h->host = q->client;
     h->store = q->store;
@@ -180,8 +181,8 @@ static struct client_host *find_asked_host(const struct vouching *v, uint64_t as
     struct client_host *h;
 
     TAILQ_FOREACH(h, &v->asked, entry)
-    if (h->ask == ask)
-        break;
+        if (h->ask == ask)
+            break;
     return h;
 }
 
@@ -207,7 +208,7 @@ void vouching_ask_again(struct vouching *v)
     const struct client_host *h;
 
     TAILQ_FOREACH(h, &v->asked, entry)
-    client_host_ask(v, h);
+        client_host_ask(v, h);
 }
 
 void vouching_tick(struct vouching *v, uint64_t now_ms)

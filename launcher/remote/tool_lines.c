@@ -107,8 +107,8 @@ void tool_lines_write(struct tool_lines *t, uint32_t number, const void *data,
     struct evbuffer *out;
 
     TAILQ_FOREACH(l, &t->lines, entry)
-    if (l->number == number)
-        break;
+        if (l->number == number)
+            break;
     if (!l || l->is_closing)
         return;
     out = bufferevent_get_output(l->socket);
@@ -127,10 +127,10 @@ void tool_lines_pause(struct tool_lines *t, bool pause)
 
     t->is_paused = pause;
     TAILQ_FOREACH(l, &t->lines, entry)
-    if (pause)
-        bufferevent_disable(l->socket, EV_READ);
-    else
-        bufferevent_enable(l->socket, EV_READ);
+        if (pause)
+            bufferevent_disable(l->socket, EV_READ);
+        else
+            bufferevent_enable(l->socket, EV_READ);
 }
 
 bool tool_lines_are_idle(const struct tool_lines *t)

@@ -88,8 +88,8 @@ static struct owner_ask *find_owner_ask(const struct job *job, uint64_t number)
     struct owner_ask *a;
 
     TAILQ_FOREACH(a, &job->owner_asks, entry)
-    if (a->question.ask == number)
-        break;
+        if (a->question.ask == number)
+            break;
     return a;
 }
 
@@ -99,7 +99,7 @@ static unsigned count_owner_asks(const struct job *job)
     unsigned count = 0;
 
     TAILQ_FOREACH(a, &job->owner_asks, entry)
-    count++;
+        count++;
     return count;
 }
 
@@ -161,9 +161,9 @@ void registry_ask_owners_again(struct registry_peer *p)
     struct owner_ask *a;
 
     TAILQ_FOREACH(a, &p->job->owner_asks, entry)
-    if (strcmp(p->address, a->question.host) == 0 ||
-        (!*p->address && a->question.rendezvous))
-        owner_ask_send(p->job, a, p->node);
+        if (strcmp(p->address, a->question.host) == 0 ||
+            (!*p->address && a->question.rendezvous))
+            owner_ask_send(p->job, a, p->node);
 }
 
 void registry_forget_owner_asks(struct job *job)

@@ -241,8 +241,8 @@ static void store_server_limit_out(struct store_server *s)
         struct store_conn *c, *heaviest = TAILQ_FIRST(&s->identified);
 
         TAILQ_FOREACH(c, &s->identified, of_kind)
-        if (c->out_memory > heaviest->out_memory)
-            heaviest = c;
+            if (c->out_memory > heaviest->out_memory)
+                heaviest = c;
         store_conn_refuse(s, heaviest,
                           "too many answers that it and others do not read");
     }

@@ -21,7 +21,7 @@ static unsigned count_headers(const struct web_request *r, const char *name)
     unsigned count = 0;
 
     TAILQ_FOREACH(header, evhttp_request_get_input_headers(r->http), next)
-    count += strcasecmp(header->key, name) == 0;
+        count += strcasecmp(header->key, name) == 0;
     return count;
 }
 

@@ -62,8 +62,8 @@ struct web_conn *web_conn_of(struct web_conns *conns, struct evhttp_request *r)
     if (!connection)
         return NULL;
     TAILQ_FOREACH(c, &conns->all, entry)
-    if (c->events == evhttp_connection_get_bufferevent(connection))
-        return c;
+        if (c->events == evhttp_connection_get_bufferevent(connection))
+            return c;
     return NULL;
 }
 
@@ -175,7 +175,7 @@ static unsigned count_of_source(const struct web_conn *like)
     unsigned count = 0;
 
     TAILQ_FOREACH(c, &like->conns->all, entry)
-    count += c->peer.len && is_same_source(c, like);
+        count += c->peer.len && is_same_source(c, like);
     return count;
 }
 
@@ -192,8 +192,8 @@ static struct web_conn *find_oldest(const struct web_conn *like)
     struct web_conn *c;
 
     TAILQ_FOREACH(c, &like->conns->all, entry)
-    if (c->peer.len && c != like && !c->has_grant && is_same_source(c, like))
-        return c;
+        if (c->peer.len && c != like && !c->has_grant && is_same_source(c, like))
+            return c;
     return NULL;
 }
 
@@ -206,8 +206,7 @@ static bool make_room_for(const struct web_conn *newcomer)
     bool is_full = most > WEB_CONNS_OF_SOURCE_MAX;
 
     if (!newcomer->is_own && !is_full) {
-        TAILQ_FOREACH(c, &newcomer->conns->all, entry)
-        {
+        TAILQ_FOREACH(c, &newcomer->conns->all, entry) {
             others += c->peer.len && !c->is_own;
             if (c->peer.len && !c->is_own && !c->has_grant &&
                 count_of_source(c) > most) {
@@ -261,8 +260,8 @@ static void on_check_deadlines(void *arg)
     struct web_conn *c;
 
     TAILQ_FOREACH(c, &conns->all, entry)
-    if (c->deadline_ms <= now)
-        web_conn_abort(c);
+        if (c->deadline_ms <= now)
+            web_conn_abort(c);
     web_conns_accept_more(conns);
     if (conns->count > 0)
         loop_timer_arm(&conns->check, now + CHECK_MS);

@@ -63,9 +63,9 @@ static struct live_feed *live_feed_open(struct web *w, const struct web_request 
     struct live_feed *f;
 
     LIST_FOREACH(f, &w->feeds, entry)
-    if (id128_equal(&f->instance, &job->membership.instance) &&
-        f->sight == r->viewer.sight && f->sees_output == r->sees_output)
-        return f;
+        if (id128_equal(&f->instance, &job->membership.instance) &&
+            f->sight == r->viewer.sight && f->sees_output == r->sees_output)
+            return f;
     f = xcalloc(1, sizeof(*f));
     f->web = w;
     memcpy(f->run_id, job->run_id, sizeof(f->run_id));
@@ -343,7 +343,7 @@ void web_live_finish(struct web *w)
             continue;
         live_feed_update(f, clock_ms());
         LIST_FOREACH(v, &f->viewers, entry)
-        web_conn_send_now(v->conn);
+            web_conn_send_now(v->conn);
     }
 }
 
@@ -359,13 +359,13 @@ void on_live_tick(void *arg)
         return;
     }
     LIST_FOREACH(f, &w->feeds, entry)
-    if (!due || f->next_ms < due->next_ms)
-        due = f;
+        if (!due || f->next_ms < due->next_ms)
+            due = f;
     if (due && due->next_ms <= now)
         live_feed_update(due, now);
     LIST_FOREACH(f, &w->feeds, entry)
-    if (f->next_ms < next)
-        next = f->next_ms;
+        if (f->next_ms < next)
+            next = f->next_ms;
     if (next != UINT64_MAX)
         loop_timer_arm(&w->live, next);
 }
