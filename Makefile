@@ -23,8 +23,8 @@ CRUN ?= crun
 
 # A layer is a library of all sources below its folder, except those of other layers and
 # programs. scripts/checks/layers says which folder may include which.
-layers := rendezvous/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
-main_files := rendezvous/crund.c rendezvous/confinement.c launcher/crun.c \
+layers := rendezvous/common/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
+main_files := rendezvous/crund.c rendezvous/server/confinement.c launcher/crun.c \
               launcher/crunctl/crunctl.c worker-lib/train/main.c worker-lib/preflight/main.c
 not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
 
@@ -34,14 +34,14 @@ layer_sources = $(filter-out $(main_files) $(not_in_layers) $(addsuffix /%,$(fil
 
 # What is installed; each program links the layers that it uses, all others link all.
 installed := crun crund crunctl crun-preflight train coll-bench
-crun_layers := launcher agent rendezvous rendezvous/base
-crund_layers := rendezvous rendezvous/base
-crunctl_layers := launcher rendezvous rendezvous/base
-train_layers := worker-lib/train worker-lib rendezvous rendezvous/base
-crun-preflight_layers := worker-lib/preflight worker-lib rendezvous rendezvous/base
-coll-bench_layers := worker-lib rendezvous rendezvous/base
+crun_layers := launcher agent rendezvous rendezvous/common/base
+crund_layers := rendezvous rendezvous/common/base
+crunctl_layers := launcher rendezvous rendezvous/common/base
+train_layers := worker-lib/train worker-lib rendezvous rendezvous/common/base
+crun-preflight_layers := worker-lib/preflight worker-lib rendezvous rendezvous/common/base
+coll-bench_layers := worker-lib rendezvous rendezvous/common/base
 
-crund_src := rendezvous/crund.c rendezvous/confinement.c
+crund_src := rendezvous/crund.c rendezvous/server/confinement.c
 crund_ldlibs = $(seccomp_libs)
 crunctl_src := launcher/crunctl/crunctl.c
 crun_src := launcher/crun.c
@@ -51,7 +51,7 @@ coll-bench_src := $(wildcard worker-lib/coll-bench/*.c)
 
 # The worker library, made from the layers' objects.
 worker_lib := crun-worker
-worker_lib_layers := rendezvous rendezvous/base
+worker_lib_layers := rendezvous rendezvous/common/base
 worker_lib_needs := event_core event_pthreads cjson z m pthread
 
 # What Python workers import: crun finds it in ../lib/crun/python, seen from its own folder.
@@ -154,7 +154,7 @@ all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) 
 # unused libraries are not linked: loading libraries dominates the start of a program
 all_ldflags = $(san) $(san_static) -pthread -Wl,--as-needed,-z,relro,-z,now $(LDFLAGS)
 
-# the archive of layer rendezvous/base is build/lib/librendezvous-base.a
+# the archive of layer rendezvous/common/base is build/lib/librendezvous-common-base.a
 archive = $B/lib/lib$(subst /,-,$1).a
 objects = $(patsubst %.c,$B/obj/%.o,$(patsubst %.cc,$B/obj/%.o,$(patsubst %.cu,$B/obj/%.o,$1)))
 archives := $(foreach l,$(layers),$(call archive,$l))
@@ -167,7 +167,7 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell \
 # A launch executes crun twice, and each shared library costs 0.05 ms to find, map and link: it
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
-$B/obj/rendezvous/confinement.o: all_cflags += $(seccomp_cflags)
+$B/obj/rendezvous/server/confinement.o: all_cflags += $(seccomp_cflags)
 statically = $(foreach l,$(pc_libs),$(if $(filter $1,$l),$(along),$l))
 $B/bin/crun: pc_libs := $(call statically,-levent_extra -levent_core -lz -lcjson)
 # both or none of them: evhttp knows the inside of the core of its own version alone
@@ -271,9 +271,9 @@ $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-tr
 
 # which commit it is of, also in an archive that git has made; one small object knows it
 commit := $(shell { [ -e .git ] && git log -1 --abbrev=8 --format='%h, %cs' 2> /dev/null; } || \
-    grep -v Format rendezvous/protocol/commit)
+    grep -v Format rendezvous/wire/protocol/commit)
 $(shell mkdir -p $B; echo '$(commit)' | cmp -s - $B/commit || echo '$(commit)' > $B/commit)
-software_object := $(call objects,rendezvous/protocol/software.c)
+software_object := $(call objects,rendezvous/wire/protocol/software.c)
 $(software_object): $B/commit
 $(software_object): all_cflags += -DCRUN_BUILD='"$(if $(commit), ($(commit)))"' \
     -DCRUN_COMMIT='"$(if $(commit), ($(subst $(comma),,$(firstword $(commit)))))"'
@@ -284,12 +284,12 @@ $B/obj/%.o: %.c
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
 # the style and the script of the page, as strings of C
-page_assets := $(addprefix $B/obj/rendezvous/page/,page.css.inc page.js.inc)
+page_assets := $(addprefix $B/obj/rendezvous/show/page/,page.css.inc page.js.inc)
 $(page_assets): $B/obj/%.inc: %
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< > $@
-$B/obj/rendezvous/page/page_assets.o: $(page_assets)
-$B/obj/rendezvous/page/page_assets.o: all_cflags += -I$B/obj
+$B/obj/rendezvous/show/page/page_assets.o: $(page_assets)
+$B/obj/rendezvous/show/page/page_assets.o: all_cflags += -I$B/obj
 
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong

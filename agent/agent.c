@@ -6,16 +6,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/config/fd_limits.h"
+#include "agent/cleanup/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/join_request.h"
 #include "agent/logs/logs.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/notify/notify.h"
-#include "rendezvous/keys/key_ring.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/show/notify/notify.h"
+#include "rendezvous/common/keys/key_ring.h"
 
 /*
  * Connects the parts of the agent: each occurrence becomes an event, the table in

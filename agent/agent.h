@@ -2,7 +2,7 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
-#include "agent/config/config.h"
+#include "agent/config.h"
 
 /*
  * One node's part in a job, from joining to the result: hosts the rendezvous if this

@@ -7,8 +7,8 @@
 #include "agent/logs/logs.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
 
 /* The job ends for its scheduler, after a checkpoint. */
 #define EXIT_REQUEUE EX_TEMPFAIL

@@ -9,13 +9,13 @@
 #include "agent/local/local_job.h"
 #include "agent/local/socket_relay.h"
 #include "agent/ui/event_file.h"
-#include "rendezvous/notify/notify.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/registry/registry.h"
-#include "rendezvous/server.h"
-#include "rendezvous/views/job_json.h"
+#include "rendezvous/show/notify/notify.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/registry/registry.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/show/views/job_json.h"
 
 /* What tools of this machine see of this crun (local_job.h). */
 

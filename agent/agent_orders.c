@@ -9,9 +9,9 @@
 #include "agent/store/owner_lookup.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/registry/job.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/job/registry/job.h"
 
 /* Past the grace, the rendezvous gives up a node that does not stop. */
 #define STOP_MARGIN_MS 30000

@@ -3,7 +3,7 @@
 #define AGENT_AGENT_STATE_H
 
 #include "agent/workers/failure.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * The reaction of an agent to each event: a pure table of state and event. agent.c

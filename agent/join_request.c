@@ -6,8 +6,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/software.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/software.h"
 
 void join_request_fill(struct client_config *cc, const struct config *config,
                        struct server *local, const char *host, const char *containment)

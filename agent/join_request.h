@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-#include "agent/config/config.h"
-#include "rendezvous/client.h"
+#include "agent/config.h"
+#include "rendezvous/client/client.h"
 
 /* The JOIN of a node, and the exit code of its refusal. */
 

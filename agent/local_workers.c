@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "agent/cleanup/launch_lock.h"
-#include "agent/config/fd_limits.h"
+#include "agent/cleanup/fd_limits.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
 

@@ -2,10 +2,10 @@
 #ifndef AGENT_LOCAL_WORKERS_H
 #define AGENT_LOCAL_WORKERS_H
 
-#include "agent/gpu/gpu_monitor.h"
+#include "agent/devices/gpu_monitor.h"
 #include "agent/logs/logs.h"
 #include "agent/progress/progress_monitor.h"
-#include "agent/warm/warm.h"
+#include "agent/workers/warm.h"
 #include "agent/workers/group.h"
 
 /*

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
-#include "rendezvous/base/fd.h"
+#include "rendezvous/common/base/fd.h"
 
 #define NAME_PREFIX "crun-"
 #define NAME_RANDOM 4

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/proc.h"
 
 size_t child_procs_list_by_scan(pid_t *pids, size_t max)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/base/fd.h"
+#include "rendezvous/common/base/fd.h"
 
 /* Whether a file of the cgroup has the text. */
 static bool group_file_has(const char *mount, const char *group, const char *name,

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define SHARED_FOLDER                                                                  \
     "/dev/shm" /* cleared at boot and never shared between machines: locks work */

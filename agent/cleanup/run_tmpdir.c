@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
 #define DEPTH 3 /* the run, its attempts, their ranks */

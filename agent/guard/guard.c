@@ -38,11 +38,11 @@
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define PIDS_PER_ROUND 256
 #define KILL_ROUND_MS 2

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "agent/guard/fence.h"
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 struct loop;
 struct guard;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/common/base/limits.h"
 
 /* started, warm or cold, exec failed, exited for each worker; answers to a few sweeps;
  * rounded up */

@@ -35,8 +35,8 @@
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
 #include "agent/guard/spawn.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
 
 #define REQUESTS_PER_TURN 16
 #define EVENTS_PER_TURN 64

@@ -15,8 +15,8 @@
 #include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/status_pages.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/proc.h"
 
 #define LAUNCH_LOCK_FD (STDERR_FILENO + 1) /* the reaper's, which only holds it */
 

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 struct cgroup;
 struct status_pages;

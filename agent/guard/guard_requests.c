@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct guard_waiting_request { /* for which the socket had no room */
     struct guard_waiting_request *next;

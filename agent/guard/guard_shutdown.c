@@ -11,7 +11,7 @@
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 
 #define PIDS_PER_ROUND 1024
 #define TERM_ROUND_MS 20 /* a deep orphan arrives without a signal to the guard */

@@ -14,8 +14,8 @@
 
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_workers.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
 
 enum spawn_state {
     SPAWN_NONE,

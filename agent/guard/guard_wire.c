@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static size_t count_strings(const char *const *list, uint32_t *count)
 {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "agent/guard/spawn.h"
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The messages between an agent and its guard over a SOCK_SEQPACKET pair. Both are the

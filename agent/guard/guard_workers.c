@@ -18,8 +18,8 @@
 #include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
 
 #define OOM_SCORE_ADJ "-500" /* the kernel should kill the guard last */
 

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/progress_page.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/progress_page.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "rendezvous/local/run_folder.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/common/base/run_folder.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * What crun writes down about its job in the run folder, for crunctl: while it runs

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "agent/local/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/net/listener.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/net/listener.h"
 
 struct local_job {
     struct loop *loop;

@@ -8,14 +8,14 @@
 #include <unistd.h>
 
 #include "agent/local/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/keys/key_ring.h"
-#include "rendezvous/net/conn.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/tls/tls.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/wire/net/conn.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/tls/tls.h"
 
 /* It ends when both connections have. */
 struct socket_relay {

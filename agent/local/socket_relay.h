@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 
 struct key_ring;
 struct loop;

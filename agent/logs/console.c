@@ -7,8 +7,8 @@
 
 #include "agent/logs/limits.h"
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /*
  * The console knows which source has an open line: the source that wrote last, without

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /* Rings of two streams and of two attempts. */
 static size_t ring_capacity(uint32_t workers)

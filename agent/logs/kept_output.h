@@ -7,7 +7,7 @@
 
 #include "agent/logs/log_ring.h"
 #include "agent/logs/log_routing.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * The last output of each worker, of the attempt that runs and of the one before, for

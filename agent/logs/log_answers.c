@@ -11,11 +11,11 @@
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
 #include "agent/logs/log_followers.h"
-#include "rendezvous/protocol/base64.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/rank_ranges.h"
+#include "rendezvous/wire/protocol/base64.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
 
 /* What a question asks of one stream. */
 struct wanted_stream {

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct kept_output;
 struct log_answers;

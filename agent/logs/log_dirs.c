@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "agent/cleanup/run_tmpdir.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define NAME_TRIES 16
 #define RANDOM_LETTERS 8

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The folders of a run's logs, as torchrun makes them:

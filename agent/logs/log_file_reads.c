@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/thread.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define SEARCH_BYTES 65536
 #define HEADER_MAX 256

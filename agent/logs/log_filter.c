@@ -7,7 +7,7 @@
 
 #include "agent/logs/limits.h"
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct log_filter {
     struct outlet *outlet;

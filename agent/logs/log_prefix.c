@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define TEMPLATE_DEFAULT "[${role_name}${local_rank}]:"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "agent/config/config.h"
+#include "agent/config.h"
 
 /*
  * The route of each stream of each worker: a function of only the configuration and the

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
+#include "rendezvous/common/base/log.h"
 
 static bool worker_reads(const struct config *c, uint32_t local_rank)
 {

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "agent/config/config.h"
-#include "rendezvous/base/err.h"
+#include "agent/config.h"
+#include "rendezvous/common/base/err.h"
 
 /* The standard input of crun as the workers of each attempt read it. Zero-initialise.
  */

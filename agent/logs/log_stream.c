@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct log_stream {
     struct log_stream_calls calls;

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define TRACEBACK "Traceback (most recent call last)"
 

@@ -16,12 +16,12 @@
 #include "agent/logs/limits.h"
 #include "agent/logs/log_dirs.h"
 #include "agent/logs/log_file_reads.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/thread.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /*
  * One mutex guards a writer and all its outlets; it is never held across a system call

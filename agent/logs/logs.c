@@ -21,10 +21,10 @@
 #include "agent/logs/log_stream.h"
 #include "agent/logs/log_tail.h"
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /*
  * Connects the parts: the routing says where each stream of each worker goes; this file

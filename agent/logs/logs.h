@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/config/config.h"
-#include "rendezvous/base/err.h"
-#include "rendezvous/protocol/message.h"
+#include "agent/config.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct console;
 struct logs;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/progress/limits.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define NEVER UINT64_MAX
 #define STEPS_KEPT 16

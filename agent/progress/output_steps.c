@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/config/step_pattern.h"
-#include "rendezvous/base/xalloc.h"
+#include "agent/progress/step_pattern.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define LINE_KEPT 512
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/progress_page.h"
+#include "rendezvous/common/base/progress_page.h"
 
 /*
  * One worker's status page as last read. The user's program writes it, so only the fact

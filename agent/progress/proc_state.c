@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "agent/cleanup/freezer.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/proc.h"
 
 #define STACK_FUNCTIONS_MAX 5
 

@@ -18,11 +18,11 @@
 #include "agent/progress/step_rate.h"
 #include "agent/progress/stragglers.h"
 #include "agent/workers/torch_recorder.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/proc.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/proc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct progress_monitor {
     const struct config *config;

@@ -2,7 +2,7 @@
 #ifndef AGENT_PROGRESS_PROGRESS_MONITOR_H
 #define AGENT_PROGRESS_PROGRESS_MONITOR_H
 
-#include "agent/config/config.h"
+#include "agent/config.h"
 #include "agent/workers/group.h"
 
 struct guard;

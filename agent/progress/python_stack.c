@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define THREADS_MAX 100                /* faulthandler writes no more */
 #define FRAMES_MAX (100 * THREADS_MAX) /* and of a thread no more than 100 */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * Reads what Python's faulthandler writes about the threads of a process, and finds

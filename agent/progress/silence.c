@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "agent/progress/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/proc.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/proc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define CHILDREN_DEPTH 4
 

@@ -14,12 +14,12 @@
 #include "agent/progress/limits.h"
 #include "agent/progress/proc_state.h"
 #include "agent/progress/python_stack.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/proc.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/stack_groups.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/proc.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/stack_groups.h"
 
 #define SIGNAL_BIT (UINT64_C(1) << (PROGRESS_STACKS_SIGNAL - 1))
 #define POLL_MS_MAX 20

@@ -7,7 +7,7 @@
 
 #include "agent/progress/page_reader.h"
 #include "agent/workers/group.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct loop;
 struct stacks;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/progress/limits.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define SPEED_MIN 0.7
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/store/owner_lookup.h"
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/net/socket_owner.h"
-#include "rendezvous/protocol/port_list.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/wire/net/socket_owner.h"
+#include "rendezvous/wire/protocol/port_list.h"
 
 static bool socket_is_ours(const struct net_addr *client, const struct net_addr *store)
 {

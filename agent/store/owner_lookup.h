@@ -2,7 +2,7 @@
 #ifndef AGENT_STORE_OWNER_LOOKUP_H
 #define AGENT_STORE_OWNER_LOOKUP_H
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /* Looks the sockets of a question up on this machine: the answer lists those of this
  * process's user and of root. */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/keys/key_ring.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/tls/key_memory.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 /* The key of that id, or the first one, whose id is filled in. */
 static int derive_token(const struct store_epoch *of, char key_id[KEY_ID_SIZE],

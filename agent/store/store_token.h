@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/id128.h"
-#include "rendezvous/tls/tls.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/id128.h"
+#include "rendezvous/common/tls/tls.h"
 
 #define STORE_KEYS_KEPT 8
 

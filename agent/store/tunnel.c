@@ -19,13 +19,13 @@
 #include <unistd.h>
 
 #include "agent/store/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/thread.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/net/local_peer.h"
-#include "rendezvous/tls/key_memory.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/net/local_peer.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 #define EVENTS_PER_TURN 64
 #define ADDRESSES_MAX 8

@@ -6,9 +6,9 @@
 #include <sys/queue.h>
 
 #include "agent/store/limits.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/port_list.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/port_list.h"
 
 #define HOST_BUCKETS 1024
 

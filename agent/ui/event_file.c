@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/job_name.h"
-#include "rendezvous/events/event_object.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/job/events/event_object.h"
 
 struct event_file {
     const struct config *config;

@@ -2,8 +2,8 @@
 #ifndef AGENT_UI_EVENT_FILE_H
 #define AGENT_UI_EVENT_FILE_H
 
-#include "agent/config/config.h"
-#include "rendezvous/protocol/message.h"
+#include "agent/config.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * The events of this node as JSON lines, numbered by itself: to --events-file, and to

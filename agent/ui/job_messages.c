@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "agent/ui/status_line.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/job_name.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define WAITING_FIRST_MS 5000
 #define SPARE_REPORT_MS 500

@@ -2,8 +2,8 @@
 #ifndef AGENT_UI_JOB_MESSAGES_H
 #define AGENT_UI_JOB_MESSAGES_H
 
-#include "agent/config/config.h"
-#include "rendezvous/protocol/message.h"
+#include "agent/config.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct status_line;
 struct loop;

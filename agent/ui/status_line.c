@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "agent/logs/console.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define TEXT_MAX 256
 #define REDRAW_MS 1000

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/registry/job.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/registry/job.h"
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define REPORT_LINES 20

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "rendezvous/base/preflight_verdict.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/common/base/preflight_verdict.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * Failures for people and for programs: from a worker's exit to a description, from its

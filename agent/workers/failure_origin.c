@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "agent/workers/limits.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/text.h"
 
 /*
  * Messages of programs whose peer, another rank, has ended or does not answer. Case

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * Whether a worker failed by itself or because another rank did, from its signal and

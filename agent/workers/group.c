@@ -14,17 +14,17 @@
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
 #include "agent/logs/limits.h"
-#include "agent/numa/numa.h"
+#include "agent/devices/numa.h"
 #include "agent/workers/failure_origin.h"
 #include "agent/workers/leftovers.h"
 #include "agent/workers/limits.h"
 #include "agent/workers/stack_files.h"
 #include "agent/workers/torch_recorder.h"
 #include "agent/workers/worker_env.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /*
  * A worker is over when it has exited and both its streams have ended. The group is

@@ -2,7 +2,7 @@
 #ifndef AGENT_WORKERS_GROUP_H
 #define AGENT_WORKERS_GROUP_H
 
-#include "agent/config/config.h"
+#include "agent/config.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
 #include "agent/workers/failure.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/text.h"
 
 static bool leftovers_have(const char *list, const char *name)
 {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/protocol/rank_ranges.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
 
 /* The processes that still run when all workers have exited. Zero-initialise. */
 struct leftovers {

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /* The first row that matches counts. Programs take some of them for their rank even
  * where RANK is set: JAX those of Slurm and Open MPI, Accelerate those of MPI. */

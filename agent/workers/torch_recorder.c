@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct torch_dump {
     bool asked, written;

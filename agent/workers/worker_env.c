@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "agent/cleanup/launch_lock.h"
-#include "agent/gpu/gpu_devices.h"
+#include "agent/devices/gpu_devices.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/torch_recorder.h"
-#include "rendezvous/base/hash.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define VARIABLES_MAX 64
 #define RECORDER_ENTRIES 2000 /* as in torch's examples, and its default since */

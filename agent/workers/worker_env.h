@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include "agent/config/config.h"
-#include "rendezvous/protocol/message.h"
+#include "agent/config.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * A worker's environment and arguments: exactly torchrun's variables, and crun's own,

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /* crunctl drain: a node leaves in good order, and the others continue without it. */
 static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,

@@ -7,13 +7,13 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/events/event_object.h"
-#include "rendezvous/views/job_json.h"
+#include "launcher/crunctl/ctl_jobs.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/events/event_object.h"
+#include "rendezvous/show/views/job_json.h"
 
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
 #define LISTED_MAX 16384     /* events of all jobs: more than a rendezvous keeps */

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/keys/key_file.h"
-#include "rendezvous/tls/key_memory.h"
-#include "rendezvous/keys/key_search.h"
-#include "rendezvous/keys/limits.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/keys/key_file.h"
+#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/keys/key_search.h"
+#include "rendezvous/common/keys/limits.h"
 
 /*
  * crunctl keygen: make a key, or one of less access from the agents' key. It speaks to

@@ -8,16 +8,16 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ended_logs.h"
 #include "launcher/crunctl/ui/log_lines.h"
-#include "rendezvous/protocol/base64.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/rank_ranges.h"
+#include "rendezvous/wire/protocol/base64.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
 
 /*
  * crunctl logs: the output of ranks, piece by piece. It asks for what follows an offset

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/remote/rsh.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/text.h"
 
 /* crunctl page: a link by which a browser sees what this crunctl does. */
 

@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ctl_views.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/page/page.h"
-#include "rendezvous/views/job_json.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/show/page/page.h"
+#include "rendezvous/show/views/job_json.h"
 
 /*
  * crunctl report: a job that runs or is over as one file of HTML, to keep or to send.

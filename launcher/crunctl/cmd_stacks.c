@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/stack_groups.h"
-#include "rendezvous/views/job_json.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/show/views/job_json.h"
 
 /* crunctl stacks: what the ranks of a job do now, those that do the same together. */
 

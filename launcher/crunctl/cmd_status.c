@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ctl_views.h"
 #include "launcher/crunctl/ui/job_text.h"
 #include "launcher/crunctl/ui/terminal.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/views/job_json.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/show/views/job_json.h"
 
 /*
  * crunctl status: the jobs and the nodes of each, as tables or as JSON; and crunctl

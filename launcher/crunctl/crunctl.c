@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ctl_watch.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/protocol/job_name.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/software.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/software.h"
 
 #define DEFAULT_TIMEOUT_MS 10000
 #define OTHERS_MS 2000 /* for the greeting of another user's crun */

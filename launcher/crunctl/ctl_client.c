@@ -9,21 +9,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/crunctl/local/ctl_jobs.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/version.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/keys/key_ring.h"
-#include "rendezvous/net/conn.h"
-#include "rendezvous/net/foreign_probe.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/rank_ranges.h"
-#include "rendezvous/tls/tls.h"
+#include "launcher/crunctl/ctl_jobs.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/version.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/wire/net/conn.h"
+#include "rendezvous/wire/net/foreign_probe.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
+#include "rendezvous/common/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16

@@ -8,10 +8,10 @@
 #include <sys/types.h>
 #include <sysexits.h>
 
-#include "rendezvous/base/access.h"
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/common/base/access.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * crunctl: its flags, its commands, and its conversation with a rendezvous. One request

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "launcher/crunctl/local/ctl_jobs.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/json_strict.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/protocol/proto_fields.h"
-#include "rendezvous/protocol/proto_words.h"
+#include "launcher/crunctl/ctl_jobs.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/json_strict.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
+#include "rendezvous/wire/protocol/proto_words.h"
 
 #define HISTORY_BYTES_MAX (1u << 20) /* of one job: more than a rendezvous keeps */
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
-#include "rendezvous/views/job_view.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/show/views/job_view.h"
 
 /*
  * The jobs that crunctl shows: as a rendezvous tells of them, or from the records of

@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/crunctl/local/ctl_jobs.h"
+#include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ui/log_lines.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/rank_ranges.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
 
 #define PART_BYTES 65536
 

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define DISCOVERY_TEXT_MAX (4u << 20)
 #define DISCOVERY_ALL_MS 60000 /* for the first list */

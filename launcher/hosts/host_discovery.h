@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The program of --host-discovery, as in Horovod: a command of the shell that prints a

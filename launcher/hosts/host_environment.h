@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_HOSTS_HOST_ENVIRONMENT_H
 #define LAUNCHER_HOSTS_HOST_ENVIRONMENT_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The variables that travel from the launcher to the hosts: what finds programs and

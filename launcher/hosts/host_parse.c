@@ -15,9 +15,9 @@
 #include <string.h>
 
 #include "launcher/hosts/hosts.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/scheduler/host_list.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/environment/host_list.h"
 
 #define BLANKS " \t\r\v\f"
 #define OTHER_LINES_SHOWN 5

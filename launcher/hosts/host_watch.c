@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 
 #include "launcher/hosts/host_discovery.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define WATCH_TICK_MS 500
 #define WATCH_DISCOVERY_MS 5000      /* between two runs of the program */

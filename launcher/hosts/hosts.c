@@ -9,9 +9,9 @@
 
 #include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_parse.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define HOST_FILE_MAX (16u << 20)
 

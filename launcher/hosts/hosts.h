@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/opt.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/opt.h"
 
 /*
  * The hosts of a job that is started over ssh, in the order of their node ranks. One

@@ -16,7 +16,7 @@
 
 #include "launcher/program/file_search.h"
 #include "launcher/program/python.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "launcher/program/python.h"
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /* How the words of a command line become the argv of a worker. */
 struct command {

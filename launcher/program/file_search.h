@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The search for a file of one name. The caller tries places in their order; the first

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/program/elf_needed.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define SCRIPT_READ (256 * 1024) /* imports stand at the beginning */
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/program/file_search.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define LINKS_MAX 8
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /* What decides about the interpreter; each may be NULL. */
 struct python_hints {

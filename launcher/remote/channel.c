@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /* Bytes that were taken are overwritten: they may be a key. */
 static void channel_reader_compact(struct channel_reader *r)

@@ -8,10 +8,10 @@
 
 #include "agent/local/job_record.h"
 #include "launcher/remote/remote_internal.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define OUTPUTS_MAX 60 /* of a record, which is small */
 

@@ -11,11 +11,11 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/rsh.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/id128.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/version.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/id128.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/version.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
 

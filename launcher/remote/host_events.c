@@ -10,9 +10,9 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/own_stdin.h"
 #include "launcher/remote/tool_lines.h"
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/version.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/version.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static void on_mark(void *arg, enum host_link_mark mark)
 {

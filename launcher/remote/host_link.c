@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "launcher/remote/push.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define SHELL_WORDS_MAX (1u << 20)
 

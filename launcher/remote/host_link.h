@@ -9,8 +9,8 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/limits.h"
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/loop.h"
 
 struct bufferevent;
 struct evbuffer;

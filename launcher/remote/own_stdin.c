@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "launcher/remote/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct own_stdin {
     struct loop *loop;

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/tls/sha256.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/tls/sha256.h"
 
 /* -- the files --------------------------------------------------------------------- */
 

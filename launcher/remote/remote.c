@@ -24,14 +24,14 @@
 #include "launcher/remote/own_stdin.h"
 #include "launcher/remote/rsh.h"
 #include "launcher/remote/tool_lines.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/id128.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/keys/key.h"
-#include "rendezvous/protocol/job_name.h"
-#include "rendezvous/tls/key_memory.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/id128.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key.h"
+#include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 #define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */
 #define WAIT_SEEN_MS 1000  /* the same on a terminal */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "launcher/hosts/hosts.h"
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The launcher of a job on several hosts: starts a far side on each, collects what they

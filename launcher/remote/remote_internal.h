@@ -11,9 +11,9 @@
 #include "launcher/remote/remote_order.h"
 #include "launcher/remote/remote_output.h"
 #include "launcher/remote/remote_report.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/protocol/job_name.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/wire/protocol/job_name.h"
 
 /* For remote.c and the files that it is made of. */
 struct local_job;

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "launcher/remote/limits.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/json_strict.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/json_strict.h"
 
 /* -- values ------------------------------------------------------------------------ */
 

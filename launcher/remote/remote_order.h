@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /* The messages of a channel that are JSON. Texts of an order are bytes of any kind, as
  * they were typed; nothing in it is a word of a shell. */

@@ -8,10 +8,10 @@
 #include "agent/logs/limits.h"
 #include "agent/logs/log_routing.h"
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct remote_source {
     struct console_source *source;

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sysexits.h>
 
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define EXIT_USAGE 2
 #define HOSTS_SHOWN_MAX 8 /* in one line */

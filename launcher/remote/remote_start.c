@@ -11,11 +11,11 @@
 
 #include "launcher/hosts/host_watch.h"
 #include "launcher/remote/own_stdin.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
 {

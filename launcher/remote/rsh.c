@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct word_list {
     char **word;

@@ -8,8 +8,8 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define TOOLS_MAX 32
 #define TOOL_IN_MAX 65536       /* read from it at a time */

@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/wire.h"
-#include "rendezvous/store/tcpstore_scan.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/wire.h"
+#include "rendezvous/tcpstore/tcpstore_scan.h"
 
 #define REQUEST_MAX 1024
 #define RETRY_MS 20

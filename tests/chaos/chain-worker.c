@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "rendezvous/base/progress_page.h"
+#include "rendezvous/common/base/progress_page.h"
 #include "tests/chaos/chain-store.h"
 #include "tests/chaos/chain.h"
 

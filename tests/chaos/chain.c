@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 
 #define NAME_SIZE 64
 #define DISK "disk/" /* only checkpoints are there: it may be full */

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "agent/workers/failure_origin.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define ENDED_MS 100000
 

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define STREAM_MAX 65536
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/history/history_json.h"
-#include "rendezvous/protocol/json_strict.h"
-#include "rendezvous/protocol/limits.h"
+#include "rendezvous/job/history/history_json.h"
+#include "rendezvous/wire/protocol/json_strict.h"
+#include "rendezvous/wire/protocol/limits.h"
 
 static void check_history(int holds)
 {

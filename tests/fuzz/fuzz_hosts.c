@@ -10,7 +10,7 @@
 
 #include "launcher/hosts/host_select.h"
 #include "launcher/hosts/hosts.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static void check_hosts(bool holds)
 {

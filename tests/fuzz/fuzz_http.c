@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/web/limits.h"
-#include "rendezvous/web/web_head.h"
-#include "rendezvous/web/web_route.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/show/web/limits.h"
+#include "rendezvous/show/web/web_head.h"
+#include "rendezvous/show/web/web_route.h"
 
 static void check_http(int holds)
 {

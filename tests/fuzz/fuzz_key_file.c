@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/keys/key_file.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key_file.h"
 
 #define FUZZED_KEYS_MAX 4
 

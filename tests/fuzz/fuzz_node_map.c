@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 #include "worker-lib/world/node_map.h"
 
 #define RANKS_MAX 256

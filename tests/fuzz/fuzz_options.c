@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/config_build.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/base/xalloc.h"
+#include "launcher/plan/config_build.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define WORDS_MAX 64
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "rendezvous/page/page.h"
+#include "rendezvous/show/page/page.h"
 #include "tests/worlds/html_check.h"
 
 static void check_element(void *arg, const char *id, const char *html, size_t size)

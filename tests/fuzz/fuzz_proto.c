@@ -11,12 +11,12 @@
 
 #include <cjson/cJSON.h>
 
-#include "rendezvous/protocol/limits.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/json_strict.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/proto_fields.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/json_strict.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
 
 #define BODY_OFFSET offsetof(struct msg, hello)
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "agent/progress/python_stack.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static struct python_stack stack;
 

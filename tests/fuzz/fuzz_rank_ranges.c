@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/rank_ranges.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/rank_ranges.h"
 
 static void check_ranges(int holds)
 {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/scheduler/scheduler.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/environment/scheduler.h"
 
 #define VARIABLES_MAX 64
 

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/store/tcpstore.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 #include "tests/fuzz/tcpstore_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

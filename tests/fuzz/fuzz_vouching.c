@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "agent/store/vouching.h"
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 
 #define CONNS 1024
 #define QUESTIONS 1024

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 void buffer_put(struct buffer *b, const void *data, size_t size)
 {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/store/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 /*
  * A store as simple as can be, with arrays for keys, queues and waiting clients: it

@@ -18,7 +18,7 @@ from process import ROOT, fail
 BOOTSTRAP = ROOT / "worker-lib" / "python" / "bootstrap"
 PR_SET_CHILD_SUBREAPER = 36
 READY_S = 240
-REFUSAL = "import sys; sys.exit('no bootstrap')"  # template_argv of agent/warm/warm.c
+REFUSAL = "import sys; sys.exit('no bootstrap')"  # template_argv of agent/workers/warm.c
 
 
 def pack(argv, env):

@@ -16,7 +16,7 @@
 
 #include "agent/guard/guard.h"
 #include "agent/guard/guard_main.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/loop.h"
 
 static struct {
     struct loop *loop;

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/page/page.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/show/page/page.h"
 
 static char *read_all(FILE *in)
 {

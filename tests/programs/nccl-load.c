@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
 #define OPEN_MS 60000

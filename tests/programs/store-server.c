@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/tcpstore/store_server.h"
 
 enum { EXIT_USAGE = 2 };
 

@@ -7,8 +7,8 @@
 
 #include "agent/agent_state.h"
 #include "agent/guard/fence.h"
-#include "rendezvous/membership/membership.h"
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/job/membership/membership.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct sim_link;
 struct sim_machine;

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/events/event_kinds.h"
-#include "rendezvous/journal/journal_format.h"
-#include "rendezvous/registry/job.h"
-#include "rendezvous/registry/registry.h"
+#include "rendezvous/job/events/event_kinds.h"
+#include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/oracle.h"

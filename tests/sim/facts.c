@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/facts.h"
 
-#include "rendezvous/registry/job.h"
+#include "rendezvous/job/registry/job.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/machine.h"

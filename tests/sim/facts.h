@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/view.h"
 

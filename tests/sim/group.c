@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "rendezvous/membership/limits.h"
+#include "rendezvous/job/membership/limits.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"

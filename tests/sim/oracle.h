@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/job/membership/membership.h"
 
 struct sim_agent;
 struct sim_link;

@@ -4,13 +4,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "rendezvous/session/session.h"
+#include "rendezvous/client/session.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * The oracle's view of the agents: what they truly did, and whether what reaches them

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/history/job_history.h"
-#include "rendezvous/registry/job.h"
+#include "rendezvous/job/history/job_history.h"
+#include "rendezvous/job/registry/job.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"

@@ -6,7 +6,7 @@
 
 #include "tests/sim/trace.h"
 #include "tests/sim/world.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /* How likely a fault is where it is chosen, beside the others; 0 to this. */
 static const struct {

@@ -3,12 +3,12 @@
 
 #include <stddef.h>
 
-#include "rendezvous/journal/journal.h"
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/membership/membership.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define SNAPSHOT_PER_MILLE 20
 

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "rendezvous/registry/job.h"
-#include "rendezvous/session/session.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/client/session.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/group.h"
@@ -15,7 +15,7 @@
 #include "tests/sim/probe.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/visitor.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define EVENTS_MAX 2000000
 #define LAUNCHES_MAX 6

@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/job/membership/membership.h"
 #include "tests/sim/probe.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * crun-sim: runs seeds in several processes, adds up what they report, and tells the

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "rendezvous/registry/job.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 static bool is_member(const struct membership_node *n)
 {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/job/membership/membership.h"
 
 struct sim_agent;
 struct job;

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/session/session.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/client/session.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"

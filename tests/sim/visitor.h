@@ -2,7 +2,7 @@
 #ifndef TESTS_SIM_VISITOR_H
 #define TESTS_SIM_VISITOR_H
 
-#include "rendezvous/protocol/message.h"
+#include "rendezvous/wire/protocol/message.h"
 
 struct sim_agent;
 struct sim;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct world_event {
     uint64_t at_us, number;

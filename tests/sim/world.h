@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/id128.h"
+#include "rendezvous/common/base/id128.h"
 
 /*
  * Time, chance and what is to come: the only source of all three in a simulation, so

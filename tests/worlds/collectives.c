@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/any_memory.h"
 #include "worker-lib/numeric/reduce.h"
 

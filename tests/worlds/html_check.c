@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/text.h"
 
 #define DEPTH_MAX 32
 #define IDS_MAX 1024

@@ -2,7 +2,7 @@
 #ifndef TESTS_WORLDS_MEMBERSHIP_WORLD_H
 #define TESTS_WORLDS_MEMBERSHIP_WORLD_H
 
-#include "rendezvous/membership/membership.h"
+#include "rendezvous/job/membership/membership.h"
 
 /*
  * A membership with its owner played by the test: time is a variable, and what the

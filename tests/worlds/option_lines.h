@@ -2,7 +2,7 @@
 #ifndef TESTS_WORLDS_OPTION_LINES_H
 #define TESTS_WORLDS_OPTION_LINES_H
 
-#include "launcher/config_build.h"
+#include "launcher/plan/config_build.h"
 
 /* Command lines of crun, written as one text, and the machine that they are read on. */
 #define WORDS_MAX 32

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 
 #define ENVIRON_MAX (1u << 18)
 

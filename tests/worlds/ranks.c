@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "worker-lib/world/world_internal.h"
 
 #define PATIENCE_S 120

@@ -2,8 +2,8 @@
 #ifndef TESTS_WORLDS_REGISTRY_WORLD_H
 #define TESTS_WORLDS_REGISTRY_WORLD_H
 
-#include "rendezvous/registry/job.h"
-#include "rendezvous/registry/registry.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 
 /*

@@ -14,8 +14,8 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 
 /* One direction of a connection: from[d] is read, and written to the other socket. */
 struct relay_lane {

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 
 struct loop;
 struct relay;

@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-#include "rendezvous/session/session.h"
+#include "rendezvous/client/session.h"
 
 /*
  * One member under test and the script that is played to it. What it calls out is

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/log.h"
+#include "rendezvous/common/base/log.h"
 #include "tests/worlds/check_main.h"
 
 struct store_server *server;

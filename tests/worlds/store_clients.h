@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <stddef.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/tcpstore/store_server.h"
 
 /* A store's thread, and clients on real sockets, which say and hear bytes. */
 #define PATIENCE_MS 10000

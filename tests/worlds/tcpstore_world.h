@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/store/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore.h"
 
 /* A store without any socket: clients say and hear bytes. */
 #define CLIENTS 3

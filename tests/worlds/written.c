@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "agent/logs/log_writer.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
 
 static struct loop *loop;
 static struct log_writer *writer;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/nccl_gpu.h"
 
 #define LOOK_MS 2 /* interval of the checks whether the other ranks have a GPU */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/wait_chain.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/hash.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/thread.h"
+#include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"

@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/id128.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/id128.h"
 
 #define CLAIM "generation-"
 #define NEW ".new"

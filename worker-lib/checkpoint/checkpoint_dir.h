@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/id128.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/id128.h"
 #include "worker-lib/crun/worker.h"
 
 /*

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "rendezvous/base/fd.h"
+#include "rendezvous/common/base/fd.h"
 
 #define LENGTH_BYTES 8
 #define HEADER_MAX ((size_t)64 << 20)

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 
 /*

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/opt.h"
+#include "rendezvous/common/base/opt.h"
 
 #define BYTES_MAX (1ull << 40)
 #define ITERATIONS_MAX 1000000

@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_COLL_BENCH_FLAGS_H
 #define WORKER_LIB_COLL_BENCH_FLAGS_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/coll-bench/ops.h"
 
 struct bench_flags {

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/coll-bench/flags.h"
 
 #define EXIT_USAGE 2

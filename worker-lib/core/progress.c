@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/progress_page.h"
+#include "rendezvous/common/base/progress_page.h"
 
 struct progress {
     pthread_mutex_t lock;

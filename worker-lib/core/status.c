@@ -4,8 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/version.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/version.h"
 
 static _Thread_local char last_error[512]; /* without control characters */
 

@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_CORE_STATUS_H
 #define WORKER_LIB_CORE_STATUS_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 
 /*

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/thread.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/crun/worker.h"
 
 #define EXIT_AFTER_S 5

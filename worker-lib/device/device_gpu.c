@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/device/gpu_calls.h"

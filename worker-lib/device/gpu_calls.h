@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_DEVICE_GPU_CALLS_H
 #define WORKER_LIB_DEVICE_GPU_CALLS_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/device/device.h"
 
 /*

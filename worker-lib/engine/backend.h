@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/engine/abort.h"
 #include "worker-lib/engine/failure_notice.h"

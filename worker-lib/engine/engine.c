@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/engine/op_queue.h"
 #include "worker-lib/engine/world_failure.h"

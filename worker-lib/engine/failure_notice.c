@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/keyed_hash.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/keyed_hash.h"
 
 #define STORE_MS 500 /* for the store to answer */
 #define LOOK_MS 250  /* between checks for a notice while a key is awaited */

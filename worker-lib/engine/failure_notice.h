@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_ENGINE_FAILURE_NOTICE_H
 #define WORKER_LIB_ENGINE_FAILURE_NOTICE_H
 
-#include "rendezvous/base/id128.h"
+#include "rendezvous/common/base/id128.h"
 #include "worker-lib/engine/abort.h"
 #include "worker-lib/meeting/store_client.h"
 

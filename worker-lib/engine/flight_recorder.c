@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "rendezvous/base/fd.h"
+#include "rendezvous/common/base/fd.h"
 
 #define LINE_SIZE 320
 #define RUNNING UINT32_MAX

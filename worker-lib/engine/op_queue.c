@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/thread.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/engine/flight_recorder.h"
 #include "worker-lib/engine/world_failure.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
 
 #define OTHERS_MS_MIN 1000 /* for the other ranks to write that they have timed out */
 #define OTHERS_MS_MAX 5000

@@ -2,7 +2,7 @@
 /*
  * Reports this rank's progress to crun without the worker library: crunctl status shows
  * it, and crun --hang-timeout finds ranks that make none. The layout and the numbers of
- * the phases are in rendezvous/base/progress_page.h.
+ * the phases are in rendezvous/common/base/progress_page.h.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/hash.h"
-#include "rendezvous/base/proc.h"
-#include "rendezvous/scheduler/scheduler.h"
+#include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/proc.h"
+#include "rendezvous/common/environment/scheduler.h"
 
 #define RANKS_MAX (1u << 20)
 #define PORT_FIRST 20000 /* below the ephemeral ports of common systems */

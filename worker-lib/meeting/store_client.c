@@ -21,12 +21,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/store/limits.h"
-#include "rendezvous/store/tcpstore_scan.h"
-#include "rendezvous/tls/key_memory.h"
-#include "rendezvous/tls/tls.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/tcpstore/limits.h"
+#include "rendezvous/tcpstore/tcpstore_scan.h"
+#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/tls/tls.h"
 #include "worker-lib/meeting/environment.h"
 #include "worker-lib/meeting/store_token.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/progress_page.h"
+#include "rendezvous/common/base/progress_page.h"
 
 static bool is_text(const char *text, size_t size)
 {

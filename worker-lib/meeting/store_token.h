@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/tls/tls.h"
+#include "rendezvous/common/tls/tls.h"
 
 /* How this worker reaches its job's store by TLS, as its agent says in the status page:
  * an environment can be read in more places. */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/device/device.h"
 
 #define COUNT (ALLREDUCE_CHECK_BYTES / sizeof(float))

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 
 /*

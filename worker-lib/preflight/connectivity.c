@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/node_verdict.h"
 

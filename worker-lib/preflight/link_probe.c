@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/thread.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/preflight/node_verdict.h"
 
 /* The most connections at once, and the most fresh ones, to spread the load. */

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/net.h"
 
 /*
  * Checks that data sent from one node to another arrives, also in packets of the

@@ -24,11 +24,11 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/preflight_verdict.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/version.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/preflight_verdict.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/version.h"
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/allreduce_check.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 static char link_between(const char *letters, unsigned nodes, unsigned from,
                          unsigned to)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/data/hash.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"

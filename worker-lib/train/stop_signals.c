@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 
 /* Seconds without progress until the world is aborted; more if batches are slow. */
 #define TICKS_MIN 2

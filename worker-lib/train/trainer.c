@@ -5,7 +5,7 @@
 #include <math.h>
 #include <signal.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/train/net/digest.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/train/gpu/gpu_trainer.h"
 #include "worker-lib/train/data/data.h"

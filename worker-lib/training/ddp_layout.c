@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/hash.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
 

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/thread.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/engine/failure_notice.h"
 #include "worker-lib/world/world_internal.h"
 

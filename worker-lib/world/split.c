@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/backend_select.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world_internal.h"

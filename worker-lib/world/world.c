@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/backend_select.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/device/device.h"

@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_WORLD_WORLD_H
 #define WORKER_LIB_WORLD_WORLD_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/engine/op.h"
 
 /* Functions of a world for the rest of the library, in addition to crun/worker.h. */

@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/id128.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/id128.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "worker-lib/world/world_internal.h"
 
 #define TRY_MS_MIN 20 /* for one port, before the next is tried */

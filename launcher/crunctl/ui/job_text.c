@@ -8,11 +8,11 @@
 #include <time.h>
 
 #include "launcher/crunctl/ui/text_table.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define DAY_MS (24 * 3600 * 1000ull)
 #define HEARTBEAT_MS 5000 /* how much older than its age the step of a node may be */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "launcher/crunctl/ui/terminal.h"
-#include "rendezvous/views/job_view.h"
+#include "rendezvous/show/views/job_view.h"
 
 /* All of them: how many are in which state, each job with its nodes, and those that
  * have ended in a table. */

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/text.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define LINE_MAX_BYTES 65536 /* a longer one is shown in parts */
 

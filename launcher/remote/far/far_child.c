@@ -14,10 +14,10 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/push.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/local/run_folder.h"
-#include "rendezvous/tls/key_memory.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/base/run_folder.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 /* The child's ends of its pipes. */
 struct child_ends {

@@ -7,7 +7,7 @@
 
 #include "launcher/remote/far/far_side.h"
 #include "launcher/remote/remote_order.h"
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /*
  * The child of a far side: the crun of this node. Descriptors of the parent's ends are

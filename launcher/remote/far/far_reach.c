@@ -9,7 +9,7 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/push.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 bool far_side_end_file(const char *log, char path[PATH_MAX + 8])
 {

@@ -29,14 +29,14 @@
 #include "launcher/remote/limits.h"
 #include "launcher/remote/remote_order.h"
 #include "launcher/remote/tool_lines.h"
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/version.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/version.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define STREAM_COUNT 2
 

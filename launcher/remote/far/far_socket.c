@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "launcher/remote/far/far_reach.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/local/run_folder.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/run_folder.h"
 
 int far_socket_connect(pid_t pid)
 {

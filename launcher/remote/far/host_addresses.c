@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "launcher/remote/limits.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
 
 struct address_list {
     char **number;

@@ -15,16 +15,16 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "launcher/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/client.h"
-#include "rendezvous/keys/key_ring.h"
-#include "rendezvous/net/conn.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/proto.h"
+#include "launcher/line/limits.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/wire/net/conn.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define WORKERS 8
 #define STORE_PORT 29500

@@ -15,7 +15,7 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/remote_order.h"
-#include "rendezvous/base/version.h"
+#include "rendezvous/common/base/version.h"
 
 #define DELAY_MS 50
 

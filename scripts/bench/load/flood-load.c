@@ -14,11 +14,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/protocol/proto.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 enum { EXIT_USAGE = 2 };
 

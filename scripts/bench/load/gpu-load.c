@@ -21,7 +21,7 @@
 #ifdef CRUN_CUDA
 #include <cuda_runtime_api.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 #include "worker-lib/device/device.h"
 #include "worker-lib/training/ddp.h"

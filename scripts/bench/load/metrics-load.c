@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/metrics/metrics.h"
-#include "rendezvous/registry/registry.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/job/registry/registry.h"
 
 #define ROUNDS 11
 

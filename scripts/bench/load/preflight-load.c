@@ -13,11 +13,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/limits.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/node_verdict.h"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "scripts/bench/load/store-load-echo.h"
 
 const char *const dialect_names[DIALECT_COUNT] = {

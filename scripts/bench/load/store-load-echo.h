@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /* A request begins with its own size, this header included, and that of its answer. */
 struct echo_head {

@@ -19,10 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/net.h"
-#include "rendezvous/base/opt.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/opt.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "scripts/bench/load/store-load-dialect.h"
 #include "scripts/bench/load/store-load-echo.h"
 

@@ -38,7 +38,7 @@ done
 # The flags with which an object is compiled are in its debug information, if gcc does it.
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-object=$place/obj/rendezvous/base/err.o
+object=$place/obj/rendezvous/common/base/err.o
 make -s B="$place" "$object" >"$place/log" 2>&1 || { cat "$place/log" && exit 1; }
 flags=$(readelf --debug-dump=info "$object" 2>/dev/null | awk '/DW_AT_producer/ && !n++')
 for flag in -fcf-protection -fstack-clash-protection -fstack-protector-strong; do

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/options.h"
-#include "rendezvous/base/xalloc.h"
-#include "rendezvous/protocol/frame.h"
-#include "rendezvous/journal/journal.h"
-#include "rendezvous/journal/journal_format.h"
-#include "rendezvous/protocol/proto.h"
-#include "rendezvous/protocol/proto_fields.h"
+#include "launcher/line/options.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
 #include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/rank_threads.h"
 
 #define PATIENCE_MS 20000

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 

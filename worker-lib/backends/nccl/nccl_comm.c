@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
 #define WARM_UP_BYTES (4 << 20)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/hash.h"
+#include "rendezvous/common/base/hash.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 #include "worker-lib/engine/backend.h"
 

@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
 #define WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/device/gpu_calls.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
 #define ALIGNMENT 4096 /* of a window */

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/bytes.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
 

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/proc.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 
 #define TELL_MS 500

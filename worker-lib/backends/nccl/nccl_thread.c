@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
 

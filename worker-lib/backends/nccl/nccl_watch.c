@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"

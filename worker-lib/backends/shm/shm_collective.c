@@ -11,7 +11,7 @@
  */
 #include <string.h>
 
-#include "rendezvous/base/bytes.h"
+#include "rendezvous/common/base/bytes.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/numeric/reduce.h"
 

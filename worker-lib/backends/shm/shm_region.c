@@ -24,8 +24,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/proc.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/engine/failure_notice.h"
 

@@ -8,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 
 #define LOOK_UP_MS 50 /* at the abort word, in a wait */
 #define LOOK_AT_LINKS_MS 1000

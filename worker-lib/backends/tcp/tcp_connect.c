@@ -27,9 +27,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/keyed_hash.h"
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/keyed_hash.h"
+#include "rendezvous/common/base/net.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/failure_notice.h"
 

@@ -8,8 +8,8 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/engine/failure_notice.h"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The status page of this worker: the memory that it shares with its crun.
 
-The layout is that of rendezvous/base/progress_page.h. This module is the only writer of
+The layout is that of rendezvous/common/base/progress_page.h. This module is the only writer of
 Python's side of the page: the package `crun`, which programs import, and the hooks of
 `crun --watch` share its one `worker_page`. Without the variable CRUN_PROGRESS, in a process
 that the worker forks, and in one that multiprocessing starts, all of it does nothing.

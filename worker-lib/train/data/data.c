@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/data/glyph.h"
 #include "worker-lib/train/data/idx.h"
 

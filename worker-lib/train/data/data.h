@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 #define IMAGE_SIDE 28
 #define IMAGE_PIXELS (IMAGE_SIDE * IMAGE_SIDE)

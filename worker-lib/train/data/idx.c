@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define MAGIC_BYTES 0x0800u /* unsigned bytes; the lowest eight bits: dimensions */
 #define COUNT_MAX (1u << 24)

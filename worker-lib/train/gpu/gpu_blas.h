@@ -5,7 +5,7 @@
 #include <cublas_v2.h>
 
 extern "C" {
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 }
 
 /* cuBLAS, loaded at run time, so that the program also runs on machines without it. */

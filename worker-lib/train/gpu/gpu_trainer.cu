@@ -7,7 +7,7 @@
 #include <time.h>
 
 extern "C" {
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 }
 
 /* The memory, the streams, and the batches on their way to the GPU. */

@@ -2,7 +2,7 @@
 #ifndef WORKER_LIB_TRAIN_GPU_GPU_TRAINER_H
 #define WORKER_LIB_TRAIN_GPU_GPU_TRAINER_H
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/train/net/loss.h"
 #include "worker-lib/train/net/net.h"

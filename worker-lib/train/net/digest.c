@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "rendezvous/tls/sha256.h"
+#include "rendezvous/common/tls/sha256.h"
 
 void digest_parameters(const struct net *n, char text[DIGEST_TEXT_SIZE])
 {

@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/data/hash.h"
 #include "worker-lib/train/net/layer.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/net/layer.h"
 #include "worker-lib/train/net/matrix.h"
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/thread.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
 
 #define WIDTH_MAX 32
 #define ROWS_MAX 8

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/opt.h"
+#include "rendezvous/common/base/opt.h"
 
 #define FIELD(name) offsetof(struct train_flags, name)
 

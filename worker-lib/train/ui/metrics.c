@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/fd.h"
+#include "rendezvous/common/base/fd.h"
 
 static FILE *open_metrics(const char *path)
 {

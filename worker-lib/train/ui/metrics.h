@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "rendezvous/base/err.h"
+#include "rendezvous/common/base/err.h"
 
 /* --metrics: one line of JSON about each pass, with --metrics-every about some steps,
  * and one about the end. */

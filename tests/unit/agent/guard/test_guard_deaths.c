@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "agent/cleanup/child_procs.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/guard_world.h"
 #include "tests/worlds/procs.h"

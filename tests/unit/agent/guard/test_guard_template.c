@@ -18,10 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/fd.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/proc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/fd.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/proc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/guard_world.h"
 #include "tests/worlds/procs.h"

@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #include "agent/guard/status_pages.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/progress_page.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/progress_page.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/guard_world.h"
 #include "tests/worlds/procs.h"

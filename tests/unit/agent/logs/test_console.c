@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/written.h"
 

@@ -8,9 +8,9 @@
 
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/protocol/base64.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/wire/protocol/base64.h"
 #include "tests/worlds/check_main.h"
 
 #define WORKERS 2

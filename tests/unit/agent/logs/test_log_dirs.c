@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/limits.h"
+#include "rendezvous/common/base/limits.h"
 #include "tests/worlds/check_main.h"
 
 static char folder[64], log_dir[96];

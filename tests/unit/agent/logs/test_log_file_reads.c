@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 static struct {

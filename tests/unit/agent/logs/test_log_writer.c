@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"
 
 #define QUEUE_MAX 65536

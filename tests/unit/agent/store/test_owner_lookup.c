@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 #include "tests/worlds/check_main.h"
 
 #define OTHER_USER 12345

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/fakes/net/slow_names.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/store_clients.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "agent/store/limits.h"
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/net.h"
 #include "tests/worlds/check_main.h"
 
 #define QUESTIONS_KEPT 512

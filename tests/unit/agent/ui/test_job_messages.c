@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "agent/ui/status_line.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"
 
 static struct {

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "agent/guard/status_pages.h"
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/loop.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"
 
 #define WORKERS 2

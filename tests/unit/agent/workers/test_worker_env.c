@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 /* Local rank 1 of the second of two nodes, with 4 workers on the first and 3 here. */

@@ -6,7 +6,7 @@
 
 #include "launcher/remote/channel.h"
 #include "launcher/remote/remote_order.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 static struct channel_reader reader;

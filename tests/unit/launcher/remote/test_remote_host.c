@@ -10,8 +10,8 @@
 #include "launcher/remote/remote_host.h"
 #include "launcher/remote/remote_report.h"
 #include "launcher/remote/rsh.h"
-#include "rendezvous/base/log.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))

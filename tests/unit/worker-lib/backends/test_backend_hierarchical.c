@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
 

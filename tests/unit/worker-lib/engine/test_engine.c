@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 
 #define RUNS_MAX 4096

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 60000

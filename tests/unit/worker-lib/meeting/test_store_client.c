@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 60000

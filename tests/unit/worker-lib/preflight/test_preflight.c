@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 #include "worker-lib/preflight/link_probe.h"

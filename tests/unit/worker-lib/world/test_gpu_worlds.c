@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/any_memory.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"

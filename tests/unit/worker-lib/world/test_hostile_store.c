@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/store_server/store_server.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/tcpstore/store_server.h"
 #include "tests/worlds/check_main.h"
 #include "worker-lib/engine/abort.h"
 #include "worker-lib/world/world_internal.h"

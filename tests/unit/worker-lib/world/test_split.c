@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 #include "tests/worlds/split_leaks.h"

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/xalloc.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/any_memory.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"

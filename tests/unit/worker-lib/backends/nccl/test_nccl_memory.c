@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"

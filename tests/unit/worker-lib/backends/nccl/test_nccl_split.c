@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
+#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/any_memory.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"

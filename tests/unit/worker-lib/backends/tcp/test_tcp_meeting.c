@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/base/clock.h"
-#include "rendezvous/base/keyed_hash.h"
-#include "rendezvous/base/net.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/keyed_hash.h"
+#include "rendezvous/common/base/net.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_PLAN_BOOTSTRAP_H
+#define LAUNCHER_PLAN_BOOTSTRAP_H
+
+#include "agent/config.h"
+#include "launcher/program/command.h"
+#include "launcher/line/options.h"
+
+/*
+ * Sets config->bootstrap if a flag asks for it and the program is run by Python:
+ * --warm, --watch and --hang-timeout do. Otherwise the workers start without it, and
+ * one line says why a flag has no effect. For --warm, the interpreter takes the place
+ * of a shim of pyenv's.
+ */
+void bootstrap_find(const struct options *o, struct program *program,
+                    const char *own_folder, struct config *config);
+
+#endif

@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_BASE_VERSION_H
-#define RENDEZVOUS_BASE_VERSION_H
-
-/* The version that the programs report. The protocol has its own version (proto.h). */
-#define CRUN_VERSION "0.1.0"
-
-#endif

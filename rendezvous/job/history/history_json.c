@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/job/history/history_json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/job/events/event_kinds.h"
+#include "rendezvous/job/events/event_object.h"
+#include "rendezvous/wire/protocol/proto.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
+#include "rendezvous/wire/protocol/proto_words.h"
+
+#define CAUSE_HANG "hang"
+#define RAN_MS "ran_ms" /* instead of the productive part, if that is not known */
+#define COUNT_MAX 9007199254740992.0 /* what a double holds exactly */
+
+static const char *const phase_names[JOB_PHASE_COUNT] = {
+    [JOB_PHASE_PRODUCTIVE] = "productive_ms",
+    [JOB_PHASE_DETECT] = "detect_ms",
+    [JOB_PHASE_STOP] = "stop_ms",
+    [JOB_PHASE_FORM] = "form_ms",
+    [JOB_PHASE_START] = "start_ms",
+    [JOB_PHASE_FIRST_STEP] = "first_step_ms",
+    [JOB_PHASE_REWORK] = "rework_ms",
+};
+
+/* -- writing ----------------------------------------------------------------------- */
+
+static void put_count(cJSON *o, const char *name, uint64_t value)
+{
+    cJSON_AddNumberToObject(o, name, (double)value);
+}
+
+static void put_count_if(cJSON *o, bool is_known, const char *name, uint64_t value)
+{
+    if (is_known)
+        put_count(o, name, value);
+    else
+        cJSON_AddNullToObject(o, name);
+}
+
+/* null if it is 0 */
+static void put_wall(cJSON *o, const char *name, uint64_t wall_ms)
+{
+    put_count_if(o, wall_ms > 0, name, wall_ms);
+}
+
+/* As many digits as anybody reads. */
+static cJSON *measure_item(double value)
+{
+    char text[32];
+
+    if (!isfinite(value))
+        return cJSON_CreateNull();
+    snprintf(text, sizeof(text), "%.6g", value);
+    return cJSON_CreateNumber(strtod(text, NULL));
+}
+
+static void put_curve(cJSON *o, const struct curve *c)
+{
+    cJSON *curve = cJSON_AddObjectToObject(o, "curve");
+    cJSON *time = cJSON_AddArrayToObject(curve, "time_ms");
+    cJSON *step = cJSON_AddArrayToObject(curve, "step");
+    cJSON *rate = cJSON_AddArrayToObject(curve, "steps_per_s");
+    cJSON *loss = cJSON_AddArrayToObject(curve, "loss");
+
+    for (unsigned i = 0; i < c->count; i++) {
+        const struct curve_point *p = &c->point[i];
+
+        cJSON_AddItemToArray(time, cJSON_CreateNumber((double)p->wall_ms));
+        cJSON_AddItemToArray(step, cJSON_CreateNumber((double)p->step));
+        cJSON_AddItemToArray(rate, measure_item(p->steps_per_s));
+        cJSON_AddItemToArray(loss, measure_item(p->loss));
+    }
+}
+
+static cJSON *epoch_item(const struct timeline_epoch *e)
+{
+    cJSON *o = cJSON_CreateObject(), *lost;
+    bool placed = e->time.unplaced == 0;
+
+    put_count(o, "epoch", e->epoch);
+    cJSON_AddStringToObject(o, "cause",
+                            e->hang ? CAUSE_HANG : proto_cause_name(e->cause));
+    cJSON_AddStringToObject(o, "text", e->text);
+    put_wall(o, "begun_ms", e->begun_ms);
+    put_wall(o, "formed_ms", e->formed_ms);
+    put_wall(o, "started_ms", e->started_ms);
+    put_wall(o, "first_step_ms", e->first_step_ms);
+    put_wall(o, "ended_ms", e->ended_ms);
+    put_count(o, "nodes", e->nodes);
+    put_count(o, "workers", e->workers);
+    put_count_if(o, placed, phase_names[JOB_PHASE_PRODUCTIVE],
+                 e->time.ms[JOB_PHASE_PRODUCTIVE]);
+    if (!placed)
+        put_count(o, RAN_MS, e->time.ms[JOB_PHASE_PRODUCTIVE]);
+    lost = cJSON_AddObjectToObject(o, "lost");
+    for (unsigned i = JOB_PHASE_PRODUCTIVE + 1; i < JOB_PHASE_COUNT; i++)
+        put_count_if(lost, placed || i != JOB_PHASE_REWORK, phase_names[i],
+                     e->time.ms[i]);
+    put_count_if(lost, placed, "steps_again", e->time.steps_again);
+    return o;
+}
+
+/* For a reader who knows the job. */
+static cJSON *brief_event_item(const struct msg_event *event)
+{
+    cJSON *o = cJSON_CreateObject();
+
+    put_count(o, "number", event->number);
+    put_count(o, "time_ms", event->wall_ms);
+    put_count(o, "monotonic_ms", event->monotonic_ms);
+    put_count(o, "epoch", event->epoch);
+    cJSON_AddStringToObject(o, "kind", event->kind);
+    cJSON_AddStringToObject(o, "host", event->host);
+    if (event->of_rank)
+        put_count(o, "rank", event->rank);
+    cJSON_AddStringToObject(o, "text", event->text);
+    return o;
+}
+
+static cJSON *event_item(const struct history_event *kept,
+                         const struct history_reader *r)
+{
+    struct msg_event event = { .number = kept->number,
+                               .wall_ms = kept->wall_ms,
+                               .monotonic_ms = kept->monotonic_ms,
+                               .epoch = kept->epoch,
+                               .of_rank = kept->of_rank,
+                               .rank = kept->rank };
+
+    memcpy(event.kind, kept->kind, sizeof(event.kind));
+    text_cut(kept->host, event.host, sizeof(event.host));
+    if (!r->sees_text || r->sees_text(r->arg, kept->kind))
+        text_cut(kept->text, event.text, sizeof(event.text));
+    else
+        event_hide_text(&event);
+    if (!r->run_id)
+        return brief_event_item(&event);
+    if (r->instance && !id128_parse(r->instance, &event.instance))
+        event.instance = (struct id128){ { 0 } };
+    text_cut(r->run_id, event.run_id, sizeof(event.run_id));
+    return event_object(&event);
+}
+
+cJSON *history_json(const struct job_history *h, const struct history_reader *reader)
+{
+    cJSON *o = cJSON_CreateObject(), *epochs, *events;
+
+    put_curve(o, &h->curve);
+    epochs = cJSON_AddArrayToObject(o, "epochs");
+    for (unsigned i = 0; i < h->timeline.count; i++)
+        cJSON_AddItemToArray(epochs, epoch_item(&h->timeline.epoch[i]));
+    put_count(o, "epochs_left_out", h->timeline.left_out);
+    events = cJSON_AddArrayToObject(o, "events");
+    for (unsigned i = 0; i < h->events; i++)
+        cJSON_AddItemToArray(events, event_item(h->event[i], reader));
+    return o;
+}
+
+/* -- reading ----------------------------------------------------------------------- */
+
+/* A whole number that is not less than 0. */
+static bool is_count(const cJSON *item)
+{
+    return cJSON_IsNumber(item) && item->valuedouble >= 0 &&
+           item->valuedouble <= COUNT_MAX &&
+           floor(item->valuedouble) == item->valuedouble;
+}
+
+/* 0 if there is none. */
+static uint64_t get_count(const cJSON *o, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    return is_count(item) ? (uint64_t)item->valuedouble : 0;
+}
+
+static uint32_t get_small_count(const cJSON *o, const char *name)
+{
+    uint64_t count = get_count(o, name);
+
+    return count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
+}
+
+static const char *get_text(const cJSON *o, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static double measure_of(const cJSON *item)
+{
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+/* Four arrays of one length, times in order. */
+static bool read_curve(const cJSON *o, struct curve *c)
+{
+    const cJSON *time = cJSON_GetObjectItemCaseSensitive(o, "time_ms");
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(o, "step");
+    const cJSON *rate = cJSON_GetObjectItemCaseSensitive(o, "steps_per_s");
+    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(o, "loss");
+    struct curve_point point, before = { .wall_ms = 0 };
+    unsigned count = 0;
+
+    if (!cJSON_IsArray(time) || !cJSON_IsArray(step) || !cJSON_IsArray(rate) ||
+        !cJSON_IsArray(loss))
+        return false;
+    time = time->child, step = step->child, rate = rate->child, loss = loss->child;
+    for (; time && step && rate && loss; count++, before = point) {
+        if (!is_count(time) || !is_count(step) || count == CURVE_POINTS_MAX - 1)
+            return false;
+        point = (struct curve_point){ .wall_ms = (uint64_t)time->valuedouble,
+                                      .step = (uint64_t)step->valuedouble,
+                                      .steps_per_s = measure_of(rate),
+                                      .loss = measure_of(loss) };
+        if (point.wall_ms < before.wall_ms)
+            return false;
+        curve_restore_point(c, &point);
+        time = time->next, step = step->next, rate = rate->next, loss = loss->next;
+    }
+    return !time && !step && !rate && !loss;
+}
+
+static void read_epoch(const cJSON *o, struct timeline *t)
+{
+    const cJSON *lost = cJSON_GetObjectItemCaseSensitive(o, "lost");
+    const char *cause = get_text(o, "cause");
+    struct timeline_epoch e = { .epoch = get_count(o, "epoch"),
+                                .hang = strcmp(cause, CAUSE_HANG) == 0,
+                                .begun_ms = get_count(o, "begun_ms"),
+                                .formed_ms = get_count(o, "formed_ms"),
+                                .started_ms = get_count(o, "started_ms"),
+                                .first_step_ms = get_count(o, "first_step_ms"),
+                                .ended_ms = get_count(o, "ended_ms"),
+                                .nodes = get_small_count(o, "nodes"),
+                                .workers = get_small_count(o, "workers") };
+
+    e.cause = e.hang ? JOB_CAUSE_FAILURE
+                     : (enum job_cause)proto_word(proto_cause_names, JOB_CAUSE_COUNT,
+                                                  cause);
+    text_cut(get_text(o, "text"), e.text, sizeof(e.text));
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        e.time.ms[i] = get_count(i == JOB_PHASE_PRODUCTIVE ? o : lost, phase_names[i]);
+    e.time.steps_again = get_count(lost, "steps_again");
+    e.time.unplaced = cJSON_IsNull(
+        cJSON_GetObjectItemCaseSensitive(lost, "steps_again"));
+    if (e.time.unplaced)
+        e.time.ms[JOB_PHASE_PRODUCTIVE] = get_count(o, RAN_MS);
+    timeline_restore_epoch(t, &e);
+}
+
+static void read_event(const cJSON *o, struct job_history *h)
+{
+    struct msg_event event;
+
+    event_object_read(o, &event);
+    job_history_add_event(h, &event);
+}
+
+struct job_history *history_from_json(const cJSON *o)
+{
+    const cJSON *epochs = cJSON_GetObjectItemCaseSensitive(o, "epochs");
+    const cJSON *events = cJSON_GetObjectItemCaseSensitive(o, "events"), *item;
+    struct job_history *h = job_history_create();
+
+    if (!read_curve(cJSON_GetObjectItemCaseSensitive(o, "curve"), &h->curve)) {
+        job_history_destroy(h);
+        return NULL;
+    }
+    cJSON_ArrayForEach(item, epochs) read_epoch(item, &h->timeline);
+    h->timeline.left_out += get_count(o, "epochs_left_out");
+    cJSON_ArrayForEach(item, events) read_event(item, h);
+    return h;
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/job/history/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/common/base/xalloc.h"
+
+void timeline_fini(struct timeline *t)
+{
+    free(t->epoch);
+    *t = (struct timeline){ .count = 0 };
+}
+
+/* The epoch that runs, or NULL. */
+static struct timeline_epoch *running_epoch(const struct timeline *t)
+{
+    struct timeline_epoch *newest = t->count ? &t->epoch[t->count - 1] : NULL;
+
+    return newest && !newest->ended_ms ? newest : NULL;
+}
+
+static struct job_time_sums subtract_sums(struct job_time_sums from,
+                                          const struct job_time_sums *sums)
+{
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        from.ms[i] -= sums->ms[i] < from.ms[i] ? sums->ms[i] : from.ms[i];
+    from.steps_again -= sums->steps_again < from.steps_again ? sums->steps_again
+                                                             : from.steps_again;
+    from.unplaced -= sums->unplaced < from.unplaced ? sums->unplaced : from.unplaced;
+    return from;
+}
+
+static uint64_t wall_before(uint64_t wall_ms, uint64_t age_ms)
+{
+    return wall_ms > age_ms ? wall_ms - age_ms : 0;
+}
+
+/* When the restart under way, or the last one, has begun. */
+static uint64_t restart_begun(const struct job_time *time, uint64_t now,
+                              uint64_t wall_ms)
+{
+    struct job_time_sums last = job_time_last(time, now);
+
+    return wall_before(wall_ms, job_time_age(&last));
+}
+
+/* Without the restart that a failure or a planned stop has begun already: its phases
+ * are of the next epoch. */
+static struct job_time_sums sums_before_stop(const struct job_time *time, uint64_t now)
+{
+    struct job_time_sums all = job_time_all(time, now), last = job_time_last(time, now);
+
+    return time->phase == JOB_PHASE_DETECT || time->phase == JOB_PHASE_STOP ||
+                   time->phase == JOB_PHASE_FORM
+               ? subtract_sums(all, &last)
+               : all;
+}
+
+static void set_base(struct timeline *t, const struct job_time *time, uint64_t now)
+{
+    struct job_time_sums last = job_time_last(time, now);
+
+    t->base = subtract_sums(job_time_all(time, now), &last);
+}
+
+static struct timeline_epoch *make_room_for_epoch(struct timeline *t)
+{
+    struct timeline_epoch *oldest_new;
+
+    if (t->count == EPOCHS_KEPT) {
+        oldest_new = &t->epoch[EPOCHS_KEPT_FIRST];
+        memmove(oldest_new, oldest_new + 1,
+                (EPOCHS_KEPT - EPOCHS_KEPT_FIRST - 1) * sizeof(*oldest_new));
+        t->left_out++;
+        return &t->epoch[EPOCHS_KEPT - 1];
+    }
+    if (t->count == t->room) {
+        t->room = t->room ? 2 * t->room : 1;
+        t->epoch = xrealloc(t->epoch, t->room * sizeof(*t->epoch));
+    }
+    return &t->epoch[t->count++];
+}
+
+void timeline_add_formed(struct timeline *t, const struct timeline_epoch *epoch,
+                         const struct job_time *time, uint64_t now, uint64_t wall_ms)
+{
+    uint64_t ended_ms = t->count ? t->epoch[t->count - 1].ended_ms : 0;
+    struct timeline_epoch *e = make_room_for_epoch(t);
+
+    *e = *epoch; /* the two clocks do not count quite alike */
+    e->begun_ms = ended_ms ? ended_ms : restart_begun(time, now, wall_ms);
+    e->formed_ms = wall_ms;
+    set_base(t, time, now);
+    timeline_refresh(t, time, now);
+}
+
+void timeline_add_start(struct timeline *t, uint64_t wall_ms)
+{
+    struct timeline_epoch *e = running_epoch(t);
+
+    if (e && !e->started_ms)
+        e->started_ms = wall_ms;
+}
+
+void timeline_add_first_step(struct timeline *t, const struct job_time *time,
+                             uint64_t now, uint64_t wall_ms)
+{
+    struct timeline_epoch *e = running_epoch(t);
+
+    if (e && !e->first_step_ms) /* the phase after it began with it */
+        e->first_step_ms = wall_before(wall_ms, now - time->since);
+    timeline_refresh(t, time, now);
+}
+
+void timeline_add_end(struct timeline *t, const struct job_time *time, uint64_t now,
+                      uint64_t wall_ms)
+{
+    struct timeline_epoch *e = running_epoch(t);
+
+    if (!e)
+        return;
+    timeline_refresh(t, time, now);
+    e->ended_ms = time->over ? wall_ms : restart_begun(time, now, wall_ms);
+}
+
+void timeline_refresh(struct timeline *t, const struct job_time *time, uint64_t now)
+{
+    struct timeline_epoch *e = running_epoch(t);
+
+    if (e)
+        e->time = subtract_sums(sums_before_stop(time, now), &t->base);
+}
+
+void timeline_restore_epoch(struct timeline *t, const struct timeline_epoch *epoch)
+{
+    *make_room_for_epoch(t) = *epoch;
+}
+
+void timeline_restored(struct timeline *t, const struct timeline_epoch *newest,
+                       bool is_over, const struct job_time *time, uint64_t now,
+                       uint64_t wall_ms)
+{
+    struct timeline_epoch *e;
+
+    while (t->count > 0 && t->epoch[t->count - 1].epoch > newest->epoch)
+        t->count--; /* the job has forgotten them with its rendezvous */
+    e = t->count ? &t->epoch[t->count - 1] : NULL;
+    if (newest->epoch > 0 && (!e || e->epoch < newest->epoch)) {
+        if (e && !e->ended_ms) /* nothing tells when the missing one began */
+            e->ended_ms = e->first_step_ms ? e->first_step_ms : e->formed_ms;
+        timeline_restore_epoch(t, newest);
+    }
+    e = running_epoch(t);
+    if (e && is_over)
+        e->ended_ms = time->over ? wall_ms : restart_begun(time, now, wall_ms);
+    else if (e && time->phase == JOB_PHASE_DETECT) {
+        struct job_time_sums sums = sums_before_stop(time, now);
+
+        t->base = subtract_sums(sums, &e->time);
+    } else {
+        set_base(t, time, now);
+    }
+}

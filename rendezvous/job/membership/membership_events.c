@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/job/membership/membership_internal.h"
+
+#include "rendezvous/job/membership/limits.h"
+#include "rendezvous/job/membership/membership_blame.h"
+
+/*
+ * The handlers of events. They change facts and send orders to the node that the event
+ * is about; membership_settle then finds the state.
+ */
+
+/* A job of fixed size without restarts and spares cannot replace a lost node. */
+static bool job_is_hopeless(const struct membership *m)
+{
+    return m->config.min_nodes == m->config.max_nodes && m->config.max_restarts == 0 &&
+           !(m->config.limit_spares && m->config.spares > 0) && m->epoch > 0 &&
+           membership_candidates(m) < m->config.min_nodes;
+}
+
+static bool has_all_spares(const struct membership *m)
+{
+    return m->config.limit_spares &&
+           membership_candidates(m) >= (uint64_t)m->config.max_nodes + m->config.spares;
+}
+
+static bool node_may_start(const struct membership *m, const struct membership_node *n)
+{
+    return n->state == MEMBERSHIP_NODE_ACTIVE &&
+           (m->store_ready || membership_index(m, n) == m->leader);
+}
+
+/* A node that has just come back may have missed the order in force. */
+static void repeat_order(struct step *s, struct membership_node *n)
+{
+    struct membership *m = s->m;
+    uint32_t i = membership_index(m, n);
+
+    if (n->state == MEMBERSHIP_NODE_TOLD)
+        membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
+                       i);
+    else if (m->state == JOB_RUNNING && node_may_start(m, n))
+        membership_start_node(s, n);
+    else if (m->state == JOB_STOPPING && membership_is_unstopped(n))
+        membership_act(s, MEMBERSHIP_ACT_STOP, i);
+    if (m->state == JOB_RUNNING && m->checkpoint.until &&
+        n->state == MEMBERSHIP_NODE_ACTIVE && n->started && !n->checkpointed)
+        membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
+}
+
+/* -- losing nodes ----------------------------------------------------------------- */
+
+/*
+ * A failure was reported, but this node had fallen silent before it: the failure is a
+ * consequence of that loss, and a loss costs no restart.
+ */
+static bool explains_failure(const struct membership *m,
+                             const struct membership_node *n)
+{
+    uint64_t silent_since = n->connected ? n->heard_at : n->gone_at;
+
+    return m->state == JOB_STOPPING && m->stop.cause == JOB_CAUSE_FAILURE &&
+           membership_index(m, n) != m->stop.root.node &&
+           silent_since <= m->stop.root.heard_at;
+}
+
+static void excuse_failure(struct membership *m)
+{
+    m->stop.cause = JOB_CAUSE_LOST;
+    if (m->stop.restart_spent)
+        m->restarts--;
+    m->stop.restart_spent = m->stop.too_young = false;
+    if (m->stop.reason == JOB_REASON_FAILURE) {
+        m->stop.ending = false;
+        m->stop.reason = JOB_REASON_NONE;
+        m->stop.exit_code = 0;
+    }
+}
+
+/* The running epoch needs the node.
+ * A finished node may leave, unless it serves the store. */
+static bool node_is_vital(const struct membership *m, const struct membership_node *n)
+{
+    return m->state == JOB_RUNNING &&
+           (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(m, n) == m->leader);
+}
+
+static void forget_node(struct step *s, uint32_t i)
+{
+    membership_table_remove(s->m, i);
+    membership_act(s, MEMBERSHIP_ACT_DROP_NODE, i);
+}
+
+/* A running epoch may reach its end without nodes that have finished. */
+static void end_hopeless_job(struct step *s)
+{
+    struct membership *m = s->m;
+    bool continues = m->state == JOB_RUNNING && s->lost_member == MEMBERSHIP_NONE;
+
+    if (m->state != JOB_DONE && !continues && !m->stop.ending && job_is_hopeless(m))
+        membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
+}
+
+static void lose_node(struct step *s, uint32_t i)
+{
+    struct membership *m = s->m;
+    struct membership_node *n = &m->node[i];
+    bool explains = explains_failure(m, n);
+
+    if (explains)
+        excuse_failure(m);
+    if (node_is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
+        s->lost_member = i;
+    if (s->lost_member == i)
+        job_time_error(&m->time,
+                       (n->connected ? n->heard_at : n->gone_at) + m->clock.stalled,
+                       m->clock.now);
+    if (explains || s->lost_member == i) {
+        m->stop.root.node = i;
+        m->stop.root.identity = n->identity;
+        membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, i);
+    }
+    if (n->state != MEMBERSHIP_NODE_TOLD)
+        membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
+    forget_node(s, i);
+    end_hopeless_job(s);
+    if (m->state == JOB_STOPPING)
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+}
+
+static bool node_is_overdue(const struct step *s, const struct membership_node *n)
+{
+    const struct membership *m = s->m;
+    uint64_t age = s->t - m->state_since;
+
+    if (s->t >= n->deadline)
+        return true;
+    if (m->state == JOB_STOPPING)
+        return membership_is_unstopped(n) &&
+               age >= (uint64_t)m->stop.grace_ms + STOP_MARGIN_MS;
+    return m->state == JOB_RUNNING && !m->store_ready &&
+           membership_index(m, n) == m->leader && age >= STORE_START_MS;
+}
+
+/* -- events ----------------------------------------------------------------------- */
+
+static enum membership_verdict on_tick(struct step *s)
+{
+    struct membership *m = s->m;
+    uint32_t next;
+
+    m->clock.ticked_at = m->clock.now;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = next) {
+        next = m->node[i].next;
+        if (node_is_overdue(s, &m->node[i]))
+            lose_node(s, i);
+    }
+    return MEMBERSHIP_OK;
+}
+
+/* A node that has been sent its result has one lease to answer BYE. */
+void membership_hear(struct step *s, struct membership_node *n)
+{
+    if (n->state == MEMBERSHIP_NODE_TOLD)
+        return;
+    n->heard_at = s->t;
+    n->deadline = s->t + s->m->config.lease_ms;
+}
+
+/* A node that waits has no part in the epoch, unless that is another one of the same
+ * number. */
+static bool has_regressed(const struct step *s)
+{
+    const struct membership *m = s->m;
+    bool waits = s->node->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING;
+
+    return s->node->state != MEMBERSHIP_NODE_TOLD && s->ev->epoch > 0 &&
+           (s->ev->epoch > m->epoch || (waits && s->ev->epoch == m->epoch));
+}
+
+static enum membership_verdict on_resume(struct step *s)
+{
+    struct membership_node *n = s->node;
+    struct membership *m = s->m;
+    bool regressed = has_regressed(s);
+
+    if (regressed && s->ev->epoch - m->epoch > EPOCHS_LOST_MAX)
+        return MEMBERSHIP_FENCED;
+    membership_table_set_connected(m, n, true);
+    membership_hear(s, n);
+    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(m, n));
+    if (regressed)
+        membership_stop_regressed(s);
+    else
+        repeat_order(s, n);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_join(struct step *s)
+{
+    struct membership *m = s->m;
+    uint32_t wanted = s->ev->join.wanted_slot, i;
+    struct membership_node *n;
+
+    i = membership_find(m, &s->ev->incarnation);
+    if (i != MEMBERSHIP_NONE) { /* the answer to its first join was lost */
+        s->node = &m->node[s->node_out = i];
+        return on_resume(s);
+    }
+    if (m->state == JOB_DONE)
+        return MEMBERSHIP_REFUSED_DONE;
+    if (wanted != MEMBERSHIP_NONE && wanted >= m->config.max_nodes)
+        return MEMBERSHIP_REFUSED_SLOT_RANGE;
+    if (wanted != MEMBERSHIP_NONE &&
+        (m->conflict = membership_table_holder(m, wanted)) != MEMBERSHIP_NONE)
+        return MEMBERSHIP_REFUSED_SLOT_TAKEN;
+    if (has_all_spares(m))
+        return MEMBERSHIP_REFUSED_SPARES;
+    i = membership_table_add(m, &s->ev->incarnation);
+    if (i == MEMBERSHIP_NONE)
+        return MEMBERSHIP_REFUSED_FULL;
+    n = &m->node[s->node_out = i];
+    n->workers = s->ev->join.workers;
+    n->wanted_slot = wanted;
+    n->host = s->ev->join.host;
+    n->identity = s->ev->join.identity;
+    membership_table_set_quarantined(m, n,
+                                     membership_past_is_quarantined(m, n->identity));
+    membership_hear(s, n);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
+    membership_act(s, MEMBERSHIP_ACT_JOINED, i);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_disconnect(struct step *s)
+{
+    struct membership_node *n = s->node;
+    uint64_t grace_end = s->t + s->m->reconnect_grace_ms;
+
+    membership_table_set_connected(s->m, n, false);
+    n->gone_at = s->t;
+    /* a connection that ends by itself is a sign of a node that is lost */
+    if (!s->ev->ended_here && n->deadline > grace_end)
+        n->deadline = grace_end;
+    return MEMBERSHIP_OK;
+}
+
+static void note_step(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (s->ev->first_step == STEP_UNPLACED) /* the number says nothing about progress */
+        m->progress.is_new = true;
+    job_time_note_step(&m->time, s->ev->step);
+    if (s->ev->step <= m->progress.step)
+        return;
+    m->progress.step = s->ev->step;
+    m->progress.is_new = true;
+}
+
+/* What a member tells of the steps of its epoch; an older agent tells nothing. */
+static void account_steps(struct step *s)
+{
+    const struct membership_event *ev = s->ev;
+    struct membership *m = s->m;
+    uint64_t now = m->clock.now;
+    bool resumed;
+
+    if (!ev->first_step || ev->epoch != m->epoch ||
+        s->node->state != MEMBERSHIP_NODE_ACTIVE)
+        return;
+    resumed = job_time_first_step(&m->time, ev->first_step, now - ev->first_ms, now);
+    if (resumed) /* before the steps that are done again may be over */
+        membership_act(s, MEMBERSHIP_ACT_RESUMED, MEMBERSHIP_NONE);
+    if (job_time_reached(&m->time, ev->step, now - ev->reached_ms, now) || resumed)
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+}
+
+/* membership_admit has extended the lease. */
+static enum membership_verdict on_heartbeat(struct step *s)
+{
+    account_steps(s);
+    note_step(s);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_store_ready(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (membership_index(m, s->node) != m->leader || m->store_ready)
+        return MEMBERSHIP_IGNORED;
+    m->store_ready = true;
+    job_time_started(&m->time, m->clock.now);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].started)
+            membership_start_node(s, &m->node[i]);
+    return MEMBERSHIP_OK;
+}
+
+/* Time of the reported error, as far as the report's own delay is known. */
+static uint64_t error_time(const struct step *s)
+{
+    return s->t - (s->ev->age_ms < s->t ? s->ev->age_ms : s->t);
+}
+
+static void take_as_root(struct step *s)
+{
+    struct membership_stop *stop = &s->m->stop;
+
+    stop->root.node = membership_index(s->m, s->node);
+    stop->root.identity = s->node->identity;
+    stop->root.at = s->ev->at_ms;
+    stop->root.erred_at = error_time(s);
+    stop->root.origin = s->ev->origin;
+    stop->root.final = s->ev->final;
+    stop->root.exit_code = s->ev->exit_code;
+    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, stop->root.node);
+}
+
+/* The origins are in the order of likelihood. Among equals the earlier error counts. */
+static bool is_likelier_root(const struct step *s)
+{
+    const struct membership_stop *stop = &s->m->stop;
+
+    if (s->ev->origin != stop->root.origin)
+        return s->ev->origin < stop->root.origin;
+    if (membership_index(s->m, s->node) == stop->root.node)
+        return s->ev->at_ms < stop->root.at;
+    return error_time(s) < stop->root.erred_at;
+}
+
+static bool all_workers_have_ended(const struct membership *m)
+{
+    uint64_t ended = m->stop.failures;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        if (m->node[i].state == MEMBERSHIP_NODE_FINISHED)
+            ended += m->node[i].workers;
+        else if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE)
+            ended += m->node[i].succeeded;
+    }
+    return ended >= m->world_size;
+}
+
+/* The rank that caused the failures so far may still be ending. */
+static bool culprit_may_follow(const struct membership *m)
+{
+    return m->stop.root.origin != FAILURE_ORIGIN_OWN &&
+           m->config.failure_grace_ms > 0 && !all_workers_have_ended(m);
+}
+
+static uint64_t blame_end(const struct step *s)
+{
+    uint32_t grace_ms = s->m->config.failure_grace_ms;
+
+    return s->t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
+}
+
+static enum membership_verdict on_failed_running(struct step *s)
+{
+    struct membership *m = s->m;
+    bool waited = m->stop.blame_until > 0;
+
+    if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
+        return MEMBERSHIP_IGNORED;
+    job_time_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
+                   m->clock.now);
+    if (m->stop.failures++ == 0) {
+        m->stop.root.heard_at = s->t;
+        m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;
+    }
+    if (s->ev->succeeded > s->node->succeeded)
+        s->node->succeeded = s->ev->succeeded;
+    if (!waited || is_likelier_root(s))
+        take_as_root(s);
+    else
+        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
+    if (!culprit_may_follow(m))
+        membership_stop_failed(s);
+    else if (!waited)
+        m->stop.blame_until = blame_end(s);
+    if (m->stop.blame_until > 0)
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    return MEMBERSHIP_OK;
+}
+
+/* Not the root cause, unless it is likelier than the one that is known. */
+static enum membership_verdict on_failed_stopping(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (m->stop.cause != JOB_CAUSE_FAILURE || !is_likelier_root(s)) {
+        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
+        return MEMBERSHIP_OK;
+    }
+    take_as_root(s);
+    membership_judge_root(m);
+    membership_act(s, MEMBERSHIP_ACT_ROOT_NAMED, m->stop.root.node);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_finished(struct step *s)
+{
+    if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
+        return MEMBERSHIP_IGNORED;
+    membership_set_state(s, s->node, MEMBERSHIP_NODE_FINISHED);
+    if (s->node->leaving &&
+        !node_is_vital(s->m, s->node)) /* nothing needs it any more */
+        membership_release(s, s->node);
+    return MEMBERSHIP_OK;
+}
+
+/* The node has ended its workers unasked, because it was disconnected for too long. */
+static enum membership_verdict on_stopped_running(struct step *s)
+{
+    if (!membership_is_unstopped(s->node))
+        return MEMBERSHIP_IGNORED;
+    note_step(s);
+    membership_set_state(s, s->node, MEMBERSHIP_NODE_STOPPED);
+    s->lost_member = s->m->stop.root.node = membership_index(s->m, s->node);
+    s->m->stop.root.identity = s->node->identity;
+    membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, s->lost_member);
+    end_hopeless_job(s);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_stopped_stopping(struct step *s)
+{
+    if (!membership_is_unstopped(s->node))
+        return MEMBERSHIP_IGNORED;
+    note_step(s);
+    membership_set_state(s, s->node, MEMBERSHIP_NODE_STOPPED);
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_checkpointed(struct step *s)
+{
+    if (s->node->state != MEMBERSHIP_NODE_ACTIVE || !s->m->checkpoint.until)
+        return MEMBERSHIP_IGNORED;
+    s->node->checkpointed = true;
+    return MEMBERSHIP_OK;
+}
+
+/* The failure stands as it was reported, but another node has caused it. */
+static enum membership_verdict on_blamed(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (m->stop.cause != JOB_CAUSE_FAILURE)
+        return MEMBERSHIP_IGNORED;
+    m->stop.root.node = membership_index(m, s->node);
+    m->stop.root.identity = s->node->identity;
+    m->stop.root.at = 0; /* nothing on this node comes before it */
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    return MEMBERSHIP_OK;
+}
+
+/* See settle_farewell. */
+static void ask_for_farewell(struct step *s)
+{
+    struct membership *m = s->m;
+
+    if (m->farewell.asked)
+        return;
+    m->farewell.asked = true;
+    m->farewell.exit_code = s->ev->exit_code;
+    m->farewell.within_ms = s->ev->within_ms ? s->ev->within_ms
+                                             : m->config.shutdown_grace_ms;
+    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+    membership_act(s, MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE);
+}
+
+static enum membership_verdict end_job(struct step *s, bool now)
+{
+    struct membership *m = s->m;
+    bool keeps_code = m->farewell.asked && s->ev->type == MEMBERSHIP_EV_LEAVE;
+
+    if (s->ev->checkpoint && m->state == JOB_RUNNING) {
+        ask_for_farewell(s);
+        return MEMBERSHIP_OK;
+    }
+    if (!m->stop.ending)
+        membership_decide(m, JOB_REASON_USER,
+                          keeps_code ? m->farewell.exit_code : s->ev->exit_code);
+    if (m->state == JOB_RUNNING)
+        membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : m->config.shutdown_grace_ms);
+    else if (m->state == JOB_STOPPING) {
+        m->stop.root.heard_at = 0; /* the job ends, whatever explains the failure */
+        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
+        if (now && m->stop.grace_ms > 0) {
+            m->stop.grace_ms = 0;
+            membership_tell_all_to_stop(s);
+        }
+    }
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_end(struct step *s)
+{
+    return end_job(s, s->ev->now);
+}
+
+/* LEAVE and DRAIN: the node leaves if enough nodes remain. Otherwise a LEAVE ends the
+ * job, in good order even if the node is in a hurry. A member leaves when the epoch has
+ * stopped for it: see settle_running. */
+static enum membership_verdict on_leave(struct step *s)
+{
+    struct membership *m = s->m;
+    struct membership_node *n = s->node;
+    bool drain = s->ev->type == MEMBERSHIP_EV_DRAIN;
+    bool first_forming = m->epoch == 0;
+
+    if (n->state == MEMBERSHIP_NODE_TOLD)
+        return MEMBERSHIP_IGNORED;
+    if (n->leaving) /* again, in a hurry: see settle_drain */
+        return s->ev->now ? MEMBERSHIP_OK : MEMBERSHIP_IGNORED;
+    if (!first_forming && membership_candidates(m) - 1 < m->config.min_nodes &&
+        !(n->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING))
+        return drain ? MEMBERSHIP_REFUSED_MIN : end_job(s, false);
+    if (!membership_is_member(n) || (n->state == MEMBERSHIP_NODE_FINISHED &&
+                                     !node_is_vital(m, n) && m->state == JOB_RUNNING)) {
+        membership_release(s, n);
+        return MEMBERSHIP_OK;
+    }
+    membership_table_set_leaving(m, n, true);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(m, n));
+    return MEMBERSHIP_OK;
+}
+
+static enum membership_verdict on_bye(struct step *s)
+{
+    if (s->node->state != MEMBERSHIP_NODE_TOLD)
+        return MEMBERSHIP_IGNORED;
+    forget_node(s, membership_index(s->m, s->node));
+    return MEMBERSHIP_OK;
+}
+
+/* An event without a handler changes nothing in that state. */
+membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
+    [JOB_FORMING] = {
+        [MEMBERSHIP_EV_JOIN] = on_join,
+        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
+        [MEMBERSHIP_EV_LEAVE] = on_leave,
+        [MEMBERSHIP_EV_DRAIN] = on_leave,
+        [MEMBERSHIP_EV_END] = on_end,
+        [MEMBERSHIP_EV_BYE] = on_bye,
+        [MEMBERSHIP_EV_TICK] = on_tick,
+    },
+    [JOB_RUNNING] = {
+        [MEMBERSHIP_EV_JOIN] = on_join,
+        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
+        [MEMBERSHIP_EV_STORE_READY] = on_store_ready,
+        [MEMBERSHIP_EV_FAILED] = on_failed_running,
+        [MEMBERSHIP_EV_FINISHED] = on_finished,
+        [MEMBERSHIP_EV_STOPPED] = on_stopped_running,
+        [MEMBERSHIP_EV_CHECKPOINTED] = on_checkpointed,
+        [MEMBERSHIP_EV_LEAVE] = on_leave,
+        [MEMBERSHIP_EV_DRAIN] = on_leave,
+        [MEMBERSHIP_EV_END] = on_end,
+        [MEMBERSHIP_EV_BYE] = on_bye,
+        [MEMBERSHIP_EV_TICK] = on_tick,
+    },
+    [JOB_STOPPING] = {
+        [MEMBERSHIP_EV_JOIN] = on_join,
+        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
+        [MEMBERSHIP_EV_FAILED] = on_failed_stopping,
+        [MEMBERSHIP_EV_STOPPED] = on_stopped_stopping,
+        [MEMBERSHIP_EV_BLAMED] = on_blamed,
+        [MEMBERSHIP_EV_LEAVE] = on_leave,
+        [MEMBERSHIP_EV_DRAIN] = on_leave,
+        [MEMBERSHIP_EV_END] = on_end,
+        [MEMBERSHIP_EV_BYE] = on_bye,
+        [MEMBERSHIP_EV_TICK] = on_tick,
+    },
+    [JOB_DONE] = {
+        [MEMBERSHIP_EV_JOIN] = on_join,
+        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
+        [MEMBERSHIP_EV_BYE] = on_bye,
+        [MEMBERSHIP_EV_TICK] = on_tick,
+    },
+};

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
+#define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
+
+#include "rendezvous/job/membership/membership.h"
+#include "rendezvous/job/membership/membership_table.h"
+
+/*
+ * Shared by the files of the membership. A step has three parts: membership.c admits
+ * the event, a handler in membership_events.c changes facts (which nodes are present,
+ * what failed), and membership_transitions.c moves to another state as long as the
+ * facts require it. Only membership_transitions.c changes the state.
+ *
+ * All stamps are in the membership's time: the owner's time less the time in which the
+ * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
+ * far away as before.
+ */
+enum { EXIT_CODE_FAILED = 1, EXIT_CODE_NOT_FORMED = 69 };
+
+struct step {
+    struct membership *m;
+    const struct membership_event *ev;
+    const struct membership_sink *sink;
+    struct membership_node *node; /* the event's, or NULL */
+    uint64_t t;
+    uint32_t node_out;
+    uint32_t lost_member; /* of the running epoch, in this step */
+};
+
+typedef enum membership_verdict membership_handler(struct step *s);
+
+/* membership_events.c: NULL if an event changes nothing in a state. */
+extern membership_handler
+    *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
+void membership_hear(struct step *s, struct membership_node *n);
+
+/* membership_transitions.c */
+void membership_settle(struct step *s);
+void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_ms);
+void membership_stop_failed(struct step *s);
+void membership_stop_regressed(struct step *s);
+void membership_judge_root(struct membership *m);
+void membership_release(struct step *s, struct membership_node *n);
+void membership_start_node(struct step *s, struct membership_node *n);
+void membership_tell_all_to_stop(struct step *s);
+
+static inline void membership_act(struct step *s, enum membership_action_type type,
+                                  uint32_t node)
+{
+    struct membership_action a = { .type = type, .node = node, .from = s->m->state };
+
+    s->sink->act(s->sink->arg, s->m, &a);
+}
+
+static inline uint32_t membership_index(const struct membership *m,
+                                        const struct membership_node *n)
+{
+    return (uint32_t)(n - m->node);
+}
+
+static inline void membership_set_state(struct step *s, struct membership_node *n,
+                                        enum membership_node_state state)
+{
+    membership_table_set_state(s->m, n, state);
+    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, membership_index(s->m, n));
+}
+
+static inline bool membership_is_member(const struct membership_node *n)
+{
+    return n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED ||
+           n->state == MEMBERSHIP_NODE_STOPPED;
+}
+
+/* A member that may still have live workers of the epoch. */
+static inline bool membership_is_unstopped(const struct membership_node *n)
+{
+    return n->state == MEMBERSHIP_NODE_ACTIVE || n->state == MEMBERSHIP_NODE_FINISHED;
+}
+
+/* Nodes that could be in the next epoch. */
+static inline uint32_t membership_candidates(const struct membership *m)
+{
+    return m->tally.live - m->tally.leaving;
+}
+
+/* When the wait for nodes is over. */
+static inline uint64_t membership_join_deadline(const struct membership *m)
+{
+    return m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms -
+           m->waited_ms;
+}
+
+/* How long the epoch has run, the sleeps of the owner included. */
+static inline uint64_t membership_age(const struct membership *m)
+{
+    return m->formed_at ? m->clock.now - m->formed_at : UINT64_MAX;
+}
+
+/* The result is decided; the job ends with this stop, or now. */
+static inline void membership_decide(struct membership *m, enum job_reason reason,
+                                     int32_t exit_code)
+{
+    m->stop.ending = true;
+    m->stop.reason = reason;
+    m->stop.exit_code = exit_code;
+}
+
+#endif

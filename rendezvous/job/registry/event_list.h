@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_REGISTRY_EVENT_LIST_H
+#define RENDEZVOUS_JOB_REGISTRY_EVENT_LIST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/wire/protocol/message.h"
+#include "rendezvous/job/registry/job.h"
+
+/*
+ * The last EVENTS_KEPT events of a rendezvous, numbered from 1, for crunctl. Lost when
+ * the daemon restarts. When there are more, the source with the most events loses its
+ * oldest one, so that no source pushes out the events of others.
+ */
+struct event_list;
+
+struct event_list *event_list_create(void);
+void event_list_destroy(struct event_list *h); /* NULL is fine */
+
+/* Number the event of a job of that owner and keep a copy. source: its cause, see
+ * sources.h. Returns its number. */
+uint64_t event_list_add(struct event_list *h, struct msg_event *event,
+                        const struct job_owner *owner, uint32_t source);
+
+/* The first event of that job ("": any) that is kept, newer than `since` and not hidden
+ * from the peer, or NULL. */
+const struct msg_event *event_list_next(const struct event_list *h, uint64_t since,
+                                        const char *run_id,
+                                        const struct job_owner *peer);
+
+#endif

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/job/registry/job.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <wchar.h>
+
+#include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/history/job_history.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
+#include "rendezvous/job/registry/limits.h"
+
+/* Spares that a job has room for. */
+static uint32_t spares_max(const struct job_config *c)
+{
+    uint32_t most = c->max_nodes < 64 ? 64 : c->max_nodes;
+
+    return c->limit_spares && c->spares > most ? c->spares : most;
+}
+
+struct job *job_create(const char *run_id, const struct job_config *config,
+                       const struct id128 *instance, uint64_t now_ms)
+{
+    struct job *j = xcalloc(1, sizeof(*j));
+    uint32_t capacity = config->max_nodes + spares_max(config);
+    struct membership_memory memory = {
+        .capacity = capacity,
+        .node = xcalloc(capacity, sizeof(*memory.node)),
+        .bucket = xcalloc(capacity, sizeof(*memory.bucket)),
+        .slot_node = xcalloc(config->max_nodes, sizeof(*memory.slot_node)),
+        .slot_identity = xcalloc(config->max_nodes, sizeof(*memory.slot_identity))
+    };
+
+    memcpy(memory.bucket_key, id128_random().byte, sizeof(memory.bucket_key));
+    snprintf(j->run_id, sizeof(j->run_id), "%s", run_id);
+    job_name(run_id, config->program, j->name, sizeof(j->name));
+    j->owner.uid = PEER_UID_UNKNOWN;
+    j->stepped_ms = now_ms;
+    j->history = job_history_create();
+    j->archive_ms = UINT64_MAX;
+    j->reporter = MEMBERSHIP_NONE;
+    j->node = xcalloc(capacity, sizeof(*j->node));
+    j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
+    j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));
+    TAILQ_INIT(&j->owner_asks);
+    membership_init(&j->membership, config, instance, &memory, now_ms);
+    return j;
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j)
+        return;
+    for (uint32_t i = 0; i < j->membership.capacity; i++)
+        free(j->node[i]);
+    free(j->node);
+    free(j->name_hash);
+    free(j->seen_hash);
+    free(j->membership.node);
+    free(j->membership.slot_node);
+    free(j->membership.bucket);
+    free(j->membership.slot_identity);
+    job_history_destroy(j->history);
+    free(j);
+}
+
+struct job_node *job_add_node(struct job *j, uint32_t index)
+{
+    if (!j->node[index])
+        j->node[index] = xcalloc(1, sizeof(struct job_node));
+    return j->node[index];
+}
+
+void job_drop_node(struct job *j, uint32_t index)
+{
+    free(j->node[index]);
+    j->node[index] = NULL;
+    j->name_hash[index] = j->seen_hash[index] = 0;
+}
+
+/* Never 0, which means none. */
+static uint32_t name_hash_of(const char *name)
+{
+    uint32_t hash = (uint32_t)hash_fnv1a(HASH_FNV1A_BASIS, name, strlen(name));
+
+    return hash ? hash : 1;
+}
+
+_Static_assert(sizeof(wchar_t) == sizeof(uint32_t), "wmemchr looks for hashes");
+
+/* The first node from `from` on with this hash, or the capacity. With 10,000 nodes
+ * wmemchr looks at all of them in less than a microsecond. */
+static uint32_t next_with_hash(const struct job *j, const uint32_t *hashes,
+                               uint32_t from, uint32_t hash)
+{
+    const wchar_t *all = (const wchar_t *)hashes;
+    const wchar_t *found = wmemchr(all + from, (wchar_t)hash,
+                                   j->membership.capacity - from);
+
+    return found ? (uint32_t)(found - all) : j->membership.capacity;
+}
+
+static bool name_is_taken(const struct job *j, uint32_t index, const char *name)
+{
+    uint32_t hash = name_hash_of(name), i = next_with_hash(j, j->name_hash, 0, hash);
+
+    for (; i < j->membership.capacity; i = next_with_hash(j, j->name_hash, i + 1, hash))
+        if (i != index && j->node[i]->peer && strcmp(j->node[i]->host, name) == 0)
+            return true;
+    return false;
+}
+
+void job_name_node(struct job *j, uint32_t index, const char *host)
+{
+    enum { NUMBER_LENGTH = sizeof(":4294967295") - 1 };
+    struct job_node *n = j->node[index];
+
+    if (*host && name_is_taken(j, index, host))
+        snprintf(n->host, sizeof(n->host), "%.*s:%" PRIu32,
+                 HOST_NAME_MAX_BYTES - NUMBER_LENGTH, host, index);
+    else if (*host)
+        snprintf(n->host, sizeof(n->host), "%s", host);
+    j->name_hash[index] = name_hash_of(n->host);
+}
+
+void job_set_seen(struct job *j, uint32_t index, const char *address)
+{
+    struct job_node *n = j->node[index];
+
+    snprintf(n->seen, sizeof(n->seen), "%s", address);
+    j->seen_hash[index] = name_hash_of(n->seen);
+}
+
+uint32_t job_next_seen_at(const struct job *j, const char *address, uint32_t after)
+{
+    uint32_t hash = name_hash_of(address), i = after + 1; /* NONE + 1 is 0 */
+
+    for (i = next_with_hash(j, j->seen_hash, i, hash); i < j->membership.capacity;
+         i = next_with_hash(j, j->seen_hash, i + 1, hash))
+        if (strcmp(j->node[i]->seen, address) == 0)
+            return i;
+    return MEMBERSHIP_NONE;
+}
+
+static bool node_is_spare(const struct membership *membership,
+                          const struct membership_node *n)
+{
+    return n->state == MEMBERSHIP_NODE_WAITING &&
+           (membership->state == JOB_RUNNING || membership->state == JOB_STOPPING);
+}
+
+enum node_state job_node_state(const struct job *j, uint32_t index)
+{
+    const struct membership *membership = &j->membership;
+    const struct membership_node *n = &membership->node[index];
+
+    if (n->leaving)
+        return NODE_LEAVING;
+    if (n->quarantined && n->state == MEMBERSHIP_NODE_WAITING)
+        return NODE_QUARANTINED;
+    if (node_is_spare(membership, n))
+        return NODE_SPARE;
+    switch (n->state) {
+    case MEMBERSHIP_NODE_WAITING:
+        return NODE_WAITING;
+    case MEMBERSHIP_NODE_FINISHED:
+        return NODE_FINISHED;
+    case MEMBERSHIP_NODE_STOPPED:
+        return NODE_STOPPED;
+    case MEMBERSHIP_NODE_TOLD:
+        return NODE_DONE;
+    default:
+        return membership->state == JOB_STOPPING ? NODE_STOPPING
+               : n->started                      ? NODE_RUNNING
+                                                 : NODE_STARTING;
+    }
+}
+
+/* -- what is counted for the metrics ---------------------------------------------- */
+
+const char *const job_restart_names[JOB_RESTART_COUNT] = {
+    [JOB_RESTART_FAILURE] = "failure", [JOB_RESTART_LOST] = "lost",
+    [JOB_RESTART_HANG] = "hang",       [JOB_RESTART_SCALE_UP] = "scale-up",
+    [JOB_RESTART_DRAIN] = "drain",
+};
+
+void job_count_stop(struct job *j)
+{
+    static const enum job_restart restarts[JOB_CAUSE_COUNT] = {
+        [JOB_CAUSE_LOST] = JOB_RESTART_LOST,
+        [JOB_CAUSE_SCALE_UP] = JOB_RESTART_SCALE_UP,
+        [JOB_CAUSE_DRAIN] = JOB_RESTART_DRAIN,
+    };
+    const struct membership *m = &j->membership;
+    bool ends = m->state == JOB_DONE && m->stop.reason == JOB_REASON_FAILURE;
+    bool hung = m->stop.cause == JOB_CAUSE_FAILURE && j->failure.kind == FAILURE_HANG;
+
+    if (m->epoch == j->counts.epoch || (m->state != JOB_FORMING && !ends))
+        return;
+    j->counts.epoch = m->epoch;
+    j->counts.hangs += hung;
+    if (!ends)
+        j->counts.restarts[hung ? JOB_RESTART_HANG : restarts[m->stop.cause]]++;
+}
+
+void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
+                   uint64_t now_ms)
+{
+    if (progress->step != j->node[index]->progress.step)
+        j->counts.moved_ms = now_ms;
+}
+
+static void forget_steps(struct msg_heartbeat *progress)
+{
+    progress->step = 0;
+    progress->steps_per_s[0] = progress->loss[0] = '\0';
+}
+
+void job_take_progress(struct job *j, uint32_t index, uint64_t epoch,
+                       const struct msg_heartbeat *progress)
+{
+    struct msg_heartbeat *p = &j->node[index]->progress;
+
+    *p = *progress;
+    if (j->membership.state == JOB_RUNNING && epoch != j->membership.epoch)
+        forget_steps(p);
+}
+
+void job_forget_steps(struct job *j)
+{
+    const struct membership *m = &j->membership;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+        forget_steps(&j->node[i]->progress);
+}
+
+/* All of them, less the time of which the job may still say that it was lost. */
+static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
+{
+    const struct job_time *t = &j->membership.time;
+    struct job_time_sums sums = job_time_all(t, now_ms);
+    uint64_t open = now_ms - t->since, still = now_ms - j->counts.moved_ms;
+
+    if (!t->over && t->tells_steps && t->phase == JOB_PHASE_PRODUCTIVE)
+        sums.ms[JOB_PHASE_PRODUCTIVE] -= still < open ? still : open;
+    return sums;
+}
+
+const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms)
+{
+    struct job_time_sums now = settled_time(j, now_ms), *told = &j->counts.told;
+
+    for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
+        if (now.ms[i] > told->ms[i])
+            told->ms[i] = now.ms[i];
+    told->steps_again = now.steps_again;
+    told->unplaced = now.unplaced;
+    return told;
+}
+
+#define BUSY_MAX 1000
+
+/* Of two in the middle the lower one, so that one of two nodes can be slow. */
+static uint32_t median_usual_busy(const struct job *j)
+{
+    uint32_t nodes_with[BUSY_MAX + 1] = { 0 }, nodes = 0, below = 0, busy = 0;
+    const struct membership *m = &j->membership;
+
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        uint32_t usual = j->node[i]->progress.usual_busy;
+
+        if (usual == 0 || usual > BUSY_MAX || m->node[i].group_rank == MEMBERSHIP_NONE)
+            continue;
+        nodes_with[usual]++;
+        nodes++;
+    }
+    while (nodes && below + nodes_with[busy] <= (nodes - 1) / 2)
+        below += nodes_with[busy++];
+    return busy;
+}
+
+void job_note_busy(struct job *j, uint64_t now_ms)
+{
+    if (j->usual_busy_at && now_ms - j->usual_busy_at < BUSY_COMPARED_MS)
+        return;
+    j->usual_busy = median_usual_busy(j);
+    j->usual_busy_at = now_ms;
+}
+
+uint32_t job_slowness(const struct job *j, uint32_t index)
+{
+    uint32_t usual = j->usual_busy;
+
+    if (usual == 0 || j->membership.node[index].group_rank == MEMBERSHIP_NONE)
+        return 0;
+    return (100 * j->node[index]->progress.busy + usual / 2) / usual;
+}
+
+bool job_can_spare(const struct job_config *config)
+{
+    return config->min_nodes < config->max_nodes || config->spares > 0;
+}
+
+bool job_has_same_arguments(const struct job_config *ours,
+                            const struct job_config *theirs)
+{
+    return strcmp(ours->arguments_hash, theirs->arguments_hash) == 0;
+}
+
+static const char *text_or_none(const char *text)
+{
+    return *text ? text : "not given";
+}
+
+/* A setting as shown to users; buf may hold the text. */
+static const char *setting_text(const struct job_config *c, const struct proto_field *f,
+                                char *buf, size_t size)
+{
+    const char *at = (const char *)c + f->offset;
+    uint32_t v = 0;
+
+    if (f->kind == PROTO_BOOL)
+        return f->setting->words[*at != 0];
+    if (f->kind == PROTO_TEXT)
+        return text_or_none(at);
+    memcpy(&v, at, sizeof(v));
+    if (f->kind == PROTO_WORD)
+        return f->names[v];
+    if (f->offset == offsetof(struct job_config, spares) && !c->limit_spares)
+        return "not given";
+    if (f->setting->is_ms)
+        snprintf(buf, size, "%g s", v / 1e3);
+    else
+        snprintf(buf, size, "%" PRIu32, v);
+    return buf;
+}
+
+/* "2", or "2:4", as --nnodes has it. Returns buf. */
+static char *format_nnodes(const struct job_config *c, char *buf, size_t size)
+{
+    if (c->min_nodes == c->max_nodes)
+        snprintf(buf, size, "%" PRIu32, c->min_nodes);
+    else
+        snprintf(buf, size, "%" PRIu32 ":%" PRIu32, c->min_nodes, c->max_nodes);
+    return buf;
+}
+
+/* The name of the program may have been cut: with equal hashes it is not compared. How
+ * long the last call is, is up to the first node, as with torchrun. */
+static bool setting_is_compared(const struct proto_field *f,
+                                const struct job_config *ours,
+                                const struct job_config *theirs)
+{
+    return f->setting && f->offset != offsetof(struct job_config, last_call_ms) &&
+           (f->offset != offsetof(struct job_config, program) ||
+            !job_has_same_arguments(ours, theirs));
+}
+
+const char *job_config_difference(const struct job_config *ours,
+                                  const struct job_config *theirs, char *buf,
+                                  size_t size)
+{
+    char nnodes[2][24];
+
+    buf[0] = '\0';
+    if (ours->min_nodes != theirs->min_nodes || ours->max_nodes != theirs->max_nodes) {
+        snprintf(buf, size, "--nnodes is %s in the job and %s here",
+                 format_nnodes(ours, nnodes[0], sizeof(nnodes[0])),
+                 format_nnodes(theirs, nnodes[1], sizeof(nnodes[1])));
+        return "--nnodes";
+    }
+    for (unsigned i = 0; i < proto_job_config.count; i++) {
+        const struct proto_field *f = &proto_job_config.field[i];
+        char number[2][24];
+        const char *a, *b;
+
+        if (!setting_is_compared(f, ours, theirs))
+            continue;
+        a = setting_text(ours, f, number[0], sizeof(number[0]));
+        b = setting_text(theirs, f, number[1], sizeof(number[1]));
+        if (strcmp(a, b) == 0)
+            continue;
+        snprintf(buf, size, "%s is %s in the job and %s here", f->setting->name, a, b);
+        return f->setting->name;
+    }
+    return NULL;
+}
+
+static bool setting_is_valid(const struct job_config *c, const struct proto_field *f,
+                             char *why, size_t size)
+{
+    const struct proto_setting *s = f->setting;
+    uint32_t v = 0;
+
+    if (!s || (f->kind != PROTO_U32 && f->kind != PROTO_WORD))
+        return true;
+    memcpy(&v, (const char *)c + f->offset, sizeof(v));
+    if (f->kind == PROTO_WORD && v > f->max)
+        snprintf(why, size, "%s is not one of %s ... %s", s->name, f->names[0],
+                 f->names[f->max]);
+    else if (f->kind == PROTO_U32 && s->is_ms && (v < s->min || v > s->max))
+        snprintf(why, size, "%s is %g s, allowed is %g to %g s", s->name, v / 1e3,
+                 (double)s->min / 1e3, (double)s->max / 1e3);
+    else if (f->kind == PROTO_U32 && (v < s->min || v > s->max))
+        snprintf(why, size, "%s is %" PRIu32 ", allowed is %" PRId64 " to %" PRId64,
+                 s->name, v, s->min, s->max);
+    else
+        return true;
+    return false;
+}
+
+bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
+{
+    for (unsigned i = 0; i < proto_job_config.count; i++)
+        if (!setting_is_valid(c, &proto_job_config.field[i], why, size))
+            return false;
+    if (c->min_nodes > c->max_nodes) {
+        snprintf(why, size,
+                 "%" PRIu32 ":%" PRIu32 " nodes: the minimum is above the maximum",
+                 c->min_nodes, c->max_nodes);
+        return false;
+    }
+    return true;
+}
+
+int job_exit_code(const struct failure *f)
+{
+    if (f->kind == FAILURE_EXIT && f->code >= 1 && f->code <= 255)
+        return f->code;
+    if (f->kind == FAILURE_SIGNAL && f->code >= 1 && f->code <= 127)
+        return 128 + f->code;
+    return 1;
+}
+
+/* "SIGKILL", or "signal 34" for one without a name. */
+static void describe_signal(int32_t signo, char *buf, size_t size)
+{
+    const char *name = text_signal(signo);
+
+    if (name)
+        snprintf(buf, size, "SIG%s", name);
+    else
+        snprintf(buf, size, "signal %" PRId32, signo);
+}
+
+void job_set_ended_by(struct job *j, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (j->membership.stop.ending)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(j->ended_by, sizeof(j->ended_by), fmt, ap);
+    va_end(ap);
+}
+
+void job_add_rank_note(struct job *j, const char *host, const char *text)
+{
+    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
+
+    if (j->failure.kind == FAILURE_HANG && strlen(host) + strlen(text) + 4 < room)
+        snprintf(j->failure.said + used, room, "%s: %s\n", host, text);
+}
+
+void job_add_hang_line(struct job *j, const char *text)
+{
+    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
+    size_t length = strlen(text);
+
+    if (j->failure.kind == FAILURE_HANG && length + 2 < room)
+        snprintf(j->failure.said + used, room, "%s%s", text,
+                 length && text[length - 1] == '\n' ? "" : "\n");
+}
+
+char *job_describe_end(const struct failure *f, char *buf, size_t size)
+{
+    char signal[32];
+
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        snprintf(buf, size, "exit code %" PRId32, f->code);
+        break;
+    case FAILURE_SIGNAL:
+        describe_signal(f->code, signal, sizeof(signal));
+        snprintf(buf, size, "killed by %s%s", signal,
+                 f->out_of_memory ? ", out of memory" : "");
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "could not be started");
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "the node was lost");
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "no progress");
+        break;
+    default:
+        snprintf(buf, size, "the agent failed");
+    }
+    return buf;
+}
+
+char *job_describe_other(const struct failure *f, char *buf, size_t size)
+{
+    char end[64], error[128];
+
+    text_printable(f->error, error, sizeof(error));
+    snprintf(buf, size, "%s%s%s%s%s", job_describe_end(f, end, sizeof(end)),
+             *error ? ", \"" : "", error, *error ? "\"" : "",
+             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
+    return buf;
+}
+
+char *job_describe_failure(const struct failure *f, char *buf, size_t size)
+{
+    const char *host = *f->host ? f->host : "?";
+    const char *final = f->final ? JOB_FINAL_WORDS : "";
+    char signal[32];
+
+    switch (f->kind) {
+    case FAILURE_EXIT:
+        snprintf(buf, size, "rank %" PRIu32 " on %s exited with code %" PRId32 "%s",
+                 f->rank, host, f->code, final);
+        break;
+    case FAILURE_SIGNAL:
+        describe_signal(f->code, signal, sizeof(signal));
+        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by %s%s%s", f->rank,
+                 host, signal, f->out_of_memory ? ", out of memory" : "", final);
+        break;
+    case FAILURE_EXEC:
+        snprintf(buf, size, "rank %" PRIu32 " on %s could not be started: %s", f->rank,
+                 host, strerror(f->code));
+        break;
+    case FAILURE_LOST:
+        snprintf(buf, size, "node %s was lost", host);
+        break;
+    case FAILURE_HANG:
+        snprintf(buf, size, "rank %" PRIu32 " on %s hangs: %s", f->rank, host,
+                 *f->what ? f->what : "no progress");
+        break;
+    case FAILURE_AGENT:
+        snprintf(buf, size, "the agent on %s failed: %s", host, f->what);
+        break;
+    default:
+        snprintf(buf, size, "no failure");
+    }
+    return buf;
+}

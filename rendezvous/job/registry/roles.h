@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_REGISTRY_ROLES_H
+#define RENDEZVOUS_JOB_REGISTRY_ROLES_H
+
+struct job;
+
+/*
+ * Sets the ranks of roles (ROLE_RANK, ROLE_WORLD_SIZE) in job->node[] for the members
+ * of the epoch: the workers of one role are numbered in the order of their ranks.
+ */
+void roles_count(struct job *j);
+
+#endif

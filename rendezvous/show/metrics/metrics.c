@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/show/metrics/metrics.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "rendezvous/common/base/real.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/history/curve.h"
+#include "rendezvous/show/metrics/limits.h"
+#include "rendezvous/show/metrics/metrics_table.h"
+#include "rendezvous/show/metrics/sample_writer.h"
+#include "rendezvous/job/registry/registry.h"
+
+/* -- what is told of --------------------------------------------------------------- */
+
+/* The jobs and nodes of one text, with their labels, in the order of the text. */
+struct metric_sources {
+    struct labelled_source {
+        struct metric_source source;
+        char *labels;
+    } * job, *node;
+    size_t jobs, nodes;
+};
+
+/* What the nodes of the job tell of its progress, as crunctl status sums it up. */
+static void sum_up_progress(struct metric_source *s)
+{
+    const struct membership *m = &s->job->membership;
+    struct curve_point sample;
+
+    registry_take_sample(s->job, &sample);
+    s->step = sample.step ? sample.step : m->time.top_step;
+    s->steps_per_s = sample.steps_per_s;
+    s->loss = sample.loss;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        s->nodes_in[job_node_state(s->job, i)]++;
+        if (s->job->node[i]->progress.steps > s->steps)
+            s->steps = s->job->node[i]->progress.steps;
+    }
+}
+
+/* A node that has come back under another life has its name twice until the older life
+ * is lost: only the connected one, or the later one, is told of. */
+static bool node_is_superseded(const struct job *job, uint32_t node)
+{
+    const struct membership *m = &job->membership;
+    bool is_later = false;
+
+    if (m->node[node].connected)
+        return false;
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        if (i != node && (is_later || m->node[i].connected) &&
+            strcmp(job->node[i]->host, job->node[node]->host) == 0)
+            return true;
+        is_later |= i == node;
+    }
+    return false;
+}
+
+static char *make_labels(const struct job *job, const char *host)
+{
+    char labels[2048] = "", uid[16];
+
+    sample_add_label(labels, sizeof(labels), "run_id", job->run_id);
+    snprintf(uid, sizeof(uid), "%u", (unsigned)job->owner.uid);
+    if (*job->owner.key_file)
+        sample_add_label(labels, sizeof(labels), "owner", job->owner.key_file);
+    else if (job->owner.uid != PEER_UID_UNKNOWN)
+        sample_add_label(labels, sizeof(labels), "owner", uid);
+    if (host)
+        sample_add_label(labels, sizeof(labels), "node", host);
+    return xstrdup(labels);
+}
+
+static bool job_is_told(const struct metrics_view *v, const struct job *job)
+{
+    return (!v->viewer || job_owner_admits(&job->owner, v->viewer)) &&
+           (job->membership.state != JOB_DONE ||
+            v->now_ms - job->done_ms < METRICS_ENDED_SHOWN_MS);
+}
+
+static void add_job_source(struct metric_sources *all, const struct metrics_view *v,
+                           struct job *job)
+{
+    const struct membership *m = &job->membership;
+    struct labelled_source *j = &all->job[all->jobs++];
+
+    j->source = (struct metric_source){ .view = v,
+                                        .job = job,
+                                        .told = job_tell_time(job, v->now_ms) };
+    j->labels = make_labels(job, NULL);
+    sum_up_progress(&j->source);
+    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        struct labelled_source *n = &all->node[all->nodes];
+
+        if (node_is_superseded(job, i))
+            continue;
+        n->source = (struct metric_source){ .view = v, .job = job, .node = i };
+        n->labels = make_labels(job, job->node[i]->host);
+        all->nodes++;
+    }
+}
+
+static void collect_sources(struct metric_sources *all, const struct metrics_view *v)
+{
+    size_t jobs = 0, nodes = 0;
+
+    for (const struct job *j = registry_jobs(v->registry); j; j = j->next) {
+        jobs++;
+        nodes += j->membership.tally.live;
+    }
+    *all = (struct metric_sources){ .job = xcalloc(jobs + 1, sizeof(*all->job)),
+                                    .node = xcalloc(nodes + 1, sizeof(*all->node)) };
+    for (struct job *j = registry_own_jobs(v->registry); j; j = j->next)
+        if (job_is_told(v, j))
+            add_job_source(all, v, j);
+}
+
+static void free_sources(struct metric_sources *all)
+{
+    for (size_t i = 0; i < all->jobs; i++)
+        free(all->job[i].labels);
+    for (size_t i = 0; i < all->nodes; i++)
+        free(all->node[i].labels);
+    free(all->job);
+    free(all->node);
+}
+
+/* -- the text ---------------------------------------------------------------------- */
+
+static void write_metric(struct sample_writer *w, const struct metric *m,
+                         const struct labelled_source *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        w->labels = list[i].labels;
+        w->created_ms = m->subject == METRIC_OF_JOB
+                            ? list[i].source.job->created_wall_ms
+                            : 0;
+        m->write(w, &list[i].source);
+    }
+}
+
+void metrics_write(const struct metrics_view *view, enum metrics_format format,
+                   FILE *out)
+{
+    const struct labelled_source program = { .source = { .view = view },
+                                             .labels = (char *)"" };
+    struct sample_writer w = { .out = out, .format = format };
+    struct metric_sources all;
+
+    collect_sources(&all, view);
+    for (unsigned i = 0; i < metrics_count; i++) {
+        const struct metric *m = &metrics_table[i];
+
+        if (m->subject == METRIC_OF_DAEMON && !view->is_daemon)
+            continue;
+        sample_begin_family(&w, m->name, m->type, m->unit, m->help);
+        w.label = m->label;
+        if (m->subject == METRIC_OF_JOB)
+            write_metric(&w, m, all.job, all.jobs);
+        else if (m->subject == METRIC_OF_NODE)
+            write_metric(&w, m, all.node, all.nodes);
+        else
+            write_metric(&w, m, &program, 1);
+    }
+    sample_end(&w);
+    free_sources(&all);
+}
+
+/* -- the format -------------------------------------------------------------------- */
+
+/* Of one range of media, up to `end`: its q, 1 if there is none. */
+static double quality_of(const char *range, const char *end)
+{
+    for (const char *c = range; c < end; c++) {
+        if (*c != ';')
+            continue;
+        c += 1 + strspn(c + 1, " \t");
+        if (end - c > 2 && strncasecmp(c, "q=", 2) == 0)
+            return strtod(c + 2, NULL);
+        c--;
+    }
+    return 1;
+}
+
+/* The greatest q of the ranges of that type; 0: none of them is. */
+static double quality_accepted(const char *accept, const char *type)
+{
+    double best = 0;
+
+    for (const char *end; *accept; accept = *end ? end + 1 : end) {
+        accept += strspn(accept, " \t");
+        end = accept + strcspn(accept, ",");
+        if (strncasecmp(accept, type, strlen(type)) == 0)
+            best = real_max(best, quality_of(accept, end));
+    }
+    return best;
+}
+
+enum metrics_format metrics_format_accepted(const char *accept)
+{
+    double open = accept ? quality_accepted(accept, "application/openmetrics-text") : 0;
+
+    return open > 0 && open >= quality_accepted(accept, "text/plain")
+               ? METRICS_OPENMETRICS
+               : METRICS_TEXT;
+}
+
+const char *metrics_content_type(enum metrics_format format)
+{
+    return format == METRICS_OPENMETRICS
+               ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+               : "text/plain; version=0.0.4; charset=utf-8";
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SHOW_METRICS_METRICS_TABLE_H
+#define RENDEZVOUS_SHOW_METRICS_METRICS_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/show/metrics/sample_writer.h"
+#include "rendezvous/job/registry/job.h"
+
+/* What has one sample, or one for each of a label's words. */
+enum metric_subject {
+    METRIC_OF_PROGRAM,
+    METRIC_OF_DAEMON,
+    METRIC_OF_JOB,
+    METRIC_OF_NODE
+};
+
+/* A job or a node of it, looked at once for all metrics. */
+struct metric_source {
+    const struct metrics_view *view;
+    const struct job *job;
+    uint32_t node;                    /* the membership's index */
+    const struct job_time_sums *told; /* of the job: see job_tell_time */
+    uint64_t step, steps;             /* of the job; 0: not known */
+    double steps_per_s, loss;         /* of the job; NaN: not known */
+    uint32_t nodes_in[NODE_STATE_COUNT];
+};
+
+struct metric {
+    const char *name; /* as a family: without _total and _info */
+    enum metric_type type;
+    const char *unit; /* the last word of the name, or NULL */
+    enum metric_subject subject;
+    const char *label; /* one more than its subject has, or NULL */
+    const char *help;
+    void (*write)(struct sample_writer *w, const struct metric_source *s);
+};
+
+extern const struct metric metrics_table[];
+extern const unsigned metrics_count;
+
+#endif

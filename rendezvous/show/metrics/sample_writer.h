@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SHOW_METRICS_SAMPLE_WRITER_H
+#define RENDEZVOUS_SHOW_METRICS_SAMPLE_WRITER_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rendezvous/common/base/histogram.h"
+#include "rendezvous/show/metrics/metrics.h"
+
+/*
+ * The text of one family of metrics after another. Where there are many samples it is
+ * put together without stdio, and written in large pieces.
+ */
+enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_INFO, METRIC_HISTOGRAM };
+
+struct sample_writer {
+    FILE *out;
+    char buf[8192]; /* for out */
+    size_t used;
+    enum metrics_format format;
+    /* of the family */
+    const char *name;
+    enum metric_type type;
+    const char *label; /* of sample_put_word and sample_put_words */
+    /* of the next samples */
+    const char *labels;  /* `run_id="a"`, or "" */
+    uint64_t created_ms; /* wall time at which its counts began; 0: not known */
+};
+
+void sample_begin_family(struct sample_writer *w, const char *name,
+                         enum metric_type type, const char *unit, const char *help);
+void sample_end(struct sample_writer *w); /* after all families */
+
+void sample_put(struct sample_writer *w, uint64_t value);
+void sample_put_real(struct sample_writer *w, double value);
+void sample_put_ms(struct sample_writer *w, uint64_t ms); /* in seconds */
+/* One of the label's words. */
+void sample_put_word(struct sample_writer *w, const char *word, uint64_t value);
+void sample_put_word_ms(struct sample_writer *w, const char *word, uint64_t ms);
+/* Of all words the one with that number is 1. */
+void sample_put_words(struct sample_writer *w, const char *const *words, unsigned count,
+                      unsigned which);
+/* `more` labels with the value 1. */
+void sample_put_info(struct sample_writer *w, const char *more);
+void sample_put_histogram(struct sample_writer *w, const struct histogram *h,
+                          uint64_t unit_us);
+
+/* Appends `name="value"`, escaped, and a comma before it if there is something already.
+ * Returns the new length of buf; what does not fit is left out. */
+size_t sample_add_label(char *buf, size_t size, const char *name, const char *value);
+
+#endif

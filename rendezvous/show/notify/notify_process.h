@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SHOW_NOTIFY_NOTIFY_PROCESS_H
+#define RENDEZVOUS_SHOW_NOTIFY_NOTIFY_PROCESS_H
+
+#include "rendezvous/show/notify/notify.h"
+
+/* What the program sends. */
+struct notify_packet {
+    unsigned left_out; /* events before this one that did not fit */
+    struct msg_event event;
+};
+
+/* The life of the process, until the program closes its end. */
+void notify_process_run(const struct notify_config *c, int socket)
+    __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SHOW_WEB_WEB_INTERNAL_H
+#define RENDEZVOUS_SHOW_WEB_WEB_INTERNAL_H
+
+#include <cjson/cJSON.h>
+#include <sys/queue.h>
+
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/show/web/web.h"
+#include "rendezvous/show/web/web_conns.h"
+#include "rendezvous/show/web/web_documents.h"
+#include "rendezvous/show/web/web_grants.h"
+#include "rendezvous/show/web/web_head.h"
+#include "rendezvous/show/web/web_route.h"
+
+/*
+ * Shared by the files of the page: web.c (the whole), web_access.c (which requests are
+ * answered, and as of whom), web_answers.c (what an answer is), web_pages.c (the pages
+ * and tables), web_live.c (live views), web_rank.c (the page of a rank).
+ */
+struct evhttp;
+struct evhttp_request;
+struct live_feed;
+struct rank_view;
+
+struct web {
+    struct loop *loop;
+    struct web_config config;
+    struct evhttp *http;
+    struct web_conns conns;
+    struct web_names names;
+    char own_name[256], url[160], cookie_name[32];
+    char *given_host, *endpoint;
+    char *given_names; /* cut at the commas */
+    struct web_documents documents;
+    struct web_grants grants;
+    uint64_t wall_offset_ms, wall_ms; /* see web_look */
+
+    LIST_HEAD(, live_feed) feeds;
+    struct loop_timer live;
+
+    LIST_HEAD(, rank_view) rank_views;
+    unsigned rank_views_count;
+    uint64_t stacks_asked_ms;
+};
+
+/* A request that may be answered. */
+struct web_request {
+    struct evhttp_request *http;
+    struct web_conn *conn;
+    const char *target;
+    struct web_route route;
+    struct web_viewer viewer;
+    bool sees_output; /* of the workers */
+};
+
+/* web_access.c: false: it is refused, and answered. */
+bool web_access_check(struct web *w, struct web_request *r);
+/* A page of another site has made the browser send it, maybe by a link that was
+ * clicked. */
+bool web_is_of_other_site(const struct web_request *r);
+/* A request with a link of crunctl page: true: it is answered. */
+bool web_access_follow_link(struct web *w, struct web_request *r);
+
+/* A link ends with the key of the crunctl that it was printed for. */
+bool web_viewer_counts(const struct web *w, const struct web_viewer *viewer);
+
+/* web_answers.c */
+#define WEB_TYPE_TEXT "text/plain; charset=utf-8"
+#define WEB_TYPE_HTML "text/html; charset=utf-8"
+#define WEB_TYPE_JSON "application/json; charset=utf-8"
+
+/* The headers of each answer. */
+void web_answer_begin(struct evhttp_request *http, const char *type);
+/* One line. */
+void web_answer_line(struct evhttp_request *http, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void web_answer_document(struct evhttp_request *http, const char *type,
+                         struct web_document *d);
+void web_answer_redirect(struct evhttp_request *http, const char *to,
+                         const char *cookie);
+
+/* web_pages.c */
+void web_pages_answer(struct web *w, struct web_request *r);
+/* The job of that name that exists for the viewer; NULL: there is none. */
+const struct job *web_find_job(const struct web *w, const struct web_viewer *viewer,
+                               const char *run_id);
+/* The next one from `job` on that exists for the viewer. */
+const struct job *web_next_job(const struct job *job, const struct web_viewer *viewer);
+/* The time of what is shown next, for registry_show_job and others. Both clocks go in
+ * step: a time that is computed back from an age is the same each time. */
+void web_look(struct web *w);
+/* A job as the viewer may see it. */
+cJSON *web_job_object(struct web *w, const struct job *job, enum access sight,
+                      bool with_nodes);
+
+/* web_live.c */
+void web_live_begin(struct web *w, struct web_request *r);
+/* What has happened since the last turn is sent as far as it can be at once: the page
+ * of a crun that ends shows how its job did. */
+void web_live_finish(struct web *w);
+void web_live_fini(struct web *w);
+void on_live_tick(void *arg);
+
+/* web_rank.c */
+void web_rank_begin(struct web *w, struct web_request *r);
+void web_rank_fini(struct web *w);
+
+#endif

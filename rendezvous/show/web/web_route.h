@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SHOW_WEB_WEB_ROUTE_H
+#define RENDEZVOUS_SHOW_WEB_WEB_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/wire/protocol/message.h"
+
+/*
+ * The target of a request as one of the pages that there are. Strict: a target has one
+ * spelling but for percent signs, which are decoded once, after the path is split.
+ */
+enum web_page {
+    WEB_NOTHING, /* there is no such page */
+    WEB_HOME,
+    WEB_JOB,
+    WEB_LIVE,
+    WEB_RANK,
+    WEB_REPORT,
+    WEB_API_JOBS,
+    WEB_API_JOB,
+    WEB_API_EVENTS,
+    WEB_METRICS,
+    WEB_HEALTH,
+    WEB_READY
+};
+
+struct web_route {
+    enum web_page page;
+    char run_id[RUN_ID_MAX + 1]; /* "": the page is of no job */
+    uint32_t rank;               /* WEB_RANK */
+};
+
+struct web_route web_route_parse(const char *target);
+
+/* The value of a parameter of the target's query, decoded. False: it is not there, or
+ * is too long or not text. */
+bool web_query_get(const char *target, const char *name, char *value, size_t size);
+
+#endif

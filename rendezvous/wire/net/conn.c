@@ -1,0 +1,735 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One control connection. Bytes that arrive are cut into frames for the owner. Messages
+ * of conn_send are queued and leave after the next conn_flush. Only the transport table
+ * touches the socket.
+ *
+ * A connection ends on its own timer and never from within a call of its owner: a
+ * function that finds it broken sets CONN_OVER and arms the timer for now, so `closed`
+ * comes from the loop. Its memory is freed at the end of that turn. An idle connection
+ * has no buffer space and no armed timer.
+ */
+#include "rendezvous/wire/net/conn.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/wire/protocol/foreign_server.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/common/tls/tls.h"
+
+/*
+ * CONNECTING  connect() is under way; nothing is read or written
+ * HANDSHAKE   the TLS handshake is under way; what is queued waits
+ * PREFACE     waits for the peer's preface
+ * OPEN        frames both ways
+ * LEAVING     hung up: sends what is queued, discards what arrives
+ * SHUT        all is sent and the socket is shut; the peer has time to read it
+ * OVER        broken or finished; `closed` is due, or the owner has destroyed it
+ */
+enum conn_state {
+    CONN_CONNECTING,
+    CONN_HANDSHAKE,
+    CONN_PREFACE,
+    CONN_OPEN,
+    CONN_LEAVING,
+    CONN_SHUT,
+    CONN_OVER
+};
+
+/* The calls that move bytes.
+ * As recv and send: -1 with errno, EAGAIN when it would block. */
+struct conn_transport {
+    ssize_t (*read)(struct conn *c, void *data, size_t size);
+    /* There is more to read, although the socket may not be readable. NULL: never. */
+    bool (*pending)(const struct conn *c);
+    /* Removes the bytes that it wrote, at most `size`, from the buffer. */
+    ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
+    /* Signal the peer that no more bytes follow. */
+    void (*shut)(struct conn *c);
+};
+
+struct conn {
+    const struct conn_transport *transport;
+    struct tls_session *tls; /* NULL: plain */
+    struct loop *loop;
+    struct conn_calls calls;
+    void (*connected)(void *arg, struct conn *c);
+    enum conn_state state, secured_state; /* the latter follows the handshake */
+    bool destroyed;                       /* by its owner: no more calls */
+    bool held; /* a message waits until the owner is ready: nothing is read */
+    bool read_waits_to_write; /* TLS: until then nothing is read */
+    int fd;
+    struct event *readable, *writable;
+    struct evbuffer *in; /* between turns: less than a frame, or waiting messages */
+    struct evbuffer *out;
+    size_t released;         /* how much of out may leave */
+    struct loop_timer timer; /* for the earliest of the times below; 0: none */
+    uint64_t owner_at;       /* conn_set_deadline */
+    uint64_t frame_at;       /* the rest of a frame, the connect, the hang-up */
+    uint64_t send_at;        /* any progress in sending */
+    uint64_t resume_at;      /* ask the owner whether it is ready */
+    const char *owner_why;
+    const char *foreign; /* the other end is such a server; NULL: not known */
+    char *why;           /* of the end */
+    struct net_addr peer;
+};
+
+/* -- the plain transport --------------------------------------------------------- */
+
+static ssize_t plain_read(struct conn *c, void *data, size_t size)
+{
+    return recv(c->fd, data, size, 0);
+}
+
+static ssize_t plain_write(struct conn *c, struct evbuffer *out, size_t size)
+{
+    return evbuffer_write_atmost(out, c->fd, (ev_ssize_t)size);
+}
+
+static void plain_shut(struct conn *c)
+{
+    shutdown(c->fd, SHUT_WR);
+}
+
+static const struct conn_transport plain = { .read = plain_read,
+                                             .write = plain_write,
+                                             .shut = plain_shut };
+
+/* -- the TLS transport ------------------------------------------------------------ */
+
+static ssize_t secure_read(struct conn *c, void *data, size_t size)
+{
+    return tls_read(c->tls, data, size);
+}
+
+static bool secure_pending(const struct conn *c)
+{
+    return tls_pending(c->tls);
+}
+
+/* A record at a time. After EAGAIN the same bytes come first: none has been drained. */
+static ssize_t secure_write(struct conn *c, struct evbuffer *out, size_t size)
+{
+    size_t sent = 0;
+
+    while (sent < size) {
+        size_t left = size - sent;
+        size_t part = left < TLS_WRITE_BYTES ? left : TLS_WRITE_BYTES;
+        ssize_t n = tls_write(c->tls, evbuffer_pullup(out, (ev_ssize_t)part), part);
+
+        if (n < 0)
+            return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
+        evbuffer_drain(out, (size_t)n);
+        sent += (size_t)n;
+    }
+    return (ssize_t)sent;
+}
+
+static void secure_shut(struct conn *c)
+{
+    tls_shut(c->tls);
+}
+
+static const struct conn_transport secure = { secure_read, secure_pending, secure_write,
+                                              secure_shut };
+
+/* -- deadlines and the end ------------------------------------------------------- */
+
+static void conn_arm_timer(struct conn *c)
+{
+    const uint64_t at[] = { c->owner_at, c->frame_at, c->send_at, c->resume_at };
+    uint64_t first = 0;
+
+    if (c->state == CONN_OVER)
+        return;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        if (at[i] && (!first || at[i] < first))
+            first = at[i];
+    if (!first)
+        loop_timer_cancel(&c->timer);
+    else if (!c->timer.armed || c->timer.at_ms != first)
+        loop_timer_arm(&c->timer, first);
+}
+
+static void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
+{
+    if (*deadline == at_ms)
+        return;
+    *deadline = at_ms;
+    conn_arm_timer(c);
+}
+
+/* Only `closed` follows. */
+static void conn_end(struct conn *c, const char *why)
+{
+    if (c->state == CONN_OVER)
+        return;
+    c->state = CONN_OVER;
+    if (!c->why)
+        c->why = xstrdup(why);
+    event_del(c->readable);
+    event_del(c->writable);
+    loop_timer_arm(&c->timer, 0);
+}
+
+static void conn_end_errno(struct conn *c)
+{
+    conn_end(c, c->tls ? tls_why(c->tls) : strerror(errno));
+}
+
+static void conn_free(void *object)
+{
+    struct conn *c = object;
+
+    event_free(c->readable);
+    event_free(c->writable);
+    evbuffer_free(c->in);
+    evbuffer_free(c->out);
+    free(c->why);
+    free(c);
+}
+
+void conn_destroy(struct conn *c)
+{
+    if (!c || c->destroyed)
+        return;
+    c->destroyed = true;
+    c->state = CONN_OVER;
+    event_del(c->readable);
+    event_del(c->writable);
+    loop_timer_fini(&c->timer);
+    tls_destroy(c->tls);
+    c->tls = NULL;
+    close(c->fd);
+    loop_defer(c->loop, conn_free, c);
+}
+
+static void conn_finish(struct conn *c)
+{
+    c->calls.closed(c->calls.arg, c, c->why);
+    conn_destroy(c);
+}
+
+/* -- out ------------------------------------------------------------------------- */
+
+static void conn_shut(struct conn *c)
+{
+    c->state = CONN_SHUT;
+    c->transport->shut(c);
+}
+
+static void conn_write_released(struct conn *c)
+{
+    ssize_t n = 0;
+
+    if (c->released > 0) {
+        n = c->transport->write(c, c->out, c->released);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            conn_end_errno(c);
+            return;
+        }
+    }
+    if (n > 0) {
+        c->released -= (size_t)n;
+        if (c->held) /* later: this may be the end of a turn */
+            conn_move_deadline(c, &c->resume_at, 1);
+    }
+    if (c->released == 0) {
+        event_del(c->writable);
+        conn_move_deadline(c, &c->send_at, 0);
+        if (c->state == CONN_LEAVING && evbuffer_get_length(c->out) == 0)
+            conn_shut(c);
+        return;
+    }
+    if (n > 0 || !c->send_at)
+        conn_move_deadline(c, &c->send_at, clock_ms() + SEND_DEADLINE_MS);
+    event_add(c->writable, NULL);
+}
+
+void conn_send(struct conn *c, const struct msg *m)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+
+    if (c->state > CONN_OPEN)
+        return;
+    evbuffer_add(c->out, frame, proto_encode(m, frame, sizeof(frame)));
+    if (evbuffer_get_length(c->out) > CONTROL_OUT_MAX)
+        conn_end(c, "it reads its messages too slowly");
+}
+
+void conn_flush(struct conn *c)
+{
+    if (c->state == CONN_OVER)
+        return;
+    c->released = evbuffer_get_length(c->out);
+    if (c->state > CONN_HANDSHAKE && !event_pending(c->writable, EV_WRITE, NULL))
+        conn_write_released(c);
+}
+
+size_t conn_waiting(const struct conn *c)
+{
+    return evbuffer_get_length(c->out);
+}
+
+static void conn_stop_holding(struct conn *c)
+{
+    if (!c->held)
+        return;
+    c->held = false;
+    conn_move_deadline(c, &c->resume_at, 0);
+    event_add(c->readable, NULL);
+}
+
+static void conn_leave(struct conn *c, const char *why)
+{
+    if (c->state > CONN_OPEN)
+        return;
+    if (c->state <= CONN_HANDSHAKE) {
+        conn_end(c, why);
+        return;
+    }
+    conn_stop_holding(c);
+    c->state = CONN_LEAVING;
+    c->why = xstrdup(why);
+    c->owner_at = 0;
+    conn_move_deadline(c, &c->frame_at, clock_ms() + HANG_UP_MS);
+    if (evbuffer_get_length(c->out) == 0)
+        conn_shut(c);
+}
+
+void conn_hang_up(struct conn *c)
+{
+    conn_leave(c, "");
+}
+
+/* -- in -------------------------------------------------------------------------- */
+
+static void conn_deliver(struct conn *c, const struct frame_header *h,
+                         const uint8_t *body)
+{
+    struct msg m;
+    struct err e = { 0 };
+
+    if (proto_decode(h, body, &m, &e) < 0 &&
+        (!c->calls.unreadable || !c->calls.unreadable(c->calls.arg, c, h, e.text)))
+        conn_end(c, e.text);
+    else if (e.text[0])
+        conn_leave(c, e.text);
+    else if (c->calls.message(c->calls.arg, c, &m, &e) < 0)
+        conn_leave(c, e.text);
+    explicit_bzero(&m, sizeof(m));
+}
+
+static size_t conn_take_preface(struct conn *c, const uint8_t *data, size_t size)
+{
+    size_t n = size < FRAME_PREFACE_SIZE ? size : FRAME_PREFACE_SIZE;
+
+    if (memcmp(data, FRAME_PREFACE, n) != 0)
+        conn_end(c, "it does not speak the control protocol");
+    else if (n == FRAME_PREFACE_SIZE)
+        c->state = CONN_OPEN;
+    return c->state == CONN_OPEN ? n : 0;
+}
+
+/* Returns how many bytes of data are used. */
+static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
+{
+    size_t used = c->state == CONN_PREFACE ? conn_take_preface(c, data, size) : 0;
+    struct frame_header h;
+    struct err e;
+
+    while (c->state == CONN_OPEN && !c->held && used < size) {
+        int whole = frame_get_header(data + used, size - used,
+                                     c->calls.body_max(c->calls.arg, c), &h, &e);
+
+        if (whole < 0 && c->connected)
+            c->foreign = foreign_server_name(data + used, size - used);
+        if (whole < 0)
+            conn_end(c, e.text);
+        if (whole <= 0)
+            break;
+        c->held = c->calls.ready && !c->calls.ready(c->calls.arg, c);
+        if (c->held)
+            break;
+        conn_deliver(c, &h, data + used + FRAME_HEADER_SIZE);
+        used += FRAME_HEADER_SIZE + h.body_size;
+    }
+    return used;
+}
+
+/* Wipes the bytes it has used: they may hold an incarnation, with which another process
+ * could take the place of the node. */
+static void conn_take_input(struct conn *c)
+{
+    size_t length = evbuffer_get_length(c->in);
+    uint8_t *data = evbuffer_pullup(c->in, -1);
+    size_t used = conn_take_frames(c, data, length);
+
+    if (used > 0)
+        explicit_bzero(data, used);
+    evbuffer_drain(c->in, c->state > CONN_OPEN ? length : used);
+    if (c->state > CONN_OPEN)
+        return;
+    if (c->held)
+        event_del(c->readable);
+    if (used == length || c->held)
+        conn_move_deadline(c, &c->frame_at, 0);
+    else if (used > 0 || !c->frame_at)
+        conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
+}
+
+static void conn_keep_input(struct conn *c, uint8_t *data, ssize_t size)
+{
+    evbuffer_add(c->in, data, (size_t)size);
+    explicit_bzero(data, (size_t)size);
+}
+
+/* Reading goes on when the socket takes bytes again: until then it would spin. */
+static void conn_wait_to_write(struct conn *c, bool wait)
+{
+    if (c->read_waits_to_write == wait)
+        return;
+    c->read_waits_to_write = wait;
+    if (wait) {
+        event_del(c->readable);
+        event_add(c->writable, NULL);
+    } else {
+        event_add(c->readable, NULL);
+        if (!c->send_at)
+            event_del(c->writable);
+    }
+}
+
+static void conn_read_some(struct conn *c)
+{
+    uint8_t data[READ_SHARE_BYTES];
+    ssize_t n;
+
+    conn_wait_to_write(c, false);
+    n = c->transport->read(c, data, sizeof(data));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        conn_wait_to_write(c, c->tls && tls_wants_write(c->tls));
+        /* a record that never ends hides all that follows it */
+        if (c->tls && !c->frame_at && tls_is_partial(c->tls))
+            conn_move_deadline(c, &c->frame_at, clock_ms() + FRAME_DEADLINE_MS);
+        return;
+    }
+    if (n < 0)
+        conn_end_errno(c);
+    else if (n == 0)
+        conn_end(c, evbuffer_get_length(c->in) ? "it closed in the middle of a frame"
+                                               : "");
+    else if (c->state <= CONN_OPEN) {
+        conn_keep_input(c, data, n);
+        while (c->transport->pending && c->transport->pending(c) &&
+               (n = c->transport->read(c, data, sizeof(data))) > 0)
+            conn_keep_input(c, data, n); /* the rest of a record */
+        conn_take_input(c);
+    }
+}
+
+/* -- the TLS handshake ------------------------------------------------------------ */
+
+static void conn_on_secured(struct conn *c)
+{
+    struct err e;
+
+    c->state = c->secured_state;
+    conn_move_deadline(c, &c->frame_at, 0);
+    if (c->calls.secured && c->calls.secured(c->calls.arg, c, &e) < 0)
+        conn_end(c, e.text);
+    else if (c->state != CONN_OVER)
+        conn_write_released(c);
+}
+
+/*
+ * The first answer to a TLS hello, which the TLS library does not tell apart: no TLS at
+ * all, or an alert that no rendezvous sends. That refuses a hello with a PSK by
+ * illegal_parameter, and a server without PSKs by another alert.
+ */
+static const char *conn_peek_foreign(const struct conn *c)
+{
+    enum { ALERT = 0x15, HANDSHAKE = 0x16, FATAL = 2, ILLEGAL_PARAMETER = 47 };
+    uint8_t data[7];
+    ssize_t n = c->connected ? recv(c->fd, data, sizeof(data), MSG_PEEK) : 0;
+    bool is_ours = n > 0 && (data[0] == HANDSHAKE || (data[0] == ALERT && n < 7) ||
+                             (data[0] == ALERT &&
+                              (data[5] != FATAL || data[6] == ILLEGAL_PARAMETER)));
+
+    return n > 0 && !is_ours ? foreign_server_name(data, (size_t)n) : NULL;
+}
+
+/* One step, if the owner allows it. */
+static void conn_shake(struct conn *c)
+{
+    int done;
+
+    c->held = c->calls.may_shake && !c->calls.may_shake(c->calls.arg, c);
+    if (c->held) {
+        c->read_waits_to_write = false;
+        event_del(c->readable);
+        event_del(c->writable);
+        return;
+    }
+    c->foreign = conn_peek_foreign(c);
+    done = tls_handshake(c->tls);
+    if (done < 0 && tls_failure(c->tls) == TLS_FAILURE_CERTIFICATE)
+        c->foreign = "a TLS server";
+    conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
+    if (done < 0)
+        conn_end(c, tls_why(c->tls));
+    else if (done > 0)
+        conn_on_secured(c);
+}
+
+void conn_hold(struct conn *c)
+{
+    c->held = true;
+}
+
+void conn_resume(struct conn *c)
+{
+    if (!c->held || c->state > CONN_OPEN)
+        return;
+    if (c->state == CONN_HANDSHAKE) {
+        conn_stop_holding(c);
+        conn_shake(c);
+        return;
+    }
+    conn_move_deadline(c, &c->resume_at, 0);
+    if (!c->calls.ready(c->calls.arg, c))
+        return;
+    conn_stop_holding(c);
+    conn_take_input(c);
+}
+
+/* -- what the loop calls --------------------------------------------------------- */
+
+static void conn_go_on(struct conn *c)
+{
+    if (c->state == CONN_HANDSHAKE)
+        conn_shake(c);
+    else
+        conn_read_some(c);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    conn_go_on(arg);
+}
+
+static void on_connected(struct conn *c)
+{
+    int errnum = 0;
+    socklen_t len = sizeof(errnum);
+
+    getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errnum, &len);
+    if (errnum) {
+        conn_end(c, strerror(errnum));
+        return;
+    }
+    c->state = c->tls ? CONN_HANDSHAKE : CONN_OPEN;
+    event_del(c->writable);
+    event_add(c->readable, NULL);
+    conn_move_deadline(c, &c->frame_at, c->tls ? clock_ms() + HANDSHAKE_ANSWER_MS : 0);
+    c->connected(c->calls.arg, c);
+    if (c->state == CONN_HANDSHAKE)
+        conn_shake(c);
+    else if (c->state != CONN_OVER)
+        conn_write_released(c);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct conn *c = arg;
+
+    if (c->state == CONN_CONNECTING) {
+        on_connected(c);
+        return;
+    }
+    if (c->read_waits_to_write)
+        conn_go_on(c);
+    if (c->state > CONN_HANDSHAKE && c->state != CONN_OVER)
+        conn_write_released(c);
+}
+
+static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
+{
+    if (c->owner_at && c->owner_at <= now)
+        return c->owner_why;
+    if (c->send_at && c->send_at <= now)
+        return "it does not read its messages";
+    if (!c->frame_at || c->frame_at > now)
+        return NULL;
+    if (c->state == CONN_CONNECTING)
+        return "no answer";
+    if (c->state == CONN_HANDSHAKE)
+        return "no answer to the TLS hello";
+    return "the rest of a frame did not come in time";
+}
+
+static bool conn_is_writable(const struct conn *c)
+{
+    struct pollfd p = { .fd = c->fd, .events = POLLOUT };
+
+    return poll(&p, 1, 0) > 0;
+}
+
+static void on_timer(void *arg)
+{
+    struct conn *c = arg;
+    const char *why;
+
+    /* what arrived before this late timer counts */
+    if (c->state == CONN_CONNECTING && conn_is_writable(c))
+        on_connected(c);
+    else if (c->held && c->resume_at)
+        conn_resume(c);
+    else if (!c->held && c->state > CONN_CONNECTING && c->state <= CONN_OPEN)
+        conn_go_on(c);
+    if (c->destroyed)
+        return;
+    if (c->state == CONN_OVER) {
+        conn_finish(c);
+        return;
+    }
+    why = conn_missed_deadline(c, clock_ms());
+    if (why)
+        conn_end(c, why);
+    else
+        conn_arm_timer(c);
+}
+
+/* -- the rest -------------------------------------------------------------------- */
+
+static void set_socket_options(int fd)
+{
+    /* a lease detects a dead agent; these are for peers without a lease */
+    const struct {
+        int level, name, value;
+    } option[] = {
+        { IPPROTO_TCP, TCP_NODELAY, 1 },
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+        { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
+        { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
+        { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
+        /* data must wait in this process, where it is counted, not in the kernel */
+        { IPPROTO_TCP, TCP_NOTSENT_LOWAT, CONTROL_UNSENT_MAX },
+    };
+
+    for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
+        (void)!setsockopt(fd, option[i].level, option[i].name, &option[i].value,
+                          sizeof(option[i].value));
+}
+
+static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
+                             struct tls_session *tls, const struct conn_calls *calls)
+{
+    struct conn *c = xcalloc(1, sizeof(*c));
+    struct event_base *base = loop_base(loop);
+
+    set_socket_options(fd);
+    *c = (struct conn){ .transport = tls ? &secure : &plain,
+                        .tls = tls,
+                        .secured_state = CONN_OPEN,
+                        .loop = loop,
+                        .calls = *calls,
+                        .state = state,
+                        .fd = fd,
+                        .in = evbuffer_new(),
+                        .out = evbuffer_new() };
+    c->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, c);
+    c->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
+    loop_timer_init(&c->timer, loop, on_timer, c);
+    return c;
+}
+
+struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
+                         struct tls_session *tls, const struct conn_calls *calls)
+{
+    enum conn_state open = expect_preface ? CONN_PREFACE : CONN_OPEN;
+    struct conn *c = conn_new(loop, fd, tls ? CONN_HANDSHAKE : open, tls, calls);
+
+    c->secured_state = open;
+    (void)!net_peer_addr(fd, &c->peer);
+    event_add(c->readable, NULL);
+    return c;
+}
+
+struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
+                          const struct tls_psk *psk,
+                          void (*connected)(void *arg, struct conn *c),
+                          const struct conn_calls *calls, struct err *e)
+{
+    int fd = net_connect(addr, e);
+    struct tls_session *tls = NULL;
+    struct conn *c;
+
+    if (fd < 0)
+        return NULL;
+    if (psk && !(tls = tls_connect(fd, psk, e))) {
+        close(fd);
+        return NULL;
+    }
+    c = conn_new(loop, fd, CONN_CONNECTING, tls, calls);
+    c->connected = connected;
+    c->peer = *addr;
+    evbuffer_add(c->out, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    conn_move_deadline(c, &c->frame_at, clock_ms() + CONNECT_TIMEOUT_MS);
+    event_add(c->writable, NULL);
+    return c;
+}
+
+void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why)
+{
+    c->owner_why = why;
+    conn_move_deadline(c, &c->owner_at, at_ms);
+}
+
+const struct net_addr *conn_peer(const struct conn *c)
+{
+    return &c->peer;
+}
+
+const char *conn_identity(const struct conn *c)
+{
+    return c->tls && c->state > CONN_HANDSHAKE && c->state != CONN_OVER
+               ? tls_identity(c->tls)
+               : "";
+}
+
+const char *conn_foreign(const struct conn *c)
+{
+    return c->foreign;
+}
+
+const struct tls_session *conn_session(const struct conn *c)
+{
+    return c->tls;
+}
+
+enum local_peer conn_local_peer(const struct conn *c, uid_t *uid)
+{
+    return local_peer_find(c->fd, uid);
+}
+
+bool conn_local(const struct conn *c, struct net_addr *addr)
+{
+    return net_local_addr(c->fd, addr) == 0 && addr->sa.ss_family != AF_UNIX;
+}

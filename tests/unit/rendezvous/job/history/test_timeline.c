@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT */
+/* Epochs and the phases between them, as the account of the job's time has them. */
+#include <check.h>
+#include <string.h>
+
+#include "rendezvous/job/history/timeline.h"
+#include "tests/worlds/check_main.h"
+
+/* The wall clock is at WALL when the job begins, its own clock at 0. */
+#define WALL 1700000000000ull
+
+static struct timeline t;
+static struct job_time account;
+static uint64_t last_epoch;
+
+static void begin_timeline(void)
+{
+    t = (struct timeline){ .count = 0 };
+    last_epoch = 0;
+    job_time_begin(&account, 0);
+}
+
+static void end_timeline(void)
+{
+    timeline_fini(&t);
+}
+
+static void form_epoch_at(uint64_t now)
+{
+    struct timeline_epoch e = { .epoch = last_epoch + 1,
+                                .cause = last_epoch == 0 ? JOB_CAUSE_FIRST
+                                                         : JOB_CAUSE_FAILURE,
+                                .text = "rank 1 failed",
+                                .nodes = 2,
+                                .workers = 16 };
+
+    last_epoch++;
+    job_time_formed(&account, now);
+    timeline_add_formed(&t, &e, &account, now, WALL + now);
+}
+
+static void start_epoch_at(uint64_t now)
+{
+    job_time_started(&account, now);
+    timeline_add_start(&t, WALL + now);
+}
+
+static void make_first_step_at(uint64_t step, uint64_t at, uint64_t now)
+{
+    ck_assert(job_time_first_step(&account, step, at, now));
+    timeline_add_first_step(&t, &account, now, WALL + now);
+}
+
+static void fail_at(uint64_t at, uint64_t now)
+{
+    job_time_error(&account, at, now);
+    job_time_stopping(&account, now);
+    timeline_add_end(&t, &account, now, WALL + now);
+}
+
+/* Forms for 1 s, starts for 100 ms, its first step takes 2 s; fails at 10 s, which is
+ * known 50 ms later; stops in 200 ms, forms in 300. */
+static void run_and_restart(void)
+{
+    form_epoch_at(1000);
+    start_epoch_at(1100);
+    make_first_step_at(1, 3100, 4000);
+    job_time_note_step(&account, 40);
+    fail_at(10000, 10050);
+    job_time_stopped(&account, 10250);
+    form_epoch_at(10550);
+}
+
+START_TEST(epochs_follow_each_other)
+{
+    const struct timeline_epoch *first, *second;
+
+    run_and_restart();
+    start_epoch_at(10600);
+    make_first_step_at(21, 12000, 12500);
+    ck_assert_uint_eq(t.count, 2);
+    first = &t.epoch[0], second = &t.epoch[1];
+    ck_assert_uint_eq(first->begun_ms, WALL);
+    ck_assert_uint_eq(first->formed_ms, WALL + 1000);
+    ck_assert_uint_eq(first->started_ms, WALL + 1100);
+    ck_assert_uint_eq(first->first_step_ms, WALL + 3100);
+    ck_assert_uint_eq(first->ended_ms, WALL + 10000);
+    ck_assert_uint_eq(first->time.ms[JOB_PHASE_FORM], 1000);
+    ck_assert_uint_eq(first->time.ms[JOB_PHASE_PRODUCTIVE], 6900);
+    ck_assert_uint_eq(first->time.ms[JOB_PHASE_DETECT], 0);
+    ck_assert_uint_eq(second->begun_ms, WALL + 10000);
+    ck_assert_uint_eq(second->formed_ms, WALL + 10550);
+    ck_assert_uint_eq(second->first_step_ms, WALL + 12000);
+    ck_assert_uint_eq(second->ended_ms, 0);
+    ck_assert_uint_eq(second->time.ms[JOB_PHASE_DETECT], 50);
+    ck_assert_uint_eq(second->time.ms[JOB_PHASE_STOP], 200);
+    ck_assert_uint_eq(second->time.ms[JOB_PHASE_FORM], 300);
+    ck_assert_uint_eq(second->time.ms[JOB_PHASE_START], 50);
+    ck_assert_uint_eq(second->time.ms[JOB_PHASE_FIRST_STEP], 1400);
+    ck_assert_uint_eq(second->time.steps_again, 20);
+    ck_assert_str_eq(second->text, "rank 1 failed");
+}
+END_TEST
+
+/* The sums of the last restart are reset by the next one, also while steps are done
+ * again: the timeline has them whole. */
+START_TEST(rework_is_whole_when_it_is_over)
+{
+    run_and_restart();
+    start_epoch_at(10600);
+    make_first_step_at(21, 12000, 12500);
+    timeline_refresh(&t, &account, 14000);
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 2000);
+    if (_i == 0) {
+        ck_assert(job_time_reached(&account, 40, 15000, 16000));
+        timeline_refresh(&t, &account, 20000);
+        ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 3000);
+        ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 5000);
+        fail_at(21000, 21010);
+    } else {
+        fail_at(15000, 15010); /* before the steps are done again */
+    }
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 3000);
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
+    ck_assert_uint_eq(t.epoch[1].ended_ms, WALL + (_i == 0 ? 21000 : 15000));
+}
+END_TEST
+
+/* A failure is known of, but others may explain it: the epoch does not stop yet. */
+START_TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
+{
+    run_and_restart();
+    start_epoch_at(10600);
+    make_first_step_at(41, 12000, 12500);
+    job_time_error(&account, 20000, 20100);
+    timeline_refresh(&t, &account, 22000);
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 8000);
+    ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
+}
+END_TEST
+
+/* The wall clock is a little ahead when the next epoch forms. */
+START_TEST(epochs_follow_each_other_by_one_clock)
+{
+    struct timeline_epoch next = { .epoch = 2, .cause = JOB_CAUSE_FAILURE };
+
+    form_epoch_at(1000);
+    start_epoch_at(1100);
+    fail_at(10000, 10050);
+    job_time_stopped(&account, 10250);
+    job_time_formed(&account, 10550);
+    timeline_add_formed(&t, &next, &account, 10550, WALL + 10553);
+    ck_assert_uint_eq(t.epoch[1].begun_ms, t.epoch[0].ended_ms);
+    ck_assert_uint_eq(t.epoch[1].formed_ms, WALL + 10553);
+}
+END_TEST
+
+START_TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
+{
+    struct job_time_sums last;
+    uint64_t all = 0, now = 0;
+
+    for (unsigned i = 0; i < 10; i++) {
+        form_epoch_at(now += 300);
+        start_epoch_at(now += 40);
+        if (i != 5) /* one fails before its first step */
+            make_first_step_at(10 * i + 1, now - 20 * (i % 2), now);
+        job_time_note_step(&account, 10 * i + 15);
+        now += 5000;
+        fail_at(now - 100, now);
+        job_time_stopped(&account, now += 700);
+    }
+    for (unsigned i = 0; i < t.count; i++)
+        all += job_time_age(&t.epoch[i].time);
+    last = job_time_last(&account, now);
+    ck_assert_uint_eq(all + job_time_age(&last), now);
+}
+END_TEST
+
+START_TEST(the_first_epochs_and_the_newest_stay)
+{
+    uint64_t now = 0;
+
+    for (unsigned i = 0; i < 500; i++) {
+        form_epoch_at(now += 1000);
+        start_epoch_at(now += 1000);
+        now += 1000;
+        fail_at(now - 1000, now);
+        job_time_stopped(&account, now += 1000);
+    }
+    ck_assert_uint_eq(t.count, EPOCHS_KEPT);
+    ck_assert_uint_eq(t.left_out, 500 - EPOCHS_KEPT);
+    ck_assert_uint_eq(t.epoch[0].epoch, 1);
+    ck_assert_uint_eq(t.epoch[EPOCHS_KEPT_FIRST - 1].epoch, EPOCHS_KEPT_FIRST);
+    ck_assert_uint_eq(t.epoch[EPOCHS_KEPT - 1].epoch, 500);
+    for (unsigned i = EPOCHS_KEPT_FIRST; i + 1 < EPOCHS_KEPT; i++)
+        ck_assert_uint_eq(t.epoch[i].epoch + 1, t.epoch[i + 1].epoch);
+}
+END_TEST
+
+/* After a restart of the rendezvous: what was written is up to a minute old. */
+START_TEST(an_epoch_that_was_written_goes_on)
+{
+    struct timeline_epoch written, none = { .epoch = 2 };
+
+    run_and_restart();
+    start_epoch_at(10600);
+    make_first_step_at(21, 12000, 12500);
+    written = t.epoch[1];
+    timeline_fini(&t);
+    timeline_restore_epoch(&t, &written);
+    timeline_restored(&t, &none, false, &account, 14000, WALL + 14000);
+    ck_assert_uint_eq(t.count, 1);
+    ck_assert(job_time_reached(&account, 40, 15000, 16000));
+    fail_at(21000, 21010);
+    ck_assert_uint_eq(t.epoch[0].begun_ms, WALL + 10000);
+    ck_assert_uint_eq(t.epoch[0].time.ms[JOB_PHASE_DETECT], 50);
+    ck_assert_uint_eq(t.epoch[0].time.ms[JOB_PHASE_REWORK], 3000);
+    ck_assert_uint_eq(t.epoch[0].time.ms[JOB_PHASE_PRODUCTIVE], 6000);
+    ck_assert_uint_eq(t.epoch[0].ended_ms, WALL + 21000);
+}
+END_TEST
+
+START_TEST(an_epoch_that_was_not_written_is_added)
+{
+    struct timeline_epoch written, newest = { .epoch = 2, .nodes = 2, .workers = 8 };
+
+    form_epoch_at(1000);
+    start_epoch_at(1100);
+    written = t.epoch[0];
+    run_and_restart();
+    start_epoch_at(10600);
+    make_first_step_at(41, 12000, 12500);
+    timeline_fini(&t);
+    timeline_restore_epoch(&t, &written);
+    timeline_restored(&t, &newest, false, &account, 14000, WALL + 14000);
+    ck_assert_uint_eq(t.count, 2);
+    ck_assert_uint_ne(t.epoch[0].ended_ms, 0);
+    timeline_refresh(&t, &account, 15000);
+    ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
+    ck_assert_uint_eq(t.epoch[1].formed_ms, 0);
+    ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
+}
+END_TEST
+
+static Suite *timeline_suite(void)
+{
+    const TTest *const tests[] = {
+        epochs_follow_each_other,
+        epochs_follow_each_other_by_one_clock,
+        a_failure_that_is_looked_at_is_of_the_next_epoch,
+        all_epochs_and_the_restart_under_way_are_the_age_of_the_job,
+        the_first_epochs_and_the_newest_stay,
+        an_epoch_that_was_written_goes_on,
+        an_epoch_that_was_not_written_is_added,
+    };
+    Suite *s = suite_create("timeline");
+    TCase *tc = tcase_create("epochs");
+
+    tcase_add_checked_fixture(tc, begin_timeline, end_timeline);
+    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+        tcase_add_test(tc, tests[i]);
+    tcase_add_loop_test(tc, rework_is_whole_when_it_is_over, 0, 2);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(timeline_suite());
+}

@@ -1,0 +1,778 @@
+/* SPDX-License-Identifier: MIT */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/job/membership/membership.h"
+#include "rendezvous/job/membership/limits.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/membership_world.h"
+#include "rendezvous/wire/protocol/proto.h"
+
+/* -- forming ---------------------------------------------------------------- */
+
+/* Those of a peer that wants every search for a node to be long. */
+START_TEST(chosen_incarnations_spread_over_the_buckets)
+{
+    unsigned used = 0;
+
+    begin_membership(8, 8, 0);
+    for (uint8_t n = 0; n < 8; n++) {
+        struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                       .incarnation = { { 1, 1, 1, 1, n } } };
+        uint32_t node;
+
+        ev.join.wanted_slot = MEMBERSHIP_NONE;
+        ev.join.workers = 1;
+        ck_assert_int_eq(take_event(ev, &node), MEMBERSHIP_OK);
+    }
+    for (unsigned i = 0; i < CAPACITY; i++)
+        used += w.bucket[i] != MEMBERSHIP_NONE;
+    ck_assert_uint_gt(used, 4);
+}
+END_TEST
+
+START_TEST(forms_at_once_when_the_maximum_has_joined)
+{
+    begin_membership(2, 2, 0);
+    join_agent(1);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
+    join_agent(2);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.epoch, 1);
+    ck_assert_uint_eq(w.r.world_size, 4);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, w.r.leader), 1);
+}
+END_TEST
+
+START_TEST(starts_the_others_when_the_store_is_open)
+{
+    begin_membership(3, 3, 0);
+    for (unsigned i = 1; i <= 3; i++)
+        join_agent(i);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, 1), MEMBERSHIP_IGNORED);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader), MEMBERSHIP_OK);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 2);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, w.r.leader), 0);
+    ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader),
+                     MEMBERSHIP_IGNORED);
+}
+END_TEST
+
+START_TEST(waits_for_the_last_call_above_the_minimum)
+{
+    begin_membership(2, 4, 0);
+    join_agent(1);
+    join_agent(2);
+    pass_time(4900, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
+    pass_time(200, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.group_size, 2);
+}
+END_TEST
+
+START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
+{
+    begin_membership(2, 4, 0);
+    join_agent(1);
+    ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
+    join_agent(2);
+    pass_time(3000, ALL_ALIVE);
+    ck_assert_uint_le(membership_time_left(&w.r, w.now), 2000);
+    send_event(MEMBERSHIP_EV_LEAVE, 1);
+    ck_assert_uint_gt(membership_time_left(&w.r, w.now), 50000);
+    pass_time(1000, ALL_ALIVE);
+    join_agent(3);
+    pass_time(4000, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
+    pass_time(1100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+}
+END_TEST
+
+START_TEST(gives_up_when_too_few_have_joined_in_time)
+{
+    begin_membership(2, 2, 0);
+    join_agent(1);
+    pass_time(59000, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_FORMING);
+    ck_assert_uint_le(membership_time_left(&w.r, w.now), 1000);
+    pass_time(1500, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_NOT_FORMED);
+    ck_assert_int_eq(w.r.stop.exit_code, 69);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, 0), 1);
+}
+END_TEST
+
+START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
+{
+    uint32_t a, b, c;
+
+    begin_membership(3, 3, 0);
+    try_join_agent(1, 2, 4, &a);
+    try_join_agent(2, 0, 1, &b);
+    try_join_agent(3, 1, 3, &c);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.node[b].first_rank, 0);
+    ck_assert_uint_eq(w.node[c].first_rank, 1);
+    ck_assert_uint_eq(w.node[a].first_rank, 4);
+    ck_assert_uint_eq(w.node[a].group_rank, 2);
+    ck_assert_uint_eq(w.r.world_size, 8);
+    ck_assert_uint_eq(w.r.leader, b);
+}
+END_TEST
+
+START_TEST(a_slot_asked_for_by_name_wins_over_the_first_comer)
+{
+    uint32_t named;
+
+    begin_membership(2, 2, 0);
+    join_agent(1);
+    ck_assert_int_eq(try_join_agent(2, 0, 2, &named), MEMBERSHIP_OK);
+    ck_assert_uint_eq(w.node[named].slot, 0);
+    ck_assert_uint_eq(w.node[0].slot, 1);
+}
+END_TEST
+
+START_TEST(the_node_of_the_rendezvous_has_slot_0)
+{
+    struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
+                                   .incarnation = incarnation_of(9) };
+    uint32_t host;
+
+    begin_membership(3, 3, 0);
+    join_agent(1);
+    join_agent(2);
+    ev.join.wanted_slot = MEMBERSHIP_NONE;
+    ev.join.workers = 1;
+    ev.join.host = true;
+    take_event(ev, &host);
+    ck_assert_uint_eq(w.node[host].slot, 0);
+    ck_assert_uint_eq(w.r.leader, host);
+}
+END_TEST
+
+START_TEST(refuses_slots_that_are_taken_or_out_of_range)
+{
+    uint32_t node;
+
+    begin_membership(2, 2, 0);
+    ck_assert_int_eq(try_join_agent(1, 1, 2, &node), MEMBERSHIP_OK);
+    ck_assert_int_eq(try_join_agent(2, 1, 2, NULL), MEMBERSHIP_REFUSED_SLOT_TAKEN);
+    ck_assert_uint_eq(w.r.conflict, node);
+    ck_assert_int_eq(try_join_agent(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
+}
+END_TEST
+
+START_TEST(refuses_when_no_record_is_free)
+{
+    begin_membership(1, 1, 0);
+    for (unsigned i = 1; i <= CAPACITY; i++)
+        join_agent(i);
+    ck_assert_int_eq(try_join_agent(99, MEMBERSHIP_NONE, 1, NULL),
+                     MEMBERSHIP_REFUSED_FULL);
+}
+END_TEST
+
+START_TEST(joining_twice_is_joining_once)
+{
+    uint32_t first, again;
+
+    begin_membership(2, 2, 0);
+    first = join_agent(1);
+    ck_assert_int_eq(try_join_agent(1, MEMBERSHIP_NONE, 2, &again), MEMBERSHIP_OK);
+    ck_assert_uint_eq(first, again);
+    ck_assert_uint_eq(w.r.tally.live, 1);
+}
+END_TEST
+
+START_TEST(nodes_above_the_maximum_are_spares)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    join_agent(3);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
+    ck_assert_uint_eq(w.node[2].slot, MEMBERSHIP_NONE);
+}
+END_TEST
+
+/* -- failures --------------------------------------------------------------- */
+
+START_TEST(a_failure_stops_all_and_spends_one_restart)
+{
+    begin_membership(3, 3, 2);
+    run_nodes(3);
+    ck_assert_int_eq(fail_worker_at(1, 50, 9), MEMBERSHIP_OK);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
+    ck_assert_uint_eq(w.r.stop.grace_ms, 2000);
+    ck_assert_uint_eq(w.r.restarts, 1);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.epoch, 2);
+    ck_assert_uint_eq(w.r.restarts, 1);
+}
+END_TEST
+
+START_TEST(nothing_starts_before_all_have_stopped)
+{
+    begin_membership(3, 3, 2);
+    run_nodes(3);
+    fail_worker_at(1, 50, 9);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_uint_eq(w.r.epoch, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 2);
+    ck_assert_uint_eq(w.r.epoch, 2);
+}
+END_TEST
+
+START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 50, 85);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
+    ck_assert_int_eq(w.r.stop.exit_code, 85);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
+}
+END_TEST
+
+START_TEST(a_final_failure_is_not_restarted)
+{
+    begin_membership(1, 1, 3);
+    run_nodes(1);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = 0,
+                                          .incarnation = incarnation_of(1),
+                                          .epoch = 1,
+                                          .exit_code = 1,
+                                          .final = true },
+               NULL);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_uint_eq(w.r.restarts, 0);
+}
+END_TEST
+
+START_TEST(a_repeated_report_spends_no_second_restart)
+{
+    begin_membership(2, 2, 2);
+    run_nodes(2);
+    fail_worker_at(0, 50, 9);
+    fail_worker_at(0, 50, 9);
+    ck_assert_uint_eq(w.r.restarts, 1);
+    stop_all_nodes();
+    ck_assert_int_eq(send_event_of(MEMBERSHIP_EV_FAILED, 0, 1), MEMBERSHIP_STALE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.restarts, 1);
+}
+END_TEST
+
+START_TEST(the_first_failure_heard_of_is_the_root_cause)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 900, 11);
+    fail_worker_at(0, 100, 12); /* another node'"'"'s clock says nothing */
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
+    ck_assert_uint_eq(w.r.stop.root.node, 1);
+    ck_assert_int_eq(w.r.stop.exit_code, 11);
+}
+END_TEST
+
+START_TEST(the_same_node_may_correct_the_root_cause)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_worker_at(1, 900, 11);
+    fail_worker_at(1, 800, 12);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
+    ck_assert_int_eq(w.r.stop.exit_code, 12);
+    fail_worker_at(1, 850, 13);
+    ck_assert_int_eq(w.r.stop.exit_code, 12);
+}
+END_TEST
+
+/* -- consequences ----------------------------------------------------------- */
+
+#define WAIT_MS 2000 /* the failure grace of small_job_config */
+
+/* A worker of the node has failed, as a consequence of another or not. */
+static void fail_by(uint32_t node, enum failure_origin origin, uint32_t age_ms,
+                    int32_t code)
+{
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = node,
+                                          .incarnation = w.node[node].incarnation,
+                                          .epoch = w.r.epoch,
+                                          .at_ms = 1000 - age_ms,
+                                          .age_ms = age_ms,
+                                          .exit_code = code,
+                                          .origin = origin },
+               NULL);
+}
+
+/* As a consequence, after so many workers of the node have exited with 0. */
+static void fail_beside(uint32_t node, uint32_t succeeded)
+{
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
+                                          .node = node,
+                                          .incarnation = w.node[node].incarnation,
+                                          .epoch = w.r.epoch,
+                                          .exit_code = 1,
+                                          .succeeded = succeeded,
+                                          .origin = FAILURE_ORIGIN_PEER },
+               NULL);
+}
+
+START_TEST(a_consequence_waits_for_its_cause)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 0), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, MEMBERSHIP_NONE), 0);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE), 1);
+    pass_time(600, ALL_ALIVE);
+    fail_by(1, FAILURE_ORIGIN_OWN, 0, 85);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, 1), 1);
+    ck_assert_int_eq(w.r.stop.exit_code, 85);
+}
+END_TEST
+
+START_TEST(the_wait_for_a_cause_ends)
+{
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    pass_time(WAIT_MS - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
+    ck_assert_uint_eq(w.r.stop.root.node, 0);
+    ck_assert_uint_eq(w.r.restarts, 1);
+}
+END_TEST
+
+START_TEST(the_wait_is_no_longer_than_the_failure_grace)
+{
+    struct job_config c = small_job_config(2, 2, 0);
+
+    c.failure_grace_ms = 0;
+    begin_membership_with(c);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
+START_TEST(the_wait_has_a_bound_of_its_own)
+{
+    struct job_config c = small_job_config(2, 2, 0);
+
+    c.failure_grace_ms = 60000;
+    begin_membership_with(c);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    pass_time(BLAME_WAIT_MS - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
+START_TEST(when_all_have_ended_none_is_waited_for)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    for (uint32_t i = 1; i < w.r.world_size; i++) {
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
+        fail_by(1, FAILURE_ORIGIN_PEER, i == 1 ? 400 : 0, 1 + (int32_t)i);
+    }
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.exit_code, 2); /* the earliest, though heard later */
+}
+END_TEST
+
+START_TEST(workers_that_have_succeeded_are_not_waited_for)
+{
+    uint32_t workers;
+
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    workers = w.node[0].workers;
+    fail_beside(0, workers - 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    fail_beside(1, w.r.world_size - workers - 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    stop_all_nodes();
+    fail_beside(0, 0); /* those of the epoch before say nothing */
+    fail_beside(1, 0);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+}
+END_TEST
+
+START_TEST(what_does_not_read_as_a_consequence_comes_first)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    fail_by(1, FAILURE_ORIGIN_LATER, 0, 3);
+    for (uint32_t i = 1; i < w.r.world_size; i++)
+        fail_by(0, FAILURE_ORIGIN_PEER, 400, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.exit_code, 3);
+}
+END_TEST
+
+START_TEST(a_node_lost_meanwhile_is_the_cause)
+{
+    begin_membership(2, 3, 1);
+    run_nodes(3);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 2);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
+    ck_assert_uint_eq(w.r.restarts, 0);
+}
+END_TEST
+
+START_TEST(a_cause_that_comes_late_is_judged_anew)
+{
+    struct membership_event final = { .type = MEMBERSHIP_EV_FAILED,
+                                      .exit_code = 3,
+                                      .final = true };
+
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
+    ck_assert_uint_eq(w.r.restarts, 1);
+    final.node = 1;
+    final.incarnation = w.node[1].incarnation;
+    final.epoch = w.r.epoch;
+    take_event(final, NULL);
+    ck_assert_uint_eq(w.r.restarts, 0);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 3);
+}
+END_TEST
+
+START_TEST(a_users_end_outlives_a_late_cause)
+{
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
+    take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
+                                          .node = MEMBERSHIP_NONE,
+                                          .exit_code = 130 },
+               NULL);
+    fail_by(1, FAILURE_ORIGIN_OWN, 0, 3);
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 130);
+}
+END_TEST
+
+START_TEST(nothing_else_stops_the_epoch_during_the_wait)
+{
+    begin_membership(1, 3, 1);
+    run_nodes(2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    join_agent(3);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(WAIT_MS + 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
+}
+END_TEST
+
+START_TEST(a_member_that_does_not_stop_is_lost)
+{
+    begin_membership(1, 2, 1);
+    run_nodes(2);
+    fail_worker_at(0, 1, 1);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    pass_time(2000 + 30000 - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    pass_time(400, ALL_ALIVE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_EVICTED, 1), 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.group_size, 1);
+}
+END_TEST
+
+START_TEST(rank_0_that_does_not_open_the_store_is_lost)
+{
+    begin_membership(1, 2, 1);
+    join_agent(1);
+    join_agent(2);
+    pass_time(31000, ALL_ALIVE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_EVICTED, 0), 1);
+}
+END_TEST
+
+/* -- fencing and restoring -------------------------------------------------- */
+
+START_TEST(a_node_under_a_false_name_is_fenced)
+{
+    begin_membership(2, 2, 0);
+    run_nodes(2);
+    ck_assert_int_eq(
+        take_event((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                              .node = 1,
+                                              .incarnation = incarnation_of(77),
+                                              .epoch = 1 },
+                   NULL),
+        MEMBERSHIP_FENCED);
+    ck_assert_int_eq(
+        take_event((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
+                                              .node = 999,
+                                              .incarnation = incarnation_of(1),
+                                              .epoch = 1 },
+                   NULL),
+        MEMBERSHIP_FENCED);
+}
+END_TEST
+
+/* A spare takes the slot of a node that is away; both, and the journal, learn of it. */
+START_TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
+{
+    uint32_t named, spare;
+
+    begin_membership(1, 1, 3);
+    ck_assert_int_eq(try_join_agent(0, 0, 2, &named), MEMBERSHIP_OK);
+    send_event(MEMBERSHIP_EV_STORE_READY, named);
+    spare = join_agent(1);
+    send_event(MEMBERSHIP_EV_FAILED, named);
+    send_event(MEMBERSHIP_EV_DISCONNECT, named);
+    send_event(MEMBERSHIP_EV_STOPPED, named);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.node[spare].slot, 0);
+    ck_assert_uint_eq(w.node[named].slot, MEMBERSHIP_NONE);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_NODE, named), 3);
+    send_event_of(MEMBERSHIP_EV_RESUME, named, 1);
+    send_event(MEMBERSHIP_EV_FAILED, spare);
+    send_event(MEMBERSHIP_EV_STOPPED, spare);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.node[named].slot, 0);
+    ck_assert_int_eq(w.node[named].state, MEMBERSHIP_NODE_ACTIVE);
+    ck_assert_uint_eq(w.node[spare].slot, MEMBERSHIP_NONE);
+}
+END_TEST
+
+START_TEST(a_restored_round_goes_on_with_the_same_epoch)
+{
+    struct membership before;
+    struct membership_node saved[CAPACITY];
+    struct job_config c = small_job_config(2, 3, 2);
+
+    begin_membership(2, 3, 2);
+    run_nodes(3);
+    before = w.r;
+    memcpy(saved, w.node, sizeof(saved));
+    memset(w.node, 0, sizeof(w.node));
+    w.now += 5000;
+    membership_init(&w.r, &c, &before.instance, &memory, 0);
+    w.r.state = before.state;
+    w.r.epoch = before.epoch;
+    w.r.store_ready = before.store_ready;
+    w.r.group_size = before.group_size;
+    w.r.world_size = before.world_size;
+    w.r.leader = before.leader;
+    for (uint32_t i = 0; i < 3; i++)
+        membership_restore_node(&w.r, i, &saved[i]);
+    membership_restored(&w.r, w.now);
+    membership_sane(&w.r);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_uint_eq(w.r.node[i].first_rank, 2 * i);
+    pass_time(2000, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, i), MEMBERSHIP_OK);
+        ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, i), 1);
+    }
+    pass_time(900, 3);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(500, 3); /* the third had one full lease to come back */
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+END_TEST
+
+/* -- the whole table -------------------------------------------------------- */
+
+/* What a member of the current epoch may say in which state, and what comes of it. */
+static const struct {
+    enum membership_event_type event;
+    enum membership_verdict verdict[JOB_STATE_COUNT];
+    enum job_state after[JOB_STATE_COUNT];
+} matrix[] = {
+#define SAME                                                                           \
+    {                                                                                  \
+        JOB_FORMING, JOB_RUNNING, JOB_STOPPING, JOB_DONE                               \
+    }
+    { MEMBERSHIP_EV_RESUME,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
+      SAME },
+    { MEMBERSHIP_EV_DISCONNECT,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
+      SAME },
+    { MEMBERSHIP_EV_HEARTBEAT,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
+      SAME },
+    { MEMBERSHIP_EV_STORE_READY,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED,
+        MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_FAILED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { JOB_FORMING, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
+    { MEMBERSHIP_EV_FINISHED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_STOPPED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { JOB_FORMING, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
+    { MEMBERSHIP_EV_BLAMED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_CHECKPOINTED,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED,
+        MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_LEAVE,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { JOB_DONE, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
+    { MEMBERSHIP_EV_DRAIN,
+      { MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN, MEMBERSHIP_REFUSED_MIN,
+        MEMBERSHIP_IGNORED },
+      SAME },
+    { MEMBERSHIP_EV_END,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_IGNORED },
+      { JOB_DONE, JOB_STOPPING, JOB_STOPPING, JOB_DONE } },
+    { MEMBERSHIP_EV_BYE,
+      { MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_IGNORED, MEMBERSHIP_OK },
+      SAME },
+    { MEMBERSHIP_EV_TICK,
+      { MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK, MEMBERSHIP_OK },
+      SAME },
+};
+#define MATRIX_ROWS (int)(sizeof(matrix) / sizeof(matrix[0]))
+
+/* Node 1 of two that are both needed, in the state that the test wants. */
+static void bring_to(enum job_state state)
+{
+    begin_membership(2, 2, 1);
+    run_nodes(2);
+    if (state == JOB_FORMING) {
+        send_event(MEMBERSHIP_EV_DISCONNECT, 0);
+        pass_time(700, ALL_ALIVE);
+        stop_all_nodes();
+    } else if (state == JOB_STOPPING) {
+        fail_worker_at(0, 1, 1);
+    } else if (state == JOB_DONE) {
+        send_event(MEMBERSHIP_EV_FINISHED, 0);
+        send_event(MEMBERSHIP_EV_FINISHED, 1);
+    }
+    ck_assert_int_eq(w.r.state, state);
+}
+
+START_TEST(every_event_in_every_state_does_what_is_written)
+{
+    enum job_state state = (enum job_state)(_i / MATRIX_ROWS);
+    int row = _i % MATRIX_ROWS;
+
+    bring_to(state);
+    ck_assert_msg(send_event(matrix[row].event, 1) == matrix[row].verdict[state],
+                  "%s in %s", membership_event_name(matrix[row].event),
+                  proto_state_name(state));
+    ck_assert_msg(w.r.state == matrix[row].after[state], "%s in %s leads to %s",
+                  membership_event_name(matrix[row].event), proto_state_name(state),
+                  proto_state_name(w.r.state));
+}
+END_TEST
+
+START_TEST(everything_has_a_name)
+{
+    for (int i = 0; i < JOB_STATE_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_state_name(i));
+    for (int i = 0; i < JOB_CAUSE_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_cause_name(i));
+    for (int i = 0; i < JOB_REASON_COUNT; i++)
+        ck_assert_ptr_nonnull(proto_reason_name(i));
+    for (int i = 0; i < MEMBERSHIP_EV_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_event_name(i));
+    for (int i = 0; i < MEMBERSHIP_VERDICT_COUNT; i++)
+        ck_assert_ptr_nonnull(membership_verdict_name(i));
+}
+END_TEST
+
+static Suite *membership_suite(void)
+{
+    const TTest *const tests[] = {
+        forms_at_once_when_the_maximum_has_joined,
+        starts_the_others_when_the_store_is_open,
+        waits_for_the_last_call_above_the_minimum,
+        the_last_call_begins_again_when_the_minimum_is_lost,
+        gives_up_when_too_few_have_joined_in_time,
+        ranks_follow_the_slots_and_unequal_numbers_of_workers,
+        a_slot_asked_for_by_name_wins_over_the_first_comer,
+        the_node_of_the_rendezvous_has_slot_0,
+        refuses_slots_that_are_taken_or_out_of_range,
+        refuses_when_no_record_is_free,
+        joining_twice_is_joining_once,
+        chosen_incarnations_spread_over_the_buckets,
+        nodes_above_the_maximum_are_spares,
+        a_failure_stops_all_and_spends_one_restart,
+        nothing_starts_before_all_have_stopped,
+        without_a_restart_left_the_job_ends_with_the_workers_code,
+        a_final_failure_is_not_restarted,
+        a_repeated_report_spends_no_second_restart,
+        the_first_failure_heard_of_is_the_root_cause,
+        the_same_node_may_correct_the_root_cause,
+        a_consequence_waits_for_its_cause,
+        what_does_not_read_as_a_consequence_comes_first,
+        the_wait_for_a_cause_ends,
+        the_wait_is_no_longer_than_the_failure_grace,
+        the_wait_has_a_bound_of_its_own,
+        when_all_have_ended_none_is_waited_for,
+        workers_that_have_succeeded_are_not_waited_for,
+        a_node_lost_meanwhile_is_the_cause,
+        a_cause_that_comes_late_is_judged_anew,
+        a_users_end_outlives_a_late_cause,
+        nothing_else_stops_the_epoch_during_the_wait,
+        a_member_that_does_not_stop_is_lost,
+        rank_0_that_does_not_open_the_store_is_lost,
+        a_node_under_a_false_name_is_fenced,
+        a_slot_asked_for_by_name_comes_back_from_a_spare,
+        a_restored_round_goes_on_with_the_same_epoch,
+        everything_has_a_name,
+    };
+    Suite *s = suite_create("membership");
+    TCase *tc = tcase_create("membership");
+
+    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
+        tcase_add_test(tc, tests[i]);
+    tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
+                        JOB_STATE_COUNT * MATRIX_ROWS);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(membership_suite());
+}

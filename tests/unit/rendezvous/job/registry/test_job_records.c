@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* Journals of earlier versions can be read: these bytes never change. */
+#include "rendezvous/job/registry/job_records.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/registry/registry.h"
+#include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/registry_world.h"
+
+/* A job as an earlier version wrote it: type, and what follows the instance, in hex. */
+static const struct {
+    unsigned type;
+    const char *hex;
+} records[] = {
+    { 1, "030072756e4d00000000000000020000000400000003000000102700000500000006"
+         "0000000700000008000000090000000a000000030000000102000000010a00636865"
+         "636b706f696e740300322c330400702e707904006162636401" },
+    { 2, "0203040b0000000000000002000000010001010600000001f7ffffff0c0000000200"
+         "000006000000000000000100000037000000000000002c000000000000000700312e"
+         "322e332e3463000000040074657874" },
+    { 3, "05010000000200000003000000fcffffff0100010500000000000000060000000000"
+         "0000070000000000000001006801007701007301006c05006166746572" },
+    { 4, "00000000020061610700392e392e392e390700382e382e382e380200636764000000" },
+    { 5, "000000000100000000000000000000000000000037000000000000000203000000ff"
+         "ffffff00000000000000000000000001000000000000000100" },
+    { 4, "01000000020062620700392e392e392e390700382e382e382e380200636765000000"
+         "0700747261696e6572" },
+    { 5, "010000000200000000000000000000000000000038000000000000000203000000ff"
+         "ffffff01000000010000000300000002000000000000000001" },
+    { 8, "010000003800000000000000" },
+    { 9, "370000000000000001020000005802000000000000f401000000000000" },
+};
+#define RECORD_COUNT (sizeof(records) / sizeof(records[0]))
+
+static const struct id128 instance = { { 1, 2, 3, 4, 5, 6, 7, 8, 9 } };
+
+/* Read a record, without its last `cut` bytes. */
+static int read_record(struct job_records_reader *reader, size_t i, size_t cut)
+{
+    uint8_t data[1024];
+    size_t size = sizeof(instance);
+    unsigned byte;
+    struct err e;
+
+    memcpy(data, &instance, sizeof(instance));
+    for (const char *at = records[i].hex; sscanf(at, "%2x", &byte) == 1; at += 2)
+        data[size++] = (uint8_t)byte;
+    return job_records_read(reader, records[i].type, data, size - cut, &e);
+}
+
+static int take_any_record(void *arg, unsigned type, const void *data, size_t size,
+                           struct err *e)
+{
+    return 0;
+}
+
+/* A journal as an earlier version left it. */
+static void write_journal(void)
+{
+    struct err e = { 0 };
+    uint64_t cut;
+    struct journal *j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut,
+                                     &e);
+    uint8_t data[1024];
+
+    ck_assert_msg(j != NULL, "%s", e.text);
+    for (size_t i = 0; i < RECORD_COUNT; i++) {
+        size_t size = sizeof(instance);
+        unsigned byte;
+
+        memcpy(data, &instance, sizeof(instance));
+        for (const char *at = records[i].hex; sscanf(at, "%2x", &byte) == 1; at += 2)
+            data[size++] = (uint8_t)byte;
+        journal_append(j, records[i].type, data, size);
+    }
+    ck_assert_int_eq(journal_commit(j, &e), 0);
+    journal_close(j);
+}
+
+static bool journal_has(const void *bytes, size_t size)
+{
+    size_t length;
+    const uint8_t *file = memdisk_get(disk, "journal", &length);
+
+    ck_assert_ptr_nonnull(file);
+    return memmem(file, length, bytes, size) != NULL;
+}
+
+static struct job *read_job(size_t cut)
+{
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
+                                                                  NULL);
+
+    for (size_t i = 0; i < RECORD_COUNT; i++)
+        ck_assert_int_eq(read_record(reader, i, i == 0 ? cut : 0), 0);
+    return job_records_reader_finish(reader);
+}
+
+START_TEST(a_job_is_read)
+{
+    struct job *job = read_job(0);
+    const struct job_config *c = &job->membership.config;
+
+    ck_assert_str_eq(job->run_id, "run");
+    ck_assert_uint_eq(job->created_wall_ms, 77);
+    ck_assert_uint_eq(c->min_nodes, 2);
+    ck_assert_uint_eq(c->max_nodes, 4);
+    ck_assert_uint_eq(c->restart_backoff_ms, 10);
+    ck_assert(c->limit_spares && c->strict_fence && c->preflight);
+    ck_assert_uint_eq(c->spares, 2);
+    ck_assert_int_eq(c->scale, JOB_SCALE_CHECKPOINT);
+    ck_assert_str_eq(c->no_restart_on, "2,3");
+    ck_assert_str_eq(c->program, "p.py");
+    ck_assert_str_eq(c->arguments_hash, "abcd");
+    job_destroy(job);
+}
+END_TEST
+
+START_TEST(a_setting_that_came_later_may_be_missing)
+{
+    struct job *job = read_job(1);
+
+    ck_assert(!job->membership.config.preflight);
+    ck_assert_str_eq(job->membership.config.arguments_hash, "abcd");
+    job_destroy(job);
+}
+END_TEST
+
+START_TEST(incarnations_of_an_older_journal_become_digests)
+{
+    struct job *job = read_job(0);
+    struct id128 first = { { 1 } };
+
+    first = digest_of(NULL, &first);
+    ck_assert(id128_equal(&job->membership.node[0].incarnation, &first));
+    job_destroy(job);
+}
+END_TEST
+
+/* The fixture's incarnations are short: the second node's has the identity behind it.
+ */
+START_TEST(an_older_journal_is_replaced_by_one_with_digests)
+{
+    const uint8_t place[] = { 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x38 };
+    struct id128 second = { { 2 } };
+
+    disk = memdisk_create();
+    write_journal();
+    ck_assert(journal_has(place, sizeof(place)));
+    begin_registry(true);
+    second = digest_of(NULL, &second);
+    ck_assert(!journal_has(place, sizeof(place)));
+    ck_assert(journal_has(&second, sizeof(second)));
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(the_journal_holds_no_incarnation)
+{
+    struct id128 digest, incarnation = join_message(0, "resnet").join.incarnation;
+    struct msg resume = { .type = MSG_RESUME };
+
+    disk = memdisk_create();
+    begin_registry(true);
+    run_job();
+    digest = digest_of(NULL, &incarnation);
+    ck_assert(journal_has(&digest, sizeof(digest)));
+    ck_assert(!journal_has(&incarnation, sizeof(incarnation)));
+    /* and what it holds is no ticket */
+    greet_registry(2, PEER_AGENT);
+    strcpy(resume.resume.run_id, "resnet");
+    resume.instance = link_of[0].instance;
+    resume.resume.incarnation = digest;
+    ck_assert_int_eq(send_to_registry(2, &resume), 0);
+    refusal_got(2, REFUSED_FENCED, "no longer part");
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+START_TEST(an_older_setting_may_not_be_missing)
+{
+    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
+                                                                  NULL);
+
+    ck_assert_int_eq(read_record(reader, 0, 2), -1);
+    ck_assert_ptr_null(job_records_reader_finish(reader));
+}
+END_TEST
+
+START_TEST(the_state_is_read)
+{
+    struct job *job = read_job(0);
+    const struct membership *m = &job->membership;
+
+    ck_assert_int_eq(m->state, JOB_STOPPING);
+    ck_assert_int_eq(m->stop.cause, JOB_CAUSE_SCALE_UP);
+    ck_assert_int_eq(m->stop.reason, JOB_REASON_NOT_FORMED);
+    ck_assert(m->stop.ending && m->stop.too_young && !m->stop.restart_spent);
+    ck_assert_int_eq(m->stop.exit_code, -9);
+    ck_assert_uint_eq(m->stop.root.node, 1);
+    ck_assert_uint_eq(m->stop.root.at, 44);
+    ck_assert_uint_eq(m->epoch, 11);
+    ck_assert_uint_eq(m->restarts, 2);
+    ck_assert_uint_eq(m->crash_loop, 6);
+    ck_assert_uint_eq(m->world_size, 6);
+    ck_assert_str_eq(job->store_address, "1.2.3.4");
+    ck_assert_uint_eq(job->store_port, 99);
+    ck_assert_str_eq(job->text, "text");
+    job_destroy(job);
+}
+END_TEST
+
+START_TEST(the_failure_is_read)
+{
+    struct job *job = read_job(0);
+    const struct failure *f = &job->failure;
+
+    ck_assert_int_eq(f->kind, FAILURE_HANG);
+    ck_assert_int_eq(f->code, -4);
+    ck_assert(f->core_dumped && !f->out_of_memory && f->final);
+    ck_assert_uint_eq(f->ran_ms, 7);
+    ck_assert_str_eq(f->log, "l");
+    ck_assert_str_eq(job->afterwards, "after");
+    job_destroy(job);
+}
+END_TEST
+
+START_TEST(the_nodes_are_read)
+{
+    struct job *job = read_job(0);
+    const struct membership_node *n = job->membership.node;
+
+    ck_assert_str_eq(job->node[0]->host, "aa");
+    ck_assert_str_eq(job->node[0]->role, "");
+    ck_assert_str_eq(job->node[1]->role, "trainer");
+    ck_assert_uint_eq(job->node[1]->pid, 101);
+    ck_assert_uint_eq(n[1].identity, 56);
+    ck_assert_int_eq(n[1].state, MEMBERSHIP_NODE_ACTIVE);
+    ck_assert_uint_eq(n[1].first_rank, 3);
+    ck_assert(n[0].host && !n[0].leaving && n[1].leaving);
+    ck_assert_uint_eq(job->membership.slot_identity[1], 56);
+    ck_assert_uint_eq(job->membership.pasts, 1);
+    ck_assert(job->membership.past[0].quarantined);
+    ck_assert_uint_eq(job->membership.past[0].at[1], 500);
+    job_destroy(job);
+}
+END_TEST
+
+START_TEST(a_state_is_as_old_as_it_was)
+{
+    struct job_records_reader *reader = job_records_reader_create(500, digest_of, NULL);
+    struct job_config config = join_message(0, "run").join.config;
+    struct job *job = job_create("run", &config, &instance, 1000);
+    struct err e = { 0 };
+    struct journal *j;
+    uint64_t cut;
+
+    disk = memdisk_create();
+    j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut, &e);
+    job->stepped_ms = 31000;
+    job_records_put_all(j, job);
+    ck_assert_int_eq(journal_commit(j, &e), 0);
+    journal_close(j);
+    job_destroy(job);
+    j = journal_open(memdisk_disk(disk), job_records_read, reader, &cut, &e);
+    ck_assert_msg(j != NULL, "%s", e.text);
+    job = job_records_reader_finish(reader);
+    ck_assert_uint_eq(membership_state_age(&job->membership, 500), 30000);
+    journal_close(j);
+    job_destroy(job);
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+END_TEST
+
+static Suite *suite(void)
+{
+    Suite *s = suite_create("job records");
+    TCase *tc = tcase_create("of earlier versions");
+
+    tcase_add_test(tc, a_job_is_read);
+    tcase_add_test(tc, a_setting_that_came_later_may_be_missing);
+    tcase_add_test(tc, incarnations_of_an_older_journal_become_digests);
+    tcase_add_test(tc, an_older_journal_is_replaced_by_one_with_digests);
+    tcase_add_test(tc, the_journal_holds_no_incarnation);
+    tcase_add_test(tc, an_older_setting_may_not_be_missing);
+    tcase_add_test(tc, the_state_is_read);
+    tcase_add_test(tc, the_failure_is_read);
+    tcase_add_test(tc, the_nodes_are_read);
+    tcase_add_test(tc, a_state_is_as_old_as_it_was);
+    suite_add_tcase(s, tc);
+    return s;
+}
+
+int main(void)
+{
+    return check_main(suite());
+}

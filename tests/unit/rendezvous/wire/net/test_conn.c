@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: MIT */
+/* A connection against the bare other end of a socket pair, byte by byte. */
+#include "rendezvous/wire/net/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "tests/worlds/check_main.h"
+
+#define PATIENCE_MS 3000
+
+struct side {
+    struct conn *conn;
+    int peer; /* the bare end */
+    unsigned messages, closed;
+    struct msg last;
+    char why[512];
+    bool destroy_on_message, refuse_messages, answer, in_call;
+    unsigned ready; /* for so many messages more */
+    size_t waiting_max;
+    bool connected;
+};
+
+static struct loop *loop;
+
+/* -- helpers ---------------------------------------------------------------- */
+
+static int on_message(void *arg, struct conn *c, const struct msg *m, struct err *e)
+{
+    struct side *s = arg;
+
+    s->messages++;
+    if (s->ready > 0)
+        s->ready--;
+    s->last = *m;
+    if (s->refuse_messages)
+        return err_set(e, "not this one");
+    if (s->answer)
+        conn_send(c, m);
+    if (s->destroy_on_message) {
+        conn_destroy(c);
+        s->conn = NULL;
+    }
+    return 0;
+}
+
+static bool on_ready(void *arg, struct conn *c)
+{
+    struct side *s = arg;
+
+    return s->ready > 0 && conn_waiting(c) <= s->waiting_max;
+}
+
+static uint32_t on_body_max(void *arg, struct conn *c)
+{
+    return 512;
+}
+
+static void on_closed(void *arg, struct conn *c, const char *why)
+{
+    struct side *s = arg;
+
+    ck_assert_ptr_eq(c, s->conn);
+    ck_assert(!s->in_call);
+    s->closed++;
+    s->conn = NULL;
+    snprintf(s->why, sizeof(s->why), "%s", why);
+}
+
+static void on_connected(void *arg, struct conn *c)
+{
+    struct side *s = arg;
+
+    ck_assert_ptr_eq(c, s->conn);
+    s->connected = true;
+}
+
+static struct conn_calls calls_of(struct side *s)
+{
+    return (struct conn_calls){
+        .message = on_message, .body_max = on_body_max, .closed = on_closed, .arg = s
+    };
+}
+
+static void open_side(struct side *s, bool expect_preface)
+{
+    struct conn_calls calls = calls_of(s);
+    int pair[2];
+
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    s->peer = pair[0];
+    s->conn = conn_create(loop, pair[1], expect_preface, NULL, &calls);
+}
+
+static size_t make_frame(uint8_t *out, size_t size)
+{
+    struct msg m = { .type = MSG_HELLO, .sequence = 7, .epoch = 3 };
+
+    m.hello.version_min = m.hello.version_max = 1;
+    m.hello.role = PEER_AGENT;
+    strcpy(m.hello.software, "test");
+    return proto_encode(&m, out, size);
+}
+
+static struct msg hello(void)
+{
+    struct msg m = { .type = MSG_HELLO };
+
+    m.hello.version_min = m.hello.version_max = 1;
+    m.hello.role = PEER_AGENT;
+    strcpy(m.hello.software, "test");
+    return m;
+}
+
+static void send_bytes_of(struct side *s, const void *data, size_t size)
+{
+    ck_assert_int_eq(write(s->peer, data, size), (ssize_t)size);
+}
+
+/* Everything the peer can read now. */
+static size_t next_message(struct side *s, uint8_t *data, size_t size)
+{
+    ssize_t n = recv(s->peer, data, size, MSG_DONTWAIT);
+
+    return n > 0 ? (size_t)n : 0;
+}
+
+static bool at_end(struct side *s)
+{
+    uint8_t byte;
+
+    return recv(s->peer, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+#define WAIT_FOR(condition)                                                            \
+    do {                                                                               \
+        uint64_t until = clock_ms() + PATIENCE_MS;                                     \
+        bool holds;                                                                    \
+        while (!(holds = (condition)) && clock_ms() < until)                           \
+            loop_turn(loop, 10);                                                       \
+        ck_assert_msg(holds, "in vain: %s", #condition);                               \
+    } while (0)
+
+static void setup(void)
+{
+    loop = loop_create();
+}
+
+static void teardown(void)
+{
+    loop_destroy(loop);
+}
+
+static void close_side(struct side *s)
+{
+    conn_destroy(s->conn);
+    close(s->peer);
+}
+
+/* -- cases ------------------------------------------------------------------ */
+
+START_TEST(a_message_is_delivered_however_the_stream_is_cut)
+{
+    uint8_t stream[2048];
+    size_t size = FRAME_PREFACE_SIZE, step = (size_t)_i;
+    struct side s = { 0 };
+
+    open_side(&s, true);
+    memcpy(stream, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    size += make_frame(stream + size, sizeof(stream) - size);
+    size += make_frame(stream + size, sizeof(stream) - size);
+    for (size_t at = 0; at < size; at += step) {
+        send_bytes_of(&s, stream + at, size - at < step ? size - at : step);
+        loop_turn(loop, 0);
+    }
+    WAIT_FOR(s.messages == 2);
+    ck_assert_int_eq(s.last.type, MSG_HELLO);
+    ck_assert_uint_eq(s.last.sequence, 7);
+    ck_assert_uint_eq(s.last.epoch, 3);
+    ck_assert_int_eq(s.last.hello.role, PEER_AGENT);
+    ck_assert_uint_eq(s.closed, 0);
+    close_side(&s);
+}
+END_TEST
+
+/* Streams that end a connection, with a word of the reason. */
+static const struct bad_stream {
+    const char *name;
+    bool preface;
+    const char *bytes;
+    size_t size;
+    const char *why;
+} bad_streams[] = {
+    { "wrong preface", true, "CRUN\r\nXX", 8, "control protocol" },
+    { "wrong first byte", true, "X", 1, "control protocol" },
+    { "body of length 0", false, "\0\0\0\0", 4, "" },
+    { "body too long at once", false, "\xff\xff\xff\x7f", 4, "" },
+    { "body of 513 bytes", false, "\x01\x02\0\0", 4, "" },
+    { "flags set", false, "\x02\0\0\0\x01\0\x01\0", 8, "" },
+    { "no such message", false,
+      "\x02\0\0\0\xff\x7f\0\0"
+      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+      "{}",
+      42, "" },
+    { "not JSON", false,
+      "\x02\0\0\0\x01\0\0\0"
+      "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+      "{{",
+      42, "" },
+};
+
+START_TEST(a_bad_stream_closes_the_connection_once_and_says_why)
+{
+    const struct bad_stream *bad = &bad_streams[_i];
+    struct side s = { 0 };
+
+    open_side(&s, bad->preface);
+    send_bytes_of(&s, bad->bytes, bad->size);
+    WAIT_FOR(s.closed);
+    loop_turn(loop, 0);
+    ck_assert_uint_eq(s.closed, 1);
+    ck_assert_uint_eq(s.messages, 0);
+    ck_assert_msg(s.why[0] && strstr(s.why, bad->why), "%s: \"%s\"", bad->name, s.why);
+    ck_assert(at_end(&s));
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(nothing_leaves_before_the_flush)
+{
+    struct side s = { 0 };
+    struct msg m = hello();
+    uint8_t seen[1024], frame[1024];
+
+    open_side(&s, false);
+    conn_send(s.conn, &m);
+    loop_turn(loop, 0);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)), 0);
+    conn_flush(s.conn);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)),
+                      proto_encode(&m, frame, sizeof(frame)));
+    close_side(&s);
+}
+END_TEST
+
+/* The socket is full, the rest waits for it: what is queued after the flush stays. */
+START_TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
+{
+    struct side s = { 0 };
+    struct msg m = hello();
+    uint8_t frame[1024], seen[4096];
+    size_t size = proto_encode(&m, frame, sizeof(frame)), count = (1u << 20) / size,
+           got = 0;
+
+    open_side(&s, false);
+    for (size_t i = 0; i < count; i++)
+        conn_send(s.conn, &m);
+    conn_flush(s.conn);
+    conn_send(s.conn, &m);
+    for (int idle = 0; idle < 5; idle++) {
+        size_t n;
+
+        while ((n = next_message(&s, seen, sizeof(seen))) > 0) {
+            got += n;
+            idle = 0;
+        }
+        loop_turn(loop, 5);
+    }
+    ck_assert_uint_eq(got, count * size);
+    conn_flush(s.conn);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)), size);
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_queue_over_its_cap_closes_the_connection)
+{
+    struct side s = { 0 };
+    struct msg m = hello();
+    uint8_t frame[1024];
+    size_t size = proto_encode(&m, frame, sizeof(frame));
+
+    open_side(&s, false);
+    s.in_call = true;
+    for (size_t i = 0; i <= CONTROL_OUT_MAX / size; i++)
+        conn_send(s.conn, &m);
+    conn_send(s.conn, &m);
+    conn_flush(s.conn);
+    s.in_call = false;
+    WAIT_FOR(s.closed);
+    ck_assert(strstr(s.why, "reads its messages too slowly"));
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(the_peer_closing_between_frames_is_good_order)
+{
+    struct side s = { 0 };
+    uint8_t frame[1024];
+
+    open_side(&s, false);
+    send_bytes_of(&s, frame, make_frame(frame, sizeof(frame)));
+    close(s.peer);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 1);
+    ck_assert_str_eq(s.why, "");
+}
+END_TEST
+
+START_TEST(the_peer_closing_within_a_frame_is_not)
+{
+    struct side s = { 0 };
+    uint8_t frame[1024];
+
+    open_side(&s, false);
+    send_bytes_of(&s, frame, make_frame(frame, sizeof(frame)) - 1);
+    close(s.peer);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 0);
+    ck_assert(strstr(s.why, "middle of a frame"));
+}
+END_TEST
+
+START_TEST(a_deadline_that_passes_closes_with_its_words)
+{
+    struct side s = { 0 };
+
+    open_side(&s, false);
+    conn_set_deadline(s.conn, clock_ms() + 20, "nothing was said");
+    WAIT_FOR(s.closed);
+    ck_assert_str_eq(s.why, "nothing was said");
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_deadline_taken_back_does_nothing)
+{
+    struct side s = { 0 };
+    uint64_t until = clock_ms() + 60;
+
+    open_side(&s, false);
+    conn_set_deadline(s.conn, clock_ms() + 10, "nothing was said");
+    conn_set_deadline(s.conn, 0, NULL);
+    while (clock_ms() < until)
+        loop_turn(loop, 10);
+    ck_assert_uint_eq(s.closed, 0);
+    close_side(&s);
+}
+END_TEST
+
+/* More of them than the kernel names in one turn: some deadlines are seen first. */
+START_TEST(what_came_before_a_late_deadline_was_looked_at_counts)
+{
+    struct side side[100] = { 0 };
+    uint8_t frame[1024];
+    size_t size = make_frame(frame, sizeof(frame));
+
+    for (int i = 0; i < 100; i++) {
+        side[i].destroy_on_message = true;
+        open_side(&side[i], false);
+        conn_set_deadline(side[i].conn, 1, "nothing was said");
+        send_bytes_of(&side[i], frame, size);
+    }
+    loop_turn(loop, 10);
+    loop_turn(loop, 10);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_uint_eq(side[i].closed, 0);
+        ck_assert_uint_eq(side[i].messages, 1);
+        close_side(&side[i]);
+    }
+}
+END_TEST
+
+START_TEST(a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking)
+{
+    struct side s = { 0 };
+    struct msg m = hello();
+    uint8_t noise[4096] = { 0 }, seen[1024], frame[1024];
+
+    open_side(&s, false);
+    conn_send(s.conn, &m);
+    conn_hang_up(s.conn);
+    send_bytes_of(&s, noise, sizeof(noise));
+    loop_turn(loop, 0);
+    conn_flush(s.conn);
+    loop_turn(loop, 0);
+    ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)),
+                      proto_encode(&m, frame, sizeof(frame)));
+    ck_assert(at_end(&s));
+    ck_assert_uint_eq(s.messages, 0);
+    ck_assert_uint_eq(s.closed, 0);
+    close(s.peer);
+    WAIT_FOR(s.closed);
+    ck_assert_str_eq(s.why, "");
+}
+END_TEST
+
+START_TEST(a_hang_up_does_not_wait_for_a_peer_that_stays)
+{
+    struct side s = { 0 };
+
+    open_side(&s, false);
+    conn_hang_up(s.conn);
+    WAIT_FOR(s.closed);
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_refused_message_ends_the_connection_with_the_owners_words)
+{
+    struct side s = { .refuse_messages = true };
+    uint8_t frames[2048];
+    size_t size = make_frame(frames, sizeof(frames));
+
+    open_side(&s, false);
+    size += make_frame(frames + size, sizeof(frames) - size);
+    send_bytes_of(&s, frames, size);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 1);
+    ck_assert_str_eq(s.why, "not this one");
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(it_can_be_destroyed_from_within_a_message)
+{
+    struct side s = { .destroy_on_message = true };
+    uint8_t frames[2048];
+    size_t size = make_frame(frames, sizeof(frames));
+
+    open_side(&s, false);
+    size += make_frame(frames + size, sizeof(frames) - size);
+    send_bytes_of(&s, frames, size);
+    WAIT_FOR(s.messages == 1);
+    loop_turn(loop, 0);
+    ck_assert_uint_eq(s.messages, 1);
+    ck_assert_uint_eq(s.closed, 0);
+    ck_assert(at_end(&s));
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
+{
+    struct side talker = { 0 }, other = { 0 };
+    uint8_t frames[65536], one[1024];
+    size_t size = 0, frame = make_frame(one, sizeof(one));
+
+    open_side(&talker, false);
+    open_side(&other, false);
+    while (size + frame <= sizeof(frames))
+        size += make_frame(frames + size, sizeof(frames) - size);
+    send_bytes_of(&talker, frames, size);
+    send_bytes_of(&other, one, frame);
+    loop_turn(loop, 10);
+    ck_assert_uint_eq(other.messages, 1);
+    ck_assert_uint_le(talker.messages, READ_SHARE_BYTES / frame + 1);
+    WAIT_FOR(talker.messages == size / frame);
+    close_side(&talker);
+    close_side(&other);
+}
+END_TEST
+
+/* The other end has written `count` messages, and its owner looks when it is ready. */
+static void open_asked(struct side *s, unsigned count)
+{
+    struct conn_calls calls = calls_of(s);
+    uint8_t frame[1024];
+    int pair[2];
+
+    calls.ready = on_ready;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    s->peer = pair[0];
+    s->conn = conn_create(loop, pair[1], false, NULL, &calls);
+    for (unsigned i = 0; i < count; i++)
+        send_bytes_of(s, frame, make_frame(frame, sizeof(frame)));
+}
+
+START_TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
+{
+    struct side s = { .ready = 3, .waiting_max = SIZE_MAX };
+    uint8_t noise[4096] = { 0 };
+    size_t taken = 0;
+    ssize_t n;
+
+    open_asked(&s, 5);
+    WAIT_FOR(s.messages == 3);
+    while ((n = send(s.peer, noise, sizeof(noise), MSG_DONTWAIT)) > 0)
+        taken += (size_t)n;
+    for (int i = 0; i < 20; i++)
+        loop_turn(loop, 1);
+    ck_assert_int_lt(send(s.peer, noise, sizeof(noise), MSG_DONTWAIT), 0);
+    ck_assert_uint_gt(taken, 0);
+    ck_assert_uint_eq(s.messages, 3);
+    s.ready = 1;
+    conn_resume(s.conn);
+    ck_assert_uint_eq(s.messages, 4);
+    s.ready = 1;
+    conn_resume(s.conn);
+    ck_assert_uint_eq(s.messages, 5);
+    WAIT_FOR(s.closed); /* the noise is no frame */
+    close(s.peer);
+}
+END_TEST
+
+START_TEST(messages_wait_while_too_much_of_the_answers_does)
+{
+    struct side s = { .ready = 1000, .answer = true };
+    uint8_t seen[65536];
+
+    open_asked(&s, 20);
+    for (int i = 0; i < 20; i++)
+        loop_turn(loop, 1);
+    ck_assert_uint_eq(s.messages, 1);
+    for (unsigned i = 2; i <= 20; i++) {
+        conn_flush(s.conn);
+        ck_assert_uint_eq(s.messages, i - 1); /* a turn's end is too late for one */
+        WAIT_FOR(s.messages == i);
+    }
+    ck_assert_uint_gt(next_message(&s, seen, sizeof(seen)), 0);
+    close_side(&s);
+}
+END_TEST
+
+START_TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
+{
+    struct side s = { 0 };
+
+    open_asked(&s, 5);
+    loop_turn(loop, 10);
+    conn_hang_up(s.conn);
+    close(s.peer);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 0);
+}
+END_TEST
+
+/* -- over TCP --------------------------------------------------------------- */
+
+static int listen_anywhere(struct net_addr *addr)
+{
+    struct net_addr any;
+    size_t count;
+    struct err e;
+    int fd;
+
+    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &any, 1, &count, &e), 0);
+    fd = net_listen(&any, 8, &e);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(net_local_addr(fd, addr), 0);
+    return fd;
+}
+
+START_TEST(two_connections_speak_with_each_other)
+{
+    struct side client = { .peer = -1 }, server = { .peer = -1, .answer = true };
+    struct conn_calls client_calls = calls_of(&client),
+                      server_calls = calls_of(&server);
+    struct net_addr addr, from;
+    struct msg m = hello();
+    struct err e;
+    int listener = listen_anywhere(&addr), fd = -1;
+
+    client.conn = conn_connect(loop, &addr, NULL, on_connected, &client_calls, &e);
+    ck_assert_ptr_nonnull(client.conn);
+    conn_send(client.conn, &m); /* before it stands */
+    conn_flush(client.conn);
+    WAIT_FOR((fd = net_accept(listener, &from)) >= 0);
+    server.conn = conn_create(loop, fd, true, NULL, &server_calls);
+    WAIT_FOR(server.messages == 1);
+    ck_assert(client.connected);
+    ck_assert(net_same_host(conn_peer(server.conn), &addr));
+    conn_flush(server.conn);
+    WAIT_FOR(client.messages == 1);
+    conn_hang_up(server.conn);
+    WAIT_FOR(client.closed && server.closed);
+    ck_assert_str_eq(client.why, "");
+    ck_assert_str_eq(server.why, "");
+    close(listener);
+}
+END_TEST
+
+START_TEST(a_refused_connect_is_told_by_closed)
+{
+    struct side s = { .peer = -1 };
+    struct conn_calls calls = calls_of(&s);
+    struct net_addr addr;
+    struct err e;
+
+    close(listen_anywhere(&addr));
+    s.conn = conn_connect(loop, &addr, NULL, on_connected, &calls, &e);
+    ck_assert_ptr_nonnull(s.conn);
+    WAIT_FOR(s.closed);
+    ck_assert(!s.connected);
+    ck_assert_str_eq(s.why, strerror(ECONNREFUSED));
+}
+END_TEST
+
+/* -- suite ------------------------------------------------------------------ */
+
+int main(void)
+{
+    Suite *suite = suite_create("conn");
+    TCase *t = tcase_create("conn");
+    int bad_count = sizeof(bad_streams) / sizeof(bad_streams[0]);
+
+    tcase_set_timeout(t, 10);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, a_message_is_delivered_however_the_stream_is_cut, 1, 60);
+    tcase_add_loop_test(t, a_bad_stream_closes_the_connection_once_and_says_why, 0,
+                        bad_count);
+    tcase_add_test(t, nothing_leaves_before_the_flush);
+    tcase_add_test(t, what_is_queued_after_the_flush_stays_behind_what_is_under_way);
+    tcase_add_test(t, a_queue_over_its_cap_closes_the_connection);
+    tcase_add_test(t, the_peer_closing_between_frames_is_good_order);
+    tcase_add_test(t, the_peer_closing_within_a_frame_is_not);
+    tcase_add_test(t, a_deadline_that_passes_closes_with_its_words);
+    tcase_add_test(t, a_deadline_taken_back_does_nothing);
+    tcase_add_test(t, what_came_before_a_late_deadline_was_looked_at_counts);
+    tcase_add_test(t,
+                   a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking);
+    tcase_add_test(t, a_hang_up_does_not_wait_for_a_peer_that_stays);
+    tcase_add_test(t, a_refused_message_ends_the_connection_with_the_owners_words);
+    tcase_add_test(t, it_can_be_destroyed_from_within_a_message);
+    tcase_add_test(t, a_talker_gets_its_share_of_a_turn_and_no_more);
+    tcase_add_test(t,
+                   messages_wait_until_their_owner_is_ready_and_nothing_more_is_read);
+    tcase_add_test(t, messages_wait_while_too_much_of_the_answers_does);
+    tcase_add_test(t, a_hang_up_does_not_wait_for_messages_that_are_held);
+    tcase_add_test(t, two_connections_speak_with_each_other);
+    tcase_add_test(t, a_refused_connect_is_told_by_closed);
+    suite_add_tcase(suite, t);
+    return check_main(suite);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Which server has answered in place of a rendezvous, by its first bytes. */
+#include "rendezvous/wire/protocol/foreign_server.h"
+
+#include <check.h>
+#include <string.h>
+
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/limits.h"
+#include "rendezvous/tcpstore/tcpstore_scan.h"
+#include "tests/worlds/check_main.h"
+
+static const struct {
+    const char *bytes, *name;
+} servers[] = {
+    { "HTTP/1.1 400 Bad Request", "an HTTP server" },
+    { "<!DOCTYPE HTML>", "an HTTP server" },
+    { "<html>", "an HTTP server" },
+    { "SSH-2.0-OpenSSH_9.2p1", "an ssh server" },
+    { "\x15\x03\x03", "a TLS server" },
+    { "220 mail ready", "a mail or FTP server" },
+    { "HTT", NULL },
+    { "", NULL },
+    { "\x50\x01", NULL },
+};
+
+START_TEST(a_server_is_known_by_its_first_bytes)
+{
+    ck_assert_pstr_eq(foreign_server_name(servers[_i].bytes, strlen(servers[_i].bytes)),
+                      servers[_i].name);
+}
+END_TEST
+
+/* WELCOME and REFUSED, of any length that a frame may have. */
+START_TEST(no_frame_looks_like_another_server)
+{
+    for (uint32_t size = 2; size <= FRAME_BODY_MAX; size++) {
+        struct frame_header h = { .body_size = size, .type = 50 };
+        uint8_t frame[FRAME_HEADER_SIZE];
+
+        frame_put_header(&h, frame);
+        ck_assert_ptr_null(foreign_server_name(frame, sizeof(frame)));
+    }
+}
+END_TEST
+
+START_TEST(the_hello_has_the_lengths_that_it_says)
+{
+    const struct foreign_question *q = &foreign_questions[1];
+
+    ck_assert_uint_eq(q->size, 5u + q->bytes[4]);
+    ck_assert_uint_eq(q->size, 9u + q->bytes[8]);
+    ck_assert_int_eq(frame_sniff(q->bytes, q->size), FRAME_KIND_TLS);
+    ck_assert_str_eq(FOREIGN_NONCE, TCPSTORE_CRUN_NONCE);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("foreign_server");
+    TCase *tc = tcase_create("answers");
+
+    tcase_add_loop_test(tc, a_server_is_known_by_its_first_bytes, 0,
+                        sizeof(servers) / sizeof(servers[0]));
+    tcase_add_test(tc, no_frame_looks_like_another_server);
+    tcase_add_test(tc, the_hello_has_the_lengths_that_it_says);
+    suite_add_tcase(suite, tc);
+    return check_main(suite);
+}
