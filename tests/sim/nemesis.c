@@ -344,8 +344,7 @@ static bool drain_missing(struct sim *s)
 
     if (!job || job->membership.state != JOB_FORMING || job->membership.tally.away == 0)
         return false;
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         const struct membership_node *n = &job->membership.node[i];
 
         if (!n->connected && n->state == MEMBERSHIP_NODE_WAITING) {

@@ -41,7 +41,7 @@ static void check_silence(struct oracle *o, const struct membership *r)
     uint64_t now = daemon_awake_ms(o->sim->daemon);
     uint64_t most = 2 * r->config.lease_ms + 2000;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (a && r->node[i].state != MEMBERSHIP_NODE_TOLD &&
@@ -61,7 +61,7 @@ static void check_course(struct oracle *o, const struct membership *r,
     uint64_t now = daemon_awake_ms(o->sim->daemon), now_us = world_now(o->sim->world);
     uint64_t most = 3ull * r->config.lease_ms + BLAME_WAIT_MS + 2000;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (!a || !a->facts.attached || !a->facts.connected || r->state == JOB_DONE ||

@@ -80,7 +80,7 @@ static void check_wait(struct oracle *o, const struct membership *r,
 static bool has_other(const struct oracle *o, const struct membership *r,
                       const struct sim_machine *m)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
+    MEMBERSHIP_EACH(i, r)
         if (machine_of(o, r, i) != m)
             return true;
     return false;
@@ -132,7 +132,7 @@ static void check_quarantine(struct oracle *o, const struct membership *r,
 {
     uint32_t others = 0, used = 0;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         bool barred = is_quarantined(o, r, f, i);
         const struct sim_machine *m = machine_of(o, r, i);
 
@@ -218,7 +218,7 @@ static void check_places(struct oracle *o, const struct membership *r,
 /* A node that asked twice to leave is not waited for. */
 static bool is_in_a_hurry(const struct oracle *o, const struct membership *r)
 {
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (r->node[i].leaving && a && a->facts.hurries)
@@ -245,7 +245,7 @@ static void check_patience(struct oracle *o, const struct membership *r,
     if (f->asked_ms &&
         now_ms(o) - f->asked_ms + facts_slack_ms(r) >= CHECKPOINT_WAIT_MS)
         return;
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)

@@ -58,7 +58,7 @@ static bool is_running(const struct sim *s, unsigned job, const struct membershi
 {
     uint32_t there = 0;
 
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next)
+    MEMBERSHIP_EACH(i, r)
         if (!is_at_work(s, r, i))
             return false;
     for (unsigned i = 0; i < s->plan.machines; i++) {

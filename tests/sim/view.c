@@ -44,7 +44,7 @@ void view_take(struct view *v, const struct job *job)
     v->world_size = r->world_size;
     v->crash_loop = r->crash_loop;
     v->memory = sum_of_memory(r);
-    for (uint32_t i = r->first; i != MEMBERSHIP_NONE; i = r->node[i].next) {
+    MEMBERSHIP_EACH(i, r) {
         const struct membership_node *n = &r->node[i];
 
         assert(v->count < VIEW_NODES_MAX);

@@ -206,7 +206,7 @@ void membership_restore_node(struct membership *m, uint32_t index,
 /* Ranks are saved; members that have left since then are missing in the slots. */
 static void restore_slots(struct membership *m)
 {
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         struct membership_node *n = &m->node[i];
 
         if (membership_is_member(n) && n->slot < m->config.max_nodes)
@@ -236,7 +236,7 @@ void membership_restored(struct membership *m, uint64_t now)
     m->last_call_at = m->checkpoint.until = m->formed_at = 0;
     m->stop.root.heard_at = 0; /* the order of failures and silences is lost */
     m->stop.blame_until = m->stop.blame_until ? now : 0;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         m->node[i].heard_at = m->node[i].gone_at = now;
         m->node[i].deadline = now + m->config.lease_ms;
     }

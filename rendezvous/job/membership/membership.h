@@ -152,6 +152,10 @@ struct membership {
     uint32_t pasts;
 };
 
+/* All nodes, in the order of joining. The loop must not drop them. */
+#define MEMBERSHIP_EACH(i, m)                                                          \
+    for (uint32_t i = (m)->first; i != MEMBERSHIP_NONE; i = (m)->node[i].next)
+
 enum membership_event_type {
     MEMBERSHIP_EV_JOIN,         /* join */
     MEMBERSHIP_EV_RESUME,       /* node: its connection is back; epoch: it knows */

@@ -57,7 +57,7 @@ void membership_past_put(struct membership *m, const struct membership_past *sav
 
 static bool has_other_host(const struct membership *m, uint64_t identity)
 {
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (m->node[i].identity != identity)
             return true;
     return false;

@@ -292,7 +292,7 @@ static enum membership_verdict on_store_ready(struct step *s)
     m->store_ready = true;
     job_time_started(&m->time, m->clock.now);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].started)
             membership_start_node(s, &m->node[i]);
     return MEMBERSHIP_OK;
@@ -334,7 +334,7 @@ static bool all_workers_have_ended(const struct membership *m)
 {
     uint64_t ended = m->stop.failures;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         if (m->node[i].state == MEMBERSHIP_NODE_FINISHED)
             ended += m->node[i].workers;
         else if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE)

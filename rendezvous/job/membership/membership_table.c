@@ -175,7 +175,7 @@ uint32_t membership_find(const struct membership *m, const struct id128 *incarna
 
 uint32_t membership_table_holder(const struct membership *m, uint32_t slot)
 {
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         const struct membership_node *n = &m->node[i];
 
         if (n->state == MEMBERSHIP_NODE_TOLD)
@@ -282,7 +282,7 @@ static void assign_slots(struct membership *m)
     for (uint32_t i = 0; i < m->config.max_nodes; i++)
         m->slot_node[i] = MEMBERSHIP_NONE;
     for (enum slot_pass pass = 0; pass < SLOT_COUNT; pass++)
-        for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+        MEMBERSHIP_EACH(i, m) {
             struct membership_node *n = &m->node[i];
             uint32_t slot;
 
@@ -334,7 +334,7 @@ static void assign_ranks(struct membership *m)
 
 void membership_table_place(struct membership *m)
 {
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         m->node[i].group_rank = MEMBERSHIP_NONE;
     assign_slots(m);
     remember_slots(m);
@@ -347,7 +347,7 @@ void membership_table_sane(const struct membership *m)
     uint32_t previous = MEMBERSHIP_NONE;
 
     memset(&copy.tally, 0, sizeof(copy.tally));
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         const struct membership_node *n = &m->node[i];
 
         assert(i < m->used && n->state != MEMBERSHIP_NODE_FREE);

@@ -85,7 +85,7 @@ void membership_tell_all_to_stop(struct step *s)
 {
     struct membership *m = s->m;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (membership_is_unstopped(&m->node[i]))
             membership_act(s, MEMBERSHIP_ACT_STOP, i);
 }
@@ -145,7 +145,7 @@ void membership_stop_regressed(struct step *s)
     m->epoch = s->ev->epoch;
     m->formed_at = m->last_call_at = 0;
     m->stop.unknown_until = s->t + m->config.lease_ms;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (m->node[i].state != MEMBERSHIP_NODE_TOLD)
             membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_ACTIVE);
     if (m->state == JOB_STOPPING) {
@@ -165,7 +165,7 @@ static void form_epoch(struct step *s)
     struct membership *m = s->m;
 
     membership_table_place(m);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (membership_table_forget_lost_slot(m, i))
             membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
     m->epoch++;
@@ -207,7 +207,7 @@ static void finish_job(struct step *s)
     m->stop.ending = true;
     m->last_call_at = m->checkpoint.until = 0;
     enter_state(s, JOB_DONE);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         if (m->node[i].state == MEMBERSHIP_NODE_TOLD)
             continue;
         membership_table_set_leaving(m, &m->node[i], false); /* it is told the result */
@@ -234,7 +234,7 @@ static void blame_root_host(struct step *s)
     membership_act(s, MEMBERSHIP_ACT_SAVE_PAST, past);
     if (!news)
         return;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (m->node[i].identity == m->stop.root.identity) {
             membership_table_set_quarantined(m, &m->node[i], true);
             there = i;
@@ -282,7 +282,7 @@ static void complete_stop(struct step *s)
     judge_progress(m);
     if (m->farewell.asked && !m->stop.ending)
         membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (membership_is_member(&m->node[i])) {
             if (m->node[i].leaving && !m->farewell.asked)
                 membership_release(s, &m->node[i]);
@@ -351,7 +351,7 @@ static bool wants_newcomers(const struct membership *m)
 
 static bool all_have_checkpointed(const struct membership *m)
 {
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].checkpointed)
             return false;
     return true;
@@ -362,7 +362,7 @@ static void ask_for_checkpoint(struct step *s, uint64_t until)
     struct membership *m = s->m;
 
     m->checkpoint.until = until;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         m->node[i].checkpointed = false;
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && m->node[i].started)
             membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);

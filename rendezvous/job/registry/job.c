@@ -236,7 +236,7 @@ void job_forget_steps(struct job *j)
 {
     const struct membership *m = &j->membership;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         forget_steps(&j->node[i]->progress);
 }
 
@@ -272,7 +272,7 @@ static uint32_t median_usual_busy(const struct job *j)
     uint32_t nodes_with[BUSY_MAX + 1] = { 0 }, nodes = 0, below = 0, busy = 0;
     const struct membership *m = &j->membership;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         uint32_t usual = j->node[i]->progress.usual_busy;
 
         if (usual == 0 || usual > BUSY_MAX || m->node[i].group_rank == MEMBERSHIP_NONE)
@@ -427,128 +427,4 @@ bool job_config_is_valid(const struct job_config *c, char *why, size_t size)
         return false;
     }
     return true;
-}
-
-int job_exit_code(const struct failure *f)
-{
-    if (f->kind == FAILURE_EXIT && f->code >= 1 && f->code <= 255)
-        return f->code;
-    if (f->kind == FAILURE_SIGNAL && f->code >= 1 && f->code <= 127)
-        return 128 + f->code;
-    return 1;
-}
-
-/* "SIGKILL", or "signal 34" for one without a name. */
-static void describe_signal(int32_t signo, char *buf, size_t size)
-{
-    const char *name = text_signal(signo);
-
-    if (name)
-        snprintf(buf, size, "SIG%s", name);
-    else
-        snprintf(buf, size, "signal %" PRId32, signo);
-}
-
-void job_set_ended_by(struct job *j, const char *fmt, ...)
-{
-    va_list ap;
-
-    if (j->membership.stop.ending)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(j->ended_by, sizeof(j->ended_by), fmt, ap);
-    va_end(ap);
-}
-
-void job_add_rank_note(struct job *j, const char *host, const char *text)
-{
-    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
-
-    if (j->failure.kind == FAILURE_HANG && strlen(host) + strlen(text) + 4 < room)
-        snprintf(j->failure.said + used, room, "%s: %s\n", host, text);
-}
-
-void job_add_hang_line(struct job *j, const char *text)
-{
-    size_t used = strlen(j->failure.said), room = sizeof(j->failure.said) - used;
-    size_t length = strlen(text);
-
-    if (j->failure.kind == FAILURE_HANG && length + 2 < room)
-        snprintf(j->failure.said + used, room, "%s%s", text,
-                 length && text[length - 1] == '\n' ? "" : "\n");
-}
-
-char *job_describe_end(const struct failure *f, char *buf, size_t size)
-{
-    char signal[32];
-
-    switch (f->kind) {
-    case FAILURE_EXIT:
-        snprintf(buf, size, "exit code %" PRId32, f->code);
-        break;
-    case FAILURE_SIGNAL:
-        describe_signal(f->code, signal, sizeof(signal));
-        snprintf(buf, size, "killed by %s%s", signal,
-                 f->out_of_memory ? ", out of memory" : "");
-        break;
-    case FAILURE_EXEC:
-        snprintf(buf, size, "could not be started");
-        break;
-    case FAILURE_LOST:
-        snprintf(buf, size, "the node was lost");
-        break;
-    case FAILURE_HANG:
-        snprintf(buf, size, "no progress");
-        break;
-    default:
-        snprintf(buf, size, "the agent failed");
-    }
-    return buf;
-}
-
-char *job_describe_other(const struct failure *f, char *buf, size_t size)
-{
-    char end[64], error[128];
-
-    text_printable(f->error, error, sizeof(error));
-    snprintf(buf, size, "%s%s%s%s%s", job_describe_end(f, end, sizeof(end)),
-             *error ? ", \"" : "", error, *error ? "\"" : "",
-             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
-    return buf;
-}
-
-char *job_describe_failure(const struct failure *f, char *buf, size_t size)
-{
-    const char *host = *f->host ? f->host : "?";
-    const char *final = f->final ? JOB_FINAL_WORDS : "";
-    char signal[32];
-
-    switch (f->kind) {
-    case FAILURE_EXIT:
-        snprintf(buf, size, "rank %" PRIu32 " on %s exited with code %" PRId32 "%s",
-                 f->rank, host, f->code, final);
-        break;
-    case FAILURE_SIGNAL:
-        describe_signal(f->code, signal, sizeof(signal));
-        snprintf(buf, size, "rank %" PRIu32 " on %s was killed by %s%s%s", f->rank,
-                 host, signal, f->out_of_memory ? ", out of memory" : "", final);
-        break;
-    case FAILURE_EXEC:
-        snprintf(buf, size, "rank %" PRIu32 " on %s could not be started: %s", f->rank,
-                 host, strerror(f->code));
-        break;
-    case FAILURE_LOST:
-        snprintf(buf, size, "node %s was lost", host);
-        break;
-    case FAILURE_HANG:
-        snprintf(buf, size, "rank %" PRIu32 " on %s hangs: %s", f->rank, host,
-                 *f->what ? f->what : "no progress");
-        break;
-    case FAILURE_AGENT:
-        snprintf(buf, size, "the agent on %s failed: %s", host, f->what);
-        break;
-    default:
-        snprintf(buf, size, "no failure");
-    }
-    return buf;
 }

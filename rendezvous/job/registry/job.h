@@ -162,29 +162,6 @@ bool job_has_same_arguments(const struct job_config *ours,
 /* The job can lose a node and continue: it has spares, or fewer nodes are enough. */
 bool job_can_spare(const struct job_config *config);
 
-/* Follows the text of a final failure; no other flag makes one final. */
-#define JOB_FINAL_WORDS " (final by --no-restart-on)"
-
-/* "rank 5 on a100-04 exited with code 85". Returns buf. */
-char *job_describe_failure(const struct failure *f, char *buf, size_t size);
-/* The same without rank and host: "exit code 85". Returns buf. */
-char *job_describe_end(const struct failure *f, char *buf, size_t size);
-/* The same for a failure that is not the root cause, with its error:
- * exit code 1, "Connection reset by peer": a consequence. Returns buf. */
-char *job_describe_other(const struct failure *f, char *buf, size_t size);
-
-/* Notes what ends the job, unless it ends already. */
-void job_set_ended_by(struct job *j, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-/* Add a line about a rank to the failure of an epoch that hung, if there is room. */
-void job_add_rank_note(struct job *j, const char *host, const char *text);
-/* The same for a line about any ranks, or several lines. */
-void job_add_hang_line(struct job *j, const char *text);
-
-/* The exit code of `crun` if this failure ends the job: 1 to 255 in any case. */
-int job_exit_code(const struct failure *f);
-
 /* False, with the reason in why, if no job can have this configuration. */
 bool job_config_is_valid(const struct job_config *c, char *why, size_t size);
 

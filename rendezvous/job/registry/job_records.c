@@ -2,6 +2,7 @@
 #include "rendezvous/job/registry/job_records.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +85,7 @@ static const struct proto_field state_fields[] = {
     PLAIN(TEXT, job, store_address),
     PLAIN(U32, job, store_port),
     PLAIN(TEXT, job, text),
-};
-static const struct proto_table state_table = TABLE(state_fields);
-
-/* Later fields of a state keep 0 if the record is shorter. */
-static const struct proto_field later_state_fields[] = {
+#define STATE_FIELDS_ALWAYS 22 /* later ones keep 0 if the record is shorter */
     PLAIN(U64, job, membership.stop.root.erred_at),
     PLAIN(U64, job, membership.stop.blame_until),
     ENUM(job, membership.stop.root.origin, FAILURE_ORIGIN_COUNT),
@@ -125,7 +122,7 @@ static const struct proto_field later_state_fields[] = {
     PLAIN(U64, job, membership.time.all.unplaced),
     PLAIN(U64, job, membership.time.last.unplaced),
 };
-static const struct proto_table later_state_table = TABLE(later_state_fields);
+static const struct proto_table state_table = TABLE(state_fields);
 
 static const struct proto_field owner_fields[] = {
     PLAIN(U32, job, owner.uid),
@@ -155,14 +152,10 @@ static const struct proto_field place_fields[] = {
 };
 static const struct proto_table place_table = TABLE(place_fields);
 
-/* The settings that a journal of any version holds. Later settings keep their default
- * if the record is shorter. */
+/* A journal of any version holds so many settings, and so many fields of a failure.
+ * Later ones keep their default if the record is shorter; those of a failure follow the
+ * text of other failures. */
 #define CONFIG_FIELDS_ALWAYS 18
-
-static const struct proto_table config_always = { proto_job_config_fields,
-                                                  CONFIG_FIELDS_ALWAYS };
-
-/* Likewise the fields of a failure: later ones follow the text of other failures. */
 #define FAILURE_FIELDS_ALWAYS 15
 
 /* -- writing ---------------------------------------------------------------------- */
@@ -220,17 +213,6 @@ static void record_put_fields(struct record *rec, const struct proto_table *tabl
                          (const char *)base + table->field[i].offset);
 }
 
-static void record_put_failure(struct record *rec, const struct job *job)
-{
-    struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
-    struct proto_table later = { proto_failure.field + FAILURE_FIELDS_ALWAYS,
-                                 proto_failure.count - FAILURE_FIELDS_ALWAYS };
-
-    record_put_fields(rec, &first, &job->failure);
-    wire_put_text(&rec->out, job->afterwards);
-    record_put_fields(rec, &later, &job->failure);
-}
-
 /* Every record begins with the instance of its job. */
 static void record_begin(struct record *rec, const struct job *job)
 {
@@ -243,19 +225,8 @@ static void record_append(struct journal *j, enum record_type type,
                           const struct record *rec)
 {
     assert(!rec->out.bad);
-    journal_append(j, type, rec->data, rec->out.used);
-}
-
-/* Without the record the owner is not known. */
-static void record_put_owner(struct journal *j, const struct job *job)
-{
-    struct record rec;
-
-    if (!*job->owner.key_file && job->owner.uid == PEER_UID_UNKNOWN)
-        return;
-    record_begin(&rec, job);
-    record_put_fields(&rec, &owner_table, job);
-    record_append(j, RECORD_OWNER, &rec);
+    if (j)
+        journal_append(j, type, rec->data, rec->out.used);
 }
 
 void job_records_put_job(struct journal *j, const struct job *job)
@@ -267,7 +238,11 @@ void job_records_put_job(struct journal *j, const struct job *job)
     wire_put_u64(&rec.out, job->created_wall_ms);
     record_put_fields(&rec, &proto_job_config, &job->membership.config);
     record_append(j, RECORD_JOB, &rec);
-    record_put_owner(j, job);
+    if (!*job->owner.key_file && job->owner.uid == PEER_UID_UNKNOWN)
+        return; /* as without the record */
+    record_begin(&rec, job);
+    record_put_fields(&rec, &owner_table, job);
+    record_append(j, RECORD_OWNER, &rec);
 }
 
 void job_records_put_state(struct journal *j, const struct job *job)
@@ -276,17 +251,21 @@ void job_records_put_state(struct journal *j, const struct job *job)
 
     record_begin(&rec, job);
     record_put_fields(&rec, &state_table, job);
-    record_put_fields(&rec, &later_state_table, job);
     wire_put_u64(&rec.out, membership_state_age(&job->membership, job->stepped_ms));
     record_append(j, RECORD_STATE, &rec);
 }
 
 void job_records_put_failure(struct journal *j, const struct job *job)
 {
+    struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
+    struct proto_table later = { proto_failure.field + FAILURE_FIELDS_ALWAYS,
+                                 proto_failure.count - FAILURE_FIELDS_ALWAYS };
     struct record rec;
 
     record_begin(&rec, job);
-    record_put_failure(&rec, job);
+    record_put_fields(&rec, &first, &job->failure);
+    wire_put_text(&rec.out, job->afterwards);
+    record_put_fields(&rec, &later, &job->failure);
     record_append(j, RECORD_FAILURE, &rec);
 }
 
@@ -323,17 +302,6 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
     record_append(j, RECORD_DROP, &rec);
 }
 
-/* The PLACE record of a member contains it until the member is gone. */
-static void record_put_slot(struct journal *j, const struct job *job, uint32_t slot)
-{
-    struct record rec;
-
-    record_begin(&rec, job);
-    wire_put_u32(&rec.out, slot);
-    wire_put_u64(&rec.out, job->membership.slot_identity[slot]);
-    record_append(j, RECORD_SLOT, &rec);
-}
-
 /* Times are written as ages, because the clock may differ after a restart. */
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index)
 {
@@ -367,18 +335,25 @@ void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
 void job_records_put_all(struct journal *j, const struct job *job)
 {
     const struct membership *m = &job->membership;
+    struct record rec;
 
     job_records_put_job(j, job);
     job_records_put_state(j, job);
     if (job->failure.kind != FAILURE_NONE)
         job_records_put_failure(j, job);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         job_records_put_node(j, job, i);
         job_records_put_place(j, job, i);
     }
-    for (uint32_t slot = 0; slot < m->config.max_nodes; slot++)
-        if (m->slot_identity[slot] != 0)
-            record_put_slot(j, job, slot);
+    /* the PLACE record of a member contains it until the member is gone */
+    for (uint32_t slot = 0; slot < m->config.max_nodes; slot++) {
+        if (m->slot_identity[slot] == 0)
+            continue;
+        record_begin(&rec, job);
+        wire_put_u32(&rec.out, slot);
+        wire_put_u64(&rec.out, m->slot_identity[slot]);
+        record_append(j, RECORD_SLOT, &rec);
+    }
     for (uint32_t i = 0; i < m->pasts; i++)
         job_records_put_past(j, job, i);
 }
@@ -406,28 +381,9 @@ job_records_reader_create(uint64_t now_ms, job_records_digest_fn *digest, void *
     return reader;
 }
 
-static void record_get_enum(struct wire_in *in, const struct proto_field *f, char *at)
-{
-    uint32_t v = wire_get_u8(in);
-
-    if (v > f->max)
-        in->bad = true;
-    else
-        memcpy(at, &v, sizeof(v));
-}
-
-static void record_get_word(struct wire_in *in, const struct proto_field *f, char *at)
-{
-    char word[32];
-    uint32_t v;
-
-    wire_get_text(in, word, sizeof(word));
-    v = proto_word(f->names, (unsigned)f->max + 1, word);
-    memcpy(at, &v, sizeof(v));
-}
-
 static void record_get_field(struct wire_in *in, const struct proto_field *f, char *at)
 {
+    char word[32];
     uint32_t u32;
     uint64_t u64;
 
@@ -448,10 +404,16 @@ static void record_get_field(struct wire_in *in, const struct proto_field *f, ch
         *at = wire_get_u8(in) != 0;
         break;
     case PROTO_ENUM:
-        record_get_enum(in, f, at);
+        u32 = wire_get_u8(in);
+        if (u32 > f->max)
+            in->bad = true;
+        else
+            memcpy(at, &u32, sizeof(u32));
         break;
     case PROTO_WORD:
-        record_get_word(in, f, at);
+        wire_get_text(in, word, sizeof(word));
+        u32 = proto_word(f->names, (unsigned)f->max + 1, word);
+        memcpy(at, &u32, sizeof(u32));
         break;
     case PROTO_TEXT:
     case PROTO_TAIL:
@@ -463,25 +425,13 @@ static void record_get_field(struct wire_in *in, const struct proto_field *f, ch
     }
 }
 
+/* The fields from `first` on. The record has those before `always`, and may end after
+ * any later one. */
 static void record_get_fields(struct wire_in *in, const struct proto_table *table,
-                              void *base)
+                              unsigned first, unsigned always, void *base)
 {
-    for (unsigned i = 0; i < table->count; i++)
+    for (unsigned i = first; i < table->count && (i < always || in->left > 0); i++)
         record_get_field(in, &table->field[i], (char *)base + table->field[i].offset);
-}
-
-/* The fields from `first` on that the record has. */
-static void record_get_later(struct wire_in *in, const struct proto_table *table,
-                             unsigned first, void *base)
-{
-    for (unsigned i = first; i < table->count && in->left > 0; i++)
-        record_get_field(in, &table->field[i], (char *)base + table->field[i].offset);
-}
-
-static void record_get_config(struct wire_in *in, struct job_config *config)
-{
-    record_get_fields(in, &config_always, config);
-    record_get_later(in, &proto_job_config, CONFIG_FIELDS_ALWAYS, config);
 }
 
 static struct job **find_job(struct job_records_reader *reader,
@@ -504,7 +454,7 @@ static int read_job(struct job_records_reader *reader, struct wire_in *in,
 
     wire_get_text(in, run_id, sizeof(run_id));
     created_wall_ms = wire_get_u64(in);
-    record_get_config(in, &config);
+    record_get_fields(in, &proto_job_config, 0, CONFIG_FIELDS_ALWAYS, &config);
     if (in->bad || *at)
         return err_set(e, "a job's record makes no sense");
     if (!job_config_is_valid(&config, why, sizeof(why)))
@@ -524,8 +474,7 @@ struct record_read {
 
 static void read_state(struct record_read *r)
 {
-    record_get_fields(&r->in, &state_table, r->job);
-    record_get_later(&r->in, &later_state_table, 0, r->job);
+    record_get_fields(&r->in, &state_table, 0, STATE_FIELDS_ALWAYS, r->job);
     r->job->membership.waited_ms = r->in.left > 0 ? wire_get_u64(&r->in) : 0;
     if (r->job->membership.leader != MEMBERSHIP_NONE &&
         r->job->membership.leader >= r->job->membership.capacity)
@@ -534,23 +483,24 @@ static void read_state(struct record_read *r)
 
 static void read_owner(struct record_read *r)
 {
-    record_get_fields(&r->in, &owner_table, r->job);
+    record_get_fields(&r->in, &owner_table, 0, UINT_MAX, r->job);
 }
 
 static void read_failure(struct record_read *r)
 {
     struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
 
-    record_get_fields(&r->in, &first, &r->job->failure);
+    record_get_fields(&r->in, &first, 0, UINT_MAX, &r->job->failure);
     wire_get_text(&r->in, r->job->afterwards, sizeof(r->job->afterwards));
-    record_get_later(&r->in, &proto_failure, FAILURE_FIELDS_ALWAYS, &r->job->failure);
+    record_get_fields(&r->in, &proto_failure, FAILURE_FIELDS_ALWAYS, 0,
+                      &r->job->failure);
 }
 
 static void read_node(struct record_read *r)
 {
     struct job_node *n = job_add_node(r->job, r->index);
 
-    record_get_fields(&r->in, &node_table, n);
+    record_get_fields(&r->in, &node_table, 0, UINT_MAX, n);
     if (r->in.left > 0)
         wire_get_text(&r->in, n->role, sizeof(n->role));
     job_name_node(r->job, r->index, "");
@@ -560,7 +510,7 @@ static void read_place(struct record_read *r)
 {
     struct membership_node *n = &r->job->membership.node[r->index];
 
-    record_get_fields(&r->in, &place_table, n);
+    record_get_fields(&r->in, &place_table, 0, UINT_MAX, n);
     if (n->slot != MEMBERSHIP_NONE && n->slot >= r->job->membership.config.max_nodes)
         r->in.bad = true;
     else if (n->state == MEMBERSHIP_NODE_ACTIVE && n->slot != MEMBERSHIP_NONE)

@@ -23,6 +23,8 @@ struct journal;
  *   PAST     the troubles of a host: at each
  *   RENDEZVOUS  the id of this rendezvous; about no job
  *   OWNER    the key file or the user that a job belongs to: when it is made
+ *
+ * Without a journal nothing is kept.
  */
 void job_records_put_job(struct journal *j, const struct job *job);
 void job_records_put_state(struct journal *j, const struct job *job);

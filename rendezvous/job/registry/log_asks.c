@@ -76,8 +76,7 @@ static void ask_nodes_for_logs(struct registry *g, struct log_ask *a,
     bool runs = membership->state == JOB_RUNNING &&
                 (!wanted->of_epoch || wanted->of_epoch == membership->epoch);
 
-    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
-         i = membership->node[i].next) {
+    MEMBERSHIP_EACH(i, membership) {
         const struct membership_node *n = &membership->node[i];
 
         if (runs ? n->group_rank != MEMBERSHIP_NONE && node_has_any_rank(n, &a->ranks)

@@ -38,10 +38,8 @@ struct job *registry_add(struct registry *g, const char *run_id,
     job->created_wall_ms = job->stepped_wall_ms = g->wall_ms;
     job->next = g->jobs;
     g->jobs = job;
-    if (g->journal) {
-        job_records_put_job(g->journal, job);
-        job_records_put_state(g->journal, job);
-    }
+    job_records_put_job(g->journal, job);
+    job_records_put_state(g->journal, job);
     return job;
 }
 
@@ -64,8 +62,7 @@ void registry_forget(struct registry *g, struct job *job)
     while (*at != job)
         at = &(*at)->next;
     *at = job->next;
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         registry_count_node(g, job->node[i], SOURCE_NONE);
         if (job->node[i]->peer)
             registry_unbind(job->node[i]->peer);
@@ -73,8 +70,7 @@ void registry_forget(struct registry *g, struct job *job)
     registry_archive_last(g, job);
     registry_conclude_asks(g, job, true);
     registry_forget_owner_asks(job);
-    if (g->journal)
-        job_records_put_end(g->journal, job);
+    job_records_put_end(g->journal, job);
     job_destroy(job);
 }
 
@@ -261,8 +257,7 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
     va_end(ap);
     snprintf(m.notice.kind, sizeof(m.notice.kind), "%s", kind);
     registry_tell(g, job, kind, host, "%s", m.notice.text);
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next)
+    MEMBERSHIP_EACH(i, &job->membership)
         if (job->node[i]->peer)
             registry_send(job->node[i]->peer, &m);
 }

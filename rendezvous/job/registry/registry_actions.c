@@ -35,8 +35,7 @@ static void adopt_node(struct registry_step *s, uint32_t node)
     n->pid = join->pid;
     registry_count_node(s->registry, n, s->peer->source);
     registry_bind(s->peer, s->job, node);
-    if (s->registry->journal)
-        job_records_put_node(s->registry->journal, s->job, node);
+    job_records_put_node(s->registry->journal, s->job, node);
     n->same_arguments = job_has_same_arguments(&s->job->membership.config,
                                                &join->config);
     registry_tell(s->registry, s->job, "joined", n->host,
@@ -48,22 +47,19 @@ static void adopt_node(struct registry_step *s, uint32_t node)
 static void save_job(struct registry_step *s, const struct membership_action *a)
 {
     job_count_stop(s->job);
-    if (s->registry->journal)
-        job_records_put_state(s->registry->journal, s->job);
+    job_records_put_state(s->registry->journal, s->job);
 }
 
 static void save_node(struct registry_step *s, const struct membership_action *a)
 {
     if (!s->job->node[a->node])
         adopt_node(s, a->node);
-    if (s->registry->journal)
-        job_records_put_place(s->registry->journal, s->job, a->node);
+    job_records_put_place(s->registry->journal, s->job, a->node);
 }
 
 static void save_past(struct registry_step *s, const struct membership_action *a)
 {
-    if (s->registry->journal)
-        job_records_put_past(s->registry->journal, s->job, a->node);
+    job_records_put_past(s->registry->journal, s->job, a->node);
 }
 
 static void drop_node(struct registry_step *s, const struct membership_action *a)
@@ -74,8 +70,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
         registry_unbind(p);
         s->registry->config.hang_up(s->registry->config.arg, p->conn);
     }
-    if (s->registry->journal)
-        job_records_put_drop(s->registry->journal, s->job, a->node);
+    job_records_put_drop(s->registry->journal, s->job, a->node);
     registry_count_node(s->registry, s->job->node[a->node], SOURCE_NONE);
     job_drop_node(s->job, a->node);
 }
@@ -172,26 +167,6 @@ static void tell_start(struct registry_step *s, const struct membership_action *
     registry_send(p, &m);
 }
 
-/* Not kept by the journal. */
-static const char *ended_by_text(const struct job *job)
-{
-    return *job->ended_by ? job->ended_by : "ended by the user";
-}
-
-/* Why an epoch stops, for the logs of the agents. */
-static const char *stop_text(const struct job *job)
-{
-    switch (job->membership.stop.cause) {
-    case JOB_CAUSE_SCALE_UP:
-    case JOB_CAUSE_DRAIN:
-        return job->change;
-    case JOB_CAUSE_USER:
-        return ended_by_text(job);
-    default: /* the failure, or the lost node */
-        return job->text;
-    }
-}
-
 static void tell_stop(struct registry_step *s, const struct membership_action *a)
 {
     struct msg m = { .type = MSG_STOP };
@@ -203,7 +178,7 @@ static void tell_stop(struct registry_step *s, const struct membership_action *a
     m.stop.hang = s->job->membership.stop.cause == JOB_CAUSE_FAILURE &&
                   s->job->failure.kind == FAILURE_HANG;
     m.stop.cause = s->job->membership.stop.cause;
-    snprintf(m.stop.text, sizeof(m.stop.text), "%s", stop_text(s->job));
+    snprintf(m.stop.text, sizeof(m.stop.text), "%s", job_stop_text(s->job));
     registry_send(peer_of(s, a->node), &m);
 }
 
@@ -229,7 +204,7 @@ static uint32_t reporter_of(struct job *job)
 
     if (job->reporter != MEMBERSHIP_NONE)
         return job->reporter;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (job->node[i]->peer &&
             (job->reporter == MEMBERSHIP_NONE ||
              m->node[i].group_rank < m->node[job->reporter].group_rank))
@@ -255,7 +230,7 @@ void registry_send_done(struct registry_peer *p, struct job *job, bool released)
         m.done.exit_code = membership->stop.exit_code;
         m.done.reason = membership->stop.reason;
         snprintf(m.done.text, sizeof(m.done.text), "%s",
-                 m.done.reason == JOB_REASON_USER ? ended_by_text(job) : job->text);
+                 m.done.reason == JOB_REASON_USER ? job_ended_by_text(job) : job->text);
         if (membership->stop.reason == JOB_REASON_FAILURE ||
             membership->stop.reason == JOB_REASON_LOST)
             m.done.failure = job->failure;
@@ -309,41 +284,6 @@ static void tell_evicted(struct registry_step *s, const struct membership_action
                         "this node was declared lost and is no longer part of the job");
 }
 
-/* Add a line to the failures that followed, if there is room;
- * the events have them all. */
-static void add_afterwards(struct job *job, const struct failure *f)
-{
-    size_t used = strlen(job->afterwards);
-    char line[256], what[192];
-    unsigned lines = 0;
-    size_t size;
-
-    for (const char *at = job->afterwards; (at = strchr(at, '\n')); at++)
-        lines++;
-    size = (size_t)snprintf(line, sizeof(line), "%s %" PRIu32 " %s\n", f->host, f->rank,
-                            job_describe_other(f, what, sizeof(what)));
-    if (lines < AFTERWARDS_LINES_MAX && size < sizeof(line) &&
-        used + size < sizeof(job->afterwards))
-        memcpy(job->afterwards + used, line, size + 1);
-}
-
-void registry_set_failure_text(struct job *job)
-{
-    size_t used;
-
-    job_describe_failure(&job->failure, job->text, sizeof(job->text));
-    used = strlen(job->text);
-    if (job->membership.stop.too_young)
-        snprintf(job->text + used, sizeof(job->text) - used,
-                 ", and its epoch was younger than --restart-min-uptime (%g s)",
-                 job->membership.config.restart_min_uptime_ms / 1e3);
-    if (job->membership.stop.no_progress)
-        snprintf(job->text + used, sizeof(job->text) - used,
-                 ", and %" PRIu32 " restart%s brought no new step (--max-no-progress)",
-                 job->membership.progress.restarts,
-                 text_plural(job->membership.progress.restarts));
-}
-
 /* If another root cause of this stop was known, it becomes one of the failures that
  * followed. */
 static void keep_failure(struct registry_step *s, const struct failure *f,
@@ -354,11 +294,10 @@ static void keep_failure(struct registry_step *s, const struct failure *f,
     if (is_first)
         job->afterwards[0] = '\0';
     else
-        add_afterwards(job, &job->failure);
+        job_add_afterwards(job, &job->failure);
     job->failure = *f;
-    registry_set_failure_text(job);
-    if (s->registry->journal)
-        job_records_put_failure(s->registry->journal, job);
+    job_set_failure_text(job);
+    job_records_put_failure(s->registry->journal, job);
 }
 
 static void keep_root_cause(struct registry_step *s, const struct membership_action *a)
@@ -376,7 +315,7 @@ static void tell_root_cause(struct registry_step *s, const struct membership_act
 {
     struct job *job = s->job;
 
-    registry_set_failure_text(job);
+    job_set_failure_text(job);
     registry_tell_failure(s->registry, job,
                           job->failure.kind == FAILURE_HANG ? "hang" : "failed",
                           &job->failure, job->text);
@@ -414,9 +353,8 @@ static void keep_afterwards(struct registry_step *s, const struct membership_act
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
-    add_afterwards(s->job, &f);
-    if (s->registry->journal)
-        job_records_put_failure(s->registry->journal, s->job);
+    job_add_afterwards(s->job, &f);
+    job_records_put_failure(s->registry->journal, s->job);
     registry_tell_failure(s->registry, s->job, "afterwards", &f,
                           job_describe_failure(&f, text, sizeof(text)));
 }
@@ -453,8 +391,7 @@ static void tell_regressed(struct registry_step *s, const struct membership_acti
     s->job->failure = (struct failure){ .kind = FAILURE_NONE };
     s->job->afterwards[0] = '\0';
     snprintf(s->job->text, sizeof(s->job->text), "%s", text);
-    if (s->registry->journal)
-        job_records_put_failure(s->registry->journal, s->job);
+    job_records_put_failure(s->registry->journal, s->job);
     registry_tell(s->registry, s->job, "regressed", host, "%s", text);
 }
 
@@ -480,47 +417,6 @@ static void tell_running(struct registry_step *s)
                   s->job->node[membership->leader]->host);
 }
 
-static bool is_newcomer(const struct membership_node *n)
-{
-    return n->state == MEMBERSHIP_NODE_WAITING && n->connected && !n->leaving &&
-           !n->quarantined; /* it waits until other nodes leave */
-}
-
-static bool is_leaving(const struct membership_node *n)
-{
-    return n->leaving && n->state != MEMBERSHIP_NODE_FREE &&
-           n->state != MEMBERSHIP_NODE_TOLD;
-}
-
-/* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
-static void describe_change(struct job *job,
-                            bool (*is_one)(const struct membership_node *),
-                            const char *one, const char *many)
-{
-    const struct membership *membership = &job->membership;
-    char names[sizeof(job->change) - 64] = "", more[32] = "";
-    unsigned nodes = 0, left_out = 0;
-    size_t at = 0;
-
-    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
-         i = membership->node[i].next) {
-        int n = 0;
-
-        if (!is_one(&membership->node[i]))
-            continue;
-        n = snprintf(names + at, sizeof(names) - at, "%s%s", nodes++ ? ", " : "",
-                     job->node[i]->host);
-        if (left_out || at + (size_t)n >= sizeof(names))
-            names[at] = '\0', left_out++;
-        else
-            at += (size_t)n;
-    }
-    if (left_out)
-        snprintf(more, sizeof(more), " and %u more", left_out);
-    snprintf(job->change, sizeof(job->change), "%s%s %s", nodes ? names : "a node",
-             more, nodes > 1 ? many : one);
-}
-
 static void tell_stopping(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
@@ -531,53 +427,12 @@ static void tell_stopping(struct registry_step *s)
     else if (membership->stop.restart_spent)
         snprintf(next, sizeof(next), "restart %" PRIu32 " of %" PRIu32,
                  membership->restarts, membership->config.max_restarts);
-    if (membership->stop.cause == JOB_CAUSE_SCALE_UP)
-        describe_change(s->job, is_newcomer, "has joined", "have joined");
-    else if (membership->stop.cause == JOB_CAUSE_DRAIN)
-        describe_change(s->job, is_leaving, "leaves", "leave");
+    if (membership->stop.cause == JOB_CAUSE_SCALE_UP ||
+        membership->stop.cause == JOB_CAUSE_DRAIN)
+        job_set_change_text(s->job);
     registry_tell(s->registry, s->job, "stopping", "",
                   "epoch %" PRIu64 " stops (%s): %s", membership->epoch,
                   proto_cause_name(membership->stop.cause), next);
-}
-
-static void set_text_of_vain_wait(struct job *job)
-{
-    const struct membership *membership = &job->membership;
-    uint32_t there = membership->tally.live - membership->tally.leaving;
-    bool ran = membership->epoch > 0;
-
-    snprintf(job->text, sizeof(job->text),
-             "%s%" PRIu32 " of %" PRIu32 " nodes had joined%s after %" PRIu32 " s",
-             ran && there == 0 ? "all nodes were lost: " : "", there,
-             membership->config.min_nodes, ran ? " again" : "",
-             membership->config.join_timeout_ms / 1000);
-}
-
-/* The text of a result that is not a failure. */
-static void set_result_text(struct job *job)
-{
-    const struct membership *membership = &job->membership;
-    char *text = job->text;
-    size_t size = sizeof(job->text);
-
-    switch (membership->stop.reason) {
-    case JOB_REASON_SUCCESS:
-        snprintf(text, size, "all workers have exited 0");
-        break;
-    case JOB_REASON_USER:
-        snprintf(text, size, "%s",
-                 membership->farewell.asked &&
-                         membership->stop.exit_code == membership->farewell.exit_code
-                     ? "ended after a checkpoint was asked for"
-                     : ended_by_text(job));
-        break;
-    default: /* the text of the failure is set already */
-        if (membership->stop.no_progress)
-            registry_set_failure_text(job);
-        if (membership_gave_up(membership))
-            set_text_of_vain_wait(job);
-        break;
-    }
 }
 
 static void tell_result(struct registry_step *s)
@@ -590,9 +445,8 @@ static void tell_result(struct registry_step *s)
     struct job *job = s->job;
 
     job->done_ms = s->registry->now_ms;
-    set_result_text(job);
-    if (s->registry->journal) /* with the text */
-        job_records_put_state(s->registry->journal, job);
+    job_set_result_text(job);
+    job_records_put_state(s->registry->journal, job);
     if (reason == JOB_REASON_USER)
         registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32, job->text,
                       job->membership.stop.exit_code);
@@ -707,7 +561,7 @@ static void tell_entered(struct registry_step *s, const struct membership_action
         s->job->store_address[0] = '\0';
         job_forget_steps(s->job);
         tell_running(s);
-        registry_note_formed(s->registry, s->job, stop_text(s->job));
+        registry_note_formed(s->registry, s->job, job_stop_text(s->job));
         break;
     case JOB_STOPPING:
         registry_note_end(s->registry, s->job);
@@ -746,26 +600,7 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_ENTERED] = tell_entered,
 };
 
-static void on_action(void *arg, const struct membership *membership,
-                      const struct membership_action *a)
+void registry_act(struct registry_step *s, const struct membership_action *a)
 {
-    struct registry_step *s = arg;
-
     actors[a->type](s, a);
-}
-
-enum membership_verdict registry_step(struct registry *g, struct job *job,
-                                      const struct membership_event *ev,
-                                      struct registry_peer *peer, const struct msg *msg,
-                                      uint32_t *node_out)
-{
-    struct registry_step s = { .registry = g, .job = job, .peer = peer, .msg = msg };
-    struct membership_sink sink = { .act = on_action, .arg = &s };
-    enum membership_verdict verdict;
-
-    job->stepped_ms = g->now_ms;
-    job->stepped_wall_ms = g->wall_ms;
-    verdict = membership_step(&job->membership, ev, g->now_ms, &sink, node_out);
-    registry_note_start(g, job);
-    return verdict;
 }

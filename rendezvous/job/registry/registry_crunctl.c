@@ -355,8 +355,7 @@ static uint32_t find_node(const struct job *job, const char *name)
     unsigned long slot = strtoul(name, &end, 10);
     bool is_number = *name && !*end;
 
-    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
-         i = membership->node[i].next)
+    MEMBERSHIP_EACH(i, membership)
         if (is_number ? membership->node[i].slot == slot &&
                             slot < membership->config.max_nodes
                       : strcmp(job->node[i]->host, name) == 0)

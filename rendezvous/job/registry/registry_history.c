@@ -34,7 +34,7 @@ bool registry_take_sample(const struct job *job, struct curve_point *sample)
     uint32_t loss_rank = MEMBERSHIP_NONE;
 
     *sample = (struct curve_point){ .steps_per_s = NAN, .loss = NAN };
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         const struct msg_heartbeat *told = &job->node[i]->progress;
         double loss;
 

@@ -3,14 +3,15 @@
 #define RENDEZVOUS_JOB_REGISTRY_REGISTRY_INTERNAL_H
 
 #include "rendezvous/job/registry/event_list.h"
-#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/registry/job_text.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
 
 /*
- * Shared by the files of the registry: registry.c (jobs and peers), registry_agent.c
- * (messages of agents), registry_actions.c (actions of the membership),
- * registry_crunctl.c (requests of crunctl), node_asks.c (questions to nodes),
+ * Shared by the files of the registry: registry.c (jobs and peers), registry_step.c
+ * (the entry of every decision), registry_actions.c (what the membership has decided),
+ * registry_join.c and registry_agent.c (messages of agents), registry_crunctl.c
+ * (requests of crunctl), node_asks.c (questions to nodes),
  * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
  * of connections to the store), registry_history.c (what is kept of the past).
  */
@@ -81,7 +82,8 @@ struct ctl_list {
 typedef void registry_handler(struct registry *g, struct registry_peer *p,
                               const struct msg *m);
 
-/* By message: registry.c, registry_agent.c, registry_crunctl.c, registry_history.c */
+/* By message: registry.c, registry_join.c, registry_agent.c, registry_crunctl.c,
+ * registry_history.c */
 #define REQUEST(number, name, body, phase, access, handler) registry_handler handler;
 #include "rendezvous/wire/protocol/message_table.h"
 
@@ -126,16 +128,18 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* registry_actions.c */
-/* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
-char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
-                             size_t size);
+/* registry_step.c */
+/* Steps the membership of the job, and does what that decides. */
 enum membership_verdict registry_step(struct registry *g, struct job *job,
                                       const struct membership_event *ev,
                                       struct registry_peer *peer, const struct msg *msg,
                                       uint32_t *node_out);
-/* The root cause as a sentence, again after it has changed. */
-void registry_set_failure_text(struct job *job);
+
+/* registry_actions.c */
+void registry_act(struct registry_step *s, const struct membership_action *a);
+/* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
+char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
+                             size_t size);
 void registry_send_done(struct registry_peer *p, struct job *job, bool released);
 
 /* stack_asks.c */

@@ -65,8 +65,7 @@ static void send_notice(const struct job *job, uint32_t node, const char *text)
  * others. */
 static void tell_nodes(const struct job *job, const char *all, const char *briefly)
 {
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         const char *text = i == job->membership.leader ? all : briefly;
 
         if (*text)
@@ -76,8 +75,7 @@ static void tell_nodes(const struct job *job, const char *all, const char *brief
 
 static uint32_t node_of_rank(const struct job *job, uint32_t rank)
 {
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         const struct membership_node *n = &job->membership.node[i];
 
         if (n->group_rank != MEMBERSHIP_NONE && rank >= n->first_rank &&
@@ -153,14 +151,13 @@ static void keep_stacks(struct job *job, const struct stack_groups *s)
 
     for (i = 0; i < s->count; i++)
         if (s->group[i].kind != STACKS_PAGE)
-            job_add_hang_line(job,
+            job_add_hang_line(job, "%s",
                               stack_group_describe(&s->group[i], line, sizeof(line)));
     culprit = stack_groups_find_culprit(s, &i);
     if (culprit == STACK_CULPRIT_NONE || !*s->group[i].threads)
         return;
-    snprintf(line, sizeof(line), "rank %" PRIu32 ":", s->group[i].ranks.range[0].first);
-    job_add_hang_line(job, line);
-    job_add_hang_line(job, s->group[i].threads);
+    job_add_hang_line(job, "rank %" PRIu32 ":", s->group[i].ranks.range[0].first);
+    job_add_hang_line(job, "%s", s->group[i].threads);
 }
 
 static void conclude_hang(struct registry *g, struct stack_ask *a)
@@ -179,9 +176,8 @@ static void conclude_hang(struct registry *g, struct stack_ask *a)
     tell_nodes(job, culprit, culprit);
     explain_failure(g, job, &a->groups);
     keep_stacks(job, &a->groups);
-    registry_set_failure_text(job);
-    if (g->journal)
-        job_records_put_failure(g->journal, job);
+    job_set_failure_text(job);
+    job_records_put_failure(g->journal, job);
 }
 
 /* -- silence -------------------------------------------------------------------- */
@@ -210,8 +206,7 @@ void registry_note_silence(struct registry *g, struct job *job)
     if (job->membership.state != JOB_RUNNING ||
         job->silence_epoch == job->membership.epoch)
         return;
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         uint32_t silent_ms;
 
         if (!node_runs_workers(&job->membership.node[i]))
@@ -292,8 +287,7 @@ static void ask_nodes_for_stacks(struct registry *g, struct node_ask *a,
 
     if (*text)
         (void)rank_ranges_parse(&ranks, text);
-    for (uint32_t i = membership->first; i != MEMBERSHIP_NONE;
-         i = membership->node[i].next)
+    MEMBERSHIP_EACH(i, membership)
         if (node_runs_workers(&membership->node[i]) &&
             node_has_any_rank(&membership->node[i], &ranks))
             ask_node_for_stacks(a, i, text);

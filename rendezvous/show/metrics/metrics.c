@@ -35,7 +35,7 @@ static void sum_up_progress(struct metric_source *s)
     s->step = sample.step ? sample.step : m->time.top_step;
     s->steps_per_s = sample.steps_per_s;
     s->loss = sample.loss;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         s->nodes_in[job_node_state(s->job, i)]++;
         if (s->job->node[i]->progress.steps > s->steps)
             s->steps = s->job->node[i]->progress.steps;
@@ -51,7 +51,7 @@ static bool node_is_superseded(const struct job *job, uint32_t node)
 
     if (m->node[node].connected)
         return false;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         if (i != node && (is_later || m->node[i].connected) &&
             strcmp(job->node[i]->host, job->node[node]->host) == 0)
             return true;
@@ -93,7 +93,7 @@ static void add_job_source(struct metric_sources *all, const struct metrics_view
                                         .told = job_tell_time(job, v->now_ms) };
     j->labels = make_labels(job, NULL);
     sum_up_progress(&j->source);
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         struct labelled_source *n = &all->node[all->nodes];
 
         if (node_is_superseded(job, i))

@@ -56,8 +56,7 @@ static void add_job_view(struct web *w, struct job_views *views, const struct jo
         view->step = registry_slowest_step(job);
         return;
     }
-    for (uint32_t i = job->membership.first; i != MEMBERSHIP_NONE;
-         i = job->membership.node[i].next) {
+    MEMBERSHIP_EACH(i, &job->membership) {
         registry_show_node(w->config.registry, job, i, sight, &m);
         job_views_add_node(views, &m.node_status);
     }
