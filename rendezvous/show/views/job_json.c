@@ -88,7 +88,7 @@ static void add_gpus_object(cJSON *o, const struct msg_gpus *g)
     cJSON_AddNumberToObject(o, "watts", g->watts);
 }
 
-static cJSON *node_object(const struct msg_node_status *s)
+cJSON *job_json_node(const struct msg_node_status *s)
 {
     cJSON *o = cJSON_CreateObject();
 
@@ -190,7 +190,7 @@ cJSON *job_json_object(const struct job_view *job)
         cJSON_AddNullToObject(o, "report");
     nodes = cJSON_AddArrayToObject(o, "nodes");
     for (size_t i = 0; i < job->nodes; i++)
-        cJSON_AddItemToArray(nodes, node_object(&job->node[i]));
+        cJSON_AddItemToArray(nodes, job_json_node(&job->node[i]));
     cJSON_AddItemToObject(o, "history",
                           job->history ? cJSON_Duplicate(job->history, true)
                                        : cJSON_CreateNull());

@@ -140,7 +140,7 @@ uint64_t job_view_step(const struct job_view *job)
 
 uint64_t job_view_steps(const struct job_view *job)
 {
-    uint64_t most = 0;
+    uint64_t most = job->steps;
 
     for (size_t i = 0; i < job->nodes; i++)
         if (job->node[i].progress.steps > most)

@@ -26,7 +26,9 @@ struct job_view {
         history; /* see rendezvous/job/history/; NULL: not known; freed with the view */
     struct msg_node_status *node;
     size_t nodes;
-    uint64_t step; /* of the slowest node, where the view has no nodes; 0: not known */
+    /* of the slowest node, and of the whole job, where the view has no nodes; 0: not
+     * known */
+    uint64_t step, steps;
 };
 
 struct job_views {

@@ -165,7 +165,9 @@ struct web *web_create(struct loop *loop, const struct web_config *config,
     LIST_INIT(&w->feeds);
     LIST_INIT(&w->rank_views);
     web_documents_init(&w->documents, clock_ms());
+    LIST_INIT(&w->objects);
     loop_timer_init(&w->live, loop, on_live_tick, w);
+    loop_timer_init(&w->streams, loop, on_streams_tick, w);
     web_add_names(w);
     if (net_local_addr(fd, &own) == 0)
         format_url(w, &own);
@@ -185,12 +187,16 @@ void web_destroy(struct web *w)
     if (!w)
         return;
     web_live_finish(w);
+    web_streams_finish(w);
     web_live_fini(w);
+    web_streams_fini(w);
     web_rank_fini(w);
     web_conns_close(&w->conns);
     evhttp_free(w->http);
     web_conns_fini(&w->conns);
     loop_timer_fini(&w->live);
+    loop_timer_fini(&w->streams);
+    web_objects_fini(w);
     web_documents_fini(&w->documents);
     free(w->given_names);
     free(w->given_host);

@@ -3,8 +3,10 @@
 #include <event2/http.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/common/base/text.h"
 #include "rendezvous/show/page/page.h"
 #include "rendezvous/show/web/web_internal.h"
 
@@ -65,17 +67,46 @@ static void send_answer(struct evhttp_request *http, int status, struct evbuffer
     evbuffer_free(body);
 }
 
+/* The error of an API: one member of an object. */
+static void add_error_object(struct evbuffer *body, const char *text)
+{
+    cJSON *o = cJSON_CreateObject();
+    char *json;
+
+    cJSON_AddStringToObject(o, "error", text);
+    json = text_printable_json(cJSON_PrintUnformatted(o));
+    evbuffer_add_printf(body, "%s\n", json);
+    free(json);
+    cJSON_Delete(o);
+}
+
 void web_answer_line(struct evhttp_request *http, int status, const char *fmt, ...)
 {
+    const char *target = evhttp_request_get_uri(http);
+    bool is_api = target && strncmp(target, "/api/", 5) == 0;
     struct evbuffer *body = evbuffer_new();
+    char text[1024];
     va_list ap;
 
     va_start(ap, fmt);
-    evbuffer_add_vprintf(body, fmt, ap);
+    vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    evbuffer_add(body, "\n", 1);
-    web_answer_begin(http, WEB_TYPE_TEXT);
+    if (is_api)
+        add_error_object(body, text);
+    else
+        evbuffer_add_printf(body, "%s\n", text);
+    web_answer_begin(http, is_api ? WEB_TYPE_JSON : WEB_TYPE_TEXT);
     send_answer(http, status, body);
+}
+
+void web_answer_buffer(struct evhttp_request *http, const char *type,
+                       struct evbuffer *text)
+{
+    struct evbuffer *body = evbuffer_new();
+
+    evbuffer_add_buffer_reference(body, text);
+    web_answer_begin(http, type);
+    send_answer(http, HTTP_OK, body);
 }
 
 void web_answer_document(struct evhttp_request *http, const char *type,

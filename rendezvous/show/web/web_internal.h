@@ -11,6 +11,7 @@
 #include "rendezvous/show/web/web_documents.h"
 #include "rendezvous/show/web/web_grants.h"
 #include "rendezvous/show/web/web_head.h"
+#include "rendezvous/show/web/web_objects.h"
 #include "rendezvous/show/web/web_route.h"
 
 /*
@@ -18,6 +19,7 @@
  * answered, and as of whom), web_answers.c (what an answer is), web_pages.c (the pages
  * and tables), web_live.c (live views), web_rank.c (the page of a rank).
  */
+struct evbuffer;
 struct evhttp;
 struct evhttp_request;
 struct live_feed;
@@ -38,6 +40,9 @@ struct web {
 
     LIST_HEAD(, live_feed) feeds;
     struct loop_timer live;
+
+    LIST_HEAD(, web_object) objects;
+    struct loop_timer streams;
 
     LIST_HEAD(, rank_view) rank_views;
     unsigned rank_views_count;
@@ -72,11 +77,14 @@ bool web_viewer_counts(const struct web *w, const struct web_viewer *viewer);
 
 /* The headers of each answer. */
 void web_answer_begin(struct evhttp_request *http, const char *type);
-/* One line. */
+/* One line; of the API, an object with it as "error". */
 void web_answer_line(struct evhttp_request *http, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void web_answer_document(struct evhttp_request *http, const char *type,
                          struct web_document *d);
+/* The text is shared. */
+void web_answer_buffer(struct evhttp_request *http, const char *type,
+                       struct evbuffer *text);
 void web_answer_redirect(struct evhttp_request *http, const char *to,
                          const char *cookie);
 
@@ -101,6 +109,12 @@ void web_live_begin(struct web *w, struct web_request *r);
 void web_live_finish(struct web *w);
 void web_live_fini(struct web *w);
 void on_live_tick(void *arg);
+
+/* web_streams.c: the job of that request, or all */
+void web_stream_begin(struct web *w, struct web_request *r, const struct job *job);
+void web_streams_finish(struct web *w);
+void web_streams_fini(struct web *w);
+void on_streams_tick(void *arg);
 
 /* web_rank.c */
 void web_rank_begin(struct web *w, struct web_request *r);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
+#include <event2/buffer.h>
 #include <event2/http.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/job/events/event_object.h"
-#include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/version.h"
 #include "rendezvous/show/page/page.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/show/views/job_json.h"
@@ -131,28 +132,6 @@ static cJSON *job_list(struct web *w, const struct web_viewer *viewer, bool with
 
 /* -- documents -------------------------------------------------------------------- */
 
-static void write_events(struct web *w, const struct web_request *r, FILE *out)
-{
-    cJSON *array = cJSON_CreateArray();
-    struct msg_event event = { .number = 0 };
-
-    while (registry_show_event(w->config.registry, event.number, r->route.run_id,
-                               &r->viewer.owner, r->viewer.sight, &event))
-        cJSON_AddItemToArray(array, event_object(&event));
-    job_json_print(array, false, out);
-}
-
-static void write_metrics(struct web *w, const struct web_request *r, FILE *out)
-{
-    struct metrics_view view;
-    const char *accept = evhttp_find_header(evhttp_request_get_input_headers(r->http),
-                                            "Accept");
-
-    w->config.view_metrics(w->config.arg, &view);
-    view.viewer = &r->viewer.owner;
-    metrics_write(&view, metrics_format_accepted(accept), out);
-}
-
 static bool has_several_jobs(const struct web *w, const struct web_viewer *viewer)
 {
     const struct job *job = web_next_job(registry_jobs(w->config.registry), viewer);
@@ -171,13 +150,9 @@ static struct page_reader reader_of(struct web *w, const struct web_request *r)
 
 static void write_jobs(struct web *w, const struct web_request *r, FILE *out)
 {
-    cJSON *list = job_list(w, &r->viewer, r->route.page == WEB_API_JOBS);
+    cJSON *list = job_list(w, &r->viewer, false);
     struct page_reader reader = reader_of(w, r);
 
-    if (r->route.page == WEB_API_JOBS) {
-        job_json_print(list, false, out);
-        return;
-    }
     page_write_list(out, list, &reader);
     cJSON_Delete(list);
 }
@@ -188,10 +163,6 @@ static void write_job(struct web *w, const struct web_request *r, const struct j
     cJSON *object = web_job_object(w, job, r->viewer.sight, true);
     struct page_reader reader = reader_of(w, r);
 
-    if (r->route.page == WEB_API_JOB) {
-        job_json_print(object, false, out);
-        return;
-    }
     if (r->route.page == WEB_REPORT)
         page_write_report(out, object, &reader);
     else
@@ -205,10 +176,6 @@ static void write_past_job(struct web *w, const struct web_request *r, FILE *out
     cJSON *object = past_job_object(w, r);
     struct page_reader reader = reader_of(w, r);
 
-    if (r->route.page == WEB_API_JOB) {
-        job_json_print(object ? object : cJSON_CreateNull(), false, out);
-        return;
-    }
     if (object)
         page_write_report(out, object, &reader);
     else
@@ -219,11 +186,7 @@ static void write_past_job(struct web *w, const struct web_request *r, FILE *out
 static void write_document(struct web *w, const struct web_request *r,
                            const struct job *job, FILE *out)
 {
-    if (r->route.page == WEB_METRICS)
-        write_metrics(w, r, out);
-    else if (r->route.page == WEB_API_EVENTS)
-        write_events(w, r, out);
-    else if (job)
+    if (job)
         write_job(w, r, job, out);
     else if (*r->route.run_id)
         write_past_job(w, r, out);
@@ -236,18 +199,13 @@ static void format_key(const struct web_request *r, const struct job *job, char 
                        size_t size)
 {
     char instance[sizeof(r->route.run_id)];
-    const char *accept = "";
 
     if (job)
         id128_format(&job->membership.instance, instance);
     else
         snprintf(instance, sizeof(instance), "%s", r->route.run_id);
-    if (r->route.page == WEB_METRICS)
-        accept = metrics_content_type(metrics_format_accepted(
-            evhttp_find_header(evhttp_request_get_input_headers(r->http), "Accept")));
-    snprintf(key, size, "%d %s %d %d %s %u %s", r->route.page, instance,
-             r->viewer.sight, r->sees_output, r->viewer.owner.key_file,
-             (unsigned)r->viewer.owner.uid, accept);
+    snprintf(key, size, "%d %s %d %d %s %u", r->route.page, instance, r->viewer.sight,
+             r->sees_output, r->viewer.owner.key_file, (unsigned)r->viewer.owner.uid);
 }
 
 static struct web_document *render_document(struct web *w, const struct web_request *r,
@@ -264,21 +222,6 @@ static struct web_document *render_document(struct web *w, const struct web_requ
     fclose(out);
     web_budget_spend(&w->documents, clock_thread_us() - began);
     return web_documents_add(&w->documents, key, text, size, clock_ms());
-}
-
-static const char *type_of_page(const struct web_request *r)
-{
-    switch (r->route.page) {
-    case WEB_METRICS:
-        return metrics_content_type(metrics_format_accepted(
-            evhttp_find_header(evhttp_request_get_input_headers(r->http), "Accept")));
-    case WEB_API_JOBS:
-    case WEB_API_JOB:
-    case WEB_API_EVENTS:
-        return WEB_TYPE_JSON;
-    default:
-        return WEB_TYPE_HTML;
-    }
 }
 
 static void answer_document(struct web *w, const struct web_request *r,
@@ -298,7 +241,7 @@ static void answer_document(struct web *w, const struct web_request *r,
     }
     if (!d)
         d = render_document(w, r, job, key);
-    web_answer_document(r->http, type_of_page(r), d);
+    web_answer_document(r->http, WEB_TYPE_HTML, d);
 }
 
 /* -- routes ----------------------------------------------------------------------- */
@@ -328,7 +271,47 @@ static void answer_home(struct web *w, struct web_request *r)
 
 static bool page_may_be_past(enum web_page page)
 {
-    return page == WEB_JOB || page == WEB_REPORT || page == WEB_API_JOB;
+    return page == WEB_JOB || page == WEB_REPORT || page == WEB_API_JOB ||
+           page == WEB_API_LIVE;
+}
+
+static bool is_object(enum web_page page)
+{
+    return page == WEB_API_JOB || page == WEB_API_EVENTS || page == WEB_API_RANK;
+}
+
+static void answer_kept_job(struct web *w, struct web_request *r)
+{
+    if (r->route.page == WEB_API_LIVE)
+        web_stream_begin(w, r, NULL);
+    else if (is_object(r->route.page))
+        web_object_answer(w, r, NULL);
+    else
+        answer_document(w, r, NULL);
+}
+
+/* What the page must know beside its object. */
+static void answer_viewer(struct web *w, struct web_request *r)
+{
+    struct evbuffer *text = evbuffer_new();
+    cJSON *o = cJSON_CreateObject();
+    char *json;
+
+    web_look(w);
+    cJSON_AddStringToObject(o, "version", CRUN_VERSION);
+    cJSON_AddNumberToObject(o, "now_ms", (double)w->wall_ms);
+    if (*w->config.endpoint)
+        cJSON_AddStringToObject(o, "server", w->config.endpoint);
+    else
+        cJSON_AddNullToObject(o, "server");
+    cJSON_AddBoolToObject(o, "sees_output", r->sees_output);
+    cJSON_AddBoolToObject(o, "has_list", has_several_jobs(w, &r->viewer));
+    json = text_printable_json(cJSON_PrintUnformatted(o));
+    evbuffer_add_printf(text, "%s\n", json);
+    web_answer_buffer(r->http, WEB_TYPE_JSON, text);
+    free(json);
+    cJSON_Delete(o);
+    evbuffer_free(text);
 }
 
 static void answer_of_job(struct web *w, struct web_request *r)
@@ -337,14 +320,19 @@ static void answer_of_job(struct web *w, struct web_request *r)
 
     if (!job && page_may_be_past(r->route.page) &&
         registry_has_past_job(w->config.registry, r->route.run_id, &r->viewer.owner))
-        answer_document(w, r, NULL);
+        answer_kept_job(w, r);
     else if (!job)
         web_answer_line(r->http, HTTP_NOTFOUND, "there is no job \"%s\" here",
                         r->route.run_id);
     else if (r->route.page == WEB_LIVE)
         web_live_begin(w, r);
-    else if (r->route.page == WEB_RANK)
+    else if (r->route.page == WEB_API_LIVE)
+        web_stream_begin(w, r, job);
+    else if (r->route.page == WEB_RANK || r->route.page == WEB_API_LOGS ||
+             r->route.page == WEB_API_STACKS)
         web_rank_begin(w, r);
+    else if (is_object(r->route.page))
+        web_object_answer(w, r, job);
     else
         answer_document(w, r, job);
 }
@@ -364,12 +352,18 @@ void web_pages_answer(struct web *w, struct web_request *r)
     case WEB_HOME:
         answer_home(w, r);
         break;
+    case WEB_API_VIEWER:
+        answer_viewer(w, r);
+        break;
     case WEB_API_JOBS:
     case WEB_METRICS:
-        answer_document(w, r, NULL);
+        web_object_answer(w, r, NULL);
         break;
     default:
-        answer_of_job(w, r);
+        if (r->route.page == WEB_API_LIVE && !*r->route.run_id)
+            web_stream_begin(w, r, NULL);
+        else
+            answer_of_job(w, r);
         break;
     }
 }

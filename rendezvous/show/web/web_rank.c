@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <event2/buffer.h>
 #include <event2/http.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,9 @@ struct rank_view {
     struct conn *conn; /* NULL: it has ended */
     struct loop_timer deadline;
     unsigned open; /* questions that are not answered */
+    enum web_page page;
+    uint32_t lines;
+    int status; /* of an answer that is a note */
     bool asks_stacks;
     char host[HOST_NAME_MAX_BYTES + 1];
     struct rank_output output, errors, stacks;
@@ -194,7 +198,7 @@ static void ask_rank(struct rank_view *v)
 {
     struct msg logs = { .type = MSG_SHOW_LOGS,
                         .sequence = ASKS_LOGS,
-                        .ask_logs = { .stream = OUTPUT_BOTH, .tail = WEB_LOG_TAIL } };
+                        .ask_logs = { .stream = OUTPUT_BOTH, .tail = v->lines } };
     struct msg stacks = { .type = MSG_SHOW_STACKS, .sequence = ASKS_STACKS };
 
     memcpy(logs.ask_logs.run_id, v->run_id, sizeof(v->run_id));
@@ -202,13 +206,36 @@ static void ask_rank(struct rank_view *v)
     memcpy(stacks.show_stacks.run_id, v->run_id, sizeof(v->run_id));
     snprintf(stacks.show_stacks.ranks, sizeof(stacks.show_stacks.ranks), "%" PRIu32,
              v->rank);
-    conn_send(v->conn, &logs);
-    v->open = ASKS_LOGS;
+    if (v->page != WEB_API_STACKS) {
+        conn_send(v->conn, &logs);
+        v->open = ASKS_LOGS;
+    }
     if (v->asks_stacks) {
         conn_send(v->conn, &stacks);
         v->open |= ASKS_STACKS;
     }
     conn_flush(v->conn);
+}
+
+/* The text alone, or why there is none. */
+static void rank_view_answer_text(struct rank_view *v)
+{
+    const struct rank_output *o = v->page == WEB_API_STACKS ? &v->stacks : &v->output;
+    struct evhttp_connection *connection = evhttp_request_get_connection(v->http);
+    struct evbuffer *text = evbuffer_new();
+
+    if (connection)
+        evhttp_connection_set_closecb(connection, NULL, NULL);
+    if (v->page == WEB_API_STACKS && o->size > 0 && *o->note)
+        evbuffer_add_printf(text, "%s\n", o->note);
+    if (o->size > 0)
+        evbuffer_add(text, o->text, o->size);
+    if (*o->note && o->size == 0)
+        web_answer_line(v->http, v->status, "%s", o->note);
+    else
+        web_answer_buffer(v->http, WEB_TYPE_TEXT, text);
+    evbuffer_free(text);
+    rank_view_end(v);
 }
 
 static void rank_view_conclude(struct rank_view *v)
@@ -223,7 +250,10 @@ static void rank_view_conclude(struct rank_view *v)
         v->output.size = text_drawn(v->output.text, v->output.size);
     if (v->output.text)
         v->output.text[v->output.size] = '\0';
-    rank_view_answer(v);
+    if (v->page == WEB_RANK)
+        rank_view_answer(v);
+    else
+        rank_view_answer_text(v);
 }
 
 static int on_rank_message(void *arg, struct conn *c, const struct msg *m,
@@ -266,6 +296,8 @@ static void on_rank_deadline(void *arg)
     if (v->open & ASKS_STACKS && !*v->stacks.note)
         snprintf(v->stacks.note, sizeof(v->stacks.note),
                  "the node has not answered in time");
+    if (v->open)
+        v->status = HTTP_SERVUNAVAIL;
     rank_view_conclude(v);
 }
 
@@ -283,12 +315,14 @@ static bool stacks_are_wanted(struct web *w, struct rank_view *v,
     uint64_t now = clock_ms();
     char value[8];
 
-    if (!web_query_get(r->target, "stacks", value, sizeof(value)) ||
-        web_is_of_other_site(r))
+    if ((v->page != WEB_API_STACKS &&
+         !web_query_get(r->target, "stacks", value, sizeof(value))) ||
+        web_is_of_other_site(r) || v->page == WEB_API_LOGS)
         return false;
     if (w->stacks_asked_ms && now - w->stacks_asked_ms < WEB_STACKS_EVERY_MS) {
         snprintf(v->stacks.note, sizeof(v->stacks.note),
                  "stacks have just been asked for: try again in some seconds");
+        v->status = HTTP_SERVUNAVAIL;
         return false;
     }
     w->stacks_asked_ms = now;
@@ -317,6 +351,16 @@ static int rank_view_open(struct rank_view *v, struct err *e)
     return 0;
 }
 
+static uint32_t lines_wanted(const struct web_request *r)
+{
+    char value[8];
+    long lines = WEB_LOG_TAIL;
+
+    if (web_query_get(r->target, "lines", value, sizeof(value)))
+        lines = strtol(value, NULL, 10);
+    return lines > 0 && lines < WEB_LOG_TAIL ? (uint32_t)lines : WEB_LOG_TAIL;
+}
+
 static struct rank_view *rank_view_create(struct web *w, const struct web_request *r,
                                           const struct job *job)
 {
@@ -326,6 +370,9 @@ static struct rank_view *rank_view_create(struct web *w, const struct web_reques
     v->http = r->http;
     v->viewer = r->viewer;
     v->rank = r->route.rank;
+    v->page = r->route.page;
+    v->status = HTTP_NOTFOUND;
+    v->lines = lines_wanted(r);
     v->instance = job->membership.instance;
     memcpy(v->run_id, job->run_id, sizeof(v->run_id));
     v->asks_stacks = stacks_are_wanted(w, v, r);
@@ -352,6 +399,10 @@ void web_rank_begin(struct web *w, struct web_request *r)
     if (w->rank_views_count >= WEB_ASKS_MAX ||
         !web_budget_allows(&w->documents, clock_ms())) {
         web_answer_line(r->http, HTTP_SERVUNAVAIL, "too many pages are asked for");
+        return;
+    }
+    if (r->route.page == WEB_API_STACKS && web_is_of_other_site(r)) {
+        web_answer_line(r->http, 403, "a page of another site may not ask");
         return;
     }
     v = rank_view_create(w, r, job);

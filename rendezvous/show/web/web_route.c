@@ -7,7 +7,7 @@
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/show/web/limits.h"
 
-#define SEGMENTS_MAX 5
+#define SEGMENTS_MAX 7
 #define RANK_DIGITS_MAX 7
 
 /* -- percent signs ---------------------------------------------------------------- */
@@ -91,72 +91,68 @@ static bool parse_rank(const char *text, uint32_t *rank)
     return true;
 }
 
-static bool segments_are(const struct path_segments *s, const char *first)
-{
-    return s->count > 0 && strcmp(s->word[0], first) == 0;
-}
+/* ID is the name of a job, N a rank. */
+static const struct {
+    const char *path;
+    enum web_page page;
+} pages[] = {
+    { "", WEB_HOME },
+    { "/jobs/ID", WEB_JOB },
+    { "/jobs/ID/live", WEB_LIVE },
+    { "/jobs/ID/ranks/N", WEB_RANK },
+    { "/jobs/ID/report.html", WEB_REPORT },
+    { "/api/v1/viewer", WEB_API_VIEWER },
+    { "/api/v1/live", WEB_API_LIVE },
+    { "/api/v1/jobs", WEB_API_JOBS },
+    { "/api/v1/jobs/ID", WEB_API_JOB },
+    { "/api/v1/jobs/ID/live", WEB_API_LIVE },
+    { "/api/v1/jobs/ID/events", WEB_API_EVENTS },
+    { "/api/v1/jobs/ID/ranks/N", WEB_API_RANK },
+    { "/api/v1/jobs/ID/ranks/N/logs", WEB_API_LOGS },
+    { "/api/v1/jobs/ID/ranks/N/stacks", WEB_API_STACKS },
+    { "/metrics", WEB_METRICS },
+    { "/healthz", WEB_HEALTH },
+    { "/readyz", WEB_READY },
+};
 
-/* What follows the job's name. */
-static enum web_page page_of_job(const struct path_segments *s, uint32_t *rank)
+static bool match_path(const char *path, const struct path_segments *s,
+                       struct web_route *r)
 {
-    if (s->count == 2)
-        return WEB_JOB;
-    if (s->count == 3 && strcmp(s->word[2], "live") == 0)
-        return WEB_LIVE;
-    if (s->count == 3 && strcmp(s->word[2], "report.html") == 0)
-        return WEB_REPORT;
-    if (s->count == 4 && strcmp(s->word[2], "ranks") == 0 &&
-        parse_rank(s->word[3], rank))
-        return WEB_RANK;
-    return WEB_NOTHING;
-}
+    unsigned i = 0;
 
-static bool is_api(const struct path_segments *s)
-{
-    return s->count >= 3 && segments_are(s, "api") && strcmp(s->word[1], "v1") == 0 &&
-           strcmp(s->word[2], "jobs") == 0;
-}
+    for (size_t length; *path; path += length, i++) {
+        const char *word = s->word[i];
 
-static enum web_page page_of_word(const char *word)
-{
-    return strcmp(word, "metrics") == 0   ? WEB_METRICS
-           : strcmp(word, "healthz") == 0 ? WEB_HEALTH
-           : strcmp(word, "readyz") == 0  ? WEB_READY
-                                          : WEB_NOTHING;
-}
-
-static struct web_route route_to_job(enum web_page page, const char *run_id)
-{
-    struct web_route r = { .page = page };
-
-    if (!proto_is_name(run_id))
-        return (struct web_route){ .page = WEB_NOTHING };
-    memcpy(r.run_id, run_id, sizeof(r.run_id));
-    return r;
+        length = strcspn(++path, "/");
+        if (i == s->count)
+            return false;
+        if (strncmp(path, "ID", length) == 0) {
+            if (!proto_is_name(word))
+                return false;
+            memcpy(r->run_id, word, sizeof(r->run_id));
+        } else if (strncmp(path, "N", length) == 0) {
+            if (!parse_rank(word, &r->rank))
+                return false;
+        } else if (strlen(word) != length || strncmp(path, word, length) != 0) {
+            return false;
+        }
+    }
+    return i == s->count;
 }
 
 struct web_route web_route_parse(const char *target)
 {
-    struct web_route r = { .page = WEB_NOTHING };
     struct path_segments s;
-    uint32_t rank = 0;
 
     if (!split_path(target, &s))
-        return r;
-    if (s.count == 0)
-        r.page = WEB_HOME;
-    else if (s.count == 1)
-        r.page = page_of_word(s.word[0]);
-    else if (is_api(&s) && s.count == 3)
-        r.page = WEB_API_JOBS;
-    else if (is_api(&s) && s.count == 4)
-        r = route_to_job(WEB_API_JOB, s.word[3]);
-    else if (is_api(&s) && strcmp(s.word[4], "events") == 0)
-        r = route_to_job(WEB_API_EVENTS, s.word[3]);
-    else if (segments_are(&s, "jobs") && page_of_job(&s, &rank) != WEB_NOTHING)
-        r = route_to_job(page_of_job(&s, &rank), s.word[1]);
-    r.rank = r.page == WEB_RANK ? rank : 0;
-    return r;
+        return (struct web_route){ .page = WEB_NOTHING };
+    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+        struct web_route r = { .page = pages[i].page };
+
+        if (match_path(pages[i].path, &s, &r))
+            return r;
+    }
+    return (struct web_route){ .page = WEB_NOTHING };
 }
 
 /* -- the query -------------------------------------------------------------------- */

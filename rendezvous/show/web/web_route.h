@@ -19,9 +19,14 @@ enum web_page {
     WEB_LIVE,
     WEB_RANK,
     WEB_REPORT,
+    WEB_API_VIEWER,
     WEB_API_JOBS,
     WEB_API_JOB,
     WEB_API_EVENTS,
+    WEB_API_RANK,
+    WEB_API_LOGS,
+    WEB_API_STACKS,
+    WEB_API_LIVE, /* of a job, or of all */
     WEB_METRICS,
     WEB_HEALTH,
     WEB_READY
@@ -30,7 +35,7 @@ enum web_page {
 struct web_route {
     enum web_page page;
     char run_id[RUN_ID_MAX + 1]; /* "": the page is of no job */
-    uint32_t rank;               /* WEB_RANK */
+    uint32_t rank;               /* 0: the page is of no rank */
 };
 
 struct web_route web_route_parse(const char *target);

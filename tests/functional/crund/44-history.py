@@ -157,7 +157,7 @@ def check_page(t):
     url = re.search(r"page at (http://\S+)", t.crund.log())[1]
     for path, texts in {"": ["alpha"], "jobs/alpha": ["alpha", "exited with code 3"],
                         "jobs/alpha/report.html": ["exited with code 3"],
-                        "api/v1/jobs/alpha": ['"cause": "failure"']}.items():
+                        "api/v1/jobs/alpha": ['"cause":"failure"']}.items():
         with urllib.request.urlopen(url + path, timeout=20) as answer:
             body = answer.read().decode()
         for text in texts:

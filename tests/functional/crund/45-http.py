@@ -187,6 +187,9 @@ def each_page_is_there():
                        ("/jobs/beside/report.html", "beside"), ("/healthz", "alive"),
                        ("/readyz", "ready"), ("/metrics", "crun_job"),
                        ("/api/v1/jobs", '"beside"'), ("/api/v1/jobs/beside", '"running"'),
+                       ("/api/v1/viewer", '"sees_output":true'),
+                       ("/api/v1/jobs/beside/ranks/1", '"local_rank":1'),
+                       ("/api/v1/jobs/beside/ranks/1/logs?lines=3", "step"),
                        ("/api/v1/jobs/beside/events", "formed"),
                        ("/jobs/beside/ranks/1", "hello of 1")):
         answer = get(w.port, path)
@@ -216,6 +219,7 @@ def others_are_not_there():
                  "/..;/metrics", "/metrics/", "/jobs/beside/ranks/01", "/\\metrics"):
         answer = get(w.port, path)
         same([path, answer.status, answer.text.count("\n")], [path, 404, 1])
+        same([path, '"error"' in answer.text], [path, path.startswith("/api/")])
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"):
         answer = Answer(raw(w.port, f"{method} /jobs/beside HTTP/1.1\r\nHost: localhost\r\n\r\n"))
         same([method, answer.status, answer.headers["allow"]], [method, 405, "get, head"])
@@ -315,7 +319,7 @@ def floods_and_those_who_do_not_read():
     same(get(w.port, "/healthz", source="127.0.0.2").status, 200)
     for i, s in enumerate(idle):  # those that are still there ask, and do not read
         with contextlib.suppress(ConnectionError):
-            s.sendall(GET.format("/jobs/beside/live" if i % 2 else "/metrics", "").encode())
+            s.sendall(GET.format(("/jobs/beside/live", "/metrics", "/api/v1/live")[i % 3], "").encode())
     same(get(w.port, "/healthz", source="127.0.0.2").status, 200)
     for s in idle:
         s.close()
@@ -363,16 +367,19 @@ def links_give_rights():
         return
     # another user of this machine does not see the job, unless it was given a link
     same(get(w.port, "/jobs/beside", user=BOB).status, 404)
-    same(json.loads(get(w.port, "/api/v1/jobs", user=BOB).body), [])
+    same(json.loads(get(w.port, "/api/v1/jobs", user=BOB).body), {"jobs": []})
     if "beside" in get(w.port, "/metrics", user=BOB).text:
         fail("another user is told of the job by metrics")
     for page in ("live", "report.html", "ranks/0", "ranks/0?stacks=1"):
         same(get(w.port, f"/jobs/beside/{page}", user=BOB).status, 404)
+    for what in ("", "/live", "/events", "/ranks/0", "/ranks/0/logs", "/ranks/0/stacks"):
+        same(get(w.port, f"/api/v1/jobs/beside{what}", user=BOB).status, 404)
     path = w.crunctl("page", "beside").strip()[len(f"http://127.0.0.1:{w.port}"):]
     cookie = get(w.port, path, user=BOB).headers["set-cookie"]
     given = f"Cookie: a=b; {cookie.split(';')[0]}\r\n"
     same(get(w.port, "/jobs/beside", given, user=BOB).status, 200)
     matches(get(w.port, "/jobs/beside/ranks/0", given, user=BOB).text, r"step \d+")
+    matches(get(w.port, "/api/v1/jobs/beside/ranks/0/logs", given, user=BOB).text, r"step \d+")
     same(get(w.port, "/jobs/beside", given.replace("=", "=0"), user=BOB).status, 404)
 
 

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 12 s
+"""
+The API of the page: a live object is at each moment what GET gives, also for readers that come
+later, come back, or do not read for a while; never the patch of another version, of another job
+of the same run id, or for a viewer whose right has ended.
+"""
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from control import (BYE, DONE, FINISHED, HEARTBEAT, JOINED, NODE_STATUS, START, STORE_READY,  # noqa: E402
+                     WELCOME, Crund, Session, frame, hello, join)
+from live import Live  # noqa: E402
+from process import BIN, fail, matches, run, same, until  # noqa: E402
+
+
+class World:
+    def __init__(self, folder, *flags):
+        os.mkdir(folder)
+        self.crund = Crund(folder, "--http", "0", *flags)
+        self.port = int(re.search(r"page at http://127\.0\.0\.1:(\d+)/", self.crund.log())[1])
+
+    def get(self, path, headers=None):
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        client.request("GET", path, headers=headers or {})
+        answer = client.getresponse()
+        body = answer.read().decode()
+        client.close()
+        return answer.status, body
+
+    def json(self, path):
+        status, body = self.get(path)
+        same([path, status], [path, 200])
+        return json.loads(body)
+
+    def agent(self, run_id, host="node0", nodes=1):
+        s = Session(self.crund.port)
+        s.send(hello("agent"))
+        s.expect(WELCOME)
+        s.send(join(run_id, nodes=nodes, host=host))
+        s.expect(JOINED)
+        return s
+
+    def live(self, path, **options):
+        return Live(self.port, path, **options)
+
+    def close(self):
+        same(self.crund.stop(), 0)
+        if "Sanitizer" in self.crund.log():
+            fail(self.crund.log())
+
+
+class Load:
+    """A job of many nodes whose numbers change each second."""
+
+    def __init__(self, w, nodes, lease_s=3):
+        self.process = subprocess.Popen(
+            [BIN / "agent-load", "--endpoint", f"127.0.0.1:{w.crund.port}", "--agents", str(nodes),
+             "--hold", "agents", "--progress", "--lease", str(lease_s), "--run-id", "load"],
+            stdout=subprocess.PIPE, text=True)
+        same(self.process.stdout.readline(), "ready\n")
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate()
+
+
+def is_same(w, path, *readers):
+    """With readers, GET gives the version that was sent last."""
+    wanted = w.json(path)
+    for reader in readers:
+        reader.until(lambda r: r.object == wanted or r.object and
+                     r.object.get("age_ms", 0) > wanted.get("age_ms", 0), "the version of GET")
+        if reader.object == wanted:
+            return True
+    return False
+
+
+def a_live_object_is_what_get_gives(folder):
+    w = World(f"{folder}/same")
+    load = Load(w, 40)
+    first = w.live("/api/v1/jobs/load-0/live")
+    first.until(lambda r: r.events == ["whole"], "the object")
+    matches(first.head, "(?i)content-type: text/event-stream")
+    first.until(lambda r: r.events.count("patch") >= 3, "patches")
+    second = w.live("/api/v1/jobs/load-0/live", headers="Last-Event-ID: 12-34\r\n")
+    second.until(lambda r: r.events == ["whole"], "the object at once")
+    for reader in (first, second, first, second):
+        until(lambda: is_same(w, "/api/v1/jobs/load-0", reader), "a live object is that of GET")
+    same(set(first.events[1:]) | set(second.events[1:]), {"patch"})
+    same(len(first.object["nodes"]), 40)
+    first.close()
+    # all jobs
+    readers = [w.live("/api/v1/live") for _ in range(2)]
+    agent = w.agent("another")
+    for reader in readers:
+        reader.until(lambda r: r.object and len(r.object["jobs"]) == 2, "both jobs")
+        until(lambda: is_same(w, "/api/v1/jobs", reader), "the list is that of GET")
+    agent.send(frame(BYE))
+    for reader in readers + [second]:
+        reader.close()
+    load.end()
+    agent.close()
+    w.close()
+
+
+def who_does_not_read_gets_the_whole_later(folder):
+    w = World(f"{folder}/slow")
+    load = Load(w, 600)
+    slow = w.live("/api/v1/jobs/load-0/live", receive_buffer=4096)
+    other = w.live("/api/v1/jobs/load-0/live")
+    until_s = time.monotonic() + 6
+    while time.monotonic() < until_s:
+        other.read()
+    slow.until(lambda r: r.events.count("whole") >= 2, "the whole object again")
+    until(lambda: is_same(w, "/api/v1/jobs/load-0", slow), "it is that of GET")
+    same([other.events[0], set(other.events[1:])], ["whole", {"patch"}])
+    slow.close()
+    other.close()
+    load.end()
+    w.close()
+
+
+def finish(agent):
+    """Its only worker ends well."""
+    body, header = agent.expect(START)
+    instance, epoch = header[5], header[4]
+    agent.send(frame(STORE_READY, {"port": 1}, epoch=epoch, instance=instance))
+    agent.send(frame(FINISHED, {}, epoch=epoch, instance=instance))
+
+
+def another_job_of_the_same_name_is_another_object(folder):
+    w = World(f"{folder}/again")
+    job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}", "--rdzv-id=again",
+                            "--rdzv-backend=c10d", "--no-python", "sleep", "60"],
+                           stderr=subprocess.DEVNULL)
+    until(lambda: w.get("/api/v1/jobs/again")[0] == 200, "the job is there")
+    live, all_jobs = w.live("/api/v1/jobs/again/live"), w.live("/api/v1/live")
+    instance = live.until(lambda r: r.object, "the object")["instance"]
+    live.until(lambda r: r.object["state"] == "running", "it runs")
+    all_jobs.until(lambda r: r.object, "the list")
+    job.terminate()
+    job.wait(20)
+    agent = w.agent("again")
+    while live.read(1):
+        same(live.object["instance"], instance)
+    same(live.object["instance"], instance)
+    later = w.live("/api/v1/jobs/again/live")
+    later.until(lambda r: r.object, "the other object")
+    same([later.object["instance"] == instance, later.events], [False, ["whole"]])
+    all_jobs.until(lambda r: any(j["instance"] == later.object["instance"] for j in r.object["jobs"]),
+                   "the other job in the list")
+    for reader in (later, all_jobs):
+        reader.close()
+    agent.close()
+    w.close()
+
+
+def the_end_comes_once(folder):
+    w = World(f"{folder}/end")
+    job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}", "--rdzv-id=short",
+                            "--rdzv-backend=c10d", "--no-python", "sleep", "2"],
+                           stderr=subprocess.DEVNULL)
+    until(lambda: w.get("/api/v1/jobs/short")[0] == 200, "the job is there")
+    live = w.live("/api/v1/jobs/short/live")
+    while live.read(1):
+        pass
+    same([live.events[0], live.events.count("whole"), live.events[-1]], ["whole", 1, "end"])
+    same([live.object["state"], live.object["result"]], ["done", "success"])
+    job.wait(20)
+    late = w.live("/api/v1/jobs/short/live")
+    while late.read(1):
+        pass
+    same([late.events, late.object["instance"]], [["whole", "end"], live.object["instance"]])
+    w.close()
+
+
+def rights_end_in_the_middle(folder):
+    os.mkdir(f"{folder}/keys", 0o700)
+    key = f"{folder}/red.key"
+    subprocess.run([BIN / "crunctl", "keygen", f"{folder}/keys/red"], check=True, capture_output=True)
+    subprocess.run(["cp", f"{folder}/keys/red", key], check=True)
+    w = World(f"{folder}/rights", "--key-dir", f"{folder}/keys")
+    env = {**os.environ, "CRUN_KEY_FILE": key}
+    link = subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{w.crund.port}", "page"], env=env,
+                          capture_output=True, text=True, check=True).stdout.strip()
+    client = http.client.HTTPConnection("127.0.0.1", w.port, timeout=20)
+    client.request("GET", link.split(f":{w.port}", 1)[1])
+    cookie = client.getresponse().headers["Set-Cookie"].split(";")[0]
+    # two tabs of him, and one of the user of crund, who has no key to lose
+    his = [w.live("/api/v1/live", headers=f"Cookie: {cookie}\r\n") for _ in range(2)]
+    own = w.live("/api/v1/live")
+    for reader in (*his, own):
+        reader.until(lambda r: r.object, "the list")
+    os.unlink(f"{folder}/keys/red")
+    job = subprocess.Popen([BIN / "crunctl", "keygen", f"{folder}/keys/blue"])
+    job.wait()
+    for reader in his:
+        until_s = time.monotonic() + 8
+        while reader.read(0.2):
+            if time.monotonic() > until_s:
+                fail("a stream goes on after its key was retired")
+        same("end" in reader.events, False)
+    same(own.read(), True)
+    own.close()
+    w.close()
+
+
+def objects_and_errors(folder):
+    w = World(f"{folder}/objects")
+    agent = w.agent("one")
+    job = w.json("/api/v1/jobs/one")
+    same([job["job"], len(job["nodes"]), "curve" in job["history"]], ["one", 1, True])
+    (brief,) = w.json("/api/v1/jobs")["jobs"]
+    same(sorted(set(job) - set(brief)), ["history", "nodes"])
+    viewer = w.json("/api/v1/viewer")
+    same([viewer["sees_output"], viewer["has_list"], viewer["server"]],
+         [True, True, f"-e 127.0.0.1:{w.crund.port}" if viewer["server"] else None])
+    same(abs(viewer["now_ms"] - time.time() * 1000) < 5000, True)
+    for path, status in (("/api/v1/jobs/two", 404), ("/api/v1/jobs/one/ranks/7", 404), ("/api/v1/x", 404),
+                         ("/api/v1/jobs/two/live", 404), ("/api/v1/jobs/one/ranks/x/logs", 404)):
+        got, body = w.get(path)
+        same([path, got, list(json.loads(body))], [path, status, ["error"]])
+    # others may not interrupt a rank, nor does a proxy see what it prints
+    for path, header, status in (("stacks", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
+                                 ("logs", {"Via": "1.1 proxy"}, 403), ("stacks", {"Via": "1.1 proxy"}, 403)):
+        got, body = w.get(f"/api/v1/jobs/one/ranks/0/{path}", header)
+        same([path, got, list(json.loads(body))], [path, status, ["error"]])
+    agent.close()
+    w.close()
+
+
+def with_folder(test):
+    def wrapped():
+        with tempfile.TemporaryDirectory(prefix="crun-live-") as folder:
+            test(folder)
+    wrapped.__name__ = test.__name__
+    return wrapped
+
+
+run([with_folder(test) for test in (
+    a_live_object_is_what_get_gives, who_does_not_read_gets_the_whole_later,
+    another_job_of_the_same_name_is_another_object, the_end_comes_once, rights_end_in_the_middle,
+    objects_and_errors)])
