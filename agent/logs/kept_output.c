@@ -2,36 +2,31 @@
 #include "agent/logs/kept_output.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/logs/limits.h"
+#include "agent/logs/log_writer.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 
-/* Rings of two streams and of two attempts. */
-static size_t ring_capacity(uint32_t workers)
-{
-    size_t each = KEPT_OUTPUT_BYTES / (4 * (size_t)workers);
-
-    return each < KEPT_RING_BYTES_MAX ? each : KEPT_RING_BYTES_MAX;
-}
-
-static void init_attempt(struct kept_attempt *a, uint32_t workers)
-{
-    a->worker = xcalloc(workers, sizeof(*a->worker));
-    for (uint32_t i = 0; i < workers; i++)
-        for (int k = 0; k < LOG_STREAMS; k++)
-            a->worker[i][k].ring.capacity = ring_capacity(workers);
-}
+#define TRACEBACK "Traceback (most recent call last)"
 
 static void clear_attempt(struct kept_attempt *a, uint32_t workers)
 {
+    size_t share = KEPT_OUTPUT_BYTES / (2 * (size_t)workers); /* of two attempts */
+    size_t capacity[LOG_STREAMS] = {
+        [LOG_OUT] = share < LOG_TAIL_BYTES ? share : LOG_TAIL_BYTES,
+        [LOG_ERR] = LOG_TAIL_BYTES,
+    };
+
     for (uint32_t i = 0; i < workers; i++)
         for (int k = 0; k < LOG_STREAMS; k++) {
             struct kept_stream *s = &a->worker[i][k];
 
-            log_ring_fini(&s->ring);
-            free(s->file);
-            *s = (struct kept_stream){ .ring.capacity = s->ring.capacity };
+            free(s->ring.bytes);
+            outlet_release(s->file);
+            free(s->path);
+            *s = (struct kept_stream){ .ring.capacity = capacity[k] };
         }
     a->epoch = 0;
 }
@@ -39,8 +34,10 @@ static void clear_attempt(struct kept_attempt *a, uint32_t workers)
 void kept_output_init(struct kept_output *k, uint32_t workers)
 {
     *k = (struct kept_output){ .workers = workers };
-    init_attempt(&k->now, workers);
-    init_attempt(&k->before, workers);
+    k->now.worker = xcalloc(workers, sizeof(*k->now.worker));
+    k->before.worker = xcalloc(workers, sizeof(*k->before.worker));
+    clear_attempt(&k->now, workers);
+    clear_attempt(&k->before, workers);
 }
 
 void kept_output_fini(struct kept_output *k)
@@ -64,35 +61,48 @@ void kept_output_begin(struct kept_output *k, uint64_t epoch, uint32_t first_ran
     k->now.first_rank = first_rank;
 }
 
-void kept_output_set(struct kept_output *k, uint32_t local_rank, int which,
-                     enum logs_kind kind, const char *file)
+void kept_output_set_file(struct kept_output *k, uint32_t local_rank, int which,
+                          struct outlet *file, char *path)
 {
-    struct kept_stream *s = &k->now.worker[local_rank][which];
-
-    free(s->file);
-    s->kind = kind;
-    s->file = file ? xstrdup(file) : NULL;
+    k->now.worker[local_rank][which].file = file;
+    k->now.worker[local_rank][which].path = path;
 }
 
-void kept_output_move(struct kept_output *k, uint32_t local_rank)
+void kept_output_merge(struct kept_output *k, uint32_t local_rank)
 {
     struct kept_stream *s = k->now.worker[local_rank];
 
-    kept_output_set(k, local_rank, LOG_OUT, s[LOG_ERR].kind, s[LOG_ERR].file);
-    kept_output_set(k, local_rank, LOG_ERR, LOGS_MERGED, NULL);
+    s[LOG_ERR].kind = LOGS_MERGED;
+    s[LOG_OUT].ring.capacity = LOG_TAIL_BYTES;
 }
 
 void kept_output_add(struct kept_output *k, uint32_t local_rank, int which,
                      const char *data, size_t size)
 {
-    log_ring_add(&k->now.worker[local_rank][which].ring, data, size);
+    struct kept_stream *s = &k->now.worker[local_rank][which];
+
+    if (s->kind == LOGS_MERGED)
+        s = &k->now.worker[local_rank][LOG_OUT];
+    else if (which == LOG_OUT && s->file)
+        return;
+    log_ring_add(&s->ring, data, size);
+    s->written_ms = clock_ms();
+    if (memmem(data, size, TRACEBACK, strlen(TRACEBACK)))
+        s->traceback_ms = s->written_ms;
 }
 
 void kept_output_end(struct kept_output *k, uint32_t local_rank)
 {
     for (int i = 0; i < LOG_STREAMS; i++)
-        if (!k->now.worker[local_rank][i].ended_ms)
-            k->now.worker[local_rank][i].ended_ms = clock_ms();
+        k->now.worker[local_rank][i].ended = true;
+}
+
+const struct kept_stream *kept_output_errors(const struct kept_output *k,
+                                             uint32_t local_rank)
+{
+    const struct kept_stream *s = k->now.worker[local_rank];
+
+    return &s[s[LOG_ERR].kind == LOGS_MERGED ? LOG_OUT : LOG_ERR];
 }
 
 const struct kept_attempt *kept_output_find(const struct kept_output *k, uint64_t epoch)
@@ -102,4 +112,16 @@ const struct kept_attempt *kept_output_find(const struct kept_output *k, uint64_
     return epoch == k->now.epoch      ? &k->now
            : epoch == k->before.epoch ? &k->before
                                       : NULL;
+}
+
+struct kept_view kept_stream_view(const struct kept_stream *s)
+{
+    struct kept_view v = { .size = s->ring.total, .ended = s->ended };
+
+    if (s->file) {
+        v.pending = !outlet_find_parts(s->file, &v.parts);
+        v.size = v.parts.written;
+        v.ended = s->ended && !v.pending;
+    }
+    return v;
 }

@@ -3,12 +3,13 @@
 #define AGENT_LOGS_LIMITS_H
 
 /* The output of workers and the threads that write it. */
-#define LOG_TAIL_BYTES 65536 /* of standard error, kept for the failure report */
-#define KEPT_OUTPUT_BYTES (8u << 20)     /* of all workers, for those who ask for it */
-#define KEPT_RING_BYTES_MAX 65536        /* of one stream of one worker */
+#define LOG_TAIL_BYTES                                                                 \
+    65536 /* of one stream, at most; kept for reports and questions */
+#define KEPT_OUTPUT_BYTES (8u << 20)     /* of standard output, for those who ask */
 #define LOG_ANSWER_BYTES 131072          /* of all ranks of a question */
 #define LOG_ANSWERS_WAITING_MAX 16       /* questions that wait for output */
 #define LOG_ANSWER_NEWS_MS 5             /* from the first new byte to the answer */
+#define LOG_SETTLE_MS 200                /* for what is on its way to a file */
 #define LOG_FOLLOWER_MS 2000             /* from an answer to the next question */
 #define LOG_SHOWN_MS 5000                /* the end waits so long for followers */
 #define LOG_TAIL_SEARCH_BYTES (1u << 20) /* of a file, for the beginning of a line */

@@ -10,28 +10,38 @@
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
-#include "agent/logs/log_followers.h"
 #include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
 
+#define LOG_FOLLOWERS_MAX 64
+
 /* What a question asks of one stream. */
 struct wanted_stream {
     uint32_t local_rank;
     int which;
     uint64_t offset;
-    uint32_t lines; /* older ones to find in the file; 0: the offset is final */
+    uint32_t lines; /* of its file: begin so many before its end; 0: at the offset */
     bool is_new;    /* crunctl knows nothing of it: answered in any case */
+    bool is_read;   /* from its file */
 };
 
 struct log_question {
-    uint64_t number, epoch, until_ms;
+    uint64_t number, epoch, follower, until_ms;
     size_t share; /* the most of one stream */
     bool follows; /* another one comes soon after the answer */
     struct wanted_stream *stream;
     unsigned count;
+};
+
+/* The next question of one who follows is expected until then. It may ask in parts,
+ * each of which is known by its first rank here. */
+struct log_follower {
+    uint64_t id, epoch, until_ms;
+    uint32_t local_rank;
+    bool has_all; /* of that epoch */
 };
 
 struct log_answers {
@@ -43,7 +53,8 @@ struct log_answers {
     unsigned waiting_count;
     struct log_file_reads *files;
     struct log_question *reading; /* its files are being read; NULL: none */
-    struct log_followers followers;
+    struct log_follower follower[LOG_FOLLOWERS_MAX];
+    unsigned followers;
     void (*shown)(void *arg); /* NULL: nothing waits for the followers */
     void *shown_arg;
     uint64_t shown_by_ms; /* at the latest */
@@ -72,17 +83,14 @@ static const struct kept_stream *find_kept_stream(const struct log_answers *a,
 static void begin_at_tail(struct wanted_stream *s, const struct kept_stream *kept,
                           uint32_t tail)
 {
-    uint32_t missing = 0;
-
     s->is_new = true;
-    if (tail != UINT32_MAX)
-        s->offset = log_ring_find_tail(&kept->ring, tail, &missing);
-    else if (!kept->file)
-        s->offset = log_ring_start(&kept->ring);
-    if (missing > 0 && kept->file) {
+    if (tail == UINT32_MAX) /* the oldest that there is */
         s->offset = 0;
-        s->lines = missing;
-    }
+    else if (!kept->file)
+        s->offset = log_ring_find_tail(&kept->ring, tail);
+    else
+        s->offset = kept_stream_view(kept).size;
+    s->lines = kept->file && tail != UINT32_MAX ? tail : 0;
 }
 
 static void question_add_stream(struct log_question *q, const struct msg_ask_logs *ask,
@@ -142,8 +150,9 @@ static struct log_question *question_make(const struct log_answers *a,
         attempt = &a->kept->now;
     q->number = ask->ask;
     q->epoch = attempt->epoch;
-    q->until_ms = clock_ms() + ask->wait_ms;
+    q->follower = ask->follower;
     q->follows = ask->wait_ms > 0;
+    q->until_ms = clock_ms() + (q->follows ? ask->wait_ms : LOG_SETTLE_MS);
     if (!attempt->epoch || !rank_ranges_parse(&ranks, ask->ranks))
         ranks.count = 0;
     asked = rank_ranges_size(&ranks);
@@ -165,11 +174,13 @@ static struct log_question *question_make(const struct log_answers *a,
 
 /* -- answers ---------------------------------------------------------------------- */
 
+/* Of the stream, from its offset on. */
 static struct msg piece_make(const struct log_answers *a, const struct log_question *q,
                              const struct wanted_stream *s)
 {
     const struct kept_attempt *attempt = kept_output_find(a->kept, q->epoch);
     const struct kept_stream *kept = &attempt->worker[s->local_rank][s->which];
+    struct kept_view view = kept_stream_view(kept);
 
     return (struct msg){ .type = MSG_LOGS,
                          .logs = { .ask = q->number,
@@ -180,8 +191,8 @@ static struct msg piece_make(const struct log_answers *a, const struct log_quest
                                    .of_epoch = q->epoch,
                                    .offset = s->offset,
                                    .next = s->offset,
-                                   .size = kept->ring.total,
-                                   .ended = kept->ended_ms > 0 } };
+                                   .size = view.size,
+                                   .ended = view.ended } };
 }
 
 /* Moves the offset behind it. */
@@ -206,16 +217,16 @@ static void send_text(const struct log_answers *a, const struct log_question *q,
 }
 
 static void send_ring(const struct log_answers *a, const struct log_question *q,
-                      struct wanted_stream *s, const struct kept_stream *kept)
+                      struct wanted_stream *s, const struct log_ring *ring)
 {
-    uint64_t start = log_ring_start(&kept->ring);
+    uint64_t start = log_ring_start(ring);
     char *data = xmalloc(q->share);
 
     if (s->offset < start) /* what is between them is lost */
         s->offset = start;
-    if (s->offset > kept->ring.total) /* of another stream */
-        s->offset = kept->ring.total;
-    send_text(a, q, s, data, log_ring_copy(&kept->ring, s->offset, data, q->share));
+    if (s->offset > ring->total) /* of another stream */
+        s->offset = ring->total;
+    send_text(a, q, s, data, log_ring_copy(ring, s->offset, data, q->share));
     free(data);
 }
 
@@ -235,97 +246,98 @@ static void send_kind(const struct log_answers *a, const struct log_question *q,
     a->answer(a->arg, &m);
 }
 
+typedef bool stream_test(const struct wanted_stream *s, const struct kept_stream *kept);
+
+/* Those whose attempt is forgotten are nowhere: kept is NULL. */
+static bool question_has(const struct log_answers *a, const struct log_question *q,
+                         stream_test *test)
+{
+    for (unsigned i = 0; i < q->count; i++)
+        if (test(&q->stream[i], find_kept_stream(a, q, &q->stream[i])))
+            return true;
+    return false;
+}
+
 static bool stream_has_news(const struct wanted_stream *s,
                             const struct kept_stream *kept)
 {
-    return s->is_new || kept->kind != LOGS_TEXT || kept->ended_ms ||
-           kept->ring.total != s->offset;
+    struct kept_view view;
+
+    if (!kept || s->is_new || kept->kind != LOGS_TEXT)
+        return true;
+    view = kept_stream_view(kept);
+    return view.ended || view.size != s->offset;
 }
 
-static bool question_has_news(const struct log_answers *a, const struct log_question *q)
+/* Output is on its way to a file. */
+static bool stream_is_pending(const struct wanted_stream *s,
+                              const struct kept_stream *kept)
 {
-    for (unsigned i = 0; i < q->count; i++) {
-        const struct kept_stream *kept = find_kept_stream(a, q, &q->stream[i]);
-
-        if (!kept || stream_has_news(&q->stream[i], kept))
-            return true;
-    }
-    return q->count == 0;
+    return kept && kept_stream_view(kept).pending;
 }
 
 static bool stream_needs_file(const struct wanted_stream *s,
                               const struct kept_stream *kept)
 {
-    return kept->kind == LOGS_TEXT && kept->file &&
-           (s->lines || s->offset < log_ring_start(&kept->ring));
-}
-
-static struct log_position position_of(const struct log_question *q,
-                                       const struct wanted_stream *s)
-{
-    return (struct log_position){ .epoch = q->epoch,
-                                  .offset = s->offset,
-                                  .local_rank = s->local_rank,
-                                  .which = s->which };
+    return kept && kept->file && (s->lines || s->offset < kept_stream_view(kept).size);
 }
 
 static bool stream_has_more(const struct wanted_stream *s,
                             const struct kept_stream *kept)
 {
-    return kept && kept->kind == LOGS_TEXT &&
-           (!kept->ended_ms || s->offset < kept->ring.total);
+    struct kept_view view;
+
+    if (!kept || kept->kind != LOGS_TEXT)
+        return false;
+    view = kept_stream_view(kept);
+    return !view.ended || s->offset < view.size;
 }
 
-/* The next question is known by the first stream of which there is more. */
 static void expect_next(struct log_answers *a, const struct log_question *q)
 {
-    const struct wanted_stream *first = q->stream;
-    struct log_position at;
-    bool has_all = true;
+    struct log_follower f = { .id = q->follower,
+                              .epoch = q->epoch,
+                              .until_ms = clock_ms() + LOG_FOLLOWER_MS,
+                              .has_all = !question_has(a, q, stream_has_more) };
 
-    for (unsigned i = 0; i < q->count && has_all; i++)
-        if (stream_has_more(&q->stream[i], find_kept_stream(a, q, &q->stream[i]))) {
-            first = &q->stream[i];
-            has_all = false;
-        }
-    if (!q->follows || q->count == 0)
+    if (!q->follows || q->count == 0 || a->followers == LOG_FOLLOWERS_MAX)
         return;
-    at = position_of(q, first);
-    log_followers_add(&a->followers, &at, has_all, clock_ms());
+    f.local_rank = q->stream[0].local_rank;
+    a->follower[a->followers++] = f;
 }
 
-/* list: of those that need their file, in order; NULL: none does any more. */
+static void answer_stream(const struct log_answers *a, const struct log_question *q,
+                          struct wanted_stream *s, const struct log_file_read *read)
+{
+    const struct kept_stream *kept = find_kept_stream(a, q, s);
+
+    if (!kept || (!read && !stream_has_news(s, kept)))
+        return;
+    if (read)
+        s->offset = read->offset;
+    if (read && read->errnum)
+        send_kind(a, q, s, read->errnum);
+    else if (kept->kind != LOGS_TEXT)
+        send_kind(a, q, s, 0);
+    else if (kept->file)
+        send_text(a, q, s, read ? read->data : "", read ? read->size : 0);
+    else
+        send_ring(a, q, s, &kept->ring);
+}
+
+/* list: of the streams whose file was read, in order. */
 static void question_answer(struct log_answers *a, struct log_question *q,
-                            const struct log_file_read *list, size_t count)
+                            const struct log_file_read *list)
 {
     struct msg last = { .type = MSG_LOGS, .logs = { .ask = q->number, .last = true } };
-    size_t next = 0;
 
-    for (unsigned i = 0; i < q->count; i++) {
-        struct wanted_stream *s = &q->stream[i];
-        const struct kept_stream *kept = find_kept_stream(a, q, s);
-        const struct log_file_read *r = s->lines == UINT32_MAX && next < count
-                                            ? &list[next++]
-                                            : NULL;
-
-        if (!kept || !stream_has_news(s, kept))
-            continue;
-        if (r)
-            s->offset = r->offset;
-        if (r && r->errnum)
-            send_kind(a, q, s, r->errnum);
-        if (kept->kind != LOGS_TEXT)
-            send_kind(a, q, s, 0);
-        else if (r && r->size > 0)
-            send_text(a, q, s, r->data, r->size);
-        else
-            send_ring(a, q, s, kept);
-    }
+    for (unsigned i = 0; i < q->count; i++)
+        answer_stream(a, q, &q->stream[i], q->stream[i].is_read ? list++ : NULL);
     a->answer(a->arg, &last);
     expect_next(a, q);
 }
 
-/* lines of those that are read becomes UINT32_MAX: a mark for question_answer. */
+/* False: no file is needed, or none can be read. */
 static bool read_files(struct log_answers *a, struct log_question *q)
 {
     struct log_file_read *list = xcalloc(q->count + 1, sizeof(*list));
@@ -335,42 +347,41 @@ static bool read_files(struct log_answers *a, struct log_question *q)
         struct wanted_stream *s = &q->stream[i];
         const struct kept_stream *kept = find_kept_stream(a, q, s);
 
-        if (!kept || !stream_needs_file(s, kept))
+        if (!stream_needs_file(s, kept))
             continue;
-        list[count++] = (struct log_file_read){ .path = xstrdup(kept->file),
+        list[count++] = (struct log_file_read){ .path = xstrdup(kept->path),
+                                                .parts = kept_stream_view(kept).parts,
                                                 .offset = s->offset,
-                                                .end = log_ring_start(&kept->ring),
-                                                .follows = a->kept->in_parts,
                                                 .lines = s->lines,
                                                 .size = q->share };
-        s->lines = UINT32_MAX;
+        s->is_read = true;
     }
-    if (count > 0)
-        return log_file_reads_start(a->files, list, count);
-    free(list);
-    return false;
-}
-
-static bool question_needs_files(const struct log_answers *a,
-                                 const struct log_question *q)
-{
-    for (unsigned i = 0; i < q->count; i++) {
-        const struct kept_stream *kept = find_kept_stream(a, q, &q->stream[i]);
-
-        if (kept && stream_needs_file(&q->stream[i], kept))
-            return true;
-    }
+    if (count > 0 && log_file_reads_start(a->files, list, count))
+        return true;
+    for (unsigned i = 0; i < q->count; i++)
+        q->stream[i].is_read = false;
+    if (count == 0)
+        free(list);
     return false;
 }
 
 /* -- the end of the output -------------------------------------------------------- */
 
-/* 0: all followers have all that there is. */
+/* Until when one who does not have all of this epoch may ask; 0: there is none. */
 static uint64_t followers_until(const struct log_answers *a)
 {
+    uint64_t until = 0, now = clock_ms();
+
     if (a->reading || a->waiting_count > 0)
         return UINT64_MAX;
-    return log_followers_until(&a->followers, a->kept->now.epoch, clock_ms());
+    for (unsigned i = 0; i < a->followers; i++) {
+        const struct log_follower *f = &a->follower[i];
+
+        if (f->until_ms > now && f->until_ms > until &&
+            !(f->has_all && f->epoch == a->kept->now.epoch))
+            until = f->until_ms;
+    }
+    return until;
 }
 
 static void on_shown_time(void *arg)
@@ -388,12 +399,6 @@ static void on_shown_time(void *arg)
     }
     a->shown = NULL;
     shown(a->shown_arg);
-}
-
-static void check_shown(struct log_answers *a)
-{
-    if (a->shown && followers_until(a) == 0)
-        loop_timer_arm(&a->shown_timer, clock_ms());
 }
 
 bool log_answers_finish(struct log_answers *a, void (*shown)(void *arg), void *arg)
@@ -416,58 +421,62 @@ void log_answers_begin(struct log_answers *a)
 
 /* -- the order of questions ------------------------------------------------------- */
 
-static void remove_waiting(struct log_answers *a, unsigned i)
+/* Without waiting, a question gets what is on its way, too, if that comes soon. */
+static bool question_is_ready(const struct log_answers *a, const struct log_question *q)
 {
-    a->waiting[i] = a->waiting[--a->waiting_count];
+    return clock_ms() >= q->until_ms ||
+           (q->follows ? q->count == 0 || question_has(a, q, stream_has_news)
+                       : !question_has(a, q, stream_is_pending));
 }
 
-/* Answers it and frees it, or leaves it to the files. False: it must wait for them. */
-static bool question_finish(struct log_answers *a, struct log_question *q)
+/* Answers it and frees it, or leaves it to the files. */
+static void question_finish(struct log_answers *a, struct log_question *q)
 {
-    bool needs_files = question_needs_files(a, q);
-
-    if (needs_files && log_file_reads_busy(a->files))
-        return false;
-    if (needs_files && read_files(a, q)) {
+    if (read_files(a, q)) {
         a->reading = q;
-        return true;
+        return;
     }
-    question_answer(a, q, NULL, 0);
+    question_answer(a, q, NULL);
     question_free(q);
-    return true;
 }
 
 static void arm_for_waiting(struct log_answers *a)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = UINT64_MAX, soon = clock_ms() + LOG_ANSWER_NEWS_MS;
 
-    for (unsigned i = 0; i < a->waiting_count; i++)
+    for (unsigned i = 0; i < a->waiting_count; i++) {
         if (a->waiting[i]->until_ms < next)
             next = a->waiting[i]->until_ms;
+        if (soon < next && question_has(a, a->waiting[i], stream_is_pending))
+            next = soon;
+    }
     if (next == UINT64_MAX || a->reading)
         loop_timer_cancel(&a->timer);
     else
         loop_timer_arm(&a->timer, next);
 }
 
-/* now_ms UINT64_MAX: without waiting any longer. */
-static void answer_waiting(struct log_answers *a, uint64_t now_ms)
+/* One at a time: the files may not answer. */
+static void answer_waiting(struct log_answers *a)
 {
-    for (unsigned i = 0; i < a->waiting_count;) {
+    for (unsigned i = 0; i < a->waiting_count && !a->reading;) {
         struct log_question *q = a->waiting[i];
 
-        if ((now_ms >= q->until_ms || question_has_news(a, q)) && question_finish(a, q))
-            remove_waiting(a, i);
-        else
+        if (question_is_ready(a, q)) {
+            a->waiting[i] = a->waiting[--a->waiting_count];
+            question_finish(a, q);
+        } else {
             i++;
+        }
     }
     arm_for_waiting(a);
-    check_shown(a);
+    if (a->shown && followers_until(a) == 0)
+        loop_timer_arm(&a->shown_timer, clock_ms());
 }
 
 static void on_answer_time(void *arg)
 {
-    answer_waiting(arg, clock_ms());
+    answer_waiting(arg);
 }
 
 static void on_files_read(void *arg, struct log_file_read *list, size_t count)
@@ -476,48 +485,64 @@ static void on_files_read(void *arg, struct log_file_read *list, size_t count)
     struct log_question *q = a->reading;
 
     a->reading = NULL;
-    question_answer(a, q, list, count);
+    question_answer(a, q, list);
     question_free(q);
-    answer_waiting(a, clock_ms());
+    answer_waiting(a);
 }
 
-static void question_hurry(struct log_answers *a, uint64_t number)
+/* It has asked again, or is gone. Its other parts stay, unless they are of an epoch
+ * before. */
+static void forget_follower(struct log_answers *a, uint64_t id,
+                            const struct log_question *q)
 {
+    uint64_t now = clock_ms();
+
+    for (unsigned i = 0; i < a->followers;) {
+        const struct log_follower *f = &a->follower[i];
+
+        if (f->until_ms <= now ||
+            (f->id == id &&
+             (!q || f->epoch < q->epoch || f->local_rank == q->stream[0].local_rank)))
+            a->follower[i] = a->follower[--a->followers];
+        else
+            i++;
+    }
+}
+
+static void drop_follower(struct log_answers *a, uint64_t id)
+{
+    forget_follower(a, id, NULL);
     for (unsigned i = 0; i < a->waiting_count; i++)
-        if (a->waiting[i]->number == number)
+        if (a->waiting[i]->follower == id) {
+            a->waiting[i]->follows = false;
             a->waiting[i]->until_ms = 0;
-    answer_waiting(a, clock_ms());
-}
-
-static void note_return(struct log_answers *a, const struct log_question *q,
-                        bool from_beginning)
-{
-    struct log_position *list = xcalloc(q->count + 1, sizeof(*list));
-
-    for (unsigned i = 0; i < q->count; i++)
-        list[i] = position_of(q, &q->stream[i]);
-    if (q->follows && q->count > 0) /* else its ranks are of other nodes */
-        log_followers_remove(&a->followers, list, from_beginning ? 0 : q->count);
-    free(list);
+        }
+    if (a->reading && a->reading->follower == id)
+        a->reading->follows = false;
 }
 
 void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
 {
     struct log_question *q;
 
-    if (!*ask->ranks) {
-        question_hurry(a, ask->ask);
-        return;
+    if (*ask->ranks) {
+        q = question_make(a, ask);
+        if (q->follows && q->count > 0) /* else its ranks are of other nodes */
+            forget_follower(a, q->follower, q);
+        if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
+            question_answer(a, q, NULL);
+            question_free(q);
+            return;
+        }
+        a->waiting[a->waiting_count++] = q;
+    } else if (ask->follower) {
+        drop_follower(a, ask->follower);
+    } else {
+        for (unsigned i = 0; i < a->waiting_count; i++)
+            if (a->waiting[i]->number == ask->ask)
+                a->waiting[i]->until_ms = 0;
     }
-    q = question_make(a, ask);
-    note_return(a, q, !ask->of_epoch);
-    if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
-        question_answer(a, q, NULL, 0);
-        question_free(q);
-        return;
-    }
-    a->waiting[a->waiting_count++] = q;
-    answer_waiting(a, clock_ms());
+    answer_waiting(a);
 }
 
 void log_answers_note(struct log_answers *a)
@@ -533,7 +558,7 @@ void log_answers_note(struct log_answers *a)
 
 void log_answers_note_end(struct log_answers *a)
 {
-    answer_waiting(a, clock_ms());
+    answer_waiting(a);
 }
 
 /* -- lifetime --------------------------------------------------------------------- */

@@ -34,7 +34,8 @@ struct log_dirs {
     uint32_t workers;
     uint32_t keep, later_count; /* 0: all are kept; attempts begun after the first */
     uint64_t *later;            /* the newest `keep` of them, in a ring */
-    bool has_first;
+    bool has_first, has_old;
+    uint64_t old; /* the attempt that goes next, once those who follow have read it */
 };
 
 /* Whether a folder may be read is said by the mode of the files in it. */
@@ -252,6 +253,7 @@ void log_dirs_destroy(struct log_dirs *d)
 
     if (!d)
         return;
+    log_dirs_drop_old(d);
     log_dirs_remove_empty(d);
     close_fd(&d->attempt_fd);
     close_fd(&d->run_fd);
@@ -317,20 +319,30 @@ static void remove_files_below(int parent, const char *name, int depth)
 }
 
 /* The first attempt stays: it shows how it all began. */
-static void drop_old_attempt(struct log_dirs *d)
+static void note_attempt(struct log_dirs *d)
 {
-    uint64_t *place = d->keep ? &d->later[d->later_count % d->keep] : NULL;
-    char name[32];
-
-    if (!place)
+    if (!d->keep)
         return;
     if (!d->has_first) {
         d->has_first = true;
         return;
     }
-    if (d->later_count++ >= d->keep)
-        remove_files_below(d->run_fd, attempt_name(*place, name, sizeof(name)), 2);
-    *place = d->attempt;
+    log_dirs_drop_old(d);
+    if (d->later_count++ >= d->keep) {
+        d->has_old = true;
+        d->old = d->later[(d->later_count - 1) % d->keep];
+    }
+    d->later[(d->later_count - 1) % d->keep] = d->attempt;
+}
+
+void log_dirs_drop_old(struct log_dirs *d)
+{
+    char name[32];
+
+    if (d && d->has_old)
+        remove_files_below(d->run_fd, attempt_name(d->old, name, sizeof(name)), 2);
+    if (d)
+        d->has_old = false;
 }
 
 int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
@@ -346,7 +358,7 @@ int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
     d->attempt_fd = make_folder_at(d, d->run_fd, name);
     if (d->attempt_fd < 0)
         return set_path_error(d, LOG_DIRS_NODE, "", e);
-    drop_old_attempt(d);
+    note_attempt(d);
     for (uint32_t i = 0; i < workers; i++) {
         int fd;
 

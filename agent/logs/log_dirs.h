@@ -36,6 +36,9 @@ void log_dirs_remove_empty(struct log_dirs *d); /* NULL is fine */
 
 /* From now on, of its attempts the first and the newest `count` are kept; 0: all. */
 void log_dirs_keep(struct log_dirs *d, uint32_t count);
+/* The oldest attempt that is not to be kept stays until this call, or the next
+ * attempt. NULL is fine. */
+void log_dirs_drop_old(struct log_dirs *d);
 
 /* The absolute path of the run's folder. */
 const char *log_dirs_path(const struct log_dirs *d);

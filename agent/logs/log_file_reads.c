@@ -5,10 +5,10 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
@@ -17,7 +17,6 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define SEARCH_BYTES 65536
-#define HEADER_MAX 256
 
 enum read_state { READ_RUNS, READ_DONE, READ_ABANDONED };
 
@@ -68,69 +67,80 @@ static size_t read_fully(int fd, char *data, size_t size, uint64_t offset)
     return used;
 }
 
-/* A file, and where in its stream it begins. */
-struct log_part {
-    int fd;
-    uint64_t start;
-    size_t header; /* bytes before that */
+struct log_part log_part_of(int fd, uint64_t start)
+{
+    struct stat st = { 0 };
+
+    (void)!fstat(fd, &st);
+    return (struct log_part){ .inode = st.st_ino,
+                              .start = start,
+                              .shift = start - (uint64_t)st.st_size };
+}
+
+/* fd: of the files of both parts, newest first; -1: it is gone. */
+struct log_reader {
+    const struct log_parts *parts;
+    int fd[2];
 };
 
-static struct log_part open_part(const struct log_file_read *r, const char *path)
+/* Closes a file that is not of the stream, or not any more. Returns an errno. */
+static int log_reader_add(struct log_reader *l, const char *path)
 {
-    struct log_part p = { .fd = open(path,
-                                     O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) };
-    char line[HEADER_MAX], *end;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    uint64_t inode;
 
-    if (p.fd < 0 || !r->follows)
-        return p;
-    line[read_fully(p.fd, line, sizeof(line) - 1, 0)] = '\0';
-    end = strchr(line, '\n');
-    if (end && sscanf(line, "[crun: %" SCNu64 " bytes came before:", &p.start) == 1)
-        p.header = (size_t)(end + 1 - line);
-    return p;
+    if (fd < 0)
+        return errno;
+    inode = log_part_of(fd, 0).inode;
+    for (int i = 0; i < 2; i++)
+        if (inode == l->parts->part[i].inode && l->fd[i] < 0) {
+            l->fd[i] = fd;
+            return 0;
+        }
+    close(fd);
+    return 0;
 }
 
-/* The part with the offset, or with the byte before the end if lines are wanted; else
- * the first part that there is. */
-static struct log_part find_part(const struct log_file_read *r)
+static uint64_t log_reader_start(const struct log_reader *l)
 {
-    struct log_part p = open_part(r, r->path), older;
-    char *path;
-
-    if (!r->follows ||
-        (p.fd >= 0 && (r->lines ? r->end > p.start : r->offset >= p.start)))
-        return p;
-    path = xasprintf("%s.1", r->path);
-    older = open_part(r, path);
-    free(path);
-    if (older.fd < 0)
-        return p;
-    if (p.fd >= 0) /* else it is being renamed now */
-        close(p.fd);
-    return older;
+    return l->fd[1] >= 0   ? l->parts->part[1].start
+           : l->fd[0] >= 0 ? l->parts->part[0].start
+                           : l->parts->written;
 }
 
-static size_t read_part(const struct log_part *p, char *data, size_t size,
-                        uint64_t offset)
+static size_t log_reader_read(const struct log_reader *l, char *data, size_t size,
+                              uint64_t offset)
 {
-    return read_fully(p->fd, data, size, offset - p->start + p->header);
+    const struct log_part *part = l->parts->part;
+    size_t used = 0;
+
+    if (l->fd[1] >= 0 && offset < part[0].start) {
+        uint64_t left = part[0].start - offset;
+
+        used = read_fully(l->fd[1], data, left < size ? (size_t)left : size,
+                          offset - part[1].shift);
+        if (used < left)
+            return used;
+    }
+    if (l->fd[0] < 0)
+        return used;
+    return used + read_fully(l->fd[0], data + used, size - used,
+                             offset + used - part[0].shift);
 }
 
-/* Where the last lines before the end begin, as far as it is searched. */
-static uint64_t find_lines(const struct log_part *p, const struct log_file_read *r)
+/* Where the last lines begin, as far as it is searched. */
+static uint64_t log_reader_find_lines(const struct log_reader *l, uint32_t lines)
 {
-    uint64_t low = r->end > LOG_TAIL_SEARCH_BYTES ? r->end - LOG_TAIL_SEARCH_BYTES : 0;
-    uint64_t at = r->end;
-    uint32_t left = r->lines;
+    uint64_t end = l->parts->written, at = end, low = log_reader_start(l);
     char *block = xmalloc(SEARCH_BYTES);
 
-    low = low < r->offset ? r->offset : low;
+    if (end > low + LOG_TAIL_SEARCH_BYTES)
+        low = end - LOG_TAIL_SEARCH_BYTES;
     while (at > low) {
         size_t n = at - low < SEARCH_BYTES ? (size_t)(at - low) : SEARCH_BYTES;
-        size_t got = read_part(p, block, n, at - n);
 
-        for (size_t i = got; i > 0; i--)
-            if (block[i - 1] == '\n' && --left == 0) {
+        for (size_t i = log_reader_read(l, block, n, at - n); i > 0; i--)
+            if (block[i - 1] == '\n' && at - n + i < end && --lines == 0) {
                 free(block);
                 return at - n + i;
             }
@@ -140,29 +150,37 @@ static uint64_t find_lines(const struct log_part *p, const struct log_file_read 
     return low;
 }
 
+/* What somebody has removed from the files is passed over. */
 static void read_log_file(struct log_file_read *r)
 {
-    struct log_part p = find_part(r);
-    size_t most = r->size;
+    struct log_reader l = { .parts = &r->parts, .fd = { -1, -1 } };
+    char *older = xasprintf("%s.1", r->path);
+    uint64_t end = r->parts.written, start;
 
-    r->size = 0;
-    if (p.fd < 0) {
-        r->errnum = errno;
-        return;
-    }
-    if (r->offset < p.start)
-        r->offset = p.start;
-    if (r->end < r->offset)
-        r->end = r->offset;
+    r->errnum = log_reader_add(&l, r->path);
+    if (log_reader_add(&l, older) ==
+        0) /* the file itself, if it was renamed just now */
+        r->errnum = 0;
+    free(older);
+    start = log_reader_start(&l);
     if (r->lines)
-        r->offset = find_lines(&p, r);
-    if (r->end - r->offset < most)
-        most = (size_t)(r->end - r->offset);
-    r->data = xmalloc(most + 1);
+        r->offset = log_reader_find_lines(&l, r->lines);
+    if (r->offset < start)
+        r->offset = start;
+    if (r->offset > end)
+        r->offset = end;
+    if (end - r->offset < r->size)
+        r->size = (size_t)(end - r->offset);
+    r->data = xmalloc(r->size + 1);
     errno = 0;
-    r->size = read_part(&p, r->data, most, r->offset);
-    r->errnum = r->size > 0 ? 0 : errno;
-    close(p.fd);
+    r->size = log_reader_read(&l, r->data, r->size, r->offset);
+    if (r->size == 0 && r->offset < end) {
+        r->errnum = r->errnum ? r->errnum : errno;
+        r->offset = end;
+    }
+    for (int i = 0; i < 2; i++)
+        if (l.fd[i] >= 0)
+            close(l.fd[i]);
 }
 
 static void *run_reads(void *arg)

@@ -15,16 +15,31 @@ struct log_file_reads;
 #define LOG_NEXT_FILE_LINE                                                             \
     "[crun: %" PRIu64 " bytes came before: the last of them are in %s.1]\n"
 
+/* A file with a part of a stream. */
+struct log_part {
+    uint64_t inode; /* 0: there is none */
+    uint64_t start; /* the first byte of the stream in it */
+    uint64_t shift; /* offset in the stream less offset in the file */
+};
+
+/* Where a stream is: in its file, and before that in file.1, if it still is one. */
+struct log_parts {
+    uint64_t written; /* bytes of the stream */
+    struct log_part part[2];
+};
+
+/* Of an open file to whose end the stream is written, from that offset on. */
+struct log_part log_part_of(int fd, uint64_t start);
+
 /*
  * Reads parts of log files on a thread of its own, because a file server may not
  * answer for long: one list of reads at a time.
  */
 struct log_file_read {
-    char *path;      /* allocated; freed with the list, as the data */
+    char *path; /* allocated; freed with the list, as the data */
+    struct log_parts parts;
     uint64_t offset; /* of the stream; changed if lines are wanted, or it is gone */
-    uint64_t end;    /* no byte from here on */
-    bool follows;    /* its first line may be LOG_NEXT_FILE_LINE */
-    uint32_t lines;  /* begin so many lines before `end`, or at the offset; 0: there */
+    uint32_t lines;  /* begin so many lines before the end; 0: at the offset */
     char *data;
     size_t size; /* the most that is wanted, then how much it is */
     int errnum;  /* why it could not be read */

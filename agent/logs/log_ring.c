@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_ring.h"
 
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-
-void log_ring_fini(struct log_ring *r)
-{
-    free(r->bytes);
-    r->bytes = NULL;
-    r->total = 0;
-}
 
 void log_ring_add(struct log_ring *r, const char *data, size_t size)
 {
@@ -52,21 +43,12 @@ size_t log_ring_copy(const struct log_ring *r, uint64_t offset, char *data, size
     return size;
 }
 
-uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines, uint32_t *missing)
+uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines)
 {
     uint64_t start = log_ring_start(r), at = r->total;
 
-    *missing = lines;
-    while (at > start) {
-        bool ends_line = r->bytes[(at - 1) % r->capacity] == '\n';
-
-        if (ends_line && at < r->total && --*missing == 0)
-            return at;
-        if (lines == 0)
-            return at;
-        at--;
-    }
-    if (start == 0 && lines > 0)
-        *missing = 0;
+    for (; lines > 0 && at > start; at--)
+        if (r->bytes[(at - 1) % r->capacity] == '\n' && at < r->total && --lines == 0)
+            break;
     return at;
 }

@@ -15,17 +15,13 @@ struct log_ring {
     uint64_t total; /* bytes of the stream */
 };
 
-void log_ring_fini(struct log_ring *r); /* forgets all but the capacity */
-
 void log_ring_add(struct log_ring *r, const char *data, size_t size);
 /* The offset of the oldest byte in it. */
 uint64_t log_ring_start(const struct log_ring *r);
 /* Copies from that offset on, which is not before the start. Returns how many. */
 size_t log_ring_copy(const struct log_ring *r, uint64_t offset, char *data,
                      size_t size);
-/* The offset at which the last `lines` lines begin; the start if there are fewer, with
- * how many are missing in *missing. */
-uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines,
-                            uint32_t *missing);
+/* The offset at which the last `lines` lines begin; the start if there are fewer. */
+uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines);
 
 #endif

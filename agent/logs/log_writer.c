@@ -48,12 +48,14 @@ struct outlet {
     size_t queued; /* bytes in blocks, and those being written */
     bool ready;    /* in the list of outlets with data to write */
     bool waited_for;
-    bool closing, done;
+    bool closing, released;
     bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
     bool has_lost;
     uint64_t retry_ms;
-    uint64_t in_file, passed; /* bytes in the file, and of the stream before the next */
-    bool in_line;             /* the last one in the file ends no line */
+    struct log_parts parts; /* published under the lock, and the thread's own: */
+    struct log_parts at;
+    uint64_t in_file;           /* bytes in the file */
+    bool in_line;               /* the last one in it ends no line */
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
     int lost_errno;             /* 0: too slow */
@@ -158,20 +160,24 @@ static bool is_permanent(int errnum)
     return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
 }
 
-/* The first line says what is missing: log_file_reads.c reads it. */
+/* The first line tells people what is missing. */
 static void begin_next_file(struct outlet *o)
 {
     char line[MARK_MAX];
-    size_t size = (size_t)snprintf(line, sizeof(line), LOG_NEXT_FILE_LINE, o->passed,
-                                   o->options.file);
+    size_t size = (size_t)snprintf(line, sizeof(line), LOG_NEXT_FILE_LINE,
+                                   o->at.written, o->options.file);
     int fd = log_dirs_renew(o->options.folder, o->options.file, o->options.fd, line,
                             size);
 
-    o->in_file = size;
-    if (fd < 0) /* the old one takes as much again */
+    if (fd < 0) { /* the old one takes as much again */
+        o->in_file = 0;
         return;
+    }
     (void)dup3(fd, o->options.fd, O_CLOEXEC);
     close(fd);
+    o->in_file = size;
+    o->at.part[1] = o->at.part[0];
+    o->at.part[0] = log_part_of(o->options.fd, o->at.written);
 }
 
 /* How much is to be written in one call. A file is full at the end of the line that
@@ -192,6 +198,24 @@ static size_t next_part(struct outlet *o, const char *data, size_t size)
     return end ? (size_t)(end + 1 - data) : part;
 }
 
+/* Somebody may have made the file shorter: what is in it now begins later in the
+ * stream. */
+static void note_written(struct outlet *o, size_t size)
+{
+    off_t end = o->options.owned ? lseek(o->options.fd, 0, SEEK_CUR) : -1;
+    struct log_part *part = &o->at.part[0];
+    uint64_t shift;
+
+    o->in_file += size;
+    o->at.written += size;
+    if (end < 0)
+        return;
+    shift = o->at.written - (uint64_t)end;
+    if ((int64_t)(shift - part->shift) > 0)
+        part->start = shift;
+    part->shift = shift;
+}
+
 /* Called under the lock, which it releases while it writes. Earlier losses in this
  * place are marked first. */
 static int write_unlocked(struct log_writer *w, struct outlet *o, const char *data,
@@ -202,24 +226,26 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
     char mark[MARK_MAX];
     size_t mark_size = unmarked ? format_loss_mark(mark, sizeof(mark), unmarked, errnum)
                                 : 0;
+    size_t mark_left = mark_size;
 
     pthread_mutex_unlock(&w->lock);
-    errnum = fd_write_all(fd, mark, &mark_size);
+    errnum = fd_write_all(fd, mark, &mark_left);
+    note_written(o, mark_size - mark_left);
     while (!errnum && *size > 0) {
         size_t part = next_part(o, data, *size);
         size_t left = part;
 
         errnum = fd_write_all(fd, data, &left);
         data += part - left;
-        o->in_file += part - left;
-        o->passed += part - left;
+        note_written(o, part - left);
         if (left < part)
             o->in_line = data[-1] != '\n';
         *size -= part - left;
         __atomic_fetch_add(&w->written, part - left, __ATOMIC_RELAXED);
     }
     pthread_mutex_lock(&w->lock);
-    if (mark_size == 0)
+    o->parts = o->at;
+    if (mark_left == 0)
         o->unmarked_in_file -= unmarked;
     return errnum;
 }
@@ -238,7 +264,6 @@ static void write_block(struct log_writer *w, struct outlet *o, struct log_block
     if (left > 0) {
         count_loss(o, left, errnum);
         o->unmarked_in_file += left;
-        o->passed += left;
     }
     o->queued -= b->used;
     w->queued -= b->used;
@@ -258,10 +283,8 @@ static void finish_write(struct log_writer *w, struct outlet *o, size_t written)
     if (w->waited_for && (crossed || w->queued == 0 ||
                           (o->waited_for && o->queued <= o->options.queue_max / 2)))
         send_news(w);
-    if (o->closing && o->queued == 0) {
-        o->done = true;
+    if (o->closing && o->queued == 0)
         send_news(w);
-    }
 }
 
 static void write_next(struct log_writer *w)
@@ -292,13 +315,19 @@ static void free_blocks(struct blocks *list)
     }
 }
 
+static void close_outlet_files(struct outlet *o)
+{
+    if (o->options.owned && o->options.fd >= 0)
+        close(o->options.fd);
+    if (o->options.max_size && o->options.fd >= 0)
+        close(o->options.folder);
+    o->options.fd = -1;
+}
+
 static void free_outlet(struct outlet *o)
 {
     free_blocks(&o->blocks);
-    if (o->options.owned)
-        close(o->options.fd);
-    if (o->options.max_size)
-        close(o->options.folder);
+    close_outlet_files(o);
     TAILQ_REMOVE(&o->writer->outlets, o, link);
     free((char *)o->options.name);
     free(o);
@@ -343,15 +372,18 @@ static void *run_writer_thread(void *arg)
 
 /* -- the loop's side ------------------------------------------------------------ */
 
-/* Frees closed outlets that have nothing left to write. */
-static void free_done(struct log_writer *w)
+/* Closed outlets that have nothing left to write. */
+static void end_closed_outlets(struct log_writer *w)
 {
     struct outlet *o, *next;
 
     pthread_mutex_lock(&w->lock);
     for (o = TAILQ_FIRST(&w->outlets); o; o = next) {
         next = TAILQ_NEXT(o, link);
-        if (o->done)
+        if (!o->closing || o->queued > 0)
+            continue;
+        close_outlet_files(o);
+        if (o->released)
             free_outlet(o);
     }
     pthread_mutex_unlock(&w->lock);
@@ -369,7 +401,7 @@ static void on_news_fd(evutil_socket_t fd, short what, void *arg)
     for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
         o->waited_for = false;
     pthread_mutex_unlock(&w->lock);
-    free_done(w);
+    end_closed_outlets(w);
     w->calls.news(w->calls.arg);
 }
 
@@ -485,6 +517,9 @@ struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *
     o->writer = w;
     o->options = *options;
     o->options.name = xstrdup(options->name);
+    if (options->owned)
+        o->at.part[0] = log_part_of(options->fd, 0);
+    o->parts = o->at;
     TAILQ_INIT(&o->blocks);
     pthread_mutex_lock(&w->lock);
     TAILQ_INSERT_TAIL(&w->outlets, o, link);
@@ -577,17 +612,32 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
 
 void outlet_close(struct outlet *o)
 {
-    struct log_writer *w;
-
     if (!o)
         return;
-    w = o->writer;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&o->writer->lock);
     append_mark(o);
     o->closing = true;
-    o->done = o->queued == 0;
-    pthread_mutex_unlock(&w->lock);
-    free_done(w);
+    pthread_mutex_unlock(&o->writer->lock);
+    end_closed_outlets(o->writer);
+}
+
+void outlet_release(struct outlet *o)
+{
+    if (!o)
+        return;
+    o->released = true; /* only the loop's thread reads it */
+    end_closed_outlets(o->writer);
+}
+
+bool outlet_find_parts(struct outlet *o, struct log_parts *parts)
+{
+    bool is_written;
+
+    pthread_mutex_lock(&o->writer->lock);
+    *parts = o->parts;
+    is_written = o->queued == 0;
+    pthread_mutex_unlock(&o->writer->lock);
+    return is_written;
 }
 
 bool log_writer_check(struct log_writer *w, uint64_t now_ms)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct log_parts;
 struct loop;
 struct log_writer;
 struct outlet;
@@ -51,8 +52,13 @@ struct outlet_options {
 
 struct outlet *outlet_create(struct log_writer *w,
                              const struct outlet_options *options);
-/* Closes it once the queue is written; the pointer is invalid at once. NULL is fine. */
+/* Closes it once the queue is written. NULL is fine. */
 void outlet_close(struct outlet *o);
+/* The pointer is invalid from now on. After outlet_close; NULL is fine. */
+void outlet_release(struct outlet *o);
+
+/* Where the stream is in the files. False: more of it is queued. */
+bool outlet_find_parts(struct outlet *o, struct log_parts *parts);
 
 /* Its pipe was closed, or its terminal hung up: it takes nothing any more. */
 bool outlet_is_dead(struct outlet *o);

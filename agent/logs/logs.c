@@ -62,8 +62,6 @@ struct log_worker {
     struct worker_stream stream[LOG_STREAMS];
     unsigned open;     /* streams that have not ended */
     bool end_reported; /* the end of all was reported */
-    bool merged;       /* both streams are that of standard error */
-    struct log_tail tail;
     char *prefix, *error_file, *stderr_file;
     struct loop_timer drain;
 };
@@ -93,7 +91,7 @@ struct logs {
     bool has_begun;
     struct log_writer *files;
     struct outlet *filtered[LOG_STREAMS];
-    struct loop_timer partial, slow, loss;
+    struct loop_timer partial, slow, loss, old;
 };
 
 static struct log_routing worker_routing(const struct log_worker *w, int which)
@@ -211,14 +209,9 @@ static void on_data(void *arg, const char *data, size_t size, bool more)
     if (l->output)
         l->output(l->output_arg, s->worker->local_rank, s->which == LOG_ERR, data,
                   size);
-    kept_output_add(&l->kept, s->worker->local_rank,
-                    s->worker->merged ? LOG_OUT : s->which, data, size);
+    kept_output_add(&l->kept, s->worker->local_rank, s->which, data, size);
     if (l->answers)
         log_answers_note(l->answers);
-    if (s->which == LOG_ERR) {
-        log_tail_add(&s->worker->tail, data, size);
-        log_tail_stamp(&s->worker->tail, data, size, clock_ms());
-    }
     if (s->file)
         outlet_put(s->file, data, size);
     if (s->filter)
@@ -394,14 +387,14 @@ static int open_outlets(struct worker_stream *s, const struct log_routing *p,
     int which = s->which;
 
     if (p->file && l->dirs) {
-        char *path = log_dirs_file_path(l->dirs, s->worker->local_rank,
-                                        own_streams[which].file);
+        uint32_t rank = s->worker->local_rank;
 
-        kept_output_set(&l->kept, s->worker->local_rank, which, LOGS_TEXT, path);
-        free(path);
-        s->file = open_log_file(l, s->worker->local_rank, own_streams[which].file, e);
+        s->file = open_log_file(l, rank, own_streams[which].file, e);
         if (!s->file)
             return -1;
+        kept_output_set_file(
+            &l->kept, rank, which, s->file,
+            log_dirs_file_path(l->dirs, rank, own_streams[which].file));
     }
     if (p->filter && l->dirs) {
         if (!l->filtered[which])
@@ -424,15 +417,14 @@ static int open_outlets(struct worker_stream *s, const struct log_routing *p,
 static int open_stream(struct log_worker *w, int which, struct log_routing *p, int *fd,
                        struct err *e)
 {
-    struct kept_output *kept = &w->logs->kept;
     struct worker_stream *s = &w->stream[which];
     struct log_stream_calls calls = {
         .ready = is_stream_ready, .data = on_data, .ended = on_stream_ended, .arg = s
     };
 
     if (p->passed || p->nowhere) {
-        kept_output_set(kept, w->local_rank, which,
-                        p->passed ? LOGS_PASSED : LOGS_NOWHERE, NULL);
+        w->logs->kept.now.worker[w->local_rank][which].kind = p->passed ? LOGS_PASSED
+                                                                        : LOGS_NOWHERE;
         *fd = p->passed ? STDOUT_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC);
         return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
     }
@@ -461,9 +453,8 @@ static int open_streams(struct log_worker *w, int fd[3], bool *is_tty, struct er
     if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
         return -1;
     *is_tty = p[LOG_ERR].pty;
-    w->merged = log_routing_is_one_stream(p, &w->logs->sinks);
-    if (w->merged) {
-        kept_output_move(&w->logs->kept, w->local_rank);
+    if (log_routing_is_one_stream(p, &w->logs->sinks)) {
+        kept_output_merge(&w->logs->kept, w->local_rank);
         fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
         return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
     }
@@ -527,6 +518,12 @@ static int begin_dirs(struct logs *l, uint64_t attempt, struct err *e)
     return 0;
 }
 
+/* Those who follow have read it. */
+static void on_old_time(void *arg)
+{
+    log_dirs_drop_old(((struct logs *)arg)->dirs);
+}
+
 static void end_attempt(struct logs *l)
 {
     for (uint32_t i = 0; i < l->config->workers; i++) {
@@ -535,7 +532,6 @@ static void end_attempt(struct logs *l)
         loop_timer_cancel(&w->drain);
         for (int k = 0; k < LOG_STREAMS; k++)
             close_stream(&w->stream[k]);
-        log_tail_fini(&w->tail);
         free(w->prefix);
         free(w->error_file);
         free(w->stderr_file);
@@ -544,6 +540,7 @@ static void end_attempt(struct logs *l)
     }
     for (int i = 0; i < LOG_STREAMS; i++) {
         outlet_close(l->filtered[i]);
+        outlet_release(l->filtered[i]);
         l->filtered[i] = NULL;
     }
 }
@@ -571,6 +568,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
         log_answers_begin(l->answers);
     if (begin_dirs(l, attempt, e) < 0)
         return -1;
+    loop_timer_arm(&l->old, clock_ms() + LOG_FOLLOWER_MS);
     if (!l->has_begun && l->dirs && !c->log_dir && log_routing_needs_files(c))
         log_info("logs: %s", log_dirs_path(l->dirs));
     l->has_begun = true;
@@ -584,14 +582,14 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
-    return log_tail_text(&l->worker[local_rank].tail, text, size);
+    return log_tail_text(&kept_output_errors(&l->kept, local_rank)->ring, text, size);
 }
 
 struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank)
 {
-    const struct log_tail *t = &l->worker[local_rank].tail;
+    const struct kept_stream *s = kept_output_errors(&l->kept, local_rank);
 
-    return (struct logs_error_times){ t->written_ms, t->traceback_ms };
+    return (struct logs_error_times){ s->written_ms, s->traceback_ms };
 }
 
 char *logs_attempt_folder(const struct logs *l)
@@ -654,11 +652,11 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
     loop_timer_init(&l->partial, loop, on_partial_time, l);
     loop_timer_init(&l->slow, loop, on_slow_time, l);
     loop_timer_init(&l->loss, loop, on_loss_time, l);
+    loop_timer_init(&l->old, loop, on_old_time, l);
     if (l->sinks.kind[LOG_OUT] == LOG_SINK_TTY ||
         l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
         loop_on_signal(loop, SIGWINCH, on_window_resized, l);
     kept_output_init(&l->kept, config->workers);
-    l->kept.in_parts = config->log_max_size > 0;
     console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;
@@ -710,6 +708,7 @@ struct logs_end logs_destroy(struct logs *l)
     loop_timer_fini(&l->partial);
     loop_timer_fini(&l->slow);
     loop_timer_fini(&l->loss);
+    loop_timer_fini(&l->old);
     free(l->worker);
     free(l);
     return end;

@@ -63,6 +63,7 @@ static void ask_node_for_logs(struct node_ask *a, uint32_t node,
         return;
     }
     m.ask_logs.ask = a->number;
+    m.ask_logs.follower = wanted->wait_ms ? a->peer->log_follower : 0;
     m.ask_logs.run_id[0] = '\0';
     registry_send(p, &m);
     node_ask_owe(a, node);
@@ -123,6 +124,9 @@ void registry_show_logs(struct registry *g, struct registry_peer *p,
     a->ask.peer = p;
     a->ask.sequence = m->sequence;
     a->pieces = xcalloc(job->membership.capacity, sizeof(*a->pieces));
+    if (m->ask_logs.wait_ms && !p->log_follower)
+        p->log_follower = ++g->last_ask;
+    p->log_job = job->membership.instance;
     node_ask_add(g, &a->ask, job, g->now_ms + LOGS_DEADLINE_MS);
     ask_nodes_for_logs(g, a, &m->ask_logs);
 }
@@ -173,4 +177,16 @@ void registry_take_logs(struct registry_peer *p, const struct msg_logs *logs)
         hurry_others(a, p->node);
     if (logs->last)
         node_ask_settle(p->registry, ask, p->node);
+}
+
+void registry_drop_log_follower(struct registry_peer *p)
+{
+    struct msg m = { .type = MSG_ASK_LOGS, .ask_logs.follower = p->log_follower };
+    struct job *job = p->log_follower ? p->registry->jobs : NULL;
+
+    while (job && !id128_equal(&job->membership.instance, &p->log_job))
+        job = job->next;
+    for (uint32_t i = 0; job && i < job->membership.capacity; i++)
+        if (job->node[i] && job->node[i]->peer && job->node[i]->peer->logs)
+            registry_send(job->node[i]->peer, &m);
 }

@@ -167,6 +167,7 @@ void registry_disconnect(struct registry *g, struct registry_peer *p, uint64_t n
     }
     registry_unfollow(p);
     registry_drop_asks(p);
+    registry_drop_log_follower(p);
     registry_drop_list(p);
     free(p);
 }

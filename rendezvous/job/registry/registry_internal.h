@@ -55,6 +55,8 @@ struct registry_peer {
     char run_id[RUN_ID_MAX + 1]; /* of that job alone, or "" */
     struct registry_peer *next_follower;
     struct ctl_list *list; /* that is being sent, or NULL */
+    uint64_t log_follower; /* follows the output of a job, by this number; 0: of none */
+    struct id128 log_job;  /* the instance of that job */
 };
 
 /* The event being stepped, with data that the membership does not need. */
@@ -169,6 +171,8 @@ void registry_conclude_asks(struct registry *g, const struct job *job, bool is_o
 void registry_forget_asks(struct registry *g);
 /* crunctl is gone. */
 void registry_drop_asks(struct registry_peer *p);
+/* The nodes of the job whose output it follows expect no more questions. */
+void registry_drop_log_follower(struct registry_peer *p);
 uint64_t registry_next_ask(const struct registry *g);
 void registry_tick_asks(struct registry *g);
 

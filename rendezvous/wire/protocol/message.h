@@ -186,12 +186,13 @@ struct msg_ask_logs {
     char run_id[RUN_ID_MAX + 1]; /* only in SHOW_LOGS */
     uint64_t of_epoch;           /* of the offsets; 0: of the running one */
     enum output_stream stream;
-    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "0-3,5"; "": answer at once */
+    char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* "0-3,5"; "": see PROTOCOL.md */
     /* for each of them in order, of standard output and error: "120:0 97:13"; those
      * that are left out begin `tail` lines before the end */
     char offsets[LOGS_OFFSETS_MAX_BYTES + 1];
-    uint32_t tail;    /* UINT32_MAX: at the beginning */
-    uint32_t wait_ms; /* for output, if there is none yet */
+    uint32_t tail;     /* UINT32_MAX: at the beginning */
+    uint32_t wait_ms;  /* for output, if there is none yet */
+    uint64_t follower; /* only in ASK_LOGS: who asks again and again; 0: nobody */
 };
 
 /* A piece of one stream of a rank; a node sends many. */

@@ -225,6 +225,7 @@ static const struct proto_field ask_logs[] = {
     TEXT(msg_ask_logs, offsets, OPTIONAL),
     ANY_U32(msg_ask_logs, tail, OPTIONAL),
     U32(msg_ask_logs, wait_ms, OPTIONAL, 0, LOGS_WAIT_MS_MAX),
+    U64(msg_ask_logs, follower, OPTIONAL),
 };
 
 /* -- the rendezvous to any peer ------------------------------------------------ */

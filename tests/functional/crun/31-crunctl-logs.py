@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, SANITIZED, Process, fail, free_port, read, run, same, until  # noqa: E402
@@ -200,6 +201,49 @@ def shows_both_files_of_a_bounded_log():
         same("".join(line for line in rest if line[0] != "["), wanted[lost:])
 
 
+def follows_files():
+    """Over rotations, over a file that is emptied, and over a restart that removes the files."""
+    script = ('i=0; while [ $i -lt 6000 ]; do i=$((i + 1)); echo line $i of $RANK; '
+              '[ $((i % 300)) -ne 0 ] || sleep 0.05; done; await emptied; echo more of $RANK; await go; '
+              'echo end $TORCHELASTIC_RESTART_COUNT of $RANK; '
+              'if [ $TORCHELASTIC_RESTART_COUNT.$RANK = 0.1 ]; then sleep 0.2; exit 3; fi')
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [f"--log-dir={folder}", "--redirects=3", "--log-max-size=64K", "--log-keep=1",
+                 "--max-restarts=2"]
+        with Job(script, flags=flags) as job:
+            follower = Process(job.command("-f"))
+            until(lambda: follower.out.count("line 6000 of") == 2,
+                  lambda: f"the last lines: {follower.out[-200:]} {follower.err}")
+            logs = list(pathlib.Path(folder).glob("logs_*/attempt_0/?/stdout.log"))
+            same(len(logs), 2)
+            for path in logs:
+                os.truncate(path, 0)
+            job.go.with_name("emptied").touch()
+            until(lambda: follower.out.count("more of") == 2, "lines in emptied files")
+            same([path.read_text() for path in sorted(logs)], ["more of 0\n", "more of 1\n"])
+            job.end()
+            follower.expect(0)
+    for rank in range(2):
+        once = [f"[{rank}]:line {i} of {rank}" for i in range(1, 6001)] + [f"[{rank}]:more of {rank}"]
+        same(lines_of(rank, follower.out),
+             [*once, f"[{rank}]:end 0 of {rank}", *once, f"[{rank}]:end 1 of {rank}"])
+    if "not kept" in follower.err:
+        fail("lost:", follower.err)
+
+
+def a_follower_that_is_gone_is_not_waited_for():
+    with Job("echo begin; await go; echo end") as job:
+        follower = Process(job.command("-f"))
+        until(lambda: follower.out.count("begin") == 2, "the first lines")
+        follower.kill()
+        follower.wait()
+        begun = time.monotonic()
+        job.end()
+        took = time.monotonic() - begun
+    if took > 1.5 and not SANITIZED:
+        fail("the end took", took)
+
+
 def names_a_lost_node():
     with Job("echo here $RANK; sleep 60", nodes=2, flags=["--rdzv-conf=lease=60"]) as job:
         until(lambda: job.logs().stdout.count("here") == 4, "the output")
@@ -249,4 +293,4 @@ def slow_readers_cost_nothing():
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
      shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log,
-     names_a_lost_node, slow_readers_cost_nothing])
+     follows_files, a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_answers.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,10 @@
 
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
+#include "agent/logs/log_writer.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/base64.h"
 #include "tests/worlds/check_main.h"
 
@@ -25,6 +28,7 @@ static struct {
     struct msg_logs got[64]; /* without the last of each answer */
     unsigned count, complete;
     unsigned shown;
+    uint64_t follower; /* of the next questions */
 } t;
 
 static void on_answer(void *arg, const struct msg *m)
@@ -76,7 +80,8 @@ static void ask(const char *ranks, uint64_t epoch, const char *offsets, uint32_t
                               .of_epoch = epoch,
                               .stream = OUTPUT_STDOUT,
                               .tail = tail,
-                              .wait_ms = wait_ms };
+                              .wait_ms = wait_ms,
+                              .follower = t.follower };
 
     t.count = t.complete = 0;
     snprintf(m.ranks, sizeof(m.ranks), "%s", ranks);
@@ -198,39 +203,68 @@ START_TEST(the_end_is_told_with_the_last_byte)
 }
 END_TEST
 
-START_TEST(what_came_before_the_ring_is_lost_or_in_the_file)
+START_TEST(what_came_before_the_ring_is_lost)
 {
-    char folder[] = "/tmp/test_log_answers_XXXXXX", path[64];
-    size_t size = (size_t)t.kept.now.worker[0][LOG_OUT].ring.capacity + 10;
-    char *text = malloc(size + 1);
-    FILE *f;
+    size_t size = t.kept.now.worker[0][LOG_OUT].ring.capacity + 10;
+    char *text = calloc(1, size + 1);
 
     memset(text, 'x', size);
-    memcpy(text, "head\n", 5);
-    text[size] = '\0';
     write_text(0, text);
-    ask("4", EPOCH, "0:0", 0, 0);
+    ask("4", 0, "", UINT32_MAX, 0);
     ck_assert_uint_eq(t.got[0].offset, 10);
+    free(text);
+}
+END_TEST
+
+static void on_news(void *arg)
+{
+}
+
+/* A stream with a file is read from there, whatever a ring could have. */
+START_TEST(a_stream_with_a_file_is_read_from_it)
+{
+    char folder[] = "/tmp/test_log_answers_XXXXXX";
+    struct log_writer *writer = log_writer_create(
+        t.loop, &(struct log_writer_calls){ .news = on_news });
+    struct outlet_options options = {
+        .owned = true, .mark = true, .queue_max = 1 << 20, .name = "out"
+    };
+    struct outlet *o;
+    char *path;
 
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/out", folder);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(text, 1, size, f), size);
-    fclose(f);
-    kept_output_set(&t.kept, 0, LOG_OUT, LOGS_TEXT, path);
-    ask("4", EPOCH, "0:0", 0, 0);
+    path = xasprintf("%s/out", folder);
+    options.fd = open(path, O_CREAT | O_WRONLY | O_APPEND, 0600);
+    o = outlet_create(writer, &options);
+    kept_output_set_file(&t.kept, 0, LOG_OUT, o, xstrdup(path));
+    outlet_put(o, "one\ntwo\n", 8);
+    write_text(0, "one\ntwo\n");
+    ask("4", 0, "", 1, 0); /* waits for the writer */
     run_until_complete();
-    ck_assert_uint_eq(t.got[0].offset, 0);
-    ck_assert_str_eq(got_text(), "head\nxxxxx");
-
+    ck_assert_str_eq(got_text(), "two\n");
+    ask("4", EPOCH, "8:0", 0, LONG_MS);
+    ck_assert_int_eq(truncate(path, 0), 0); /* as logrotate does */
+    outlet_put(o, "three\n", 6);
+    log_answers_note(t.answers);
+    run_until_complete();
+    ck_assert_str_eq(got_text(), "three\n");
+    ck_assert_uint_eq(t.got[0].offset, 8);
+    outlet_put(o, "last\n", 5);
+    outlet_close(o);
+    end_worker(0);
+    ask("4", EPOCH, "14:0", 0, LONG_MS);
+    run_until_complete();
+    ck_assert_str_eq(got_text(), "last\n");
+    ck_assert(t.got[0].ended);
     unlink(path);
-    ask("4", EPOCH, "0:0", 0, 0);
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
     run_until_complete();
     ck_assert_uint_eq(t.got[0].kind, LOGS_FAILED);
-    ck_assert_uint_eq(t.got[1].offset, 10);
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK); /* releases the outlet */
+    log_writer_destroy(writer, clock_ms() + 1000);
     rmdir(folder);
-    free(text);
+    free(path);
 }
 END_TEST
 
@@ -283,14 +317,61 @@ END_TEST
 
 START_TEST(the_end_waits_for_each_of_them)
 {
-    ask("4-5", 0, "", UINT32_MAX, 1);
-    ask("4-5", 0, "", UINT32_MAX, 1);
+    for (t.follower = 1; t.follower <= 2; t.follower++)
+        ask("4-5", 0, "", UINT32_MAX, 1);
     end_all();
     ck_assert(log_answers_finish(t.answers, on_shown, NULL));
-    ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+    for (t.follower = 1; t.follower <= 2; t.follower++) {
+        ck_assert_uint_eq(t.shown, 0);
+        ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+        loop_turn(t.loop, 20);
+    }
+    ck_assert_uint_eq(t.shown, 1);
+}
+END_TEST
+
+START_TEST(a_new_follower_takes_nobodys_place)
+{
+    t.follower = 1;
+    ask("4", 0, "", UINT32_MAX, 1);
+    end_all();
+    ask("4", EPOCH, "0:0", 0, 1);
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    log_answers_begin(t.answers);
+    end_all();
+    t.follower = 2; /* has all */
+    ask("4", 0, "", UINT32_MAX, 1);
+    ask("4", EPOCH + 1, "0:0", 0, 1);
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    t.follower = 1;
+    ask("4", 0, "", UINT32_MAX, 1);
     loop_turn(t.loop, 20);
-    ck_assert_uint_eq(t.shown, 0);
-    ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
+    ck_assert_uint_eq(t.shown, 1);
+}
+END_TEST
+
+START_TEST(the_end_waits_for_each_part_of_a_question)
+{
+    t.follower = 1;
+    ask("4", 0, "", UINT32_MAX, 1);
+    ask("5", 0, "", UINT32_MAX, 1);
+    end_all();
+    ask("4", EPOCH, "0:0", 0, 1);
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    ask("5", EPOCH, "0:0", 0, 1);
+    loop_turn(t.loop, 20);
+    ck_assert_uint_eq(t.shown, 1);
+}
+END_TEST
+
+START_TEST(the_end_does_not_wait_for_one_that_is_gone)
+{
+    t.follower = 1;
+    ask("4", 0, "", UINT32_MAX, 1);
+    ask("5", EPOCH, "0:0", 0, LONG_MS);
+    write_text(0, "last\n");
+    ck_assert(log_answers_finish(t.answers, on_shown, NULL));
+    log_answers_ask(t.answers, &(struct msg_ask_logs){ .follower = 1 });
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 1);
 }
@@ -367,10 +448,14 @@ static void add_cases(TCase *c)
     tcase_add_test(c, a_question_waits_no_longer_than_it_says);
     tcase_add_test(c, questions_beyond_the_limit_do_not_wait);
     tcase_add_test(c, the_end_is_told_with_the_last_byte);
-    tcase_add_test(c, what_came_before_the_ring_is_lost_or_in_the_file);
+    tcase_add_test(c, what_came_before_the_ring_is_lost);
+    tcase_add_test(c, a_stream_with_a_file_is_read_from_it);
     tcase_add_test(c, the_attempt_before_is_kept_too);
     tcase_add_test(c, the_end_waits_for_those_who_follow);
     tcase_add_test(c, the_end_waits_for_each_of_them);
+    tcase_add_test(c, a_new_follower_takes_nobodys_place);
+    tcase_add_test(c, the_end_waits_for_each_part_of_a_question);
+    tcase_add_test(c, the_end_does_not_wait_for_one_that_is_gone);
     tcase_add_test(c, the_end_does_not_wait_for_a_single_question);
     tcase_add_test(c, the_end_waits_for_a_follower_of_the_attempt_before);
     tcase_add_test(c, a_question_about_other_nodes_is_not_that_of_a_follower_here);

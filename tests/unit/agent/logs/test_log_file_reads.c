@@ -54,13 +54,24 @@ static void teardown(void)
     rmdir(t.folder);
 }
 
-static void write_file(const char *text)
+/* As a part of a stream: `text` follows a header. */
+static struct log_part write_part(const char *path, const char *header,
+                                  const char *text, uint64_t start)
 {
-    FILE *f = fopen(t.path, "w");
+    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    struct log_part part;
 
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
+    ck_assert_int_eq(write(fd, header, strlen(header)), strlen(header));
+    part = log_part_of(fd, start);
+    ck_assert_int_eq(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    return part;
+}
+
+static struct log_parts write_file(const char *text)
+{
+    return (struct log_parts){ .written = strlen(text),
+                               .part = { write_part(t.path, "", text, 0) } };
 }
 
 static void run_reads(const struct log_file_read *list, size_t count)
@@ -82,33 +93,33 @@ static void run_reads(const struct log_file_read *list, size_t count)
 }
 
 static const struct {
-    uint64_t offset, end;
+    uint64_t offset, written;
     uint32_t lines;
     size_t size;
     uint64_t from; /* what comes */
     const char *text;
 } parts[] = {
-    { 0, 100, 0, 100, 0, "one\ntwo\nthree\n" },
-    { 4, 100, 0, 100, 4, "two\nthree\n" },
-    { 4, 100, 0, 3, 4, "two" },
-    { 4, 8, 0, 100, 4, "two\n" },
+    { 0, 14, 0, 100, 0, "one\ntwo\nthree\n" },
+    { 4, 14, 0, 100, 4, "two\nthree\n" },
+    { 4, 14, 0, 3, 4, "two" },
+    { 4, 8, 0, 100, 4, "two\n" }, /* more is written meanwhile */
     { 14, 14, 0, 100, 14, "" },
-    { 0, 8, 1, 100, 8, "" }, /* the part behind the last end of a line */
-    { 0, 8, 2, 100, 4, "two\n" },
-    { 0, 10, 2, 100, 4, "two\nth" },
-    { 0, 8, 9, 100, 0, "one\ntwo\n" },
-    { 4, 8, 9, 100, 4, "two\n" },
+    { 20, 14, 0, 100, 14, "" },
+    { 14, 14, 1, 100, 8, "three\n" },
+    { 14, 14, 2, 100, 4, "two\nthree\n" },
+    { 10, 10, 2, 100, 4, "two\nth" },
+    { 14, 14, 9, 100, 0, "one\ntwo\nthree\n" },
 };
 
 START_TEST(the_part_that_is_asked_for_is_read)
 {
-    const struct log_file_read r = { .path = t.path,
-                                     .offset = parts[_i].offset,
-                                     .end = parts[_i].end,
-                                     .lines = parts[_i].lines,
-                                     .size = parts[_i].size };
+    struct log_file_read r = { .path = t.path,
+                               .parts = write_file("one\ntwo\nthree\n"),
+                               .offset = parts[_i].offset,
+                               .lines = parts[_i].lines,
+                               .size = parts[_i].size };
 
-    write_file("one\ntwo\nthree\n");
+    r.parts.written = parts[_i].written;
     run_reads(&r, 1);
     ck_assert_int_eq(t.got[0].errnum, 0);
     ck_assert_uint_eq(t.got[0].offset, parts[_i].from);
@@ -116,59 +127,61 @@ START_TEST(the_part_that_is_asked_for_is_read)
 }
 END_TEST
 
+/* Of "one\ntwo\nthree\nfour\n", the first two lines are in the older file. */
+enum { BOTH, RENAMED, NO_OLDER, TWICE, SHORTER };
+
 static const struct {
-    const char *older, *text;
-    struct log_file_read read;
+    int files;
+    uint64_t offset;
+    uint32_t lines;
     uint64_t from;
     const char *wanted;
-} followers[] = {
-    /* of "one\ntwo\nthree\nfour\n" */
-    { "one\ntwo\n", "three\nfour\n", { .offset = 0, .end = 19 }, 0, "one\ntwo\n" },
-    { "one\ntwo\n", "three\nfour\n", { .offset = 4, .end = 19 }, 4, "two\n" },
-    { "one\ntwo\n", "three\nfour\n", { .offset = 8, .end = 19 }, 8, "three\nfour\n" },
-    { "one\ntwo\n", "three\nfour\n", { .offset = 10, .end = 16 }, 10, "ree\nfo" },
-    { "one\ntwo\n", "three\nfour\n", { .end = 19, .lines = 2 }, 14, "four\n" },
-    { "one\ntwo\n", "three\nfour\n", { .end = 19, .lines = 9 }, 8, "three\nfour\n" },
-    { "one\ntwo\n", "three\nfour\n", { .end = 8, .lines = 2 }, 4, "two\n" },
-    { "one\ntwo\n", "", { .offset = 4, .end = 19 }, 4, "two\n" }, /* being renamed */
-    { NULL, "three\nfour\n", { .offset = 2, .end = 19 }, 8, "three\nfour\n" },
-    { NULL, "three\nfour\n", { .offset = 2, .end = 5 }, 8, "" },
+} rotated[] = {
+    { BOTH, 0, 0, 0, "one\ntwo\nthree\nfour\n" },
+    { BOTH, 10, 0, 10, "ree\nfour\n" },
+    { BOTH, 0, 1, 14, "four\n" },
+    { BOTH, 0, 3, 4, "two\nthree\nfour\n" },
+    { RENAMED, 10, 0, 10, "ree\nfour\n" }, /* the newer file just now */
+    { NO_OLDER, 2, 0, 8, "three\nfour\n" },
+    { TWICE, 2, 0, 19, "" },    /* both are gone: others have their names */
+    { SHORTER, 14, 0, 19, "" }, /* somebody has emptied it */
 };
 
-START_TEST(a_file_that_follows_another_says_where_it_begins)
+START_TEST(a_stream_is_read_from_both_its_files)
 {
-    char older[128], text[256], header[128];
-    struct log_file_read r = followers[_i].read;
+    struct log_file_read r = { .path = t.path,
+                               .parts.written = 19,
+                               .offset = rotated[_i].offset,
+                               .lines = rotated[_i].lines,
+                               .size = 100 };
+    char older[128];
 
     snprintf(older, sizeof(older), "%s.1", t.path);
-    snprintf(header, sizeof(header), LOG_NEXT_FILE_LINE, (uint64_t)8, "out");
-    if (followers[_i].older) {
-        write_file(followers[_i].older);
+    r.parts.part[1] = write_part(older, "", "one\ntwo\n", 0);
+    r.parts.part[0] = write_part(t.path, "[header]\n", "three\nfour\n", 8);
+    if (rotated[_i].files == RENAMED)
         ck_assert_int_eq(rename(t.path, older), 0);
-    }
-    snprintf(text, sizeof(text), "%s%s", header, followers[_i].text);
-    if (*followers[_i].text)
-        write_file(text);
-    r.path = t.path;
-    r.size = 100;
-    r.follows = true;
+    if (rotated[_i].files == NO_OLDER)
+        unlink(older);
+    if (rotated[_i].files == SHORTER)
+        ck_assert_int_eq(truncate(t.path, 0), 0);
+    if (rotated[_i].files == TWICE)
+        r.parts.part[0].inode = r.parts.part[1].inode = 1;
     run_reads(&r, 1);
     unlink(older);
     ck_assert_int_eq(t.got[0].errnum, 0);
-    ck_assert_uint_eq(t.got[0].offset, followers[_i].from);
-    ck_assert_str_eq(t.got[0].data, followers[_i].wanted);
+    ck_assert_uint_eq(t.got[0].offset, rotated[_i].from);
+    ck_assert_str_eq(t.got[0].data, rotated[_i].wanted);
 }
 END_TEST
 
 START_TEST(lines_are_found_far_before_the_end)
 {
-    struct log_file_read r = { .path = t.path, .lines = 2, .size = 10 };
-    FILE *f = fopen(t.path, "w");
+    struct log_file_read r = { .path = t.path, .lines = 1, .size = 10 };
+    char text[200008];
 
-    ck_assert_ptr_nonnull(f);
-    fprintf(f, "first\n%0200000d\n", 1);
-    r.end = (uint64_t)ftell(f);
-    fclose(f);
+    snprintf(text, sizeof(text), "first\n%0200000d\n", 1);
+    r.parts = write_file(text);
     run_reads(&r, 1);
     ck_assert_uint_eq(t.got[0].offset, 6);
     ck_assert_str_eq(t.got[0].data, "0000000000");
@@ -177,33 +190,33 @@ END_TEST
 
 START_TEST(a_list_is_read_in_its_order)
 {
+    struct log_parts all = write_file("abc");
     char missing[128];
     const struct log_file_read list[] = {
-        { .path = t.path, .end = 3, .size = 10 },
-        { .path = missing, .end = 3, .size = 10 },
-        { .path = t.path, .offset = 1, .end = 3, .size = 10 },
+        { .path = t.path, .parts = all, .size = 10 },
+        { .path = missing, .parts = all, .size = 10 },
+        { .path = t.path, .parts = all, .offset = 1, .size = 10 },
     };
 
     snprintf(missing, sizeof(missing), "%s/missing", t.folder);
-    write_file("abc");
     run_reads(list, 3);
     ck_assert_str_eq(t.got[0].data, "abc");
     ck_assert_int_eq(t.got[1].errnum, ENOENT);
     ck_assert_uint_eq(t.got[1].size, 0);
+    ck_assert_uint_eq(t.got[1].offset, 3);
     ck_assert_str_eq(t.got[2].data, "bc");
 }
 END_TEST
 
 START_TEST(neither_a_link_nor_a_pipe_is_read)
 {
-    const struct log_file_read r = { .path = t.path, .end = 10, .size = 10 };
+    const struct log_file_read r = { .path = t.path, .parts.written = 10, .size = 10 };
 
     if (_i == 0)
         ck_assert_int_eq(symlink("/etc/passwd", t.path), 0);
     else
         ck_assert_int_eq(mkfifo(t.path, 0600), 0);
     run_reads(&r, 1);
-    ck_assert_int_ne(t.got[0].errnum, 0);
     ck_assert_uint_eq(t.got[0].size, 0);
 }
 END_TEST
@@ -213,9 +226,9 @@ START_TEST(reads_are_given_up_at_the_end)
 {
     struct log_file_read *list = calloc(1, sizeof(*list));
 
-    write_file("abc");
+    list->parts = write_file("abc");
     list->path = strdup(t.path);
-    list->end = list->size = 3;
+    list->size = 3;
     ck_assert(log_file_reads_start(t.reads, list, 1));
 }
 END_TEST
@@ -228,8 +241,8 @@ int main(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_loop_test(c, the_part_that_is_asked_for_is_read, 0,
                         sizeof(parts) / sizeof(parts[0]));
-    tcase_add_loop_test(c, a_file_that_follows_another_says_where_it_begins, 0,
-                        sizeof(followers) / sizeof(followers[0]));
+    tcase_add_loop_test(c, a_stream_is_read_from_both_its_files, 0,
+                        sizeof(rotated) / sizeof(rotated[0]));
     tcase_add_test(c, lines_are_found_far_before_the_end);
     tcase_add_test(c, a_list_is_read_in_its_order);
     tcase_add_loop_test(c, neither_a_link_nor_a_pipe_is_read, 0, 2);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/logs/limits.h"
+#include "agent/logs/log_ring.h"
 #include "tests/worlds/check_main.h"
 
 static const struct {
@@ -42,26 +43,26 @@ static const struct {
 
 START_TEST(logtail_gives_each_case)
 {
-    struct log_tail t = { 0 };
+    struct log_ring t = { .capacity = LOG_TAIL_BYTES };
     char text[64];
 
     if (*cases[_i].written)
-        log_tail_add(&t, cases[_i].written, strlen(cases[_i].written));
+        log_ring_add(&t, cases[_i].written, strlen(cases[_i].written));
     log_tail_text(&t, text, cases[_i].size);
     ck_assert_msg(strcmp(text, cases[_i].text) == 0, "%s: \"%s\"", cases[_i].what,
                   text);
-    log_tail_fini(&t);
+    free(t.bytes);
 }
 END_TEST
 
 START_TEST(logtail_shows_a_nul_as_a_question_mark)
 {
-    struct log_tail t = { 0 };
+    struct log_ring t = { .capacity = LOG_TAIL_BYTES };
     char text[64];
 
-    log_tail_add(&t, "a\0b\n", 4);
+    log_ring_add(&t, "a\0b\n", 4);
     ck_assert_str_eq(log_tail_text(&t, text, sizeof(text)), "a?b\n");
-    log_tail_fini(&t);
+    free(t.bytes);
 }
 END_TEST
 
@@ -77,18 +78,18 @@ START_TEST(logtail_keeps_the_end_of_what_came_in_pieces)
                                      3 * LOG_TAIL_BYTES };
     size_t piece = pieces[_i], all = 4 * LOG_TAIL_BYTES + 12345;
     char *written = malloc(all), *text = malloc(all);
-    struct log_tail t = { 0 };
+    struct log_ring t = { .capacity = LOG_TAIL_BYTES };
 
     for (size_t i = 0; i < all; i++)
         written[i] = i % 61 == 60 ? '\n' : (char)('a' + i % 23);
     for (size_t at = 0; at < all; at += piece)
-        log_tail_add(&t, written + at, all - at < piece ? all - at : piece);
+        log_ring_add(&t, written + at, all - at < piece ? all - at : piece);
     log_tail_text(&t, text, all);
     ck_assert_uint_gt(strlen(text), LOG_TAIL_BYTES - 61);
     ck_assert_uint_le(strlen(text), LOG_TAIL_BYTES);
     ck_assert_mem_eq(text, written + all - strlen(text), strlen(text));
     ck_assert_int_eq(written[all - strlen(text) - 1], '\n');
-    log_tail_fini(&t);
+    free(t.bytes);
     free(written);
     free(text);
 }

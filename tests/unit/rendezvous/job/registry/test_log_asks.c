@@ -226,6 +226,32 @@ START_TEST(what_cannot_be_asked_is_refused)
 }
 END_TEST
 
+START_TEST(nodes_learn_that_a_follower_is_gone)
+{
+    const struct msg *m;
+    uint64_t follower;
+
+    begin();
+    show_ranks("0", 0, 0);
+    ck_assert_uint_eq(message_got(0, MSG_ASK_LOGS)->ask_logs.follower, 0);
+    link_of[0].count = 0;
+    show_ranks("0", 0, 1);
+    follower = message_got(0, MSG_ASK_LOGS)->ask_logs.follower;
+    ck_assert_uint_gt(follower, 0);
+    link_of[0].count = 0;
+    show_ranks("0", 0, 1);
+    ck_assert_uint_eq(message_got(0, MSG_ASK_LOGS)->ask_logs.follower, follower);
+    link_of[0].count = 0;
+    registry_disconnect(g, link_of[CTL].peer, now);
+    link_of[CTL].peer = NULL;
+    m = message_got(0, MSG_ASK_LOGS);
+    ck_assert_uint_eq(m->ask_logs.follower, follower);
+    ck_assert_uint_eq(m->ask_logs.ask, 0);
+    ck_assert_str_eq(m->ask_logs.ranks, "");
+    ck_assert_ptr_nonnull(message_got(1, MSG_ASK_LOGS)); /* of any rank */
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("log_asks");
@@ -241,6 +267,7 @@ int main(void)
     tcase_add_test(t, nodes_that_cannot_answer_are_named);
     tcase_add_test(t, a_node_that_is_late_is_named);
     tcase_add_test(t, what_cannot_be_asked_is_refused);
+    tcase_add_test(t, nodes_learn_that_a_follower_is_gone);
     suite_add_tcase(s, t);
     return check_main(s);
 }
