@@ -9,6 +9,8 @@
 #define CONNS_UNIDENTIFIED_MAX 16384 /* of them, those that have not joined a job */
 #define CONN_OUT_WAIT (64u << 10)    /* while more waits, no message is read */
 #define VISITORS_OUT_MAX (32u << 20) /* waits for all connections but the agents' */
+#define VISITORS_READ_PER_TURN 256   /* connections of all but the agents */
+#define FLUSHED_PER_TURN 512         /* besides those that were answered in that turn */
 #define MESSAGES_PER_TURN 8          /* of one connection, more in later turns */
 #define CONN_TURN_US 5000            /* spent on one connection in one turn */
 #define AGENTS_TURN_US 20000         /* on all agents that send more than that */

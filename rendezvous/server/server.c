@@ -38,15 +38,21 @@
 
 /* -- the end of a turn ----------------------------------------------------------- */
 
+/* Answers to what was read in this turn come first. Of the rest, which may be for all
+ * nodes of a job, some leave in each turn. */
 static void server_flush(struct server *s)
 {
     struct peer_conn *p;
 
-    while ((p = STAILQ_FIRST(&s->unsent))) {
+    for (unsigned n = 0; (p = STAILQ_FIRST(&s->unsent)); n++) {
+        if (n >= FLUSHED_PER_TURN && p->turn != s->turn)
+            break;
         STAILQ_REMOVE_HEAD(&s->unsent, unsent_entry);
         p->unsent = false;
         conn_flush(p->conn);
     }
+    if (p)
+        loop_timer_arm(&s->tick, 0);
 }
 
 static void server_drop_heaviest(struct server *s);
@@ -85,7 +91,7 @@ static void on_turn_end(void *arg)
     struct server *s = arg;
     uint64_t now = clock_ms(), next;
 
-    s->turn++;
+    s->visitors_read = 0;
     s->bytes_left = CTL_TURN_BYTES;
     memset(s->turn_us, 0, sizeof(s->turn_us));
     for (int i = 0; i < SHARE_COUNT; i++)
@@ -94,14 +100,15 @@ static void on_turn_end(void *arg)
     while (s->visitors_out > VISITORS_OUT_MAX)
         server_drop_heaviest(s);
     server_limit_agents(s);
-    if (s->failed || !s->touched)
-        return;
-    s->touched = false;
-    next = registry_next_tick(s->registry);
-    if (now >= next)
-        next = registry_tick(s->registry, now, clock_wall_ms());
-    loop_timer_arm(&s->tick, next);
-    server_commit(s);
+    if (!s->failed && s->touched) {
+        s->touched = false;
+        next = registry_next_tick(s->registry);
+        if (now >= next)
+            next = registry_tick(s->registry, now, clock_wall_ms());
+        loop_timer_arm(&s->tick, next);
+        server_commit(s);
+    }
+    s->turn++;
 }
 
 static void on_tick(void *arg)
@@ -255,6 +262,7 @@ static struct peer_conn *peer_conn_add(struct server *s, int fd, bool expect_pre
     struct conn_calls calls = { .message = peer_conn_on_message,
                                 .unreadable = on_unreadable,
                                 .ready = peer_conn_on_ready,
+                                .may_read = peer_conn_on_may_read,
                                 .may_shake = peer_conn_on_may_shake,
                                 .secured = peer_conn_on_secured,
                                 .body_max = on_body_max,
@@ -408,7 +416,9 @@ static void on_send(void *arg, void *conn, const struct msg *m)
     conn_send(p->conn, m);
     if (p->class != CLASS_AGENT)
         s->visitors_out += conn_waiting(p->conn) - before;
-    if (!p->unsent)
+    if (!p->unsent && p->turn == s->turn)
+        STAILQ_INSERT_HEAD(&s->unsent, p, unsent_entry);
+    else if (!p->unsent)
         STAILQ_INSERT_TAIL(&s->unsent, p, unsent_entry);
     p->unsent = true;
 }
@@ -619,7 +629,9 @@ void server_shut(struct server *s)
 {
     listener_destroy(s->listener);
     s->listener = NULL;
-    server_commit(s);
+    do
+        server_commit(s);
+    while (!s->failed && !STAILQ_EMPTY(&s->unsent));
     if (s->archive)
         registry_archive_all(s->registry);
 }

@@ -87,6 +87,7 @@ struct server {
     struct peer_conn *served;             /* the one being served */
     struct loop_timer serve;
     uint64_t turn;
+    unsigned visitors_read;        /* in this turn */
     int64_t bytes_left;            /* in this turn, for answers to crunctl */
     uint64_t turn_us[SHARE_COUNT]; /* spent in this turn */
     size_t visitors_out;           /* upper bound of the bytes that wait for them */
@@ -136,6 +137,7 @@ int peer_conn_on_secured(void *arg, struct conn *c, struct err *e);
 /* -- server_shares.c --------------------------------------------------------------- */
 
 /* The connection's calls. */
+bool peer_conn_on_may_read(void *arg, struct conn *c);
 bool peer_conn_on_ready(void *arg, struct conn *c);
 int peer_conn_on_message(void *arg, struct conn *c, const struct msg *m, struct err *e);
 /* The registry asks before each message of a list. */

@@ -93,6 +93,16 @@ static bool peer_conn_has_share(struct peer_conn *p)
     return TAILQ_EMPTY(&s->queue[share]) && server_has_share(s, share);
 }
 
+/* When thousands join at once, what they send is read in many turns: an agent gets the
+ * answers of a turn after each. */
+bool peer_conn_on_may_read(void *arg, struct conn *c)
+{
+    struct peer_conn *p = arg;
+
+    return p->class == CLASS_AGENT ||
+           p->server->visitors_read++ < VISITORS_READ_PER_TURN;
+}
+
 /* A list that is under way goes on first. Without room, the connection waits until some
  * of its bytes are sent. */
 bool peer_conn_on_ready(void *arg, struct conn *c)

@@ -18,6 +18,7 @@ struct event_list {
     uint64_t last;
     struct event_list_entry *entry[EVENTS_KEPT]; /* oldest first */
     unsigned count;
+    unsigned *count_of; /* by source; NULL: all are of this process */
 };
 
 struct event_list *event_list_create(void)
@@ -31,19 +32,19 @@ void event_list_destroy(struct event_list *h)
         return;
     for (unsigned i = 0; i < h->count; i++)
         free(h->entry[i]);
+    free(h->count_of);
     free(h);
 }
 
 /* The place of the oldest event of the source with the most events. */
 static unsigned event_list_find_victim(const struct event_list *h)
 {
-    unsigned count_of[SOURCES_MAX + 1] = { 0 }, victim = 0;
+    unsigned victim = 0,
+             most = h->count_of ? h->count_of[h->entry[0]->source] : h->count;
 
-    for (unsigned i = 0; i < h->count; i++)
-        count_of[h->entry[i]->source]++;
-    for (unsigned i = 1; i < h->count; i++)
-        if (count_of[h->entry[i]->source] > count_of[h->entry[victim]->source])
-            victim = i;
+    for (unsigned i = 1; most <= h->count / 2 && i < h->count; i++)
+        if (h->count_of[h->entry[i]->source] > most)
+            most = h->count_of[h->entry[victim = i]->source];
     return victim;
 }
 
@@ -57,6 +58,8 @@ static struct event_list_entry *event_list_make_room(struct event_list *h)
         return h->entry[h->count++] = xmalloc(sizeof(*entry));
     i = event_list_find_victim(h);
     entry = h->entry[i];
+    if (h->count_of)
+        h->count_of[entry->source]--;
     memmove(&h->entry[i], &h->entry[i + 1], (h->count - i - 1) * sizeof(h->entry[0]));
     return h->entry[h->count - 1] = entry;
 }
@@ -66,6 +69,12 @@ uint64_t event_list_add(struct event_list *h, struct msg_event *event,
 {
     struct event_list_entry *entry = event_list_make_room(h);
 
+    if (source != SOURCE_NONE && !h->count_of) {
+        h->count_of = xcalloc(SOURCES_MAX + 1, sizeof(*h->count_of));
+        h->count_of[SOURCE_NONE] = h->count - 1;
+    }
+    if (h->count_of)
+        h->count_of[source]++;
     event->number = ++h->last;
     *entry = (struct event_list_entry){ *event, *owner, source };
     return h->last;

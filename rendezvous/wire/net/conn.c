@@ -531,7 +531,11 @@ static void conn_go_on(struct conn *c)
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-    conn_go_on(arg);
+    struct conn *c = arg;
+
+    if (c->state <= CONN_HANDSHAKE || !c->calls.may_read ||
+        c->calls.may_read(c->calls.arg, c))
+        conn_go_on(c);
 }
 
 static void on_connected(struct conn *c)

@@ -34,6 +34,8 @@ struct conn_calls {
      * read, and this is called again at conn_resume or when some of the queue has been
      * sent, maybe more than once for a message. It may queue messages. NULL: always. */
     bool (*ready)(void *arg, struct conn *c);
+    /* Whether it may be read in this turn; if not, in a later one. NULL: always. */
+    bool (*may_read)(void *arg, struct conn *c);
     /* Before each step of a TLS handshake, which costs time: whether it may be made
      * now. If not, nothing is read until conn_resume, which asks again. NULL: always.
      */

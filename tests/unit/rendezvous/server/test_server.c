@@ -192,7 +192,7 @@ static int dial_known(void)
     return fd;
 }
 
-static void ask_to_join(int fd, const char *run_id, uint32_t nodes)
+static void say_join(int fd, const char *run_id, uint32_t nodes)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 2 };
     struct msg_join *j = &m.join;
@@ -210,8 +210,13 @@ static void ask_to_join(int fd, const char *run_id, uint32_t nodes)
                                      .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                                      .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT,
                                      .scale = JOB_SCALE_NOW };
-    say_hello(fd, PEER_AGENT);
     say_message(fd, &m);
+}
+
+static void ask_to_join(int fd, const char *run_id, uint32_t nodes)
+{
+    say_hello(fd, PEER_AGENT);
+    say_join(fd, run_id, nodes);
 }
 
 /* joined is the answer. */
@@ -412,20 +417,26 @@ START_TEST(a_store_client_is_handed_on_unread)
 }
 END_TEST
 
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 START_TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
 {
     enum { COUNT = 1500 };
     struct server_config config = { .standalone = true,
                                     .store_client = close_store_client,
                                     .fatal = on_fatal };
-    struct rlimit limit;
     static int fd[COUNT];
     struct err e;
     size_t count;
 
-    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    limit.rlim_cur = limit.rlim_max;
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    raise_descriptor_limit();
     ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
     server = server_create(loop, &config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
@@ -439,6 +450,57 @@ START_TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
         send_to_server(fd[i], "\x00\xce\xf7\x85\x3c", 5);
     WAIT_FOR(store_clients == COUNT);
     ck_assert_uint_le(most_in_a_turn, FIRST_BYTES_SHARE);
+    for (int i = 0; i < COUNT; i++)
+        close(fd[i]);
+}
+END_TEST
+
+/* How many of them have that many messages. */
+static unsigned count_answered(const int *fd, unsigned count, int messages)
+{
+    struct msg m;
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        n += peek_messages(fd[i], messages, &m);
+    return n;
+}
+
+START_TEST(many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns)
+{
+    enum { COUNT = 1100 };
+    static int fd[COUNT];
+    unsigned before = 0, now;
+    struct msg m;
+
+    raise_descriptor_limit();
+    start_server_on(0, false);
+    for (int i = 0; i < COUNT; i++) {
+        fd[i] = dial_server();
+        say_hello(fd[i], PEER_AGENT);
+        loop_turn(loop, 0);
+    }
+    WAIT_FOR(count_answered(fd, COUNT, 1) == COUNT);
+    for (int i = 0; i < COUNT; i++)
+        say_join(fd[i], "job", COUNT);
+    for (; before < COUNT; before = now) {
+        loop_turn(loop, 10);
+        now = count_answered(fd, COUNT, 2);
+        ck_assert_uint_gt(now, before);
+        ck_assert_uint_le(now - before, VISITORS_READ_PER_TURN);
+    }
+    WAIT_FOR(peek_messages(fd[0], 3, &m)); /* START of the host of the store */
+    m = (struct msg){ .type = MSG_STORE_READY,
+                      .sequence = 3,
+                      .epoch = m.epoch,
+                      .instance = m.instance,
+                      .store_ready = { "127.0.0.1", 29500 } };
+    say_message(fd[0], &m);
+    for (before = 0; before < COUNT; before = now) {
+        now = count_answered(fd, COUNT, 3);
+        ck_assert_uint_le(now - before, FLUSHED_PER_TURN);
+        loop_turn(loop, 10);
+    }
     for (int i = 0; i < COUNT; i++)
         close(fd[i]);
 }
@@ -736,6 +798,8 @@ int main(void)
     tcase_add_test(t, half_a_first_word_and_a_close_is_a_close);
     tcase_add_test(t, a_store_client_is_handed_on_unread);
     tcase_add_test(t, many_that_speak_at_the_same_moment_are_heard_in_several_turns);
+    tcase_add_test(
+        t, many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns);
     tcase_add_test(t,
                    when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
     tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
