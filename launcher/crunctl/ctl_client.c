@@ -20,14 +20,12 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/wire/net/conn.h"
-#include "rendezvous/wire/net/foreign_probe.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
 #include "rendezvous/common/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
-#define SILENCE_MS 1500
 #define LATE_MS 10
 #define USUAL_MS 1000 /* for a rendezvous that nobody has named */
 
@@ -44,9 +42,7 @@ struct ctl_client {
     bool trusted, foreign; /* the user of the rendezvous: may be obeyed, or not */
     bool connected, ended, timed_out, listening, interrupted;
     enum tls_failure refused;
-    struct net_addr addr;     /* the last one tried */
     const char *foreign_name; /* another server is there; NULL: not known */
-    bool probed;
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     uint32_t version;
@@ -154,7 +150,8 @@ static int set_key_error(const struct ctl_client *c, struct err *e)
         err_set(
             e,
             "the rendezvous at %s has closed the connection without an answer: if it "
-            "asks for a key, name the same key file (--key-file)",
+            "asks for a key, name the same key file (--key-file); or another program "
+            "listens there",
             c->endpoint);
     else if (c->refused == TLS_FAILURE_KEY)
         err_set(
@@ -163,30 +160,15 @@ static int set_key_error(const struct ctl_client *c, struct err *e)
             "or this one has been retired or has ended there",
             c->endpoint, file);
     else if (c->refused == TLS_FAILURE_CLOSED)
-        err_set(e,
-                "the rendezvous at %s has closed the connection when it saw TLS: it "
-                "seems to have no key, and there is one in %s",
-                c->endpoint, file);
+        err_set(
+            e,
+            "the rendezvous at %s has closed the connection when it saw TLS: it "
+            "seems to have no key, and there is one in %s; or another program listens "
+            "there",
+            c->endpoint, file);
     else
         err_set(e, "%s: in the TLS handshake: %s", c->endpoint, c->why);
     return CTL_EXIT_UNREACHABLE;
-}
-
-static void ctl_on_probed(void *arg, const char *name)
-{
-    struct ctl_client *c = arg;
-
-    c->foreign_name = name;
-    c->probed = true;
-    loop_stop(c->loop);
-}
-
-/* Something has accepted the connection and said nothing that tells what it is. */
-static void probe_foreign(struct ctl_client *c)
-{
-    (void)foreign_probe_start(c->loop, &c->addr, ctl_on_probed, c);
-    while (!c->probed)
-        loop_run(c->loop);
 }
 
 static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
@@ -197,10 +179,6 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
         err_set(e, "the crun of %s does not answer (%s)", c->place, why);
         return CTL_EXIT_UNREACHABLE;
     }
-    if (unanswered && !c->probed && !c->foreign && !c->foreign_name &&
-        c->refused != TLS_FAILURE_KEY)
-        probe_foreign(c);
-    unanswered = unanswered && !c->timed_out;
     if (c->foreign_name) {
         err_set(e,
                 "%s is not a crun rendezvous: %s answers there; is the port of "
@@ -213,8 +191,15 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
         err_set(e, "%s: %s", c->endpoint, why);
         return CTL_EXIT_UNREACHABLE;
     }
-    if (c->refused != TLS_FAILURE_NONE || (unanswered && !c->keys))
+    if (c->refused != TLS_FAILURE_NONE || (unanswered && !c->timed_out && !c->keys))
         return set_key_error(c, e);
+    if (unanswered) {
+        err_set(e,
+                "%s does not answer as a crun rendezvous does (%s): if another program "
+                "listens there, is the port of --rdzv-endpoint right?",
+                c->endpoint, why);
+        return CTL_EXIT_UNREACHABLE;
+    }
     err_set(
         e,
         "no rendezvous answers at %s (%s); say where the crund or the job's crun is "
@@ -233,21 +218,12 @@ static void run_loop_for(struct ctl_client *c, uint64_t ms)
     loop_timer_cancel(&c->timer);
 }
 
-/* Runs the loop until *done, the end of the connection or the timeout. A server that
- * says nothing at all is asked what it is, long before that. */
+/* Runs the loop until *done, the end of the connection or the timeout. */
 static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
 {
-    bool greets = c->connected && !c->version && c->timeout_ms > SILENCE_MS &&
-                  !*c->place;
-
     if (c->ended)
         return set_unreachable(c, e, c->why);
-    run_loop_for(c, greets ? SILENCE_MS : c->timeout_ms);
-    if (greets && c->timed_out) {
-        probe_foreign(c);
-        if (!c->foreign_name && !*done && !c->ended)
-            run_loop_for(c, c->timeout_ms - SILENCE_MS);
-    }
+    run_loop_for(c, c->timeout_ms);
     if (*done)
         return CTL_EXIT_OK;
     return set_unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);
@@ -373,7 +349,6 @@ static int connect_any(struct ctl_client *c, const struct net_addr *list, size_t
     for (size_t i = 0; i < count; i++) {
         c->ended = c->timed_out = false;
         c->refused = TLS_FAILURE_NONE;
-        c->addr = list[i];
         c->conn = conn_connect(c->loop, &list[i], c->keys ? &c->psk : NULL,
                                ctl_on_connected, &calls, e);
         if (!c->conn)

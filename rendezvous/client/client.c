@@ -243,7 +243,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->session = session_create(&config->session, &session_calls, clock_ms());
     loop_timer_init(&c->timer, loop, on_timer, c);
     loop_timer_init(&c->again, loop, client_on_again, c);
-    foreign_watch_init(&c->foreign, c->loop, client_on_foreign, c);
+    foreign_watch_init(&c->foreign, c->loop);
     client_arm_timer(c);
     return c;
 }

@@ -97,6 +97,5 @@ void client_link_win(struct client_link *l);
 /* No other address is left that could answer instead. */
 bool client_link_is_sole(const struct client_link *l);
 /* Found while the connection has stayed silent: it ends. */
-void client_on_foreign(void *arg);
 
 #endif

@@ -75,7 +75,8 @@ static char *client_link_explain(const struct client_link *l, const char *why,
         snprintf(
             buf, size,
             "the rendezvous has closed the connection without an answer%s%s%s; if it "
-            "asks for a key, this node needs the same key file (--key-file)",
+            "asks for a key, this node needs the same key file (--key-file); or "
+            "another program listens there",
             *why ? " (" : "", why, *why ? ")" : "");
     else if (!l->key_id[0] || failure == TLS_FAILURE_NONE)
         snprintf(buf, size, "%s",
@@ -88,7 +89,8 @@ static char *client_link_explain(const struct client_link *l, const char *why,
     else if (failure == TLS_FAILURE_CLOSED)
         snprintf(buf, size,
                  "the rendezvous has closed the connection when it saw TLS: it "
-                 "seems to have no key, and this node has %s",
+                 "seems to have no key, and this node has %s; or another program "
+                 "listens there",
                  file);
     else
         snprintf(buf, size, "in the TLS handshake: %s", why);
@@ -99,15 +101,10 @@ static char *client_link_explain(const struct client_link *l, const char *why,
 static void client_link_judge(const struct client_link *l)
 {
     struct client *c = l->client;
-    const struct tls_session *tls = conn_session(l->conn);
     bool connected = !l->trying || l->greeted;
 
-    if (c->local || l->heard || !connected)
-        return;
-    if (conn_foreign(l->conn))
+    if (!c->local && !l->heard && connected)
         foreign_watch_note(&c->foreign, conn_peer(l->conn), conn_foreign(l->conn));
-    else if (!tls || tls_failure(tls) != TLS_FAILURE_KEY)
-        foreign_watch_ask(&c->foreign, conn_peer(l->conn));
 }
 
 static void on_closed(void *arg, struct conn *conn, const char *why)
@@ -133,21 +130,6 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
     } else {
         client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
     }
-    client_settle(c);
-}
-
-void client_on_foreign(void *arg)
-{
-    struct client *c = arg;
-    struct client_link *l = c->link;
-    char text[ERROR_TEXT_MAX_BYTES + 1];
-
-    if (!l || l->heard || !foreign_watch_name(&c->foreign, conn_peer(l->conn)))
-        return;
-    client_link_explain(l, "", text, sizeof(text));
-    client_note_lost(c, conn_peer(l->conn), text);
-    conn_destroy(l->conn);
-    client_link_forget(l);
     client_settle(c);
 }
 

@@ -11,9 +11,7 @@
 /* after that time the first connection is the one, whether or not it has answered */
 #define CONNECT_RACE_MS 4000
 
-/* An unanswered connection: is another server there? How long the answer counts. */
-#define FOREIGN_SILENCE_MS 1500
-#define FOREIGN_KNOWN_MS 30000
-#define FOREIGN_ASK_AGAIN_MS 8000 /* if no answer has shown it */
+/* An unanswered connection: another server may be there. */
+#define FOREIGN_SILENCE_MS 5000
 
 #endif

@@ -222,16 +222,8 @@ static int run_cancel_wait(struct tcpstore_call *c)
 static int run_ping(struct tcpstore_call *c)
 {
     struct span nonce = call_arg(c, 0);
-    uint8_t inverse[sizeof(TCPSTORE_CRUN_NONCE) - 1];
 
-    if (nonce.size != sizeof(inverse) ||
-        memcmp(nonce.data, TCPSTORE_CRUN_NONCE, sizeof(inverse)) != 0) {
-        outbuf_put(&c->s->out, nonce.data, nonce.size);
-        return 0;
-    }
-    for (size_t i = 0; i < sizeof(inverse); i++)
-        inverse[i] = (uint8_t)~nonce.data[i];
-    outbuf_put(&c->s->out, inverse, sizeof(inverse));
+    outbuf_put(&c->s->out, nonce.data, nonce.size);
     return 0;
 }
 

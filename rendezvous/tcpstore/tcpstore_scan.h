@@ -39,10 +39,6 @@ enum tcpstore_op {
     TCPSTORE_OP_COUNT
 };
 
-/* A client asks by this nonce whether the store is crun's: its answer is the inverse.
- * PyTorch's clients send their pid, which is smaller. */
-#define TCPSTORE_CRUN_NONCE "CRUN"
-
 /* answers to CHECK, and to WAIT and CANCEL_WAIT */
 enum { TCPSTORE_READY = 0, TCPSTORE_NOT_READY = 1 };
 enum { TCPSTORE_STOP_WAITING = 0, TCPSTORE_WAIT_CANCELED = 1 };

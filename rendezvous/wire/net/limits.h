@@ -19,7 +19,6 @@
 #define ACCEPT_SHARE 64       /* connections in one turn */
 #define FIRST_BYTES_SHARE 256 /* connections whose first bytes are read in one turn */
 #define ADDRESSES_PER_NAME_MAX 8
-#define FOREIGN_ANSWER_MS 3000  /* of another server to a question */
 #define OWN_ADDRESSES_KNOWN 256 /* whether an address is of this machine */
 #define OWN_ADDRESSES_KEPT_MS 1000
 

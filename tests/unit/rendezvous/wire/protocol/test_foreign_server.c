@@ -7,7 +7,6 @@
 
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "rendezvous/tcpstore/tcpstore_scan.h"
 #include "tests/worlds/check_main.h"
 
 static const struct {
@@ -44,17 +43,6 @@ START_TEST(no_frame_looks_like_another_server)
 }
 END_TEST
 
-START_TEST(the_hello_has_the_lengths_that_it_says)
-{
-    const struct foreign_question *q = &foreign_questions[1];
-
-    ck_assert_uint_eq(q->size, 5u + q->bytes[4]);
-    ck_assert_uint_eq(q->size, 9u + q->bytes[8]);
-    ck_assert_int_eq(frame_sniff(q->bytes, q->size), FRAME_KIND_TLS);
-    ck_assert_str_eq(FOREIGN_NONCE, TCPSTORE_CRUN_NONCE);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("foreign_server");
@@ -63,7 +51,6 @@ int main(void)
     tcase_add_loop_test(tc, a_server_is_known_by_its_first_bytes, 0,
                         sizeof(servers) / sizeof(servers[0]));
     tcase_add_test(tc, no_frame_looks_like_another_server);
-    tcase_add_test(tc, the_hello_has_the_lengths_that_it_says);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }
