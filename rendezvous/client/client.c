@@ -39,31 +39,19 @@ static struct upcall *upcall_queue(struct client *c, enum upcall_kind kind)
     return u;
 }
 
-static void upcall_give(struct client *c, const struct upcall *u)
-{
-    const struct client_calls *calls = &c->calls;
-
-    switch (u->kind) {
-    case UPCALL_ORDER:
-        calls->order(calls->arg, &u->order);
-        break;
-    case UPCALL_OUT:
-    case UPCALL_BACK:
-        calls->outage(calls->arg, u->kind == UPCALL_OUT, u->why);
-        break;
-    case UPCALL_ABANDONED:
-        calls->abandoned(calls->arg, u->why);
-        break;
-    }
-}
-
 static void client_give_upcalls(struct client *c)
 {
+    const struct client_calls *calls = &c->calls;
     struct upcall *u;
 
     while (!c->destroyed && (u = STAILQ_FIRST(&c->upcalls))) {
         STAILQ_REMOVE_HEAD(&c->upcalls, entry);
-        upcall_give(c, u);
+        if (u->kind == UPCALL_ORDER)
+            calls->order(calls->arg, &u->order);
+        else if (u->kind == UPCALL_ABANDONED)
+            calls->abandoned(calls->arg, u->why);
+        else
+            calls->outage(calls->arg, u->kind == UPCALL_OUT, u->why);
         free(u);
     }
 }
@@ -188,21 +176,15 @@ void client_resumed(struct client *c)
     client_arm_timer(c);
 }
 
-static void client_ask_progress(struct client *c)
-{
-    struct msg_heartbeat progress = { .step = 0 };
-
-    if (!c->calls.progress)
-        return;
-    c->calls.progress(c->calls.arg, &progress);
-    session_set_progress(c->session, &progress);
-}
-
 static void on_timer(void *arg)
 {
+    struct msg_heartbeat progress = { .step = 0 };
     struct client *c = arg;
 
-    client_ask_progress(c);
+    if (c->calls.progress) {
+        c->calls.progress(c->calls.arg, &progress);
+        session_set_progress(c->session, &progress);
+    }
     if (c->keys)
         (void)key_ring_refresh(c->keys); /* so that it is known when it is needed */
     c->settling = true;                  /* an address may be found at once */

@@ -1,25 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/client/order_filter.h"
 
-static bool order_filter_take_start(struct order_filter *o)
-{
-    if (o->started == o->epoch || o->stopped == o->epoch)
-        return false;
-    o->started = o->epoch;
-    o->live = true;
-    return true;
-}
-
-/* A repeat counts if it leaves less time than before. */
-static bool order_filter_take_stop(struct order_filter *o, uint32_t grace_ms)
-{
-    if (o->stopped == o->epoch && grace_ms >= o->stop_grace_ms)
-        return false;
-    o->stopped = o->epoch;
-    o->stop_grace_ms = grace_ms;
-    return true;
-}
-
 bool order_filter_take(struct order_filter *o, const struct msg *order)
 {
     if (o->done)
@@ -29,10 +10,17 @@ bool order_filter_take(struct order_filter *o, const struct msg *order)
     if (order->epoch < o->epoch)
         return false;
     o->epoch = order->epoch;
-    if (order->type == MSG_START)
-        return order_filter_take_start(o);
-    if (order->type == MSG_STOP)
-        return order_filter_take_stop(o, order->stop.grace_ms);
+    if (order->type == MSG_START) {
+        if (o->started == o->epoch || o->stopped == o->epoch)
+            return false;
+        o->started = o->epoch;
+        o->live = true;
+    } else if (order->type == MSG_STOP) { /* a repeat may leave less time than before */
+        if (o->stopped == o->epoch && order->stop.grace_ms >= o->stop_grace_ms)
+            return false;
+        o->stopped = o->epoch;
+        o->stop_grace_ms = order->stop.grace_ms;
+    }
     return true;
 }
 

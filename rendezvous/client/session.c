@@ -7,12 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/client/backoff.h"
+#include "rendezvous/client/session_internal.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/client/lease.h"
-#include "rendezvous/client/order_filter.h"
-#include "rendezvous/client/outbox.h"
-#include "rendezvous/client/session_identity.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
@@ -44,47 +40,6 @@ enum session_event {
     EV_COUNT
 };
 
-struct session {
-    struct session_config config;
-    struct session_calls calls;
-    enum session_state state;
-    uint64_t entered_at, created_at;
-    struct backoff backoff;
-
-    /* APART */
-    bool connecting;
-    uint64_t retry_at;
-    bool out;      /* the outage was logged */
-    bool impostor; /* likewise that another rendezvous answers */
-    bool key_refused;
-    uint64_t out_since;
-    char why[ERROR_TEXT_MAX_BYTES + 1];
-
-    uint32_t version; /* of the last WELCOME; 0: there was none */
-    struct session_identity identity;
-
-    /* ATTACHED */
-    struct lease lease;
-    uint64_t asked_at, beat_at;
-    struct msg_heartbeat progress;
-
-    struct order_filter orders;
-    struct outbox reports;
-    struct outbox said; /* of the epoch, answered or not: see say_again */
-    bool told_of_past;
-    bool report_again; /* one was refused with retry: all follow the next
-                          heartbeat */
-};
-
-struct session_step {
-    struct session *session;
-    const struct msg *msg;
-    const char *why;
-    uint64_t now;
-};
-
-typedef void session_handler(struct session_step *step);
-
 static uint64_t earlier_time(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -104,7 +59,7 @@ static void session_enter(struct session *s, enum session_state to, uint64_t now
     s->beat_at = now + 1 + backoff_below(&s->backoff, lease_beat_ms(&s->lease));
 }
 
-static void session_send(void *arg, struct msg *msg)
+void session_send(void *arg, struct msg *msg)
 {
     struct session *s = arg;
 
@@ -126,7 +81,7 @@ static void session_end(struct session_step *step)
     bool connected = has_connection(s);
 
     outbox_clear(&s->reports);
-    outbox_clear(&s->said);
+    outbox_clear(&s->epoch_reports);
     session_enter(s, SESSION_OVER, step->now);
     if (connected)
         s->calls.disconnect(s->calls.arg);
@@ -275,7 +230,7 @@ static void on_welcome(struct session_step *step)
 }
 
 /* JOIN or RESUME is refused. */
-static void on_entry_refused(struct session_step *step)
+void session_on_entry_refused(struct session_step *step)
 {
     if (step->msg->refused.retry) {
         drop_connection(step, step->msg->refused.text);
@@ -292,70 +247,7 @@ static void on_hello_refused(struct session_step *step)
     if (step->session->identity.known)
         drop_connection(step, step->msg->refused.text);
     else
-        on_entry_refused(step);
-}
-
-/* -- reports ---------------------------------------------------------------------- */
-
-static void send_reports(struct session *s)
-{
-    s->report_again = false;
-    outbox_each(&s->reports, session_send, s);
-}
-
-static bool is_of_owners(const struct msg *m)
-{
-    return m->type == MSG_ASK_OWNERS || m->type == MSG_OWNERS;
-}
-
-/* What became of the epoch on this node. Of its failures, one is enough. */
-static bool is_of_course(const struct session *s, const struct msg *m)
-{
-    return m->epoch == s->orders.epoch && !outbox_find_type(&s->said, m->type) &&
-           (m->type == MSG_STORE_READY || m->type == MSG_FAILED ||
-            m->type == MSG_FINISHED || m->type == MSG_STOPPED);
-}
-
-static void keep_report(struct session_step *step)
-{
-    struct session *s = step->session;
-    struct msg *kept;
-
-    /* the first failures count */
-    if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
-         step->msg->type == MSG_STACKS || step->msg->type == MSG_LOGS ||
-         is_of_owners(step->msg)) &&
-        s->reports.count >= WORKERS_PER_NODE_MAX)
-        return;
-    if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
-        return;
-    order_filter_reported(&s->orders, step->msg);
-    if (is_of_course(s, step->msg))
-        outbox_add(&s->said, step->msg);
-    kept = outbox_add(&s->reports, step->msg);
-    if (s->state == SESSION_ATTACHED)
-        session_send(s, kept);
-}
-
-static void on_ack(struct session_step *step)
-{
-    outbox_settle(&step->session->reports, step->msg->sequence);
-}
-
-/*
- * A refusal also answers a report: usually its epoch is over. Sequence 0 refuses this
- * node itself.
- */
-static void on_refused(struct session_step *step)
-{
-    const struct msg *msg = step->msg;
-
-    if (msg->refused.retry && outbox_has(&step->session->reports, msg->sequence))
-        step->session->report_again = true;
-    else if (msg->sequence > 0)
-        on_ack(step);
-    else if (msg->refused.why == REFUSED_FENCED)
-        on_entry_refused(step);
+        session_on_entry_refused(step);
 }
 
 /* -- attached --------------------------------------------------------------------- */
@@ -380,7 +272,7 @@ static uint32_t outage_grace_ms(const struct session *s)
 }
 
 /* When this agent would give up. */
-static void say_fence(const struct session *s)
+static void report_fence(const struct session *s)
 {
     uint64_t at = lease_silent_at(&s->lease) + outage_grace_ms(s);
 
@@ -400,8 +292,8 @@ static void on_joined(struct session_step *step)
     backoff_reset(&s->backoff);
     on_placed(step);
     session_enter(s, SESSION_ATTACHED, step->now);
-    say_fence(s);
-    send_reports(s);
+    report_fence(s);
+    session_send_reports(s);
 }
 
 static void on_heartbeat_due(struct session_step *step)
@@ -415,7 +307,7 @@ static void on_heartbeat_due(struct session_step *step)
     lease_beat_sent(&s->lease, step->now);
     session_send(s, &beat);
     if (s->report_again)
-        send_reports(s);
+        session_send_reports(s);
 }
 
 static void on_beat(struct session_step *step)
@@ -423,76 +315,9 @@ static void on_beat(struct session_step *step)
     struct session *s = step->session;
 
     lease_beat_answered(&s->lease);
-    say_fence(s);
+    report_fence(s);
     if (step->msg->beat.waiting)
         s->calls.order(s->calls.arg, step->msg);
-}
-
-static void repeat_report(void *arg, struct msg *said)
-{
-    struct session *s = arg;
-
-    if (!outbox_find_type(&s->reports, said->type))
-        session_send(s, outbox_add(&s->reports, said));
-}
-
-/*
- * The rendezvous repeats an order that this node has obeyed. It may do so because it
- * has lost the answer, which it had acknowledged.
- */
-static void say_again(struct session *s, const struct msg *order)
-{
-    struct msg *stopped = outbox_find_type(&s->said, MSG_STOPPED);
-
-    if (order->type == MSG_START)
-        outbox_each(&s->said, repeat_report, s);
-    else if (order->type == MSG_STOP && stopped)
-        repeat_report(s, stopped);
-}
-
-/* An older rendezvous than this goes on as if nothing were wrong. */
-static void tell_of_past(struct session *s, const struct msg *order)
-{
-    struct msg m = { .type = MSG_NOTICE };
-
-    if (s->told_of_past)
-        return;
-    s->told_of_past = true;
-    snprintf(m.notice.text, sizeof(m.notice.text),
-             "the rendezvous is in epoch %" PRIu64 ", and this node in epoch %" PRIu64
-             ": it has lost what was decided since, and nothing that it orders is "
-             "obeyed; end the job, and start it again",
-             order->epoch, s->orders.epoch);
-    s->calls.order(s->calls.arg, &m);
-}
-
-static void on_order(struct session_step *step)
-{
-    struct session *s = step->session;
-    const struct msg *order = step->msg;
-    uint64_t epoch = s->orders.epoch;
-
-    if (order_filter_take(&s->orders, order)) {
-        if (s->orders.epoch != epoch)
-            outbox_clear(&s->said);
-        s->calls.order(s->calls.arg, order);
-    } else if (order->epoch == epoch && !s->orders.done) {
-        say_again(s, order);
-    } else if (order->epoch < epoch && !s->orders.done) {
-        tell_of_past(s, order);
-    }
-}
-
-static void on_notice(struct session_step *step)
-{
-    step->session->calls.order(step->session->calls.arg, step->msg);
-}
-
-/* A job that is done answers RESUME with DONE alone, if it has released the node. */
-static void on_early_order(struct session_step *step)
-{
-    if (step->msg->type == MSG_DONE)
-        on_order(step);
 }
 
 /* -- the table -------------------------------------------------------------------- */
@@ -503,7 +328,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_CONNECTED] = on_connected,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
-        [EV_REPORT] = keep_report,
+        [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
@@ -512,17 +337,17 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_REFUSED] = on_hello_refused,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
-        [EV_REPORT] = keep_report,
+        [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
     [SESSION_JOINING] = {
         [EV_JOINED] = on_joined,
-        [EV_ORDER] = on_early_order,
-        [EV_REFUSED] = on_entry_refused,
+        [EV_ORDER] = session_on_early_order,
+        [EV_REFUSED] = session_on_entry_refused,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
-        [EV_REPORT] = keep_report,
+        [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
@@ -530,13 +355,13 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_DUE] = on_heartbeat_due,
         [EV_BEAT] = on_beat,
         [EV_JOINED] = on_placed,
-        [EV_ORDER] = on_order,
-        [EV_NOTICE] = on_notice,
-        [EV_ACK] = on_ack,
-        [EV_REFUSED] = on_refused,
+        [EV_ORDER] = session_on_order,
+        [EV_NOTICE] = session_on_notice,
+        [EV_ACK] = session_on_ack,
+        [EV_REFUSED] = session_on_refused,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
-        [EV_REPORT] = keep_report,
+        [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
         [EV_GIVE_UP] = on_give_up,
     },
@@ -657,7 +482,7 @@ void session_resumed(struct session *s, uint64_t now_ms)
     if (s->state != SESSION_ATTACHED)
         return;
     lease_resumed(&s->lease, now_ms);
-    say_fence(s);
+    report_fence(s);
 }
 
 void session_key_refused(struct session *s)
@@ -665,7 +490,7 @@ void session_key_refused(struct session *s)
     if (s->key_refused || !s->identity.known)
         return;
     s->key_refused = true;
-    say_fence(s);
+    report_fence(s);
 }
 
 void session_report(struct session *s, const struct msg *msg, uint64_t now_ms)
@@ -696,7 +521,7 @@ struct session *session_create(const struct session_config *config,
     s->state = SESSION_APART;
     s->created_at = s->retry_at = now_ms;
     outbox_init(&s->reports);
-    outbox_init(&s->said);
+    outbox_init(&s->epoch_reports);
     return s;
 }
 
@@ -705,7 +530,7 @@ void session_destroy(struct session *s)
     if (!s)
         return;
     outbox_clear(&s->reports);
-    outbox_clear(&s->said);
+    outbox_clear(&s->epoch_reports);
     free(s);
 }
 

@@ -5,15 +5,11 @@
 
 #include "rendezvous/wire/protocol/limits.h"
 
-static bool joined_is_same(const struct msg_joined *a, const struct msg_joined *b)
-{
-    return a->node == b->node && a->slot == b->slot && a->spare == b->spare &&
-           a->lease_ms == b->lease_ms;
-}
-
 bool session_identity_take(struct session_identity *p, const struct msg *joined)
 {
-    bool news = !p->known || !joined_is_same(&p->joined, &joined->joined);
+    const struct msg_joined *a = &p->joined, *b = &joined->joined;
+    bool news = !p->known || a->node != b->node || a->slot != b->slot ||
+                a->spare != b->spare || a->lease_ms != b->lease_ms;
 
     p->known = true;
     p->instance = joined->instance;

@@ -42,7 +42,7 @@ struct time_facts {
         uint64_t from;
         enum job_phase phase;
     } span[TIME_SPANS_MAX];
-    bool over, tells_steps;
+    bool over, reports_steps;
     uint64_t top_step, past_step, steps_again, unplaced;
     uint64_t slack_ms; /* what is known of lost nodes is that much out, all together */
     uint64_t lost_at;  /* in the step under way: the silence of the node, 0: none */

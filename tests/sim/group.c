@@ -167,7 +167,7 @@ void sim_group_start(struct sim_agent *a)
 #define STEPS_PER_CHECKPOINT 16
 
 /* In some worlds nothing tells of steps; in some, one machine has an older agent. */
-static bool tells_steps(const struct sim_agent *a)
+static bool reports_steps(const struct sim_agent *a)
 {
     uint64_t world = a->sim->plan.fault_gap_us;
 
@@ -184,7 +184,7 @@ void sim_group_fill_heartbeat(struct sim_agent *a, struct msg_heartbeat *h)
     uint64_t past = a->start.past_step, saved = past - past % STEPS_PER_CHECKPOINT;
     uint64_t done, again = past > saved ? past - saved : 1;
 
-    if (!a->started || a->group_epoch != a->epoch || !tells_steps(a))
+    if (!a->started || a->group_epoch != a->epoch || !reports_steps(a))
         return;
     done = (world_now(world_of(a)) - a->run_at_us) / STEP_US;
     if (done == 0)

@@ -44,7 +44,7 @@ static void check_silence(struct oracle *o, const struct membership *r)
     MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
-        if (a && r->node[i].state != MEMBERSHIP_NODE_TOLD &&
+        if (a && r->node[i].state != MEMBERSHIP_NODE_DISMISSED &&
             now - a->facts.heard_ms > most)
             VIOLATION(o, "%s has been silent for %" PRIu64 " ms and is a member still",
                       a->name, now - a->facts.heard_ms);
@@ -65,7 +65,7 @@ static void check_course(struct oracle *o, const struct membership *r,
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
         if (!a || !a->facts.attached || !a->facts.connected || r->state == JOB_DONE ||
-            r->node[i].state == MEMBERSHIP_NODE_TOLD)
+            r->node[i].state == MEMBERSHIP_NODE_DISMISSED)
             continue;
         if (session_epoch(a->session) > r->epoch)
             VIOLATION(o, "the job is in epoch %" PRIu64 ", and %s in %" PRIu64,

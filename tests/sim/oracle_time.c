@@ -63,7 +63,7 @@ static void paint_error(struct oracle *o, struct time_facts *t, uint64_t at)
 /* Without a step ever told, running time was productive: it stays so when it ends. */
 static void settle(struct time_facts *t)
 {
-    if (open_phase(t) == JOB_PHASE_FIRST_STEP && !t->tells_steps)
+    if (open_phase(t) == JOB_PHASE_FIRST_STEP && !t->reports_steps)
         t->span[t->spans - 1].phase = JOB_PHASE_PRODUCTIVE;
 }
 
@@ -91,7 +91,7 @@ static void sum_spans(const struct time_facts *t, uint64_t now, uint64_t *ms)
         uint64_t until = i + 1 < t->spans ? t->span[i + 1].from : now;
         enum job_phase phase = t->span[i].phase;
 
-        if (phase == JOB_PHASE_FIRST_STEP && !t->tells_steps)
+        if (phase == JOB_PHASE_FIRST_STEP && !t->reports_steps)
             phase = JOB_PHASE_PRODUCTIVE;
         if (phase < JOB_PHASE_COUNT)
             ms[phase] += until - t->span[i].from;
@@ -198,7 +198,7 @@ static void learn_steps(struct oracle *o, struct time_facts *t,
                              ? t->past_step - ev->first_step + 1
                              : 0;
 
-        t->tells_steps = true;
+        t->reports_steps = true;
         t->steps_again += again;
         t->unplaced += ev->first_step == STEP_UNPLACED && t->past_step > 0;
         paint(o, t, now - ev->first_ms,
@@ -266,7 +266,7 @@ void time_restored(struct oracle *o, struct job_facts *f, const struct membershi
     t->span[1].from = r->time.since;
     t->over = r->time.over;
     t->span[1].phase = t->over ? JOB_PHASE_COUNT : r->time.phase;
-    t->tells_steps = r->time.tells_steps;
+    t->reports_steps = r->time.reports_steps;
     t->top_step = r->time.top_step;
     t->past_step = r->time.past_step;
     t->steps_again = sums.steps_again;

@@ -14,8 +14,8 @@ static uint64_t age_within(uint64_t at, uint64_t since, uint64_t now)
 /* What the open phase counts as. */
 static enum job_phase settled_phase(const struct job_time *t)
 {
-    return t->phase == JOB_PHASE_FIRST_STEP && !t->tells_steps ? JOB_PHASE_PRODUCTIVE
-                                                               : t->phase;
+    return t->phase == JOB_PHASE_FIRST_STEP && !t->reports_steps ? JOB_PHASE_PRODUCTIVE
+                                                                 : t->phase;
 }
 
 static void close_phase(struct job_time *t, uint64_t at, uint64_t now)
@@ -125,7 +125,7 @@ bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_
 
     if (t->over || (t->phase != JOB_PHASE_FIRST_STEP && t->phase != JOB_PHASE_START))
         return false;
-    t->tells_steps = true;
+    t->reports_steps = true;
     enter_phase(t, again ? JOB_PHASE_REWORK : JOB_PHASE_PRODUCTIVE, at, now);
     t->all.steps_again += again;
     t->last.steps_again += again;

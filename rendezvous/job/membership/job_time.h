@@ -38,7 +38,7 @@ struct job_time {
     bool over; /* the job has its result: nothing is open */
     enum job_phase phase;
     uint64_t since;
-    bool tells_steps; /* a step was told once; before, running time is productive */
+    bool reports_steps; /* a step was told once; before, running time is productive */
     uint64_t top_step;
     uint64_t past_step;        /* the greatest of the epochs before */
     enum job_phase before;     /* the phase that an error told late may shorten, */

@@ -17,12 +17,13 @@
  * what the actions say, the saves first. Its states are explained in message.h.
  */
 enum membership_node_state {
-    MEMBERSHIP_NODE_FREE,     /* the record is unused */
-    MEMBERSHIP_NODE_WAITING,  /* joined, not a member: to be placed, or a spare */
-    MEMBERSHIP_NODE_ACTIVE,   /* member of the epoch */
-    MEMBERSHIP_NODE_FINISHED, /* member whose workers have all exited 0 */
-    MEMBERSHIP_NODE_STOPPED,  /* member that has reported that nothing lives */
-    MEMBERSHIP_NODE_TOLD, /* was sent its result or release, has not answered BYE yet */
+    MEMBERSHIP_NODE_FREE,      /* the record is unused */
+    MEMBERSHIP_NODE_WAITING,   /* joined, not a member: to be placed, or a spare */
+    MEMBERSHIP_NODE_ACTIVE,    /* member of the epoch */
+    MEMBERSHIP_NODE_FINISHED,  /* member whose workers have all exited 0 */
+    MEMBERSHIP_NODE_STOPPED,   /* member that has reported that nothing lives */
+    MEMBERSHIP_NODE_DISMISSED, /* was sent its result or release, has not answered BYE
+                                  yet */
     MEMBERSHIP_NODE_STATE_COUNT
 };
 
@@ -111,7 +112,7 @@ struct membership {
         bool asked;
         int32_t exit_code;
         uint32_t within_ms; /* the longest wait for it */
-    } farewell;
+    } last_checkpoint;
     struct job_time time; /* in the owner's time */
     bool short_lived;     /* the epoch that was stopped last */
     uint32_t crash_loop;  /* short-lived epochs that failed, in a row */
@@ -235,10 +236,10 @@ enum membership_action_type {
     MEMBERSHIP_ACT_ROOT_NAMED, /* the root cause so far is why the epoch stops */
     MEMBERSHIP_ACT_AFTERWARDS, /* the failure being reported is not the root cause */
     MEMBERSHIP_ACT_QUARANTINED, /* the host of the root cause; node if it is present */
-    MEMBERSHIP_ACT_FAREWELL,    /* the job will end after a checkpoint */
-    MEMBERSHIP_ACT_REGRESSED,   /* the node knows a later epoch than was saved */
-    MEMBERSHIP_ACT_RESUMED,     /* the workers of an epoch make steps */
-    MEMBERSHIP_ACT_ENTERED,     /* the state has changed, from `from` */
+    MEMBERSHIP_ACT_LAST_CHECKPOINT, /* the job will end after a checkpoint */
+    MEMBERSHIP_ACT_REGRESSED,       /* the node knows a later epoch than was saved */
+    MEMBERSHIP_ACT_RESUMED,         /* the workers of an epoch make steps */
+    MEMBERSHIP_ACT_ENTERED,         /* the state has changed, from `from` */
     MEMBERSHIP_ACT_COUNT
 };
 

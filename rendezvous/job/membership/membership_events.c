@@ -35,7 +35,7 @@ static void repeat_order(struct step *s, struct membership_node *n)
     struct membership *m = s->m;
     uint32_t i = membership_index(m, n);
 
-    if (n->state == MEMBERSHIP_NODE_TOLD)
+    if (n->state == MEMBERSHIP_NODE_DISMISSED)
         membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
                        i);
     else if (m->state == JOB_RUNNING && node_may_start(m, n))
@@ -119,7 +119,7 @@ static void lose_node(struct step *s, uint32_t i)
         m->stop.root.identity = n->identity;
         membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, i);
     }
-    if (n->state != MEMBERSHIP_NODE_TOLD)
+    if (n->state != MEMBERSHIP_NODE_DISMISSED)
         membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
     forget_node(s, i);
     end_hopeless_job(s);
@@ -160,7 +160,7 @@ static enum membership_verdict on_tick(struct step *s)
 /* A node that has been sent its result has one lease to answer BYE. */
 void membership_hear(struct step *s, struct membership_node *n)
 {
-    if (n->state == MEMBERSHIP_NODE_TOLD)
+    if (n->state == MEMBERSHIP_NODE_DISMISSED)
         return;
     n->heard_at = s->t;
     n->deadline = s->t + s->m->config.lease_ms;
@@ -173,7 +173,7 @@ static bool has_regressed(const struct step *s)
     const struct membership *m = s->m;
     bool waits = s->node->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING;
 
-    return s->node->state != MEMBERSHIP_NODE_TOLD && s->ev->epoch > 0 &&
+    return s->node->state != MEMBERSHIP_NODE_DISMISSED && s->ev->epoch > 0 &&
            (s->ev->epoch > m->epoch || (waits && s->ev->epoch == m->epoch));
 }
 
@@ -457,25 +457,25 @@ static enum membership_verdict on_blamed(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* See settle_farewell. */
+/* See settle_last_checkpoint. */
 static void ask_for_farewell(struct step *s)
 {
     struct membership *m = s->m;
 
-    if (m->farewell.asked)
+    if (m->last_checkpoint.asked)
         return;
-    m->farewell.asked = true;
-    m->farewell.exit_code = s->ev->exit_code;
-    m->farewell.within_ms = s->ev->within_ms ? s->ev->within_ms
-                                             : m->config.shutdown_grace_ms;
+    m->last_checkpoint.asked = true;
+    m->last_checkpoint.exit_code = s->ev->exit_code;
+    m->last_checkpoint.within_ms = s->ev->within_ms ? s->ev->within_ms
+                                                    : m->config.shutdown_grace_ms;
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    membership_act(s, MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE);
+    membership_act(s, MEMBERSHIP_ACT_LAST_CHECKPOINT, MEMBERSHIP_NONE);
 }
 
 static enum membership_verdict end_job(struct step *s, bool now)
 {
     struct membership *m = s->m;
-    bool keeps_code = m->farewell.asked && s->ev->type == MEMBERSHIP_EV_LEAVE;
+    bool keeps_code = m->last_checkpoint.asked && s->ev->type == MEMBERSHIP_EV_LEAVE;
 
     if (s->ev->checkpoint && m->state == JOB_RUNNING) {
         ask_for_farewell(s);
@@ -483,7 +483,7 @@ static enum membership_verdict end_job(struct step *s, bool now)
     }
     if (!m->stop.ending)
         membership_decide(m, JOB_REASON_USER,
-                          keeps_code ? m->farewell.exit_code : s->ev->exit_code);
+                          keeps_code ? m->last_checkpoint.exit_code : s->ev->exit_code);
     if (m->state == JOB_RUNNING)
         membership_begin_stop(s, JOB_CAUSE_USER, now ? 0 : m->config.shutdown_grace_ms);
     else if (m->state == JOB_STOPPING) {
@@ -491,7 +491,7 @@ static enum membership_verdict end_job(struct step *s, bool now)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
         if (now && m->stop.grace_ms > 0) {
             m->stop.grace_ms = 0;
-            membership_tell_all_to_stop(s);
+            membership_order_stop(s);
         }
     }
     return MEMBERSHIP_OK;
@@ -512,7 +512,7 @@ static enum membership_verdict on_leave(struct step *s)
     bool drain = s->ev->type == MEMBERSHIP_EV_DRAIN;
     bool first_forming = m->epoch == 0;
 
-    if (n->state == MEMBERSHIP_NODE_TOLD)
+    if (n->state == MEMBERSHIP_NODE_DISMISSED)
         return MEMBERSHIP_IGNORED;
     if (n->leaving) /* again, in a hurry: see settle_drain */
         return s->ev->now ? MEMBERSHIP_OK : MEMBERSHIP_IGNORED;
@@ -531,7 +531,7 @@ static enum membership_verdict on_leave(struct step *s)
 
 static enum membership_verdict on_bye(struct step *s)
 {
-    if (s->node->state != MEMBERSHIP_NODE_TOLD)
+    if (s->node->state != MEMBERSHIP_NODE_DISMISSED)
         return MEMBERSHIP_IGNORED;
     forget_node(s, membership_index(s->m, s->node));
     return MEMBERSHIP_OK;

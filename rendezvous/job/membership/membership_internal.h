@@ -42,7 +42,7 @@ void membership_stop_regressed(struct step *s);
 void membership_judge_root(struct membership *m);
 void membership_release(struct step *s, struct membership_node *n);
 void membership_start_node(struct step *s, struct membership_node *n);
-void membership_tell_all_to_stop(struct step *s);
+void membership_order_stop(struct step *s);
 
 static inline void membership_act(struct step *s, enum membership_action_type type,
                                   uint32_t node)

@@ -178,7 +178,7 @@ uint32_t membership_table_holder(const struct membership *m, uint32_t slot)
     MEMBERSHIP_EACH(i, m) {
         const struct membership_node *n = &m->node[i];
 
-        if (n->state == MEMBERSHIP_NODE_TOLD)
+        if (n->state == MEMBERSHIP_NODE_DISMISSED)
             continue;
         if (n->slot == slot || (n->slot == MEMBERSHIP_NONE && n->wanted_slot == slot))
             return i;

@@ -81,7 +81,7 @@ void membership_start_node(struct step *s, struct membership_node *n)
     membership_act(s, MEMBERSHIP_ACT_START, membership_index(s->m, n));
 }
 
-void membership_tell_all_to_stop(struct step *s)
+void membership_order_stop(struct step *s)
 {
     struct membership *m = s->m;
 
@@ -99,7 +99,7 @@ void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_
     m->checkpoint.until = m->stop.blame_until = 0;
     m->short_lived = membership_age(m) < CRASH_LOOP_MS;
     enter_state(s, JOB_STOPPING);
-    membership_tell_all_to_stop(s);
+    membership_order_stop(s);
 }
 
 /* Does the root cause end the job, or spend a restart? Repeated when another failure
@@ -146,12 +146,12 @@ void membership_stop_regressed(struct step *s)
     m->formed_at = m->last_call_at = 0;
     m->stop.unknown_until = s->t + m->config.lease_ms;
     MEMBERSHIP_EACH(i, m)
-        if (m->node[i].state != MEMBERSHIP_NODE_TOLD)
+        if (m->node[i].state != MEMBERSHIP_NODE_DISMISSED)
             membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_ACTIVE);
     if (m->state == JOB_STOPPING) {
         m->state_since = s->t;
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-        membership_tell_all_to_stop(s);
+        membership_order_stop(s);
         return;
     }
     m->stop.restart_spent = m->stop.too_young = false;
@@ -196,7 +196,7 @@ static void give_last_order(struct step *s, struct membership_node *n,
 {
     if (n->connected)
         n->deadline = s->t + s->m->config.lease_ms;
-    membership_set_state(s, n, MEMBERSHIP_NODE_TOLD);
+    membership_set_state(s, n, MEMBERSHIP_NODE_DISMISSED);
     membership_act(s, what, membership_index(s->m, n));
 }
 
@@ -208,7 +208,7 @@ static void finish_job(struct step *s)
     m->last_call_at = m->checkpoint.until = 0;
     enter_state(s, JOB_DONE);
     MEMBERSHIP_EACH(i, m) {
-        if (m->node[i].state == MEMBERSHIP_NODE_TOLD)
+        if (m->node[i].state == MEMBERSHIP_NODE_DISMISSED)
             continue;
         membership_table_set_leaving(m, &m->node[i], false); /* it is told the result */
         give_last_order(s, &m->node[i], MEMBERSHIP_ACT_DONE);
@@ -280,11 +280,11 @@ static void complete_stop(struct step *s)
 
     learn_from_stop(s);
     judge_progress(m);
-    if (m->farewell.asked && !m->stop.ending)
-        membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
+    if (m->last_checkpoint.asked && !m->stop.ending)
+        membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     MEMBERSHIP_EACH(i, m)
         if (membership_is_member(&m->node[i])) {
-            if (m->node[i].leaving && !m->farewell.asked)
+            if (m->node[i].leaving && !m->last_checkpoint.asked)
                 membership_release(s, &m->node[i]);
             else
                 membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_WAITING);
@@ -401,13 +401,13 @@ static void settle_drain(struct step *s)
 }
 
 /* Every node of the job will be taken away: none continues. */
-static void settle_farewell(struct step *s)
+static void settle_last_checkpoint(struct step *s)
 {
     struct membership *m = s->m;
 
-    if (!is_checkpoint_over(s, JOB_CAUSE_USER, m->farewell.within_ms))
+    if (!is_checkpoint_over(s, JOB_CAUSE_USER, m->last_checkpoint.within_ms))
         return;
-    membership_decide(m, JOB_REASON_USER, m->farewell.exit_code);
+    membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     membership_begin_stop(s, JOB_CAUSE_USER, m->config.shutdown_grace_ms);
 }
 
@@ -442,8 +442,8 @@ static void settle_running(struct step *s)
     else if (m->tally.active == 0) {
         membership_decide(m, JOB_REASON_SUCCESS, 0);
         finish_job(s);
-    } else if (m->farewell.asked)
-        settle_farewell(s);
+    } else if (m->last_checkpoint.asked)
+        settle_last_checkpoint(s);
     else if (m->tally.departing > 0)
         settle_drain(s);
     else if (wants_newcomers(m))

@@ -173,7 +173,7 @@ enum node_state job_node_state(const struct job *j, uint32_t index)
         return NODE_FINISHED;
     case MEMBERSHIP_NODE_STOPPED:
         return NODE_STOPPED;
-    case MEMBERSHIP_NODE_TOLD:
+    case MEMBERSHIP_NODE_DISMISSED:
         return NODE_DONE;
     default:
         return membership->state == JOB_STOPPING ? NODE_STOPPING
@@ -247,12 +247,12 @@ static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
     struct job_time_sums sums = job_time_all(t, now_ms);
     uint64_t open = now_ms - t->since, still = now_ms - j->counts.moved_ms;
 
-    if (!t->over && t->tells_steps && t->phase == JOB_PHASE_PRODUCTIVE)
+    if (!t->over && t->reports_steps && t->phase == JOB_PHASE_PRODUCTIVE)
         sums.ms[JOB_PHASE_PRODUCTIVE] -= still < open ? still : open;
     return sums;
 }
 
-const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms)
+const struct job_time_sums *job_report_time(struct job *j, uint64_t now_ms)
 {
     struct job_time_sums now = settled_time(j, now_ms), *told = &j->counts.told;
 

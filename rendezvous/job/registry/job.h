@@ -61,7 +61,7 @@ struct job_counts {
     uint32_t hangs;            /* the one that ends the job too */
     struct histogram recovery; /* of JOB_RECOVERY_UNIT_US; not kept in the journal */
     uint64_t moved_ms;         /* when a node last told of a new step; 0: none has */
-    struct job_time_sums told; /* the greatest that job_tell_time has returned */
+    struct job_time_sums told; /* the greatest that job_report_time has returned */
 };
 
 #define JOB_RECOVERY_UNIT_US 1000000
@@ -87,7 +87,7 @@ struct job {
     char change[256];   /* the nodes for which a planned stop is made */
     char afterwards[AFTERWARDS_MAX_BYTES + 1]; /* failures that followed: see DONE */
     char refused[NOTICE_MAX_BYTES + 1];        /* the last node refused while forming */
-    bool told_of_arguments;                    /* a notice said that arguments differ */
+    bool arguments_reported;                   /* a notice said that arguments differ */
     char software[32];                 /* of its first node; "" after a restart */
     char builds[NOTICE_MAX_BYTES + 1]; /* that another's differs; "": none does */
     uint32_t notes;                    /* taken in this epoch */
@@ -130,7 +130,7 @@ void job_count_stop(struct job *j);
  * last step that a node has told of is left out, as long as the job tells of steps; and
  * what was returned once is never less later.
  */
-const struct job_time_sums *job_tell_time(struct job *j, uint64_t now_ms);
+const struct job_time_sums *job_report_time(struct job *j, uint64_t now_ms);
 /* A heartbeat has come: of that node, not taken yet. */
 void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
                    uint64_t now_ms);

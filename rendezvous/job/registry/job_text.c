@@ -191,7 +191,7 @@ static bool is_newcomer(const struct membership_node *n)
 static bool is_leaving(const struct membership_node *n)
 {
     return n->leaving && n->state != MEMBERSHIP_NODE_FREE &&
-           n->state != MEMBERSHIP_NODE_TOLD;
+           n->state != MEMBERSHIP_NODE_DISMISSED;
 }
 
 /* "node-3, node-4 and 7 more have joined": as many names as there is room for. */
@@ -242,8 +242,9 @@ void job_set_result_text(struct job *job)
     const char *text = "all workers have exited 0";
 
     if (membership->stop.reason == JOB_REASON_USER)
-        text = membership->farewell.asked &&
-                       membership->stop.exit_code == membership->farewell.exit_code
+        text = membership->last_checkpoint.asked &&
+                       membership->stop.exit_code ==
+                           membership->last_checkpoint.exit_code
                    ? "ended after a checkpoint was asked for"
                    : job_ended_by_text(job);
     if (membership->stop.reason == JOB_REASON_USER ||

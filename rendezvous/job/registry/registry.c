@@ -257,7 +257,7 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
     vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
     va_end(ap);
     snprintf(m.notice.kind, sizeof(m.notice.kind), "%s", kind);
-    registry_tell(g, job, kind, host, "%s", m.notice.text);
+    registry_report(g, job, kind, host, "%s", m.notice.text);
     MEMBERSHIP_EACH(i, &job->membership)
         if (job->node[i]->peer)
             registry_send(job->node[i]->peer, &m);
@@ -286,8 +286,8 @@ static struct msg_event make_event(const struct registry *g, const struct job *j
     return event;
 }
 
-static void tell_event(struct registry *g, const struct job *job,
-                       struct msg_event *event)
+static void add_event(struct registry *g, const struct job *job,
+                      struct msg_event *event)
 {
     uint32_t source = g->source != SOURCE_NONE ? g->source : job->source;
 
@@ -298,8 +298,8 @@ static void tell_event(struct registry *g, const struct job *job,
     registry_follow_news(g, job, event);
 }
 
-void registry_tell(struct registry *g, const struct job *job, const char *kind,
-                   const char *host, const char *fmt, ...)
+void registry_report(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
 {
     struct msg_event event = make_event(g, job, kind, host);
     va_list ap;
@@ -307,18 +307,19 @@ void registry_tell(struct registry *g, const struct job *job, const char *kind,
     va_start(ap, fmt);
     vsnprintf(event.text, sizeof(event.text), fmt, ap);
     va_end(ap);
-    tell_event(g, job, &event);
+    add_event(g, job, &event);
 }
 
-void registry_tell_failure(struct registry *g, const struct job *job, const char *kind,
-                           const struct failure *f, const char *text)
+void registry_report_failure(struct registry *g, const struct job *job,
+                             const char *kind, const struct failure *f,
+                             const char *text)
 {
     struct msg_event event = make_event(g, job, kind, f->host);
 
     event.of_rank = f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST;
     event.rank = event.of_rank ? f->rank : 0;
     snprintf(event.text, sizeof(event.text), "%s", text);
-    tell_event(g, job, &event);
+    add_event(g, job, &event);
 }
 
 /* -- messages --------------------------------------------------------------------- */

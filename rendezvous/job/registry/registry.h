@@ -142,7 +142,7 @@ uint64_t registry_slowest_step(const struct job *job); /* 0: no step is told */
 
 /* The jobs, linked by next: to show them, and for tests. */
 const struct job *registry_jobs(const struct registry *g);
-/* The same, for those who keep something in them (job_tell_time). */
+/* The same, for those who keep something in them (job_report_time). */
 struct job *registry_own_jobs(struct registry *g);
 
 struct job_archive;

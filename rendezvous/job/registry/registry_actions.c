@@ -38,10 +38,10 @@ static void adopt_node(struct registry_step *s, uint32_t node)
     job_records_put_node(s->registry->journal, s->job, node);
     n->same_arguments = job_has_same_arguments(&s->job->membership.config,
                                                &join->config);
-    registry_tell(s->registry, s->job, "joined", n->host,
-                  "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
-                  n->pid, join->workers, text_plural(join->workers),
-                  s->job->membership.node[node].quarantined ? ", in quarantine" : "");
+    registry_report(s->registry, s->job, "joined", n->host,
+                    "%s joined (pid %" PRIu32 ", %" PRIu32 " worker%s)%s", n->host,
+                    n->pid, join->workers, text_plural(join->workers),
+                    s->job->membership.node[node].quarantined ? ", in quarantine" : "");
 }
 
 static void save_job(struct registry_step *s, const struct membership_action *a)
@@ -75,7 +75,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
     job_drop_node(s->job, a->node);
 }
 
-static void tell_joined(struct registry_step *s, const struct membership_action *a)
+static void send_joined(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const struct membership_node *n = &membership->node[a->node];
@@ -132,7 +132,7 @@ static void send_members(struct registry_step *s, struct registry_peer *leader)
         registry_send(leader, &m);
 }
 
-static void tell_start(struct registry_step *s, const struct membership_action *a)
+static void send_start(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const struct membership_node *n = &membership->node[a->node];
@@ -167,7 +167,7 @@ static void tell_start(struct registry_step *s, const struct membership_action *
     registry_send(p, &m);
 }
 
-static void tell_stop(struct registry_step *s, const struct membership_action *a)
+static void send_stop(struct registry_step *s, const struct membership_action *a)
 {
     struct msg m = { .type = MSG_STOP };
 
@@ -182,7 +182,8 @@ static void tell_stop(struct registry_step *s, const struct membership_action *a
     registry_send(peer_of(s, a->node), &m);
 }
 
-static void tell_checkpoint(struct registry_step *s, const struct membership_action *a)
+static void send_ask_checkpoint(struct registry_step *s,
+                                const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     uint64_t now = membership->clock.now - membership->clock.stalled;
@@ -240,17 +241,17 @@ void registry_send_done(struct registry_peer *p, struct job *job, bool released)
     registry_send(p, &m);
 }
 
-static void tell_done(struct registry_step *s, const struct membership_action *a)
+static void send_done(struct registry_step *s, const struct membership_action *a)
 {
     if (peer_of(s, a->node))
         registry_send_done(peer_of(s, a->node), s->job, false);
 }
 
-static void tell_released(struct registry_step *s, const struct membership_action *a)
+static void release_node(struct registry_step *s, const struct membership_action *a)
 {
     const char *host = s->job->node[a->node]->host;
 
-    registry_tell(s->registry, s->job, "left", host, "%s left in good order", host);
+    registry_report(s->registry, s->job, "left", host, "%s left in good order", host);
     if (peer_of(s, a->node))
         registry_send_done(peer_of(s, a->node), s->job, true);
 }
@@ -269,15 +270,15 @@ static const char *loss_text(const struct membership *membership,
                                              : "it did not open the store in time";
 }
 
-static void tell_evicted(struct registry_step *s, const struct membership_action *a)
+static void report_eviction(struct registry_step *s, const struct membership_action *a)
 {
     struct registry_peer *p = peer_of(s, a->node);
     const char *host = s->job->node[a->node]->host;
     uint32_t source = s->registry->source;
 
     s->registry->source = s->job->node[a->node]->source;
-    registry_tell(s->registry, s->job, "lost", host, "%s was lost: %s", host,
-                  loss_text(&s->job->membership, &s->job->membership.node[a->node]));
+    registry_report(s->registry, s->job, "lost", host, "%s was lost: %s", host,
+                    loss_text(&s->job->membership, &s->job->membership.node[a->node]));
     s->registry->source = source;
     if (p)
         registry_refuse(p, NULL, REFUSED_FENCED, false,
@@ -311,14 +312,15 @@ static void keep_root_cause(struct registry_step *s, const struct membership_act
 }
 
 /* Not told before all other failures that may be the cause have been waited for. */
-static void tell_root_cause(struct registry_step *s, const struct membership_action *a)
+static void report_root_cause(struct registry_step *s,
+                              const struct membership_action *a)
 {
     struct job *job = s->job;
 
     job_set_failure_text(job);
-    registry_tell_failure(s->registry, job,
-                          job->failure.kind == FAILURE_HANG ? "hang" : "failed",
-                          &job->failure, job->text);
+    registry_report_failure(s->registry, job,
+                            job->failure.kind == FAILURE_HANG ? "hang" : "failed",
+                            &job->failure, job->text);
     if (job->failure.kind == FAILURE_HANG && job->membership.state == JOB_RUNNING)
         registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
 }
@@ -355,11 +357,12 @@ static void keep_afterwards(struct registry_step *s, const struct membership_act
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
     job_add_afterwards(s->job, &f);
     job_records_put_failure(s->registry->journal, s->job);
-    registry_tell_failure(s->registry, s->job, "afterwards", &f,
-                          job_describe_failure(&f, text, sizeof(text)));
+    registry_report_failure(s->registry, s->job, "afterwards", &f,
+                            job_describe_failure(&f, text, sizeof(text)));
 }
 
-static void tell_quarantined(struct registry_step *s, const struct membership_action *a)
+static void report_quarantine(struct registry_step *s,
+                              const struct membership_action *a)
 {
     const struct job_config *c = &s->job->membership.config;
     const char *host = s->job->failure.host;
@@ -373,7 +376,8 @@ static void tell_quarantined(struct registry_step *s, const struct membership_ac
 }
 
 /* A stop that was under way keeps its own reason. */
-static void tell_regressed(struct registry_step *s, const struct membership_action *a)
+static void report_regression(struct registry_step *s,
+                              const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const char *host = s->job->node[a->node]->host;
@@ -392,10 +396,11 @@ static void tell_regressed(struct registry_step *s, const struct membership_acti
     s->job->afterwards[0] = '\0';
     snprintf(s->job->text, sizeof(s->job->text), "%s", text);
     job_records_put_failure(s->registry->journal, s->job);
-    registry_tell(s->registry, s->job, "regressed", host, "%s", text);
+    registry_report(s->registry, s->job, "regressed", host, "%s", text);
 }
 
-static void tell_farewell(struct registry_step *s, const struct membership_action *a)
+static void report_last_checkpoint(struct registry_step *s,
+                                   const struct membership_action *a)
 {
     registry_notice(s->registry, s->job, "ending", "",
                     "%s: the workers are asked for a checkpoint, then the job ends",
@@ -408,16 +413,16 @@ static void tell_running(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
 
-    registry_tell(s->registry, s->job, "formed", "",
-                  "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
-                  " worker%s, rank 0 on %s",
-                  membership->epoch, membership->group_size,
-                  text_plural(membership->group_size), membership->world_size,
-                  text_plural(membership->world_size),
-                  s->job->node[membership->leader]->host);
+    registry_report(s->registry, s->job, "formed", "",
+                    "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
+                    " worker%s, rank 0 on %s",
+                    membership->epoch, membership->group_size,
+                    text_plural(membership->group_size), membership->world_size,
+                    text_plural(membership->world_size),
+                    s->job->node[membership->leader]->host);
 }
 
-static void tell_stopping(struct registry_step *s)
+static void report_stopping(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
     char next[64] = "it re-forms, which costs no restart";
@@ -430,12 +435,12 @@ static void tell_stopping(struct registry_step *s)
     if (membership->stop.cause == JOB_CAUSE_SCALE_UP ||
         membership->stop.cause == JOB_CAUSE_DRAIN)
         job_set_change_text(s->job);
-    registry_tell(s->registry, s->job, "stopping", "",
-                  "epoch %" PRIu64 " stops (%s): %s", membership->epoch,
-                  proto_cause_name(membership->stop.cause), next);
+    registry_report(s->registry, s->job, "stopping", "",
+                    "epoch %" PRIu64 " stops (%s): %s", membership->epoch,
+                    proto_cause_name(membership->stop.cause), next);
 }
 
-static void tell_result(struct registry_step *s)
+static void report_result(struct registry_step *s)
 {
     static const char *const results[JOB_REASON_COUNT] = {
         [JOB_REASON_SUCCESS] = "finished",
@@ -448,12 +453,12 @@ static void tell_result(struct registry_step *s)
     job_set_result_text(job);
     job_records_put_state(s->registry->journal, job);
     if (reason == JOB_REASON_USER)
-        registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32, job->text,
-                      job->membership.stop.exit_code);
+        registry_report(s->registry, job, "done", "", "%s, exit code %" PRId32,
+                        job->text, job->membership.stop.exit_code);
     else
-        registry_tell(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
-                      results[reason] ? results[reason] : "failed",
-                      job->membership.stop.exit_code, job->text);
+        registry_report(s->registry, job, "done", "", "%s, exit code %" PRId32 ": %s",
+                        results[reason] ? results[reason] : "failed",
+                        job->membership.stop.exit_code, job->text);
 }
 
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
@@ -501,7 +506,7 @@ static char *describe_lost(const struct job_time_sums *sums, char *buf, size_t s
     return buf;
 }
 
-static void tell_resumed(struct registry_step *s, const struct membership_action *a)
+static void report_resumed(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     struct job_time_sums last = membership->time.last;
@@ -523,7 +528,7 @@ static void tell_resumed(struct registry_step *s, const struct membership_action
 
 /* Where the time went, if restarts have cost some: to one node, as each of them may
  * have the same terminal. */
-static void tell_time(struct registry_step *s)
+static void report_time(struct registry_step *s)
 {
     const struct job_time *t = &s->job->membership.time;
     uint32_t reporter = reporter_of(s->job);
@@ -532,18 +537,18 @@ static void tell_time(struct registry_step *s)
     uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
     char phases[NOTICE_MAX_BYTES / 2];
 
-    if (!t->tells_steps || all.unplaced || s->job->membership.epoch < 2 || age == 0)
+    if (!t->reports_steps || all.unplaced || s->job->membership.epoch < 2 || age == 0)
         return;
     snprintf(m.notice.text, sizeof(m.notice.text),
              "productive for %.1f %% of %.1f s, lost %.1f s%s",
              100 * (double)(age - lost) / (double)age, (double)age / 1000,
              (double)lost / 1000, describe_lost(&all, phases, sizeof(phases)));
-    registry_tell(s->registry, s->job, "time", "", "%s", m.notice.text);
+    registry_report(s->registry, s->job, "time", "", "%s", m.notice.text);
     if (reporter != MEMBERSHIP_NONE && peer_of(s, reporter))
         registry_send(peer_of(s, reporter), &m);
 }
 
-static void tell_entered(struct registry_step *s, const struct membership_action *a)
+static void report_state(struct registry_step *s, const struct membership_action *a)
 {
     if (s->job->membership.state != JOB_STOPPING) {
         registry_conclude_asks(s->registry, s->job,
@@ -565,12 +570,12 @@ static void tell_entered(struct registry_step *s, const struct membership_action
         break;
     case JOB_STOPPING:
         registry_note_end(s->registry, s->job);
-        tell_stopping(s);
+        report_stopping(s);
         break;
     case JOB_DONE:
         registry_note_end(s->registry, s->job);
-        tell_time(s);
-        tell_result(s);
+        report_time(s);
+        report_result(s);
         break;
     default:
         break;
@@ -582,22 +587,22 @@ static actor *const actors[MEMBERSHIP_ACT_COUNT] = {
     [MEMBERSHIP_ACT_SAVE_NODE] = save_node,
     [MEMBERSHIP_ACT_DROP_NODE] = drop_node,
     [MEMBERSHIP_ACT_SAVE_PAST] = save_past,
-    [MEMBERSHIP_ACT_JOINED] = tell_joined,
-    [MEMBERSHIP_ACT_START] = tell_start,
-    [MEMBERSHIP_ACT_STOP] = tell_stop,
-    [MEMBERSHIP_ACT_ASK_CHECKPOINT] = tell_checkpoint,
-    [MEMBERSHIP_ACT_DONE] = tell_done,
-    [MEMBERSHIP_ACT_RELEASED] = tell_released,
-    [MEMBERSHIP_ACT_EVICTED] = tell_evicted,
+    [MEMBERSHIP_ACT_JOINED] = send_joined,
+    [MEMBERSHIP_ACT_START] = send_start,
+    [MEMBERSHIP_ACT_STOP] = send_stop,
+    [MEMBERSHIP_ACT_ASK_CHECKPOINT] = send_ask_checkpoint,
+    [MEMBERSHIP_ACT_DONE] = send_done,
+    [MEMBERSHIP_ACT_RELEASED] = release_node,
+    [MEMBERSHIP_ACT_EVICTED] = report_eviction,
     [MEMBERSHIP_ACT_ROOT_CAUSE] = keep_root_cause,
     [MEMBERSHIP_ACT_ROOT_LOST] = keep_root_lost,
-    [MEMBERSHIP_ACT_ROOT_NAMED] = tell_root_cause,
+    [MEMBERSHIP_ACT_ROOT_NAMED] = report_root_cause,
     [MEMBERSHIP_ACT_AFTERWARDS] = keep_afterwards,
-    [MEMBERSHIP_ACT_QUARANTINED] = tell_quarantined,
-    [MEMBERSHIP_ACT_FAREWELL] = tell_farewell,
-    [MEMBERSHIP_ACT_REGRESSED] = tell_regressed,
-    [MEMBERSHIP_ACT_RESUMED] = tell_resumed,
-    [MEMBERSHIP_ACT_ENTERED] = tell_entered,
+    [MEMBERSHIP_ACT_QUARANTINED] = report_quarantine,
+    [MEMBERSHIP_ACT_LAST_CHECKPOINT] = report_last_checkpoint,
+    [MEMBERSHIP_ACT_REGRESSED] = report_regression,
+    [MEMBERSHIP_ACT_RESUMED] = report_resumed,
+    [MEMBERSHIP_ACT_ENTERED] = report_state,
 };
 
 void registry_act(struct registry_step *s, const struct membership_action *a)

@@ -170,8 +170,8 @@ static void take_leave(struct registry_peer *p, const struct msg *m,
     ev->now = m->leave.now;
     ev->checkpoint = m->leave.checkpoint;
     note_ended_by(p->job, m->leave.reason, host); /* too few nodes may remain */
-    registry_tell(p->registry, p->job, "leaving", host, "%s wants to leave%s: %s", host,
-                  ev->now ? " at once" : "", m->leave.reason);
+    registry_report(p->registry, p->job, "leaving", host, "%s wants to leave%s: %s",
+                    host, ev->now ? " at once" : "", m->leave.reason);
 }
 
 static void take_end(struct registry_peer *p, const struct msg *m,
@@ -184,8 +184,8 @@ static void take_end(struct registry_peer *p, const struct msg *m,
     ev->checkpoint = m->end.checkpoint && !m->end.now;
     ev->within_ms = m->end.within_ms;
     note_ended_by(p->job, m->end.reason, host);
-    registry_tell(p->registry, p->job, "ending", host, "%s ends the job: %s", host,
-                  m->end.reason);
+    registry_report(p->registry, p->job, "ending", host, "%s ends the job: %s", host,
+                    m->end.reason);
 }
 
 /* A note only informs users. */
@@ -202,7 +202,7 @@ static void take_note(struct registry_peer *p, const struct msg *m,
     if (m->note.kind == NOTE_PREFLIGHT)
         registry_notice(p->registry, job, kind, host, "%s", m->note.text);
     else
-        registry_tell(p->registry, job, kind, host, "%s", m->note.text);
+        registry_report(p->registry, job, kind, host, "%s", m->note.text);
     if (job->membership.state == JOB_STOPPING && m->note.kind == NOTE_RANK)
         job_add_hang_line(job, "%s: %s", host, m->note.text);
 }

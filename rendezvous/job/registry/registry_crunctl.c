@@ -342,7 +342,7 @@ void registry_on_stop_job(struct registry *g, struct registry_peer *p,
     }
     job_set_ended_by(job, "stopped by %s",
                      describe_operator(p, "stop", m->stop_job.user, by, sizeof(by)));
-    registry_tell(g, job, "ending", "", "the job is %s", job->ended_by);
+    registry_report(g, job, "ending", "", "the job is %s", job->ended_by);
     registry_step(g, job, &ev, p, m, NULL);
     registry_acknowledge(p, m);
 }

@@ -114,18 +114,19 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to);
 void registry_bind(struct registry_peer *p, struct job *job, uint32_t node);
 void registry_unbind(struct registry_peer *p);
 /* A line for the log, the list of events and its followers. */
-void registry_tell(struct registry *g, const struct job *job, const char *kind,
-                   const char *host, const char *fmt, ...)
+void registry_report(struct registry *g, const struct job *job, const char *kind,
+                     const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* registry_tell about a failure: of its rank, if it is a worker's. */
-void registry_tell_failure(struct registry *g, const struct job *job, const char *kind,
-                           const struct failure *f, const char *text);
+/* registry_report about a failure: of its rank, if it is a worker's. */
+void registry_report_failure(struct registry *g, const struct job *job,
+                             const char *kind, const struct failure *f,
+                             const char *text);
 
 /* registry_show.c */
 /* Since the job has its state; of a job that is over, since its end. */
 uint64_t registry_state_age_ms(const struct registry *g, const struct job *job);
 
-/* registry_tell, and a NOTICE to every node of the job. */
+/* registry_report, and a NOTICE to every node of the job. */
 void registry_notice(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

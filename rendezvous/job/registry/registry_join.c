@@ -19,7 +19,7 @@
  */
 
 /* Once the job has formed, its nodes do not ask who is missing. A crund has a log. */
-static void tell_host(const struct job *job, const char *news)
+static void notify_host(const struct job *job, const char *news)
 {
     const struct membership *membership = &job->membership;
     struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "refused" } };
@@ -32,8 +32,8 @@ static void tell_host(const struct job *job, const char *news)
 }
 
 /* Inform the nodes that wait for it. */
-static void tell_refused(struct registry_peer *p, const struct msg *m, struct job *job,
-                         const char *text)
+static void report_refusal(struct registry_peer *p, const struct msg *m,
+                           struct job *job, const char *text)
 {
     char news[NOTICE_MAX_BYTES + 1];
 
@@ -42,8 +42,8 @@ static void tell_refused(struct registry_peer *p, const struct msg *m, struct jo
     if (strcmp(news, job->refused) == 0) /* the node keeps trying */
         return;
     memcpy(job->refused, news, sizeof(job->refused));
-    registry_tell(p->registry, job, "refused", m->join.host, "%s", news);
-    tell_host(job, news);
+    registry_report(p->registry, job, "refused", m->join.host, "%s", news);
+    notify_host(job, news);
 }
 
 static void refuse_node(struct registry_peer *p, const struct msg *m, struct job *job,
@@ -60,7 +60,7 @@ static void refuse_node(struct registry_peer *p, const struct msg *m, struct job
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     registry_refuse(p, m, why, retry, "%s", text);
-    tell_refused(p, m, job, text);
+    report_refusal(p, m, job, text);
 }
 
 /* A stranger learns no value of the job. */
@@ -78,7 +78,7 @@ static void refuse_config(struct registry_peer *p, const struct msg *m, struct j
                         job->name, setting);
     else
         registry_refuse(p, m, REFUSED_CONFIG, false, "%s", text);
-    tell_refused(p, m, job, text);
+    report_refusal(p, m, job, text);
 }
 
 /*
@@ -337,14 +337,14 @@ static void compare_arguments(struct registry *g, const struct registry_peer *p,
     const char *other = "the job's first node", *host = p->job->node[p->node]->host;
     struct job *job = p->job;
 
-    if (job->told_of_arguments ||
+    if (job->arguments_reported ||
         job_has_same_arguments(&job->membership.config, &m->join.config))
         return;
     for (uint32_t i = job->membership.last; i != MEMBERSHIP_NONE;
          i = job->membership.node[i].prev)
         if (job->node[i]->same_arguments)
             other = job->node[i]->host;
-    job->told_of_arguments = true;
+    job->arguments_reported = true;
     registry_notice(g, job, "arguments", host,
                     "%s was started with other arguments for %s than %s; if that is a "
                     "mistake, end the job",

@@ -63,7 +63,7 @@ static void send_notice(const struct job *job, uint32_t node, const char *text)
 
 /* All of it to the node of rank 0, where users look first, and the culprit to the
  * others. */
-static void tell_nodes(const struct job *job, const char *all, const char *briefly)
+static void notify_nodes(const struct job *job, const char *all, const char *briefly)
 {
     MEMBERSHIP_EACH(i, &job->membership) {
         const char *text = i == job->membership.leader ? all : briefly;
@@ -169,11 +169,11 @@ static void conclude_hang(struct registry *g, struct stack_ask *a)
         return;
     stack_groups_describe(&a->groups, all, sizeof(all));
     stack_groups_describe_culprit(&a->groups, culprit, sizeof(culprit));
-    registry_tell(g, job, "stacks", "", "%s", all);
+    registry_report(g, job, "stacks", "", "%s", all);
     if (*culprit)
-        registry_tell(g, job, "stacks", "", "%s", culprit);
-    tell_nodes(job, all, "");
-    tell_nodes(job, culprit, culprit);
+        registry_report(g, job, "stacks", "", "%s", culprit);
+    notify_nodes(job, all, "");
+    notify_nodes(job, culprit, culprit);
     explain_failure(g, job, &a->groups);
     keep_stacks(job, &a->groups);
     job_set_failure_text(job);

@@ -90,7 +90,7 @@ static void add_job_source(struct metric_sources *all, const struct metrics_view
 
     j->source = (struct metric_source){ .view = v,
                                         .job = job,
-                                        .told = job_tell_time(job, v->now_ms) };
+                                        .told = job_report_time(job, v->now_ms) };
     j->labels = make_labels(job, NULL);
     sum_up_progress(&j->source);
     MEMBERSHIP_EACH(i, m) {

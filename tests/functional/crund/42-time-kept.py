@@ -84,7 +84,7 @@ class Ledger:
 
     def __init__(self):
         self.spans, self.restart, self.slack_ms = [], 0, 1
-        self.tells_steps = False
+        self.reports_steps = False
 
     def begin(self, phase, act, *arguments, restarts=False):
         earliest = time.monotonic()
@@ -99,7 +99,7 @@ class Ledger:
         for phase in PHASES:
             least = most = 0
             for (name, early, late), (_, next_early, next_late) in list(zip(self.spans, ends))[first:]:
-                if phase == (name if self.tells_steps or name != "first_step" else "productive"):
+                if phase == (name if self.reports_steps or name != "first_step" else "productive"):
                     least += 1000 * max(0, next_early - late)
                     most += 1000 * (next_late - early)
             ms = told[phase + "_ms"]
@@ -184,7 +184,7 @@ class Test:
         self.nodes[0].start()
 
     def steps(self, first, now):
-        self.ledger.tells_steps = True
+        self.ledger.reports_steps = True
         self.nodes[0].beat(first_step=first, step=now)
 
     def finish(self):

@@ -191,7 +191,7 @@ START_TEST(a_course_is_taken_as_written)
         "%s: reason %d, exit code %d", c->what, w.r.stop.reason, w.r.stop.exit_code);
     ck_assert_msg(w.r.checkpoint.until == 0, "%s: waits for a checkpoint", c->what);
     for (uint32_t i = 0; i < w.r.used; i++)
-        ck_assert_msg((w.node[i].state == MEMBERSHIP_NODE_TOLD) ==
+        ck_assert_msg((w.node[i].state == MEMBERSHIP_NODE_DISMISSED) ==
                           (w.node[i].state != MEMBERSHIP_NODE_FREE &&
                            (c->after.released >> i & 1)),
                       "%s: node %u is in state %d", c->what, i, w.node[i].state);
@@ -529,24 +529,24 @@ START_TEST(one_that_hurries_does_not_hurry_another)
 }
 END_TEST
 
-static const struct membership_event farewell = { .type = MEMBERSHIP_EV_END,
-                                                  .node = MEMBERSHIP_NONE,
-                                                  .exit_code = 75,
-                                                  .checkpoint = true,
-                                                  .within_ms = 2000 };
+static const struct membership_event last_checkpoint = { .type = MEMBERSHIP_EV_END,
+                                                         .node = MEMBERSHIP_NONE,
+                                                         .exit_code = 75,
+                                                         .checkpoint = true,
+                                                         .within_ms = 2000 };
 
 START_TEST(a_job_may_end_after_a_checkpoint)
 {
-    struct membership_event again = farewell;
+    struct membership_event again = last_checkpoint;
 
     begin_membership(2, 2, 5);
     run_nodes(2);
-    take_event(farewell, NULL);
+    take_event(last_checkpoint, NULL);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
-    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE), 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_LAST_CHECKPOINT, MEMBERSHIP_NONE), 1);
     again.exit_code = 1; /* of another node, which finds the same */
     take_event(again, NULL);
-    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_FAREWELL, MEMBERSHIP_NONE), 0);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_LAST_CHECKPOINT, MEMBERSHIP_NONE), 0);
     pass_time(1900, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     pass_time(200, ALL_ALIVE);
@@ -589,7 +589,7 @@ START_TEST(a_failure_before_the_end_starts_nothing_again)
 {
     begin_membership(2, 2, 5);
     run_nodes(2);
-    take_event(farewell, NULL);
+    take_event(last_checkpoint, NULL);
     fail_worker_at(1, w.now, 9);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     stop_all_nodes();
