@@ -327,34 +327,53 @@ const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t 
 
 /* torchrun's macro, and crun's own, which count only in braces: programs and shells may
  * have a $rank of their own. */
-enum macro { MACRO_LOCAL_RANK, MACRO_RANK, MACRO_WORLD_SIZE, MACRO_NODE_RANK };
-#define MACRO_COUNT 4
+enum macro {
+    MACRO_LOCAL_RANK,
+    MACRO_RANK,
+    MACRO_WORLD_SIZE,
+    MACRO_NODE_RANK,
+    MACRO_NNODES,
+    MACRO_LOCAL_WORLD_SIZE,
+    MACRO_MASTER_PORT,
+    MACRO_NUMBERS,
+    MACRO_MASTER_ADDR = MACRO_NUMBERS,
+    MACRO_COUNT
+};
 
 static const char *const macro_names[MACRO_COUNT] = {
     [MACRO_LOCAL_RANK] = "local_rank",
     [MACRO_RANK] = "rank",
     [MACRO_WORLD_SIZE] = "world_size",
     [MACRO_NODE_RANK] = "node_rank",
+    [MACRO_NNODES] = "nnodes",
+    [MACRO_LOCAL_WORLD_SIZE] = "local_world_size",
+    [MACRO_MASTER_PORT] = "master_port",
+    [MACRO_MASTER_ADDR] = "master_addr",
 };
 
 struct macro_values {
-    char text[MACRO_COUNT][16];
+    char number[MACRO_NUMBERS][16];
+    const char *text[MACRO_COUNT];
 };
 
-static struct macro_values macro_values_of(const struct worker_env_inputs *f)
+static void macro_values_set(struct macro_values *v, const struct worker_env_inputs *f)
 {
     const struct msg_start *s = f->start;
-    const uint32_t numbers[MACRO_COUNT] = {
+    const uint32_t numbers[MACRO_NUMBERS] = {
         [MACRO_LOCAL_RANK] = f->local_rank,
         [MACRO_RANK] = s->first_rank + f->local_rank,
         [MACRO_WORLD_SIZE] = s->world_size,
         [MACRO_NODE_RANK] = s->group_rank,
+        [MACRO_NNODES] = s->group_size,
+        [MACRO_LOCAL_WORLD_SIZE] = f->config->workers,
+        [MACRO_MASTER_PORT] = s->port,
     };
-    struct macro_values v;
 
-    for (int i = 0; i < MACRO_COUNT; i++)
-        snprintf(v.text[i], sizeof(v.text[i]), "%" PRIu32, numbers[i]);
-    return v;
+    for (int i = 0; i < MACRO_NUMBERS; i++) {
+        snprintf(v->number[i], sizeof(v->number[i]), "%" PRIu32, numbers[i]);
+        v->text[i] = v->number[i];
+    }
+    v->text[MACRO_MASTER_ADDR] = s->address;
 }
 
 /* The length of the name at the start of text. */
@@ -417,11 +436,12 @@ static size_t substitute_macros(const char *text, const struct macro_values *val
 const char **worker_env_argv(const struct worker_env_inputs *f)
 {
     const char *const *from = f->config->argv;
-    const struct macro_values values = macro_values_of(f);
     size_t n = string_list_length(from), bytes = 0;
+    struct macro_values values;
     const char **argv;
     char *text;
 
+    macro_values_set(&values, f);
     for (size_t i = 1; i < n; i++)
         bytes += substitute_macros(from[i], &values, NULL);
     argv = xmalloc((n + 1) * sizeof(*argv) + bytes);

@@ -36,8 +36,9 @@ const char **worker_env_build(const struct worker_env_inputs *f,
 const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t guard,
                                        const char *const *base);
 
-/* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size} and
- * ${node_rank} replaced. A "$" before one of them protects it, and is dropped. */
+/* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size},
+ * ${node_rank}, ${nnodes}, ${local_world_size}, ${master_addr} and ${master_port}
+ * replaced. A "$" before one of them protects it, and is dropped. */
 const char **worker_env_argv(const struct worker_env_inputs *f);
 
 #endif

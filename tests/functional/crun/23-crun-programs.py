@@ -127,6 +127,10 @@ def arguments_of_each_rank(p):
                   "${node_rank}.${local_rank}", "${unknown}", "$${rank}"], 0)
     same(sorted(out.splitlines()), [f"{i}/2 $rank 0.{i} ${{unknown}} ${{rank}}"
                                     for i in (0, 1)])
+    out = p.crun(["--nproc-per-node=2", "sh", "-c",
+                  '[ "$0" = "$MASTER_ADDR $MASTER_PORT 1 2" ] && echo same',
+                  "${master_addr} ${master_port} ${nnodes} ${local_world_size}"], 0)
+    same(out, "same\nsame\n")
 
 
 CHECKS = [arguments_of_each_rank, mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,
