@@ -160,10 +160,12 @@ static const struct proto_table place_table = TABLE(place_fields);
 
 /* -- writing ---------------------------------------------------------------------- */
 
-struct record {
-    uint8_t data[JOURNAL_RECORD_MAX];
+/* The one being written. */
+static struct {
+    struct journal *journal;
     struct wire_out out;
-};
+    uint8_t data[JOURNAL_RECORD_MAX];
+} rec;
 
 static void record_put_field(struct wire_out *w, const struct proto_field *f,
                              const char *at)
@@ -205,54 +207,53 @@ static void record_put_field(struct wire_out *w, const struct proto_field *f,
     }
 }
 
-static void record_put_fields(struct record *rec, const struct proto_table *table,
-                              const void *base)
+static void record_put_fields(const struct proto_table *table, const void *base)
 {
     for (unsigned i = 0; i < table->count; i++)
-        record_put_field(&rec->out, &table->field[i],
+        record_put_field(&rec.out, &table->field[i],
                          (const char *)base + table->field[i].offset);
 }
 
-/* Every record begins with the instance of its job. */
-static void record_begin(struct record *rec, const struct job *job)
+/* Every record begins with the instance of its job. False: nothing is kept. */
+static bool record_begin(struct journal *j, const struct job *job)
 {
-    rec->out = (struct wire_out){ .start = rec->data, .size = sizeof(rec->data) };
-    wire_put_bytes(&rec->out, job->membership.instance.byte,
+    if (!j)
+        return false;
+    rec.journal = j;
+    rec.out = (struct wire_out){ .start = rec.data, .size = sizeof(rec.data) };
+    wire_put_bytes(&rec.out, job->membership.instance.byte,
                    sizeof(job->membership.instance.byte));
+    return true;
 }
 
-static void record_append(struct journal *j, enum record_type type,
-                          const struct record *rec)
+static void record_append(enum record_type type)
 {
-    assert(!rec->out.bad);
-    if (j)
-        journal_append(j, type, rec->data, rec->out.used);
+    assert(!rec.out.bad);
+    journal_append(rec.journal, type, rec.data, rec.out.used);
 }
 
 void job_records_put_job(struct journal *j, const struct job *job)
 {
-    struct record rec;
-
-    record_begin(&rec, job);
+    if (!record_begin(j, job))
+        return;
     wire_put_text(&rec.out, job->run_id);
     wire_put_u64(&rec.out, job->created_wall_ms);
-    record_put_fields(&rec, &proto_job_config, &job->membership.config);
-    record_append(j, RECORD_JOB, &rec);
+    record_put_fields(&proto_job_config, &job->membership.config);
+    record_append(RECORD_JOB);
     if (!*job->owner.key_file && job->owner.uid == PEER_UID_UNKNOWN)
         return; /* as without the record */
-    record_begin(&rec, job);
-    record_put_fields(&rec, &owner_table, job);
-    record_append(j, RECORD_OWNER, &rec);
+    record_begin(j, job);
+    record_put_fields(&owner_table, job);
+    record_append(RECORD_OWNER);
 }
 
 void job_records_put_state(struct journal *j, const struct job *job)
 {
-    struct record rec;
-
-    record_begin(&rec, job);
-    record_put_fields(&rec, &state_table, job);
+    if (!record_begin(j, job))
+        return;
+    record_put_fields(&state_table, job);
     wire_put_u64(&rec.out, membership_state_age(&job->membership, job->stepped_ms));
-    record_append(j, RECORD_STATE, &rec);
+    record_append(RECORD_STATE);
 }
 
 void job_records_put_failure(struct journal *j, const struct job *job)
@@ -260,46 +261,44 @@ void job_records_put_failure(struct journal *j, const struct job *job)
     struct proto_table first = { proto_failure.field, FAILURE_FIELDS_ALWAYS };
     struct proto_table later = { proto_failure.field + FAILURE_FIELDS_ALWAYS,
                                  proto_failure.count - FAILURE_FIELDS_ALWAYS };
-    struct record rec;
 
-    record_begin(&rec, job);
-    record_put_fields(&rec, &first, &job->failure);
+    if (!record_begin(j, job))
+        return;
+    record_put_fields(&first, &job->failure);
     wire_put_text(&rec.out, job->afterwards);
-    record_put_fields(&rec, &later, &job->failure);
-    record_append(j, RECORD_FAILURE, &rec);
+    record_put_fields(&later, &job->failure);
+    record_append(RECORD_FAILURE);
 }
 
 /* The default role is not written. */
 void job_records_put_node(struct journal *j, const struct job *job, uint32_t index)
 {
     const struct job_node *n = job->node[index];
-    struct record rec;
 
-    record_begin(&rec, job);
+    if (!record_begin(j, job))
+        return;
     wire_put_u32(&rec.out, index);
-    record_put_fields(&rec, &node_table, n);
+    record_put_fields(&node_table, n);
     if (*n->role)
         wire_put_text(&rec.out, n->role);
-    record_append(j, RECORD_NODE, &rec);
+    record_append(RECORD_NODE);
 }
 
 void job_records_put_place(struct journal *j, const struct job *job, uint32_t index)
 {
-    struct record rec;
-
-    record_begin(&rec, job);
+    if (!record_begin(j, job))
+        return;
     wire_put_u32(&rec.out, index);
-    record_put_fields(&rec, &place_table, &job->membership.node[index]);
-    record_append(j, RECORD_PLACE, &rec);
+    record_put_fields(&place_table, &job->membership.node[index]);
+    record_append(RECORD_PLACE);
 }
 
 void job_records_put_drop(struct journal *j, const struct job *job, uint32_t index)
 {
-    struct record rec;
-
-    record_begin(&rec, job);
+    if (!record_begin(j, job))
+        return;
     wire_put_u32(&rec.out, index);
-    record_append(j, RECORD_DROP, &rec);
+    record_append(RECORD_DROP);
 }
 
 /* Times are written as ages, because the clock may differ after a restart. */
@@ -308,23 +307,21 @@ void job_records_put_past(struct journal *j, const struct job *job, uint32_t ind
     const struct membership *m = &job->membership;
     const struct membership_past *past = &m->past[index];
     uint64_t now = m->clock.now - m->clock.stalled;
-    struct record rec;
 
-    record_begin(&rec, job);
+    if (!record_begin(j, job))
+        return;
     wire_put_u64(&rec.out, past->identity);
     wire_put_u8(&rec.out, past->quarantined);
     wire_put_u32(&rec.out, past->count);
     for (uint32_t i = 0; i < past->count; i++)
         wire_put_u64(&rec.out, now - past->at[i]);
-    record_append(j, RECORD_PAST, &rec);
+    record_append(RECORD_PAST);
 }
 
 void job_records_put_end(struct journal *j, const struct job *job)
 {
-    struct record rec;
-
-    record_begin(&rec, job);
-    record_append(j, RECORD_END, &rec);
+    if (record_begin(j, job))
+        record_append(RECORD_END);
 }
 
 void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
@@ -335,7 +332,6 @@ void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
 void job_records_put_all(struct journal *j, const struct job *job)
 {
     const struct membership *m = &job->membership;
-    struct record rec;
 
     job_records_put_job(j, job);
     job_records_put_state(j, job);
@@ -349,10 +345,10 @@ void job_records_put_all(struct journal *j, const struct job *job)
     for (uint32_t slot = 0; slot < m->config.max_nodes; slot++) {
         if (m->slot_identity[slot] == 0)
             continue;
-        record_begin(&rec, job);
+        record_begin(j, job);
         wire_put_u32(&rec.out, slot);
         wire_put_u64(&rec.out, m->slot_identity[slot]);
-        record_append(j, RECORD_SLOT, &rec);
+        record_append(RECORD_SLOT);
     }
     for (uint32_t i = 0; i < m->pasts; i++)
         job_records_put_past(j, job, i);
