@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/typed.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/devices/gpu_devices.h"
+#include "agent/logs/log_dirs.h"
+#include "agent/logs/log_routing.h"
+#include "launcher/line/habits.h"
+#include "launcher/plan/bootstrap.h"
+#include "launcher/plan/config_build.h"
+#include "launcher/program/command.h"
+#include "launcher/program/mpi_use.h"
+#include "rendezvous/common/base/log.h"
+
+uint32_t typed_count_cpus(void)
+{
+    size_t size = CPU_ALLOC_SIZE(8192);
+    cpu_set_t *set = CPU_ALLOC(8192);
+    int count = 1;
+
+    if (set && sched_getaffinity(0, size, set) == 0)
+        count = CPU_COUNT_S(size, set);
+    CPU_FREE(set);
+    return (uint32_t)count;
+}
+
+uint32_t typed_count_gpus(void)
+{
+    return gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+/* The folder of this program, or NULL. */
+static const char *own_folder(char *buf, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", buf, size - 1);
+    char *slash;
+
+    if (length <= 0)
+        return NULL;
+    buf[length] = '\0';
+    slash = strrchr(buf, '/');
+    if (slash)
+        *slash = '\0';
+    return slash ? buf : NULL;
+}
+
+/* crun-preflight checks the node and then executes the workers' program.
+ * It is in crun's folder. */
+static int find_preflight(const char *folder, char *path, size_t size, struct err *e)
+{
+    snprintf(path, size, "%s/crun-preflight", folder ? folder : "?");
+    if (access(path, X_OK) < 0)
+        return err_set_errno(e, errno, "--preflight: %s", path);
+    return 0;
+}
+
+/* What a user does not expect about the program. */
+static void warn_about_program(const struct program *p, const struct config *c)
+{
+    unsigned long ranks = (unsigned long)c->workers * c->job.max_nodes;
+    const char *file;
+    char how[96];
+
+    if (p->is_guessed)
+        log_info("%s is not executable and has no \"#!\" line: Python runs it",
+                 p->name);
+    if (ranks > 1 && mpi_use_find(p, &file, how, sizeof(how)))
+        log_warn(
+            "%s %s, which crun does not start: MPI_Init makes each rank a world of its "
+            "own; type \"mpirun -n %lu %s%s%s\", or let the program take its rank from "
+            "RANK or ${rank}",
+            file, how, ranks,
+            file != p->name ? p->name
+            : p->python     ? p->python
+                            : "",
+            file != p->name || p->python ? " " : "", file);
+}
+
+/* The word may be a command of another program. */
+static int explain_no_program(const struct options *o, const char *word, struct err *e)
+{
+    const char *says = o->module ? NULL : habits_explain_word(word);
+
+    return says ? err_set(e, "no program \"%s\" here: %s", word, says) : -1;
+}
+
+int typed_build_argv(const struct options *o, const char *const *words,
+                     struct config *config, struct err *e)
+{
+    char folder[PATH_MAX], preflight[PATH_MAX + 16];
+    struct command c = { .module = o->module,
+                         .no_python = o->no_python,
+                         .run_path = o->run_path,
+                         .local_rank_argument = o->launch_compat && !o->use_env,
+                         .hints = { .exec = getenv("PYTHON_EXEC"),
+                                    .self = o->self,
+                                    .path = getenv("PATH") },
+                         .beside = own_folder(folder, sizeof(folder)) };
+    struct program program;
+
+    if (o->config.job.preflight) {
+        if (find_preflight(c.beside, preflight, sizeof(preflight), e) < 0)
+            return -1;
+        c.before = preflight;
+    }
+    if (command_find_program(&c, words, &program, e) < 0)
+        return explain_no_program(o, words[0], e);
+    warn_about_program(&program, config);
+    bootstrap_find(o, &program, c.beside, config);
+    config->argv = command_argv(&c, &program);
+    program_release(&program);
+    return 0;
+}
+
+/* "crun --log-dir train.py": a flag may have taken what was meant as the program. */
+static int refuse_no_program(const struct options *o, struct err *e)
+{
+    int last = o->flag_words - 1;
+
+    if (last > 1 && o->argv[last][0] != '-' && o->argv[last - 1][0] == '-' &&
+        !strchr(o->argv[last - 1], '='))
+        return err_set(e, "a program is missing: %s took \"%s\" (%s -h)",
+                       o->argv[last - 1], o->argv[last], log_program());
+    return err_set(e, "a program is missing (%s -h)", log_program());
+}
+
+int typed_build_config(const struct options *o, const char *const *words,
+                       struct config *config, struct err *e)
+{
+    const struct scheduler_env env = { .variables = (const char *const *)environ };
+    struct machine machine = { .cpus = typed_count_cpus,
+                               .gpus = typed_count_gpus,
+                               .cuda_visible_devices = getenv("CUDA_VISIBLE_DEVICES"),
+                               .hip_visible_devices = getenv("HIP_VISIBLE_DEVICES"),
+                               .now_s = time(NULL) };
+
+    scheduler_read_batch(&env, &machine.batch);
+    memset(config, 0, sizeof(*config));
+    if (!words[0])
+        return refuse_no_program(o, e);
+    return config_build(o, words, &machine, config, e);
+}
+
+int typed_refuse(const struct options *o, struct err *e)
+{
+    opt_spell_as_typed(o->flag_words, o->argv, e->text);
+    log_error("%s", e->text);
+    return EXIT_USAGE;
+}
+
+int typed_prepare_logs(const struct config *config, struct err *e)
+{
+    if (!config->log_dir || log_routing_has_no_files(config))
+        return 0;
+    return log_dirs_prepare(config->log_dir, e);
+}
+
+void typed_print_notes(const struct options *o)
+{
+    for (unsigned i = 0; i < o->note_count; i++)
+        log_info("%s", o->notes[i]);
+    if (*o->conf.note)
+        log_warn("%s", o->conf.note);
+}
+
+void typed_adopt_log(const struct options *o)
+{
+    log_init(log_name_of(o->self, "crun"), o->config.verbose ? LOG_DEBUG : LOG_INFO,
+             LOG_TEXT);
+}
