@@ -306,7 +306,7 @@ static void on_group_finished(void *arg)
         agent_handle_event(a, AGENT_EV_ALL_EXITED);
 }
 
-/* Workers that are started again do not wait: their last output is kept. */
+/* Before a restart there is no wait: the output of the attempt before can be read. */
 static void on_group_stopped(void *arg)
 {
     struct agent *a = arg;
@@ -326,9 +326,8 @@ static void on_guard_died(void *arg, const char *why, const struct err *e)
     if (*e->text) {
         log_error("%s", e->text);
         a->exit_code = EXIT_FAILURE;
-        a->state = AGENT_ENDING;
     }
-    agent_handle_event(a, AGENT_EV_GUARD_DIED);
+    agent_handle_event(a, *e->text ? AGENT_EV_GUARD_LOST : AGENT_EV_GUARD_DIED);
 }
 
 /* -- start and end -------------------------------------------------------------- */

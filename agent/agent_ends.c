@@ -13,10 +13,6 @@
 /* The job ends for its scheduler, after a checkpoint. */
 #define EXIT_REQUEUE EX_TEMPFAIL
 #define SIGNALLED_TOO_MS 1000
-/* The rendezvous decides about this node's end in this time, or the node does. */
-#define ANSWER_MS 5000
-#define ANSWER_EXPECTED_MS 2000 /* a user is told then */
-#define ANSWER_HURRIED_MS 1000  /* after a second Ctrl-C */
 
 /* The job's exit code if the signal ends it. */
 static int code_of_signal(const struct agent *a)
@@ -111,117 +107,6 @@ static void shorten_stop(struct agent *a)
         agent_act_stop(a);
 }
 
-/* -- a rendezvous that does not answer --------------------------------------------- */
-
-/* The one in this process always does. */
-static bool is_out_of_reach(const struct agent *a)
-{
-    return session_state(client_session(a->client)) != SESSION_ATTACHED;
-}
-
-/* As if it were ordered. */
-static void stop_unordered(struct agent *a, uint32_t grace_ms)
-{
-    a->stop = (struct msg_stop){ .grace_ms = grace_ms,
-                                 .last = true,
-                                 .cause = JOB_CAUSE_USER };
-    if (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING)
-        agent_handle_event(a, AGENT_EV_STOP);
-}
-
-/* The grace began with the request. */
-static uint32_t grace_left_ms(const struct agent *a)
-{
-    uint64_t waited = clock_ms() - a->unanswered.asked_ms;
-    uint32_t grace_ms = a->config->job.shutdown_grace_ms;
-
-    return waited < grace_ms ? grace_ms - (uint32_t)waited : 0;
-}
-
-/* What the rendezvous would have ordered. */
-static void act_unordered(struct agent *a)
-{
-    if (a->signals.announces && a->state == AGENT_RUNNING && !a->unanswered.alone)
-        progress_monitor_request_checkpoint(a->workers.progress, ANSWER_MS);
-    else if (a->state == AGENT_RUNNING)
-        stop_unordered(a, grace_left_ms(a));
-}
-
-void agent_leave_alone(struct agent *a)
-{
-    if (!a->unanswered.alone || (a->state != AGENT_IDLE && a->state != AGENT_FINISHED))
-        return;
-    a->exit_code = a->unanswered.exit_code;
-    agent_handle_event(a, AGENT_EV_ABANDONED);
-}
-
-static void tell_unanswered(struct agent *a)
-{
-    if (!a->unanswered.told && job_messages_tell_of_rendezvous(a->messages))
-        log_warn("the rendezvous does not answer: this node leaves the job without it, "
-                 "in %d s or once its workers have ended (Ctrl-C again: at once)",
-                 ANSWER_MS / 1000);
-    a->unanswered.told = true;
-}
-
-static void on_unanswered(void *arg)
-{
-    struct agent *a = arg;
-    struct unanswered *u = &a->unanswered;
-    uint64_t now = clock_ms(), due = u->due_ms;
-
-    if (a->state >= AGENT_ENDING)
-        return;
-    if (!is_out_of_reach(a) && a->obeys_until_ms > now) {
-        loop_timer_arm(&u->timer, a->obeys_until_ms);
-        return;
-    }
-    tell_unanswered(a);
-    u->alone = now >= due;
-    if (is_out_of_reach(a) || u->alone)
-        act_unordered(a);
-    if (!u->alone)
-        loop_timer_arm(&u->timer, due);
-    agent_leave_alone(a);
-}
-
-/* This node has asked for its end, or that of the job. */
-static void await_answer(struct agent *a, int exit_code)
-{
-    struct unanswered *u = &a->unanswered;
-    uint64_t now = clock_ms();
-
-    u->exit_code = exit_code;
-    if (u->due_ms || a->rendezvous.server)
-        return;
-    u->asked_ms = now;
-    u->due_ms = now + ANSWER_MS;
-    if (a->state == AGENT_FINISHED) /* the others may be asked for a checkpoint first */
-        a->obeys_until_ms = now + a->config->job.shutdown_grace_ms;
-    loop_timer_arm(&u->timer, is_out_of_reach(a) ? now : now + ANSWER_EXPECTED_MS);
-}
-
-/* Its workers are killed. An answer that was to come has a moment still. */
-static void hurry_answer(struct agent *a)
-{
-    struct unanswered *u = &a->unanswered;
-
-    local_workers_stop(&a->workers, SIGKILL, 0);
-    if (!u->due_ms)
-        return;
-    u->due_ms = clock_ms();
-    u->told = true;
-    if (is_out_of_reach(a)) {
-        a->obeys_until_ms = 0;
-        stop_unordered(a, 0);
-    } else if (a->obeys_until_ms < u->due_ms) {
-        u->due_ms += ANSWER_HURRIED_MS;
-    } else {
-        a->obeys_until_ms = u->due_ms += ANSWER_MS;
-    }
-    loop_timer_arm(&u->timer, u->due_ms);
-}
-
 /* -- signals ----------------------------------------------------------------------- */
 
 static void on_stop_signal(void *arg, int signo, enum signal_action action)
@@ -251,9 +136,9 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         leave_without_workers(a);
     }
     if (action != SIGNAL_NO_CHANGE)
-        await_answer(a, code_of_signal(a));
+        agent_await_answer(a, code_of_signal(a));
     if (action == SIGNAL_LEAVE_KILLED || action == SIGNAL_KILL)
-        hurry_answer(a);
+        agent_hurry_answer(a);
 }
 
 /* Each node reports it; the rendezvous obeys the first report. */
@@ -277,7 +162,7 @@ static void on_deadline(void *arg, uint32_t within_ms)
     }
     snprintf(m.end.reason, sizeof(m.end.reason), "the time limit, %.44s", end);
     agent_send_report(a, &m);
-    await_answer(a, EXIT_REQUEUE);
+    agent_await_answer(a, EXIT_REQUEUE);
 }
 
 /* As for a program that is killed by SIGPIPE, but its workers may write checkpoints. */
@@ -295,7 +180,7 @@ static void on_output_closed(void *arg)
     }
     snprintf(m.end.reason, sizeof(m.end.reason), "its closed standard output");
     agent_send_report(a, &m);
-    await_answer(a, 128 + SIGPIPE);
+    agent_await_answer(a, 128 + SIGPIPE);
 }
 
 static uint64_t on_checkpoint_time_asked(void *arg)
@@ -317,7 +202,7 @@ static void on_suspend_signal(void *arg)
 void agent_init_ends(struct agent *a)
 {
     loop_timer_init(&a->held_timer, a->loop, on_held_long_enough, a);
-    loop_timer_init(&a->unanswered.timer, a->loop, on_unanswered, a);
+    agent_init_unanswered(a);
 }
 
 void agent_watch_ends(struct agent *a)

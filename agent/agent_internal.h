@@ -24,9 +24,10 @@
 
 /*
  * Shared by the files of the agent: agent.c (its parts, acts and workers),
- * agent_local.c (what tools of this machine see), agent_orders.c (what the rendezvous
- * says), agent_ends.c (why this node or the job
- * ends early: signals, the deadline, workers that end by a signal).
+ * agent_local.c (what tools of this machine see), agent_orders.c (orders of the
+ * rendezvous), agent_ends.c (why this node or the job ends early: signals, the
+ * deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that does
+ * not answer then).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -65,20 +66,20 @@ struct agent {
     struct failure_list failures; /* of this node, in this epoch */
     struct failure_list held;     /* may be the work of a signal that crun gets too */
     struct loop_timer held_timer;
-    struct unanswered { /* what this node has asked for: its end, or the job's */
+    struct unanswered { /* a request of this node to leave, or to end the job */
         struct loop_timer timer;
         uint64_t asked_ms,
-            due_ms;       /* then it leaves without an answer; 0: none is due */
-        bool told, alone; /* a user knows; it leaves */
+            due_ms;         /* then it leaves without an answer; 0: none is due */
+        bool warned, alone; /* a message was printed; it leaves */
         int exit_code;
     } unanswered;
     uint64_t obeys_until_ms;      /* the time that the last order may take */
-    enum agent_event workers_end; /* told once those who follow the output have all */
+    enum agent_event workers_end; /* handled once all output is shown */
 
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
     const char *containment;            /* as sent when joining */
     bool has_joined;
-    bool told_of_daemon; /* flags that are for a rendezvous of its own */
+    bool warned_of_daemon; /* flags that are for a rendezvous of its own */
     struct signals signals;
     struct suspension suspension;
     struct deadline deadline;
@@ -131,6 +132,14 @@ void agent_init_ends(struct agent *a);
 void agent_watch_ends(struct agent *a);
 void agent_on_group_failed(void *arg, const struct failure *f);
 void agent_drop_held_failures(struct agent *a);
+
+/* -- agent_unanswered.c ------------------------------------------------------------ */
+
+void agent_init_unanswered(struct agent *a);
+/* This node has asked for its end, or that of the job. */
+void agent_await_answer(struct agent *a, int exit_code);
+/* Kills the workers. An answer that was to come has a moment still. */
+void agent_hurry_answer(struct agent *a);
 /* If it leaves without the rendezvous, and its workers are gone. */
 void agent_leave_alone(struct agent *a);
 

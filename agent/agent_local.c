@@ -129,7 +129,7 @@ void agent_open_local(struct agent *a)
                                      .arg = a };
 
     a->local = local_job_create(a->loop, &calls);
-    event_file_tell(a->events, on_event_written, a);
+    event_file_listen(a->events, on_event_written, a);
 }
 
 void agent_update_local(struct agent *a)

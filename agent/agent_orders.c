@@ -13,9 +13,6 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/job/registry/job.h"
 
-/* Past the grace, the rendezvous gives up a node that does not stop. */
-#define STOP_MARGIN_MS 30000
-
 static void on_start(struct agent *a, const struct msg *m)
 {
     a->epoch = m->epoch;
@@ -97,11 +94,12 @@ static void warn_of_daemon(struct agent *a)
                        : c->metrics_file ? "--metrics-file"
                                          : NULL;
 
-    if (flag && !a->told_of_daemon && session_is_with_daemon(client_session(a->client)))
+    if (flag && !a->warned_of_daemon &&
+        session_is_with_daemon(client_session(a->client)))
         log_warn("%s has no effect here: the rendezvous of this job is a crund, which "
                  "has such flags of its own",
                  flag);
-    a->told_of_daemon = true;
+    a->warned_of_daemon = true;
 }
 
 static void on_joined(struct agent *a, const struct msg *m)
@@ -181,7 +179,7 @@ static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
-    if (a->has_joined && job_messages_tell_of_rendezvous(a->messages))
+    if (a->has_joined && job_messages_cover_rendezvous(a->messages))
         job_messages_outage(out, why);
     else if (!a->has_joined)
         job_messages_unreached(a->messages, out, why);
@@ -218,7 +216,7 @@ static void on_abandoned(void *arg, const char *why)
 {
     struct agent *a = arg;
 
-    if (job_messages_tell_of_rendezvous(a->messages))
+    if (job_messages_cover_rendezvous(a->messages))
         print_abandoned(a, why);
     a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
                    : a->unanswered.due_ms        ? a->unanswered.exit_code

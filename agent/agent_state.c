@@ -12,7 +12,8 @@ static const struct {
                      TO(AGENT_EV_STOP, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                      TO(AGENT_EV_DONE, AGENT_ACT_LEAVE, AGENT_OVER),
                      TO(AGENT_EV_REFUSED, AGENT_ACT_LEAVE, AGENT_OVER),
-                     TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER) },
+                     TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER),
+                     TO(AGENT_EV_GUARD_LOST, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_RUNNING] = { TO(AGENT_EV_STOP, AGENT_ACT_STOP, AGENT_STOPPING),
                         TO(AGENT_EV_FAILED, AGENT_ACT_REPORT_FAILED, AGENT_RUNNING),
                         TO(AGENT_EV_ALL_EXITED, AGENT_ACT_REPORT_FINISHED,
@@ -21,22 +22,25 @@ static const struct {
                         TO(AGENT_EV_REFUSED, AGENT_ACT_END, AGENT_ENDING),
                         TO(AGENT_EV_ABANDONED, AGENT_ACT_END, AGENT_ENDING),
                         TO(AGENT_EV_GUARD_DIED, AGENT_ACT_REPORT_GUARD_DIED,
-                           AGENT_IDLE) },
+                           AGENT_IDLE),
+                        TO(AGENT_EV_GUARD_LOST, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_FINISHED] = { TO(AGENT_EV_STOP, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                          TO(AGENT_EV_DONE, AGENT_ACT_LEAVE, AGENT_OVER),
                          TO(AGENT_EV_REFUSED, AGENT_ACT_LEAVE, AGENT_OVER),
-                         TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER) },
+                         TO(AGENT_EV_ABANDONED, AGENT_ACT_LEAVE, AGENT_OVER),
+                         TO(AGENT_EV_GUARD_LOST, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_STOPPING] = { TO(AGENT_EV_STOP, AGENT_ACT_STOP, AGENT_STOPPING),
                          TO(AGENT_EV_FAILED, AGENT_ACT_REPORT_FAILED, AGENT_STOPPING),
                          TO(AGENT_EV_ALL_STOPPED, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
                          TO(AGENT_EV_DONE, AGENT_ACT_END, AGENT_ENDING),
                          TO(AGENT_EV_REFUSED, AGENT_ACT_END, AGENT_ENDING),
                          TO(AGENT_EV_ABANDONED, AGENT_ACT_END, AGENT_ENDING),
-                         TO(AGENT_EV_GUARD_DIED, AGENT_ACT_REPORT_STOPPED,
-                            AGENT_IDLE) },
+                         TO(AGENT_EV_GUARD_DIED, AGENT_ACT_REPORT_STOPPED, AGENT_IDLE),
+                         TO(AGENT_EV_GUARD_LOST, AGENT_ACT_LEAVE, AGENT_OVER) },
     [AGENT_ENDING] = { TO(AGENT_EV_ALL_EXITED, AGENT_ACT_LEAVE, AGENT_OVER),
                        TO(AGENT_EV_ALL_STOPPED, AGENT_ACT_LEAVE, AGENT_OVER),
-                       TO(AGENT_EV_GUARD_DIED, AGENT_ACT_LEAVE, AGENT_OVER) },
+                       TO(AGENT_EV_GUARD_DIED, AGENT_ACT_LEAVE, AGENT_OVER),
+                       TO(AGENT_EV_GUARD_LOST, AGENT_ACT_LEAVE, AGENT_OVER) },
 #undef TO
 };
 
@@ -63,6 +67,7 @@ static const char *const event_names[AGENT_EVENT_COUNT] = {
     [AGENT_EV_ALL_EXITED] = "all-exited",
     [AGENT_EV_ALL_STOPPED] = "all-stopped",
     [AGENT_EV_GUARD_DIED] = "guard-died",
+    [AGENT_EV_GUARD_LOST] = "guard-lost",
 };
 
 const char *agent_state_name(enum agent_state s)

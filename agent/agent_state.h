@@ -36,6 +36,7 @@ enum agent_event {
     AGENT_EV_ALL_EXITED,  /* the group: all have exited 0 */
     AGENT_EV_ALL_STOPPED, /* the group: none of its processes is alive */
     AGENT_EV_GUARD_DIED,  /* its group died with it; there is a new guard */
+    AGENT_EV_GUARD_LOST,  /* likewise, and there cannot be a new one */
     AGENT_EVENT_COUNT
 };
 

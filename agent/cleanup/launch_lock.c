@@ -36,11 +36,6 @@ struct lock_folder {
     unsigned names_max; /* in one sweep */
 };
 
-static void format_own_folder(char path[PATH_SIZE])
-{
-    snprintf(path, PATH_SIZE, SHARED_FOLDER "/crun-%u", (unsigned)geteuid());
-}
-
 static void format_lock_name(const struct lock_folder *folder, const char *tag,
                              char name[PATH_SIZE])
 {
@@ -54,7 +49,7 @@ static int open_own_folder(void)
     struct stat st;
     int fd;
 
-    format_own_folder(path);
+    snprintf(path, sizeof(path), SHARED_FOLDER "/crun-%u", (unsigned)geteuid());
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return -1;
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -64,15 +63,16 @@ void run_tmpdir_make(void)
     free(path);
 }
 
-static void remove_empty_folder(int parent, const char *name, int depth)
+void run_tmpdir_remove_at(int parent, const char *name, int depth, bool with_files)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
 
     while (dir && depth > 0 && (entry = readdir(dir)))
-        if (entry->d_name[0] != '.')
-            remove_empty_folder(fd, entry->d_name, depth - 1);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !(with_files && unlinkat(fd, entry->d_name, 0) == 0))
+            run_tmpdir_remove_at(fd, entry->d_name, depth - 1, with_files);
     if (dir)
         closedir(dir);
     else if (fd >= 0)
@@ -95,7 +95,7 @@ void run_tmpdir_remove_empty_below(const char *parent, const char *tag)
         return;
     path = xasprintf("%s/crun_%s", parent, tag);
     if (is_our_folder(path))
-        remove_empty_folder(AT_FDCWD, path, DEPTH);
+        run_tmpdir_remove_at(AT_FDCWD, path, DEPTH, false);
     free(path);
 }
 

@@ -2,6 +2,7 @@
 #ifndef AGENT_CLEANUP_RUN_TMPDIR_H
 #define AGENT_CLEANUP_RUN_TMPDIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -27,6 +28,10 @@ char *run_tmpdir_path(const char *tag);
 
 /* TMPDIR as an absolute path, which the caller frees; NULL: there is no such folder. */
 char *run_tmpdir_parent(void);
+
+/* Removes a folder and those below it, down to that depth, as far as they are empty or
+ * have only files that go with them. Best effort; links are not followed. */
+void run_tmpdir_remove_at(int parent, const char *name, int depth, bool with_files);
 
 /* Removes the empty folders in it, down to those of a run's ranks, and itself; never a
  * file, never through a symbolic link, and nothing in a folder of another user. A text

@@ -10,11 +10,6 @@
 #define LOOK_AGAIN_MS 5000 /* checkpoints may take longer by now */
 #define SLACK_MS 10000     /* for messages, the end of crun and a late checkpoint */
 
-static uint64_t larger_of(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 uint64_t deadline_margin_ms(const struct config *config, uint64_t total_ms,
                             uint64_t checkpoint_ms)
 {
@@ -22,7 +17,7 @@ uint64_t deadline_margin_ms(const struct config *config, uint64_t total_ms,
 
     if (config->deadline_margin_ms)
         return config->deadline_margin_ms;
-    margin = grace + larger_of(grace, 2 * checkpoint_ms) + SLACK_MS;
+    margin = grace + (grace > 2 * checkpoint_ms ? grace : 2 * checkpoint_ms) + SLACK_MS;
     return margin < total_ms / 4 ? margin : total_ms / 4;
 }
 

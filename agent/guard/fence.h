@@ -16,8 +16,8 @@
  */
 struct fence_terms {
     uint64_t until_ms;
-    uint32_t grace_ms;    /* for the workers, from TERM to KILL */
-    uint32_t patience_ms; /* after a sleep; 0: none */
+    uint32_t grace_ms;     /* for the workers, from TERM to KILL */
+    uint32_t extension_ms; /* after a sleep; 0: none */
 };
 
 /*
@@ -30,18 +30,18 @@ struct fence_terms fence_terms_of(bool strict, uint64_t until_ms, uint32_t lease
 
 struct fence { /* zeroed: no fence */
     struct fence_terms terms;
-    uint64_t patient_until_ms;
+    uint64_t extended_until_ms;
     bool paused;
 };
 
 /* Terms that end earlier than those in force change nothing. */
 void fence_renew(struct fence *f, const struct fence_terms *terms);
 bool fence_passed(struct fence *f, uint64_t now_ms);
-/* While agent and workers are stopped by Ctrl-Z, terms with patience do not pass; the
- * agent then gets that time to hear from the rendezvous. */
+/* While agent and workers are stopped by Ctrl-Z, terms with an extension do not pass;
+ * the agent then gets that time to hear from the rendezvous. */
 void fence_pause(struct fence *f);
 void fence_resume(struct fence *f, uint64_t now_ms);
-/* How long the workers have to end once it has passed. Without patience the grace
+/* How long the workers have to end once it has passed. Without an extension the grace
  * counts from until_ms: workers found after a sleep are killed at once. */
 uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);
 /* When to call fence_passed next; 0: never. */

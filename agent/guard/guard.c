@@ -233,11 +233,11 @@ void guard_kill(struct guard *g)
     submit_request(g, &request);
 }
 
-void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
+void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms)
 {
     struct guard_request request = { .type = GUARD_REQUEST_SWEEP,
                                      .ticket = ++g->last_ticket,
-                                     .patience_ms = patience_ms,
+                                     .term_delay_ms = term_delay_ms,
                                      .grace_ms = grace_ms };
 
     if (g->running == 0 && g->nothing_left) {
@@ -253,7 +253,7 @@ void guard_fence(struct guard *g, const struct fence_terms *terms)
     struct guard_request request = { .type = GUARD_REQUEST_FENCE,
                                      .until_ms = terms->until_ms,
                                      .grace_ms = terms->grace_ms,
-                                     .patience_ms = terms->patience_ms };
+                                     .extension_ms = terms->extension_ms };
 
     guard_requests_try(&g->requests, &request);
 }

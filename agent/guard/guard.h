@@ -126,9 +126,9 @@ void guard_force(struct guard *g);
 /* Within died: true, and e set, if some processes cannot be killed; else e is empty. */
 bool guard_has_leftovers(const struct guard *g, struct err *e);
 /* After the last exit: calls empty when nothing is left, perhaps before this returns.
- * Leftovers get TERM after patience_ms, and KILL after further grace_ms. Of several
+ * Leftovers get TERM after term_delay_ms, and KILL after further grace_ms. Of several
  * calls only the last one is answered. */
-void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms);
+void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms);
 
 /* Sets until when the workers may live if no later fence is set. Sent at every
  * heartbeat. */

@@ -111,7 +111,7 @@ static void renew_fence(const struct guard_request *request)
 {
     const struct fence_terms terms = { .until_ms = request->until_ms,
                                        .grace_ms = request->grace_ms,
-                                       .patience_ms = request->patience_ms };
+                                       .extension_ms = request->extension_ms };
 
     fence_renew(&guard.fence, &terms);
     arm_fence_timer();
@@ -155,27 +155,21 @@ static void spawn_requested(const struct guard_request *request,
         guard_workers_spawn(request, fd);
 }
 
-/* The agent stops itself together with all workers, and continues them all. */
-static void pause_fence(int signo)
-{
-    if (signo == SIGSTOP)
-        fence_pause(&guard.fence);
-    else if (signo == SIGCONT)
-        fence_resume(&guard.fence, clock_ms());
-    arm_fence_timer();
-}
-
 /* A worker that was not started yet ends by the signals that would end it. */
 static void signal_requested(uint32_t local_rank, int signo)
 {
     bool ends = signo == SIGKILL || guard_workers_wants_cont(signo);
 
-    if (local_rank == GUARD_ALL)
-        pause_fence(signo);
-    if (local_rank == GUARD_ALL)
+    if (local_rank == GUARD_ALL) {
+        if (signo == SIGSTOP)
+            fence_pause(&guard.fence);
+        else if (signo == SIGCONT)
+            fence_resume(&guard.fence, clock_ms());
+        arm_fence_timer();
         guard_workers_signal_all(signo);
-    else
+    } else {
         guard_workers_signal(local_rank, signo);
+    }
     if (ends && local_rank == GUARD_ALL)
         guard_template_drop_all(signo);
     else if (ends)
@@ -201,7 +195,8 @@ static void handle_request(const struct guard_request *request,
         break;
     case GUARD_REQUEST_SWEEP:
         guard_template_drop_all(SIGKILL);
-        guard_shutdown_sweep(request->ticket, request->patience_ms, request->grace_ms);
+        guard_shutdown_sweep(request->ticket, request->term_delay_ms,
+                             request->grace_ms);
         break;
     case GUARD_REQUEST_FENCE:
         renew_fence(request);
@@ -347,30 +342,16 @@ static void run_guard(void)
 
 /* -- the start ------------------------------------------------------------------ */
 
-static void block_signals(void)
-{
-    sigset_t all;
-
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
-    signal(SIGCHLD, SIG_DFL); /* if it were ignored, there would be nothing to reap */
-}
-
-static void adopt_cgroup(const char *name)
-{
-    guard.cgroup = CGROUP_NONE;
-    if (name[0] == '\0')
-        return;
-    guard.cgroup.dir = GUARD_FD_CGROUP;
-    guard.cgroup.parent = GUARD_FD_CGROUP_PARENT;
-    snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", name);
-}
-
 static void prepare_guard(const char *cgroup_name)
 {
     sigset_t child;
 
-    adopt_cgroup(cgroup_name);
+    guard.cgroup = CGROUP_NONE;
+    if (*cgroup_name) {
+        guard.cgroup.dir = GUARD_FD_CGROUP;
+        guard.cgroup.parent = GUARD_FD_CGROUP_PARENT;
+        snprintf(guard.cgroup.name, sizeof(guard.cgroup.name), "%s", cgroup_name);
+    }
     for (int fd = GUARD_FD_SOCKET;
          fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 || fd < GUARD_FD_PAGES; fd++)
         ;
@@ -406,10 +387,14 @@ static bool is_guard_process(int argc, char **argv)
 
 void guard_main_if_asked(int argc, char **argv)
 {
+    sigset_t all;
+
     guard_reaper_main_if_asked(argc, argv);
     if (!is_guard_process(argc, argv))
         return;
-    block_signals();
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    signal(SIGCHLD, SIG_DFL); /* if it were ignored, there would be nothing to reap */
     setsid();
     prctl(PR_SET_NAME, GUARD_ARGV0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/guard/guard_shutdown.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/proc.h"
 
 #define PIDS_PER_ROUND 1024
 #define TERM_ROUND_MS 20 /* a deep orphan arrives without a signal to the guard */
@@ -42,16 +42,10 @@ static void report_leftover(pid_t pid)
     struct guard_event t = { .type = GUARD_EVENT_LEFTOVER,
                              .pid = pid,
                              .status = getsid(pid) };
-    char path[32];
-    int fd;
-    ssize_t n;
+    struct proc_stat stat;
 
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? 0 : read(fd, t.name, sizeof(t.name) - 1);
-    t.name[n > 0 ? n - 1 : 0] = '\0'; /* without its newline */
-    if (fd >= 0)
-        close(fd);
+    if (proc_read_stat(pid, &stat))
+        snprintf(t.name, sizeof(t.name), "%s", stat.name);
     guard_events_add(t);
 }
 
@@ -75,19 +69,19 @@ static void term_new_children(void)
     ongoing.termed_count = count;
 }
 
-static void start_term_rounds(uint32_t patience_ms, uint32_t grace_ms)
+static void start_term_rounds(uint32_t term_delay_ms, uint32_t grace_ms)
 {
     ongoing.terming = true;
     ongoing.termed_count = 0;
-    ongoing.term_ms = clock_ms() + patience_ms;
+    ongoing.term_ms = clock_ms() + term_delay_ms;
     ongoing.until_ms = ongoing.term_ms + grace_ms;
 }
 
-void guard_shutdown_sweep(uint32_t ticket, uint32_t patience_ms, uint32_t grace_ms)
+void guard_shutdown_sweep(uint32_t ticket, uint32_t term_delay_ms, uint32_t grace_ms)
 {
     ongoing.wants_answer = true;
     ongoing.ticket = ticket;
-    start_term_rounds(patience_ms, grace_ms);
+    start_term_rounds(term_delay_ms, grace_ms);
 }
 
 void guard_shutdown_fence(uint32_t grace_ms)

@@ -12,9 +12,9 @@
  * guard.
  */
 
-/* The agent waits for EMPTY with the last ticket. Leftovers get TERM after patience_ms,
- * which the agent is told. */
-void guard_shutdown_sweep(uint32_t ticket, uint32_t patience_ms, uint32_t grace_ms);
+/* The agent waits for EMPTY with the last ticket. Leftovers get TERM after
+ * term_delay_ms, which the agent is told. */
+void guard_shutdown_sweep(uint32_t ticket, uint32_t term_delay_ms, uint32_t grace_ms);
 void guard_shutdown_kill(uint32_t ticket);
 /* Without an answer to the agent: the fence has passed, or the agent is gone. */
 void guard_shutdown_fence(uint32_t grace_ms);

@@ -368,14 +368,6 @@ void guard_template_on_channel(uint32_t local_rank)
 
 /* -- its messages --------------------------------------------------------------- */
 
-static void become_ready(void)
-{
-    template.ready = template.tried = true;
-    guard_events_add((struct guard_event){ .type = GUARD_EVENT_TEMPLATE_READY,
-                                           .pid = template.pid });
-    ask_for_all_held();
-}
-
 /* A ready template that imports again is waited for by no worker. */
 static void note_import(void)
 {
@@ -394,9 +386,12 @@ static void read_message(void)
         return;
     if (n <= 0)
         end_template(TEMPLATE_GONE);
-    else if (!template.ready && n == 5 && memcmp(text, "ready", 5) == 0)
-        become_ready();
-    else
+    else if (!template.ready && n == 5 && memcmp(text, "ready", 5) == 0) {
+        template.ready = template.tried = true;
+        guard_events_add((struct guard_event){ .type = GUARD_EVENT_TEMPLATE_READY,
+                                               .pid = template.pid });
+        ask_for_all_held();
+    } else
         note_import();
 }
 

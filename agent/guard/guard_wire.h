@@ -44,7 +44,7 @@ struct guard_request {
     uint32_t type;
     uint32_t local_rank;
     uint32_t ticket; /* of KILL and SWEEP; the EMPTY that answers has it too */
-    uint32_t grace_ms, patience_ms;
+    uint32_t grace_ms, term_delay_ms, extension_ms;
     uint64_t until_ms;
     int32_t signo;
     uint32_t ready_ms, answer_ms; /* TEMPLATE: its limits */

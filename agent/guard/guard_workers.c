@@ -144,13 +144,6 @@ void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage, int
                                            .at_ms = clock_ms() });
 }
 
-static void report_retry(uint32_t local_rank, int errnum)
-{
-    guard_events_add((struct guard_event){
-        .type = GUARD_EVENT_RETRY, .local_rank = local_rank, .status = errnum });
-    guard_events_flush();
-}
-
 static bool is_machine_full(int errnum)
 {
     return errnum == EAGAIN || errnum == ENOMEM;
@@ -169,8 +162,12 @@ static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
          i++) {
         struct timespec delay = { .tv_sec = 0, .tv_nsec = delays_ms[i] * 1000000 };
 
-        if (i == 0)
-            report_retry(s->local_rank, errno);
+        if (i == 0) {
+            guard_events_add((struct guard_event){ .type = GUARD_EVENT_RETRY,
+                                                   .local_rank = s->local_rank,
+                                                   .status = errno });
+            guard_events_flush();
+        }
         nanosleep(&delay, NULL);
         pid = spawn_worker(s, &table.home, pidfd);
     }

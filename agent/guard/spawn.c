@@ -77,14 +77,6 @@ int spawn_write_text(int dir, const char *path, const char *text)
     return n < 0 ? -1 : 0;
 }
 
-/* From here on the child dies with the guard, which may be dead already. */
-static void tie_to_parent(pid_t parent)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EXIT_NOT_EXECUTED);
-}
-
 static int bind_memory(int node)
 {
     enum { BITS = 8 * sizeof(unsigned long) };
@@ -98,21 +90,6 @@ static int bind_memory(int node)
     }
     mask[node / BITS] = 1ul << (node % BITS);
     return (int)syscall(SYS_set_mempolicy, MPOL_BIND, mask, 1024ul + 1);
-}
-
-static int redirect_stdio(const int fd[3])
-{
-    for (int i = 0; i < 3; i++)
-        if (dup2(fd[i], i) < 0)
-            return -1;
-    return 0;
-}
-
-static int set_controlling_terminal(bool is_tty)
-{
-    if (!is_tty)
-        return 0;
-    return ioctl(isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO, TIOCSCTTY, 0);
 }
 
 /*
@@ -141,9 +118,11 @@ static enum spawn_stage prepare_child(const struct spawn *s,
         return SPAWN_AFFINITY;
     if (bind_memory(s->numa_node) < 0)
         return SPAWN_MEMPOLICY;
-    if (redirect_stdio(s->fd) < 0)
-        return SPAWN_STDIO;
-    if (set_controlling_terminal(s->is_tty) < 0)
+    for (int i = 0; i < 3; i++)
+        if (dup2(s->fd[i], i) < 0)
+            return SPAWN_STDIO;
+    if (s->is_tty &&
+        ioctl(isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO, TIOCSCTTY, 0) < 0)
         return SPAWN_TTY;
     /* for safety: all that the guard opens is close-on-exec anyway */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
@@ -159,7 +138,9 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
 {
     enum spawn_stage stage;
 
-    tie_to_parent(parent);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXIT_NOT_EXECUTED);
     if (!in_cgroup && spawn_write_text(home->cgroup, "cgroup.procs", "0") < 0)
         write_failure_record(s, home, SPAWN_CGROUP);
     stage = prepare_child(s, home);
@@ -172,12 +153,6 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
 }
 
 /* -- the parent ----------------------------------------------------------------- */
-
-/* Another way may work after any error except those of a full machine. */
-static bool is_worth_another_way(int errnum)
-{
-    return errnum != EAGAIN && errnum != ENOMEM;
-}
 
 static pid_t clone_child(const struct spawn_way *way, int cgroup, int *pidfd)
 {
@@ -249,7 +224,7 @@ pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
             pid = clone_child(&ways[way], home->cgroup, pidfd);
         if (pid == 0)
             run_child(s, home, parent, in_cgroup);
-        if (pid > 0 || !is_worth_another_way(errno))
+        if (pid > 0 || errno == EAGAIN || errno == ENOMEM)
             break;
         lasting = lasting && errno != EMFILE && errno != ENFILE;
     }

@@ -43,7 +43,7 @@ static const struct net_addr *find_local_address(const struct net_addr *list,
 }
 
 /* The user, or the node rank, says that it is here. */
-static bool host_is_told(const struct rendezvous_host *h)
+static bool host_is_given(const struct rendezvous_host *h)
 {
     return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
 }
@@ -54,7 +54,7 @@ static int explain_taken_port(const struct rendezvous_host *h,
 {
     char job[RUN_ID_MAX + PROGRAM_MAX_BYTES + 64], why[sizeof(e->text)];
 
-    if (!host_is_told(h) || !net_port(listen) ||
+    if (!host_is_given(h) || !net_port(listen) ||
         !port_holder_describe(listen, h->keys, job, sizeof(job)))
         return -1;
     snprintf(why, sizeof(why), "%s", e->text);
@@ -175,7 +175,7 @@ static int host_at_foreign(struct rendezvous_host *h, const struct net_addr *for
 /* A dynamic rendezvous may have its host already: a crund, or another agent here. */
 static int host_or_yield(struct rendezvous_host *h, int rc, struct err *e)
 {
-    if (rc == 0 || host_is_told(h))
+    if (rc == 0 || host_is_given(h))
         return rc;
     h->undecided = false;
     log_debug("%s: another rendezvous seems to listen there", e->text);
@@ -191,7 +191,7 @@ int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *l
         return 0;
     if (own)
         return host_or_yield(h, host_at(h, own, e), e);
-    if (own_name_is(HOSTS_FILE, h->name) && (count == 0 || host_is_told(h))) {
+    if (own_name_is(HOSTS_FILE, h->name) && (count == 0 || host_is_given(h))) {
         log_info("%s: taken for this machine by its name, listening on all addresses",
                  count == 0 ? why : h->name);
         if (host_or_yield(h, start_everywhere(h, e), e) < 0)
@@ -200,7 +200,7 @@ int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *l
             name_check_begin(&h->check, h->loop, h->name, h->port_wanted);
         return 0;
     }
-    if (count > 0 && host_is_told(h))
+    if (count > 0 && host_is_given(h))
         return host_at_foreign(h, &list[0], e);
     if (count == 0 && h->config->is_host == 1)
         return start_everywhere(h, e);
@@ -229,10 +229,10 @@ int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
     if (!host_may_be_here(config))
         return 0;
     if (read_endpoint(h, config->endpoints, e) < 0)
-        return host_is_told(h) ? err_wrap(e, config->rendezvous == CONFIG_STATIC
-                                                 ? "--master-addr"
-                                                 : "--rdzv-endpoint")
-                               : 0; /* the client reports it */
+        return host_is_given(h) ? err_wrap(e, config->rendezvous == CONFIG_STATIC
+                                                  ? "--master-addr"
+                                                  : "--rdzv-endpoint")
+                                : 0; /* the client reports it */
     if (config->rendezvous_fd) /* on all addresses; the first endpoint is the best */
         return start_server(h, &(struct net_addr){ .len = 0 }, e);
     h->undecided = true;

@@ -35,26 +35,26 @@ void kept_output_init(struct kept_output *k, uint32_t workers)
 {
     *k = (struct kept_output){ .workers = workers };
     k->now.worker = xcalloc(workers, sizeof(*k->now.worker));
-    k->before.worker = xcalloc(workers, sizeof(*k->before.worker));
+    k->previous.worker = xcalloc(workers, sizeof(*k->previous.worker));
     clear_attempt(&k->now, workers);
-    clear_attempt(&k->before, workers);
+    clear_attempt(&k->previous, workers);
 }
 
 void kept_output_fini(struct kept_output *k)
 {
     clear_attempt(&k->now, k->workers);
-    clear_attempt(&k->before, k->workers);
+    clear_attempt(&k->previous, k->workers);
     free(k->now.worker);
-    free(k->before.worker);
+    free(k->previous.worker);
 }
 
 void kept_output_begin(struct kept_output *k, uint64_t epoch, uint32_t first_rank)
 {
-    struct kept_attempt oldest = k->before;
+    struct kept_attempt oldest = k->previous;
 
     for (uint32_t i = 0; i < k->workers; i++)
         kept_output_end(k, i);
-    k->before = k->now;
+    k->previous = k->now;
     k->now = oldest;
     clear_attempt(&k->now, k->workers);
     k->now.epoch = epoch;
@@ -97,7 +97,7 @@ void kept_output_end(struct kept_output *k, uint32_t local_rank)
         k->now.worker[local_rank][i].ended = true;
 }
 
-const struct kept_stream *kept_output_errors(const struct kept_output *k,
+const struct kept_stream *kept_output_stderr(const struct kept_output *k,
                                              uint32_t local_rank)
 {
     const struct kept_stream *s = k->now.worker[local_rank];
@@ -109,9 +109,9 @@ const struct kept_attempt *kept_output_find(const struct kept_output *k, uint64_
 {
     if (epoch == 0)
         return NULL;
-    return epoch == k->now.epoch      ? &k->now
-           : epoch == k->before.epoch ? &k->before
-                                      : NULL;
+    return epoch == k->now.epoch        ? &k->now
+           : epoch == k->previous.epoch ? &k->previous
+                                        : NULL;
 }
 
 struct kept_view kept_stream_view(const struct kept_stream *s)

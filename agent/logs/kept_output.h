@@ -35,7 +35,7 @@ struct kept_attempt {
 
 struct kept_output {
     uint32_t workers;
-    struct kept_attempt now, before;
+    struct kept_attempt now, previous;
 };
 
 void kept_output_init(struct kept_output *k, uint32_t workers);
@@ -54,7 +54,7 @@ void kept_output_add(struct kept_output *k, uint32_t local_rank, int which,
 void kept_output_end(struct kept_output *k, uint32_t local_rank);
 
 /* The stream with the worker's standard error. */
-const struct kept_stream *kept_output_errors(const struct kept_output *k,
+const struct kept_stream *kept_output_stderr(const struct kept_output *k,
                                              uint32_t local_rank);
 /* The attempt of that epoch, or NULL. */
 const struct kept_attempt *kept_output_find(const struct kept_output *k,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_dirs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,6 +21,7 @@
 
 #define NAME_TRIES 16
 #define RANDOM_LETTERS 8
+#define ATTEMPT_DEPTH 2 /* an attempt and its ranks */
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
 struct log_dirs {
@@ -38,7 +38,7 @@ struct log_dirs {
     uint64_t old; /* the attempt that goes next, once those who follow have read it */
 };
 
-/* Whether a folder may be read is said by the mode of the files in it. */
+/* Those who may read the files may read their folder. */
 static mode_t folder_mode(const struct log_dirs *d)
 {
     return d->mode | (d->mode & 0444) >> 2;
@@ -300,24 +300,6 @@ void log_dirs_keep(struct log_dirs *d, uint32_t count)
     d->later = xrealloc(d->later, (count + 1) * sizeof(*d->later));
 }
 
-/* Best effort; links are removed, not followed. Depth 2: an attempt and its ranks. */
-static void remove_files_below(int parent, const char *name, int depth)
-{
-    int fd = openat(parent, name, FOLDER | O_NOFOLLOW);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-
-    while (dir && (entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (unlinkat(fd, entry->d_name, 0) < 0 && depth > 1)
-            remove_files_below(fd, entry->d_name, depth - 1);
-    }
-    if (dir)
-        closedir(dir);
-    unlinkat(parent, name, AT_REMOVEDIR);
-}
-
 /* The first attempt stays: it shows how it all began. */
 static void note_attempt(struct log_dirs *d)
 {
@@ -340,7 +322,8 @@ void log_dirs_drop_old(struct log_dirs *d)
     char name[32];
 
     if (d && d->has_old)
-        remove_files_below(d->run_fd, attempt_name(d->old, name, sizeof(name)), 2);
+        run_tmpdir_remove_at(d->run_fd, attempt_name(d->old, name, sizeof(name)),
+                             ATTEMPT_DEPTH, true);
     if (d)
         d->has_old = false;
 }

@@ -45,15 +45,6 @@ static size_t read_available(struct log_stream *s, bool *ended)
     return size;
 }
 
-/* Enlarges a pipe that was full; most pipes never need it. */
-static void enlarge_pipe(struct log_stream *s, size_t size)
-{
-    if (s->pty || s->enlarged || size < LOG_PIPE_DEFAULT_BYTES)
-        return;
-    s->enlarged = true;
-    (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be permitted */
-}
-
 static void on_stream_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct log_stream *s = arg;
@@ -66,7 +57,10 @@ static void on_stream_readable(evutil_socket_t fd, short what, void *arg)
         return;
     }
     size = read_available(s, &ended);
-    enlarge_pipe(s, size);
+    if (!s->pty && !s->enlarged && size >= LOG_PIPE_DEFAULT_BYTES) {
+        s->enlarged = true;
+        (void)fcntl(s->fd, F_SETPIPE_SZ, LOG_PIPE_BYTES); /* may not be permitted */
+    }
     if (size > 0)
         s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
     if (ended) {
@@ -93,13 +87,6 @@ void log_stream_finish(struct log_stream *s)
         all += size;
         s->calls.data(s->calls.arg, buffer, size, size == sizeof(buffer));
     }
-}
-
-static int open_pipe(int end[2], struct err *e)
-{
-    if (pipe2(end, O_CLOEXEC) < 0)
-        return err_set_errno(e, errno, "cannot make a pipe");
-    return 0;
 }
 
 static int open_pty_peer(int master)
@@ -140,8 +127,11 @@ struct log_stream *log_stream_create(struct loop *loop, bool pty,
     struct log_stream *s;
     int end[2];
 
-    if ((pty ? open_pty(end, e) : open_pipe(end, e)) < 0)
+    if (pty ? open_pty(end, e) < 0 : pipe2(end, O_CLOEXEC) < 0) {
+        if (!pty)
+            err_set_errno(e, errno, "cannot make a pipe");
         return NULL;
+    }
     s = xcalloc(1, sizeof(*s));
     s->calls = *calls;
     s->pty = pty;

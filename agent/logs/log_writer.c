@@ -63,7 +63,7 @@ struct outlet {
     TAILQ_ENTRY(outlet) link;
 };
 
-/* Of all outlets together: what is full is the file system below them. */
+/* Of all outlets together: they share a file system that is full. */
 struct losses {
     uint64_t bytes;
     unsigned outlets; /* of which the first has this name */
@@ -432,13 +432,6 @@ struct log_writer *log_writer_create(struct loop *loop,
     return w;
 }
 
-/* Called under the lock. Without a thread nothing is written: that counts as a loss. */
-static void ensure_thread(struct log_writer *w)
-{
-    if (!w->running)
-        w->running = thread_start(&w->thread, run_writer_thread, w) == 0;
-}
-
 /* False: until_ms has come first. */
 static bool wait_idle_until(struct log_writer *w, uint64_t until_ms)
 {
@@ -471,14 +464,6 @@ static void wait_idle(struct log_writer *w, uint64_t until_ms)
              __atomic_load_n(&w->written, __ATOMIC_RELAXED) != before);
 }
 
-/* Data that will not be written is lost. */
-static void count_rest_as_lost(struct log_writer *w)
-{
-    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
-        if (o->queued > 0)
-            count_loss(o, o->queued, 0);
-}
-
 bool log_writer_destroy(struct log_writer *w, uint64_t until_ms)
 {
     bool orphan, has_lost;
@@ -489,7 +474,9 @@ bool log_writer_destroy(struct log_writer *w, uint64_t until_ms)
         event_free(w->event);
     pthread_mutex_lock(&w->lock);
     wait_idle(w, until_ms);
-    count_rest_as_lost(w);
+    for (struct outlet *o = TAILQ_FIRST(&w->outlets); o; o = TAILQ_NEXT(o, link))
+        if (o->queued > 0) /* will not be written */
+            count_loss(o, o->queued, 0);
     has_lost = w->losses.bytes > 0;
     orphan = w->running && w->queued > 0;
     w->ending = true;
@@ -597,7 +584,8 @@ void outlet_put(struct outlet *o, const char *data, size_t size)
     if (size == 0)
         return;
     pthread_mutex_lock(&w->lock);
-    ensure_thread(w);
+    if (!w->running) /* without a thread nothing is written: that counts as a loss */
+        w->running = thread_start(&w->thread, run_writer_thread, w) == 0;
     if (o->dead || !has_room(o)) {
         count_loss(o, size, o->dead ? EPIPE : 0);
         o->unmarked_in_queue += size;

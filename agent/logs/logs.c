@@ -349,21 +349,13 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 
 /* -- opening -------------------------------------------------------------------- */
 
-static struct log_writer *files_writer(struct logs *l)
-{
-    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
-
-    if (!l->files)
-        l->files = log_writer_create(l->loop, &calls);
-    return l->files;
-}
-
 static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
                                     const char *name, struct err *e)
 {
     struct outlet_options options = {
         .owned = true, .mark = true, .queue_max = LOG_FILE_QUEUE_MAX, .file = name
     };
+    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
     struct outlet *o;
 
     options.fd = log_dirs_open(l->dirs, local_rank, name, e);
@@ -374,7 +366,9 @@ static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
         options.max_size = options.folder < 0 ? 0 : l->config->log_max_size;
     }
     options.name = log_dirs_file_path(l->dirs, local_rank, name);
-    o = outlet_create(files_writer(l), &options);
+    if (!l->files)
+        l->files = log_writer_create(l->loop, &calls);
+    o = outlet_create(l->files, &options);
     free((char *)options.name);
     return o;
 }
@@ -582,12 +576,12 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
-    return log_tail_text(&kept_output_errors(&l->kept, local_rank)->ring, text, size);
+    return log_tail_text(&kept_output_stderr(&l->kept, local_rank)->ring, text, size);
 }
 
 struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank)
 {
-    const struct kept_stream *s = kept_output_errors(&l->kept, local_rank);
+    const struct kept_stream *s = kept_output_stderr(&l->kept, local_rank);
 
     return (struct logs_error_times){ s->written_ms, s->traceback_ms };
 }

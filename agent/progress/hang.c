@@ -61,14 +61,6 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
 
 /* -- observing ------------------------------------------------------------------ */
 
-static void advance_time(struct hang *h, uint64_t now_ms)
-{
-    uint64_t gap = now_ms > h->observed_at ? now_ms - h->observed_at : 0;
-
-    h->time += gap > HANG_STALL_MS ? HANG_READ_MS : gap;
-    h->observed_at = now_ms;
-}
-
 static void note_step(struct hang_rank *r, uint64_t step, uint64_t now)
 {
     if (r->stepped && step > r->progress.step) {
@@ -95,39 +87,29 @@ static void update_rank(struct hang_rank *r, const struct hang_observation *s,
 void hang_observe(struct hang *h, const struct hang_observation *observation,
                   uint64_t now_ms)
 {
-    advance_time(h, now_ms);
+    uint64_t gap = now_ms > h->observed_at ? now_ms - h->observed_at : 0;
+
+    h->time += gap > HANG_STALL_MS ? HANG_READ_MS : gap;
+    h->observed_at = now_ms;
     for (uint32_t i = 0; i < h->workers; i++)
         update_rank(&h->rank[i], &observation[i], h->time);
 }
 
 /* -- judging -------------------------------------------------------------------- */
 
-static bool is_enabled(const struct hang *h)
-{
-    return h->rule.is_auto || h->rule.timeout_ms > 0;
-}
-
-static uint64_t longest_step(const struct hang_rank *r)
-{
-    uint64_t most = 0;
-
-    for (unsigned i = 0; i < STEPS_KEPT; i++)
-        if (r->longest[i] > most)
-            most = r->longest[i];
-    return most;
-}
-
 /* The allowance for one step. */
 static uint64_t step_allowance(const struct hang *h, const struct hang_rank *r)
 {
-    uint64_t longest;
+    uint64_t longest = HANG_AUTO_MS_MIN;
 
     if (!h->rule.is_auto)
         return h->rule.timeout_ms;
     if (r->seen < HANG_AUTO_STEPS)
         return NEVER;
-    longest = 10 * longest_step(r);
-    return longest > HANG_AUTO_MS_MIN ? longest : HANG_AUTO_MS_MIN;
+    for (unsigned i = 0; i < STEPS_KEPT; i++)
+        if (10 * r->longest[i] > longest)
+            longest = 10 * r->longest[i];
+    return longest;
 }
 
 static uint64_t long_allowance(const struct hang *h, uint64_t step_ms)
@@ -178,14 +160,6 @@ static uint64_t wait_allowance(const struct hang *h, uint64_t step_ms)
     return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
 }
 
-/* A rank that never wrote may run a program that never writes. */
-static uint64_t unwritten_allowance(const struct hang *h)
-{
-    if (h->rule.is_auto || !any_rank(h, has_written))
-        return NEVER;
-    return long_allowance(h, h->rule.timeout_ms);
-}
-
 /* What a program does before, between and after its epochs is not for --watch to see.
  */
 static bool may_take_long(const struct hang_rank *r)
@@ -210,10 +184,13 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
 
-    if (!is_enabled(h) || !r->alive || r->progress.phase == PROGRESS_DONE)
+    if ((!h->rule.is_auto && !h->rule.timeout_ms) || !r->alive ||
+        r->progress.phase == PROGRESS_DONE)
         return NEVER;
-    if (!r->progress.written)
-        return unwritten_allowance(h);
+    if (!r->progress.written) /* its program may be one that never writes */
+        return h->rule.is_auto || !any_rank(h, has_written)
+                   ? NEVER
+                   : long_allowance(h, h->rule.timeout_ms);
     step_ms = step_allowance(h, r);
     if (step_ms == NEVER)
         return NEVER;

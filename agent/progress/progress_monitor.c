@@ -183,14 +183,6 @@ static void read_pages(struct progress_monitor *m)
     hang_observe(m->hang, m->observation, clock_ms());
 }
 
-static void sample_step_rate(struct progress_monitor *m)
-{
-    const struct page_values *p = find_slowest(m);
-
-    if (p)
-        step_rate_add(&m->step_rate, p->step, clock_ms());
-}
-
 /*
  * How soon to look for the epoch's first step, and for the end of the steps that are
  * done again: the later, the less often. 0: no sooner than for other things. Workers
@@ -209,21 +201,14 @@ static uint64_t news_reading_ms(const struct progress_monitor *m)
 
 /* Reads at moments unrelated to the steps, so that a step of exactly a second is not
  * always sampled in the same phase. */
-static uint64_t next_reading_ms(const struct progress_monitor *m)
-{
-    uint64_t soon = news_reading_ms(m);
-
-    if (soon)
-        return clock_ms() + soon;
-    return clock_ms() + HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
-}
-
 static void arm_page_timer(struct progress_monitor *m)
 {
-    uint64_t next = next_reading_ms(m), deadline = hang_deadline(m->hang);
+    uint64_t soon = news_reading_ms(m), deadline = hang_deadline(m->hang);
+    uint64_t next = soon ? soon : HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
 
-    if (news_reading_ms(m) || m->any_page_written || m->output ||
-        m->config->hang_auto || m->config->hang_timeout_ms)
+    next += clock_ms();
+    if (soon || m->any_page_written || m->output || m->config->hang_auto ||
+        m->config->hang_timeout_ms)
         loop_timer_arm(&m->timer, deadline < next ? deadline : next);
 }
 
@@ -282,8 +267,11 @@ static void on_page_timer(void *arg)
 
     read_pages(m);
     if (clock_ms() - m->sampled_ms >= HANG_READ_MS) { /* it may read more often */
+        const struct page_values *p = find_slowest(m);
+
         m->sampled_ms = clock_ms();
-        sample_step_rate(m);
+        if (p)
+            step_rate_add(&m->step_rate, p->step, clock_ms());
         sample_stragglers(m);
     }
     if (m->has_news)
@@ -415,24 +403,20 @@ static bool all_saved(const struct progress_monitor *m)
     return true;
 }
 
-static void finish_checkpoint_request(struct progress_monitor *m)
-{
-    m->checkpoint_until_ms = 0;
-    loop_timer_cancel(&m->checkpoint_timer);
-    m->calls.checkpointed(m->calls.arg);
-}
-
 static void on_checkpoint_timer(void *arg)
 {
     struct progress_monitor *m = arg;
     uint64_t now = clock_ms(), next = now + CHECKPOINT_READ_MS;
 
     read_pages(m);
-    if (now >= m->checkpoint_until_ms || all_saved(m))
-        finish_checkpoint_request(m);
-    else
+    if (now < m->checkpoint_until_ms && !all_saved(m)) {
         loop_timer_arm(&m->checkpoint_timer,
                        next < m->checkpoint_until_ms ? next : m->checkpoint_until_ms);
+        return;
+    }
+    m->checkpoint_until_ms = 0;
+    loop_timer_cancel(&m->checkpoint_timer);
+    m->calls.checkpointed(m->calls.arg);
 }
 
 static void request_checkpoints(struct progress_monitor *m, uint32_t within_ms)

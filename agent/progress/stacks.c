@@ -236,7 +236,7 @@ static void describe_silent(const struct stacks *s, uint32_t i, const char *stat
                  "; it was %s at step %" PRIu64, progress_phase_name(p.phase), p.step);
 }
 
-static bool says_it_waits(const struct stacks *s, uint32_t i)
+static bool reports_waiting(const struct stacks *s, uint32_t i)
 {
     struct page_values p = { .written = false };
 
@@ -277,7 +277,7 @@ static void describe_worker(const struct stacks *s, uint32_t i, struct msg_stack
         describe_silent(s, i, state, m);
     } else if (s->worker[i].writing && read_stack(s, i, &stack)) {
         m->kind = STACKS_PYTHON;
-        m->waits = stack.waits || says_it_waits(s, i);
+        m->waits = stack.waits || reports_waiting(s, i);
         memcpy(m->brief, stack.brief, sizeof(m->brief));
         memcpy(m->threads, stack.threads, sizeof(m->threads));
     } else if (s->worker[i].writing) {

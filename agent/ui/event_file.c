@@ -61,8 +61,9 @@ void event_file_set_instance(struct event_file *ev, const struct id128 *instance
     ev->instance = *instance;
 }
 
-void event_file_tell(struct event_file *ev,
-                     void (*tell)(void *arg, const struct msg_event *event), void *arg)
+void event_file_listen(struct event_file *ev,
+                       void (*tell)(void *arg, const struct msg_event *event),
+                       void *arg)
 {
     ev->tell = tell;
     ev->arg = arg;

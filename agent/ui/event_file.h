@@ -17,8 +17,9 @@ void event_file_destroy(struct event_file *ev); /* NULL is fine */
 /* The job is known. */
 void event_file_set_instance(struct event_file *ev, const struct id128 *instance);
 /* Each event is told too, also without a file. */
-void event_file_tell(struct event_file *ev,
-                     void (*tell)(void *arg, const struct msg_event *event), void *arg);
+void event_file_listen(struct event_file *ev,
+                       void (*tell)(void *arg, const struct msg_event *event),
+                       void *arg);
 void event_file_add(struct event_file *ev, const char *kind, uint64_t epoch,
                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void event_file_add_formed(struct event_file *ev, uint64_t epoch,

@@ -98,7 +98,7 @@ static void report_unreached(void *arg)
 
 void job_messages_unreached(struct job_messages *s, bool out, const char *why)
 {
-    if (!out || !job_messages_tell_of_rendezvous(s)) {
+    if (!out || !job_messages_cover_rendezvous(s)) {
         loop_timer_cancel(&s->unreached_timer);
         return;
     }
@@ -150,7 +150,7 @@ bool job_messages_are_first_nodes(const struct job_messages *s)
     return s->config->shares_output && !is_first;
 }
 
-bool job_messages_tell_of_rendezvous(const struct job_messages *s)
+bool job_messages_cover_rendezvous(const struct job_messages *s)
 {
     bool is_early = s->start.world_size ? s->start.group_rank <= 1
                                         : s->config->node_rank <= 1;

@@ -24,7 +24,7 @@ bool job_messages_are_first_nodes(const struct job_messages *s);
 /* Whether this node reports outages of the rendezvous. If the output of all nodes goes
  * to one place, the first two nodes do: the first may host the rendezvous, and be lost
  * with it. */
-bool job_messages_tell_of_rendezvous(const struct job_messages *s);
+bool job_messages_cover_rendezvous(const struct job_messages *s);
 
 /* An epoch has formed. */
 void job_messages_formed(struct job_messages *s, const struct msg_start *start,

@@ -268,13 +268,6 @@ struct report_style {
     const char *bold, *red, *dim, *off;
 };
 
-static struct report_style choose_style(bool colour)
-{
-    if (colour)
-        return (struct report_style){ "\033[1m", "\033[31m", "\033[2m", "\033[0m" };
-    return (struct report_style){ "", "", "", "" };
-}
-
 /* A program's output must not control the terminal. */
 static void print_printable(FILE *out, const char *text, size_t len)
 {
@@ -414,7 +407,10 @@ static void print_succeeded(FILE *out, const struct failure *f)
 void failure_print_report(const struct failure_report *r, FILE *out)
 {
     const struct failure *f = &r->done->failure;
-    struct report_style st = choose_style(r->colour);
+    static const struct report_style plain = { "", "", "", "" },
+                                     coloured = { "\033[1m", "\033[31m", "\033[2m",
+                                                  "\033[0m" };
+    struct report_style st = r->colour ? coloured : plain;
     int code = job_exit_code(f);
     char what[600];
 

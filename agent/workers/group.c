@@ -52,7 +52,7 @@ struct group {
     uint32_t started; /* spawned in this epoch: all, or those before an error */
     uint32_t alive, undrained;
     bool running, stopping, failed, sweeping, killed;
-    bool patient; /* the sweep that runs lets leftovers go on for some time */
+    bool delays_term; /* the sweep that runs lets leftovers go on for some time */
     struct msg_start start;
     uint64_t epoch, started_ms;
     struct loop_timer kill_timer;
@@ -109,7 +109,7 @@ static void on_kill_time(void *arg)
     guard_force(g->guard);
 }
 
-static void tell_of_leftovers(void *arg)
+static void report_leftovers(void *arg)
 {
     struct group *g = arg;
     char who[160], text[256];
@@ -140,7 +140,7 @@ struct group *group_create(struct loop *loop, const struct config *config,
         g->recorder = torch_recorder_create(config->workers);
     }
     loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
-    loop_timer_init(&g->left_timer, loop, tell_of_leftovers, g);
+    loop_timer_init(&g->left_timer, loop, report_leftovers, g);
     return g;
 }
 
@@ -162,7 +162,7 @@ static void reset_workers(struct group *g)
     memset(g->worker, 0, g->config->workers * sizeof(*g->worker));
     g->started = g->alive = g->undrained = 0;
     g->running = g->stopping = g->failed = g->sweeping = g->killed = false;
-    g->patient = false;
+    g->delays_term = false;
     leftovers_clear(&g->left);
     loop_timer_cancel(&g->kill_timer);
     loop_timer_cancel(&g->left_timer);
@@ -236,13 +236,6 @@ out:
     return rc;
 }
 
-static void close_streams(const int fd[3])
-{
-    for (int i = 0; i < 3; i++)
-        if (fd[i] > STDERR_FILENO)
-            close(fd[i]);
-}
-
 static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
 {
     struct guard_spawn s = { .fd = { -1, -1, -1 } };
@@ -271,7 +264,9 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
     if (logs_open(g->logs, local_rank, s.fd, &s.is_tty, e) < 0)
         return -1;
     rc = spawn_local_rank(g, local_rank, &inputs, &s, e);
-    close_streams(s.fd);
+    for (int i = 0; i < 3; i++)
+        if (s.fd[i] > STDERR_FILENO)
+            close(s.fd[i]);
     return rc;
 }
 
@@ -500,19 +495,19 @@ void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
 /* When all workers are over, asks the guard whether a process is left: see on_empty. */
 static void sweep_if_over(struct group *g)
 {
-    uint32_t patience_ms = 0, grace_ms = g->config->job.failure_grace_ms;
+    uint32_t term_delay_ms = 0, grace_ms = g->config->job.failure_grace_ms;
 
     if (!g->running || g->alive || g->undrained || g->sweeping)
         return;
     g->sweeping = true;
-    g->patient = !g->stopping && !g->failed;
-    if (g->patient) {
-        patience_ms = leftovers_left_ms(g);
+    g->delays_term = !g->stopping && !g->failed;
+    if (g->delays_term) {
+        term_delay_ms = leftovers_left_ms(g);
         grace_ms = g->config->job.shutdown_grace_ms - leftovers_ms(g);
     }
-    guard_sweep(g->guard, patience_ms, grace_ms);
+    guard_sweep(g->guard, term_delay_ms, grace_ms);
     if (g->running && !g->kill_timer.armed)
-        loop_timer_arm(&g->kill_timer, clock_ms() + patience_ms + grace_ms);
+        loop_timer_arm(&g->kill_timer, clock_ms() + term_delay_ms + grace_ms);
 }
 
 static void finish_worker(struct group *g, uint32_t local_rank)
@@ -580,7 +575,7 @@ static void on_leftover(void *arg, pid_t session, const char *name)
     struct group *g = arg;
     int64_t rank = -1;
 
-    if (!g->patient)
+    if (!g->delays_term)
         return;
     for (uint32_t i = 0; i < g->started; i++)
         if (g->worker[i].pid == session ||
@@ -588,7 +583,7 @@ static void on_leftover(void *arg, pid_t session, const char *name)
             rank = g->start.first_rank + i;
     leftovers_add(&g->left, rank, name);
     if (!g->left_timer.armed)
-        loop_timer_arm(&g->left_timer, clock_ms() + LEFTOVERS_TOLD_MS);
+        loop_timer_arm(&g->left_timer, clock_ms() + LEFTOVERS_REPORT_MS);
 }
 
 static void on_empty(void *arg)
@@ -597,7 +592,7 @@ static void on_empty(void *arg)
 
     if (!g->running || g->alive || g->undrained)
         return;
-    tell_of_leftovers(g);
+    report_leftovers(g);
     g->running = g->sweeping = false;
     torch_recorder_end(g->recorder);
     loop_timer_cancel(&g->kill_timer);
@@ -640,7 +635,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
     guard_signal_all(g->guard, signo);
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
-    if (g->patient)
-        g->sweeping = g->patient = false; /* sweeps again, without patience */
+    if (g->delays_term)
+        g->sweeping = g->delays_term = false; /* sweeps again, at once */
     sweep_if_over(g);
 }

@@ -5,8 +5,8 @@
 /* The part of --shutdown-timeout for which processes that successful workers have left
  * may go on, and their output is read; then they are told to end. */
 #define LEFTOVERS_PART 5
-#define WORKER_DRAIN_MS 2000   /* their output at least */
-#define LEFTOVERS_TOLD_MS 1000 /* after SIGTERM, if they have not ended before */
+#define WORKER_DRAIN_MS 2000     /* their output at least */
+#define LEFTOVERS_REPORT_MS 1000 /* after SIGTERM, if they have not ended before */
 /* How long the output of a failed worker is read: other nodes wait for the report. */
 #define FAILED_DRAIN_MS 100
 

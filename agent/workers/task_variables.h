@@ -5,7 +5,8 @@
 /*
  * Variables that name the place of one process in the layer that has started crun: a
  * task of Slurm, a rank of mpiexec. A worker that believed them would be another rank
- * than crun's. What names the node, the batch job or the user's wishes is none of them.
+ * than crun's. Variables of the node, of the batch job and of the user are not among
+ * them.
  */
 enum task_variable {
     TASK_VARIABLE_NONE,

@@ -30,7 +30,7 @@ struct warm {
     const struct config *config;
     struct guard *guard; /* NULL: none */
 
-    bool ready, has_said, told_cold;
+    bool ready, has_reported, warned_cold;
     unsigned useless; /* templates since the last one from which a worker was forked */
     uint32_t delay_ms;
     struct loop_timer retry;
@@ -48,7 +48,7 @@ static void print_line(struct warm *w)
     w->line[w->used] = '\0';
     if (w->used > 0)
         log_info("%s", strncmp(w->line, "crun: ", 6) == 0 ? w->line + 6 : w->line);
-    w->has_said |= w->used > 0;
+    w->has_reported |= w->used > 0;
     w->used = 0;
 }
 
@@ -157,7 +157,7 @@ static void start_template(struct warm *w)
     struct err e;
     int rc;
 
-    w->ready = w->has_said = w->told_cold = false;
+    w->ready = w->has_reported = w->warned_cold = false;
     rc = output < 0 ? err_set_errno(&e, errno, "open its streams")
                     : request_template(w, null, output, &e);
     if (rc < 0)
@@ -185,20 +185,9 @@ static void report_end(const struct warm *w, int status, const char *fault)
     else if (WIFSIGNALED(status))
         log_warn("the template of the workers was killed by SIG%s",
                  text_signal(WTERMSIG(status)));
-    else if (!w->has_said)
+    else if (!w->has_reported)
         log_warn("the template of the workers ended with exit code %d",
                  WEXITSTATUS(status));
-}
-
-/* The first one after a template that was of use follows at once. */
-static void schedule_next(struct warm *w)
-{
-    uint32_t delay_ms = w->delay_ms;
-
-    w->delay_ms = delay_ms == 0 ? 1000 : 2 * delay_ms;
-    if (w->delay_ms > DELAY_MS_MAX)
-        w->delay_ms = DELAY_MS_MAX;
-    loop_timer_arm(&w->retry, clock_ms() + delay_ms);
 }
 
 static void on_ended(void *arg, int status, const char *fault)
@@ -210,9 +199,12 @@ static void on_ended(void *arg, int status, const char *fault)
     report_end(w, status, fault);
     w->useless += !w->ready || fault;
     w->ready = false;
-    if (w->useless < USELESS_MAX)
-        schedule_next(w);
-    else
+    if (w->useless < USELESS_MAX) {
+        loop_timer_arm(&w->retry, clock_ms() + w->delay_ms);
+        w->delay_ms = w->delay_ms == 0 ? 1000 : 2 * w->delay_ms;
+        if (w->delay_ms > DELAY_MS_MAX)
+            w->delay_ms = DELAY_MS_MAX;
+    } else
         log_warn(
             "workers start cold from here on: %d templates in a row were of no use",
             USELESS_MAX);
@@ -224,7 +216,7 @@ static void on_exec_failed(void *arg, int errnum, const char *what)
 
     log_warn("the template of the workers cannot be started: %s: %s", what,
              strerror(errnum));
-    w->has_said = true;
+    w->has_reported = true;
 }
 
 /* -- its work ------------------------------------------------------------------- */
@@ -236,7 +228,7 @@ static void on_ready(void *arg, pid_t pid)
     log_debug("the template of the workers is ready pid=%d", (int)pid);
     if (w->output >= 0)
         read_output(w);
-    w->has_said = false;
+    w->has_reported = false;
     w->ready = true;
 }
 
@@ -255,12 +247,12 @@ static void on_cold(void *arg, uint32_t local_rank, const char *why)
 
     if (w->output >= 0)
         read_output(w);
-    if (w->ready && !w->has_said && !w->told_cold)
+    if (w->ready && !w->has_reported && !w->warned_cold)
         log_info("local rank %u starts cold, in spite of its template: %s", local_rank,
                  why);
     else
         log_debug("local rank %u starts cold: %s", local_rank, why);
-    w->told_cold = true;
+    w->warned_cold = true;
 }
 
 /* -- for the agent -------------------------------------------------------------- */

@@ -165,8 +165,8 @@ int ended_logs_show(const struct ctl_options *o, const struct ctl_job *job,
     if (*job->log_dir)
         list_numbers(job->log_dir, "attempt_", &attempts);
     if (job->nodes > 1)
-        log_info("shows only what this machine's node has kept, whose workers are "
-                 "numbered from 0; the files of others are on their nodes");
+        log_info("only the log files of this machine are shown, and its workers are "
+                 "numbered from 0; the other nodes have the rest");
     if (attempts.count > 0)
         any = show_attempt(o, job, attempts.range[attempts.count - 1].last, &wanted);
     rank_ranges_fini(&wanted);

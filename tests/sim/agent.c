@@ -317,11 +317,9 @@ void agent_lose_guard(struct sim_agent *a, bool for_good)
     if (!agent_is_awake(a))
         return;
     sim_group_forget(a);
-    if (for_good) {
+    if (for_good)
         a->verdict = AGENT_GUARDLESS;
-        a->state = AGENT_ENDING;
-    }
-    agent_happens(a, AGENT_EV_GUARD_DIED);
+    agent_happens(a, for_good ? AGENT_EV_GUARD_LOST : AGENT_EV_GUARD_DIED);
 }
 
 void agent_fenced(struct sim_agent *a)

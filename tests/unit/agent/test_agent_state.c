@@ -41,6 +41,8 @@ static const struct agent_edge expected[AGENT_EVENT_COUNT][AGENT_STATE_COUNT] = 
     [AGENT_EV_GUARD_DIED] = { NOTHING(IDLE), DO(REPORT_GUARD_DIED, IDLE),
                               NOTHING(FINISHED), DO(REPORT_STOPPED, IDLE),
                               DO(LEAVE, OVER), NOTHING(OVER) },
+    [AGENT_EV_GUARD_LOST] = { DO(LEAVE, OVER), DO(LEAVE, OVER), DO(LEAVE, OVER),
+                              DO(LEAVE, OVER), DO(LEAVE, OVER), NOTHING(OVER) },
 };
 
 START_TEST(every_event_in_every_state_does_what_is_written)

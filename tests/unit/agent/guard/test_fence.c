@@ -6,9 +6,9 @@
 
 #define UNTIL 100000
 
-static struct fence made(uint32_t patience_ms)
+static struct fence made(uint32_t extension_ms)
 {
-    const struct fence_terms terms = { UNTIL, 500, patience_ms };
+    const struct fence_terms terms = { UNTIL, 500, extension_ms };
     struct fence f = { 0 };
 
     fence_renew(&f, &terms);
@@ -26,7 +26,7 @@ END_TEST
 
 START_TEST(it_passes_at_its_time)
 {
-    struct fence f = made(FENCE_PATIENCE_MS);
+    struct fence f = made(FENCE_EXTENSION_MS);
 
     ck_assert_uint_eq(fence_next_ms(&f), UNTIL);
     ck_assert(!fence_passed(&f, UNTIL - 1));
@@ -50,7 +50,7 @@ END_TEST
 
 START_TEST(a_pause_does_not_count_unless_it_is_strict)
 {
-    struct fence f = made(FENCE_PATIENCE_MS), strict = made(0);
+    struct fence f = made(FENCE_EXTENSION_MS), strict = made(0);
 
     fence_pause(&f);
     fence_pause(&strict);
@@ -59,35 +59,35 @@ START_TEST(a_pause_does_not_count_unless_it_is_strict)
     ck_assert(fence_passed(&strict, UNTIL));
     ck_assert_uint_eq(fence_next_ms(&strict), UNTIL);
     fence_resume(&f, UNTIL + 70000);
-    ck_assert_uint_eq(fence_next_ms(&f), UNTIL + 70000 + FENCE_PATIENCE_MS);
-    ck_assert(!fence_passed(&f, UNTIL + 70000 + FENCE_PATIENCE_MS - 1));
-    ck_assert(fence_passed(&f, UNTIL + 70000 + FENCE_PATIENCE_MS));
+    ck_assert_uint_eq(fence_next_ms(&f), UNTIL + 70000 + FENCE_EXTENSION_MS);
+    ck_assert(!fence_passed(&f, UNTIL + 70000 + FENCE_EXTENSION_MS - 1));
+    ck_assert(fence_passed(&f, UNTIL + 70000 + FENCE_EXTENSION_MS));
 }
 END_TEST
 
 START_TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
 {
     const uint64_t woken = UNTIL + FENCE_LATE_MS + 1;
-    struct fence f = made(FENCE_PATIENCE_MS);
+    struct fence f = made(FENCE_EXTENSION_MS);
 
     ck_assert(!fence_passed(&f, woken));
-    ck_assert_uint_eq(fence_next_ms(&f), woken + FENCE_PATIENCE_MS);
-    ck_assert(!fence_passed(&f, woken + FENCE_PATIENCE_MS - 1));
-    ck_assert(fence_passed(&f, woken + FENCE_PATIENCE_MS));
-    ck_assert(fence_passed(&f, woken + 10 * FENCE_PATIENCE_MS));
+    ck_assert_uint_eq(fence_next_ms(&f), woken + FENCE_EXTENSION_MS);
+    ck_assert(!fence_passed(&f, woken + FENCE_EXTENSION_MS - 1));
+    ck_assert(fence_passed(&f, woken + FENCE_EXTENSION_MS));
+    ck_assert(fence_passed(&f, woken + 10 * FENCE_EXTENSION_MS));
 }
 END_TEST
 
 START_TEST(an_agent_that_hears_in_that_time_goes_on)
 {
     const uint64_t woken = UNTIL + 600000;
-    struct fence f = made(FENCE_PATIENCE_MS);
+    struct fence f = made(FENCE_EXTENSION_MS);
 
     ck_assert(!fence_passed(&f, woken));
-    fence_renew(&f, &(struct fence_terms){ woken + 300, 1, FENCE_PATIENCE_MS });
+    fence_renew(&f, &(struct fence_terms){ woken + 300, 1, FENCE_EXTENSION_MS });
     ck_assert(!fence_passed(&f, woken + 300));
-    ck_assert_uint_eq(fence_next_ms(&f), woken + FENCE_PATIENCE_MS);
-    fence_renew(&f, &(struct fence_terms){ woken + 9000, 1, FENCE_PATIENCE_MS });
+    ck_assert_uint_eq(fence_next_ms(&f), woken + FENCE_EXTENSION_MS);
+    fence_renew(&f, &(struct fence_terms){ woken + 9000, 1, FENCE_EXTENSION_MS });
     ck_assert_uint_eq(fence_next_ms(&f), woken + 9000);
     ck_assert(fence_passed(&f, woken + 9000));
 }
@@ -109,7 +109,7 @@ START_TEST(a_grace_without_patience_is_over_after_a_sleep)
     ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 200), 300);
     ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 500), 0);
     ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 600000), 0);
-    f = made(FENCE_PATIENCE_MS);
+    f = made(FENCE_EXTENSION_MS);
     ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 600000), 500);
 }
 END_TEST
@@ -120,12 +120,12 @@ START_TEST(a_strict_fence_leaves_part_of_the_lease)
 
     ck_assert_uint_eq(t.until_ms, UNTIL);
     ck_assert_uint_eq(t.grace_ms, 1000);
-    ck_assert_uint_eq(t.patience_ms, 0);
+    ck_assert_uint_eq(t.extension_ms, 0);
     ck_assert_uint_eq(fence_terms_of(true, UNTIL, 10000, 10).grace_ms, 10);
     t = fence_terms_of(false, UNTIL, 10000, 5000);
     ck_assert_uint_eq(t.until_ms, UNTIL + FENCE_MARGIN_MS);
     ck_assert_uint_eq(t.grace_ms, 5000);
-    ck_assert_uint_eq(t.patience_ms, FENCE_PATIENCE_MS);
+    ck_assert_uint_eq(t.extension_ms, FENCE_EXTENSION_MS);
 }
 END_TEST
 

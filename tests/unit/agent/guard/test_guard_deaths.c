@@ -212,7 +212,7 @@ static void fence_in(uint64_t ms, uint32_t grace_ms)
 {
     const struct fence_terms terms = { .until_ms = clock_ms() + ms,
                                        .grace_ms = grace_ms,
-                                       .patience_ms = 1 };
+                                       .extension_ms = 1 };
 
     guard_fence(t.guard, &terms);
 }

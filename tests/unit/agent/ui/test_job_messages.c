@@ -139,7 +139,7 @@ START_TEST(one_node_says_what_is_of_the_job)
     start.group_rank = (uint32_t)_i;
     job_messages_formed(t.messages, &start, 1);
     ck_assert(job_messages_are_first_nodes(t.messages) == !is_first);
-    ck_assert(job_messages_tell_of_rendezvous(t.messages) == (_i <= 1));
+    ck_assert(job_messages_cover_rendezvous(t.messages) == (_i <= 1));
     job_messages_cause(t.messages, &stop, 1);
     job_messages_ended_by(t.messages, "stopped by SIGINT");
     stop.cause = JOB_CAUSE_USER;

@@ -31,7 +31,7 @@ static struct {
     struct logs_calls logs;
     char trace[64]; /* a letter for each call of the group */
     struct failure last;
-    uint32_t drain_ms, patience_ms, grace_ms;
+    uint32_t drain_ms, term_delay_ms, grace_ms;
     char left[128];
     char error_file[64];
 } t;
@@ -70,9 +70,9 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
     return 0;
 }
 
-void guard_sweep(struct guard *g, uint32_t patience_ms, uint32_t grace_ms)
+void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms)
 {
-    t.patience_ms = patience_ms;
+    t.term_delay_ms = term_delay_ms;
     t.grace_ms = grace_ms;
     trace('w');
 }
@@ -338,8 +338,8 @@ START_TEST(what_successful_workers_leave_may_go_on_for_some_time)
 {
     begin();
     play("xdye");
-    ck_assert_uint_gt(t.patience_ms, 12000 - PATIENCE_MS / 2);
-    ck_assert_uint_le(t.patience_ms, 12000);
+    ck_assert_uint_gt(t.term_delay_ms, 12000 - PATIENCE_MS / 2);
+    ck_assert_uint_le(t.term_delay_ms, 12000);
     ck_assert_uint_eq(t.grace_ms, 48000);
     t.guard.leftover(t.guard.arg, 101, "upload");
     t.guard.leftover(t.guard.arg, 100, "up");
@@ -357,7 +357,7 @@ START_TEST(a_stop_ends_what_successful_workers_have_left)
     begin();
     play("xdyeS");
     ck_assert_str_eq(t.trace, "wtw");
-    ck_assert_uint_eq(t.patience_ms, 0);
+    ck_assert_uint_eq(t.term_delay_ms, 0);
     ck_assert_uint_eq(t.grace_ms, GRACE_MS);
     t.guard.leftover(t.guard.arg, 100, "upload");
     play("E");
