@@ -47,28 +47,19 @@ static bool list_contains(const char *list, const char *item)
 }
 
 /* The value of the line "0::/a/b", or of "4:memory:/a/b" for a controller of version 1,
- * without the part that is outside of a namespace. */
-static bool parse_own_group(const char *cgroup, const char *controller, char *group,
-                            size_t size)
+ * without the part that is outside of a namespace. NULL: there is none. */
+static char *find_own_group(char *cgroup, const char *controller)
 {
-    for (const char *line = cgroup; line && *line; line = strchr(line, '\n')) {
-        const char *list, *path;
-        size_t len;
+    char *line;
 
-        line += *line == '\n';
-        list = strchr(line, ':');
-        path = list ? strchr(list + 1, ':') : NULL;
-        if (!path || !list_contains(list + 1, controller) ||
-            (!*controller && strncmp(line, "0:", 2) != 0))
-            continue;
-        len = strcspn(++path, "\n");
-        if (len == 0 || len >= size || strncmp(path, "/..", 3) == 0)
-            return false;
-        memcpy(group, path, len);
-        group[len] = '\0';
-        return true;
+    while ((line = strsep(&cgroup, "\n"))) {
+        const char *number = strsep(&line, ":"), *list = strsep(&line, ":");
+
+        if (line && list_contains(list, controller) &&
+            (*controller || strcmp(number, "0") == 0))
+            return *line && strncmp(line, "/..", 3) != 0 ? line : NULL;
     }
-    return false;
+    return NULL;
 }
 
 /* "\040" and the like, in place. */
@@ -77,10 +68,8 @@ static void unescape_mount_path(char *text)
     char *to = text;
 
     for (; *text; to++) {
-        unsigned c;
-
-        if (sscanf(text, "\\%3o", &c) == 1) {
-            *to = (char)c;
+        if (*text == '\\' && strspn(text + 1, "01234567") >= 3) {
+            *to = (char)((text[1] - '0') << 6 | (text[2] - '0') << 3 | (text[3] - '0'));
             text += 4;
         } else {
             *to = *text++;
@@ -107,36 +96,33 @@ static bool join_path(char *root, char *mountpoint, const char *group, char *pat
     return (size_t)n < size;
 }
 
-/* Whether the part of a line of mountinfo after " - " is a mount of that hierarchy. */
-static bool shows_hierarchy(const char *mounted, const char *controller)
+/* Whether the part of a line of mountinfo after " - " is a mount of that hierarchy:
+ * "type source options". */
+static bool shows_hierarchy(char *mounted, const char *controller)
 {
-    char type[16], options[256];
+    const char *type = strsep(&mounted, " ");
 
-    if (strncmp(mounted, " - cgroup", 9) != 0 || /* most lines; sscanf is slow */
-        sscanf(mounted, " - %15s %*s %255s", type, options) != 2)
-        return false;
-    return *controller
-               ? strcmp(type, "cgroup") == 0 && list_contains(options, controller)
-               : strcmp(type, "cgroup2") == 0;
+    if (!*controller)
+        return strcmp(type, "cgroup2") == 0;
+    (void)strsep(&mounted, " ");
+    return mounted && strcmp(type, "cgroup") == 0 && list_contains(mounted, controller);
 }
 
-bool cgroup_own_path(const char *mountinfo, const char *cgroup, const char *controller,
-                     char *path, size_t size)
+bool cgroup_own_path(char *mountinfo, char *cgroup, const char *controller, char *path,
+                     size_t size)
 {
-    char group[PATH_MAX], root[PATH_MAX], mountpoint[PATH_MAX];
+    const char *group = find_own_group(cgroup, controller);
+    char *line;
 
-    if (!parse_own_group(cgroup, controller, group, sizeof(group)))
-        return false;
-    for (const char *line = mountinfo; line && *line;) {
-        const char *end = strchr(line, '\n');
-        const char *mounted = strstr(line, " - ");
+    while (group && (line = strsep(&mountinfo, "\n"))) {
+        char *mounted = strstr(line, " - "), *word[5] = { NULL };
 
-        if (mounted && (!end || mounted < end) &&
-            shows_hierarchy(mounted, controller) &&
-            sscanf(line, "%*d %*d %*s %4095s %4095s", root, mountpoint) == 2 &&
-            join_path(root, mountpoint, group, path, size))
+        if (!mounted || !shows_hierarchy(mounted + 3, controller))
+            continue;
+        for (int i = 0; i < 5; i++)
+            word[i] = strsep(&line, " ");
+        if (word[4] && join_path(word[3], word[4], group, path, size))
             return true;
-        line = end ? end + 1 : NULL;
     }
     return false;
 }
@@ -173,8 +159,8 @@ static bool find_keyed_value(const char *text, const char *key, uint64_t *value)
 static int open_own(const char *controller, struct err *e)
 {
     /* not on the stack, of which -fstack-clash-protection touches each page */
-    static char mountinfo[FILE_TEXT_SIZE];
-    char group[PATH_MAX], path[PATH_MAX];
+    static char mountinfo[FILE_TEXT_SIZE], group[PATH_MAX];
+    char path[PATH_MAX];
     int dir;
 
     if (fd_read_file(AT_FDCWD, "/proc/self/mountinfo", mountinfo, sizeof(mountinfo)) <

@@ -67,8 +67,8 @@ uint64_t cgroup_read_oom_kills(int fd);
 
 /* The directory of our own cgroup in the hierarchy of version 1 that has the
  * controller, or of version 2 for "", from the texts of /proc/self/mountinfo and
- * /proc/self/cgroup. False if no mount shows it. */
-bool cgroup_own_path(const char *mountinfo, const char *cgroup, const char *controller,
-                     char *path, size_t size);
+ * /proc/self/cgroup, which are cut into words. False if no mount shows it. */
+bool cgroup_own_path(char *mountinfo, char *cgroup, const char *controller, char *path,
+                     size_t size);
 
 #endif
