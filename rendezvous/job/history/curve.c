@@ -27,11 +27,11 @@ static void curve_thin(struct curve *c)
         const struct curve_point *a = &c->point[from];
         const struct curve_point *b = from + 1 < last ? a + 1 : a;
 
-        c->point[to] = (struct curve_point){ .wall_ms = b->wall_ms,
-                                             .step = b->step,
-                                             .steps_per_s = mean_of_known(
-                                                 a->steps_per_s, b->steps_per_s),
-                                             .loss = mean_of_known(a->loss, b->loss) };
+        struct curve_point mean = { .wall_ms = b->wall_ms, .step = b->step };
+
+        for (unsigned i = 0; i < CURVE_VALUES; i++)
+            mean.value[i] = mean_of_known(a->value[i], b->value[i]);
+        c->point[to] = mean;
     }
     c->point[to++] = c->point[last];
     c->count = to;
@@ -64,10 +64,8 @@ void curve_add(struct curve *c, const struct curve_point *point)
         c->count++;
     newest = &c->point[c->count - 1];
     *newest = *point;
-    if (!isfinite(newest->steps_per_s))
-        newest->steps_per_s = NAN;
-    if (!isfinite(newest->loss))
-        newest->loss = NAN;
+    for (unsigned i = 0; i < CURVE_VALUES; i++)
+        newest->value[i] = isfinite(newest->value[i]) ? newest->value[i] : NAN;
     if (c->count == CURVE_POINTS_MAX)
         curve_thin(c);
 }

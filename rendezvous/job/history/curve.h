@@ -8,15 +8,24 @@
 #include "rendezvous/job/history/limits.h"
 
 /*
- * How the step, the rate and the loss of a job went, from its first point to its newest
+ * How the step of a job and what belongs to it went, from the first point to the newest
  * one, in a bounded number of points: when there is no room, each two points between
  * the first and the last become one, and points are then taken half as often. Times
  * never fall. Pure; it allocates its points when the first one comes.
  */
+enum curve_value {
+    CURVE_RATE, /* steps in a second */
+    CURVE_LOSS,
+    CURVE_GPU_PERCENT,  /* of the time in use, on average */
+    CURVE_GPU_USED_MIB, /* of the fullest one */
+    CURVE_GPU_WATTS,    /* together */
+    CURVE_VALUES
+};
+
 struct curve_point {
     uint64_t wall_ms;
     uint64_t step;
-    double steps_per_s, loss; /* NaN: not known */
+    double value[CURVE_VALUES]; /* NaN: not known */
 };
 
 struct curve {

@@ -28,6 +28,17 @@ static const char *const phase_names[JOB_PHASE_COUNT] = {
     [JOB_PHASE_REWORK] = "rework_ms",
 };
 
+static const struct {
+    const char *name;
+    bool is_optional; /* not there if it is never known */
+} curve_values[CURVE_VALUES] = {
+    [CURVE_RATE] = { "steps_per_s", false },
+    [CURVE_LOSS] = { "loss", false },
+    [CURVE_GPU_PERCENT] = { "gpu_percent", true },
+    [CURVE_GPU_USED_MIB] = { "gpu_used_mib", true },
+    [CURVE_GPU_WATTS] = { "gpu_watts", true },
+};
+
 /* -- writing ----------------------------------------------------------------------- */
 
 static void put_count(cJSON *o, const char *name, uint64_t value)
@@ -60,21 +71,30 @@ static cJSON *measure_item(double value)
     return cJSON_CreateNumber(strtod(text, NULL));
 }
 
+static bool curve_knows(const struct curve *c, unsigned value)
+{
+    for (unsigned i = 0; i < c->count; i++)
+        if (!isnan(c->point[i].value[value]))
+            return true;
+    return false;
+}
+
 static void put_curve(cJSON *o, const struct curve *c)
 {
     cJSON *curve = cJSON_AddObjectToObject(o, "curve");
     cJSON *time = cJSON_AddArrayToObject(curve, "time_ms");
-    cJSON *step = cJSON_AddArrayToObject(curve, "step");
-    cJSON *rate = cJSON_AddArrayToObject(curve, "steps_per_s");
-    cJSON *loss = cJSON_AddArrayToObject(curve, "loss");
+    cJSON *step = cJSON_AddArrayToObject(curve, "step"), *values;
 
     for (unsigned i = 0; i < c->count; i++) {
-        const struct curve_point *p = &c->point[i];
-
-        cJSON_AddItemToArray(time, cJSON_CreateNumber((double)p->wall_ms));
-        cJSON_AddItemToArray(step, cJSON_CreateNumber((double)p->step));
-        cJSON_AddItemToArray(rate, measure_item(p->steps_per_s));
-        cJSON_AddItemToArray(loss, measure_item(p->loss));
+        cJSON_AddItemToArray(time, cJSON_CreateNumber((double)c->point[i].wall_ms));
+        cJSON_AddItemToArray(step, cJSON_CreateNumber((double)c->point[i].step));
+    }
+    for (unsigned v = 0; v < CURVE_VALUES; v++) {
+        if (curve_values[v].is_optional && !curve_knows(c, v))
+            continue;
+        values = cJSON_AddArrayToObject(curve, curve_values[v].name);
+        for (unsigned i = 0; i < c->count; i++)
+            cJSON_AddItemToArray(values, measure_item(c->point[i].value[v]));
     }
 }
 
@@ -199,33 +219,43 @@ static double measure_of(const cJSON *item)
     return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
-/* Four arrays of one length, times in order. */
+/* The first one of an array of so many. */
+static bool find_column(const cJSON *o, const char *name, int count, const cJSON **item)
+{
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(o, name);
+
+    *item = array ? array->child : NULL;
+    return cJSON_IsArray(array) && cJSON_GetArraySize(array) == count;
+}
+
+/* Arrays of one length, times in order. */
 static bool read_curve(const cJSON *o, struct curve *c)
 {
-    const cJSON *time = cJSON_GetObjectItemCaseSensitive(o, "time_ms");
-    const cJSON *step = cJSON_GetObjectItemCaseSensitive(o, "step");
-    const cJSON *rate = cJSON_GetObjectItemCaseSensitive(o, "steps_per_s");
-    const cJSON *loss = cJSON_GetObjectItemCaseSensitive(o, "loss");
-    struct curve_point point, before = { .wall_ms = 0 };
-    unsigned count = 0;
+    int count = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(o, "time_ms"));
+    const cJSON *time, *step, *value[CURVE_VALUES];
+    uint64_t before = 0;
 
-    if (!cJSON_IsArray(time) || !cJSON_IsArray(step) || !cJSON_IsArray(rate) ||
-        !cJSON_IsArray(loss))
+    if (!find_column(o, "time_ms", count, &time) || count >= CURVE_POINTS_MAX ||
+        !find_column(o, "step", count, &step))
         return false;
-    time = time->child, step = step->child, rate = rate->child, loss = loss->child;
-    for (; time && step && rate && loss; count++, before = point) {
-        if (!is_count(time) || !is_count(step) || count == CURVE_POINTS_MAX - 1)
+    for (unsigned v = 0; v < CURVE_VALUES; v++)
+        if (!find_column(o, curve_values[v].name, count, &value[v]) &&
+            (value[v] || !curve_values[v].is_optional))
             return false;
-        point = (struct curve_point){ .wall_ms = (uint64_t)time->valuedouble,
-                                      .step = (uint64_t)step->valuedouble,
-                                      .steps_per_s = measure_of(rate),
-                                      .loss = measure_of(loss) };
-        if (point.wall_ms < before.wall_ms)
+    for (; time; time = time->next, step = step->next) {
+        struct curve_point point;
+
+        if (!is_count(time) || !is_count(step) || time->valuedouble < (double)before)
             return false;
+        point.wall_ms = before = (uint64_t)time->valuedouble;
+        point.step = (uint64_t)step->valuedouble;
+        for (unsigned v = 0; v < CURVE_VALUES; v++) {
+            point.value[v] = measure_of(value[v]);
+            value[v] = value[v] ? value[v]->next : NULL;
+        }
         curve_restore_point(c, &point);
-        time = time->next, step = step->next, rate = rate->next, loss = loss->next;
     }
-    return !time && !step && !rate && !loss;
+    return true;
 }
 
 static void read_epoch(const cJSON *o, struct timeline *t)

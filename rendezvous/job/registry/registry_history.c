@@ -28,12 +28,34 @@ static void archive_within(struct registry *g, struct job *job, uint64_t ms)
 
 /* -- samples ----------------------------------------------------------------------- */
 
+static void sample_gpus(struct curve_point *sample, const struct msg_gpus *g,
+                        uint32_t *with_percent)
+{
+    double *value = sample->value, watts = g->watts;
+
+    if (g->count == 0)
+        return;
+    value[CURVE_GPU_USED_MIB] = real_max(value[CURVE_GPU_USED_MIB], g->used_mib);
+    value[CURVE_GPU_WATTS] = isnan(value[CURVE_GPU_WATTS])
+                                 ? watts
+                                 : value[CURVE_GPU_WATTS] + watts;
+    if (g->percent < 0)
+        return;
+    *with_percent += g->count;
+    if (isnan(value[CURVE_GPU_PERCENT]))
+        value[CURVE_GPU_PERCENT] = g->percent;
+    value[CURVE_GPU_PERCENT] += (g->percent - value[CURVE_GPU_PERCENT]) * g->count /
+                                *with_percent;
+}
+
 bool registry_take_sample(const struct job *job, struct curve_point *sample)
 {
     const struct membership *m = &job->membership;
-    uint32_t loss_rank = MEMBERSHIP_NONE;
+    uint32_t loss_rank = MEMBERSHIP_NONE, with_percent = 0;
 
-    *sample = (struct curve_point){ .steps_per_s = NAN, .loss = NAN };
+    *sample = (struct curve_point){ .step = 0 };
+    for (unsigned i = 0; i < CURVE_VALUES; i++)
+        sample->value[i] = NAN;
     MEMBERSHIP_EACH(i, m) {
         const struct msg_heartbeat *told = &job->node[i]->progress;
         double loss;
@@ -43,12 +65,13 @@ bool registry_take_sample(const struct job *job, struct curve_point *sample)
             continue;
         if (sample->step == 0 || told->step < sample->step)
             sample->step = told->step;
-        sample->steps_per_s = real_min(sample->steps_per_s,
-                                       real_of_text(told->steps_per_s));
+        sample->value[CURVE_RATE] = real_min(sample->value[CURVE_RATE],
+                                             real_of_text(told->steps_per_s));
+        sample_gpus(sample, &told->gpus, &with_percent);
         loss = real_of_text(told->loss);
         if (!isnan(loss) && m->node[i].group_rank < loss_rank) {
             loss_rank = m->node[i].group_rank;
-            sample->loss = loss;
+            sample->value[CURVE_LOSS] = loss;
         }
     }
     return sample->step > 0;

@@ -33,8 +33,8 @@ static void sum_up_progress(struct metric_source *s)
 
     registry_take_sample(s->job, &sample);
     s->step = sample.step ? sample.step : m->time.top_step;
-    s->steps_per_s = sample.steps_per_s;
-    s->loss = sample.loss;
+    s->steps_per_s = sample.value[CURVE_RATE];
+    s->loss = sample.value[CURVE_LOSS];
     MEMBERSHIP_EACH(i, m) {
         s->nodes_in[job_node_state(s->job, i)]++;
         if (s->job->node[i]->progress.steps > s->steps)

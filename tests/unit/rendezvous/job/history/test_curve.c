@@ -19,7 +19,8 @@ static void end_curve(void)
 
 static void add_point(uint64_t wall_ms, uint64_t step, double rate, double loss)
 {
-    curve_add(&c, &(struct curve_point){ wall_ms, step, rate, loss });
+    curve_add(&c,
+              &(struct curve_point){ wall_ms, step, { rate, loss, loss, NAN, NAN } });
 }
 
 static void check_order(void)
@@ -62,9 +63,10 @@ START_TEST(a_long_curve_is_thinned_by_pairs)
     for (unsigned i = 1; i + 1 < c.count; i++) { /* about as long each, and a mean */
         ck_assert_uint_le(c.point[i].wall_ms - c.point[i - 1].wall_ms,
                           2 * c.every_ms + 1000);
-        ck_assert_double_le(c.point[i].loss, (double)c.point[i].step);
-        ck_assert_double_gt(c.point[i].loss, (double)c.point[i - 1].step - 1);
-        ck_assert_double_eq(c.point[i].steps_per_s, 10);
+        ck_assert_double_le(c.point[i].value[CURVE_LOSS], (double)c.point[i].step);
+        ck_assert_double_gt(c.point[i].value[CURVE_LOSS],
+                            (double)c.point[i - 1].step - 1);
+        ck_assert_double_eq(c.point[i].value[CURVE_RATE], 10);
     }
 }
 END_TEST
@@ -73,11 +75,12 @@ START_TEST(what_is_not_known_is_no_number)
 {
     for (unsigned s = 0; s < 3 * CURVE_POINTS_MAX; s++)
         add_point(1000ull * s, s, s % 2 ? 4 : NAN, s == 0 ? INFINITY : NAN);
-    ck_assert(isnan(c.point[0].steps_per_s) && isnan(c.point[0].loss));
+    ck_assert(isnan(c.point[0].value[CURVE_RATE]) &&
+              isnan(c.point[0].value[CURVE_LOSS]));
     for (unsigned i = 1; i + 1 < c.count; i++) {
-        ck_assert(isnan(c.point[i].loss));
+        ck_assert(isnan(c.point[i].value[CURVE_LOSS]));
         if (c.point[i].wall_ms < 1000 * (CURVE_POINTS_MAX - 1)) /* of two, one is */
-            ck_assert_double_eq(c.point[i].steps_per_s, 4);
+            ck_assert_double_eq(c.point[i].value[CURVE_RATE], 4);
     }
 }
 END_TEST

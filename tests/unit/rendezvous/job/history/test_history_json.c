@@ -45,8 +45,10 @@ static void add_some(void)
                                 .nodes = 2,
                                 .workers = 16 };
 
-    curve_add(&h->curve, &(struct curve_point){ 3000, 10, NAN, 2.5 });
-    curve_add(&h->curve, &(struct curve_point){ 4000, 20, 11.30000001, NAN });
+    curve_add(&h->curve,
+              &(struct curve_point){ 3000, 10, { NAN, 2.5, NAN, 61000, NAN } });
+    curve_add(&h->curve,
+              &(struct curve_point){ 4000, 20, { 11.30000001, NAN, NAN, NAN, NAN } });
     timeline_restore_epoch(&h->timeline, &e);
     e = (struct timeline_epoch){ .epoch = 2,
                                  .cause = JOB_CAUSE_FAILURE,
@@ -79,7 +81,8 @@ START_TEST(it_is_written_as_the_manual_says)
     ck_assert_str_eq(
         text,
         "{\"curve\":{\"time_ms\":[3000,4000],\"step\":[10,20],\"steps_per_s\":[null,"
-        "11.3],\"loss\":[2.5,null]},\"epochs\":[{\"epoch\":1,\"cause\":\"first\","
+        "11.3],\"loss\":[2.5,null],\"gpu_used_mib\":[61000,null]},\"epochs\":[{"
+        "\"epoch\":1,\"cause\":\"first\","
         "\"text\":\"\",\"begun_ms\":1000,\"formed_ms\":2000,\"started_ms\":null,"
         "\"first_step_ms\":null,\"ended_ms\":9000,\"nodes\":2,\"workers\":16,"
         "\"productive_ms\":0,\"lost\":{\"detect_ms\":0,\"stop_ms\":0,\"form_ms\":0,"
@@ -159,6 +162,8 @@ static const char *const broken[] = {
     "{\"curve\":{\"time_ms\":[2,1],\"step\":[1,1],\"steps_per_s\":[],\"loss\":[]}}",
     "{\"curve\":{\"time_ms\":[-2],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1]}}",
     "{\"curve\":{\"time_ms\":[1e300],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1]}}",
+    "{\"curve\":{\"time_ms\":[1],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1],"
+    "\"gpu_watts\":[1,2]}}",
     "{\"curve\":{\"time_ms\":[1],\"step\":[\"1\"],\"steps_per_s\":[1],\"loss\":[1]}}",
 };
 

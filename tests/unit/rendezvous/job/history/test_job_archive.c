@@ -74,7 +74,8 @@ static bool write_job_as(struct archived_job job, unsigned points)
     memcpy(status.run_id, job.run_id, sizeof(status.run_id));
     strcpy(status.failure.said, "Traceback\n  line 2");
     for (unsigned i = 0; i < points; i++)
-        curve_add(&h->curve, &(struct curve_point){ 1000ull * i, i, NAN, 1.5 });
+        curve_add(&h->curve,
+                  &(struct curve_point){ 1000ull * i, i, { NAN, 1.5, NAN, NAN, NAN } });
     is_written = job_archive_write(a, &job, &status, h);
     job_history_destroy(h);
     return is_written;

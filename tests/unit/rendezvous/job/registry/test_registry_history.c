@@ -83,9 +83,28 @@ START_TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
     tell_progress(0, 14, 1, "4.5", "2");
     ck_assert_uint_eq(curve->count, 2);
     ck_assert_uint_eq(curve->point[1].step, 10);
-    ck_assert_double_eq(curve->point[1].steps_per_s, 4.25);
-    ck_assert_double_eq(curve->point[1].loss, 2); /* of the first node */
+    ck_assert_double_eq(curve->point[1].value[CURVE_RATE], 4.25);
+    ck_assert_double_eq(curve->point[1].value[CURVE_LOSS], 2); /* of the first node */
     ck_assert_uint_eq(curve->point[1].wall_ms, now);
+}
+END_TEST
+
+START_TEST(a_sample_has_the_gpus_of_all_nodes)
+{
+    const struct curve *curve = &history_of_job()->curve;
+    struct msg m = { .type = MSG_HEARTBEAT,
+                     .epoch = registry_jobs(g)->membership.epoch,
+                     .heartbeat = { .step = 5,
+                                    .gpus = { 4, 90, 60000, 80000, 70, 2000 } } };
+
+    ck_assert_int_eq(send_to_registry(0, &m), 0);
+    ck_assert_double_eq(curve->point[0].value[CURVE_GPU_PERCENT], 90);
+    m.heartbeat.gpus = (struct msg_gpus){ 12, 50, 61000, 80000, 60, 5000 };
+    now += 1000;
+    ck_assert_int_eq(send_to_registry(1, &m), 0);
+    ck_assert_double_eq(curve->point[1].value[CURVE_GPU_PERCENT], 60);
+    ck_assert_double_eq(curve->point[1].value[CURVE_GPU_USED_MIB], 61000);
+    ck_assert_double_eq(curve->point[1].value[CURVE_GPU_WATTS], 7000);
 }
 END_TEST
 
@@ -95,10 +114,11 @@ START_TEST(what_is_no_number_is_not_known)
 
     tell_progress(0, 12, 1, "fast", "nan");
     ck_assert_uint_eq(curve->count, 1);
-    ck_assert(isnan(curve->point[0].steps_per_s) && isnan(curve->point[0].loss));
+    ck_assert(isnan(curve->point[0].value[CURVE_RATE]) &&
+              isnan(curve->point[0].value[CURVE_LOSS]));
     now += 1000;
     tell_progress(1, 12, 1, "", "3");
-    ck_assert_double_eq(curve->point[1].loss, 3);
+    ck_assert_double_eq(curve->point[1].value[CURVE_LOSS], 3);
 }
 END_TEST
 
@@ -462,6 +482,7 @@ static Suite *registry_history_suite(void)
 {
     const TTest *const tests[] = {
         a_sample_is_of_the_slowest_node_and_once_a_second,
+        a_sample_has_the_gpus_of_all_nodes,
         what_is_no_number_is_not_known,
         steps_of_the_last_epoch_are_no_samples_of_this_one,
         epochs_have_their_cause_and_their_phases,
