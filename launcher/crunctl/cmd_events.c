@@ -114,15 +114,13 @@ static void ask_events(const struct ctl_options *o, const struct ctl_job *job,
     struct ctl_client *c;
     struct msg m = { .type = MSG_EVENTS };
     struct err e;
-    int rc = CTL_EXIT_UNREACHABLE;
+    int rc;
 
     m.events.since = (uint64_t)o->since;
     snprintf(m.events.run_id, sizeof(m.events.run_id), "%s", job->run_id);
     l->name = job->name;
-    c = ctl_client_greet(o, job, &e);
+    c = ctl_client_open_job(o, job, LOCAL_ANSWER_MS, &rc, &e);
     if (c)
-        rc = ctl_client_await_welcome(c, clock_ms() + LOCAL_ANSWER_MS, &e);
-    if (rc == CTL_EXIT_OK)
         rc = ctl_client_ask(c, &m, note_event, l, NULL, &e);
     if (rc != CTL_EXIT_OK)
         log_warn("%s", e.text);

@@ -27,7 +27,7 @@
 #define WAIT_MS 500
 #define FOLLOWS_MS 1 /* any wait says that the next question comes soon */
 #define EPOCH_MS 200
-#define PAUSE_MS_MIN 20
+#define PAUSE_MS 5
 #define RETRY_MS 200
 #define GONE_MS 2000 /* a rendezvous that is started again is back by then */
 #define MISSING_NAMED_MAX 64
@@ -44,7 +44,7 @@ struct shown_stream {
 
 struct shown_rank {
     uint32_t rank;
-    bool told; /* why there is nothing of it */
+    bool is_explained; /* why there is nothing of it */
     struct shown_stream stream[STREAMS];
 };
 
@@ -92,11 +92,6 @@ static void finish_lines(struct log_view *v)
         }
 }
 
-static bool stream_is_wanted(const struct log_view *v, int which)
-{
-    return which == OUT ? !v->o->only_stderr : !v->o->only_stdout;
-}
-
 static struct shown_rank *log_view_find_rank(struct log_view *v, uint32_t rank)
 {
     size_t low = 0, high = v->count;
@@ -127,7 +122,8 @@ static struct shown_rank *log_view_add_rank(struct log_view *v, uint32_t rank)
     memmove(&v->rank[at + 1], &v->rank[at], (v->count++ - at) * sizeof(*v->rank));
     v->rank[at] = (struct shown_rank){ .rank = rank };
     for (int k = 0; k < STREAMS; k++)
-        v->rank[at].stream[k].is_over = !stream_is_wanted(v, k);
+        v->rank[at].stream[k].is_over = !(k == OUT ? !v->o->only_stderr
+                                                   : !v->o->only_stdout);
     return &v->rank[at];
 }
 
@@ -145,7 +141,7 @@ static const char *stream_text(int which)
     return which == OUT ? "standard output" : "standard error";
 }
 
-static void tell_missing(struct log_view *v, const struct msg_logs *m)
+static void warn_missing(struct log_view *v, const struct msg_logs *m)
 {
     char why[2 * sizeof(m->where)];
 
@@ -161,13 +157,13 @@ static void tell_missing(struct log_view *v, const struct msg_logs *m)
 }
 
 /* Why there is no text. */
-static void tell_kind(struct shown_rank *r, int which, const struct msg_logs *m)
+static void warn_no_text(struct shown_rank *r, int which, const struct msg_logs *m)
 {
     char where[2 * sizeof(m->where)];
 
-    if (r->told && m->kind != LOGS_FAILED)
+    if (r->is_explained && m->kind != LOGS_FAILED)
         return;
-    r->told = true;
+    r->is_explained = true;
     text_printable(m->where, where, sizeof(where));
     if (m->kind == LOGS_PASSED)
         log_warn("rank %" PRIu32 " on %s writes %s to %s, and not through crun",
@@ -183,7 +179,7 @@ static void tell_kind(struct shown_rank *r, int which, const struct msg_logs *m)
 }
 
 /* What is before the piece is not kept any more; with --tail nobody asked for it. */
-static void tell_lost(struct log_view *v, struct shown_rank *r, int which,
+static void warn_lost(struct log_view *v, struct shown_rank *r, int which,
                       uint64_t offset)
 {
     struct shown_stream *s = &r->stream[which];
@@ -210,7 +206,7 @@ static void take_text(struct log_view *v, struct shown_rank *r, int which,
     if (n < 0 || m->next != m->offset + (uint64_t)n ||
         (s->has_begun && m->offset < s->offset)) /* no answer of this version */
         return;
-    tell_lost(v, r, which, m->offset);
+    warn_lost(v, r, which, m->offset);
     if (!s->has_begun)
         s->stop = m->size;
     s->has_begun = true;
@@ -249,7 +245,7 @@ static void take_piece(struct log_view *v, const struct msg_logs *m)
         return;
     }
     if (m->kind != LOGS_MERGED || v->o->only_stderr)
-        tell_kind(r, which, m);
+        warn_no_text(r, which, m);
     if (m->kind != LOGS_FAILED)
         r->stream[which].is_over = true;
     else if (!r->stream[which].has_begun || m->next == r->stream[which].offset)
@@ -263,7 +259,7 @@ static void on_logs(void *arg, const struct msg *m)
     if (m->type != MSG_RANK_LOGS)
         return;
     if (m->logs.kind == LOGS_MISSING)
-        tell_missing(v, &m->logs);
+        warn_missing(v, &m->logs);
     else
         take_piece(v, &m->logs);
 }
@@ -290,8 +286,8 @@ static int send_question(struct log_view *v, struct msg *m, struct err *e)
     return rc;
 }
 
-/* The ranks of a page that were not seen before. */
-static int ask_new_ranks(struct log_view *v, const struct rank_ranges *page, bool tail,
+/* Ranks that were not seen before. */
+static int ask_new_ranks(struct log_view *v, uint32_t first, uint32_t last, bool tail,
                          struct err *e)
 {
     struct msg m = { .ask_logs.tail = tail && v->o->tail >= 0 ? (uint32_t)v->o->tail
@@ -300,11 +296,8 @@ static int ask_new_ranks(struct log_view *v, const struct rank_ranges *page, boo
     uint64_t epoch = v->epoch;
     int rc;
 
-    if (rank_ranges_print(page, 0, m.ask_logs.ranks, sizeof(m.ask_logs.ranks)) <
-        page->count) {
-        err_set(e, "too many separate ranks are named");
-        return CTL_EXIT_USAGE;
-    }
+    snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%" PRIu32 "-%" PRIu32, first,
+             last);
     v->answered = v->missed = 0;
     rc = send_question(v, &m, e);
     if (rc == CTL_EXIT_OK && epoch && v->job_epoch > epoch)
@@ -326,45 +319,34 @@ static int ask_for_prefix(struct log_view *v, struct err *e)
     return rc;
 }
 
+/* How many there are is not known: pages without a rank end them. */
 static int ask_all_ranks(struct log_view *v, bool tail, struct err *e)
 {
     int rc = ask_for_prefix(v, e);
     unsigned empty = 0;
 
-    if (rc != CTL_EXIT_OK)
-        return rc;
-
-    for (uint32_t first = 0;; first += LOGS_RANKS_PER_ASK) {
-        struct rank_ranges page = { .count = 0 };
-
-        rank_ranges_add(&page, first, first + LOGS_RANKS_PER_ASK - 1);
-        rc = ask_new_ranks(v, &page, tail, e);
-        rank_ranges_fini(&page);
+    for (uint32_t first = 0; rc == CTL_EXIT_OK; first += LOGS_RANKS_PER_ASK) {
+        rc = ask_new_ranks(v, first, first + LOGS_RANKS_PER_ASK - 1, tail, e);
         empty = v->answered ? 0 : empty + 1;
-        if (rc != CTL_EXIT_OK || (empty && (!v->missed || empty == MISSING_PAGES_MAX)))
-            return rc;
+        if (empty && (!v->missed || empty == MISSING_PAGES_MAX))
+            break;
     }
+    return rc;
 }
 
 static int ask_wanted_ranks(struct log_view *v, bool tail, struct err *e)
 {
-    struct rank_ranges page = { .count = 0 };
-    unsigned in_page = 0;
     int rc = CTL_EXIT_OK;
 
-    for (unsigned i = 0; i < v->wanted.count; i++)
-        for (uint64_t r = v->wanted.range[i].first;
-             r <= v->wanted.range[i].last && rc == CTL_EXIT_OK; r++) {
-            rank_ranges_add(&page, (uint32_t)r, (uint32_t)r);
-            if (++in_page < LOGS_RANKS_PER_ASK)
-                continue;
-            rc = ask_new_ranks(v, &page, tail, e);
-            rank_ranges_fini(&page);
-            in_page = 0;
+    for (unsigned i = 0; i < v->wanted.count; i++) {
+        uint64_t end = (uint64_t)v->wanted.range[i].last + 1, next;
+
+        for (uint64_t r = v->wanted.range[i].first; r < end && rc == CTL_EXIT_OK;
+             r = next) {
+            next = r + LOGS_RANKS_PER_ASK < end ? r + LOGS_RANKS_PER_ASK : end;
+            rc = ask_new_ranks(v, (uint32_t)r, (uint32_t)next - 1, tail, e);
         }
-    if (rc == CTL_EXIT_OK && in_page > 0)
-        rc = ask_new_ranks(v, &page, tail, e);
-    rank_ranges_fini(&page);
+    }
     return rc;
 }
 
@@ -480,8 +462,7 @@ static int follow_once(struct log_view *v, struct err *e)
 
         rc = ask_next_pieces(v, wait, e);
         if (v->has_text)
-            usleep(PAUSE_MS_MIN * 1000 /
-                   4); /* what is written meanwhile comes at once */
+            usleep(PAUSE_MS * 1000); /* what is written meanwhile comes at once */
     } else {
         v->has_text = false;
         rc = ask_epoch(v, e);
@@ -506,15 +487,11 @@ static int reopen_client(struct log_view *v, struct err *e)
     } else {
         ctl_jobs_find(&jobs);
         if (ctl_jobs_choose(&jobs, v->o->run_id, false, &job, e) == 0 && job)
-            c = ctl_client_greet(v->o, job, e);
-        if (c)
-            rc = ctl_client_await_welcome(c, clock_ms() + v->o->timeout_ms, e);
+            c = ctl_client_open_job(v->o, job, v->o->timeout_ms, &rc, e);
         ctl_jobs_release(&jobs);
     }
-    if (rc != CTL_EXIT_OK) {
-        ctl_client_close(c);
+    if (!c)
         return rc;
-    }
     if (v->owns_client)
         ctl_client_close(v->c);
     v->owns_client = true;
@@ -539,7 +516,7 @@ static int resume_view(struct log_view *v, struct err *e)
     return rc;
 }
 
-static void tell_end(const struct log_view *v)
+static void report_end(const struct log_view *v)
 {
     size_t open = count_open_ranks(v);
 
@@ -563,7 +540,7 @@ static int follow_all(struct log_view *v, struct err *e)
     if (rc != CTL_EXIT_REFUSED)
         return rc;
     fflush(stdout);
-    tell_end(v);
+    report_end(v);
     return CTL_EXIT_OK;
 }
 
@@ -580,7 +557,7 @@ static int show_rest(struct log_view *v, struct err *e)
     return rc;
 }
 
-static void tell_unknown_ranks(struct log_view *v)
+static void warn_unknown_ranks(struct log_view *v)
 {
     struct rank_ranges unknown = { .count = 0 };
     char text[256];
@@ -603,14 +580,14 @@ static int cmd_logs_run(struct ctl_client *c, const struct ctl_options *o,
 
     if (ctl_ranks_parse(o, &v.wanted, e) < 0)
         return CTL_EXIT_USAGE;
-    if (!ctl_client_has_logs(c)) {
+    if (!ctl_client_welcome(c)->logs) {
         err_set(e, "the rendezvous is of an older version, which cannot show output");
         return CTL_EXIT_REFUSED;
     }
     v.prefix = rank_ranges_size(&v.wanted) > 1;
     rc = show_first(&v, true, e);
     if (rc == CTL_EXIT_OK)
-        tell_unknown_ranks(&v);
+        warn_unknown_ranks(&v);
     if (rc == CTL_EXIT_OK && o->follow)
         rc = follow_all(&v, e);
     else if (rc == CTL_EXIT_OK)

@@ -78,7 +78,7 @@ static int cmd_page_run(struct ctl_client *c, const struct ctl_options *o,
 {
     struct msg m = { .type = MSG_ASK_PAGE };
 
-    if (!ctl_client_has_page(c)) {
+    if (!ctl_client_welcome(c)->page) {
         err_set(e, "the rendezvous is of an older version, which has no page");
         return CTL_EXIT_REFUSED;
     }

@@ -28,7 +28,7 @@
 static void print_confinement(const struct ctl_client *c, FILE *out)
 {
     char text[2 * CONFINEMENT_MAX_BYTES];
-    const char *confinement = ctl_client_confinement(c);
+    const char *confinement = ctl_client_welcome(c)->confinement;
 
     if (*confinement)
         fprintf(out, "\nrendezvous: %s\n",

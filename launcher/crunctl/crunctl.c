@@ -65,15 +65,6 @@ static void print_short_help(void)
            name, name, name, name);
 }
 
-static void print_usage(void)
-{
-    print_commands();
-    printf("\nFlags of every command, which the environment can give too, as in\n"
-           "CRUN_RDZV_ENDPOINT:\n\n");
-    opt_print(common_flags, stdout);
-    printf("\n\"%s COMMAND --help\" shows the flags of that command.\n", log_program());
-}
-
 static void print_command_help(const struct ctl_command *c)
 {
     printf("usage: %s %s%s%s%s [flags]\n\n%c%s.\n\n", log_program(), c->name,
@@ -230,7 +221,7 @@ static void find_named_job(struct ctl_client *c, struct ctl_options *o,
     do
         m.status.from = (uint32_t)next;
     while (ctl_client_ask(c, &m, note_name, f, &next, &e) == CTL_EXIT_OK && next);
-    if (!f->has_run_id && !f->named && may_have_ended && ctl_client_has_history(c))
+    if (!f->has_run_id && !f->named && may_have_ended && ctl_client_welcome(c)->history)
         find_past_name(c, f);
     if (!f->has_run_id && f->named == 1) {
         o->run_id = f->run_id;
@@ -262,19 +253,17 @@ static int run_with_rendezvous(const struct ctl_command *command,
 static int run_with_job(const struct ctl_command *command, const struct ctl_options *o,
                         const struct ctl_job *job, const char *word, struct err *e)
 {
-    struct ctl_options own = *o;
-    struct ctl_client *c = ctl_client_greet(o, job, e);
     uint64_t greeting_ms = job->uid == geteuid() || o->timeout_ms < OTHERS_MS
                                ? o->timeout_ms
                                : OTHERS_MS;
-    int rc = CTL_EXIT_UNREACHABLE;
+    struct ctl_options own = *o;
+    int rc;
+    struct ctl_client *c = ctl_client_open_job(o, job, greeting_ms, &rc, e);
 
     own.run_id = job->run_id;
     own.job_name = job->name;
     own.job = job;
     if (c)
-        rc = ctl_client_await_welcome(c, clock_ms() + greeting_ms, e);
-    if (c && rc == CTL_EXIT_OK)
         rc = command->run(c, &own, word, e);
     ctl_client_close(c);
     return rc;
@@ -403,10 +392,17 @@ int main(int argc, char **argv)
     if (o.version || ((o.help || o.short_help) && word == argc)) {
         if (o.version)
             software_print(log_program(), "control of training jobs");
-        else if (o.help)
-            print_usage();
-        else
+        else if (o.help) {
+            print_commands();
+            printf(
+                "\nFlags of every command, which the environment can give too, as in\n"
+                "CRUN_RDZV_ENDPOINT:\n\n");
+            opt_print(common_flags, stdout);
+            printf("\n\"%s COMMAND --help\" shows the flags of that command.\n",
+                   log_program());
+        } else {
             print_short_help();
+        }
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)

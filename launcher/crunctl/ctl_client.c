@@ -45,22 +45,13 @@ struct ctl_client {
     const char *foreign_name; /* another server is there; NULL: not known */
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
-    uint32_t version;
-    bool has_logs, has_history, has_page;
+    struct msg_welcome welcome;
     uint64_t asked; /* the request's sequence number */
     bool answered;
     ctl_answer_fn *fn;
     void *arg;
-    char confinement[CONFINEMENT_MAX_BYTES + 1];
     struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
 };
-
-static bool ends_answer(const struct ctl_client *c, const struct msg *m)
-{
-    return m->sequence == c->asked &&
-           (m->type == MSG_WELCOME || m->type == MSG_ACK || m->type == MSG_REFUSED ||
-            m->type == MSG_END_OF_LIST);
-}
 
 /* Without a key, what a process of another user says is not believed: see client.c. */
 static int check_rendezvous_user(struct ctl_client *c, const struct conn *conn,
@@ -85,7 +76,9 @@ static int ctl_on_message(void *arg, struct conn *conn, const struct msg *m,
 
     if (check_rendezvous_user(c, conn, e) < 0)
         return -1;
-    if (!c->answered && ends_answer(c, m)) {
+    if (!c->answered && (m->sequence == c->asked &&
+                         (m->type == MSG_WELCOME || m->type == MSG_ACK ||
+                          m->type == MSG_REFUSED || m->type == MSG_END_OF_LIST))) {
         c->last = *m;
         c->answered = true;
         loop_stop(c->loop);
@@ -173,7 +166,7 @@ static int set_key_error(const struct ctl_client *c, struct err *e)
 
 static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
 {
-    bool unanswered = (c->ended || c->timed_out) && c->connected && !c->version;
+    bool unanswered = (c->ended || c->timed_out) && c->connected && !c->welcome.version;
 
     if (*c->place) {
         err_set(e, "the crun of %s does not answer (%s)", c->place, why);
@@ -295,24 +288,9 @@ char *ctl_client_user(char *buf, size_t size)
     return buf;
 }
 
-const char *ctl_client_confinement(const struct ctl_client *c)
+const struct msg_welcome *ctl_client_welcome(const struct ctl_client *c)
 {
-    return c->confinement;
-}
-
-bool ctl_client_has_logs(const struct ctl_client *c)
-{
-    return c->has_logs;
-}
-
-bool ctl_client_has_history(const struct ctl_client *c)
-{
-    return c->has_history;
-}
-
-bool ctl_client_has_page(const struct ctl_client *c)
-{
-    return c->has_page;
+    return &c->welcome;
 }
 
 int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
@@ -324,11 +302,6 @@ int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
             return err_set(e, "\"%s\" is not a rank, or ranks as in 0-3,5", *word);
         }
     return 0;
-}
-
-uint32_t ctl_client_version(const struct ctl_client *c)
-{
-    return c->version;
 }
 
 const char *ctl_client_answer_text(const struct ctl_client *c)
@@ -406,15 +379,6 @@ static struct ctl_client *ctl_client_create(const struct ctl_options *o)
     return c;
 }
 
-static void take_welcome(struct ctl_client *c)
-{
-    c->version = c->last.welcome.version;
-    c->has_logs = c->last.welcome.logs;
-    c->has_history = c->last.welcome.history;
-    c->has_page = c->last.welcome.page;
-    memcpy(c->confinement, c->last.welcome.confinement, sizeof(c->confinement));
-}
-
 struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
                                    int *rc, struct err *e)
 {
@@ -429,12 +393,12 @@ struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access acce
         *rc = connect_any(c, list, count, e);
     if (*rc == CTL_EXIT_OK)
         *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
-    take_welcome(c);
-    if (*rc != CTL_EXIT_OK) {
-        ctl_client_close(c);
-        return NULL;
+    if (*rc == CTL_EXIT_OK) {
+        c->welcome = c->last.welcome;
+        return c;
     }
-    return c;
+    ctl_client_close(c);
+    return NULL;
 }
 
 struct ctl_client *ctl_client_open_usual(const struct ctl_options *o)
@@ -485,8 +449,22 @@ int ctl_client_await_welcome(struct ctl_client *c, uint64_t until_ms, struct err
     rc = ctl_client_await(c, NULL, e);
     c->timeout_ms = timeout_ms;
     if (rc == CTL_EXIT_OK)
-        take_welcome(c);
+        c->welcome = c->last.welcome;
     return rc;
+}
+
+struct ctl_client *ctl_client_open_job(const struct ctl_options *o,
+                                       const struct ctl_job *job, uint64_t within_ms,
+                                       int *rc, struct err *e)
+{
+    struct ctl_client *c = ctl_client_greet(o, job, e);
+
+    *rc = c ? ctl_client_await_welcome(c, clock_ms() + within_ms, e)
+            : CTL_EXIT_UNREACHABLE;
+    if (*rc == CTL_EXIT_OK)
+        return c;
+    ctl_client_close(c);
+    return NULL;
 }
 
 void ctl_client_set_timeout(struct ctl_client *c, uint64_t ms)

@@ -147,6 +147,10 @@ struct ctl_client *ctl_client_greet(const struct ctl_options *o,
                                     struct err *e) MUST_CHECK;
 int ctl_client_await_welcome(struct ctl_client *c, uint64_t until_ms,
                              struct err *e) MUST_CHECK;
+/* Both parts. NULL with e, and the exit code in *rc. */
+struct ctl_client *ctl_client_open_job(const struct ctl_options *o,
+                                       const struct ctl_job *job, uint64_t within_ms,
+                                       int *rc, struct err *e) MUST_CHECK;
 /* The rendezvous at the usual place of this machine, or NULL, if none answers or it
  * wants another key. */
 struct ctl_client *ctl_client_open_usual(const struct ctl_options *o);
@@ -166,18 +170,8 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_
 /* The user of this process, for those who are told of an order. Returns buf. */
 char *ctl_client_user(char *buf, size_t size);
 
-/* The version of the protocol that both speak. */
-uint32_t ctl_client_version(const struct ctl_client *c);
-/* Whether the rendezvous knows the messages about output. */
-bool ctl_client_has_logs(const struct ctl_client *c);
-/* Likewise about the past of jobs. */
-bool ctl_client_has_history(const struct ctl_client *c);
-
-/* Whether it knows the messages about its page. */
-bool ctl_client_has_page(const struct ctl_client *c);
-
-/* What the rendezvous has given up for its safety, for users; may be "". */
-const char *ctl_client_confinement(const struct ctl_client *c);
+/* Which version of the protocol both speak, and which messages the rendezvous knows. */
+const struct msg_welcome *ctl_client_welcome(const struct ctl_client *c);
 
 /* The text of the acknowledgement, for users; may be "". */
 const char *ctl_client_answer_text(const struct ctl_client *c);

@@ -103,7 +103,7 @@ static int ask_past(struct ctl_client *c, const char *run_id, struct past_answer
     int rc;
 
     *history = NULL;
-    if (!ctl_client_has_history(c)) {
+    if (!ctl_client_welcome(c)->history) {
         err_set(e, "the rendezvous is of an older version and keeps no history");
         return CTL_EXIT_REFUSED;
     }
@@ -148,7 +148,7 @@ int ctl_views_ask_job(struct ctl_client *c, const char *run_id, struct job_views
     int rc = ask_pages(c, run_id, on_job_detail, v, e);
     struct err past;
 
-    if (rc != CTL_EXIT_REFUSED || !ctl_client_has_history(c))
+    if (rc != CTL_EXIT_REFUSED || !ctl_client_welcome(c)->history)
         return rc;
     return ask_past_job(c, run_id, v, &past) == CTL_EXIT_OK ? CTL_EXIT_OK : rc;
 }
@@ -189,7 +189,7 @@ int ctl_views_ask_all(struct ctl_client *c, const struct ctl_jobs *local,
     for (size_t i = 0; i < names.count && rc == CTL_EXIT_OK; i++)
         rc = ask_pages(c, names.run_id[i], on_job_detail, v, e);
     free(names.run_id);
-    if (rc == CTL_EXIT_OK && with_past && ctl_client_has_history(c))
+    if (rc == CTL_EXIT_OK && with_past && ctl_client_welcome(c)->history)
         rc = ask_past_jobs(c, &past, e);
     return rc;
 }

@@ -425,16 +425,6 @@ static int merge_entries(struct host_parser *p, struct err *e)
     return 0;
 }
 
-static void move_entries(struct host_parser *p, struct hosts *h)
-{
-    h->host = xrealloc(h->host, (h->count + p->count + 1) * sizeof(*h->host));
-    for (size_t i = 0; i < p->count; i++) {
-        h->host[h->count++] = (struct host){ .name = p->entry[i].name,
-                                             .slots = p->entry[i].slots };
-        p->entry[i].name = NULL;
-    }
-}
-
 int hosts_parse(const char *text, const char *from, struct hosts *h, struct err *e)
 {
     struct host_parser p = { .from = from, .first_error = e };
@@ -443,8 +433,14 @@ int hosts_parse(const char *text, const char *from, struct hosts *h, struct err 
 
     if (rc == 0 && p.count)
         rc = merge_entries(&p, e);
-    if (rc == 0)
-        move_entries(&p, h);
+    if (rc == 0) {
+        h->host = xrealloc(h->host, (h->count + p.count + 1) * sizeof(*h->host));
+        for (size_t i = 0; i < p.count; i++) {
+            h->host[h->count++] = (struct host){ .name = p.entry[i].name,
+                                                 .slots = p.entry[i].slots };
+            p.entry[i].name = NULL;
+        }
+    }
     for (size_t i = 0; i < p.count; i++)
         free(p.entry[i].name);
     free(p.entry);

@@ -215,14 +215,6 @@ static int share_evenly(struct hosts *h, uint32_t total, struct err *e)
     return 0;
 }
 
-static void drop_idle_hosts(struct hosts *h)
-{
-    while (h->count && h->host[h->count - 1].slots == 0) {
-        h->count--;
-        free(h->host[h->count].name);
-    }
-}
-
 int hosts_share_workers(struct hosts *h, uint32_t total, uint32_t per_node,
                         struct err *e)
 {
@@ -244,7 +236,11 @@ int hosts_share_workers(struct hosts *h, uint32_t total, uint32_t per_node,
                        "all or none",
                        total, h->count - with_slots, h->count);
     rc = with_slots ? fill_slots(h, total, e) : share_evenly(h, total, e);
-    if (rc == 0)
-        drop_idle_hosts(h);
+    if (rc == 0) {
+        while (h->count && h->host[h->count - 1].slots == 0) {
+            h->count--;
+            free(h->host[h->count].name);
+        }
+    }
     return rc;
 }

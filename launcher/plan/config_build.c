@@ -223,19 +223,6 @@ static int build_job(const struct options *o, const char *const *words,
     return find_lease(conf, &j->lease_ms, e);
 }
 
-/* A time in the past is left over from another job. */
-static void build_deadline(const struct options *o, const struct machine *m,
-                           struct config *c)
-{
-    if (o->time_limit_s > 0) {
-        c->deadline_s = m->now_s + o->time_limit_s;
-        c->deadline_from = "--time-limit";
-    } else if (o->time_limit_s < 0 && m->batch.end_time > m->now_s) {
-        c->deadline_s = m->batch.end_time;
-        c->deadline_from = "SLURM_JOB_END_TIME";
-    }
-}
-
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config, struct err *e)
 {
@@ -246,7 +233,14 @@ int config_build(const struct options *o, const char *const *words,
         return -1;
     snprintf(config->run_id, sizeof(config->run_id), "%s", o->run_id ? o->run_id : "");
     run_identity_fill(config, machine->batch.job);
-    build_deadline(o, machine, config);
+    /* A time in the past is left over from another job. */
+    if (o->time_limit_s > 0) {
+        config->deadline_s = machine->now_s + o->time_limit_s;
+        config->deadline_from = "--time-limit";
+    } else if (o->time_limit_s < 0 && machine->batch.end_time > machine->now_s) {
+        config->deadline_s = machine->batch.end_time;
+        config->deadline_from = "SLURM_JOB_END_TIME";
+    }
     config->keep_env = o->keep_env.text;
     config->under_slurm = machine->batch.is_slurm_step;
     config->outage_grace_ms = given_or(

@@ -49,16 +49,11 @@ static void imagine_start(const struct config *c, struct msg_start *s)
     snprintf(s->address, sizeof(s->address), "%s", host);
 }
 
-static bool is_plain(const char *text)
-{
-    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz"
-                                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                      "0123456789_-./:,@%+=")] == '\0';
-}
-
 static void print_quoted(const char *text, FILE *out)
 {
-    if (is_plain(text)) {
+    if (*text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz"
+                                   "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "0123456789_-./:,@%+=")] == '\0') {
         fputs(text, out);
         return;
     }

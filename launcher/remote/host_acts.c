@@ -206,23 +206,18 @@ static void fail_host(struct remote_host *h)
     remote_host_close(h);
 }
 
-/* They would come to a job that has ended. */
-static void drop_late_hosts(struct remote *r)
-{
-    for (size_t i = 0; i < r->count; i++)
-        if (r->host[i].state < HOST_RUNNING) {
-            remote_host_drop(&r->host[i]);
-            r->host[i].state = HOST_FAILED;
-        }
-}
-
 static void end_host(struct remote_host *h)
 {
     struct remote *r = h->remote;
 
     remote_host_close(h);
     if (h == r->first && h->state == HOST_EXITED) {
-        drop_late_hosts(r);
+        /* They would come to a job that has ended. */
+        for (size_t i = 0; i < r->count; i++)
+            if (r->host[i].state < HOST_RUNNING) {
+                remote_host_drop(&r->host[i]);
+                r->host[i].state = HOST_FAILED;
+            }
         loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
     }
 }

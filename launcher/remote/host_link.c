@@ -232,14 +232,6 @@ static void read_input(struct host_link *l)
         event_del(l->out);
 }
 
-/* What a login shell says before it ends is the only reason that there is. */
-static void keep_shell_words(struct host_link *l)
-{
-    if (!l->has_shell && channel_reader_rest(&l->reader))
-        keep_words(l, (const char *)l->reader.data + l->reader.taken,
-                   channel_reader_rest(&l->reader));
-}
-
 static void on_link_out(evutil_socket_t fd, short what, void *arg)
 {
     struct host_link *l = arg;
@@ -250,7 +242,10 @@ static void on_link_out(evutil_socket_t fd, short what, void *arg)
         channel_reader_add(&l->reader, data, (size_t)n);
         read_input(l);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        keep_shell_words(l);
+        /* What a login shell says before it ends is the only reason that there is. */
+        if (!l->has_shell && channel_reader_rest(&l->reader))
+            keep_words(l, (const char *)l->reader.data + l->reader.taken,
+                       channel_reader_rest(&l->reader));
         close_link_out(l);
         if (l->pid)
             host_link_end(l, REMOTE_CLOSE_MS);

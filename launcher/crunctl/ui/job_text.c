@@ -144,19 +144,6 @@ static uint64_t ran_ms(const struct msg_job_status *s)
     return s->age_ms > s->state_ms ? s->age_ms - s->state_ms : 0;
 }
 
-static void add_nodes(struct parts_line *l, const struct msg_job_status *s)
-{
-    if (s->state == JOB_FORMING)
-        add_part(l, STYLE_PLAIN, "%" PRIu32 " of %" PRIu32 " nodes", s->nodes,
-                 s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes);
-    else if (s->state == JOB_RUNNING)
-        add_part(l, STYLE_PLAIN, "%" PRIu32 " worker%s on %" PRIu32 " node%s",
-                 s->workers, text_plural(s->workers), s->nodes, text_plural(s->nodes));
-    if (s->spares)
-        add_part(l, STYLE_PLAIN, "%" PRIu32 " spare%s", s->spares,
-                 text_plural(s->spares));
-}
-
 static void add_restarts(struct parts_line *l, const struct msg_job_status *s)
 {
     if (s->max_restarts || s->restarts)
@@ -193,7 +180,15 @@ static void print_live_job(const struct job_view *job, struct parts_line *l)
                  age);
     else
         add_part(l, state_style(state), "%s for %s", state, age);
-    add_nodes(l, s);
+    if (s->state == JOB_FORMING)
+        add_part(l, STYLE_PLAIN, "%" PRIu32 " of %" PRIu32 " nodes", s->nodes,
+                 s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes);
+    else if (s->state == JOB_RUNNING)
+        add_part(l, STYLE_PLAIN, "%" PRIu32 " worker%s on %" PRIu32 " node%s",
+                 s->workers, text_plural(s->workers), s->nodes, text_plural(s->nodes));
+    if (s->spares)
+        add_part(l, STYLE_PLAIN, "%" PRIu32 " spare%s", s->spares,
+                 text_plural(s->spares));
     if (s->state != JOB_FORMING || s->epoch)
         add_part(l, STYLE_PLAIN, "epoch %" PRIu64, s->epoch);
     add_restarts(l, s);
@@ -248,30 +243,6 @@ static uint64_t common_step(const struct job_view *job)
     return least;
 }
 
-static void add_ranks_cell(struct text_table *t, const struct msg_node_status *s)
-{
-    if (s->group_rank < 0)
-        text_table_cell(t, "-");
-    else if (s->workers == 1)
-        text_table_cell(t, "%" PRIu32, s->first_rank);
-    else
-        text_table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
-                        s->first_rank + s->workers - 1);
-}
-
-/* Two cells: the load of the GPUs, and the memory used on the fullest one. */
-static void add_gpu_cells(struct text_table *t, const struct msg_gpus *g)
-{
-    if (g->count && g->percent >= 0)
-        text_table_cell(t, "%" PRId32 "%%", g->percent);
-    else
-        text_table_cell(t, "-");
-    if (g->total_mib)
-        text_table_cell(t, "%.*fG", g->used_mib < 10 * 1024, g->used_mib / 1024.0);
-    else
-        text_table_cell(t, "-");
-}
-
 static void add_node_row(struct text_table *t, const struct msg_node_status *s,
                          uint64_t common)
 {
@@ -281,7 +252,13 @@ static void add_node_row(struct text_table *t, const struct msg_node_status *s,
 
     text_table_cell(t, "%s", s->host);
     text_table_cell(t, s->slot < 0 ? "-" : "%" PRId32, s->slot);
-    add_ranks_cell(t, s);
+    if (s->group_rank < 0)
+        text_table_cell(t, "-");
+    else if (s->workers == 1)
+        text_table_cell(t, "%" PRIu32, s->first_rank);
+    else
+        text_table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
+                        s->first_rank + s->workers - 1);
     text_table_cell(t, "%s", state);
     text_table_style(t, state_style(state));
     text_table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
@@ -291,7 +268,16 @@ static void add_node_row(struct text_table *t, const struct msg_node_status *s,
     text_table_cell(t, step ? "%" PRIu64 : "-", step);
     text_table_cell(t, "%s", s->progress.steps_per_s);
     text_table_cell(t, "%s", s->progress.loss);
-    add_gpu_cells(t, &s->progress.gpus);
+    /* Two cells: the load of the GPUs, and the memory used on the fullest one. */
+    if (s->progress.gpus.count && s->progress.gpus.percent >= 0)
+        text_table_cell(t, "%" PRId32 "%%", s->progress.gpus.percent);
+    else
+        text_table_cell(t, "-");
+    if (s->progress.gpus.total_mib)
+        text_table_cell(t, "%.*fG", s->progress.gpus.used_mib < 10 * 1024,
+                        s->progress.gpus.used_mib / 1024.0);
+    else
+        text_table_cell(t, "-");
     text_table_cell(t, s->pid ? "%" PRIu32 : "-", s->pid);
     text_table_cell(t, "%s", s->address);
     text_table_cell(t, "%s", s->progress.note);

@@ -73,16 +73,6 @@ static void show_log_line(struct log_lines *l, const struct log_lines_style *sty
     l->size = 0;
 }
 
-static void keep_part(struct log_lines *l, const char *data, size_t size)
-{
-    if (l->size + size + 1 > l->room) {
-        l->room = 2 * (l->size + size + 1);
-        l->text = xrealloc(l->text, l->room);
-    }
-    memcpy(l->text + l->size, data, size);
-    l->size += size;
-}
-
 void log_lines_add(struct log_lines *l, const struct log_lines_style *style,
                    uint64_t offset, const char *data, size_t size)
 {
@@ -92,7 +82,12 @@ void log_lines_add(struct log_lines *l, const struct log_lines_style *style,
         const char *newline = memchr(data, '\n', size);
         size_t n = newline ? (size_t)(newline - data) + 1 : size;
 
-        keep_part(l, data, n);
+        if (l->size + n + 1 > l->room) {
+            l->room = 2 * (l->size + n + 1);
+            l->text = xrealloc(l->text, l->room);
+        }
+        memcpy(l->text + l->size, data, n);
+        l->size += n;
         if (newline || l->size >= LINE_MAX_BYTES)
             show_log_line(l, style);
         data += n;
