@@ -174,16 +174,14 @@ print("main ends", flush=True)
 over.set()
 """)
 
-for ending in ("5", "'a text'", "None", "300", "-1", "True", "(1, 2)"):
+for ending in ("5", "'a text'"):
     program(f"sys-exit-{ending}", f"import sys\nprint('ends')\nsys.exit({ending})\n")
-
-program("system-exit-raised", "import atexit\natexit.register(print, 'at exit')\nraise SystemExit(9)\n")
 
 program("os-exit", "import atexit, os\natexit.register(print, 'never')\nprint('x')\nos._exit(17)\n")
 
 program("error-at-exit", "import atexit\natexit.register(lambda: 1 / 0)\n")
 
-for signo in ("SIGKILL", "SIGTERM", "SIGABRT", "SIGSEGV", "SIGPIPE"):
+for signo in ("SIGKILL", "SIGSEGV", "SIGPIPE"):
     program(f"killed-{signo}", f"""
 import os, signal
 print("before", flush=True)
@@ -250,7 +248,7 @@ os.environ["NEW"] = "x"
 print(subprocess.run(["sh", "-c", "echo $NEW $RANK"], stdout=-1).stdout)
 """, env={"SPACES": "a b", "EMPTY": "", "UNICODE": "ä€", "EQUALS": "a=b=c"}, ranks=2)
 
-for language in ("C", "C.UTF-8", "POSIX", None):
+for language in ("C", "C.UTF-8", None):
     program(f"locale-{language}", """
 import locale, os, sys
 print(locale.setlocale(locale.LC_ALL), locale.getpreferredencoding(False), sys.flags.utf8_mode)

@@ -3,11 +3,10 @@
 A training script that knows nothing of crun: DistributedDataParallel, a data loader, an
 evaluation and a checkpoint of rank 0 each epoch, from which a restarted group goes on.
 
-    watched.py FOLDER [--slow] [--every-rank]
+    watched.py FOLDER
 
 Ends when there is FOLDER/over; rank 1 sleeps in its forward pass once there is
-FOLDER/sleep-forward, and also in load or evaluate. `--every-rank` has all ranks save, `--slow`
-has rank 1 compute three times as long as the others.
+FOLDER/sleep-forward, and also in load.
 """
 import os
 import sys
@@ -20,7 +19,6 @@ from torch.utils.data import DataLoader, Dataset
 
 STEPS, STEP_SECONDS = 8, 0.02
 FOLDER, RANK = sys.argv[1], int(os.environ["RANK"])
-WORDS = sys.argv[2:]
 CHECKPOINT = os.path.join(FOLDER, "checkpoint.pt")
 
 
@@ -57,7 +55,6 @@ def load(model, optimizer):
 
 def evaluate(model, loader):
     model.eval()
-    sleep_if_asked("evaluate")
     with torch.no_grad():
         total = sum(model(x).sum() for x in loader)
     model.train()
@@ -66,7 +63,7 @@ def evaluate(model, loader):
 
 def train_epoch(model, optimizer, loader):
     for x in loader:
-        time.sleep(STEP_SECONDS * (3 if RANK == 1 and "--slow" in WORDS else 1))
+        time.sleep(STEP_SECONDS)
         sleep_if_asked("forward")
         loss = (model(x) - 1).square().mean()
         optimizer.zero_grad()
@@ -92,7 +89,7 @@ def main():
         train_epoch(model, optimizer, loader)
         evaluate(model, loader)
         epoch += 1
-        if RANK == 0 or "--every-rank" in WORDS:
+        if RANK == 0:
             save(model, optimizer, epoch)
     os.write(1, f"done rank={RANK} epoch={epoch}\n".encode())
     dist.destroy_process_group()

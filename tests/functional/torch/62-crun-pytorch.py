@@ -3,12 +3,11 @@
 # takes: 20 s
 # sanitizers: no, 18 and 19 have crun do the same
 """
-An unmodified PyTorch program under crun: tests/programs/ddp_train.py on one node and on
-two, killed in the middle and resumed, failing with a traceback. A cold worker takes three seconds
-of a core to import PyTorch: they are cold on one node only. 69-store-keyed has two nodes without
-a rendezvous. PyTorch comes from PyPI
-by scripts/torch-venv; several nodes are network namespaces. What cannot be had is said
-loudly, and the exit code is 77.
+An unmodified PyTorch program under crun: tests/programs/ddp_train.py on one node, and on two with
+a key and a tunnel, killed in the middle and resumed, failing with a traceback. A cold worker takes
+three seconds of a core to import PyTorch: they are cold on one node only. PyTorch comes from PyPI
+by scripts/torch-venv; several nodes are network namespaces. What cannot be had is said loudly, and
+the exit code is 77.
 
     BUILD=build tests/functional/torch/62-crun-pytorch.py [TEST...]
 """
@@ -16,6 +15,7 @@ import math
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -146,16 +146,24 @@ def a_killed_worker_is_resumed_and_an_exception_is_told(job, node):
 
 
 def two_nodes_with_a_daemon(job, cluster):
-    daemon = cluster[0].start([BIN / "crund", "--listen", ":29400"])
+    """With a key, and the workers' store in a tunnel."""
+    key = f"--key-file={job.directory}/key"
+    subprocess.run([BIN / "crunctl", "keygen", f"{job.directory}/key"], check=True,
+                   capture_output=True)
+    daemon = cluster[0].start([BIN / "crund", "--listen", ":29400", key])
     until(lambda: "listening" in daemon.err, "crund")
     training = job.new() + ["--batch-seconds", 0.01, "--by-hand"]
     both = [job.crun(cluster[i], "--nnodes=2", "--nproc-per-node=1", "--max-restarts=1",
                      "--rdzv-backend=c10d", "--rdzv-id=training",
-                     f"--rdzv-endpoint={cluster[0].address}:29400", WARM, *training)
+                     f"--rdzv-endpoint={cluster[0].address}:29400", key, "--store-tunnel", WARM,
+                     *training)
             for i in (0, 1)]
     kill_in_the_middle(1, *both)
     expect(0, *both)
     check_resumed(2, 1, *both)
+    found = {facts["MASTER_ADDR"] for facts in said("env", *both)}
+    if found != {"127.0.0.1"}:
+        fail("not in a tunnel:", found)
 
 
 ONE_NODE = [a_killed_worker_is_resumed_and_an_exception_is_told]

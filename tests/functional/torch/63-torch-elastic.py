@@ -3,8 +3,8 @@
 # takes: 25 s
 # sanitizers: no, 22 and 70-chaos have crun do the same
 """
-An unmodified PyTorch program (tests/programs/ddp_train.py, gloo) on two to three nodes, in
-one training from the first test to the last: the rendezvous dies and comes back, and no
+An unmodified PyTorch program (tests/programs/ddp_train.py, gloo) on two to three nodes with a
+key, in one training from the first test to the last: the rendezvous dies and comes back, and no
 worker notices; a node is lost, by the death of its agent and by a link that is cut, the
 others go on from the checkpoint with a smaller world, and with the old one when it is back;
 in the end all is well. Nodes are network namespaces, and the rendezvous is a crund on one
@@ -13,6 +13,7 @@ more. What cannot be had is said loudly, and the exit code is 77.
     BUILD=build tests/functional/torch/63-torch-elastic.py [TEST...]
 """
 import signal
+import subprocess
 import sys
 import time
 
@@ -32,11 +33,14 @@ class Daemon:
         self.node = cluster[WORLD]
         self.address = self.node.address + ":29400"
         self.state = cluster.directory + "/state"
+        self.key = f"--key-file={cluster.directory}/key"
+        subprocess.run([BIN / "crunctl", "keygen", cluster.directory + "/key"], check=True,
+                       capture_output=True)
         self.start()
 
     def start(self):
         self.process = self.node.start([BIN / "crund", "--listen", ":29400", "--state-dir",
-                                        self.state])
+                                        self.state, self.key])
         until(lambda: "listening" in self.process.err, "crund listens", SECONDS)
 
     def kill(self):
@@ -64,6 +68,7 @@ class Job:
         return node.start([BIN / "crun", "--nnodes=2:3", "--nproc-per-node=1",
                            "--max-restarts=0", "--rdzv-backend=c10d", "--rdzv-id=training",
                            f"--rdzv-endpoint={self.daemon.address}", "--rdzv-conf=lease=3",
+                           self.daemon.key,
                            "--warm=torch",  # 13 workers, but 5 imports
                            TRAIN, "--epochs=1000000", "--batch-seconds=0.01", "--new-groups", "--by-hand",
                            f"--checkpoint={self.checkpoint}", f"--until={self.over}"],

@@ -5,9 +5,8 @@
 """
 Lightning's and transformers' trainers, the newest of PyPI: with the callback of the package
 crun they save when crun asks for a checkpoint; unmodified and under `crun --watch` they continue
-from it, and their steps are shown. 64-torch-progress and 66-watch take a node in at such a
-checkpoint. What cannot be had is said loudly, and the exit code
-is 77.
+from it, and their steps are shown. 66-watch takes a node in at such a checkpoint. What cannot be
+had is said loudly, and the exit code is 77.
 
     BUILD=build tests/functional/torch/68-trainers.py [TEST...]
 """
