@@ -283,13 +283,13 @@ $B/obj/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
-# the style and the script of the page, as strings of C
-page_assets := $(addprefix $B/obj/rendezvous/show/page/,page.css.inc page.js.inc)
+# the page, as strings of C
+page_assets := $(addprefix $B/obj/rendezvous/show/page/,page.html.inc page.css.inc page.js.inc)
 $(page_assets): $B/obj/%.inc: %
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< > $@
-$B/obj/rendezvous/show/page/page_assets.o: $(page_assets)
-$B/obj/rendezvous/show/page/page_assets.o: all_cflags += -I$B/obj
+$B/obj/rendezvous/show/page/page.o: $(page_assets)
+$B/obj/rendezvous/show/page/page.o: all_cflags += -I$B/obj
 
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong

@@ -124,7 +124,6 @@ $(standin): $(call objects,$(wildcard tests/fakes/nccl/*.c)) $(call archive,work
 fuzzers := $(patsubst tests/fuzz/%.c,$B/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 $(fuzzers): $(call objects,$(memory_disk))
 $B/fuzz/fuzz_tcpstore: $(call objects,tests/fuzz/tcpstore_model.c)
-$B/fuzz/fuzz_page: $(call objects,tests/worlds/html_check.c)
 $B/fuzz/fuzz_json_patch: $(call objects,tests/worlds/json_apply.c)
 fuzzers: $(fuzzers)
 $(fuzzers): $B/fuzz/%: $B/obj/tests/fuzz/%.o $(archives)

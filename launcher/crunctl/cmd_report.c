@@ -62,7 +62,6 @@ static int write_report_file(const char *path, const char *html, size_t size,
 static int write_report(const struct ctl_options *o, const struct job_view *job,
                         struct err *e)
 {
-    struct page_reader reader = { .now_ms = clock_wall_ms(), .sees_output = true };
     cJSON *object = job_json_object(job);
     char name[256], *html = NULL;
     size_t size = 0;
@@ -70,7 +69,7 @@ static int write_report(const struct ctl_options *o, const struct job_view *job,
     int rc = CTL_EXIT_OK;
 
     if (out) {
-        page_write_report(out, object, &reader);
+        page_write_report(out, object, clock_wall_ms());
         fclose(out);
     }
     cJSON_Delete(object);

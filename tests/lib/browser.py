@@ -36,7 +36,7 @@ FLAGS = ("--headless", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu
          "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
          "--disable-backgrounding-occluded-windows")
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37,
-        "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "+": 187}
 SHIFT = 8
 MESSAGE_MAX = 64 << 20
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/show/web/web.h"
 
+#include <event2/buffer.h>
 #include <event2/http.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,12 +163,10 @@ struct web *web_create(struct loop *loop, const struct web_config *config,
     w->config = *config;
     w->endpoint = xstrdup(config->endpoint);
     w->config.endpoint = w->endpoint;
-    LIST_INIT(&w->feeds);
-    LIST_INIT(&w->rank_views);
-    web_documents_init(&w->documents, clock_ms());
     LIST_INIT(&w->objects);
+    LIST_INIT(&w->asks);
+    w->budget = (struct web_budget){ WEB_RENDER_BURST_US, clock_ms() };
     loop_timer_init(&w->live, loop, on_live_tick, w);
-    loop_timer_init(&w->streams, loop, on_streams_tick, w);
     web_add_names(w);
     if (net_local_addr(fd, &own) == 0)
         format_url(w, &own);
@@ -187,17 +186,15 @@ void web_destroy(struct web *w)
     if (!w)
         return;
     web_live_finish(w);
-    web_streams_finish(w);
     web_live_fini(w);
-    web_streams_fini(w);
     web_rank_fini(w);
     web_conns_close(&w->conns);
     evhttp_free(w->http);
     web_conns_fini(&w->conns);
     loop_timer_fini(&w->live);
-    loop_timer_fini(&w->streams);
     web_objects_fini(w);
-    web_documents_fini(&w->documents);
+    if (w->page)
+        evbuffer_free(w->page);
     free(w->given_names);
     free(w->given_host);
     free(w->endpoint);

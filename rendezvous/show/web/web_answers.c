@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/show/page/page.h"
 #include "rendezvous/show/web/web_internal.h"
 
@@ -67,36 +68,36 @@ static void send_answer(struct evhttp_request *http, int status, struct evbuffer
     evbuffer_free(body);
 }
 
-/* The error of an API: one member of an object. */
-static void add_error_object(struct evbuffer *body, const char *text)
+struct evbuffer *web_line(char *text)
 {
-    cJSON *o = cJSON_CreateObject();
-    char *json;
+    struct evbuffer *line = evbuffer_new();
 
-    cJSON_AddStringToObject(o, "error", text);
-    json = text_printable_json(cJSON_PrintUnformatted(o));
-    evbuffer_add_printf(body, "%s\n", json);
-    free(json);
-    cJSON_Delete(o);
+    evbuffer_add(line, text, strlen(text));
+    evbuffer_add(line, "\n", 1);
+    free(text);
+    return line;
 }
 
 void web_answer_line(struct evhttp_request *http, int status, const char *fmt, ...)
 {
     const char *target = evhttp_request_get_uri(http);
     bool is_api = target && strncmp(target, "/api/", 5) == 0;
-    struct evbuffer *body = evbuffer_new();
     char text[1024];
+    cJSON *o;
     va_list ap;
 
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    if (is_api)
-        add_error_object(body, text);
-    else
-        evbuffer_add_printf(body, "%s\n", text);
     web_answer_begin(http, is_api ? WEB_TYPE_JSON : WEB_TYPE_TEXT);
-    send_answer(http, status, body);
+    if (!is_api) {
+        send_answer(http, status, web_line(xstrdup(text)));
+        return;
+    }
+    o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "error", text);
+    send_answer(http, status, web_line(text_printable_json(cJSON_PrintUnformatted(o))));
+    cJSON_Delete(o);
 }
 
 void web_answer_buffer(struct evhttp_request *http, const char *type,
@@ -105,16 +106,6 @@ void web_answer_buffer(struct evhttp_request *http, const char *type,
     struct evbuffer *body = evbuffer_new();
 
     evbuffer_add_buffer_reference(body, text);
-    web_answer_begin(http, type);
-    send_answer(http, HTTP_OK, body);
-}
-
-void web_answer_document(struct evhttp_request *http, const char *type,
-                         struct web_document *d)
-{
-    struct evbuffer *body = evbuffer_new();
-
-    web_document_add_to(d, body);
     web_answer_begin(http, type);
     send_answer(http, HTTP_OK, body);
 }

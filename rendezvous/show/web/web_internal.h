@@ -8,7 +8,6 @@
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/show/web/web.h"
 #include "rendezvous/show/web/web_conns.h"
-#include "rendezvous/show/web/web_documents.h"
 #include "rendezvous/show/web/web_grants.h"
 #include "rendezvous/show/web/web_head.h"
 #include "rendezvous/show/web/web_objects.h"
@@ -16,14 +15,14 @@
 
 /*
  * Shared by the files of the page: web.c (the whole), web_access.c (which requests are
- * answered, and as of whom), web_answers.c (what an answer is), web_pages.c (the pages
- * and tables), web_live.c (live views), web_rank.c (the page of a rank).
+ * answered, and as of whom), web_answers.c (what an answer is), web_pages.c (what is
+ * answered), web_objects.c (the objects of the API), web_live.c (their streams),
+ * web_rank.c (the output and the stacks of a rank).
  */
 struct evbuffer;
 struct evhttp;
 struct evhttp_request;
-struct live_feed;
-struct rank_view;
+struct rank_ask;
 
 struct web {
     struct loop *loop;
@@ -34,18 +33,16 @@ struct web {
     char own_name[256], url[160], cookie_name[32];
     char *given_host, *endpoint;
     char *given_names; /* cut at the commas */
-    struct web_documents documents;
+    struct web_budget budget;
+    struct evbuffer *page;
     struct web_grants grants;
     uint64_t wall_offset_ms, wall_ms; /* see web_look */
 
-    LIST_HEAD(, live_feed) feeds;
+    LIST_HEAD(, web_object) objects;
     struct loop_timer live;
 
-    LIST_HEAD(, web_object) objects;
-    struct loop_timer streams;
-
-    LIST_HEAD(, rank_view) rank_views;
-    unsigned rank_views_count;
+    LIST_HEAD(, rank_ask) asks;
+    unsigned asks_count;
     uint64_t stacks_asked_ms;
 };
 
@@ -80,8 +77,8 @@ void web_answer_begin(struct evhttp_request *http, const char *type);
 /* One line; of the API, an object with it as "error". */
 void web_answer_line(struct evhttp_request *http, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void web_answer_document(struct evhttp_request *http, const char *type,
-                         struct web_document *d);
+/* The text, which it takes over, and a newline. */
+struct evbuffer *web_line(char *text);
 /* The text is shared. */
 void web_answer_buffer(struct evhttp_request *http, const char *type,
                        struct evbuffer *text);
@@ -98,26 +95,17 @@ const struct job *web_next_job(const struct job *job, const struct web_viewer *v
 /* The time of what is shown next, for registry_show_job and others. Both clocks go in
  * step: a time that is computed back from an age is the same each time. */
 void web_look(struct web *w);
-/* A job as the viewer may see it. */
-cJSON *web_job_object(struct web *w, const struct job *job, enum access sight,
-                      bool with_nodes);
 
-/* web_live.c */
-void web_live_begin(struct web *w, struct web_request *r);
+/* web_live.c: the stream of an object, of that job or of all. */
+void web_live_begin(struct web *w, struct web_request *r, const struct job *job);
 /* What has happened since the last turn is sent as far as it can be at once: the page
  * of a crun that ends shows how its job did. */
 void web_live_finish(struct web *w);
 void web_live_fini(struct web *w);
 void on_live_tick(void *arg);
 
-/* web_streams.c: the job of that request, or all */
-void web_stream_begin(struct web *w, struct web_request *r, const struct job *job);
-void web_streams_finish(struct web *w);
-void web_streams_fini(struct web *w);
-void on_streams_tick(void *arg);
-
-/* web_rank.c */
-void web_rank_begin(struct web *w, struct web_request *r);
+/* web_rank.c: the output and the stacks of a rank. */
+void web_rank_begin(struct web *w, struct web_request *r, const struct job *job);
 void web_rank_fini(struct web *w);
 
 #endif

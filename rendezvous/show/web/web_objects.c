@@ -12,6 +12,7 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/event_object.h"
 #include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/show/page/page.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/show/views/job_json.h"
 #include "rendezvous/show/views/json_patch.h"
@@ -153,6 +154,22 @@ static cJSON *events_object(struct web *w, const struct web_object *o)
     return array;
 }
 
+/* -- what it costs ---------------------------------------------------------------- */
+
+bool web_budget_allows(struct web_budget *b, uint64_t now_ms)
+{
+    b->us += (int64_t)(now_ms - b->at_ms) * 10 * WEB_RENDER_PERCENT;
+    b->at_ms = now_ms;
+    if (b->us > WEB_RENDER_BURST_US)
+        b->us = WEB_RENDER_BURST_US;
+    return b->us > 0;
+}
+
+void web_budget_spend(struct web_budget *b, uint64_t us)
+{
+    b->us -= (int64_t)us;
+}
+
 /* -- objects ---------------------------------------------------------------------- */
 
 static bool is_object_for(const struct web_object *o, const struct web_object *wanted)
@@ -239,32 +256,42 @@ const struct job *web_object_job(const struct web *w, const struct web_object *o
 
 /* -- renderings ------------------------------------------------------------------- */
 
-static struct evbuffer *buffer_of_text(char *text)
-{
-    struct evbuffer *buffer = evbuffer_new();
-
-    evbuffer_add(buffer, text, strlen(text));
-    evbuffer_add(buffer, "\n", 1);
-    free(text);
-    return buffer;
-}
-
-static void render_metrics(struct web *w, struct web_object *o)
+static void write_metrics(struct web *w, const struct web_object *o, FILE *out)
 {
     struct metrics_view view;
+
+    w->config.view_metrics(w->config.arg, &view);
+    view.viewer = &o->viewer.owner;
+    metrics_write(&view, o->format, out);
+}
+
+static void write_report(struct web *w, const struct web_object *o, FILE *out)
+{
+    cJSON *job = job_object(w, o);
+
+    if (job)
+        page_write_report(out, job, w->wall_ms);
+    cJSON_Delete(job);
+}
+
+static void render_text(struct web *w, struct web_object *o)
+{
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
     if (!out)
         abort();
-    w->config.view_metrics(w->config.arg, &view);
-    view.viewer = &o->viewer.owner;
-    metrics_write(&view, o->format, out);
+    if (o->page == WEB_METRICS)
+        write_metrics(w, o, out);
+    else
+        write_report(w, o, out);
     fclose(out);
     web_object_clear(o);
-    o->whole = evbuffer_new();
-    evbuffer_add(o->whole, text, size);
+    if (size > 0) {
+        o->whole = evbuffer_new();
+        evbuffer_add(o->whole, text, size);
+    }
     free(text);
 }
 
@@ -295,7 +322,7 @@ static void render_object(struct web *w, struct web_object *o)
     o->json = json;
     o->version++;
     if (patch)
-        o->patch = buffer_of_text(patch);
+        o->patch = web_line(patch);
 }
 
 void web_object_render(struct web *w, struct web_object *o)
@@ -304,11 +331,11 @@ void web_object_render(struct web *w, struct web_object *o)
 
     web_look(w);
     o->rendered_ms = clock_ms();
-    if (o->page == WEB_METRICS)
-        render_metrics(w, o);
+    if (o->page == WEB_METRICS || o->page == WEB_REPORT)
+        render_text(w, o);
     else
         render_object(w, o);
-    web_budget_spend(&w->documents, clock_thread_us() - began);
+    web_budget_spend(&w->budget, clock_thread_us() - began);
 }
 
 bool web_object_is_final(const struct web *w, const struct web_object *o, bool at_once)
@@ -332,8 +359,15 @@ struct evbuffer *web_object_whole(struct web_object *o)
     char *text = o->whole ? NULL : cJSON_PrintUnformatted(o->json);
 
     if (text)
-        o->whole = buffer_of_text(text_printable_json(text));
+        o->whole = web_line(text_printable_json(text));
     return o->whole;
+}
+
+static const char *type_of_object(const struct web_object *o)
+{
+    if (o->page == WEB_METRICS)
+        return metrics_content_type(o->format);
+    return o->page == WEB_REPORT ? WEB_TYPE_HTML : WEB_TYPE_JSON;
 }
 
 void web_object_answer(struct web *w, struct web_request *r, const struct job *job)
@@ -343,7 +377,7 @@ void web_object_answer(struct web *w, struct web_request *r, const struct job *j
     bool is_fresh = o->rendered_ms && now - o->rendered_ms < WEB_SHARED_MS;
 
     if (LIST_EMPTY(&o->readers) && !is_fresh) {
-        if (!web_budget_allows(&w->documents, now)) {
+        if (!web_budget_allows(&w->budget, now)) {
             evhttp_add_header(evhttp_request_get_output_headers(r->http), "Retry-After",
                               "1");
             web_answer_line(r->http, HTTP_SERVUNAVAIL, "too many pages are asked for");
@@ -352,10 +386,7 @@ void web_object_answer(struct web *w, struct web_request *r, const struct job *j
         web_object_render(w, o);
     }
     if (web_object_whole(o))
-        web_answer_buffer(r->http,
-                          o->page == WEB_METRICS ? metrics_content_type(o->format)
-                                                 : WEB_TYPE_JSON,
-                          o->whole);
+        web_answer_buffer(r->http, type_of_object(o), o->whole);
     else if (o->page == WEB_API_RANK)
         web_answer_line(r->http, HTTP_NOTFOUND, "no node runs a rank %u now", o->rank);
     else

@@ -22,6 +22,16 @@ struct live_reader;
 struct web;
 struct web_request;
 
+/* What rendering may cost: see limits.h. */
+struct web_budget {
+    int64_t us;
+    uint64_t at_ms;
+};
+
+/* Whether something may be rendered now. */
+bool web_budget_allows(struct web_budget *b, uint64_t now_ms);
+void web_budget_spend(struct web_budget *b, uint64_t us);
+
 struct web_object {
     LIST_ENTRY(web_object) entry;
     enum web_page page;

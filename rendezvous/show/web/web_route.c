@@ -96,10 +96,9 @@ static const struct {
     const char *path;
     enum web_page page;
 } pages[] = {
-    { "", WEB_HOME },
-    { "/jobs/ID", WEB_JOB },
-    { "/jobs/ID/live", WEB_LIVE },
-    { "/jobs/ID/ranks/N", WEB_RANK },
+    { "", WEB_PAGE },
+    { "/jobs/ID", WEB_PAGE },
+    { "/jobs/ID/ranks/N", WEB_PAGE },
     { "/jobs/ID/report.html", WEB_REPORT },
     { "/api/v1/viewer", WEB_API_VIEWER },
     { "/api/v1/live", WEB_API_LIVE },

@@ -14,10 +14,7 @@
  */
 enum web_page {
     WEB_NOTHING, /* there is no such page */
-    WEB_HOME,
-    WEB_JOB,
-    WEB_LIVE,
-    WEB_RANK,
+    WEB_PAGE,    /* of all jobs, a job or a rank: the same file */
     WEB_REPORT,
     WEB_API_VIEWER,
     WEB_API_JOBS,

@@ -155,7 +155,7 @@ def check_kept(t, ended):
 def check_page(t):
     """A job that is over has a page, which tells of its restart."""
     url = re.search(r"page at (http://\S+)", t.crund.log())[1]
-    for path, texts in {"": ["alpha"], "jobs/alpha": ["alpha", "exited with code 3"],
+    for path, texts in {"jobs/alpha": ["<title>"], "api/v1/jobs": ["alpha"],
                         "jobs/alpha/report.html": ["exited with code 3"],
                         "api/v1/jobs/alpha": ['"cause":"failure"']}.items():
         with urllib.request.urlopen(url + path, timeout=20) as answer:
@@ -173,7 +173,9 @@ def check_report(t):
     t.ctl("report", "alpha")
     with open(t.directory + "/alpha.html", encoding="utf-8") as f:
         html = f.read()
-    assert html.startswith("<!DOCTYPE html>") and "alpha" in html and "<script" not in html, html[:500]
+    assert html.startswith("<!DOCTYPE html>") and "alpha" in html, html[:500]
+    inside = re.search(r'<script type="application/json" id="job">(.*?)</script>', html)[1]
+    assert "exited with code 3" in json.loads(inside)["history"]["epochs"][1]["text"], inside
     assert t.ctl("report", "alpha", "-o", "-").startswith("<!DOCTYPE html>")
     t.ctl("report", "beta", code=1)
     t.ctl("report", "alpha", "-o", t.directory + "/none/alpha.html", code=1)

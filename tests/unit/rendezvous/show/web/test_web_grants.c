@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
 
-#include "rendezvous/show/web/web_documents.h"
 #include "rendezvous/show/web/web_grants.h"
+#include "rendezvous/show/web/web_objects.h"
 #include "tests/worlds/check_main.h"
 
 static struct web_grants grants;
@@ -56,10 +56,9 @@ END_TEST
 
 START_TEST(rendering_has_a_share_of_a_core)
 {
-    struct web_documents s;
     uint64_t now = 5000;
+    struct web_budget s = { .us = WEB_RENDER_BURST_US, .at_ms = now };
 
-    web_documents_init(&s, now);
     ck_assert(web_budget_allows(&s, now));
     web_budget_spend(&s, WEB_RENDER_BURST_US + 10000);
     ck_assert(!web_budget_allows(&s, now));
@@ -67,8 +66,7 @@ START_TEST(rendering_has_a_share_of_a_core)
     ck_assert(!web_budget_allows(&s, now));
     ck_assert(web_budget_allows(&s, now + 1));
     ck_assert(web_budget_allows(&s, now + 3600000));
-    ck_assert_int_eq(s.budget_us, WEB_RENDER_BURST_US);
-    web_documents_fini(&s);
+    ck_assert_int_eq(s.us, WEB_RENDER_BURST_US);
 }
 END_TEST
 

@@ -14,18 +14,17 @@ static const struct {
     const char *run_id;
     uint32_t rank;
 } routes[] = {
-    { "/", WEB_HOME, "", 0 },
-    { "/?token=1", WEB_HOME, "", 0 },
-    { "/jobs/resnet", WEB_JOB, "resnet", 0 },
+    { "/", WEB_PAGE, "", 0 },
+    { "/?token=1", WEB_PAGE, "", 0 },
+    { "/jobs/resnet", WEB_PAGE, "resnet", 0 },
     { "/jobs/a%2Fb", WEB_NOTHING, "", 0 },
-    { "/jobs/a%40b%25", WEB_JOB, "a@b%", 0 },
-    { "/jobs/a%2540", WEB_JOB, "a%40", 0 }, /* once */
-    { "/jobs/resnet/live", WEB_LIVE, "resnet", 0 },
-    { "/jobs/resnet/live?x=1", WEB_LIVE, "resnet", 0 },
+    { "/jobs/a%40b%25", WEB_PAGE, "a@b%", 0 },
+    { "/jobs/a%2540", WEB_PAGE, "a%40", 0 }, /* once */
     { "/jobs/resnet/report.html", WEB_REPORT, "resnet", 0 },
-    { "/jobs/resnet/ranks/0", WEB_RANK, "resnet", 0 },
-    { "/jobs/resnet/ranks/8191?stacks=1", WEB_RANK, "resnet", 8191 },
-    { "/jobs/live/live", WEB_LIVE, "live", 0 },
+    { "/jobs/resnet/ranks/0", WEB_PAGE, "resnet", 0 },
+    { "/jobs/resnet/ranks/8191?stacks=1", WEB_PAGE, "resnet", 8191 },
+    { "/jobs/resnet/live", WEB_NOTHING, "", 0 },
+    { "/api/v1/jobs/live/live?x=1", WEB_API_LIVE, "live", 0 },
     { "/api/v1/jobs", WEB_API_JOBS, "", 0 },
     { "/api/v1/jobs/resnet", WEB_API_JOB, "resnet", 0 },
     { "/api/v1/jobs/resnet/events", WEB_API_EVENTS, "resnet", 0 },
@@ -95,12 +94,12 @@ START_TEST(names_and_targets_have_a_longest_length)
     char target[WEB_TARGET_MAX + 16] = "/jobs/";
 
     memset(target + 6, 'a', RUN_ID_MAX);
-    ck_assert_int_eq(web_route_parse(target).page, WEB_JOB);
+    ck_assert_int_eq(web_route_parse(target).page, WEB_PAGE);
     target[6 + RUN_ID_MAX] = 'a';
     ck_assert_int_eq(web_route_parse(target).page, WEB_NOTHING);
     strcpy(target, "/?");
     memset(target + 2, 'a', WEB_TARGET_MAX - 2);
-    ck_assert_int_eq(web_route_parse(target).page, WEB_HOME);
+    ck_assert_int_eq(web_route_parse(target).page, WEB_PAGE);
     target[WEB_TARGET_MAX] = 'a';
     ck_assert_int_eq(web_route_parse(target).page, WEB_NOTHING);
 }
