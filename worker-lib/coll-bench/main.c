@@ -64,7 +64,7 @@ static void free_buffer(const struct bench_flags *f, crun_world *w, void *buffer
 }
 
 /* One run with known inputs; *errors is the number of wrong elements on all ranks. */
-static crun_status check_result(const struct bench *b, size_t *errors)
+static crun_status bench_check_result(const struct bench *b, size_t *errors)
 {
     int64_t wrong;
     crun_status s;
@@ -125,7 +125,7 @@ static crun_status measure_size(const struct bench_flags *f, struct bench *b,
     if (s == CRUN_OK && !b->op->in_place)
         s = alloc_buffer(f, b->world, bench_out_count(b) * item + 1, &b->out);
     if (s == CRUN_OK && f->check)
-        s = check_result(b, &r->errors);
+        s = bench_check_result(b, &r->errors);
     if (s == CRUN_OK) {
         memset(b->in, 0, bench_in_count(b) * item); /* in-place sums do not overflow */
         s = time_runs(b, iterations, warmup, &r->us);

@@ -43,7 +43,7 @@ void device_limit_waits(uint64_t ms)
     atomic_store(&wait_ms, ms);
 }
 
-static crun_status check_wait(const char *what, uint64_t began_ms)
+static crun_status device_check_wait(const char *what, uint64_t began_ms)
 {
     uint64_t limit = atomic_load(&wait_ms);
     const char *name = gpu_calls_name(GPU_CALLS_DEVICE);
@@ -74,7 +74,7 @@ static crun_status gpu_await(struct gpu_event *event, void *queue, const char *w
 
         if (code != GPU_NOT_READY)
             return check_code(code, what);
-        s = check_wait(what, began_ms);
+        s = device_check_wait(what, began_ms);
         if (n > SPINS)
             nanosleep(&pause, NULL);
     }

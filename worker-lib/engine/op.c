@@ -114,8 +114,8 @@ static size_t text_end(size_t used, int more, size_t size)
     return more < 0 || used + (size_t)more >= size ? size - 1 : used + (size_t)more;
 }
 
-static char *describe_group(const struct op *op, const unsigned *world_rank, char *text,
-                            size_t size)
+static char *op_describe_group(const struct op *op, const unsigned *world_rank,
+                               char *text, size_t size)
 {
     unsigned count = op_members(op);
     size_t used = text_end(0, snprintf(text, size, "group of %u", count), size);
@@ -140,7 +140,7 @@ char *op_describe(const struct op *op, const unsigned *world_rank, char *text,
     char elements[60] = "", reduced[20] = "", other[40] = "";
 
     if (op->kind == OP_GROUP && op->group)
-        return describe_group(op, world_rank, text, size);
+        return op_describe_group(op, world_rank, text, size);
     if (!known || !kinds[op->kind].empty)
         snprintf(elements, sizeof(elements), " %zu x %s", op->count,
                  crun_dtype_name(op->type));

@@ -31,10 +31,8 @@ static void print_settings(const struct trainer *t, char *text, size_t size)
 {
     const struct train_flags *f = t->flags;
 
-    snprintf(text, size,
-             "--optimizer=%s --lr=%g --batch=%lld --accumulate=%lld "
-             "--precision=%s",
-             f->optimizer_name, (double)f->lr, f->batch, f->accumulate,
+    snprintf(text, size, "--optimizer=%s --lr=%g --batch=%lld --precision=%s",
+             train_optimizers[f->optimizer], (double)f->lr, f->batch,
              crun_dtype_name(f->precision));
 }
 
@@ -76,17 +74,16 @@ static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
                           : t->step; /* an older checkpoint has none */
     print_settings(t, now, sizeof(now));
     if (*settings && strcmp(settings, now) != 0)
-        progress_bar_print_line(t->bar, "train: the settings change from %s to %s",
-                                settings, now);
+        progress_bar_print_line("train: the settings change from %s to %s", settings,
+                                now);
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes) {
-        progress_bar_print_line(
-            t->bar, "train: all passes are done already, according to %s", from);
+        progress_bar_print_line("train: all passes are done already, according to %s",
+                                from);
         return;
     }
-    progress_bar_print_line(t->bar,
-                            "train: resumed after step %" PRIu64
+    progress_bar_print_line("train: resumed after step %" PRIu64
                             ", %.0f%% of pass %" PRIu64 "/%lld, from %s",
                             t->step, 100 * (double)s.dealt / (double)s.samples,
                             t->pass + 1, t->flags->passes, from);
@@ -104,8 +101,7 @@ static int resume_training(struct trainer *t, struct err *e)
     if (status == CRUN_NOT_FOUND && *file == '\0') {
         if (t->warned || crun_restarts(t->world) > 0)
             progress_bar_print_line(
-                t->bar, "train: begins at step 0: there is no whole checkpoint in %s",
-                from);
+                "train: begins at step 0: there is no whole checkpoint in %s", from);
         return 0;
     }
     if (trainer_check(t, status, e) < 0)
@@ -119,7 +115,7 @@ static void print_warning(void *arg, const char *text)
     struct trainer *t = arg;
 
     t->warned = true;
-    progress_bar_print_line(t->bar, "train: %s", text);
+    progress_bar_print_line("train: %s", text);
 }
 
 static crun_status open_checkpoints(struct trainer *t)
@@ -142,8 +138,7 @@ int checkpoints_open(struct trainer *t, struct err *e)
         return -1;
     /* it cannot be known which checkpoints are of earlier epochs of this job */
     if (f->checkpoints && !(f->resume && !*f->resume) && crun_restarts(t->world) > 0)
-        progress_bar_print_line(t->bar,
-                                "train: as --resume=%s says, checkpoints that this job "
+        progress_bar_print_line("train: as --resume=%s says, checkpoints that this job "
                                 "wrote before the restart are not used",
                                 f->resume ? f->resume : "none");
     rc = f->resume ? resume_training(t, e) : 0;

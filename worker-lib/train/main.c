@@ -4,69 +4,50 @@
  * It uses all of crun/worker.h, on CPUs and GPUs, and measures it.
  */
 #include <inttypes.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/thread.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-#define CLOSING_SECONDS 4 /* times CRUN_TIMEOUT, at most CLOSING_MAX */
+#define CLOSING_FACTOR 4 /* of CRUN_TIMEOUT: more than crun_finalize ever takes */
 #define CLOSING_MAX 10
-#define LAUNCHER_MS                                                                    \
-    1000 /* time for the launcher to end this rank after another one failed */
-
-/* This rank's number on its node, before there is a world; 0 if it is unknown. */
-static int local_rank_of_environment(void)
-{
-    static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                         "MPI_LOCALRANKID", "SLURM_LOCALID" };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (getenv(names[i]))
-            return atoi(getenv(names[i]));
-    return 0;
-}
+#define LAUNCHER_MS 1000 /* in which it ends this rank after another one failed */
 
 /* All ranks find the same mistake and one line is enough: the others wait for the
  * launcher to end them. */
 static int report_refusal(const struct err *e, int code)
 {
-    if (local_rank_of_environment() > 0)
+    const char *rank = getenv("LOCAL_RANK");
+
+    if (rank && atoi(rank) > 0)
         usleep(LAUNCHER_MS * 1000);
     fprintf(stderr, "train: %s\n", e->text);
     return code;
 }
 
-/* The sender of SIGTERM expects a checkpoint. */
-static void print_missing_checkpoint(const struct trainer *t, const struct err *e)
-{
-    fprintf(stderr, "train: rank %d: told to end, ", crun_rank(t->world));
-    if (t->checkpoints)
-        fprintf(stderr, "and there is no checkpoint of step %" PRIu64 ": ", t->step);
-    fprintf(stderr, "%s\n", e->text);
-}
-
 /* If another rank is lost, the launcher knows the reason best, and ends this rank
- * too. */
+ * too. The sender of SIGTERM expects a checkpoint. */
 static int report_failure(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
-    int number = of_others ? stop_signals_wait(LAUNCHER_MS) : stop_signals_received();
+    int number = of_others ? stop_signals_wait(LAUNCHER_MS) : 0;
 
-    if (number && of_others) {
-        if (stop_signals_gave_up())
-            print_missing_checkpoint(t, e);
-        return 128 + number;
+    if (!number || stop_signals_gave_up()) {
+        fprintf(stderr, "train: rank %d: ", crun_rank(t->world));
+        if (number)
+            fprintf(stderr, "told to end, ");
+        if (number && t->checkpoints)
+            fprintf(stderr, "and there is no checkpoint of step %" PRIu64 ": ",
+                    t->step);
+        fprintf(stderr, "%s\n", e->text);
     }
-    fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
-    return EXIT_FAILED;
+    return number ? 128 + number : EXIT_FAILED;
 }
 
 /* exit(), and the calls that free memory of the GPU, would wait for it. */
@@ -78,48 +59,35 @@ static void exit_if_stuck(void)
     _exit(crun_exit_code());
 }
 
-/* More than the longest time that crun_finalize takes. */
-static unsigned closing_seconds(void)
-{
-    const char *text = getenv("CRUN_TIMEOUT");
-    double timeout = text ? (double)clock_parse_duration(text) / 1000 : 0;
-
-    return CLOSING_SECONDS *
-           (unsigned)(timeout > 0 && timeout < CLOSING_MAX ? timeout + 1 : CLOSING_MAX);
-}
-
-static void *end_hanging_close(void *arg)
-{
-    unsigned seconds = closing_seconds();
-
-    for (unsigned left = seconds; left > 0;)
-        left = sleep(left);
-    fprintf(stderr, "train: rank %d: the memory of %s could not be freed in %u s\n",
-            *(const int *)arg, gpu_trainer_device_name(), seconds);
-    _exit(CRUN_EXIT_STUCK);
-    return NULL;
-}
-
 /* At the end of crun_finalize the library stops watching for calls that hang, and the
  * launcher would wait for this rank. */
 static void close_in_time(struct trainer *t)
 {
-    static int rank;
-    pthread_t thread;
+    static char text[160];
+    const char *timeout = getenv("CRUN_TIMEOUT"), *gpu = NULL;
+    double limit = timeout ? (double)clock_parse_duration(timeout) / 1000 : 0;
+    int rank = t->world ? crun_rank(t->world) : 0;
 
-    if (t->world)
-        rank = crun_rank(t->world);
-    if (t->world && t->gpu && thread_start(&thread, end_hanging_close, &rank) == 0)
-        pthread_detach(thread);
+    if (t->world && t->compute)
+        gpu = t->compute->gpu;
+    if (gpu) {
+        snprintf(text, sizeof(text),
+                 "train: rank %d: the memory of %s could not be freed\n", rank, gpu);
+        stop_signals_limit(CLOSING_FACTOR * (unsigned)(limit > 0 && limit < CLOSING_MAX
+                                                           ? limit + 1
+                                                           : CLOSING_MAX),
+                           text);
+    }
     trainer_close(t);
+    alarm(0);
     if (crun_exit_code())
         fprintf(stderr, "train: rank %d: NCCL could not be closed: %s hangs\n", rank,
-                gpu_trainer_device_name());
+                gpu ? gpu : "the GPU");
 }
 
 static int train_with_flags(const struct train_flags *f)
 {
-    struct trainer t = { 0 };
+    static struct trainer t;
     struct err e;
     int rc = trainer_open(&t, f, &e), code;
 

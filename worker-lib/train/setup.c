@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "worker-lib/train/net/matrix.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 #define DRAWN_TRAIN 60000
 #define DRAWN_TEST 10000
-#define TEST_BATCH 64
 
 int trainer_check(struct trainer *t, crun_status status, struct err *e)
 {
@@ -47,12 +44,12 @@ static int trainer_open_data(struct trainer *t, struct err *e)
 
 static int trainer_open_world(struct trainer *t, struct err *e)
 {
-    const char *device = t->flags->device, *backend = t->flags->backend;
-    bool must = strcmp(device, "cuda") == 0;
+    const char *backend = t->flags->backend;
+    bool must = t->flags->device == DEVICE_CUDA;
     crun_options options = { .backend = backend ? backend
                                         : must  ? "nccl"
                                                 : NULL,
-                             .device = strcmp(device, "cpu") == 0 ? NULL : "auto" };
+                             .device = t->flags->device == DEVICE_CPU ? NULL : "auto" };
 
     if (trainer_check(t, crun_init(&t->world, &options), e) < 0)
         return -1;
@@ -60,64 +57,86 @@ static int trainer_open_world(struct trainer *t, struct err *e)
         return err_set(e, "--device=cuda: backend %s has no GPU",
                        crun_backend(t->world));
     stop_signals_watch(t->world);
-    t->consensus.world = t->world;
     crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, NAN);
     return 0;
 }
 
-static void trainer_build_net(struct trainer *t)
+static int trainer_open_net(struct trainer *t, struct err *e)
 {
     size_t batch = (size_t)t->flags->batch,
            most = batch > TEST_BATCH ? batch : TEST_BATCH;
 
-    /* a GPU has its own memory for activations */
-    t->net = model_create(t->flags->model, crun_device(t->world) < 0 ? most : 1);
-    t->sample = xcalloc(batch * (size_t)t->flags->accumulate + TEST_BATCH,
-                        sizeof(*t->sample));
-    t->label = xcalloc(batch + TEST_BATCH, sizeof(*t->label));
+    t->compute = crun_device(t->world) < 0
+                     ? compute_on_host(most)
+                     : compute_on_gpu(most, t->flags->precision, e);
+    if (!t->compute)
+        return -1;
+    net_open(&t->net, &models[t->flags->model], t->compute, most);
+    t->sample = xcalloc(most, sizeof(*t->sample));
+    t->values = xcalloc(t->net.parameter_count, sizeof(*t->values));
+    if (!t->compute->stream)
+        return 0;
+    return trainer_check(t, crun_set_stream(t->world, t->compute->stream), e);
+}
+
+/* Calls `copy` with each parameter's values in ddp's memory and in the host's copy. */
+static int copy_values(struct trainer *t, bool to_ddp, struct err *e)
+{
+    float *here = t->values;
+
+    for (unsigned i = 0; i < t->net.parameters; i++) {
+        size_t count = t->net.parameter[i].count;
+        float *value = crun_ddp_value(t->ddp, (int)i);
+
+        if (t->compute->copy(to_ddp ? value : here, to_ddp ? here : value,
+                             count * sizeof(*here), e) < 0)
+            return -1;
+        here += count;
+    }
+    return 0;
+}
+
+int trainer_fetch_values(struct trainer *t, struct err *e)
+{
+    return copy_values(t, false, e);
 }
 
 /* The parameters lie in ddp's memory, and the gradients unless ddp's are of 16 bits. */
-static void trainer_bind_net(struct trainer *t)
+static int trainer_bind_net(struct trainer *t, struct err *e)
 {
-    float *next = NULL;
+    float *next = NULL, *value = t->values;
 
     if (t->flags->precision != CRUN_F32)
-        next = t->gradients = xcalloc(net_parameter_count(t->net), sizeof(*next));
-    for (unsigned i = 0; i < net_parameters(t->net); i++) {
-        struct parameter *p = net_parameter(t->net, i);
+        next = t->gradients = t->compute->alloc(t->net.parameter_count * sizeof(*next));
+    for (unsigned i = 0; i < t->net.parameters; i++) {
+        struct parameter *p = &t->net.parameter[i];
 
         p->value = crun_ddp_value(t->ddp, (int)i);
         p->gradient = next ? next : crun_ddp_gradient(t->ddp, (int)i);
+        net_initialize(&t->net, i, (uint64_t)t->flags->seed, value);
+        value += p->count;
         if (next)
             next += p->count;
     }
-    net_initialize(t->net, (uint64_t)t->flags->seed);
+    return copy_values(t, true, e);
 }
 
 static int trainer_open_ddp(struct trainer *t, struct err *e)
 {
-    crun_ddp_options options = { .bucket_bytes = (size_t)t->flags->bucket_mb << 20,
-                                 .grad_type = t->flags->precision,
+    crun_ddp_options options = { .grad_type = t->flags->precision,
                                  .shard = t->flags->zero,
-                                 .share_step = true,
-                                 .keep_half = t->gpu &&
-                                              t->flags->precision != CRUN_F32 };
+                                 .share_step = true };
 
     if (trainer_check(t, crun_ddp_create(&t->ddp, t->world, &options), e) < 0)
         return -1;
-    for (unsigned i = 0; i < net_parameters(t->net); i++) {
-        const struct parameter *p = net_parameter(t->net, i);
+    for (unsigned i = 0; i < t->net.parameters; i++) {
+        const struct parameter *p = &t->net.parameter[i];
 
         if (crun_ddp_parameter(t->ddp, p->name, p->count) < 0)
             return trainer_check(t, CRUN_NO_MEMORY, e);
     }
-    if (trainer_check(t, crun_ddp_seal(t->ddp), e) < 0)
+    if (trainer_check(t, crun_ddp_seal(t->ddp), e) < 0 || trainer_bind_net(t, e) < 0)
         return -1;
-    if (t->gpu && gpu_step_bind_net(t, e) < 0)
-        return -1;
-    if (!t->gpu)
-        trainer_bind_net(t);
     return trainer_check(t, crun_ddp_broadcast(t->ddp, 0), e);
 }
 
@@ -144,38 +163,33 @@ static int trainer_open_optimizer(struct trainer *t, struct err *e)
 static void print_introduction(struct trainer *t)
 {
     const struct train_flags *f = t->flags;
-    char parameters[32], samples[32], accumulate[32] = "";
+    char parameters[32], samples[32];
     int nodes = crun_nodes(t->world), ranks = crun_size(t->world);
 
-    format_number(net_parameter_count(t->net), parameters, sizeof(parameters));
+    format_number(t->net.parameter_count, parameters, sizeof(parameters));
     format_number(data_count(t->train), samples, sizeof(samples));
-    if (f->accumulate > 1)
-        snprintf(accumulate, sizeof(accumulate), "×%lld", f->accumulate);
     progress_bar_print_line(
-        t->bar,
         "train: %s, %s parameters · %d rank%s on %d node%s%s · %s · %s · batch "
-        "%d×%lld%s · %s%s",
-        f->model->name, parameters, ranks, text_plural(ranks), nodes,
-        text_plural(nodes), t->gpu ? " · a GPU each" : "", crun_backend(t->world),
-        crun_dtype_name(f->precision), ranks, f->batch, accumulate, f->optimizer_name,
-        f->zero ? " (sharded)" : "");
-    progress_bar_print_line(t->bar, "train: %s samples %s%s", samples,
+        "%d×%lld · %s%s",
+        t->net.model->name, parameters, ranks, text_plural(ranks), nodes,
+        text_plural(nodes), t->compute->stream ? " · a GPU each" : "",
+        crun_backend(t->world), crun_dtype_name(f->precision), ranks, f->batch,
+        train_optimizers[f->optimizer], f->zero ? " (sharded)" : "");
+    progress_bar_print_line("train: %s samples %s%s", samples,
                             f->data ? "of " : "drawn here", f->data ? f->data : "");
 }
 
 int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
 {
     t->flags = f;
-    matrix_set_threads((unsigned)f->threads);
     if (trainer_open_data(t, e) < 0 || trainer_open_world(t, e) < 0)
         return -1;
-    t->bar = progress_bar_create(crun_rank(t->world) == 0);
+    if (crun_rank(t->world) == 0)
+        progress_bar_open();
     if (f->metrics && crun_rank(t->world) == 0 && metrics_check(f->metrics, e) < 0)
         return -1;
-    trainer_build_net(t);
-    if (crun_device(t->world) >= 0 && gpu_step_open(t, e) < 0)
-        return -1;
-    if (trainer_open_ddp(t, e) < 0 || trainer_open_optimizer(t, e) < 0)
+    if (trainer_open_net(t, e) < 0 || trainer_open_ddp(t, e) < 0 ||
+        trainer_open_optimizer(t, e) < 0)
         return -1;
     if (crun_restarts(t->world) == 0)
         print_introduction(t);
@@ -191,13 +205,9 @@ void trainer_close(struct trainer *t)
     crun_optim_destroy(t->optim);
     crun_ddp_destroy(t->ddp);
     crun_finalize(t->world);
-    gpu_trainer_destroy(t->gpu);
-    progress_bar_destroy(t->bar);
-    net_destroy(t->net);
+    progress_bar_close();
     data_destroy(t->train);
     data_destroy(t->test);
-    free(t->gradients);
     free(t->values);
     free(t->sample);
-    free(t->label);
 }

@@ -1,98 +1,91 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A step: forward and backward of some batches. Each gradient is announced when it is
- * ready, so that its all-reduce overlaps with the layers still to be computed.
+ * A step: forward and backward of a batch. Each gradient is announced when it is ready,
+ * so that its all-reduce overlaps with the layers still to be computed.
  */
+#include <math.h>
+
 #include "worker-lib/train/data/hash.h"
-#include "worker-lib/train/net/schedule.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
-/* The argument of gradient_ready(). */
-struct ready_call {
-    struct trainer *t;
-    bool last; /* batch of the step */
-    crun_status status;
-};
+#define WARMUP 0.05
+#define RATE_FIRST 0.1 /* of the peak */
+#define RATE_LAST 0.001
 
-static crun_status narrow_gradient(const struct trainer *t, unsigned number)
+/*
+ * The learning rate rises in the first twentieth of the training, then falls along half
+ * a cosine to nearly zero. It depends on samples, not steps, so it does not change with
+ * the number of ranks.
+ */
+static float learning_rate(const struct trainer *t)
 {
-    const struct parameter *p = net_parameter(t->net, number);
+    crun_sampler_state s;
+    double done, part;
 
-    return crun_narrow(crun_ddp_gradient(t->ddp, (int)number), p->gradient, p->count,
-                       t->flags->precision);
+    crun_sampler_save(t->sampler, &s);
+    done = ((double)s.pass + (double)s.dealt / (double)s.samples) /
+           (double)t->flags->passes;
+    if (done < WARMUP)
+        part = RATE_FIRST + (1 - RATE_FIRST) * done / WARMUP;
+    else
+        part = RATE_LAST + (1 - RATE_LAST) *
+                               (1 + cos(acos(-1) * (done - WARMUP) / (1 - WARMUP))) / 2;
+    return (float)(t->flags->lr * part);
 }
 
 static void gradient_ready(void *arg, unsigned number)
 {
-    struct ready_call *a = arg;
+    struct trainer *t = arg;
+    const struct parameter *p = &t->net.parameter[number];
 
-    if (a->status == CRUN_OK && a->t->gradients && a->last)
-        a->status = narrow_gradient(a->t, number);
-    if (a->status == CRUN_OK)
-        a->status = crun_ddp_ready(a->t->ddp, (int)number);
-}
-
-static int step_batch(struct trainer *t, const struct batch *b, bool last, float scale,
-                      struct score *score, struct err *e)
-{
-    struct ready_call a = { .t = t, .last = last };
-    float *out;
-
-    if (trainer_check(t, crun_ddp_begin(t->ddp, last), e) < 0)
-        return -1;
-    data_get(t->train, b->sample, b->size, net_input(t->net), t->label);
-    out = net_forward(t->net, b);
-    loss_cross_entropy(out, t->label, b->size, net_out(t->net), scale, out, score);
-    net_backward(t->net, b, gradient_ready, &a);
-    if (trainer_check(t, a.status, e) < 0)
-        return -1;
-    return trainer_check(t, crun_ddp_finish(t->ddp), e);
-}
-
-/* The fraction of the whole training that is done, from 0 to 1. */
-static double fraction_done(const struct trainer *t)
-{
-    crun_sampler_state s;
-
-    crun_sampler_save(t->sampler, &s);
-    return ((double)s.pass + (double)s.dealt / (double)s.samples) /
-           (double)t->flags->passes;
-}
-
-int step_optimizer(struct trainer *t, struct err *e)
-{
-    float rate = schedule_rate(t->flags->lr, fraction_done(t));
-
-    if (trainer_check(t, crun_optim_set_lr(t->optim, rate), e) < 0)
-        return -1;
-    return trainer_check(t, crun_optim_step(t->optim, NULL), e);
-}
-
-static int step_on_host(struct trainer *t, size_t count, struct score *score,
-                        struct err *e)
-{
-    size_t most = (size_t)t->flags->batch;
-    float scale = crun_optim_scale(t->optim) / (float)count;
-
-    for (size_t done = 0; done < count; done += most) {
-        struct batch b = { .size = count - done < most ? count - done : most,
-                           .training = true,
-                           .accumulate = done > 0,
-                           .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass),
-                           .sample = t->sample + done };
-
-        if (step_batch(t, &b, done + b.size == count, scale, score, e) < 0)
-            return -1;
-        t->samples_own += b.size;
-        stop_signals_alive();
-    }
-    return step_optimizer(t, e);
+    if (t->gradients)
+        t->compute->narrow(crun_ddp_gradient(t->ddp, (int)number), p->gradient,
+                           p->count, t->flags->precision);
+    if (t->status == CRUN_OK)
+        t->status = crun_ddp_ready(t->ddp, (int)number);
 }
 
 int step_run(struct trainer *t, size_t count, struct score *score, struct err *e)
 {
-    if (t->gpu)
-        return gpu_step_run(t, count, score, e);
-    return step_on_host(t, count, score, e) < 0 ? -1 : 1;
+    const float *factor = crun_optim_scale_on_device(t->optim);
+    float scale = factor ? 1 : crun_optim_scale(t->optim), *x, *out;
+    struct batch b = { .size = count,
+                       .training = true,
+                       .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass) };
+
+    if (trainer_check(t, crun_ddp_begin(t->ddp, true), e) < 0)
+        return -1;
+    x = t->compute->load(t->train, t->sample, &b);
+    out = net_forward(&t->net, x, &b);
+    if (t->compute->loss(out, &b, scale / (float)count, factor, score, e) < 0)
+        return -1;
+    net_backward(&t->net, &b, gradient_ready, t);
+    if (trainer_check(t, t->status, e) < 0 ||
+        trainer_check(t, crun_ddp_finish(t->ddp), e) < 0)
+        return -1;
+    t->samples_own += count;
+    stop_signals_alive();
+    if (trainer_check(t, crun_optim_set_lr(t->optim, learning_rate(t)), e) < 0)
+        return -1;
+    return trainer_check(t, crun_optim_step(t->optim, NULL), e);
+}
+
+int step_evaluate(struct trainer *t, struct score *own, struct err *e)
+{
+    uint64_t next = (uint64_t)crun_rank(t->world), sample[TEST_BATCH];
+
+    while (next < data_count(t->test)) {
+        struct batch b = { 0 };
+        float *x;
+
+        for (; b.size < TEST_BATCH && next < data_count(t->test);
+             next += (uint64_t)crun_size(t->world))
+            sample[b.size++] = next;
+        x = t->compute->load(t->test, sample, &b);
+        if (t->compute->loss(net_forward(&t->net, x, &b), &b, 0, NULL, own, e) < 0)
+            return -1;
+        stop_signals_alive();
+    }
+    return 0;
 }

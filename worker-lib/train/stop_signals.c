@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,19 +22,25 @@ static volatile sig_atomic_t received, gave_up;
 static unsigned extra_ticks; /* compared with rank 0 */
 static atomic_uint batches_done, ticks_allowed = TICKS_MIN;
 static unsigned batches_seen, ticks; /* used by the handler only */
+static const char *volatile limit_text;
 
 static void on_sigterm_or_sigint(int number)
 {
     if (received && number == SIGINT)
         _exit(128 + number);
     received = number;
-    alarm(1);
+    if (!limit_text)
+        alarm(1);
 }
 
 static void on_alarm(int number)
 {
     unsigned now = atomic_load(&batches_done);
 
+    if (limit_text) {
+        (void)!write(STDERR_FILENO, limit_text, strlen(limit_text));
+        _exit(CRUN_EXIT_STUCK);
+    }
     ticks = now == batches_seen ? ticks + 1 : 0;
     batches_seen = now;
     if (ticks < atomic_load(&ticks_allowed) + extra_ticks) {
@@ -88,4 +95,10 @@ int stop_signals_wait(unsigned ms)
     for (uint64_t end = clock_ms() + ms; !received && clock_ms() < end;)
         nanosleep(&pause, NULL);
     return received;
+}
+
+void stop_signals_limit(unsigned seconds, const char *text)
+{
+    limit_text = text;
+    alarm(seconds);
 }

@@ -23,4 +23,8 @@ void stop_signals_alive(void);
 /* Like stop_signals_received, but waits up to `ms` for a signal. */
 int stop_signals_wait(unsigned ms);
 
+/* From now on there are so many seconds for the rest: then the text is printed, and the
+ * process ends with CRUN_EXIT_STUCK. */
+void stop_signals_limit(unsigned seconds, const char *text);
+
 #endif

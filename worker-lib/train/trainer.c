@@ -4,9 +4,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "worker-lib/train/net/digest.h"
+#include "rendezvous/common/tls/sha256.h"
 #include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 
@@ -28,7 +29,7 @@ static double samples_per_second(const struct trainer *t)
 /* Those that are done, by whatever number of ranks, and what is left for this one. */
 static uint64_t count_all_steps(const struct trainer *t)
 {
-    uint64_t step = (uint64_t)(t->flags->batch * t->flags->accumulate);
+    uint64_t step = (uint64_t)t->flags->batch;
     uint64_t size = (uint64_t)crun_size(t->world);
     uint64_t share = (data_count(t->train) + size - 1) / size;
     uint64_t passes = (uint64_t)t->flags->passes - t->pass - 1;
@@ -50,7 +51,7 @@ static void show_progress(struct trainer *t)
                                .left_s = left / samples_per_second(t) };
 
     if (seen > 0 && t->samples_here > 0)
-        progress_bar_update(t->bar, &p);
+        progress_bar_update(&p);
 }
 
 /* --metrics-every: a line about the steps since the one before. */
@@ -72,57 +73,68 @@ static int append_recent(struct trainer *t, struct err *e)
                                     : 0;
 }
 
-static void score_add(struct score *sum, const struct score *s)
+static void score_add(struct score *sum, const double *of)
 {
-    sum->loss += s->loss;
-    sum->right += s->right;
-    sum->samples += s->samples;
+    sum->loss += of[SUM_LOSS];
+    sum->right += of[SUM_RIGHT];
+    sum->samples += of[SUM_SAMPLES];
+}
+
+static int consensus_begin(struct trainer *t, const struct score *own, struct err *e)
+{
+    struct consensus *v = &t->consensus;
+
+    v->own[SUM_LOSS] = own->loss;
+    v->own[SUM_RIGHT] = own->right;
+    v->own[SUM_SAMPLES] = own->samples;
+    v->own[SUM_CHECKPOINT] = t->checkpoints && crun_checkpoint_wanted(t->world, NULL);
+    v->own[SUM_STOP] = stop_signals_received() != 0;
+    return trainer_check(
+        t,
+        crun_all_reduce(t->world, v->own, v->sum, SUMS, CRUN_F64, CRUN_SUM, &v->work),
+        e);
+}
+
+/* Returns 1 if there is a sum in v->sum, 0 if no exchange was begun. */
+static int consensus_end(struct trainer *t, struct err *e)
+{
+    crun_work *work = t->consensus.work;
+
+    t->consensus.work = NULL;
+    if (!work)
+        return 0;
+    return trainer_check(t, crun_wait(work), e) < 0 ? -1 : 1;
 }
 
 /* Adds the result of the last exchange to the pass. */
 static int add_last_step(struct trainer *t, struct agreed *agreed, struct err *e)
 {
-    struct step_consensus_result all;
+    const double *sum = t->consensus.sum;
+    int rc = consensus_end(t, e);
 
-    if (trainer_check(t, step_consensus_end(&t->consensus, &all), e) < 0)
-        return -1;
-    score_add(&t->score, &all.score);
-    score_add(&t->recent.score, &all.score);
-    t->samples_here += all.score.samples;
-    agreed->checkpoint |= all.checkpoint;
-    agreed->stop |= all.stop;
+    if (rc <= 0)
+        return rc;
+    score_add(&t->score, sum);
+    score_add(&t->recent.score, sum);
+    t->samples_here += sum[SUM_SAMPLES];
+    agreed->checkpoint |= sum[SUM_CHECKPOINT] > 0;
+    agreed->stop |= sum[SUM_STOP] > 0;
     if (!isfinite(t->score.loss))
         return err_set(e,
                        "the loss is not a number after step %" PRIu64
                        "; a smaller --lr may help (it is %g)",
                        t->step, (double)t->flags->lr);
-    return all.score.samples > 0 ? append_recent(t, e) : 0;
+    return append_recent(t, e);
 }
 
 /* Ends the exchange about the last step and begins the one about this step. */
 static int exchange_step(struct trainer *t, const struct score *own,
                          struct agreed *agreed, struct err *e)
 {
-    bool wanted = t->checkpoints && crun_checkpoint_wanted(t->world, NULL);
-
     if (add_last_step(t, agreed, e) < 0)
         return -1;
     t->recent.asked = t->step;
-    return trainer_check(
-        t,
-        step_consensus_begin(&t->consensus, own, wanted, stop_signals_received() != 0),
-        e);
-}
-
-/* Afterwards t->score includes all steps of all ranks. */
-static int catch_up_with_steps(struct trainer *t, struct agreed *agreed, struct err *e)
-{
-    struct score own = { 0 };
-
-    if (t->gpu &&
-        (gpu_step_score(t, &own, e) < 0 || exchange_step(t, &own, agreed, e) < 0))
-        return -1;
-    return add_last_step(t, agreed, e);
+    return consensus_begin(t, own, e);
 }
 
 /* After a step: writes a checkpoint if one is agreed or due. Returns 1 to stop. */
@@ -134,15 +146,15 @@ static int write_due_checkpoint(struct trainer *t, struct agreed *agreed, struct
     if (!agreed->checkpoint && !agreed->stop && !(every && t->step % every == 0))
         return 0;
     /* the saved score includes all steps */
-    if (catch_up_with_steps(t, agreed, e) < 0)
+    if (add_last_step(t, agreed, e) < 0)
         return -1;
     now = agreed->checkpoint || agreed->stop;
     if (t->checkpoints && checkpoints_write(t, now, e) < 0)
         return -1;
     if (t->checkpoints && now) {
         crun_checkpoint_done(t->world);
-        progress_bar_print_line(
-            t->bar, "train: checkpoint of step %" PRIu64 " is written", t->step);
+        progress_bar_print_line("train: checkpoint of step %" PRIu64 " is written",
+                                t->step);
     }
     return agreed->stop;
 }
@@ -150,10 +162,9 @@ static int write_due_checkpoint(struct trainer *t, struct agreed *agreed, struct
 /* The remaining steps of a pass. Returns 1 to stop. */
 static int trainer_run_pass(struct trainer *t, struct err *e)
 {
-    size_t most = (size_t)(t->flags->batch * t->flags->accumulate), count;
+    size_t most = (size_t)t->flags->batch, count;
     uint64_t steps = count_all_steps(t);
     struct agreed agreed = { 0 };
-    double loss = NAN; /* until a step has told one */
     int rc = 0;
 
     t->pass_began_ms = clock_ms();
@@ -161,22 +172,19 @@ static int trainer_run_pass(struct trainer *t, struct err *e)
     t->samples_here = 0;
     while (rc == 0 && (count = crun_sampler_next(t->sampler, t->sample, most)) > 0) {
         struct score own = { 0 };
-        int news = step_run(t, count, &own, e);
 
-        if (news < 0)
+        if (step_run(t, count, &own, e) < 0)
             return -1;
         t->step++;
-        if (own.samples > 0)
-            loss = own.loss / own.samples;
         crun_progress(t->world, CRUN_PHASE_TRAINING, t->step, steps, t->samples_own,
-                      loss);
-        if (news && exchange_step(t, &own, &agreed, e) < 0)
+                      own.loss / own.samples);
+        if (exchange_step(t, &own, &agreed, e) < 0)
             return -1;
         rc = write_due_checkpoint(t, &agreed, e);
         agreed = (struct agreed){ 0 };
         show_progress(t);
     }
-    if (rc == 0 && catch_up_with_steps(t, &agreed, e) < 0)
+    if (rc == 0 && add_last_step(t, &agreed, e) < 0)
         return -1;
     return rc;
 }
@@ -199,9 +207,9 @@ static int report_pass(struct trainer *t, const struct score *test,
                          .may_be_there = t->resumed };
 
     t->resumed = false;
-    progress_bar_print_line(
-        t->bar, "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", m.pass,
-        m.train_loss, 100 * m.test_accuracy, m.seconds);
+    progress_bar_print_line("pass %-3" PRIu64
+                            " loss %.4f   test accuracy %.2f%%   %.1f s",
+                            m.pass, m.train_loss, 100 * m.test_accuracy, m.seconds);
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
     crun_ddp_get_stats(t->ddp, &stats);
@@ -209,6 +217,20 @@ static int report_pass(struct trainer *t, const struct score *test,
     m.exposed_s = stats.exposed_s - t->stats_before.exposed_s;
     m.skew_s = stats.skew_s - t->stats_before.skew_s;
     return metrics_append(t->flags->metrics, &m, e);
+}
+
+/* Each rank evaluates its part of the test set. */
+static int evaluate_test_set(struct trainer *t, struct score *all, struct err *e)
+{
+    struct score own = { 0 };
+
+    crun_progress(t->world, CRUN_PHASE_EVALUATING, t->step, 0, t->samples_own, NAN);
+    if (step_evaluate(t, &own, e) < 0 || consensus_begin(t, &own, e) < 0 ||
+        consensus_end(t, e) < 0)
+        return -1;
+    *all = (struct score){ 0 };
+    score_add(all, t->consensus.sum);
+    return 0;
 }
 
 static int trainer_finish_pass(struct trainer *t, struct err *e)
@@ -225,16 +247,29 @@ static int trainer_finish_pass(struct trainer *t, struct err *e)
     return t->checkpoints ? checkpoints_write(t, false, e) : 0;
 }
 
+/* SHA-256 of all parameters in their order, as hexadecimal digits. */
+static void digest_parameters(const struct trainer *t, char text[2 * SHA256_BYTES + 1])
+{
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 h;
+
+    sha256_init(&h);
+    sha256_add(&h, t->values, t->net.parameter_count * sizeof(*t->values));
+    sha256_finish(&h, digest);
+    for (unsigned i = 0; i < SHA256_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+}
+
 static int trainer_finish(struct trainer *t, struct err *e)
 {
-    char digest[DIGEST_TEXT_SIZE];
+    char digest[2 * SHA256_BYTES + 1];
 
     if (t->checkpoints && trainer_check(t, crun_checkpoint_wait(t->checkpoints), e) < 0)
         return -1;
-    if (t->gpu && gpu_step_fetch_values(t, e) < 0)
+    if (trainer_fetch_values(t, e) < 0)
         return -1;
-    digest_parameters(t->net, digest);
-    progress_bar_print_line(t->bar, "parameters sha256 %s", digest);
+    digest_parameters(t, digest);
+    progress_bar_print_line("parameters sha256 %s", digest);
     if (t->flags->metrics && crun_rank(t->world) == 0 &&
         metrics_append_end(t->flags->metrics, t->step, digest, e) < 0)
         return -1;

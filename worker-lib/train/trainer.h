@@ -7,13 +7,24 @@
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/train/gpu/gpu_trainer.h"
 #include "worker-lib/train/data/data.h"
-#include "worker-lib/train/ui/flags.h"
-#include "worker-lib/train/net/loss.h"
 #include "worker-lib/train/net/net.h"
+#include "worker-lib/train/ui/flags.h"
 #include "worker-lib/train/ui/progress_bar.h"
-#include "worker-lib/train/step_consensus.h"
+
+#define TEST_BATCH 64 /* the net has memory for at least so many samples */
+
+/*
+ * The agreement of the ranks after a step: the score of all of them together, and
+ * whether any rank wants a checkpoint or received a signal to stop, so that all ranks
+ * do so after the same step. The all-reduce overlaps with the next step.
+ */
+enum { SUM_LOSS, SUM_RIGHT, SUM_SAMPLES, SUM_CHECKPOINT, SUM_STOP, SUMS };
+
+struct consensus {
+    crun_work *work; /* NULL: no exchange is in progress */
+    double own[SUMS], sum[SUMS];
+};
 
 /*
  * One rank's training: setup.c creates it, step.c makes one step, checkpoints.c saves
@@ -23,7 +34,6 @@
 struct trainer {
     const struct train_flags *flags;
     struct data *train, *test;
-    struct progress_bar *bar;
 
     crun_world *world;
     crun_ddp *ddp;
@@ -31,17 +41,13 @@ struct trainer {
     crun_sampler *sampler;
     crun_checkpoints *checkpoints; /* NULL: none are written */
     bool warned;                   /* of checkpoints that cannot be loaded */
-    struct step_consensus consensus;
+    struct consensus consensus;
 
-    struct net *net;
-    float *gradients;        /* NULL: the net computes into those of ddp */
-    struct gpu_trainer *gpu; /* NULL: computed on the host */
-    float *values;           /* the host's copy of the parameters, if a GPU has them */
-    struct score gpu_score_seen; /* the GPU's sum when it was last read */
-    bool gpu_score_noted;        /* a copy of the GPU's sum has been queued */
-    bool gpu_graph_reported;     /* why there is no CUDA graph */
-    uint64_t *sample;            /* this rank's samples of a step */
-    uint8_t *label;
+    const struct compute *compute;
+    struct net net;
+    float *gradients; /* NULL: the net computes into those of ddp */
+    float *values;    /* the host's copy of the parameters */
+    uint64_t *sample; /* this rank's samples of a step */
 
     bool resumed;         /* in this pass */
     uint64_t step, pass;  /* that are finished */
@@ -66,38 +72,24 @@ void trainer_close(struct trainer *t);
 /* Runs the remaining passes. Returns 0, the signal that stopped it, or -1 with *e. */
 int trainer_run(struct trainer *t, struct err *e) MUST_CHECK;
 
-/* -- for the trainer's own files ----------------------------------------------- */
-
 /* Returns 0 if status is CRUN_OK, else records the library's error and returns -1. */
 int trainer_check(struct trainer *t, crun_status status, struct err *e) MUST_CHECK;
 
-/* One step of the optimizer from `count` samples of this rank, in t->sample. Returns 1
- * if *score was set to the score since the last time: after each step on the host,
- * after some steps on a GPU. */
+/* Copies the current parameters to t->values. Waits for a GPU. */
+int trainer_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
+
+/* One step of the optimizer from `count` samples of this rank, in t->sample, whose
+ * score is added to *score. */
 int step_run(struct trainer *t, size_t count, struct score *score,
              struct err *e) MUST_CHECK;
 
-int step_optimizer(struct trainer *t, struct err *e) MUST_CHECK;
-
-/* The same on a GPU: gpu_step.c. */
-int gpu_step_open(struct trainer *t, struct err *e) MUST_CHECK;
-int gpu_step_bind_net(struct trainer *t, struct err *e) MUST_CHECK;
-int gpu_step_run(struct trainer *t, size_t count, struct score *score,
-                 struct err *e) MUST_CHECK;
-/* The score of the steps that the host has not read yet. Waits for the GPU. */
-int gpu_step_score(struct trainer *t, struct score *news, struct err *e) MUST_CHECK;
-int gpu_step_evaluate(struct trainer *t, const uint64_t *sample, size_t count,
-                      struct err *e) MUST_CHECK;
-/* Copies the current parameters to the net's host memory. Waits for the GPU. */
-int gpu_step_fetch_values(struct trainer *t, struct err *e) MUST_CHECK;
+/* Adds the score of this rank's part of the test set. */
+int step_evaluate(struct trainer *t, struct score *own, struct err *e) MUST_CHECK;
 
 /* Opens the folder of checkpoints and resumes from it, or from a file, as the flags
  * say. */
 int checkpoints_open(struct trainer *t, struct err *e) MUST_CHECK;
 /* `safe`: return only when it is on disk. */
 int checkpoints_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
-
-/* The score over the whole test set; each rank computes its share. */
-int evaluate_test_set(struct trainer *t, struct score *score, struct err *e) MUST_CHECK;
 
 #endif

@@ -33,7 +33,7 @@ def mistakes(_):
     for flags, code, words in (
             (["--modle=cnn"], 2, "unknown flag --modle; did you mean --model?"),
             (["--model=vgg"], 2, '--model: "vgg" is not mlp or cnn'),
-            (["--batch=0"], 2, '--batch: "0" is not a whole number from 1 to 65536'),
+            (["--batch=0"], 2, '--batch: "0" is not a whole number from 1 to 4096'),
             (["--lr=fast"], 2, '--lr: "fast" is not a learning rate, such as 0.001'),
             (["--optimizer=lion"], 2, '"lion" is not sgd, adam or adamw'),
             (["--precision=f8"], 2, '"f8" is not f32, bf16 or f16'),
@@ -161,7 +161,7 @@ def narrow_terminal(_):
 
 
 WAYS = (["--model=mlp"], ["--model=cnn", f"--train-limit={FEW // 2}", "--passes=1"],
-        ["--zero"], ["--precision=bf16"], ["--accumulate=2"])
+        ["--zero"], ["--precision=bf16"])
 
 
 def all_ways(_):
@@ -178,8 +178,7 @@ def same_bits(_):
 def same_numbers(folder):
     """Of a step's 32 samples each rank takes its part."""
     seen = {}
-    for ranks, batch, more in ((1, 32, []), (2, 16, []), (4, 8, []), (2, 8, ["--accumulate=2"]),
-                               (2, 16, ["--zero"])):
+    for ranks, batch, more in (1, 32, []), (2, 16, []), (4, 8, []), (2, 16, ["--zero"]):
         path = f"{folder}/{ranks}-{batch}-{len(more)}-{len(seen)}"
         finished("--model=cnn", f"--train-limit={FEW}", "--passes=1", f"--batch={batch}",
                  f"--metrics={path}", *more, ranks=ranks)

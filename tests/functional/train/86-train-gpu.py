@@ -4,8 +4,7 @@
 # emulated GPU: training on a GPU
 """
 train on a GPU: the losses are those of the host, on one rank and on two, in every precision, and
-from a checkpoint that the host has written. With --cuda-graph the bits are the same. Needs a GPU,
-or a build with an emulated one (make CUDA=emulated).
+from a checkpoint that the host has written. Needs a GPU, or a build with an emulated one (make CUDA=emulated).
 """
 import math
 import os
@@ -14,7 +13,6 @@ import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BUILD  # noqa: E402
 from train import BIN, Run, finished, main, metrics  # noqa: E402
 
 SMALL = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=2"]
@@ -38,8 +36,8 @@ def close(a, b, tolerance):
 def same_numbers(folder):
     for flags, ranks, tolerance in (
             ([], 1, 1e-4), ([], 2, 1e-4), (["--zero", "--optimizer=adamw"], 2, 1e-4),
-            (["--optimizer=sgd"], 1, 1e-4), (["--accumulate=2"], 1, 1e-4),
-            (["--precision=bf16"], 2, 0.03), (["--precision=f16", "--accumulate=2"], 1, 0.03),
+            (["--optimizer=sgd"], 1, 1e-4),
+            (["--precision=bf16"], 2, 0.03), (["--precision=f16"], 1, 0.03),
             (["--model=cnn", "--train-limit=24", "--passes=1"], 1, 1e-3)):
         here = last(folder, "cpu", *SMALL, *flags, "--device=cpu", ranks=ranks)
         there = last(folder, "gpu", *SMALL, *flags, *GPU, ranks=ranks)
@@ -63,35 +61,6 @@ def checkpoints(folder):
         close(whole, last(folder, "second", *SMALL, ckpt, *second), 1e-3)
 
 
-def graphs(_):
-    """Full batches, batches that add to their gradients, and a smaller one at the end."""
-    for model, batch, count, more in (
-            ("mlp", 1, 6, ["--accumulate=2"]), ("mlp", 8, 6, ["--precision=bf16", "--passes=2"]),
-            ("mlp", 32, 4, ["--precision=f16", "--accumulate=3"]), ("mlp", 64, 3, []),
-            ("mlp", 100, 4, ["--precision=bf16", "--accumulate=2"]),
-            ("cnn", 1, 4, ["--precision=f16"]), ("cnn", 8, 4, ["--accumulate=2"]),
-            ("cnn", 32, 2, ["--precision=bf16"])):
-        flags = [f"--model={model}", f"--batch={batch}", "--passes=1", *GPU, *more,
-                 f"--train-limit={batch * count + batch // 2}"]
-        queued, replayed = finished(*flags), finished(*flags, "--cuda-graph")
-        assert queued.sha == replayed.sha, f"{queued}\n{replayed}"
-        assert "cuda-graph" not in replayed.err, replayed
-
-
-def graphs_refused(_):
-    """A capture that fails is reported once; a graph that cannot be launched ends the run."""
-    if "emulated" not in BUILD.name:
-        return
-    flags = [*SMALL, *GPU, "--cuda-graph"]
-    whole = finished(*flags)
-    for call in "cudaStreamBeginCapture", "cudaGraphInstantiate":
-        run = finished(*flags, env={"CRUN_STANDIN_FAULT": f"{call}:error:0"})
-        run.says(rf"^train: rank 0: --cuda-graph: {call}: .*; batches are launched kernel by kernel$")
-        assert run.err.count("--cuda-graph") == 1 and run.sha == whole.sha, run
-    with Run(*flags, env={"CRUN_STANDIN_FAULT": "cudaGraphLaunch:error:0:5"}) as run:
-        run.ends_with(1).says("^train: rank 0: the graph: ")
-
-
 def words(_):
     run = finished(*SMALL, *GPU)
     run.says("a GPU each · nccl", "out")
@@ -106,4 +75,4 @@ if __name__ == "__main__":
         print(probe.stderr.strip())
         sys.exit(77)
     main({"same_numbers": same_numbers, "same_bits": same_bits, "checkpoints": checkpoints,
-          "graphs": graphs, "graphs_refused": graphs_refused, "words": words})
+          "words": words})

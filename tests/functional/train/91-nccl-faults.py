@@ -34,7 +34,7 @@ from train import Run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FLAGS = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=1", "--device=cuda",
-         "--precision=bf16", "--zero", "--accumulate=2", "--ckpt-every=2"]
+         "--precision=bf16", "--zero", "--ckpt-every=2"]
 TIMEOUT, TIMEOUT_ALONE, STUCK_EXIT = 4, 15, 1
 BUSY = 30  # additional seconds, since other cells keep the machine busy
 NOT_NAMED = "are not named"
@@ -45,8 +45,8 @@ WINDOWS = 23007  # a version of NCCL that has symmetric windows
 ORDER = {"deaf": 0, "hang": 1, "stall": 1, "sticky": 2, "async": 2, "error": 2}
 FREED_S = 20  # train's own limit for its last calls
 # Calls that start work on the GPU or in NCCL, which can fail or hang later.
-QUEUES = {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaGraphLaunch",
-          "cudaEventRecord", "cudaStreamWaitEvent"}
+QUEUES = {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaEventRecord",
+          "cudaStreamWaitEvent"}
 LAUNCHES = {"ncclAllReduce", "ncclBroadcast", "ncclReduceScatter", "ncclAllGather"}
 SET_UP = {"ncclCommInitRankConfig", "ncclCommFinalize", "ncclCommRegister", "ncclGroupEnd",
           "ncclCommWindowRegister"}
@@ -76,15 +76,10 @@ UNUSED = {
 }
 
 
-def is_of_graph(call):
-    return "Graph" in call or "BeginCapture" in call or "EndCapture" in call
-
-
 class Cell:
     def __init__(self, call, kind, nth, rank, ranks, version):
         self.call, self.kind, self.nth = call, kind, nth
         self.rank, self.ranks, self.version = rank, ranks, version
-        self.graph = is_of_graph(call)
         # a rank whose GPU ignores an abort reports last
         self.grace = 15 if kind == "deaf" else 1
         self.problems, self.restarted, self.seconds, self.text = [], False, 0, ""
@@ -121,17 +116,16 @@ def environment(version, timeout, **more):
             "CRUN_STANDIN_VERSION": str(version), **more}
 
 
-def job(folder, ranks, graph, env, grace=1):
-    return Run(*FLAGS, *(["--cuda-graph"] if graph else []),
-               f"--ckpt-dir={folder}/checkpoints", ranks=ranks, env=env,
+def job(folder, ranks, env, grace=1):
+    return Run(*FLAGS, f"--ckpt-dir={folder}/checkpoints", ranks=ranks, env=env,
                crun=["--max-restarts=1", "--restart-backoff=0", f"--failure-grace={grace}"])
 
 
-def undisturbed(ranks, version, graph):
+def undisturbed(ranks, version):
     """Parameters, and how often each rank makes each call."""
     with tempfile.TemporaryDirectory() as folder:
         env = environment(version, 60, CRUN_STANDIN_CALLS=f"{folder}/calls")
-        with job(folder, ranks, graph, env) as run:
+        with job(folder, ranks, env) as run:
             run.ends_with(0)
         lines = pathlib.Path(f"{folder}/calls").read_text().split("\n")[:-1]
         return run.sha, collections.Counter(lines)
@@ -158,8 +152,7 @@ def check(cell, run, happened, sha, limit):
         yield f"rank {cell.rank} and its GPU {NOT_NAMED}"
     if not cell.restarted and cell.kind in ("hang", "deaf"):
         yield "no restart"
-    # train reports that it continues without a graph
-    if not cell.restarted and re.search("^(?!.*--cuda-graph:).", run.err, re.M):
+    if not cell.restarted and run.err:
         yield "words without a restart"
     if cell.seconds > limit:
         yield f"later than {limit} s"
@@ -175,7 +168,7 @@ def play(cell, sha, timeout=TIMEOUT):
         env = environment(cell.version, timeout, CRUN_STANDIN_FAULT=cell.name,
                           CRUN_STANDIN_HAPPENED=str(happened))
         begun, since = time.monotonic(), 0
-        with job(folder, cell.ranks, cell.graph, env, cell.grace) as run:
+        with job(folder, cell.ranks, env, cell.grace) as run:
             while run.popen.poll() is None and time.monotonic() - begun < limit + BUSY:
                 since = since or (happened.exists() and time.monotonic())
                 if since and not cell.restarted and "restart 1 of 1" in run.err:
@@ -197,18 +190,19 @@ def play_where_it_happens(cell, sha, timeout=TIMEOUT):
         cell.nth = (cell.nth + 1) // 2
         play(cell, sha, timeout)
     # where all ranks have come to an operation, a rank cannot know whose GPU hangs in it: it
-    # says so, and the fault is made at the next call
-    if NOT_NAMED in " ".join(cell.problems) and "did not come to it, or GPU" in cell.text:
-        cell.nth += 1
-        play(cell, sha, timeout)
+    # says so, and the fault is made at a later call
+    for _ in range(3):
+        if NOT_NAMED in " ".join(cell.problems) and "did not come to it, or GPU" in cell.text:
+            cell.nth += 3
+            play(cell, sha, timeout)
     return cell
 
 
 def table(ranks_of, everything):
     """The cells, in an order that mixes calls and kinds."""
     cells, seen = [], set()
-    for version, graph in (22809, True), (22809, False), (WINDOWS, False):
-        _, counts = ranks_of(2, version, graph)
+    for version in 22809, WINDOWS:
+        _, counts = ranks_of(2, version)
         seen |= {line.split()[1] for line in counts}
     unknown = calls_of_sources() - seen - UNUSED.keys()
     if unknown:
@@ -220,7 +214,7 @@ def table(ranks_of, everything):
         ranks = 3 if at % 4 == 3 else 2
         rank = at % ranks
         version = WINDOWS if "Window" in call else 22809
-        counts = ranks_of(ranks, version, is_of_graph(call))[1]
+        counts = ranks_of(ranks, version)[1]
         if counts[f"{rank} {call}"] == 0:
             rank = 0
         count = counts[f"{rank} {call}"]
@@ -308,8 +302,8 @@ def main():
     flags = parser.parse_args()
     whole = {}
 
-    def ranks_of(ranks, version, graph):
-        key = ranks, version, graph
+    def ranks_of(ranks, version):
+        key = ranks, version
         if key not in whole:
             whole[key] = undisturbed(*key)
         return whole[key]
@@ -317,7 +311,7 @@ def main():
     cells = [] if flags.saves else table(ranks_of, flags.all or flags.cells)
     if flags.cells:
         cells = [c for c in cells if any(re.search(p, c.name) for p in flags.cells)]
-    goals = {cell: ranks_of(cell.ranks, cell.version, cell.graph)[0] for cell in cells}
+    goals = {cell: ranks_of(cell.ranks, cell.version)[0] for cell in cells}
     saves = [] if flags.cells else SAVES
     if saves and (flags.all or os.environ.get("CRUN_ALL_ROUNDS") == "1"):
         saves = SAVES + MORE_SAVES

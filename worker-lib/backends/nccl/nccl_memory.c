@@ -144,8 +144,8 @@ static crun_status alloc_memory(struct nccl *n, struct nccl_area *a, struct err 
  * number. `mine` is this rank's own success. The host waits for the result, so
  * afterwards the zeros are written as well.
  */
-static crun_status agree_on_area(struct nccl *n, struct nccl_work *w, crun_status mine,
-                                 size_t bytes, struct err *e)
+static crun_status nccl_agree_on_area(struct nccl *n, struct nccl_work *w,
+                                      crun_status mine, size_t bytes, struct err *e)
 {
     int64_t size = n->team.size;
     int64_t least[3] = { mine == CRUN_OK ? size : n->team.rank, (int64_t)bytes,
@@ -222,7 +222,7 @@ static crun_status fill_area(struct nccl *n, struct nccl_work *w, struct nccl_ar
                      n->gpu.cuda->zero(a->memory, a->bytes, n->stream));
     }
     if (s == CRUN_OK || s == CRUN_NO_MEMORY)
-        s = agree_on_area(n, w, s, bytes, e);
+        s = nccl_agree_on_area(n, w, s, bytes, e);
     return s == CRUN_OK ? register_area(n, a, e) : s;
 }
 

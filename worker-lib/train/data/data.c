@@ -9,6 +9,9 @@
 #include "worker-lib/train/data/glyph.h"
 #include "worker-lib/train/data/idx.h"
 
+#define MEAN 0.1307f /* of MNIST's images, with pixels from 0 to 1 */
+#define DEVIATION 0.3081f
+
 struct data {
     uint8_t *images, *labels;
     size_t count;
@@ -37,42 +40,41 @@ void data_destroy(struct data *d)
     free(d);
 }
 
-static int check_labels(const char *folder, const char *set, const struct idx *labels,
-                        size_t images, struct err *e)
+static int data_check(const struct data *d, size_t labels, const char *folder,
+                      const char *set, struct err *e)
 {
-    if (labels->count != images)
+    if (labels != d->count)
         return err_set(e, "%s: there are %zu images and %zu labels in the files of %s",
-                       folder, images, labels->count, set);
-    for (size_t i = 0; i < labels->count; i++)
-        if (labels->bytes[i] >= CLASSES)
+                       folder, d->count, labels, set);
+    for (size_t i = 0; i < labels; i++)
+        if (d->labels[i] >= CLASSES)
             return err_set(e,
                            "%s/%s-labels-idx1-ubyte: label %u of item %zu is not 0 "
                            "to %d",
-                           folder, set, labels->bytes[i], i, CLASSES - 1);
+                           folder, set, d->labels[i], i, CLASSES - 1);
     return 0;
 }
 
 struct data *data_read(const char *folder, const char *set, struct err *e)
 {
-    struct idx images = { 0 }, labels = { 0 };
+    struct data *d = xcalloc(1, sizeof(*d));
+    struct idx images, labels = { 0 };
     char name[64];
-    struct data *d;
+    int rc;
 
     snprintf(name, sizeof(name), "%s-images-idx3-ubyte", set);
-    if (idx_read(folder, name, IMAGE_SIDE, &images, e) < 0)
-        return NULL;
-    snprintf(name, sizeof(name), "%s-labels-idx1-ubyte", set);
-    if (idx_read(folder, name, 0, &labels, e) < 0 ||
-        check_labels(folder, set, &labels, images.count, e) < 0) {
-        free(images.bytes);
-        free(labels.bytes);
-        return NULL;
+    rc = idx_read(folder, name, IMAGE_SIDE, &images, e);
+    if (rc == 0) {
+        snprintf(name, sizeof(name), "%s-labels-idx1-ubyte", set);
+        rc = idx_read(folder, name, 0, &labels, e);
     }
-    d = xcalloc(1, sizeof(*d));
-    d->images = images.bytes;
-    d->labels = labels.bytes;
-    d->count = images.count;
-    return d;
+    *d = (struct data){ .images = images.bytes,
+                        .labels = labels.bytes,
+                        .count = images.count };
+    if (rc == 0 && data_check(d, labels.count, folder, set, e) == 0)
+        return d;
+    data_destroy(d);
+    return NULL;
 }
 
 struct data *data_draw(uint64_t seed, size_t count)
@@ -87,43 +89,19 @@ struct data *data_draw(uint64_t seed, size_t count)
     return d;
 }
 
-static void normalize_pixels(const uint8_t *pixels, float *image)
-{
-    for (size_t i = 0; i < IMAGE_PIXELS; i++)
-        image[i] = ((float)pixels[i] * (1 / 255.0f) - DATA_MEAN) * (1 / DATA_DEVIATION);
-}
-
-static uint8_t *data_draw_sample(struct data *d, size_t s)
-{
-    uint8_t *pixels = d->images + s * IMAGE_PIXELS;
-
-    if (d->drawn && !d->drawn[s]) {
-        d->labels[s] = (uint8_t)glyph_draw(d->seed, s, pixels);
-        d->drawn[s] = true;
-    }
-    return pixels;
-}
-
-const uint8_t *data_images(struct data *d)
-{
-    for (size_t s = 0; d->drawn && s < d->count; s++)
-        data_draw_sample(d, s);
-    return d->images;
-}
-
-const uint8_t *data_labels(struct data *d)
-{
-    data_images(d);
-    return d->labels;
-}
-
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
               uint8_t *labels)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++, images += IMAGE_PIXELS) {
         size_t s = (size_t)sample[i];
+        uint8_t *pixels = d->images + s * IMAGE_PIXELS;
 
-        normalize_pixels(data_draw_sample(d, s), images + i * IMAGE_PIXELS);
+        if (d->drawn && !d->drawn[s]) {
+            d->labels[s] = (uint8_t)glyph_draw(d->seed, s, pixels);
+            d->drawn[s] = true;
+        }
+        for (size_t p = 0; p < IMAGE_PIXELS; p++)
+            images[p] = ((float)pixels[p] * (1 / 255.0f) - MEAN) * (1 / DEVIATION);
         labels[i] = d->labels[s];
     }
 }

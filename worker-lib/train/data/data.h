@@ -27,12 +27,6 @@ size_t data_count(const struct data *d);
 /* Use only the first `count`, if there are more. */
 void data_limit(struct data *d, size_t count);
 
-/* All of them, of IMAGE_PIXELS bytes each. */
-const uint8_t *data_images(struct data *d);
-const uint8_t *data_labels(struct data *d);
-#define DATA_MEAN 0.1307f /* of MNIST's images, with pixels from 0 to 1 */
-#define DATA_DEVIATION 0.3081f
-
 /* Copies samples as input for a net: images with mean 0 and deviation 1, and labels. */
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
               uint8_t *labels);

@@ -8,7 +8,7 @@
 #include "worker-lib/train/data/data.h"
 #include "worker-lib/train/data/hash.h"
 
-#define STROKES_MAX 4
+#define STROKES_MAX 3
 #define ARC_PIECES 10
 #define PI 3.14159265f
 
@@ -21,72 +21,26 @@ struct stroke {
     float a, b, c, d, from, to;
 };
 
-/* The ways to write each digit. */
-static const struct {
-    unsigned digit;
-    struct stroke stroke[STROKES_MAX + 1];
-} glyphs[] = {
-    { 0, { { ARC, .5f, .5f, .28f, .42f, 0, 360 } } },
-    { 0, { { ARC, .5f, .5f, .22f, .42f, -80, 290 } } },
-    { 1,
-      { { LINE, .34f, .26f, .54f, .08f, 0, 0 },
-        { LINE, .54f, .08f, .54f, .92f, 0, 0 } } },
-    { 1, { { LINE, .5f, .08f, .5f, .92f, 0, 0 } } },
-    { 1,
-      { { LINE, .36f, .24f, .52f, .08f, 0, 0 },
-        { LINE, .52f, .08f, .52f, .92f, 0, 0 },
-        { LINE, .34f, .92f, .7f, .92f, 0, 0 } } },
-    { 2,
-      { { ARC, .5f, .32f, .25f, .24f, 190, 380 },
-        { LINE, .735f, .40f, .24f, .92f, 0, 0 },
-        { LINE, .24f, .92f, .78f, .92f, 0, 0 } } },
-    { 2,
-      { { ARC, .48f, .32f, .27f, .24f, 200, 400 },
-        { LINE, .687f, .474f, .34f, .82f, 0, 0 },
-        { ARC, .32f, .84f, .09f, .08f, 0, 360 },
-        { LINE, .38f, .88f, .8f, .92f, 0, 0 } } },
-    { 3,
-      { { ARC, .47f, .29f, .25f, .21f, 200, 450 },
-        { ARC, .47f, .71f, .28f, .21f, 270, 520 } } },
-    { 3,
-      { { LINE, .26f, .1f, .72f, .1f, 0, 0 },
-        { LINE, .72f, .1f, .46f, .42f, 0, 0 },
-        { ARC, .46f, .67f, .28f, .25f, 270, 520 } } },
-    { 4,
-      { { LINE, .62f, .08f, .2f, .62f, 0, 0 },
-        { LINE, .2f, .62f, .82f, .62f, 0, 0 },
-        { LINE, .62f, .08f, .62f, .92f, 0, 0 } } },
-    { 4,
-      { { LINE, .3f, .1f, .25f, .52f, 0, 0 },
-        { LINE, .25f, .52f, .74f, .5f, 0, 0 },
-        { LINE, .74f, .12f, .68f, .92f, 0, 0 } } },
-    { 5,
-      { { LINE, .74f, .08f, .34f, .08f, 0, 0 },
-        { LINE, .34f, .08f, .3f, .46f, 0, 0 },
-        { ARC, .48f, .66f, .28f, .26f, 230, 510 } } },
-    { 6,
-      { { ARC, .72f, .66f, .46f, .58f, 262, 180 },
-        { ARC, .49f, .68f, .23f, .24f, 0, 360 } } },
-    { 6,
-      { { LINE, .6f, .08f, .3f, .56f, 0, 0 },
-        { ARC, .49f, .7f, .24f, .22f, 0, 360 } } },
-    { 7,
-      { { LINE, .24f, .1f, .76f, .1f, 0, 0 }, { LINE, .76f, .1f, .42f, .92f, 0, 0 } } },
-    { 7,
-      { { LINE, .24f, .1f, .76f, .1f, 0, 0 },
-        { LINE, .76f, .1f, .46f, .92f, 0, 0 },
-        { LINE, .4f, .5f, .74f, .5f, 0, 0 } } },
-    { 8,
-      { { ARC, .5f, .29f, .21f, .2f, 0, 360 },
-        { ARC, .5f, .7f, .26f, .22f, 0, 360 } } },
-    { 9,
-      { { ARC, .5f, .32f, .23f, .24f, 0, 360 },
-        { LINE, .73f, .32f, .66f, .92f, 0, 0 } } },
-    { 9,
-      { { ARC, .5f, .32f, .23f, .23f, 0, 360 },
-        { ARC, .3f, .34f, .43f, .56f, 0, 82 } } },
+static const struct stroke digits[CLASSES][STROKES_MAX + 1] = {
+    { { ARC, .5f, .5f, .25f, .42f, -80, 290 } },
+    { { LINE, .34f, .26f, .54f, .08f, 0, 0 }, { LINE, .54f, .08f, .54f, .92f, 0, 0 } },
+    { { ARC, .5f, .32f, .25f, .24f, 190, 380 },
+      { LINE, .735f, .40f, .24f, .92f, 0, 0 },
+      { LINE, .24f, .92f, .78f, .92f, 0, 0 } },
+    { { ARC, .47f, .29f, .25f, .21f, 200, 450 },
+      { ARC, .47f, .71f, .28f, .21f, 270, 520 } },
+    { { LINE, .62f, .08f, .2f, .62f, 0, 0 },
+      { LINE, .2f, .62f, .82f, .62f, 0, 0 },
+      { LINE, .62f, .08f, .62f, .92f, 0, 0 } },
+    { { LINE, .74f, .08f, .34f, .08f, 0, 0 },
+      { LINE, .34f, .08f, .3f, .46f, 0, 0 },
+      { ARC, .48f, .66f, .28f, .26f, 230, 510 } },
+    { { ARC, .72f, .66f, .46f, .58f, 262, 180 },
+      { ARC, .49f, .68f, .23f, .24f, 0, 360 } },
+    { { LINE, .24f, .1f, .76f, .1f, 0, 0 }, { LINE, .76f, .1f, .42f, .92f, 0, 0 } },
+    { { ARC, .5f, .29f, .21f, .2f, 0, 360 }, { ARC, .5f, .7f, .26f, .22f, 0, 360 } },
+    { { ARC, .5f, .32f, .23f, .24f, 0, 360 }, { LINE, .73f, .32f, .66f, .92f, 0, 0 } },
 };
-#define GLYPHS (sizeof(glyphs) / sizeof(glyphs[0]))
 
 struct point {
     float x, y;
@@ -151,7 +105,7 @@ static float distance_to_line(struct point p, struct point a, struct point b)
 
 static int clamp_to_image(float x)
 {
-    return x < 0 ? 0 : x > IMAGE_SIDE - 1 ? IMAGE_SIDE - 1 : (int)x;
+    return (int)fminf(fmaxf(x, 0), IMAGE_SIDE - 1);
 }
 
 static void draw_line(struct hand *h, struct point a, struct point b)
@@ -223,14 +177,10 @@ static void add_noise(struct hand *h)
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels)
 {
     struct hand h = { .key = hash_key(seed, 0x676c797068, number) };
-    unsigned digit = (unsigned)random_between(&h, 0, CLASSES), glyph = 0;
+    unsigned digit = (unsigned)random_between(&h, 0, CLASSES);
 
-    /* each digit is equally frequent, independent of its number of variants */
-    do
-        glyph = (unsigned)random_between(&h, 0, GLYPHS);
-    while (glyphs[glyph].digit != digit);
     choose_pen(&h);
-    for (const struct stroke *s = glyphs[glyph].stroke; s->kind != END; s++)
+    for (const struct stroke *s = digits[digit]; s->kind != END; s++)
         draw_stroke(&h, *s);
     add_noise(&h);
     for (unsigned i = 0; i < IMAGE_PIXELS; i++)

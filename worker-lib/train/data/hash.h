@@ -30,6 +30,8 @@ HASH uint64_t hash_key(uint64_t seed, uint64_t what, uint64_t which)
     return hash_mix(hash_mix(hash_mix(seed) ^ what) ^ which);
 }
 
+#define HASH_BYTES 8
+
 /* The n-th number of a key, from 0 (included) to 1 (not included). */
 HASH float hash_uniform(uint64_t key, uint64_t n)
 {

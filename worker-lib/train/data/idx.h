@@ -12,7 +12,7 @@
  * the dimensions, then bytes. Files may be gzipped, with or without ".gz" in the name.
  */
 struct idx {
-    uint8_t *bytes; /* count * size of an item; free() it */
+    uint8_t *bytes; /* count * size of an item; free() it in any case */
     size_t count;
 };
 

@@ -2,27 +2,16 @@
 #ifndef WORKER_LIB_TRAIN_GPU_GPU_BLAS_H
 #define WORKER_LIB_TRAIN_GPU_GPU_BLAS_H
 
-#include <cublas_v2.h>
+#include <cuda_runtime.h>
 
 extern "C" {
-#include "rendezvous/common/base/err.h"
+#include "worker-lib/train/net/compute.h"
 }
 
-/* cuBLAS, loaded at run time, so that the program also runs on machines without it. */
-struct blas_calls {
-    cublasStatus_t (*create)(cublasHandle_t *handle);
-    cublasStatus_t (*destroy)(cublasHandle_t handle);
-    cublasStatus_t (*set_stream)(cublasHandle_t handle, cudaStream_t stream);
-    cublasStatus_t (*set_workspace)(cublasHandle_t handle, void *memory, size_t bytes);
-    cublasStatus_t (*gemm)(cublasHandle_t handle, cublasOperation_t a,
-                           cublasOperation_t b, int m, int n, int k, const void *alpha,
-                           const void *A, cudaDataType a_type, int lda, const void *B,
-                           cudaDataType b_type, int ldb, const void *beta, void *C,
-                           cudaDataType c_type, int ldc, cublasComputeType_t compute,
-                           cublasGemmAlgo_t algo);
-};
-
-/* NULL: see *e. */
-const struct blas_calls *blas_open(struct err *e);
+/* cuBLASLt, loaded at run time, so that the program also runs on machines without it.
+ * Products are computed in f32, or with factors rounded to `precision`. */
+int blas_open(crun_dtype precision, struct err *e) MUST_CHECK;
+/* Queues a product. NULL, or what is wrong. */
+const char *blas_multiply(const struct product *p, cudaStream_t stream);
 
 #endif

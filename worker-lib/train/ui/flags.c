@@ -10,64 +10,27 @@
 
 #define FIELD(name) offsetof(struct train_flags, name)
 
-static const struct {
-    const char *name;
-    crun_optimizer kind;
-    float lr;
-} optimizers[] = { { "sgd", CRUN_SGD, .05f },
-                   { "adam", CRUN_ADAM, .001f },
-                   { "adamw", CRUN_ADAMW, .001f } };
-#define OPTIMIZERS (sizeof(optimizers) / sizeof(optimizers[0]))
+const char *const train_optimizers[] = {
+    [CRUN_SGD] = "sgd", [CRUN_ADAM] = "adam", [CRUN_ADAMW] = "adamw"
+};
 
-static int set_model(void *target, const struct opt *o, const char *value,
-                     struct err *e)
+/* Sets a field to the number of the value among the words of `arg`, "mlp|cnn". */
+static int set_choice(void *target, const struct opt *o, const char *value,
+                      struct err *e)
 {
-    const struct model *m = model_find(value);
+    char words[64], text[96] = "", *rest = words;
+    int number = 0;
 
-    if (!m)
-        return err_set(e, "\"%s\" is not mlp or cnn", value);
-    ((struct train_flags *)target)->model = m;
-    return 0;
-}
-
-static int set_optimizer(void *target, const struct opt *o, const char *value,
-                         struct err *e)
-{
-    struct train_flags *f = target;
-
-    for (size_t i = 0; i < OPTIMIZERS; i++)
-        if (strcmp(optimizers[i].name, value) == 0) {
-            f->optimizer = optimizers[i].kind;
-            f->optimizer_name = optimizers[i].name;
+    snprintf(words, sizeof(words), "%s", o->arg);
+    for (const char *word; (word = strsep(&rest, "|")); number++) {
+        if (strcmp(word, value) == 0) {
+            *(int *)((char *)target + o->offset) = number;
             return 0;
         }
-    return err_set(e, "\"%s\" is not sgd, adam or adamw", value);
-}
-
-static int set_precision(void *target, const struct opt *o, const char *value,
-                         struct err *e)
-{
-    static const crun_dtype types[] = { CRUN_F32, CRUN_BF16, CRUN_F16 };
-
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (strcmp(crun_dtype_name(types[i]), value) == 0) {
-            ((struct train_flags *)target)->precision = types[i];
-            return 0;
-        }
-    return err_set(e, "\"%s\" is not f32, bf16 or f16", value);
-}
-
-static int set_train_device(void *target, const struct opt *o, const char *value,
-                            struct err *e)
-{
-    static const char *const devices[] = { "auto", "cpu", "cuda" };
-
-    for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++)
-        if (strcmp(devices[i], value) == 0) {
-            ((struct train_flags *)target)->device = devices[i];
-            return 0;
-        }
-    return err_set(e, "\"%s\" is not auto, cpu or cuda", value);
+        strcat(text, number == 0 ? "" : rest ? ", " : " or ");
+        strcat(text, word);
+    }
+    return err_set(e, "\"%s\" is not %s", value, text);
 }
 
 static int set_learning_rate(void *target, const struct opt *o, const char *value,
@@ -97,7 +60,8 @@ static const struct opt table[] = {
     { .name = "model",
       .arg = "mlp|cnn",
       .help = "The net to train. Default: cnn.",
-      .set = set_model },
+      .set = set_choice,
+      .offset = FIELD(model) },
     { .name = "data",
       .arg = "DIR",
       .help = "Folder of MNIST's four files, plain or .gz. Default: generated digits.",
@@ -116,19 +80,12 @@ static const struct opt table[] = {
       .set = opt_set_int,
       .offset = FIELD(batch),
       .min = 1,
-      .max = 65536 },
-    { .name = "accumulate",
-      .arg = "N",
-      .help =
-          "Batches per step; gradients are exchanged after the last one. Default: 1.",
-      .set = opt_set_int,
-      .offset = FIELD(accumulate),
-      .min = 1,
-      .max = 1024 },
+      .max = 4096 },
     { .name = "optimizer",
       .arg = "sgd|adam|adamw",
       .help = "Default: adam.",
-      .set = set_optimizer },
+      .set = set_choice,
+      .offset = FIELD(optimizer) },
     { .name = "lr",
       .arg = "RATE",
       .help = "Peak learning rate, reached after a twentieth of the training. Default: "
@@ -139,7 +96,8 @@ static const struct opt table[] = {
       .help =
           "Type of the gradients that are exchanged; parameters are f32. A GPU also "
           "computes in it. Default: f32.",
-      .set = set_precision },
+      .set = set_choice,
+      .offset = FIELD(precision_number) },
     { .name = "seed",
       .arg = "N",
       .help = "Seed of initial parameters, order, dropout and generated digits. "
@@ -159,40 +117,17 @@ static const struct opt table[] = {
     { .name = "device",
       .arg = "auto|cpu|cuda",
       .help = "Where to compute; auto: on GPUs if every rank has one. Default: auto.",
-      .set = set_train_device },
-    { .name = "tf32",
-      .help = "f32 products on a GPU's tensor cores, with 10 bits of fraction.",
-      .set = opt_set_true,
-      .offset = FIELD(tf32) },
-    { .name = "cuda-graph",
-      .help = "Queue each full batch as one CUDA graph: less work for the host, but "
-              "the exchange of gradients does not overlap with the backward pass.",
-      .set = opt_set_true,
-      .offset = FIELD(graph) },
+      .set = set_choice,
+      .offset = FIELD(device) },
     { .name = "backend",
       .arg = "auto|shm|tcp|shm+tcp|nccl",
       .help = "How ranks communicate. Default: auto.",
       .set = opt_set_text,
       .offset = FIELD(backend) },
-    { .name = "bucket-mb",
-      .arg = "N",
-      .help = "MiB of gradients that are exchanged together. Default: 25.",
-      .set = opt_set_int,
-      .offset = FIELD(bucket_mb),
-      .min = 1,
-      .max = 4096 },
     { .name = "zero",
       .help = "Each rank keeps only its part of the optimizer's state (ZeRO-1).",
       .set = opt_set_true,
       .offset = FIELD(zero) },
-    { .name = "threads",
-      .arg = "N",
-      .help = "Threads per rank for matrix products. Default: 1.",
-      .set = opt_set_int,
-      .offset = FIELD(threads),
-      .min = 1,
-      .max = 256 },
-
     { .name = "ckpt-dir",
       .arg = "DIR",
       .help = "Folder of checkpoints: one is written after each pass and on SIGTERM, "
@@ -234,9 +169,9 @@ static int check_flags_together(struct train_flags *f, struct err *e)
         return err_set(e, "--ckpt-every needs --ckpt-dir");
     if (f->metrics_every && !f->metrics)
         return err_set(e, "--metrics-every needs --metrics");
-    for (size_t i = 0; i < OPTIMIZERS; i++)
-        if (f->lr == 0 && optimizers[i].kind == f->optimizer)
-            f->lr = optimizers[i].lr;
+    f->precision = (crun_dtype[]){ CRUN_F32, CRUN_BF16, CRUN_F16 }[f->precision_number];
+    if (f->lr == 0)
+        f->lr = f->optimizer == CRUN_SGD ? .05f : .001f;
     return 0;
 }
 
@@ -245,16 +180,11 @@ int train_flags_parse(struct train_flags *f, int argc, char **argv, struct err *
     const struct opt_rules rules = { .table = table };
     int word = argc;
 
-    *f = (struct train_flags){ .model = model_find("cnn"),
+    *f = (struct train_flags){ .model = MODEL_CNN,
                                .passes = 10,
                                .batch = 32,
-                               .accumulate = 1,
                                .seed = 1,
-                               .threads = 1,
                                .optimizer = CRUN_ADAM,
-                               .optimizer_name = "adam",
-                               .precision = CRUN_F32,
-                               .device = "auto",
                                .resume = "" };
     if (opt_parse(&rules, argc, argv, f, &word, e) < 0)
         return -1;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/xalloc.h"
 
 #define REFRESH_MS 100
 #define PLAIN_MS 10000
@@ -18,47 +17,42 @@
 #define BAR_MIN 6
 #define TEXT_COLUMNS 72 /* of the line without the bar */
 
-struct progress_bar {
+static struct {
     bool shown, terminal, colour;
     bool drawn; /* the last line is the bar */
     uint64_t next_ms;
-};
+} bar;
 
-struct progress_bar *progress_bar_create(bool shown)
+void progress_bar_open(void)
 {
-    struct progress_bar *s = xcalloc(1, sizeof(*s));
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
 
-    s->shown = shown;
-    s->terminal = shown && isatty(STDOUT_FILENO) && !(term && !strcmp(term, "dumb"));
-    s->colour = s->terminal && !(no_colour && *no_colour);
-    s->next_ms = clock_ms() + (s->terminal ? 0 : PLAIN_MS);
-    return s;
+    bar.shown = true;
+    bar.terminal = isatty(STDOUT_FILENO) && !(term && strcmp(term, "dumb") == 0);
+    bar.colour = bar.terminal && !(no_colour && *no_colour);
+    bar.next_ms = clock_ms() + (bar.terminal ? 0 : PLAIN_MS);
 }
 
-static void clear_bar(struct progress_bar *s)
+static void clear_bar(void)
 {
-    if (s->drawn)
+    if (bar.drawn)
         fputs("\r\033[K", stdout);
-    s->drawn = false;
+    bar.drawn = false;
 }
 
-void progress_bar_destroy(struct progress_bar *s)
+void progress_bar_close(void)
 {
-    if (!s)
-        return;
-    clear_bar(s);
+    clear_bar();
     fflush(stdout);
-    free(s);
 }
 
-void progress_bar_print_line(struct progress_bar *s, const char *fmt, ...)
+void progress_bar_print_line(const char *fmt, ...)
 {
     va_list args;
 
-    if (!s->shown)
+    if (!bar.shown)
         return;
-    clear_bar(s);
+    clear_bar();
     va_start(args, fmt);
     vprintf(fmt, args);
     va_end(args);
@@ -81,99 +75,43 @@ char *format_number(uint64_t n, char *text, size_t size)
     return text;
 }
 
-char *format_duration(double seconds, char *text, size_t size)
-{
-    uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + .5) : 0;
-
-    if (s < 3600)
-        snprintf(text, size, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
-    else
-        snprintf(text, size, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600,
-                 s / 60 % 60, s % 60);
-    return text;
-}
-
-static int terminal_width(void)
-{
-    struct winsize w;
-
-    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
-}
-
-static void print_bar(const struct progress_bar *s, double part, int width)
+static void print_bar(double part, int width)
 {
     int done = (int)(part * width + .5);
 
     /* without colours the parts differ by their characters */
-    fputs(s->colour ? "\033[32m" : "", stdout);
+    fputs(bar.colour ? "\033[32m" : "", stdout);
     for (int i = 0; i < done && i < width; i++)
         fputs("━", stdout);
-    fputs(s->colour ? "\033[90m" : "", stdout);
+    fputs(bar.colour ? "\033[90m" : "", stdout);
     for (int i = done; i < width; i++)
-        fputs(s->colour ? "━" : "─", stdout);
-    fputs(s->colour ? "\033[0m" : "", stdout);
+        fputs(bar.colour ? "━" : "─", stdout);
+    fputs(bar.colour ? "\033[0m" : "", stdout);
 }
 
-enum { PART, LOSS, ACCURACY, RATE, LEFT, WORDS };
-
-/* A line wider than the terminal cannot be erased, so the least important words are
- * left out. Returns the columns that remain. */
-static int fit_words(char words[WORDS][40], int free_columns)
+void progress_bar_update(const struct pass_progress *p)
 {
-    static const int by_importance[WORDS] = { PART, LOSS, LEFT, ACCURACY, RATE };
+    uint64_t now = bar.shown ? clock_ms() : 0;
+    int left = p->left_s < 1e6 ? (int)(p->left_s + .5) : 0, width;
+    struct winsize w = { 0 };
+    char rate[32], more[64] = "";
 
-    for (int i = 0; i < WORDS; i++) {
-        char *word = words[by_importance[i]];
-        int width = (int)strlen(word);
-
-        if (width <= free_columns)
-            free_columns -= width;
-        else
-            *word = '\0';
-    }
-    return free_columns;
-}
-
-/* The same width every time, unless words need the room. */
-static int bar_width(int all_columns, int free_columns)
-{
-    int width = all_columns - TEXT_COLUMNS;
-
-    width = width < BAR_MIN ? BAR_MIN : width > BAR_MAX ? BAR_MAX : width;
-    return width <= free_columns ? width : 0;
-}
-
-static void print_progress(const struct progress_bar *s, const struct pass_progress *p)
-{
-    char rate[32], left[32], words[WORDS][40];
-    int all = terminal_width(), head;
-
-    format_number((uint64_t)p->samples_per_s, rate, sizeof(rate));
-    format_duration(p->left_s, left, sizeof(left));
-    snprintf(words[PART], sizeof(words[PART]), " %3.0f%%", 100 * p->part);
-    snprintf(words[LOSS], sizeof(words[LOSS]), "  loss %.4f", p->loss);
-    snprintf(words[ACCURACY], sizeof(words[ACCURACY]), "  acc %.1f%%",
-             100 * p->accuracy);
-    snprintf(words[RATE], sizeof(words[RATE]), "  %s img/s", rate);
-    snprintf(words[LEFT], sizeof(words[LEFT]), "  %s left", left);
-    head = printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
-    if (s->terminal)
-        print_bar(s, p->part, bar_width(all, fit_words(words, all - 1 - head)));
-    for (int i = 0; i < WORDS; i++)
-        fputs(words[i], stdout);
-}
-
-void progress_bar_update(struct progress_bar *s, const struct pass_progress *p)
-{
-    uint64_t now = s->shown ? clock_ms() : 0;
-
-    if (!s->shown || now < s->next_ms)
+    if (!bar.shown || now < bar.next_ms)
         return;
-    s->next_ms = now + (s->terminal ? REFRESH_MS : PLAIN_MS);
-    clear_bar(s);
-    print_progress(s, p);
-    s->drawn = s->terminal;
-    if (!s->terminal)
-        putchar('\n');
+    bar.next_ms = now + (bar.terminal ? REFRESH_MS : PLAIN_MS);
+    clear_bar();
+    if (bar.terminal && (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) != 0 || w.ws_col == 0))
+        w.ws_col = TEXT_COLUMNS + BAR_MIN;
+    width = w.ws_col - TEXT_COLUMNS;
+    printf("pass %" PRIu64 "/%" PRIu64 " ", p->pass, p->passes);
+    /* a line wider than the terminal cannot be erased */
+    if (width >= BAR_MIN)
+        print_bar(p->part, width < BAR_MAX ? width : BAR_MAX);
+    if (width >= BAR_MIN || !bar.terminal)
+        snprintf(more, sizeof(more), "  acc %.1f%%  %s img/s", 100 * p->accuracy,
+                 format_number((uint64_t)p->samples_per_s, rate, sizeof(rate)));
+    printf(" %3.0f%%  loss %.4f%s  %d:%02d left%s", 100 * p->part, p->loss, more,
+           left / 60, left % 60, bar.terminal ? "" : "\n");
+    bar.drawn = bar.terminal;
     fflush(stdout);
 }
