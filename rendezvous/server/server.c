@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,35 +54,23 @@ static void server_flush(struct server *s)
         loop_timer_arm(&s->tick, 0);
 }
 
-static void server_drop_heaviest(struct server *s);
-static void server_limit_agents(struct server *s);
-
 /* Most turns change nothing that must last, and are not counted. */
-static int server_commit_registry(struct server *s, struct err *e)
-{
-    uint64_t begun_us;
-    int r;
-
-    if (registry_is_saved(s->registry))
-        return 0;
-    begun_us = clock_us();
-    r = registry_commit(s->registry, e);
-    histogram_add(&s->commits, METRICS_COMMIT_UNIT_US, clock_us() - begun_us);
-    return r;
-}
-
 static void server_commit(struct server *s)
 {
+    uint64_t begun_us = clock_us();
     struct err e;
 
     if (s->failed)
         return;
-    if (server_commit_registry(s, &e) == 0) {
-        server_flush(s);
+    if (!registry_is_saved(s->registry)) {
+        s->failed = registry_commit(s->registry, &e) < 0;
+        histogram_add(&s->commits, METRICS_COMMIT_UNIT_US, clock_us() - begun_us);
+    }
+    if (s->failed) {
+        s->config.fatal(s->config.arg, e.text);
         return;
     }
-    s->failed = true;
-    s->config.fatal(s->config.arg, e.text);
+    server_flush(s);
 }
 
 static void on_turn_end(void *arg)
@@ -215,44 +202,6 @@ static void on_closed(void *arg, struct conn *c, const char *why)
     peer_conn_destroy(p);
 }
 
-/* Count the unsent answers again, for all connections but the agents'. If there are too
- * many, the connection with the most is closed. */
-static void server_drop_heaviest(struct server *s)
-{
-    struct peer_conn *p, *heaviest = NULL;
-
-    s->visitors_out = 0;
-    for (int i = CLASS_UNIDENTIFIED; i <= CLASS_CTL; i++)
-        TAILQ_FOREACH(p, &s->conns[i], entry) {
-            s->visitors_out += conn_waiting(p->conn);
-            if (!heaviest || conn_waiting(p->conn) > conn_waiting(heaviest->conn))
-                heaviest = p;
-        }
-    if (s->visitors_out <= VISITORS_OUT_MAX)
-        return;
-    s->visitors_out -= conn_waiting(heaviest->conn);
-    net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
-                 "closed: too many bytes wait for it and others to read");
-    peer_conn_destroy(heaviest);
-}
-
-/* Agents that join leave the reserved connections to others. */
-static void server_limit_agents(struct server *s)
-{
-    struct peer_conn *p;
-
-    while (s->count[CLASS_AGENT] > s->config.conns_max - s->reserved &&
-           (p = conn_sources_newest(&s->sources[CLASS_AGENT]))) {
-        if (registry_has_place(p->peer)) { /* since it joined */
-            conn_sources_remove(&s->sources[CLASS_AGENT], &p->by_source);
-            continue;
-        }
-        net_log_peer(&s->limit, LOG_INFO, conn_peer(p->conn),
-                     "closed: all connections for agents are in use");
-        peer_conn_destroy(p);
-    }
-}
-
 static struct peer_conn *peer_conn_add(struct server *s, int fd, bool expect_preface,
                                        struct tls_session *tls,
                                        const struct peer_origin *origin,
@@ -302,19 +251,6 @@ int server_connect_local(struct server *s, struct err *e)
     return end[1];
 }
 
-/* The oldest that has not said what it is. */
-static bool server_drop_adopted(struct server *s)
-{
-    struct peer_conn *p;
-
-    TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
-        if (p->adopted) {
-            peer_conn_destroy(p);
-            return true;
-        }
-    return false;
-}
-
 void server_adopt(struct server *s, int fd)
 {
     struct peer_origin origin = { .address = "",
@@ -322,7 +258,12 @@ void server_adopt(struct server *s, int fd)
                                   .access = ACCESS_OPERATE };
     struct peer_conn *p;
 
-    if (s->adopted >= CONNS_ADOPTED_MAX && !server_drop_adopted(s)) {
+    TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
+        if (p->adopted) /* the oldest that has not identified itself */
+            break;
+    if (s->adopted >= CONNS_ADOPTED_MAX && p)
+        peer_conn_destroy(p);
+    if (s->adopted >= CONNS_ADOPTED_MAX) {
         log_debug("a tool on this machine: all its connections are in use");
         close(fd);
         return;
@@ -476,41 +417,6 @@ static struct id128 on_digest(void *arg, const struct id128 *incarnation)
 
 /* -- the whole ------------------------------------------------------------------- */
 
-/* The limit of descriptors, less those that the rest of the program needs. A program
- * that does more than this has a store too, whose clients get half of what is left, but
- * no node is refused for them. */
-static unsigned conns_allowed(const struct server_config *c)
-{
-    unsigned max = c->conns_max ? c->conns_max : CONTROL_CONNS_MAX;
-    rlim_t reserved = c->fds_reserved ? c->fds_reserved : DESCRIPTORS_RESERVED;
-    rlim_t left,
-        nodes = c->job ? (c->job->max_nodes + DESCRIPTORS_RESERVED) * 8ull / 7 : 0;
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        return max;
-    left = limit.rlim_cur > reserved ? limit.rlim_cur - reserved : 0;
-    if (c->fds_reserved && left / 2 > nodes)
-        left /= 2;
-    else if (c->fds_reserved && left > nodes)
-        left = nodes;
-    if (left < DESCRIPTORS_RESERVED)
-        left = DESCRIPTORS_RESERVED;
-    return left < max ? (unsigned)left : max;
-}
-
-/* A rendezvous can do without it. The registry has locked the folder. */
-static void server_open_archive(struct server *s)
-{
-    struct err e;
-
-    s->archive = job_archive_open(s->config.state_dir, &e);
-    if (s->archive)
-        registry_set_archive(s->registry, s->archive);
-    else
-        log_warn("what jobs have done is not kept: %s", e.text);
-}
-
 static int server_open_registry(struct server *s, struct err *e)
 {
     struct registry_config config = {
@@ -538,9 +444,13 @@ static int server_open_registry(struct server *s, struct err *e)
     s->registry = registry_create(&config, clock_ms(), clock_wall_ms(), e);
     if (!s->registry && s->config.state_dir)
         return err_wrap(e, "state directory %s", s->config.state_dir);
-    if (s->registry && s->config.state_dir)
-        server_open_archive(s);
-    return s->registry ? 0 : -1;
+    if (!s->registry)
+        return -1;
+    if (s->config.state_dir && (s->archive = job_archive_open(s->config.state_dir, e)))
+        registry_set_archive(s->registry, s->archive);
+    else if (s->config.state_dir) /* a rendezvous can do without it */
+        log_warn("what jobs have done is not kept: %s", e->text);
+    return 0;
 }
 
 struct server *server_create(struct loop *loop, const struct server_config *config,
@@ -553,7 +463,7 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
 
     s->loop = loop;
     s->config = *config;
-    s->config.conns_max = conns_allowed(config);
+    s->config.conns_max = server_conns_allowed(config);
     memcpy(s->source_key, id128_random().byte, sizeof(s->source_key));
     for (int i = 0; i < CLASS_COUNT; i++) {
         TAILQ_INIT(&s->conns[i]);

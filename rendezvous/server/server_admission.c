@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -134,4 +135,62 @@ bool server_on_make_room(void *arg, const struct net_addr *from)
     net_log_peer(&s->limit, LOG_INFO, from, "refused: all %u connections are in use",
                  s->config.conns_max);
     return false;
+}
+
+/* Count the unsent answers again, for all connections but the agents'. If there are too
+ * many, the connection with the most is closed. */
+void server_drop_heaviest(struct server *s)
+{
+    struct peer_conn *p, *heaviest = NULL;
+
+    s->visitors_out = 0;
+    for (int i = CLASS_UNIDENTIFIED; i <= CLASS_CTL; i++)
+        TAILQ_FOREACH(p, &s->conns[i], entry) {
+            s->visitors_out += conn_waiting(p->conn);
+            if (!heaviest || conn_waiting(p->conn) > conn_waiting(heaviest->conn))
+                heaviest = p;
+        }
+    if (s->visitors_out <= VISITORS_OUT_MAX)
+        return;
+    s->visitors_out -= conn_waiting(heaviest->conn);
+    net_log_peer(&s->limit, LOG_INFO, conn_peer(heaviest->conn),
+                 "closed: too many bytes wait for it and others to read");
+    peer_conn_destroy(heaviest);
+}
+
+/* Agents that join leave the reserved connections to others. */
+void server_limit_agents(struct server *s)
+{
+    struct peer_conn *p;
+
+    while (s->count[CLASS_AGENT] > s->config.conns_max - s->reserved &&
+           (p = conn_sources_newest(&s->sources[CLASS_AGENT]))) {
+        if (registry_has_place(p->peer)) { /* since it joined */
+            conn_sources_remove(&s->sources[CLASS_AGENT], &p->by_source);
+            continue;
+        }
+        net_log_peer(&s->limit, LOG_INFO, conn_peer(p->conn),
+                     "closed: all connections for agents are in use");
+        peer_conn_destroy(p);
+    }
+}
+
+unsigned server_conns_allowed(const struct server_config *c)
+{
+    unsigned max = c->conns_max ? c->conns_max : CONTROL_CONNS_MAX;
+    rlim_t reserved = c->fds_reserved ? c->fds_reserved : DESCRIPTORS_RESERVED;
+    rlim_t left,
+        nodes = c->job ? (c->job->max_nodes + DESCRIPTORS_RESERVED) * 8ull / 7 : 0;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return max;
+    left = limit.rlim_cur > reserved ? limit.rlim_cur - reserved : 0;
+    if (c->fds_reserved && left / 2 > nodes)
+        left /= 2;
+    else if (c->fds_reserved && left > nodes)
+        left = nodes;
+    if (left < DESCRIPTORS_RESERVED)
+        left = DESCRIPTORS_RESERVED;
+    return left < max ? (unsigned)left : max;
 }

@@ -118,6 +118,13 @@ void peer_conn_end_handshake(struct peer_conn *p);
 void server_on_arrived(void *arg, int fd, enum frame_kind kind, const char *first,
                        const struct net_addr *from, uint64_t since_ms);
 bool server_on_make_room(void *arg, const struct net_addr *from);
+/* The limit of descriptors, less those that the rest of the program needs. A program
+ * that does more than this has a store too, whose clients get half of what is left, but
+ * no node is refused for them. */
+unsigned server_conns_allowed(const struct server_config *c);
+/* At the end of a turn: connections are closed until the limits hold. */
+void server_drop_heaviest(struct server *s);
+void server_limit_agents(struct server *s);
 
 /* -- server_keys.c ----------------------------------------------------------------- */
 

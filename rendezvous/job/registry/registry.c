@@ -404,18 +404,6 @@ int registry_message(struct registry *g, struct registry_peer *p, const struct m
     return 0;
 }
 
-bool registry_unreadable(struct registry *g, struct registry_peer *p,
-                         const struct msg *m, const char *why)
-{
-    if (m->type != MSG_JOIN || p->phase != PROTO_AGENT)
-        return false;
-    registry_refuse(p, m, REFUSED_MALFORMED, false,
-                    "%s cannot read the request of this node: %s (are both of the same "
-                    "version?)",
-                    g->config.software, why);
-    return true;
-}
-
 /* -- time and durability ---------------------------------------------------------- */
 
 uint64_t registry_next_tick(const struct registry *g)
@@ -519,17 +507,6 @@ struct job *registry_own_jobs(struct registry *g)
     return g->jobs;
 }
 
-/* Not logged: the log has a line for all jobs. */
-static void begin_events(struct registry *g, const struct job *job)
-{
-    struct msg_event event = make_event(g, job, "restored", "");
-
-    snprintf(event.text, sizeof(event.text),
-             "the rendezvous was restarted: earlier events are not kept");
-    event_list_add(g->events, &event, &job->owner, job->source);
-    job_history_add_event(job->history, &event);
-}
-
 /* For how long the job had no rendezvous. One of the clocks may have begun anew with
  * the machine, the other may have been set. */
 static uint64_t away_ms(const struct registry *g, const struct job *j)
@@ -546,6 +523,7 @@ static int open_journal(struct registry *g, struct err *e)
 {
     struct job_records_reader *reader = job_records_reader_create(
         g->now_ms, g->config.digest, g->config.arg);
+    struct msg_event event;
     bool in_clear;
 
     g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
@@ -554,7 +532,11 @@ static int open_journal(struct registry *g, struct err *e)
     in_clear = job_records_reader_is_in_clear(reader);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
-        begin_events(g, j);
+        event = make_event(g, j, "restored", "");
+        snprintf(event.text, sizeof(event.text),
+                 "the rendezvous was restarted: earlier events are not kept");
+        event_list_add(g->events, &event, &j->owner, j->source); /* not in the log */
+        job_history_add_event(j->history, &event);
         membership_add_away(&j->membership, away_ms(g, j));
         j->stepped_ms = g->now_ms;
         j->stepped_wall_ms = g->wall_ms;

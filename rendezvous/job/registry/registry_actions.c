@@ -325,28 +325,24 @@ static void report_root_cause(struct registry_step *s,
         registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
 }
 
-static void add_to_text(struct job *job, const char *more)
-{
-    size_t used = strlen(job->text);
-
-    snprintf(job->text + used, sizeof(job->text) - used, "%s", more);
-}
-
 static void keep_root_lost(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
     const struct membership_node *n = &membership->node[a->node];
     struct failure f = { .kind = FAILURE_LOST, .wall_ms = s->registry->wall_ms };
+    size_t used;
 
     if (n->group_rank != MEMBERSHIP_NONE)
         f.rank = n->first_rank;
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
     keep_failure(s, &f,
                  membership->state == JOB_RUNNING && membership->stop.failures == 0);
+    used = strlen(s->job->text);
     if (n->state == MEMBERSHIP_NODE_ACTIVE && s->registry->journal &&
         !membership->config.strict_fence)
-        add_to_text(s->job, "; if it is only cut off, its workers run until its "
-                            "--outage-grace is over (--fence=strict ends them first)");
+        snprintf(s->job->text + used, sizeof(s->job->text) - used,
+                 "; if it is only cut off, its workers run until its --outage-grace is "
+                 "over (--fence=strict ends them first)");
 }
 
 static void keep_afterwards(struct registry_step *s, const struct membership_action *a)
@@ -409,19 +405,6 @@ static void report_last_checkpoint(struct registry_step *s,
 
 /* -- a new state ------------------------------------------------------------------ */
 
-static void tell_running(struct registry_step *s)
-{
-    const struct membership *membership = &s->job->membership;
-
-    registry_report(s->registry, s->job, "formed", "",
-                    "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
-                    " worker%s, rank 0 on %s",
-                    membership->epoch, membership->group_size,
-                    text_plural(membership->group_size), membership->world_size,
-                    text_plural(membership->world_size),
-                    s->job->node[membership->leader]->host);
-}
-
 static void report_stopping(struct registry_step *s)
 {
     const struct membership *membership = &s->job->membership;
@@ -473,15 +456,6 @@ char *registry_describe_wait(const struct registry *g, const struct job *job, ch
                  membership->restarts, membership->config.max_restarts,
                  (left + 999) / 1000, job->text);
     return buf;
-}
-
-static void tell_forming(struct registry_step *s)
-{
-    char text[NOTICE_MAX_BYTES + 1];
-
-    registry_describe_wait(s->registry, s->job, text, sizeof(text));
-    if (*text)
-        registry_notice(s->registry, s->job, "waiting", "", "%s", text);
 }
 
 /* "0.1 s to detect, 2.0 s to stop": what took a tenth of a second. Returns buf. */
@@ -550,14 +524,18 @@ static void report_time(struct registry_step *s)
 
 static void report_state(struct registry_step *s, const struct membership_action *a)
 {
-    if (s->job->membership.state != JOB_STOPPING) {
-        registry_conclude_asks(s->registry, s->job,
-                               s->job->membership.state == JOB_DONE);
+    const struct membership *membership = &s->job->membership;
+    char text[NOTICE_MAX_BYTES + 1];
+
+    if (membership->state != JOB_STOPPING) {
+        registry_conclude_asks(s->registry, s->job, membership->state == JOB_DONE);
         registry_forget_owner_asks(s->job);
     }
-    switch (s->job->membership.state) {
+    switch (membership->state) {
     case JOB_FORMING:
-        tell_forming(s);
+        registry_describe_wait(s->registry, s->job, text, sizeof(text));
+        if (*text)
+            registry_notice(s->registry, s->job, "waiting", "", "%s", text);
         break;
     case JOB_RUNNING:
         s->job->refused[0] = '\0';
@@ -565,7 +543,13 @@ static void report_state(struct registry_step *s, const struct membership_action
         s->job->store_port = 0;
         s->job->store_address[0] = '\0';
         job_forget_steps(s->job);
-        tell_running(s);
+        registry_report(s->registry, s->job, "formed", "",
+                        "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32
+                        " worker%s, rank 0 on %s",
+                        membership->epoch, membership->group_size,
+                        text_plural(membership->group_size), membership->world_size,
+                        text_plural(membership->world_size),
+                        s->job->node[membership->leader]->host);
         registry_note_formed(s->registry, s->job, job_stop_text(s->job));
         break;
     case JOB_STOPPING:

@@ -398,3 +398,15 @@ void registry_on_join(struct registry *g, struct registry_peer *p, const struct 
     if (*again)
         registry_notice(g, job, "notice", m->join.host, "%s", again);
 }
+
+bool registry_unreadable(struct registry *g, struct registry_peer *p,
+                         const struct msg *m, const char *why)
+{
+    if (m->type != MSG_JOIN || p->phase != PROTO_AGENT)
+        return false;
+    registry_refuse(p, m, REFUSED_MALFORMED, false,
+                    "%s cannot read the request of this node: %s (are both of the same "
+                    "version?)",
+                    g->config.software, why);
+    return true;
+}

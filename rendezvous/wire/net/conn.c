@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * One control connection. Bytes that arrive are cut into frames for the owner. Messages
- * of conn_send are queued and leave after the next conn_flush. Only the transport table
- * touches the socket.
+ * of conn_send are queued and leave after the next conn_flush.
  *
  * A connection ends on its own timer and never from within a call of its owner: a
  * function that finds it broken sets CONN_OVER and arms the timer for now, so `closed`
@@ -52,20 +51,7 @@ enum conn_state {
     CONN_OVER
 };
 
-/* The calls that move bytes.
- * As recv and send: -1 with errno, EAGAIN when it would block. */
-struct conn_transport {
-    ssize_t (*read)(struct conn *c, void *data, size_t size);
-    /* There is more to read, although the socket may not be readable. NULL: never. */
-    bool (*pending)(const struct conn *c);
-    /* Removes the bytes that it wrote, at most `size`, from the buffer. */
-    ssize_t (*write)(struct conn *c, struct evbuffer *out, size_t size);
-    /* Signal the peer that no more bytes follow. */
-    void (*shut)(struct conn *c);
-};
-
 struct conn {
-    const struct conn_transport *transport;
     struct tls_session *tls; /* NULL: plain */
     struct loop *loop;
     struct conn_calls calls;
@@ -90,64 +76,33 @@ struct conn {
     struct net_addr peer;
 };
 
-/* -- the plain transport --------------------------------------------------------- */
+/* -- the socket, plain or through TLS: as recv and send --------------------------- */
 
-static ssize_t plain_read(struct conn *c, void *data, size_t size)
+static ssize_t conn_read(struct conn *c, void *data, size_t size)
 {
-    return recv(c->fd, data, size, 0);
+    return c->tls ? tls_read(c->tls, data, size) : recv(c->fd, data, size, 0);
 }
 
-static ssize_t plain_write(struct conn *c, struct evbuffer *out, size_t size)
-{
-    return evbuffer_write_atmost(out, c->fd, (ev_ssize_t)size);
-}
-
-static void plain_shut(struct conn *c)
-{
-    shutdown(c->fd, SHUT_WR);
-}
-
-static const struct conn_transport plain = { .read = plain_read,
-                                             .write = plain_write,
-                                             .shut = plain_shut };
-
-/* -- the TLS transport ------------------------------------------------------------ */
-
-static ssize_t secure_read(struct conn *c, void *data, size_t size)
-{
-    return tls_read(c->tls, data, size);
-}
-
-static bool secure_pending(const struct conn *c)
-{
-    return tls_pending(c->tls);
-}
-
-/* A record at a time. After EAGAIN the same bytes come first: none has been drained. */
-static ssize_t secure_write(struct conn *c, struct evbuffer *out, size_t size)
+/* Removes what it wrote of the first `size` bytes from the queue. TLS writes a record
+ * at a time: after EAGAIN the same bytes come first, as none has been drained. */
+static ssize_t conn_write(struct conn *c, size_t size)
 {
     size_t sent = 0;
 
+    if (!c->tls)
+        return evbuffer_write_atmost(c->out, c->fd, (ev_ssize_t)size);
     while (sent < size) {
         size_t left = size - sent;
         size_t part = left < TLS_WRITE_BYTES ? left : TLS_WRITE_BYTES;
-        ssize_t n = tls_write(c->tls, evbuffer_pullup(out, (ev_ssize_t)part), part);
+        ssize_t n = tls_write(c->tls, evbuffer_pullup(c->out, (ev_ssize_t)part), part);
 
         if (n < 0)
             return sent > 0 && errno == EAGAIN ? (ssize_t)sent : -1;
-        evbuffer_drain(out, (size_t)n);
+        evbuffer_drain(c->out, (size_t)n);
         sent += (size_t)n;
     }
     return (ssize_t)sent;
 }
-
-static void secure_shut(struct conn *c)
-{
-    tls_shut(c->tls);
-}
-
-static const struct conn_transport secure = { secure_read, secure_pending, secure_write,
-                                              secure_shut };
 
 /* -- deadlines and the end ------------------------------------------------------- */
 
@@ -220,18 +175,16 @@ void conn_destroy(struct conn *c)
     loop_defer(c->loop, conn_free, c);
 }
 
-static void conn_finish(struct conn *c)
-{
-    c->calls.closed(c->calls.arg, c, c->why);
-    conn_destroy(c);
-}
-
 /* -- out ------------------------------------------------------------------------- */
 
+/* Signals the peer that no more bytes follow. */
 static void conn_shut(struct conn *c)
 {
     c->state = CONN_SHUT;
-    c->transport->shut(c);
+    if (c->tls)
+        tls_shut(c->tls);
+    else
+        shutdown(c->fd, SHUT_WR);
 }
 
 static void conn_write_released(struct conn *c)
@@ -239,7 +192,7 @@ static void conn_write_released(struct conn *c)
     ssize_t n = 0;
 
     if (c->released > 0) {
-        n = c->transport->write(c, c->out, c->released);
+        n = conn_write(c, c->released);
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
             conn_end_errno(c);
             return;
@@ -422,7 +375,7 @@ static void conn_read_some(struct conn *c)
     ssize_t n;
 
     conn_wait_to_write(c, false);
-    n = c->transport->read(c, data, sizeof(data));
+    n = conn_read(c, data, sizeof(data));
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         conn_wait_to_write(c, c->tls && tls_wants_write(c->tls));
         /* a record that never ends hides all that follows it */
@@ -437,26 +390,14 @@ static void conn_read_some(struct conn *c)
                                                : "");
     else if (c->state <= CONN_OPEN) {
         conn_keep_input(c, data, n);
-        while (c->transport->pending && c->transport->pending(c) &&
-               (n = c->transport->read(c, data, sizeof(data))) > 0)
+        while (c->tls && tls_pending(c->tls) &&
+               (n = conn_read(c, data, sizeof(data))) > 0)
             conn_keep_input(c, data, n); /* the rest of a record */
         conn_take_input(c);
     }
 }
 
 /* -- the TLS handshake ------------------------------------------------------------ */
-
-static void conn_on_secured(struct conn *c)
-{
-    struct err e;
-
-    c->state = c->secured_state;
-    conn_move_deadline(c, &c->frame_at, 0);
-    if (c->calls.secured && c->calls.secured(c->calls.arg, c, &e) < 0)
-        conn_end(c, e.text);
-    else if (c->state != CONN_OVER)
-        conn_write_released(c);
-}
 
 /*
  * The first answer to a TLS hello, which the TLS library does not tell apart: no TLS at
@@ -478,6 +419,7 @@ static const char *conn_peek_foreign(const struct conn *c)
 /* One step, if the owner allows it. */
 static void conn_shake(struct conn *c)
 {
+    struct err e;
     int done;
 
     c->held = c->calls.may_shake && !c->calls.may_shake(c->calls.arg, c);
@@ -494,8 +436,14 @@ static void conn_shake(struct conn *c)
     conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
     if (done < 0)
         conn_end(c, tls_why(c->tls));
-    else if (done > 0)
-        conn_on_secured(c);
+    if (done <= 0)
+        return;
+    c->state = c->secured_state;
+    conn_move_deadline(c, &c->frame_at, 0);
+    if (c->calls.secured && c->calls.secured(c->calls.arg, c, &e) < 0)
+        conn_end(c, e.text);
+    else if (c->state != CONN_OVER)
+        conn_write_released(c);
 }
 
 void conn_hold(struct conn *c)
@@ -588,20 +536,14 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     return "the rest of a frame did not come in time";
 }
 
-static bool conn_is_writable(const struct conn *c)
-{
-    struct pollfd p = { .fd = c->fd, .events = POLLOUT };
-
-    return poll(&p, 1, 0) > 0;
-}
-
 static void on_timer(void *arg)
 {
     struct conn *c = arg;
+    struct pollfd p = { .fd = c->fd, .events = POLLOUT };
     const char *why;
 
     /* what arrived before this late timer counts */
-    if (c->state == CONN_CONNECTING && conn_is_writable(c))
+    if (c->state == CONN_CONNECTING && poll(&p, 1, 0) > 0)
         on_connected(c);
     else if (c->held && c->resume_at)
         conn_resume(c);
@@ -610,7 +552,8 @@ static void on_timer(void *arg)
     if (c->destroyed)
         return;
     if (c->state == CONN_OVER) {
-        conn_finish(c);
+        c->calls.closed(c->calls.arg, c, c->why);
+        conn_destroy(c);
         return;
     }
     why = conn_missed_deadline(c, clock_ms());
@@ -649,8 +592,7 @@ static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
     struct event_base *base = loop_base(loop);
 
     set_socket_options(fd);
-    *c = (struct conn){ .transport = tls ? &secure : &plain,
-                        .tls = tls,
+    *c = (struct conn){ .tls = tls,
                         .secured_state = CONN_OPEN,
                         .loop = loop,
                         .calls = *calls,
