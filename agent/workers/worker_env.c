@@ -341,14 +341,10 @@ enum macro {
 };
 
 static const char *const macro_names[MACRO_COUNT] = {
-    [MACRO_LOCAL_RANK] = "local_rank",
-    [MACRO_RANK] = "rank",
-    [MACRO_WORLD_SIZE] = "world_size",
-    [MACRO_NODE_RANK] = "node_rank",
-    [MACRO_NNODES] = "nnodes",
-    [MACRO_LOCAL_WORLD_SIZE] = "local_world_size",
-    [MACRO_MASTER_PORT] = "master_port",
-    [MACRO_MASTER_ADDR] = "master_addr",
+    [MACRO_LOCAL_RANK] = "local_rank",   [MACRO_RANK] = "rank",
+    [MACRO_WORLD_SIZE] = "world_size",   [MACRO_NODE_RANK] = "node_rank",
+    [MACRO_NNODES] = "nnodes",           [MACRO_LOCAL_WORLD_SIZE] = "local_world_size",
+    [MACRO_MASTER_PORT] = "master_port", [MACRO_MASTER_ADDR] = "master_addr",
 };
 
 struct macro_values {
