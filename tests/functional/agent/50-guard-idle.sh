@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT A guard with idle workers is idle, too.
+# SPDX-License-Identifier: MIT
+#
+# A guard with idle workers is idle, too.
 set -euo pipefail
 
 dir=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 25 s
-# no root: workers are contained without a cgroup, too
+# sanitizers: no, test_guard_template has the guard do the same
 """
 Workers that are forked from a template, under real agents: whose children they are, that a
 template that was killed is replaced, that everything ends with crun or its guard, and what
@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import (  # noqa: E402
-    BIN, PROGRAMS, SANITIZED, children, lives, living, stat_of, until)
+    BIN, PROGRAMS, children, lives, living, stat_of, until)
 
 KILLS = int(sys.argv[1]) if len(sys.argv) > 1 else 30
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 32)
@@ -390,8 +390,7 @@ def main():
     test_where_it_has_no_effect_a_line_says_why()
     test_the_interpreter_behind_a_shim_is_the_template()
     test_without_the_bootstrap_python_starts_as_ever()
-    if not SANITIZED:
-        test_idle_it_uses_no_cpu()
+    test_idle_it_uses_no_cpu()
     test_kills_at_random_moments()
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT sanitizers: no, they have flags of their own
+# SPDX-License-Identifier: MIT
+# sanitizers: no, they have flags of their own
 #
 # The programs as the linker left them, and the objects that they are made of: what the
 # compiler has against exploits is in them.

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT takes: 4 s sanitizers: no, they would be installed
+# SPDX-License-Identifier: MIT
+# takes: 4 s
+# sanitizers: no, they would be installed
 #
 # make install beside podman and the OCI runtime that is called crun, too; what lacks for
 # building is one line; and Debian's package, if its tools are here.

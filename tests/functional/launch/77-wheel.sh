@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT takes: 15 s sanitizers: no, they would be installed
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+# sanitizers: no, they would be installed
 #
 # The wheel of the build tree, installed into an environment without a network: what is found
 # in it, which Python runs programs, programs in C, and that nothing of it is left.

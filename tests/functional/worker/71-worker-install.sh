@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: MIT sanitizers: no, they need their own libraries
+# SPDX-License-Identifier: MIT
+# sanitizers: no, they need their own libraries
 #
 # The worker library as others find it: installed, with its examples compiled against it in
 # C and in C++, shared and static, without ldconfig. It shows nothing but crun_*, needs little, and its
