@@ -29,7 +29,10 @@ def curve():
     return {"time_ms": [BEGUN_MS + int(p * DAY_MS) for p in part],
             "step": [int(p * 864000) for p in part],
             "steps_per_s": [round(10 + math.sin(p * 50), 3) for p in part],
-            "loss": [round(2 + 8 / (1 + p * 30) + 0.1 * math.sin(p * 700), 5) for p in part]}
+            "loss": [round(2 + 8 / (1 + p * 30) + 0.1 * math.sin(p * 700), 5) for p in part],
+            "gpu_percent": [round(88 + 7 * math.sin(p * 40), 1) for p in part],
+            "gpu_used_mib": [int(61000 + 900 * math.sin(p * 9)) for p in part],
+            "gpu_watts": [int(5300000 + 200000 * math.sin(p * 40)) for p in part]}
 
 
 def epoch(number, text):

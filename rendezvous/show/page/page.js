@@ -10,7 +10,7 @@
   /* what is shown, and what the reader has chosen */
   const page = {
     route: null, job: null, list: null, viewer: {}, error: "", isReport: false,
-    live: "", lostAt: 0, skew: 0, seen: [], output: "", outputNote: "", stacks: "", stacksNote: "",
+    live: "", lostAt: 0, skew: 0, output: "", outputNote: "", stacks: "", stacksNote: "",
   };
   const chosen = {
     utc: false, last: 0, range: null, at: null, drag: null, search: "", signs: new Set(), filter: "",
@@ -156,7 +156,7 @@
   function time(ms, isAged) {
     if (!isTime(ms)) return "–";
     return h("time", { datetime: new Date(ms).toISOString() }, clock(ms),
-             isAged && !page.isReport && h("small", null, ` (${age(now() - ms)})`));
+             isAged && !page.isReport && small(` (${age(now() - ms)})`));
   }
 
   /* -- words ------------------------------------------------------------------------ */
@@ -191,6 +191,8 @@
     return { word: row[0], sign: row[1], class: row[2] };
   }
 
+  const small = (...children) => h("small", null, children);
+  const badge = (look, sign) => h("b", { class: `cell ${look}`, "aria-hidden": "true" }, sign);
   const statePill = state => h("span", { class: `state ${state.class}` },
                                h("span", { "aria-hidden": "true" }, state.sign), ` ${state.word}`);
 
@@ -235,15 +237,15 @@
   }
 
   /* The cells of a row in which a column can be sorted by. */
-  function headCells(columns, order, change) {
+  function headCells(columns, order) {
     const choose = column => {
       order.down = order.by === column.name ? !order.down : Boolean(column.isNumber);
       order.by = column.name;
-      change();
+      draw();
     };
 
     return columns.map(column => h("th", {
-      key: column.name, scope: "col", class: column.isNumber ? "num" : null,
+      key: column.name, scope: "col", class: column.isNumber && !column.isLeft ? "num" : null,
       "aria-sort": order.by === column.name ? (order.down ? "descending" : "ascending") : null,
     }, h("button", { type: "button", class: "sort", onclick: () => choose(column) }, column.name,
          order.by === column.name && h("span", { "aria-hidden": "true" }, order.down ? " ↓" : " ↑"))));
@@ -260,6 +262,17 @@
     }).map(([, item]) => item);
   }
 
+  const numberCell = text => h("td", { class: "num" }, text);
+  const headRow = (columns, cell) => h("thead", null, h("tr", null, columns.map(cell)));
+
+  /* A cell with a bar below its text. */
+  function meter(share, text) {
+    const width = `${Math.round(100 * within(share || 0, 0, 1))}%`;
+    return h("td", { class: "num meter", style: { "--share": width } }, text);
+  }
+
+  const includesText = (words, text) => words.some(word => String(word || "").toLowerCase().includes(text));
+
   const scrolling = (label, table) => h("div", { class: "scroll", tabindex: "0", role: "region",
                                                  "aria-label": label }, table);
 
@@ -271,10 +284,10 @@
   }
 
   /* An input for a search: "/" goes there, Escape empties it. */
-  function searchInput(label, name, change) {
+  function searchInput(label, name) {
     const set = text => {
       chosen[name] = text;
-      change();
+      draw();
     };
 
     return h("label", null, h("span", { class: "unseen" }, label),
@@ -317,7 +330,8 @@
              h("h1", null, (page.isReport ? "Report of job " : "") + nameOf(job)),
              h("p", { class: "now" }, h("span", { "aria-live": "polite" }, statePill(state)),
                isNumber(job.state_ms) && [" since ", time(stateBegan(job), true)]),
-             job.text && !isOfFailure(job) && h("p", { class: "why" }, (isRunning ? "last restart: " : "") + job.text),
+             job.text && !isOfFailure(job) &&
+               h("p", { class: "why" }, (isRunning ? "last restart: " : "") + job.text),
              job.notice && h("p", { class: "why" }, job.notice),
              h("ul", { class: "facts" }, headFacts(job).map(fact => h("li", null, fact))));
   }
@@ -327,7 +341,7 @@
   function failureFacts(f) {
     const isOfRank = f.kind !== "lost", what = FAILURES[f.kind];
     return [
-      isOfRank && ["rank", [rankLink(f.rank), h("small", null, ` local rank ${f.local_rank}, pid ${f.pid}`)]],
+      isOfRank && ["rank", [rankLink(f.rank), small(` local rank ${f.local_rank}, pid ${f.pid}`)]],
       f.host && ["node", f.host],
       f.time_ms && ["when", time(f.time_ms)],
       ["what", what ? what(f) : f.kind],
@@ -360,7 +374,7 @@
     const text = isOfFailure(job) && job.text ? job.text : words.filter(Boolean).join(" · ");
     return h("section", { id: "failure-before", "aria-labelledby": "failure-t" },
              h("details", null, h("summary", { id: "failure-t" }, h("b", null, "Latest failure"), ` ${text} `,
-                                  h("small", null, "at ", time(f.time_ms, true))), failureText(job)));
+                                  small("at ", time(f.time_ms, true))), failureText(job)));
   }
 
   /* -- figures ------------------------------------------------------------------------ */
@@ -381,7 +395,7 @@
 
   function tile(what, value, more, below) {
     return h("div", { key: what }, h("dt", null, what),
-             h("dd", null, value), more && h("dd", null, h("small", null, more)),
+             h("dd", null, value), more && h("dd", null, small(more)),
              below && h("dd", { class: "below" }, below));
   }
 
@@ -408,9 +422,11 @@
   }
 
   const gpuTiles = gpus => gpus ? [
-    tile("GPU use", isNumber(gpus.gpu_percent) ? `${gpus.gpu_percent.toFixed(0)} %` : "–", `of ${plural(gpus.count, "GPU")}`),
-    tile("GPU memory", percent(gpus.gpu_used_mib / Math.max(gpus.total_mib, 1), 0), `the fullest, of ${count(gpus.total_mib / GIB)} GiB`),
-    tile("GPU power", `${figure(gpus.gpu_watts / 1000)} kW`, `the hottest ${count(gpus.celsius)} °C`),
+    tile("GPU use", isNumber(gpus.gpu_percent) ? `${gpus.gpu_percent.toFixed(0)} %` : "–",
+         `of ${plural(gpus.count, "GPU")}`),
+    tile("GPU memory", percent(gpus.gpu_used_mib / Math.max(gpus.total_mib, 1), 0),
+         "of the fullest GPU"),
+    tile("GPU power", `${figure(gpus.gpu_watts / 1000)} kW`, `hottest ${count(gpus.celsius)} °C`),
   ] : [];
 
   function figuresSection(job, nodes) {
@@ -432,22 +448,14 @@
   /* -- curves: points ----------------------------------------------------------------- */
 
   const CURVES = [
-    { name: "loss", title: "Loss", unit: "", show: figure },
-    { name: "steps_per_s", title: "Rate", unit: "steps/s", isFromZero: true, show: figure },
-    { name: "gpu_percent", title: "GPU use", unit: "%", isFromZero: true, most: 100, show: figure },
-    { name: "gpu_used_mib", title: "Memory of the fullest GPU", unit: "GiB", isFromZero: true, factor: 1 / GIB, show: figure },
-    { name: "gpu_watts", title: "Power of all GPUs", unit: "kW", isFromZero: true, factor: 1 / 1000, show: figure },
-    { name: "nodes", title: "Nodes", unit: "", isFromZero: true, show: count },
+    { name: "loss", title: "Loss", unit: "" },
+    { name: "steps_per_s", title: "Rate", unit: "steps/s", isFromZero: true },
+    { name: "gpu_percent", title: "GPU use", unit: "%", isFromZero: true, most: 100 },
+    { name: "gpu_used_mib", title: "Memory of the fullest GPU", unit: "GiB", isFromZero: true, factor: 1 / GIB },
+    { name: "gpu_watts", title: "Power of all GPUs", unit: "kW", isFromZero: true, factor: 1 / 1000 },
+    { name: "nodes", title: "Nodes", unit: "", isFromZero: true },
   ];
-  const SEEN_MAX = 2000, CUTS_MAX = 24, LOG_RATIO = 100;
-
-  /* What no history has, from the time at which the page was opened. */
-  function noteSeen() {
-    const totals = page.job && !isOver(page.job) && gpuTotals(page.job.nodes || []);
-    if (!totals || page.seen.some(seen => seen.at > now() - SECOND / 2)) return;
-    if (page.seen.length > SEEN_MAX) page.seen = page.seen.filter((_, i) => i % 2);
-    page.seen.push({ at: now(), ...totals });
-  }
+  const CUTS_MAX = 24, LOG_RATIO = 100;
 
   function pointsOfEpochs(job) {
     return epochsOf(job).filter(e => e.formed_ms && e.nodes).flatMap(e =>
@@ -456,25 +464,18 @@
 
   /* [time, value], in order */
   function curvePoints(job, curve) {
-    const { time_ms: times = [], [curve.name]: values } = curveOf(job), factor = curve.factor || 1;
-    const points = values ? values.map((value, i) => [times[i], isNumber(value) ? value * factor : NaN])
-      : curve.name === "nodes" ? pointsOfEpochs(job)
-        : page.seen.map(seen => [seen.at, seen[curve.name] * factor]);
+    const { time_ms: times = [], [curve.name]: values = [] } = curveOf(job), factor = curve.factor || 1;
+    const points = curve.name === "nodes" ? pointsOfEpochs(job)
+      : values.map((value, i) => [times[i], isNumber(value) ? value * factor : NaN]);
     return points.filter(([at]) => isTime(at));
   }
-
-  /* What is seen live has its own range until one is chosen: it is short beside a history. */
-  const isSeenOnly = (job, curve) => curve.name.startsWith("gpu_") && !curveOf(job)[curve.name];
-  const rangeOf = (job, curve, points) => isSeenOnly(job, curve) && !chosen.range
-    ? [points[0][0], points[points.length - 1][0]] : shownRange(job);
 
   const isWorthACurve = (curve, points) => points.filter(([, value]) => isNumber(value)).length > 1 &&
     (curve.name !== "nodes" || new Set(points.map(([, value]) => value)).size > 1);
 
   function wholeRange(job) {
-    const times = curveOf(job).time_ms || [], begun = [times[0], page.seen.length && page.seen[0].at];
-    const ends = [times[times.length - 1], page.seen.length && page.seen[page.seen.length - 1].at];
-    return [least(begun.filter(isTime)), most(ends.filter(isTime))];
+    const times = (curveOf(job).time_ms || []).filter(isTime);
+    return [times[0], times[times.length - 1]];
   }
 
   function shownRange(job) {
@@ -568,39 +569,42 @@
     return i >= 0 && step[i] ? `, step ${count(step[i])}` : "";
   }
 
-  function plotPicture(job, curve, view) {
+  function plotPicture(view) {
     const { points, range, axis, cuts, mark } = view, drag = chosen.drag;
+    const line = (look, d) => h("path", { key: look, class: look, d: d || "M0 0" });
+    const upright = xs => xs.map(x => `M${x.toFixed(1)} 0V100`).join("");
+    const at = mark && xOf(mark[0], range).toFixed(1);
     return h("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", "aria-hidden": "true" },
-      h("path", { class: "grid", d: axisTicks(axis).map(tick => `M0 ${tick.y.toFixed(2)}H1000`).join("") }),
-      h("path", { class: "grid faint", d: timeTicks(range).map(tick => `M${(10 * tick.x).toFixed(1)} 0V100`).join("") }),
-      h("path", { class: "cut", d: cuts.map(e => `M${xOf(e.begun_ms, range).toFixed(1)} 0V100`).join("") || "M0 0" }),
-      h("path", { class: "line", d: linePath(points, range, axis, cuts) || "M0 0" }),
-      drag && h("rect", { key: "drag", class: "drag", y: 0, height: 100, x: Math.min(...drag), width: Math.abs(drag[1] - drag[0]) }),
-      view.isMarked && h("path", { key: "at", class: "at", d: `M${xOf(mark[0], range).toFixed(1)} 0V100` }),
-      mark && h("path", { key: "dot", class: "dot", d: `M${xOf(mark[0], range).toFixed(1)} ${heightOf(axis, mark[1]).toFixed(2)}h0` }));
+      line("grid", axisTicks(axis).map(tick => `M0 ${tick.y.toFixed(2)}H1000`).join("")),
+      line("grid faint", upright(timeTicks(range).map(tick => 10 * tick.x))),
+      line("cut", upright(cuts.map(e => xOf(e.begun_ms, range)))),
+      line("line", linePath(points, range, axis, cuts)),
+      drag && h("rect", { key: "drag", class: "drag", y: 0, height: 100, x: Math.min(...drag),
+                          width: Math.abs(drag[1] - drag[0]) }),
+      view.isMarked && line("at", `M${at} 0V100`),
+      mark && line("dot", `M${at} ${heightOf(axis, mark[1]).toFixed(2)}h0`));
   }
 
   /* The value under the pointer or the newest one, and between which all are. */
   function plotCaption(job, curve, view) {
     const { values, axis, mark, isMarked } = view, unit = curve.unit && ` ${curve.unit}`;
     return h("figcaption", null, h("h3", null, curve.title), " ",
-             h("b", null, mark ? curve.show(mark[1]) + unit : "–"),
-             h("small", null, isMarked
+             h("b", null, mark ? figure(mark[1]) + unit : "–"),
+             small(isMarked
                ? ` at ${clock(mark[0])}${stepAt(job, mark[0])}`
-               : ` ${curve.show(least(values))} to ${curve.show(most(values))}${axis.isLog ? ", logarithmic" : ""}` +
-                 (view.isSeen ? ", since the page was opened" : "")));
+               : ` ${figure(least(values))} to ${figure(most(values))}${axis.isLog ? ", logarithmic" : ""}`));
   }
 
   function plot(job, curve, all, range) {
     const points = pointsIn(all, range), values = points.map(([, value]) => value).filter(isNumber);
-    const restarts = restartsIn(job, range), known = points.filter(([at, value]) => at >= range[0] && at <= range[1] && isNumber(value));
+    const restarts = restartsIn(job, range);
+    const known = points.filter(([at, value]) => at >= range[0] && at <= range[1] && isNumber(value));
     const isMarked = chosen.at !== null && chosen.at >= range[0] && chosen.at <= range[1];
     const view = { points, values, range, axis: valueAxis(curve, values.length ? values : [0, 1]), isMarked,
                    cuts: restarts.length <= CUTS_MAX ? restarts : [],
-                   mark: isMarked ? nearestPoint(known, chosen.at) : known[known.length - 1] || null,
-                   isSeen: isSeenOnly(job, curve) };
+                   mark: isMarked ? nearestPoint(known, chosen.at) : known[known.length - 1] || null };
     if (!view.mark) view.isMarked = false;
-    const text = view.mark ? `${curve.show(view.mark[1])} ${curve.unit} at ${clock(view.mark[0])}` : "nothing";
+    const text = view.mark ? `${figure(view.mark[1])} ${curve.unit} at ${clock(view.mark[0])}` : "nothing";
     return h("figure", { key: curve.name, class: "curve" }, plotCaption(job, curve, view),
       h("div", { class: "plot" },
         h("div", { class: "ys", "aria-hidden": "true" }, axisTicks(view.axis).map(tick =>
@@ -612,8 +616,8 @@
                    onpointerdown: event => onPlotDown(event, range), onpointerup: event => onPlotUp(event, range),
                    ondblclick: () => chooseRange(null), onblur: onPlotLeave,
                    onkeydown: event => onPlotKey(event, known, range) },
-          plotPicture(job, curve, view))),
-      h("div", { class: "xs", "aria-hidden": "true" }, timeTicks(range).filter(tick => tick.x > 3 && tick.x < 97).map(tick =>
+          plotPicture(view))),
+      h("div", { class: "xs", "aria-hidden": "true" }, timeTicks(range).map(tick => tick.x > 3 && tick.x < 97 &&
         h("span", { style: { left: `${tick.x}%` } }, tick.text))));
   }
 
@@ -696,7 +700,8 @@
     return h("section", { id: "curves", "aria-labelledby": "curves-t" },
              h("div", { class: "bar-of-tools" }, h("h2", { id: "curves-t" }, "Curves"), rangeChips(job),
                h("span", { class: "note hint" }, "drag to zoom, double-click for all; keys: ← → + − 0")),
-             h("div", { class: "curves" }, curves.map(([curve, points]) => plot(job, curve, points, rangeOf(job, curve, points)))));
+             h("div", { class: "curves" },
+               curves.map(([curve, points]) => plot(job, curve, points, shownRange(job)))));
   }
 
   /* -- where the time went -------------------------------------------------------------- */
@@ -719,15 +724,17 @@
     return { ms, isUnplaced, all: sum(ms), lost: sum(ms.slice(1)), again: (lost && lost.steps_again) || 0 };
   }
 
-  function phaseBar(times, title, className) {
+  function phaseBar(times, title) {
     let x = 0;
     const label = `${title}: ` + PHASES.map((phase, i) => times.ms[i] && `${phase.word} ${duration(times.ms[i])}`)
       .filter(Boolean).join(", ");
-    return h("svg", { class: className, role: "img", "aria-label": label, viewBox: "0 0 100 1", preserveAspectRatio: "none" },
+    return h("svg", { class: "bar", role: "img", "aria-label": label, viewBox: "0 0 100 1",
+                      preserveAspectRatio: "none" },
              PHASES.map((phase, i) => {
                const width = 100 * times.ms[i] / times.all, at = x;
                x += width;
-               return width >= 0.05 && h("rect", { key: phase.name, class: phase.look, x: at.toFixed(2), width: width.toFixed(2), height: 1 });
+               return width >= 0.05 && h("rect", { key: phase.name, class: phase.look, x: at.toFixed(2),
+                                                     width: width.toFixed(2), height: 1 });
              }));
   }
 
@@ -737,9 +744,9 @@
              h("th", { scope: "row" }, h("svg", { class: "key", viewBox: "0 0 1 1", "aria-hidden": "true" },
                                          h("rect", { class: phase.look, width: 1, height: 1 })),
                isTraining ? "training" : phase.word,
-               h("small", null, isTraining ? " new steps, and steps done again" : ` ${phase.what}`)),
+               small(isTraining ? " new steps, and steps done again" : ` ${phase.what}`)),
              h("td", { class: "num" }, ms ? duration(ms) : "–"),
-             h("td", { class: "num meter", style: { "--share": `${Math.round(100 * share)}%` } }, ms ? percent(share) : ""),
+             meter(share, ms ? percent(share) : ""),
              last && h("td", { class: "num" }, i && last.ms[i] ? duration(last.ms[i]) : "–"));
   }
 
@@ -748,9 +755,9 @@
     const epoch = epochsOf(job).slice(-1)[0], newest = epoch && timesOf(epoch, epoch.lost);
     if (!all.all) return null;
     return section("time", "Where the time went",
-      h("h3", null, "Since the start"), phaseBar(all, "Since the start", "bar"),
+      h("h3", null, "Since the start"), phaseBar(all, "Since the start"),
       newest && newest.all > 0 && newest.all < all.all &&
-        [h("h3", null, "The newest epoch"), phaseBar(newest, "The newest epoch", "bar")],
+        [h("h3", null, "The newest epoch"), phaseBar(newest, "The newest epoch")],
       h("table", { class: "wide" },
         h("thead", null, h("tr", null, h("th", { scope: "col" }, "Phase"),
                            h("th", { scope: "colgroup", colspan: 2, class: "num" }, "Since the start"),
@@ -804,7 +811,7 @@
           h("path", { class: "empty", d: "M0 0h1000v1h-1000z" }),
           PHASES.map((phase, i) => h("path", { class: `s ${phase.look}`, d: `M0 0${stripPath(epochs, range, i)}` }))),
         stripNumbers(epochs, range)),
-      h("div", { class: "ends", "aria-hidden": "true" }, h("span", null, clock(range[0])), h("span", null, clock(range[1]))),
+      h("div", { class: "ends", "aria-hidden": "true" }, range.map(end => h("span", null, clock(end)))),
     ];
   }
 
@@ -818,27 +825,29 @@
     const times = timesOf(epoch, epoch.lost), cause = CAUSES[epoch.cause];
     return h("tr", { key: epoch.epoch }, h("th", { scope: "row", class: "num" }, count(epoch.epoch)),
              h("td", null, time(epoch.begun_ms)),
-             h("td", null, cause === undefined ? epoch.cause : cause, epoch.text && h("small", null, ` ${epoch.text}`)),
-             h("td", null, times.lost ? [duration(times.lost), h("small", null, ` ${lostText(times)}`)] : "–"),
+             h("td", null, cause === undefined ? epoch.cause : cause, small(epoch.text && ` ${epoch.text}`)),
+             h("td", null, times.lost ? [duration(times.lost), small(` ${lostText(times)}`)] : "–"),
              h("td", { class: "num" }, times.ms[0] ? duration(times.ms[0]) : "–"),
              h("td", { class: "num" }, epoch.nodes ? count(epoch.nodes) : "–"),
              h("td", { class: "num" }, epoch.workers ? count(epoch.workers) : "–"));
   }
 
-  const EPOCH_HEADS = [["Epoch", "num"], ["Began"], ["Cause"], ["Lost"], ["Productive", "num"], ["Nodes", "num"], ["Workers", "num"]];
+  const EPOCH_HEADS = [["Epoch", "num"], ["Began"], ["Cause"], ["Lost"], ["Productive", "num"], ["Nodes", "num"],
+                       ["Workers", "num"]];
 
   function epochTable(epochs) {
     return scrolling("Table of epochs", h("table", { class: "epochs wide" },
-      h("thead", null, h("tr", null, EPOCH_HEADS.map(([text, look]) => h("th", { scope: "col", class: look }, text)))),
+      headRow(EPOCH_HEADS, ([text, look]) => h("th", { scope: "col", class: look }, text)),
       h("tbody", null, epochs.slice().reverse().map(epochRow))));
   }
 
   function epochsSection(job) {
     const epochs = epochsOf(job), leftOut = job.history && job.history.epochs_left_out;
-    const older = page.isReport ? 0 : Math.max(0, epochs.length - OPEN_EPOCHS);
+    const older = Math.max(0, epochs.length - OPEN_EPOCHS);
     if (!epochs.length) return null;
     return section("epochs", "Epochs", epochStrip(epochs), epochTable(epochs.slice(older)),
-      older > 0 && h("details", null, h("summary", null, plural(older, "older epoch")), epochTable(epochs.slice(0, older))),
+      older > 0 && h("details", null, h("summary", null, plural(older, "older epoch")),
+                     epochTable(epochs.slice(0, older))),
       leftOut > 0 && h("p", { class: "note" }, `${count(leftOut)} more in between are not kept.`));
   }
 
@@ -855,12 +864,12 @@
 
   function eventsSection(job, isShown = () => true) {
     const events = ((job.history && job.history.events) || []).filter(isShown).reverse();
-    const open = page.isReport ? events.length : OPEN_EVENTS, older = events.length - open;
+    const older = events.length - OPEN_EVENTS;
     if (!events.length) return null;
     return section("events", "Newest events",
-      h("ul", { class: "events" }, events.slice(0, open).map(eventItem)),
+      h("ul", { class: "events" }, events.slice(0, OPEN_EVENTS).map(eventItem)),
       older > 0 && h("details", null, h("summary", null, plural(older, "older event")),
-                     h("ul", { class: "events" }, events.slice(open).map(eventItem))));
+                     h("ul", { class: "events" }, events.slice(OPEN_EVENTS).map(eventItem))));
   }
 
   /* -- nodes: what is wrong with them ---------------------------------------------------------- */
@@ -897,11 +906,14 @@
     const front = most([0, ...nodes.map(stepNow)]);
     const rate = most([0, ...nodes.filter(n => stepNow(n)).map(n => n.steps_per_s || 0)]);
     return nodes.map((node, index) => {
-      const lag = stepNow(node) && front - stepNow(node) > BEHIND_SECONDS * rate + 1 ? Math.floor(front - stepNow(node)) : 0;
+      const behind = stepNow(node) ? Math.floor(front - stepNow(node)) : 0;
+      const lag = behind > BEHIND_SECONDS * rate + 1 ? behind : 0;
       return { node, index, lag, sign: signOf(node, lag), name: sortableName(node.host) };
     }).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index);
   }
 
+  const hasRank = (node, rank) =>
+    isNumber(node.first_rank) && rank >= node.first_rank && rank < node.first_rank + node.workers;
   const gpuShare = node => node.gpus && node.gpus.total_mib ? node.gpus.used_mib / node.gpus.total_mib : NaN;
   const gpuValue = (node, name) => node.gpus && isNumber(node.gpus[name]) ? node.gpus[name] : NaN;
 
@@ -909,7 +921,8 @@
     { name: "state", title: "state" },
     { name: "slowness", title: "time per step", show: x => `${x.toFixed(2)} ×`, value: n => n.slowness },
     { name: "rate", title: "steps per second", show: figure, value: n => n.steps_per_s },
-    { name: "gpu", title: "GPU use", range: [0, 100], show: x => `${x.toFixed(0)} %`, value: n => gpuValue(n, "percent") },
+    { name: "gpu", title: "GPU use", range: [0, 100], show: x => `${x.toFixed(0)} %`,
+      value: n => gpuValue(n, "percent") },
     { name: "memory", title: "GPU memory", range: [0, 1], show: x => percent(x, 0), value: gpuShare },
     { name: "heat", title: "temperature", show: x => `${x.toFixed(0)} °C`, value: n => gpuValue(n, "celsius") },
     { name: "power", title: "GPU power", show: x => `${count(x)} W`, value: n => gpuValue(n, "watts") },
@@ -942,9 +955,11 @@
 
   function mapCell(view, measure, range, isStop) {
     const isQuiet = view.sign === SIGN.running && measure.name !== "state";
-    return h("div", { key: view.index, role: "option", class: `cell ${cellLook(measure, range, view)}`, "data-at": view.index,
-                      tabindex: isStop ? 0 : -1, onfocus: pickCell, "aria-selected": String(view.index === chosen.node),
-                      "aria-label": `${view.node.host}, ${view.sign.word}` }, isQuiet ? "" : view.sign.sign);
+    return h("div", {
+      key: view.index, role: "option", class: `cell ${cellLook(measure, range, view)}`, "data-at": view.index,
+      tabindex: isStop ? 0 : -1, onfocus: pickCell, "aria-selected": String(view.index === chosen.node),
+      "aria-label": `${view.node.host}, ${view.sign.word}`,
+    }, isQuiet ? "" : view.sign.sign);
   }
 
   const cellAt = event => event.target.closest && event.target.closest("[data-at]");
@@ -963,7 +978,8 @@
     const cell = cellAt(event), cells = cell && [...cell.parentElement.children];
     const columns = cell && getComputedStyle(cell.parentElement).gridTemplateColumns.split(" ").length;
     const at = cell ? cells.indexOf(cell) : -1;
-    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns, Home: 0, End: cell && cells.length - 1 };
+    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns, Home: 0,
+                    End: cell && cells.length - 1 };
     if (!cell || !(event.key in moves)) return;
     event.preventDefault();
     const next = cells[moves[event.key]];
@@ -972,14 +988,16 @@
 
   function nodeMap(views, measure) {
     const range = measure.value ? measureRange(measure, views) : null;
+    const swatch = (_, i) => h("span", { class: `swatch r${i}`, "aria-hidden": "true" });
     const stop = views.some(v => v.index === chosen.node) ? chosen.node : views.length && views[0].index;
     const onOver = event => pick("over", cellAt(event) ? Number(cellAt(event).dataset.at) : null);
     return h("div", { class: "heat" },
-      h("div", { class: `map ${views.length > 400 ? "small" : ""}`, role: "listbox", "aria-label": "Map of nodes", onclick: pickCell,
-                 onpointerover: onOver, onpointerleave: () => pick("over", null), onkeydown: onMapKey },
+      h("div", { class: `map ${views.length > 400 ? "small" : ""}`, role: "listbox", "aria-label": "Map of nodes",
+                 onclick: pickCell, onkeydown: onMapKey, onpointerover: onOver,
+                 onpointerleave: () => pick("over", null) },
         views.map(view => mapCell(view, measure, range, view.index === stop))),
-      range && h("p", { class: "ramp" }, measure.show(range[0]), Array.from({ length: LEVELS }, (_, i) =>
-        h("span", { class: `swatch r${i}`, "aria-hidden": "true" })), measure.show(range[1]), extremes(measure, views)));
+      range && h("p", { class: "ramp" }, measure.show(range[0]), Array.from({ length: LEVELS }, swatch),
+                 measure.show(range[1]), extremes(measure, views)));
   }
 
   /* Who has the least and the most. */
@@ -1009,50 +1027,52 @@
     return isSilent && sign !== SIGN.finished && heard < now() ? `heard ${age(heard)} ago` : "";
   }
 
+  const memoryText = gpus => `${count(gpus.used_mib / GIB)} of ${count(gpus.total_mib / GIB)} GiB`;
+
   function nodeFacts(view) {
     const { node, lag } = view, g = node.gpus;
     return [
       ["ranks", ranksOf(node, true)],
-      ["step", node.step && [count(node.step), lag > 0 && h("small", null, ` ${count(lag)} behind`)]],
+      ["step", node.step && [count(node.step), lag > 0 && small(` ${count(lag)} behind`)]],
       ["rate", isNumber(node.steps_per_s) && `${figure(node.steps_per_s)} steps/s`],
       ["per step", isNumber(node.slowness) && `${node.slowness.toFixed(2)} × the others' time`],
       ["loss", isNumber(node.loss) && figure(node.loss)],
-      ["GPUs", g && `${g.count} · ${isNumber(g.percent) ? `${g.percent} %` : "–"} · ${count(g.used_mib / GIB)} of ${count(g.total_mib / GIB)} GiB`],
+      ["GPUs", g && `${g.count} · ${isNumber(g.percent) ? `${g.percent} %` : "–"} · ${memoryText(g)}`],
       ["heat", g && `${g.celsius} °C · ${count(g.watts)} W`],
       ["last XID", node.xid && `${node.xid}${node.xids > 1 ? ` of ${count(node.xids)}` : ""}`],
       ["heard", isNumber(node.heard_ms_ago) && `${age(node.heard_ms_ago)} ago`],
       ["checkpoint", isNumber(node.checkpoint_age_ms) && !page.isReport && `${age(node.checkpoint_age_ms)} ago`],
-      ["address", node.address], ["crun", node.pid && `pid ${node.pid}`], ["contained by", node.containment], ["note", node.note],
+      ["address", node.address], ["crun", node.pid && `pid ${node.pid}`], ["contained by", node.containment],
+      ["note", node.note],
     ].filter(([, text]) => text);
   }
 
   function nodePanel(view, heading = "h3") {
     return view && h("div", { class: "panel" },
       h(heading, null, view.node.host || "–"),
-      h("p", null, h("b", { class: `cell ${view.sign.look}`, "aria-hidden": "true" }, view.sign.sign), ` ${view.sign.word}`,
-        heardText(view) && h("small", null, ` ${heardText(view)}`)),
+      h("p", null, badge(view.sign.look, view.sign.sign), ` ${view.sign.word}`,
+        heardText(view) && small(` ${heardText(view)}`)),
       h("dl", { class: "pairs" }, nodeFacts(view).map(([term, text]) =>
         h("div", { key: term }, h("dt", null, term), h("dd", null, text)))));
   }
 
   /* -- nodes: the table ----------------------------------------------------------------------- */
 
-  const meter = (share, text) => h("td", { class: "num meter", style: { "--share": `${Math.round(100 * within(share || 0, 0, 1))}%` } }, text);
-  const numberCell = text => h("td", { class: "num" }, text);
-
   function nodeStateCell(view) {
-    return h("td", null, h("b", { class: `cell ${view.sign.look}`, "aria-hidden": "true" }, view.sign.sign),
+    return h("td", null, badge(view.sign.look, view.sign.sign),
              ` ${view.node.state || "unknown"}`, view.sign === SIGN.lost && ", lost",
-             heardText(view) && h("small", null, ` ${heardText(view)}`));
+             heardText(view) && small(` ${heardText(view)}`));
   }
 
   const NODE_COLUMNS = [
     { name: "Node", value: v => v.name, cell: v => h("th", { scope: "row" }, v.node.host || "–") },
     { name: "State", value: v => v.sign.worst, cell: nodeStateCell },
-    { name: "Ranks", value: v => v.node.first_rank, cell: v => h("td", null, ranksOf(v.node, page.job.nodes.length <= 32)) },
+    { name: "Ranks", value: v => v.node.first_rank,
+      cell: v => h("td", null, ranksOf(v.node, page.job.nodes.length <= 32)) },
     { name: "Step", isNumber: true, value: v => v.node.step,
-      cell: v => numberCell([v.node.step ? count(v.node.step) : "–", v.lag > 0 && h("small", null, ` ${count(v.lag)} behind`)]) },
-    { name: "Steps/s", isNumber: true, value: v => v.node.steps_per_s, cell: v => numberCell(figure(v.node.steps_per_s)) },
+      cell: v => numberCell([count(v.node.step), v.lag > 0 && small(` ${count(v.lag)} behind`)]) },
+    { name: "Steps/s", isNumber: true, value: v => v.node.steps_per_s,
+      cell: v => numberCell(figure(v.node.steps_per_s)) },
     { name: "Time per step", isNumber: true, value: v => v.node.slowness,
       cell: v => numberCell(isNumber(v.node.slowness) ? `${v.node.slowness.toFixed(2)} ×` : "–") },
     { name: "GPU", isNumber: true, isGpu: true, value: v => gpuValue(v.node, "percent"), cell: v => {
@@ -1060,13 +1080,14 @@
       return meter(use / 100, isNumber(use) ? `${use.toFixed(0)} %` : "–");
     } },
     { name: "Memory", isNumber: true, isGpu: true, value: v => gpuShare(v.node), cell: v => meter(gpuShare(v.node),
-      v.node.gpus ? `${count(v.node.gpus.used_mib / GIB)} of ${count(v.node.gpus.total_mib / GIB)} GiB` : "–") },
+      v.node.gpus ? memoryText(v.node.gpus) : "–") },
     { name: "Heat", isNumber: true, isGpu: true, value: v => gpuValue(v.node, "celsius"),
       cell: v => numberCell(v.node.gpus ? `${v.node.gpus.celsius} °C` : "–") },
     { name: "Power", isNumber: true, isGpu: true, value: v => gpuValue(v.node, "watts"),
       cell: v => numberCell(v.node.gpus ? `${count(v.node.gpus.watts)} W` : "–") },
     { name: "Last XID", isNumber: true, isGpu: true, value: v => v.node.xid || NaN,
-      cell: v => numberCell([v.node.xid ? String(v.node.xid) : "–", v.node.xids > 1 && h("small", null, ` of ${count(v.node.xids)}`)]) },
+      cell: v => numberCell([v.node.xid ? String(v.node.xid) : "–",
+                             v.node.xids > 1 && small(` of ${count(v.node.xids)}`)]) },
     { name: "Note", value: v => v.node.note, cell: v => h("td", null, v.node.note) },
   ];
 
@@ -1074,11 +1095,12 @@
 
   function nodeTable(views) {
     const hasGpus = views.some(v => v.node.gpus), columns = NODE_COLUMNS.filter(c => hasGpus || !c.isGpu);
-    const rows = sortBy(worstFirst(views), columns, chosen.nodeOrder).slice(0, page.isReport ? Infinity : chosen.rows + (views.length < MAP_FROM ? MAP_FROM : 20));
+    const shown = page.isReport ? Infinity : chosen.rows + (views.length < MAP_FROM ? MAP_FROM : 20);
+    const rows = sortBy(worstFirst(views), columns, chosen.nodeOrder).slice(0, shown);
     const more = views.length - rows.length;
     return [
       scrolling("Table of nodes", h("table", { class: "nodes wide" },
-        h("thead", null, h("tr", null, headCells(columns, chosen.nodeOrder, draw))),
+        h("thead", null, h("tr", null, headCells(columns, chosen.nodeOrder))),
         h("tbody", null, rows.map(view => h("tr", { key: view.index }, columns.map(column => column.cell(view))))))),
       more > 0 && h("button", { type: "button", class: "button", onclick: () => { chosen.rows += 200; draw(); } },
                     `Show 200 more of ${plural(views.length, "node")}`),
@@ -1088,11 +1110,12 @@
   /* -- nodes: all of them --------------------------------------------------------------------- */
 
   function isFound(view) {
-    const text = chosen.search.trim().toLowerCase(), { node, sign } = view, rank = Number(text.replace(/^rank\s*/, ""));
+    const text = chosen.search.trim().toLowerCase(), rank = Number(text.replace(/^rank\s*/, ""));
+    const { node, sign } = view;
     if (chosen.signs.size && !chosen.signs.has(sign.name)) return false;
     if (!text) return true;
-    return [node.host, node.address, node.note, sign.word, node.state].some(word => String(word || "").toLowerCase().includes(text)) ||
-      (isNumber(rank) && rank >= node.first_rank && rank < node.first_rank + node.workers);
+    return includesText([node.host, node.address, node.note, sign.word, node.state], text) ||
+      (isNumber(rank) && hasRank(node, rank));
   }
 
   function signChips(views) {
@@ -1101,7 +1124,7 @@
     return h("div", { class: "chips", role: "group", "aria-label": "States of nodes" },
              SIGNS.filter(sign => numbers.has(sign) || chosen.signs.has(sign.name)).map(sign =>
                chip(chosen.signs.has(sign.name), () => { toggle(chosen.signs, sign.name); draw(); },
-                    h("b", { class: `cell ${sign.look}`, "aria-hidden": "true" }, sign.sign),
+                    badge(sign.look, sign.sign),
                     ` ${count(numbers.get(sign) || 0)} ${sign.word}`)));
   }
 
@@ -1128,7 +1151,7 @@
     if (!views.length) return null;
     return section("nodes", plural(views.length, "node"),
       h("div", { class: "bar-of-tools" }, signChips(views),
-        views.length > 4 && searchInput("Search nodes", "search", draw), hasMap && measureSelect(views), rankForm()),
+        views.length > 4 && searchInput("Search nodes", "search"), hasMap && measureSelect(views), rankForm()),
       found.length < views.length && h("p", { class: "note" }, `${plural(found.length, "node")} found`),
       hasMap && h("div", { class: "map-and-panel" }, nodeMap(found, measure),
                   nodePanel(views.find(v => v.index === pickedKey()) || worstFirst(found)[0])),
@@ -1138,7 +1161,8 @@
   /* -- commands ------------------------------------------------------------------------------- */
 
   /* As a word of a shell, so that it can be pasted whatever it contains. */
-  const shellWord = word => /^[A-Za-z0-9_./:@+][A-Za-z0-9_./:@+-]*$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
+  const shellWord = word =>
+    /^[A-Za-z0-9_./:@+][A-Za-z0-9_./:@+-]*$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 
   const COMMANDS = [
     { verb: "logs -f", rest: rank => rank, purpose: "output of a rank, as it comes", isLive: true },
@@ -1152,7 +1176,7 @@
 
   function commandsSection(job) {
     const rank = job.failure && isNumber(job.failure.rank) ? job.failure.rank : 0;
-    const rows = COMMANDS.filter(c => (c.isLive === undefined || c.isLive !== isOver(job)) && !(c.isHidden && c.isHidden()));
+    const rows = COMMANDS.filter(c => c.isLive !== isOver(job) && !(c.isHidden && c.isHidden()));
     return section("commands", "In a terminal", h("ul", { class: "lines" }, rows.map(({ verb, rest, purpose }) => {
       const text = ["crunctl", page.viewer.server, verb, shellWord(job.name || job.job), rest && rest(rank)]
         .filter(word => word !== undefined && word !== null && word !== "").join(" ");
@@ -1177,22 +1201,27 @@
     if (!job.steps) return h("td", null, job.step ? `step ${count(job.step)}` : "–");
     const share = (job.step || 0) / job.steps;
     return h("td", { class: "progress-cell" }, progressBar(share), h("span", null, percent(share)),
-             h("small", null, ` ${count(job.step || 0)} of ${count(job.steps)}`));
+             small(` ${count(job.step || 0)} of ${count(job.steps)}`));
   }
 
   const JOB_COLUMNS = [
-    { name: "Job", value: nameOf, cell: job => h("th", { scope: "row" }, h("a", { href: pathOf(job.job) }, nameOf(job)),
-      job.program && job.program !== job.name && h("small", null, ` ${job.program}`)) },
+    { name: "Job", value: nameOf, cell: job => h("th", { scope: "row" },
+      h("a", { href: pathOf(job.job) }, nameOf(job)),
+      job.program && job.program !== job.name && small(` ${job.program}`)) },
     { name: "State", value: job => stateOf(job).word, cell: job => h("td", null, statePill(stateOf(job))) },
-    { name: "Progress", isNumber: true, value: job => job.steps ? job.step / job.steps : NaN, cell: progressCell },
-    { name: "Since", isNumber: true, value: stateBegan, cell: job => numberCell(isTime(stateBegan(job)) ? ago(stateBegan(job)) : "–") },
-    { name: "Ran for", isNumber: true, value: ranFor, cell: job => numberCell(isNumber(ranFor(job)) ? duration(ranFor(job)) : "–") },
+    { name: "Progress", isNumber: true, isLeft: true, value: job => job.steps ? job.step / job.steps : NaN,
+      cell: progressCell },
+    { name: "Since", isNumber: true, value: stateBegan,
+      cell: job => numberCell(isTime(stateBegan(job)) ? ago(stateBegan(job)) : "–") },
+    { name: "Ran for", isNumber: true, value: ranFor,
+      cell: job => numberCell(isNumber(ranFor(job)) ? duration(ranFor(job)) : "–") },
     { name: "Nodes", isNumber: true, value: job => job.node_count, cell: job => numberCell(count(job.node_count)) },
-    { name: "Workers", isNumber: true, value: job => job.worker_count, cell: job => numberCell(count(job.worker_count)) },
+    { name: "Workers", isNumber: true, value: job => job.worker_count,
+      cell: job => numberCell(count(job.worker_count)) },
     { name: "Restarts", isNumber: true, value: job => job.restarts, cell: job => numberCell(count(job.restarts)) },
     { name: "Goodput", isNumber: true, value: job => job.goodput,
       cell: job => numberCell(isNumber(job.goodput) ? percent(job.goodput) : "–") },
-    { name: "What happened", value: job => job.text, cell: job => h("td", { class: "text" }, h("small", null, job.text)) },
+    { name: "What happened", value: job => job.text, cell: job => h("td", { class: "text" }, small(job.text)) },
   ];
 
   function ranFor(job) {
@@ -1206,33 +1235,39 @@
       row.number++;
       states.set(state.word, row);
     }
-    return h("div", { class: "chips", role: "group", "aria-label": "States of jobs" }, [...states.values()].map(({ state, number }) =>
-      chip(chosen.states.has(state.word), () => { toggle(chosen.states, state.word); draw(); },
-           h("b", { class: `cell ${state.class}`, "aria-hidden": "true" }, state.sign), ` ${count(number)} ${state.word}`)));
+    const chipOf = ({ state: { word, sign, class: look }, number }) =>
+      chip(chosen.states.has(word), () => { toggle(chosen.states, word); draw(); },
+           badge(look, sign), ` ${count(number)} ${word}`);
+    return h("div", { class: "chips", role: "group", "aria-label": "States of jobs" },
+             [...states.values()].map(chipOf));
   }
 
   function isJobFound(job) {
     const text = chosen.filter.trim().toLowerCase();
     return (!chosen.states.size || chosen.states.has(stateOf(job).word)) &&
-      (!text || [job.name, job.job, job.program, job.text, stateOf(job).word].some(word => String(word || "").toLowerCase().includes(text)));
+      includesText([job.name, job.job, job.program, job.text, stateOf(job).word], text);
   }
 
   function listPage(jobs) {
     const found = sortBy(jobs.filter(isJobFound), JOB_COLUMNS, chosen.jobOrder);
     if (!jobs.length)
       return [h("h1", null, "Jobs"), h("section", { id: "list", "aria-label": "No jobs" },
-        h("p", null, "There are no jobs. They are here once they have started: "), h("p", null, h("code", null, "crun train.py")))];
+        h("p", null, "There are no jobs. They are here once they have started: ",
+          h("code", null, "crun train.py")))];
     return [h("h1", null, "Jobs"), h("section", { id: "list", "aria-label": "Jobs" },
-      h("div", { class: "bar-of-tools" }, stateChips(jobs), searchInput("Filter jobs", "filter", draw),
-        found.length < jobs.length && h("span", { class: "note" }, `${count(found.length)} of ${plural(jobs.length, "job")}`)),
+      h("div", { class: "bar-of-tools" }, stateChips(jobs), searchInput("Filter jobs", "filter"),
+        found.length < jobs.length &&
+          h("span", { class: "note" }, `${count(found.length)} of ${plural(jobs.length, "job")}`)),
       scrolling("Table of jobs", h("table", { class: "list wide" },
-        h("thead", null, h("tr", null, headCells(JOB_COLUMNS, chosen.jobOrder, draw))),
-        h("tbody", null, found.map(job => h("tr", { key: job.instance + job.job }, JOB_COLUMNS.map(column => column.cell(job))))))))];
+        h("thead", null, h("tr", null, headCells(JOB_COLUMNS, chosen.jobOrder))),
+        h("tbody", null, found.map(job =>
+          h("tr", { key: job.instance + job.job }, JOB_COLUMNS.map(column => column.cell(job))))))))];
   }
 
   /* -- the page of a rank --------------------------------------------------------------------------- */
 
   const OUTPUT_EVERY = 3 * SECOND, OUTPUT_LINES = 200;
+  const ONLY_ITS_USER = "The output of the workers is for their user: crunctl page prints a link.";
 
   function rankText(id, title, note, text, more) {
     return section(id, title, note && h("p", null, note), !note && !text && h("p", { class: "note" }, "Nothing yet."),
@@ -1245,16 +1280,19 @@
   }
 
   function rankPage(job, rank) {
-    const view = viewNodes(job.nodes || []).find(({ node }) => rank >= node.first_rank && rank < node.first_rank + node.workers);
+    const view = viewNodes(job.nodes || []).find(({ node }) => hasRank(node, rank));
     const isMissing = job.worker_count && rank >= job.worker_count;
     return [
-      h("section", { id: "head", "aria-label": "State" }, h("h1", null, `Rank ${rank}${view ? ` on ${view.node.host}` : ""}`),
+      h("section", { id: "head", "aria-label": "State" },
+        h("h1", null, `Rank ${rank}${view ? ` on ${view.node.host}` : ""}`),
         h("p", { class: "now" }, statePill(stateOf(job))),
         h("p", { class: "why" }, "Job ", h("a", { href: pathOf(job.job) }, nameOf(job)), neighbours(job, rank)),
-        isMissing && h("p", { class: "why" }, `There is no rank ${rank}: the job has ${plural(job.worker_count, "worker")}.`)),
+        isMissing && h("p", { class: "why" },
+                       `There is no rank ${rank}: the job has ${plural(job.worker_count, "worker")}.`)),
       view && h("section", { id: "node", "aria-label": "Node" }, nodePanel(view, "h2")),
-      rankText("output", "Last output", page.outputNote, page.output),
-      rankText("stacks", "Stacks", page.stacksNote || (!page.stacks && "To ask interrupts the rank for a moment."), page.stacks,
+      rankText("output", "Last output", seesOutput() ? page.outputNote : ONLY_ITS_USER, page.output),
+      seesOutput() && rankText("stacks", "Stacks", page.stacksNote || (page.stacks ? "" : "To ask interrupts the rank for a moment."),
+               page.stacks,
                h("p", null, h("button", { type: "button", class: "button", onclick: askStacks },
                               page.stacks ? "Ask again" : "Show what the rank does now"))),
       eventsSection(job, event => event.rank === rank),
@@ -1280,12 +1318,13 @@
     const before = document.getElementById("output-text");
     const isAtEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 4;
     if (!document.hidden && !(before && !getSelection().isCollapsed && before.contains(getSelection().anchorNode))) {
-      [page.output, page.outputNote] = await askRank(`logs?lines=${OUTPUT_LINES}`).catch(() => [page.output, page.outputNote]);
+      [page.output, page.outputNote] = await askRank(`logs?lines=${OUTPUT_LINES}`)
+        .catch(() => [page.output, page.outputNote]);
       drawNow();
       const after = document.getElementById("output-text");
       if (isAtEnd && after) after.scrollTop = after.scrollHeight;
     }
-    setTimeout(askOutput, OUTPUT_EVERY);
+    if (page.live !== "over") setTimeout(askOutput, OUTPUT_EVERY);
   }
 
   /* -- drawing -------------------------------------------------------------------------------------- */
@@ -1322,7 +1361,8 @@
   function showTitle() {
     const { job, route } = page, state = job && stateOf(job);
     const name = route.rank !== undefined ? `rank ${route.rank}` : job ? nameOf(job) : "Jobs";
-    const title = plain(`${page.live === "lost" ? "(not live) " : ""}${state ? `${state.word}: ` : ""}${name} – crun`);
+    const prefix = (page.live === "lost" ? "(not live) " : "") + (state ? `${state.word}: ` : "");
+    const title = plain(`${prefix}${name} – crun`);
     const icon = document.getElementById("icon");
     const href = state ? "data:image/svg+xml," + encodeURIComponent(`<svg xmlns="${SVG}" viewBox="0 0 16 16">` +
       `<circle cx="8" cy="8" r="7" fill="${ICONS[state.class]}"/></svg>`) : "data:,";
@@ -1331,11 +1371,10 @@
   }
 
   function footItems() {
-    const version = page.viewer.version ? `crun ${page.viewer.version}` : "crun";
-    const { job } = page;
-    return [h("p", null, page.isReport && isTime(page.viewer.now_ms) ? `${version} · written ${clock(page.viewer.now_ms)} ${zoneName()}` : version,
-              !page.isReport && page.route.api && [" · ", h("a", { href: page.route.api }, "JSON")],
-              job && job.started_ms && page.isReport && ` · job started ${clock(job.started_ms)}`)];
+    const { version, now_ms: written } = page.viewer;
+    return [h("p", null, version ? `crun ${version}` : "crun",
+              page.isReport && isTime(written) && ` · written ${clock(written)} ${zoneName()}`,
+              !page.isReport && [" · ", h("a", { href: page.route.api }, "JSON")])];
   }
 
   /* An element that is moved in a table keeps the focus. */
@@ -1343,7 +1382,7 @@
     const focused = document.activeElement;
     drawing = 0;
     drawnAt = Date.now();
-    update(document.getElementById("top"), topItems());
+    update(document.getElementById("top"), topItems().filter(isThere));
     update(document.getElementById("main"), content().filter(isThere));
     update(document.getElementById("foot"), footItems());
     showTitle();
@@ -1363,9 +1402,10 @@
       const keys = path.split("/").slice(1).map(key => key.replace(/~1/g, "/").replace(/~0/g, "~"));
       const last = keys.pop(), parent = keys.reduce((at, key) => at[key], root);
       if (last === undefined) return value;
-      if (Array.isArray(parent) && op !== "replace")
-        parent.splice(last === "-" ? parent.length : Number(last), op === "remove" ? 1 : 0, ...(op === "add" ? [value] : []));
+      if (op === "remove" && Array.isArray(parent)) parent.splice(Number(last), 1);
       else if (op === "remove") delete parent[last];
+      else if (op === "add" && last === "-") parent.push(value);
+      else if (op === "add" && Array.isArray(parent)) parent.splice(Number(last), 0, value);
       else parent[last] = value;
     }
     return root;
@@ -1386,7 +1426,8 @@
   function takeWhole(whole) {
     const dated = whole.jobs ? whole.jobs.find(job => !isOver(job)) : whole;
     object = whole;
-    if (dated && !page.isReport && !isOver(dated) && isTime(dated.started_ms)) page.skew = dated.started_ms + dated.age_ms - Date.now();
+    if (dated && !page.isReport && !isOver(dated) && isTime(dated.started_ms))
+      page.skew = dated.started_ms + dated.age_ms - Date.now();
     takeObject();
   }
 
@@ -1394,8 +1435,8 @@
     page.error = "";
     page.list = object.jobs || null;
     page.job = object.jobs ? null : object;
-    if (page.list && page.list.length === 1 && page.viewer.has_list === false) location.replace(pathOf(page.list[0].job));
-    noteSeen();
+    if (page.list && page.list.length === 1 && page.viewer.has_list === false)
+      location.replace(pathOf(page.list[0].job));
     draw();
   }
 
@@ -1465,7 +1506,8 @@
 
   function onKey(event) {
     const input = document.querySelector("input[type=search]");
-    if (event.key !== "/" || !input || event.target.closest("input, select, textarea") || event.ctrlKey || event.metaKey) return;
+    const isTyped = event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea");
+    if (event.key !== "/" || !input || isTyped) return;
     event.preventDefault();
     input.focus();
     input.select();
@@ -1487,7 +1529,7 @@
     follow();
     page.viewer = await fetch("/api/v1/viewer").then(answer => answer.ok ? answer.json() : {}).catch(() => ({}));
     if (object) takeObject();
-    if (page.route.rank !== undefined) askOutput();
+    if (page.route.rank !== undefined && seesOutput()) askOutput();
     window.addEventListener("pagehide", () => source.close());
     window.addEventListener("pageshow", event => { if (event.persisted) follow(); });
   }
