@@ -162,7 +162,6 @@ static void on_questions(evutil_socket_t fd, short events, void *arg)
         for (size_t i = 0; i < count; i++)
             vouching_add(s->vouching, &q[i]);
     vouching_flush(s->vouching, clock_ms());
-    store_server_answered(s->server); /* some may have been refused at once */
     arm_vouching_timer(s);
 }
 
@@ -171,7 +170,6 @@ static void on_vouching_due(void *arg)
     struct epoch_store *s = arg;
 
     vouching_tick(s->vouching, clock_ms());
-    store_server_answered(s->server);
     arm_vouching_timer(s);
 }
 
@@ -206,7 +204,6 @@ void epoch_store_owners_found(struct epoch_store *s, const struct msg_owners *fo
     if (!s->vouching)
         return;
     vouching_found(s->vouching, found, clock_ms());
-    store_server_answered(s->server);
     arm_vouching_timer(s);
 }
 

@@ -9,13 +9,21 @@
 #include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/wire/net/socket_owner.h"
 #include "rendezvous/tcpstore/host_set.h"
-#include "rendezvous/tcpstore/store_owners.h"
 #include "rendezvous/tcpstore/store_server_internal.h"
+#include "rendezvous/tcpstore/thread_queue.h"
 #include "rendezvous/common/tls/tls.h"
 
 #define PIECES_PER_SEND 64
 #define TLS_RECORDS_PER_TURN 32 /* of one connection */
 #define TLS_FIRST_BYTE 0x16     /* of its hello; no client of the store begins so */
+
+/* The number of a question is that of its slot and of the slot's use, so that a late
+ * answer never counts for another connection. */
+struct held_slot {
+    struct store_conn *conn; /* NULL: free */
+    uint32_t use;
+    uint32_t next_free;
+};
 
 static void store_server_refuse(struct store_server *s, const struct net_addr *peer,
                                 const char *why)
@@ -24,10 +32,22 @@ static void store_server_refuse(struct store_server *s, const struct net_addr *p
     net_log_peer(&s->limit, LOG_WARN, peer, "store connection closed: %s", why);
 }
 
+/* Without effect if it is not held. */
+static void store_conn_release(struct store_server *s, struct store_conn *c)
+{
+    uint32_t i = (uint32_t)c->question;
+
+    if (!c->held)
+        return;
+    c->held = false;
+    s->held[i].conn = NULL;
+    s->held[i].next_free = s->first_free_slot;
+    s->first_free_slot = i;
+}
+
 void store_conn_close(struct store_server *s, struct store_conn *c)
 {
-    if (c->held)
-        store_owners_forget(s->owners, c->question);
+    store_conn_release(s, c);
     tls_destroy(c->tls);
     c->tls = NULL;
     close(c->fd);
@@ -99,16 +119,28 @@ static void store_conn_watch(struct store_server *s, struct store_conn *c)
 /* Plain. True: it is held, or closed. */
 static bool store_conn_hold(struct store_server *s, struct store_conn *c)
 {
-    struct net_addr peer, own;
+    struct store_question q;
+    uint32_t i = s->first_free_slot;
 
-    if (!s->owners || !c->elsewhere)
+    if (!s->questions || !c->elsewhere)
         return false;
-    if (net_peer_addr(c->fd, &peer) < 0 || net_local_addr(c->fd, &own) < 0) {
+    if (net_peer_addr(c->fd, &q.client) < 0 || net_local_addr(c->fd, &q.store) < 0) {
         store_conn_close(s, c);
         return true;
     }
+    if (i == s->held_slots) {
+        uint32_t slots = i ? 2 * i : 16;
+
+        s->held = xrealloc(s->held, slots * sizeof(*s->held));
+        for (; s->held_slots < slots; s->held_slots++)
+            s->held[s->held_slots] = (struct held_slot){ .next_free = s->held_slots +
+                                                                      1 };
+    }
+    s->first_free_slot = s->held[i].next_free;
+    s->held[i].conn = c;
     c->held = true;
-    c->question = store_owners_hold(s->owners, c, &peer, &own);
+    q.number = c->question = (uint64_t)++s->held[i].use << 32 | i;
+    thread_queue_put(s->questions, &q);
     return true;
 }
 
@@ -139,12 +171,14 @@ void store_conn_admit(struct store_server *s, int fd, const struct net_addr *pee
         store_conn_watch(s, c);
 }
 
-void store_conn_on_owner_known(void *arg, void *conn, const char *why)
+void store_conn_on_answer(struct store_server *s, uint64_t number, const char *why)
 {
-    struct store_server *s = arg;
-    struct store_conn *c = conn;
+    uint32_t i = (uint32_t)number;
+    struct store_conn *c = i < s->held_slots ? s->held[i].conn : NULL;
 
-    c->held = false;
+    if (!c || c->question != number)
+        return;
+    store_conn_release(s, c);
     if (why)
         store_conn_refuse(s, c, why);
     else if (socket_owner_can_have_changed(c->fd)) /* what it sent is still there */

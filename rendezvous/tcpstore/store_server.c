@@ -6,8 +6,8 @@
  * While a client does not read its answers, nothing more is read from it.
  *
  * Only the thread touches connections and the store. Other threads reach it through the
- * inbox (sockets handed over), the owners (questions and answers), the set of allowed
- * hosts, and two atomic variables: stop and the statistics.
+ * inbox (sockets handed over, and answers), the queue of its questions,
+ * the set of allowed hosts, and two atomic variables: stop and the statistics.
  */
 #include "rendezvous/tcpstore/store_server_internal.h"
 
@@ -25,8 +25,7 @@
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/tcpstore/host_set.h"
 #include "rendezvous/tcpstore/server_limits.h"
-#include "rendezvous/tcpstore/store_handoff.h"
-#include "rendezvous/tcpstore/store_owners.h"
+#include "rendezvous/tcpstore/thread_queue.h"
 #include "rendezvous/common/tls/tls.h"
 
 #define EVENTS_PER_TURN 256
@@ -101,14 +100,18 @@ static void accept_conns(struct store_server *s)
         store_server_watch(s, EPOLL_CTL_DEL, s->acceptor.fd, 0, NULL);
 }
 
-static void on_handed_over(void *arg, int fd)
+static void take_input(struct store_server *s)
 {
+    struct store_input in;
     struct net_addr peer;
 
-    if (net_peer_addr(fd, &peer) == 0)
-        store_conn_admit(arg, fd, &peer);
-    else
-        close(fd);
+    while (thread_queue_take(s->inbox, &in, 1) > 0)
+        if (in.fd < 0)
+            store_conn_on_answer(s, in.number, in.why);
+        else if (net_peer_addr(in.fd, &peer) == 0)
+            store_conn_admit(s, in.fd, &peer);
+        else
+            close(in.fd);
 }
 
 static int next_wait_ms(const struct store_server *s)
@@ -162,18 +165,6 @@ static void publish_stats(struct store_server *s)
         atomic_store_explicit(&s->published[i], now[i], memory_order_relaxed);
 }
 
-static void dispatch_event(struct store_server *s, const struct epoll_event *ev)
-{
-    if (ev->data.ptr == inbox_tag(s)) {
-        store_handoff_take(s->inbox, on_handed_over, s);
-        if (s->owners)
-            store_owners_take_answers(s->owners, store_conn_on_owner_known, s);
-    } else if (ev->data.ptr == listener_tag(s))
-        accept_conns(s);
-    else
-        store_conn_ready(s, ev->data.ptr, ev->events);
-}
-
 static void *serve_store(void *arg)
 {
     struct store_server *s = arg;
@@ -184,7 +175,12 @@ static void *serve_store(void *arg)
 
         s->handshakes = STORE_HANDSHAKES_PER_TURN;
         for (int i = 0; i < n; i++)
-            dispatch_event(s, &event[i]);
+            if (event[i].data.ptr == inbox_tag(s))
+                take_input(s);
+            else if (event[i].data.ptr == listener_tag(s))
+                accept_conns(s);
+            else
+                store_conn_ready(s, event[i].data.ptr, event[i].events);
         flush_answered(s);
         handle_deadlines(s);
         free_dead_conns(s);
@@ -233,23 +229,21 @@ static int open_listener(struct store_server *s, struct err *e)
     return watch_listener(s) == 0 ? 0 : err_set_errno(e, errno, "epoll_ctl");
 }
 
-static int start_store_thread(struct store_server *s, struct err *e)
-{
-    int errnum = thread_start(&s->thread, serve_store, s);
-
-    return errnum == 0 ? 0 : err_set_errno(e, errnum, "pthread_create");
-}
-
 /* Frees a server whose thread does not run. */
 static void store_server_free(struct store_server *s)
 {
+    struct store_input in;
     struct store_conn *c;
 
     while ((c = acceptor_oldest(&s->acceptor)) || (c = TAILQ_FIRST(&s->identified)))
         store_conn_close(s, c);
     free_dead_conns(s);
-    store_handoff_destroy(s->inbox);
-    store_owners_destroy(s->owners);
+    while (s->inbox && thread_queue_take(s->inbox, &in, 1) > 0)
+        if (in.fd >= 0)
+            close(in.fd);
+    thread_queue_destroy(s->inbox);
+    thread_queue_destroy(s->questions);
+    free(s->held);
     tls_door_destroy(s->door);
     host_set_destroy(s->allowed);
     tcpstore_destroy(s->tcpstore);
@@ -274,18 +268,22 @@ struct store_server *store_server_create(const struct store_server_config *confi
     pthread_mutex_init(&s->lock, NULL);
     s->allowed = host_set_create();
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
-    s->inbox = store_handoff_create();
+    s->inbox = thread_queue_create(sizeof(struct store_input));
     if (s->config.ask)
-        s->owners = store_owners_create();
+        s->questions = thread_queue_create(sizeof(struct store_question));
     s->tcpstore = create_tcpstore(s);
     if (!s->tcpstore)
         err_set(e, "out of memory");
-    else if (s->epoll < 0 || !s->inbox || (s->config.ask && !s->owners) ||
-             store_server_watch(s, EPOLL_CTL_ADD, store_handoff_fd(s->inbox), EPOLLIN,
+    else if (s->epoll < 0 || !s->inbox || (s->config.ask && !s->questions) ||
+             store_server_watch(s, EPOLL_CTL_ADD, thread_queue_fd(s->inbox), EPOLLIN,
                                 inbox_tag(s)) < 0)
         err_set_errno(e, errno, "store");
-    else if (open_listener(s, e) == 0 && start_store_thread(s, e) == 0)
-        return s;
+    else if (open_listener(s, e) == 0) {
+        errno = thread_start(&s->thread, serve_store, s);
+        if (errno == 0)
+            return s;
+        err_set_errno(e, errno, "pthread_create");
+    }
     store_server_free(s);
     return NULL;
 }
@@ -297,7 +295,7 @@ void store_server_destroy(struct store_server *s)
     if (!s)
         return;
     atomic_store(&s->stop, true);
-    store_handoff_wake(s->inbox);
+    thread_queue_wake(s->inbox);
     pthread_join(s->thread, NULL);
     store_server_free(s);
     errno = saved_errno;
@@ -310,28 +308,23 @@ uint16_t store_server_port(const struct store_server *s)
 
 void store_server_adopt(struct store_server *s, int fd)
 {
-    store_handoff_put(s->inbox, fd);
+    thread_queue_put(s->inbox, &(struct store_input){ .fd = fd });
 }
 
 int store_server_questions_fd(const struct store_server *s)
 {
-    return store_owners_fd(s->owners);
+    return thread_queue_fd(s->questions);
 }
 
 size_t store_server_take_questions(struct store_server *s, struct store_question *out,
                                    size_t max)
 {
-    return store_owners_take_questions(s->owners, out, max);
+    return thread_queue_take(s->questions, out, max);
 }
 
 void store_server_answer(struct store_server *s, uint64_t number, const char *why)
 {
-    store_owners_answer(s->owners, number, why);
-}
-
-void store_server_answered(struct store_server *s)
-{
-    store_handoff_wake(s->inbox);
+    thread_queue_put(s->inbox, &(struct store_input){ -1, number, why });
 }
 
 void store_server_allow(struct store_server *s, const struct net_addr *host)

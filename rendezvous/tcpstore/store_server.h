@@ -69,8 +69,6 @@ size_t store_server_take_questions(struct store_server *s, struct store_question
                                    size_t max);
 /* why: the reason to close it, a text that is never freed; NULL: serve it. */
 void store_server_answer(struct store_server *s, uint64_t number, const char *why);
-/* After one or more answers. */
-void store_server_answered(struct store_server *s);
 
 /* As they were at the end of the thread's last turn. */
 struct store_server_stats {

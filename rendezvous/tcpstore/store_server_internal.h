@@ -16,8 +16,8 @@
  * call) and store_conn.c (connections).
  */
 struct host_set;
-struct store_handoff;
-struct store_owners;
+struct held_slot;
+struct thread_queue;
 
 #define BUFFER_SIZE 65536
 #define TLS_RECORD_BYTES 16384
@@ -43,6 +43,13 @@ struct store_conn {
 
 TAILQ_HEAD(store_conns, store_conn);
 
+/* From another thread: a socket, or with fd -1 the answer to a question. */
+struct store_input {
+    int fd;
+    uint64_t number;
+    const char *why;
+};
+
 enum { STAT_COUNT = sizeof(struct store_server_stats) / sizeof(uint64_t) };
 
 struct store_server {
@@ -50,10 +57,12 @@ struct store_server {
     struct tcpstore *tcpstore;
     int epoll;
     struct acceptor acceptor;
-    struct store_handoff *inbox;
-    struct store_owners *owners; /* NULL: connections are not asked for */
-    struct tls_door *door;       /* NULL before the first hello of TLS */
-    unsigned handshakes;         /* left for this turn */
+    struct thread_queue *inbox;     /* of store_input */
+    struct thread_queue *questions; /* NULL: connections are not asked for */
+    struct held_slot *held;         /* connections whose question is open */
+    uint32_t held_slots, first_free_slot;
+    struct tls_door *door; /* NULL before the first hello of TLS */
+    unsigned handshakes;   /* left for this turn */
     uint16_t port;
     struct store_conns identified, dead;
     struct store_conns answered;
@@ -80,8 +89,8 @@ int store_server_watch(struct store_server *s, int op, int fd, uint32_t events,
 
 /* A connection that was accepted or handed over. Takes over fd. */
 void store_conn_admit(struct store_server *s, int fd, const struct net_addr *peer);
-/* Of one that is held; why: NULL, or the reason to refuse it. */
-void store_conn_on_owner_known(void *arg, void *conn, const char *why);
+/* The question of that number is answered. why: NULL, or the reason to refuse it. */
+void store_conn_on_answer(struct store_server *s, uint64_t number, const char *why);
 /* Its socket is ready. */
 void store_conn_ready(struct store_server *s, struct store_conn *c, uint32_t events);
 /* Send the queued answers. Until the client has read all of them, it is not read. */
