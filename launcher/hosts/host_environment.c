@@ -28,12 +28,12 @@ static const char *const carried[] = {
 /* Stronger than the table above. */
 static const char *const kept[] = {
     /* what the launcher has used, and what it decides for each host */
-    "CRUN_HOST*", "CRUN_INCLUDE", "CRUN_EXCLUDE", "CRUN_ENV", "CRUN_WDIR", "CRUN_NP",
-    "CRUN_PPN", "CRUN_NPERNODE", "CRUN_NNODES", "CRUN_NODE_RANK", "CRUN_MASTER_*",
-    "CRUN_RDZV_ENDPOINT", "CRUN_STANDALONE", "CRUN_LOCAL_ADDR", "CRUN_RUNTIME_DIR",
-    "CRUN_DRY_RUN", "PET_HOST*", "PET_INCLUDE", "PET_EXCLUDE", "PET_ENV", "PET_WDIR",
-    "PET_NP", "PET_PPN", "PET_NPERNODE", "PET_NNODES", "PET_NODE_RANK", "PET_MASTER_*",
-    "PET_RDZV_ENDPOINT", "PET_STANDALONE", "PET_LOCAL_ADDR", "PET_DRY_RUN",
+    "CRUN_HOST*", "CRUN_ENV", "CRUN_WDIR", "CRUN_NP", "CRUN_PPN", "CRUN_NPERNODE",
+    "CRUN_NNODES", "CRUN_NODE_RANK", "CRUN_MASTER_*", "CRUN_RDZV_ENDPOINT",
+    "CRUN_STANDALONE", "CRUN_LOCAL_ADDR", "CRUN_RUNTIME_DIR", "CRUN_DRY_RUN",
+    "PET_HOST*", "PET_ENV", "PET_WDIR", "PET_NP", "PET_PPN", "PET_NPERNODE",
+    "PET_NNODES", "PET_NODE_RANK", "PET_MASTER_*", "PET_RDZV_ENDPOINT",
+    "PET_STANDALONE", "PET_LOCAL_ADDR", "PET_DRY_RUN",
     /* files of this machine */
     "TORCHELASTIC_ERROR_FILE", "CRUN_KEY*", "PET_KEY*",
     /* of Terraform, which may be secrets */

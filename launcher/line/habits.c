@@ -62,7 +62,7 @@ const struct opt_hint habits_flags[] = {
 };
 
 static const struct {
-    const char *word, *says;
+    const char *word, *advice;
 } habits_words[] = {
     { "status", "did you mean crunctl status?" },
     { "top", "did you mean crunctl top?" },
@@ -78,6 +78,6 @@ const char *habits_explain_word(const char *word)
 {
     for (size_t i = 0; i < sizeof(habits_words) / sizeof(habits_words[0]); i++)
         if (strcmp(word, habits_words[i].word) == 0)
-            return habits_words[i].says;
+            return habits_words[i].advice;
     return NULL;
 }

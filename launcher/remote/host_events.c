@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the connections tell about the hosts, as events.
+ * What the connections report about the hosts, as events.
  */
 #include "launcher/remote/remote_internal.h"
 
@@ -22,7 +22,7 @@ static void on_mark(void *arg, enum host_link_mark mark)
         remote_host_handle_event(arg, HOST_EV_WANTED);
 }
 
-static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
+static void receive_hello(struct remote_host *h, const struct channel_frame *frame)
 {
     struct err e;
 
@@ -39,7 +39,7 @@ static void hear_hello(struct remote_host *h, const struct channel_frame *frame)
     }
 }
 
-static void hear_refused(struct remote_host *h, const struct channel_frame *frame)
+static void receive_refused(struct remote_host *h, const struct channel_frame *frame)
 {
     char text[sizeof(((struct err *)0)->text)];
     uint8_t code = frame->size ? frame->body[0] : REMOTE_BAD_ORDER;
@@ -50,14 +50,14 @@ static void hear_refused(struct remote_host *h, const struct channel_frame *fram
     remote_host_handle_event(h, HOST_EV_REFUSED);
 }
 
-static void hear_listening(struct remote_host *h, const struct channel_frame *frame)
+static void receive_listening(struct remote_host *h, const struct channel_frame *frame)
 {
     if (frame->size == 2)
         h->port = (uint16_t)(frame->body[0] | frame->body[1] << 8);
     remote_host_handle_event(h, HOST_EV_LISTENING);
 }
 
-static void hear_exited(struct remote_host *h, const struct channel_frame *frame)
+static void receive_exited(struct remote_host *h, const struct channel_frame *frame)
 {
     h->code = frame->size ? frame->body[0] : EXIT_FAILURE;
     if (h->state < HOST_RUNNING)
@@ -65,13 +65,13 @@ static void hear_exited(struct remote_host *h, const struct channel_frame *frame
     remote_host_handle_event(h, HOST_EV_EXITED);
 }
 
-static void hear_taken(struct remote_host *h, const struct channel_frame *frame)
+static void receive_taken(struct remote_host *h, const struct channel_frame *frame)
 {
     if (frame->size == 4 && h->remote->input && h == h->remote->first)
         own_stdin_taken(h->remote->input, bytes_load32(frame->body));
 }
 
-static void hear_detached(struct remote_host *h, const struct channel_frame *frame)
+static void receive_detached(struct remote_host *h, const struct channel_frame *frame)
 {
     char *body = xasprintf("%.*s", (int)frame->size, (const char *)frame->body);
     size_t log = strlen(body);
@@ -121,15 +121,15 @@ static void on_malformed(void *arg, const char *why)
 static bool on_frame(void *arg, const struct channel_frame *frame)
 {
     static const struct {
-        void (*hear)(struct remote_host *, const struct channel_frame *);
+        void (*receive)(struct remote_host *, const struct channel_frame *);
         enum remote_host_event event; /* 0: at any time */
     } messages[] = {
-        [CHANNEL_HELLO] = { hear_hello, HOST_EV_HELLO },
-        [CHANNEL_REFUSED] = { hear_refused, HOST_EV_REFUSED },
-        [CHANNEL_LISTENING] = { hear_listening, HOST_EV_LISTENING },
-        [CHANNEL_EXITED] = { hear_exited, HOST_EV_EXITED },
-        [CHANNEL_STDIN_TAKEN] = { hear_taken, 0 },
-        [CHANNEL_DETACHED] = { hear_detached, HOST_EV_DETACHED },
+        [CHANNEL_HELLO] = { receive_hello, HOST_EV_HELLO },
+        [CHANNEL_REFUSED] = { receive_refused, HOST_EV_REFUSED },
+        [CHANNEL_LISTENING] = { receive_listening, HOST_EV_LISTENING },
+        [CHANNEL_EXITED] = { receive_exited, HOST_EV_EXITED },
+        [CHANNEL_STDIN_TAKEN] = { receive_taken, 0 },
+        [CHANNEL_DETACHED] = { receive_detached, HOST_EV_DETACHED },
         [CHANNEL_TOOL_OUT] = { handle_tool_frame, 0 },
     };
     struct remote_host *h = arg;
@@ -137,10 +137,10 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
 
     if (type == CHANNEL_OUT || type == CHANNEL_ERR)
         return put_output(h, type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT, frame);
-    if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].hear)
+    if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].receive)
         return true;
     if (!messages[type].event || remote_host_expects(h->state, messages[type].event))
-        messages[type].hear(h, frame);
+        messages[type].receive(h, frame);
     else if (!remote_host_is_over(h->state))
         on_malformed(h, "a message out of order");
     return true;

@@ -83,7 +83,7 @@ static void put_frame(struct far_side *f, enum channel_type type, const void *bo
 
 /* -- the end ----------------------------------------------------------------------- */
 
-/* Nothing more is to be said, once all is written. */
+/* The loop ends once all output is written and no tool is connected. */
 static void far_side_leave(struct far_side *f)
 {
     f->is_leaving = true;

@@ -176,7 +176,7 @@ def test_hosts_that_lie_take_no_part(p):
     p.env["CRUN_TEST_VERSION"] = p.crun(["--version"], 0).split()[1]
     liar = p.file("liar", LIAR)
     for host, words in (("twice", "a message out of order"), ("early", "a message out of order"),
-                        ("many", "it names more than 16 addresses"),
+                        ("many", "\"addresses\" is missing or malformed"),
                         ("ended", "ended before the job began")):
         p.crun(["--rsh", liar, "-H", host, "true"], 69, words)
 
