@@ -21,16 +21,25 @@
 #include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/wire/protocol/proto.h"
 
-/* The index of value among words, or -1. */
-static int find_word(const char *value, const char *const *words, size_t count)
+/* The index of value in the form of the flag's argument, as in "none|0|all", or -1. */
+static int find_choice(const struct opt *opt, const char *value, struct err *e)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(value, words[i]) == 0)
-            return (int)i;
-    return -1;
+    char list[64] = "";
+    const char *at = opt->arg;
+    size_t length, used = 0;
+
+    for (int i = 0; *at; i++, at += length + (at[length] == '|')) {
+        length = strcspn(at, "|");
+        if (strlen(value) == length && memcmp(at, value, length) == 0)
+            return i;
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%.*s",
+                                 i == 0       ? ""
+                                 : at[length] ? ", "
+                                              : " or ",
+                                 (int)length, at);
+    }
+    return err_set(e, "\"%s\" is not %s", value, list);
 }
-#define FIND_WORD(value, words)                                                        \
-    find_word(value, words, sizeof(words) / sizeof((words)[0]))
 
 static void add_note(struct options *o, const char *note)
 {
@@ -79,16 +88,15 @@ int option_set_nnodes(void *target, const struct opt *opt, const char *value,
 int option_set_nproc(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    static const char *const words[] = { [NPROC_CPU - 1] = "cpu",
-                                         [NPROC_GPU - 1] = "gpu",
-                                         [NPROC_AUTO - 1] = "auto" };
     struct options *o = target;
-    int word = FIND_WORD(value, words);
     const char *end;
 
     o->nproc_given = true;
-    o->nproc = (enum options_nproc)(word + 1);
-    if (word >= 0)
+    o->nproc = strcmp(value, "cpu") == 0    ? NPROC_CPU
+               : strcmp(value, "gpu") == 0  ? NPROC_GPU
+               : strcmp(value, "auto") == 0 ? NPROC_AUTO
+                                            : NPROC_NUMBER;
+    if (o->nproc != NPROC_NUMBER)
         return 0;
     o->nproc_number = read_positive(value, WORKERS_PER_NODE_MAX, &end);
     if (end == value || *end != '\0')
@@ -131,10 +139,8 @@ int option_set_backend(void *target, const struct opt *opt, const char *value,
                        "\"%s\" is not supported: use c10d, and crund if the rendezvous "
                        "must outlive a node",
                        value);
-    if (strcmp(value, "static") != 0 && strcmp(value, "c10d") != 0)
-        return err_set(e, "\"%s\" is not static or c10d", value);
-    o->backend = *value == 's' ? BACKEND_STATIC : BACKEND_C10D;
-    return 0;
+    o->backend = (enum options_backend)(BACKEND_STATIC + find_choice(opt, value, e));
+    return o->backend < BACKEND_STATIC ? -1 : 0;
 }
 
 int option_set_rdzv_conf(void *target, const struct opt *opt, const char *value,
@@ -198,52 +204,40 @@ int option_set_local_addr(void *target, const struct opt *opt, const char *value
 int option_set_numa(void *target, const struct opt *opt, const char *value,
                     struct err *e)
 {
-    static const char *const words[] = { [CONFIG_NUMA_NONE] = "none",
-                                         [CONFIG_NUMA_NODE] = "node",
-                                         [CONFIG_NUMA_SOCKET] = "socket",
-                                         [CONFIG_NUMA_EXCLUSIVE] = "exclusive",
-                                         [CONFIG_NUMA_CORE_COMPLEX] = "core-complex" };
-    int word = FIND_WORD(value, words);
+    struct config *c = &((struct options *)target)->config;
+    int choice = strcmp(value, "none") == 0 ? -1 : find_choice(opt, value, e);
 
-    if (word < 0)
-        return err_set(e, "\"%s\" is not node, socket, exclusive or core-complex",
-                       value);
-    ((struct options *)target)->config.numa = (enum config_numa)word;
-    return 0;
+    c->numa = (enum config_numa)(CONFIG_NUMA_NODE + choice);
+    return choice < 0 && strcmp(value, "none") != 0 ? -1 : 0;
 }
 
 int option_set_stdin(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    static const char *const words[] = { [STDIN_NONE - 1] = "none",
-                                         [STDIN_FIRST - 1] = "0",
-                                         [STDIN_ALL - 1] = "all" };
-    int word = FIND_WORD(value, words);
+    int choice = find_choice(opt, value, e);
 
-    if (word < 0)
-        return err_set(e, "\"%s\" is not none, 0 or all", value);
-    ((struct options *)target)->stdin_mode = (enum options_stdin)(word + 1);
-    return 0;
+    ((struct options *)target)->stdin_mode = (enum options_stdin)(STDIN_NONE + choice);
+    return choice < 0 ? -1 : 0;
 }
 
 int option_set_fence(void *target, const struct opt *opt, const char *value,
                      struct err *e)
 {
-    if (strcmp(value, "grace") != 0 && strcmp(value, "strict") != 0)
-        return err_set(e, "\"%s\" is not grace or strict", value);
-    ((struct options *)target)->config.job.strict_fence = *value == 's';
-    return 0;
+    int choice = find_choice(opt, value, e);
+
+    ((struct options *)target)->config.job.strict_fence = choice == 1;
+    return choice < 0 ? -1 : 0;
 }
 
 int option_set_store_auth(void *target, const struct opt *opt, const char *value,
                           struct err *e)
 {
-    struct options *o = target;
+    int choice = find_choice(opt, value, e);
 
-    if (strcmp(value, "user") != 0 && strcmp(value, "address") != 0)
-        return err_set(e, "\"%s\" is not user or address", value);
-    o->config.job.store_auth = *value == 'u' ? STORE_AUTH_USER : STORE_AUTH_ADDRESS;
-    return 0;
+    ((struct options *)target)->config.job.store_auth = choice == 0
+                                                            ? STORE_AUTH_USER
+                                                            : STORE_AUTH_ADDRESS;
+    return choice < 0 ? -1 : 0;
 }
 
 int option_set_streams(void *target, const struct opt *opt, const char *value,
@@ -477,10 +471,8 @@ int option_ignore_monitor_interval(void *target, const struct opt *opt,
 int option_ignore_start_method(void *target, const struct opt *opt, const char *value,
                                struct err *e)
 {
-    static const char *const words[] = { "spawn", "fork", "forkserver" };
-
-    if (FIND_WORD(value, words) < 0)
-        return err_set(e, "\"%s\" is not spawn, fork or forkserver", value);
+    if (find_choice(opt, value, e) < 0)
+        return -1;
     add_note(target,
              "--start-method has no effect: crun executes each worker as a program");
     return 0;
