@@ -20,7 +20,7 @@
  *                                       being written
  *
  * A checkpoint is complete when all its parts exist. Each part appears by a separate
- * rename (checkpoint_file.c), so ranks do not wait for each other. Checkpoints are
+ * rename (checkpoint_copy.c), so ranks do not wait for each other. Checkpoints are
  * ordered by generation first, then by the number of the save: a late write of an
  * earlier start is never newer than a checkpoint of a later start, and a program that
  * goes back to an earlier step may save it again. Earlier versions did not number the

@@ -6,6 +6,9 @@
 #include "worker-lib/training/train_state.h"
 #include "worker-lib/checkpoint/tensors.h"
 
+/* A name in a file: of a part, and where a range begins. */
+#define CHECKPOINT_ITEM_MAX (STATE_NAME_MAX + 24)
+
 /*
  * Writing: a copy of one rank's part of the training's state, so that the training can
  * continue while it is written. Reading: a complete checkpoint, written by any number

@@ -30,11 +30,10 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/keyed_hash.h"
 #include "rendezvous/common/base/net.h"
-#include "worker-lib/backends/tcp/backend_tcp.h"
+#include "worker-lib/backends/tcp/tcp_meeting.h"
 #include "worker-lib/engine/failure_notice.h"
 
 #define MAGIC 0x63707404u /* changes with the protocol */
-#define INCOMING_MAX 128  /* connections that have not proved themselves yet */
 #define ACCEPT_MAX 32     /* in a row, before the others are served */
 #define FRESH_MS 500      /* in which a place is not given to another host's call */
 #define GREETING_MS 5000  /* for a caller to prove itself */
@@ -44,183 +43,7 @@
 #define KEEPALIVE_IDLE_S 10 /* before a host that does not answer is probed */
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_COUNT 4
-#define ADDRESSES_MAX 8
 #define SPIN_US 50
-#define KEY_SIZE 512
-
-/* Rank 0 writes a random number for this meeting to the store, followed by an address
- * for each rank. */
-#define ADDRESS_SIZE NET_TEXT_SIZE
-
-enum greeting_step {
-    GREETING_NONE,
-    GREETING_CALL,
-    GREETING_CHALLENGE,
-    GREETING_PROOF,
-    GREETING_ACCEPT
-};
-
-struct greeting {
-    uint32_t magic, step, from, to;
-    struct id128 body; /* a random number, or a tag */
-};
-
-/* What a tag proves. */
-struct greeting_proof {
-    char label[16];
-    uint32_t step, caller, answerer, unused;
-    struct id128 meeting, caller_number, answerer_number;
-};
-
-/* A connection that is not a link yet. */
-struct incoming {
-    int fd;
-    uint64_t host, since_ms; /* of one that was accepted */
-    enum greeting_step next; /* that is expected; NONE: it is being made */
-    size_t came;
-    struct greeting greeting;
-    struct greeting_proof proof;
-    uint64_t again_ms, pause_ms; /* of one that will be made again */
-};
-
-struct meeting {
-    struct tcp *tcp;
-    const struct team *team;
-    uint64_t deadline_ms;
-    struct err *e;
-    int listener;
-    struct id128 number;           /* of this meeting */
-    char (*address)[ADDRESS_SIZE]; /* of each rank */
-    struct incoming *called;       /* by rank, of the ranks before this one */
-    struct incoming incoming[INCOMING_MAX];
-    unsigned incoming_count, links;
-    struct pollfd *polls;
-};
-
-/* -- through the store ------------------------------------------------------------- */
-
-static const char *meeting_key(const struct meeting *m, const char *name, unsigned rank,
-                               char text[KEY_SIZE])
-{
-    snprintf(text, KEY_SIZE, "%stcp/%s/%u", m->team->prefix, name, rank);
-    return text;
-}
-
-/* Whether the address is not one of this machine's, but that of a container's host. */
-static int listen_anywhere(struct net_addr *addr, struct err *e)
-{
-    struct net_addr any[ADDRESSES_MAX], bound;
-    size_t count;
-    int fd = -1;
-
-    if (net_resolve("", 0, any, ADDRESSES_MAX, &count, e) < 0)
-        return -1;
-    for (size_t i = 0; i < count && fd < 0; i++)
-        fd = net_listen(&any[i], SOMAXCONN, e);
-    if (fd >= 0 && net_local_addr(fd, &bound) == 0)
-        net_set_port(addr, net_port(&bound));
-    return fd;
-}
-
-/* Writes the address at which other ranks reach this one to address[rank]. */
-static crun_status listen_for_peers(struct meeting *m)
-{
-    const char *host = m->team->address ? m->team->address : "127.0.0.1";
-    struct net_addr list[ADDRESSES_MAX];
-    size_t count;
-
-    if (net_resolve(host, 0, list, ADDRESSES_MAX, &count, m->e) < 0)
-        return CRUN_SYSTEM;
-    for (size_t i = 0; i < count && m->listener < 0; i++) {
-        m->listener = net_listen(&list[i], SOMAXCONN, m->e);
-        if (m->listener >= 0)
-            (void)net_local_addr(m->listener, &list[0]);
-    }
-    if (m->listener < 0)
-        m->listener = listen_anywhere(&list[0], m->e);
-    if (m->listener < 0)
-        return CRUN_SYSTEM;
-    net_format(&list[0], m->address[m->team->rank], ADDRESS_SIZE);
-    return CRUN_OK;
-}
-
-static crun_status gather_addresses(struct meeting *m, uint8_t *list, size_t size)
-{
-    const struct team *team = m->team;
-    char name[KEY_SIZE];
-
-    m->number = id128_random();
-    for (unsigned p = 1; p < team->size; p++) {
-        size_t room = ADDRESS_SIZE - 1;
-        crun_status status = failure_notice_await_key(
-            team->board, meeting_key(m, "at", p, name), m->address[p], &room,
-            m->deadline_ms, m->e);
-
-        if (status != CRUN_OK) {
-            if (status == CRUN_TIMEOUT)
-                err_wrap(m->e, "waiting for rank %u to publish its address",
-                         team->world_rank[p]);
-            return status;
-        }
-        m->address[p][room] = '\0';
-    }
-    memcpy(list, &m->number, sizeof(m->number));
-    memcpy(list + sizeof(m->number), m->address, size - sizeof(m->number));
-    return store_client_set(team->store, meeting_key(m, "all", 0, name), list, size,
-                            m->deadline_ms, m->e);
-}
-
-static crun_status learn_addresses(struct meeting *m, uint8_t *list, size_t size)
-{
-    const struct team *team = m->team;
-    char name[KEY_SIZE], own[ADDRESS_SIZE];
-    size_t room = size;
-    crun_status status;
-
-    memcpy(own, m->address[team->rank], sizeof(own));
-    status = store_client_set(team->store, meeting_key(m, "at", team->rank, name), own,
-                              strlen(own), m->deadline_ms, m->e);
-
-    if (status != CRUN_OK)
-        return status;
-    status = failure_notice_await_key(team->board, meeting_key(m, "all", 0, name), list,
-                                      &room, m->deadline_ms, m->e);
-    if (status != CRUN_OK) {
-        if (status == CRUN_TIMEOUT)
-            err_wrap(m->e, "waiting for rank %u to publish the addresses of all ranks",
-                     team->world_rank[0]);
-        return status;
-    }
-    if (room != size) {
-        err_set(m->e, "rank %u has a different number of ranks", team->world_rank[0]);
-        return CRUN_MISMATCH;
-    }
-    memcpy(&m->number, list, sizeof(m->number));
-    memcpy(m->address, list + sizeof(m->number), size - sizeof(m->number));
-    for (unsigned p = 0; p < team->size; p++)
-        m->address[p][ADDRESS_SIZE - 1] = '\0';
-    if (strcmp(m->address[team->rank], own) == 0)
-        return CRUN_OK;
-    err_set(m->e, "rank %u has published another address for rank %u than %s",
-            team->world_rank[0], team->world_rank[team->rank], own);
-    return CRUN_MISMATCH;
-}
-
-static crun_status exchange_addresses(struct meeting *m)
-{
-    size_t size = sizeof(m->number) + (size_t)m->team->size * ADDRESS_SIZE;
-    uint8_t *list = malloc(size);
-    crun_status status;
-
-    if (!list) {
-        err_set(m->e, "no memory for the addresses of %u ranks", m->team->size);
-        return CRUN_NO_MEMORY;
-    }
-    status = m->team->rank == 0 ? gather_addresses(m, list, size)
-                                : learn_addresses(m, list, size);
-    free(list);
-    return status;
-}
 
 /* -- links ------------------------------------------------------------------------- */
 
@@ -595,18 +418,6 @@ static crun_status connect_all(struct meeting *m)
     return status;
 }
 
-/* All ranks have connected to rank 0, so they have read its list, which has their
- * addresses. */
-static void delete_addresses(const struct meeting *m)
-{
-    unsigned rank = m->team->rank;
-    char name[KEY_SIZE];
-    struct err ignored;
-
-    meeting_key(m, rank == 0 ? "all" : "at", rank, name);
-    (void)!store_client_delete(m->team->store, name, m->deadline_ms, &ignored);
-}
-
 /* A rank may poll in a loop if every rank on this host has its own processor. */
 static unsigned spin_us(const struct meeting *m)
 {
@@ -625,14 +436,14 @@ static unsigned spin_us(const struct meeting *m)
 
 static crun_status run_meeting(struct meeting *m)
 {
-    crun_status status = listen_for_peers(m);
+    crun_status status = tcp_listen(m);
 
     if (status == CRUN_OK)
-        status = exchange_addresses(m);
+        status = tcp_exchange_addresses(m);
     if (status == CRUN_OK)
         status = connect_all(m);
     if (status == CRUN_OK && m->team->is_group)
-        delete_addresses(m);
+        tcp_delete_addresses(m);
     if (status == CRUN_OK)
         m->tcp->spin_us = spin_us(m);
     return status;
