@@ -15,8 +15,8 @@ struct progress_store;
 struct status_pages;
 
 /*
- * The agent's handle on its guard: a small process, started by exec before the agent
- * has any thread, that is the parent of the workers. It starts and signals them, reaps
+ * The agent's handle on its guard: a small process, forked before the agent has any
+ * thread, that is the parent of the workers. It starts and signals them, reaps
  * orphans below it, and ends them all when the agent is gone. It has no network and
  * makes no decisions. (guard_main.h is the guard itself, guard_wire.h its messages.)
  */

@@ -316,7 +316,7 @@ static int advance_shutdown(void)
     return guard.child_died ? 0 : -1;
 }
 
-static void run_guard(void)
+static _Noreturn void run_guard(void)
 {
     struct epoll_event events[EVENTS_PER_TURN];
     int wait_ms = -1, template_ms;
@@ -341,6 +341,12 @@ static void run_guard(void)
 }
 
 /* -- the start ------------------------------------------------------------------ */
+
+/* Where the kernel shows the arguments of this process. */
+static struct {
+    char *text;
+    size_t size;
+} arguments;
 
 static void prepare_guard(const char *cgroup_name)
 {
@@ -375,30 +381,23 @@ static void prepare_guard(const char *cgroup_name)
                      TAG_CGROUP);
 }
 
-static bool is_guard_process(int argc, char **argv)
+void guard_main_keep_arguments(int argc, char **argv)
 {
-    int type = 0;
-    socklen_t size = sizeof(type);
-
-    return argc == 3 && strcmp(argv[0], GUARD_ARGV0) == 0 &&
-           getsockopt(GUARD_FD_SOCKET, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
-           type == SOCK_SEQPACKET;
+    arguments.text = argv[0];
+    arguments.size = (size_t)(argv[argc - 1] - argv[0]) + strlen(argv[argc - 1]) + 1;
 }
 
-void guard_main_if_asked(int argc, char **argv)
+void guard_main(const char *cgroup_name, const char *tmpdir_tag)
 {
-    sigset_t all;
-
-    guard_reaper_main_if_asked(argc, argv);
-    if (!is_guard_process(argc, argv))
-        return;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, NULL);
+    if (arguments.text) {
+        memset(arguments.text, 0, arguments.size);
+        snprintf(arguments.text, arguments.size, "%s", GUARD_NAME);
+    }
+    prctl(PR_SET_NAME, GUARD_NAME);
     signal(SIGCHLD, SIG_DFL); /* if it were ignored, there would be nothing to reap */
     setsid();
-    prctl(PR_SET_NAME, GUARD_ARGV0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    guard.tmpdir_tag = argv[2];
-    prepare_guard(argv[1]);
+    guard.tmpdir_tag = tmpdir_tag;
+    prepare_guard(cgroup_name);
     run_guard();
 }

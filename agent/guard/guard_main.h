@@ -2,10 +2,12 @@
 #ifndef AGENT_GUARD_GUARD_MAIN_H
 #define AGENT_GUARD_GUARD_MAIN_H
 
-/*
- * Called in main before anything else: if this process was executed to be a guard, or
- * its reaper (guard_reaper.h), it becomes one and does not return.
- */
-void guard_main_if_asked(int argc, char **argv);
+/* Called in main before anything else: the guard, a fork of this process, does not keep
+ * its arguments, by which a user may kill it (pkill -f). */
+void guard_main_keep_arguments(int argc, char **argv);
+
+/* The guard, with all signals blocked and its descriptors in place. tmpdir_tag stays in
+ * use. */
+_Noreturn void guard_main(const char *cgroup_name, const char *tmpdir_tag);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/guard/guard_process.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "agent/cleanup/cgroup.h"
 #include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/guard.h"
+#include "agent/guard/guard_main.h"
 #include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/status_pages.h"
@@ -75,14 +75,15 @@ static int move_descriptor_up(const struct status_pages *pages, int fd)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD, status_pages_end(pages));
 }
 
-/* Runs in the child, with all signals blocked. Returns only if the execution failed. */
-static void become_guard(const struct guard_process *p, int socket)
+/* Runs in the child, with all signals blocked. Closes `started` when all descriptors
+ * have their numbers. */
+static _Noreturn void become_guard(const struct guard_process *p, int socket,
+                                   int started)
 {
-    char *argv[] = { (char *)GUARD_ARGV0, (char *)p->cgroup->name,
-                     (char *)p->tmpdir_tag, NULL };
     int from[GUARD_FD_COUNT - GUARD_FD_SOCKET], null;
 
     raise_nofile_for_pages();
+    (void)move_descriptor_up(p->pages, started);
     from[0] = move_descriptor_up(p->pages, socket);
     from[1] = move_descriptor_up(p->pages, p->cgroup->dir);
     from[2] = move_descriptor_up(p->pages, p->cgroup->parent);
@@ -101,44 +102,20 @@ static void become_guard(const struct guard_process *p, int socket)
             dup2(null, fd);
     fd_close_from(status_pages_end(p->pages));
     restore_origin();
-    execv("/proc/self/exe", argv);
-    execv((const char *)getauxval(AT_EXECFN), argv);
+    guard_main(p->cgroup->name, p->tmpdir_tag);
 }
 
-struct guard_start_info {
-    const struct guard_process *p;
-    int socket;
-};
-
-static int become_guard_in_clone(void *arg)
-{
-    const struct guard_start_info *info = arg;
-
-    become_guard(info->p, info->socket);
-    return 127;
-}
-
-/* Like vfork, which a child of vfork cannot call under a sanitizer. */
-static pid_t clone_guard(const struct guard_process *p, int socket)
-{
-    static _Alignas(16) char stack[256 * 1024];
-    struct guard_start_info info = { p, socket };
-
-    return clone(become_guard_in_clone, stack + sizeof(stack),
-                 CLONE_VM | CLONE_VFORK | SIGCHLD, &info);
-}
-
-/* Forks the guard from the child of vfork: it shares our memory, so both pids are known
- * when it returns. */
-static void become_reaper(struct guard_process *p, int socket)
+/* Writes the pid of the guard to `started`. */
+static _Noreturn void become_reaper(struct guard_process *p, int socket, int started)
 {
     pid_t guard;
     int null;
 
     guard_reaper_prepare();
-    guard = clone_guard(p, socket);
-    p->guard = guard;
-    if (guard < 0)
+    guard = fork();
+    if (guard == 0)
+        become_guard(p, socket, started);
+    if (guard < 0 || write(started, &guard, sizeof(guard)) < 0)
         _exit(127);
     null = open("/dev/null", O_RDWR);
     dup2(null, STDIN_FILENO);
@@ -148,6 +125,16 @@ static void become_reaper(struct guard_process *p, int socket)
     fcntl(LAUNCH_LOCK_FD, F_SETFD, p->launch_lock >= 0 ? 0 : FD_CLOEXEC);
     fd_close_from(LAUNCH_LOCK_FD + 1);
     guard_reaper_become(guard, p->agent, p->tmpdir_tag);
+}
+
+/* Until the guard has its descriptors, and no others. */
+static void wait_for_guard(struct guard_process *p, int started)
+{
+    pid_t pid;
+
+    p->guard = p->cgroup->dir < 0 ? -1 : p->child;
+    while (TEMP_FAILURE_RETRY(read(started, &pid, sizeof(pid))) == sizeof(pid))
+        p->guard = pid;
 }
 
 /* A guard below a reaper may have been reaped, and its pid be another process's. */
@@ -166,26 +153,26 @@ static void open_guard_pidfd(struct guard_process *p)
 int guard_process_start(struct guard_process *p, int socket)
 {
     sigset_t all, before;
-    pid_t child;
+    int started[2];
 
     p->agent = getpid();
     p->tmpdir_tag = run_tmpdir_tag();
-    /* a signal handler of the agent must not run in the child, which shares our
-     * memory */
+    if (pipe2(started, O_CLOEXEC) < 0)
+        return -1;
+    /* a signal handler of the agent must not run in the child */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    child = vfork();
-    if (child == 0 && p->cgroup->dir < 0)
-        become_reaper(p, socket);
-    if (child == 0) {
-        become_guard(p, socket);
-        _exit(127);
-    }
-    p->child = child;
-    if (p->cgroup->dir >= 0)
-        p->guard = child;
-    if (child > 0)
-        open_guard_pidfd(p);
+    p->child = fork();
+    if (p->child == 0 && p->cgroup->dir < 0)
+        become_reaper(p, socket, started[1]);
+    if (p->child == 0)
+        become_guard(p, socket, started[1]);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return child < 0 ? -1 : 0;
+    close(started[1]);
+    if (p->child > 0) {
+        wait_for_guard(p, started[0]);
+        open_guard_pidfd(p);
+    }
+    close(started[0]);
+    return p->child < 0 ? -1 : 0;
 }

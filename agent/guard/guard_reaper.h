@@ -24,7 +24,7 @@
 /* Called in the child that becomes the reaper, before it forks. */
 void guard_reaper_prepare(void);
 /* Does not return. */
-void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag);
+_Noreturn void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag);
 
 /* Called in main before anything else; does not return in a process that was executed
  * as a reaper. */

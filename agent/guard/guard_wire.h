@@ -14,7 +14,7 @@
  * same executable, so these structs need no version. The agent sends one request a
  * packet; the guard packs as many events into one as it has.
  */
-#define GUARD_ARGV0 "crun-guard"
+#define GUARD_NAME "crun-guard"
 
 /* The guard's descriptors from its start; it inherits only these and 0-2. Without a
  * cgroup, its two descriptors are missing. */

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_main.h"
+#include "agent/guard/guard_reaper.h"
 #include "rendezvous/common/base/loop.h"
 
 static struct {
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     };
     struct err e;
 
-    guard_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     driver.once = argc > 1 && strcmp(argv[1], "--once") == 0;
     argv += 1 + driver.once;
     if (argc < 3 + driver.once)

@@ -91,16 +91,16 @@ def the_port_of_a_tunnel_stays_taken_between_epochs(p):
         p.end(first, 3)
 
 
-def tag_of(p, c):
-    """The tag of a launch, which other users see in the words of its guard."""
+def tag_of(p):
+    """The tag of a launch without a cgroup, which other users see in words of a process."""
     def found():
         for pid in os.listdir("/proc"):
             words = read(f"/proc/{pid}/cmdline").split(b"\0") if pid.isdigit() else []
-            if words and words[0] == b"crun-guard" and p.cookie.encode() in read(
+            if words and words[0] == b"warden" and p.tmp.encode() in read(
                     f"/proc/{pid}/environ"):
-                return words[2].decode()
+                return words[3].decode()
         return None
-    return until(found, "the guard")
+    return until(found, "the warden")
 
 
 def the_folder_of_the_logs_is_made_before_its_name_is_seen(p):
@@ -109,8 +109,9 @@ def the_folder_of_the_logs_is_made_before_its_name_is_seen(p):
     os.chmod(p.tmp, 0o1777)
     port = free_port()
     nodes = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "-r3"]
-    first = p.start(CRUN, *nodes, "echo", "said", stdin=subprocess.DEVNULL)
-    folder = f"{p.tmp}/crun_{tag_of(p, first)}"
+    first = p.start(CRUN, *nodes, "echo", "said", stdin=subprocess.DEVNULL,
+                    env={**p.env, "CRUN_NO_CGROUP": "1"})
+    folder = f"{p.tmp}/crun_{tag_of(p)}"
     made = subprocess.run([*OTHER_USER, "mkdir", folder], capture_output=True)
     same(made.returncode, 1)
     second = p.start(CRUN, *nodes, "echo", "said", stdin=subprocess.DEVNULL)

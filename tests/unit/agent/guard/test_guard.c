@@ -6,7 +6,7 @@
  * one, in sessions, and in sessions of an ordinary user. How workers begin and end.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_main.h"
+#include "agent/guard/guard_reaper.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -177,7 +177,7 @@ START_TEST(a_signal_reaches_one_group_or_all)
     guard_sweep(t.guard, 0,
                 10000); /* the children were in the groups: nothing is left */
     wait_until(&t.empty, 1);
-    ck_assert_uint_le(procs_with(t.cookie), 1);
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
 END_TEST
@@ -204,7 +204,7 @@ START_TEST(a_worker_that_ignores_term_is_killed)
     ck_assert_uint_eq(t.exited, 3); /* told before */
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(t.exit[i].status, SIGKILL);
-    ck_assert_uint_eq(procs_with(t.cookie), 1); /* the guard */
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
 END_TEST
@@ -216,7 +216,7 @@ START_TEST(leftovers_get_the_grace_and_no_more)
     begin_guard(_i);
     spawn_ready(0, "orphan", "3", "say", "ready", "exit", "0", NULL);
     wait_until(&t.exited, 1);
-    ck_assert_uint_eq(procs_with(t.cookie), 4);
+    ck_assert_uint_eq(procs_with(t.cookie), 3);
     begun_ms = clock_ms();
     guard_sweep(t.guard, 100, 50);
     wait_until(&t.leftovers, 3);
@@ -225,7 +225,7 @@ START_TEST(leftovers_get_the_grace_and_no_more)
     wait_until(&t.empty, 1);
     took_ms = clock_ms() - begun_ms;
     ck_assert_uint_ge(took_ms, 150);
-    ck_assert_uint_eq(procs_with(t.cookie), 1);
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
 END_TEST
@@ -275,7 +275,7 @@ START_TEST(processes_that_fork_all_the_time_are_ended)
     spawn_ready(0, "storm", "4", "say", "ready", "sleep", NULL);
     usleep(20000);
     expect_empty_by_kill();
-    ck_assert_uint_eq(procs_with(t.cookie), 1);
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
 END_TEST
@@ -312,7 +312,7 @@ START_TEST(one_group_follows_another)
             spawn_ready(i, "orphan", "1", "say", "ready", "sleep", NULL);
         expect_empty_by_kill();
         ck_assert_uint_eq(t.exited, 4);
-        ck_assert_uint_eq(procs_with(t.cookie), 1);
+        ck_assert_uint_eq(procs_with(t.cookie), 0);
         t.exited = 0;
     }
     end_guard();
@@ -452,7 +452,7 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("guard");
     TCase *tc = tcase_create("modes");
 
-    guard_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     tcase_set_timeout(tc, 60);
     IN_EACH_MODE(a_worker_ends_with_a_status_of_its_own);
     IN_EACH_MODE(exits_are_told_in_the_order_in_which_they_happened);

@@ -6,7 +6,7 @@
  * agent or its warden is killed, or the fence passes.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_main.h"
+#include "agent/guard/guard_reaper.h"
 
 #include <linux/sched.h>
 #include <signal.h>
@@ -234,7 +234,8 @@ START_TEST(past_the_fence_workers_are_ended_and_none_is_started)
     ck_assert_str_eq(t.what, "fence");
     wait_until(&t.exited, 3);
     expect_empty_by_kill();
-    ck_assert_uint_eq(procs_with(t.cookie), 1); /* the guard stays, and guards */
+    ck_assert_uint_eq(procs_with(t.cookie), 0);
+    ck_assert_int_eq(kill(guard_pid(t.guard), 0), 0); /* it stays, and guards */
     fence_in(60000, 100);
     spawn_ready(3, "say", "ready", "sleep", NULL);
     expect_empty_by_kill();
@@ -267,7 +268,7 @@ START_TEST(the_fence_needs_no_agent)
     begin_guard(_i);
     spawn_ready(0, "orphan", "1", "say", "ready", "sleep", NULL);
     fence_in(50, 100);
-    while (procs_with(t.cookie) > 1)
+    while (procs_with(t.cookie) > 0)
         usleep(1000);
     wait_until(&t.exited, 1);
     ck_assert_uint_eq(t.fenced, 1);
@@ -436,7 +437,7 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("guard_deaths");
     TCase *tc = tcase_create("modes");
 
-    guard_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     tcase_set_timeout(tc, 60);
     IN_EACH_MODE(past_the_fence_workers_are_ended_and_none_is_started);
     IN_EACH_MODE(a_fence_that_is_moved_on_never_passes);

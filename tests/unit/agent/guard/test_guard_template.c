@@ -6,7 +6,7 @@
  * what it should, or fails in each way that a test-template can fail.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_main.h"
+#include "agent/guard/guard_reaper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -456,7 +456,7 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("guard_template");
     TCase *tc = tcase_create("template");
 
-    guard_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     tcase_set_timeout(tc, 60);
     IN_EACH_MODE(a_worker_of_the_template_is_a_worker_like_any_other);
     IN_EACH_MODE(its_exit_is_its_own);

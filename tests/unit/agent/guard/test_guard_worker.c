@@ -4,7 +4,7 @@
  * What a worker of the guard finds around itself, in each containment.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_main.h"
+#include "agent/guard/guard_reaper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -249,7 +249,7 @@ int main(int argc, char **argv)
     Suite *suite = suite_create("guard_worker");
     TCase *tc = tcase_create("modes");
 
-    guard_main_if_asked(argc, argv);
+    guard_reaper_main_if_asked(argc, argv);
     tcase_set_timeout(tc, 60);
     IN_EACH_MODE(a_worker_finds_a_clean_world);
     IN_EACH_MODE(a_worker_gets_back_what_crun_was_started_with);
