@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +18,9 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from control import (BYE, DONE, FINISHED, HEARTBEAT, JOINED, NODE_STATUS, START, STORE_READY,  # noqa: E402
-                     WELCOME, Crund, Session, frame, hello, join)
+from control import BYE, JOINED, WELCOME, Crund, Session, frame, hello, join  # noqa: E402
 from live import Live  # noqa: E402
-from process import BIN, fail, matches, run, same, until  # noqa: E402
+from process import BIN, ROOT, fail, matches, run, same, until  # noqa: E402
 
 
 class World:
@@ -130,14 +130,6 @@ def who_does_not_read_gets_the_whole_later(folder):
     w.close()
 
 
-def finish(agent):
-    """Its only worker ends well."""
-    body, header = agent.expect(START)
-    instance, epoch = header[5], header[4]
-    agent.send(frame(STORE_READY, {"port": 1}, epoch=epoch, instance=instance))
-    agent.send(frame(FINISHED, {}, epoch=epoch, instance=instance))
-
-
 def another_job_of_the_same_name_is_another_object(folder):
     w = World(f"{folder}/again")
     job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}", "--rdzv-id=again",
@@ -230,6 +222,13 @@ def objects_and_errors(folder):
                          ("/api/v1/jobs/two/live", 404), ("/api/v1/jobs/one/ranks/x/logs", 404)):
         got, body = w.get(path)
         same([path, got, list(json.loads(body))], [path, status, ["error"]])
+    # the manual's line
+    if shutil.which("curl") and shutil.which("jq"):
+        manual = (ROOT / "launcher/man/watching.md").read_text()
+        line = re.search(r"^curl -s localhost:29480/api.*", manual, re.M)[0]
+        done = subprocess.run(line.replace("29480", str(w.port)), shell=True, capture_output=True, text=True,
+                              check=True)
+        same(done.stdout.split("\t")[:2], ["one", job["state"]])
     # others may not interrupt a rank, nor does a proxy see what it prints
     for path, header, status in (("stacks", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 403),
                                  ("logs", {"Via": "1.1 proxy"}, 403), ("stacks", {"Via": "1.1 proxy"}, 403)):
