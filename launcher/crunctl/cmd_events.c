@@ -72,8 +72,7 @@ static int cmd_events_run(struct ctl_client *c, const struct ctl_options *o,
                                           : rc;
 }
 
-/* -- all jobs of this machine -------------------------------------------------------
- */
+/* -- all jobs of this machine ------------------------------------------------------ */
 
 struct listed_events {
     struct listed_event {

@@ -69,8 +69,7 @@ struct log_view {
     unsigned missing_count;
 };
 
-/* -- what is shown ------------------------------------------------------------------
- */
+/* -- what is shown ----------------------------------------------------------------- */
 
 static struct log_lines_style style_of(const struct log_view *v,
                                        const struct shown_rank *r, int which)
@@ -133,8 +132,7 @@ static void forget_ranks(struct log_view *v)
     v->count = 0;
 }
 
-/* -- answers ------------------------------------------------------------------------
- */
+/* -- answers ----------------------------------------------------------------------- */
 
 static const char *stream_text(int which)
 {
@@ -264,8 +262,7 @@ static void on_logs(void *arg, const struct msg *m)
         take_piece(v, &m->logs);
 }
 
-/* -- questions ----------------------------------------------------------------------
- */
+/* -- questions --------------------------------------------------------------------- */
 
 static int send_question(struct log_view *v, struct msg *m, struct err *e)
 {
@@ -409,8 +406,7 @@ static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
     return rc;
 }
 
-/* -- following ----------------------------------------------------------------------
- */
+/* -- following --------------------------------------------------------------------- */
 
 /* The job's epoch, by a question about ranks of which all is known: of all, so that
  * each node knows that its output is followed. */

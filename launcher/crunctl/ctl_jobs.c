@@ -13,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/crunctl/ctl_reach.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/proc.h"
 #include "rendezvous/common/base/text.h"
@@ -27,8 +26,6 @@
 #define FOLDER_BYTES_MAX (16u << 20)
 #define ITEMS_MAX 64 /* of a record */
 #define TOGETHER_MS 30000
-#define REACH_MS 15000    /* ssh gives up a host after 10 s */
-#define REACH_ALL_MS 5000 /* when no job is named, and others are waited for */
 #define MS_MAX 1000000000000000ull
 
 struct ctl_jobs_folder {
@@ -62,7 +59,7 @@ static bool record_is(const cJSON *o, const char *name)
 }
 
 /* Another user may have written it: what is parsed is kept only if it is small. */
-static bool is_small_object(const cJSON *o, unsigned depth)
+bool ctl_record_is_small(const cJSON *o, unsigned depth)
 {
     const cJSON *item;
     unsigned count = 0;
@@ -70,7 +67,7 @@ static bool is_small_object(const cJSON *o, unsigned depth)
     cJSON_ArrayForEach(
         item, o) if (++count > ITEMS_MAX ||
                      (item->child &&
-                      (!depth || !is_small_object(item, depth - 1)))) return false;
+                      (!depth || !ctl_record_is_small(item, depth - 1)))) return false;
     return true;
 }
 
@@ -85,15 +82,15 @@ static cJSON *read_record(struct ctl_jobs_folder *f, const struct run_folder *fo
     f->bytes += text ? strlen(text) : 0;
     o = text && f->bytes <= FOLDER_BYTES_MAX ? cJSON_Parse(text) : NULL;
     free(text);
-    if (cJSON_IsObject(o) && is_small_object(o, 1) &&
+    if (cJSON_IsObject(o) && ctl_record_is_small(o, 1) &&
         ctl_record_number(o, "pid", INT32_MAX) >= 1)
         return o;
     cJSON_Delete(o);
     return NULL;
 }
 
-static void fill_job(struct ctl_job *j, const struct run_folder *folder,
-                     const char *file, const cJSON *record, enum ctl_job_state state)
+void ctl_job_fill(struct ctl_job *j, const struct run_folder *folder, const char *file,
+                  const cJSON *record, enum ctl_job_state state)
 {
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(record, "result");
     const cJSON *outputs = cJSON_GetObjectItemCaseSensitive(record, "outputs");
@@ -139,12 +136,11 @@ static void add_job(struct ctl_jobs *jobs, const struct run_folder *folder,
                     const char *file, const cJSON *record, enum ctl_job_state state)
 {
     jobs->job = xrealloc(jobs->job, (jobs->count + 1) * sizeof(*jobs->job));
-    fill_job(&jobs->job[jobs->count++], folder, file, record, state);
+    ctl_job_fill(&jobs->job[jobs->count++], folder, file, record, state);
     jobs->running += state == CTL_JOB_RUNNING;
 }
 
-/* -- processes that are gone --------------------------------------------------------
- */
+/* -- processes that are gone ------------------------------------------------------- */
 
 /* The last sign of a crun: when one of its files was changed last. */
 static uint64_t last_sign_ms(const struct run_folder *folder, const char *file)
@@ -200,8 +196,7 @@ static void file_killed_job(struct ctl_jobs *jobs, struct ctl_jobs_folder *f,
     cJSON_Delete(record); /* it is found among the ended ones */
 }
 
-/* -- folders ------------------------------------------------------------------------
- */
+/* -- folders ----------------------------------------------------------------------- */
 
 /* Calls fn with the name of each file that ends so, without its end. */
 static void list_files(const struct run_folder *folder, const char *end,
@@ -340,8 +335,7 @@ static void look_into_all(struct ctl_jobs *jobs, const char *parent, const char 
         closedir(dir);
 }
 
-/* -- the list -----------------------------------------------------------------------
- */
+/* -- the list ---------------------------------------------------------------------- */
 
 static int compare_jobs(const void *a, const void *b)
 {
@@ -352,6 +346,12 @@ static int compare_jobs(const void *a, const void *b)
     if ((x->state == CTL_JOB_RUNNING) != (y->state == CTL_JOB_RUNNING))
         return x->state == CTL_JOB_RUNNING ? -1 : 1;
     return u < v ? 1 : u > v ? -1 : (x->pid < y->pid) - (x->pid > y->pid);
+}
+
+void ctl_jobs_sort(struct ctl_jobs *jobs)
+{
+    if (jobs->count > 1)
+        qsort(jobs->job, jobs->count, sizeof(*jobs->job), compare_jobs);
 }
 
 /* One that ends while the folders are read may be found twice. */
@@ -392,8 +392,7 @@ void ctl_jobs_find(struct ctl_jobs *jobs)
         if (jobs->job[i].record)
             jobs->job[kept++] = jobs->job[i];
     jobs->count = kept;
-    if (kept > 1)
-        qsort(jobs->job, kept, sizeof(*jobs->job), compare_jobs);
+    ctl_jobs_sort(jobs);
 }
 
 void ctl_jobs_release(struct ctl_jobs *jobs)
@@ -416,8 +415,7 @@ void ctl_jobs_release(struct ctl_jobs *jobs)
     *jobs = (struct ctl_jobs){ .job = NULL };
 }
 
-/* -- one of them --------------------------------------------------------------------
- */
+/* -- one of them ------------------------------------------------------------------- */
 
 /* What a user writes into a record stands for no job of another user. A launcher stands
  * for the nodes with its run id, but two launchers have a job each. */
@@ -465,21 +463,18 @@ bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job)
     return false;
 }
 
-static bool job_has_name(const struct ctl_job *j, const char *word)
-{
-    char pid[16];
-
-    snprintf(pid, sizeof(pid), "%d", (int)j->pid);
-    return !word || strcmp(j->name, word) == 0 || strcmp(j->run_id, word) == 0 ||
-           strcmp(pid, word) == 0;
-}
-
 static bool job_has_pid(const struct ctl_job *j, const char *word)
 {
     char pid[16];
 
     snprintf(pid, sizeof(pid), "%d", (int)j->pid);
     return word && strcmp(pid, word) == 0;
+}
+
+bool ctl_job_has_name(const struct ctl_job *j, const char *word)
+{
+    return !word || strcmp(j->name, word) == 0 || strcmp(j->run_id, word) == 0 ||
+           job_has_pid(j, word);
 }
 
 /* Records of other users may say any pid: a job of this user comes first. */
@@ -506,7 +501,7 @@ static int set_several(const struct ctl_jobs *jobs, const char *word, struct err
     for (size_t i = 0; i < jobs->running && used + 64 < sizeof(list); i++) {
         const struct ctl_job *j = &jobs->job[i];
 
-        if (!job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
+        if (!ctl_job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
             continue;
         used += (size_t)snprintf(
             list + used, sizeof(list) - used, "%s%.40s (pid %d)", used ? ", " : "",
@@ -530,7 +525,7 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
     for (size_t i = 0; i < jobs->running; i++) {
         const struct ctl_job *j = &jobs->job[i];
 
-        if (!job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
+        if (!ctl_job_has_name(j, word) || ctl_jobs_is_double(jobs, j))
             continue;
         *job = j;
         found++;
@@ -538,116 +533,12 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
     if (found > 1)
         return set_several(jobs, word, e);
     for (size_t i = jobs->running; ended && word && !*job && i < jobs->count; i++)
-        if (job_has_name(&jobs->job[i], word))
+        if (ctl_job_has_name(&jobs->job[i], word))
             *job = &jobs->job[i];
     return 0;
 }
 
-/* -- detached jobs ------------------------------------------------------------------
- */
-
-/* NULL: it was cut off, or is none. */
-static cJSON *parse_end(const char *text)
-{
-    cJSON *end = cJSON_Parse(text);
-
-    if (cJSON_IsObject(end) && is_small_object(end, 1) &&
-        cJSON_HasObjectItem(end, "result"))
-        return end;
-    cJSON_Delete(end);
-    return NULL;
-}
-
-/* What the record of the end has in the place of what the launcher knew. */
-static cJSON *record_of_end(const struct ctl_job *job, cJSON *end)
-{
-    static const char *const taken[] = { "result", "report",       "time",
-                                         "nodes",  "last_restart", "workers" };
-    cJSON *record = cJSON_Duplicate(job->record, true);
-
-    for (size_t i = 0; end && i < sizeof(taken) / sizeof(taken[0]); i++) {
-        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(end, taken[i]);
-
-        cJSON_DeleteItemFromObjectCaseSensitive(record, taken[i]);
-        if (item)
-            cJSON_AddItemToObject(record, taken[i], item);
-    }
-    cJSON_Delete(end);
-    return record;
-}
-
-/* end: freed; NULL: its crun has left none. */
-static void note_end(struct ctl_job *job, cJSON *end)
-{
-    cJSON *record = record_of_end(job, end), *result;
-    const struct run_folder *folder = job->folder;
-    char file[sizeof(job->file)], name[80], *why, *whole;
-
-    if (!end) {
-        result = cJSON_AddObjectToObject(record, "result");
-        why = xasprintf("its crun on %s has left no result; its output is in %s",
-                        job->host, job->output);
-        cJSON_AddStringToObject(result, "state", "killed");
-        cJSON_AddStringToObject(result, "text", why);
-        free(why);
-    }
-    snprintf(file, sizeof(file), "%s", job->file);
-    snprintf(name, sizeof(name), "%s.json", file);
-    whole = text_printable_json(cJSON_PrintUnformatted(record));
-    if (whole)
-        (void)!run_folder_write(folder, name, whole, strlen(whole));
-    free(whole);
-    cJSON_Delete((cJSON *)job->record);
-    fill_job(job, folder, file, record, CTL_JOB_ENDED);
-}
-
-/* Only what is certain is noted. */
-static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
-                        struct ctl_reach *reach, uint64_t until_ms)
-{
-    char *text = NULL;
-    struct err e;
-    enum ctl_reach_answer answer = ctl_reach_await(reach, until_ms, &text, &e);
-    cJSON *end = answer == CTL_REACH_ENDED ? parse_end(text) : NULL;
-
-    if (answer == CTL_REACH_ENDED && !end) {
-        answer = CTL_REACH_UNKNOWN;
-        err_set(&e, "its answer was cut off");
-    }
-    free(text);
-    if (answer == CTL_REACH_RUNS) {
-        job->fd = reach->fd;
-    } else if (answer == CTL_REACH_UNKNOWN) {
-        job->unknown = xasprintf("%s cannot be asked (%s); its output is in %s",
-                                 job->host, e.text, job->output);
-    } else {
-        note_end(job, end);
-        jobs->running--;
-    }
-}
-
-void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word)
-{
-    struct ctl_reach *reach = xcalloc(jobs->count + 1, sizeof(*reach));
-    bool *asked = xcalloc(jobs->count + 1, sizeof(*asked));
-    uint64_t until_ms = clock_ms() + (word ? REACH_MS : REACH_ALL_MS);
-    size_t running = jobs->running;
-
-    for (size_t i = 0; i < running; i++) {
-        const struct ctl_job *j = &jobs->job[i];
-
-        asked[i] = *j->command && job_has_name(j, word) && !ctl_jobs_is_double(jobs, j);
-        if (asked[i])
-            ctl_reach_start(&reach[i], j->rsh, j->ssh_args, j->host, j->command);
-    }
-    for (size_t i = 0; i < running; i++)
-        if (asked[i])
-            take_answer(jobs, &jobs->job[i], &reach[i], until_ms);
-    free(reach);
-    free(asked);
-    if (jobs->running < running)
-        qsort(jobs->job, jobs->count, sizeof(*jobs->job), compare_jobs);
-}
+/* -- reaching one ------------------------------------------------------------------ */
 
 bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e)
 {

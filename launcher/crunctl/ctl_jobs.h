@@ -74,6 +74,13 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
 /* Another process of the same job stands for it, in lists. */
 bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job);
 
+/* For ctl_jobs.c and ctl_reach.c: a record as a job, and the order of the list. */
+void ctl_job_fill(struct ctl_job *j, const struct run_folder *folder, const char *file,
+                  const cJSON *record, enum ctl_job_state state);
+bool ctl_record_is_small(const cJSON *o, unsigned depth);
+bool ctl_job_has_name(const struct ctl_job *j, const char *word); /* NULL: any */
+void ctl_jobs_sort(struct ctl_jobs *jobs);
+
 /* Whether its crun is stopped, as by Ctrl-Z, and cannot answer; then with why in e. */
 bool ctl_job_is_suspended(const struct ctl_job *job, struct err *e);
 /* A connection to its crun, or -1 with e. */

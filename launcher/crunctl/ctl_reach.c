@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/crunctl/ctl_reach.h"
+/*
+ * The way to a job that runs on another machine, or has run there: by ssh, or what its
+ * launcher was given to use, with the command that the job's far side has left
+ * (far_reach.h).
+ */
+#include "launcher/crunctl/ctl_jobs.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +24,22 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define RECORD_BYTES_MAX (256u << 10)
-#define LATE_MS 2000 /* for what has arrived while another host was waited for */
+#define REACH_MS 15000    /* ssh gives up a host after 10 s */
+#define REACH_ALL_MS 5000 /* when no job is named, and others are waited for */
+#define LATE_MS 2000      /* for what has arrived while another host was waited for */
+
+/* A host that is asked. */
+struct ctl_reach {
+    int fd;   /* a stream; -1: none */
+    int said; /* a file with what ssh says */
+};
+
+enum ctl_reach_answer {
+    CTL_REACH_RUNS,    /* fd is a connection to its crun */
+    CTL_REACH_ENDED,   /* *record is the record of its end, to be freed */
+    CTL_REACH_GONE,    /* its crun was killed */
+    CTL_REACH_UNKNOWN, /* why is in e */
+};
 
 /* In a group of its own: Ctrl-C is for crunctl, and ssh ends with its streams. */
 static int spawn_reach(char *const *argv, int stream, int said)
@@ -41,11 +61,10 @@ static int spawn_reach(char *const *argv, int stream, int said)
     return errnum;
 }
 
-void ctl_reach_start(struct ctl_reach *r, const char *rsh, const char *ssh_args,
-                     const char *host, const char *command)
+static void ctl_reach_start(struct ctl_reach *r, const struct ctl_job *j)
 {
-    char **argv = rsh_command(rsh, ssh_args, host);
-    size_t size = strlen(command);
+    char **argv = rsh_command(j->rsh, j->ssh_args, j->host);
+    size_t size = strlen(j->command);
     int pair[2], errnum;
 
     *r = (struct ctl_reach){ .fd = -1, .said = memfd_create("said", MFD_CLOEXEC) };
@@ -56,7 +75,7 @@ void ctl_reach_start(struct ctl_reach *r, const char *rsh, const char *ssh_args,
         if (errnum)
             dprintf(r->said, "%s: %s\n", argv[0], strerror(errnum));
         else
-            (void)fd_write_all(r->fd, command, &size);
+            (void)fd_write_all(r->fd, j->command, &size);
     }
     rsh_free(argv);
 }
@@ -122,8 +141,8 @@ static void set_why(const struct ctl_reach *r, bool is_late, struct err *e)
                       : "the connection has ended");
 }
 
-enum ctl_reach_answer ctl_reach_await(struct ctl_reach *r, uint64_t until_ms,
-                                      char **record, struct err *e)
+static enum ctl_reach_answer ctl_reach_await(struct ctl_reach *r, uint64_t until_ms,
+                                             char **record, struct err *e)
 {
     enum ctl_reach_answer answer = CTL_REACH_UNKNOWN;
     char line[128];
@@ -148,4 +167,108 @@ enum ctl_reach_answer ctl_reach_await(struct ctl_reach *r, uint64_t until_ms,
     if (r->said >= 0)
         close(r->said);
     return answer;
+}
+
+/* NULL: it was cut off, or is none. */
+static cJSON *parse_end(const char *text)
+{
+    cJSON *end = cJSON_Parse(text);
+
+    if (cJSON_IsObject(end) && ctl_record_is_small(end, 1) &&
+        cJSON_HasObjectItem(end, "result"))
+        return end;
+    cJSON_Delete(end);
+    return NULL;
+}
+
+/* What the record of the end has in the place of what the launcher knew. */
+static cJSON *record_of_end(const struct ctl_job *job, cJSON *end)
+{
+    static const char *const taken[] = { "result", "report",       "time",
+                                         "nodes",  "last_restart", "workers" };
+    cJSON *record = cJSON_Duplicate(job->record, true);
+
+    for (size_t i = 0; end && i < sizeof(taken) / sizeof(taken[0]); i++) {
+        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(end, taken[i]);
+
+        cJSON_DeleteItemFromObjectCaseSensitive(record, taken[i]);
+        if (item)
+            cJSON_AddItemToObject(record, taken[i], item);
+    }
+    cJSON_Delete(end);
+    return record;
+}
+
+/* end: freed; NULL: its crun has left none. */
+static void note_end(struct ctl_job *job, cJSON *end)
+{
+    cJSON *record = record_of_end(job, end), *result;
+    const struct run_folder *folder = job->folder;
+    char file[sizeof(job->file)], name[80], *why, *whole;
+
+    if (!end) {
+        result = cJSON_AddObjectToObject(record, "result");
+        why = xasprintf("its crun on %s has left no result; its output is in %s",
+                        job->host, job->output);
+        cJSON_AddStringToObject(result, "state", "killed");
+        cJSON_AddStringToObject(result, "text", why);
+        free(why);
+    }
+    snprintf(file, sizeof(file), "%s", job->file);
+    snprintf(name, sizeof(name), "%s.json", file);
+    whole = text_printable_json(cJSON_PrintUnformatted(record));
+    if (whole)
+        (void)!run_folder_write(folder, name, whole, strlen(whole));
+    free(whole);
+    cJSON_Delete((cJSON *)job->record);
+    ctl_job_fill(job, folder, file, record, CTL_JOB_ENDED);
+}
+
+/* Only what is certain is noted. */
+static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
+                        struct ctl_reach *reach, uint64_t until_ms)
+{
+    char *text = NULL;
+    struct err e;
+    enum ctl_reach_answer answer = ctl_reach_await(reach, until_ms, &text, &e);
+    cJSON *end = answer == CTL_REACH_ENDED ? parse_end(text) : NULL;
+
+    if (answer == CTL_REACH_ENDED && !end) {
+        answer = CTL_REACH_UNKNOWN;
+        err_set(&e, "its answer was cut off");
+    }
+    free(text);
+    if (answer == CTL_REACH_RUNS) {
+        job->fd = reach->fd;
+    } else if (answer == CTL_REACH_UNKNOWN) {
+        job->unknown = xasprintf("%s cannot be asked (%s); its output is in %s",
+                                 job->host, e.text, job->output);
+    } else {
+        note_end(job, end);
+        jobs->running--;
+    }
+}
+
+void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word)
+{
+    struct ctl_reach *reach = xcalloc(jobs->count + 1, sizeof(*reach));
+    bool *asked = xcalloc(jobs->count + 1, sizeof(*asked));
+    uint64_t until_ms = clock_ms() + (word ? REACH_MS : REACH_ALL_MS);
+    size_t running = jobs->running;
+
+    for (size_t i = 0; i < running; i++) {
+        const struct ctl_job *j = &jobs->job[i];
+
+        asked[i] = *j->command && ctl_job_has_name(j, word) &&
+                   !ctl_jobs_is_double(jobs, j);
+        if (asked[i])
+            ctl_reach_start(&reach[i], j);
+    }
+    for (size_t i = 0; i < running; i++)
+        if (asked[i])
+            take_answer(jobs, &jobs->job[i], &reach[i], until_ms);
+    free(reach);
+    free(asked);
+    if (jobs->running < running)
+        ctl_jobs_sort(jobs);
 }

@@ -130,8 +130,7 @@ char *python_find(const struct python_hints *h, const char *program, struct err 
     return s.found;
 }
 
-/* -- scripts that stand for an interpreter -------------------------------------------
- */
+/* -- scripts that stand for an interpreter ----------------------------------------- */
 
 bool python_is_script(const char *path)
 {
