@@ -36,8 +36,7 @@ uint32_t typed_count_gpus(void)
     return gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
 }
 
-/* The folder of this program, or NULL. */
-static const char *own_folder(char *buf, size_t size)
+const char *typed_own_folder(char *buf, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", buf, size - 1);
     char *slash;
@@ -102,7 +101,7 @@ int typed_build_argv(const struct options *o, const char *const *words,
                          .hints = { .exec = getenv("PYTHON_EXEC"),
                                     .self = o->self,
                                     .path = getenv("PATH") },
-                         .beside = own_folder(folder, sizeof(folder)) };
+                         .beside = typed_own_folder(folder, sizeof(folder)) };
     struct program program;
 
     if (o->config.job.preflight) {

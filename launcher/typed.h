@@ -12,6 +12,8 @@
 /* The CPUs that this process may run on, as torch counts them. */
 uint32_t typed_count_cpus(void);
 uint32_t typed_count_gpus(void);
+/* The folder of this program, in buf; or NULL. */
+const char *typed_own_folder(char *buf, size_t size);
 
 /* What the flags mean for the agent. words: the program and its arguments. */
 int typed_build_config(const struct options *o, const char *const *words,

@@ -19,14 +19,14 @@ static const char *asking_flag(const struct options *o)
 }
 
 /* make installs it into lib, pip into share. NULL: it is in neither. */
-static char *find_installed(const char *own_folder)
+char *bootstrap_installed(const char *own_folder, const char *name)
 {
     static const char *const places[] = { "lib", "share" };
     char *found = NULL;
 
     for (size_t i = 0; own_folder && !found && i < 2; i++) {
-        char *sought = xasprintf("%s/../%s/crun/python/bootstrap", own_folder,
-                                 places[i]);
+        char *sought = xasprintf("%s/../%s/crun/python/%s", own_folder, places[i],
+                                 name);
 
         found = realpath(sought, NULL);
         free(sought);
@@ -37,7 +37,7 @@ static char *find_installed(const char *own_folder)
 /* The folder, or NULL after a line that says why there is none. */
 static char *find_folder(const char *own_folder, const char *flag)
 {
-    char *found = find_installed(own_folder);
+    char *found = bootstrap_installed(own_folder, "bootstrap");
 
     if (!found)
         log_warn("%s: Python programs are neither watched nor started warm: there is "

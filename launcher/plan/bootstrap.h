@@ -15,4 +15,8 @@
 void bootstrap_find(const struct options *o, struct program *program,
                     const char *own_folder, struct config *config);
 
+/* A folder of Python's that was installed with crun, which the caller frees; or NULL.
+ */
+char *bootstrap_installed(const char *own_folder, const char *name);
+
 #endif

@@ -67,6 +67,7 @@ PATH=$env/bin:$PATH runs_in_environment crun
 runs_in_environment linked/crun
 runs_in_environment "$env/bin/crun" --warm=fractions
 runs_in_environment "$env/bin/python" -m crun --nproc_per_node=1
+CRUN_AS_TORCHRUN=1 runs_in_environment "$env/bin/python" -m torch.distributed.run
 printf '#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n' >ssh
 chmod +x ssh
 runs_in_environment "$env/bin/crun" --rsh="$place/ssh" -H localhost

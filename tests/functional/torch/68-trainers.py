@@ -5,8 +5,9 @@
 """
 Lightning's and transformers' trainers, the newest of PyPI: with the callback of the package
 crun they save when crun asks for a checkpoint; unmodified and under `crun --watch` they continue
-from it, and their steps are shown. 66-watch takes a node in at such a checkpoint. What cannot be
-had is said loudly, and the exit code is 77.
+from it, and their steps are shown. 66-watch takes a node in at such a checkpoint. Launchers
+that start torchrun as a module start crun. What cannot be had is said loudly, and the exit code
+is 77.
 
     BUILD=build tests/functional/torch/68-trainers.py [TEST...]
 """
@@ -109,5 +110,33 @@ def transformers_saves_and_is_watched():
     trains("transformers")
 
 
+WHO = """import os, sys
+print(os.environ["RANK"], os.environ["WORLD_SIZE"], *sys.argv[1:], "CRUN_PROGRESS" in os.environ,
+      sys.prefix, *[name for name in ("CRUN_AS_TORCHRUN", "PYTHONPATH") if name in os.environ])
+"""
+AS_TORCHRUN = (
+    ("accelerate", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
+     "--mixed_precision=no", "--dynamo_backend=no", "who.py", "x", "--y"),
+    ("fabric", "run", "--devices=2", "--accelerator=cpu", "--strategy=ddp", "who.py", "x", "--y"),
+    ("python", "-um", "torch.distributed.run", "--nproc-per-node=2", "who.py", "x", "--y"),
+    ("sh", "-c", "python -c 'from torch.distributed.run import main; "
+     "main([\"--nproc-per-node=2\", \"who.py\", \"x\", \"--y\"])'"))
+
+
+def what_starts_torchrun_starts_crun():
+    """accelerate, Lightning Fabric and others never look for a command torchrun."""
+    venv = pathlib.Path(environment()["PYTHON_EXEC"]).parents[1]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "who.py").write_text(WHO)
+        env.update(PATH=f"{venv}/bin:{env['PATH']}", HOME=folder, PYTHONWARNINGS="ignore")
+        for command in AS_TORCHRUN:
+            done = subprocess.run([BIN.resolve() / "crun", "as-torchrun", *command], cwd=folder,
+                                  env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            lines = sorted(line for line in done.stdout.splitlines() if " 2 x --y " in line)
+            if done.returncode or lines != [f"{rank} 2 x --y True {venv}" for rank in (0, 1)]:
+                fail(command, done.returncode, done.stdout, done.stderr)
+
+
 run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
-     transformers_saves_and_is_watched])
+     transformers_saves_and_is_watched, what_starts_torchrun_starts_crun])
