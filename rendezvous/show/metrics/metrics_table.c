@@ -25,12 +25,12 @@ static void put_jobs(struct sample_writer *w, const struct metric_source *s)
     for (const struct job *j = registry_jobs(s->view->registry); j; j = j->next)
         jobs[j->membership.state]++;
     for (unsigned i = 0; i < JOB_STATE_COUNT; i++)
-        sample_put_word(w, proto_state_names[i], jobs[i]);
+        sample_put(w, proto_state_names[i], jobs[i]);
 }
 
 static void put_connections(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->view->connections);
+    sample_put(w, NULL, s->view->connections);
 }
 
 static void put_commits(struct sample_writer *w, const struct metric_source *s)
@@ -53,7 +53,8 @@ static void put_job_info(struct sample_writer *w, const struct metric_source *s)
 
 static void put_state(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put_words(w, proto_state_names, JOB_STATE_COUNT, s->job->membership.state);
+    for (unsigned i = 0; i < JOB_STATE_COUNT; i++)
+        sample_put(w, proto_state_names[i], i == s->job->membership.state);
 }
 
 /* All of them are 0 while the job has no result. */
@@ -65,72 +66,73 @@ static void put_result(struct sample_writer *w, const struct metric_source *s)
     const struct membership *m = &s->job->membership;
 
     for (size_t i = 0; i < COUNT(results); i++)
-        sample_put_word(w, proto_reason_names[results[i]],
-                        m->state == JOB_DONE && m->stop.reason == results[i]);
+        sample_put(w, proto_reason_names[results[i]],
+                   m->state == JOB_DONE && m->stop.reason == results[i]);
 }
 
 static void put_start_time(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put_ms(w, s->job->created_wall_ms);
+    sample_put_ms(w, NULL, s->job->created_wall_ms);
 }
 
 static void put_job_epoch(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->membership.epoch);
+    sample_put(w, NULL, s->job->membership.epoch);
 }
 
 static void put_nodes(struct sample_writer *w, const struct metric_source *s)
 {
     for (unsigned i = 0; i < NODE_STATE_COUNT; i++)
-        sample_put_word(w, proto_node_state_names[i], s->nodes_in[i]);
+        sample_put(w, proto_node_state_names[i], s->nodes_in[i]);
 }
 
 static void put_min_nodes(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->membership.config.min_nodes);
+    sample_put(w, NULL, s->job->membership.config.min_nodes);
 }
 
 static void put_max_nodes(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->membership.config.max_nodes);
+    sample_put(w, NULL, s->job->membership.config.max_nodes);
 }
 
 static void put_workers(struct sample_writer *w, const struct metric_source *s)
 {
     const struct membership *m = &s->job->membership;
 
-    sample_put(w, m->state == JOB_RUNNING ? m->world_size : 0);
+    sample_put(w, NULL, m->state == JOB_RUNNING ? m->world_size : 0);
 }
 
 static void put_restarts(struct sample_writer *w, const struct metric_source *s)
 {
     for (unsigned i = 0; i < JOB_RESTART_COUNT; i++)
-        sample_put_word(w, job_restart_names[i], s->job->counts.restarts[i]);
+        sample_put(w, job_restart_names[i], s->job->counts.restarts[i]);
 }
 
 static void put_budget(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->membership.config.max_restarts);
+    sample_put(w, NULL, s->job->membership.config.max_restarts);
 }
 
 static void put_budget_left(struct sample_writer *w, const struct metric_source *s)
 {
     const struct membership *m = &s->job->membership;
 
-    sample_put(w, m->restarts < m->config.max_restarts
-                      ? m->config.max_restarts - m->restarts
-                      : 0);
+    sample_put(w, NULL,
+               m->restarts < m->config.max_restarts
+                   ? m->config.max_restarts - m->restarts
+                   : 0);
 }
 
 static void put_hangs(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->counts.hangs);
+    sample_put(w, NULL, s->job->counts.hangs);
 }
 
 static void put_productive(struct sample_writer *w, const struct metric_source *s)
 {
     if (!s->told->unplaced)
-        sample_put_ms(w, s->told->ms[JOB_PHASE_PRODUCTIVE]);
+        sample_put_ms(w, NULL, s->told->ms[JOB_PHASE_PRODUCTIVE]);
 }
 
 static const char *const phases[JOB_PHASE_COUNT] = {
@@ -143,7 +145,7 @@ static void put_phases(struct sample_writer *w, const struct job_time_sums *sums
 {
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         if (phases[i] && !(i == JOB_PHASE_REWORK && sums->unplaced))
-            sample_put_word_ms(w, phases[i], sums->ms[i]);
+            sample_put_ms(w, phases[i], sums->ms[i]);
 }
 
 static void put_lost(struct sample_writer *w, const struct metric_source *s)
@@ -154,7 +156,7 @@ static void put_lost(struct sample_writer *w, const struct metric_source *s)
 static void put_steps_again(struct sample_writer *w, const struct metric_source *s)
 {
     if (!s->told->unplaced)
-        sample_put(w, s->told->steps_again);
+        sample_put(w, NULL, s->told->steps_again);
 }
 
 static void put_goodput(struct sample_writer *w, const struct metric_source *s)
@@ -183,13 +185,13 @@ static void put_last_recovery(struct sample_writer *w, const struct metric_sourc
 static void put_step(struct sample_writer *w, const struct metric_source *s)
 {
     if (s->step)
-        sample_put(w, s->step);
+        sample_put(w, NULL, s->step);
 }
 
 static void put_final_step(struct sample_writer *w, const struct metric_source *s)
 {
     if (s->steps)
-        sample_put(w, s->steps);
+        sample_put(w, NULL, s->steps);
 }
 
 static void put_known(struct sample_writer *w, double value)
@@ -217,7 +219,7 @@ static const struct msg_heartbeat *progress_of(const struct metric_source *s)
 
 static void put_connected(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put(w, s->job->membership.node[s->node].connected);
+    sample_put(w, NULL, s->job->membership.node[s->node].connected);
 }
 
 static uint64_t heard_ms_ago(const struct metric_source *s)
@@ -229,18 +231,18 @@ static uint64_t heard_ms_ago(const struct metric_source *s)
 
 static void put_heartbeat_age(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put_ms(w, heard_ms_ago(s));
+    sample_put_ms(w, NULL, heard_ms_ago(s));
 }
 
 static void put_node_step(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->step)
-        sample_put(w, progress_of(s)->step);
+        sample_put(w, NULL, progress_of(s)->step);
 }
 
 static void put_silence(struct sample_writer *w, const struct metric_source *s)
 {
-    sample_put_ms(w, progress_of(s)->silent_ms);
+    sample_put_ms(w, NULL, progress_of(s)->silent_ms);
 }
 
 static void put_slowness(struct sample_writer *w, const struct metric_source *s)
@@ -248,19 +250,19 @@ static void put_slowness(struct sample_writer *w, const struct metric_source *s)
     uint32_t per_cent = job_slowness(s->job, s->node);
 
     if (per_cent)
-        sample_put_ms(w, per_cent * 10);
+        sample_put_ms(w, NULL, per_cent * 10);
 }
 
 static void put_checkpoint_age(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->checkpoint_ms)
-        sample_put_ms(w, heard_ms_ago(s) + progress_of(s)->checkpoint_ms);
+        sample_put_ms(w, NULL, heard_ms_ago(s) + progress_of(s)->checkpoint_ms);
 }
 
 static void put_gpus(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->gpus.count)
-        sample_put(w, progress_of(s)->gpus.count);
+        sample_put(w, NULL, progress_of(s)->gpus.count);
 }
 
 static void put_gpu_load(struct sample_writer *w, const struct metric_source *s)
@@ -268,7 +270,7 @@ static void put_gpu_load(struct sample_writer *w, const struct metric_source *s)
     const struct msg_gpus *g = &progress_of(s)->gpus;
 
     if (g->count && g->percent >= 0)
-        sample_put_ms(w, (uint64_t)g->percent * 10);
+        sample_put_ms(w, NULL, (uint64_t)g->percent * 10);
 }
 
 static void put_gpu_memory(struct sample_writer *w, const struct metric_source *s)
@@ -276,7 +278,7 @@ static void put_gpu_memory(struct sample_writer *w, const struct metric_source *
     const struct msg_gpus *g = &progress_of(s)->gpus;
 
     if (g->total_mib)
-        sample_put(w, (uint64_t)g->used_mib << 20);
+        sample_put(w, NULL, (uint64_t)g->used_mib << 20);
 }
 
 static void put_gpu_size(struct sample_writer *w, const struct metric_source *s)
@@ -284,31 +286,31 @@ static void put_gpu_size(struct sample_writer *w, const struct metric_source *s)
     const struct msg_gpus *g = &progress_of(s)->gpus;
 
     if (g->total_mib)
-        sample_put(w, (uint64_t)g->total_mib << 20);
+        sample_put(w, NULL, (uint64_t)g->total_mib << 20);
 }
 
 static void put_gpu_heat(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->gpus.celsius)
-        sample_put(w, progress_of(s)->gpus.celsius);
+        sample_put(w, NULL, progress_of(s)->gpus.celsius);
 }
 
 static void put_gpu_power(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->gpus.watts)
-        sample_put(w, progress_of(s)->gpus.watts);
+        sample_put(w, NULL, progress_of(s)->gpus.watts);
 }
 
 static void put_xids(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->gpus.count || progress_of(s)->xids)
-        sample_put(w, progress_of(s)->xids);
+        sample_put(w, NULL, progress_of(s)->xids);
 }
 
 static void put_last_xid(struct sample_writer *w, const struct metric_source *s)
 {
     if (progress_of(s)->xids)
-        sample_put(w, progress_of(s)->xid);
+        sample_put(w, NULL, progress_of(s)->xid);
 }
 
 /* -- all of them ------------------------------------------------------------------- */

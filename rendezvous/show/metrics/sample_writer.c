@@ -172,37 +172,24 @@ static void put_created(struct sample_writer *w, const char *label, const char *
 }
 
 static void put_sample(struct sample_writer *w, const char *word, uint64_t value,
-                       bool is_ms)
+                       void (*put)(struct sample_writer *w, uint64_t value))
 {
     const char *label = word ? w->label : NULL;
 
     begin_sample(w, suffix_of(w->type), label, word);
-    if (is_ms)
-        value_put_thousandths(w, value);
-    else
-        value_put_number(w, value);
+    put(w, value);
     end_sample(w);
     put_created(w, label, word);
 }
 
-void sample_put(struct sample_writer *w, uint64_t value)
+void sample_put(struct sample_writer *w, const char *word, uint64_t value)
 {
-    put_sample(w, NULL, value, false);
+    put_sample(w, word, value, value_put_number);
 }
 
-void sample_put_ms(struct sample_writer *w, uint64_t ms)
+void sample_put_ms(struct sample_writer *w, const char *word, uint64_t ms)
 {
-    put_sample(w, NULL, ms, true);
-}
-
-void sample_put_word(struct sample_writer *w, const char *word, uint64_t value)
-{
-    put_sample(w, word, value, false);
-}
-
-void sample_put_word_ms(struct sample_writer *w, const char *word, uint64_t ms)
-{
-    put_sample(w, word, ms, true);
+    put_sample(w, word, ms, value_put_thousandths);
 }
 
 void sample_put_real(struct sample_writer *w, double value)
@@ -210,13 +197,6 @@ void sample_put_real(struct sample_writer *w, double value)
     begin_sample(w, suffix_of(w->type), NULL, NULL);
     value_put_real(w, value);
     end_sample(w);
-}
-
-void sample_put_words(struct sample_writer *w, const char *const *words, unsigned count,
-                      unsigned which)
-{
-    for (unsigned i = 0; i < count; i++)
-        sample_put_word(w, words[i], i == which);
 }
 
 void sample_put_info(struct sample_writer *w, const char *more)

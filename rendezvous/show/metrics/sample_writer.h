@@ -22,7 +22,7 @@ struct sample_writer {
     /* of the family */
     const char *name;
     enum metric_type type;
-    const char *label; /* of sample_put_word and sample_put_words */
+    const char *label; /* of the words of samples, or NULL */
     /* of the next samples */
     const char *labels;  /* `run_id="a"`, or "" */
     uint64_t created_ms; /* wall time at which its counts began; 0: not known */
@@ -32,15 +32,11 @@ void sample_begin_family(struct sample_writer *w, const char *name,
                          enum metric_type type, const char *unit, const char *help);
 void sample_end(struct sample_writer *w); /* after all families */
 
-void sample_put(struct sample_writer *w, uint64_t value);
+/* word: of the family's label; NULL: none. */
+void sample_put(struct sample_writer *w, const char *word, uint64_t value);
+void sample_put_ms(struct sample_writer *w, const char *word,
+                   uint64_t ms); /* in seconds */
 void sample_put_real(struct sample_writer *w, double value);
-void sample_put_ms(struct sample_writer *w, uint64_t ms); /* in seconds */
-/* One of the label's words. */
-void sample_put_word(struct sample_writer *w, const char *word, uint64_t value);
-void sample_put_word_ms(struct sample_writer *w, const char *word, uint64_t ms);
-/* Of all words the one with that number is 1. */
-void sample_put_words(struct sample_writer *w, const char *const *words, unsigned count,
-                      unsigned which);
 /* `more` labels with the value 1. */
 void sample_put_info(struct sample_writer *w, const char *more);
 void sample_put_histogram(struct sample_writer *w, const struct histogram *h,
