@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/job/events/event_object.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/text.h"
-
-#define COUNT_MAX 9007199254740992.0 /* what a double holds exactly */
+#include "rendezvous/job/events/json_fields.h"
 
 /* -- writing ----------------------------------------------------------------------- */
 
@@ -16,15 +14,6 @@ static void add_text_or_null(cJSON *o, const char *name, const char *text)
 {
     if (*text)
         cJSON_AddStringToObject(o, name, text);
-    else
-        cJSON_AddNullToObject(o, name);
-}
-
-static void add_number_or_null(cJSON *o, const char *name, bool is_known,
-                               uint64_t value)
-{
-    if (is_known)
-        cJSON_AddNumberToObject(o, name, (double)value);
     else
         cJSON_AddNullToObject(o, name);
 }
@@ -43,8 +32,8 @@ cJSON *event_object(const struct msg_event *event)
     if (event->wall_ms)
         clock_format_rfc3339(event->wall_ms, text, sizeof(text));
     add_text_or_null(o, "time", text);
-    add_number_or_null(o, "time_ms", event->wall_ms, event->wall_ms);
-    add_number_or_null(o, "monotonic_ms", event->monotonic_ms, event->monotonic_ms);
+    json_add_count_if(o, event->wall_ms, "time_ms", event->wall_ms);
+    json_add_count_if(o, event->monotonic_ms, "monotonic_ms", event->monotonic_ms);
     cJSON_AddStringToObject(o, "run_id", event->run_id);
     cJSON_AddStringToObject(o, "name", event_job_name(event));
     text[0] = '\0';
@@ -54,7 +43,7 @@ cJSON *event_object(const struct msg_event *event)
     cJSON_AddNumberToObject(o, "epoch", (double)event->epoch);
     cJSON_AddStringToObject(o, "kind", event->kind);
     add_text_or_null(o, "node", event->host);
-    add_number_or_null(o, "rank", event->of_rank, event->rank);
+    json_add_count_if(o, event->of_rank, "rank", event->rank);
     cJSON_AddStringToObject(o, "text", event->text);
     /* older names */
     cJSON_AddNumberToObject(o, "number", (double)event->number);
@@ -95,41 +84,21 @@ char *event_object_message(const struct msg_event *event)
 
 /* -- reading ----------------------------------------------------------------------- */
 
-static const cJSON *get_count_item(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble >= 0 &&
-                   item->valuedouble <= COUNT_MAX &&
-                   floor(item->valuedouble) == item->valuedouble
-               ? item
-               : NULL;
-}
-
-static uint64_t get_event_count(const cJSON *o, const char *name)
-{
-    const cJSON *item = get_count_item(o, name);
-
-    return item ? (uint64_t)item->valuedouble : 0;
-}
-
 static void get_event_text(const cJSON *o, const char *name, char *buf, size_t size)
 {
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
-
-    text_cut(text ? text : "", buf, size);
+    text_cut(json_text(o, name), buf, size);
 }
 
 void event_object_read(const cJSON *o, struct msg_event *event)
 {
-    const cJSON *rank = get_count_item(o, "rank");
+    const cJSON *rank = cJSON_GetObjectItemCaseSensitive(o, "rank");
     char instance[ID128_HEX_SIZE + 1];
 
-    *event = (struct msg_event){ .number = get_event_count(o, "number"),
-                                 .wall_ms = get_event_count(o, "time_ms"),
-                                 .monotonic_ms = get_event_count(o, "monotonic_ms"),
-                                 .epoch = get_event_count(o, "epoch") };
-    if (rank && rank->valuedouble <= UINT32_MAX) {
+    *event = (struct msg_event){ .number = json_count(o, "number"),
+                                 .wall_ms = json_count(o, "time_ms"),
+                                 .monotonic_ms = json_count(o, "monotonic_ms"),
+                                 .epoch = json_count(o, "epoch") };
+    if (json_is_count(rank) && rank->valuedouble <= UINT32_MAX) {
         event->of_rank = true;
         event->rank = (uint32_t)rank->valuedouble;
     }

@@ -10,13 +10,13 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/job/events/event_kinds.h"
 #include "rendezvous/job/events/event_object.h"
+#include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 #include "rendezvous/wire/protocol/proto_words.h"
 
 #define CAUSE_HANG "hang"
 #define RAN_MS "ran_ms" /* instead of the productive part, if that is not known */
-#define COUNT_MAX 9007199254740992.0 /* what a double holds exactly */
 
 static const char *const phase_names[JOB_PHASE_COUNT] = {
     [JOB_PHASE_PRODUCTIVE] = "productive_ms",
@@ -41,23 +41,10 @@ static const struct {
 
 /* -- writing ----------------------------------------------------------------------- */
 
-static void put_count(cJSON *o, const char *name, uint64_t value)
-{
-    cJSON_AddNumberToObject(o, name, (double)value);
-}
-
-static void put_count_if(cJSON *o, bool is_known, const char *name, uint64_t value)
-{
-    if (is_known)
-        put_count(o, name, value);
-    else
-        cJSON_AddNullToObject(o, name);
-}
-
 /* null if it is 0 */
 static void put_wall(cJSON *o, const char *name, uint64_t wall_ms)
 {
-    put_count_if(o, wall_ms > 0, name, wall_ms);
+    json_add_count_if(o, wall_ms > 0, name, wall_ms);
 }
 
 /* As many digits as anybody reads. */
@@ -103,7 +90,7 @@ static cJSON *epoch_item(const struct timeline_epoch *e)
     cJSON *o = cJSON_CreateObject(), *lost;
     bool placed = e->time.unplaced == 0;
 
-    put_count(o, "epoch", e->epoch);
+    json_add_count(o, "epoch", e->epoch);
     cJSON_AddStringToObject(o, "cause",
                             e->hang ? CAUSE_HANG : proto_cause_name(e->cause));
     cJSON_AddStringToObject(o, "text", e->text);
@@ -112,17 +99,17 @@ static cJSON *epoch_item(const struct timeline_epoch *e)
     put_wall(o, "started_ms", e->started_ms);
     put_wall(o, "first_step_ms", e->first_step_ms);
     put_wall(o, "ended_ms", e->ended_ms);
-    put_count(o, "nodes", e->nodes);
-    put_count(o, "workers", e->workers);
-    put_count_if(o, placed, phase_names[JOB_PHASE_PRODUCTIVE],
-                 e->time.ms[JOB_PHASE_PRODUCTIVE]);
+    json_add_count(o, "nodes", e->nodes);
+    json_add_count(o, "workers", e->workers);
+    json_add_count_if(o, placed, phase_names[JOB_PHASE_PRODUCTIVE],
+                      e->time.ms[JOB_PHASE_PRODUCTIVE]);
     if (!placed)
-        put_count(o, RAN_MS, e->time.ms[JOB_PHASE_PRODUCTIVE]);
+        json_add_count(o, RAN_MS, e->time.ms[JOB_PHASE_PRODUCTIVE]);
     lost = cJSON_AddObjectToObject(o, "lost");
     for (unsigned i = JOB_PHASE_PRODUCTIVE + 1; i < JOB_PHASE_COUNT; i++)
-        put_count_if(lost, placed || i != JOB_PHASE_REWORK, phase_names[i],
-                     e->time.ms[i]);
-    put_count_if(lost, placed, "steps_again", e->time.steps_again);
+        json_add_count_if(lost, placed || i != JOB_PHASE_REWORK, phase_names[i],
+                          e->time.ms[i]);
+    json_add_count_if(lost, placed, "steps_again", e->time.steps_again);
     return o;
 }
 
@@ -131,14 +118,14 @@ static cJSON *brief_event_item(const struct msg_event *event)
 {
     cJSON *o = cJSON_CreateObject();
 
-    put_count(o, "number", event->number);
-    put_count(o, "time_ms", event->wall_ms);
-    put_count(o, "monotonic_ms", event->monotonic_ms);
-    put_count(o, "epoch", event->epoch);
+    json_add_count(o, "number", event->number);
+    json_add_count(o, "time_ms", event->wall_ms);
+    json_add_count(o, "monotonic_ms", event->monotonic_ms);
+    json_add_count(o, "epoch", event->epoch);
     cJSON_AddStringToObject(o, "kind", event->kind);
     cJSON_AddStringToObject(o, "host", event->host);
     if (event->of_rank)
-        put_count(o, "rank", event->rank);
+        json_add_count(o, "rank", event->rank);
     cJSON_AddStringToObject(o, "text", event->text);
     return o;
 }
@@ -175,7 +162,7 @@ cJSON *history_json(const struct job_history *h, const struct history_reader *re
     epochs = cJSON_AddArrayToObject(o, "epochs");
     for (unsigned i = 0; i < h->timeline.count; i++)
         cJSON_AddItemToArray(epochs, epoch_item(&h->timeline.epoch[i]));
-    put_count(o, "epochs_left_out", h->timeline.left_out);
+    json_add_count(o, "epochs_left_out", h->timeline.left_out);
     events = cJSON_AddArrayToObject(o, "events");
     for (unsigned i = 0; i < h->events; i++)
         cJSON_AddItemToArray(events, event_item(h->event[i], reader));
@@ -184,34 +171,11 @@ cJSON *history_json(const struct job_history *h, const struct history_reader *re
 
 /* -- reading ----------------------------------------------------------------------- */
 
-/* A whole number that is not less than 0. */
-static bool is_count(const cJSON *item)
-{
-    return cJSON_IsNumber(item) && item->valuedouble >= 0 &&
-           item->valuedouble <= COUNT_MAX &&
-           floor(item->valuedouble) == item->valuedouble;
-}
-
-/* 0 if there is none. */
-static uint64_t get_count(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-
-    return is_count(item) ? (uint64_t)item->valuedouble : 0;
-}
-
 static uint32_t get_small_count(const cJSON *o, const char *name)
 {
-    uint64_t count = get_count(o, name);
+    uint64_t count = json_count(o, name);
 
     return count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
-}
-
-static const char *get_text(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-
-    return cJSON_IsString(item) ? item->valuestring : "";
 }
 
 static double measure_of(const cJSON *item)
@@ -245,7 +209,8 @@ static bool read_curve(const cJSON *o, struct curve *c)
     for (; time; time = time->next, step = step->next) {
         struct curve_point point;
 
-        if (!is_count(time) || !is_count(step) || time->valuedouble < (double)before)
+        if (!json_is_count(time) || !json_is_count(step) ||
+            time->valuedouble < (double)before)
             return false;
         point.wall_ms = before = (uint64_t)time->valuedouble;
         point.step = (uint64_t)step->valuedouble;
@@ -261,28 +226,28 @@ static bool read_curve(const cJSON *o, struct curve *c)
 static void read_epoch(const cJSON *o, struct timeline *t)
 {
     const cJSON *lost = cJSON_GetObjectItemCaseSensitive(o, "lost");
-    const char *cause = get_text(o, "cause");
-    struct timeline_epoch e = { .epoch = get_count(o, "epoch"),
+    const char *cause = json_text(o, "cause");
+    struct timeline_epoch e = { .epoch = json_count(o, "epoch"),
                                 .hang = strcmp(cause, CAUSE_HANG) == 0,
-                                .begun_ms = get_count(o, "begun_ms"),
-                                .formed_ms = get_count(o, "formed_ms"),
-                                .started_ms = get_count(o, "started_ms"),
-                                .first_step_ms = get_count(o, "first_step_ms"),
-                                .ended_ms = get_count(o, "ended_ms"),
+                                .begun_ms = json_count(o, "begun_ms"),
+                                .formed_ms = json_count(o, "formed_ms"),
+                                .started_ms = json_count(o, "started_ms"),
+                                .first_step_ms = json_count(o, "first_step_ms"),
+                                .ended_ms = json_count(o, "ended_ms"),
                                 .nodes = get_small_count(o, "nodes"),
                                 .workers = get_small_count(o, "workers") };
 
     e.cause = e.hang ? JOB_CAUSE_FAILURE
                      : (enum job_cause)proto_word(proto_cause_names, JOB_CAUSE_COUNT,
                                                   cause);
-    text_cut(get_text(o, "text"), e.text, sizeof(e.text));
+    text_cut(json_text(o, "text"), e.text, sizeof(e.text));
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
-        e.time.ms[i] = get_count(i == JOB_PHASE_PRODUCTIVE ? o : lost, phase_names[i]);
-    e.time.steps_again = get_count(lost, "steps_again");
+        e.time.ms[i] = json_count(i == JOB_PHASE_PRODUCTIVE ? o : lost, phase_names[i]);
+    e.time.steps_again = json_count(lost, "steps_again");
     e.time.unplaced = cJSON_IsNull(
         cJSON_GetObjectItemCaseSensitive(lost, "steps_again"));
     if (e.time.unplaced)
-        e.time.ms[JOB_PHASE_PRODUCTIVE] = get_count(o, RAN_MS);
+        e.time.ms[JOB_PHASE_PRODUCTIVE] = json_count(o, RAN_MS);
     timeline_restore_epoch(t, &e);
 }
 
@@ -305,7 +270,7 @@ struct job_history *history_from_json(const cJSON *o)
         return NULL;
     }
     cJSON_ArrayForEach(item, epochs) read_epoch(item, &h->timeline);
-    h->timeline.left_out += get_count(o, "epochs_left_out");
+    h->timeline.left_out += json_count(o, "epochs_left_out");
     cJSON_ArrayForEach(item, events) read_event(item, h);
     return h;
 }

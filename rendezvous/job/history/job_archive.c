@@ -15,6 +15,7 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/job/history/history_json.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/json_strict.h"
@@ -64,11 +65,9 @@ static void archive_insert(struct job_archive *a, struct archived_job *job)
     a->bytes += job->size;
 }
 
-static void archive_remove(struct job_archive *a, unsigned at)
+/* From the list alone. */
+static void archive_drop(struct job_archive *a, unsigned at)
 {
-    char name[FILE_NAME_SIZE];
-
-    (void)!unlinkat(a->fd, job_file_name(a->job[at], name, sizeof(name)), 0);
     a->bytes -= a->job[at]->size;
     archived_job_destroy(a->job[at]);
     memmove(&a->job[at], &a->job[at + 1], (--a->count - at) * sizeof(a->job[0]));
@@ -78,11 +77,14 @@ static void archive_remove(struct job_archive *a, unsigned at)
 static void archive_prune(struct job_archive *a)
 {
     while (a->count > ARCHIVE_JOBS_MAX || a->bytes > ARCHIVE_BYTES_MAX) {
+        char name[FILE_NAME_SIZE];
         unsigned at = a->count - 1;
 
         while (at > 0 && a->job[at]->status && !a->job[at]->ended_ms)
             at--;
-        archive_remove(a, at > 0 ? at : a->count - 1);
+        at = at > 0 ? at : a->count - 1;
+        (void)!unlinkat(a->fd, job_file_name(a->job[at], name, sizeof(name)), 0);
+        archive_drop(a, at);
     }
 }
 
@@ -107,11 +109,6 @@ const struct archived_job *job_archive_find(const struct job_archive *a,
 
 /* -- writing ----------------------------------------------------------------------- */
 
-static void archive_put_number(cJSON *o, const char *name, uint64_t value)
-{
-    cJSON_AddNumberToObject(o, name, (double)value);
-}
-
 /* The body of JOB_STATUS, to be freed by the caller. */
 static char *print_status(const struct msg_job_status *status, size_t *size)
 {
@@ -133,12 +130,12 @@ static char *print_file(const struct archived_job *job,
     cJSON *o = cJSON_CreateObject(), *owner;
     char *text;
 
-    archive_put_number(o, "version", ARCHIVE_VERSION);
-    archive_put_number(o, "created_ms", job->created_ms);
-    archive_put_number(o, "ended_ms", job->ended_ms);
-    archive_put_number(o, "written_ms", job->written_ms);
+    json_add_count(o, "version", ARCHIVE_VERSION);
+    json_add_count(o, "created_ms", job->created_ms);
+    json_add_count(o, "ended_ms", job->ended_ms);
+    json_add_count(o, "written_ms", job->written_ms);
     owner = cJSON_AddObjectToObject(o, "owner");
-    archive_put_number(owner, "uid", job->owner.uid);
+    json_add_count(owner, "uid", job->owner.uid);
     cJSON_AddStringToObject(owner, "key_file", job->owner.key_file);
     cJSON_AddRawToObject(o, "status", job->status);
     cJSON_AddItemToObject(o, "history", history_json(history, &all));
@@ -177,17 +174,6 @@ static void warn_of_archive(struct job_archive *a, int errnum)
     a->has_warned = errnum != 0;
 }
 
-static void archive_drop(struct job_archive *a, const struct id128 *instance)
-{
-    for (unsigned i = 0; i < a->count; i++)
-        if (id128_equal(&a->job[i]->instance, instance)) {
-            a->bytes -= a->job[i]->size;
-            archived_job_destroy(a->job[i]);
-            memmove(&a->job[i], &a->job[i + 1], (--a->count - i) * sizeof(a->job[0]));
-            return;
-        }
-}
-
 bool job_archive_write(struct job_archive *a, const struct archived_job *job,
                        const struct msg_job_status *status,
                        const struct job_history *history)
@@ -208,22 +194,15 @@ bool job_archive_write(struct job_archive *a, const struct archived_job *job,
         archived_job_destroy(copy);
         return false;
     }
-    archive_drop(a, &copy->instance);
+    for (unsigned i = 0; i < a->count; i++)
+        if (id128_equal(&a->job[i]->instance, &copy->instance))
+            archive_drop(a, i--);
     archive_insert(a, copy);
     archive_prune(a);
     return true;
 }
 
 /* -- reading ----------------------------------------------------------------------- */
-
-static uint64_t read_number(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-
-    return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 9e15
-               ? (uint64_t)item->valuedouble
-               : 0;
-}
 
 /* Another version, or another user, may have written it. */
 static cJSON *read_file(const struct job_archive *a, const char *name, size_t *size,
@@ -259,7 +238,7 @@ static cJSON *read_file(const struct job_archive *a, const char *name, size_t *s
         o = cJSON_ParseWithLength(text, *size);
     }
     free(text);
-    if (o && read_number(o, "version") == ARCHIVE_VERSION)
+    if (o && json_count(o, "version") == ARCHIVE_VERSION)
         return o;
     if (o)
         (void)err_set(e, "it is of another version");
@@ -303,12 +282,12 @@ static int read_archived_job(struct archived_job *job, const cJSON *o, struct er
     if (!cJSON_IsString(key_file) || strlen(key_file->valuestring) > PEER_OWNER_MAX ||
         !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(owner, "uid")))
         return err_set(e, "it has no owner"); /* everybody would see it */
-    if (read_number(owner, "uid") > PEER_UID_UNKNOWN)
+    if (json_count(owner, "uid") > PEER_UID_UNKNOWN)
         return err_set(e, "its owner is no user");
-    job->owner.uid = (uid_t)read_number(owner, "uid");
+    job->owner.uid = (uid_t)json_count(owner, "uid");
     strcpy(job->owner.key_file, key_file->valuestring);
-    job->ended_ms = read_number(o, "ended_ms");
-    job->written_ms = read_number(o, "written_ms");
+    job->ended_ms = json_count(o, "ended_ms");
+    job->written_ms = json_count(o, "written_ms");
     return 0;
 }
 

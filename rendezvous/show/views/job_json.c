@@ -9,14 +9,10 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/base/real.h"
+#include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 /* -- values ----------------------------------------------------------------------- */
-
-static void add_count(cJSON *o, const char *name, uint64_t value)
-{
-    cJSON_AddNumberToObject(o, name, (double)value);
-}
 
 /* The number that a text shows, or null. */
 static void add_number_of_text(cJSON *o, const char *name, const char *text)
@@ -45,7 +41,7 @@ void job_json_add_time(cJSON *o, const char *name, uint64_t wall_ms)
     if (wall_ms) {
         cJSON_AddStringToObject(o, name,
                                 clock_format_rfc3339(wall_ms, text, sizeof(text)));
-        add_count(o, name_ms, wall_ms);
+        json_add_count(o, name_ms, wall_ms);
     } else {
         cJSON_AddNullToObject(o, name);
         cJSON_AddNullToObject(o, name_ms);
@@ -88,7 +84,7 @@ static void add_gpus_object(cJSON *o, const struct msg_gpus *g)
     cJSON_AddNumberToObject(o, "watts", g->watts);
 }
 
-cJSON *job_json_node(const struct msg_node_status *s)
+static cJSON *node_object(const struct msg_node_status *s)
 {
     cJSON *o = cJSON_CreateObject();
 
@@ -101,7 +97,7 @@ cJSON *job_json_node(const struct msg_node_status *s)
     add_if_known(o, "group_rank", s->group_rank, 0);
     add_if_known(o, "first_rank", s->group_rank < 0 ? -1.0 : s->first_rank, 0);
     cJSON_AddNumberToObject(o, "workers", s->workers);
-    add_count(o, "heard_ms_ago", s->heard_ms);
+    json_add_count(o, "heard_ms_ago", s->heard_ms);
     cJSON_AddStringToObject(o, "containment", s->containment);
     add_if_known(o, "step", (double)s->progress.step, 1);
     add_number_of_text(o, "steps_per_s", s->progress.steps_per_s);
@@ -115,14 +111,6 @@ cJSON *job_json_node(const struct msg_node_status *s)
     return o;
 }
 
-static void add_if(cJSON *o, bool is_known, const char *name, uint64_t value)
-{
-    if (is_known)
-        add_count(o, name, value);
-    else
-        cJSON_AddNullToObject(o, name);
-}
-
 void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *t)
 {
     if (job_view_age_ms(t) == 0) {
@@ -130,16 +118,16 @@ void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *
         return;
     }
     o = cJSON_AddObjectToObject(o, name);
-    add_if(o, !t->unplaced, "productive_ms", t->productive_ms);
+    json_add_count_if(o, !t->unplaced, "productive_ms", t->productive_ms);
     if (t->unplaced)
-        add_count(o, "ran_ms", t->productive_ms);
-    add_count(o, "detect_ms", t->detect_ms);
-    add_count(o, "stop_ms", t->stop_ms);
-    add_count(o, "form_ms", t->form_ms);
-    add_count(o, "start_ms", t->start_ms);
-    add_count(o, "first_step_ms", t->first_step_ms);
-    add_if(o, !t->unplaced, "rework_ms", t->rework_ms);
-    add_if(o, !t->unplaced, "steps_again", t->steps_again);
+        json_add_count(o, "ran_ms", t->productive_ms);
+    json_add_count(o, "detect_ms", t->detect_ms);
+    json_add_count(o, "stop_ms", t->stop_ms);
+    json_add_count(o, "form_ms", t->form_ms);
+    json_add_count(o, "start_ms", t->start_ms);
+    json_add_count(o, "first_step_ms", t->first_step_ms);
+    json_add_count_if(o, !t->unplaced, "rework_ms", t->rework_ms);
+    json_add_count_if(o, !t->unplaced, "steps_again", t->steps_again);
 }
 
 cJSON *job_json_object(const struct job_view *job)
@@ -161,14 +149,14 @@ cJSON *job_json_object(const struct job_view *job)
     cJSON_AddStringToObject(o, "notice", s->notice);
     cJSON_AddStringToObject(o, "program", s->program);
     cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
-    add_if(o, knows, "epoch", s->epoch);
-    add_if(o, knows, "node_count", s->nodes);
-    add_if(o, knows, "spare_count", s->spares);
-    add_if(o, knows, "worker_count", s->workers);
+    json_add_count_if(o, knows, "epoch", s->epoch);
+    json_add_count_if(o, knows, "node_count", s->nodes);
+    json_add_count_if(o, knows, "spare_count", s->spares);
+    json_add_count_if(o, knows, "worker_count", s->workers);
     cJSON_AddNumberToObject(o, "min_nodes", s->min_nodes);
     cJSON_AddNumberToObject(o, "max_nodes", s->max_nodes);
-    add_if(o, knows, "restarts", s->restarts);
-    add_if(o, knows, "max_restarts", s->max_restarts);
+    json_add_count_if(o, knows, "restarts", s->restarts);
+    json_add_count_if(o, knows, "max_restarts", s->max_restarts);
     add_if_known(o, "goodput",
                  job_view_age_ms(&s->time) && !s->time.unplaced
                      ? (double)s->time.productive_ms / (double)job_view_age_ms(&s->time)
@@ -179,8 +167,8 @@ cJSON *job_json_object(const struct job_view *job)
     add_if_known(o, "exit_code", has_ended && knows ? s->exit_code : -1, 0);
     add_if_known(o, "step", (double)job_view_step(job), 1);
     add_if_known(o, "steps", (double)job_view_steps(job), 1);
-    add_count(o, "age_ms", s->age_ms);
-    add_if(o, knows, "state_ms", s->state_ms);
+    json_add_count(o, "age_ms", s->age_ms);
+    json_add_count_if(o, knows, "state_ms", s->state_ms);
     job_json_add_time(o, "started", now - s->age_ms);
     job_json_add_time(o, "ended", has_ended && knows ? now - s->state_ms : 0);
     add_failure_object(o, &s->failure);
@@ -190,7 +178,7 @@ cJSON *job_json_object(const struct job_view *job)
         cJSON_AddNullToObject(o, "report");
     nodes = cJSON_AddArrayToObject(o, "nodes");
     for (size_t i = 0; i < job->nodes; i++)
-        cJSON_AddItemToArray(nodes, job_json_node(&job->node[i]));
+        cJSON_AddItemToArray(nodes, node_object(&job->node[i]));
     cJSON_AddItemToObject(o, "history",
                           job->history ? cJSON_Duplicate(job->history, true)
                                        : cJSON_CreateNull());

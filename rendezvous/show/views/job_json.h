@@ -15,7 +15,6 @@
  * since 1970.
  */
 cJSON *job_json_object(const struct job_view *job);
-cJSON *job_json_node(const struct msg_node_status *s);
 cJSON *job_json_list(const struct job_views *v);
 
 /* Prints it and a newline, and destroys it: in one line, or indented by two blanks. */

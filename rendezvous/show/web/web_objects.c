@@ -11,6 +11,7 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/event_object.h"
+#include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/show/metrics/metrics.h"
 #include "rendezvous/show/page/page.h"
 #include "rendezvous/job/registry/job.h"
@@ -69,31 +70,25 @@ static cJSON *job_object(struct web *w, const struct web_object *o)
     return object;
 }
 
+/* NULL: no node runs it. */
 static cJSON *rank_object(struct web *w, const struct web_object *o)
 {
-    struct job_views views = { .count = 0 };
-    const struct job *job = web_object_job(w, o);
-    cJSON *object = NULL;
-    struct msg m;
+    cJSON *job = job_object(w, o), *object = NULL, *node;
 
-    if (!job)
-        return NULL;
-    registry_show_job(w->config.registry, job, o->viewer.sight, &m);
-    add_job_view(w, &views, &m.job_status);
-    add_node_views(w, &views, job, o->viewer.sight);
-    for (size_t i = 0; i < views.job[0].nodes && !object; i++) {
-        const struct msg_node_status *node = &views.job[0].node[i];
+    cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(job, "nodes"))
+    {
+        const cJSON *first = cJSON_GetObjectItemCaseSensitive(node, "first_rank");
 
-        if (node->group_rank < 0 || o->rank < node->first_rank ||
-            o->rank - node->first_rank >= node->workers)
+        if (!cJSON_IsNumber(first) || o->rank < json_count(node, "first_rank") ||
+            o->rank - json_count(node, "first_rank") >= json_count(node, "workers"))
             continue;
         object = cJSON_CreateObject();
         cJSON_AddStringToObject(object, "job", o->run_id);
-        cJSON_AddNumberToObject(object, "rank", o->rank);
-        cJSON_AddNumberToObject(object, "local_rank", o->rank - node->first_rank);
-        cJSON_AddItemToObject(object, "node", job_json_node(node));
+        json_add_count(object, "rank", o->rank);
+        json_add_count(object, "local_rank", o->rank - json_count(node, "first_rank"));
+        cJSON_AddItemToObject(object, "node", cJSON_Duplicate(node, true));
     }
-    job_views_clear(&views);
+    cJSON_Delete(job);
     return object;
 }
 
@@ -340,18 +335,11 @@ void web_object_render(struct web *w, struct web_object *o)
 
 bool web_object_is_final(const struct web *w, const struct web_object *o, bool at_once)
 {
-    const char *state;
-    double state_ms;
-
     if (!*o->run_id)
         return false;
-    if (!web_object_job(w, o) || !o->json)
-        return true;
-    state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o->json, "state"));
-    state_ms = cJSON_GetNumberValue(
-        cJSON_GetObjectItemCaseSensitive(o->json, "state_ms"));
-    return strcmp(state, proto_state_name(JOB_DONE)) == 0 &&
-           (at_once || state_ms >= WEB_END_MS);
+    return !web_object_job(w, o) || !o->json ||
+           (strcmp(json_text(o->json, "state"), proto_state_name(JOB_DONE)) == 0 &&
+            (at_once || json_count(o->json, "state_ms") >= WEB_END_MS));
 }
 
 struct evbuffer *web_object_whole(struct web_object *o)
