@@ -11,7 +11,6 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/far/far_side.h"
-#include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/remote_order.h"
 #include "launcher/typed.h"
 #include "rendezvous/common/base/fd.h"

@@ -10,7 +10,6 @@
 #include "launcher/remote/remote.h"
 #include "launcher/typed.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/xalloc.h"
 
 /* The launcher says where all nodes are. */
 static int check_hosts_flags(const struct options *o, const char *const *words,
@@ -73,7 +72,6 @@ int job_on_hosts_run(const struct options *o, char **argv, const char *const *wo
 {
     char folder[PATH_MAX];
     struct hosts h = { .count = 0 };
-    struct remote_target *targets;
     struct remote_job job = { .argv = argv,
                               .folder = o->folder,
                               .run_id = o->run_id,
@@ -97,10 +95,6 @@ int job_on_hosts_run(const struct options *o, char **argv, const char *const *wo
         return typed_refuse(o, &e);
     }
     job.count = h.count;
-    targets = xcalloc(h.count, sizeof(*targets));
-    for (size_t i = 0; i < h.count; i++)
-        targets[i] = (struct remote_target){ h.host[i].name, h.host[i].slots };
-    job.targets = targets;
     job.environment = host_environment_carried((const char *const *)environ,
                                                o->exports.text);
     if (limit_hosts(o, &job, &e) < 0)
@@ -108,7 +102,6 @@ int job_on_hosts_run(const struct options *o, char **argv, const char *const *wo
     else
         code = run_remote_job(o, &job);
     host_environment_free((char **)job.environment);
-    free(targets);
     hosts_clear(&h);
     return code;
 }

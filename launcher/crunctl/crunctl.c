@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <poll.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/crunctl/ctl_watch.h"
+#include "launcher/crunctl/ui/terminal.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
@@ -197,32 +198,17 @@ static void note_past_name(void *arg, const struct msg *m)
         note_name(f, m);
 }
 
-/* Of those that are over, the newest one that has the name. */
-static void find_past_name(struct ctl_client *c, struct job_name_search *f)
-{
-    struct msg m = { .type = MSG_SHOW_HISTORY };
-    uint64_t next = 0;
-    struct err e;
-
-    do
-        m.show_history.from = (uint32_t)next;
-    while (ctl_client_ask(c, &m, note_past_name, f, &next, &e) == CTL_EXIT_OK && next);
-}
-
 /* A name that is no run id there becomes that of the only job which has it. */
 static void find_named_job(struct ctl_client *c, struct ctl_options *o,
                            bool may_have_ended, struct job_name_search *f)
 {
-    struct msg m = { .type = MSG_STATUS };
-    uint64_t next = 0;
+    struct msg m = { .type = MSG_STATUS }, past = { .type = MSG_SHOW_HISTORY };
     struct err e;
 
     *f = (struct job_name_search){ .wanted = o->run_id };
-    do
-        m.status.from = (uint32_t)next;
-    while (ctl_client_ask(c, &m, note_name, f, &next, &e) == CTL_EXIT_OK && next);
+    (void)!ctl_client_ask_pages(c, &m, note_name, f, &e);
     if (!f->has_run_id && !f->named && may_have_ended && ctl_client_welcome(c)->history)
-        find_past_name(c, f);
+        (void)!ctl_client_ask_pages(c, &past, note_past_name, f, &e); /* newest first */
     if (!f->has_run_id && f->named == 1) {
         o->run_id = f->run_id;
         o->job_name = f->wanted;
@@ -343,6 +329,57 @@ static int run_anywhere(const struct ctl_command *command, const struct ctl_opti
     return run_here(command, o, word, e);
 }
 
+static char *render_frame(const struct ctl_command *command,
+                          const struct ctl_options *o)
+{
+    struct ctl_options own = *o;
+    char *frame = NULL;
+    struct err e;
+    size_t size;
+
+    own.out = open_memstream(&frame, &size);
+    if (!own.out)
+        return NULL;
+    if (run_anywhere(command, &own, &e) != CTL_EXIT_OK)
+        fprintf(own.out, "%s\n", e.text);
+    fclose(own.out);
+    return frame;
+}
+
+static void repeat_frames(const struct ctl_command *command,
+                          const struct ctl_options *o)
+{
+    const struct timespec pause = { .tv_sec = (time_t)(o->watch_ms / 1000),
+                                    .tv_nsec = (long)(o->watch_ms % 1000) * 1000000 };
+
+    do {
+        char *frame = render_frame(command, o);
+
+        printf("%s%s", frame ? frame : "", o->json ? "" : "\n");
+        free(frame);
+    } while (fflush(stdout) == 0 && nanosleep(&pause, NULL) == 0);
+}
+
+/* Every o->watch_ms, on the full screen of a terminal, else one after the other. What
+ * is watched may be gone for a while: the error is shown in its place. */
+static int watch_command(const struct ctl_command *command, const struct ctl_options *o)
+{
+    struct screen *s = o->json ? NULL : screen_open();
+    bool goes_on = s != NULL;
+
+    if (!s)
+        repeat_frames(command, o);
+    while (goes_on) {
+        char *frame = render_frame(command, o);
+
+        screen_draw(s, frame ? frame : "");
+        free(frame);
+        goes_on = screen_wait(s, o->watch_ms);
+    }
+    screen_close(s);
+    return CTL_EXIT_OK;
+}
+
 static int run_command(const struct ctl_command *c, int argc, char **argv,
                        struct ctl_options *o)
 {
@@ -364,7 +401,7 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     if (check_run_id(o, &e) < 0)
         return refuse_usage(e.text);
     if (o->watch_ms)
-        return ctl_watch(c, o, run_anywhere);
+        return watch_command(c, o);
     rc = run_anywhere(c, o, &e);
     if (rc != CTL_EXIT_OK)
         log_error("%s", e.text);

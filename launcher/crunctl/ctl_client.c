@@ -265,6 +265,22 @@ int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_
     return set_unreachable(c, e, "its list does not end");
 }
 
+int ctl_client_ask_pages(struct ctl_client *c, struct msg *question, ctl_answer_fn *fn,
+                         void *arg, struct err *e)
+{
+    uint64_t next = 0;
+    int rc;
+
+    do {
+        if (question->type == MSG_STATUS)
+            question->status.from = (uint32_t)next;
+        else
+            question->show_history.from = (uint32_t)next;
+        rc = ctl_client_ask(c, question, fn, arg, &next, e);
+    } while (rc == CTL_EXIT_OK && next);
+    return rc;
+}
+
 int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg, struct err *e)
 {
     c->fn = fn;

@@ -167,6 +167,10 @@ typedef void ctl_answer_fn(void *arg, const struct msg *m);
 int ctl_client_ask(struct ctl_client *c, const struct msg *question, ctl_answer_fn *fn,
                    void *arg, uint64_t *next, struct err *e) MUST_CHECK;
 
+/* The same for all pages of a list: of jobs and nodes, or of jobs that are over. */
+int ctl_client_ask_pages(struct ctl_client *c, struct msg *question, ctl_answer_fn *fn,
+                         void *arg, struct err *e) MUST_CHECK;
+
 /* The user of this process, for those who are told of an order. Returns buf. */
 char *ctl_client_user(char *buf, size_t size);
 

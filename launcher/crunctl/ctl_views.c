@@ -59,15 +59,9 @@ static int ask_pages(struct ctl_client *c, const char *run_id, ctl_answer_fn *fn
                      void *arg, struct err *e)
 {
     struct msg m = { .type = MSG_STATUS };
-    uint64_t next = 0;
-    int rc;
 
     snprintf(m.status.run_id, sizeof(m.status.run_id), "%s", run_id);
-    do {
-        m.status.from = (uint32_t)next;
-        rc = ctl_client_ask(c, &m, fn, arg, &next, e);
-    } while (rc == CTL_EXIT_OK && next);
-    return rc;
+    return ctl_client_ask_pages(c, &m, fn, arg, e);
 }
 
 /* -- the past ---------------------------------------------------------------------- */
@@ -166,22 +160,10 @@ static void on_past_job(void *arg, const struct msg *m)
         job_views_add(l->views, &m->job_status);
 }
 
-static int ask_past_jobs(struct ctl_client *c, struct past_list *l, struct err *e)
-{
-    struct msg m = { .type = MSG_SHOW_HISTORY };
-    uint64_t next = 0;
-    int rc;
-
-    do {
-        m.show_history.from = (uint32_t)next;
-        rc = ctl_client_ask(c, &m, on_past_job, l, &next, e);
-    } while (rc == CTL_EXIT_OK && next);
-    return rc;
-}
-
 int ctl_views_ask_all(struct ctl_client *c, const struct ctl_jobs *local,
                       bool with_past, struct job_views *v, struct err *e)
 {
+    struct msg ask_past = { .type = MSG_SHOW_HISTORY };
     struct past_list past = { local, v };
     struct job_names names = { .local = local };
     int rc = ask_pages(c, "", on_job_name, &names, e);
@@ -190,7 +172,7 @@ int ctl_views_ask_all(struct ctl_client *c, const struct ctl_jobs *local,
         rc = ask_pages(c, names.run_id[i], on_job_detail, v, e);
     free(names.run_id);
     if (rc == CTL_EXIT_OK && with_past && ctl_client_welcome(c)->history)
-        rc = ask_past_jobs(c, &past, e);
+        rc = ctl_client_ask_pages(c, &ask_past, on_past_job, &past, e);
     return rc;
 }
 

@@ -67,11 +67,13 @@ bool run_identity_hash_word(unsigned long *crc, const char *word, bool value,
     bool is_flag = *word == '-' && is_flag_of_node(word, length);
     const char *found;
 
-    if (value && *word != '-')
+    if (value && *word != '-') {
         word = "";
-    else if (is_flag && word[length] == '=')
-        *crc = crc32_z(*crc, (const Bytef *)word, length + 1), word = "",
+    } else if (is_flag && word[length] == '=') {
+        *crc = crc32_z(*crc, (const Bytef *)word, length + 1);
+        word = "";
         is_flag = false;
+    }
     while (host_length > 0 && (found = strstr(word, host)) != NULL) {
         *crc = crc32_z(*crc, (const Bytef *)word, (size_t)(found - word));
         word = found + host_length;

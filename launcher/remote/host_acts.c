@@ -137,7 +137,7 @@ static void send_order(struct remote_host *h)
                               .folder = (char *)r->job->folder,
                               .run_id = r->run_id,
                               .key = r->key,
-                              .workers = h->target->workers,
+                              .workers = h->target->slots,
                               .detach = r->job->detach,
                               .live = remote_output_is_live(r->output),
                               .one_stream = remote_output_is_one(r->output) };

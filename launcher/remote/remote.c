@@ -332,7 +332,7 @@ static void open_remote(struct remote *r)
     r->room = r->count + REMOTE_LATE_HOSTS_MAX;
     r->host = xcalloc(r->room, sizeof(*r->host));
     for (size_t i = 0; i < r->count; i++)
-        remote_host_init(r, i, &r->job->targets[i]);
+        remote_host_init(r, i, &r->job->hosts->host[i]);
     loop_timer_init(&r->connect, r->loop, remote_on_connect_due, r);
     loop_timer_init(&r->ping, r->loop, on_ping_due, r);
     loop_timer_init(&r->waiting, r->loop, on_waiting_due, r);
@@ -370,7 +370,7 @@ static void close_remote(struct remote *r)
         struct remote_host *h = &r->host[i];
 
         remote_host_drop(h);
-        free((char *)h->later.name);
+        free(h->later.name);
         loop_timer_fini(&h->timer);
         remote_hello_clear(&h->hello);
         free(h->said);
@@ -425,12 +425,12 @@ int remote_print(const struct remote_job *job, FILE *out, struct err *e)
     fprintf(out, "# %zu host%s, folder %s, %s\n", job->count, text_plural(job->count),
             job->folder, push.self);
     for (size_t i = 0; i < job->count; i++) {
-        const struct remote_target *t = &job->targets[i];
+        const struct host *t = &job->hosts->host[i];
         char **argv = rsh_command(job->rsh, job->ssh_args, t->name);
 
         fprintf(out, "\n# node rank %zu, %s", i, t->name);
-        if (t->workers)
-            fprintf(out, ", %" PRIu32 " worker%s", t->workers, text_plural(t->workers));
+        if (t->slots)
+            fprintf(out, ", %" PRIu32 " worker%s", t->slots, text_plural(t->slots));
         fputc('\n', out);
         for (char **word = argv; *word; word++)
             fprintf(out, "%s%s", word > argv ? " " : "", *word);

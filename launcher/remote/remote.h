@@ -15,16 +15,10 @@
  * say, and is to a user what crun is on one node. All hosts answer first; then their
  * node ranks are decided, in the order of the list, and the job starts.
  */
-struct remote_target {
-    const char *name; /* as ssh takes it */
-    uint32_t workers; /* 0: as the flags say */
-};
-
 struct remote_job {
-    const struct remote_target *targets;
-    size_t count;
-    const struct hosts_wanted *wanted; /* where the list is from, */
-    const struct hosts *hosts;         /* and what it was */
+    const struct hosts *hosts;         /* slots 0: workers as the flags say */
+    size_t count;                      /* of them, the first ones */
+    const struct hosts_wanted *wanted; /* where the list is from */
     bool ignores_slots;                /* of hosts that come later */
     uint32_t min_nodes, max_nodes;     /* max_nodes 0: those that there are */
     char *const *argv;                 /* of this process */

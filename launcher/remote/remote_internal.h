@@ -23,14 +23,14 @@ struct tool_lines;
 
 struct remote_host {
     struct remote *remote;
-    const struct remote_target *target;
+    const struct host *target;
     uint32_t index;
     enum remote_host_state state;
     struct host_link link;
     unsigned attempts;
-    bool past_path;   /* the crun at our own path is not of our version */
-    bool is_unlisted; /* it is gone from the list of hosts, or may be tried anew */
-    struct remote_target later; /* target, if it came later */
+    bool past_path;    /* the crun at our own path is not of our version */
+    bool is_unlisted;  /* it is gone from the list of hosts, or may be tried anew */
+    struct host later; /* target, if it came later */
     uint64_t not_before_ms;
     struct loop_timer timer;
     struct remote_hello hello;
@@ -89,8 +89,7 @@ void remote_end_hosts(struct remote *r);
 /* remote_start.c */
 void remote_check_progress(struct remote *r);
 void remote_on_connect_due(void *arg);
-void remote_host_init(struct remote *r, size_t index,
-                      const struct remote_target *target);
+void remote_host_init(struct remote *r, size_t index, const struct host *target);
 void remote_follow_list(struct remote *r);
 
 /* remote.c */

@@ -153,8 +153,7 @@ void remote_on_connect_due(void *arg)
 
 /* -- hosts that come and go -------------------------------------------------------- */
 
-void remote_host_init(struct remote *r, size_t index,
-                      const struct remote_target *target)
+void remote_host_init(struct remote *r, size_t index, const struct host *target)
 {
     struct remote_host *h = &r->host[index];
 
@@ -210,10 +209,8 @@ static void add_late_host(struct remote *r, const struct host *host)
     log_info("%s is new in the list of hosts: its node joins the job", host->name);
     remote_host_init(r, r->count, NULL);
     h = &r->host[r->count++];
-    h->later = (struct remote_target){
-        .name = xstrdup(host->name),
-        .workers = r->job->ignores_slots ? 0 : host->slots,
-    };
+    h->later = (struct host){ .name = xstrdup(host->name),
+                              .slots = r->job->ignores_slots ? 0 : host->slots };
     h->target = &h->later;
 }
 

@@ -94,23 +94,6 @@ static int pmi1_ask(int fd, const char *line, const char *expected, char *answer
 
 /* -- rank 0's addresses ------------------------------------------------------------ */
 
-/* With IPv6 if this machine has it: that socket takes IPv4 too. */
-static int pmi1_listen(struct pmi1_meeting *m, struct err *e)
-{
-    struct net_addr any[2];
-    size_t count;
-
-    if (net_resolve("", 0, any, 2, &count, e) < 0)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        m->listener = net_listen(&any[i], BACKLOG, e);
-        if (m->listener >= 0)
-            return 0;
-    }
-    m->listener = 0;
-    return -1;
-}
-
 /* All addresses but loopback, which is of use only if it is the only one. */
 static int pmi1_name_endpoints(struct pmi1_meeting *m, struct err *e)
 {
@@ -199,8 +182,11 @@ int pmi1_meet(struct pmi1_meeting *m, struct err *e)
     if (fd < 0)
         return err_set(e, "PMI_FD is \"%.64s\": it must be a descriptor",
                        text ? text : "");
-    if (m->rank == 0 && (pmi1_listen(m, e) < 0 || pmi1_name_endpoints(m, e) < 0))
-        return -1;
+    if (m->rank == 0) {
+        m->listener = net_listen_everywhere(0, BACKLOG, e);
+        if (m->listener < 0 || pmi1_name_endpoints(m, e) < 0)
+            return -1;
+    }
     rc = pmi1_exchange(fd, m, e);
     close(fd);
     return rc;

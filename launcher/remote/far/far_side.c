@@ -24,7 +24,6 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_child.h"
 #include "launcher/remote/far/far_reach.h"
-#include "launcher/remote/far/far_socket.h"
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/limits.h"
 #include "launcher/remote/remote_order.h"
@@ -325,26 +324,6 @@ static void handle_stdin(struct far_side *f, const struct channel_frame *frame)
 
 /* -- the order --------------------------------------------------------------------- */
 
-/* A socket that listens on all addresses, on any port. */
-static int open_any_listener(uint16_t *port, struct err *e)
-{
-    struct net_addr any = { .len = sizeof(struct sockaddr_in6) }, own;
-    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
-    struct sockaddr_in v4 = { .sin_family = AF_INET };
-    int fd;
-
-    memcpy(&any.sa, &v6, sizeof(v6));
-    fd = net_listen(&any, SOMAXCONN, e);
-    if (fd < 0) { /* a kernel without IPv6 */
-        any.len = sizeof(v4);
-        memcpy(&any.sa, &v4, sizeof(v4));
-        fd = net_listen(&any, SOMAXCONN, e);
-    }
-    if (fd >= 0 && net_local_addr(fd, &own) == 0)
-        *port = net_port(&own);
-    return fd;
-}
-
 static void on_child_status(evutil_socket_t fd, short what, void *arg)
 {
     struct far_side *f = arg;
@@ -373,14 +352,13 @@ static void on_child_status(evutil_socket_t fd, short what, void *arg)
 static void handle_order(struct far_side *f, const struct channel_frame *frame)
 {
     struct remote_order order;
-    uint16_t port;
     struct err e;
 
     if (f->has_child || remote_order_parse(frame->body, frame->size, &order, &e) < 0) {
         refuse_order(f, REMOTE_BAD_ORDER, f->has_child ? "a second order" : e.text);
         return;
     }
-    f->listener = open_any_listener(&port, &e);
+    f->listener = net_listen_everywhere(0, SOMAXCONN, &e);
     if (f->listener < 0) {
         refuse_order(f, REMOTE_NO_SOCKET, e.text);
     } else if (far_child_start(&f->child, f->calls, &order, f->listener, &e) < 0) {

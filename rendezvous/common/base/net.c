@@ -357,6 +357,19 @@ int net_listen(const struct net_addr *addr, int backlog, struct err *e)
     return explain_listen_error(addr, errnum, e);
 }
 
+int net_listen_everywhere(uint16_t port, int backlog, struct err *e)
+{
+    struct net_addr any[2];
+    size_t count;
+    int fd = -1;
+
+    if (net_resolve("", port, any, 2, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count && fd < 0; i++) /* a kernel may have no IPv6 */
+        fd = net_listen(&any[i], backlog, e);
+    return fd;
+}
+
 int net_connect(const struct net_addr *addr, struct err *e)
 {
     int fd = open_socket(addr), errnum;

@@ -46,6 +46,9 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *list, size_t m
  * The error names the process that has the port, if /proc shows it. */
 int net_listen(const struct net_addr *addr, int backlog, struct err *e) MUST_CHECK;
 
+/* The same on all addresses of this machine, of IPv6 and IPv4; port 0: any. */
+int net_listen_everywhere(uint16_t port, int backlog, struct err *e) MUST_CHECK;
+
 /* A socket that is connecting to addr (EINPROGRESS), or -1. */
 int net_connect(const struct net_addr *addr, struct err *e) MUST_CHECK;
 
