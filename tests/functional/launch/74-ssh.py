@@ -225,21 +225,6 @@ def lines_stay_whole_and_have_a_prefix(case):
         same(len(lines_with(f"{host}: to err {rank}", p)), 1)
 
 
-def the_exit_code_is_the_workers_and_one_report_tells_it(case):
-    p = case.crun("h1,h2,h3", "--nproc-per-node=1", "--no-python", "sh", "-c",
-                  "if [ $RANK = 1 ]; then echo my last words >&2; exit 37; fi; sleep 60")
-    says(p, 37, "rank 1", "h2", "my last words")
-    same(len(lines_with("first failure", p)), 1)
-    same(p.err.count("| my last words"), 1)
-
-
-def a_worker_that_fails_is_started_again(case):
-    p = case.crun("h1,h2", "--nproc-per-node=1", "--max-restarts=1", "--no-python", "sh", "-c",
-                  "echo began $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || [ $RANK != 1 ]")
-    p.expect(0)
-    same(sorted(p.out.splitlines())[-2:], ["began 1", "began 1"])
-
-
 def a_noisy_login_does_no_harm(case):
     p = case.crun("noisy,h1", "--nproc-per-node=1", case.hosts.directory + "/show.py")
     same([rank[2] for rank in shown(p)], ["noisy", "h1"])
@@ -280,18 +265,6 @@ def all_failures_are_told_at_once(case):
         fail(f"it took {time.monotonic() - begun:.1f} s")
     if re.search(r"\bh[12]\b.*(refused|answer|folder)", p.err):
         fail("hosts that can take part are accused:", p.err)
-
-
-def a_job_may_start_with_fewer_hosts(case):
-    p = case.crun("h1,refuses,h3", "--nnodes=2:3", "--nproc-per-node=1",
-                  case.hosts.directory + "/show.py")
-    found = shown(p)
-    same([rank[:3] for rank in found], [[0, 2, "h1"], [1, 2, "h3"]])
-    same(len(lines_with("refuses", p)), 1)
-    p = case.crun("h1,refuses,hole", "--nnodes=2:3", "--nproc-per-node=1",
-                  case.hosts.directory + "/show.py")
-    says(p, 69, "refuses", "hole")
-    same(p.out, "")
 
 
 def sshd_that_takes_one_connection_at_a_time_is_tried_again(case):
@@ -423,36 +396,6 @@ def detached_it_goes_on_and_can_be_looked_at(case):
 # -- hosts that come and go -------------------------------------------------------------------
 
 
-def the_host_file_may_change(case):
-    """A host is added; the first one of its file is told to look; the added one is drained."""
-    path = pathlib.Path(case.hosts.directory, "hostfile")
-    path.write_text("# mine\nh4 slots=1\n")
-    p = case.hosts.desk.start([CRUN, "--hostfile", path, "--nnodes=1:2", SSH_ARGS,
-                               *case.wait_program("hostfile", 0.1)])
-    case.until_began(p, 1)
-    path.write_text("h4 slots=1\nended2 slots=2\n")
-    p.kill(signal.SIGHUP)
-    case.until_began(p, 1 + 3)
-    same(sorted(re.findall(r"began \d (\w+)", p.out)), ["ended2", "ended2", "h4", "h4"])
-    path.write_text("h4 slots=1\n")
-    case.until_began(p, 4 + 1)
-    case.over("hostfile")
-    p.expect(0)
-    until(lambda: not any("hostfile" in line for line in case.hosts["ended2"].left().values()),
-          "the drained host's workers end", 20)
-
-
-def an_elastic_job_outlives_a_lost_host(case):
-    p = case.crun("h1,lost", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=1",
-                  *case.wait_program("elastic", 0.1))
-    case.until_began(p, 2)
-    case.kill_session("lost", "elastic")
-    case.until_began(p, 3)
-    case.over("elastic")
-    p.expect(0)
-    same(p.out.count("began 0 h1"), 2)
-
-
 # -- secrets, other programs ------------------------------------------------------------------
 
 
@@ -504,11 +447,9 @@ CASES = [
     a_user_and_a_folder_of_the_hosts,
     standard_input_is_that_of_the_first_worker,
     lines_stay_whole_and_have_a_prefix,
-    the_exit_code_is_the_workers_and_one_report_tells_it,
     a_noisy_login_does_no_harm,
     a_host_without_crun_gets_it,
     all_failures_are_told_at_once,
-    a_job_may_start_with_fewer_hosts,
     sshd_that_takes_one_connection_at_a_time_is_tried_again,
     interrupted_once_the_workers_finish,
     interrupted_twice_they_are_killed,
@@ -516,11 +457,8 @@ CASES = [
     control_c_reaches_the_launcher_alone,
     a_terminal_that_is_closed_ends_the_job,
     a_killed_ssh_ends_the_job,
-    a_worker_that_fails_is_started_again,
     a_lost_ssh_ends_the_job,
     detached_it_goes_on_and_can_be_looked_at,
-    the_host_file_may_change,
-    an_elastic_job_outlives_a_lost_host,
     nothing_secret_can_be_seen,
     another_program_than_ssh,
 ]

@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, TIMEOUT, Place, with_place  # noqa: E402
-from process import read, run, until  # noqa: E402
+from process import read, run, same, until  # noqa: E402
 
 FAKE = r'''#!/bin/sh
 cd "$(dirname "$0")" || exit 255
@@ -69,7 +69,9 @@ def test_a_host_file_that_changes(p):
     says(p, "h2 is gone from the list of hosts: its node leaves the job")
     replace(p, "hosts", "h1 slots=x\n")
     says(p, "the list of hosts stays as it was: --hostfile hosts:1: \"x\" is not a number of slots")
+    made.send_signal(signal.SIGHUP)  # it is said once
     finish(p, made)
+    same(read(f"{p.path}/errors").decode().count("stays as it was"), 1)
 
 
 def test_sighup_tries_failed_hosts_again(p):

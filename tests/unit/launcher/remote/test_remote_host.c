@@ -3,14 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sysexits.h>
-#include <unistd.h>
 
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/remote_host.h"
-#include "launcher/remote/remote_report.h"
 #include "launcher/remote/rsh.h"
-#include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
@@ -168,39 +164,6 @@ START_TEST(a_host_is_reached_by_a_command)
 }
 END_TEST
 
-/* -- reports ----------------------------------------------------------------------- */
-
-static char reported[4096];
-
-static void on_line(void *arg, enum log_level level, const char *line)
-{
-    snprintf(reported + strlen(reported), sizeof(reported) - strlen(reported), "%s\n",
-             line);
-}
-
-START_TEST(hosts_with_the_same_failure_share_a_line)
-{
-    static const struct remote_failure failures[] = {
-        { "a", "did not answer", "motd\r\nssh: no route\r\n\r\n", 0 },
-        { "b", "no such folder", "/x", REMOTE_NO_FOLDER },
-        { "c", "did not answer", "ssh: no route", 0 },
-        { "d", "did not answer", "", 0 },
-    };
-
-    log_init("crun", LOG_INFO, LOG_TEXT);
-    log_set_sink(on_line, NULL);
-    reported[0] = '\0';
-    remote_report_failures(failures, 4, 9);
-    log_set_sink(NULL, NULL);
-    ck_assert_str_eq(reported, "crun: 4 of 9 hosts cannot take part\n"
-                               "crun: a, c: did not answer: ssh: no route\n"
-                               "crun: b: no such folder: /x\n"
-                               "crun: d: did not answer\n");
-    ck_assert_int_eq(remote_report_code(failures, 4), 2);
-    ck_assert_int_eq(remote_report_code(failures, 1), EX_UNAVAILABLE);
-}
-END_TEST
-
 START_TEST(the_address_that_ssh_found_is_the_first)
 {
     char **list = host_addresses_list("192.0.2.7 51000 192.0.2.99 22");
@@ -229,7 +192,6 @@ int main(void)
     tcase_add_test(t, no_state_waits_for_a_closed_connection);
     tcase_add_loop_test(t, words_of_ssh_are_understood, 0, COUNT(words));
     tcase_add_loop_test(t, a_host_is_reached_by_a_command, 0, COUNT(commands));
-    tcase_add_test(t, hosts_with_the_same_failure_share_a_line);
     tcase_add_test(t, the_address_that_ssh_found_is_the_first);
     suite_add_tcase(s, t);
     return check_main(s);
