@@ -102,8 +102,8 @@ void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_
     membership_order_stop(s);
 }
 
-/* Does the root cause end the job, or spend a restart? Repeated when another failure
- * becomes the root cause. A user's order to end the job stands. */
+/* Whether the root cause ends the job or spends a restart: again when another failure
+ * becomes the root cause. A user's order to end the job is kept. */
 void membership_judge_root(struct membership *m)
 {
     struct membership_stop *stop = &m->stop;
@@ -131,11 +131,12 @@ void membership_stop_failed(struct step *s)
 }
 
 /*
- * The node knows a later epoch: what was decided since is lost, as when a state
- * directory comes from a backup. Any node may have workers of that epoch, so all of
- * them are told to stop it, and the next epoch is above it. Nodes that have joined
- * since are not known: they have a lease to come and be refused. A stop that ends the
- * job still does. The restarts that were spent since are not known.
+ * A node resumes with a later epoch than the rendezvous knows, as after its state
+ * directory was restored from a backup: all decisions since then are lost. Any node may
+ * run workers of that epoch. So all nodes are ordered to stop it, and the next epoch
+ * gets a higher number. Nodes that joined since then are unknown: the stop waits for a
+ * lease, in which they come back and are refused. A stop that ends the job goes on.
+ * Restarts since then are not counted.
  */
 void membership_stop_regressed(struct step *s)
 {
@@ -190,7 +191,7 @@ static void form_epoch(struct step *s)
     membership_start_node(s, &m->node[m->leader]);
 }
 
-/* The node is kept until its BYE arrives, so that a lost message can be repeated. */
+/* The node is kept until its BYE arrives, so that the order can be repeated. */
 static void give_last_order(struct step *s, struct membership_node *n,
                             enum membership_action_type what)
 {
@@ -221,7 +222,7 @@ void membership_release(struct step *s, struct membership_node *n)
     give_last_order(s, n, MEMBERSHIP_ACT_RELEASED);
 }
 
-/* One more trouble of the host of the root cause. */
+/* Counts a failure against the host of the root cause. */
 static void blame_root_host(struct step *s)
 {
     struct membership *m = s->m;
@@ -242,7 +243,7 @@ static void blame_root_host(struct step *s)
     membership_act(s, MEMBERSHIP_ACT_QUARANTINED, there);
 }
 
-/* Count crash loops, and the troubles of hosts. */
+/* Counts crash loops, and the failures of hosts. */
 static void learn_from_stop(struct step *s)
 {
     struct membership *m = s->m;
@@ -255,7 +256,7 @@ static void learn_from_stop(struct step *s)
         blame_root_host(s);
 }
 
-/* Does the job only repeat itself? The steps of the epoch are known now. */
+/* Whether restarts bring new steps. Those of the epoch are known now. */
 static void judge_progress(struct membership *m)
 {
     uint32_t max = m->config.max_no_progress;
@@ -400,7 +401,7 @@ static void settle_drain(struct step *s)
         membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
-/* Every node of the job will be taken away: none continues. */
+/* The whole job is preempted: no node continues. */
 static void settle_last_checkpoint(struct step *s)
 {
     struct membership *m = s->m;
