@@ -1,9 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/worlds/check_main.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static Suite *own_suite; /* of TEST */
+static TCase *own_case;  /* NULL: the next test begins one */
+static void (*fixture_begin)(void), (*fixture_end)(void);
+static double timeout_s;
+
+void check_add(const TTest *test, int from, int to)
+{
+    if (!own_suite)
+        own_suite = suite_create(program_invocation_short_name);
+    if (!own_case) {
+        own_case = tcase_create(program_invocation_short_name);
+        tcase_add_checked_fixture(own_case, fixture_begin, fixture_end);
+        if (timeout_s > 0)
+            tcase_set_timeout(own_case, timeout_s);
+        suite_add_tcase(own_suite, own_case);
+    }
+    tcase_add_loop_test(own_case, test, from, to);
+}
+
+void check_set_fixture(void (*begin)(void), void (*end)(void))
+{
+    fixture_begin = begin;
+    fixture_end = end;
+    own_case = NULL;
+}
+
+void check_set_timeout(double seconds)
+{
+    timeout_s = seconds;
+    own_case = NULL;
+}
 
 /* Under nohup, or behind a shell's &, some are ignored, and would be in what is
  * tested. */
@@ -38,6 +71,11 @@ int check_main(Suite *suite)
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+__attribute__((weak)) int main(void)
+{
+    return check_main(own_suite);
 }
 
 void print_skipped(const char *reason)

@@ -5,7 +5,43 @@
 #include <check.h>
 #include <unistd.h>
 
-/* Run the suite as Check's environment variables say. Returns main's exit status. */
+/*
+ * A test is written as TEST(what_holds) { ... } and is run by the main of check_main.c,
+ * in the order of the file: no list of them is kept. TEST_EACH is run for each row of a
+ * table, TEST_LOOP for each number from `from` to below `to`; the number is _i.
+ */
+#define TEST(name) TEST_LOOP(name, 0, 1)
+#define TEST_EACH(name, table)                                                         \
+    TEST_LOOP(name, 0, (int)(sizeof(table) / sizeof((table)[0])))
+#define TEST_LOOP(name, from, to)                                                      \
+    static void name(int _i);                                                          \
+    CHECK_BEFORE_MAIN(name##_added)                                                    \
+    {                                                                                  \
+        static const TTest test = { #name, name, __FILE__, __LINE__ };                 \
+        check_add(&test, from, to);                                                    \
+    }                                                                                  \
+    static void name(int _i)
+
+/* For the tests that follow: what is called before and after each (NULL: nothing), and
+ * how long one may take (0: as long as Check allows). */
+#define FIXTURE(begin, end) CHECK_SET(__LINE__, check_set_fixture(begin, end))
+#define TIMEOUT(seconds) CHECK_SET(__LINE__, check_set_timeout(seconds))
+
+void check_add(const TTest *test, int from, int to);
+void check_set_fixture(void (*begin)(void), void (*end)(void));
+void check_set_timeout(double seconds);
+
+#define CHECK_BEFORE_MAIN(name)                                                        \
+    __attribute__((constructor(1000 + __LINE__))) static void name(void)
+#define CHECK_SET(line, call) CHECK_SET_AT(line, call)
+#define CHECK_SET_AT(line, call)                                                       \
+    CHECK_BEFORE_MAIN(check_set_##line)                                                \
+    {                                                                                  \
+        call;                                                                          \
+    }                                                                                  \
+    struct check_set
+
+/* Run a suite as Check's environment variables say. Returns main's exit status. */
 int check_main(Suite *suite);
 
 /* End a case that cannot be tried here. scripts/run-tests counts it as skipped. */

@@ -255,21 +255,22 @@ static void live_a_whole_life(void)
     expect("");
 }
 
-START_TEST(a_job_of_one_node_runs_over_the_network)
+FIXTURE(setup, teardown);
+TIMEOUT(20);
+
+TEST(a_job_of_one_node_runs_over_the_network)
 {
     start_server(true, NULL);
     join_over_the_network();
     live_a_whole_life();
 }
-END_TEST
 
-START_TEST(a_job_of_one_node_runs_within_the_process)
+TEST(a_job_of_one_node_runs_within_the_process)
 {
     start_server(false, NULL);
     join_within_the_process();
     live_a_whole_life();
 }
-END_TEST
 
 static void join_with_two(struct client_owner *a, const char *endpoint)
 {
@@ -280,7 +281,7 @@ static void join_with_two(struct client_owner *a, const char *endpoint)
     start_client(a, &config);
 }
 
-START_TEST(an_embedded_rendezvous_starts_its_own_node_first)
+TEST(an_embedded_rendezvous_starts_its_own_node_first)
 {
     char endpoint[64];
 
@@ -301,9 +302,8 @@ START_TEST(an_embedded_rendezvous_starts_its_own_node_first)
     ck_assert_uint_eq(other.order.start.first_rank, 2);
     ck_assert_uint_eq(other.order.start.port, 29500);
 }
-END_TEST
 
-START_TEST(a_heartbeat_keeps_the_connection)
+TEST(a_heartbeat_keeps_the_connection)
 {
     uint64_t until = clock_ms() + 1500;
 
@@ -315,7 +315,6 @@ START_TEST(a_heartbeat_keeps_the_connection)
     expect("JOINED; START; ");
     ck_assert_int_eq(session_state(client_session(agent.client)), SESSION_ATTACHED);
 }
-END_TEST
 
 /* A port on which no program listens, for as long as fd is open. */
 static uint16_t dead_port(int *fd)
@@ -329,7 +328,7 @@ static uint16_t dead_port(int *fd)
     return net_port(&addr);
 }
 
-START_TEST(endpoints_are_tried_in_turn)
+TEST(endpoints_are_tried_in_turn)
 {
     struct client_config config;
     char endpoints[128];
@@ -344,9 +343,8 @@ START_TEST(endpoints_are_tried_in_turn)
     expect("out; back; JOINED; START; ");
     close(fd);
 }
-END_TEST
 
-START_TEST(no_peer_there_is_told_and_given_up)
+TEST(no_peer_there_is_told_and_given_up)
 {
     struct client_config config;
     char endpoint[64], refused[128];
@@ -364,7 +362,6 @@ START_TEST(no_peer_there_is_told_and_given_up)
     ck_assert_ptr_nonnull(strstr(agent.why, refused));
     close(fd);
 }
-END_TEST
 
 /* A listener that has no room for a connection, and drops what asks for one. */
 static int full_listener(int *filler, uint16_t *number)
@@ -397,7 +394,7 @@ static unsigned asking(uint16_t number)
     return count;
 }
 
-START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
+TEST(a_connection_that_is_not_answered_is_asked_for_again)
 {
     struct client_config config;
     char endpoint[64], byte;
@@ -422,7 +419,6 @@ START_TEST(a_connection_that_is_not_answered_is_asked_for_again)
     close(filler);
     close(fd);
 }
-END_TEST
 
 /* -- several addresses of one rendezvous ------------------------------------------- */
 
@@ -459,7 +455,7 @@ enum {
     BEFORE_COUNT
 };
 
-START_TEST(the_first_address_that_answers_is_taken)
+TEST_LOOP(the_first_address_that_answers_is_taken, 0, BEFORE_COUNT)
 {
     int fd = -1, filler = -1;
     uint64_t began = clock_ms();
@@ -488,9 +484,8 @@ START_TEST(the_first_address_that_answers_is_taken)
     close(fd);
     close(filler);
 }
-END_TEST
 
-START_TEST(the_failure_of_all_addresses_is_told_with_each_reason)
+TEST(the_failure_of_all_addresses_is_told_with_each_reason)
 {
     char endpoints[128], refused[128];
     uint16_t first, second;
@@ -510,9 +505,8 @@ START_TEST(the_failure_of_all_addresses_is_told_with_each_reason)
     }
     ck_assert_msg(strstr(agent.why, "unknown.test"), "%s", agent.why);
 }
-END_TEST
 
-START_TEST(silent_addresses_are_told)
+TEST(silent_addresses_are_told)
 {
     char endpoints[128];
     uint16_t number[2];
@@ -529,9 +523,8 @@ START_TEST(silent_addresses_are_told)
     close(fd[0]);
     close(fd[1]);
 }
-END_TEST
 
-START_TEST(the_rendezvous_may_come_into_this_process)
+TEST_LOOP(the_rendezvous_may_come_into_this_process, 0, 3)
 {
     static const char *const elsewhere[] = { "slow.test:1", "unknown.test:1",
                                              "127.0.0.1:%u" };
@@ -554,7 +547,6 @@ START_TEST(the_rendezvous_may_come_into_this_process)
     close(fd);
     close(filler);
 }
-END_TEST
 
 /* -- whose rendezvous it is -------------------------------------------------------- */
 
@@ -624,7 +616,7 @@ static int meet_other_user(uid_t trusted)
     return fd;
 }
 
-START_TEST(a_rendezvous_of_another_user_gets_no_join)
+TEST(a_rendezvous_of_another_user_gets_no_join)
 {
     char byte;
     int fd;
@@ -641,9 +633,8 @@ START_TEST(a_rendezvous_of_another_user_gets_no_join)
     ck_assert_int_ne(errno, EAGAIN); /* it has hung up */
     close(fd);
 }
-END_TEST
 
-START_TEST(a_rendezvous_of_a_named_user_is_obeyed)
+TEST(a_rendezvous_of_a_named_user_is_obeyed)
 {
     int fd;
 
@@ -653,9 +644,8 @@ START_TEST(a_rendezvous_of_a_named_user_is_obeyed)
         loop_turn(loop, 10);
     close(fd);
 }
-END_TEST
 
-START_TEST(an_answer_of_a_process_that_has_gone_is_not_obeyed)
+TEST(an_answer_of_a_process_that_has_gone_is_not_obeyed)
 {
     struct client_config config;
     char endpoint[64];
@@ -676,9 +666,8 @@ START_TEST(an_answer_of_a_process_that_has_gone_is_not_obeyed)
     expect("out; ");
     close(listener);
 }
-END_TEST
 
-START_TEST(a_daemon_that_comes_back_finds_its_agent)
+TEST(a_daemon_that_comes_back_finds_its_agent)
 {
     snprintf(state_dir, sizeof(state_dir), "/tmp/test-client-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(state_dir));
@@ -695,9 +684,8 @@ START_TEST(a_daemon_that_comes_back_finds_its_agent)
     expect("out; back; JOINED; DONE; "); /* it has a slot by now */
     ck_assert_uint_eq(session_unanswered(client_session(agent.client)), 0);
 }
-END_TEST
 
-START_TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
+TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
 {
     start_server(true, NULL);
     join_over_the_network();
@@ -707,9 +695,8 @@ START_TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
     wait_until_told("abandoned");
     expect("JOINED; START; out; out; abandoned; ");
 }
-END_TEST
 
-START_TEST(it_may_be_destroyed_from_within_an_order)
+TEST_LOOP(it_may_be_destroyed_from_within_an_order, 0, 2)
 {
     agent.destroy_at = _i ? MSG_START : MSG_JOINED;
     start_server(true, NULL);
@@ -718,9 +705,8 @@ START_TEST(it_may_be_destroyed_from_within_an_order)
         loop_turn(loop, 100);
     loop_turn(loop, 0);
 }
-END_TEST
 
-START_TEST(it_may_be_destroyed_at_any_time)
+TEST_LOOP(it_may_be_destroyed_at_any_time, 0, 8)
 {
     start_server(true, NULL);
     join_over_the_network();
@@ -730,9 +716,8 @@ START_TEST(it_may_be_destroyed_at_any_time)
     agent.client = NULL;
     loop_turn(loop, 0);
 }
-END_TEST
 
-START_TEST(a_wrong_endpoint_is_refused)
+TEST_LOOP(a_wrong_endpoint_is_refused, 0, 8)
 {
     static const char *const wrong[] = { "",         "host",       "host:", ":1",
                                          "host:0x1", "host:99999", "a:1,",  ",a:1" };
@@ -743,11 +728,10 @@ START_TEST(a_wrong_endpoint_is_refused)
     ck_assert_ptr_null(client_create(loop, &config, &calls, &e));
     ck_assert_str_ne(e.text, "");
 }
-END_TEST
 
 /* -- names ------------------------------------------------------------------ */
 
-START_TEST(an_unknown_name_is_told)
+TEST(an_unknown_name_is_told)
 {
     struct client_config config = config_for("unknown.test:1");
 
@@ -755,9 +739,8 @@ START_TEST(an_unknown_name_is_told)
     wait_until_told("out");
     ck_assert_ptr_nonnull(strstr(agent.why, "unknown.test"));
 }
-END_TEST
 
-START_TEST(a_client_does_not_wait_for_its_look_up)
+TEST(a_client_does_not_wait_for_its_look_up)
 {
     struct client_config config = config_for("slow.test:1");
 
@@ -769,42 +752,4 @@ START_TEST(a_client_does_not_wait_for_its_look_up)
     expect("abandoned; ");
     sem_post(&slow_may_end);
     sem_wait(&slow_has_ended);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("client");
-    TCase *t = tcase_create("client");
-
-    tcase_set_timeout(t, 20);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_job_of_one_node_runs_over_the_network);
-    tcase_add_test(t, a_job_of_one_node_runs_within_the_process);
-    tcase_add_test(t, an_embedded_rendezvous_starts_its_own_node_first);
-    tcase_add_test(t, a_heartbeat_keeps_the_connection);
-    tcase_add_test(t, endpoints_are_tried_in_turn);
-    tcase_add_loop_test(t, the_first_address_that_answers_is_taken, 0, BEFORE_COUNT);
-    tcase_add_test(t, the_failure_of_all_addresses_is_told_with_each_reason);
-    tcase_add_test(t, silent_addresses_are_told);
-    tcase_add_loop_test(t, the_rendezvous_may_come_into_this_process, 0, 3);
-    tcase_add_test(t, no_peer_there_is_told_and_given_up);
-    tcase_add_test(t, a_connection_that_is_not_answered_is_asked_for_again);
-    tcase_add_test(t, a_rendezvous_of_another_user_gets_no_join);
-    tcase_add_test(t, a_rendezvous_of_a_named_user_is_obeyed);
-    tcase_add_test(t, an_answer_of_a_process_that_has_gone_is_not_obeyed);
-    tcase_add_test(t, a_daemon_that_comes_back_finds_its_agent);
-    tcase_add_test(t, another_daemon_in_the_place_of_ours_is_not_obeyed);
-    tcase_add_loop_test(t, it_may_be_destroyed_from_within_an_order, 0, 2);
-    tcase_add_loop_test(t, it_may_be_destroyed_at_any_time, 0, 8);
-    tcase_add_loop_test(t, a_wrong_endpoint_is_refused, 0, 8);
-    tcase_add_test(t, an_unknown_name_is_told);
-    tcase_add_test(t, a_client_does_not_wait_for_its_look_up);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -52,7 +52,7 @@ static const struct {
         { MSG_START, 3, 0, false } } },
 };
 
-START_TEST(an_order_is_taken_once_and_in_time)
+TEST_EACH(an_order_is_taken_once_and_in_time, sequences)
 {
     struct order_filter o = { 0 };
 
@@ -67,11 +67,10 @@ START_TEST(an_order_is_taken_once_and_in_time)
                       sequences[_i].is[i].taken ? "not " : "");
     }
 }
-END_TEST
 
 /* -- whether anything of an epoch may live ---------------------------------- */
 
-START_TEST(an_epoch_lives_until_its_end_is_reported)
+TEST(an_epoch_lives_until_its_end_is_reported)
 {
     struct msg start = { .type = MSG_START, .epoch = 2 };
     struct msg finished = { .type = MSG_FINISHED, .epoch = 1 };
@@ -85,22 +84,4 @@ START_TEST(an_epoch_lives_until_its_end_is_reported)
     finished.epoch = 2;
     order_filter_reported(&o, &finished);
     ck_assert(!o.live);
-}
-END_TEST
-
-static Suite *orders_suite(void)
-{
-    Suite *s = suite_create("orders");
-    TCase *tc = tcase_create("orders");
-
-    tcase_add_loop_test(tc, an_order_is_taken_once_and_in_time, 0,
-                        sizeof(sequences) / sizeof(sequences[0]));
-    tcase_add_test(tc, an_epoch_lives_until_its_end_is_reported);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(orders_suite());
 }

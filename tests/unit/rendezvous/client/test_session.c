@@ -159,7 +159,9 @@ static char letter(enum session_state state)
     return letters[state];
 }
 
-START_TEST(every_event_in_every_state_leads_where_the_matrix_says)
+FIXTURE(script_setup, script_teardown);
+
+TEST_LOOP(every_event_in_every_state_leads_where_the_matrix_says, 0, ROWS *EVENTS)
 {
     int row = _i % ROWS, event = _i / ROWS;
     char got;
@@ -170,9 +172,8 @@ START_TEST(every_event_in_every_state_leads_where_the_matrix_says)
     ck_assert_msg(got == matrix[event].to[row], "row %d, %s: %c instead of %c", row,
                   matrix[event].name, got, matrix[event].to[row]);
 }
-END_TEST
 
-START_TEST(nothing_is_called_once_it_is_over)
+TEST(nothing_is_called_once_it_is_over)
 {
     reach_over();
     script_called[0] = '\0';
@@ -181,11 +182,10 @@ START_TEST(nothing_is_called_once_it_is_over)
     script_expect("");
     ck_assert_uint_eq(session_next_tick(script_member), UINT64_MAX);
 }
-END_TEST
 
 /* -- joining ---------------------------------------------------------------- */
 
-START_TEST(it_connects_greets_and_joins_at_once)
+TEST(it_connects_greets_and_joins_at_once)
 {
     ck_assert_uint_eq(session_next_tick(script_member), T0);
     script_greet();
@@ -199,9 +199,8 @@ START_TEST(it_connects_greets_and_joins_at_once)
     ck_assert_uint_eq(script_now, T0);
     ck_assert(id128_equal(session_instance(script_member), &script_instance));
 }
-END_TEST
 
-START_TEST(an_unknown_version_is_no_welcome)
+TEST(an_unknown_version_is_no_welcome)
 {
     struct msg m = { .type = MSG_WELCOME, .welcome = { .version = 99 } };
 
@@ -210,9 +209,8 @@ START_TEST(an_unknown_version_is_no_welcome)
     script_receive(m);
     script_expect("disconnect; out; ");
 }
-END_TEST
 
-START_TEST(a_final_refusal_is_the_last_order)
+TEST(a_final_refusal_is_the_last_order)
 {
     script_join();
     script_expect("connect; send HELLO; send JOIN; ");
@@ -220,9 +218,8 @@ START_TEST(a_final_refusal_is_the_last_order)
     script_expect("disconnect; order REFUSED; ");
     ck_assert_str_eq(script_last_order.refused.text, "not now");
 }
-END_TEST
 
-START_TEST(a_refusal_for_now_is_tried_again)
+TEST(a_refusal_for_now_is_tried_again)
 {
     script_join();
     script_expect("connect; send HELLO; send JOIN; ");
@@ -234,9 +231,8 @@ START_TEST(a_refusal_for_now_is_tried_again)
     script_receive_joined();
     script_expect("back; order JOINED; ");
 }
-END_TEST
 
-START_TEST(each_new_reason_is_told_until_it_has_joined)
+TEST(each_new_reason_is_told_until_it_has_joined)
 {
     script_tick();
     script_lose("no such name");
@@ -249,9 +245,8 @@ START_TEST(each_new_reason_is_told_until_it_has_joined)
     script_expect("connect; out; ");
     ck_assert_str_eq(script_last_why, "connection refused");
 }
-END_TEST
 
-START_TEST(it_gives_up_if_it_never_gets_in)
+TEST(it_gives_up_if_it_never_gets_in)
 {
     while (session_state(script_member) != SESSION_OVER) {
         script_tick();
@@ -262,9 +257,8 @@ START_TEST(it_gives_up_if_it_never_gets_in)
     ck_assert_ptr_nonnull(strstr(script_last_why, "60.0 s: connection refused"));
     ck_assert_str_eq(script_called + strlen(script_called) - 11, "abandoned; ");
 }
-END_TEST
 
-START_TEST(an_attempt_without_an_answer_ends)
+TEST_LOOP(an_attempt_without_an_answer_ends, 0, 3)
 {
     static void (*const stages[])(void) = { reach_connecting, script_greet,
                                             script_join };
@@ -277,9 +271,8 @@ START_TEST(an_attempt_without_an_answer_ends)
     session_tick(script_member, script_now);
     script_expect("disconnect; out; ");
 }
-END_TEST
 
-START_TEST(retries_back_off_between_the_limits)
+TEST_LOOP(retries_back_off_between_the_limits, 0, 20)
 {
     uint64_t longest = 0;
 
@@ -298,9 +291,8 @@ START_TEST(retries_back_off_between_the_limits)
     }
     ck_assert_uint_gt(longest, RECONNECT_DELAY_MS_MAX / 10);
 }
-END_TEST
 
-START_TEST(agents_that_fail_together_do_not_return_together)
+TEST(agents_that_fail_together_do_not_return_together)
 {
     uint64_t first = 0;
     bool differ = false;
@@ -317,9 +309,8 @@ START_TEST(agents_that_fail_together_do_not_return_together)
     }
     ck_assert(differ);
 }
-END_TEST
 
-START_TEST(only_being_taken_in_forgets_the_failures_before)
+TEST(only_being_taken_in_forgets_the_failures_before)
 {
     for (int i = 0; i < 8; i++) {
         script_join();
@@ -332,10 +323,9 @@ START_TEST(only_being_taken_in_forgets_the_failures_before)
     ck_assert_uint_le(session_next_tick(script_member) - script_now,
                       RECONNECT_DELAY_MS_MIN);
 }
-END_TEST
 
 /* Which gives all agents one lease to come back. */
-START_TEST(several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants)
+TEST(several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants)
 {
     script_attach();
     for (int i = 0; i < 20; i++) {
@@ -347,34 +337,4 @@ START_TEST(several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants)
     }
     script_pass_until(script_now + LEASE_MS / 2);
     ck_assert_ptr_nonnull(strstr(script_called, "disconnect; "));
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("member");
-    TCase *t = tcase_create("member");
-
-    tcase_add_checked_fixture(t, script_setup, script_teardown);
-    tcase_add_loop_test(t, every_event_in_every_state_leads_where_the_matrix_says, 0,
-                        ROWS * EVENTS);
-    tcase_add_test(t, nothing_is_called_once_it_is_over);
-    tcase_add_test(t, it_connects_greets_and_joins_at_once);
-    tcase_add_test(t, an_unknown_version_is_no_welcome);
-    tcase_add_test(t, a_final_refusal_is_the_last_order);
-    tcase_add_test(t, a_refusal_for_now_is_tried_again);
-    tcase_add_test(t, each_new_reason_is_told_until_it_has_joined);
-    tcase_add_test(t, it_gives_up_if_it_never_gets_in);
-    tcase_add_loop_test(t, an_attempt_without_an_answer_ends, 0, 3);
-    tcase_add_loop_test(t, retries_back_off_between_the_limits, 0, 20);
-    tcase_add_test(t, agents_that_fail_together_do_not_return_together);
-    tcase_add_test(t, only_being_taken_in_forgets_the_failures_before);
-    tcase_add_test(t, several_attempts_fit_in_the_lease_that_a_new_rendezvous_grants);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

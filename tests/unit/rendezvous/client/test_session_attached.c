@@ -9,7 +9,9 @@
 
 /* -- keeping the lease ------------------------------------------------------ */
 
-START_TEST(it_beats_five_times_a_lease)
+FIXTURE(script_setup, script_teardown);
+
+TEST(it_beats_five_times_a_lease)
 {
     uint64_t first;
 
@@ -25,9 +27,8 @@ START_TEST(it_beats_five_times_a_lease)
         script_receive_plain(MSG_BEAT, 0);
     }
 }
-END_TEST
 
-START_TEST(a_hurried_beat_is_sent_at_once_and_the_next_one_in_time)
+TEST(a_hurried_beat_is_sent_at_once_and_the_next_one_in_time)
 {
     script_attach();
     session_hurry(script_member, script_now);
@@ -36,9 +37,8 @@ START_TEST(a_hurried_beat_is_sent_at_once_and_the_next_one_in_time)
     script_expect("send HEARTBEAT; ");
     ck_assert_uint_eq(session_next_tick(script_member), script_now + BEAT_MS);
 }
-END_TEST
 
-START_TEST(heartbeats_carry_the_progress)
+TEST(heartbeats_carry_the_progress)
 {
     struct msg_heartbeat progress = { .step = 12, .note = "warming up" };
 
@@ -49,9 +49,8 @@ START_TEST(heartbeats_carry_the_progress)
     ck_assert_str_eq(script_last_sent.heartbeat.note, "warming up");
     ck_assert_uint_eq(script_last_sent.sequence, 0);
 }
-END_TEST
 
-START_TEST(a_beat_is_passed_on_only_while_nodes_are_missing)
+TEST(a_beat_is_passed_on_only_while_nodes_are_missing)
 {
     struct msg m = script_message(MSG_BEAT, 0);
 
@@ -62,9 +61,8 @@ START_TEST(a_beat_is_passed_on_only_while_nodes_are_missing)
     script_receive(m);
     script_expect("order BEAT; ");
 }
-END_TEST
 
-START_TEST(silence_for_a_lease_is_a_dead_connection)
+TEST(silence_for_a_lease_is_a_dead_connection)
 {
     uint64_t heard;
 
@@ -75,9 +73,8 @@ START_TEST(silence_for_a_lease_is_a_dead_connection)
     script_pass_until(heard + LEASE_MS);
     script_expect("disconnect; out; ");
 }
-END_TEST
 
-START_TEST(other_messages_do_not_stand_in_for_a_beat)
+TEST(other_messages_do_not_stand_in_for_a_beat)
 {
     uint64_t asked;
 
@@ -89,11 +86,10 @@ START_TEST(other_messages_do_not_stand_in_for_a_beat)
     }
     ck_assert_uint_eq(script_now, asked + LEASE_MS);
 }
-END_TEST
 
 /* -- resuming --------------------------------------------------------------- */
 
-START_TEST(it_resumes_with_what_it_knows)
+TEST(it_resumes_with_what_it_knows)
 {
     script_attach();
     script_receive_plain(MSG_START, 4);
@@ -110,9 +106,8 @@ START_TEST(it_resumes_with_what_it_knows)
     script_receive_joined();
     script_expect("back; ");
 }
-END_TEST
 
-START_TEST(a_changed_place_is_told_again)
+TEST(a_changed_place_is_told_again)
 {
     struct msg m = script_message(MSG_JOINED, 0);
 
@@ -123,9 +118,8 @@ START_TEST(a_changed_place_is_told_again)
     script_receive(m);
     script_expect("order JOINED; ");
 }
-END_TEST
 
-START_TEST(being_fenced_is_the_end)
+TEST(being_fenced_is_the_end)
 {
     script_attach();
     script_lose("gone");
@@ -135,9 +129,8 @@ START_TEST(being_fenced_is_the_end)
     script_expect("disconnect; order REFUSED; ");
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
-START_TEST(another_rendezvous_is_an_outage)
+TEST(another_rendezvous_is_an_outage)
 {
     const struct id128 another = { { 0x66 } }, ours = script_rendezvous;
 
@@ -164,9 +157,8 @@ START_TEST(another_rendezvous_is_an_outage)
     script_receive_joined();
     script_expect("back; ");
 }
-END_TEST
 
-START_TEST(another_rendezvous_is_not_waited_for_longer)
+TEST(another_rendezvous_is_not_waited_for_longer)
 {
     script_attach();
     script_lose("gone");
@@ -178,9 +170,8 @@ START_TEST(another_rendezvous_is_not_waited_for_longer)
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
     ck_assert_ptr_nonnull(strstr(script_last_why, "another rendezvous answers"));
 }
-END_TEST
 
-START_TEST(another_launch_is_not_obeyed)
+TEST(another_launch_is_not_obeyed)
 {
     struct msg m = script_message(MSG_START, 9);
 
@@ -198,11 +189,10 @@ START_TEST(another_launch_is_not_obeyed)
     script_expect("");
     ck_assert_int_eq(session_state(script_member), SESSION_JOINING);
 }
-END_TEST
 
 /* -- reports ---------------------------------------------------------------- */
 
-START_TEST(reports_are_sent_again_in_order_until_answered)
+TEST(reports_are_sent_again_in_order_until_answered)
 {
     script_attach();
     script_report(MSG_FAILED, 1);
@@ -225,10 +215,9 @@ START_TEST(reports_are_sent_again_in_order_until_answered)
     script_report(MSG_STOPPED, 2);
     script_expect("send STOPPED 2#5; ");
 }
-END_TEST
 
 /* It would close the connection, again and again. */
-START_TEST(a_rendezvous_of_version_1_gets_no_stacks)
+TEST(a_rendezvous_of_version_1_gets_no_stacks)
 {
     script_attach();
     script_report(MSG_FAILED, 1);
@@ -243,9 +232,8 @@ START_TEST(a_rendezvous_of_version_1_gets_no_stacks)
     script_report(MSG_FINISHED, 1);
     script_expect("send FINISHED 1#5; ");
 }
-END_TEST
 
-START_TEST(a_refused_report_is_answered)
+TEST(a_refused_report_is_answered)
 {
     script_attach();
     script_report(MSG_FAILED, 1);
@@ -254,9 +242,8 @@ START_TEST(a_refused_report_is_answered)
     script_receive_refused(REFUSED_FENCED, false, 1); /* it had been sent twice */
     ck_assert_int_eq(session_state(script_member), SESSION_ATTACHED);
 }
-END_TEST
 
-START_TEST(a_report_refused_for_now_goes_again_with_the_next_heartbeat)
+TEST(a_report_refused_for_now_goes_again_with_the_next_heartbeat)
 {
     script_attach();
     script_report(MSG_FAILED, 1);
@@ -268,9 +255,8 @@ START_TEST(a_report_refused_for_now_goes_again_with_the_next_heartbeat)
     script_tick();
     script_expect("send HEARTBEAT; ");
 }
-END_TEST
 
-START_TEST(failures_beyond_any_reason_are_not_kept)
+TEST(failures_beyond_any_reason_are_not_kept)
 {
     for (int i = 0; i < WORKERS_PER_NODE_MAX + 10; i++)
         script_report(MSG_FAILED, 1);
@@ -278,11 +264,10 @@ START_TEST(failures_beyond_any_reason_are_not_kept)
     script_report(MSG_STOPPED, 1);
     ck_assert_uint_eq(session_unanswered(script_member), WORKERS_PER_NODE_MAX + 1);
 }
-END_TEST
 
 /* -- orders ----------------------------------------------------------------- */
 
-START_TEST(an_order_is_given_once)
+TEST(an_order_is_given_once)
 {
     script_attach();
     script_receive_plain(MSG_START, 1);
@@ -302,9 +287,8 @@ START_TEST(an_order_is_given_once)
     script_receive_plain(MSG_START, 2);
     script_expect("order DONE 1; ");
 }
-END_TEST
 
-START_TEST(repeats_after_a_new_connection_are_held_back)
+TEST(repeats_after_a_new_connection_are_held_back)
 {
     script_attach();
     script_receive_plain(MSG_START, 3);
@@ -315,10 +299,9 @@ START_TEST(repeats_after_a_new_connection_are_held_back)
     script_receive_stop(3, 100);
     script_expect("order STOP 3; ");
 }
-END_TEST
 
 /* The rendezvous has lost what it had acknowledged. */
-START_TEST(what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again)
+TEST(what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again)
 {
     script_attach();
     script_receive_plain(MSG_START, 3);
@@ -344,9 +327,8 @@ START_TEST(what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again)
     script_receive_plain(MSG_START, 4);
     script_expect("order START 4; ");
 }
-END_TEST
 
-START_TEST(orders_of_an_older_epoch_are_dropped_and_told_once)
+TEST(orders_of_an_older_epoch_are_dropped_and_told_once)
 {
     script_attach();
     script_receive_plain(MSG_START, 3);
@@ -363,9 +345,8 @@ START_TEST(orders_of_an_older_epoch_are_dropped_and_told_once)
     script_receive_plain(MSG_ASK_CHECKPOINT, 3);
     script_expect("order MEMBERS 3; order ASK_CHECKPOINT 3; ");
 }
-END_TEST
 
-START_TEST(a_stop_may_come_before_the_start_it_overtook)
+TEST(a_stop_may_come_before_the_start_it_overtook)
 {
     script_attach();
     script_receive_stop(2, 0);
@@ -374,9 +355,8 @@ START_TEST(a_stop_may_come_before_the_start_it_overtook)
     script_receive_plain(MSG_START, 3);
     script_expect("order START 3; ");
 }
-END_TEST
 
-START_TEST(after_the_result_it_says_goodbye)
+TEST(after_the_result_it_says_goodbye)
 {
     script_attach();
     script_receive_plain(MSG_DONE, 1);
@@ -385,9 +365,8 @@ START_TEST(after_the_result_it_says_goodbye)
     script_expect("send BYE; disconnect; ");
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
-START_TEST(after_the_result_the_rendezvous_is_not_missed)
+TEST(after_the_result_the_rendezvous_is_not_missed)
 {
     script_attach();
     script_receive_plain(MSG_DONE, 1);
@@ -396,11 +375,10 @@ START_TEST(after_the_result_the_rendezvous_is_not_missed)
     script_expect("");
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
 /* -- being cut off ---------------------------------------------------------- */
 
-START_TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
+TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
 {
     uint64_t lost_at;
 
@@ -417,9 +395,8 @@ START_TEST(workers_outlive_the_rendezvous_for_the_outage_grace)
     ck_assert_ptr_nonnull(strstr(script_called, "abandoned"));
     ck_assert_ptr_null(strstr(strstr(script_called, "out; ") + 1, "out; "));
 }
-END_TEST
 
-START_TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
+TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
 {
     uint64_t lost_at;
 
@@ -434,9 +411,8 @@ START_TEST(workers_do_not_outlive_a_rendezvous_that_keeps_nothing)
                                                 ? LEASE_MS / HEARTBEATS_PER_LEASE
                                                 : 1000);
 }
-END_TEST
 
-START_TEST(a_rendezvous_that_refuses_the_key_is_waited_for_a_lease)
+TEST(a_rendezvous_that_refuses_the_key_is_waited_for_a_lease)
 {
     uint64_t lost_at;
 
@@ -450,9 +426,8 @@ START_TEST(a_rendezvous_that_refuses_the_key_is_waited_for_a_lease)
     script_durable = true;
     ck_assert_uint_eq(script_now - lost_at, LEASE_MS);
 }
-END_TEST
 
-START_TEST(a_new_attachment_starts_a_new_grace)
+TEST(a_new_attachment_starts_a_new_grace)
 {
     script_attach();
     script_lose("gone");
@@ -468,9 +443,8 @@ START_TEST(a_new_attachment_starts_a_new_grace)
     script_pass_until(script_now + 1);
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
-START_TEST(the_strict_fence_ends_workers_before_the_lease)
+TEST(the_strict_fence_ends_workers_before_the_lease)
 {
     uint64_t joined_at;
 
@@ -483,9 +457,8 @@ START_TEST(the_strict_fence_ends_workers_before_the_lease)
     script_pass_until(joined_at + LEASE_MS * 8 / 10);
     script_expect("disconnect; abandoned; ");
 }
-END_TEST
 
-START_TEST(the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent)
+TEST(the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent)
 {
     uint64_t sent_at;
 
@@ -500,9 +473,8 @@ START_TEST(the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent)
     script_pass_until(sent_at + LEASE_MS * 8 / 10);
     ck_assert_int_eq(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
-START_TEST(the_strict_fence_holds_while_the_connection_is_lost)
+TEST(the_strict_fence_holds_while_the_connection_is_lost)
 {
     uint64_t joined_at;
 
@@ -516,9 +488,8 @@ START_TEST(the_strict_fence_holds_while_the_connection_is_lost)
     }
     ck_assert_uint_eq(script_now, joined_at + LEASE_MS * 8 / 10);
 }
-END_TEST
 
-START_TEST(nothing_is_fenced_where_nothing_lives)
+TEST(nothing_is_fenced_where_nothing_lives)
 {
     script_attach_strictly();
     script_receive_plain(MSG_START, 1);
@@ -527,9 +498,8 @@ START_TEST(nothing_is_fenced_where_nothing_lives)
     script_pass_until(script_now + LEASE_MS);
     ck_assert_int_ne(session_state(script_member), SESSION_OVER);
 }
-END_TEST
 
-START_TEST(a_finished_job_may_answer_with_the_result_alone)
+TEST(a_finished_job_may_answer_with_the_result_alone)
 {
     script_attach();
     script_receive_plain(MSG_START, 1);
@@ -541,54 +511,4 @@ START_TEST(a_finished_job_may_answer_with_the_result_alone)
     script_expect("order DONE 1; ");
     session_bye(script_member, script_now);
     script_expect("disconnect; ");
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("member, attached");
-    TCase *t = tcase_create("member, attached");
-
-    tcase_add_checked_fixture(t, script_setup, script_teardown);
-    tcase_add_test(t, it_beats_five_times_a_lease);
-    tcase_add_test(t, a_hurried_beat_is_sent_at_once_and_the_next_one_in_time);
-    tcase_add_test(t, heartbeats_carry_the_progress);
-    tcase_add_test(t, a_beat_is_passed_on_only_while_nodes_are_missing);
-    tcase_add_test(t, silence_for_a_lease_is_a_dead_connection);
-    tcase_add_test(t, other_messages_do_not_stand_in_for_a_beat);
-    tcase_add_test(t, it_resumes_with_what_it_knows);
-    tcase_add_test(t, a_changed_place_is_told_again);
-    tcase_add_test(t, being_fenced_is_the_end);
-    tcase_add_test(t, another_rendezvous_is_an_outage);
-    tcase_add_test(t, another_rendezvous_is_not_waited_for_longer);
-    tcase_add_test(t, another_launch_is_not_obeyed);
-    tcase_add_test(t, reports_are_sent_again_in_order_until_answered);
-    tcase_add_test(t, a_rendezvous_of_version_1_gets_no_stacks);
-    tcase_add_test(t, a_refused_report_is_answered);
-    tcase_add_test(t, a_report_refused_for_now_goes_again_with_the_next_heartbeat);
-    tcase_add_test(t, failures_beyond_any_reason_are_not_kept);
-    tcase_add_test(t, an_order_is_given_once);
-    tcase_add_test(t, repeats_after_a_new_connection_are_held_back);
-    tcase_add_test(t,
-                   what_was_reported_of_an_epoch_is_said_again_if_it_is_ordered_again);
-    tcase_add_test(t, orders_of_an_older_epoch_are_dropped_and_told_once);
-    tcase_add_test(t, a_stop_may_come_before_the_start_it_overtook);
-    tcase_add_test(t, after_the_result_it_says_goodbye);
-    tcase_add_test(t, after_the_result_the_rendezvous_is_not_missed);
-    tcase_add_test(t, a_finished_job_may_answer_with_the_result_alone);
-    tcase_add_test(t, workers_outlive_the_rendezvous_for_the_outage_grace);
-    tcase_add_test(t, workers_do_not_outlive_a_rendezvous_that_keeps_nothing);
-    tcase_add_test(t, a_rendezvous_that_refuses_the_key_is_waited_for_a_lease);
-    tcase_add_test(t, a_new_attachment_starts_a_new_grace);
-    tcase_add_test(t, the_strict_fence_ends_workers_before_the_lease);
-    tcase_add_test(t, the_strict_fence_counts_from_when_an_answered_heartbeat_was_sent);
-    tcase_add_test(t, the_strict_fence_holds_while_the_connection_is_lost);
-    tcase_add_test(t, nothing_is_fenced_where_nothing_lives);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -105,7 +105,9 @@ static void tear_down(void)
     loop_destroy(loop);
 }
 
-START_TEST(one_address_with_many_does_not_keep_another_waiting)
+FIXTURE(set_up, tear_down);
+
+TEST(one_address_with_many_does_not_keep_another_waiting)
 {
     struct caller *last;
 
@@ -117,9 +119,8 @@ START_TEST(one_address_with_many_does_not_keep_another_waiting)
     ck_assert(last->served < 10 ||
               last->handshake.source % 256 == callers[0].handshake.source % 256);
 }
-END_TEST
 
-START_TEST(an_address_that_has_shown_a_key_comes_first)
+TEST(an_address_that_has_shown_a_key_comes_first)
 {
     struct caller *known = call_from("10.0.0.9"), *last;
 
@@ -131,9 +132,8 @@ START_TEST(an_address_that_has_shown_a_key_comes_first)
     serve_all();
     ck_assert_uint_eq(last->served, 2);
 }
-END_TEST
 
-START_TEST(a_handshake_that_has_shown_its_key_goes_on_first)
+TEST(a_handshake_that_has_shown_its_key_goes_on_first)
 {
     struct caller *known = call_from("10.0.0.9"), *last;
 
@@ -146,9 +146,8 @@ START_TEST(a_handshake_that_has_shown_its_key_goes_on_first)
     serve_all();
     ck_assert_uint_eq(last->served, 2);
 }
-END_TEST
 
-START_TEST(time_in_the_queue_does_not_count)
+TEST(time_in_the_queue_does_not_count)
 {
     struct caller *k = call_from("10.0.0.1");
     uint64_t before = k->handshake.deadline_ms;
@@ -157,19 +156,4 @@ START_TEST(time_in_the_queue_does_not_count)
     usleep(50000);
     serve_all();
     ck_assert_uint_ge(k->handshake.deadline_ms, before + 50);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("handshakes");
-    TCase *tc = tcase_create("order");
-
-    tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_add_test(tc, one_address_with_many_does_not_keep_another_waiting);
-    tcase_add_test(tc, an_address_that_has_shown_a_key_comes_first);
-    tcase_add_test(tc, a_handshake_that_has_shown_its_key_goes_on_first);
-    tcase_add_test(tc, time_in_the_queue_does_not_count);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -232,7 +232,10 @@ static void tear_down(void)
 
 /* -- tests ------------------------------------------------------------------------ */
 
-START_TEST(a_node_with_the_key_joins)
+FIXTURE(set_up, tear_down);
+TIMEOUT(60);
+
+TEST(a_node_with_the_key_joins)
 {
     struct key k = new_key();
 
@@ -244,9 +247,8 @@ START_TEST(a_node_with_the_key_joins)
     WAIT_FOR(strstr(node.told, "START"));
     ck_assert_str_eq(node.told, "JOINED START ");
 }
-END_TEST
 
-START_TEST(the_address_where_the_key_is_known_is_taken)
+TEST(the_address_where_the_key_is_known_is_taken)
 {
     struct server_config plain = { .fatal = on_fatal };
     struct key k = new_key();
@@ -268,9 +270,8 @@ START_TEST(the_address_where_the_key_is_known_is_taken)
     ck_assert_str_eq(node.why, "");
     server_destroy(stranger);
 }
-END_TEST
 
-START_TEST(the_first_key_of_a_node_may_be_any_of_the_server)
+TEST(the_first_key_of_a_node_may_be_any_of_the_server)
 {
     struct key old = new_key(), fresh = new_key();
 
@@ -282,9 +283,8 @@ START_TEST(the_first_key_of_a_node_may_be_any_of_the_server)
     start_node();
     WAIT_FOR(strstr(node.told, "START"));
 }
-END_TEST
 
-START_TEST(another_key_is_refused)
+TEST(another_key_is_refused)
 {
     struct key a = new_key(), b = new_key();
     char line[128];
@@ -299,9 +299,8 @@ START_TEST(another_key_is_refused)
     ck_assert_ptr_nonnull(strstr(node.why, b.id));
     ck_assert_ptr_nonnull(strstr(node.why, "/b: "));
 }
-END_TEST
 
-START_TEST(another_secret_of_the_same_id_is_refused)
+TEST(another_secret_of_the_same_id_is_refused)
 {
     struct key a = new_key(), b = a;
 
@@ -312,9 +311,8 @@ START_TEST(another_secret_of_the_same_id_is_refused)
     node.keys = ring_of("b");
     expect_refusal("has another secret here", "the rendezvous does not accept key ");
 }
-END_TEST
 
-START_TEST(a_node_without_a_key_is_refused)
+TEST(a_node_without_a_key_is_refused)
 {
     struct key a = new_key();
 
@@ -324,9 +322,8 @@ START_TEST(a_node_without_a_key_is_refused)
                    "; if it asks for a key, this node needs the same key file "
                    "(--key-file)");
 }
-END_TEST
 
-START_TEST(a_server_without_a_key_refuses_one)
+TEST(a_server_without_a_key_refuses_one)
 {
     struct key a = new_key();
 
@@ -335,9 +332,8 @@ START_TEST(a_server_without_a_key_refuses_one)
     expect_refusal("it has a key and this rendezvous has none (--key-file)",
                    "it seems to have no key, and this node has ");
 }
-END_TEST
 
-START_TEST(a_lesser_key_cannot_join)
+TEST(a_lesser_key_cannot_join)
 {
     struct key a = new_key(), view;
     struct err e;
@@ -350,9 +346,8 @@ START_TEST(a_lesser_key_cannot_join)
     expect_refusal(NULL, "agent");
     ck_assert_str_eq(logged, ""); /* it has not even tried */
 }
-END_TEST
 
-START_TEST(a_key_that_has_ended_cannot_join)
+TEST(a_key_that_has_ended_cannot_join)
 {
     struct key a = new_key(), ended;
     struct err e;
@@ -364,10 +359,9 @@ START_TEST(a_key_that_has_ended_cannot_join)
     node.keys = ring_of("b");
     expect_refusal(NULL, "ended");
 }
-END_TEST
 
 /* As from a machine whose clock is late. */
-START_TEST(a_server_refuses_a_key_that_has_ended)
+TEST(a_server_refuses_a_key_that_has_ended)
 {
     struct key a = new_key(), ended;
     struct tls_session *s;
@@ -388,9 +382,8 @@ START_TEST(a_server_refuses_a_key_that_has_ended)
     tls_destroy(s);
     close(fd);
 }
-END_TEST
 
-START_TEST(the_connection_of_a_retired_key_ends_and_the_node_returns_with_the_next)
+TEST(the_connection_of_a_retired_key_ends_and_the_node_returns_with_the_next)
 {
     struct key old = new_key(), fresh = new_key();
 
@@ -407,28 +400,4 @@ START_TEST(the_connection_of_a_retired_key_ends_and_the_node_returns_with_the_ne
     WAIT_FOR(strstr(node.told, "back"));
     ck_assert_ptr_eq(strstr(node.told, "JOINED START out back "), node.told);
     ck_assert_uint_eq(count_logged(old.id), 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("keyed");
-    TCase *tc = tcase_create("keys");
-
-    tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, a_node_with_the_key_joins);
-    tcase_add_test(tc, the_address_where_the_key_is_known_is_taken);
-    tcase_add_test(tc, the_first_key_of_a_node_may_be_any_of_the_server);
-    tcase_add_test(tc, another_key_is_refused);
-    tcase_add_test(tc, another_secret_of_the_same_id_is_refused);
-    tcase_add_test(tc, a_node_without_a_key_is_refused);
-    tcase_add_test(tc, a_server_without_a_key_refuses_one);
-    tcase_add_test(tc, a_lesser_key_cannot_join);
-    tcase_add_test(tc, a_key_that_has_ended_cannot_join);
-    tcase_add_test(tc, a_server_refuses_a_key_that_has_ended);
-    tcase_add_test(
-        tc, the_connection_of_a_retired_key_ends_and_the_node_returns_with_the_next);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

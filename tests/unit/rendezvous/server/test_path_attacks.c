@@ -323,11 +323,13 @@ static void spoil_every_offset(enum relay_fault fault)
     ride_end(&beside);
 }
 
-START_TEST(a_spoiled_session_admits_nobody_and_recovers)
+FIXTURE(setup, teardown);
+TIMEOUT(120);
+
+TEST_LOOP(a_spoiled_session_admits_nobody_and_recovers, RELAY_FLIP, RELAY_FAULT_COUNT)
 {
     spoil_every_offset((enum relay_fault)_i);
 }
-END_TEST
 
 static bool is_closed_by_peer(int fd)
 {
@@ -360,7 +362,7 @@ static void send_recording(const uint8_t *data, size_t size)
     close(fd);
 }
 
-START_TEST(a_recorded_session_opens_no_door)
+TEST(a_recorded_session_opens_no_door)
 {
     static const struct relay_plan nothing = { .fault = RELAY_NOTHING };
     struct id128 instance;
@@ -383,7 +385,6 @@ START_TEST(a_recorded_session_opens_no_door)
     ck_assert_uint_eq(job_count(), 0);
     ride_end(&r);
 }
-END_TEST
 
 static bool holds_bytes(const uint8_t *data, size_t size, const void *part,
                         size_t length)
@@ -391,7 +392,7 @@ static bool holds_bytes(const uint8_t *data, size_t size, const void *part,
     return memmem(data, size, part, length) != NULL;
 }
 
-START_TEST(a_recorded_session_tells_nothing)
+TEST(a_recorded_session_tells_nothing)
 {
     static const struct relay_plan nothing = { .fault = RELAY_NOTHING };
     static const char *const words[] = { "recorded", "here",  "JOIN",  "incarnation",
@@ -409,20 +410,4 @@ START_TEST(a_recorded_session_tells_nothing)
                           "\"%s\" is in clear", words[i]);
     }
     ride_end(&r);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("attacks on the path");
-    TCase *tc = tcase_create("attacks on the path");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, a_spoiled_session_admits_nobody_and_recovers, RELAY_FLIP,
-                        RELAY_FAULT_COUNT);
-    tcase_add_test(tc, a_recorded_session_opens_no_door);
-    tcase_add_test(tc, a_recorded_session_tells_nothing);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -251,7 +251,10 @@ static int dial_from(const char *host)
 
 /* -- cases ------------------------------------------------------------------ */
 
-START_TEST(a_hello_is_welcomed)
+FIXTURE(setup, teardown);
+TIMEOUT(15);
+
+TEST(a_hello_is_welcomed)
 {
     int fd;
 
@@ -261,9 +264,8 @@ START_TEST(a_hello_is_welcomed)
     close(fd);
     WAIT_FOR(server_connections(server) == 0);
 }
-END_TEST
 
-START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
+TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
 {
     struct msg m = { .type = MSG_HELLO };
     uint8_t data[1024];
@@ -284,7 +286,6 @@ START_TEST(a_hello_is_welcomed_when_it_comes_byte_by_byte)
     ck_assert_int_eq(m.type, MSG_WELCOME);
     close(fd);
 }
-END_TEST
 
 /* A socket belongs to the user that makes it. */
 static int dial_as(uid_t user)
@@ -297,7 +298,7 @@ static int dial_as(uid_t user)
     return fd;
 }
 
-START_TEST(an_embedded_rendezvous_serves_its_own_user_alone)
+TEST(an_embedded_rendezvous_serves_its_own_user_alone)
 {
     int fd;
 
@@ -311,9 +312,8 @@ START_TEST(an_embedded_rendezvous_serves_its_own_user_alone)
     close(fd);
     close(dial_known());
 }
-END_TEST
 
-START_TEST(a_request_whose_peer_is_gone_is_not_obeyed)
+TEST(a_request_whose_peer_is_gone_is_not_obeyed)
 {
     struct msg stop = { .type = MSG_STOP_JOB, .sequence = 2 };
     int fd;
@@ -327,7 +327,6 @@ START_TEST(a_request_whose_peer_is_gone_is_not_obeyed)
     ck_assert_ptr_nonnull(strstr(log_last, "no process has its other end"));
     ck_assert_uint_eq(server_connections(server), 0);
 }
-END_TEST
 
 static const struct stranger {
     const char *bytes;
@@ -342,7 +341,7 @@ static const struct stranger {
     { "\x00\x07\x4a\x11\x3c", 5, "" },
 };
 
-START_TEST(a_stranger_is_closed_and_the_log_says_what_it_was)
+TEST_EACH(a_stranger_is_closed_and_the_log_says_what_it_was, strangers)
 {
     const struct stranger *s = &strangers[_i];
     int fd;
@@ -355,9 +354,8 @@ START_TEST(a_stranger_is_closed_and_the_log_says_what_it_was)
     ck_assert_msg(strstr(log_last, s->line), "%s", log_last);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_source_gets_one_line_a_second)
+TEST(a_source_gets_one_line_a_second)
 {
     start_server_on(0, false);
     for (int i = 0; i < 50; i++) {
@@ -369,9 +367,8 @@ START_TEST(a_source_gets_one_line_a_second)
     }
     ck_assert_uint_le(log_lines, 2);
 }
-END_TEST
 
-START_TEST(a_port_scan_leaves_no_trace)
+TEST(a_port_scan_leaves_no_trace)
 {
     int fd;
 
@@ -383,9 +380,8 @@ START_TEST(a_port_scan_leaves_no_trace)
     ck_assert_uint_eq(log_lines, 0);
     close(fd);
 }
-END_TEST
 
-START_TEST(half_a_first_word_and_a_close_is_a_close)
+TEST(half_a_first_word_and_a_close_is_a_close)
 {
     int fd;
 
@@ -397,9 +393,8 @@ START_TEST(half_a_first_word_and_a_close_is_a_close)
     WAIT_FOR(server_connections(server) == 0);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_store_client_is_handed_on_unread)
+TEST(a_store_client_is_handed_on_unread)
 {
     static const char validate[] = { 0, 0x3c, (char)0x85, (char)0xf7, 0x3c };
     char seen[16];
@@ -415,7 +410,6 @@ START_TEST(a_store_client_is_handed_on_unread)
     close(store_fd);
     close(fd);
 }
-END_TEST
 
 static void raise_descriptor_limit(void)
 {
@@ -426,7 +420,7 @@ static void raise_descriptor_limit(void)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-START_TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
+TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
 {
     enum { COUNT = 1500 };
     struct server_config config = { .standalone = true,
@@ -453,7 +447,6 @@ START_TEST(many_that_speak_at_the_same_moment_are_heard_in_several_turns)
     for (int i = 0; i < COUNT; i++)
         close(fd[i]);
 }
-END_TEST
 
 /* How many of them have that many messages. */
 static unsigned count_answered(const int *fd, unsigned count, int messages)
@@ -466,7 +459,7 @@ static unsigned count_answered(const int *fd, unsigned count, int messages)
     return n;
 }
 
-START_TEST(many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns)
+TEST(many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns)
 {
     enum { COUNT = 1100 };
     static int fd[COUNT];
@@ -504,9 +497,8 @@ START_TEST(many_that_join_at_the_same_moment_are_answered_and_started_in_several
     for (int i = 0; i < COUNT; i++)
         close(fd[i]);
 }
-END_TEST
 
-START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
+TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
 {
     int visitor, silent, greeted, newest;
     struct msg m;
@@ -530,9 +522,8 @@ START_TEST(when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger)
     ck_assert(!is_closed(visitor) && !is_closed(newest) && !is_closed(silent));
     close(visitor), close(silent), close(greeted), close(newest);
 }
-END_TEST
 
-START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
+TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
 {
     int member, first, second, third, refused;
 
@@ -550,7 +541,6 @@ START_TEST(visitors_go_before_a_newcomer_is_refused_and_members_never)
     third = dial_known();
     close(member), close(first), close(third), close(refused);
 }
-END_TEST
 
 /* Sends heartbeats of a member until none is taken any more. Returns how many. */
 static unsigned say_heartbeats(int fd, const struct id128 *instance)
@@ -573,7 +563,7 @@ static unsigned say_heartbeats(int fd, const struct id128 *instance)
     return count;
 }
 
-START_TEST(a_member_that_reads_nothing_is_read_no_further)
+TEST(a_member_that_reads_nothing_is_read_no_further)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
     struct msg m = { 0 };
@@ -588,11 +578,10 @@ START_TEST(a_member_that_reads_nothing_is_read_no_further)
     ck_assert_uint_eq(server_connections(server), 1);
     close(fd);
 }
-END_TEST
 
 /* Strangers of one address join jobs of their own until all places are used. A node and
  * an operator of another address still come, and a member that has a place stays. */
-START_TEST(members_and_operators_find_places_that_strangers_do_not_get)
+TEST(members_and_operators_find_places_that_strangers_do_not_get)
 {
     enum { STRANGERS = 40 };
     int member, honest, operator, stranger[STRANGERS], visitor[STRANGERS];
@@ -627,14 +616,13 @@ START_TEST(members_and_operators_find_places_that_strangers_do_not_get)
         close(stranger[i]), close(visitor[i]);
     close(member), close(honest), close(operator);
 }
-END_TEST
 
 static void count_turn(void *arg)
 {
     ++*(unsigned *)arg;
 }
 
-START_TEST(out_of_descriptors_it_rests_serves_and_goes_on)
+TEST(out_of_descriptors_it_rests_serves_and_goes_on)
 {
     struct rlimit limit = { 64, 64 };
     struct msg m = { .type = MSG_STATUS };
@@ -668,9 +656,8 @@ START_TEST(out_of_descriptors_it_rests_serves_and_goes_on)
     close(known);
     WAIT_FOR(server_connections(server) == 0);
 }
-END_TEST
 
-START_TEST(a_message_out_of_place_ends_the_connection)
+TEST(a_message_out_of_place_ends_the_connection)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
     int fd;
@@ -684,9 +671,8 @@ START_TEST(a_message_out_of_place_ends_the_connection)
     WAIT_FOR(log_lines == 1);
     ck_assert_msg(strstr(log_last, "allowed"), "%s", log_last);
 }
-END_TEST
 
-START_TEST(another_version_is_told_both_versions)
+TEST(another_version_is_told_both_versions)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 9 };
     int fd;
@@ -703,9 +689,8 @@ START_TEST(another_version_is_told_both_versions)
     ck_assert(strstr(m.refused.text, "77"));
     close(fd);
 }
-END_TEST
 
-START_TEST(a_port_in_use_is_said)
+TEST(a_port_in_use_is_said)
 {
     struct server_config config = { .standalone = true, .fatal = on_fatal };
     struct err e;
@@ -715,7 +700,6 @@ START_TEST(a_port_in_use_is_said)
     ck_assert_ptr_null(server_create(loop, &config, &e));
     ck_assert_msg(strstr(e.text, "in use"), "%s", e.text);
 }
-END_TEST
 
 /* -- connections that are handed in -------------------------------------------- */
 
@@ -729,7 +713,7 @@ static int hand_in(void)
     return end[1];
 }
 
-START_TEST(a_tool_that_is_handed_in_is_an_operator_and_no_node)
+TEST(a_tool_that_is_handed_in_is_an_operator_and_no_node)
 {
     struct msg m;
     int tool, node;
@@ -749,10 +733,9 @@ START_TEST(a_tool_that_is_handed_in_is_an_operator_and_no_node)
     close(tool);
     WAIT_FOR(server_connections(server) == 0);
 }
-END_TEST
 
 /* They take no place from others, and a silent one goes for a new one. */
-START_TEST(tools_that_are_handed_in_are_bounded)
+TEST(tools_that_are_handed_in_are_bounded)
 {
     int tool[CONNS_ADOPTED_MAX + 1], known;
     struct msg m;
@@ -775,42 +758,4 @@ START_TEST(tools_that_are_handed_in_are_bounded)
         close(tool[i]);
     close(known);
     WAIT_FOR(server_connections(server) == 0);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("server");
-    TCase *t = tcase_create("server");
-
-    tcase_set_timeout(t, 15);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_hello_is_welcomed);
-    tcase_add_test(t, an_embedded_rendezvous_serves_its_own_user_alone);
-    tcase_add_test(t, a_request_whose_peer_is_gone_is_not_obeyed);
-    tcase_add_test(t, a_hello_is_welcomed_when_it_comes_byte_by_byte);
-    tcase_add_loop_test(t, a_stranger_is_closed_and_the_log_says_what_it_was, 0,
-                        sizeof(strangers) / sizeof(strangers[0]));
-    tcase_add_test(t, a_source_gets_one_line_a_second);
-    tcase_add_test(t, a_port_scan_leaves_no_trace);
-    tcase_add_test(t, half_a_first_word_and_a_close_is_a_close);
-    tcase_add_test(t, a_store_client_is_handed_on_unread);
-    tcase_add_test(t, many_that_speak_at_the_same_moment_are_heard_in_several_turns);
-    tcase_add_test(
-        t, many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns);
-    tcase_add_test(t,
-                   when_connections_run_out_a_silent_one_goes_then_the_oldest_stranger);
-    tcase_add_test(t, visitors_go_before_a_newcomer_is_refused_and_members_never);
-    tcase_add_test(t, members_and_operators_find_places_that_strangers_do_not_get);
-    tcase_add_test(t, a_member_that_reads_nothing_is_read_no_further);
-    tcase_add_test(t, out_of_descriptors_it_rests_serves_and_goes_on);
-    tcase_add_test(t, a_message_out_of_place_ends_the_connection);
-    tcase_add_test(t, another_version_is_told_both_versions);
-    tcase_add_test(t, a_port_in_use_is_said);
-    tcase_add_test(t, a_tool_that_is_handed_in_is_an_operator_and_no_node);
-    tcase_add_test(t, tools_that_are_handed_in_are_bounded);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

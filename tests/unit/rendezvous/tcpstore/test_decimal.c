@@ -36,7 +36,7 @@ static const struct {
     { "- 1", false, 0 },
 };
 
-START_TEST(text_is_read_as_stoll_reads_it)
+TEST_EACH(text_is_read_as_stoll_reads_it, cases)
 {
     struct span text = { (const uint8_t *)cases[_i].text, strlen(cases[_i].text) };
     int64_t number = 0;
@@ -45,9 +45,8 @@ START_TEST(text_is_read_as_stoll_reads_it)
     ck_assert_int_eq(decimal_parse(text, &number, &e), cases[_i].ok ? 0 : -1);
     ck_assert_int_eq(number, cases[_i].number);
 }
-END_TEST
 
-START_TEST(what_is_written_is_what_printf_writes)
+TEST_LOOP(what_is_written_is_what_printf_writes, 0, 11)
 {
     static const int64_t numbers[] = { 0,   1,         -1,        9,
                                        10,  -10,       123456789, INT64_MAX,
@@ -59,17 +58,4 @@ START_TEST(what_is_written_is_what_printf_writes)
 
     ck_assert_uint_eq(text.size, (size_t)n);
     ck_assert_mem_eq(text.data, expected, text.size);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("decimal");
-    TCase *t = tcase_create("numbers");
-
-    tcase_add_loop_test(t, text_is_read_as_stoll_reads_it, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_loop_test(t, what_is_written_is_what_printf_writes, 0, 11);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

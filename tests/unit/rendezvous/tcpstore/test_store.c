@@ -83,7 +83,10 @@ static void expect_woken(unsigned count, const int *who)
     woken_count = 0;
 }
 
-START_TEST(waiters_are_woken_in_the_order_of_coming)
+FIXTURE(start_roomy, stop_store);
+TIMEOUT(20);
+
+TEST(waiters_are_woken_in_the_order_of_coming)
 {
     for (int i = CLIENTS; i-- > 0;)
         ck_assert_int_eq(wait_for(i, "k"), 0);
@@ -94,9 +97,8 @@ START_TEST(waiters_are_woken_in_the_order_of_coming)
     ck_assert_int_eq(set("k", "w"), 0);
     expect_woken(0, NULL);
 }
-END_TEST
 
-START_TEST(a_client_is_woken_once_by_the_last_of_its_keys)
+TEST(a_client_is_woken_once_by_the_last_of_its_keys)
 {
     ck_assert_int_eq(set("there", ""), 0);
     ck_assert_int_eq(wait_for(0, "a"), 0);
@@ -110,9 +112,8 @@ START_TEST(a_client_is_woken_once_by_the_last_of_its_keys)
     ck_assert_int_eq(store_push(store, text("a"), text(""), &err), 0);
     expect_woken(1, (int[]){ 0 });
 }
-END_TEST
 
-START_TEST(each_push_wakes_one_and_the_rest_stay)
+TEST(each_push_wakes_one_and_the_rest_stay)
 {
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(wait_for(i, "q"), 0);
@@ -123,9 +124,8 @@ START_TEST(each_push_wakes_one_and_the_rest_stay)
     ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
     expect_woken(0, NULL);
 }
-END_TEST
 
-START_TEST(a_push_goes_on_to_the_first_client_that_it_can_wake)
+TEST(a_push_goes_on_to_the_first_client_that_it_can_wake)
 {
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(wait_for(i, "q"), 0);
@@ -140,9 +140,8 @@ START_TEST(a_push_goes_on_to_the_first_client_that_it_can_wake)
     ck_assert_int_eq(set("other", ""), 0);
     expect_woken(2, (int[]){ 0, 1 });
 }
-END_TEST
 
-START_TEST(a_client_that_a_push_has_woken_is_not_woken_again_for_that_key)
+TEST(a_client_that_a_push_has_woken_is_not_woken_again_for_that_key)
 {
     ck_assert_int_eq(wait_for(0, "q"), 0);
     ck_assert_int_eq(store_push(store, text("q"), text("x"), &err), 0);
@@ -153,9 +152,8 @@ START_TEST(a_client_that_a_push_has_woken_is_not_woken_again_for_that_key)
     expect_woken(0, NULL);
     ck_assert(store_waits(&client[0]));
 }
-END_TEST
 
-START_TEST(a_client_that_forgets_its_waits_is_not_woken)
+TEST(a_client_that_forgets_its_waits_is_not_woken)
 {
     ck_assert_int_eq(wait_for(0, "k"), 0);
     ck_assert_int_eq(wait_for(1, "k"), 0);
@@ -165,9 +163,8 @@ START_TEST(a_client_that_forgets_its_waits_is_not_woken)
     expect_woken(1, (int[]){ 0 });
     ck_assert_uint_eq(store_stats(store).waits, 0);
 }
-END_TEST
 
-START_TEST(a_barrier_that_is_deleted_begins_anew)
+TEST(a_barrier_that_is_deleted_begins_anew)
 {
     ck_assert_int_eq(store_barrier(store, &client[0], text("b"), 2, &err), 0);
     ck_assert(store_delete(store, text("b")));
@@ -177,9 +174,8 @@ START_TEST(a_barrier_that_is_deleted_begins_anew)
     expect_woken(2, (int[]){ 0, 1 });
     ck_assert(holds("b", "2"));
 }
-END_TEST
 
-START_TEST(values_shared_with_a_reader_do_not_change)
+TEST(values_shared_with_a_reader_do_not_change)
 {
     struct shared_buffer *old;
 
@@ -196,9 +192,8 @@ START_TEST(values_shared_with_a_reader_do_not_change)
     ck_assert(holds("k", "newer!"));
     shared_buffer_unref(old);
 }
-END_TEST
 
-START_TEST(a_small_value_does_not_keep_the_memory_of_a_large_one)
+TEST(a_small_value_does_not_keep_the_memory_of_a_large_one)
 {
     static uint8_t large[100000];
 
@@ -208,10 +203,9 @@ START_TEST(a_small_value_does_not_keep_the_memory_of_a_large_one)
     ck_assert_int_eq(set("k", "small"), 0);
     ck_assert_uint_lt(store_stats(store).bytes, 1000);
 }
-END_TEST
 
 /* Whatever is put in and taken out again, nothing stays charged. */
-START_TEST(everything_that_goes_is_given_back)
+TEST(everything_that_goes_is_given_back)
 {
     char key[32];
     int64_t sum;
@@ -239,7 +233,6 @@ START_TEST(everything_that_goes_is_given_back)
     ck_assert_uint_eq(store_stats(store).waits, 0);
     ck_assert_uint_eq(store_stats(store).bytes, 0);
 }
-END_TEST
 
 static int do_set(void)
 {
@@ -298,7 +291,10 @@ static const struct {
 };
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(operations[0])))
 
-START_TEST(a_full_store_takes_nothing_and_loses_nothing)
+FIXTURE(NULL, NULL);
+TIMEOUT(0);
+
+TEST_LOOP(a_full_store_takes_nothing_and_loses_nothing, 0, OPERATIONS)
 {
     struct store_stats before;
 
@@ -319,10 +315,9 @@ START_TEST(a_full_store_takes_nothing_and_loses_nothing)
     expect_woken(1, (int[]){ 1 });
     stop_store();
 }
-END_TEST
 
 /* Every amount of room, from none: an operation that does not fit leaves no trace. */
-START_TEST(bytes_are_bounded_at_every_step_of_an_operation)
+TEST_LOOP(bytes_are_bounded_at_every_step_of_an_operation, 0, OPERATIONS)
 {
     uint64_t room;
     int r = -1;
@@ -340,11 +335,13 @@ START_TEST(bytes_are_bounded_at_every_step_of_an_operation)
     }
     ck_assert_uint_gt(room, 40);
 }
-END_TEST
+
+FIXTURE(start_roomy, stop_store);
+TIMEOUT(20);
 
 /* A wake among many clients that wait for other keys, and a client that leaves, cost
  * the same. */
-START_TEST(a_wake_costs_no_more_with_many_other_waiters)
+TEST(a_wake_costs_no_more_with_many_other_waiters)
 {
     static struct store_waiter crowd[200000];
     uint64_t began, alone, among;
@@ -375,10 +372,12 @@ START_TEST(a_wake_costs_no_more_with_many_other_waiters)
         store_forget(store, &crowd[i]);
     ck_assert_uint_lt(clock_us() - began, 5000000);
 }
-END_TEST
+
+FIXTURE(NULL, NULL);
+TIMEOUT(0);
 
 /* The published vector of SipHash-2-4 does not fit this variant, so: two keys. */
-START_TEST(the_hash_depends_on_every_byte_and_on_the_seed)
+TEST(the_hash_depends_on_every_byte_and_on_the_seed)
 {
     struct store_table a, b;
     uint8_t key[24] = { 0 };
@@ -402,38 +401,4 @@ START_TEST(the_hash_depends_on_every_byte_and_on_the_seed)
     }
     store_table_fini(&a);
     store_table_fini(&b);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("store");
-    TCase *t = tcase_create("roomy");
-
-    tcase_add_checked_fixture(t, start_roomy, stop_store);
-    tcase_add_test(t, waiters_are_woken_in_the_order_of_coming);
-    tcase_add_test(t, a_client_is_woken_once_by_the_last_of_its_keys);
-    tcase_add_test(t, each_push_wakes_one_and_the_rest_stay);
-    tcase_add_test(t, a_push_goes_on_to_the_first_client_that_it_can_wake);
-    tcase_add_test(t, a_client_that_a_push_has_woken_is_not_woken_again_for_that_key);
-    tcase_add_test(t, a_client_that_forgets_its_waits_is_not_woken);
-    tcase_add_test(t, a_barrier_that_is_deleted_begins_anew);
-    tcase_add_test(t, values_shared_with_a_reader_do_not_change);
-    tcase_add_test(t, a_small_value_does_not_keep_the_memory_of_a_large_one);
-    tcase_add_test(t, everything_that_goes_is_given_back);
-    tcase_add_test(t, a_wake_costs_no_more_with_many_other_waiters);
-    tcase_set_timeout(t, 20);
-    suite_add_tcase(s, t);
-    t = tcase_create("full");
-    tcase_add_loop_test(t, a_full_store_takes_nothing_and_loses_nothing, 0, OPERATIONS);
-    tcase_add_loop_test(t, bytes_are_bounded_at_every_step_of_an_operation, 0,
-                        OPERATIONS);
-    tcase_add_test(t, the_hash_depends_on_every_byte_and_on_the_seed);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

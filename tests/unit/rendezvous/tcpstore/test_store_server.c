@@ -16,7 +16,10 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/store_clients.h"
 
-START_TEST(what_one_client_sets_another_gets)
+FIXTURE(start_plain_server, stop_server);
+TIMEOUT(60);
+
+TEST(what_one_client_sets_another_gets)
 {
     int a = connect_client(), b = connect_client();
 
@@ -33,9 +36,8 @@ START_TEST(what_one_client_sets_another_gets)
     HEAR(b, N("\x01") "v");
     close(b);
 }
-END_TEST
 
-START_TEST(a_wait_is_answered_when_the_key_comes)
+TEST(a_wait_is_answered_when_the_key_comes)
 {
     int a = connect_client(), b = connect_client(), c = connect_client();
 
@@ -52,9 +54,8 @@ START_TEST(a_wait_is_answered_when_the_key_comes)
     close(b);
     close(c);
 }
-END_TEST
 
-START_TEST(a_client_that_goes_waits_no_more)
+TEST(a_client_that_goes_waits_no_more)
 {
     int a = connect_client(), b = connect_client();
 
@@ -66,9 +67,8 @@ START_TEST(a_client_that_goes_waits_no_more)
     HEAR(b, N("\x01") "v");
     close(b);
 }
-END_TEST
 
-START_TEST(what_a_client_sets_just_before_it_goes_is_there)
+TEST(what_a_client_sets_just_before_it_goes_is_there)
 {
     int a = connect_client(), b = connect_client();
 
@@ -78,9 +78,8 @@ START_TEST(what_a_client_sets_just_before_it_goes_is_there)
     HEAR(b, "\x00");
     close(b);
 }
-END_TEST
 
-START_TEST(requests_can_come_byte_by_byte_and_all_at_once)
+TEST(requests_can_come_byte_by_byte_and_all_at_once)
 {
     static const char all[] = HELLO PING SET_K GET_K "\x07";
     int a = dial_store(0), b = dial_store(0);
@@ -95,9 +94,8 @@ START_TEST(requests_can_come_byte_by_byte_and_all_at_once)
     close(a);
     close(b);
 }
-END_TEST
 
-START_TEST(a_large_value_goes_both_ways)
+TEST(a_large_value_goes_both_ways)
 {
     static const size_t size = 8u << 20;
     uint8_t *value = xmalloc(size), *got = xmalloc(size + 8);
@@ -124,9 +122,8 @@ START_TEST(a_large_value_goes_both_ways)
     close(a);
     close(b);
 }
-END_TEST
 
-START_TEST(sockets_can_be_handed_over_with_their_first_bytes_unread)
+TEST(sockets_can_be_handed_over_with_their_first_bytes_unread)
 {
     struct store_server_config config = { .listen = NULL };
     struct net_addr addr = loopback(), peer;
@@ -153,9 +150,8 @@ START_TEST(sockets_can_be_handed_over_with_their_first_bytes_unread)
     close(fd);
     close(listener);
 }
-END_TEST
 
-START_TEST(what_is_not_a_client_is_cut_off_with_one_line)
+TEST_LOOP(what_is_not_a_client_is_cut_off_with_one_line, 0, 6)
 {
     static const struct {
         const char *says, *line;
@@ -190,9 +186,8 @@ START_TEST(what_is_not_a_client_is_cut_off_with_one_line)
     /* at most one a second */
     ck_assert_uint_le(lines_seen(), 3 + (clock_ms() - begun_ms) / 1000);
 }
-END_TEST
 
-START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
+TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
 {
     enum { COUNT = 1000 };
     static const char value[1000];
@@ -218,11 +213,10 @@ START_TEST(a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on)
     close(greedy);
     close(other);
 }
-END_TEST
 
 /* Ten clients read nothing. None has more unread answers than it may, all together do.
  */
-START_TEST(all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first)
+TEST(all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first)
 {
     enum { CLIENTS = 10, COUNT = 200 };
     static char value[2000], requests[COUNT * (sizeof(GET_K) - 1)];
@@ -252,9 +246,8 @@ START_TEST(all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first)
         close(client[i]);
     close(other);
 }
-END_TEST
 
-START_TEST(a_slow_reader_gets_everything_in_order)
+TEST(a_slow_reader_gets_everything_in_order)
 {
     enum { COUNT = 3000 };
     uint64_t length = 2000;
@@ -276,9 +269,8 @@ START_TEST(a_slow_reader_gets_everything_in_order)
     HEAR(slow, N("\x01"));
     close(slow);
 }
-END_TEST
 
-START_TEST(a_port_in_use_is_told)
+TEST(a_port_in_use_is_told)
 {
     struct net_addr addr = loopback();
     struct store_server_config config = { .listen = &addr };
@@ -288,9 +280,8 @@ START_TEST(a_port_in_use_is_told)
     ck_assert_ptr_null(store_server_create(&config, &e));
     ck_assert_msg(strstr(e.text, "in use") != NULL, "%s", e.text);
 }
-END_TEST
 
-START_TEST(a_socket_that_listens_already_serves_one_store_after_the_other)
+TEST(a_socket_that_listens_already_serves_one_store_after_the_other)
 {
     struct net_addr addr = loopback();
     struct store_server_config config = { .listener = 0 };
@@ -315,9 +306,8 @@ START_TEST(a_socket_that_listens_already_serves_one_store_after_the_other)
     }
     close(config.listener);
 }
-END_TEST
 
-START_TEST(destroy_closes_everything_in_any_state)
+TEST(destroy_closes_everything_in_any_state)
 {
     int waiting = connect_client(), half = dial_store(0), partial = connect_client(),
         stuck = dial_store(4096);
@@ -340,36 +330,4 @@ START_TEST(destroy_closes_everything_in_any_state)
     expect_closed(half);
     expect_closed(partial);
     close(stuck);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("store_server");
-    TCase *t = tcase_create("sockets");
-
-    tcase_add_checked_fixture(t, start_plain_server, stop_server);
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, what_one_client_sets_another_gets);
-    tcase_add_test(t, a_wait_is_answered_when_the_key_comes);
-    tcase_add_test(t, a_client_that_goes_waits_no_more);
-    tcase_add_test(t, what_a_client_sets_just_before_it_goes_is_there);
-    tcase_add_test(t, requests_can_come_byte_by_byte_and_all_at_once);
-    tcase_add_test(t, a_large_value_goes_both_ways);
-    tcase_add_test(t, sockets_can_be_handed_over_with_their_first_bytes_unread);
-    tcase_add_loop_test(t, what_is_not_a_client_is_cut_off_with_one_line, 0, 6);
-    tcase_add_test(t, a_client_that_takes_no_answers_is_cut_off_and_the_others_go_on);
-    tcase_add_test(t,
-                   all_unread_answers_have_a_limit_and_the_heaviest_client_goes_first);
-    tcase_add_test(t, a_slow_reader_gets_everything_in_order);
-    tcase_add_test(t, a_port_in_use_is_told);
-    tcase_add_test(t, a_socket_that_listens_already_serves_one_store_after_the_other);
-    tcase_add_test(t, destroy_closes_everything_in_any_state);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

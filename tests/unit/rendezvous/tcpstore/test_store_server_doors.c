@@ -17,7 +17,10 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/store_clients.h"
 
-START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
+FIXTURE(start_plain_server, stop_server);
+TIMEOUT(60);
+
+TEST(a_client_that_says_nothing_is_cut_off_in_time)
 {
     int silent, half, good;
     uint64_t began = clock_ms();
@@ -37,7 +40,6 @@ START_TEST(a_client_that_says_nothing_is_cut_off_in_time)
     HEAR(good, "1234");
     close(good);
 }
-END_TEST
 
 /* -- this machine and others ------------------------------------------------------- */
 
@@ -165,7 +167,7 @@ static void expect_service(int fd)
     close(fd);
 }
 
-START_TEST(only_this_machine_and_allowed_hosts_may_come)
+TEST(only_this_machine_and_allowed_hosts_may_come)
 {
     struct net_addr here, other = address_of("10.9.8.8"),
                           there = address_of("10.9.8.9");
@@ -190,9 +192,8 @@ START_TEST(only_this_machine_and_allowed_hosts_may_come)
     expect_service(connect_in_network(net, &here));
     close(net);
 }
-END_TEST
 
-START_TEST(other_users_of_this_machine_may_not_come)
+TEST(other_users_of_this_machine_may_not_come)
 {
     struct net_addr any = address_of("0.0.0.0"), to, own = address_of("10.9.8.8");
     struct store_server_config config = { .listen = &any, .open = true };
@@ -219,10 +220,9 @@ START_TEST(other_users_of_this_machine_may_not_come)
     expect_service(connect_from(&own, &to));
     close(net);
 }
-END_TEST
 
 /* What a peer wrote is not obeyed once nobody can tell whose it was. */
-START_TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
+TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
 {
     struct net_addr addr = loopback(), peer;
     struct err e;
@@ -241,10 +241,9 @@ START_TEST(a_peer_that_is_gone_before_it_is_looked_up_is_refused)
     ck_assert_uint_eq(store_server_stats(server).keys, 0);
     close(listener);
 }
-END_TEST
 
 /* A route makes addresses own that no interface lists. Its socket is still there. */
-START_TEST(a_peer_at_an_unlisted_own_address_that_is_gone_is_refused)
+TEST(a_peer_at_an_unlisted_own_address_that_is_gone_is_refused)
 {
     struct net_addr any = address_of("0.0.0.0"), from = address_of("10.9.9.9"), to,
                     peer;
@@ -272,7 +271,6 @@ START_TEST(a_peer_at_an_unlisted_own_address_that_is_gone_is_refused)
     close(listener);
     close(net);
 }
-END_TEST
 
 /* A store at 10.9.8.7 that asks for owners, and allows the other host, whose network is
  * returned; -1 if there can be none. */
@@ -312,7 +310,7 @@ static void answer_question(uint64_t number, const char *why)
     store_server_answer(server, number, why);
 }
 
-START_TEST(of_another_machine_it_is_held_until_its_owner_is_known)
+TEST(of_another_machine_it_is_held_until_its_owner_is_known)
 {
     struct net_addr here, own;
     struct store_question q;
@@ -342,9 +340,8 @@ START_TEST(of_another_machine_it_is_held_until_its_owner_is_known)
     close(fd);
     close(other);
 }
-END_TEST
 
-START_TEST(a_connection_of_the_wrong_owner_is_closed_unserved)
+TEST(a_connection_of_the_wrong_owner_is_closed_unserved)
 {
     struct net_addr here;
     struct store_question q;
@@ -360,11 +357,10 @@ START_TEST(a_connection_of_the_wrong_owner_is_closed_unserved)
     EXPECT_STAT(keys, 0);
     EXPECT_STAT(connections, 0);
 }
-END_TEST
 
 /* What it had sent can still be read, but its port may be another socket's, for which
  * the agent has vouched. */
-START_TEST(a_connection_that_was_reset_is_not_served_once_it_is_vouched_for)
+TEST(a_connection_that_was_reset_is_not_served_once_it_is_vouched_for)
 {
     struct linger reset = { .l_onoff = 1 };
     struct net_addr here;
@@ -381,9 +377,8 @@ START_TEST(a_connection_that_was_reset_is_not_served_once_it_is_vouched_for)
     EXPECT_STAT(connections, 0);
     EXPECT_STAT(keys, 0);
 }
-END_TEST
 
-START_TEST(without_an_answer_it_is_closed_in_time)
+TEST(without_an_answer_it_is_closed_in_time)
 {
     struct net_addr here;
     struct store_question q;
@@ -401,9 +396,8 @@ START_TEST(without_an_answer_it_is_closed_in_time)
     answer_question(q.number, NULL); /* not for the next one in its place */
     expect_closed(next);
 }
-END_TEST
 
-START_TEST(past_the_most_connections_newcomers_are_refused)
+TEST(past_the_most_connections_newcomers_are_refused)
 {
     int a, b, c;
 
@@ -422,9 +416,8 @@ START_TEST(past_the_most_connections_newcomers_are_refused)
     close(a);
     close(b);
 }
-END_TEST
 
-START_TEST(the_silent_make_room_for_newcomers)
+TEST(the_silent_make_room_for_newcomers)
 {
     int silent, a, b;
 
@@ -438,10 +431,9 @@ START_TEST(the_silent_make_room_for_newcomers)
     close(a);
     close(b);
 }
-END_TEST
 
 /* The server must neither spin nor give up: clients come in once there is room. */
-START_TEST(without_descriptors_the_listener_waits)
+TEST(without_descriptors_the_listener_waits)
 {
     struct rlimit limit, low;
     int fd[4], used = dial_store(0);
@@ -482,28 +474,4 @@ START_TEST(without_descriptors_the_listener_waits)
     }
     ck_assert_uint_le(lines_seen(), 3);
     close(used);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("store_server_doors");
-    TCase *t = tcase_create("doors");
-
-    tcase_add_checked_fixture(t, start_plain_server, stop_server);
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_client_that_says_nothing_is_cut_off_in_time);
-    tcase_add_test(t, only_this_machine_and_allowed_hosts_may_come);
-    tcase_add_test(t, other_users_of_this_machine_may_not_come);
-    tcase_add_test(t, a_peer_that_is_gone_before_it_is_looked_up_is_refused);
-    tcase_add_test(t, a_peer_at_an_unlisted_own_address_that_is_gone_is_refused);
-    tcase_add_test(t, of_another_machine_it_is_held_until_its_owner_is_known);
-    tcase_add_test(t, a_connection_of_the_wrong_owner_is_closed_unserved);
-    tcase_add_test(t, a_connection_that_was_reset_is_not_served_once_it_is_vouched_for);
-    tcase_add_test(t, without_an_answer_it_is_closed_in_time);
-    tcase_add_test(t, past_the_most_connections_newcomers_are_refused);
-    tcase_add_test(t, the_silent_make_room_for_newcomers);
-    tcase_add_test(t, without_descriptors_the_listener_waits);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

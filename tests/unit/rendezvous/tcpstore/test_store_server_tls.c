@@ -100,7 +100,10 @@ static size_t tls_hear(struct tls_client *c, void *data, size_t size)
     return got;
 }
 
-START_TEST(tls_and_plain_clients_use_one_store)
+FIXTURE(setup, stop_server);
+TIMEOUT(60);
+
+TEST(tls_and_plain_clients_use_one_store)
 {
     struct tls_client a;
     char answer[16];
@@ -120,9 +123,8 @@ START_TEST(tls_and_plain_clients_use_one_store)
     EXPECT_STAT(connections, 1);
     close(b);
 }
-END_TEST
 
-START_TEST(a_wait_of_a_tls_client_ends_by_another)
+TEST(a_wait_of_a_tls_client_ends_by_another)
 {
     struct tls_client a;
     char answer;
@@ -137,9 +139,8 @@ START_TEST(a_wait_of_a_tls_client_ends_by_another)
     end_tls(&a);
     close(b);
 }
-END_TEST
 
-START_TEST(large_values_go_both_ways_through_tls)
+TEST(large_values_go_both_ways_through_tls)
 {
     static const size_t size = 5u << 20;
     uint8_t *value = xmalloc(size), *got = xmalloc(size + 8);
@@ -163,9 +164,8 @@ START_TEST(large_values_go_both_ways_through_tls)
     free(value);
     free(got);
 }
-END_TEST
 
-START_TEST(many_small_requests_at_once_are_all_answered)
+TEST(many_small_requests_at_once_are_all_answered)
 {
     enum { COUNT = 20000, ANSWER = 9 };
     char *requests = xmalloc(COUNT * (sizeof(GET_K) - 1)),
@@ -185,7 +185,6 @@ START_TEST(many_small_requests_at_once_are_all_answered)
     free(requests);
     free(answers);
 }
-END_TEST
 
 static void expect_refusal(const struct tls_psk *psk)
 {
@@ -201,7 +200,7 @@ static void expect_refusal(const struct tls_psk *psk)
     EXPECT_STAT(keys, 0);
 }
 
-START_TEST(another_token_or_epoch_is_refused)
+TEST(another_token_or_epoch_is_refused)
 {
     struct tls_psk wrong = good, other = good;
 
@@ -211,9 +210,8 @@ START_TEST(another_token_or_epoch_is_refused)
     expect_refusal(&other);
     EXPECT_STAT(refused, 2);
 }
-END_TEST
 
-START_TEST(a_handshake_that_is_not_ended_is_cut_off_in_time)
+TEST(a_handshake_that_is_not_ended_is_cut_off_in_time)
 {
     int fd;
 
@@ -225,9 +223,8 @@ START_TEST(a_handshake_that_is_not_ended_is_cut_off_in_time)
     expect_closed(fd);
     expect_line("has not identified itself in time");
 }
-END_TEST
 
-START_TEST(without_a_secret_there_is_no_tls)
+TEST(without_a_secret_there_is_no_tls)
 {
     int fd;
 
@@ -236,23 +233,4 @@ START_TEST(without_a_secret_there_is_no_tls)
     fd = dial_store(0);
     SAY(fd, "\x16\x03\x01\x00\x10");
     expect_closed(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("store_server_tls");
-    TCase *t = tcase_create("tls");
-
-    tcase_add_checked_fixture(t, setup, stop_server);
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, tls_and_plain_clients_use_one_store);
-    tcase_add_test(t, a_wait_of_a_tls_client_ends_by_another);
-    tcase_add_test(t, large_values_go_both_ways_through_tls);
-    tcase_add_test(t, many_small_requests_at_once_are_all_answered);
-    tcase_add_test(t, another_token_or_epoch_is_refused);
-    tcase_add_test(t, a_handshake_that_is_not_ended_is_cut_off_in_time);
-    tcase_add_test(t, without_a_secret_there_is_no_tls);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -292,13 +292,12 @@ static void play(const struct conversation *c, int cut, size_t first, size_t pie
     tcpstore_world_destroy(w);
 }
 
-START_TEST(a_conversation_goes_as_written)
+TEST_LOOP(a_conversation_goes_as_written, 0, CONVERSATIONS)
 {
     play(&conversations[_i], -1, 0, SIZE_MAX);
 }
-END_TEST
 
-START_TEST(a_conversation_is_the_same_cut_at_every_point)
+TEST_LOOP(a_conversation_is_the_same_cut_at_every_point, 0, CONVERSATIONS)
 {
     const struct conversation *c = &conversations[_i];
 
@@ -306,17 +305,15 @@ START_TEST(a_conversation_is_the_same_cut_at_every_point)
         for (size_t at = 1; at < c->step[step].says.size; at++)
             play(c, step, at, SIZE_MAX);
 }
-END_TEST
 
-START_TEST(a_conversation_is_the_same_in_small_pieces)
+TEST_LOOP(a_conversation_is_the_same_in_small_pieces, 0, CONVERSATIONS)
 {
     for (size_t piece = 1; piece < 10; piece++)
         play(&conversations[_i], -1, 0, piece);
 }
-END_TEST
 
 /* One client says all it says in one go: the answers come in the same order. */
-START_TEST(requests_of_one_client_can_be_pipelined)
+TEST_LOOP(requests_of_one_client_can_be_pipelined, 0, CONVERSATIONS)
 {
     const struct conversation *c = &conversations[_i];
     uint8_t says[1024], gets[1024], got[1024];
@@ -343,9 +340,8 @@ START_TEST(requests_of_one_client_can_be_pipelined)
         tcpstore_world_destroy(w);
     }
 }
-END_TEST
 
-START_TEST(a_client_that_goes_takes_its_waits_along_and_leaves_its_keys)
+TEST(a_client_that_goes_takes_its_waits_along_and_leaves_its_keys)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     static const char waits[] = "\x06" N("\x02") N("\x01") "x" N("\x01") "y";
@@ -359,26 +355,4 @@ START_TEST(a_client_that_goes_takes_its_waits_along_and_leaves_its_keys)
     tcpstore_open(w->tcpstore, &w->client[0]);
     ck_assert_uint_eq(w->answered, 0);
     tcpstore_world_destroy(w);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("tcpstore");
-    TCase *t = tcase_create("conversations");
-
-    tcase_add_loop_test(t, a_conversation_goes_as_written, 0, CONVERSATIONS);
-    tcase_add_loop_test(t, a_conversation_is_the_same_cut_at_every_point, 0,
-                        CONVERSATIONS);
-    tcase_add_loop_test(t, a_conversation_is_the_same_in_small_pieces, 0,
-                        CONVERSATIONS);
-    tcase_add_loop_test(t, requests_of_one_client_can_be_pipelined, 0, CONVERSATIONS);
-    tcase_add_test(t, a_client_that_goes_takes_its_waits_along_and_leaves_its_keys);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -93,7 +93,9 @@ static void expect_value(struct tcpstore_world *w, int who, size_t head,
     free(got);
 }
 
-START_TEST(readers_of_a_large_value_share_it_and_get_it_as_it_was)
+TIMEOUT(60);
+
+TEST_LOOP(readers_of_a_large_value_share_it_and_get_it_as_it_was, 0, LARGE_SIZES)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     size_t size = large_sizes[_i];
@@ -111,9 +113,8 @@ START_TEST(readers_of_a_large_value_share_it_and_get_it_as_it_was)
     free(value);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
-START_TEST(a_large_value_goes_through_a_queue)
+TEST_LOOP(a_large_value_goes_through_a_queue, 0, LARGE_SIZES)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     size_t size = large_sizes[_i];
@@ -126,9 +127,8 @@ START_TEST(a_large_value_goes_through_a_queue)
     free(value);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
-START_TEST(a_large_value_can_be_compared_and_appended_to)
+TEST_LOOP(a_large_value_can_be_compared_and_appended_to, 0, LARGE_SIZES)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     size_t size = large_sizes[_i], half = size / 2;
@@ -147,7 +147,6 @@ START_TEST(a_large_value_can_be_compared_and_appended_to)
     free(value);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
 /* AddressSanitizer's realloc copies what is held at each of thousands of pieces. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -156,7 +155,7 @@ END_TEST
 #define KEYS_IN_PIECES STORE_KEYS_PER_OP_MAX
 #endif
 
-START_TEST(the_most_keys_in_one_request_work_in_any_pieces)
+TEST_LOOP(the_most_keys_in_one_request_work_in_any_pieces, 0, 3)
 {
     static const struct {
         size_t size;
@@ -191,9 +190,8 @@ START_TEST(the_most_keys_in_one_request_work_in_any_pieces)
     free(got);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
-START_TEST(an_announced_length_takes_no_memory)
+TEST(an_announced_length_takes_no_memory)
 {
     static const char says[] = "\x01" N("\x01") "k"
                                                 "\0\0\x80\0\0\0\0\0";
@@ -203,9 +201,8 @@ START_TEST(an_announced_length_takes_no_memory)
     ck_assert_uint_lt(tcpstore_stats(w->tcpstore).held_bytes, 1024);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
-START_TEST(held_memory_follows_what_has_come)
+TEST(held_memory_follows_what_has_come)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);
     struct sized_request r = request(TCPSTORE_SET);
@@ -221,9 +218,8 @@ START_TEST(held_memory_follows_what_has_come)
     ck_assert_uint_le(held, 2002000);
     tcpstore_world_destroy(w);
 }
-END_TEST
 
-START_TEST(each_cap_cuts_the_client_off_with_its_reason)
+TEST_LOOP(each_cap_cuts_the_client_off_with_its_reason, 0, 6)
 {
     struct {
         const char *reason;
@@ -273,24 +269,4 @@ START_TEST(each_cap_cuts_the_client_off_with_its_reason)
     free(wait.data);
     free(get.data);
     tcpstore_world_destroy(w);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tcpstore_sizes");
-    TCase *t = tcase_create("sizes");
-
-    tcase_add_loop_test(t, readers_of_a_large_value_share_it_and_get_it_as_it_was, 0,
-                        LARGE_SIZES);
-    tcase_add_loop_test(t, a_large_value_goes_through_a_queue, 0, LARGE_SIZES);
-    tcase_add_loop_test(t, a_large_value_can_be_compared_and_appended_to, 0,
-                        LARGE_SIZES);
-    tcase_add_loop_test(t, the_most_keys_in_one_request_work_in_any_pieces, 0, 3);
-    tcase_add_test(t, an_announced_length_takes_no_memory);
-    tcase_add_test(t, held_memory_follows_what_has_come);
-    tcase_add_loop_test(t, each_cap_cuts_the_client_off_with_its_reason, 0, 6);
-    tcase_set_timeout(t, 60); /* sanitizers are slow with large memory */
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

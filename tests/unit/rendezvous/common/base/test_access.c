@@ -4,7 +4,7 @@
 #include "rendezvous/common/base/access.h"
 #include "tests/worlds/check_main.h"
 
-START_TEST(each_access_is_found_by_its_name)
+TEST(each_access_is_found_by_its_name)
 {
     enum access access;
 
@@ -14,15 +14,4 @@ START_TEST(each_access_is_found_by_its_name)
     }
     ck_assert(!access_parse("", &access));
     ck_assert(!access_parse("Agent", &access));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("access");
-    TCase *tc = tcase_create("access");
-
-    tcase_add_test(tc, each_access_is_found_by_its_name);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -6,7 +6,7 @@
 
 #include "tests/worlds/check_main.h"
 
-START_TEST(the_clock_goes_forward_in_its_units)
+TEST(the_clock_goes_forward_in_its_units)
 {
     uint64_t us = clock_us(), ms = clock_ms();
     uint64_t deadline_us = us + 2000000;
@@ -18,18 +18,16 @@ START_TEST(the_clock_goes_forward_in_its_units)
     ck_assert_uint_gt(clock_ms(), ms);
     ck_assert_uint_gt(clock_us(), us);
 }
-END_TEST
 
-START_TEST(the_wall_clock_is_the_systems)
+TEST(the_wall_clock_is_the_systems)
 {
     uint64_t seconds = (uint64_t)time(NULL);
 
     ck_assert_uint_ge(clock_wall_ms() / 1000, seconds);
     ck_assert_uint_le(clock_wall_ms() / 1000, seconds + 60);
 }
-END_TEST
 
-START_TEST(a_time_is_shown_in_the_local_zone)
+TEST(a_time_is_shown_in_the_local_zone)
 {
     uint64_t wall_ms = 1700000000118u; /* 2023-11-14 22:13:20.118 UTC */
     char buf[32], small[6];
@@ -42,7 +40,6 @@ START_TEST(a_time_is_shown_in_the_local_zone)
     ck_assert_str_eq(clock_format_time(wall_ms, buf, sizeof(buf)), "00:13:20.118");
     ck_assert_str_eq(clock_format_time(wall_ms, small, sizeof(small)), "00:13");
 }
-END_TEST
 
 static const struct {
     uint64_t ms;
@@ -66,14 +63,13 @@ static const struct {
     { UINT64_MAX, "213503982334 d 14 h" },
 };
 
-START_TEST(a_duration_is_shown_as_a_person_says_it)
+TEST_EACH(a_duration_is_shown_as_a_person_says_it, durations)
 {
     char buf[32];
 
     ck_assert_str_eq(clock_format_duration(durations[_i].ms, buf, sizeof(buf)),
                      durations[_i].text);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -111,26 +107,9 @@ static const struct {
     { "9999999999999999", -1 },
 };
 
-START_TEST(a_duration_is_read_as_a_person_types_it)
+TEST_EACH(a_duration_is_read_as_a_person_types_it, typed_durations)
 {
     ck_assert_msg(clock_parse_duration(typed_durations[_i].text) ==
                       typed_durations[_i].ms,
                   "%s", typed_durations[_i].text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("clock");
-    TCase *tc = tcase_create("clock");
-
-    tcase_add_test(tc, the_clock_goes_forward_in_its_units);
-    tcase_add_test(tc, the_wall_clock_is_the_systems);
-    tcase_add_test(tc, a_time_is_shown_in_the_local_zone);
-    tcase_add_loop_test(tc, a_duration_is_shown_as_a_person_says_it, 0,
-                        sizeof(durations) / sizeof(durations[0]));
-    tcase_add_loop_test(tc, a_duration_is_read_as_a_person_types_it, 0,
-                        sizeof(typed_durations) / sizeof(typed_durations[0]));
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

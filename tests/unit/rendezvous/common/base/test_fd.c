@@ -33,7 +33,7 @@ static bool is_dev_null(int fd)
 }
 
 /* In a child: the descriptors of the test itself stay. */
-START_TEST(standard_descriptors_that_are_closed_become_dev_null)
+TEST(standard_descriptors_that_are_closed_become_dev_null)
 {
     int status, next = dup(STDERR_FILENO);
     pid_t pid;
@@ -51,9 +51,8 @@ START_TEST(standard_descriptors_that_are_closed_become_dev_null)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
-START_TEST(all_descriptors_from_one_on_are_closed)
+TEST(all_descriptors_from_one_on_are_closed)
 {
     int status;
     pid_t pid = fork();
@@ -68,7 +67,6 @@ START_TEST(all_descriptors_from_one_on_are_closed)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
 /* A reader that counts. Its exit status is 0 if so many bytes came. */
 static pid_t start_reader(int fd, int writing_end, size_t expected)
@@ -85,7 +83,7 @@ static pid_t start_reader(int fd, int writing_end, size_t expected)
     _exit(expected == 0 ? 0 : 1);
 }
 
-START_TEST(all_is_written_to_a_pipe_that_does_not_block_too)
+TEST_LOOP(all_is_written_to_a_pipe_that_does_not_block_too, 0, 2)
 {
     size_t size = MORE_THAN_A_PIPE_HOLDS;
     char *data = xcalloc(1, size);
@@ -103,9 +101,8 @@ START_TEST(all_is_written_to_a_pipe_that_does_not_block_too)
     close(pipe_fd[0]);
     free(data);
 }
-END_TEST
 
-START_TEST(what_could_not_be_written_is_told)
+TEST(what_could_not_be_written_is_told)
 {
     struct rlimit limit = { .rlim_cur = 10, .rlim_max = RLIM_INFINITY };
     int fd = memfd_create("full", MFD_CLOEXEC);
@@ -118,10 +115,9 @@ START_TEST(what_could_not_be_written_is_told)
     ck_assert_int_eq(fd_write_all(-1, "x", &size), EBADF);
     close(fd);
 }
-END_TEST
 
 /* As from a pipe: in two pieces. */
-START_TEST(all_is_read_up_to_the_end)
+TEST(all_is_read_up_to_the_end)
 {
     int pipe_fd[2], status;
     char text[32];
@@ -140,9 +136,8 @@ START_TEST(all_is_read_up_to_the_end)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     close(pipe_fd[0]);
 }
-END_TEST
 
-START_TEST(a_file_is_read_by_its_name_and_cut_where_the_room_ends)
+TEST(a_file_is_read_by_its_name_and_cut_where_the_room_ends)
 {
     char dir[] = "/tmp/test-fd-XXXXXX", text[5] = "full";
     int at, fd;
@@ -163,7 +158,6 @@ START_TEST(a_file_is_read_by_its_name_and_cut_where_the_room_ends)
     close(at);
     rmdir(dir);
 }
-END_TEST
 
 static int create_and_close(const char *path)
 {
@@ -174,7 +168,7 @@ static int create_and_close(const char *path)
     return fd < 0 ? -1 : 0;
 }
 
-START_TEST(a_link_of_another_user_is_not_written_through)
+TEST(a_link_of_another_user_is_not_written_through)
 {
     char dir[] = "/tmp/test-fd-XXXXXX", file[64], link[64];
 
@@ -193,7 +187,6 @@ START_TEST(a_link_of_another_user_is_not_written_through)
     unlink(link);
     rmdir(dir);
 }
-END_TEST
 
 /* -- output ----------------------------------------------------------------- */
 
@@ -293,7 +286,7 @@ static void expect_text(const char *path, const char *text)
 }
 
 /* In a folder in which a stranger may write. */
-START_TEST(output_goes_to_no_file_that_a_stranger_has_chosen)
+TEST_EACH(output_goes_to_no_file_that_a_stranger_has_chosen, outputs)
 {
     static const char *const names[] = { "out", "victim", "other", "new" };
     char dir[] = "/tmp/test-fd-XXXXXX";
@@ -319,9 +312,8 @@ START_TEST(output_goes_to_no_file_that_a_stranger_has_chosen)
     ck_assert_int_eq(chdir("/"), 0);
     rmdir(dir);
 }
-END_TEST
 
-START_TEST(output_may_go_to_a_device_a_fifo_and_an_open_file)
+TEST(output_may_go_to_a_device_a_fifo_and_an_open_file)
 {
     char dir[] = "/tmp/test-fd-XXXXXX", path[64], text[8] = "";
     int ends[2], fd = fd_create_file("/dev/null", O_APPEND, 0600), reader;
@@ -347,24 +339,4 @@ START_TEST(output_may_go_to_a_device_a_fifo_and_an_open_file)
     close(reader);
     unlink(path);
     rmdir(dir);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fd");
-    TCase *tc = tcase_create("fd");
-
-    tcase_add_test(tc, standard_descriptors_that_are_closed_become_dev_null);
-    tcase_add_test(tc, all_descriptors_from_one_on_are_closed);
-    tcase_add_loop_test(tc, all_is_written_to_a_pipe_that_does_not_block_too, 0, 2);
-    tcase_add_test(tc, what_could_not_be_written_is_told);
-    tcase_add_test(tc, all_is_read_up_to_the_end);
-    tcase_add_test(tc, a_file_is_read_by_its_name_and_cut_where_the_room_ends);
-    tcase_add_test(tc, a_link_of_another_user_is_not_written_through);
-    tcase_add_loop_test(tc, output_goes_to_no_file_that_a_stranger_has_chosen, 0,
-                        sizeof(outputs) / sizeof(outputs[0]));
-    tcase_add_test(tc, output_may_go_to_a_device_a_fifo_and_an_open_file);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -15,50 +15,33 @@ static const struct {
     { "\xff\xfe", UINT64_C(0x0a99c807b6f645b0) },
 };
 
-START_TEST(a_hash_is_fnv1a)
+TEST_EACH(a_hash_is_fnv1a, known)
 {
     const char *text = known[_i].text;
 
     ck_assert_uint_eq(hash_fnv1a(HASH_FNV1A_BASIS, text, strlen(text)), known[_i].hash);
 }
-END_TEST
 
-START_TEST(a_hash_of_parts_is_that_of_the_whole)
+TEST(a_hash_of_parts_is_that_of_the_whole)
 {
     uint64_t hash = hash_fnv1a(HASH_FNV1A_BASIS, "foo", 3);
 
     ck_assert_uint_eq(hash_fnv1a(hash, "bar", 3), UINT64_C(0x85944171f73967e8));
 }
-END_TEST
 
-START_TEST(a_number_is_read_little_endian_at_any_address)
+TEST(a_number_is_read_little_endian_at_any_address)
 {
     static const uint8_t bytes[] = { 0xff, 1, 2, 3, 4, 5, 6, 7, 8 };
 
     ck_assert_uint_eq(bytes_load64(bytes + 1), UINT64_C(0x0807060504030201));
     ck_assert_uint_eq(bytes_load32(bytes + 1), 0x04030201);
 }
-END_TEST
 
-START_TEST(a_size_is_rounded_up_to_whole_units)
+TEST(a_size_is_rounded_up_to_whole_units)
 {
     ck_assert_uint_eq(bytes_round_up(0, 8), 0);
     ck_assert_uint_eq(bytes_round_up(1, 8), 8);
     ck_assert_uint_eq(bytes_round_up(8, 8), 8);
     ck_assert_uint_eq(bytes_round_up(9, 8), 16);
     ck_assert_uint_eq(bytes_round_up(7, 6), 12);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hash");
-    TCase *tc = tcase_create("hash");
-
-    tcase_add_loop_test(tc, a_hash_is_fnv1a, 0, sizeof(known) / sizeof(known[0]));
-    tcase_add_test(tc, a_hash_of_parts_is_that_of_the_whole);
-    tcase_add_test(tc, a_number_is_read_little_endian_at_any_address);
-    tcase_add_test(tc, a_size_is_rounded_up_to_whole_units);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

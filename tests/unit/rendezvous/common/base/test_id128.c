@@ -7,7 +7,7 @@ static const char text[] = "000102030405060708090a0b0c0d0eff";
 static const struct id128 id = { { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
                                    255 } };
 
-START_TEST(an_identity_is_written_and_read_as_hex)
+TEST(an_identity_is_written_and_read_as_hex)
 {
     char hex[ID128_HEX_SIZE];
     struct id128 read;
@@ -18,7 +18,6 @@ START_TEST(an_identity_is_written_and_read_as_hex)
     ck_assert(id128_parse("000102030405060708090A0B0C0D0EFF", &read));
     ck_assert(id128_equal(&read, &id));
 }
-END_TEST
 
 static const char *const bad[] = {
     "",
@@ -32,15 +31,14 @@ static const char *const bad[] = {
     "00010203-0405-0607-0809-0a0b0c0d0eff",
 };
 
-START_TEST(only_32_hex_digits_are_an_identity)
+TEST_EACH(only_32_hex_digits_are_an_identity, bad)
 {
     struct id128 read;
 
     ck_assert(!id128_parse(bad[_i], &read));
 }
-END_TEST
 
-START_TEST(random_identities_differ_in_every_byte_at_some_time)
+TEST(random_identities_differ_in_every_byte_at_some_time)
 {
     struct id128 first = id128_random();
     bool differs[16] = { false };
@@ -56,9 +54,8 @@ START_TEST(random_identities_differ_in_every_byte_at_some_time)
     for (int b = 0; b < 16; b++)
         ck_assert(differs[b]);
 }
-END_TEST
 
-START_TEST(one_bit_makes_an_identity_another_and_not_zero)
+TEST_LOOP(one_bit_makes_an_identity_another_and_not_zero, 0, 16)
 {
     struct id128 other = id, one_bit = { { 0 } };
 
@@ -67,19 +64,4 @@ START_TEST(one_bit_makes_an_identity_another_and_not_zero)
     ck_assert(id128_is_zero(&one_bit));
     one_bit.byte[_i] = 1;
     ck_assert(!id128_is_zero(&one_bit));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("id128");
-    TCase *tc = tcase_create("id128");
-
-    tcase_add_test(tc, an_identity_is_written_and_read_as_hex);
-    tcase_add_loop_test(tc, only_32_hex_digits_are_an_identity, 0,
-                        sizeof(bad) / sizeof(bad[0]));
-    tcase_add_test(tc, random_identities_differ_in_every_byte_at_some_time);
-    tcase_add_loop_test(tc, one_bit_makes_an_identity_another_and_not_zero, 0, 16);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -3,8 +3,6 @@
 
 #include "tests/worlds/check_main.h"
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
 /* Of the key 00 01 .. 0f and the data 00 01 .. */
 static void count_up(uint8_t *bytes, size_t size)
 {
@@ -24,7 +22,7 @@ static const struct {
     { 8, "3b62a9ba6258f5610f83e264f31497b4" },
 };
 
-START_TEST(tags_are_those_of_the_authors)
+TEST_EACH(tags_are_those_of_the_authors, tags)
 {
     struct id128 key, tag;
     uint8_t data[64];
@@ -35,9 +33,8 @@ START_TEST(tags_are_those_of_the_authors)
     tag = keyed_hash_tag(&key, data, tags[_i].size);
     ck_assert_str_eq(id128_format(&tag, hex), tags[_i].tag);
 }
-END_TEST
 
-START_TEST(the_hash_of_nothing_is_that_of_siphash_1_3)
+TEST(the_hash_of_nothing_is_that_of_siphash_1_3)
 {
     struct id128 key;
     uint64_t halves[2];
@@ -47,9 +44,8 @@ START_TEST(the_hash_of_nothing_is_that_of_siphash_1_3)
     halves[1] = bytes_load64(key.byte + 8);
     ck_assert_uint_eq(keyed_hash(halves, "", 0), 0xabac0158050fc4dcu);
 }
-END_TEST
 
-START_TEST(tags_are_equal_if_all_bytes_are)
+TEST(tags_are_equal_if_all_bytes_are)
 {
     struct id128 a = id128_random(), b = a;
 
@@ -59,17 +55,4 @@ START_TEST(tags_are_equal_if_all_bytes_are)
         b.byte[i / 8] ^= (uint8_t)(1u << i % 8);
         ck_assert(!keyed_hash_tag_equal(&a, &b));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("keyed_hash");
-    TCase *t = tcase_create("keyed_hash");
-
-    tcase_add_loop_test(t, tags_are_those_of_the_authors, 0, COUNT(tags));
-    tcase_add_test(t, the_hash_of_nothing_is_that_of_siphash_1_3);
-    tcase_add_test(t, tags_are_equal_if_all_bytes_are);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

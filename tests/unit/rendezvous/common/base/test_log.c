@@ -30,14 +30,15 @@ static void setup(void)
     log_set_sink(sink, &seen);
 }
 
-START_TEST(a_line_for_people_names_the_program)
+FIXTURE(setup, NULL);
+
+TEST(a_line_for_people_names_the_program)
 {
     log_info("job formed: %s nodes=%d", "resnet", 2);
     ck_assert_int_eq(seen.lines, 1);
     ck_assert_int_eq(seen.level, LOG_INFO);
     ck_assert_str_eq(seen.line, "crund: job formed: resnet nodes=2");
 }
-END_TEST
 
 static int evaluations;
 
@@ -46,7 +47,7 @@ static int count_evaluation(void)
     return ++evaluations;
 }
 
-START_TEST(only_lines_of_the_level_and_above_are_written)
+TEST_LOOP(only_lines_of_the_level_and_above_are_written, 0, LOG_LEVEL_COUNT)
 {
     enum log_level limit = (enum log_level)_i;
 
@@ -60,7 +61,6 @@ START_TEST(only_lines_of_the_level_and_above_are_written)
     log_debug("%d", count_evaluation());
     ck_assert_int_eq(evaluations, limit == LOG_DEBUG);
 }
-END_TEST
 
 static const struct {
     const char *message;
@@ -94,7 +94,7 @@ static const struct {
     { "", "", "" },
 };
 
-START_TEST(what_is_not_printable_is_escaped)
+TEST_EACH(what_is_not_printable_is_escaped, escapes)
 {
     char expected[256];
 
@@ -106,9 +106,8 @@ START_TEST(what_is_not_printable_is_escaped)
     snprintf(expected, sizeof(expected), "\"message\":\"%s\"}", escapes[_i].json);
     ck_assert_ptr_nonnull(strstr(seen.line, expected));
 }
-END_TEST
 
-START_TEST(a_json_line_has_time_program_and_level)
+TEST(a_json_line_has_time_program_and_level)
 {
     unsigned long long time_ms;
     int end = 0;
@@ -121,9 +120,8 @@ START_TEST(a_json_line_has_time_program_and_level)
            &time_ms, &end);
     ck_assert_int_eq(end, (int)strlen(seen.line));
 }
-END_TEST
 
-START_TEST(a_long_message_is_cut_and_stays_a_line)
+TEST_LOOP(a_long_message_is_cut_and_stays_a_line, 0, 2)
 {
     char text[8192];
 
@@ -135,9 +133,8 @@ START_TEST(a_long_message_is_cut_and_stays_a_line)
     ck_assert_uint_gt(strlen(seen.line), 500);
     ck_assert_str_eq(seen.line + strlen(seen.line) - 2, "\"}");
 }
-END_TEST
 
-START_TEST(without_a_sink_a_line_goes_to_standard_error_in_one_piece)
+TEST(without_a_sink_a_line_goes_to_standard_error_in_one_piece)
 {
     char line[64] = "";
     int ends[2];
@@ -153,9 +150,8 @@ START_TEST(without_a_sink_a_line_goes_to_standard_error_in_one_piece)
     ck_assert_str_eq(line, "crund: gone\n");
     ck_assert_int_eq(seen.lines, 0);
 }
-END_TEST
 
-START_TEST(one_line_a_second_for_a_source_and_the_rest_is_counted)
+TEST(one_line_a_second_for_a_source_and_the_rest_is_counted)
 {
     struct log_limit limit = { 0 };
     unsigned held_back = 99;
@@ -170,9 +166,8 @@ START_TEST(one_line_a_second_for_a_source_and_the_rest_is_counted)
     ck_assert(log_limit_pass(&limit, 7, 9000, &held_back));
     ck_assert_uint_eq(held_back, 1);
 }
-END_TEST
 
-START_TEST(the_first_line_passes_even_at_time_zero_and_the_second_does_not)
+TEST(the_first_line_passes_even_at_time_zero_and_the_second_does_not)
 {
     struct log_limit limit = { 0 };
     unsigned held_back;
@@ -180,9 +175,8 @@ START_TEST(the_first_line_passes_even_at_time_zero_and_the_second_does_not)
     ck_assert(log_limit_pass(&limit, 7, 0, &held_back));
     ck_assert(!log_limit_pass(&limit, 7, 500, &held_back));
 }
-END_TEST
 
-START_TEST(a_source_may_write_many_lines_at_once_and_then_few)
+TEST(a_source_may_write_many_lines_at_once_and_then_few)
 {
     static struct log_bursts bursts;
     unsigned held_back = 0, passed = 0;
@@ -196,9 +190,8 @@ START_TEST(a_source_may_write_many_lines_at_once_and_then_few)
     ck_assert_uint_eq(held_back, 2 * LOG_BURST_LINES);
     ck_assert(!log_bursts_pass(&bursts, 7, 5000 + LOG_BURST_INTERVAL_MS, &held_back));
 }
-END_TEST
 
-START_TEST(however_many_sources_there_are_lines_stay_bounded)
+TEST(however_many_sources_there_are_lines_stay_bounded)
 {
     struct log_limit limit = { 0 };
     unsigned held_back, passed = 0, alone = 0;
@@ -211,27 +204,4 @@ START_TEST(however_many_sources_there_are_lines_stay_bounded)
     for (uint64_t source = 0; source < 8; source++)
         alone += log_limit_pass(&limit, source, 5000, &held_back);
     ck_assert_uint_ge(alone, 5);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("log");
-    TCase *tc = tcase_create("log");
-
-    tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, a_line_for_people_names_the_program);
-    tcase_add_loop_test(tc, only_lines_of_the_level_and_above_are_written, 0,
-                        LOG_LEVEL_COUNT);
-    tcase_add_loop_test(tc, what_is_not_printable_is_escaped, 0,
-                        sizeof(escapes) / sizeof(escapes[0]));
-    tcase_add_test(tc, a_json_line_has_time_program_and_level);
-    tcase_add_loop_test(tc, a_long_message_is_cut_and_stays_a_line, 0, 2);
-    tcase_add_test(tc, without_a_sink_a_line_goes_to_standard_error_in_one_piece);
-    tcase_add_test(tc, one_line_a_second_for_a_source_and_the_rest_is_counted);
-    tcase_add_test(tc, the_first_line_passes_even_at_time_zero_and_the_second_does_not);
-    tcase_add_test(tc, however_many_sources_there_are_lines_stay_bounded);
-    tcase_add_test(tc, a_source_may_write_many_lines_at_once_and_then_few);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -61,7 +61,9 @@ static void stop_and_note(void *arg)
     loop_stop(t.loop);
 }
 
-START_TEST(a_timer_fires_once_and_never_early)
+FIXTURE(setup, teardown);
+
+TEST(a_timer_fires_once_and_never_early)
 {
     uint64_t at_ms = clock_ms() + 30;
 
@@ -75,9 +77,8 @@ START_TEST(a_timer_fires_once_and_never_early)
     ck_assert_str_eq(t.happened, "t");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
-START_TEST(a_time_in_the_past_fires_in_the_next_turn)
+TEST(a_time_in_the_past_fires_in_the_next_turn)
 {
     loop_timer_init(&t.timer, t.loop, note_arg, letter('t'));
     loop_timer_arm(&t.timer, 0);
@@ -86,9 +87,8 @@ START_TEST(a_time_in_the_past_fires_in_the_next_turn)
     ck_assert_str_eq(t.happened, "t");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
-START_TEST(arming_again_moves_a_timer_both_ways)
+TEST(arming_again_moves_a_timer_both_ways)
 {
     uint64_t start_ms = clock_ms();
 
@@ -103,9 +103,8 @@ START_TEST(arming_again_moves_a_timer_both_ways)
     ck_assert_str_eq(t.happened, "t");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
-START_TEST(a_cancelled_timer_does_not_fire)
+TEST(a_cancelled_timer_does_not_fire)
 {
     loop_timer_init(&t.timer, t.loop, note_arg, letter('t'));
     loop_timer_cancel(&t.timer);
@@ -117,7 +116,6 @@ START_TEST(a_cancelled_timer_does_not_fire)
     loop_timer_fini(&t.timer);
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
 static void arm_three_times(void *arg)
 {
@@ -128,7 +126,7 @@ static void arm_three_times(void *arg)
         loop_stop(t.loop);
 }
 
-START_TEST(a_timer_may_arm_itself_again)
+TEST(a_timer_may_arm_itself_again)
 {
     loop_timer_init(&t.timer, t.loop, arm_three_times, letter('t'));
     loop_timer_arm(&t.timer, 0);
@@ -136,7 +134,6 @@ START_TEST(a_timer_may_arm_itself_again)
     ck_assert_str_eq(t.happened, "ttt");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
 static void free_timer(void *arg)
 {
@@ -145,7 +142,7 @@ static void free_timer(void *arg)
     loop_stop(t.loop);
 }
 
-START_TEST(a_timer_may_be_freed_by_its_own_callback)
+TEST(a_timer_may_be_freed_by_its_own_callback)
 {
     struct loop_timer *timer = malloc(sizeof(*timer));
 
@@ -153,7 +150,6 @@ START_TEST(a_timer_may_be_freed_by_its_own_callback)
     loop_timer_arm(timer, 0);
     loop_run(t.loop);
 }
-END_TEST
 
 static void defer_from_callback(void *arg)
 {
@@ -161,7 +157,7 @@ static void defer_from_callback(void *arg)
     note_letter('c');
 }
 
-START_TEST(a_turn_is_callbacks_then_work_in_order_then_deferred_frees)
+TEST(a_turn_is_callbacks_then_work_in_order_then_deferred_frees)
 {
     loop_on_turn_end(t.loop, note_arg, letter('1'));
     loop_on_turn_end(t.loop, note_arg, letter('2'));
@@ -173,7 +169,6 @@ START_TEST(a_turn_is_callbacks_then_work_in_order_then_deferred_frees)
     ck_assert_str_eq(t.happened, "12c12d");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
 static void take_out_both(void *arg)
 {
@@ -183,7 +178,7 @@ static void take_out_both(void *arg)
     loop_on_turn_end(t.loop, note_arg, letter('3'));
 }
 
-START_TEST(work_may_take_out_itself_and_others_and_add)
+TEST(work_may_take_out_itself_and_others_and_add)
 {
     loop_on_turn_end(t.loop, take_out_both, letter('1'));
     loop_on_turn_end(t.loop, note_arg, letter('2'));
@@ -191,7 +186,6 @@ START_TEST(work_may_take_out_itself_and_others_and_add)
     loop_turn(t.loop, 0);
     ck_assert_str_eq(t.happened, "13333");
 }
-END_TEST
 
 static void defer_one_more(void *arg)
 {
@@ -199,15 +193,14 @@ static void defer_one_more(void *arg)
     loop_defer(t.loop, note_arg, letter('e'));
 }
 
-START_TEST(what_a_destroyed_object_defers_goes_in_the_same_turn)
+TEST(what_a_destroyed_object_defers_goes_in_the_same_turn)
 {
     loop_defer(t.loop, defer_one_more, letter('d'));
     loop_turn(t.loop, 0);
     ck_assert_str_eq(t.happened, "de");
 }
-END_TEST
 
-START_TEST(destroying_a_loop_destroys_what_was_deferred)
+TEST(destroying_a_loop_destroys_what_was_deferred)
 {
     /* the sanitizers and valgrind see what is left */
     loop_defer(t.loop, free, malloc(100));
@@ -217,9 +210,8 @@ START_TEST(destroying_a_loop_destroys_what_was_deferred)
     loop_destroy(NULL);
     t.loop = NULL;
 }
-END_TEST
 
-START_TEST(what_is_left_to_do_before_the_first_turn_is_done_before_it_waits)
+TEST(what_is_left_to_do_before_the_first_turn_is_done_before_it_waits)
 {
     uint64_t start_ms = clock_ms();
 
@@ -228,9 +220,8 @@ START_TEST(what_is_left_to_do_before_the_first_turn_is_done_before_it_waits)
     ck_assert_str_eq(t.happened, "w");
     ck_assert_uint_lt(clock_ms() - start_ms, 2000);
 }
-END_TEST
 
-START_TEST(a_loop_can_be_stopped_before_it_runs_and_run_again)
+TEST(a_loop_can_be_stopped_before_it_runs_and_run_again)
 {
     loop_timer_init(&t.timer, t.loop, stop_and_note, letter('t'));
     loop_timer_arm(&t.timer, 0);
@@ -241,9 +232,8 @@ START_TEST(a_loop_can_be_stopped_before_it_runs_and_run_again)
     ck_assert_str_eq(t.happened, "t");
     loop_timer_fini(&t.timer);
 }
-END_TEST
 
-START_TEST(a_turn_ends_after_its_wait_though_nothing_happened)
+TEST(a_turn_ends_after_its_wait_though_nothing_happened)
 {
     uint64_t start_ms = clock_ms();
 
@@ -254,7 +244,6 @@ START_TEST(a_turn_ends_after_its_wait_though_nothing_happened)
     loop_turn(t.loop, 0);
     ck_assert_uint_lt(clock_ms() - start_ms, 2000);
 }
-END_TEST
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
@@ -264,7 +253,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     note_arg(arg);
 }
 
-START_TEST(events_of_libevent_run_on_the_same_loop)
+TEST(events_of_libevent_run_on_the_same_loop)
 {
     struct event *event;
     int ends[2];
@@ -280,7 +269,6 @@ START_TEST(events_of_libevent_run_on_the_same_loop)
     close(ends[0]);
     close(ends[1]);
 }
-END_TEST
 
 static void on_usr(void *arg, int signo)
 {
@@ -288,7 +276,7 @@ static void on_usr(void *arg, int signo)
     ck_assert(signo == SIGUSR1 || signo == SIGUSR2);
 }
 
-START_TEST(a_signal_reaches_its_latest_handler_in_a_turn)
+TEST(a_signal_reaches_its_latest_handler_in_a_turn)
 {
     loop_on_signal(t.loop, SIGUSR1, on_usr, letter('0'));
     loop_on_signal(t.loop, SIGUSR1, on_usr, letter('1'));
@@ -301,14 +289,13 @@ START_TEST(a_signal_reaches_its_latest_handler_in_a_turn)
     loop_turn(t.loop, 1000);
     ck_assert_str_eq(t.happened, "12");
 }
-END_TEST
 
 static void on_sent(void *arg, int signo)
 {
     *(struct signal_sender *)arg = loop_signal_sender(signo);
 }
 
-START_TEST(a_handler_learns_who_has_sent_the_signal)
+TEST(a_handler_learns_who_has_sent_the_signal)
 {
     const struct itimerval soon = { .it_value.tv_usec = 1000 };
     struct signal_sender sender = { .is_process = false };
@@ -330,9 +317,8 @@ START_TEST(a_handler_learns_who_has_sent_the_signal)
     loop_turn(t.loop, 10000);
     ck_assert(!sender.is_process);
 }
-END_TEST
 
-START_TEST(a_broken_pipe_is_an_error_and_no_signal)
+TEST(a_broken_pipe_is_an_error_and_no_signal)
 {
     int ends[2];
 
@@ -340,33 +326,4 @@ START_TEST(a_broken_pipe_is_an_error_and_no_signal)
     close(ends[0]);
     ck_assert_int_eq(write(ends[1], "x", 1), -1);
     close(ends[1]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("loop");
-    TCase *tc = tcase_create("loop");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_timer_fires_once_and_never_early);
-    tcase_add_test(tc, a_time_in_the_past_fires_in_the_next_turn);
-    tcase_add_test(tc, arming_again_moves_a_timer_both_ways);
-    tcase_add_test(tc, a_cancelled_timer_does_not_fire);
-    tcase_add_test(tc, a_timer_may_arm_itself_again);
-    tcase_add_test(tc, a_timer_may_be_freed_by_its_own_callback);
-    tcase_add_test(tc, a_turn_is_callbacks_then_work_in_order_then_deferred_frees);
-    tcase_add_test(tc, work_may_take_out_itself_and_others_and_add);
-    tcase_add_test(tc, what_a_destroyed_object_defers_goes_in_the_same_turn);
-    tcase_add_test(tc, destroying_a_loop_destroys_what_was_deferred);
-    tcase_add_test(tc,
-                   what_is_left_to_do_before_the_first_turn_is_done_before_it_waits);
-    tcase_add_test(tc, a_loop_can_be_stopped_before_it_runs_and_run_again);
-    tcase_add_test(tc, a_turn_ends_after_its_wait_though_nothing_happened);
-    tcase_add_test(tc, events_of_libevent_run_on_the_same_loop);
-    tcase_add_test(tc, a_signal_reaches_its_latest_handler_in_a_turn);
-    tcase_add_test(tc, a_handler_learns_who_has_sent_the_signal);
-    tcase_add_test(tc, a_broken_pipe_is_an_error_and_no_signal);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

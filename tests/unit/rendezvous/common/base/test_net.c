@@ -47,7 +47,9 @@ static const struct {
       NULL },
 };
 
-START_TEST(only_numbers_are_parsed)
+TIMEOUT(20); /* a resolver may take its time to say no */
+
+TEST_EACH(only_numbers_are_parsed, parsed)
 {
     struct net_addr addr;
     char text[NET_TEXT_SIZE];
@@ -59,7 +61,6 @@ START_TEST(only_numbers_are_parsed)
     else
         ck_assert_str_ne(e.text, "");
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -84,7 +85,7 @@ static const struct {
     { "0", 29500, "", 0 },
 };
 
-START_TEST(an_endpoint_is_split_into_host_and_port)
+TEST_EACH(an_endpoint_is_split_into_host_and_port, splits)
 {
     char host[64];
     uint16_t port;
@@ -95,7 +96,6 @@ START_TEST(an_endpoint_is_split_into_host_and_port)
     ck_assert_str_eq(host, splits[_i].host);
     ck_assert_uint_eq(port, splits[_i].port);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -131,7 +131,7 @@ static const struct {
     { "[[::1]]:80", "\"[[::1]]:80\" is not [IPV6]:PORT" },
 };
 
-START_TEST(a_wrong_endpoint_is_refused_with_its_text)
+TEST_EACH(a_wrong_endpoint_is_refused_with_its_text, bad_splits)
 {
     char host[64];
     uint16_t port;
@@ -140,9 +140,8 @@ START_TEST(a_wrong_endpoint_is_refused_with_its_text)
                      -1);
     ck_assert_str_eq(e.text, bad_splits[_i].error);
 }
-END_TEST
 
-START_TEST(a_host_that_does_not_fit_is_refused)
+TEST(a_host_that_does_not_fit_is_refused)
 {
     char host[5];
     uint16_t port;
@@ -151,7 +150,6 @@ START_TEST(a_host_that_does_not_fit_is_refused)
     ck_assert_int_eq(net_split("12345:1", -1, host, sizeof(host), &port, &e), -1);
     ck_assert_int_eq(net_split("[::123]:1", -1, host, sizeof(host), &port, &e), -1);
 }
-END_TEST
 
 static const struct {
     const char *host;
@@ -172,7 +170,7 @@ static const struct {
     { "fe80::1%lo", 1, "[fe80::1%lo]:1", false, false },
 };
 
-START_TEST(an_address_is_shown_and_told_apart)
+TEST_EACH(an_address_is_shown_and_told_apart, addresses)
 {
     struct net_addr a = numeric(addresses[_i].host, addresses[_i].port);
     char text[NET_TEXT_SIZE];
@@ -182,7 +180,6 @@ START_TEST(an_address_is_shown_and_told_apart)
     ck_assert_int_eq(net_is_loopback(&a), addresses[_i].loopback);
     ck_assert_int_eq(net_is_local(&a), addresses[_i].local);
 }
-END_TEST
 
 static const struct {
     const char *a, *b;
@@ -200,7 +197,7 @@ static const struct {
     { "fe80::1%lo", "fe80::1", true },
 };
 
-START_TEST(hosts_are_the_same_whatever_their_ports_and_form)
+TEST_EACH(hosts_are_the_same_whatever_their_ports_and_form, pairs)
 {
     struct net_addr a = numeric(pairs[_i].a, 1), b = numeric(pairs[_i].b, 2);
 
@@ -208,7 +205,6 @@ START_TEST(hosts_are_the_same_whatever_their_ports_and_form)
     ck_assert_int_eq(net_same_host(&b, &a), pairs[_i].same);
     ck_assert_int_eq(net_hash_host(&a) == net_hash_host(&b), pairs[_i].same);
 }
-END_TEST
 
 static const struct {
     const char *a, *b;
@@ -222,7 +218,7 @@ static const struct {
     { "fe80::1", "fe80::2", false },
 };
 
-START_TEST(a_source_is_a_host_or_a_network_of_ipv6)
+TEST_EACH(a_source_is_a_host_or_a_network_of_ipv6, sources)
 {
     const uint64_t key[] = { 1, 2 }, other[] = { 1, 3 };
     struct net_addr a = numeric(sources[_i].a, 1), b = numeric(sources[_i].b, 2);
@@ -231,9 +227,8 @@ START_TEST(a_source_is_a_host_or_a_network_of_ipv6)
                      sources[_i].same);
     ck_assert(net_hash_source(&a, key) != net_hash_source(&a, other));
 }
-END_TEST
 
-START_TEST(link_local_hosts_of_two_interfaces_are_two)
+TEST(link_local_hosts_of_two_interfaces_are_two)
 {
     struct net_addr a = numeric("fe80::1", 1), b = a;
 
@@ -241,9 +236,8 @@ START_TEST(link_local_hosts_of_two_interfaces_are_two)
     ((struct sockaddr_in6 *)(void *)&b.sa)->sin6_scope_id = 2;
     ck_assert(!net_same_host(&a, &b));
 }
-END_TEST
 
-START_TEST(an_unknown_family_is_no_host_at_all)
+TEST(an_unknown_family_is_no_host_at_all)
 {
     struct net_addr a = { .len = 2 };
     char text[NET_TEXT_SIZE];
@@ -253,9 +247,8 @@ START_TEST(an_unknown_family_is_no_host_at_all)
     ck_assert(!net_is_local(&a));
     ck_assert_str_eq(net_format_host(&a, text, sizeof(text)), "?");
 }
-END_TEST
 
-START_TEST(a_port_is_set_in_both_families)
+TEST(a_port_is_set_in_both_families)
 {
     struct net_addr v4 = numeric("127.0.0.1", 1), v6 = numeric("::1", 1);
 
@@ -265,9 +258,8 @@ START_TEST(a_port_is_set_in_both_families)
     ck_assert_uint_eq(ntohs(((struct sockaddr_in6 *)(void *)&v6.sa)->sin6_port),
                       0x1234);
 }
-END_TEST
 
-START_TEST(no_host_is_every_address_of_the_machine)
+TEST(no_host_is_every_address_of_the_machine)
 {
     struct net_addr list[LIST_MAX];
     size_t count;
@@ -282,9 +274,8 @@ START_TEST(no_host_is_every_address_of_the_machine)
         ck_assert_uint_eq(net_port(&list[i]), 80);
     }
 }
-END_TEST
 
-START_TEST(a_name_gives_no_more_addresses_than_there_is_room)
+TEST(a_name_gives_no_more_addresses_than_there_is_room)
 {
     struct net_addr list[LIST_MAX];
     size_t count;
@@ -296,9 +287,8 @@ START_TEST(a_name_gives_no_more_addresses_than_there_is_room)
     ck_assert_int_eq(net_resolve("localhost", 80, list, 1, &count, &e), 0);
     ck_assert_uint_eq(count, 1);
 }
-END_TEST
 
-START_TEST(a_host_that_is_none_is_refused_with_its_name)
+TEST(a_host_that_is_none_is_refused_with_its_name)
 {
     struct net_addr list[LIST_MAX];
     size_t count;
@@ -307,7 +297,6 @@ START_TEST(a_host_that_is_none_is_refused_with_its_name)
     ck_assert_int_eq(net_resolve("no-such.invalid", 1, list, LIST_MAX, &count, &e), -1);
     ck_assert_ptr_eq(strstr(e.text, "cannot find host \"no-such.invalid\": "), e.text);
 }
-END_TEST
 
 static int must_listen(const char *host, struct net_addr *bound)
 {
@@ -355,7 +344,7 @@ static int loopback_count(void)
     return fd >= 0 ? (int)COUNT(loopbacks) : 1;
 }
 
-START_TEST(two_sockets_meet_and_know_each_other)
+TEST_LOOP(two_sockets_meet_and_know_each_other, 0, loopback_count())
 {
     struct net_addr server, client, seen;
     int listener = must_listen(loopbacks[_i], &server);
@@ -381,9 +370,8 @@ START_TEST(two_sockets_meet_and_know_each_other)
     close(out);
     close(listener);
 }
-END_TEST
 
-START_TEST(a_listener_on_every_address_takes_v4_and_v6)
+TEST_LOOP(a_listener_on_every_address_takes_v4_and_v6, 0, loopback_count())
 {
     struct net_addr every[LIST_MAX], server, peer, target = numeric(loopbacks[_i], 0);
     size_t count;
@@ -404,9 +392,8 @@ START_TEST(a_listener_on_every_address_takes_v4_and_v6)
     close(out);
     close(listener);
 }
-END_TEST
 
-START_TEST(a_port_in_use_is_refused_with_its_holder)
+TEST_LOOP(a_port_in_use_is_refused_with_its_holder, 0, loopback_count())
 {
     struct net_addr server;
     int listener = must_listen(loopbacks[_i], &server);
@@ -422,9 +409,8 @@ START_TEST(a_port_in_use_is_refused_with_its_holder)
     ck_assert_str_eq(e.text, expected);
     close(listener);
 }
-END_TEST
 
-START_TEST(a_free_port_has_no_owner)
+TEST(a_free_port_has_no_owner)
 {
     struct net_addr server;
     int listener = must_listen("127.0.0.1", &server);
@@ -434,9 +420,8 @@ START_TEST(a_free_port_has_no_owner)
     close(listener);
     ck_assert(!port_owner_find(net_port(&server), text, sizeof(text)));
 }
-END_TEST
 
-START_TEST(a_port_is_free_again_at_once_though_connections_linger)
+TEST(a_port_is_free_again_at_once_though_connections_linger)
 {
     struct net_addr server, peer;
     int listener = must_listen("127.0.0.1", &server);
@@ -453,9 +438,8 @@ START_TEST(a_port_is_free_again_at_once_though_connections_linger)
     ck_assert_msg(listener >= 0, "%s", e.text);
     close(listener);
 }
-END_TEST
 
-START_TEST(an_address_of_another_machine_is_refused_with_ours)
+TEST(an_address_of_another_machine_is_refused_with_ours)
 {
     struct net_addr other = numeric("192.0.2.1", 0);
 
@@ -463,9 +447,8 @@ START_TEST(an_address_of_another_machine_is_refused_with_ours)
     ck_assert_ptr_eq(
         strstr(e.text, "192.0.2.1 is not an address of this machine; it has "), e.text);
 }
-END_TEST
 
-START_TEST(a_refused_connection_is_told_by_the_socket_or_at_once)
+TEST(a_refused_connection_is_told_by_the_socket_or_at_once)
 {
     struct net_addr server;
     int fd, error = 0;
@@ -482,9 +465,8 @@ START_TEST(a_refused_connection_is_told_by_the_socket_or_at_once)
         ck_assert_ptr_nonnull(strstr(e.text, "cannot connect: "));
     }
 }
-END_TEST
 
-START_TEST(a_family_that_is_none_can_neither_listen_nor_connect)
+TEST(a_family_that_is_none_can_neither_listen_nor_connect)
 {
     struct net_addr none = { .len = 2 };
 
@@ -492,45 +474,4 @@ START_TEST(a_family_that_is_none_can_neither_listen_nor_connect)
     ck_assert_ptr_eq(strstr(e.text, "cannot listen on "), e.text);
     ck_assert_int_eq(net_connect(&none, &e), -1);
     ck_assert_ptr_eq(strstr(e.text, "cannot connect: "), e.text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("net");
-    TCase *names = tcase_create("names"), *sockets = tcase_create("sockets");
-    int hosts = loopback_count();
-
-    tcase_add_loop_test(names, only_numbers_are_parsed, 0, COUNT(parsed));
-    tcase_add_loop_test(names, an_endpoint_is_split_into_host_and_port, 0,
-                        COUNT(splits));
-    tcase_add_loop_test(names, a_wrong_endpoint_is_refused_with_its_text, 0,
-                        COUNT(bad_splits));
-    tcase_add_test(names, a_host_that_does_not_fit_is_refused);
-    tcase_add_loop_test(names, an_address_is_shown_and_told_apart, 0, COUNT(addresses));
-    tcase_add_loop_test(names, hosts_are_the_same_whatever_their_ports_and_form, 0,
-                        COUNT(pairs));
-    tcase_add_loop_test(names, a_source_is_a_host_or_a_network_of_ipv6, 0,
-                        sizeof(sources) / sizeof(sources[0]));
-    tcase_add_test(names, link_local_hosts_of_two_interfaces_are_two);
-    tcase_add_test(names, an_unknown_family_is_no_host_at_all);
-    tcase_add_test(names, a_port_is_set_in_both_families);
-    tcase_add_test(names, no_host_is_every_address_of_the_machine);
-    tcase_add_test(names, a_name_gives_no_more_addresses_than_there_is_room);
-    tcase_add_test(names, a_host_that_is_none_is_refused_with_its_name);
-    /* a resolver may take its time to say no */
-    tcase_set_timeout(names, 20);
-    suite_add_tcase(suite, names);
-
-    tcase_add_loop_test(sockets, two_sockets_meet_and_know_each_other, 0, hosts);
-    tcase_add_loop_test(sockets, a_listener_on_every_address_takes_v4_and_v6, 0, hosts);
-    tcase_add_loop_test(sockets, a_port_in_use_is_refused_with_its_holder, 0, hosts);
-    tcase_add_test(sockets, a_free_port_has_no_owner);
-    tcase_add_test(sockets, a_port_is_free_again_at_once_though_connections_linger);
-    tcase_add_test(sockets, an_address_of_another_machine_is_refused_with_ours);
-    tcase_add_test(sockets, a_refused_connection_is_told_by_the_socket_or_at_once);
-    tcase_add_test(sockets, a_family_that_is_none_can_neither_listen_nor_connect);
-    tcase_set_timeout(sockets, 20);
-    suite_add_tcase(suite, sockets);
-    return check_main(suite);
 }

@@ -9,7 +9,6 @@
 
 #define WORDS_MAX 10
 #define TIMES "90, 500ms, 5m or 1h30m"
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 struct settings {
     bool verbose, help, version;
@@ -201,13 +200,12 @@ static void check_settings(const struct settings *x)
     ck_assert_uint_eq(got.lease_ms, x->lease_ms);
 }
 
-START_TEST(flags_and_words_are_told_apart)
+TEST_EACH(flags_and_words_are_told_apart, good)
 {
     ck_assert_msg(parse_words(good[_i].line) == 0, "%s: %s", good[_i].line, e.text);
     check_settings(&good[_i].expected);
     ck_assert_str_eq(words(), good[_i].words);
 }
-END_TEST
 
 static const struct {
     const char *line;
@@ -262,7 +260,7 @@ static const struct {
     { "--lea-x", "unknown flag --lea-x; did you mean --lease?" },
 };
 
-START_TEST(a_later_message_spells_flags_as_they_were_typed)
+TEST(a_later_message_spells_flags_as_they_were_typed)
 {
     char *typed[] = { (char *)"x", (char *)"--nproc_per_node=2", (char *)"--state_d",
                       (char *)"--max-x", NULL };
@@ -272,14 +270,12 @@ START_TEST(a_later_message_spells_flags_as_they_were_typed)
     ck_assert_str_eq(
         text, "--nproc_per_node: 2; --state_dir and --max-x-y, --nproc_per_node");
 }
-END_TEST
 
-START_TEST(a_mistake_is_named_with_what_is_allowed)
+TEST_EACH(a_mistake_is_named_with_what_is_allowed, bad)
 {
     ck_assert_int_eq(parse_words(bad[_i].line), -1);
     ck_assert_str_eq(e.text, bad[_i].text);
 }
-END_TEST
 
 static const char *const bad_numbers[] = {
     "",
@@ -303,7 +299,7 @@ static const char *const bad_numbers[] = {
     "9223372036854775808",
 };
 
-START_TEST(a_whole_number_is_digits_within_its_bounds)
+TEST_EACH(a_whole_number_is_digits_within_its_bounds, bad_numbers)
 {
     const struct opt *row = &table[4];
 
@@ -312,9 +308,8 @@ START_TEST(a_whole_number_is_digits_within_its_bounds)
     ck_assert_int_eq(got.nodes, 7);
     ck_assert_ptr_nonnull(strstr(e.text, "is not a whole number from -3 to 10"));
 }
-END_TEST
 
-START_TEST(a_whole_number_reaches_as_far_as_its_type)
+TEST(a_whole_number_reaches_as_far_as_its_type)
 {
     struct opt row = table[4];
 
@@ -326,7 +321,6 @@ START_TEST(a_whole_number_reaches_as_far_as_its_type)
     ck_assert(got.nodes == LLONG_MIN);
     ck_assert_int_eq(row.set(&got, &row, "9223372036854775808", &e), -1);
 }
-END_TEST
 
 static const char *const bad_seconds[] = {
     "",
@@ -355,7 +349,7 @@ static const char *const bad_seconds[] = {
     "999999999999999",
 };
 
-START_TEST(seconds_are_digits_with_at_most_a_thousandth)
+TEST_EACH(seconds_are_digits_with_at_most_a_thousandth, bad_seconds)
 {
     const struct opt *row = &table[5];
 
@@ -365,9 +359,8 @@ START_TEST(seconds_are_digits_with_at_most_a_thousandth)
     ck_assert_ptr_nonnull(
         strstr(e.text, "is not a time from 0.2 to 3600 s, as in " TIMES));
 }
-END_TEST
 
-START_TEST(after_the_first_word_nothing_is_a_flag_where_a_program_follows)
+TEST(after_the_first_word_nothing_is_a_flag_where_a_program_follows)
 {
     ck_assert_int_eq(parse_with("-v train.py -v --lease x --", NULL, true), 0);
     ck_assert_str_eq(words(), "train.py -v --lease x --");
@@ -375,7 +368,6 @@ START_TEST(after_the_first_word_nothing_is_a_flag_where_a_program_follows)
     ck_assert_int_eq(parse_with("-v -- -train -v", NULL, true), 0);
     ck_assert_str_eq(words(), "-train -v");
 }
-END_TEST
 
 static const char *const prefixes[] = { "WEAK", "STRONG", NULL };
 
@@ -424,7 +416,7 @@ static void set_variables(const char *const *variables, bool present)
     }
 }
 
-START_TEST(the_environment_gives_defaults_that_flags_override)
+TEST_EACH(the_environment_gives_defaults_that_flags_override, environments)
 {
     int rc;
 
@@ -434,9 +426,8 @@ START_TEST(the_environment_gives_defaults_that_flags_override)
     check_settings(&environments[_i].expected);
     set_variables(environments[_i].variables, false);
 }
-END_TEST
 
-START_TEST(the_help_is_the_table_wrapped_to_80_columns)
+TEST(the_help_is_the_table_wrapped_to_80_columns)
 {
     static const char expected[] =
         "  -v, --verbose           Say more.\n"
@@ -462,9 +453,8 @@ START_TEST(the_help_is_the_table_wrapped_to_80_columns)
     ck_assert_str_eq(text, expected);
     free(text);
 }
-END_TEST
 
-START_TEST(a_flag_that_adds_replaces_what_its_variable_gave)
+TEST(a_flag_that_adds_replaces_what_its_variable_gave)
 {
     setenv("STRONG_HOSTS", "a", 1);
     ck_assert_int_eq(parse_with("", prefixes, false), 0);
@@ -476,27 +466,4 @@ START_TEST(a_flag_that_adds_replaces_what_its_variable_gave)
     ck_assert_str_eq(got.hosts.text[1], "c");
     ck_assert_ptr_null(got.hosts.text[2]);
     unsetenv("STRONG_HOSTS");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("opt");
-    TCase *tc = tcase_create("opt");
-
-    tcase_add_loop_test(tc, flags_and_words_are_told_apart, 0, COUNT(good));
-    tcase_add_loop_test(tc, a_mistake_is_named_with_what_is_allowed, 0, COUNT(bad));
-    tcase_add_loop_test(tc, a_whole_number_is_digits_within_its_bounds, 0,
-                        COUNT(bad_numbers));
-    tcase_add_test(tc, a_whole_number_reaches_as_far_as_its_type);
-    tcase_add_test(tc, a_later_message_spells_flags_as_they_were_typed);
-    tcase_add_loop_test(tc, seconds_are_digits_with_at_most_a_thousandth, 0,
-                        COUNT(bad_seconds));
-    tcase_add_test(tc, after_the_first_word_nothing_is_a_flag_where_a_program_follows);
-    tcase_add_loop_test(tc, the_environment_gives_defaults_that_flags_override, 0,
-                        COUNT(environments));
-    tcase_add_test(tc, the_help_is_the_table_wrapped_to_80_columns);
-    tcase_add_test(tc, a_flag_that_adds_replaces_what_its_variable_gave);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -21,7 +21,7 @@ static const struct {
     { "12 () S 11 " REST, "" },
 };
 
-START_TEST(a_name_may_hold_anything)
+TEST_EACH(a_name_may_hold_anything, lines)
 {
     struct proc_stat s;
 
@@ -31,7 +31,6 @@ START_TEST(a_name_may_hold_anything)
     ck_assert_int_eq(s.parent, 11);
     ck_assert_uint_eq(s.started, 4711);
 }
-END_TEST
 
 static const char *const bad[] = {
     "",
@@ -43,15 +42,14 @@ static const char *const bad[] = {
     "12 (sh) S 11 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0",
 };
 
-START_TEST(a_line_that_is_cut_off_says_nothing)
+TEST_EACH(a_line_that_is_cut_off_says_nothing, bad)
 {
     struct proc_stat s;
 
     ck_assert(!proc_parse_stat(bad[_i], &s));
 }
-END_TEST
 
-START_TEST(a_process_is_seen_as_it_is)
+TEST(a_process_is_seen_as_it_is)
 {
     struct proc_stat own, child;
     siginfo_t info;
@@ -75,9 +73,8 @@ START_TEST(a_process_is_seen_as_it_is)
     ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED), 0);
     ck_assert(!proc_read_stat(pid, &child));
 }
-END_TEST
 
-START_TEST(the_namespace_is_the_one_of_the_link)
+TEST(the_namespace_is_the_one_of_the_link)
 {
     char link[64] = "", expected[64];
 
@@ -85,20 +82,4 @@ START_TEST(the_namespace_is_the_one_of_the_link)
     snprintf(expected, sizeof(expected), "pid:[%llu]",
              (unsigned long long)proc_pid_namespace());
     ck_assert_str_eq(link, expected);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("proc");
-    TCase *tc = tcase_create("proc");
-
-    tcase_add_loop_test(tc, a_name_may_hold_anything, 0,
-                        sizeof(lines) / sizeof(lines[0]));
-    tcase_add_loop_test(tc, a_line_that_is_cut_off_says_nothing, 0,
-                        sizeof(bad) / sizeof(bad[0]));
-    tcase_add_test(tc, a_process_is_seen_as_it_is);
-    tcase_add_test(tc, the_namespace_is_the_one_of_the_link);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/common/base/real.h"
 
-#include <check.h>
-#include <stdlib.h>
+#include "tests/worlds/check_main.h"
 
-START_TEST(logarithms_are_those_of_the_library)
+TEST(logarithms_are_those_of_the_library)
 {
     static const double values[] = { 1e-300, 1e-3,  0.3162,  0.31623, 0.999, 1,    2,
                                      3.162,  3.163, 9.99999, 10,      1000,  1e300 };
@@ -14,9 +13,8 @@ START_TEST(logarithms_are_those_of_the_library)
     for (double x = 1e-12; x < 1e12; x *= 1.37)
         ck_assert_double_eq_tol(real_log10(x), log10(x), 1e-9);
 }
-END_TEST
 
-START_TEST(powers_of_ten_are_exact)
+TEST(powers_of_ten_are_exact)
 {
     double power = 1;
 
@@ -24,9 +22,8 @@ START_TEST(powers_of_ten_are_exact)
         ck_assert_double_eq(real_ten_to(n), power);
     ck_assert_double_eq(real_ten_to(-3), 0.001);
 }
-END_TEST
 
-START_TEST(what_is_not_a_number_loses)
+TEST(what_is_not_a_number_loses)
 {
     ck_assert_double_eq(real_min(1, 2), 1);
     ck_assert_double_eq(real_max(1, 2), 2);
@@ -35,23 +32,4 @@ START_TEST(what_is_not_a_number_loses)
     ck_assert_double_eq(real_min(2, NAN), 2);
     ck_assert_double_eq(real_max(NAN, 2), 2);
     ck_assert(isnan(real_max(NAN, NAN)));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("real");
-    TCase *tc = tcase_create("real");
-    SRunner *r;
-    int failed;
-
-    tcase_add_test(tc, logarithms_are_those_of_the_library);
-    tcase_add_test(tc, powers_of_ten_are_exact);
-    tcase_add_test(tc, what_is_not_a_number_loses);
-    suite_add_tcase(s, tc);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -46,16 +46,17 @@ static void make_own(struct run_folder *f)
 /* -- the candidates -----------------------------------------------------------------
  */
 
-START_TEST(the_variable_excludes_the_others)
+FIXTURE(setup, teardown);
+
+TEST(the_variable_excludes_the_others)
 {
     char paths[RUN_FOLDERS_MAX][PATH_MAX];
 
     ck_assert_uint_eq(run_folder_list(paths), 1);
     ck_assert_str_eq(paths[0], own);
 }
-END_TEST
 
-START_TEST(the_session_comes_before_tmp)
+TEST(the_session_comes_before_tmp)
 {
     char paths[RUN_FOLDERS_MAX][PATH_MAX], wanted[64];
 
@@ -73,7 +74,6 @@ START_TEST(the_session_comes_before_tmp)
     setenv("XDG_RUNTIME_DIR", "relative", 1);
     ck_assert_uint_eq(run_folder_list(paths), 2);
 }
-END_TEST
 
 /* -- what is no folder of this user --------------------------------------------------
  */
@@ -87,7 +87,7 @@ static void must_refuse(void)
     ck_assert_ptr_nonnull(strstr(e.text, own));
 }
 
-START_TEST(it_is_made_for_this_user_alone)
+TEST(it_is_made_for_this_user_alone)
 {
     mode_t before = umask(0777);
     struct run_folder f;
@@ -102,9 +102,8 @@ START_TEST(it_is_made_for_this_user_alone)
     ck_assert(run_folder_is_there(&f));
     run_folder_close(&f);
 }
-END_TEST
 
-START_TEST(another_mode_is_refused_and_left)
+TEST(another_mode_is_refused_and_left)
 {
     struct stat st;
 
@@ -114,9 +113,8 @@ START_TEST(another_mode_is_refused_and_left)
     ck_assert_int_eq(stat(own, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0770);
 }
-END_TEST
 
-START_TEST(a_link_is_not_followed)
+TEST(a_link_is_not_followed)
 {
     char target[PATH_MAX + 8];
 
@@ -125,27 +123,24 @@ START_TEST(a_link_is_not_followed)
     ck_assert_int_eq(symlink(target, own), 0);
     must_refuse();
 }
-END_TEST
 
-START_TEST(a_file_is_no_folder)
+TEST(a_file_is_no_folder)
 {
     close(open(own, O_CREAT | O_WRONLY, 0700));
     must_refuse();
     ck_assert_int_eq(access(own, F_OK), 0);
 }
-END_TEST
 
-START_TEST(a_folder_of_another_user_is_refused)
+TEST(a_folder_of_another_user_is_refused)
 {
     SKIP_UNLESS_ROOT();
     ck_assert_int_eq(mkdir(own, 0700), 0);
     ck_assert_int_eq(chown(own, STRANGER, STRANGER), 0);
     must_refuse();
 }
-END_TEST
 
 /* Its owner could put another folder in its place. */
-START_TEST(a_parent_of_another_user_is_refused)
+TEST(a_parent_of_another_user_is_refused)
 {
     SKIP_UNLESS_ROOT();
     ck_assert_int_eq(chown(root, STRANGER, STRANGER), 0);
@@ -158,9 +153,8 @@ START_TEST(a_parent_of_another_user_is_refused)
     make_own(&f);
     run_folder_close(&f);
 }
-END_TEST
 
-START_TEST(the_next_candidate_follows)
+TEST(the_next_candidate_follows)
 {
     struct run_folder f;
     struct err e;
@@ -174,7 +168,6 @@ START_TEST(the_next_candidate_follows)
         ck_assert_str_ne(f.path, path);
     run_folder_close(&f);
 }
-END_TEST
 
 /* -- sockets --------------------------------------------------------------------------
  */
@@ -190,7 +183,7 @@ static void take_connection(const struct run_folder *f, int listener)
     close(server);
 }
 
-START_TEST(a_socket_takes_connections_also_at_a_long_path)
+TEST(a_socket_takes_connections_also_at_a_long_path)
 {
     char deep[PATH_MAX];
     struct run_folder f;
@@ -207,9 +200,8 @@ START_TEST(a_socket_takes_connections_also_at_a_long_path)
         setenv("CRUN_RUNTIME_DIR", deep, 1);
     }
 }
-END_TEST
 
-START_TEST(a_dead_socket_is_replaced_and_a_living_one_is_not)
+TEST(a_dead_socket_is_replaced_and_a_living_one_is_not)
 {
     struct run_folder f;
     int first, second;
@@ -227,9 +219,8 @@ START_TEST(a_dead_socket_is_replaced_and_a_living_one_is_not)
     close(second);
     run_folder_close(&f);
 }
-END_TEST
 
-START_TEST(what_is_no_socket_is_left)
+TEST(what_is_no_socket_is_left)
 {
     struct run_folder f;
 
@@ -245,12 +236,11 @@ START_TEST(what_is_no_socket_is_left)
     free(text);
     run_folder_close(&f);
 }
-END_TEST
 
 /* -- files ---------------------------------------------------------------------------
  */
 
-START_TEST(a_file_is_replaced_as_a_whole)
+TEST(a_file_is_replaced_as_a_whole)
 {
     struct run_folder f;
     char *text;
@@ -268,9 +258,8 @@ START_TEST(a_file_is_replaced_as_a_whole)
     free(text);
     run_folder_close(&f);
 }
-END_TEST
 
-START_TEST(only_ordinary_files_are_read)
+TEST(only_ordinary_files_are_read)
 {
     struct run_folder f;
 
@@ -282,9 +271,8 @@ START_TEST(only_ordinary_files_are_read)
     ck_assert_ptr_null(run_folder_read(&f, "none.json", 100));
     run_folder_close(&f);
 }
-END_TEST
 
-START_TEST(a_folder_that_was_replaced_is_not_there)
+TEST(a_folder_that_was_replaced_is_not_there)
 {
     char aside[PATH_MAX + 8];
     struct run_folder f;
@@ -296,30 +284,4 @@ START_TEST(a_folder_that_was_replaced_is_not_there)
     ck_assert_int_eq(mkdir(own, 0700), 0);
     ck_assert(!run_folder_is_there(&f));
     run_folder_close(&f);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("run_folder");
-    TCase *t = tcase_create("run_folder");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, the_variable_excludes_the_others);
-    tcase_add_test(t, the_session_comes_before_tmp);
-    tcase_add_test(t, it_is_made_for_this_user_alone);
-    tcase_add_test(t, another_mode_is_refused_and_left);
-    tcase_add_test(t, a_link_is_not_followed);
-    tcase_add_test(t, a_file_is_no_folder);
-    tcase_add_test(t, a_folder_of_another_user_is_refused);
-    tcase_add_test(t, a_parent_of_another_user_is_refused);
-    tcase_add_test(t, the_next_candidate_follows);
-    tcase_add_test(t, a_socket_takes_connections_also_at_a_long_path);
-    tcase_add_test(t, a_dead_socket_is_replaced_and_a_living_one_is_not);
-    tcase_add_test(t, what_is_no_socket_is_left);
-    tcase_add_test(t, a_file_is_replaced_as_a_whole);
-    tcase_add_test(t, only_ordinary_files_are_read);
-    tcase_add_test(t, a_folder_that_was_replaced_is_not_there);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -41,7 +41,7 @@ static const struct {
     { "\xff", 1, 0 },
 };
 
-START_TEST(a_character_is_of_its_shortest_form_and_whole)
+TEST_EACH(a_character_is_of_its_shortest_form_and_whole, characters)
 {
     for (size_t size = 0; size <= characters[_i].size; size++) {
         bool whole = size == characters[_i].size;
@@ -52,7 +52,6 @@ START_TEST(a_character_is_of_its_shortest_form_and_whole)
         free(exact);
     }
 }
-END_TEST
 
 static const struct {
     const char *bytes;
@@ -62,7 +61,7 @@ static const struct {
     { "\xe2\x82", false }, { "late \xff", false }, { "\xffirst", false },
 };
 
-START_TEST(a_text_is_cut_between_characters)
+TEST(a_text_is_cut_between_characters)
 {
     char buf[6];
 
@@ -75,15 +74,13 @@ START_TEST(a_text_is_cut_between_characters)
                      "a");
     ck_assert_str_eq(text_cut("", buf, sizeof(buf)), "");
 }
-END_TEST
 
-START_TEST(a_text_is_utf8_if_all_of_it_is)
+TEST_EACH(a_text_is_utf8_if_all_of_it_is, texts)
 {
     const char *bytes = texts[_i].bytes;
 
     ck_assert(text_is_utf8(bytes, strlen(bytes)) == texts[_i].is_utf8);
 }
-END_TEST
 
 static const struct {
     const char *text, *shown, *json;
@@ -103,7 +100,7 @@ static const struct {
     { "\xe2\x82", "\\xe2\\x82", "\\u00e2\\u0082" },
 };
 
-START_TEST(what_is_not_printable_is_escaped)
+TEST_EACH(what_is_not_printable_is_escaped, lines)
 {
     char buf[64];
 
@@ -112,7 +109,6 @@ START_TEST(what_is_not_printable_is_escaped)
     ck_assert_ptr_eq(text_json_string(lines[_i].text, buf, sizeof(buf)), buf);
     ck_assert_str_eq(buf, lines[_i].json);
 }
-END_TEST
 
 static const struct {
     const char *json, *text;
@@ -129,7 +125,7 @@ static const struct {
     { "", "" },
 };
 
-START_TEST(json_does_not_steer_the_terminal)
+TEST_EACH(json_does_not_steer_the_terminal, printed)
 {
     char *text = text_printable_json(strdup(printed[_i].json));
 
@@ -137,9 +133,8 @@ START_TEST(json_does_not_steer_the_terminal)
     free(text);
     ck_assert_ptr_null(text_printable_json(NULL));
 }
-END_TEST
 
-START_TEST(a_printable_character_ends_where_the_text_does)
+TEST(a_printable_character_ends_where_the_text_does)
 {
     static const char text[] = "\xf0\x9f\x98\x80";
 
@@ -149,9 +144,8 @@ START_TEST(a_printable_character_ends_where_the_text_does)
     ck_assert_uint_eq(text_printable_size("a", 0), 0);
     ck_assert_uint_eq(text_printable_size("a", 1), 1);
 }
-END_TEST
 
-START_TEST(what_does_not_fit_is_cut_between_two_characters)
+TEST(what_does_not_fit_is_cut_between_two_characters)
 {
     char text[64], whole[256];
 
@@ -168,42 +162,17 @@ START_TEST(what_does_not_fit_is_cut_between_two_characters)
         free(exact);
     }
 }
-END_TEST
 
-START_TEST(only_one_is_singular)
+TEST(only_one_is_singular)
 {
     ck_assert_str_eq(text_plural(0), "s");
     ck_assert_str_eq(text_plural(1), "");
     ck_assert_str_eq(text_plural(2), "s");
     ck_assert_str_eq(text_plural(UINT64_C(1) + (UINT64_C(1) << 32)), "s");
 }
-END_TEST
 
-START_TEST(signals_have_the_names_of_the_c_library)
+TEST(signals_have_the_names_of_the_c_library)
 {
     for (int signo = -1; signo < 70; signo++)
         ck_assert_pstr_eq(text_signal(signo), sigabbrev_np(signo));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("text");
-    TCase *tc = tcase_create("text");
-
-    tcase_add_loop_test(tc, a_character_is_of_its_shortest_form_and_whole, 0,
-                        sizeof(characters) / sizeof(characters[0]));
-    tcase_add_test(tc, a_text_is_cut_between_characters);
-    tcase_add_loop_test(tc, a_text_is_utf8_if_all_of_it_is, 0,
-                        sizeof(texts) / sizeof(texts[0]));
-    tcase_add_loop_test(tc, what_is_not_printable_is_escaped, 0,
-                        sizeof(lines) / sizeof(lines[0]));
-    tcase_add_loop_test(tc, json_does_not_steer_the_terminal, 0,
-                        sizeof(printed) / sizeof(printed[0]));
-    tcase_add_test(tc, a_printable_character_ends_where_the_text_does);
-    tcase_add_test(tc, what_does_not_fit_is_cut_between_two_characters);
-    tcase_add_test(tc, only_one_is_singular);
-    tcase_add_test(tc, signals_have_the_names_of_the_c_library);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

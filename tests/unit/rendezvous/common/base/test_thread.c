@@ -12,7 +12,7 @@ static void *read_mask(void *arg)
     return arg;
 }
 
-START_TEST(a_thread_gets_no_signals_and_its_creator_gets_them_again)
+TEST(a_thread_gets_no_signals_and_its_creator_gets_them_again)
 {
     sigset_t before, after, inside;
     pthread_t thread;
@@ -30,15 +30,4 @@ START_TEST(a_thread_gets_no_signals_and_its_creator_gets_them_again)
     ck_assert(sigismember(&inside, SIGTERM));
     ck_assert(sigismember(&inside, SIGINT));
     ck_assert(sigismember(&inside, SIGCHLD));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("thread");
-    TCase *tc = tcase_create("thread");
-
-    tcase_add_test(tc, a_thread_gets_no_signals_and_its_creator_gets_them_again);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -16,7 +16,7 @@ static struct wire_in reader(const void *memory, size_t size)
     return (struct wire_in){ .next = memory, .left = size };
 }
 
-START_TEST(fields_are_little_endian_and_without_gaps)
+TEST(fields_are_little_endian_and_without_gaps)
 {
     static const uint8_t expected[] = { 0x01, 0x03, 0x02, 0x07, 0x06, 0x05, 0x04,
                                         0x0f, 0x0e, 0x0d, 0x0c, 0x0b, 0x0a, 0x09,
@@ -34,9 +34,8 @@ START_TEST(fields_are_little_endian_and_without_gaps)
     ck_assert_uint_eq(w.used, sizeof(expected));
     ck_assert_mem_eq(memory, expected, sizeof(expected));
 }
-END_TEST
 
-START_TEST(what_was_written_is_read_back)
+TEST(what_was_written_is_read_back)
 {
     uint8_t memory[64], bytes[3];
     char text[8];
@@ -64,7 +63,6 @@ START_TEST(what_was_written_is_read_back)
     ck_assert(!r.bad);
     ck_assert_uint_eq(r.left, 0);
 }
-END_TEST
 
 /* One field of every kind, 1 + 2 + 4 + 8 + (2 + 3) + 4 bytes. */
 #define ALL_FIELDS 24
@@ -79,7 +77,8 @@ static void put_all(struct wire_out *w)
     wire_put_bytes(w, "wxyz", 4);
 }
 
-START_TEST(a_writer_without_room_is_bad_and_writes_nothing_past_its_end)
+TEST_LOOP(a_writer_without_room_is_bad_and_writes_nothing_past_its_end, 0,
+          ALL_FIELDS + 1)
 {
     size_t size = (size_t)_i;
     uint8_t *memory = malloc(size + 1); /* of exact size, for the sanitizers */
@@ -97,9 +96,8 @@ START_TEST(a_writer_without_room_is_bad_and_writes_nothing_past_its_end)
     ck_assert_uint_eq(w.used, used);
     free(memory);
 }
-END_TEST
 
-START_TEST(a_reader_without_bytes_is_bad_and_gives_zeros)
+TEST_LOOP(a_reader_without_bytes_is_bad_and_gives_zeros, 0, ALL_FIELDS + 1)
 {
     size_t size = (size_t)_i;
     uint8_t whole[ALL_FIELDS], bytes[4] = { 9, 9, 9, 9 };
@@ -123,7 +121,6 @@ START_TEST(a_reader_without_bytes_is_bad_and_gives_zeros)
         ck_assert_uint_eq(wire_get_u8(&r), 0);
     free(cut);
 }
-END_TEST
 
 static const struct {
     const char *bytes;
@@ -142,7 +139,7 @@ static const struct {
     { "\2\0\xc3\xa4", 4, 3, "\xc3\xa4" },
 };
 
-START_TEST(a_text_that_does_not_fit_or_holds_a_nul_is_bad)
+TEST_EACH(a_text_that_does_not_fit_or_holds_a_nul_is_bad, texts)
 {
     struct wire_in r = reader(texts[_i].bytes, texts[_i].size);
     char text[8] = "old";
@@ -151,9 +148,8 @@ START_TEST(a_text_that_does_not_fit_or_holds_a_nul_is_bad)
     ck_assert_int_eq(r.bad, !texts[_i].text);
     ck_assert_str_eq(text, texts[_i].text ? texts[_i].text : "");
 }
-END_TEST
 
-START_TEST(a_text_longer_than_its_length_field_is_bad)
+TEST(a_text_longer_than_its_length_field_is_bad)
 {
     size_t size = 65536;
     char *text = malloc(size + 1);
@@ -172,24 +168,4 @@ START_TEST(a_text_longer_than_its_length_field_is_bad)
     ck_assert_uint_eq(w.used, 2 + 65535);
     free(text);
     free(memory);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("wire");
-    TCase *tc = tcase_create("wire");
-
-    tcase_add_test(tc, fields_are_little_endian_and_without_gaps);
-    tcase_add_test(tc, what_was_written_is_read_back);
-    tcase_add_loop_test(tc,
-                        a_writer_without_room_is_bad_and_writes_nothing_past_its_end, 0,
-                        ALL_FIELDS + 1);
-    tcase_add_loop_test(tc, a_reader_without_bytes_is_bad_and_gives_zeros, 0,
-                        ALL_FIELDS + 1);
-    tcase_add_loop_test(tc, a_text_that_does_not_fit_or_holds_a_nul_is_bad, 0,
-                        sizeof(texts) / sizeof(texts[0]));
-    tcase_add_test(tc, a_text_longer_than_its_length_field_is_bad);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

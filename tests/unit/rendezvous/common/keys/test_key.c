@@ -20,7 +20,7 @@ static struct key parse_good(const char *line)
     return k;
 }
 
-START_TEST(a_key_reads_as_it_was_written)
+TEST(a_key_reads_as_it_was_written)
 {
     struct key k = parse_good(LINE);
     char text[KEY_TEXT_SIZE];
@@ -31,9 +31,8 @@ START_TEST(a_key_reads_as_it_was_written)
     ck_assert_int_eq(k.secret[31], 31);
     ck_assert_str_eq(key_format(&k, text), LINE "\n");
 }
-END_TEST
 
-START_TEST(generated_keys_differ_and_read_back)
+TEST(generated_keys_differ_and_read_back)
 {
     char text[KEY_TEXT_SIZE];
     struct key a, b, read;
@@ -49,9 +48,8 @@ START_TEST(generated_keys_differ_and_read_back)
     ck_assert(memcmp(read.secret, a.secret, sizeof(a.secret)) == 0);
     ck_assert_int_eq(read.expires, LATER);
 }
-END_TEST
 
-START_TEST(a_line_cut_anywhere_is_refused)
+TEST(a_line_cut_anywhere_is_refused)
 {
     const size_t size = strlen(LINE);
     struct err e;
@@ -68,9 +66,8 @@ START_TEST(a_line_cut_anywhere_is_refused)
     }
     ck_assert_int_eq(key_parse(LINE "0", size + 1, &k, &e), -1);
 }
-END_TEST
 
-START_TEST(nonsense_is_refused_and_not_quoted)
+TEST(nonsense_is_refused_and_not_quoted)
 {
     static const struct {
         const char *line, *why;
@@ -93,9 +90,8 @@ START_TEST(nonsense_is_refused_and_not_quoted)
         ck_assert_ptr_null(strstr(e.text, "00112233"));
     }
 }
-END_TEST
 
-START_TEST(a_derived_key_is_another_for_each_access_and_end)
+TEST(a_derived_key_is_another_for_each_access_and_end)
 {
     struct key agent = parse_good(LINE), view, operate, short_view, again;
     struct err e;
@@ -111,9 +107,8 @@ START_TEST(a_derived_key_is_another_for_each_access_and_end)
     ck_assert(memcmp(view.secret, operate.secret, sizeof(view.secret)) != 0);
     ck_assert(memcmp(view.secret, short_view.secret, sizeof(view.secret)) != 0);
 }
-END_TEST
 
-START_TEST(no_key_gives_one_that_allows_more_or_longer)
+TEST(no_key_gives_one_that_allows_more_or_longer)
 {
     struct key agent = parse_good(LINE), view, out;
     struct err e;
@@ -126,9 +121,8 @@ START_TEST(no_key_gives_one_that_allows_more_or_longer)
     ck_assert_int_eq(key_derive(&view, ACCESS_VIEW, LATER, &out, &e), -1);
     ck_assert_int_eq(key_derive(&view, ACCESS_VIEW, LATER - 1, &out, &e), 0);
 }
-END_TEST
 
-START_TEST(an_identity_says_what_the_key_is_and_nothing_of_its_secret)
+TEST(an_identity_says_what_the_key_is_and_nothing_of_its_secret)
 {
     struct key k = parse_good(LINE);
     struct key_identity identity;
@@ -143,9 +137,8 @@ START_TEST(an_identity_says_what_the_key_is_and_nothing_of_its_secret)
     ck_assert_int_eq((int)identity.access, ACCESS_AGENT);
     ck_assert_int_eq(identity.expires, LATER);
 }
-END_TEST
 
-START_TEST(other_texts_are_no_identity)
+TEST(other_texts_are_no_identity)
 {
     static const char *const bad[] = { "",
                                        ":",
@@ -165,9 +158,8 @@ START_TEST(other_texts_are_no_identity)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         ck_assert_msg(!key_identity_parse(bad[i], &identity), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(an_end_is_a_date)
+TEST(an_end_is_a_date)
 {
     char text[KEY_DATE_SIZE];
 
@@ -177,23 +169,4 @@ START_TEST(an_end_is_a_date)
     ck_assert(!key_has_ended(0, LATER));
     ck_assert(!key_has_ended(LATER, LATER - 1));
     ck_assert(key_has_ended(LATER, LATER));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("key");
-    TCase *tc = tcase_create("key");
-
-    tcase_add_test(tc, a_key_reads_as_it_was_written);
-    tcase_add_test(tc, generated_keys_differ_and_read_back);
-    tcase_add_test(tc, a_line_cut_anywhere_is_refused);
-    tcase_add_test(tc, nonsense_is_refused_and_not_quoted);
-    tcase_add_test(tc, a_derived_key_is_another_for_each_access_and_end);
-    tcase_add_test(tc, no_key_gives_one_that_allows_more_or_longer);
-    tcase_add_test(tc, an_identity_says_what_the_key_is_and_nothing_of_its_secret);
-    tcase_add_test(tc, other_texts_are_no_identity);
-    tcase_add_test(tc, an_end_is_a_date);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -64,23 +64,23 @@ static void expect_refusal(const char *why)
         ck_assert_int_eq(keys[i].secret[1], 0);
 }
 
-START_TEST(all_keys_of_a_file_are_read_in_their_order)
+FIXTURE(make_folder, remove_folder);
+
+TEST(all_keys_of_a_file_are_read_in_their_order)
 {
     write_at(path, "# from alice\n\n  " KEY_B " \n" KEY_A, 0600);
     ck_assert_int_eq(read_keys(), 2);
     ck_assert_str_eq(keys[0].id, "bbbbbbbbbbbbbbbb");
     ck_assert_str_eq(keys[1].id, "aaaaaaaaaaaaaaaa");
 }
-END_TEST
 
-START_TEST(line_ends_of_other_systems_do_no_harm)
+TEST(line_ends_of_other_systems_do_no_harm)
 {
     write_at(path, KEY_A "\r\n\r\n" KEY_B "\r\n", 0600);
     ck_assert_int_eq(read_keys(), 2);
 }
-END_TEST
 
-START_TEST(a_file_that_is_none_is_refused)
+TEST(a_file_that_is_none_is_refused)
 {
     expect_refusal("No such file");
     ck_assert_int_eq(mkdir(path, 0700), 0);
@@ -92,9 +92,8 @@ START_TEST(a_file_that_is_none_is_refused)
     ck_assert_int_eq(symlink("key", path), 0);
     expect_refusal("symbolic links");
 }
-END_TEST
 
-START_TEST(content_that_is_no_key_is_refused)
+TEST(content_that_is_no_key_is_refused)
 {
     char *large = malloc(10 << 20);
 
@@ -112,9 +111,8 @@ START_TEST(content_that_is_no_key_is_refused)
     expect_refusal("more than 64 KiB");
     free(large);
 }
-END_TEST
 
-START_TEST(a_file_has_a_limit_of_keys)
+TEST(a_file_has_a_limit_of_keys)
 {
     char text[(KEYS_PER_FILE_MAX + 1) * KEY_TEXT_SIZE] = "";
     struct key k;
@@ -130,9 +128,8 @@ START_TEST(a_file_has_a_limit_of_keys)
     write_at(path, text, 0600);
     expect_refusal("more than 64 keys");
 }
-END_TEST
 
-START_TEST(a_file_that_others_can_use_is_refused)
+TEST(a_file_that_others_can_use_is_refused)
 {
     static const mode_t bad[] = { 0644, 0604, 0602, 0620, 0660, 0666 };
     static const mode_t good[] = { 0600, 0400, 0640, 0440 };
@@ -148,9 +145,8 @@ START_TEST(a_file_that_others_can_use_is_refused)
         ck_assert_int_eq(read_keys(), 1);
     }
 }
-END_TEST
 
-START_TEST(a_file_of_another_user_is_refused)
+TEST(a_file_of_another_user_is_refused)
 {
     SKIP_UNLESS_ROOT();
     write_at(path, KEY_A, 0600);
@@ -162,9 +158,8 @@ START_TEST(a_file_of_another_user_is_refused)
     ck_assert_int_eq(chown(folder, 0, 4711), 0);
     ck_assert_int_eq(read_keys(), 1);
 }
-END_TEST
 
-START_TEST(a_folder_that_others_can_write_is_refused)
+TEST(a_folder_that_others_can_write_is_refused)
 {
     write_at(path, KEY_A, 0600);
     ck_assert_int_eq(chmod(folder, 0770), 0);
@@ -176,10 +171,9 @@ START_TEST(a_folder_that_others_can_write_is_refused)
     ck_assert_int_eq(chmod(folder, 0755), 0);
     ck_assert_int_eq(read_keys(), 1);
 }
-END_TEST
 
 /* A link leads through folders that must be right, too, not only its target's. */
-START_TEST(links_are_followed_through_folders_that_are_checked)
+TEST(links_are_followed_through_folders_that_are_checked)
 {
     char open_folder[128], link_in_it[160], target[160];
 
@@ -194,11 +188,10 @@ START_TEST(links_are_followed_through_folders_that_are_checked)
     ck_assert_int_eq(chmod(open_folder, 0777), 0);
     expect_refusal("chmod go-w");
 }
-END_TEST
 
 /* A Secret's volume: a sticky folder for all, key -> ..data/key, ..data -> ..2026/,
  * which root made, and the pod's group can read. */
-START_TEST(a_secret_of_kubernetes_passes)
+TEST(a_secret_of_kubernetes_passes)
 {
     char stamp[128], data[128], real[160];
 
@@ -212,9 +205,8 @@ START_TEST(a_secret_of_kubernetes_passes)
     ck_assert_int_eq(symlink("..data/key", path), 0);
     ck_assert_int_eq(read_keys(), 1);
 }
-END_TEST
 
-START_TEST(a_relative_path_is_checked_up_to_the_root)
+TEST(a_relative_path_is_checked_up_to_the_root)
 {
     struct stat seen;
 
@@ -226,9 +218,8 @@ START_TEST(a_relative_path_is_checked_up_to_the_root)
     ck_assert_int_eq(key_file_read("key", keys, 1, &seen, &e), -1);
     ck_assert_int_eq(chdir("/"), 0);
 }
-END_TEST
 
-START_TEST(a_name_that_is_too_long_is_not_cut)
+TEST(a_name_that_is_too_long_is_not_cut)
 {
     char name[301] = "", there[400];
 
@@ -240,9 +231,8 @@ START_TEST(a_name_that_is_too_long_is_not_cut)
     ck_assert_int_eq(read_keys(), -1);
     ck_assert_int_eq(e.code, ENAMETOOLONG);
 }
-END_TEST
 
-START_TEST(a_new_file_is_private_and_replaces_none)
+TEST(a_new_file_is_private_and_replaces_none)
 {
     struct key k, other;
     struct stat st;
@@ -262,9 +252,8 @@ START_TEST(a_new_file_is_private_and_replaces_none)
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0700);
 }
-END_TEST
 
-START_TEST(a_file_that_could_not_be_used_is_not_made)
+TEST(a_file_that_could_not_be_used_is_not_made)
 {
     struct key k;
 
@@ -273,29 +262,4 @@ START_TEST(a_file_that_could_not_be_used_is_not_made)
     ck_assert_int_eq(key_file_create(path, &k, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "chmod go-w"));
     ck_assert_int_eq(access(path, F_OK), -1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("key_file");
-    TCase *tc = tcase_create("key_file");
-
-    tcase_add_checked_fixture(tc, make_folder, remove_folder);
-    tcase_add_test(tc, all_keys_of_a_file_are_read_in_their_order);
-    tcase_add_test(tc, line_ends_of_other_systems_do_no_harm);
-    tcase_add_test(tc, a_file_that_is_none_is_refused);
-    tcase_add_test(tc, content_that_is_no_key_is_refused);
-    tcase_add_test(tc, a_file_has_a_limit_of_keys);
-    tcase_add_test(tc, a_file_that_others_can_use_is_refused);
-    tcase_add_test(tc, a_file_of_another_user_is_refused);
-    tcase_add_test(tc, a_folder_that_others_can_write_is_refused);
-    tcase_add_test(tc, links_are_followed_through_folders_that_are_checked);
-    tcase_add_test(tc, a_secret_of_kubernetes_passes);
-    tcase_add_test(tc, a_relative_path_is_checked_up_to_the_root);
-    tcase_add_test(tc, a_name_that_is_too_long_is_not_cut);
-    tcase_add_test(tc, a_new_file_is_private_and_replaces_none);
-    tcase_add_test(tc, a_file_that_could_not_be_used_is_not_made);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

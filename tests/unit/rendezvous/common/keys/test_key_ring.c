@@ -123,7 +123,9 @@ static bool reread(void)
     return key_ring_refresh(ring);
 }
 
-START_TEST(the_first_key_is_used_and_all_are_accepted)
+FIXTURE(make_folder, remove_folder);
+
+TEST(the_first_key_is_used_and_all_are_accepted)
 {
     struct key a = new_key(), b = new_key(), other = new_key();
     struct tls_psk psk, expected = psk_of(&a);
@@ -140,9 +142,8 @@ START_TEST(the_first_key_is_used_and_all_are_accepted)
     ck_assert_ptr_nonnull(strstr(explain(&other), other.id));
     ck_assert_int_eq((int)key_ring_access(ring), ACCESS_AGENT);
 }
-END_TEST
 
-START_TEST(a_key_is_added_used_and_retired)
+TEST(a_key_is_added_used_and_retired)
 {
     struct key old = new_key(), young = new_key();
     struct tls_psk psk;
@@ -164,11 +165,10 @@ START_TEST(a_key_is_added_used_and_retired)
     ck_assert(!is_accepted(&old));
     ck_assert(is_accepted(&young));
 }
-END_TEST
 
 /* The next connection finds a change without being told; a flood of them does not read
  * the file each time. */
-START_TEST(a_change_is_found_within_the_interval)
+TEST(a_change_is_found_within_the_interval)
 {
     struct key old = new_key(), young = new_key();
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -180,9 +180,8 @@ START_TEST(a_change_is_found_within_the_interval)
         nanosleep(&pause, NULL);
     ck_assert(!has_key(&old));
 }
-END_TEST
 
-START_TEST(a_file_that_became_bad_leaves_the_keys_and_is_told_once)
+TEST(a_file_that_became_bad_leaves_the_keys_and_is_told_once)
 {
     struct key a = new_key();
 
@@ -203,9 +202,8 @@ START_TEST(a_file_that_became_bad_leaves_the_keys_and_is_told_once)
     write_keys("key", &a, NULL);
     ck_assert(reread());
 }
-END_TEST
 
-START_TEST(keys_of_less_access_are_known_from_the_agents)
+TEST(keys_of_less_access_are_known_from_the_agents)
 {
     struct key agent = new_key(), view, forged;
     int64_t soon = time(NULL) + 3600;
@@ -222,9 +220,8 @@ START_TEST(keys_of_less_access_are_known_from_the_agents)
     ck_assert(!is_accepted(&forged));
     ck_assert_ptr_nonnull(strstr(explain(&forged), "another secret"));
 }
-END_TEST
 
-START_TEST(no_key_is_accepted_after_its_end)
+TEST(no_key_is_accepted_after_its_end)
 {
     struct key agent = new_key(), ended, view;
     int64_t now = time(NULL);
@@ -239,7 +236,6 @@ START_TEST(no_key_is_accepted_after_its_end)
     ck_assert_int_eq(key_derive(&agent, ACCESS_VIEW, now - 1, &view, &e), 0);
     ck_assert(!is_accepted(&view));
 }
-END_TEST
 
 /* The ring's clock. time() is up to a tick behind it. */
 static int64_t wall_seconds(void)
@@ -247,7 +243,7 @@ static int64_t wall_seconds(void)
     return (int64_t)(clock_wall_ms() / 1000);
 }
 
-START_TEST(the_end_of_a_key_in_use_is_a_change)
+TEST(the_end_of_a_key_in_use_is_a_change)
 {
     struct timespec pause = { .tv_nsec = 10000000 };
     struct key agent = new_key(), view;
@@ -264,10 +260,9 @@ START_TEST(the_end_of_a_key_in_use_is_a_change)
     ck_assert(!has_key(&view));
     ck_assert(!key_ring_refresh(ring));
 }
-END_TEST
 
 /* Handshakes that come between must not hide it from who ends connections. */
-START_TEST(a_change_is_told_whatever_was_asked_meanwhile)
+TEST(a_change_is_told_whatever_was_asked_meanwhile)
 {
     struct key old = new_key(), young = new_key();
     struct tls_psk psk;
@@ -281,9 +276,8 @@ START_TEST(a_change_is_told_whatever_was_asked_meanwhile)
     ck_assert(key_ring_refresh(ring));
     ck_assert(!key_ring_refresh(ring));
 }
-END_TEST
 
-START_TEST(nothing_derived_from_a_key_outlives_it)
+TEST(nothing_derived_from_a_key_outlives_it)
 {
     struct key agent, view, forever;
     int64_t soon = time(NULL) + 3600;
@@ -297,9 +291,8 @@ START_TEST(nothing_derived_from_a_key_outlives_it)
     ck_assert(is_accepted(&view));
     ck_assert(!is_accepted(&forever));
 }
-END_TEST
 
-START_TEST(the_connecting_side_shows_no_more_than_it_needs)
+TEST(the_connecting_side_shows_no_more_than_it_needs)
 {
     struct key agent = new_key();
     struct tls_psk psk;
@@ -310,9 +303,8 @@ START_TEST(the_connecting_side_shows_no_more_than_it_needs)
     ck_assert_ptr_nonnull(strstr(psk.identity, ":view:"));
     ck_assert(key_ring_has(ring, psk.identity));
 }
-END_TEST
 
-START_TEST(a_key_that_does_not_do_is_named)
+TEST(a_key_that_does_not_do_is_named)
 {
     struct key agent = new_key(), view, ended;
     struct tls_psk psk;
@@ -330,9 +322,8 @@ START_TEST(a_key_that_does_not_do_is_named)
     ck_assert_int_eq(key_ring_use(ring, ACCESS_AGENT, &psk, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "ended on"));
 }
-END_TEST
 
-START_TEST(a_folder_has_a_file_for_each_team)
+TEST(a_folder_has_a_file_for_each_team)
 {
     struct key red = new_key(), red_next = new_key(), blue = new_key();
     struct tls_psk psk;
@@ -361,10 +352,9 @@ START_TEST(a_folder_has_a_file_for_each_team)
     ck_assert(!has_key(&blue));
     ck_assert(has_key(&red));
 }
-END_TEST
 
 /* A job is recorded with this name, which must not be cut. */
-START_TEST(the_name_of_a_team_has_a_limit)
+TEST(the_name_of_a_team_has_a_limit)
 {
     struct key red = new_key(), blue = new_key();
     char name[PEER_OWNER_MAX + 2] = "", owner[PEER_OWNER_MAX + 1];
@@ -382,9 +372,8 @@ START_TEST(the_name_of_a_team_has_a_limit)
     ck_assert_ptr_nonnull(strstr(logged, "longer than"));
     ck_assert(has_key(&red));
 }
-END_TEST
 
-START_TEST(all_holders_derive_the_same_secret)
+TEST(all_holders_derive_the_same_secret)
 {
     struct key a = new_key(), b = new_key();
     uint8_t one[TLS_SECRET_BYTES], two[TLS_SECRET_BYTES];
@@ -402,9 +391,8 @@ START_TEST(all_holders_derive_the_same_secret)
     ck_assert(memcmp(one, two, sizeof(one)) != 0);
     ck_assert_int_eq(key_ring_derive(ring, unknown, "test", "x", 1, two, &e), -1);
 }
-END_TEST
 
-START_TEST(a_key_that_has_ended_gives_no_secret)
+TEST(a_key_that_has_ended_gives_no_secret)
 {
     struct key good = new_key(), ended;
     uint8_t secret[TLS_SECRET_BYTES];
@@ -419,10 +407,9 @@ START_TEST(a_key_that_has_ended_gives_no_secret)
     memcpy(id, good.id, sizeof(id));
     ck_assert_int_eq(key_ring_derive(ring, id, "test", "x", 1, secret, &e), 0);
 }
-END_TEST
 
 /* Its thread must neither delay the end nor outlive it. */
-START_TEST(a_ring_opens_and_closes_at_once)
+TEST(a_ring_opens_and_closes_at_once)
 {
     struct key a = new_key();
 
@@ -434,31 +421,4 @@ START_TEST(a_ring_opens_and_closes_at_once)
         key_ring_close(r);
     }
     ck_assert_ptr_null(key_ring_open("/nonexistent/key", &e));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("key_ring");
-    TCase *tc = tcase_create("key_ring");
-
-    tcase_add_checked_fixture(tc, make_folder, remove_folder);
-    tcase_add_test(tc, the_first_key_is_used_and_all_are_accepted);
-    tcase_add_test(tc, a_key_is_added_used_and_retired);
-    tcase_add_test(tc, a_change_is_found_within_the_interval);
-    tcase_add_test(tc, a_file_that_became_bad_leaves_the_keys_and_is_told_once);
-    tcase_add_test(tc, keys_of_less_access_are_known_from_the_agents);
-    tcase_add_test(tc, no_key_is_accepted_after_its_end);
-    tcase_add_test(tc, the_end_of_a_key_in_use_is_a_change);
-    tcase_add_test(tc, a_change_is_told_whatever_was_asked_meanwhile);
-    tcase_add_test(tc, nothing_derived_from_a_key_outlives_it);
-    tcase_add_test(tc, the_connecting_side_shows_no_more_than_it_needs);
-    tcase_add_test(tc, a_key_that_does_not_do_is_named);
-    tcase_add_test(tc, a_folder_has_a_file_for_each_team);
-    tcase_add_test(tc, the_name_of_a_team_has_a_limit);
-    tcase_add_test(tc, all_holders_derive_the_same_secret);
-    tcase_add_test(tc, a_key_that_has_ended_gives_no_secret);
-    tcase_add_test(tc, a_ring_opens_and_closes_at_once);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

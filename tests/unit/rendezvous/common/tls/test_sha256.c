@@ -49,7 +49,7 @@ static const struct {
     { "a", 65, "635361c48bb9eab14198e76ea8ab7f1a41685d6ad62aa9146d301d4f17eb0ae0" },
 };
 
-START_TEST(a_digest_is_fips_180s)
+TEST_EACH(a_digest_is_fips_180s, digests)
 {
     uint8_t digest[SHA256_BYTES];
     struct sha256 h;
@@ -60,9 +60,8 @@ START_TEST(a_digest_is_fips_180s)
     sha256_finish(&h, digest);
     ck_assert_str_eq(to_hex(digest, sizeof(digest)), digests[_i].digest);
 }
-END_TEST
 
-START_TEST(a_digest_does_not_depend_on_the_pieces)
+TEST(a_digest_does_not_depend_on_the_pieces)
 {
     uint8_t data[300], whole[32], parts[32];
     struct sha256 h;
@@ -78,7 +77,6 @@ START_TEST(a_digest_does_not_depend_on_the_pieces)
         ck_assert_mem_eq(parts, whole, sizeof(whole));
     }
 }
-END_TEST
 
 /* RFC 4231: cases 1, 2, 3, and 6, whose key is longer than a block. */
 static const struct {
@@ -106,7 +104,7 @@ static const struct {
       "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54" },
 };
 
-START_TEST(a_code_is_rfc_4231s)
+TEST_EACH(a_code_is_rfc_4231s, codes)
 {
     uint8_t key[256], data[256], code[SHA256_BYTES];
     size_t key_size = from_hex(codes[_i].key, key);
@@ -118,7 +116,6 @@ START_TEST(a_code_is_rfc_4231s)
     hmac_sha256_finish(&m, code);
     ck_assert_str_eq(to_hex(code, sizeof(code)), codes[_i].code);
 }
-END_TEST
 
 /* RFC 5869, appendix A.1 to A.3 */
 static const struct {
@@ -149,7 +146,7 @@ static const struct {
       "96c8" },
 };
 
-START_TEST(a_derived_key_is_rfc_5869s)
+TEST_EACH(a_derived_key_is_rfc_5869s, derived)
 {
     uint8_t secret[128], salt[128], info[128], key[SHA256_BYTES], out[128];
     size_t secret_size = from_hex(derived[_i].secret, secret);
@@ -162,9 +159,8 @@ START_TEST(a_derived_key_is_rfc_5869s)
     hkdf_sha256_expand(key, info, info_size, out, size);
     ck_assert_str_eq(to_hex(out, size), derived[_i].out);
 }
-END_TEST
 
-START_TEST(a_secret_of_a_purpose_is_hkdf_with_label_and_context)
+TEST(a_secret_of_a_purpose_is_hkdf_with_label_and_context)
 {
     uint8_t secret[TLS_SECRET_BYTES], key[SHA256_BYTES], want[32], got[32], other[32];
     static const char info[] = "crun role\0view 7";
@@ -182,22 +178,4 @@ START_TEST(a_secret_of_a_purpose_is_hkdf_with_label_and_context)
     ck_assert(tls_equal(got, other, sizeof(other)));
     other[31] ^= 1;
     ck_assert(!tls_equal(got, other, sizeof(other)));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sha256");
-    TCase *tc = tcase_create("standards");
-
-    tcase_add_loop_test(tc, a_digest_is_fips_180s, 0,
-                        (int)(sizeof(digests) / sizeof(digests[0])));
-    tcase_add_test(tc, a_digest_does_not_depend_on_the_pieces);
-    tcase_add_loop_test(tc, a_code_is_rfc_4231s, 0,
-                        (int)(sizeof(codes) / sizeof(codes[0])));
-    tcase_add_loop_test(tc, a_derived_key_is_rfc_5869s, 0,
-                        (int)(sizeof(derived) / sizeof(derived[0])));
-    tcase_add_test(tc, a_secret_of_a_purpose_is_hkdf_with_label_and_context);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

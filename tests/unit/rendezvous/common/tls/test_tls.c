@@ -117,7 +117,10 @@ static void shake_well(struct tls_session *c, struct tls_session *s)
 
 /* -- keys ------------------------------------------------------------------------- */
 
-START_TEST(ends_with_the_same_key_understand_each_other)
+FIXTURE(set_up, tear_down);
+TIMEOUT(60);
+
+TEST(ends_with_the_same_key_understand_each_other)
 {
     struct tls_session *c = connect_with(&right), *s = accept_one();
     char text[16] = "";
@@ -142,7 +145,6 @@ START_TEST(ends_with_the_same_key_understand_each_other)
     tls_destroy(c);
     tls_destroy(s);
 }
-END_TEST
 
 /* The bytes with which a server answers a client that has this key. */
 static size_t refuse(const struct tls_psk *psk, uint8_t *answer, size_t size)
@@ -173,7 +175,7 @@ static size_t refuse(const struct tls_psk *psk, uint8_t *answer, size_t size)
     return (size_t)n;
 }
 
-START_TEST(an_unknown_identity_and_a_wrong_key_look_the_same)
+TEST(an_unknown_identity_and_a_wrong_key_look_the_same)
 {
     struct tls_psk wrong = right, unknown = right, longest = right;
     uint8_t first[512], second[512];
@@ -188,7 +190,6 @@ START_TEST(an_unknown_identity_and_a_wrong_key_look_the_same)
     ck_assert_uint_eq(refuse(&longest, second, sizeof(second)), n);
     ck_assert_mem_eq(first, second, n);
 }
-END_TEST
 
 /* -- bytes ------------------------------------------------------------------------ */
 
@@ -211,19 +212,17 @@ static void expect_refusal_of(const void *data, size_t size, enum tls_failure fa
     tls_destroy(s);
 }
 
-START_TEST(plain_bytes_are_refused)
+TEST(plain_bytes_are_refused)
 {
     expect_refusal_of("CRUN\1\0\0\0 and so on", 18, TLS_FAILURE_PROTOCOL);
 }
-END_TEST
 
-START_TEST(an_http_request_is_refused)
+TEST(an_http_request_is_refused)
 {
     expect_refusal_of("GET / HTTP/1.1\r\n\r\n", 18, TLS_FAILURE_PROTOCOL);
 }
-END_TEST
 
-START_TEST(a_hello_of_64_kib_is_refused_unread)
+TEST(a_hello_of_64_kib_is_refused_unread)
 {
     uint8_t hello[1 << 16] = { 0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff };
     int left;
@@ -232,18 +231,16 @@ START_TEST(a_hello_of_64_kib_is_refused_unread)
     ck_assert_int_eq(ioctl(here, FIONREAD, &left), 0);
     ck_assert_int_eq(left, 5 + 0x4000); /* all that was sent */
 }
-END_TEST
 
-START_TEST(a_hello_in_two_records_is_refused_unread)
+TEST(a_hello_in_two_records_is_refused_unread)
 {
     static const uint8_t hello[] = { 0x16, 3, 1, 0, 5, 1, 0, 0, 9, 3, 3 };
 
     expect_refusal_of(hello, sizeof(hello), TLS_FAILURE_PROTOCOL);
 }
-END_TEST
 
 /* Nothing of it is taken before, and a socket with a part of it is not readable. */
-START_TEST(a_hello_waits_in_the_socket_until_it_is_whole)
+TEST(a_hello_waits_in_the_socket_until_it_is_whole)
 {
     uint8_t hello[1000] = {
         0x16, 3, 1, 995 >> 8, 995 & 0xff, 1, 0, 991 >> 8, 991 & 0xff
@@ -266,9 +263,8 @@ START_TEST(a_hello_waits_in_the_socket_until_it_is_whole)
     ck_assert_int_eq(lowest, 1);
     tls_destroy(s);
 }
-END_TEST
 
-START_TEST(a_client_takes_4_kib_before_the_key_is_shown)
+TEST(a_client_takes_4_kib_before_the_key_is_shown)
 {
     uint8_t answer[16384] = { 0x16, 3, 3, 0x3f, 0, 2, 0, 0x3e, 0xfc };
     struct tls_session *c = connect_with(&right);
@@ -281,9 +277,8 @@ START_TEST(a_client_takes_4_kib_before_the_key_is_shown)
     ck_assert_int_eq((int)sizeof(answer) - left, TLS_HANDSHAKE_BYTES_MAX);
     tls_destroy(c);
 }
-END_TEST
 
-START_TEST(sixteen_kib_of_alerts_are_refused)
+TEST(sixteen_kib_of_alerts_are_refused)
 {
     uint8_t alerts[16384];
     static const uint8_t warning[] = { 0x15, 3, 3, 0, 2, 1, 90 };
@@ -292,9 +287,8 @@ START_TEST(sixteen_kib_of_alerts_are_refused)
         alerts[i] = warning[i % sizeof(warning)];
     expect_refusal_of(alerts, sizeof(alerts), TLS_FAILURE_PROTOCOL);
 }
-END_TEST
 
-START_TEST(fake_changes_of_cipher_without_end_are_refused)
+TEST(fake_changes_of_cipher_without_end_are_refused)
 {
     uint8_t records[16384];
     static const uint8_t change[] = { 0x14, 3, 3, 0, 1, 1 };
@@ -303,7 +297,6 @@ START_TEST(fake_changes_of_cipher_without_end_are_refused)
         records[i] = change[i % sizeof(change)];
     expect_refusal_of(records, sizeof(records), TLS_FAILURE_PROTOCOL);
 }
-END_TEST
 
 /* -- the wire, byte by byte ------------------------------------------------------- */
 
@@ -376,7 +369,7 @@ static void wire_shake(struct wire *w, size_t piece, const size_t limit[2], int 
     } while (any);
 }
 
-START_TEST(a_handshake_may_come_byte_by_byte)
+TEST(a_handshake_may_come_byte_by_byte)
 {
     struct wire w;
     int rc[2];
@@ -387,7 +380,6 @@ START_TEST(a_handshake_may_come_byte_by_byte)
     ck_assert_int_eq(rc[1], 1);
     wire_close(&w);
 }
-END_TEST
 
 static void cut_at_every_byte(int way)
 {
@@ -419,20 +411,18 @@ static void cut_at_every_byte(int way)
     }
 }
 
-START_TEST(a_client_cut_at_any_byte_is_not_let_in)
+TEST(a_client_cut_at_any_byte_is_not_let_in)
 {
     cut_at_every_byte(0);
 }
-END_TEST
 
-START_TEST(a_server_cut_at_any_byte_is_not_believed)
+TEST(a_server_cut_at_any_byte_is_not_believed)
 {
     cut_at_every_byte(1);
 }
-END_TEST
 
 /* of the client's hello, which names the key and shows it */
-START_TEST(no_byte_of_a_hello_may_be_changed)
+TEST(no_byte_of_a_hello_may_be_changed)
 {
     struct wire w;
     uint8_t hello[8192];
@@ -459,9 +449,8 @@ START_TEST(no_byte_of_a_hello_may_be_changed)
         wire_close(&w);
     }
 }
-END_TEST
 
-START_TEST(a_client_does_not_believe_its_own_bytes)
+TEST(a_client_does_not_believe_its_own_bytes)
 {
     struct wire w;
     uint8_t hello[8192];
@@ -475,11 +464,10 @@ START_TEST(a_client_does_not_believe_its_own_bytes)
     ck_assert_int_eq(tls_failure(w.c), TLS_FAILURE_PROTOCOL);
     wire_close(&w);
 }
-END_TEST
 
 /* -- a session -------------------------------------------------------------------- */
 
-START_TEST(an_end_without_a_word_is_not_good_order)
+TEST(an_end_without_a_word_is_not_good_order)
 {
     struct tls_session *c = connect_with(&right), *s = accept_one();
     char byte;
@@ -492,9 +480,8 @@ START_TEST(an_end_without_a_word_is_not_good_order)
     tls_destroy(c);
     tls_destroy(s);
 }
-END_TEST
 
-START_TEST(a_changed_byte_ends_the_session)
+TEST(a_changed_byte_ends_the_session)
 {
     struct wire w;
     int rc[2];
@@ -515,9 +502,8 @@ START_TEST(a_changed_byte_ends_the_session)
     ck_assert_int_eq(tls_failure(w.s), TLS_FAILURE_PROTOCOL);
     wire_close(&w);
 }
-END_TEST
 
-START_TEST(a_full_socket_is_waited_for)
+TEST(a_full_socket_is_waited_for)
 {
     static uint8_t data[1 << 20], got[1 << 20];
     struct tls_session *c = connect_with(&right), *s = accept_one();
@@ -548,9 +534,8 @@ START_TEST(a_full_socket_is_waited_for)
     tls_destroy(c);
     tls_destroy(s);
 }
-END_TEST
 
-START_TEST(a_peer_that_is_gone_gives_an_error_and_no_signal)
+TEST(a_peer_that_is_gone_gives_an_error_and_no_signal)
 {
     struct tls_session *c = connect_with(&right), *s = accept_one();
     ssize_t n;
@@ -565,7 +550,6 @@ START_TEST(a_peer_that_is_gone_gives_an_error_and_no_signal)
     tls_shut(c);
     tls_destroy(c);
 }
-END_TEST
 
 static void *read_elsewhere(void *arg)
 {
@@ -577,7 +561,7 @@ static void *read_elsewhere(void *arg)
     return NULL;
 }
 
-START_TEST(a_session_moves_between_threads)
+TEST(a_session_moves_between_threads)
 {
     struct tls_session *c = connect_with(&right), *s = accept_one();
     pthread_t thread;
@@ -592,9 +576,8 @@ START_TEST(a_session_moves_between_threads)
     tls_destroy(c);
     tls_destroy(s);
 }
-END_TEST
 
-START_TEST(a_session_outlives_the_door)
+TEST(a_session_outlives_the_door)
 {
     struct tls_session *c = connect_with(&right), *s = accept_one();
     char byte;
@@ -607,7 +590,6 @@ START_TEST(a_session_outlives_the_door)
     tls_destroy(c);
     tls_destroy(s);
 }
-END_TEST
 
 /* -- OpenSSL's own ends ----------------------------------------------------------- */
 
@@ -652,7 +634,7 @@ static void foreign_shake(SSL *ssl, struct tls_session *s, int *ours, int *their
     }
 }
 
-START_TEST(changes_of_keys_without_end_end_the_session)
+TEST(changes_of_keys_without_end_end_the_session)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     struct tls_session *s = accept_one();
@@ -676,9 +658,8 @@ START_TEST(changes_of_keys_without_end_end_the_session)
     SSL_CTX_free(context);
     tls_destroy(s);
 }
-END_TEST
 
-START_TEST(other_suites_groups_and_versions_are_refused)
+TEST_LOOP(other_suites_groups_and_versions_are_refused, 0, 4)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     struct tls_session *s = accept_one();
@@ -705,10 +686,9 @@ START_TEST(other_suites_groups_and_versions_are_refused)
     SSL_CTX_free(context);
     tls_destroy(s);
 }
-END_TEST
 
 /* A man in the middle has a certificate, and everybody may make one. */
-START_TEST(a_server_with_a_certificate_in_place_of_the_key_is_refused)
+TEST(a_server_with_a_certificate_in_place_of_the_key_is_refused)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
     BIO *text = BIO_new_mem_buf(certificate, -1),
@@ -739,11 +719,10 @@ START_TEST(a_server_with_a_certificate_in_place_of_the_key_is_refused)
     BIO_free(text);
     BIO_free(key_text);
 }
-END_TEST
 
 /* -- loading ---------------------------------------------------------------------- */
 
-START_TEST(a_missing_library_is_named)
+TEST(a_missing_library_is_named)
 {
     static const char *const names[] = { "libssl-none.so.1", "libssl-none.so.2", NULL };
     struct openssl o;
@@ -754,9 +733,8 @@ START_TEST(a_missing_library_is_named)
                   e.text);
     ck_assert_msg(strstr(e.text, "keys need OpenSSL 1.1.1 or later"), "%s", e.text);
 }
-END_TEST
 
-START_TEST(a_library_without_tls_1_3_is_too_old)
+TEST(a_library_without_tls_1_3_is_too_old)
 {
     static const char *const names[] = { "libssl-none.so.1", "libm.so.6", NULL };
     struct openssl o;
@@ -765,42 +743,4 @@ START_TEST(a_library_without_tls_1_3_is_too_old)
     ck_assert_int_eq(openssl_open(&o, names, &e), -1);
     ck_assert_str_eq(e.text, "libm.so.6 is too old (it has no OPENSSL_init_ssl): keys "
                              "need OpenSSL 1.1.1 or later");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tls");
-    TCase *tc = tcase_create("sessions");
-
-    tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, ends_with_the_same_key_understand_each_other);
-    tcase_add_test(tc, an_unknown_identity_and_a_wrong_key_look_the_same);
-    tcase_add_test(tc, plain_bytes_are_refused);
-    tcase_add_test(tc, an_http_request_is_refused);
-    tcase_add_test(tc, a_hello_of_64_kib_is_refused_unread);
-    tcase_add_test(tc, a_hello_in_two_records_is_refused_unread);
-    tcase_add_test(tc, a_hello_waits_in_the_socket_until_it_is_whole);
-    tcase_add_test(tc, a_client_takes_4_kib_before_the_key_is_shown);
-    tcase_add_test(tc, sixteen_kib_of_alerts_are_refused);
-    tcase_add_test(tc, fake_changes_of_cipher_without_end_are_refused);
-    tcase_add_test(tc, a_handshake_may_come_byte_by_byte);
-    tcase_add_test(tc, a_client_cut_at_any_byte_is_not_let_in);
-    tcase_add_test(tc, a_server_cut_at_any_byte_is_not_believed);
-    tcase_add_test(tc, no_byte_of_a_hello_may_be_changed);
-    tcase_add_test(tc, a_client_does_not_believe_its_own_bytes);
-    tcase_add_test(tc, an_end_without_a_word_is_not_good_order);
-    tcase_add_test(tc, a_changed_byte_ends_the_session);
-    tcase_add_test(tc, a_full_socket_is_waited_for);
-    tcase_add_test(tc, a_peer_that_is_gone_gives_an_error_and_no_signal);
-    tcase_add_test(tc, a_session_moves_between_threads);
-    tcase_add_test(tc, a_session_outlives_the_door);
-    tcase_add_test(tc, changes_of_keys_without_end_end_the_session);
-    tcase_add_loop_test(tc, other_suites_groups_and_versions_are_refused, 0, 4);
-    tcase_add_test(tc, a_server_with_a_certificate_in_place_of_the_key_is_refused);
-    tcase_add_test(tc, a_missing_library_is_named);
-    tcase_add_test(tc, a_library_without_tls_1_3_is_too_old);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

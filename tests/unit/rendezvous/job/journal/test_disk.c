@@ -118,15 +118,16 @@ static void expect_content(const char *name, const char *want)
     ck_assert_int_eq(d->ops->close(d, file), 0);
 }
 
-START_TEST(directory_and_files_are_the_users_alone)
+FIXTURE(setup, teardown);
+
+TEST(directory_and_files_are_the_users_alone)
 {
     d->ops->close(d, must_open("a"));
     ck_assert_uint_eq(stat_of(path).st_mode & 0777, 0700);
     ck_assert_uint_eq(stat_of(in_state("a")).st_mode & 0777, 0600);
 }
-END_TEST
 
-START_TEST(what_was_written_is_read)
+TEST(what_was_written_is_read)
 {
     int file = must_open("a");
 
@@ -137,9 +138,8 @@ START_TEST(what_was_written_is_read)
     ck_assert_int_eq(d->ops->close(d, file), 0);
     expect_content("a", "hello the");
 }
-END_TEST
 
-START_TEST(a_file_takes_the_place_of_another)
+TEST(a_file_takes_the_place_of_another)
 {
     int old = must_open("old"), new = must_open("new");
 
@@ -156,17 +156,15 @@ START_TEST(a_file_takes_the_place_of_another)
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(d->ops->sync_names(d), 0);
 }
-END_TEST
 
-START_TEST(a_symbolic_link_is_not_followed)
+TEST(a_symbolic_link_is_not_followed)
 {
     ck_assert_int_eq(symlink("/dev/null", in_state("a")), 0);
     ck_assert_int_eq(d->ops->open(d, "a", true), -1);
     ck_assert_int_eq(errno, ELOOP);
 }
-END_TEST
 
-START_TEST(a_reserve_takes_blocks_and_leaves_the_file_as_it_was)
+TEST(a_reserve_takes_blocks_and_leaves_the_file_as_it_was)
 {
     int file = must_open("a");
 
@@ -176,9 +174,8 @@ START_TEST(a_reserve_takes_blocks_and_leaves_the_file_as_it_was)
     d->ops->close(d, file);
     expect_content("a", "hello");
 }
-END_TEST
 
-START_TEST(without_fallocate_the_reserve_is_zeros)
+TEST(without_fallocate_the_reserve_is_zeros)
 {
     int file = must_open("a");
     char text[8] = "";
@@ -198,9 +195,8 @@ START_TEST(without_fallocate_the_reserve_is_zeros)
     ck_assert_int_eq(d->ops->size(d, file), 1000 + RESERVE);
     d->ops->close(d, file);
 }
-END_TEST
 
-START_TEST(a_lock_that_is_held_names_its_holder)
+TEST(a_lock_that_is_held_names_its_holder)
 {
     struct disk *second = disk_open_directory(path, &e);
     char want[32];
@@ -216,7 +212,6 @@ START_TEST(a_lock_that_is_held_names_its_holder)
     disk_destroy(second);
     ck_assert_int_eq(d->ops->lock(d, &e), 0);
 }
-END_TEST
 
 static void hold_lock_until_killed(int ready)
 {
@@ -227,7 +222,7 @@ static void hold_lock_until_killed(int ready)
     _exit(1);
 }
 
-START_TEST(a_lock_ends_with_the_process_that_held_it)
+TEST(a_lock_ends_with_the_process_that_held_it)
 {
     int ready[2];
     char byte, want[32];
@@ -245,16 +240,14 @@ START_TEST(a_lock_ends_with_the_process_that_held_it)
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert_int_eq(d->ops->lock(d, &e), 0);
 }
-END_TEST
 
-START_TEST(a_full_disk_does_not_keep_the_lock_from_being_taken)
+TEST(a_full_disk_does_not_keep_the_lock_from_being_taken)
 {
     room = 0;
     ck_assert_int_eq(d->ops->lock(d, &e), 0);
 }
-END_TEST
 
-START_TEST(a_directory_that_cannot_be_is_refused_by_name)
+TEST(a_directory_that_cannot_be_is_refused_by_name)
 {
     static const struct {
         const char *name, *why;
@@ -272,7 +265,6 @@ START_TEST(a_directory_that_cannot_be_is_refused_by_name)
         ck_assert_str_eq(e.text, want);
     }
 }
-END_TEST
 
 static int count_record(void *arg, unsigned type, const void *data, size_t size,
                         struct err *err)
@@ -293,7 +285,7 @@ static void dump_all(void *arg, struct journal *j)
 }
 
 /* With and without fallocate. */
-START_TEST(a_journal_lives_on_it)
+TEST_LOOP(a_journal_lives_on_it, 0, 2)
 {
     int want = 0;
 
@@ -317,7 +309,6 @@ START_TEST(a_journal_lives_on_it)
         journal_close(j);
     }
 }
-END_TEST
 
 static const struct {
     mode_t mode;
@@ -331,7 +322,7 @@ static const struct {
     { 0700, 65534, "belongs to user 65534, not to the user that runs this program" },
 };
 
-START_TEST(a_directory_that_others_can_write_is_refused)
+TEST_EACH(a_directory_that_others_can_write_is_refused, states)
 {
     char other[160];
     struct disk *opened;
@@ -347,9 +338,8 @@ START_TEST(a_directory_that_others_can_write_is_refused)
         ck_assert_msg(strstr(e.text, states[_i].why) != NULL, "%s", e.text);
     disk_destroy(opened);
 }
-END_TEST
 
-START_TEST(a_file_of_another_user_in_it_is_not_used)
+TEST(a_file_of_another_user_in_it_is_not_used)
 {
     char name[160];
 
@@ -359,34 +349,4 @@ START_TEST(a_file_of_another_user_in_it_is_not_used)
     ck_assert_int_eq(chown(name, 65534, 65534), 0);
     ck_assert_int_eq(d->ops->open(d, "file", true), -1);
     ck_assert_int_eq(errno, EPERM);
-}
-END_TEST
-
-static Suite *disk_suite(void)
-{
-    Suite *suite = suite_create("disk");
-    TCase *t = tcase_create("disk");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, directory_and_files_are_the_users_alone);
-    tcase_add_test(t, what_was_written_is_read);
-    tcase_add_test(t, a_file_takes_the_place_of_another);
-    tcase_add_test(t, a_symbolic_link_is_not_followed);
-    tcase_add_test(t, a_reserve_takes_blocks_and_leaves_the_file_as_it_was);
-    tcase_add_test(t, without_fallocate_the_reserve_is_zeros);
-    tcase_add_test(t, a_lock_that_is_held_names_its_holder);
-    tcase_add_test(t, a_lock_ends_with_the_process_that_held_it);
-    tcase_add_test(t, a_full_disk_does_not_keep_the_lock_from_being_taken);
-    tcase_add_test(t, a_directory_that_cannot_be_is_refused_by_name);
-    tcase_add_loop_test(t, a_directory_that_others_can_write_is_refused, 0,
-                        sizeof(states) / sizeof(states[0]));
-    tcase_add_test(t, a_file_of_another_user_in_it_is_not_used);
-    tcase_add_loop_test(t, a_journal_lives_on_it, 0, 2);
-    suite_add_tcase(suite, t);
-    return suite;
-}
-
-int main(void)
-{
-    return check_main(disk_suite());
 }

@@ -33,7 +33,9 @@ static void expect_refused(const char *text)
     ck_assert_msg(strstr(e.text, text) != NULL, "'%s' is not in: %s", text, e.text);
 }
 
-START_TEST(what_was_committed_is_read_again_in_order)
+FIXTURE(setup, teardown);
+
+TEST(what_was_committed_is_read_again_in_order)
 {
     struct sample s = sample_make();
     unsigned count;
@@ -47,9 +49,8 @@ START_TEST(what_was_committed_is_read_again_in_order)
     expect_count(count);
     free(s.data);
 }
-END_TEST
 
-START_TEST(the_largest_record_and_a_large_batch_fit)
+TEST(the_largest_record_and_a_large_batch_fit)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -61,9 +62,8 @@ START_TEST(the_largest_record_and_a_large_batch_fit)
     journal_close(j);
     expect_count(1);
 }
-END_TEST
 
-START_TEST(what_was_not_committed_is_not_there)
+TEST(what_was_not_committed_is_not_there)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -74,9 +74,8 @@ START_TEST(what_was_not_committed_is_not_there)
     journal_close(j);
     expect_count(0);
 }
-END_TEST
 
-START_TEST(a_commit_of_nothing_touches_no_disk)
+TEST(a_commit_of_nothing_touches_no_disk)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -86,9 +85,8 @@ START_TEST(a_commit_of_nothing_touches_no_disk)
     ck_assert_uint_eq(memdisk_operations(m), before);
     journal_close(j);
 }
-END_TEST
 
-START_TEST(short_reads_and_writes_are_carried_on)
+TEST(short_reads_and_writes_are_carried_on)
 {
     memdisk_set_chunk(m, 3);
     free(sample_make().data);
@@ -96,9 +94,8 @@ START_TEST(short_reads_and_writes_are_carried_on)
     memdisk_set_chunk(m, 3);
     expect_count(BATCHES * (BATCHES + 1) / 2);
 }
-END_TEST
 
-START_TEST(every_prefix_gives_exactly_its_whole_batches)
+TEST(every_prefix_gives_exactly_its_whole_batches)
 {
     struct sample s = sample_make();
 
@@ -123,9 +120,8 @@ START_TEST(every_prefix_gives_exactly_its_whole_batches)
     }
     free(s.data);
 }
-END_TEST
 
-START_TEST(every_flipped_bit_is_refused_or_costs_the_last_batch)
+TEST(every_flipped_bit_is_refused_or_costs_the_last_batch)
 {
     struct sample s = sample_make();
 
@@ -150,9 +146,8 @@ START_TEST(every_flipped_bit_is_refused_or_costs_the_last_batch)
     }
     free(s.data);
 }
-END_TEST
 
-START_TEST(damage_names_the_batch_and_how_many_follow)
+TEST(damage_names_the_batch_and_how_many_follow)
 {
     struct sample s = sample_make();
 
@@ -161,10 +156,9 @@ START_TEST(damage_names_the_batch_and_how_many_follow)
     expect_refused("(batch 2 of at least 6): refusing to start; move the file away");
     free(s.data);
 }
-END_TEST
 
 /* Damage that is farther from the next whole batch than one read reaches. */
-START_TEST(a_whole_batch_far_behind_the_damage_is_found)
+TEST(a_whole_batch_far_behind_the_damage_is_found)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -188,10 +182,10 @@ START_TEST(a_whole_batch_far_behind_the_damage_is_found)
     ck_assert_uint_eq(cut, size - 32);
     free(data);
 }
-END_TEST
 
 /* The search for a whole batch goes by chunks: a header on their border counts too. */
-START_TEST(a_whole_batch_on_the_border_of_two_reads_is_found)
+TEST_LOOP(a_whole_batch_on_the_border_of_two_reads_is_found, 0,
+          JOURNAL_BATCH_HEADER_SIZE + 2)
 {
     size_t before = 256u * 1024 - (size_t)_i; /* what batch 1 takes */
     size_t records = before - JOURNAL_BATCH_HEADER_SIZE -
@@ -214,7 +208,6 @@ START_TEST(a_whole_batch_on_the_border_of_two_reads_is_found)
     expect_refused("damaged at byte 32 (batch 1 of at least 2)");
     free(data);
 }
-END_TEST
 
 /* What is made of batches that are each whole, but not in their order. */
 static const struct {
@@ -229,7 +222,7 @@ static const struct {
     { "as they were", { 1, 2, 3, 4 }, NULL },
 };
 
-START_TEST(batches_out_of_their_place_are_refused)
+TEST_EACH(batches_out_of_their_place_are_refused, orders)
 {
     struct sample s = sample_make();
     uint8_t *data = xmalloc(2 * s.size);
@@ -251,11 +244,10 @@ START_TEST(batches_out_of_their_place_are_refused)
     free(data);
     free(s.data);
 }
-END_TEST
 
 /* Another batch 3 of the same file, whole in itself: batch 4 was not written after
  * it. */
-START_TEST(a_batch_that_was_written_after_another_past_is_refused)
+TEST(a_batch_that_was_written_after_another_past_is_refused)
 {
     struct sample s = sample_make();
     unsigned count;
@@ -277,9 +269,8 @@ START_TEST(a_batch_that_was_written_after_another_past_is_refused)
     free(data);
     free(s.data);
 }
-END_TEST
 
-START_TEST(batches_of_another_file_pass_for_nothing)
+TEST(batches_of_another_file_pass_for_nothing)
 {
     struct sample s = sample_make();
     uint8_t *data;
@@ -300,9 +291,8 @@ START_TEST(batches_of_another_file_pass_for_nothing)
     free(s.data);
     free(t.data);
 }
-END_TEST
 
-START_TEST(zeros_after_the_tail_are_no_loss)
+TEST(zeros_after_the_tail_are_no_loss)
 {
     struct sample s = sample_make();
     uint8_t *data = xcalloc(1, s.size + 300000);
@@ -314,9 +304,8 @@ START_TEST(zeros_after_the_tail_are_no_loss)
     free(data);
     free(s.data);
 }
-END_TEST
 
-START_TEST(a_file_of_another_kind_or_format_is_refused)
+TEST(a_file_of_another_kind_or_format_is_refused)
 {
     static const char text[] = "this is a file that is not a journal at all";
     struct sample s = sample_make();
@@ -332,9 +321,8 @@ START_TEST(a_file_of_another_kind_or_format_is_refused)
     expect_refused("has format 3; this crund reads format 2");
     free(s.data);
 }
-END_TEST
 
-START_TEST(a_record_that_is_refused_says_where_it_stands)
+TEST(a_record_that_is_refused_says_where_it_stands)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -344,9 +332,8 @@ START_TEST(a_record_that_is_refused_says_where_it_stands)
     journal_close(j);
     expect_refused("journal: batch 1 at byte 32: wrong record 0");
 }
-END_TEST
 
-START_TEST(one_directory_has_one_journal)
+TEST(one_directory_has_one_journal)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -354,39 +341,4 @@ START_TEST(one_directory_has_one_journal)
     expect_refused("in use");
     journal_close(j);
     expect_count(0);
-}
-END_TEST
-
-static Suite *journal_suite(void)
-{
-    Suite *suite = suite_create("journal");
-    TCase *t = tcase_create("journal");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_was_committed_is_read_again_in_order);
-    tcase_add_test(t, the_largest_record_and_a_large_batch_fit);
-    tcase_add_test(t, what_was_not_committed_is_not_there);
-    tcase_add_test(t, a_commit_of_nothing_touches_no_disk);
-    tcase_add_test(t, short_reads_and_writes_are_carried_on);
-    tcase_add_test(t, every_prefix_gives_exactly_its_whole_batches);
-    tcase_add_test(t, every_flipped_bit_is_refused_or_costs_the_last_batch);
-    tcase_add_test(t, damage_names_the_batch_and_how_many_follow);
-    tcase_add_test(t, a_whole_batch_far_behind_the_damage_is_found);
-    tcase_add_loop_test(t, a_whole_batch_on_the_border_of_two_reads_is_found, 0,
-                        JOURNAL_BATCH_HEADER_SIZE + 2);
-    tcase_add_test(t, a_batch_that_was_written_after_another_past_is_refused);
-    tcase_add_loop_test(t, batches_out_of_their_place_are_refused, 0,
-                        sizeof(orders) / sizeof(orders[0]));
-    tcase_add_test(t, batches_of_another_file_pass_for_nothing);
-    tcase_add_test(t, zeros_after_the_tail_are_no_loss);
-    tcase_add_test(t, a_file_of_another_kind_or_format_is_refused);
-    tcase_add_test(t, a_record_that_is_refused_says_where_it_stands);
-    tcase_add_test(t, one_directory_has_one_journal);
-    suite_add_tcase(suite, t);
-    return suite;
-}
-
-int main(void)
-{
-    return check_main(journal_suite());
 }

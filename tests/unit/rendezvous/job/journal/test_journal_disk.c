@@ -20,7 +20,9 @@ static void dump_much(void *arg, struct journal *j)
         journal_append(j, TYPE_PADDING, big, sizeof(big));
 }
 
-START_TEST(after_a_failed_sync_nothing_is_taken_any_more)
+FIXTURE(setup, teardown);
+
+TEST(after_a_failed_sync_nothing_is_taken_any_more)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -37,7 +39,6 @@ START_TEST(after_a_failed_sync_nothing_is_taken_any_more)
     memdisk_kill(m);
     expect_count(1);
 }
-END_TEST
 
 /* Commit records until the room is gone; returns how many were taken. */
 static unsigned commit_until_failure(struct journal *j, unsigned count)
@@ -51,7 +52,7 @@ static unsigned commit_until_failure(struct journal *j, unsigned count)
     }
 }
 
-START_TEST(a_full_disk_is_known_while_there_is_room_to_go_on)
+TEST(a_full_disk_is_known_while_there_is_room_to_go_on)
 {
     unsigned count, taken;
     struct journal *j = must_open(&count);
@@ -71,9 +72,8 @@ START_TEST(a_full_disk_is_known_while_there_is_room_to_go_on)
     memdisk_crash(m, 7);
     expect_count(taken);
 }
-END_TEST
 
-START_TEST(a_full_disk_ends_when_there_is_room_again)
+TEST(a_full_disk_ends_when_there_is_room_again)
 {
     unsigned count;
     struct journal *j;
@@ -89,9 +89,8 @@ START_TEST(a_full_disk_ends_when_there_is_room_again)
     journal_close(j);
     expect_count(1);
 }
-END_TEST
 
-START_TEST(a_journal_on_a_full_disk_opens)
+TEST(a_journal_on_a_full_disk_opens)
 {
     struct sample s = sample_make();
     unsigned count;
@@ -104,9 +103,8 @@ START_TEST(a_journal_on_a_full_disk_opens)
     journal_close(j);
     free(s.data);
 }
-END_TEST
 
-START_TEST(a_snapshot_stands_for_all_before_it)
+TEST(a_snapshot_stands_for_all_before_it)
 {
     struct sample s = sample_make();
     unsigned count;
@@ -126,9 +124,8 @@ START_TEST(a_snapshot_stands_for_all_before_it)
     expect_count(count);
     free(s.data);
 }
-END_TEST
 
-START_TEST(a_snapshot_has_its_own_reserve)
+TEST(a_snapshot_has_its_own_reserve)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -139,9 +136,8 @@ START_TEST(a_snapshot_has_its_own_reserve)
                       JOURNAL_RESERVE_BYTES - 40000);
     journal_close(j);
 }
-END_TEST
 
-START_TEST(a_snapshot_is_wanted_when_the_tail_has_grown)
+TEST(a_snapshot_is_wanted_when_the_tail_has_grown)
 {
     unsigned count;
     struct journal *j = must_open(&count);
@@ -162,9 +158,8 @@ START_TEST(a_snapshot_is_wanted_when_the_tail_has_grown)
     }
     journal_close(j);
 }
-END_TEST
 
-START_TEST(a_snapshot_without_room_leaves_all_as_it_was)
+TEST(a_snapshot_without_room_leaves_all_as_it_was)
 {
     struct sample s = sample_make();
     unsigned count;
@@ -184,9 +179,8 @@ START_TEST(a_snapshot_without_room_leaves_all_as_it_was)
     expect_count(count);
     free(s.data);
 }
-END_TEST
 
-START_TEST(a_snapshot_without_room_is_wanted_again_soon)
+TEST(a_snapshot_without_room_is_wanted_again_soon)
 {
     unsigned count, commits = 0;
     struct journal *j = must_open(&count);
@@ -205,10 +199,9 @@ START_TEST(a_snapshot_without_room_is_wanted_again_soon)
     ck_assert_uint_le(commits * 1000, JOURNAL_RESERVE_BYTES / 2);
     journal_close(j);
 }
-END_TEST
 
 /* A disk that stays full: what the snapshots give back is enough to go on for ever. */
-START_TEST(on_a_full_disk_snapshots_keep_it_going)
+TEST(on_a_full_disk_snapshots_keep_it_going)
 {
     unsigned count, snapshots = 0;
     struct journal *j = must_open(&count);
@@ -230,9 +223,8 @@ START_TEST(on_a_full_disk_snapshots_keep_it_going)
     memdisk_crash(m, 9);
     expect_count(count);
 }
-END_TEST
 
-START_TEST(a_reserve_that_did_not_do_for_a_snapshot_is_kept)
+TEST(a_reserve_that_did_not_do_for_a_snapshot_is_kept)
 {
     unsigned count, taken;
     struct journal *j = must_open(&count);
@@ -250,9 +242,8 @@ START_TEST(a_reserve_that_did_not_do_for_a_snapshot_is_kept)
     journal_close(j);
     expect_count(taken);
 }
-END_TEST
 
-START_TEST(a_snapshot_left_unfinished_is_removed)
+TEST(a_snapshot_left_unfinished_is_removed)
 {
     struct sample s = sample_make();
     size_t size;
@@ -262,10 +253,9 @@ START_TEST(a_snapshot_left_unfinished_is_removed)
     ck_assert_ptr_null(memdisk_get(m, JOURNAL_NEW_NAME, &size));
     free(s.data);
 }
-END_TEST
 
 /* A crash at every operation of opening, committing and taking a snapshot. */
-START_TEST(a_crash_at_any_point_loses_nothing_acknowledged)
+TEST(a_crash_at_any_point_loses_nothing_acknowledged)
 {
     unsigned first = memdisk_operations(m);
     unsigned operations = 0;
@@ -302,7 +292,6 @@ START_TEST(a_crash_at_any_point_loses_nothing_acknowledged)
     }
     ck_assert_uint_gt(operations, 15);
 }
-END_TEST
 
 /* One life: work until the power fails. Returns what was acknowledged. */
 static unsigned live(struct journal *j, unsigned count, uint64_t *rng)
@@ -325,7 +314,7 @@ static unsigned live(struct journal *j, unsigned count, uint64_t *rng)
     }
 }
 
-START_TEST(many_lives_that_end_badly_lose_nothing_acknowledged)
+TEST(many_lives_that_end_badly_lose_nothing_acknowledged)
 {
     for (uint64_t seed = 0; seed < 60; seed++) {
         uint64_t rng = seed * 77 + 1;
@@ -355,34 +344,4 @@ START_TEST(many_lives_that_end_badly_lose_nothing_acknowledged)
                 memdisk_crash(m, rng);
         }
     }
-}
-END_TEST
-
-static Suite *journal_disk_suite(void)
-{
-    Suite *suite = suite_create("journal_disk");
-    TCase *t = tcase_create("journal_disk");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, after_a_failed_sync_nothing_is_taken_any_more);
-    tcase_add_test(t, a_full_disk_is_known_while_there_is_room_to_go_on);
-    tcase_add_test(t, a_full_disk_ends_when_there_is_room_again);
-    tcase_add_test(t, a_journal_on_a_full_disk_opens);
-    tcase_add_test(t, a_snapshot_stands_for_all_before_it);
-    tcase_add_test(t, a_snapshot_is_wanted_when_the_tail_has_grown);
-    tcase_add_test(t, a_snapshot_without_room_leaves_all_as_it_was);
-    tcase_add_test(t, a_snapshot_without_room_is_wanted_again_soon);
-    tcase_add_test(t, a_snapshot_has_its_own_reserve);
-    tcase_add_test(t, on_a_full_disk_snapshots_keep_it_going);
-    tcase_add_test(t, a_reserve_that_did_not_do_for_a_snapshot_is_kept);
-    tcase_add_test(t, a_snapshot_left_unfinished_is_removed);
-    tcase_add_test(t, a_crash_at_any_point_loses_nothing_acknowledged);
-    tcase_add_test(t, many_lives_that_end_badly_lose_nothing_acknowledged);
-    suite_add_tcase(suite, t);
-    return suite;
-}
-
-int main(void)
-{
-    return check_main(journal_disk_suite());
 }

@@ -49,7 +49,7 @@ static void fail_and_form(void)
     job_time_formed(&t, origin + 10550);
 }
 
-START_TEST(a_restart_is_told_by_phase)
+TEST_LOOP(a_restart_is_told_by_phase, 0, 2)
 {
     origin = _i ? UINT64_MAX - 5000 : 70000; /* the clock wraps */
     run_first_epoch();
@@ -76,9 +76,8 @@ START_TEST(a_restart_is_told_by_phase)
     take_sums(20000);
     ck_assert_uint_eq(job_time_lost(&sums), 3100 + 4000);
 }
-END_TEST
 
-START_TEST(a_job_that_tells_no_steps_is_productive_once_it_has_started)
+TEST(a_job_that_tells_no_steps_is_productive_once_it_has_started)
 {
     begin_job();
     job_time_formed(&t, origin + 1000);
@@ -92,9 +91,8 @@ START_TEST(a_job_that_tells_no_steps_is_productive_once_it_has_started)
     check_sum(JOB_PHASE_FIRST_STEP, 0);
     check_sum(JOB_PHASE_STOP, 1000);
 }
-END_TEST
 
-START_TEST(no_boundary_comes_before_the_one_before_it)
+TEST(no_boundary_comes_before_the_one_before_it)
 {
     run_first_epoch();
     job_time_error(&t, origin + 500, origin + 6000); /* an age that cannot be */
@@ -103,18 +101,16 @@ START_TEST(no_boundary_comes_before_the_one_before_it)
     check_sum(JOB_PHASE_PRODUCTIVE, 0);
     check_sum(JOB_PHASE_FIRST_STEP, 2000);
 }
-END_TEST
 
-START_TEST(an_instant_after_now_is_now)
+TEST(an_instant_after_now_is_now)
 {
     run_first_epoch();
     job_time_error(&t, origin + 9000, origin + 6000);
     take_sums(7000);
     check_sum(JOB_PHASE_DETECT, 1000);
 }
-END_TEST
 
-START_TEST(an_earlier_error_may_be_told_later)
+TEST(an_earlier_error_may_be_told_later)
 {
     run_first_epoch();
     job_time_error(&t, origin + 6000, origin + 6100);
@@ -129,9 +125,8 @@ START_TEST(an_earlier_error_may_be_told_later)
     check_sum(JOB_PHASE_PRODUCTIVE, 0);
     check_sum(JOB_PHASE_FIRST_STEP, 2000);
 }
-END_TEST
 
-START_TEST(a_planned_stop_has_nothing_to_detect)
+TEST(a_planned_stop_has_nothing_to_detect)
 {
     run_first_epoch();
     job_time_stopping(&t, origin + 5000);
@@ -142,9 +137,8 @@ START_TEST(a_planned_stop_has_nothing_to_detect)
     check_sum(JOB_PHASE_FORM, 100);
     ck_assert_uint_eq(job_time_age(&sums), 300);
 }
-END_TEST
 
-START_TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
+TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
 {
     run_first_epoch();
     fail_and_form();
@@ -154,10 +148,9 @@ START_TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
     check_sum(JOB_PHASE_REWORK, 0);
     ck_assert_uint_eq(sums.steps_again, 0);
 }
-END_TEST
 
 /* Counted from 1 in each life. */
-START_TEST(steps_without_a_place_tell_nothing_of_steps_done_again)
+TEST(steps_without_a_place_tell_nothing_of_steps_done_again)
 {
     begin_job();
     job_time_formed(&t, origin + 1000);
@@ -175,11 +168,10 @@ START_TEST(steps_without_a_place_tell_nothing_of_steps_done_again)
     check_sum(JOB_PHASE_FIRST_STEP, 3400);
     check_sum(JOB_PHASE_REWORK, 0);
 }
-END_TEST
 
 /* The second failure comes while steps are done again: it begins a restart of its own.
  */
-START_TEST(a_restart_may_fail_too)
+TEST(a_restart_may_fail_too)
 {
     run_first_epoch();
     fail_and_form();
@@ -193,9 +185,8 @@ START_TEST(a_restart_may_fail_too)
     check_sum(JOB_PHASE_REWORK, 1000);
     check_sum(JOB_PHASE_STOP, 700);
 }
-END_TEST
 
-START_TEST(after_the_result_no_time_passes)
+TEST(after_the_result_no_time_passes)
 {
     run_first_epoch();
     job_time_ended(&t, origin + 9000);
@@ -205,43 +196,12 @@ START_TEST(after_the_result_no_time_passes)
     sums = job_time_all(&t, origin + 50000);
     ck_assert_uint_eq(job_time_age(&sums), 9000);
 }
-END_TEST
 
-START_TEST(the_time_away_belongs_to_the_open_phase)
+TEST(the_time_away_belongs_to_the_open_phase)
 {
     run_first_epoch();
     job_time_add_away(&t, 60000);
     sums = job_time_all(&t, origin + 5000);
     ck_assert_uint_eq(job_time_age(&sums), 65000);
     check_sum(JOB_PHASE_PRODUCTIVE, 61900);
-}
-END_TEST
-
-static Suite *job_time_suite(void)
-{
-    const TTest *const tests[] = {
-        a_job_that_tells_no_steps_is_productive_once_it_has_started,
-        no_boundary_comes_before_the_one_before_it,
-        an_instant_after_now_is_now,
-        an_earlier_error_may_be_told_later,
-        a_planned_stop_has_nothing_to_detect,
-        an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again,
-        steps_without_a_place_tell_nothing_of_steps_done_again,
-        a_restart_may_fail_too,
-        after_the_result_no_time_passes,
-        the_time_away_belongs_to_the_open_phase,
-    };
-    Suite *s = suite_create("job_time");
-    TCase *tc = tcase_create("phases");
-
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, a_restart_is_told_by_phase, 0, 2);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(job_time_suite());
 }

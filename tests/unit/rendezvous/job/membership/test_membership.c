@@ -12,7 +12,7 @@
 /* -- forming ---------------------------------------------------------------- */
 
 /* Those of a peer that wants every search for a node to be long. */
-START_TEST(chosen_incarnations_spread_over_the_buckets)
+TEST(chosen_incarnations_spread_over_the_buckets)
 {
     unsigned used = 0;
 
@@ -30,9 +30,8 @@ START_TEST(chosen_incarnations_spread_over_the_buckets)
         used += w.bucket[i] != MEMBERSHIP_NONE;
     ck_assert_uint_gt(used, 4);
 }
-END_TEST
 
-START_TEST(forms_at_once_when_the_maximum_has_joined)
+TEST(forms_at_once_when_the_maximum_has_joined)
 {
     begin_membership(2, 2, 0);
     join_agent(1);
@@ -44,9 +43,8 @@ START_TEST(forms_at_once_when_the_maximum_has_joined)
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, MEMBERSHIP_NONE), 1);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_START, w.r.leader), 1);
 }
-END_TEST
 
-START_TEST(starts_the_others_when_the_store_is_open)
+TEST(starts_the_others_when_the_store_is_open)
 {
     begin_membership(3, 3, 0);
     for (unsigned i = 1; i <= 3; i++)
@@ -58,9 +56,8 @@ START_TEST(starts_the_others_when_the_store_is_open)
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader),
                      MEMBERSHIP_IGNORED);
 }
-END_TEST
 
-START_TEST(waits_for_the_last_call_above_the_minimum)
+TEST(waits_for_the_last_call_above_the_minimum)
 {
     begin_membership(2, 4, 0);
     join_agent(1);
@@ -71,9 +68,8 @@ START_TEST(waits_for_the_last_call_above_the_minimum)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 2);
 }
-END_TEST
 
-START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
+TEST(the_last_call_begins_again_when_the_minimum_is_lost)
 {
     begin_membership(2, 4, 0);
     join_agent(1);
@@ -90,9 +86,8 @@ START_TEST(the_last_call_begins_again_when_the_minimum_is_lost)
     pass_time(1100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(gives_up_when_too_few_have_joined_in_time)
+TEST(gives_up_when_too_few_have_joined_in_time)
 {
     begin_membership(2, 2, 0);
     join_agent(1);
@@ -105,9 +100,8 @@ START_TEST(gives_up_when_too_few_have_joined_in_time)
     ck_assert_int_eq(w.r.stop.exit_code, 69);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, 0), 1);
 }
-END_TEST
 
-START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
+TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
 {
     uint32_t a, b, c;
 
@@ -123,9 +117,8 @@ START_TEST(ranks_follow_the_slots_and_unequal_numbers_of_workers)
     ck_assert_uint_eq(w.r.world_size, 8);
     ck_assert_uint_eq(w.r.leader, b);
 }
-END_TEST
 
-START_TEST(a_slot_asked_for_by_name_wins_over_the_first_comer)
+TEST(a_slot_asked_for_by_name_wins_over_the_first_comer)
 {
     uint32_t named;
 
@@ -135,9 +128,8 @@ START_TEST(a_slot_asked_for_by_name_wins_over_the_first_comer)
     ck_assert_uint_eq(w.node[named].slot, 0);
     ck_assert_uint_eq(w.node[0].slot, 1);
 }
-END_TEST
 
-START_TEST(the_node_of_the_rendezvous_has_slot_0)
+TEST(the_node_of_the_rendezvous_has_slot_0)
 {
     struct membership_event ev = { .type = MEMBERSHIP_EV_JOIN,
                                    .incarnation = incarnation_of(9) };
@@ -153,9 +145,8 @@ START_TEST(the_node_of_the_rendezvous_has_slot_0)
     ck_assert_uint_eq(w.node[host].slot, 0);
     ck_assert_uint_eq(w.r.leader, host);
 }
-END_TEST
 
-START_TEST(refuses_slots_that_are_taken_or_out_of_range)
+TEST(refuses_slots_that_are_taken_or_out_of_range)
 {
     uint32_t node;
 
@@ -165,9 +156,8 @@ START_TEST(refuses_slots_that_are_taken_or_out_of_range)
     ck_assert_uint_eq(w.r.conflict, node);
     ck_assert_int_eq(try_join_agent(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
 }
-END_TEST
 
-START_TEST(refuses_when_no_record_is_free)
+TEST(refuses_when_no_record_is_free)
 {
     begin_membership(1, 1, 0);
     for (unsigned i = 1; i <= CAPACITY; i++)
@@ -175,9 +165,8 @@ START_TEST(refuses_when_no_record_is_free)
     ck_assert_int_eq(try_join_agent(99, MEMBERSHIP_NONE, 1, NULL),
                      MEMBERSHIP_REFUSED_FULL);
 }
-END_TEST
 
-START_TEST(joining_twice_is_joining_once)
+TEST(joining_twice_is_joining_once)
 {
     uint32_t first, again;
 
@@ -187,9 +176,8 @@ START_TEST(joining_twice_is_joining_once)
     ck_assert_uint_eq(first, again);
     ck_assert_uint_eq(w.r.tally.live, 1);
 }
-END_TEST
 
-START_TEST(nodes_above_the_maximum_are_spares)
+TEST(nodes_above_the_maximum_are_spares)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -198,11 +186,10 @@ START_TEST(nodes_above_the_maximum_are_spares)
     ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.node[2].slot, MEMBERSHIP_NONE);
 }
-END_TEST
 
 /* -- failures --------------------------------------------------------------- */
 
-START_TEST(a_failure_stops_all_and_spends_one_restart)
+TEST(a_failure_stops_all_and_spends_one_restart)
 {
     begin_membership(3, 3, 2);
     run_nodes(3);
@@ -217,9 +204,8 @@ START_TEST(a_failure_stops_all_and_spends_one_restart)
     ck_assert_uint_eq(w.r.epoch, 2);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
-END_TEST
 
-START_TEST(nothing_starts_before_all_have_stopped)
+TEST(nothing_starts_before_all_have_stopped)
 {
     begin_membership(3, 3, 2);
     run_nodes(3);
@@ -231,9 +217,8 @@ START_TEST(nothing_starts_before_all_have_stopped)
     send_event(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_uint_eq(w.r.epoch, 2);
 }
-END_TEST
 
-START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
+TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -245,9 +230,8 @@ START_TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
     ck_assert_int_eq(w.r.stop.exit_code, 85);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, MEMBERSHIP_NONE), 2);
 }
-END_TEST
 
-START_TEST(a_final_failure_is_not_restarted)
+TEST(a_final_failure_is_not_restarted)
 {
     begin_membership(1, 1, 3);
     run_nodes(1);
@@ -262,9 +246,8 @@ START_TEST(a_final_failure_is_not_restarted)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
-END_TEST
 
-START_TEST(a_repeated_report_spends_no_second_restart)
+TEST(a_repeated_report_spends_no_second_restart)
 {
     begin_membership(2, 2, 2);
     run_nodes(2);
@@ -276,9 +259,8 @@ START_TEST(a_repeated_report_spends_no_second_restart)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
-END_TEST
 
-START_TEST(the_first_failure_heard_of_is_the_root_cause)
+TEST(the_first_failure_heard_of_is_the_root_cause)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -288,9 +270,8 @@ START_TEST(the_first_failure_heard_of_is_the_root_cause)
     ck_assert_uint_eq(w.r.stop.root.node, 1);
     ck_assert_int_eq(w.r.stop.exit_code, 11);
 }
-END_TEST
 
-START_TEST(the_same_node_may_correct_the_root_cause)
+TEST(the_same_node_may_correct_the_root_cause)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -301,7 +282,6 @@ START_TEST(the_same_node_may_correct_the_root_cause)
     fail_worker_at(1, 850, 13);
     ck_assert_int_eq(w.r.stop.exit_code, 12);
 }
-END_TEST
 
 /* -- consequences ----------------------------------------------------------- */
 
@@ -335,7 +315,7 @@ static void fail_beside(uint32_t node, uint32_t succeeded)
                NULL);
 }
 
-START_TEST(a_consequence_waits_for_its_cause)
+TEST(a_consequence_waits_for_its_cause)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -350,9 +330,8 @@ START_TEST(a_consequence_waits_for_its_cause)
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_NAMED, 1), 1);
     ck_assert_int_eq(w.r.stop.exit_code, 85);
 }
-END_TEST
 
-START_TEST(the_wait_for_a_cause_ends)
+TEST(the_wait_for_a_cause_ends)
 {
     begin_membership(2, 2, 1);
     run_nodes(2);
@@ -365,9 +344,8 @@ START_TEST(the_wait_for_a_cause_ends)
     ck_assert_uint_eq(w.r.stop.root.node, 0);
     ck_assert_uint_eq(w.r.restarts, 1);
 }
-END_TEST
 
-START_TEST(the_wait_is_no_longer_than_the_failure_grace)
+TEST(the_wait_is_no_longer_than_the_failure_grace)
 {
     struct job_config c = small_job_config(2, 2, 0);
 
@@ -377,9 +355,8 @@ START_TEST(the_wait_is_no_longer_than_the_failure_grace)
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
-END_TEST
 
-START_TEST(the_wait_has_a_bound_of_its_own)
+TEST(the_wait_has_a_bound_of_its_own)
 {
     struct job_config c = small_job_config(2, 2, 0);
 
@@ -392,9 +369,8 @@ START_TEST(the_wait_has_a_bound_of_its_own)
     pass_time(200, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
-END_TEST
 
-START_TEST(when_all_have_ended_none_is_waited_for)
+TEST(when_all_have_ended_none_is_waited_for)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -406,9 +382,8 @@ START_TEST(when_all_have_ended_none_is_waited_for)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.exit_code, 2); /* the earliest, though heard later */
 }
-END_TEST
 
-START_TEST(workers_that_have_succeeded_are_not_waited_for)
+TEST(workers_that_have_succeeded_are_not_waited_for)
 {
     uint32_t workers;
 
@@ -424,9 +399,8 @@ START_TEST(workers_that_have_succeeded_are_not_waited_for)
     fail_beside(1, 0);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(what_does_not_read_as_a_consequence_comes_first)
+TEST(what_does_not_read_as_a_consequence_comes_first)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -436,9 +410,8 @@ START_TEST(what_does_not_read_as_a_consequence_comes_first)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.exit_code, 3);
 }
-END_TEST
 
-START_TEST(a_node_lost_meanwhile_is_the_cause)
+TEST(a_node_lost_meanwhile_is_the_cause)
 {
     begin_membership(2, 3, 1);
     run_nodes(3);
@@ -448,9 +421,8 @@ START_TEST(a_node_lost_meanwhile_is_the_cause)
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
-END_TEST
 
-START_TEST(a_cause_that_comes_late_is_judged_anew)
+TEST(a_cause_that_comes_late_is_judged_anew)
 {
     struct membership_event final = { .type = MEMBERSHIP_EV_FAILED,
                                       .exit_code = 3,
@@ -470,9 +442,8 @@ START_TEST(a_cause_that_comes_late_is_judged_anew)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 3);
 }
-END_TEST
 
-START_TEST(a_users_end_outlives_a_late_cause)
+TEST(a_users_end_outlives_a_late_cause)
 {
     begin_membership(2, 2, 1);
     run_nodes(2);
@@ -487,9 +458,8 @@ START_TEST(a_users_end_outlives_a_late_cause)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 130);
 }
-END_TEST
 
-START_TEST(nothing_else_stops_the_epoch_during_the_wait)
+TEST(nothing_else_stops_the_epoch_during_the_wait)
 {
     begin_membership(1, 3, 1);
     run_nodes(2);
@@ -499,9 +469,8 @@ START_TEST(nothing_else_stops_the_epoch_during_the_wait)
     pass_time(WAIT_MS + 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_FAILURE);
 }
-END_TEST
 
-START_TEST(a_member_that_does_not_stop_is_lost)
+TEST(a_member_that_does_not_stop_is_lost)
 {
     begin_membership(1, 2, 1);
     run_nodes(2);
@@ -514,9 +483,8 @@ START_TEST(a_member_that_does_not_stop_is_lost)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
-END_TEST
 
-START_TEST(rank_0_that_does_not_open_the_store_is_lost)
+TEST(rank_0_that_does_not_open_the_store_is_lost)
 {
     begin_membership(1, 2, 1);
     join_agent(1);
@@ -524,11 +492,10 @@ START_TEST(rank_0_that_does_not_open_the_store_is_lost)
     pass_time(31000, ALL_ALIVE);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_EVICTED, 0), 1);
 }
-END_TEST
 
 /* -- fencing and restoring -------------------------------------------------- */
 
-START_TEST(a_node_under_a_false_name_is_fenced)
+TEST(a_node_under_a_false_name_is_fenced)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -547,10 +514,9 @@ START_TEST(a_node_under_a_false_name_is_fenced)
                    NULL),
         MEMBERSHIP_FENCED);
 }
-END_TEST
 
 /* A spare takes the slot of a node that is away; both, and the journal, learn of it. */
-START_TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
+TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
 {
     uint32_t named, spare;
 
@@ -573,9 +539,8 @@ START_TEST(a_slot_asked_for_by_name_comes_back_from_a_spare)
     ck_assert_int_eq(w.node[named].state, MEMBERSHIP_NODE_ACTIVE);
     ck_assert_uint_eq(w.node[spare].slot, MEMBERSHIP_NONE);
 }
-END_TEST
 
-START_TEST(a_restored_round_goes_on_with_the_same_epoch)
+TEST(a_restored_round_goes_on_with_the_same_epoch)
 {
     struct membership before;
     struct membership_node saved[CAPACITY];
@@ -610,7 +575,6 @@ START_TEST(a_restored_round_goes_on_with_the_same_epoch)
     pass_time(500, 3); /* the third had one full lease to come back */
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
-END_TEST
 
 /* -- the whole table -------------------------------------------------------- */
 
@@ -690,7 +654,8 @@ static void bring_to(enum job_state state)
     ck_assert_int_eq(w.r.state, state);
 }
 
-START_TEST(every_event_in_every_state_does_what_is_written)
+TEST_LOOP(every_event_in_every_state_does_what_is_written, 0,
+          JOB_STATE_COUNT *MATRIX_ROWS)
 {
     enum job_state state = (enum job_state)(_i / MATRIX_ROWS);
     int row = _i % MATRIX_ROWS;
@@ -703,9 +668,8 @@ START_TEST(every_event_in_every_state_does_what_is_written)
                   membership_event_name(matrix[row].event), proto_state_name(state),
                   proto_state_name(w.r.state));
 }
-END_TEST
 
-START_TEST(everything_has_a_name)
+TEST(everything_has_a_name)
 {
     for (int i = 0; i < JOB_STATE_COUNT; i++)
         ck_assert_ptr_nonnull(proto_state_name(i));
@@ -717,62 +681,4 @@ START_TEST(everything_has_a_name)
         ck_assert_ptr_nonnull(membership_event_name(i));
     for (int i = 0; i < MEMBERSHIP_VERDICT_COUNT; i++)
         ck_assert_ptr_nonnull(membership_verdict_name(i));
-}
-END_TEST
-
-static Suite *membership_suite(void)
-{
-    const TTest *const tests[] = {
-        forms_at_once_when_the_maximum_has_joined,
-        starts_the_others_when_the_store_is_open,
-        waits_for_the_last_call_above_the_minimum,
-        the_last_call_begins_again_when_the_minimum_is_lost,
-        gives_up_when_too_few_have_joined_in_time,
-        ranks_follow_the_slots_and_unequal_numbers_of_workers,
-        a_slot_asked_for_by_name_wins_over_the_first_comer,
-        the_node_of_the_rendezvous_has_slot_0,
-        refuses_slots_that_are_taken_or_out_of_range,
-        refuses_when_no_record_is_free,
-        joining_twice_is_joining_once,
-        chosen_incarnations_spread_over_the_buckets,
-        nodes_above_the_maximum_are_spares,
-        a_failure_stops_all_and_spends_one_restart,
-        nothing_starts_before_all_have_stopped,
-        without_a_restart_left_the_job_ends_with_the_workers_code,
-        a_final_failure_is_not_restarted,
-        a_repeated_report_spends_no_second_restart,
-        the_first_failure_heard_of_is_the_root_cause,
-        the_same_node_may_correct_the_root_cause,
-        a_consequence_waits_for_its_cause,
-        what_does_not_read_as_a_consequence_comes_first,
-        the_wait_for_a_cause_ends,
-        the_wait_is_no_longer_than_the_failure_grace,
-        the_wait_has_a_bound_of_its_own,
-        when_all_have_ended_none_is_waited_for,
-        workers_that_have_succeeded_are_not_waited_for,
-        a_node_lost_meanwhile_is_the_cause,
-        a_cause_that_comes_late_is_judged_anew,
-        a_users_end_outlives_a_late_cause,
-        nothing_else_stops_the_epoch_during_the_wait,
-        a_member_that_does_not_stop_is_lost,
-        rank_0_that_does_not_open_the_store_is_lost,
-        a_node_under_a_false_name_is_fenced,
-        a_slot_asked_for_by_name_comes_back_from_a_spare,
-        a_restored_round_goes_on_with_the_same_epoch,
-        everything_has_a_name,
-    };
-    Suite *s = suite_create("membership");
-    TCase *tc = tcase_create("membership");
-
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
-                        JOB_STATE_COUNT * MATRIX_ROWS);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(membership_suite());
 }

@@ -173,7 +173,7 @@ static void take_step(const struct course *c, unsigned i)
         check_told_to_stop(c);
 }
 
-START_TEST(a_course_is_taken_as_written)
+TEST_EACH(a_course_is_taken_as_written, courses)
 {
     const struct course *c = &courses[_i];
 
@@ -196,7 +196,6 @@ START_TEST(a_course_is_taken_as_written)
                            (c->after.released >> i & 1)),
                       "%s: node %u is in state %d", c->what, i, w.node[i].state);
 }
-END_TEST
 
 /* -- losing nodes ----------------------------------------------------------- */
 
@@ -213,7 +212,7 @@ static void regress_to(uint32_t node, uint64_t epoch)
         ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, i), 1);
 }
 
-START_TEST(a_later_epoch_of_a_node_is_stopped_everywhere)
+TEST(a_later_epoch_of_a_node_is_stopped_everywhere)
 {
     begin_membership(2, 2, 3);
     run_nodes(2);
@@ -228,9 +227,8 @@ START_TEST(a_later_epoch_of_a_node_is_stopped_everywhere)
     ck_assert_uint_eq(w.r.restarts, 1);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
 }
-END_TEST
 
-START_TEST(a_job_that_forms_stops_what_it_has_forgotten)
+TEST(a_job_that_forms_stops_what_it_has_forgotten)
 {
     begin_membership(3, 3, 0);
     join_agent(1);
@@ -244,9 +242,8 @@ START_TEST(a_job_that_forms_stops_what_it_has_forgotten)
     join_agent(3);
     ck_assert_uint_eq(w.r.epoch, 3);
 }
-END_TEST
 
-START_TEST(a_job_that_ends_does_so_with_what_it_has_forgotten)
+TEST(a_job_that_ends_does_so_with_what_it_has_forgotten)
 {
     begin_membership(2, 2, 3);
     run_nodes(2);
@@ -260,9 +257,8 @@ START_TEST(a_job_that_ends_does_so_with_what_it_has_forgotten)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 143);
 }
-END_TEST
 
-START_TEST(an_epoch_of_the_same_number_may_be_another_one)
+TEST(an_epoch_of_the_same_number_may_be_another_one)
 {
     uint32_t spare;
 
@@ -271,9 +267,8 @@ START_TEST(an_epoch_of_the_same_number_may_be_another_one)
     spare = join_agent(3);
     regress_to(spare, 1);
 }
-END_TEST
 
-START_TEST(no_node_can_know_of_an_epoch_that_is_far_away)
+TEST(no_node_can_know_of_an_epoch_that_is_far_away)
 {
     begin_membership(2, 2, 3);
     run_nodes(2);
@@ -281,9 +276,8 @@ START_TEST(no_node_can_know_of_an_epoch_that_is_far_away)
                      MEMBERSHIP_FENCED);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_lost_connection_may_come_back_within_the_grace)
+TEST(a_lost_connection_may_come_back_within_the_grace)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -294,9 +288,8 @@ START_TEST(a_lost_connection_may_come_back_within_the_grace)
     pass_time(5000, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
+TEST(a_connection_that_does_not_come_back_is_a_lost_node)
 {
     begin_membership(1, 2, 0);
     run_nodes(2);
@@ -305,10 +298,9 @@ START_TEST(a_connection_that_does_not_come_back_is_a_lost_node)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_FENCED);
 }
-END_TEST
 
 /* The key of the connection has been retired, say. */
-START_TEST(an_end_by_the_rendezvous_leaves_the_lease_to_come_back)
+TEST(an_end_by_the_rendezvous_leaves_the_lease_to_come_back)
 {
     struct membership_event end = { .type = MEMBERSHIP_EV_DISCONNECT,
                                     .node = 1,
@@ -324,9 +316,8 @@ START_TEST(an_end_by_the_rendezvous_leaves_the_lease_to_come_back)
     pass_time(3100, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
-END_TEST
 
-START_TEST(a_spare_takes_the_slot_of_a_lost_node)
+TEST(a_spare_takes_the_slot_of_a_lost_node)
 {
     uint32_t spare;
 
@@ -341,9 +332,8 @@ START_TEST(a_spare_takes_the_slot_of_a_lost_node)
     ck_assert_uint_eq(w.node[1].slot, 1);
     ck_assert_uint_eq(w.r.leader, spare);
 }
-END_TEST
 
-START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
+TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 {
     begin_membership(2, 3, 1);
     run_nodes(3);
@@ -360,9 +350,8 @@ START_TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
+TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
 {
     begin_membership(2, 3, 0);
     run_nodes(3);
@@ -378,9 +367,8 @@ START_TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
 }
-END_TEST
 
-START_TEST(no_node_is_lost_because_the_rendezvous_slept)
+TEST(no_node_is_lost_because_the_rendezvous_slept)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -392,10 +380,9 @@ START_TEST(no_node_is_lost_because_the_rendezvous_slept)
     pass_time(1500, 0);
     ck_assert_int_eq(w.r.state, JOB_DONE);
 }
-END_TEST
 
 /* The shortest lease has the shortest grace; a short sleep must not use it up. */
-START_TEST(a_short_sleep_is_credited_too)
+TEST(a_short_sleep_is_credited_too)
 {
     struct job_config c = small_job_config(2, 2, 0);
 
@@ -406,9 +393,8 @@ START_TEST(a_short_sleep_is_credited_too)
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(ticks_are_due_however_much_is_heard)
+TEST(ticks_are_due_however_much_is_heard)
 {
     uint64_t due;
 
@@ -421,11 +407,10 @@ START_TEST(ticks_are_due_however_much_is_heard)
     }
     ck_assert_uint_eq(membership_next_tick(&w.r), due);
 }
-END_TEST
 
 /* -- leaving, ending, growing ----------------------------------------------- */
 
-START_TEST(a_job_succeeds_when_all_have_finished)
+TEST(a_job_succeeds_when_all_have_finished)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -440,9 +425,8 @@ START_TEST(a_job_succeeds_when_all_have_finished)
     ck_assert_int_eq(try_join_agent(3, MEMBERSHIP_NONE, 1, NULL),
                      MEMBERSHIP_REFUSED_DONE);
 }
-END_TEST
 
-START_TEST(a_newcomer_is_taken_in_by_policy)
+TEST_LOOP(a_newcomer_is_taken_in_by_policy, 0, 3)
 {
     static const struct {
         enum job_scale scale;
@@ -467,9 +451,8 @@ START_TEST(a_newcomer_is_taken_in_by_policy)
     stop_all_nodes();
     ck_assert_uint_eq(w.r.group_size, 2);
 }
-END_TEST
 
-START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
+TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
 {
     struct job_config c = small_job_config(1, 2, 0);
 
@@ -483,9 +466,8 @@ START_TEST(a_scale_up_waits_only_so_long_for_a_checkpoint)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_SCALE_UP);
 }
-END_TEST
 
-START_TEST(a_node_that_leaves_may_be_in_a_hurry)
+TEST(a_node_that_leaves_may_be_in_a_hurry)
 {
     struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE,
                                       .node = 1,
@@ -509,9 +491,8 @@ START_TEST(a_node_that_leaves_may_be_in_a_hurry)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
-END_TEST
 
-START_TEST(one_that_hurries_does_not_hurry_another)
+TEST(one_that_hurries_does_not_hurry_another)
 {
     struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE, .exit_code = 143 };
 
@@ -527,7 +508,6 @@ START_TEST(one_that_hurries_does_not_hurry_another)
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_RELEASED, leave.node), 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
 static const struct membership_event last_checkpoint = { .type = MEMBERSHIP_EV_END,
                                                          .node = MEMBERSHIP_NONE,
@@ -535,7 +515,7 @@ static const struct membership_event last_checkpoint = { .type = MEMBERSHIP_EV_E
                                                          .checkpoint = true,
                                                          .within_ms = 2000 };
 
-START_TEST(a_job_may_end_after_a_checkpoint)
+TEST(a_job_may_end_after_a_checkpoint)
 {
     struct membership_event again = last_checkpoint;
 
@@ -558,9 +538,8 @@ START_TEST(a_job_may_end_after_a_checkpoint)
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_USER);
     ck_assert_int_eq(w.r.stop.exit_code, 75);
 }
-END_TEST
 
-START_TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
+TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
 {
     struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE,
                                       .exit_code = 75,
@@ -583,9 +562,8 @@ START_TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
     ck_assert_int_eq(w.r.stop.exit_code, 75);
     ck_assert(!w.r.node[0].leaving && !w.r.node[1].leaving); /* told the result */
 }
-END_TEST
 
-START_TEST(a_failure_before_the_end_starts_nothing_again)
+TEST(a_failure_before_the_end_starts_nothing_again)
 {
     begin_membership(2, 2, 5);
     run_nodes(2);
@@ -596,9 +574,8 @@ START_TEST(a_failure_before_the_end_starts_nothing_again)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 75);
 }
-END_TEST
 
-START_TEST(ending_twice_kills)
+TEST(ending_twice_kills)
 {
     struct membership_event end = { .type = MEMBERSHIP_EV_END,
                                     .node = MEMBERSHIP_NONE,
@@ -616,9 +593,8 @@ START_TEST(ending_twice_kills)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.exit_code, 130);
 }
-END_TEST
 
-START_TEST(the_result_is_repeated_to_a_node_that_was_away)
+TEST(the_result_is_repeated_to_a_node_that_was_away)
 {
     begin_membership(2, 2, 0);
     run_nodes(2);
@@ -628,49 +604,4 @@ START_TEST(the_result_is_repeated_to_a_node_that_was_away)
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 0), MEMBERSHIP_OK);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_DONE, 0), 1);
-}
-END_TEST
-
-static Suite *membership_losses_suite(void)
-{
-    const TTest *const tests[] = {
-        a_later_epoch_of_a_node_is_stopped_everywhere,
-        a_job_that_forms_stops_what_it_has_forgotten,
-        a_job_that_ends_does_so_with_what_it_has_forgotten,
-        an_epoch_of_the_same_number_may_be_another_one,
-        no_node_can_know_of_an_epoch_that_is_far_away,
-        a_lost_connection_may_come_back_within_the_grace,
-        a_connection_that_does_not_come_back_is_a_lost_node,
-        an_end_by_the_rendezvous_leaves_the_lease_to_come_back,
-        a_spare_takes_the_slot_of_a_lost_node,
-        a_failure_that_a_lost_node_explains_costs_no_restart,
-        a_loss_does_not_undo_the_end_that_was_asked_for,
-        no_node_is_lost_because_the_rendezvous_slept,
-        a_short_sleep_is_credited_too,
-        ticks_are_due_however_much_is_heard,
-        a_job_succeeds_when_all_have_finished,
-        a_scale_up_waits_only_so_long_for_a_checkpoint,
-        a_node_that_leaves_may_be_in_a_hurry,
-        one_that_hurries_does_not_hurry_another,
-        a_job_may_end_after_a_checkpoint,
-        when_all_nodes_leave_the_job_ends_after_a_checkpoint,
-        a_failure_before_the_end_starts_nothing_again,
-        ending_twice_kills,
-        the_result_is_repeated_to_a_node_that_was_away,
-    };
-    Suite *s = suite_create("membership_losses");
-    TCase *tc = tcase_create("membership_losses");
-
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, a_newcomer_is_taken_in_by_policy, 0, 3);
-    tcase_add_loop_test(tc, a_course_is_taken_as_written, 0,
-                        sizeof(courses) / sizeof(courses[0]));
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(membership_losses_suite());
 }

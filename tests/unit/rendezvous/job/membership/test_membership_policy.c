@@ -31,7 +31,7 @@ static void begin_crashing(uint32_t backoff_ms)
     run_nodes(2);
 }
 
-START_TEST(a_crash_loop_waits_longer_each_time)
+TEST(a_crash_loop_waits_longer_each_time)
 {
     static const uint32_t waits[] = { 0, 0, 1000, 2000, 4000, 5000, 5000 };
 
@@ -48,9 +48,8 @@ START_TEST(a_crash_loop_waits_longer_each_time)
         ck_assert_uint_eq(w.now - since, waits[i]);
     }
 }
-END_TEST
 
-START_TEST(a_crash_loop_without_a_cap_never_waits)
+TEST(a_crash_loop_without_a_cap_never_waits)
 {
     begin_crashing(0);
     for (unsigned i = 0; i < 10; i++) {
@@ -58,9 +57,8 @@ START_TEST(a_crash_loop_without_a_cap_never_waits)
         ck_assert_int_eq(w.r.state, JOB_RUNNING);
     }
 }
-END_TEST
 
-START_TEST(an_epoch_that_ran_ends_the_crash_loop)
+TEST(an_epoch_that_ran_ends_the_crash_loop)
 {
     begin_crashing(60000);
     crash_after(100);
@@ -73,9 +71,8 @@ START_TEST(an_epoch_that_ran_ends_the_crash_loop)
     crash_after(4900);
     ck_assert_int_eq(w.r.state, JOB_FORMING);
 }
-END_TEST
 
-START_TEST(a_job_can_be_ended_and_joined_while_it_waits)
+TEST(a_job_can_be_ended_and_joined_while_it_waits)
 {
     begin_crashing(60000);
     for (unsigned i = 0; i < 3; i++)
@@ -87,9 +84,8 @@ START_TEST(a_job_can_be_ended_and_joined_while_it_waits)
     send_event(MEMBERSHIP_EV_END, 0);
     ck_assert_int_eq(w.r.state, JOB_DONE);
 }
-END_TEST
 
-START_TEST(the_join_timeout_begins_after_the_wait)
+TEST(the_join_timeout_begins_after_the_wait)
 {
     struct job_config c = small_job_config(2, 2, 20);
 
@@ -103,9 +99,8 @@ START_TEST(the_join_timeout_begins_after_the_wait)
     pass_time(1100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_young_epoch_earns_no_restart)
+TEST_LOOP(a_young_epoch_earns_no_restart, 0, 2)
 {
     static const uint64_t ages[] = { 9000, 10000 };
     struct job_config c = small_job_config(2, 2, 3);
@@ -118,7 +113,6 @@ START_TEST(a_young_epoch_earns_no_restart)
     ck_assert_uint_eq(w.r.restarts, _i);
     ck_assert_int_eq(w.r.stop.reason, _i ? JOB_REASON_NONE : JOB_REASON_FAILURE);
 }
-END_TEST
 
 /* The epoch reaches the step, its first one being `first`, and then fails. */
 static void fail_after_steps(uint64_t first, uint64_t step)
@@ -141,7 +135,7 @@ static void fail_at_step(uint64_t step)
     fail_after_steps(0, step);
 }
 
-START_TEST(restarts_without_a_new_step_end_the_job)
+TEST(restarts_without_a_new_step_end_the_job)
 {
     struct job_config c = small_job_config(1, 1, 9);
 
@@ -165,9 +159,8 @@ START_TEST(restarts_without_a_new_step_end_the_job)
     ck_assert_int_eq(w.r.stop.exit_code, EXIT_CODE_NO_PROGRESS);
     ck_assert_uint_eq(w.r.restarts, 8);
 }
-END_TEST
 
-START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
+TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
 {
     struct job_config c = small_job_config(1, 1, 3);
 
@@ -180,7 +173,6 @@ START_TEST(the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours)
     ck_assert_uint_eq(w.r.restarts, 1);
     ck_assert(!w.r.short_lived);
 }
-END_TEST
 
 /* -- slots ------------------------------------------------------------------ */
 
@@ -192,7 +184,7 @@ static void vanish(uint32_t node)
     ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_FREE);
 }
 
-START_TEST(a_node_that_comes_back_has_its_old_slot)
+TEST(a_node_that_comes_back_has_its_old_slot)
 {
     uint32_t back;
 
@@ -207,9 +199,8 @@ START_TEST(a_node_that_comes_back_has_its_old_slot)
     ck_assert_uint_eq(w.r.group_size, 3);
     ck_assert_uint_eq(w.node[back].slot, 1);
 }
-END_TEST
 
-START_TEST(a_newcomer_leaves_the_slots_of_others_alone)
+TEST(a_newcomer_leaves_the_slots_of_others_alone)
 {
     uint32_t stranger, back;
 
@@ -226,9 +217,8 @@ START_TEST(a_newcomer_leaves_the_slots_of_others_alone)
     stop_all_nodes();
     ck_assert_uint_eq(w.node[back].slot, 0);
 }
-END_TEST
 
-START_TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
+TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
 {
     uint32_t stranger, back;
 
@@ -246,7 +236,6 @@ START_TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
     ck_assert_uint_eq(w.node[back].slot, 1);
     ck_assert_uint_eq(w.node[stranger].slot, 0);
 }
-END_TEST
 
 /* -- quarantine ------------------------------------------------------------- */
 
@@ -268,7 +257,7 @@ static void bring_down(uint32_t node)
     stop_all_nodes();
 }
 
-START_TEST(the_third_stop_within_the_window_puts_a_node_last)
+TEST(the_third_stop_within_the_window_puts_a_node_last)
 {
     uint32_t spare;
 
@@ -285,9 +274,8 @@ START_TEST(the_third_stop_within_the_window_puts_a_node_last)
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_QUARANTINED, 1), 1);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_SAVE_PAST, MEMBERSHIP_NONE), 1);
 }
-END_TEST
 
-START_TEST(troubles_that_are_long_ago_do_not_count)
+TEST(troubles_that_are_long_ago_do_not_count)
 {
     begin_blaming(1, 2, 2);
     bring_down(1);
@@ -301,9 +289,8 @@ START_TEST(troubles_that_are_long_ago_do_not_count)
     ck_assert(w.node[1].quarantined);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
-END_TEST
 
-START_TEST(a_hang_counts_for_the_node_that_caused_it)
+TEST(a_hang_counts_for_the_node_that_caused_it)
 {
     begin_blaming(1, 2, 2);
     for (int i = 0; i < 3; i++) {
@@ -315,9 +302,8 @@ START_TEST(a_hang_counts_for_the_node_that_caused_it)
     }
     ck_assert(w.node[1].quarantined && !w.node[0].quarantined);
 }
-END_TEST
 
-START_TEST(others_are_not_blamed)
+TEST(others_are_not_blamed)
 {
     begin_blaming(1, 2, 2);
     bring_down(0);
@@ -326,9 +312,8 @@ START_TEST(others_are_not_blamed)
     bring_down(1);
     ck_assert(!w.node[0].quarantined && !w.node[1].quarantined);
 }
-END_TEST
 
-START_TEST(a_node_that_is_needed_is_used_all_the_same)
+TEST(a_node_that_is_needed_is_used_all_the_same)
 {
     begin_blaming(2, 3, 2);
     for (unsigned i = 0; i < 3; i++)
@@ -344,9 +329,8 @@ START_TEST(a_node_that_is_needed_is_used_all_the_same)
     send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
     ck_assert_int_eq(w.r.state, JOB_RUNNING); /* it does not ask to be taken in */
 }
-END_TEST
 
-START_TEST(a_lost_node_is_known_again_by_its_host)
+TEST(a_lost_node_is_known_again_by_its_host)
 {
     uint32_t back = 1;
 
@@ -364,9 +348,8 @@ START_TEST(a_lost_node_is_known_again_by_its_host)
     ck_assert_int_eq(w.node[back].state, MEMBERSHIP_NODE_WAITING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
-END_TEST
 
-START_TEST(no_epoch_waits_for_a_node_in_quarantine)
+TEST(no_epoch_waits_for_a_node_in_quarantine)
 {
     begin_blaming(1, 2, 2);
     for (unsigned i = 0; i < 2; i++)
@@ -379,9 +362,8 @@ START_TEST(no_epoch_waits_for_a_node_in_quarantine)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.group_size, 1);
 }
-END_TEST
 
-START_TEST(the_only_host_there_is_is_never_in_quarantine)
+TEST(the_only_host_there_is_is_never_in_quarantine)
 {
     struct job_config c = small_job_config(1, 2, 20);
     uint32_t node;
@@ -399,9 +381,8 @@ START_TEST(the_only_host_there_is_is_never_in_quarantine)
     ck_assert(w.node[0].quarantined && w.node[1].quarantined);
     ck_assert_uint_eq(w.r.leader, node);
 }
-END_TEST
 
-START_TEST(one_node_alone_is_never_in_quarantine)
+TEST(one_node_alone_is_never_in_quarantine)
 {
     begin_blaming(1, 1, 1);
     for (unsigned i = 0; i < 5; i++)
@@ -409,7 +390,6 @@ START_TEST(one_node_alone_is_never_in_quarantine)
     ck_assert(!w.node[0].quarantined);
     ck_assert_uint_eq(w.r.pasts, 0);
 }
-END_TEST
 
 /* -- spares ----------------------------------------------------------------- */
 
@@ -423,7 +403,7 @@ static void begin_with_spares(uint32_t spares)
     run_nodes(2);
 }
 
-START_TEST(no_more_spares_are_kept_than_asked_for)
+TEST(no_more_spares_are_kept_than_asked_for)
 {
     uint32_t node;
 
@@ -434,9 +414,8 @@ START_TEST(no_more_spares_are_kept_than_asked_for)
     send_event(MEMBERSHIP_EV_LEAVE, 2);
     ck_assert_int_eq(try_join_agent(4, MEMBERSHIP_NONE, 2, &node), MEMBERSHIP_OK);
 }
-END_TEST
 
-START_TEST(a_job_with_spares_waits_for_one)
+TEST_LOOP(a_job_with_spares_waits_for_one, 0, 2)
 {
     begin_with_spares((uint32_t)_i);
     vanish(1);
@@ -448,11 +427,10 @@ START_TEST(a_job_with_spares_waits_for_one)
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
-END_TEST
 
 /* -- checkpoints before a stop ---------------------------------------------- */
 
-START_TEST(a_drain_waits_for_a_checkpoint_of_all)
+TEST(a_drain_waits_for_a_checkpoint_of_all)
 {
     begin_membership(1, 3, 0);
     run_nodes(3);
@@ -469,9 +447,8 @@ START_TEST(a_drain_waits_for_a_checkpoint_of_all)
     ck_assert_uint_eq(w.r.group_size, 2);
     ck_assert_uint_eq(w.r.restarts, 0);
 }
-END_TEST
 
-START_TEST(a_drain_hurries_a_scale_up)
+TEST(a_drain_hurries_a_scale_up)
 {
     struct job_config c = small_job_config(1, 3, 0);
 
@@ -485,9 +462,8 @@ START_TEST(a_drain_hurries_a_scale_up)
     pass_time(31000, ALL_ALIVE);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
 }
-END_TEST
 
-START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
+TEST(before_the_workers_run_a_drain_waits_for_nothing)
 {
     begin_membership(1, 2, 0);
     join_agent(1);
@@ -495,48 +471,4 @@ START_TEST(before_the_workers_run_a_drain_waits_for_nothing)
     ck_assert(!w.r.store_ready);
     send_event(MEMBERSHIP_EV_DRAIN, 1);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
-}
-END_TEST
-
-static Suite *policy_suite(void)
-{
-    const TTest *const tests[] = {
-        a_crash_loop_waits_longer_each_time,
-        a_crash_loop_without_a_cap_never_waits,
-        an_epoch_that_ran_ends_the_crash_loop,
-        a_job_can_be_ended_and_joined_while_it_waits,
-        the_join_timeout_begins_after_the_wait,
-        the_age_of_an_epoch_is_not_held_against_it_after_a_restart_of_ours,
-        a_node_that_comes_back_has_its_old_slot,
-        a_newcomer_leaves_the_slots_of_others_alone,
-        where_no_other_is_free_a_newcomer_has_the_slot_for_good,
-        the_third_stop_within_the_window_puts_a_node_last,
-        troubles_that_are_long_ago_do_not_count,
-        a_hang_counts_for_the_node_that_caused_it,
-        others_are_not_blamed,
-        a_node_that_is_needed_is_used_all_the_same,
-        a_lost_node_is_known_again_by_its_host,
-        no_epoch_waits_for_a_node_in_quarantine,
-        one_node_alone_is_never_in_quarantine,
-        the_only_host_there_is_is_never_in_quarantine,
-        no_more_spares_are_kept_than_asked_for,
-        restarts_without_a_new_step_end_the_job,
-        a_drain_waits_for_a_checkpoint_of_all,
-        a_drain_hurries_a_scale_up,
-        before_the_workers_run_a_drain_waits_for_nothing,
-    };
-    Suite *s = suite_create("membership_policy");
-    TCase *tc = tcase_create("policy");
-
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, a_young_epoch_earns_no_restart, 0, 2);
-    tcase_add_loop_test(tc, a_job_with_spares_waits_for_one, 0, 2);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(policy_suite());
 }

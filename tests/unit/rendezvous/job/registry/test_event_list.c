@@ -45,7 +45,9 @@ static unsigned count_events(const char *run_id, uint64_t since)
     return count;
 }
 
-START_TEST(the_last_events_of_one_source_are_kept)
+FIXTURE(begin_event_list_test, end_event_list_test);
+
+TEST(the_last_events_of_one_source_are_kept)
 {
     add_events("a", HONEST, EVENTS_KEPT + 100);
     ck_assert_uint_eq(count_events("", 0), EVENTS_KEPT);
@@ -53,9 +55,8 @@ START_TEST(the_last_events_of_one_source_are_kept)
     ck_assert_uint_eq(count_events("", EVENTS_KEPT), 100);
     ck_assert_ptr_null(event_list_next(h, EVENTS_KEPT + 100, "", &anyone));
 }
-END_TEST
 
-START_TEST(a_source_with_many_events_does_not_push_out_those_of_others)
+TEST(a_source_with_many_events_does_not_push_out_those_of_others)
 {
     add_events("honest", HONEST, 100);
     add_events("strange", STRANGER, 4000);
@@ -64,17 +65,4 @@ START_TEST(a_source_with_many_events_does_not_push_out_those_of_others)
     ck_assert_uint_eq(count_events("honest", 0), 200);
     ck_assert_uint_eq(count_events("strange", 0), EVENTS_KEPT - 200);
     ck_assert_uint_eq(event_list_next(h, 0, "", &anyone)->number, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("event list");
-    TCase *t = tcase_create("events");
-
-    tcase_add_checked_fixture(t, begin_event_list_test, end_event_list_test);
-    tcase_add_test(t, the_last_events_of_one_source_are_kept);
-    tcase_add_test(t, a_source_with_many_events_does_not_push_out_those_of_others);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

@@ -100,7 +100,7 @@ static struct job *read_job(size_t cut)
     return job_records_reader_finish(reader);
 }
 
-START_TEST(a_job_is_read)
+TEST(a_job_is_read)
 {
     struct job *job = read_job(0);
     const struct job_config *c = &job->membership.config;
@@ -118,9 +118,8 @@ START_TEST(a_job_is_read)
     ck_assert_str_eq(c->arguments_hash, "abcd");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_setting_that_came_later_may_be_missing)
+TEST(a_setting_that_came_later_may_be_missing)
 {
     struct job *job = read_job(1);
 
@@ -128,9 +127,8 @@ START_TEST(a_setting_that_came_later_may_be_missing)
     ck_assert_str_eq(job->membership.config.arguments_hash, "abcd");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(incarnations_of_an_older_journal_become_digests)
+TEST(incarnations_of_an_older_journal_become_digests)
 {
     struct job *job = read_job(0);
     struct id128 first = { { 1 } };
@@ -139,11 +137,10 @@ START_TEST(incarnations_of_an_older_journal_become_digests)
     ck_assert(id128_equal(&job->membership.node[0].incarnation, &first));
     job_destroy(job);
 }
-END_TEST
 
 /* The fixture's incarnations are short: the second node's has the identity behind it.
  */
-START_TEST(an_older_journal_is_replaced_by_one_with_digests)
+TEST(an_older_journal_is_replaced_by_one_with_digests)
 {
     const uint8_t place[] = { 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x38 };
     struct id128 second = { { 2 } };
@@ -159,9 +156,8 @@ START_TEST(an_older_journal_is_replaced_by_one_with_digests)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
-START_TEST(the_journal_holds_no_incarnation)
+TEST(the_journal_holds_no_incarnation)
 {
     struct id128 digest, incarnation = join_message(0, "resnet").join.incarnation;
     struct msg resume = { .type = MSG_RESUME };
@@ -183,9 +179,8 @@ START_TEST(the_journal_holds_no_incarnation)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
-START_TEST(an_older_setting_may_not_be_missing)
+TEST(an_older_setting_may_not_be_missing)
 {
     struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
                                                                   NULL);
@@ -193,9 +188,8 @@ START_TEST(an_older_setting_may_not_be_missing)
     ck_assert_int_eq(read_record(reader, 0, 2), -1);
     ck_assert_ptr_null(job_records_reader_finish(reader));
 }
-END_TEST
 
-START_TEST(the_state_is_read)
+TEST(the_state_is_read)
 {
     struct job *job = read_job(0);
     const struct membership *m = &job->membership;
@@ -216,9 +210,8 @@ START_TEST(the_state_is_read)
     ck_assert_str_eq(job->text, "text");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(the_failure_is_read)
+TEST(the_failure_is_read)
 {
     struct job *job = read_job(0);
     const struct failure *f = &job->failure;
@@ -231,9 +224,8 @@ START_TEST(the_failure_is_read)
     ck_assert_str_eq(job->afterwards, "after");
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(the_nodes_are_read)
+TEST(the_nodes_are_read)
 {
     struct job *job = read_job(0);
     const struct membership_node *n = job->membership.node;
@@ -252,9 +244,8 @@ START_TEST(the_nodes_are_read)
     ck_assert_uint_eq(job->membership.past[0].at[1], 500);
     job_destroy(job);
 }
-END_TEST
 
-START_TEST(a_state_is_as_old_as_it_was)
+TEST(a_state_is_as_old_as_it_was)
 {
     struct job_records_reader *reader = job_records_reader_create(500, digest_of, NULL);
     struct job_config config = join_message(0, "run").join.config;
@@ -278,29 +269,4 @@ START_TEST(a_state_is_as_old_as_it_was)
     job_destroy(job);
     memdisk_destroy(disk);
     disk = NULL;
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("job records");
-    TCase *tc = tcase_create("of earlier versions");
-
-    tcase_add_test(tc, a_job_is_read);
-    tcase_add_test(tc, a_setting_that_came_later_may_be_missing);
-    tcase_add_test(tc, incarnations_of_an_older_journal_become_digests);
-    tcase_add_test(tc, an_older_journal_is_replaced_by_one_with_digests);
-    tcase_add_test(tc, the_journal_holds_no_incarnation);
-    tcase_add_test(tc, an_older_setting_may_not_be_missing);
-    tcase_add_test(tc, the_state_is_read);
-    tcase_add_test(tc, the_failure_is_read);
-    tcase_add_test(tc, the_nodes_are_read);
-    tcase_add_test(tc, a_state_is_as_old_as_it_was);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -92,7 +92,9 @@ static unsigned count_shown(void)
     return count;
 }
 
-START_TEST(crunctl_gets_pieces_as_they_come)
+FIXTURE(NULL, end_registry);
+
+TEST(crunctl_gets_pieces_as_they_come)
 {
     uint64_t ask;
 
@@ -109,27 +111,24 @@ START_TEST(crunctl_gets_pieces_as_they_come)
     ck_assert_uint_eq(message_got(CTL, MSG_END_OF_LIST)->end_of_list.next, 1);
     ck_assert_uint_eq(count_shown(), 1);
 }
-END_TEST
 
-START_TEST(only_nodes_of_these_ranks_are_asked)
+TEST(only_nodes_of_these_ranks_are_asked)
 {
     begin();
     show_ranks("3", 1, 0);
     ck_assert_ptr_null(message_got(0, MSG_ASK_LOGS));
     (void)asked(1);
 }
-END_TEST
 
-START_TEST(of_an_epoch_that_is_over_all_nodes_are_asked)
+TEST(of_an_epoch_that_is_over_all_nodes_are_asked)
 {
     begin();
     show_ranks("3", 7, 0);
     (void)asked(0);
     (void)asked(1);
 }
-END_TEST
 
-START_TEST(what_was_not_asked_for_does_not_count)
+TEST(what_was_not_asked_for_does_not_count)
 {
     struct msg later = { .type = MSG_LOGS, .epoch = 1, .logs.of_epoch = 2 };
     uint64_t ask;
@@ -146,9 +145,8 @@ START_TEST(what_was_not_asked_for_does_not_count)
     answer_piece(0, ask, 0, "Yg=="); /* too late */
     ck_assert_uint_eq(count_shown(), 0);
 }
-END_TEST
 
-START_TEST(a_node_that_says_too_much_is_cut_off)
+TEST(a_node_that_says_too_much_is_cut_off)
 {
     uint64_t ask;
 
@@ -162,9 +160,8 @@ START_TEST(a_node_that_says_too_much_is_cut_off)
         ck_assert_uint_eq(count_shown(), i < LOGS_PIECES_MAX);
     }
 }
-END_TEST
 
-START_TEST(one_answer_hurries_the_other_nodes)
+TEST(one_answer_hurries_the_other_nodes)
 {
     uint64_t ask;
 
@@ -178,9 +175,8 @@ START_TEST(one_answer_hurries_the_other_nodes)
     ck_assert_str_eq(message_got(1, MSG_ASK_LOGS)->ask_logs.ranks, "");
     ck_assert_ptr_null(message_got(0, MSG_ASK_LOGS));
 }
-END_TEST
 
-START_TEST(nodes_that_cannot_answer_are_named)
+TEST(nodes_that_cannot_answer_are_named)
 {
     begin_with_old_node();
     link_of[1].count = 0;
@@ -191,9 +187,8 @@ START_TEST(nodes_that_cannot_answer_are_named)
         strstr(message_got(CTL, MSG_RANK_LOGS)->logs.where, "older version"));
     ck_assert_ptr_nonnull(message_got(CTL, MSG_END_OF_LIST));
 }
-END_TEST
 
-START_TEST(a_node_that_is_late_is_named)
+TEST(a_node_that_is_late_is_named)
 {
     begin();
     show_ranks("2", 0, 0);
@@ -204,9 +199,8 @@ START_TEST(a_node_that_is_late_is_named)
     ck_assert_str_eq(message_got(CTL, MSG_RANK_LOGS)->logs.host, "node-1");
     ck_assert_ptr_nonnull(message_got(CTL, MSG_END_OF_LIST));
 }
-END_TEST
 
-START_TEST(what_cannot_be_asked_is_refused)
+TEST(what_cannot_be_asked_is_refused)
 {
     begin();
     show_ranks("x", 0, 0);
@@ -224,9 +218,8 @@ START_TEST(what_cannot_be_asked_is_refused)
     show_ranks("0", 0, 0);
     ck_assert_ptr_null(message_got(CTL, MSG_REFUSED));
 }
-END_TEST
 
-START_TEST(nodes_learn_that_a_follower_is_gone)
+TEST(nodes_learn_that_a_follower_is_gone)
 {
     const struct msg *m;
     uint64_t follower;
@@ -249,25 +242,4 @@ START_TEST(nodes_learn_that_a_follower_is_gone)
     ck_assert_uint_eq(m->ask_logs.ask, 0);
     ck_assert_str_eq(m->ask_logs.ranks, "");
     ck_assert_ptr_nonnull(message_got(1, MSG_ASK_LOGS)); /* of any rank */
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("log_asks");
-    TCase *t = tcase_create("asks");
-
-    tcase_add_checked_fixture(t, NULL, end_registry);
-    tcase_add_test(t, crunctl_gets_pieces_as_they_come);
-    tcase_add_test(t, only_nodes_of_these_ranks_are_asked);
-    tcase_add_test(t, of_an_epoch_that_is_over_all_nodes_are_asked);
-    tcase_add_test(t, what_was_not_asked_for_does_not_count);
-    tcase_add_test(t, a_node_that_says_too_much_is_cut_off);
-    tcase_add_test(t, one_answer_hurries_the_other_nodes);
-    tcase_add_test(t, nodes_that_cannot_answer_are_named);
-    tcase_add_test(t, a_node_that_is_late_is_named);
-    tcase_add_test(t, what_cannot_be_asked_is_refused);
-    tcase_add_test(t, nodes_learn_that_a_follower_is_gone);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

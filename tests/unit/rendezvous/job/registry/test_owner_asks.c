@@ -69,7 +69,9 @@ static void begin(void)
     run_job();
 }
 
-START_TEST(the_nodes_of_that_host_are_asked)
+FIXTURE(NULL, end_registry);
+
+TEST(the_nodes_of_that_host_are_asked)
 {
     const struct msg *m;
 
@@ -88,9 +90,8 @@ START_TEST(the_nodes_of_that_host_are_asked)
     answer(1, 7, "41000");
     ck_assert_ptr_null(message_got(0, MSG_OWNERS_FOUND));
 }
-END_TEST
 
-START_TEST(a_node_vouches_only_for_what_was_asked_of_it)
+TEST(a_node_vouches_only_for_what_was_asked_of_it)
 {
     begin();
     ask(0, 7, "10.0.0.2", "41000 4100");
@@ -101,9 +102,8 @@ START_TEST(a_node_vouches_only_for_what_was_asked_of_it)
     answer(1, 7, "410 22  999999999 4100");
     check_found(7, "4100", true);
 }
-END_TEST
 
-START_TEST(only_rank_0_of_this_epoch_may_ask)
+TEST(only_rank_0_of_this_epoch_may_ask)
 {
     struct msg m = { .type = MSG_ASK_OWNERS,
                      .ask_owners = {
@@ -115,9 +115,8 @@ START_TEST(only_rank_0_of_this_epoch_may_ask)
     ck_assert_int_eq(send_to_registry(0, &m), 0); /* of epoch 0 */
     ck_assert_ptr_null(message_got(1, MSG_FIND_OWNERS));
 }
-END_TEST
 
-START_TEST(an_answer_of_an_older_epoch_does_not_count)
+TEST(an_answer_of_an_older_epoch_does_not_count)
 {
     struct msg m = { .type = MSG_OWNERS, .owners = { .ask = 7, .ports = "41000" } };
 
@@ -127,9 +126,8 @@ START_TEST(an_answer_of_an_older_epoch_does_not_count)
     ck_assert_int_eq(send_to_registry(1, &m), 0);
     ck_assert_ptr_null(message_got(0, MSG_OWNERS_FOUND));
 }
-END_TEST
 
-START_TEST(a_node_that_never_answers_costs_its_host_alone)
+TEST(a_node_that_never_answers_costs_its_host_alone)
 {
     begin();
     ask(0, 7, "10.0.0.2", "41000");
@@ -143,9 +141,8 @@ START_TEST(a_node_that_never_answers_costs_its_host_alone)
     answer(1, 7, "41000");
     ck_assert_ptr_null(message_got(0, MSG_OWNERS_FOUND));
 }
-END_TEST
 
-START_TEST(a_host_without_a_node_has_no_owners)
+TEST(a_host_without_a_node_has_no_owners)
 {
     begin();
     ask(0, 7, "10.0.0.9", "41000");
@@ -153,9 +150,8 @@ START_TEST(a_host_without_a_node_has_no_owners)
     pass_with_heartbeats(OWNERS_DEADLINE_MS);
     check_found(7, "", true);
 }
-END_TEST
 
-START_TEST(a_node_that_was_away_is_asked_when_it_is_back)
+TEST(a_node_that_was_away_is_asked_when_it_is_back)
 {
     struct msg m = { .type = MSG_RESUME };
 
@@ -174,9 +170,8 @@ START_TEST(a_node_that_was_away_is_asked_when_it_is_back)
     answer(1, 7, "41000");
     check_found(7, "41000", true);
 }
-END_TEST
 
-START_TEST(questions_are_limited_and_repeats_are_one)
+TEST(questions_are_limited_and_repeats_are_one)
 {
     begin();
     for (unsigned i = 0; i < OWNERS_ASKS_MAX; i++)
@@ -186,23 +181,4 @@ START_TEST(questions_are_limited_and_repeats_are_one)
     ck_assert_ptr_null(message_got(1, MSG_FIND_OWNERS));
     ask(0, OWNERS_ASKS_MAX, "10.0.0.2", "41000");
     check_found(OWNERS_ASKS_MAX, "", true);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("owner_asks");
-    TCase *t = tcase_create("asks");
-
-    tcase_add_checked_fixture(t, NULL, end_registry);
-    tcase_add_test(t, the_nodes_of_that_host_are_asked);
-    tcase_add_test(t, a_node_vouches_only_for_what_was_asked_of_it);
-    tcase_add_test(t, only_rank_0_of_this_epoch_may_ask);
-    tcase_add_test(t, an_answer_of_an_older_epoch_does_not_count);
-    tcase_add_test(t, a_node_that_never_answers_costs_its_host_alone);
-    tcase_add_test(t, a_host_without_a_node_has_no_owners);
-    tcase_add_test(t, a_node_that_was_away_is_asked_when_it_is_back);
-    tcase_add_test(t, questions_are_limited_and_repeats_are_one);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -17,7 +17,15 @@
 
 /* -- hello and join --------------------------------------------------------- */
 
-START_TEST(a_foreign_version_is_told_both_ranges)
+static void begin_standalone(void)
+{
+    begin_registry(true);
+}
+
+FIXTURE(begin_standalone, end_registry);
+TIMEOUT(20);
+
+TEST(a_foreign_version_is_told_both_ranges)
 {
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 7, .version_max = 9 } };
@@ -28,9 +36,8 @@ START_TEST(a_foreign_version_is_told_both_ranges)
     refusal_got(0, REFUSED_VERSION, "1 to 3");
     ck_assert(link_of[0].hung_up);
 }
-END_TEST
 
-START_TEST(a_peer_without_a_key_is_not_even_told_the_version)
+TEST(a_peer_without_a_key_is_not_even_told_the_version)
 {
     const struct peer_origin nobody = { .address = "10.0.0.1",
                                         .uid = PEER_UID_UNKNOWN };
@@ -45,18 +52,16 @@ START_TEST(a_peer_without_a_key_is_not_even_told_the_version)
     ck_assert_int_eq(send_to_registry(0, &m), 0);
     ck_assert_ptr_nonnull(message_got(0, MSG_WELCOME));
 }
-END_TEST
 
-START_TEST(a_message_out_of_turn_breaks_the_protocol)
+TEST(a_message_out_of_turn_breaks_the_protocol)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
 
     greet_registry(0, PEER_AGENT);
     ck_assert_int_eq(send_to_registry(0, &m), -1);
 }
-END_TEST
 
-START_TEST(a_message_of_another_launch_breaks_the_protocol)
+TEST(a_message_of_another_launch_breaks_the_protocol)
 {
     struct msg m = { .type = MSG_FAILED,
                      .epoch = 1,
@@ -67,9 +72,8 @@ START_TEST(a_message_of_another_launch_breaks_the_protocol)
     ck_assert_int_eq(send_to_registry(0, &m), -1);
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_full_job_is_told_its_ranks)
+TEST(a_full_job_is_told_its_ranks)
 {
     const struct msg *m;
 
@@ -95,7 +99,6 @@ START_TEST(a_full_job_is_told_its_ranks)
     ck_assert_uint_eq(m->start.port, 1234);
     ck_assert_uint_eq(m->start.first_rank, 2);
 }
-END_TEST
 
 static void join_from(unsigned c, const char *host, const char *name)
 {
@@ -109,7 +112,7 @@ static void join_from(unsigned c, const char *host, const char *name)
     ck_assert_str_eq(message_got(c, MSG_JOINED)->joined.host, name);
 }
 
-START_TEST(nodes_of_one_host_have_names_of_their_own)
+TEST(nodes_of_one_host_have_names_of_their_own)
 {
     char host[HOST_NAME_MAX_BYTES + 1] = "";
     struct msg m = { .type = MSG_DRAIN, .drain = { .node = "vm:1" } };
@@ -127,7 +130,6 @@ START_TEST(nodes_of_one_host_have_names_of_their_own)
     link_of[0].peer = NULL;
     join_from(4, "vm", "vm"); /* it has come back, or no other node has that name */
 }
-END_TEST
 
 static void join_as(unsigned c, const char *role)
 {
@@ -152,7 +154,7 @@ static void start_is(unsigned c, uint32_t first_rank, uint32_t role_first_rank,
     ck_assert_uint_eq(m->start.world_size, 15);
 }
 
-START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
+TEST(ranks_of_a_role_are_counted_among_its_nodes)
 {
     static const char *const role[] = { "trainer", "", "trainer", "reader", "default" };
 
@@ -165,9 +167,8 @@ START_TEST(ranks_of_a_role_are_counted_among_its_nodes)
     start_is(3, 6, 0, 4);
     start_is(4, 10, 2, 7);
 }
-END_TEST
 
-START_TEST(what_cannot_be_a_member_is_told_why)
+TEST(what_cannot_be_a_member_is_told_why)
 {
     struct msg m;
 
@@ -200,9 +201,8 @@ START_TEST(what_cannot_be_a_member_is_told_why)
     refusal_got(1, REFUSED_CONFIG, "0 workers");
     ck_assert_uint_eq(registry_jobs(g)->membership.tally.live, 1);
 }
-END_TEST
 
-START_TEST(a_programs_name_may_be_lost_on_its_way)
+TEST(a_programs_name_may_be_lost_on_its_way)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -212,7 +212,6 @@ START_TEST(a_programs_name_may_be_lost_on_its_way)
     send_to_registry(1, &m);
     ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
-END_TEST
 
 /* The second connection asks for the place that the first has. */
 static const struct msg_refused *ask_for_a_taken_place(unsigned c)
@@ -234,7 +233,7 @@ static void take_a_place(void)
     send_to_registry(0, &m);
 }
 
-START_TEST(a_node_rank_of_a_node_that_is_heard_is_taken)
+TEST(a_node_rank_of_a_node_that_is_heard_is_taken)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
@@ -250,9 +249,8 @@ START_TEST(a_node_rank_of_a_node_that_is_heard_is_taken)
     pass_ticks(100);
     ck_assert(!ask_for_a_taken_place(2)->retry);
 }
-END_TEST
 
-START_TEST(a_node_rank_of_a_lost_node_is_free)
+TEST(a_node_rank_of_a_lost_node_is_free)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -263,9 +261,8 @@ START_TEST(a_node_rank_of_a_lost_node_is_free)
     send_to_registry(1, &m);
     ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
-END_TEST
 
-START_TEST(a_node_that_asked_for_a_node_rank_long_ago_has_given_up)
+TEST(a_node_that_asked_for_a_node_rank_long_ago_has_given_up)
 {
     struct msg beat = { .type = MSG_HEARTBEAT };
 
@@ -277,9 +274,16 @@ START_TEST(a_node_that_asked_for_a_node_rank_long_ago_has_given_up)
     }
     ck_assert(ask_for_a_taken_place(2)->retry);
 }
-END_TEST
 
-START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
+static void begin_embedded(void)
+{
+    begin_registry(false);
+}
+
+FIXTURE(begin_embedded, end_registry);
+TIMEOUT(0);
+
+TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 {
     struct msg m;
 
@@ -292,9 +296,8 @@ START_TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
     send_to_registry(1, &m);
     refusal_got(1, REFUSED_RUN_ID, "serves job \"train\"");
 }
-END_TEST
 
-START_TEST(rank_0_on_another_node_is_told_of_the_host)
+TEST(rank_0_on_another_node_is_told_of_the_host)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -307,9 +310,11 @@ START_TEST(rank_0_on_another_node_is_told_of_the_host)
     ck_assert_str_eq(message_got(1, MSG_MEMBERS)->members.addresses,
                      "10.0.0.2 rendezvous");
 }
-END_TEST
 
-START_TEST(an_embedded_rendezvous_knows_its_job_before_the_first_join)
+FIXTURE(NULL, NULL);
+TIMEOUT(20);
+
+TEST(an_embedded_rendezvous_knows_its_job_before_the_first_join)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -323,9 +328,10 @@ START_TEST(an_embedded_rendezvous_knows_its_job_before_the_first_join)
     refusal_got(1, REFUSED_CONFIG, "--max-restarts");
     end_registry();
 }
-END_TEST
 
-START_TEST(an_empty_first_forming_is_forgotten)
+FIXTURE(begin_standalone, end_registry);
+
+TEST(an_empty_first_forming_is_forgotten)
 {
     join_node(0);
     registry_disconnect(g, link_of[0].peer, now);
@@ -335,11 +341,10 @@ START_TEST(an_empty_first_forming_is_forgotten)
         registry_tick(g, now + 50u * (unsigned)i, now);
     ck_assert_ptr_null(registry_jobs(g));
 }
-END_TEST
 
 /* -- messages to nodes and users -------------------------------------------- */
 
-START_TEST(a_join_that_cannot_be_read_is_answered)
+TEST(a_join_that_cannot_be_read_is_answered)
 {
     struct msg m = { .type = MSG_JOIN, .sequence = 5 };
 
@@ -354,9 +359,10 @@ START_TEST(a_join_that_cannot_be_read_is_answered)
     m.type = MSG_JOIN;
     ck_assert(!registry_unreadable(g, link_of[1].peer, &m, "x"));
 }
-END_TEST
 
-START_TEST(nodes_differ_if_any_setting_does)
+FIXTURE(NULL, NULL);
+
+TEST(nodes_differ_if_any_setting_does)
 {
     const struct job_config ours = { .limit_spares = true };
     char why[ERROR_TEXT_MAX_BYTES + 1];
@@ -383,9 +389,10 @@ START_TEST(nodes_differ_if_any_setting_does)
                       why);
     }
 }
-END_TEST
 
-START_TEST(a_node_that_waits_is_told_of_a_refused_one)
+FIXTURE(begin_standalone, end_registry);
+
+TEST(a_node_that_waits_is_told_of_a_refused_one)
 {
     struct msg m = join_message(1, "resnet"), beat = { .type = MSG_HEARTBEAT };
 
@@ -416,7 +423,6 @@ START_TEST(a_node_that_waits_is_told_of_a_refused_one)
     send_to_registry(0, &beat);
     ck_assert_str_eq(message_got(0, MSG_BEAT)->beat.refused, "");
 }
-END_TEST
 
 /* Each row: what the job's first node says of itself, what the second one says, and the
  * words of the refusal, or NULL. */
@@ -485,7 +491,7 @@ static struct msg meeting_join(unsigned c, const char *run_id, const struct sayi
     return m;
 }
 
-START_TEST(nodes_of_two_jobs_are_not_merged)
+TEST_EACH(nodes_of_two_jobs_are_not_merged, meetings)
 {
     const struct meeting *t = &meetings[_i];
     struct msg m;
@@ -502,9 +508,8 @@ START_TEST(nodes_of_two_jobs_are_not_merged)
     else
         ck_assert_ptr_nonnull(message_got(1, MSG_JOINED));
 }
-END_TEST
 
-START_TEST(one_node_is_told_to_report_the_result)
+TEST(one_node_is_told_to_report_the_result)
 {
     struct msg stop = { .type = MSG_STOP_JOB };
 
@@ -518,9 +523,8 @@ START_TEST(one_node_is_told_to_report_the_result)
     ck_assert(message_got(0, MSG_DONE)->done.reports);
     ck_assert(!message_got(1, MSG_DONE)->done.reports);
 }
-END_TEST
 
-START_TEST(a_job_whose_nodes_are_lost_has_failed)
+TEST(a_job_whose_nodes_are_lost_has_failed)
 {
     const struct job *job;
 
@@ -533,9 +537,8 @@ START_TEST(a_job_whose_nodes_are_lost_has_failed)
     ck_assert_str_eq(job->text, "all nodes were lost: 0 of 2 nodes had joined again "
                                 "after 60 s");
 }
-END_TEST
 
-START_TEST(other_arguments_are_told_once)
+TEST(other_arguments_are_told_once)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -555,9 +558,10 @@ START_TEST(other_arguments_are_told_once)
     ck_assert_ptr_nonnull(message_got(2, MSG_JOINED));
     ck_assert_ptr_null(message_got(0, MSG_NOTICE));
 }
-END_TEST
 
-START_TEST(the_result_names_what_came_afterwards)
+FIXTURE(NULL, NULL);
+
+TEST(the_result_names_what_came_afterwards)
 {
     disk = memdisk_create();
     begin_registry(true);
@@ -589,11 +593,10 @@ START_TEST(the_result_names_what_came_afterwards)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
 /* -- a daemon's death ------------------------------------------------------- */
 
-START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
+TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
 {
     struct msg m = { .type = MSG_RESUME };
     struct id128 instance;
@@ -634,9 +637,8 @@ START_TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
-START_TEST(roles_outlive_the_daemon)
+TEST(roles_outlive_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME, .resume = { .run_id = "resnet", .node = 2 } };
 
@@ -655,9 +657,8 @@ START_TEST(roles_outlive_the_daemon)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
-START_TEST(a_result_outlives_the_daemon)
+TEST(a_result_outlives_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME };
 
@@ -678,7 +679,6 @@ START_TEST(a_result_outlives_the_daemon)
     memdisk_destroy(disk);
     disk = NULL;
 }
-END_TEST
 
 /* A node waits for another one with a timeout of 60 s; the daemon dies after 30 s. */
 static const struct {
@@ -694,7 +694,7 @@ static const struct {
     { 500000, 0, 3000 }, /* too late: the node has a lease to come back */
 };
 
-START_TEST(a_restart_does_not_lengthen_the_wait_for_nodes)
+TEST_EACH(a_restart_does_not_lengthen_the_wait_for_nodes, waits)
 {
     struct msg beat = { .type = MSG_HEARTBEAT }, resume = { .type = MSG_RESUME };
     uint64_t began, ends;
@@ -729,67 +729,4 @@ START_TEST(a_restart_does_not_lengthen_the_wait_for_nodes)
     end_registry();
     memdisk_destroy(disk);
     disk = NULL;
-}
-END_TEST
-
-static void begin_standalone(void)
-{
-    begin_registry(true);
-}
-
-static void begin_embedded(void)
-{
-    begin_registry(false);
-}
-
-static Suite *registry_suite(void)
-{
-    Suite *s = suite_create("registry");
-    TCase *tc = tcase_create("standalone");
-
-    tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
-    tcase_add_checked_fixture(tc, begin_standalone, end_registry);
-    tcase_add_test(tc, a_foreign_version_is_told_both_ranges);
-    tcase_add_test(tc, a_peer_without_a_key_is_not_even_told_the_version);
-    tcase_add_test(tc, a_message_out_of_turn_breaks_the_protocol);
-    tcase_add_test(tc, a_message_of_another_launch_breaks_the_protocol);
-    tcase_add_test(tc, a_full_job_is_told_its_ranks);
-    tcase_add_test(tc, nodes_of_one_host_have_names_of_their_own);
-    tcase_add_test(tc, ranks_of_a_role_are_counted_among_its_nodes);
-    tcase_add_test(tc, what_cannot_be_a_member_is_told_why);
-    tcase_add_test(tc, a_programs_name_may_be_lost_on_its_way);
-    tcase_add_test(tc, a_node_rank_of_a_node_that_is_heard_is_taken);
-    tcase_add_test(tc, a_node_rank_of_a_lost_node_is_free);
-    tcase_add_test(tc, a_node_that_asked_for_a_node_rank_long_ago_has_given_up);
-    tcase_add_test(tc, an_empty_first_forming_is_forgotten);
-    tcase_add_test(tc, a_join_that_cannot_be_read_is_answered);
-    tcase_add_test(tc, a_node_that_waits_is_told_of_a_refused_one);
-    tcase_add_test(tc, other_arguments_are_told_once);
-    tcase_add_test(tc, one_node_is_told_to_report_the_result);
-    tcase_add_test(tc, a_job_whose_nodes_are_lost_has_failed);
-    tcase_add_loop_test(tc, nodes_of_two_jobs_are_not_merged, 0,
-                        sizeof(meetings) / sizeof(meetings[0]));
-    suite_add_tcase(s, tc);
-    tc = tcase_create("embedded");
-    tcase_add_checked_fixture(tc, begin_embedded, end_registry);
-    tcase_add_test(tc, an_embedded_rendezvous_serves_one_job_of_any_name);
-    tcase_add_test(tc, rank_0_on_another_node_is_told_of_the_host);
-    suite_add_tcase(s, tc);
-    tc = tcase_create("of its own");
-    tcase_set_timeout(tc, 20);
-    tcase_add_test(tc, an_embedded_rendezvous_knows_its_job_before_the_first_join);
-    tcase_add_test(tc, nodes_differ_if_any_setting_does);
-    tcase_add_test(tc, the_result_names_what_came_afterwards);
-    tcase_add_test(tc, a_restarted_daemon_goes_on_with_the_same_epoch);
-    tcase_add_test(tc, roles_outlive_the_daemon);
-    tcase_add_test(tc, a_result_outlives_the_daemon);
-    tcase_add_loop_test(tc, a_restart_does_not_lengthen_the_wait_for_nodes, 0,
-                        sizeof(waits) / sizeof(waits[0]));
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(registry_suite());
 }

@@ -163,7 +163,17 @@ static char outcome(int rc, unsigned c)
     }
 }
 
-START_TEST(each_message_is_taken_from_those_who_may_send_it)
+static void end(void)
+{
+    if (g)
+        end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+
+FIXTURE(NULL, end);
+
+TEST_LOOP(each_message_is_taken_from_those_who_may_send_it, 0, MSG_TYPE_MAX *ACTORS)
 {
     unsigned type = (unsigned)_i / ACTORS, c;
     enum actor actor = (enum actor)((unsigned)_i % ACTORS);
@@ -191,9 +201,8 @@ START_TEST(each_message_is_taken_from_those_who_may_send_it)
     ck_assert_uint_eq(job->membership.tally.live, live);
     ck_assert_uint_eq(job->membership.stop.ending, 0);
 }
-END_TEST
 
-START_TEST(a_peer_of_another_key_file_may_have_a_job_of_the_same_name)
+TEST(a_peer_of_another_key_file_may_have_a_job_of_the_same_name)
 {
     const struct job *ours;
     struct msg status = { .type = MSG_STATUS };
@@ -209,9 +218,8 @@ START_TEST(a_peer_of_another_key_file_may_have_a_job_of_the_same_name)
     ck_assert_uint_eq(link_of[ITS_PARTNER].count, 2); /* one job, end of list */
     ck_assert_uint_eq(message_got(ITS_PARTNER, MSG_JOB_STATUS)->job_status.nodes, 1);
 }
-END_TEST
 
-START_TEST(events_reach_only_peers_of_the_jobs_owner)
+TEST(events_reach_only_peers_of_the_jobs_owner)
 {
     struct msg events = { .type = MSG_EVENTS, .events = { .follow = true } };
     struct msg stop = { .type = MSG_STOP_JOB };
@@ -229,7 +237,6 @@ START_TEST(events_reach_only_peers_of_the_jobs_owner)
     ck_assert_ptr_nonnull(message_got(3, MSG_EVENT));
     ck_assert_ptr_null(message_got(ACTOR, MSG_EVENT));
 }
-END_TEST
 
 /* -- users without keys ----------------------------------------------------- */
 
@@ -238,7 +245,7 @@ static struct peer_origin user(uid_t uid)
     return (struct peer_origin){ "127.0.0.1", uid, ACCESS_AGENT, NULL, NULL };
 }
 
-START_TEST(a_job_without_a_key_is_its_users_and_roots)
+TEST(a_job_without_a_key_is_its_users_and_roots)
 {
     const uid_t who[] = { 1000, 0, 1001 };
     struct msg status = { .type = MSG_STATUS };
@@ -259,9 +266,8 @@ START_TEST(a_job_without_a_key_is_its_users_and_roots)
             ck_assert_ptr_nonnull(message_got(2 + i, MSG_JOB_STATUS));
     }
 }
-END_TEST
 
-START_TEST(a_job_is_still_its_owners_after_a_restart)
+TEST(a_job_is_still_its_owners_after_a_restart)
 {
     struct msg status = { .type = MSG_STATUS };
 
@@ -276,7 +282,6 @@ START_TEST(a_job_is_still_its_owners_after_a_restart)
     ck_assert_int_eq(send_to_registry(3, &status), 0);
     refusal_got(3, REFUSED_UNKNOWN, "there is no job");
 }
-END_TEST
 
 static struct id128 id_in_welcome(unsigned c)
 {
@@ -284,7 +289,7 @@ static struct id128 id_in_welcome(unsigned c)
     return message_got(c, MSG_WELCOME)->welcome.rendezvous;
 }
 
-START_TEST(a_rendezvous_keeps_its_id_with_its_journal)
+TEST(a_rendezvous_keeps_its_id_with_its_journal)
 {
     struct id128 id, again;
 
@@ -302,11 +307,10 @@ START_TEST(a_rendezvous_keeps_its_id_with_its_journal)
     again = id_in_welcome(3);
     ck_assert(!id128_equal(&id, &again));
 }
-END_TEST
 
 /* -- what is shown ---------------------------------------------------------- */
 
-START_TEST(a_viewer_sees_no_pid_address_or_output)
+TEST(a_viewer_sees_no_pid_address_or_output)
 {
     struct msg status = { .type = MSG_STATUS }, events = { .type = MSG_EVENTS };
     const struct msg *m;
@@ -336,10 +340,9 @@ START_TEST(a_viewer_sees_no_pid_address_or_output)
         ck_assert_ptr_null(strstr(link_of[3].got[i].event.text, "pid"));
     ck_assert_str_eq(message_got(3, MSG_EVENT)->event.text, "node-0 joined");
 }
-END_TEST
 
 /* A message with hidden fields is still one that a peer can read. */
-START_TEST(a_redacted_message_can_be_read)
+TEST_LOOP(a_redacted_message_can_be_read, 0, MSG_TYPE_MAX)
 {
     uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
     struct msg m, read;
@@ -355,7 +358,6 @@ START_TEST(a_redacted_message_can_be_read)
                                        size - FRAME_HEADER_SIZE, &read, &e) == 0,
                   "%s", e.text);
 }
-END_TEST
 
 /* -- strangers without keys ------------------------------------------------- */
 
@@ -371,7 +373,7 @@ static void join_with_another_setting(const struct peer_origin *origin)
     ck_assert_ptr_nonnull(refusal_got(ACTOR, REFUSED_CONFIG, "another configuration"));
 }
 
-START_TEST(a_stranger_is_told_no_value_of_the_configuration)
+TEST(a_stranger_is_told_no_value_of_the_configuration)
 {
     const struct peer_origin origin = { "10.0.0.9", PEER_UID_UNKNOWN, ACCESS_AGENT,
                                         NULL, NULL };
@@ -396,9 +398,8 @@ START_TEST(a_stranger_is_told_no_value_of_the_configuration)
         found |= strstr(link_of[2].got[i].event.text, "max-restarts") != NULL;
     ck_assert(found);
 }
-END_TEST
 
-START_TEST(a_peer_with_a_user_or_a_key_is_told_the_configuration)
+TEST_LOOP(a_peer_with_a_user_or_a_key_is_told_the_configuration, 0, 3)
 {
     const struct peer_origin origin[] = {
         { "10.0.0.9", PEER_UID_UNKNOWN, ACCESS_AGENT, "k1", NULL },
@@ -408,40 +409,4 @@ START_TEST(a_peer_with_a_user_or_a_key_is_told_the_configuration)
 
     join_with_another_setting(&origin[_i]);
     refusal_got(ACTOR, REFUSED_CONFIG, "--max-restarts is 1 in the job and 77 here");
-}
-END_TEST
-
-static void end(void)
-{
-    if (g)
-        end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
-}
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("registry, access");
-    TCase *tc = tcase_create("all");
-
-    tcase_add_checked_fixture(tc, NULL, end);
-    tcase_add_loop_test(tc, each_message_is_taken_from_those_who_may_send_it, 0,
-                        MSG_TYPE_MAX * ACTORS);
-    tcase_add_test(tc, a_peer_of_another_key_file_may_have_a_job_of_the_same_name);
-    tcase_add_test(tc, events_reach_only_peers_of_the_jobs_owner);
-    tcase_add_test(tc, a_job_without_a_key_is_its_users_and_roots);
-    tcase_add_test(tc, a_job_is_still_its_owners_after_a_restart);
-    tcase_add_test(tc, a_rendezvous_keeps_its_id_with_its_journal);
-    tcase_add_test(tc, a_viewer_sees_no_pid_address_or_output);
-    tcase_add_loop_test(tc, a_redacted_message_can_be_read, 0, MSG_TYPE_MAX);
-    tcase_add_test(tc, a_stranger_is_told_no_value_of_the_configuration);
-    tcase_add_loop_test(tc, a_peer_with_a_user_or_a_key_is_told_the_configuration, 0,
-                        3);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

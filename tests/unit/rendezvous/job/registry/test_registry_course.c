@@ -18,7 +18,15 @@
 
 /* -- the course of a job ---------------------------------------------------- */
 
-START_TEST(a_waiting_node_is_told_what_is_missing)
+static void begin_standalone(void)
+{
+    begin_registry(true);
+}
+
+FIXTURE(begin_standalone, end_registry);
+TIMEOUT(60);
+
+TEST(a_waiting_node_is_told_what_is_missing)
 {
     struct msg m = { .type = MSG_HEARTBEAT };
     const struct msg *beat;
@@ -31,9 +39,8 @@ START_TEST(a_waiting_node_is_told_what_is_missing)
     ck_assert_uint_eq(beat->beat.wanted, 2);
     ck_assert_uint_gt(beat->beat.left_ms, 50000);
 }
-END_TEST
 
-START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
+TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
 {
     const struct msg *m;
 
@@ -55,9 +62,8 @@ START_TEST(a_failure_restarts_and_then_ends_the_job_with_its_words)
     ck_assert_str_eq(m->done.failure.host, "node-1");
     ck_assert_ptr_nonnull(message_got(0, MSG_DONE));
 }
-END_TEST
 
-START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
+TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
 {
     struct msg follow = { .type = MSG_EVENTS, .events = { .follow = true } };
     char said[4096] = "";
@@ -81,7 +87,6 @@ START_TEST(a_node_whose_workers_do_not_end_is_lost_for_that)
     ck_assert_msg(strstr(said, "node-0 was lost: its workers did not end in time"),
                   "\"%s\"", said);
 }
-END_TEST
 
 static void send_note(unsigned c, uint64_t epoch, const char *text)
 {
@@ -92,7 +97,7 @@ static void send_note(unsigned c, uint64_t epoch, const char *text)
     ck_assert_ptr_nonnull(message_got(c, MSG_ACK));
 }
 
-START_TEST(a_hang_is_told_with_what_every_rank_does)
+TEST(a_hang_is_told_with_what_every_rank_does)
 {
     struct msg failed = { .type = MSG_FAILED, .epoch = 1 };
     const struct job *job;
@@ -114,9 +119,8 @@ START_TEST(a_hang_is_told_with_what_every_rank_does)
     ck_assert_uint_lt(strlen(job->failure.said), sizeof(job->failure.said));
     ck_assert_uint_eq(job->notes, NOTES_PER_EPOCH_MAX);
 }
-END_TEST
 
-START_TEST(another_failure_asks_for_no_notes)
+TEST(another_failure_asks_for_no_notes)
 {
     run_job();
     report_event(1, MSG_FAILED);
@@ -124,9 +128,8 @@ START_TEST(another_failure_asks_for_no_notes)
     send_note(0, 1, "rank 0 waits");
     ck_assert_str_eq(registry_jobs(g)->failure.said, "it broke");
 }
-END_TEST
 
-START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
+TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
 {
     struct id128 first;
     struct msg bye = { .type = MSG_BYE };
@@ -142,7 +145,6 @@ START_TEST(a_new_launch_of_a_finished_job_is_a_new_instance)
     join_node(2);
     ck_assert(!id128_equal(&first, &registry_jobs(g)->membership.instance));
 }
-END_TEST
 
 static void ask_status(unsigned c, const char *run_id)
 {
@@ -152,7 +154,7 @@ static void ask_status(unsigned c, const char *run_id)
     send_to_registry(c, &m);
 }
 
-START_TEST(finished_jobs_give_way_to_new_ones)
+TEST(finished_jobs_give_way_to_new_ones)
 {
     greet_registry(0, PEER_AGENT);
     for (unsigned i = 0; i <= JOBS_MAX; i++) {
@@ -175,7 +177,6 @@ START_TEST(finished_jobs_give_way_to_new_ones)
     ask_status(1, "job-1");
     ck_assert_ptr_nonnull(message_got(1, MSG_JOB_STATUS));
 }
-END_TEST
 
 /* Nodes that have claimed a job and stay. */
 static struct registry_peer *claimant[2 * JOBS_PER_SOURCE_MAX];
@@ -216,7 +217,7 @@ static bool claim_job(const char *address, unsigned number, bool stays)
     return joined;
 }
 
-START_TEST(jobs_that_never_formed_give_way_when_their_nodes_are_gone)
+TEST(jobs_that_never_formed_give_way_when_their_nodes_are_gone)
 {
     char address[16];
 
@@ -230,9 +231,8 @@ START_TEST(jobs_that_never_formed_give_way_when_their_nodes_are_gone)
     refusal_got(1, REFUSED_UNKNOWN, "claimed-0");
     end_claims();
 }
-END_TEST
 
-START_TEST(one_source_makes_few_jobs_and_others_still_make_theirs)
+TEST(one_source_makes_few_jobs_and_others_still_make_theirs)
 {
     unsigned made = 0;
 
@@ -243,10 +243,9 @@ START_TEST(one_source_makes_few_jobs_and_others_still_make_theirs)
     ck_assert(claim_job("2001:db8::1", made + 2, true));
     end_claims();
 }
-END_TEST
 
 /* The oldest goes, although there is room for other sources. */
-START_TEST(one_source_whose_jobs_are_abandoned_makes_others_in_their_place)
+TEST(one_source_whose_jobs_are_abandoned_makes_others_in_their_place)
 {
     for (unsigned i = 0; i <= JOBS_PER_SOURCE_MAX; i++)
         ck_assert(claim_job("10.1.0.1", i, false));
@@ -254,9 +253,8 @@ START_TEST(one_source_whose_jobs_are_abandoned_makes_others_in_their_place)
     ask_status(1, "claimed-0");
     refusal_got(1, REFUSED_UNKNOWN, "claimed-0");
 }
-END_TEST
 
-START_TEST(a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine)
+TEST(a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine)
 {
     const uid_t none = PEER_UID_UNKNOWN;
 
@@ -269,9 +267,10 @@ START_TEST(a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine)
     ck_assert_uint_eq(source_of("127.0.0.1", 1000), source_of("10.0.0.1", 1000));
     ck_assert_uint_eq(source_of("", 1000), SOURCE_NONE);
 }
-END_TEST
 
-START_TEST(what_a_failure_ends_the_job_with_is_an_exit_code)
+FIXTURE(NULL, NULL);
+
+TEST(what_a_failure_ends_the_job_with_is_an_exit_code)
 {
     static const struct {
         enum failure_kind kind;
@@ -290,9 +289,10 @@ START_TEST(what_a_failure_ends_the_job_with_is_an_exit_code)
         ck_assert_int_eq(job_exit_code(&f), cases[i].exit_code);
     }
 }
-END_TEST
 
-START_TEST(an_agent_of_an_older_launch_is_fenced)
+FIXTURE(begin_standalone, end_registry);
+
+TEST(an_agent_of_an_older_launch_is_fenced)
 {
     struct msg m = { .type = MSG_RESUME };
 
@@ -309,9 +309,8 @@ START_TEST(an_agent_of_an_older_launch_is_fenced)
     refusal_got(2, REFUSED_FENCED, "no longer part");
     ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
 }
-END_TEST
 
-START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
+TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
 {
     struct msg m = { .type = MSG_RESUME };
 
@@ -328,11 +327,10 @@ START_TEST(a_second_connection_of_a_node_takes_the_place_of_the_first)
     link_of[0].peer = NULL;
     ck_assert_uint_eq(registry_jobs(g)->membership.tally.disconnected, 0);
 }
-END_TEST
 
 /* -- crunctl ---------------------------------------------------------------- */
 
-START_TEST(status_shows_jobs_and_nodes)
+TEST(status_shows_jobs_and_nodes)
 {
     struct msg m = { .type = MSG_STATUS };
     unsigned nodes = 0;
@@ -355,9 +353,8 @@ START_TEST(status_shows_jobs_and_nodes)
     send_to_registry(4, &m);
     refusal_got(4, REFUSED_UNKNOWN, "no job \"nosuch\"");
 }
-END_TEST
 
-START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
+TEST(a_containment_that_is_not_as_joined_any_more_is_told)
 {
     struct msg m = { .type = MSG_STATUS, .status.run_id = "resnet" };
     struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat.containment = "session" };
@@ -371,7 +368,6 @@ START_TEST(a_containment_that_is_not_as_joined_any_more_is_told)
     ck_assert_str_eq(status->containment, "session");
     ck_assert_str_eq(status->progress.containment, "");
 }
-END_TEST
 
 static void beat_at_step(unsigned c, uint64_t epoch, uint64_t step)
 {
@@ -393,7 +389,7 @@ static void step_shown(uint64_t step, const char *loss)
     ck_assert_str_eq(status->progress.loss, loss);
 }
 
-START_TEST(a_new_epoch_shows_no_step_of_the_one_before)
+TEST(a_new_epoch_shows_no_step_of_the_one_before)
 {
     run_job();
     greet_registry(4, PEER_CTL);
@@ -408,7 +404,6 @@ START_TEST(a_new_epoch_shows_no_step_of_the_one_before)
     beat_at_step(0, 2, 11);
     step_shown(11, "0.5");
 }
-END_TEST
 
 static void beat_with_work(unsigned c, uint32_t busy, uint32_t usual_busy)
 {
@@ -432,7 +427,7 @@ static void slowness_shown(uint32_t first, uint32_t second)
     ck_assert_uint_eq(nodes, 2);
 }
 
-START_TEST(a_node_whose_ranks_wait_less_than_the_others_is_slow)
+TEST(a_node_whose_ranks_wait_less_than_the_others_is_slow)
 {
     run_job();
     greet_registry(4, PEER_CTL);
@@ -443,9 +438,8 @@ START_TEST(a_node_whose_ranks_wait_less_than_the_others_is_slow)
     beat_with_work(1, 450, 300);
     slowness_shown(300, 150);
 }
-END_TEST
 
-START_TEST(events_are_told_and_followed)
+TEST(events_are_told_and_followed)
 {
     struct msg m = { .type = MSG_EVENTS, .events = { .follow = true } };
 
@@ -459,7 +453,6 @@ START_TEST(events_are_told_and_followed)
     ck_assert_str_eq(link_of[4].got[0].event.kind, "joined");
     ck_assert_str_eq(link_of[4].got[1].event.kind, "formed");
 }
-END_TEST
 
 static void join_elastic(unsigned c)
 {
@@ -472,7 +465,7 @@ static void join_elastic(unsigned c)
     ck_assert_int_eq(send_to_registry(c, &m), 0);
 }
 
-START_TEST(a_node_in_quarantine_is_not_told_as_joined)
+TEST(a_node_in_quarantine_is_not_told_as_joined)
 {
     join_elastic(0);
     join_elastic(1);
@@ -486,9 +479,8 @@ START_TEST(a_node_in_quarantine_is_not_told_as_joined)
     join_elastic(2);
     ck_assert_str_eq(message_got(0, MSG_STOP)->stop.text, "node-2 has joined");
 }
-END_TEST
 
-START_TEST(no_host_goes_into_quarantine_for_what_another_does_in_its_name)
+TEST(no_host_goes_into_quarantine_for_what_another_does_in_its_name)
 {
     struct msg m = join_message(1, "resnet");
 
@@ -502,9 +494,8 @@ START_TEST(no_host_goes_into_quarantine_for_what_another_does_in_its_name)
     ck_assert_uint_ne(registry_jobs(g)->membership.node[0].identity,
                       registry_jobs(g)->membership.node[1].identity);
 }
-END_TEST
 
-START_TEST(an_operator_stops_and_drains)
+TEST(an_operator_stops_and_drains)
 {
     struct msg drain = { .type = MSG_DRAIN }, stop = { .type = MSG_STOP_JOB };
 
@@ -535,52 +526,4 @@ START_TEST(an_operator_stops_and_drains)
     send_to_registry(4, &stop);
     ck_assert_ptr_nonnull(message_got(4, MSG_ACK));
     ck_assert_int_eq(message_got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
-}
-END_TEST
-
-static void begin_standalone(void)
-{
-    begin_registry(true);
-}
-
-static Suite *registry_course_suite(void)
-{
-    Suite *s = suite_create("registry_course");
-    TCase *tc = tcase_create("standalone");
-
-    tcase_set_timeout(tc, 20); /* as many jobs as there may be, under sanitizers */
-    tcase_add_checked_fixture(tc, begin_standalone, end_registry);
-    tcase_add_test(tc, a_waiting_node_is_told_what_is_missing);
-    tcase_add_test(tc, a_failure_restarts_and_then_ends_the_job_with_its_words);
-    tcase_add_test(tc, a_node_whose_workers_do_not_end_is_lost_for_that);
-    tcase_add_test(tc, a_hang_is_told_with_what_every_rank_does);
-    tcase_add_test(tc, another_failure_asks_for_no_notes);
-    tcase_add_test(tc, a_new_launch_of_a_finished_job_is_a_new_instance);
-    tcase_add_test(tc, finished_jobs_give_way_to_new_ones);
-    tcase_add_test(tc, jobs_that_never_formed_give_way_when_their_nodes_are_gone);
-    tcase_add_test(tc, one_source_makes_few_jobs_and_others_still_make_theirs);
-    tcase_add_test(tc, one_source_whose_jobs_are_abandoned_makes_others_in_their_place);
-    tcase_add_test(tc,
-                   a_network_of_64_bits_is_one_source_and_so_is_a_user_of_this_machine);
-    tcase_add_test(tc, an_agent_of_an_older_launch_is_fenced);
-    tcase_add_test(tc, a_second_connection_of_a_node_takes_the_place_of_the_first);
-    tcase_add_test(tc, status_shows_jobs_and_nodes);
-    tcase_add_test(tc, a_containment_that_is_not_as_joined_any_more_is_told);
-    tcase_add_test(tc, a_new_epoch_shows_no_step_of_the_one_before);
-    tcase_add_test(tc, a_node_whose_ranks_wait_less_than_the_others_is_slow);
-    tcase_add_test(tc, events_are_told_and_followed);
-    tcase_add_test(tc, no_host_goes_into_quarantine_for_what_another_does_in_its_name);
-    tcase_add_test(tc, a_node_in_quarantine_is_not_told_as_joined);
-    tcase_add_test(tc, an_operator_stops_and_drains);
-    suite_add_tcase(s, tc);
-    tc = tcase_create("of its own");
-    tcase_set_timeout(tc, 20);
-    tcase_add_test(tc, what_a_failure_ends_the_job_with_is_an_exit_code);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(registry_course_suite());
 }

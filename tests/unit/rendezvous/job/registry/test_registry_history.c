@@ -17,16 +17,6 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 
-static void begin_world(void)
-{
-    begin_registry(true);
-}
-
-static void end_world(void)
-{
-    end_registry();
-}
-
 static const struct job_history *history_of_job(void)
 {
     return registry_jobs(g)->history;
@@ -70,7 +60,16 @@ static void fail_and_start(void)
     report_event(0, MSG_STORE_READY);
 }
 
-START_TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
+static void begin_lasting_job(void)
+{
+    begin_registry(true);
+    run_lasting_job();
+}
+
+FIXTURE(begin_lasting_job, end_registry);
+TIMEOUT(60);
+
+TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
 {
     const struct curve *curve = &history_of_job()->curve;
 
@@ -87,9 +86,8 @@ START_TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
     ck_assert_double_eq(curve->point[1].value[CURVE_LOSS], 2); /* of the first node */
     ck_assert_uint_eq(curve->point[1].wall_ms, now);
 }
-END_TEST
 
-START_TEST(a_sample_has_the_gpus_of_all_nodes)
+TEST(a_sample_has_the_gpus_of_all_nodes)
 {
     const struct curve *curve = &history_of_job()->curve;
     struct msg m = { .type = MSG_HEARTBEAT,
@@ -106,9 +104,8 @@ START_TEST(a_sample_has_the_gpus_of_all_nodes)
     ck_assert_double_eq(curve->point[1].value[CURVE_GPU_USED_MIB], 61000);
     ck_assert_double_eq(curve->point[1].value[CURVE_GPU_WATTS], 7000);
 }
-END_TEST
 
-START_TEST(what_is_no_number_is_not_known)
+TEST(what_is_no_number_is_not_known)
 {
     const struct curve *curve = &history_of_job()->curve;
 
@@ -120,9 +117,8 @@ START_TEST(what_is_no_number_is_not_known)
     tell_progress(1, 12, 1, "", "3");
     ck_assert_double_eq(curve->point[1].value[CURVE_LOSS], 3);
 }
-END_TEST
 
-START_TEST(steps_of_the_last_epoch_are_no_samples_of_this_one)
+TEST(steps_of_the_last_epoch_are_no_samples_of_this_one)
 {
     const struct curve *curve = &history_of_job()->curve;
 
@@ -134,9 +130,8 @@ START_TEST(steps_of_the_last_epoch_are_no_samples_of_this_one)
     tell_progress(1, 21, 20, "4", "2");
     ck_assert_uint_eq(curve->point[curve->count - 1].step, 21);
 }
-END_TEST
 
-START_TEST(epochs_have_their_cause_and_their_phases)
+TEST(epochs_have_their_cause_and_their_phases)
 {
     const struct timeline *t = &history_of_job()->timeline;
     uint64_t failed;
@@ -168,10 +163,9 @@ START_TEST(epochs_have_their_cause_and_their_phases)
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_START], 50);
     ck_assert_uint_eq(t->epoch[1].time.steps_again, 10);
 }
-END_TEST
 
 /* A heartbeat may bring both. */
-START_TEST(the_first_step_is_before_the_end_of_those_done_again)
+TEST(the_first_step_is_before_the_end_of_those_done_again)
 {
     const struct timeline *t = &history_of_job()->timeline;
     struct msg beat = { .type = MSG_HEARTBEAT,
@@ -192,9 +186,8 @@ START_TEST(the_first_step_is_before_the_end_of_those_done_again)
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_REWORK], 300);
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 200);
 }
-END_TEST
 
-START_TEST(a_viewer_sees_what_crunctl_events_shows_it)
+TEST(a_viewer_sees_what_crunctl_events_shows_it)
 {
     cJSON *o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW);
     char *text = cJSON_PrintUnformatted(o);
@@ -212,10 +205,9 @@ START_TEST(a_viewer_sees_what_crunctl_events_shows_it)
     free(text);
     cJSON_Delete(o);
 }
-END_TEST
 
 /* A heartbeat of each node each second, and a restart after each four minutes. */
-START_TEST(a_day_stays_in_bounds)
+TEST(a_day_stays_in_bounds)
 {
     const unsigned seconds = 86400, between = 240;
     const struct job_history *h = history_of_job();
@@ -253,7 +245,6 @@ START_TEST(a_day_stays_in_bounds)
     free(text);
     cJSON_Delete(o);
 }
-END_TEST
 
 /* -- for crunctl, and over a restart ------------------------------------------------
  */
@@ -279,6 +270,7 @@ static void begin_kept_world(void)
     disk = memdisk_create();
     begin_registry(true);
     open_archive();
+    run_lasting_job();
 }
 
 static void end_kept_world(void)
@@ -333,7 +325,10 @@ static char *ask_history(unsigned c, const char *run_id)
     return text;
 }
 
-START_TEST(crunctl_gets_the_past_in_pieces)
+FIXTURE(begin_kept_world, end_kept_world);
+TIMEOUT(0);
+
+TEST(crunctl_gets_the_past_in_pieces)
 {
     char *text;
     cJSON *o;
@@ -354,9 +349,8 @@ START_TEST(crunctl_gets_the_past_in_pieces)
     ck_assert_ptr_null(ask_history(2, "bert"));
     refusal_got(2, REFUSED_UNKNOWN, "there is no job \"bert\" here");
 }
-END_TEST
 
-START_TEST(a_daemon_that_is_killed_loses_a_minute_at_most)
+TEST(a_daemon_that_is_killed_loses_a_minute_at_most)
 {
     const struct job_history *h;
     unsigned count;
@@ -375,10 +369,9 @@ START_TEST(a_daemon_that_is_killed_loses_a_minute_at_most)
     ck_assert_str_eq(h->event[h->events - 1]->kind, "restored");
     ck_assert_uint_gt(h->events, 4);
 }
-END_TEST
 
 /* It is forgotten by the journal after an hour. */
-START_TEST(a_job_that_is_over_is_kept)
+TEST_LOOP(a_job_that_is_over_is_kept, 0, 2)
 {
     const struct msg *status;
     struct msg end = { .type = MSG_END, .end = { .exit_code = 3, .reason = "test" } };
@@ -414,7 +407,6 @@ START_TEST(a_job_that_is_over_is_kept)
     ck_assert_ptr_nonnull(strstr(text, "\"step\":[10,10,11]"));
     free(text);
 }
-END_TEST
 
 /* Of uid 1000 each; every third of another user. */
 static void archive_jobs(unsigned count)
@@ -439,7 +431,7 @@ static void archive_jobs(unsigned count)
     job_history_destroy(h);
 }
 
-START_TEST(jobs_that_are_over_come_in_pages)
+TEST(jobs_that_are_over_come_in_pages)
 {
     struct msg ask = { .type = MSG_SHOW_HISTORY };
     unsigned seen = 0, pages = 0, newest = UINT32_MAX;
@@ -475,42 +467,4 @@ START_TEST(jobs_that_are_over_come_in_pages)
     free(ask_history(2, "old-4"));
     ck_assert_ptr_null(
         strstr(message_got(2, MSG_JOB_STATUS)->job_status.failure.said, "secret"));
-}
-END_TEST
-
-static Suite *registry_history_suite(void)
-{
-    const TTest *const tests[] = {
-        a_sample_is_of_the_slowest_node_and_once_a_second,
-        a_sample_has_the_gpus_of_all_nodes,
-        what_is_no_number_is_not_known,
-        steps_of_the_last_epoch_are_no_samples_of_this_one,
-        epochs_have_their_cause_and_their_phases,
-        the_first_step_is_before_the_end_of_those_done_again,
-        a_viewer_sees_what_crunctl_events_shows_it,
-        a_day_stays_in_bounds,
-    };
-    Suite *s = suite_create("registry history");
-    TCase *tc = tcase_create("history");
-
-    tcase_add_checked_fixture(tc, begin_world, end_world);
-    tcase_add_checked_fixture(tc, run_lasting_job, NULL);
-    tcase_set_timeout(tc, 60);
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    suite_add_tcase(s, tc);
-    tc = tcase_create("kept");
-    tcase_add_checked_fixture(tc, begin_kept_world, end_kept_world);
-    tcase_add_checked_fixture(tc, run_lasting_job, NULL);
-    tcase_add_test(tc, crunctl_gets_the_past_in_pieces);
-    tcase_add_test(tc, jobs_that_are_over_come_in_pages);
-    tcase_add_test(tc, a_daemon_that_is_killed_loses_a_minute_at_most);
-    tcase_add_loop_test(tc, a_job_that_is_over_is_kept, 0, 2);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(registry_history_suite());
 }

@@ -69,7 +69,9 @@ static void begin(void)
     link_of[0].count = link_of[1].count = link_of[CTL].count = 0;
 }
 
-START_TEST(crunctl_gets_the_answers_of_all_nodes)
+FIXTURE(NULL, end_registry);
+
+TEST(crunctl_gets_the_answers_of_all_nodes)
 {
     unsigned at = 0;
     uint64_t ask;
@@ -91,9 +93,8 @@ START_TEST(crunctl_gets_the_answers_of_all_nodes)
     ck_assert_ptr_nonnull(message_got(CTL, MSG_END_OF_LIST));
     ck_assert_ptr_null(next_shown(&at));
 }
-END_TEST
 
-START_TEST(a_node_that_is_late_is_named)
+TEST(a_node_that_is_late_is_named)
 {
     unsigned at = 0;
 
@@ -108,9 +109,8 @@ START_TEST(a_node_that_is_late_is_named)
     ck_assert_int_eq(link_of[CTL].got[0].stacks.kind, STACKS_MISSING);
     ck_assert_str_eq(next_shown(&at)->stacks.host, "node-1");
 }
-END_TEST
 
-START_TEST(what_cannot_be_asked_is_refused)
+TEST(what_cannot_be_asked_is_refused)
 {
     begin();
     show("x");
@@ -129,9 +129,8 @@ START_TEST(what_cannot_be_asked_is_refused)
     send_to_registry(3, &m);
     refusal_got(3, REFUSED_BUSY, "no workers of job");
 }
-END_TEST
 
-START_TEST(a_hang_is_explained_and_its_culprit_named)
+TEST(a_hang_is_explained_and_its_culprit_named)
 {
     struct msg m = { .type = MSG_STACKS,
                      .epoch = 1,
@@ -169,9 +168,8 @@ START_TEST(a_hang_is_explained_and_its_culprit_named)
     ck_assert_ptr_nonnull(strstr(f->what, "it is in load (data.py:40)"));
     ck_assert_ptr_nonnull(strstr(f->said, "ranks 2, 3 are in load (data.py:40)\n"));
 }
-END_TEST
 
-START_TEST(silence_of_all_nodes_is_told_once)
+TEST(silence_of_all_nodes_is_told_once)
 {
     struct msg beat = { .type = MSG_HEARTBEAT, .heartbeat = { .silent_ms = 300000 } };
     struct msg again = beat;
@@ -189,20 +187,4 @@ START_TEST(silence_of_all_nodes_is_told_once)
     link_of[0].count = 0;
     send_to_registry(0, &beat);
     ck_assert_ptr_null(message_got(0, MSG_ASK_STACKS));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("stack_asks");
-    TCase *t = tcase_create("asks");
-
-    tcase_add_checked_fixture(t, NULL, end_registry);
-    tcase_add_test(t, crunctl_gets_the_answers_of_all_nodes);
-    tcase_add_test(t, a_node_that_is_late_is_named);
-    tcase_add_test(t, what_cannot_be_asked_is_refused);
-    tcase_add_test(t, a_hang_is_explained_and_its_culprit_named);
-    tcase_add_test(t, silence_of_all_nodes_is_told_once);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

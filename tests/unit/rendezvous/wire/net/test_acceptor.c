@@ -60,7 +60,9 @@ static void await_call(void)
     ck_assert_int_eq(poll(&p, 1, PATIENCE_MS), 1);
 }
 
-START_TEST(a_connection_is_accepted_with_its_address)
+FIXTURE(setup, teardown);
+
+TEST(a_connection_is_accepted_with_its_address)
 {
     struct net_addr peer, own;
     int near, far;
@@ -76,9 +78,8 @@ START_TEST(a_connection_is_accepted_with_its_address)
     close(near);
     close(far);
 }
-END_TEST
 
-START_TEST(without_descriptors_it_pauses_and_the_connection_waits)
+TEST(without_descriptors_it_pauses_and_the_connection_waits)
 {
     int near = dial(), far, none = dup(near);
     struct rlimit limit, low;
@@ -109,9 +110,8 @@ START_TEST(without_descriptors_it_pauses_and_the_connection_waits)
     close(far);
     close(near);
 }
-END_TEST
 
-START_TEST(the_oldest_is_the_first_to_go_and_to_be_late)
+TEST(the_oldest_is_the_first_to_go_and_to_be_late)
 {
     struct acceptor_entry entry[3];
     int owner[3];
@@ -135,18 +135,4 @@ START_TEST(the_oldest_is_the_first_to_go_and_to_be_late)
     ck_assert_ptr_eq(acceptor_oldest(&a), &owner[2]);
     acceptor_remove(&a, &entry[2]);
     ck_assert_uint_eq(a.count, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("acceptor");
-    TCase *tc = tcase_create("acceptor");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_connection_is_accepted_with_its_address);
-    tcase_add_test(tc, without_descriptors_it_pauses_and_the_connection_waits);
-    tcase_add_test(tc, the_oldest_is_the_first_to_go_and_to_be_late);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -168,7 +168,10 @@ static void close_side(struct side *s)
 
 /* -- cases ------------------------------------------------------------------ */
 
-START_TEST(a_message_is_delivered_however_the_stream_is_cut)
+FIXTURE(setup, teardown);
+TIMEOUT(10);
+
+TEST_LOOP(a_message_is_delivered_however_the_stream_is_cut, 1, 60)
 {
     uint8_t stream[2048];
     size_t size = FRAME_PREFACE_SIZE, step = (size_t)_i;
@@ -190,7 +193,6 @@ START_TEST(a_message_is_delivered_however_the_stream_is_cut)
     ck_assert_uint_eq(s.closed, 0);
     close_side(&s);
 }
-END_TEST
 
 /* Streams that end a connection, with a word of the reason. */
 static const struct bad_stream {
@@ -218,7 +220,7 @@ static const struct bad_stream {
       42, "" },
 };
 
-START_TEST(a_bad_stream_closes_the_connection_once_and_says_why)
+TEST_EACH(a_bad_stream_closes_the_connection_once_and_says_why, bad_streams)
 {
     const struct bad_stream *bad = &bad_streams[_i];
     struct side s = { 0 };
@@ -233,9 +235,8 @@ START_TEST(a_bad_stream_closes_the_connection_once_and_says_why)
     ck_assert(at_end(&s));
     close_side(&s);
 }
-END_TEST
 
-START_TEST(nothing_leaves_before_the_flush)
+TEST(nothing_leaves_before_the_flush)
 {
     struct side s = { 0 };
     struct msg m = hello();
@@ -250,10 +251,9 @@ START_TEST(nothing_leaves_before_the_flush)
                       proto_encode(&m, frame, sizeof(frame)));
     close_side(&s);
 }
-END_TEST
 
 /* The socket is full, the rest waits for it: what is queued after the flush stays. */
-START_TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
+TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
 {
     struct side s = { 0 };
     struct msg m = hello();
@@ -280,9 +280,8 @@ START_TEST(what_is_queued_after_the_flush_stays_behind_what_is_under_way)
     ck_assert_uint_eq(next_message(&s, seen, sizeof(seen)), size);
     close_side(&s);
 }
-END_TEST
 
-START_TEST(a_queue_over_its_cap_closes_the_connection)
+TEST(a_queue_over_its_cap_closes_the_connection)
 {
     struct side s = { 0 };
     struct msg m = hello();
@@ -300,9 +299,8 @@ START_TEST(a_queue_over_its_cap_closes_the_connection)
     ck_assert(strstr(s.why, "reads its messages too slowly"));
     close_side(&s);
 }
-END_TEST
 
-START_TEST(the_peer_closing_between_frames_is_good_order)
+TEST(the_peer_closing_between_frames_is_good_order)
 {
     struct side s = { 0 };
     uint8_t frame[1024];
@@ -314,9 +312,8 @@ START_TEST(the_peer_closing_between_frames_is_good_order)
     ck_assert_uint_eq(s.messages, 1);
     ck_assert_str_eq(s.why, "");
 }
-END_TEST
 
-START_TEST(the_peer_closing_within_a_frame_is_not)
+TEST(the_peer_closing_within_a_frame_is_not)
 {
     struct side s = { 0 };
     uint8_t frame[1024];
@@ -328,9 +325,8 @@ START_TEST(the_peer_closing_within_a_frame_is_not)
     ck_assert_uint_eq(s.messages, 0);
     ck_assert(strstr(s.why, "middle of a frame"));
 }
-END_TEST
 
-START_TEST(a_deadline_that_passes_closes_with_its_words)
+TEST(a_deadline_that_passes_closes_with_its_words)
 {
     struct side s = { 0 };
 
@@ -340,9 +336,8 @@ START_TEST(a_deadline_that_passes_closes_with_its_words)
     ck_assert_str_eq(s.why, "nothing was said");
     close_side(&s);
 }
-END_TEST
 
-START_TEST(a_deadline_taken_back_does_nothing)
+TEST(a_deadline_taken_back_does_nothing)
 {
     struct side s = { 0 };
     uint64_t until = clock_ms() + 60;
@@ -355,10 +350,9 @@ START_TEST(a_deadline_taken_back_does_nothing)
     ck_assert_uint_eq(s.closed, 0);
     close_side(&s);
 }
-END_TEST
 
 /* More of them than the kernel names in one turn: some deadlines are seen first. */
-START_TEST(what_came_before_a_late_deadline_was_looked_at_counts)
+TEST(what_came_before_a_late_deadline_was_looked_at_counts)
 {
     struct side side[100] = { 0 };
     uint8_t frame[1024];
@@ -378,9 +372,8 @@ START_TEST(what_came_before_a_late_deadline_was_looked_at_counts)
         close_side(&side[i]);
     }
 }
-END_TEST
 
-START_TEST(a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking)
+TEST(a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking)
 {
     struct side s = { 0 };
     struct msg m = hello();
@@ -402,9 +395,8 @@ START_TEST(a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking)
     WAIT_FOR(s.closed);
     ck_assert_str_eq(s.why, "");
 }
-END_TEST
 
-START_TEST(a_hang_up_does_not_wait_for_a_peer_that_stays)
+TEST(a_hang_up_does_not_wait_for_a_peer_that_stays)
 {
     struct side s = { 0 };
 
@@ -413,9 +405,8 @@ START_TEST(a_hang_up_does_not_wait_for_a_peer_that_stays)
     WAIT_FOR(s.closed);
     close_side(&s);
 }
-END_TEST
 
-START_TEST(a_refused_message_ends_the_connection_with_the_owners_words)
+TEST(a_refused_message_ends_the_connection_with_the_owners_words)
 {
     struct side s = { .refuse_messages = true };
     uint8_t frames[2048];
@@ -429,9 +420,8 @@ START_TEST(a_refused_message_ends_the_connection_with_the_owners_words)
     ck_assert_str_eq(s.why, "not this one");
     close_side(&s);
 }
-END_TEST
 
-START_TEST(it_can_be_destroyed_from_within_a_message)
+TEST(it_can_be_destroyed_from_within_a_message)
 {
     struct side s = { .destroy_on_message = true };
     uint8_t frames[2048];
@@ -447,9 +437,8 @@ START_TEST(it_can_be_destroyed_from_within_a_message)
     ck_assert(at_end(&s));
     close_side(&s);
 }
-END_TEST
 
-START_TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
+TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
 {
     struct side talker = { 0 }, other = { 0 };
     uint8_t frames[65536], one[1024];
@@ -468,7 +457,6 @@ START_TEST(a_talker_gets_its_share_of_a_turn_and_no_more)
     close_side(&talker);
     close_side(&other);
 }
-END_TEST
 
 /* The other end has written `count` messages, and its owner looks when it is ready. */
 static void open_asked(struct side *s, unsigned count)
@@ -485,7 +473,7 @@ static void open_asked(struct side *s, unsigned count)
         send_bytes_of(s, frame, make_frame(frame, sizeof(frame)));
 }
 
-START_TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
+TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
 {
     struct side s = { .ready = 3, .waiting_max = SIZE_MAX };
     uint8_t noise[4096] = { 0 };
@@ -510,9 +498,8 @@ START_TEST(messages_wait_until_their_owner_is_ready_and_nothing_more_is_read)
     WAIT_FOR(s.closed); /* the noise is no frame */
     close(s.peer);
 }
-END_TEST
 
-START_TEST(messages_wait_while_too_much_of_the_answers_does)
+TEST(messages_wait_while_too_much_of_the_answers_does)
 {
     struct side s = { .ready = 1000, .answer = true };
     uint8_t seen[65536];
@@ -529,9 +516,8 @@ START_TEST(messages_wait_while_too_much_of_the_answers_does)
     ck_assert_uint_gt(next_message(&s, seen, sizeof(seen)), 0);
     close_side(&s);
 }
-END_TEST
 
-START_TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
+TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
 {
     struct side s = { 0 };
 
@@ -542,7 +528,6 @@ START_TEST(a_hang_up_does_not_wait_for_messages_that_are_held)
     WAIT_FOR(s.closed);
     ck_assert_uint_eq(s.messages, 0);
 }
-END_TEST
 
 /* -- over TCP --------------------------------------------------------------- */
 
@@ -560,7 +545,7 @@ static int listen_anywhere(struct net_addr *addr)
     return fd;
 }
 
-START_TEST(two_connections_speak_with_each_other)
+TEST(two_connections_speak_with_each_other)
 {
     struct side client = { .peer = -1 }, server = { .peer = -1, .answer = true };
     struct conn_calls client_calls = calls_of(&client),
@@ -587,9 +572,8 @@ START_TEST(two_connections_speak_with_each_other)
     ck_assert_str_eq(server.why, "");
     close(listener);
 }
-END_TEST
 
-START_TEST(a_refused_connect_is_told_by_closed)
+TEST(a_refused_connect_is_told_by_closed)
 {
     struct side s = { .peer = -1 };
     struct conn_calls calls = calls_of(&s);
@@ -602,42 +586,4 @@ START_TEST(a_refused_connect_is_told_by_closed)
     WAIT_FOR(s.closed);
     ck_assert(!s.connected);
     ck_assert_str_eq(s.why, strerror(ECONNREFUSED));
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("conn");
-    TCase *t = tcase_create("conn");
-    int bad_count = sizeof(bad_streams) / sizeof(bad_streams[0]);
-
-    tcase_set_timeout(t, 10);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_message_is_delivered_however_the_stream_is_cut, 1, 60);
-    tcase_add_loop_test(t, a_bad_stream_closes_the_connection_once_and_says_why, 0,
-                        bad_count);
-    tcase_add_test(t, nothing_leaves_before_the_flush);
-    tcase_add_test(t, what_is_queued_after_the_flush_stays_behind_what_is_under_way);
-    tcase_add_test(t, a_queue_over_its_cap_closes_the_connection);
-    tcase_add_test(t, the_peer_closing_between_frames_is_good_order);
-    tcase_add_test(t, the_peer_closing_within_a_frame_is_not);
-    tcase_add_test(t, a_deadline_that_passes_closes_with_its_words);
-    tcase_add_test(t, a_deadline_taken_back_does_nothing);
-    tcase_add_test(t, what_came_before_a_late_deadline_was_looked_at_counts);
-    tcase_add_test(t,
-                   a_hang_up_lets_out_what_is_queued_though_the_peer_goes_on_talking);
-    tcase_add_test(t, a_hang_up_does_not_wait_for_a_peer_that_stays);
-    tcase_add_test(t, a_refused_message_ends_the_connection_with_the_owners_words);
-    tcase_add_test(t, it_can_be_destroyed_from_within_a_message);
-    tcase_add_test(t, a_talker_gets_its_share_of_a_turn_and_no_more);
-    tcase_add_test(t,
-                   messages_wait_until_their_owner_is_ready_and_nothing_more_is_read);
-    tcase_add_test(t, messages_wait_while_too_much_of_the_answers_does);
-    tcase_add_test(t, a_hang_up_does_not_wait_for_messages_that_are_held);
-    tcase_add_test(t, two_connections_speak_with_each_other);
-    tcase_add_test(t, a_refused_connect_is_told_by_closed);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

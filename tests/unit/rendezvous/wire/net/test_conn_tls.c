@@ -206,7 +206,10 @@ static void send_hello(struct conn *c)
 
 /* -- messages --------------------------------------------------------------------- */
 
-START_TEST(messages_pass_both_ways_over_tcp)
+FIXTURE(set_up, tear_down);
+TIMEOUT(20);
+
+TEST(messages_pass_both_ways_over_tcp)
 {
     open_both(&key);
     send_hello(client.conn);
@@ -222,10 +225,9 @@ START_TEST(messages_pass_both_ways_over_tcp)
     TURN_UNTIL(server.closed);
     ck_assert_str_eq(server.why, "");
 }
-END_TEST
 
 /* One record holds more than is read at once: the rest makes no socket readable. */
-START_TEST(many_messages_in_one_record_all_arrive)
+TEST(many_messages_in_one_record_all_arrive)
 {
     unsigned sent = 0;
 
@@ -236,9 +238,8 @@ START_TEST(many_messages_in_one_record_all_arrive)
     conn_flush(server.conn);
     TURN_UNTIL(client.messages == sent);
 }
-END_TEST
 
-START_TEST(what_was_queued_before_the_handshake_waits_for_it)
+TEST(what_was_queued_before_the_handshake_waits_for_it)
 {
     open_both(&key);
     send_hello(server.conn);
@@ -246,11 +247,10 @@ START_TEST(what_was_queued_before_the_handshake_waits_for_it)
     ck_assert_uint_gt(conn_waiting(server.conn), 0);
     TURN_UNTIL(client.messages == 1);
 }
-END_TEST
 
 /* -- handshakes ------------------------------------------------------------------- */
 
-START_TEST(a_wrong_key_closes_both_ends)
+TEST(a_wrong_key_closes_both_ends)
 {
     struct tls_psk wrong = key;
 
@@ -263,9 +263,8 @@ START_TEST(a_wrong_key_closes_both_ends)
     ck_assert_str_eq(server.why, "the keys differ");
     ck_assert_uint_eq(server.secured + client.secured + server.messages, 0);
 }
-END_TEST
 
-START_TEST(the_owner_may_refuse_a_key)
+TEST(the_owner_may_refuse_a_key)
 {
     server.refuse = true;
     open_both(&key);
@@ -273,9 +272,8 @@ START_TEST(the_owner_may_refuse_a_key)
     ck_assert_str_eq(server.why, "not you");
     TURN_UNTIL(client.closed);
 }
-END_TEST
 
-START_TEST(each_step_waits_for_the_owner)
+TEST(each_step_waits_for_the_owner)
 {
     server.may_shake = false;
     open_both(&key);
@@ -292,11 +290,10 @@ START_TEST(each_step_waits_for_the_owner)
     TURN_UNTIL(server.secured);
     ck_assert_uint_eq(server.asked, 4);
 }
-END_TEST
 
 /* Its answer does not fit into the socket, and the peer sends more: it must neither ask
  * again and again, nor forget to send. */
-START_TEST(a_handshake_that_waits_to_write_neither_spins_nor_hangs)
+TEST(a_handshake_that_waits_to_write_neither_spins_nor_hangs)
 {
     char junk[4096] = { 0 };
     int fd, pair[2], size = 1;
@@ -325,10 +322,9 @@ START_TEST(a_handshake_that_waits_to_write_neither_spins_nor_hangs)
     tls_destroy(s);
     close(fd);
 }
-END_TEST
 
 /* A part of a hello stays in the socket, and must not keep the loop busy. */
-START_TEST(a_part_of_a_hello_is_waited_for)
+TEST(a_part_of_a_hello_is_waited_for)
 {
     struct tls_session *s;
     int fd = connect_bare();
@@ -357,9 +353,8 @@ START_TEST(a_part_of_a_hello_is_waited_for)
     close(pair[0]);
     close(pair[1]);
 }
-END_TEST
 
-START_TEST(a_part_of_a_hello_before_the_end_is_noticed)
+TEST(a_part_of_a_hello_before_the_end_is_noticed)
 {
     int fd = connect_bare();
 
@@ -369,9 +364,8 @@ START_TEST(a_part_of_a_hello_before_the_end_is_noticed)
     TURN_UNTIL(server.closed);
     ck_assert_str_eq(server.why, "it closed the connection");
 }
-END_TEST
 
-START_TEST(the_owners_deadline_ends_a_handshake)
+TEST(the_owners_deadline_ends_a_handshake)
 {
     int fd = open_server();
 
@@ -381,9 +375,8 @@ START_TEST(the_owners_deadline_ends_a_handshake)
     ck_assert_str_eq(server.why, "it has not joined in time");
     close(fd);
 }
-END_TEST
 
-START_TEST(a_cut_session_is_not_good_order)
+TEST(a_cut_session_is_not_good_order)
 {
     open_both(&key);
     TURN_UNTIL(client.secured && server.secured);
@@ -392,10 +385,9 @@ START_TEST(a_cut_session_is_not_good_order)
     TURN_UNTIL(client.closed);
     ck_assert_str_eq(client.why, "its connection was cut");
 }
-END_TEST
 
 /* The length in its header was changed on the way: all that follows would be hidden. */
-START_TEST(a_record_that_never_ends_closes_the_connection)
+TEST(a_record_that_never_ends_closes_the_connection)
 {
     static const uint8_t header[] = { 0x17, 0x03, 0x03, 0x40, 0x00, 0x00 };
 
@@ -412,28 +404,4 @@ START_TEST(a_record_that_never_ends_closes_the_connection)
     ck_assert_str_eq(server.why, "the rest of a frame did not come in time");
     tls_destroy(s);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("conn_tls");
-    TCase *tc = tcase_create("tls");
-
-    tcase_add_checked_fixture(tc, set_up, tear_down);
-    tcase_set_timeout(tc, 20);
-    tcase_add_test(tc, messages_pass_both_ways_over_tcp);
-    tcase_add_test(tc, many_messages_in_one_record_all_arrive);
-    tcase_add_test(tc, what_was_queued_before_the_handshake_waits_for_it);
-    tcase_add_test(tc, a_wrong_key_closes_both_ends);
-    tcase_add_test(tc, the_owner_may_refuse_a_key);
-    tcase_add_test(tc, each_step_waits_for_the_owner);
-    tcase_add_test(tc, a_handshake_that_waits_to_write_neither_spins_nor_hangs);
-    tcase_add_test(tc, a_part_of_a_hello_is_waited_for);
-    tcase_add_test(tc, a_part_of_a_hello_before_the_end_is_noticed);
-    tcase_add_test(tc, the_owners_deadline_ends_a_handshake);
-    tcase_add_test(tc, a_cut_session_is_not_good_order);
-    tcase_add_test(tc, a_record_that_never_ends_closes_the_connection);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

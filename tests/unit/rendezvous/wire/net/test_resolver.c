@@ -32,7 +32,10 @@ static void on_not_found(void *arg, const struct net_addr *list, size_t count,
     loop_stop(arg);
 }
 
-START_TEST(a_look_up_that_takes_too_long_is_left_to_itself)
+FIXTURE(setup, teardown);
+TIMEOUT(20);
+
+TEST(a_look_up_that_takes_too_long_is_left_to_itself)
 {
     sem_init(&slow_may_end, 0, 0);
     sem_init(&slow_has_ended, 0, 0);
@@ -42,7 +45,6 @@ START_TEST(a_look_up_that_takes_too_long_is_left_to_itself)
     sem_post(&slow_may_end);
     sem_wait(&slow_has_ended);
 }
-END_TEST
 
 static void on_found(void *arg, const struct net_addr *list, size_t count,
                      const char *why)
@@ -53,45 +55,27 @@ static void on_found(void *arg, const struct net_addr *list, size_t count,
     loop_stop(arg);
 }
 
-START_TEST(a_name_is_looked_up_beside_the_loop)
+TEST(a_name_is_looked_up_beside_the_loop)
 {
     found = 0;
     (void)resolver_start(loop, "localhost", 80, 5000, on_found, loop);
     loop_run(loop);
     ck_assert_uint_gt(found, 0);
 }
-END_TEST
 
-START_TEST(a_look_up_can_be_forgotten)
+TEST(a_look_up_can_be_forgotten)
 {
     found = 0;
     resolver_cancel(resolver_start(loop, "localhost", 80, 5000, on_found, loop));
     loop_turn(loop, 20);
     ck_assert_uint_eq(found, 0);
 }
-END_TEST
 
-START_TEST(numbers_need_no_look_up)
+TEST(numbers_need_no_look_up)
 {
     ck_assert(resolver_is_numeric("127.0.0.1"));
     ck_assert(resolver_is_numeric("::1"));
     ck_assert(resolver_is_numeric("fe80::1%eth0"));
     ck_assert(!resolver_is_numeric("localhost"));
     ck_assert(!resolver_is_numeric("10.example"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("resolver");
-    TCase *t = tcase_create("resolver");
-
-    tcase_set_timeout(t, 20);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_name_is_looked_up_beside_the_loop);
-    tcase_add_test(t, a_look_up_can_be_forgotten);
-    tcase_add_test(t, a_look_up_that_takes_too_long_is_left_to_itself);
-    tcase_add_test(t, numbers_need_no_look_up);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -181,13 +181,14 @@ static int accept_from(uid_t user, struct link *l, pid_t *pid)
     return net_accept(l->listener, &(struct net_addr){ 0 });
 }
 
-START_TEST(own_sockets_are_found_in_every_family)
+TIMEOUT(60);
+
+TEST(own_sockets_are_found_in_every_family)
 {
     expect_each_way(geteuid());
 }
-END_TEST
 
-START_TEST(a_socket_of_another_user_is_told_apart)
+TEST(a_socket_of_another_user_is_told_apart)
 {
     struct link l;
     int fd, status;
@@ -204,11 +205,10 @@ START_TEST(a_socket_of_another_user_is_told_apart)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
 }
-END_TEST
 
 /* -- ends that are gone ------------------------------------------------------------ */
 
-START_TEST(a_peer_that_has_closed_is_gone)
+TEST(a_peer_that_has_closed_is_gone)
 {
     struct link l;
 
@@ -219,9 +219,8 @@ START_TEST(a_peer_that_has_closed_is_gone)
     ck_assert_int_eq(close(l.server), 0);
     close(l.listener);
 }
-END_TEST
 
-START_TEST(a_peer_that_only_sends_no_more_is_found)
+TEST(a_peer_that_only_sends_no_more_is_found)
 {
     struct link l;
 
@@ -230,9 +229,8 @@ START_TEST(a_peer_that_only_sends_no_more_is_found)
     expect_user(l.server, geteuid());
     link_close(&l);
 }
-END_TEST
 
-START_TEST(a_server_is_found_once_it_has_accepted)
+TEST(a_server_is_found_once_it_has_accepted)
 {
     struct net_addr addr = address_of("127.0.0.1", 0);
     struct err e;
@@ -249,10 +247,9 @@ START_TEST(a_server_is_found_once_it_has_accepted)
     close(client);
     close(listener);
 }
-END_TEST
 
 /* The kernel takes a listener on the peer's port for its socket. */
-START_TEST(a_listener_in_the_place_of_a_gone_peer_does_not_count)
+TEST(a_listener_in_the_place_of_a_gone_peer_does_not_count)
 {
     struct linger reset = { .l_onoff = 1 };
     struct link l;
@@ -272,10 +269,9 @@ START_TEST(a_listener_in_the_place_of_a_gone_peer_does_not_count)
     close(l.server);
     close(l.listener);
 }
-END_TEST
 
 /* The same addresses belong to another socket then. */
-START_TEST(a_peer_that_another_has_followed_is_gone)
+TEST(a_peer_that_another_has_followed_is_gone)
 {
     struct linger reset = { .l_onoff = 1 };
     struct link l;
@@ -297,9 +293,8 @@ START_TEST(a_peer_that_another_has_followed_is_gone)
     close(l.server);
     close(l.listener);
 }
-END_TEST
 
-START_TEST(addresses_of_two_families_have_no_socket)
+TEST(addresses_of_two_families_have_no_socket)
 {
     struct net_addr v4 = address_of("127.0.0.1", 1), v6 = address_of("::1", 1),
                     none = { 0 };
@@ -309,7 +304,6 @@ START_TEST(addresses_of_two_families_have_no_socket)
     ck_assert_int_eq(socket_owner_find(&none, &none, &uid), SOCKET_OWNER_GONE);
     ck_assert_int_eq(socket_owner_find(&v4, &v4, &uid), SOCKET_OWNER_GONE);
 }
-END_TEST
 
 /* -- what the system may lack ------------------------------------------------------ */
 
@@ -353,14 +347,13 @@ static void find_without_call(void *arg)
     expect_gone(l.server);
 }
 
-START_TEST(proc_serves_where_netlink_does_not_answer)
+TEST(proc_serves_where_netlink_does_not_answer)
 {
     uint32_t calls[] = { SYS_sendto, SYS_recvfrom };
 
     for (int i = 0; i < 2; i++)
         run_as(geteuid(), find_without_call, &calls[i]);
 }
-END_TEST
 
 static void find_without_netlink(void *arg)
 {
@@ -373,13 +366,12 @@ static void find_without_netlink(void *arg)
     expect_gone(l.server);
 }
 
-START_TEST(proc_serves_where_netlink_is_refused)
+TEST(proc_serves_where_netlink_is_refused)
 {
     run_as(geteuid(), find_without_netlink, NULL);
     if (geteuid() == 0)
         run_as(OTHER_USER, find_without_netlink, NULL);
 }
-END_TEST
 
 static void use_all_descriptors(void)
 {
@@ -399,11 +391,10 @@ static void find_without_descriptors(void *arg)
     expect_gone(l.server);
 }
 
-START_TEST(a_shortage_of_descriptors_lets_nobody_in)
+TEST(a_shortage_of_descriptors_lets_nobody_in)
 {
     run_as(geteuid(), find_without_descriptors, NULL);
 }
-END_TEST
 
 static void find_without_anything(void *arg)
 {
@@ -418,12 +409,11 @@ static void find_without_anything(void *arg)
     ck_assert_int_eq(socket_owner_of_peer(l.server, &uid), SOCKET_OWNER_UNKNOWN);
 }
 
-START_TEST(without_netlink_and_proc_it_is_unknown)
+TEST(without_netlink_and_proc_it_is_unknown)
 {
     SKIP_UNLESS_ROOT();
     run_as(0, find_without_anything, NULL);
 }
-END_TEST
 
 /* -- user namespaces --------------------------------------------------------------- */
 
@@ -458,7 +448,7 @@ static void find_in_user_namespace(void *arg)
     expect_gone(l.server);
 }
 
-START_TEST(in_a_user_namespace_strangers_are_outside)
+TEST(in_a_user_namespace_strangers_are_outside)
 {
     struct link l;
 
@@ -470,11 +460,10 @@ START_TEST(in_a_user_namespace_strangers_are_outside)
     run_as(OTHER_USER, find_in_user_namespace, &l);
     link_close(&l);
 }
-END_TEST
 
 /* -- the rest ---------------------------------------------------------------------- */
 
-START_TEST(users_are_described)
+TEST(users_are_described)
 {
     char text[80];
 
@@ -485,15 +474,13 @@ START_TEST(users_are_described)
                      "a user outside of this user namespace");
     ck_assert_str_eq(socket_owner_describe(0, text, 10), "user root");
 }
-END_TEST
 
-START_TEST(own_user_and_root_may)
+TEST(own_user_and_root_may)
 {
     ck_assert(socket_owner_may(geteuid()));
     ck_assert(socket_owner_may(0));
     ck_assert(!socket_owner_may(UNLISTED_USER));
 }
-END_TEST
 
 static void time_lookups(const struct link *l, int count)
 {
@@ -512,7 +499,7 @@ static void time_lookups_in_proc(void *arg)
     time_lookups(arg, LOOKUPS_IN_PROC);
 }
 
-START_TEST(the_time_of_a_look_up_is_shown)
+TEST(the_time_of_a_look_up_is_shown)
 {
     struct link l;
 
@@ -521,31 +508,4 @@ START_TEST(the_time_of_a_look_up_is_shown)
     fflush(stdout);
     run_as(geteuid(), time_lookups_in_proc, &l);
     link_close(&l);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("socket_owner");
-    TCase *t = tcase_create("owner");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, own_sockets_are_found_in_every_family);
-    tcase_add_test(t, a_socket_of_another_user_is_told_apart);
-    tcase_add_test(t, a_peer_that_has_closed_is_gone);
-    tcase_add_test(t, a_peer_that_only_sends_no_more_is_found);
-    tcase_add_test(t, a_server_is_found_once_it_has_accepted);
-    tcase_add_test(t, a_listener_in_the_place_of_a_gone_peer_does_not_count);
-    tcase_add_test(t, a_peer_that_another_has_followed_is_gone);
-    tcase_add_test(t, addresses_of_two_families_have_no_socket);
-    tcase_add_test(t, proc_serves_where_netlink_is_refused);
-    tcase_add_test(t, proc_serves_where_netlink_does_not_answer);
-    tcase_add_test(t, a_shortage_of_descriptors_lets_nobody_in);
-    tcase_add_test(t, without_netlink_and_proc_it_is_unknown);
-    tcase_add_test(t, in_a_user_namespace_strangers_are_outside);
-    tcase_add_test(t, users_are_described);
-    tcase_add_test(t, own_user_and_root_may);
-    tcase_add_test(t, the_time_of_a_look_up_is_shown);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

@@ -14,7 +14,7 @@ static const struct {
     { "\n?>", "Cj8+" },
 };
 
-START_TEST(bytes_become_text_and_text_bytes)
+TEST_EACH(bytes_become_text_and_text_bytes, pairs)
 {
     const char *bytes = pairs[_i].bytes;
     char text[BASE64_SIZE(8)], back[8] = "";
@@ -23,38 +23,22 @@ START_TEST(bytes_become_text_and_text_bytes)
     ck_assert_int_eq(base64_decode(text, back, sizeof(back)), (int)strlen(bytes));
     ck_assert_str_eq(back, bytes);
 }
-END_TEST
 
 static const char *const wrong[] = {
     "Z", "Zg", "Zg=", "Zg==Zg==", "Z===", "====", "Zm 9", "Zm9\n", "Zg=v", "Zm-_",
 };
 
-START_TEST(other_text_is_refused)
+TEST_EACH(other_text_is_refused, wrong)
 {
     char bytes[16];
 
     ck_assert_int_eq(base64_decode(wrong[_i], bytes, sizeof(bytes)), -1);
 }
-END_TEST
 
-START_TEST(no_more_than_fits_is_written)
+TEST(no_more_than_fits_is_written)
 {
     char bytes[3] = "zz";
 
     ck_assert_int_eq(base64_decode("Zm9v", bytes, 2), -1);
     ck_assert_int_eq(base64_decode("Zm9v", bytes, 3), 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("base64");
-    TCase *t = tcase_create("base64");
-
-    tcase_add_loop_test(t, bytes_become_text_and_text_bytes, 0,
-                        sizeof(pairs) / sizeof(pairs[0]));
-    tcase_add_loop_test(t, other_text_is_refused, 0, sizeof(wrong) / sizeof(wrong[0]));
-    tcase_add_test(t, no_more_than_fits_is_written);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -23,15 +23,14 @@ static const struct {
     { "\x50\x01", NULL },
 };
 
-START_TEST(a_server_is_known_by_its_first_bytes)
+TEST_EACH(a_server_is_known_by_its_first_bytes, servers)
 {
     ck_assert_pstr_eq(foreign_server_name(servers[_i].bytes, strlen(servers[_i].bytes)),
                       servers[_i].name);
 }
-END_TEST
 
 /* WELCOME and REFUSED, of any length that a frame may have. */
-START_TEST(no_frame_looks_like_another_server)
+TEST(no_frame_looks_like_another_server)
 {
     for (uint32_t size = 2; size <= FRAME_BODY_MAX; size++) {
         struct frame_header h = { .body_size = size, .type = 50 };
@@ -40,17 +39,4 @@ START_TEST(no_frame_looks_like_another_server)
         frame_put_header(&h, frame);
         ck_assert_ptr_null(foreign_server_name(frame, sizeof(frame)));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("foreign_server");
-    TCase *tc = tcase_create("answers");
-
-    tcase_add_loop_test(tc, a_server_is_known_by_its_first_bytes, 0,
-                        sizeof(servers) / sizeof(servers[0]));
-    tcase_add_test(tc, no_frame_looks_like_another_server);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

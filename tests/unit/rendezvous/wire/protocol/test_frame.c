@@ -38,16 +38,15 @@ static int get_frame(const uint8_t *bytes, size_t size, uint32_t body_max,
 
 /* -- headers ---------------------------------------------------------------- */
 
-START_TEST(a_header_is_forty_little_endian_bytes)
+TEST(a_header_is_forty_little_endian_bytes)
 {
     uint8_t out[FRAME_HEADER_SIZE];
 
     frame_put_header(&typical, out);
     ck_assert_mem_eq(out, typical_bytes, sizeof(out));
 }
-END_TEST
 
-START_TEST(a_header_reads_as_it_was_written)
+TEST(a_header_reads_as_it_was_written)
 {
     uint8_t frame[FRAME_HEADER_SIZE + 5] = { 0 };
     struct frame_header h;
@@ -60,9 +59,8 @@ START_TEST(a_header_reads_as_it_was_written)
     ck_assert_uint_eq(h.epoch, typical.epoch);
     ck_assert(id128_equal(&h.instance, &typical.instance));
 }
-END_TEST
 
-START_TEST(a_frame_is_whole_with_its_last_byte_and_not_before)
+TEST(a_frame_is_whole_with_its_last_byte_and_not_before)
 {
     uint8_t frame[FRAME_HEADER_SIZE + 5 + 3] = { 0 };
     struct frame_header h;
@@ -72,7 +70,6 @@ START_TEST(a_frame_is_whole_with_its_last_byte_and_not_before)
         ck_assert_int_eq(get_frame(frame, size, FRAME_BODY_MAX, &h),
                          size >= FRAME_HEADER_SIZE + 5);
 }
-END_TEST
 
 static const struct {
     uint32_t body_size, body_max;
@@ -90,7 +87,7 @@ static const struct {
     { (uint32_t)INT32_MIN, FRAME_BODY_MAX, -1 },
 };
 
-START_TEST(a_length_is_judged_by_its_four_bytes)
+TEST_EACH(a_length_is_judged_by_its_four_bytes, lengths)
 {
     struct frame_header h = typical;
     uint8_t out[FRAME_HEADER_SIZE];
@@ -102,9 +99,8 @@ START_TEST(a_length_is_judged_by_its_four_bytes)
     ck_assert_int_eq(get_frame(out, sizeof(out), lengths[_i].body_max, &h),
                      lengths[_i].result);
 }
-END_TEST
 
-START_TEST(a_flag_is_refused_by_its_two_bytes)
+TEST_LOOP(a_flag_is_refused_by_its_two_bytes, 0, 16)
 {
     uint8_t out[FRAME_HEADER_SIZE];
     struct frame_header h;
@@ -114,7 +110,6 @@ START_TEST(a_flag_is_refused_by_its_two_bytes)
     ck_assert_int_eq(get_frame(out, 7, FRAME_BODY_MAX, &h), 0);
     ck_assert_int_eq(get_frame(out, 8, FRAME_BODY_MAX, &h), -1);
 }
-END_TEST
 
 /* -- first bytes ------------------------------------------------------------ */
 
@@ -150,7 +145,7 @@ static const struct {
     { "\x09", 1, UNKNOWN, 1 },
 };
 
-START_TEST(the_first_bytes_decide_as_soon_as_they_can)
+TEST_EACH(the_first_bytes_decide_as_soon_as_they_can, beginnings)
 {
     size_t size;
 
@@ -159,9 +154,8 @@ START_TEST(the_first_bytes_decide_as_soon_as_they_can)
     for (; size <= beginnings[_i].size; size++)
         ck_assert_int_eq(frame_sniff(beginnings[_i].bytes, size), beginnings[_i].kind);
 }
-END_TEST
 
-START_TEST(no_second_thought_whatever_follows)
+TEST(no_second_thought_whatever_follows)
 {
     for (unsigned pair = 0; pair < 65536; pair++) {
         const uint8_t bytes[2] = { (uint8_t)(pair >> 8), (uint8_t)pair };
@@ -170,28 +164,4 @@ START_TEST(no_second_thought_whatever_follows)
         if (first != MORE)
             ck_assert_int_eq(frame_sniff(bytes, 2), first);
     }
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("frame");
-    TCase *t = tcase_create("frame");
-
-    tcase_add_test(t, a_header_is_forty_little_endian_bytes);
-    tcase_add_test(t, a_header_reads_as_it_was_written);
-    tcase_add_test(t, a_frame_is_whole_with_its_last_byte_and_not_before);
-    tcase_add_loop_test(t, a_length_is_judged_by_its_four_bytes, 0,
-                        sizeof(lengths) / sizeof(lengths[0]));
-    tcase_add_loop_test(t, a_flag_is_refused_by_its_two_bytes, 0, 16);
-    tcase_add_loop_test(t, the_first_bytes_decide_as_soon_as_they_can, 0,
-                        sizeof(beginnings) / sizeof(beginnings[0]));
-    tcase_add_test(t, no_second_thought_whatever_follows);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

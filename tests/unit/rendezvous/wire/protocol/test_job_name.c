@@ -24,16 +24,15 @@ static const struct {
     { "c0ffee123", "sleep", "c0ffee123" },
 };
 
-START_TEST(a_name_is_the_run_id_unless_that_was_drawn)
+TEST_EACH(a_name_is_the_run_id_unless_that_was_drawn, names)
 {
     char buf[JOB_NAME_SIZE];
 
     ck_assert_str_eq(job_name(names[_i].run_id, names[_i].program, buf, sizeof(buf)),
                      names[_i].name);
 }
-END_TEST
 
-START_TEST(a_run_id_that_is_made_is_known_as_such)
+TEST(a_run_id_that_is_made_is_known_as_such)
 {
     static const char *const drawn[] = { "0123456789", "9fffffffff", "abcdef0123" };
     char id[9];
@@ -45,17 +44,4 @@ START_TEST(a_run_id_that_is_made_is_known_as_such)
         ck_assert(proto_is_name(id));
         ck_assert_mem_eq(id + 1, drawn[i] + 1, 7);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("job_name");
-    TCase *t = tcase_create("job_name");
-
-    tcase_add_loop_test(t, a_name_is_the_run_id_unless_that_was_drawn, 0,
-                        sizeof(names) / sizeof(names[0]));
-    tcase_add_test(t, a_run_id_that_is_made_is_known_as_such);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -41,7 +41,7 @@ static const struct {
     { "\xef\xbb\xbf{}", "outside" },
 };
 
-START_TEST(what_cjson_lets_through_is_refused)
+TEST_EACH(what_cjson_lets_through_is_refused, texts)
 {
     size_t size = strlen(texts[_i].text);
     char *exact = xmemdup(texts[_i].text, size);
@@ -51,21 +51,4 @@ START_TEST(what_cjson_lets_through_is_refused)
     ck_assert_msg(result == 0 || strstr(e.text, texts[_i].refused), "%s: %s",
                   texts[_i].text, e.text);
     free(exact);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("json_check");
-    TCase *t = tcase_create("json_check");
-
-    tcase_add_loop_test(t, what_cjson_lets_through_is_refused, 0,
-                        sizeof(texts) / sizeof(texts[0]));
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

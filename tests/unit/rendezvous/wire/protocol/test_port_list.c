@@ -19,7 +19,7 @@ static const struct {
     { "00080", "80" },
 };
 
-START_TEST(only_ports_are_read)
+TEST_EACH(only_ports_are_read, lists)
 {
     const char *at = lists[_i].list;
     char text[64] = "";
@@ -32,9 +32,8 @@ START_TEST(only_ports_are_read)
     ck_assert_str_eq(text, lists[_i].ports);
     ck_assert(!port_list_has(lists[_i].list, 9));
 }
-END_TEST
 
-START_TEST(a_message_has_room_for_all_that_a_question_may_have)
+TEST(a_message_has_room_for_all_that_a_question_may_have)
 {
     struct msg_owners m = { .ports = "" };
 
@@ -44,16 +43,4 @@ START_TEST(a_message_has_room_for_all_that_a_question_may_have)
     port_list_add(m.ports, sizeof(m.ports), 1);
     ck_assert(!port_list_has(m.ports, 1));
     ck_assert_uint_eq(strlen(m.ports), OWNERS_PER_ASK * 6 - 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("port_list");
-    TCase *tc = tcase_create("lists");
-
-    tcase_add_loop_test(tc, only_ports_are_read, 0, sizeof(lists) / sizeof(lists[0]));
-    tcase_add_test(tc, a_message_has_room_for_all_that_a_question_may_have);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

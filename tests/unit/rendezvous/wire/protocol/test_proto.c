@@ -33,7 +33,7 @@ static int decode(unsigned type, const char *body)
 
 /* -- round trips ------------------------------------------------------------ */
 
-START_TEST(every_message_arrives_as_it_was_sent)
+TEST_LOOP(every_message_arrives_as_it_was_sent, 0, MSG_TYPE_MAX)
 {
     for (enum proto_fill how = 0; how < PROTO_FILL_COUNT && proto_name(_i); how++) {
         proto_fill(&in, _i, how);
@@ -42,17 +42,15 @@ START_TEST(every_message_arrives_as_it_was_sent)
                       proto_name(_i), how);
     }
 }
-END_TEST
 
-START_TEST(an_idle_heartbeat_and_its_answer_are_empty)
+TEST_LOOP(an_idle_heartbeat_and_its_answer_are_empty, 0, 2)
 {
     in = (struct msg){ .type = _i ? MSG_BEAT : MSG_HEARTBEAT };
     ck_assert_uint_eq(travel(&in, &out), 2);
     ck_assert_mem_eq(frame + BODY_AT, "{}", 2);
 }
-END_TEST
 
-START_TEST(no_failure_is_no_field)
+TEST(no_failure_is_no_field)
 {
     in = (struct msg){ .type = MSG_DONE, .done = { .reason = JOB_REASON_SUCCESS } };
     strcpy(in.done.failure.host, "left over");
@@ -61,7 +59,6 @@ START_TEST(no_failure_is_no_field)
     ck_assert_ptr_null(memmem(frame + BODY_AT, size, "failure", 7));
     ck_assert_int_eq(out.done.failure.kind, FAILURE_NONE);
 }
-END_TEST
 
 /* -- texts ------------------------------------------------------------------ */
 
@@ -82,25 +79,23 @@ static const struct {
     { "\xf4\x8f\xbf\xbf\xee\x80\x80", "\xf4\x8f\xbf\xbf\xee\x80\x80" },
 };
 
-START_TEST(a_text_arrives_as_utf8)
+TEST_EACH(a_text_arrives_as_utf8, texts)
 {
     in = (struct msg){ .type = MSG_REFUSED, .refused.why = REFUSED_BUSY };
     strcpy(in.refused.text, texts[_i].sent);
     travel(&in, &out);
     ck_assert_str_eq(out.refused.text, texts[_i].arrives);
 }
-END_TEST
 
-START_TEST(a_text_that_fills_its_field_arrives_whole)
+TEST(a_text_that_fills_its_field_arrives_whole)
 {
     in = (struct msg){ .type = MSG_FAILED, .failed.kind = FAILURE_EXIT };
     memset(in.failed.said, 'x', sizeof(in.failed.said) - 1);
     travel(&in, &out);
     ck_assert_str_eq(out.failed.said, in.failed.said);
 }
-END_TEST
 
-START_TEST(the_worst_texts_fit_and_names_stay_whole)
+TEST_LOOP(the_worst_texts_fit_and_names_stay_whole, 0, MSG_TYPE_MAX)
 {
     if (!proto_name(_i))
         return;
@@ -111,9 +106,8 @@ START_TEST(the_worst_texts_fit_and_names_stay_whole)
     if (_i == MSG_HELLO)
         ck_assert_uint_le(travel(&in, &out), FRAME_BODY_HELLO_MAX);
 }
-END_TEST
 
-START_TEST(last_lines_that_must_be_cut_keep_their_end)
+TEST(last_lines_that_must_be_cut_keep_their_end)
 {
     const char *last = "the last line";
 
@@ -126,7 +120,6 @@ START_TEST(last_lines_that_must_be_cut_keep_their_end)
     ck_assert_str_eq(out.failed.said + strlen(out.failed.said) - strlen(last), last);
     ck_assert_str_eq(out.failed.what, "what");
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -145,7 +138,7 @@ static const struct {
     { "a\"", false },
 };
 
-START_TEST(a_name_is_made_of_few_characters)
+TEST_EACH(a_name_is_made_of_few_characters, names)
 {
     ck_assert_int_eq(proto_is_name(names[_i].text), names[_i].ok);
     in = (struct msg){ .type = MSG_RESUME };
@@ -156,7 +149,6 @@ START_TEST(a_name_is_made_of_few_characters)
         proto_decode_exactly(MSG_RESUME, (char *)frame + BODY_AT, size, &out, &e),
         names[_i].ok ? 0 : -1);
 }
-END_TEST
 
 /* -- hello ------------------------------------------------------------------ */
 
@@ -179,24 +171,22 @@ static const struct {
     { "{\"version_min\":8,\"version_max\":4294967296}", false },
 };
 
-START_TEST(a_hello_of_another_version_is_understood_so_far)
+TEST_EACH(a_hello_of_another_version_is_understood_so_far, hellos)
 {
     ck_assert_msg((decode(MSG_HELLO, hellos[_i].body) == 0) == hellos[_i].ok, "%s: %s",
                   hellos[_i].body, e.text);
 }
-END_TEST
 
 /* -- tables ----------------------------------------------------------------- */
 
 /* Test_proto_doc.c compares the phases with PROTOCOL.md. */
-START_TEST(a_number_that_no_message_has_is_not_allowed)
+TEST_LOOP(a_number_that_no_message_has_is_not_allowed, 0, PROTO_PHASE_COUNT)
 {
     for (unsigned type = 0; type <= UINT16_MAX; type++)
         ck_assert(proto_name(type) || !proto_allowed(type, (enum proto_phase)_i));
     ck_assert_uint_eq(proto_body_max((enum proto_phase)_i),
                       _i == PROTO_NEW ? FRAME_BODY_HELLO_MAX : FRAME_BODY_MAX);
 }
-END_TEST
 
 /* No padding between them but what alignment asks for: so nothing is left out. */
 static size_t alignment_of(const struct proto_field *f);
@@ -246,7 +236,7 @@ static const size_t sizes[MSG_TYPE_MAX] = {
 #include "rendezvous/wire/protocol/message_table.h"
 };
 
-START_TEST(no_member_of_a_message_is_left_out)
+TEST_LOOP(no_member_of_a_message_is_left_out, 0, MSG_TYPE_MAX)
 {
     size_t alignment = 1;
 
@@ -255,9 +245,8 @@ START_TEST(no_member_of_a_message_is_left_out)
             check_layout(&proto_messages[_i].body, proto_name(_i), &alignment),
             sizes[_i]);
 }
-END_TEST
 
-START_TEST(everything_has_a_name_of_its_own)
+TEST(everything_has_a_name_of_its_own)
 {
     for (unsigned i = 0; i < REFUSED_COUNT; i++)
         for (unsigned k = 0; k < i; k++)
@@ -271,40 +260,4 @@ START_TEST(everything_has_a_name_of_its_own)
                       strcmp(proto_name(i), proto_name(k)) != 0);
     ck_assert_ptr_null(proto_name(0));
     ck_assert_ptr_null(proto_name(MSG_TYPE_MAX));
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("proto");
-    TCase *t = tcase_create("round trips");
-
-    tcase_add_loop_test(t, every_message_arrives_as_it_was_sent, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, an_idle_heartbeat_and_its_answer_are_empty, 0, 2);
-    tcase_add_test(t, no_failure_is_no_field);
-    tcase_add_loop_test(t, a_text_arrives_as_utf8, 0, COUNT(texts));
-    tcase_add_test(t, a_text_that_fills_its_field_arrives_whole);
-    tcase_add_loop_test(t, the_worst_texts_fit_and_names_stay_whole, 0, MSG_TYPE_MAX);
-    tcase_add_test(t, last_lines_that_must_be_cut_keep_their_end);
-    tcase_add_loop_test(t, a_name_is_made_of_few_characters, 0, COUNT(names));
-    suite_add_tcase(s, t);
-
-    t = tcase_create("tables");
-    tcase_add_loop_test(t, a_hello_of_another_version_is_understood_so_far, 0,
-                        COUNT(hellos));
-    tcase_add_loop_test(t, a_number_that_no_message_has_is_not_allowed, 0,
-                        PROTO_PHASE_COUNT);
-    tcase_add_loop_test(t, no_member_of_a_message_is_left_out, 0, MSG_TYPE_MAX);
-    tcase_add_test(t, everything_has_a_name_of_its_own);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -197,11 +197,10 @@ static void spoil_each(unsigned type, spoil_field *fn)
     cJSON_Delete(tree);
 }
 
-START_TEST(a_field_of_another_type_is_refused)
+TEST_LOOP(a_field_of_another_type_is_refused, 0, MSG_TYPE_MAX)
 {
     spoil_each(_i, spoil_type);
 }
-END_TEST
 
 static void spoil_value(unsigned type, const cJSON *tree, cJSON *object,
                         const struct proto_field *f)
@@ -211,11 +210,10 @@ static void spoil_value(unsigned type, const cJSON *tree, cJSON *object,
         spoilers[f->kind](type, tree, object, f);
 }
 
-START_TEST(a_field_out_of_bounds_is_refused)
+TEST_LOOP(a_field_out_of_bounds_is_refused, 0, MSG_TYPE_MAX)
 {
     spoil_each(_i, spoil_value);
 }
-END_TEST
 
 static void leave_out(unsigned type, const cJSON *tree, cJSON *object,
                       const struct proto_field *f)
@@ -228,11 +226,10 @@ static void leave_out(unsigned type, const cJSON *tree, cJSON *object,
     cJSON_AddItemToObject(object, f->name, item);
 }
 
-START_TEST(a_field_may_be_missing_only_if_it_is_optional)
+TEST_LOOP(a_field_may_be_missing_only_if_it_is_optional, 0, MSG_TYPE_MAX)
 {
     spoil_each(_i, leave_out);
 }
-END_TEST
 
 static void give_twice(unsigned type, const cJSON *tree, cJSON *object,
                        const struct proto_field *f)
@@ -246,11 +243,10 @@ static void give_twice(unsigned type, const cJSON *tree, cJSON *object,
     cJSON_Delete(cJSON_DetachItemViaPointer(object, twin));
 }
 
-START_TEST(a_field_may_not_be_there_twice)
+TEST_LOOP(a_field_may_not_be_there_twice, 0, MSG_TYPE_MAX)
 {
     spoil_each(_i, give_twice);
 }
-END_TEST
 
 static void add_unknown(unsigned type, const cJSON *tree, cJSON *object,
                         const struct proto_field *f)
@@ -268,11 +264,10 @@ static void add_unknown(unsigned type, const cJSON *tree, cJSON *object,
     cJSON_DeleteItemFromObjectCaseSensitive(object, name);
 }
 
-START_TEST(an_unknown_field_is_passed_over)
+TEST_LOOP(an_unknown_field_is_passed_over, 0, MSG_TYPE_MAX)
 {
     spoil_each(_i, add_unknown);
 }
-END_TEST
 
 /* -- JSON ------------------------------------------------------------------- */
 
@@ -359,15 +354,14 @@ static const struct {
 };
 
 /* No field of an ACK matters, so what is refused is refused for its form. */
-START_TEST(a_body_is_json_to_the_letter)
+TEST_EACH(a_body_is_json_to_the_letter, bodies)
 {
     ck_assert_msg((decode(MSG_ACK, bodies[_i].body) == 0) == bodies[_i].ok, "%s: %s",
                   bodies[_i].body, e.text);
     ck_assert(bodies[_i].ok || strncmp(e.text, "ACK: ", 5) == 0);
 }
-END_TEST
 
-START_TEST(a_body_holds_no_nul)
+TEST(a_body_holds_no_nul)
 {
     ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{}\0", 3, &out, &e), -1);
     ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{}\0{}", 5, &out, &e), -1);
@@ -375,9 +369,8 @@ START_TEST(a_body_holds_no_nul)
     ck_assert_int_eq(proto_decode_exactly(MSG_ACK, "{\"a\":\"b\0\"}", 10, &out, &e),
                      -1);
 }
-END_TEST
 
-START_TEST(a_body_cut_anywhere_is_refused)
+TEST_LOOP(a_body_cut_anywhere_is_refused, 0, MSG_TYPE_MAX)
 {
     size_t size;
 
@@ -389,9 +382,8 @@ START_TEST(a_body_cut_anywhere_is_refused)
         ck_assert_int_eq(
             proto_decode_exactly(_i, (char *)frame + BODY_AT, cut, &out, &e), -1);
 }
-END_TEST
 
-START_TEST(an_object_has_a_bounded_number_of_fields)
+TEST(an_object_has_a_bounded_number_of_fields)
 {
     for (int count = JSON_MEMBERS_MAX - 1; count <= JSON_MEMBERS_MAX + 1; count++) {
         char body[FRAME_BODY_MAX] = "{";
@@ -404,17 +396,15 @@ START_TEST(an_object_has_a_bounded_number_of_fields)
         ck_assert_int_eq(decode(MSG_ACK, body), count <= JSON_MEMBERS_MAX ? 0 : -1);
     }
 }
-END_TEST
 
-START_TEST(a_body_over_the_limit_is_not_read)
+TEST(a_body_over_the_limit_is_not_read)
 {
     struct frame_header h = { .type = MSG_ACK, .body_size = FRAME_BODY_MAX + 1 };
 
     ck_assert_int_eq(proto_decode(&h, NULL, &out, &e), -1);
 }
-END_TEST
 
-START_TEST(a_number_without_a_message_is_refused)
+TEST(a_number_without_a_message_is_refused)
 {
     struct frame_header h = { .body_size = 2 };
 
@@ -424,7 +414,6 @@ START_TEST(a_number_without_a_message_is_refused)
             ck_assert_int_eq(proto_decode(&h, "{}", &out, &e), -1);
     }
 }
-END_TEST
 
 /* Of 256 and its multiples the system keeps 0: success. */
 static const struct {
@@ -439,7 +428,7 @@ static const struct {
       "{\"exit_code\":%d,\"reason\":\"user\",\"restarts\":0,\"max_restarts\":0}", 0 },
 };
 
-START_TEST(an_exit_code_is_one_that_a_process_can_end_with)
+TEST_EACH(an_exit_code_is_one_that_a_process_can_end_with, ends)
 {
     static const int codes[] = { -256, -1, 0, 1, 143, 255, 256, 512, 65536 };
     int lowest = ends[_i].lowest;
@@ -455,40 +444,4 @@ START_TEST(an_exit_code_is_one_that_a_process_can_end_with)
                           (codes[i] >= lowest && codes[i] <= 255),
                       "%s", text);
     }
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("proto_body");
-    TCase *t = tcase_create("wrong fields");
-
-    tcase_add_loop_test(t, a_field_of_another_type_is_refused, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, a_field_out_of_bounds_is_refused, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, a_field_may_be_missing_only_if_it_is_optional, 0,
-                        MSG_TYPE_MAX);
-    tcase_add_loop_test(t, a_field_may_not_be_there_twice, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, an_unknown_field_is_passed_over, 0, MSG_TYPE_MAX);
-    suite_add_tcase(s, t);
-
-    t = tcase_create("JSON");
-    tcase_add_loop_test(t, a_body_is_json_to_the_letter, 0, COUNT(bodies));
-    tcase_add_test(t, a_body_holds_no_nul);
-    tcase_add_loop_test(t, a_body_cut_anywhere_is_refused, 0, MSG_TYPE_MAX);
-    tcase_add_test(t, an_object_has_a_bounded_number_of_fields);
-    tcase_add_test(t, a_body_over_the_limit_is_not_read);
-    tcase_add_test(t, a_number_without_a_message_is_refused);
-    tcase_add_loop_test(t, an_exit_code_is_one_that_a_process_can_end_with, 0,
-                        COUNT(ends));
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -147,7 +147,9 @@ static void check_table(const char *heading, const struct proto_table *table)
     free(in);
 }
 
-START_TEST(every_field_stands_there_as_it_is)
+FIXTURE(load, unload);
+
+TEST_LOOP(every_field_stands_there_as_it_is, 0, MSG_TYPE_MAX)
 {
     char *heading;
 
@@ -157,7 +159,6 @@ START_TEST(every_field_stands_there_as_it_is)
     check_table(heading, &proto_messages[_i].body);
     free(heading);
 }
-END_TEST
 
 static const char *const phases[PROTO_PHASE_COUNT] = {
     [PROTO_NEW] = "NEW",
@@ -166,7 +167,7 @@ static const char *const phases[PROTO_PHASE_COUNT] = {
     [PROTO_CTL] = "CTL",
 };
 
-START_TEST(every_message_names_its_phase_and_access)
+TEST_LOOP(every_message_names_its_phase_and_access, 0, MSG_TYPE_MAX)
 {
     char *heading, *in, *line;
 
@@ -185,9 +186,8 @@ START_TEST(every_message_names_its_phase_and_access)
     free(in);
     free(heading);
 }
-END_TEST
 
-START_TEST(every_refusal_is_explained)
+TEST(every_refusal_is_explained)
 {
     char *in = section("## Refusals");
 
@@ -200,9 +200,8 @@ START_TEST(every_refusal_is_explained)
     ck_assert_uint_eq(count_rows(in), REFUSED_COUNT - 1 + 1); /* and the heading */
     free(in);
 }
-END_TEST
 
-START_TEST(every_kind_of_failure_is_explained)
+TEST(every_kind_of_failure_is_explained)
 {
     char *in = section("### FAILED (14)");
 
@@ -214,7 +213,6 @@ START_TEST(every_kind_of_failure_is_explained)
     }
     free(in);
 }
-END_TEST
 
 #define LIMIT(name)                                                                    \
     {                                                                                  \
@@ -261,7 +259,7 @@ static const struct {
 };
 #define LIMIT_COUNT (sizeof(limits) / sizeof(limits[0]))
 
-START_TEST(the_limits_are_those_in_force)
+TEST(the_limits_are_those_in_force)
 {
     char *in = section("## Limits");
 
@@ -273,25 +271,4 @@ START_TEST(the_limits_are_those_in_force)
     }
     ck_assert_uint_eq(count_rows(in), LIMIT_COUNT);
     free(in);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("proto_doc");
-    TCase *t = tcase_create("PROTOCOL.md");
-
-    tcase_add_checked_fixture(t, load, unload);
-    tcase_add_loop_test(t, every_field_stands_there_as_it_is, 0, MSG_TYPE_MAX);
-    tcase_add_loop_test(t, every_message_names_its_phase_and_access, 0, MSG_TYPE_MAX);
-    tcase_add_test(t, every_refusal_is_explained);
-    tcase_add_test(t, every_kind_of_failure_is_explained);
-    tcase_add_test(t, the_limits_are_those_in_force);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

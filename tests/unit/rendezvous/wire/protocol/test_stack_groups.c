@@ -28,7 +28,7 @@ static const struct {
     { "12345678901", NULL, NULL },
 };
 
-START_TEST(ranks_are_read_and_printed)
+TEST_LOOP(ranks_are_read_and_printed, 0, sizeof(lists) / sizeof(*lists))
 {
     struct rank_ranges r = { .count = 0 };
     char buf[64];
@@ -42,9 +42,8 @@ START_TEST(ranks_are_read_and_printed)
     }
     rank_ranges_fini(&r);
 }
-END_TEST
 
-START_TEST(many_ranks_are_printed_in_parts)
+TEST(many_ranks_are_printed_in_parts)
 {
     struct rank_ranges r = { .count = 0 }, again = { .count = 0 };
     char buf[16], shown[24];
@@ -63,7 +62,6 @@ START_TEST(many_ranks_are_printed_in_parts)
     rank_ranges_fini(&r);
     rank_ranges_fini(&again);
 }
-END_TEST
 
 /* -- groups --------------------------------------------------------------------- */
 
@@ -99,7 +97,7 @@ static const char *culprit(void)
     return stack_groups_describe_culprit(&groups, line, sizeof(line));
 }
 
-START_TEST(ranks_that_do_the_same_are_one_group)
+TEST(ranks_that_do_the_same_are_one_group)
 {
     begin(false);
     add("b", "2", STACKS_PYTHON, false, "load_image (data.py:40)", "x");
@@ -121,9 +119,8 @@ START_TEST(ranks_that_do_the_same_are_one_group)
     ck_assert_uint_eq(rank_ranges_size(&groups.group[0].ranks), 2);
     begin(false);
 }
-END_TEST
 
-START_TEST(each_kind_has_its_words)
+TEST(each_kind_has_its_words)
 {
     begin(false);
     add("a", "0-1", STACKS_SILENT, false, "frozen", "");
@@ -139,9 +136,8 @@ START_TEST(each_kind_has_its_words)
     ck_assert_str_eq(culprit(), "");
     begin(false);
 }
-END_TEST
 
-START_TEST(who_cannot_be_told_is_not_blamed)
+TEST(who_cannot_be_told_is_not_blamed)
 {
     begin(false);
     add("a", "0-2", STACKS_PYTHON, true, "f", "");
@@ -163,9 +159,8 @@ START_TEST(who_cannot_be_told_is_not_blamed)
     ck_assert_str_eq(culprit(), "");
     begin(false);
 }
-END_TEST
 
-START_TEST(a_long_line_is_cut_between_groups)
+TEST(a_long_line_is_cut_between_groups)
 {
     char brief[32], small[100];
 
@@ -180,21 +175,4 @@ START_TEST(a_long_line_is_cut_between_groups)
                      "rank 0 is in function_0; rank 1 is in function_1; and 28 more "
                      "groups");
     begin(false);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("stack_groups");
-    TCase *t = tcase_create("ranks");
-
-    tcase_add_loop_test(t, ranks_are_read_and_printed, 0,
-                        (int)(sizeof(lists) / sizeof(*lists)));
-    tcase_add_test(t, many_ranks_are_printed_in_parts);
-    tcase_add_test(t, ranks_that_do_the_same_are_one_group);
-    tcase_add_test(t, each_kind_has_its_words);
-    tcase_add_test(t, who_cannot_be_told_is_not_blamed);
-    tcase_add_test(t, a_long_line_is_cut_between_groups);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }
