@@ -13,7 +13,6 @@ import glob
 import os
 import pty
 import re
-import resource
 import select
 import shutil
 import signal
@@ -294,31 +293,6 @@ def job_without_a_reader_ends(p):
         same(f.read(), "got TERM\n")
 
 
-def few_processes(p):
-    """Without a thread that writes, crun's own messages are written all the same."""
-    if os.geteuid() != 0 or SLOW > 1:
-        return "needs root, and no sanitizer"
-    env = {n: v for n, v in os.environ.items() if n != "CRUN_RUNTIME_DIR"}
-    try:
-        r = subprocess.run([CRUN, "--nproc-per-node=16", "sh", "-c", "sleep 10; exit 3"],
-                           capture_output=True, timeout=TIMEOUT, user=65534, cwd="/",
-                           env={**env, "TMPDIR": "/tmp"}, preexec_fn=lambda:
-                           resource.setrlimit(resource.RLIMIT_NPROC, (12, 12)))
-    except PermissionError:
-        return "another user cannot run crun here"
-    is_in(b"cannot be started", r.stderr)
-    is_in(b"crun: exit code ", r.stderr)
-    same(b"lost" in r.stderr, False)
-
-
-def grandchild_holds_the_pipe(p):
-    began = time.monotonic()
-    r = p.crun([], "sleep 60 & echo done", workers=1)
-    same((r.returncode, r.stdout), (0, b"done\n"))
-    if time.monotonic() - began > 10 * SLOW:
-        raise AssertionError("crun waited for a grandchild")
-
-
 def file_of_a_size(p):
     """Of whole lines: the newest, twice the size at most, and how much came before is told."""
     for flag in "-r", "-t":
@@ -469,8 +443,7 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           restart_keeps_what_was_written, temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
-          reader_goes_away_early, job_without_a_reader_ends, few_processes,
-          grandchild_holds_the_pipe, file_of_a_size, full_disk, full_disk_is_told_once, terminal,
+          reader_goes_away_early, job_without_a_reader_ends, file_of_a_size, full_disk, full_disk_is_told_once, terminal,
           terminal_with_prefix, redirected_is_no_terminal, stopped_terminal]
 
 

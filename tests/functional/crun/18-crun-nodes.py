@@ -217,15 +217,6 @@ def nodes_of_one_host_are_told_apart(cluster):
     expect(crund, 0)
 
 
-def ctrl_c_at_any_node_ends_the_job(cluster):
-    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
-    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
-    until(lambda: "up" in a.out and "up" in b.out, "both run")
-    b.kill(signal.SIGINT)
-    expect(a, 130)
-    expect(b, 130)
-
-
 def sigterm_lets_one_node_leave(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
     until(lambda: "listening" in crund.err, "crund")
@@ -321,7 +312,6 @@ TESTS = [
     an_address_may_be_a_long_name,
     a_failure_ends_all_nodes_with_its_code,
     nodes_of_one_host_are_told_apart,
-    ctrl_c_at_any_node_ends_the_job,
     sigterm_lets_one_node_leave,
     a_lost_node_ends_a_job_of_fixed_size,
     the_loss_of_the_host_ends_all,

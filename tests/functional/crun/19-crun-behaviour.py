@@ -350,17 +350,6 @@ def builds_that_differ_are_told(p):
         p.end(c, 0, "crun: " + line)
 
 
-def drained_from_outside(p):
-    endpoint, (a, b) = two_nodes(p, "1:2", *sh(DUTIFUL))
-    p.end(p.start(CRUNCTL, "drain", "1", "-e", endpoint), 0)
-    same(a.stdout.readline(), b"got TERM\n")
-    same(a.stdout.readline(), b"ready\n")  # alone
-    p.end(p.start(CRUNCTL, "drain", "0", "-e", endpoint), 1, "fewer than 1 node")
-    p.end(p.start(CRUNCTL, "stop", "-e", endpoint), 0)
-    p.end(b, 0, " leaves")
-    p.end(a, 143, "epoch 2, 1 worker on 1 node")
-
-
 def a_rendezvous_that_is_not_there(p):
     port = free_port()
     lone = p.start(CRUN, "--nnodes=2", "--node_rank=1", "--master_addr=127.0.0.1",
@@ -613,7 +602,7 @@ CHECKS = [
     a_terminal_that_closes, nohup,
     what_a_worker_leaves, daemons_are_gone, daemons_that_obey_cost_no_grace, standard_input,
     standard_input_after_a_restart,
-    steered_from_outside, builds_that_differ_are_told, drained_from_outside, a_node_that_fails_has_no_last_words,
+    steered_from_outside, builds_that_differ_are_told, a_node_that_fails_has_no_last_words,
     closed_descriptors, long_words, bare_environment, no_working_directory, process_one,
     process_one_is_ended, few_processes, a_cgroup_that_was_killed, the_environment, error_files,
     nothing_of_a_worker_steers_the_terminal, nothing_grows,
