@@ -8,9 +8,9 @@ A worker out of a template cannot be told from one that is started as `python3 -
 
 The programs of tests/lib/warm_programs.py run three times: by the interpreter alone, with the
 bootstrap in front of its path, and out of a template. Those of UNDER_CRUN, or all with
-CRUN_ALL_ROUNDS=1, are run by crun too, with --watch and with --warm. Standard output, standard
-error and the exit must be the same to the letter, rank by rank. Only what WHAT_DIFFERS names is
-put aside.
+CRUN_ALL_ROUNDS=1, are run by crun too, with --watch and with --warm, and by the newest interpreter
+that there is. Standard output, standard error and the exit must be the same to the letter, rank by
+rank. Only what WHAT_DIFFERS names is put aside.
 """
 import glob
 import os
@@ -30,7 +30,7 @@ from template import Template, bootstrap_env  # noqa: E402
 import warm_programs  # noqa: E402
 
 SECONDS = 120
-# what they print depends on what crun hands to a worker, and on how it ends one
+# what they print depends on what crun hands to a worker, on how it ends one, on the interpreter
 UNDER_CRUN = re.compile("arguments|path|flags|module(-package|-missing)?|run-path|exception|atexit|"
                         "sys-exit-(5|'a text')|os-exit|killed-SIG(KILL|PIPE)|process|descriptors|"
                         "environment|locale-C|multiprocessing|subprocess|own-sitecustomize|"
@@ -277,9 +277,8 @@ class Runs:
                 for rank in range(p.ranks)]
 
 
-def is_for_crun(program):
-    return program.is_plain() and (os.environ.get("CRUN_ALL_ROUNDS") or
-                                   UNDER_CRUN.fullmatch(program.name))
+def is_repeated(program):
+    return os.environ.get("CRUN_ALL_ROUNDS") or UNDER_CRUN.fullmatch(program.name)
 
 
 def compare_under_crun(python, program, folder):
@@ -362,7 +361,9 @@ def selection(words):
     torch = torch_interpreter()
     if not torch:
         print("left out: all programs that need torch or numpy: PyPI cannot be reached")
-    return [(python, p) for python in interpreters() for p in programs if not p.needs] + \
+    own, *others = interpreters()
+    return [(own, p) for p in programs if not p.needs] + \
+        [(python, p) for python in others for p in programs if not p.needs and is_repeated(p)] + \
         [(torch, p) for p in programs if p.needs and torch]
 
 
@@ -374,7 +375,7 @@ def main():
     for number, (python, program) in enumerate(selected):
         begun = time.monotonic()
         report = compare(python, program, os.path.join(folder, str(number)))
-        if python == first and is_for_crun(program):
+        if python == first and program.is_plain() and is_repeated(program):
             report += compare_under_crun(python, program, os.path.join(folder, f"{number}-crun"))
         failed += bool(report)
         print(f"{'DIFFERS' if report else 'same'} {program.name} "
