@@ -3,10 +3,10 @@
  * The smallest agent there can be: a guard and N workers, started anew whenever one of
  * them ends. For tests that kill it.
  *
- *   guard-driver [--once] N program [arg...]
+ *   guard-driver N program [arg...]
  *
  * Its first line is "guard PID CONTAINMENT", then "started RANK PID", "exited RANK PID
- * STATUS", "empty", "died WHY"; with --once it ends with "empty", having swept.
+ * STATUS", "empty", "died WHY".
  */
 #include <signal.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@ static struct {
     struct loop *loop;
     struct guard *guard;
     struct guard_spawn spawn;
-    uint32_t workers, alive;
-    bool once, stopping;
+    uint32_t workers;
+    bool stopping;
 } driver;
 
 static void start_group(void)
@@ -31,7 +31,6 @@ static void start_group(void)
     struct err e;
 
     driver.stopping = false;
-    driver.alive = driver.workers;
     for (uint32_t i = 0; i < driver.workers; i++) {
         driver.spawn.local_rank = i;
         if (guard_spawn(driver.guard, &driver.spawn, &e) < 0) {
@@ -54,10 +53,7 @@ static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const cha
 static void on_exited(void *arg, const struct guard_exit *worker)
 {
     printf("exited %u %d %d\n", worker->local_rank, (int)worker->pid, worker->status);
-    driver.alive--;
-    if (driver.once && driver.alive == 0) {
-        guard_sweep(driver.guard, 0, 100);
-    } else if (!driver.once && !driver.stopping) {
+    if (!driver.stopping) {
         driver.stopping = true;
         guard_kill(driver.guard);
     }
@@ -71,10 +67,7 @@ static void on_leftover(void *arg, pid_t session, const char *name)
 static void on_empty(void *arg)
 {
     printf("empty\n");
-    if (driver.once)
-        loop_stop(driver.loop);
-    else
-        start_group();
+    start_group();
 }
 
 static void on_died(void *arg, const char *why)
@@ -96,13 +89,11 @@ int main(int argc, char **argv)
     struct err e;
 
     guard_reaper_main_if_asked(argc, argv);
-    driver.once = argc > 1 && strcmp(argv[1], "--once") == 0;
-    argv += 1 + driver.once;
-    if (argc < 3 + driver.once)
+    if (argc < 3)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    driver.workers = (uint32_t)atoi(argv[0]);
-    driver.spawn = (struct guard_spawn){ .argv = (const char *const *)argv + 1,
+    driver.workers = (uint32_t)atoi(argv[1]);
+    driver.spawn = (struct guard_spawn){ .argv = (const char *const *)argv + 2,
                                          .env = (const char *const *)environ,
                                          .fd = { 0, 1, 2 },
                                          .numa_node = -1 };
