@@ -1302,7 +1302,7 @@
   /* The text of a rank, or why there is none. */
   async function askRank(what) {
     const answer = await fetch(`${page.route.api}/ranks/${page.route.rank}/${what}`), text = await answer.text();
-    if (answer.ok) return [text, ""];
+    if ((answer.headers.get("Content-Type") || "").startsWith("text/plain")) return [text, ""];
     return ["", errorOf(text, answer.status)];
   }
 
@@ -1416,7 +1416,8 @@
 
   function errorOf(text, status) {
     try {
-      return JSON.parse(text).error || `The answer is ${status}.`;
+      const { error, note } = JSON.parse(text);
+      return error || note || `The answer is ${status}.`;
     } catch {
       return text.trim() || `The answer is ${status}.`;
     }

@@ -95,7 +95,7 @@ void web_answer_line(struct evhttp_request *http, int status, const char *fmt, .
         return;
     }
     o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "error", text);
+    cJSON_AddStringToObject(o, status == HTTP_OK ? "note" : "error", text);
     send_answer(http, status, web_line(text_printable_json(cJSON_PrintUnformatted(o))));
     cJSON_Delete(o);
 }

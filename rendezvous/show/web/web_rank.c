@@ -180,7 +180,7 @@ static int on_rank_message(void *arg, struct conn *c, const struct msg *m,
         a->status = HTTP_NOTFOUND;
         break;
     case MSG_END_OF_LIST:
-        a->status = *a->note && a->question.type == MSG_SHOW_LOGS ? HTTP_NOTFOUND : 0;
+        a->status = *a->note && a->question.type == MSG_SHOW_LOGS ? HTTP_OK : 0;
         break;
     default:
         return 0;

@@ -235,6 +235,13 @@ def objects_and_errors(folder):
         got, body = w.get(f"/api/v1/jobs/one/ranks/0/{path}", header)
         same([path, got, list(json.loads(body))], [path, status, ["error"]])
     agent.close()
+    job = subprocess.Popen([BIN / "crun", "--no-python", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}",
+                            "--rdzv-backend=c10d", "--rdzv-id=quiet", "sleep", "60"], stdout=subprocess.DEVNULL)
+    until(lambda: w.get("/api/v1/jobs/quiet/ranks/0")[0] == 200, "the job is there")
+    matches(until(lambda: w.json("/api/v1/jobs/quiet/ranks/0/logs").get("note"), "why there is no output"),
+            "it writes to /dev/null, and not through crun")
+    job.terminate()
+    job.wait(20)
     w.close()
 
 
