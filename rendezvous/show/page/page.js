@@ -54,15 +54,33 @@
 
   /* Makes an element as it is described, within and without. */
   function refresh(element, item) {
-    const before = element.shown ? element.shown.attributes : {};
+    const before = element.shown, attributes = before ? before.attributes : {};
+    if (item === before) return;
     for (const name of Object.keys(item.attributes))
-      if (!element.shown || !ONCE.has(name))
-        setAttribute(element, name, item.attributes[name], before[name]);
-    for (const name of Object.keys(before))
+      if (!before || !ONCE.has(name))
+        setAttribute(element, name, item.attributes[name], attributes[name]);
+    for (const name of Object.keys(attributes))
       if (!(name in item.attributes))
-        setAttribute(element, name, null, before[name]);
+        setAttribute(element, name, null, attributes[name]);
     element.shown = item;
-    update(element, item.children);
+    if (before && areSameChildren(before.children, item.children)) refreshChildren(element, item.children);
+    else update(element, item.children);
+  }
+
+  function refreshNode(node, item) {
+    if (typeof item === "object") refresh(node, item);
+    else if (node.data !== plain(item)) node.data = plain(item);
+  }
+
+  const areSameChildren = (before, after) => before.length === after.length &&
+    after.every((item, i) => item.tag === before[i].tag && item.key === before[i].key);
+
+  function refreshChildren(parent, items) {
+    let node = parent.firstChild;
+    for (const item of items) {
+      refreshNode(node, item);
+      node = node.nextSibling;
+    }
   }
 
   function createChild(parent, item) {
@@ -91,8 +109,7 @@
       if (!isChildOf(node, item)) node = createChild(parent, item);
       if (node === next) next = next.nextSibling;
       else parent.insertBefore(node, next);
-      if (typeof item === "object") refresh(node, item);
-      else if (node.data !== plain(item)) node.data = plain(item);
+      refreshNode(node, item);
     }
     while (next) {
       const after = next.nextSibling;
@@ -953,13 +970,18 @@
 
   const pickedKey = () => chosen.over === null ? chosen.node : chosen.over;
 
+  const cells = new Map(); /* a cell that is described as before is not looked into */
+
   function mapCell(view, measure, range, isStop) {
-    const isQuiet = view.sign === SIGN.running && measure.name !== "state";
-    return h("div", {
-      key: view.index, role: "option", class: `cell ${cellLook(measure, range, view)}`, "data-at": view.index,
-      tabindex: isStop ? 0 : -1, onfocus: pickCell, "aria-selected": String(view.index === chosen.node),
-      "aria-label": `${view.node.host}, ${view.sign.word}`,
-    }, isQuiet ? "" : view.sign.sign);
+    const look = cellLook(measure, range, view), { index, sign, node } = view;
+    const text = sign === SIGN.running && measure.name !== "state" ? "" : sign.sign;
+    const same = [index, look, text, sign.name, isStop, index === chosen.node, node.host].join();
+    if (!cells.has(same))
+      cells.set(same, h("div", {
+        key: index, role: "option", class: `cell ${look}`, "data-at": index, tabindex: isStop ? 0 : -1,
+        onfocus: pickCell, "aria-selected": String(index === chosen.node), "aria-label": `${node.host}, ${sign.word}`,
+      }, text));
+    return cells.get(same);
   }
 
   const cellAt = event => event.target.closest && event.target.closest("[data-at]");
