@@ -380,11 +380,11 @@
 
   const isOfFailure = job => job.cause === "failure" && Boolean(job.failure) && !isOver(job);
 
-  /* While the job goes on, one line of it is enough. */
+  /* If the job went on after it, one line of it is enough. */
   function failureSection(job) {
     const f = job.failure;
     if (!f && !job.report) return null;
-    if (isOver(job) || !f)
+    if ((isOver(job) && stateOf(job).class === "bad") || !f)
       return h("section", { id: "failure", class: "alarm", "aria-labelledby": "failure-t" },
                h("h2", { id: "failure-t" }, "First failure"), failureText(job));
     const words = [f.kind !== "lost" && `rank ${f.rank}`, f.host, (FAILURES[f.kind] || (() => f.kind))(f)];
@@ -452,7 +452,7 @@
     const left = isRunning && job.steps > step && step ? (job.steps - step) / rate * SECOND : NaN;
     const saved = least(nodes.map(n => n.checkpoint_age_ms).filter(isNumber));
     return h("section", { id: "figures", "aria-label": "Progress" }, h("dl", { class: "tiles" },
-      stepTile(job, step),
+      (step > 0 || isRunning) && stepTile(job, step),
       isNumber(rate) && isRunning && tile("Rate", figure(rate), "steps/s"),
       left < 1e13 && tile("Time left", duration(left)),
       isNumber(loss) && tile("Loss", figure(loss)),
@@ -1237,9 +1237,9 @@
       cell: job => numberCell(isTime(stateBegan(job)) ? ago(stateBegan(job)) : "–") },
     { name: "Ran for", isNumber: true, value: ranFor,
       cell: job => numberCell(isNumber(ranFor(job)) ? duration(ranFor(job)) : "–") },
-    { name: "Nodes", isNumber: true, value: job => job.node_count, cell: job => numberCell(count(job.node_count)) },
+    { name: "Nodes", isNumber: true, value: job => job.node_count, cell: job => numberCell(count(job.node_count || NaN)) },
     { name: "Workers", isNumber: true, value: job => job.worker_count,
-      cell: job => numberCell(count(job.worker_count)) },
+      cell: job => numberCell(count(job.worker_count || NaN)) },
     { name: "Restarts", isNumber: true, value: job => job.restarts, cell: job => numberCell(count(job.restarts)) },
     { name: "Goodput", isNumber: true, value: job => job.goodput,
       cell: job => numberCell(isNumber(job.goodput) ? percent(job.goodput) : "–") },
@@ -1289,6 +1289,8 @@
   /* -- the page of a rank --------------------------------------------------------------------------- */
 
   const OUTPUT_EVERY = 3 * SECOND, OUTPUT_LINES = 200;
+  const TO_ASK_INTERRUPTS = "To ask interrupts the rank for a moment.";
+  const IS_OVER = "The job has ended. What a rank that failed said last is on the job's page.";
   const ONLY_ITS_USER = "The output of the workers is for their user: crunctl page prints a link.";
 
   function rankText(id, title, note, text, more) {
@@ -1303,7 +1305,9 @@
 
   function rankPage(job, rank) {
     const view = viewNodes(job.nodes || []).find(({ node }) => hasRank(node, rank));
-    const isMissing = job.worker_count && rank >= job.worker_count;
+    const isMissing = job.worker_count > 0 && rank >= job.worker_count;
+    const isHidden = page.viewer.sees_output === false;
+    const why = isHidden ? ONLY_ITS_USER : isOver(job) ? IS_OVER : page.outputNote;
     return [
       h("section", { id: "head", "aria-label": "State" },
         h("h1", null, `Rank ${rank}${view ? ` on ${view.node.host}` : ""}`),
@@ -1312,11 +1316,11 @@
         isMissing && h("p", { class: "why" },
                        `There is no rank ${rank}: the job has ${plural(job.worker_count, "worker")}.`)),
       view && h("section", { id: "node", "aria-label": "Node" }, nodePanel(view, "h2")),
-      rankText("output", "Last output", seesOutput() ? page.outputNote : ONLY_ITS_USER, page.output),
-      seesOutput() && rankText("stacks", "Stacks", page.stacksNote || (page.stacks ? "" : "To ask interrupts the rank for a moment."),
-               page.stacks,
-               h("p", null, h("button", { type: "button", class: "button", onclick: askStacks },
-                              page.stacks ? "Ask again" : "Show what the rank does now"))),
+      rankText("output", "Last output", why, page.output),
+      seesOutput() && !isOver(job) &&
+        rankText("stacks", "Stacks", page.stacksNote || (page.stacks ? "" : TO_ASK_INTERRUPTS), page.stacks,
+                 h("p", null, h("button", { type: "button", class: "button", onclick: askStacks },
+                                page.stacks ? "Ask again" : "Show what the rank does now"))),
       eventsSection(job, event => event.rank === rank),
     ];
   }
@@ -1335,18 +1339,20 @@
     draw();
   }
 
+  const isSelected = element => !getSelection().isCollapsed && element.contains(getSelection().anchorNode);
+
   /* What is selected is left as it is; the end stays in sight. */
   async function askOutput() {
-    const before = document.getElementById("output-text");
+    const before = document.getElementById("output-text"), isRunning = page.job && !isOver(page.job);
     const isAtEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 4;
-    if (!document.hidden && !(before && !getSelection().isCollapsed && before.contains(getSelection().anchorNode))) {
+    if (isRunning && !document.hidden && !(before && isSelected(before))) {
       [page.output, page.outputNote] = await askRank(`logs?lines=${OUTPUT_LINES}`)
         .catch(() => [page.output, page.outputNote]);
       drawNow();
       const after = document.getElementById("output-text");
       if (isAtEnd && after) after.scrollTop = after.scrollHeight;
     }
-    if (page.live !== "over") setTimeout(askOutput, OUTPUT_EVERY);
+    if (page.live !== "over") setTimeout(askOutput, page.job ? OUTPUT_EVERY : SECOND / 10);
   }
 
   /* -- drawing -------------------------------------------------------------------------------------- */
