@@ -26,7 +26,6 @@
 #define WEB_LIVE_EVERY_MS 1000
 #define WEB_HEARTBEAT_MS 15000
 #define WEB_UNREAD_MS 30000
-#define WEB_EVENTS_AT_ONCE 32
 #define WEB_END_MS 3000 /* after the end of a job nothing more comes */
 
 /* An answer counts that long for all viewers that may see the same. */

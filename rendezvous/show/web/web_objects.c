@@ -36,7 +36,7 @@ static void add_node_views(struct web *w, struct job_views *views,
     const struct membership *m = &job->membership;
     struct msg msg;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next) {
+    MEMBERSHIP_EACH(i, m) {
         registry_show_node(w->config.registry, job, i, sight, &msg);
         /* what changes with each look alone would be most of a patch */
         msg.node_status.heard_ms -= msg.node_status.heard_ms % 1000;
@@ -97,7 +97,7 @@ static uint64_t most_steps(const struct job *job)
     const struct membership *m = &job->membership;
     uint64_t most = 0;
 
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = m->node[i].next)
+    MEMBERSHIP_EACH(i, m)
         if (job->node[i]->progress.steps > most)
             most = job->node[i]->progress.steps;
     return most;
@@ -364,7 +364,7 @@ void web_object_answer(struct web *w, struct web_request *r, const struct job *j
     uint64_t now = clock_ms();
     bool is_fresh = o->rendered_ms && now - o->rendered_ms < WEB_SHARED_MS;
 
-    if (LIST_EMPTY(&o->readers) && !is_fresh) {
+    if (!is_fresh && (LIST_EMPTY(&o->readers) || !o->json)) {
         if (!web_budget_allows(&w->budget, now)) {
             evhttp_add_header(evhttp_request_get_output_headers(r->http), "Retry-After",
                               "1");

@@ -6,6 +6,7 @@ The API of the page: a live object is at each moment what GET gives, also for re
 later, come back, or do not read for a while; never the patch of another version, of another job
 of the same run id, or for a viewer whose right has ended.
 """
+import concurrent.futures
 import http.client
 import json
 import os
@@ -109,6 +110,25 @@ def a_live_object_is_what_get_gives(folder):
     for reader in readers + [second]:
         reader.close()
     load.end()
+    agent.close()
+    w.close()
+
+
+def a_get_beside_the_first_reader_is_answered(folder):
+    """Both come in the same turn: the reader has been sent nothing yet."""
+    w = World(f"{folder}/beside")
+    agent = w.agent("one")
+    for path in ("/api/v1/jobs/one", "/api/v1/jobs"):
+        os.kill(w.crund.pid, signal.SIGSTOP)
+        live = w.live("/api/v1/live" if path.endswith("jobs") else path + "/live")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            answer = pool.submit(w.get, path)
+            time.sleep(0.2)
+            os.kill(w.crund.pid, signal.SIGCONT)
+            same([path, answer.result()[0]], [path, 200])
+        live.until(lambda r: r.events and r.object == json.loads(answer.result()[1]) or len(r.events) > 1,
+                   "the object")
+        live.close()
     agent.close()
     w.close()
 
@@ -254,6 +274,7 @@ def with_folder(test):
 
 
 run([with_folder(test) for test in (
-    a_live_object_is_what_get_gives, who_does_not_read_gets_the_whole_later,
+    a_live_object_is_what_get_gives, a_get_beside_the_first_reader_is_answered,
+    who_does_not_read_gets_the_whole_later,
     another_job_of_the_same_name_is_another_object, the_end_comes_once, rights_end_in_the_middle,
     objects_and_errors)])
