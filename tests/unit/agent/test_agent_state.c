@@ -58,7 +58,7 @@ START_TEST(every_event_in_every_state_does_what_is_written)
 }
 END_TEST
 
-static Suite *agent_state_suite(void)
+int main(void)
 {
     Suite *s = suite_create("agent_state");
     TCase *tc = tcase_create("agent_state");
@@ -66,10 +66,5 @@ static Suite *agent_state_suite(void)
     tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
                         AGENT_STATE_COUNT * AGENT_EVENT_COUNT);
     suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(agent_state_suite());
+    return check_main(s);
 }

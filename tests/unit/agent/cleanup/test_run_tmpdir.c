@@ -189,7 +189,7 @@ START_TEST(what_is_not_a_tag_means_nothing)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("scratch");
     TCase *c = tcase_create("scratch");
@@ -206,10 +206,5 @@ static Suite *suite(void)
     tcase_add_test(c, no_link_is_followed);
     tcase_add_loop_test(c, what_is_not_a_tag_means_nothing, 0, 6);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

@@ -167,7 +167,7 @@ START_TEST(workers_get_the_signal_unless_it_was_ignored)
 }
 END_TEST
 
-static Suite *signals_suite(void)
+int main(void)
 {
     Suite *s = suite_create("signals");
     TCase *tc = tcase_create("wishes");
@@ -179,10 +179,5 @@ static Suite *signals_suite(void)
     tcase_add_test(tc, the_rendezvous_is_told_what_concerns_it);
     tcase_add_test(tc, workers_get_the_signal_unless_it_was_ignored);
     suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(signals_suite());
+    return check_main(s);
 }

@@ -298,7 +298,7 @@ START_TEST(put_says_whether_something_is_held_back)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("console");
     TCase *c = tcase_create("console");
@@ -309,10 +309,5 @@ static Suite *suite(void)
     tcase_add_test(c, a_longer_line_is_shown_in_parts_and_complete);
     tcase_add_test(c, put_says_whether_something_is_held_back);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

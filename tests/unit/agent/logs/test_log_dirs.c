@@ -301,7 +301,7 @@ START_TEST(the_first_attempt_and_the_newest_are_kept)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logtree");
     TCase *c = tcase_create("logtree");
@@ -320,10 +320,5 @@ static Suite *suite(void)
     tcase_add_test(c, no_symbolic_link_is_followed);
     tcase_add_test(c, a_folder_that_cannot_be_made_is_named);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

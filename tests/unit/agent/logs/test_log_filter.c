@@ -52,7 +52,7 @@ START_TEST(a_line_without_bounds_is_looked_at_in_parts)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logfilter");
     TCase *c = tcase_create("logfilter");
@@ -61,10 +61,5 @@ static Suite *suite(void)
                         sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(c, a_line_without_bounds_is_looked_at_in_parts);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

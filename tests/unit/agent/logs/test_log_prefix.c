@@ -30,7 +30,7 @@ START_TEST(logprefix_makes_each_case)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logprefix");
     TCase *c = tcase_create("logprefix");
@@ -38,10 +38,5 @@ static Suite *suite(void)
     tcase_add_loop_test(c, logprefix_makes_each_case, 0,
                         sizeof(cases) / sizeof(cases[0]));
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

@@ -201,7 +201,7 @@ START_TEST(a_look_tells_files_devices_and_pipes_apart)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logplan");
     TCase *c = tcase_create("logplan");
@@ -213,10 +213,5 @@ static Suite *suite(void)
     tcase_add_test(c, a_look_tells_files_devices_and_pipes_apart);
     tcase_add_test(c, files_are_needed_by_redirects_tees_and_filters);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

@@ -95,7 +95,7 @@ START_TEST(logtail_keeps_the_end_of_what_came_in_pieces)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logtail");
     TCase *c = tcase_create("logtail");
@@ -105,10 +105,5 @@ static Suite *suite(void)
     tcase_add_test(c, logtail_shows_a_nul_as_a_question_mark);
     tcase_add_loop_test(c, logtail_keeps_the_end_of_what_came_in_pieces, 0, 7);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

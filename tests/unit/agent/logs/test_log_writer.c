@@ -346,7 +346,7 @@ START_TEST(one_outlet_that_is_full_does_not_fill_another)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("writer");
     TCase *c = tcase_create("writer");
@@ -364,10 +364,5 @@ static Suite *suite(void)
     tcase_add_test(c, a_hanging_write_does_not_hold_up_the_end);
     tcase_add_test(c, one_outlet_that_is_full_does_not_fill_another);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/logs.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,122 +137,19 @@ static void turn_until_ended(uint32_t local_rank)
     ck_assert_uint_eq(t.ended[local_rank], 1);
 }
 
-/* What a file in the test's folder holds; "" if it is not there. */
-static const char *content(const char *path)
+/* What crun's standard error holds, a file in the test's folder. */
+static const char *own_content(void)
 {
     static char text[65536];
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+    char path[128];
+    FILE *f;
 
-    text[n] = '\0';
-    if (f)
-        fclose(f);
+    snprintf(path, sizeof(path), "%s/err", t.folder);
+    f = fopen(path, "r");
+    text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+    fclose(f);
     return text;
 }
-
-static const char *own_content(const char *name)
-{
-    char path[128];
-
-    snprintf(path, sizeof(path), "%s/%s", t.folder, name);
-    return content(path);
-}
-
-static const char *log_content(const char *name)
-{
-    static char path[512];
-    struct err e;
-
-    snprintf(path, sizeof(path), "%s/attempt_0/%s", logs_directory(t.logs, &e), name);
-    return content(path);
-}
-
-START_TEST(without_flags_streams_reach_cruns_own)
-{
-    int fd[3];
-    char tail[64];
-
-    t.shown[1] = false;
-    create_logs();
-    open_worker(0, fd);
-    ck_assert_int_eq(fd[1], STDOUT_FILENO);
-    write_text(fd[1], "to out\n");
-    write_text(fd[2], "to err\n");
-    close_worker(fd);
-    turn_until_ended(0);
-    ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "to err\n");
-    end_logs();
-    ck_assert_str_eq(own_content("out"), "to out\n");
-    ck_assert_str_eq(own_content("err"), "to err\n");
-}
-END_TEST
-
-/* Several workers do not get crun's file itself, in which their lines would mix. */
-START_TEST(lines_of_two_workers_stay_whole_in_a_file)
-{
-    int fd[WORKERS][3];
-
-    create_logs();
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        open_worker(i, fd[i]);
-        ck_assert_int_ne(fd[i][1], STDOUT_FILENO);
-        write_text(fd[i][1], i ? "tw" : "on");
-    }
-    for (int i = 0; i < 5; i++)
-        loop_turn(t.loop, 2);
-    write_text(fd[0][1], "e\n");
-    for (int i = 0; i < 200 && !*own_content("out"); i++)
-        loop_turn(t.loop, 5);
-    write_text(fd[1][1], "o");
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        close_worker(fd[i]);
-        turn_until_ended(i);
-    }
-    end_logs();
-    ck_assert_str_eq(own_content("out"), "one\ntwo");
-}
-END_TEST
-
-START_TEST(redirected_streams_reach_files_alone)
-{
-    int fd[3];
-    char text[64];
-
-    t.redirect[0] = CONFIG_STDOUT | CONFIG_STDERR;
-    create_logs();
-    open_worker(0, fd);
-    write_text(fd[1], "to out\n");
-    write_text(fd[2], "to err\n");
-    close_worker(fd);
-    turn_until_ended(0);
-    ck_assert_str_eq(logs_tail(t.logs, 0, text, sizeof(text)), "to err\n");
-    for (int i = 0; i < 200 && !*log_content("0/stderr.log"); i++)
-        loop_turn(t.loop, 5);
-    ck_assert_str_eq(log_content("0/stderr.log"), "to err\n");
-    ck_assert_str_eq(log_content("0/stdout.log"), "to out\n");
-    end_logs();
-    ck_assert_str_eq(own_content("out"), "");
-    ck_assert_str_eq(own_content("err"), "");
-}
-END_TEST
-
-START_TEST(teed_streams_reach_both_with_a_prefix)
-{
-    int fd[3];
-
-    t.tee[1] = CONFIG_STDOUT;
-    create_logs();
-    open_worker(1, fd);
-    write_text(fd[1], "one\ntwo\n");
-    close_worker(fd);
-    turn_until_ended(1);
-    for (int i = 0; i < 200 && !*log_content("1/stdout.log"); i++)
-        loop_turn(t.loop, 5);
-    ck_assert_str_eq(log_content("1/stdout.log"), "one\ntwo\n");
-    end_logs();
-    ck_assert_str_eq(own_content("out"), "[trainer1]:one\n[trainer1]:two\n");
-}
-END_TEST
 
 START_TEST(both_streams_must_end)
 {
@@ -275,54 +169,6 @@ START_TEST(both_streams_must_end)
     for (int i = 0; i < 5; i++)
         loop_turn(t.loop, 2);
     ck_assert_uint_eq(t.ended[0], 1);
-}
-END_TEST
-
-/* Another process still has the descriptors. */
-START_TEST(a_stream_that_is_held_open_ends_with_the_grace)
-{
-    uint64_t began = clock_ms();
-    char tail[64];
-    int fd[3];
-
-    t.redirect[0] = CONFIG_STDOUT | CONFIG_STDERR;
-    create_logs();
-    open_worker(0, fd);
-    logs_drain(t.logs, 0, 60);
-    loop_turn(t.loop, 1);
-    write_text(fd[2], "last words\n");
-    turn_until_ended(0);
-    ck_assert_uint_ge(clock_ms() - began, 60);
-    ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "last words\n");
-    ck_assert_int_eq(write(fd[2], "late\n", 5), -1);
-    ck_assert_int_eq(errno, EPIPE);
-    close_worker(fd);
-}
-END_TEST
-
-START_TEST(a_new_attempt_forgets_the_tail_and_keeps_the_files)
-{
-    char tail[64], first[512];
-    struct err e;
-    int fd[3];
-
-    t.redirect[0] = CONFIG_STDERR;
-    create_logs();
-    open_worker(0, fd);
-    write_text(fd[2], "one\n");
-    close_worker(fd);
-    turn_until_ended(0);
-    snprintf(first, sizeof(first), "%s", logs_stderr_file(t.logs, 0));
-    ck_assert_int_eq(logs_begin(t.logs, 1, 4, &e), 0);
-    ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "");
-    ck_assert_ptr_nonnull(strstr(logs_error_file(t.logs, 0), "attempt_1/0/error.json"));
-    t.ended[0] = 0;
-    open_worker(0, fd);
-    write_text(fd[2], "two\n");
-    close_worker(fd);
-    turn_until_ended(0);
-    end_logs();
-    ck_assert_str_eq(content(first), "one\n");
 }
 END_TEST
 
@@ -349,14 +195,14 @@ START_TEST(cruns_messages_begin_on_a_line_of_their_own)
     create_logs();
     open_worker(0, fd);
     write_text(fd[2], "a bar: 10%");
-    for (int i = 0; i < 200 && !*own_content("err"); i++)
+    for (int i = 0; i < 200 && !*own_content(); i++)
         loop_turn(t.loop, 5);
     log_warn("hello");
     write_text(fd[2], "20%\n");
     close_worker(fd);
     turn_until_ended(0);
     end_logs();
-    ck_assert_str_eq(own_content("err"), "a bar: 10%\ncrun: hello\n20%\n");
+    ck_assert_str_eq(own_content(), "a bar: 10%\ncrun: hello\n20%\n");
 }
 END_TEST
 
@@ -456,69 +302,19 @@ START_TEST(a_flood_leaves_the_loop_its_turns)
 }
 END_TEST
 
-/* crun's two streams are a terminal: so is the worker's one. */
-START_TEST(a_terminal_is_a_terminal_for_the_worker)
-{
-    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave, fd[3];
-    struct winsize size = { .ws_row = 40, .ws_col = 90 };
-    char text[64] = "", tail[64];
-    struct err e;
-    bool is_tty;
-
-    ck_assert(grantpt(master) == 0 && unlockpt(master) == 0);
-    slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
-    ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &size), 0);
-    ck_assert_int_eq(dup2(slave, STDOUT_FILENO), STDOUT_FILENO);
-    replace(STDERR_FILENO, slave);
-    create_logs();
-    ck_assert_int_eq(logs_open(t.logs, 0, fd, &is_tty, &e), 0);
-    ck_assert(is_tty);
-    ck_assert_int_ne(fd[1], fd[2]);
-    memset(&size, 0, sizeof(size));
-    ck_assert_int_eq(ioctl(fd[1], TIOCGWINSZ, &size), 0);
-    ck_assert_int_eq(size.ws_row, 40);
-    ck_assert_int_eq(size.ws_col, 90);
-    write_text(fd[1], "\r10%");
-    write_text(fd[2], "\r20%\n");
-    close_worker(fd);
-    turn_until_ended(0);
-    ck_assert_str_eq(logs_tail(t.logs, 0, tail, sizeof(tail)), "20%\n");
-    end_logs();
-    ck_assert_int_gt(read(master, text, sizeof(text) - 1), 0);
-    ck_assert_str_eq(text, "\r10%\r20%\r\n"); /* the real terminal adds the return */
-    close(master);
-}
-END_TEST
-
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("logs");
-    TCase *c = tcase_create("routes");
+    TCase *c = tcase_create("life");
 
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, without_flags_streams_reach_cruns_own);
-    tcase_add_test(c, lines_of_two_workers_stay_whole_in_a_file);
-    tcase_add_test(c, redirected_streams_reach_files_alone);
-    tcase_add_test(c, teed_streams_reach_both_with_a_prefix);
-    suite_add_tcase(s, c);
-
-    c = tcase_create("life");
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, both_streams_must_end);
-    tcase_add_test(c, a_stream_that_is_held_open_ends_with_the_grace);
-    tcase_add_test(c, a_new_attempt_forgets_the_tail_and_keeps_the_files);
     tcase_add_test(c, what_was_not_begun_ends_quietly_with_the_next_attempt);
     tcase_add_test(c, cruns_messages_begin_on_a_line_of_their_own);
     tcase_add_loop_test(c, the_end_tells_of_an_open_line, 0, 2);
     tcase_add_loop_test(c, the_end_tells_of_lost_output, 0, 2);
     tcase_add_test(c, without_a_place_for_logs_workers_run_unless_they_need_them);
     tcase_add_test(c, a_flood_leaves_the_loop_its_turns);
-    tcase_add_test(c, a_terminal_is_a_terminal_for_the_worker);
     suite_add_tcase(s, c);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }

@@ -365,7 +365,7 @@ START_TEST(the_report_shows_the_last_lines_only)
 }
 END_TEST
 
-static Suite *failure_suite(void)
+int main(void)
 {
     Suite *s = suite_create("failure");
     TCase *tc = tcase_create("failure");
@@ -385,10 +385,5 @@ static Suite *failure_suite(void)
     tcase_add_test(tc, nothing_in_a_report_steers_the_terminal);
     tcase_add_test(tc, the_report_shows_the_last_lines_only);
     suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(failure_suite());
+    return check_main(s);
 }

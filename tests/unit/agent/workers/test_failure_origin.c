@@ -198,7 +198,7 @@ START_TEST(what_was_written_long_ago_tells_nothing)
 }
 END_TEST
 
-static Suite *suite(void)
+int main(void)
 {
     Suite *s = suite_create("failure origin");
     TCase *tc = tcase_create("origin");
@@ -212,10 +212,5 @@ static Suite *suite(void)
     tcase_add_test(tc, a_summary_stands_for_a_traceback_that_was_cut);
     tcase_add_test(tc, what_was_written_long_ago_tells_nothing);
     suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
+    return check_main(s);
 }
