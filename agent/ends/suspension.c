@@ -32,7 +32,7 @@ static bool is_child_of_shell(void)
 static void signal_workers(const struct suspension *s, int signo)
 {
     if (*s->guard)
-        guard_signal_all(*s->guard, signo);
+        guard_signal(*s->guard, GUARD_ALL, signo);
 }
 
 /* Returns after SIGCONT. */

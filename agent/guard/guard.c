@@ -25,7 +25,6 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/cleanup/cgroup.h"
@@ -90,19 +89,14 @@ static void on_sigchld(void *arg, int signo);
 static void on_request_lost(void *arg, const struct guard_request *request, int errnum);
 static void on_kill_round(void *arg);
 
-static void *abort_if_null(void *from_libevent)
-{
-    if (!from_libevent)
-        abort();
-    return from_libevent;
-}
-
 static void listen_to_guard(struct guard *g)
 {
     struct event_base *base = loop_base(g->loop);
 
-    g->readable = abort_if_null(
-        event_new(base, g->socket, EV_READ | EV_PERSIST, on_guard_readable, g));
+    g->readable = event_new(base, g->socket, EV_READ | EV_PERSIST, on_guard_readable,
+                            g);
+    if (!g->readable)
+        abort();
     guard_requests_init(&g->requests, base, g->socket);
     g->requests.lost = on_request_lost;
     g->requests.arg = g;
@@ -160,6 +154,24 @@ static void submit_request(struct guard *g, const struct guard_request *request)
         log_error("cannot send a request to the guard: %s", strerror(errno));
 }
 
+/* With its payload. */
+static int submit_start(struct guard *g, struct guard_request *request,
+                        const int stdio[3], const char *const *argv,
+                        const char *const *env, const void *cpus, struct err *e)
+{
+    int fd[GUARD_REQUEST_FDS] = { stdio[0], stdio[1], stdio[2], -1 };
+    int rc;
+
+    fd[3] = guard_payload_pack(argv, env, cpus, request, e);
+    if (fd[3] < 0)
+        return -1;
+    rc = guard_requests_put(&g->requests, request, fd);
+    if (rc < 0)
+        err_set_errno(e, errno, "send the request");
+    close(fd[3]);
+    return rc;
+}
+
 int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
 {
     struct guard_request request = {
@@ -169,20 +181,13 @@ int guard_spawn(struct guard *g, const struct guard_spawn *spawn, struct err *e)
         .is_tty = spawn->is_tty,
         .cpus_size = spawn->cpus ? (uint32_t)spawn->cpus_size : 0,
     };
-    int fd[GUARD_REQUEST_FDS] = { spawn->fd[0], spawn->fd[1], spawn->fd[2], -1 };
-    int rc;
 
     assert(spawn->local_rank < WORKERS_PER_NODE_MAX);
-    fd[3] = guard_payload_pack(spawn->argv, spawn->env, spawn->cpus, &request, e);
-    if (fd[3] < 0)
+    if (submit_start(g, &request, spawn->fd, spawn->argv, spawn->env, spawn->cpus, e) <
+        0)
         return err_wrap(e, "start a worker");
-    rc = guard_requests_put(&g->requests, &request, fd);
-    if (rc < 0)
-        err_set_errno(e, errno, "start a worker: send the request");
-    else
-        g->running++;
-    close(fd[3]);
-    return rc;
+    g->running++;
+    return 0;
 }
 
 int guard_start_template(struct guard *g, const struct guard_template *template,
@@ -192,37 +197,18 @@ int guard_start_template(struct guard *g, const struct guard_template *template,
                                      .local_rank = GUARD_ALL,
                                      .ready_ms = template->ready_ms,
                                      .answer_ms = template->answer_ms };
-    int fd[GUARD_REQUEST_FDS] = { template->fd[0], template->fd[1], template->fd[2],
-                                  -1 };
-    int rc;
 
-    fd[3] = guard_payload_pack(template->argv, template->env, NULL, &request, e);
-    if (fd[3] < 0)
-        return -1;
-    rc = guard_requests_put(&g->requests, &request, fd);
-    if (rc < 0)
-        err_set_errno(e, errno, "send the request");
-    close(fd[3]);
-    return rc;
+    return submit_start(g, &request, template->fd, template->argv, template->env, NULL,
+                        e);
 }
 
-static void request_signal(struct guard *g, uint32_t local_rank, int signo)
+void guard_signal(struct guard *g, uint32_t local_rank, int signo)
 {
     struct guard_request request = { .type = GUARD_REQUEST_SIGNAL,
                                      .local_rank = local_rank,
                                      .signo = signo };
 
     submit_request(g, &request);
-}
-
-void guard_signal_all(struct guard *g, int signo)
-{
-    request_signal(g, GUARD_ALL, signo);
-}
-
-void guard_signal_worker(struct guard *g, uint32_t local_rank, int signo)
-{
-    request_signal(g, local_rank, signo);
 }
 
 void guard_kill(struct guard *g)
@@ -260,7 +246,7 @@ void guard_fence(struct guard *g, const struct fence_terms *terms)
 
 /* -- events --------------------------------------------------------------------- */
 
-static void on_exited(struct guard *g, const struct guard_event *t)
+static void report_exit(struct guard *g, const struct guard_event *t)
 {
     struct guard_exit worker = { .local_rank = t->local_rank,
                                  .pid = t->pid,
@@ -273,98 +259,73 @@ static void on_exited(struct guard *g, const struct guard_event *t)
     g->calls.workers.exited(g->calls.workers.arg, &worker);
 }
 
-static void on_started(struct guard *g, const struct guard_event *t)
+static void handle_template_event(struct guard *g, const struct guard_event *t)
 {
-    g->calls.workers.started(g->calls.workers.arg, t->local_rank, t->pid);
-}
-
-static void on_exec_failed(struct guard *g, const struct guard_event *t)
-{
-    const char *what = spawn_stage_name((enum spawn_stage)t->stage);
-
-    if (t->local_rank == GUARD_ALL)
-        g->calls.template.exec_failed(g->calls.template.arg, t->status, what);
-    else
-        g->calls.workers.exec_failed(g->calls.workers.arg, t->local_rank, t->status,
-                                     what);
-}
-
-static void on_template_ready(struct guard *g, const struct guard_event *t)
-{
-    g->calls.template.ready(g->calls.template.arg, t->pid);
-}
-
-static void on_template_ended(struct guard *g, const struct guard_event *t)
-{
+    const struct guard_template_calls *c = &g->calls.template;
     enum template_fault fault = (enum template_fault)t->stage;
 
-    g->calls.template.ended(g->calls.template.arg, t->status,
-                            fault == TEMPLATE_NO_FAULT ? NULL
-                                                       : template_fault_text(fault));
-}
-
-static void on_warm(struct guard *g, const struct guard_event *t)
-{
-    g->calls.template.warm(g->calls.template.arg, t->local_rank);
-}
-
-static void on_cold(struct guard *g, const struct guard_event *t)
-{
-    g->calls.template.cold(g->calls.template.arg, t->local_rank,
-                           template_fault_text((enum template_fault)t->stage));
-}
-
-static void on_leftover(struct guard *g, const struct guard_event *t)
-{
-    g->calls.workers.leftover(g->calls.workers.arg, t->status, t->name);
-}
-
-/* Only the answer to the latest question counts. */
-static void on_empty(struct guard *g, const struct guard_event *t)
-{
-    if (t->local_rank != g->last_ticket || g->answered_ticket == g->last_ticket)
-        return;
-    g->answered_ticket = g->last_ticket;
-    g->calls.workers.empty(g->calls.workers.arg);
-}
-
-static void on_session(struct guard *g, const struct guard_event *t)
-{
-    if (!g->in_session)
-        log_warn("the cgroup takes no workers: only sessions contain them");
-    g->in_session = true;
-}
-
-static void on_spawn_retry(struct guard *g, const struct guard_event *t)
-{
-    log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
-             strerror(t->status));
-}
-
-static void on_fenced(struct guard *g, const struct guard_event *t)
-{
-    g->calls.fenced(g->calls.arg);
+    switch (t->type) {
+    case GUARD_EVENT_EXEC_FAILED:
+        c->exec_failed(c->arg, t->status, spawn_stage_name((enum spawn_stage)t->stage));
+        break;
+    case GUARD_EVENT_TEMPLATE_READY:
+        c->ready(c->arg, t->pid);
+        break;
+    case GUARD_EVENT_TEMPLATE_ENDED:
+        c->ended(c->arg, t->status,
+                 fault == TEMPLATE_NO_FAULT ? NULL : template_fault_text(fault));
+        break;
+    case GUARD_EVENT_WARM:
+        c->warm(c->arg, t->local_rank);
+        break;
+    case GUARD_EVENT_COLD:
+        c->cold(c->arg, t->local_rank, template_fault_text(fault));
+        break;
+    }
 }
 
 static void handle_guard_event(struct guard *g, const struct guard_event *t)
 {
-    static void (*const handlers[])(struct guard *, const struct guard_event *) = {
-        [GUARD_EVENT_STARTED] = on_started,
-        [GUARD_EVENT_EXEC_FAILED] = on_exec_failed,
-        [GUARD_EVENT_EXITED] = on_exited,
-        [GUARD_EVENT_EMPTY] = on_empty,
-        [GUARD_EVENT_LEFTOVER] = on_leftover,
-        [GUARD_EVENT_SESSION] = on_session,
-        [GUARD_EVENT_RETRY] = on_spawn_retry,
-        [GUARD_EVENT_FENCED] = on_fenced,
-        [GUARD_EVENT_TEMPLATE_READY] = on_template_ready,
-        [GUARD_EVENT_TEMPLATE_ENDED] = on_template_ended,
-        [GUARD_EVENT_WARM] = on_warm,
-        [GUARD_EVENT_COLD] = on_cold,
-    };
+    const struct guard_worker_calls *c = &g->calls.workers;
 
-    if (t->type < sizeof(handlers) / sizeof(handlers[0]))
-        handlers[t->type](g, t);
+    switch (t->type) {
+    case GUARD_EVENT_STARTED:
+        c->started(c->arg, t->local_rank, t->pid);
+        break;
+    case GUARD_EVENT_EXEC_FAILED:
+        if (t->local_rank == GUARD_ALL)
+            handle_template_event(g, t);
+        else
+            c->exec_failed(c->arg, t->local_rank, t->status,
+                           spawn_stage_name((enum spawn_stage)t->stage));
+        break;
+    case GUARD_EVENT_EXITED:
+        report_exit(g, t);
+        break;
+    case GUARD_EVENT_EMPTY: /* only the answer to the latest question counts */
+        if (t->local_rank != g->last_ticket || g->answered_ticket == g->last_ticket)
+            break;
+        g->answered_ticket = g->last_ticket;
+        c->empty(c->arg);
+        break;
+    case GUARD_EVENT_LEFTOVER:
+        c->leftover(c->arg, t->status, t->name);
+        break;
+    case GUARD_EVENT_SESSION:
+        if (!g->in_session)
+            log_warn("the cgroup takes no workers: only sessions contain them");
+        g->in_session = true;
+        break;
+    case GUARD_EVENT_RETRY:
+        log_warn("worker %u cannot be started yet: %s: trying again", t->local_rank,
+                 strerror(t->status));
+        break;
+    case GUARD_EVENT_FENCED:
+        g->calls.fenced(g->calls.arg);
+        break;
+    default:
+        handle_template_event(g, t);
+    }
 }
 
 /* The caller expects the worker to start, but the guard will never get the request. */
@@ -563,13 +524,6 @@ void guard_set_store(struct guard *g, const struct progress_store *store)
     status_pages_set_store(&g->pages, store);
 }
 
-static void sleep_1_ms(void)
-{
-    struct timespec ms = { .tv_nsec = 1000000 };
-
-    nanosleep(&ms, NULL);
-}
-
 /* The guard ends by itself when its socket is closed; if it does not, it is killed. */
 static void wait_for_guard_end(struct guard *g)
 {
@@ -583,13 +537,13 @@ static void wait_for_guard_end(struct guard *g)
     for (reap_children(g); !g->reaped; reap_children(g)) {
         if (clock_ms() >= until_ms)
             kill(g->process.child, SIGKILL); /* its guard becomes our child then */
-        sleep_1_ms();
+        usleep(1000);
     }
     if (p.fd >= 0)
         close(p.fd);
     for (until_ms = clock_ms() + GUARD_END_MS;
          !kill_orphans(g) && clock_ms() < until_ms;)
-        sleep_1_ms();
+        usleep(1000);
 }
 
 static void ignore_sigchld(void *arg, int signo)

@@ -114,11 +114,11 @@ struct guard_template {
 int guard_start_template(struct guard *g, const struct guard_template *template,
                          struct err *e) MUST_CHECK;
 
-/* Sends signo to the process group of each worker that has not exited (the others are
- * left to guard_sweep); CONT follows a signal that asks for an end. */
-void guard_signal_all(struct guard *g, int signo);
-/* Sends signo to the process of that worker alone. */
-void guard_signal_worker(struct guard *g, uint32_t local_rank, int signo);
+/* Sends signo to the process of that worker alone; or (GUARD_ALL) to the process group
+ * of each worker that has not exited (the others are left to guard_sweep), and CONT
+ * after a signal that asks for an end. */
+#define GUARD_ALL UINT32_MAX
+void guard_signal(struct guard *g, uint32_t local_rank, int signo);
 /* Kills every worker and every descendant until none is left; then calls empty. */
 void guard_kill(struct guard *g);
 /* Kills a guard that does not answer: died follows. */

@@ -25,8 +25,7 @@
 #define LOG_FILE_QUEUE_MAX (1u << 20)
 #define LOG_CONSOLE_QUEUE_MAX (4u << 20)
 #define WRITER_BLOCK_BYTES 65536
-#define WRITER_PART_BYTES 16384 /* in one call: progress of a slow reader shows */
-#define WRITER_SPARES_MAX 16
+#define WRITER_PART_BYTES 16384      /* in one call: progress of a slow reader shows */
 #define WRITER_QUEUE_MAX (64u << 20) /* of all outlets of one thread */
 #define WRITER_SLOW_BYTES (1u << 20) /* fewer bytes than this ... */
 #define WRITER_SLOW_MS 500           /* ... in this time: too slow to wait for */

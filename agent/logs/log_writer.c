@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,10 +13,8 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
-#include "agent/logs/log_dirs.h"
-#include "agent/logs/log_file_reads.h"
+#include "agent/logs/log_file_out.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/thread.h"
@@ -52,10 +49,8 @@ struct outlet {
     bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
     bool has_lost;
     uint64_t retry_ms;
-    struct log_parts parts; /* published under the lock, and the thread's own: */
-    struct log_parts at;
-    uint64_t in_file;           /* bytes in the file */
-    bool in_line;               /* the last one in it ends no line */
+    struct log_file_out out; /* the thread's own, and as of the last write: */
+    struct log_parts parts;
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
     int lost_errno;             /* 0: too slow */
@@ -80,8 +75,6 @@ struct log_writer {
     bool running, ending, orphan, slow;
     struct losses losses;
     TAILQ_HEAD(, outlet) outlets, ready;
-    struct blocks spare; /* kept for reuse */
-    unsigned spares;
     size_t queued;
     uint64_t taken, taken_before, since_ms;
     uint64_t written; /* atomic: it grows without the lock */
@@ -93,31 +86,6 @@ struct log_writer {
     struct loop *loop;
     struct event *event;
 };
-
-/* Both are called under the lock. */
-static struct log_block *alloc_block(struct log_writer *w)
-{
-    struct log_block *b = TAILQ_FIRST(&w->spare);
-
-    if (b) {
-        TAILQ_REMOVE(&w->spare, b, link);
-        w->spares--;
-    } else {
-        b = xmalloc(sizeof(*b));
-    }
-    b->used = 0;
-    return b;
-}
-
-static void release_block(struct log_writer *w, struct log_block *b)
-{
-    if (w->spares == WRITER_SPARES_MAX) {
-        free(b);
-        return;
-    }
-    TAILQ_INSERT_HEAD(&w->spare, b, link);
-    w->spares++;
-}
 
 /* -- the thread ----------------------------------------------------------------- */
 
@@ -160,92 +128,24 @@ static bool is_permanent(int errnum)
     return errnum == EPIPE || errnum == EBADF || errnum == ECONNRESET;
 }
 
-/* The first line tells people what is missing. */
-static void begin_next_file(struct outlet *o)
-{
-    char line[MARK_MAX];
-    size_t size = (size_t)snprintf(line, sizeof(line), LOG_NEXT_FILE_LINE,
-                                   o->at.written, o->options.file);
-    int fd = log_dirs_renew(o->options.folder, o->options.file, o->options.fd, line,
-                            size);
-
-    if (fd < 0) { /* the old one takes as much again */
-        o->in_file = 0;
-        return;
-    }
-    (void)dup3(fd, o->options.fd, O_CLOEXEC);
-    close(fd);
-    o->in_file = size;
-    o->at.part[1] = o->at.part[0];
-    o->at.part[0] = log_part_of(o->options.fd, o->at.written);
-}
-
-/* How much is to be written in one call. A file is full at the end of the line that
- * reaches its size. */
-static size_t next_part(struct outlet *o, const char *data, size_t size)
-{
-    uint64_t max = o->options.max_size;
-    size_t part = size < WRITER_PART_BYTES ? size : WRITER_PART_BYTES;
-    const char *end;
-
-    if (max && o->in_file >= max &&
-        (!o->in_line || o->in_file >= max + WRITER_BLOCK_BYTES))
-        begin_next_file(o);
-    if (!max || o->in_file + part < max)
-        return part;
-    end = o->in_file < max ? data + (max - o->in_file) - 1 : data;
-    end = memchr(end, '\n', (size_t)(data + part - end));
-    return end ? (size_t)(end + 1 - data) : part;
-}
-
-/* Somebody may have made the file shorter: what is in it now begins later in the
- * stream. */
-static void note_written(struct outlet *o, size_t size)
-{
-    off_t end = o->options.owned ? lseek(o->options.fd, 0, SEEK_CUR) : -1;
-    struct log_part *part = &o->at.part[0];
-    uint64_t shift;
-
-    o->in_file += size;
-    o->at.written += size;
-    if (end < 0)
-        return;
-    shift = o->at.written - (uint64_t)end;
-    if ((int64_t)(shift - part->shift) > 0)
-        part->start = shift;
-    part->shift = shift;
-}
-
 /* Called under the lock, which it releases while it writes. Earlier losses in this
  * place are marked first. */
 static int write_unlocked(struct log_writer *w, struct outlet *o, const char *data,
                           size_t *size)
 {
     uint64_t unmarked = o->options.mark ? o->unmarked_in_file : 0;
-    int errnum = o->lost_errno, fd = o->options.fd;
+    int errnum = o->lost_errno;
     char mark[MARK_MAX];
     size_t mark_size = unmarked ? format_loss_mark(mark, sizeof(mark), unmarked, errnum)
                                 : 0;
-    size_t mark_left = mark_size;
 
     pthread_mutex_unlock(&w->lock);
-    errnum = fd_write_all(fd, mark, &mark_left);
-    note_written(o, mark_size - mark_left);
-    while (!errnum && *size > 0) {
-        size_t part = next_part(o, data, *size);
-        size_t left = part;
-
-        errnum = fd_write_all(fd, data, &left);
-        data += part - left;
-        note_written(o, part - left);
-        if (left < part)
-            o->in_line = data[-1] != '\n';
-        *size -= part - left;
-        __atomic_fetch_add(&w->written, part - left, __ATOMIC_RELAXED);
-    }
+    errnum = log_file_out_mark(&o->out, mark, &mark_size);
+    if (!errnum)
+        errnum = log_file_out_write(&o->out, data, size, &w->written);
     pthread_mutex_lock(&w->lock);
-    o->parts = o->at;
-    if (mark_left == 0)
+    o->parts = o->out.at;
+    if (mark_size == 0)
         o->unmarked_in_file -= unmarked;
     return errnum;
 }
@@ -297,7 +197,7 @@ static void write_next(struct log_writer *w)
     TAILQ_REMOVE(&o->blocks, b, link);
     o->ready = false;
     write_block(w, o, b);
-    release_block(w, b);
+    free(b);
     if (!o->ready && !TAILQ_EMPTY(&o->blocks)) {
         o->ready = true;
         TAILQ_INSERT_TAIL(&w->ready, o, ready_link);
@@ -339,7 +239,6 @@ static void free_writer(struct log_writer *w)
 
     while ((o = TAILQ_FIRST(&w->outlets)))
         free_outlet(o);
-    free_blocks(&w->spare);
     free(w->losses.name);
     if (w->news_fd >= 0)
         close(w->news_fd);
@@ -416,7 +315,6 @@ struct log_writer *log_writer_create(struct loop *loop,
     w->news_fd = -1;
     TAILQ_INIT(&w->outlets);
     TAILQ_INIT(&w->ready);
-    TAILQ_INIT(&w->spare);
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -504,9 +402,14 @@ struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *
     o->writer = w;
     o->options = *options;
     o->options.name = xstrdup(options->name);
-    if (options->owned)
-        o->at.part[0] = log_part_of(options->fd, 0);
-    o->parts = o->at;
+    o->out = (struct log_file_out){ .fd = options->fd,
+                                    .is_file = options->mark,
+                                    .max_size = options->max_size,
+                                    .folder = options->folder,
+                                    .file = options->file };
+    if (options->mark)
+        o->out.at.part[0] = log_part_of(options->fd, 0);
+    o->parts = o->out.at;
     TAILQ_INIT(&o->blocks);
     pthread_mutex_lock(&w->lock);
     TAILQ_INSERT_TAIL(&w->outlets, o, link);
@@ -549,7 +452,8 @@ static void append_data(struct outlet *o, const char *data, size_t size)
         size_t n;
 
         if (!b || b->used == sizeof(b->data)) {
-            b = alloc_block(w);
+            b = xmalloc(sizeof(*b));
+            b->used = 0;
             TAILQ_INSERT_TAIL(&o->blocks, b, link);
         }
         n = sizeof(b->data) - b->used < size ? sizeof(b->data) - b->used : size;

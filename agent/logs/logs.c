@@ -1,107 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logs/logs.h"
+#include "agent/logs/logs_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/logs/console.h"
-#include "agent/logs/kept_output.h"
-#include "agent/logs/limits.h"
-#include "agent/logs/log_answers.h"
-#include "agent/logs/log_dirs.h"
-#include "agent/logs/log_filter.h"
 #include "agent/logs/log_prefix.h"
-#include "agent/logs/log_routing.h"
-#include "agent/logs/log_stdin.h"
-#include "agent/logs/log_stream.h"
 #include "agent/logs/log_tail.h"
-#include "agent/logs/log_writer.h"
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 
-/*
- * Connects the parts: the routing says where each stream of each worker goes; this file
- * handles data, ends and waits of the streams. The loop reads, the writers' threads
- * write: one for all files, one for each console.
- *
- * crun's own messages go through the console of standard error while the logs live, so
- * that they begin on a new line and a blocked terminal does not block the loop.
- */
-static const struct {
-    const char *file, *filtered, *console;
-    int fd;
-} own_streams[LOG_STREAMS] = {
-    [LOG_OUT] = { "stdout.log", "filtered_stdout.log", "standard output",
-                  STDOUT_FILENO },
-    [LOG_ERR] = { "stderr.log", "filtered_stderr.log", "standard error",
-                  STDERR_FILENO },
-};
-
-struct log_worker;
-
-struct worker_stream {
-    struct logs *logs;
-    struct log_worker *worker;
-    int which;
-    struct log_stream *in; /* NULL: not open */
-    struct outlet *file;
-    struct console_source *source;
-    struct log_filter *filter;
-};
-
-struct log_worker {
-    struct logs *logs;
-    uint32_t local_rank;
-    struct worker_stream stream[LOG_STREAMS];
-    unsigned open;     /* streams that have not ended */
-    bool end_reported; /* the end of all was reported */
-    char *prefix, *error_file, *stderr_file;
-    struct loop_timer drain;
-};
-
-/* One of crun's own two streams. */
-struct own_stream {
-    struct log_writer *writer; /* both made when first needed */
-    struct console *console;
-};
-
-struct logs {
-    struct loop *loop;
-    const struct config *config;
-    struct logs_calls calls;
-    void (*output)(void *arg, uint32_t local_rank, int stream, const char *data,
-                   size_t size); /* or NULL */
-    void *output_arg;
-    void (*closed)(void *arg); /* NULL: not wanted, or called */
-    void *closed_arg;
-    struct kept_output kept;
-    struct log_answers *answers; /* NULL: nobody asks */
-    struct log_worker *worker;
-    struct own_stream sink[LOG_STREAMS];
-    struct log_routing_sinks sinks;
-    struct log_dirs *dirs;
-    struct log_stdin input;
-    bool has_begun;
-    struct log_writer *files;
-    struct outlet *filtered[LOG_STREAMS];
-    struct loop_timer partial, slow, loss, old;
-};
-
-static struct log_routing worker_routing(const struct log_worker *w, int which)
-{
-    return log_routing_make(w->logs->config, &w->logs->sinks, w->local_rank, which);
-}
-
 /* -- consoles ------------------------------------------------------------------- */
-
-static void on_writer_news(void *arg);
 
 static struct console_sharing find_sharing(const struct logs *l, int which)
 {
@@ -115,13 +25,13 @@ static struct console_sharing find_sharing(const struct logs *l, int which)
     };
 }
 
-static struct console *console_for(struct logs *l, int which)
+struct console *logs_console_for(struct logs *l, int which)
 {
     struct own_stream *k = &l->sink[l->sinks.same ? LOG_ERR : which];
-    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
-    struct outlet_options options = { .fd = own_streams[which].fd,
+    struct log_writer_calls calls = { .news = logs_on_writer_news, .arg = l };
+    struct outlet_options options = { .fd = log_own_streams[which].fd,
                                       .queue_max = LOG_CONSOLE_QUEUE_MAX,
-                                      .name = own_streams[which].console };
+                                      .name = log_own_streams[which].console };
 
     if ((which == LOG_OUT || l->sinks.same) && logs_need_reader(l->config))
         options.then = "the job ends (--ignore-closed-output lets it continue)";
@@ -175,55 +85,10 @@ static void resume_stream(struct worker_stream *s)
     log_stream_resume(s->in);
 }
 
-static void arm_if_idle(struct loop_timer *t, uint64_t ms)
-{
-    if (!t->armed)
-        loop_timer_arm(t, clock_ms() + ms);
-}
-
-static bool is_stream_ready(void *arg)
-{
-    struct worker_stream *s = arg;
-    struct logs *l = s->logs;
-    struct outlet *o[] = {
-        s->file,
-        s->source ? console_outlet(l->sink[l->sinks.same ? LOG_ERR : s->which].console)
-                  : NULL,
-        s->filter ? l->filtered[s->which] : NULL,
-    };
-
-    for (size_t i = 0; i < sizeof(o) / sizeof(o[0]); i++) {
-        if (o[i] && !outlet_ready(o[i])) {
-            arm_if_idle(&l->slow, WRITER_SLOW_MS);
-            return false;
-        }
-    }
-    return true;
-}
-
-static void on_data(void *arg, const char *data, size_t size, bool more)
-{
-    struct worker_stream *s = arg;
-    struct logs *l = s->logs;
-
-    if (l->output)
-        l->output(l->output_arg, s->worker->local_rank, s->which == LOG_ERR, data,
-                  size);
-    kept_output_add(&l->kept, s->worker->local_rank, s->which, data, size);
-    if (l->answers)
-        log_answers_note(l->answers);
-    if (s->file)
-        outlet_put(s->file, data, size);
-    if (s->filter)
-        log_filter_put(s->filter, data, size);
-    if (s->source && console_put(s->source, data, size, more))
-        arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
-}
-
 static void show_partial(struct worker_stream *s)
 {
     if (s->source && console_source_show_partial(s->source, clock_ms()))
-        arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
+        log_timer_arm_if_idle(&s->logs->partial, LOG_PARTIAL_MS);
 }
 
 static void on_partial_time(void *arg)
@@ -247,7 +112,7 @@ static void on_slow_time(void *arg)
             again |= log_writer_check(find_writer(l, i), now);
     for_each_stream(l, resume_stream);
     if (again)
-        arm_if_idle(&l->slow, WRITER_SLOW_MS);
+        log_timer_arm_if_idle(&l->slow, WRITER_SLOW_MS);
 }
 
 bool logs_need_reader(const struct config *c)
@@ -275,203 +140,14 @@ static void on_loss_time(void *arg)
     report_closed_output(arg);
 }
 
-static void on_writer_news(void *arg)
+void logs_on_writer_news(void *arg)
 {
     struct logs *l = arg;
 
     for_each_stream(l, resume_stream);
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (find_writer(l, i) && log_writer_has_losses(find_writer(l, i)))
-            arm_if_idle(&l->loss, LOG_LOSS_REPORT_MS);
-}
-
-/* -- the end of streams --------------------------------------------------------- */
-
-static void close_stream(struct worker_stream *s)
-{
-    if (!s->in)
-        return;
-    log_stream_destroy(s->in);
-    console_source_destroy(s->source);
-    log_filter_destroy(s->filter);
-    outlet_close(s->file);
-    s->in = NULL;
-    s->source = NULL;
-    s->filter = NULL;
-    s->file = NULL;
-    s->worker->open--;
-}
-
-/* Must be last: the callback may begin the next attempt. */
-static void report_ended(struct log_worker *w)
-{
-    struct logs *l = w->logs;
-
-    loop_timer_cancel(&w->drain);
-    if (w->end_reported)
-        return;
-    w->end_reported = true;
-    kept_output_end(&l->kept, w->local_rank);
-    if (l->answers)
-        log_answers_note_end(l->answers);
-    l->calls.ended(l->calls.arg, w->local_rank);
-}
-
-static void on_stream_ended(void *arg)
-{
-    struct worker_stream *s = arg;
-    struct log_worker *w = s->worker;
-
-    close_stream(s);
-    if (w->open == 0)
-        report_ended(w);
-}
-
-static void on_drain_time(void *arg)
-{
-    struct log_worker *w = arg;
-
-    for (int i = 0; i < LOG_STREAMS; i++) {
-        if (w->stream[i].in)
-            log_stream_finish(w->stream[i].in);
-        close_stream(&w->stream[i]);
-    }
-    report_ended(w);
-}
-
-void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
-{
-    struct log_worker *w = &l->worker[local_rank];
-
-    if (!w->end_reported)
-        loop_timer_arm(&w->drain, clock_ms() + grace_ms);
-}
-
-/* -- opening -------------------------------------------------------------------- */
-
-static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
-                                    const char *name, struct err *e)
-{
-    struct outlet_options options = {
-        .owned = true, .mark = true, .queue_max = LOG_FILE_QUEUE_MAX, .file = name
-    };
-    struct log_writer_calls calls = { .news = on_writer_news, .arg = l };
-    struct outlet *o;
-
-    options.fd = log_dirs_open(l->dirs, local_rank, name, e);
-    if (options.fd < 0)
-        return NULL;
-    if (l->config->log_max_size) {
-        options.folder = log_dirs_folder(l->dirs, local_rank);
-        options.max_size = options.folder < 0 ? 0 : l->config->log_max_size;
-    }
-    options.name = log_dirs_file_path(l->dirs, local_rank, name);
-    if (!l->files)
-        l->files = log_writer_create(l->loop, &calls);
-    o = outlet_create(l->files, &options);
-    free((char *)options.name);
-    return o;
-}
-
-static int open_outlets(struct worker_stream *s, const struct log_routing *p,
-                        struct err *e)
-{
-    struct logs *l = s->logs;
-    const struct config *c = l->config;
-    int which = s->which;
-
-    if (p->file && l->dirs) {
-        uint32_t rank = s->worker->local_rank;
-
-        s->file = open_log_file(l, rank, own_streams[which].file, e);
-        if (!s->file)
-            return -1;
-        kept_output_set_file(
-            &l->kept, rank, which, s->file,
-            log_dirs_file_path(l->dirs, rank, own_streams[which].file));
-    }
-    if (p->filter && l->dirs) {
-        if (!l->filtered[which])
-            l->filtered[which] = open_log_file(l, LOG_DIRS_NODE,
-                                               own_streams[which].filtered, e);
-        if (!l->filtered[which])
-            return -1;
-        s->filter = log_filter_create(l->filtered[which],
-                                      which == LOG_OUT ? c->stdout_filters
-                                                       : c->stderr_filters,
-                                      s->worker->prefix);
-    }
-    if (p->console)
-        s->source = console_source_create(console_for(l, which),
-                                          p->prefix ? s->worker->prefix : NULL);
-    return 0;
-}
-
-/* *fd becomes the worker's descriptor. */
-static int open_stream(struct log_worker *w, int which, struct log_routing *p, int *fd,
-                       struct err *e)
-{
-    struct worker_stream *s = &w->stream[which];
-    struct log_stream_calls calls = {
-        .ready = is_stream_ready, .data = on_data, .ended = on_stream_ended, .arg = s
-    };
-
-    if (p->passed || p->nowhere) {
-        w->logs->kept.now.worker[w->local_rank][which].kind = p->passed ? LOGS_PASSED
-                                                                        : LOGS_NOWHERE;
-        *fd = p->passed ? STDOUT_FILENO : open("/dev/null", O_WRONLY | O_CLOEXEC);
-        return *fd < 0 ? err_set_errno(e, errno, "/dev/null") : 0;
-    }
-    s->in = log_stream_create(w->logs->loop, p->pty, &calls, fd, e);
-    if (!s->in && p->pty) { /* out of terminals: a pipe is better than no job */
-        log_debug("%s", e->text);
-        p->pty = false;
-        s->in = log_stream_create(w->logs->loop, false, &calls, fd, e);
-    }
-    if (!s->in)
-        return -1;
-    w->open++;
-    if (p->pty)
-        log_stream_resize(s->in, own_streams[which].fd,
-                          p->prefix ? (unsigned)strlen(w->prefix) : 0);
-    return open_outlets(s, p, e);
-}
-
-static int open_streams(struct log_worker *w, int fd[3], bool *is_tty, struct err *e)
-{
-    struct log_routing p[LOG_STREAMS];
-
-    for (int i = 0; i < LOG_STREAMS; i++)
-        p[i] = worker_routing(w, i);
-    fd[0] = log_stdin_open(w->logs->config, w->local_rank, e);
-    if (fd[0] < 0 || open_stream(w, LOG_ERR, &p[LOG_ERR], &fd[2], e) < 0)
-        return -1;
-    *is_tty = p[LOG_ERR].pty;
-    if (log_routing_is_one_stream(p, &w->logs->sinks)) {
-        kept_output_merge(&w->logs->kept, w->local_rank);
-        fd[1] = fcntl(fd[2], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        return fd[1] < 0 ? err_set_errno(e, errno, "a worker's standard output") : 0;
-    }
-    if (open_stream(w, LOG_OUT, &p[LOG_OUT], &fd[1], e) < 0)
-        return -1;
-    *is_tty |= p[LOG_OUT].pty;
-    return 0;
-}
-
-int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
-              struct err *e)
-{
-    struct log_worker *w = &l->worker[local_rank];
-
-    fd[0] = fd[1] = fd[2] = -1;
-    if (open_streams(w, fd, is_tty, e) == 0)
-        return 0;
-    for (int i = 0; i < LOG_STREAMS; i++)
-        close_stream(&w->stream[i]);
-    for (int i = 0; i < 3; i++)
-        if (fd[i] > STDERR_FILENO)
-            close(fd[i]);
-    return err_wrap(e, "local rank %u", (unsigned)local_rank);
+            log_timer_arm_if_idle(&l->loss, LOG_LOSS_REPORT_MS);
 }
 
 /* -- attempts ------------------------------------------------------------------- */
@@ -524,8 +200,7 @@ static void end_attempt(struct logs *l)
         struct log_worker *w = &l->worker[i];
 
         loop_timer_cancel(&w->drain);
-        for (int k = 0; k < LOG_STREAMS; k++)
-            close_stream(&w->stream[k]);
+        log_worker_close(w);
         free(w->prefix);
         free(w->error_file);
         free(w->stderr_file);
@@ -546,9 +221,9 @@ static void set_file_paths(struct log_worker *w)
     if (!t)
         return;
     w->error_file = log_dirs_file_path(t, w->local_rank, "error.json");
-    if (worker_routing(w, LOG_ERR).file)
+    if (log_worker_routing(w, LOG_ERR).file)
         w->stderr_file = log_dirs_file_path(t, w->local_rank,
-                                            own_streams[LOG_ERR].file);
+                                            log_own_streams[LOG_ERR].file);
 }
 
 int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err *e)
@@ -609,8 +284,8 @@ const char *logs_stderr_file(const struct logs *l, uint32_t local_rank)
 
 static void resize_stream(struct worker_stream *s)
 {
-    log_stream_resize(s->in, own_streams[s->which].fd,
-                      worker_routing(s->worker, s->which).prefix
+    log_stream_resize(s->in, log_own_streams[s->which].fd,
+                      log_worker_routing(s->worker, s->which).prefix
                           ? (unsigned)strlen(s->worker->prefix)
                           : 0);
 }
@@ -628,7 +303,7 @@ static void init_log_worker(struct logs *l, uint32_t local_rank)
     w->local_rank = local_rank;
     for (int i = 0; i < LOG_STREAMS; i++)
         w->stream[i] = (struct worker_stream){ .logs = l, .worker = w, .which = i };
-    loop_timer_init(&w->drain, l->loop, on_drain_time, w);
+    loop_timer_init(&w->drain, l->loop, log_worker_on_drain_time, w);
 }
 
 struct logs *logs_create(struct loop *loop, const struct config *config,
@@ -651,7 +326,7 @@ struct logs *logs_create(struct loop *loop, const struct config *config,
         l->sinks.kind[LOG_ERR] == LOG_SINK_TTY)
         loop_on_signal(loop, SIGWINCH, on_window_resized, l);
     kept_output_init(&l->kept, config->workers);
-    console_for(l, LOG_ERR);
+    logs_console_for(l, LOG_ERR);
     log_set_sink(on_log_line, l);
     return l;
 }

@@ -427,7 +427,7 @@ static void request_checkpoints(struct progress_monitor *m, uint32_t within_ms)
         __atomic_store_n(&m->pages->page[i]->save, m->checkpoint_requests,
                          __ATOMIC_RELEASE);
         if (m->config->checkpoint_signal && m->observation[i].alive)
-            guard_signal_worker(m->guard, i, m->config->checkpoint_signal);
+            guard_signal(m->guard, i, m->config->checkpoint_signal);
     }
 }
 

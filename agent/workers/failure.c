@@ -2,6 +2,7 @@
 #include "agent/workers/failure.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -60,6 +61,31 @@ char *failure_what(const struct failure *f, char *buf, size_t size)
         snprintf(buf, size, "%s", *f->what ? f->what : "the agent failed");
     }
     return buf;
+}
+
+/* Hints for errors whose name does not suggest a remedy. */
+static const struct {
+    int errnum;
+    const char *text;
+} exec_hints[] = {
+    { ENOENT, " (the interpreter or loader that it asks for is missing)" },
+    { ENOEXEC, " (neither a program for this machine nor a script with a #! line)" },
+    { EACCES, " (its interpreter is not executable, or is mounted noexec)" },
+    { EAGAIN, " (no more processes: ulimit -u, or the cgroup's pids.max)" },
+    { E2BIG, " (arguments and environment are too long)" },
+};
+
+void failure_set_not_executed(struct failure *f, const char *what, int errnum)
+{
+    const char *hint = "";
+
+    for (size_t i = 0; i < sizeof(exec_hints) / sizeof(*exec_hints); i++)
+        if (exec_hints[i].errnum == errnum)
+            hint = exec_hints[i].text;
+    f->kind = FAILURE_EXEC;
+    f->code = errnum;
+    f->final = true;
+    snprintf(f->what, sizeof(f->what), "%s: %s%s", what, strerror(errnum), hint);
 }
 
 /* The list contains exit codes in the form of crun's own: "2,137". */
@@ -130,7 +156,7 @@ static bool read_message(const cJSON *root, struct error_file *t)
     const char *error;
 
     if (cJSON_IsString(message)) {
-        copy_end(t->said, sizeof(t->said), message->valuestring);
+        copy_end(t->text, sizeof(t->text), message->valuestring);
         t->time_ms = cJSON_IsNumber(time) ? (uint64_t)(time->valuedouble * 1000) : 0;
         return true;
     }
@@ -140,7 +166,7 @@ static bool read_message(const cJSON *root, struct error_file *t)
     t->time_ms = strtoull(get_json_text(extra, "timestamp"), NULL, 10) * 1000;
     error = get_json_text(message, "message");
     snprintf(t->message, sizeof(t->message), "%.*s", (int)strcspn(error, "\n"), error);
-    copy_end(t->said, sizeof(t->said),
+    copy_end(t->text, sizeof(t->text),
              *get_json_text(extra, "py_callstack")
                  ? get_json_text(extra, "py_callstack")
                  : error);
@@ -180,7 +206,7 @@ bool failure_read_error_file(const char *path, struct error_file *file)
     bool understood;
 
     *file = (struct error_file){ 0 };
-    understood = root && read_message(root, file) && *file->said;
+    understood = root && read_message(root, file) && *file->text;
     if (understood) {
         read_verdict(root, file);
         refine_time(path, file);
@@ -285,16 +311,16 @@ static void print_printable(FILE *out, const char *text, size_t len)
 
 /* Prints the last lines, each after a bar. */
 static void print_last_lines(FILE *out, const struct report_style *st,
-                             const char *label, const char *said, unsigned most)
+                             const char *label, const char *text, unsigned most)
 {
-    const char *start = said + strlen(said);
+    const char *start = text + strlen(text);
     unsigned lines = 0;
 
-    if (start == said)
+    if (start == text)
         fprintf(out, "  %-14s  nothing on standard error\n", label);
-    if (start > said && start[-1] == '\n')
+    if (start > text && start[-1] == '\n')
         start--;
-    while (start > said && lines < most)
+    while (start > text && lines < most)
         if (*--start == '\n' && ++lines == most)
             start++;
     while (*start) {

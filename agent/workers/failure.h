@@ -15,6 +15,9 @@
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
+/* Sets f to the failure of a step ("execve") on the way to the program. */
+void failure_set_not_executed(struct failure *f, const char *what, int errnum);
+
 /* Describes a worker's end, with the program's own description of its error, or "". An
  * existing description stays. */
 void failure_describe_end(struct failure *f, const char *message);
@@ -26,7 +29,7 @@ void failure_describe_end(struct failure *f, const char *message);
  */
 struct error_file {
     char message[256];
-    char said[FAILURE_TEXT_MAX_BYTES + 1];
+    char text[FAILURE_TEXT_MAX_BYTES + 1];
     uint64_t time_ms; /* of the error, since 1970 */
     enum preflight_verdict verdict;
     int exec_errno; /* of PREFLIGHT_NOT_EXECUTED */

@@ -297,26 +297,6 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
 
 /* -- ending --------------------------------------------------------------------- */
 
-/* Hints for errors whose name does not suggest a remedy. */
-static const struct {
-    int errnum;
-    const char *text;
-} exec_hints[] = {
-    { ENOENT, " (the interpreter or loader that it asks for is missing)" },
-    { ENOEXEC, " (neither a program for this machine nor a script with a #! line)" },
-    { EACCES, " (its interpreter is not executable, or is mounted noexec)" },
-    { EAGAIN, " (no more processes: ulimit -u, or the cgroup's pids.max)" },
-    { E2BIG, " (arguments and environment are too long)" },
-};
-
-static const char *exec_hint(int errnum)
-{
-    for (size_t i = 0; i < sizeof(exec_hints) / sizeof(*exec_hints); i++)
-        if (exec_hints[i].errnum == errnum)
-            return exec_hints[i].text;
-    return "";
-}
-
 static struct failure describe_failure(const struct group *g, uint32_t local_rank,
                                        uint64_t at_ms)
 {
@@ -331,15 +311,6 @@ static struct failure describe_failure(const struct group *g, uint32_t local_ran
     return f;
 }
 
-static void set_not_executed(struct failure *f, const char *what, int errnum)
-{
-    f->kind = FAILURE_EXEC;
-    f->code = errnum;
-    f->final = true;
-    snprintf(f->what, sizeof(f->what), "%s: %s%s", what, strerror(errnum),
-             exec_hint(errnum));
-}
-
 static struct failure describe_exit(const struct group *g, uint32_t local_rank)
 {
     const struct group_worker *w = &g->worker[local_rank];
@@ -347,7 +318,7 @@ static struct failure describe_exit(const struct group *g, uint32_t local_rank)
 
     f.out_of_memory = w->exit.out_of_memory;
     if (w->exec_errno) {
-        set_not_executed(&f, w->exec_what, w->exec_errno);
+        failure_set_not_executed(&f, w->exec_what, w->exec_errno);
     } else if (WIFSIGNALED(w->exit.status)) {
         f.kind = FAILURE_SIGNAL;
         f.code = WTERMSIG(w->exit.status);
@@ -367,43 +338,29 @@ static uint64_t monotonic_of_wall(uint64_t wall_ms)
     return wall_ms && age < clock_ms() ? clock_ms() - age : 0;
 }
 
-/* An error file is the worker's own account; `said` may be cut at the front. */
-static void read_origin_of_file(const struct error_file *file, struct failure *f)
-{
-    uint64_t at_ms = monotonic_of_wall(file->time_ms);
-    struct failure_output output = { .text = file->said,
-                                     .summary = *file->message ? file->message : NULL,
-                                     .written_ms = at_ms,
-                                     .traceback_ms = at_ms };
-
-    failure_origin_read(f, &output);
-}
-
-static void read_origin_of_output(const struct group *g, uint32_t local_rank,
-                                  struct failure *f)
-{
-    struct logs_error_times times = logs_error_times(g->logs, local_rank);
-    char *text = xmalloc(LOG_TAIL_BYTES + 1);
-    struct failure_output output = { .text = logs_tail(g->logs, local_rank, text,
-                                                       LOG_TAIL_BYTES + 1),
-                                     .written_ms = times.written_ms,
-                                     .traceback_ms = times.traceback_ms };
-
-    failure_origin_read(f, &output);
-    free(text);
-}
-
-/* What the worker says of its failure, and with it the origin. */
+/* What the worker reports of its failure, in its error file or on standard error, and
+ * with it the origin. */
 static void read_account(const struct group *g, uint32_t local_rank,
                          struct error_file *file, struct failure *f)
 {
+    char *text = xmalloc(LOG_TAIL_BYTES + 1);
+    struct failure_output output = { .text = text };
+
     if (failure_read_error_file(logs_error_file(g->logs, local_rank), file)) {
-        memcpy(f->said, file->said, sizeof(f->said));
-        read_origin_of_file(file, f);
+        memcpy(f->said, file->text, sizeof(f->said));
+        output.text = file->text; /* may be cut at the front */
+        output.summary = *file->message ? file->message : NULL;
+        output.written_ms = output.traceback_ms = monotonic_of_wall(file->time_ms);
     } else {
+        struct logs_error_times times = logs_error_times(g->logs, local_rank);
+
         logs_tail(g->logs, local_rank, f->said, sizeof(f->said));
-        read_origin_of_output(g, local_rank, f);
+        logs_tail(g->logs, local_rank, text, LOG_TAIL_BYTES + 1);
+        output.written_ms = times.written_ms;
+        output.traceback_ms = times.traceback_ms;
     }
+    failure_origin_read(f, &output);
+    free(text);
 }
 
 /* The worker wrote an error before `at_ms`, and that does not read as a consequence. */
@@ -471,7 +428,7 @@ static void report_exit(struct group *g, uint32_t local_rank)
         return;
     }
     if (verdict == PREFLIGHT_NOT_EXECUTED)
-        set_not_executed(&f, "execve", file.exec_errno);
+        failure_set_not_executed(&f, "execve", file.exec_errno);
     else
         failure_describe_end(&f, file.message);
     f.age_ms = (uint32_t)(clock_ms() - f.at_ms);
@@ -632,7 +589,7 @@ void group_stop(struct group *g, int signo, uint32_t grace_ms)
         kill_group(g);
         return;
     }
-    guard_signal_all(g->guard, signo);
+    guard_signal(g->guard, GUARD_ALL, signo);
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
     if (g->delays_term)

@@ -168,11 +168,11 @@ START_TEST(a_signal_reaches_one_group_or_all)
     begin_guard(_i);
     for (uint32_t i = 0; i < 3; i++)
         spawn_ready(i, "child", "say", "ready", "sleep", NULL);
-    guard_signal_worker(t.guard, 1, SIGUSR1);
+    guard_signal(t.guard, 1, SIGUSR1);
     wait_until(&t.exited, 1);
     ck_assert_uint_eq(t.exit[0].local_rank, 1);
     ck_assert_int_eq(t.exit[0].status, SIGUSR1);
-    guard_signal_all(t.guard, SIGTERM);
+    guard_signal(t.guard, GUARD_ALL, SIGTERM);
     wait_until(&t.exited, 3);
     guard_sweep(t.guard, 0,
                 10000); /* the children were in the groups: nothing is left */
@@ -186,7 +186,7 @@ START_TEST(a_stopped_worker_obeys_term)
 {
     begin_guard(_i);
     spawn_ready(0, "say", "ready", "stop", "sleep", NULL);
-    guard_signal_all(t.guard, SIGTERM);
+    guard_signal(t.guard, GUARD_ALL, SIGTERM);
     wait_until(&t.exited, 1);
     ck_assert_int_eq(t.exit[0].status, SIGTERM);
     end_guard();

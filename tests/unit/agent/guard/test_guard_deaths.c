@@ -38,7 +38,7 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
     wait_until(&t.died, 1);
     ck_assert_str_eq(t.why, "killed by signal 9");
     ck_assert_uint_eq(procs_with(t.cookie), 0);
-    guard_signal_all(t.guard, SIGTERM); /* to no worker */
+    guard_signal(t.guard, GUARD_ALL, SIGTERM); /* to no worker */
     guard_kill(t.guard);
     end_guard();
 }

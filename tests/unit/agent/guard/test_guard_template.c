@@ -78,7 +78,7 @@ START_TEST(a_worker_of_the_template_is_a_worker_like_any_other)
     read_group(t.template_pid, group, sizeof(group));
     if (in_cgroup())
         ck_assert_str_eq(group, "template");
-    guard_signal_all(t.guard, SIGTERM);
+    guard_signal(t.guard, GUARD_ALL, SIGTERM);
     wait_until(&t.exited, 4);
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_int_eq(t.exit[i].status, SIGTERM);
@@ -355,7 +355,7 @@ static void ask_to_end(int how)
     else if (how == 1)
         guard_sweep(t.guard, 0, 0);
     else
-        guard_signal_all(t.guard, SIGTERM);
+        guard_signal(t.guard, GUARD_ALL, SIGTERM);
 }
 
 START_TEST(a_worker_that_waits_is_dropped)
@@ -366,7 +366,7 @@ START_TEST(a_worker_that_waits_is_dropped)
     start_template(PATIENCE_MS, PATIENCE_MS, "late", "500", NULL);
     spawn(0, "sleep", NULL);
     spawn(1, "sleep", NULL);
-    guard_signal_all(t.guard, SIGUSR1); /* ends none */
+    guard_signal(t.guard, GUARD_ALL, SIGUSR1); /* ends none */
     ask_to_end(_i);
     wait_until(&t.exited, 2);
     ck_assert_uint_eq(t.started, 0);

@@ -112,7 +112,7 @@ START_TEST(both_forms_of_an_error_file_are_read)
     ck_assert_int_eq(understood, files[_i].text != NULL);
     if (!understood)
         return;
-    ck_assert_str_eq(told.said, files[_i].text);
+    ck_assert_str_eq(told.text, files[_i].text);
     ck_assert_str_eq(told.message, files[_i].message);
     ck_assert_uint_eq(told.time_ms, files[_i].time_ms);
 }
@@ -153,7 +153,7 @@ START_TEST(a_long_traceback_keeps_its_end)
 {
     static char json[16384] = "{\"message\":\"";
     struct error_file told;
-    const char *text = told.said;
+    const char *text = told.text;
 
     for (int i = 0; i < 1000; i++)
         sprintf(json + strlen(json), "line %d\\n", i);
@@ -196,7 +196,7 @@ START_TEST(what_is_written_can_be_read)
     failure_write_error_file(path, &f);
     ck_assert(failure_read_error_file(path, &told));
     remove_file();
-    ck_assert_str_eq(told.said, f.said);
+    ck_assert_str_eq(told.text, f.said);
     ck_assert_str_eq(told.message, "Oops: both");
     ck_assert_uint_eq(told.time_ms, 1700000000000);
 }

@@ -77,7 +77,7 @@ void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms)
     trace('w');
 }
 
-void guard_signal_all(struct guard *g, int signo)
+void guard_signal(struct guard *g, uint32_t local_rank, int signo)
 {
     trace(signo == SIGTERM ? 't' : '?');
 }
