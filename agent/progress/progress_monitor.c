@@ -9,6 +9,7 @@
 
 #include "agent/guard/guard.h"
 #include "agent/guard/status_pages.h"
+#include "agent/progress/checkpoints.h"
 #include "agent/progress/hang.h"
 #include "agent/progress/limits.h"
 #include "agent/progress/output_steps.h"
@@ -53,10 +54,8 @@ struct progress_monitor {
 
     /* the requested checkpoint; 0: none */
     uint64_t checkpoint_until_ms;
-    uint32_t checkpoint_requests; /* of this epoch */
     struct loop_timer checkpoint_timer;
-    uint64_t saving_since_ms, longest_saving_ms;
-    uint64_t saved_at_ms;    /* the newest checkpoint of any epoch; 0: none was seen */
+    struct checkpoints checkpoints;
     struct msg_stopped last; /* the steps of the epoch; set when it has ended */
 
     uint64_t recorders_until_ms; /* 0: PyTorch's flight recorders are not waited for */
@@ -90,27 +89,6 @@ static void read_progress(struct progress_monitor *m, uint32_t i,
     s->progress.step = step;
     s->progress.first_step = first;
     s->progress.loss = NAN;
-}
-
-static void time_checkpoints(struct progress_monitor *m)
-{
-    uint64_t now = clock_ms();
-    bool saves = false;
-
-    for (uint32_t i = 0; i < m->pages->count; i++)
-        saves |= m->observation[i].alive &&
-                 m->observation[i].progress.phase == PROGRESS_CHECKPOINTING;
-    if (!saves)
-        m->saving_since_ms = 0;
-    else if (!m->saving_since_ms)
-        m->saving_since_ms = now;
-    else if (now - m->saving_since_ms > m->longest_saving_ms)
-        m->longest_saving_ms = now - m->saving_since_ms;
-}
-
-uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m)
-{
-    return m->longest_saving_ms;
 }
 
 static bool shows_progress(const struct hang_observation *s)
@@ -151,18 +129,6 @@ static void note_steps(struct progress_monitor *m)
     }
 }
 
-/* Not all programs count their checkpoints; of the others a short one is not seen. */
-static bool has_saved(const struct page_values *before,
-                      const struct hang_observation *s)
-{
-    const struct page_values *now = &s->progress;
-
-    return s->alive &&
-           (now->saved != before->saved || now->checkpoints != before->checkpoints ||
-            (before->phase == PROGRESS_CHECKPOINTING &&
-             now->phase != PROGRESS_CHECKPOINTING));
-}
-
 static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
@@ -172,13 +138,12 @@ static void read_pages(struct progress_monitor *m)
         read_progress(m, i, s);
         s->alive = group_pid(m->group, i) != 0;
         s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
-        if (has_saved(&before, s))
-            m->saved_at_ms = clock_ms();
+        checkpoints_note(&m->checkpoints, &before, s);
         m->any_page_written |= s->progress.written;
         if (s->changed)
             silence_break(m->silence);
     }
-    time_checkpoints(m);
+    checkpoints_time(&m->checkpoints, m->observation, m->pages->count);
     note_steps(m);
     hang_observe(m->hang, m->observation, clock_ms());
 }
@@ -284,15 +249,6 @@ static void on_page_timer(void *arg)
 
 /* -- heartbeats ----------------------------------------------------------------- */
 
-static void format_step_rate(double rate, char *buf, size_t size)
-{
-    int digits = rate >= 100 ? 0 : rate >= 10 ? 1 : 2;
-
-    *buf = '\0';
-    if (rate >= 0)
-        snprintf(buf, size, "%.*f", digits, rate);
-}
-
 /* Without a worker that tells one now, the last of this epoch stays. */
 static void format_loss(const struct progress_monitor *m, char *buf, size_t size)
 {
@@ -334,7 +290,7 @@ static uint32_t in_thousandths(double share)
 static void update_heartbeat(struct progress_monitor *m)
 {
     const struct page_values *p = find_slowest(m);
-    double slowest, median;
+    double slowest, median, rate = step_rate_per_s(&m->step_rate);
 
     if (!p)
         return;
@@ -347,8 +303,13 @@ static void update_heartbeat(struct progress_monitor *m)
     m->progress.first_step = m->first_step;
     m->progress.first_ms = age_ms(m->first_at_ms);
     m->progress.reached_ms = age_ms(m->reached_at_ms);
-    format_step_rate(step_rate_per_s(&m->step_rate), m->progress.steps_per_s,
-                     sizeof(m->progress.steps_per_s));
+    *m->progress.steps_per_s = '\0';
+    if (rate >= 0)
+        snprintf(m->progress.steps_per_s, sizeof(m->progress.steps_per_s), "%.*f",
+                 rate >= 100  ? 0
+                 : rate >= 10 ? 1
+                              : 2,
+                 rate);
     format_loss(m, m->progress.loss, sizeof(m->progress.loss));
     format_note(m, m->progress.note, sizeof(m->progress.note));
 }
@@ -364,8 +325,8 @@ void progress_monitor_fill_heartbeat(struct progress_monitor *m,
     }
     *progress = m->progress;
     progress->silent_ms = silence_lasts_ms(m->silence);
-    if (m->saved_at_ms) /* at least 1, because 0 is not known */
-        progress->checkpoint_ms = age_ms(m->saved_at_ms - 1);
+    if (m->checkpoints.saved_at_ms) /* at least 1, because 0 is not known */
+        progress->checkpoint_ms = age_ms(m->checkpoints.saved_at_ms - 1);
 }
 
 void progress_monitor_note_output(struct progress_monitor *m, uint32_t local_rank,
@@ -386,30 +347,15 @@ void progress_monitor_note_gpus(struct progress_monitor *m,
 
 /* -- checkpoint requests -------------------------------------------------------- */
 
-static bool is_saved(const struct progress_monitor *m, const struct hang_observation *s)
-{
-    if (!s->alive || s->progress.phase == PROGRESS_DONE)
-        return true;
-    if (!s->progress.written) /* without any page only the signal asks: wait */
-        return m->any_page_written;
-    return s->progress.saved == m->checkpoint_requests;
-}
-
-static bool all_saved(const struct progress_monitor *m)
-{
-    for (uint32_t i = 0; i < m->pages->count; i++)
-        if (!is_saved(m, &m->observation[i]))
-            return false;
-    return true;
-}
-
 static void on_checkpoint_timer(void *arg)
 {
     struct progress_monitor *m = arg;
     uint64_t now = clock_ms(), next = now + CHECKPOINT_READ_MS;
 
     read_pages(m);
-    if (now < m->checkpoint_until_ms && !all_saved(m)) {
+    if (now < m->checkpoint_until_ms &&
+        !checkpoints_are_written(&m->checkpoints, m->observation, m->pages->count,
+                                 m->any_page_written)) {
         loop_timer_arm(&m->checkpoint_timer,
                        next < m->checkpoint_until_ms ? next : m->checkpoint_until_ms);
         return;
@@ -419,16 +365,9 @@ static void on_checkpoint_timer(void *arg)
     m->calls.checkpointed(m->calls.arg);
 }
 
-static void request_checkpoints(struct progress_monitor *m, uint32_t within_ms)
+uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m)
 {
-    m->checkpoint_requests++;
-    for (uint32_t i = 0; i < m->pages->count; i++) {
-        m->pages->page[i]->save_within_ms = within_ms;
-        __atomic_store_n(&m->pages->page[i]->save, m->checkpoint_requests,
-                         __ATOMIC_RELEASE);
-        if (m->config->checkpoint_signal && m->observation[i].alive)
-            guard_signal(m->guard, i, m->config->checkpoint_signal);
-    }
+    return m->checkpoints.longest_ms;
 }
 
 void progress_monitor_request_checkpoint(struct progress_monitor *m, uint32_t within_ms)
@@ -441,28 +380,23 @@ void progress_monitor_request_checkpoint(struct progress_monitor *m, uint32_t wi
         m->calls.checkpointed(m->calls.arg);
         return;
     }
-    request_checkpoints(m, within_ms);
+    checkpoints_request(&m->checkpoints, m->pages, within_ms);
+    for (uint32_t i = 0; m->config->checkpoint_signal && i < m->pages->count; i++)
+        if (m->observation[i].alive)
+            guard_signal(m->guard, i, m->config->checkpoint_signal);
     m->checkpoint_until_ms = clock_ms() + within_ms;
     loop_timer_arm(&m->checkpoint_timer, clock_ms());
 }
 
 /* -- the state of every rank ---------------------------------------------------- */
 
-/* The operation of the worker library. */
-static void append_where(const struct progress_page *page, char *buf, size_t size)
-{
-    size_t used = strlen(buf);
-
-    if (*page->where)
-        snprintf(buf + used, size - used, ", in %.*s", (int)PROGRESS_WHERE_BYTES - 1,
-                 page->where);
-}
-
 static void describe_progress(const struct progress_monitor *m, uint32_t i, char *buf,
                               size_t size)
 {
     const struct page_values *p = &m->observation[i].progress;
+    const char *where = m->pages->page[i]->where;
     char still[32];
+    size_t used;
 
     clock_format_duration(hang_unchanged_ms(m->hang, i), still, sizeof(still));
     if (!p->written)
@@ -470,7 +404,10 @@ static void describe_progress(const struct progress_monitor *m, uint32_t i, char
     else
         snprintf(buf, size, "step %" PRIu64 ", %s, no change for %s", p->step,
                  progress_phase_name(p->phase), still);
-    append_where(m->pages->page[i], buf, size);
+    used = strlen(buf);
+    if (*where) /* the operation of the worker library */
+        snprintf(buf + used, size - used, ", in %.*s", (int)PROGRESS_WHERE_BYTES - 1,
+                 where);
 }
 
 static void send_rank_state(struct progress_monitor *m, uint32_t i)
@@ -539,27 +476,22 @@ static void on_stacks_idle(void *arg)
         m->calls.stacks_taken(m->calls.arg);
 }
 
-static void finish_recorders(struct progress_monitor *m)
+static void on_recorder_timer(void *arg)
 {
+    struct progress_monitor *m = arg;
     char text[ERROR_TEXT_MAX_BYTES + 1];
 
+    if (torch_recorder_awaited(group_torch_recorder(m->group)) &&
+        clock_ms() < m->recorders_until_ms) {
+        loop_timer_arm(&m->recorder_timer, clock_ms() + RECORDER_READ_MS);
+        return;
+    }
     torch_recorder_describe(group_torch_recorder(m->group), text, sizeof(text));
     if (*text)
         send_remark(m, NOTE_RANK, text);
     m->recorders_until_ms = 0;
     if (!stacks_are_asked(m->stacks))
         m->calls.stacks_taken(m->calls.arg);
-}
-
-static void on_recorder_timer(void *arg)
-{
-    struct progress_monitor *m = arg;
-
-    if (torch_recorder_awaited(group_torch_recorder(m->group)) &&
-        clock_ms() < m->recorders_until_ms)
-        loop_timer_arm(&m->recorder_timer, clock_ms() + RECORDER_READ_MS);
-    else
-        finish_recorders(m);
 }
 
 void progress_monitor_ask_recorders(struct progress_monitor *m)
@@ -630,7 +562,7 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->first_rank = start->first_rank;
     m->any_page_written = m->hang_reported = m->ranks_reported = false;
     m->straggler = STRAGGLERS_NONE;
-    m->checkpoint_requests = 0;
+    m->checkpoints.requests = 0;
     m->step_rate = (struct step_rate){ .count = 0 };
     m->begun_ms = m->sampled_ms = clock_ms();
     m->past_step = start->past_step;
@@ -646,7 +578,12 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     arm_page_timer(m);
 }
 
-static void keep_last_step(struct progress_monitor *m)
+struct msg_stopped progress_monitor_last_steps(const struct progress_monitor *m)
+{
+    return m->last;
+}
+
+void progress_monitor_end(struct progress_monitor *m)
 {
     for (uint32_t i = 0; m->pages && i < m->pages->count; i++) {
         struct hang_observation *s = &m->observation[i];
@@ -655,16 +592,6 @@ static void keep_last_step(struct progress_monitor *m)
         if (s->progress.written && s->progress.step > m->last.step)
             m->last = (struct msg_stopped){ s->progress.step, s->progress.first_step };
     }
-}
-
-struct msg_stopped progress_monitor_last_steps(const struct progress_monitor *m)
-{
-    return m->last;
-}
-
-void progress_monitor_end(struct progress_monitor *m)
-{
-    keep_last_step(m);
     stacks_end(m->stacks);
     silence_end(m->silence);
     m->pages = NULL;
