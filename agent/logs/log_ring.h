@@ -24,4 +24,11 @@ size_t log_ring_copy(const struct log_ring *r, uint64_t offset, char *data,
 /* The offset at which the last `lines` lines begin; the start if there are fewer. */
 uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines);
 
+/*
+ * Its content as a terminal would show it, as plain text: the last drawing of a line
+ * with carriage returns, no escape sequences, valid UTF-8. The last whole lines, at
+ * most size - 1 bytes. Returns text.
+ */
+char *log_ring_text(const struct log_ring *r, char *text, size_t size);
+
 #endif

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "agent/logs/log_prefix.h"
-#include "agent/logs/log_tail.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -251,7 +250,7 @@ int logs_begin(struct logs *l, uint64_t attempt, uint32_t first_rank, struct err
 
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size)
 {
-    return log_tail_text(&kept_output_stderr(&l->kept, local_rank)->ring, text, size);
+    return log_ring_text(&kept_output_stderr(&l->kept, local_rank)->ring, text, size);
 }
 
 struct logs_error_times logs_error_times(const struct logs *l, uint32_t local_rank)

@@ -99,7 +99,7 @@ int logs_open(struct logs *l, uint32_t local_rank, int fd[3], bool *is_tty,
  * still holds them. */
 void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms);
 
-/* The end of its standard error (or of its terminal) as plain text: see log_tail.h.
+/* The end of its standard error (or of its terminal) as plain text: see log_ring.h.
  * Whole lines, at most size - 1 bytes. Returns text. */
 char *logs_tail(const struct logs *l, uint32_t local_rank, char *text, size_t size);
 
