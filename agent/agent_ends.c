@@ -91,22 +91,6 @@ void agent_on_group_failed(void *arg, const struct failure *f)
     }
 }
 
-static void set_checkpoint(struct msg *m, bool wanted)
-{
-    if (m->type == MSG_LEAVE)
-        m->leave.checkpoint = wanted;
-    else if (m->type == MSG_END)
-        m->end.checkpoint = wanted;
-}
-
-static void shorten_stop(struct agent *a)
-{
-    log_info("a second signal: this node leaves without waiting for a checkpoint");
-    a->stops_fast = true;
-    if (a->state == AGENT_STOPPING)
-        agent_act_stop(a);
-}
-
 /* -- signals ----------------------------------------------------------------------- */
 
 static void on_stop_signal(void *arg, int signo, enum signal_action action)
@@ -125,10 +109,17 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         loop_stop(a->loop);
         return;
     }
-    if (action == SIGNAL_LEAVE_FAST)
-        shorten_stop(a);
+    if (action == SIGNAL_LEAVE_FAST) {
+        log_info("a second signal: this node leaves without waiting for a checkpoint");
+        a->stops_fast = true;
+        if (a->state == AGENT_STOPPING)
+            agent_act_stop(a);
+    }
     if (signals_report(action, code_of_signal(a), a->signals.sender, &m)) {
-        set_checkpoint(&m, a->signals.announces);
+        if (m.type == MSG_LEAVE)
+            m.leave.checkpoint = a->signals.announces;
+        else if (m.type == MSG_END)
+            m.end.checkpoint = a->signals.announces;
         agent_send_report(a, &m);
     }
     if (a->held.count > 0) {

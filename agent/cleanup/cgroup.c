@@ -223,15 +223,6 @@ static bool lock_directory(int dir)
 /* The first needs Linux 5.7, the second root. */
 static const char *const mark_names[] = { "user.crun", "trusted.crun" };
 
-/* Other programs may have groups called crun-something too. Ours have their own name in
- * an extended attribute, which lasts as long as the group and which no tool copies. */
-static void write_mark(const struct cgroup *g)
-{
-    for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++)
-        if (fsetxattr(g->dir, mark_names[i], g->name, strlen(g->name), 0) == 0)
-            return;
-}
-
 static bool is_marked(int dir, const char *name)
 {
     char value[CGROUP_NAME_SIZE];
@@ -329,7 +320,9 @@ static bool create_marked(struct cgroup *g)
     g->dir = openat(g->parent, g->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (g->dir >= 0 && lock_directory(g->dir) &&
         fstatat(g->parent, g->name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-        write_mark(g);
+        for (size_t i = 0; i < sizeof(mark_names) / sizeof(mark_names[0]); i++)
+            if (fsetxattr(g->dir, mark_names[i], g->name, strlen(g->name), 0) == 0)
+                break;
         return true;
     }
     if (g->dir >= 0)

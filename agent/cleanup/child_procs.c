@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/proc.h"
 
 size_t child_procs_list_by_scan(pid_t *pids, size_t max)
@@ -30,27 +31,15 @@ size_t child_procs_list_by_scan(pid_t *pids, size_t max)
     return count;
 }
 
-/* The main thread adopts orphans, and is the only thread here that forks. */
-static int open_list(void)
-{
-    char path[64];
-
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 size_t child_procs_list(pid_t *pids, size_t max)
 {
-    int fd = open_list();
     size_t count = 0;
-    char text[4096], *end;
-    ssize_t n;
+    char path[64], text[4096], *end;
 
-    if (fd < 0)
+    /* the main thread adopts orphans, and is the only thread here that forks */
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    if (fd_read_file(AT_FDCWD, path, text, sizeof(text)) < 0)
         return child_procs_list_by_scan(pids, max);
-    n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
     end = strrchr(text, ' '); /* the last number may be cut off */
     if (end)
         *end = '\0';

@@ -175,16 +175,6 @@ static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
     return pid;
 }
 
-/* Once the first worker runs: to find the counter takes longer than to start one. */
-static void count_oom_kills(void)
-{
-    if (table.counts_oom_kills)
-        return;
-    table.counts_oom_kills = true;
-    table.oom_counter = cgroup_open_oom_kills(table.cgroup);
-    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
-}
-
 static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u32 = local_rank };
@@ -196,7 +186,12 @@ static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
         epoll_ctl(table.epoll, EPOLL_CTL_ADD, pidfd, &event);
     guard_events_add((struct guard_event){
         .type = GUARD_EVENT_STARTED, .local_rank = local_rank, .pid = pid });
-    count_oom_kills();
+    if (table.counts_oom_kills)
+        return;
+    /* now that a worker runs: to find the counter takes longer than to start one */
+    table.counts_oom_kills = true;
+    table.oom_counter = cgroup_open_oom_kills(table.cgroup);
+    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
 }
 
 void guard_workers_spawn(const struct guard_request *request,
