@@ -83,7 +83,7 @@ void proto_fill(struct msg *m, unsigned type, enum proto_fill how)
         m->hello.version_min = PROTO_VERSION_MIN;
 }
 
-/* -- texts ------------------------------------------------------------------ */
+/* -- texts ------------------------------------------------------------------------- */
 
 static void each_text(const struct proto_table *table, char *base,
                       void (*fn)(char *text, size_t size, void *arg), void *arg)

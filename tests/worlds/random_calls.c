@@ -38,7 +38,7 @@ static uint64_t draw_call(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-/* -- elements --------------------------------------------------------------- */
+/* -- elements ---------------------------------------------------------------------- */
 
 /* Small numbers, of which sums and products are exact in every type. */
 static int value(const struct random_call *c, unsigned rank, size_t i)
@@ -121,7 +121,7 @@ static double get_memory(const struct random_call *c, const char *at, size_t i)
     }
 }
 
-/* -- the reference ---------------------------------------------------------- */
+/* -- the reference ----------------------------------------------------------------- */
 
 static double reduced(const struct random_call *c, size_t i)
 {
@@ -194,7 +194,7 @@ static void check_output(const struct random_call *c)
     free(seen);
 }
 
-/* -- calls ------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------- */
 
 static void decide(struct random_call *c, uint64_t *state, size_t count_max)
 {

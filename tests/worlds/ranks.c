@@ -27,7 +27,7 @@ static struct store_server *start_store(void)
     return server;
 }
 
-/* -- backends --------------------------------------------------------------- */
+/* -- backends ---------------------------------------------------------------------- */
 
 struct team_run {
     const struct team_plan *plan;
@@ -100,7 +100,7 @@ crun_status team_member_run(struct team_member *m, struct op op)
     return m->backend->calls->run(m->backend, &op, &m->e);
 }
 
-/* -- worlds of the library -------------------------------------------------- */
+/* -- worlds of the library --------------------------------------------------------- */
 
 static struct store_server *ranks_store;
 

@@ -12,7 +12,7 @@
  * tests/worlds/world_stub.h.
  */
 
-/* -- backends --------------------------------------------------------------- */
+/* -- backends ---------------------------------------------------------------------- */
 
 /* One rank: its backend is opened, `body` is called, and the backend is closed. */
 struct team_member {
@@ -44,7 +44,7 @@ void team_run(const struct team_plan *plan);
 /* One operation with the next sequence and a generous deadline; e is set on failure. */
 crun_status team_member_run(struct team_member *m, struct op op);
 
-/* -- worlds of the library -------------------------------------------------- */
+/* -- worlds of the library --------------------------------------------------------- */
 
 struct ranks_config {
     unsigned size;

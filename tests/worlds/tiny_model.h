@@ -35,7 +35,7 @@ static const unsigned tiny_count[TINY_PARAMETERS] = { TINY_IN * TINY_HIDDEN,
                                                       TINY_HIDDEN,
                                                       TINY_HIDDEN *TINY_OUT, TINY_OUT };
 
-/* -- 16 bits ---------------------------------------------------------------- */
+/* -- 16 bits ----------------------------------------------------------------------- */
 
 /* The nearest, ties to even. */
 static inline uint16_t tiny_to_bf16(float f)
@@ -92,7 +92,7 @@ static inline float tiny_from_half(uint16_t h, crun_dtype type)
     return type == CRUN_F16 ? tiny_from_f16(h) : tiny_from_bf16(h);
 }
 
-/* -- the device's memory ---------------------------------------------------- */
+/* -- the device's memory ----------------------------------------------------------- */
 
 /* The stream of the program is the default one. */
 static inline crun_status tiny_fetch(const struct tiny *t, void *to, const void *from,
@@ -117,7 +117,7 @@ static inline crun_status tiny_fetch_value(struct tiny *t, int parameter)
     return s;
 }
 
-/* -- the model -------------------------------------------------------------- */
+/* -- the model --------------------------------------------------------------------- */
 
 static inline float tiny_noise(uint64_t n)
 {

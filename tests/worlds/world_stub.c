@@ -299,7 +299,7 @@ crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype
                            buffer, root.bytes, make_broadcast, &root, work);
 }
 
-/* -- running ---------------------------------------------------------------- */
+/* -- running ----------------------------------------------------------------------- */
 
 struct stub_run {
     struct stub_ranks *ranks;

@@ -247,7 +247,7 @@ bool checkpoint_dir_is_stale(const char *dir, const struct checkpoint_claim *cla
     return true;
 }
 
-/* -- reading and pruning ------------------------------------------------------- */
+/* -- reading and pruning ----------------------------------------------------------- */
 
 static int compare_newest_first(const void *a, const void *b)
 {

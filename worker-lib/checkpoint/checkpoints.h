@@ -35,7 +35,7 @@ struct crun_checkpoints {
     struct err error;
 };
 
-/* -- checkpoint_agreement.c */
+/* -- checkpoint_agreement.c -------------------------------------------------------- */
 
 /* All parts of a checkpoint: the model's, then the optimizer's. */
 struct checkpoint_parts {
@@ -67,7 +67,7 @@ CRUN_CHECK crun_status checkpoint_agree(crun_world *world, const char *what,
                                         const struct checkpoint_parts *all,
                                         crun_status own, int64_t n[NUMBERS]);
 
-/* -- checkpoint_writer.c */
+/* -- checkpoint_writer.c ----------------------------------------------------------- */
 
 CRUN_CHECK crun_status checkpoint_need_directory(const struct crun_checkpoints *c,
                                                  const char *call);

@@ -44,7 +44,7 @@ static long long iterations_for(const struct bench_flags *f, uint64_t bytes)
     return bytes <= SMALL_BYTES ? 2000 : bytes <= MEDIUM_BYTES ? 200 : 20;
 }
 
-/* -- one size ------------------------------------------------------------------ */
+/* -- one size ---------------------------------------------------------------------- */
 
 static crun_status alloc_buffer(const struct bench_flags *f, crun_world *w,
                                 size_t bytes, void **buffer)
@@ -136,7 +136,7 @@ static crun_status measure_size(const struct bench_flags *f, struct bench *b,
     return s;
 }
 
-/* -- all sizes ----------------------------------------------------------------- */
+/* -- all sizes --------------------------------------------------------------------- */
 
 static void print_head(const struct bench_flags *f, crun_world *w)
 {

@@ -57,7 +57,7 @@ static crun_status bench_send_receive(const struct bench *b)
                         : crun_send(b->world, b->in, b->count, b->type, other);
 }
 
-/* -- expected results ----------------------------------------------------------- */
+/* -- expected results -------------------------------------------------------------- */
 
 static long expect_reduced(const struct bench *b, size_t i)
 {
@@ -93,7 +93,7 @@ static long expect_partner_value(const struct bench *b, size_t i)
     return other < crun_size(b->world) ? (long)rank_value(other, i, b->reduce) : -1;
 }
 
-/* -- bus bandwidth -------------------------------------------------------------- */
+/* -- bus bandwidth ----------------------------------------------------------------- */
 
 static double bus_once(int ranks)
 {

@@ -47,7 +47,7 @@ CRUN_API const char *crun_status_name(crun_status s); /* "timeout" */
 CRUN_API const char *crun_error_text(void);
 CRUN_API const char *crun_version(void);
 
-/* -- the world ----------------------------------------------------------------- */
+/* -- the world --------------------------------------------------------------------- */
 
 typedef struct crun_world crun_world;
 
@@ -146,7 +146,7 @@ CRUN_API void crun_abort_signal(crun_world *world);
 CRUN_API CRUN_CHECK crun_status crun_split(crun_world *world, int color, int key,
                                            crun_world **group);
 
-/* -- memory -------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------ */
 
 /*
  * Allocates memory in which collectives need no copy: shared with the ranks of this
@@ -161,7 +161,7 @@ CRUN_API CRUN_CHECK crun_status crun_alloc(crun_world *world, size_t bytes,
                                            void **memory);
 CRUN_API void crun_free(crun_world *world, void *memory); /* NULL is fine */
 
-/* -- collectives --------------------------------------------------------------- */
+/* -- collectives ------------------------------------------------------------------- */
 
 typedef enum crun_dtype {
     CRUN_F32,
@@ -257,7 +257,7 @@ CRUN_API CRUN_CHECK crun_status crun_group_end(crun_world *world, crun_work **wo
  */
 CRUN_API size_t crun_flight_record(crun_world *world, char *text, size_t size);
 
-/* -- data-parallel training ---------------------------------------------------- */
+/* -- data-parallel training -------------------------------------------------------- */
 
 /*
  * The gradient reducer. After registration it owns one flat arena for parameters and
@@ -355,7 +355,7 @@ typedef struct crun_ddp_stats {
 } crun_ddp_stats;
 CRUN_API void crun_ddp_get_stats(crun_ddp *ddp, crun_ddp_stats *stats);
 
-/* -- optimizers ---------------------------------------------------------------- */
+/* -- optimizers -------------------------------------------------------------------- */
 
 typedef enum crun_optimizer { CRUN_SGD, CRUN_ADAM, CRUN_ADAMW } crun_optimizer;
 
@@ -398,7 +398,7 @@ typedef struct crun_step_info {
 CRUN_API CRUN_CHECK crun_status crun_optim_step(crun_optim *optim,
                                                 crun_step_info *info);
 
-/* -- sampler ------------------------------------------------------------------- */
+/* -- sampler ----------------------------------------------------------------------- */
 
 /*
  * Distributes the numbers 0 to samples-1 to all ranks: each exactly once in a pass, in
@@ -441,7 +441,7 @@ CRUN_API void crun_sampler_save(const crun_sampler *sampler, crun_sampler_state 
 CRUN_API CRUN_CHECK crun_status crun_sampler_restore(crun_sampler *sampler,
                                                      const crun_sampler_state *state);
 
-/* -- checkpoints --------------------------------------------------------------- */
+/* -- checkpoints ------------------------------------------------------------------- */
 
 /*
  * A directory of checkpoints, written by one start of a job at a time: opening it
@@ -523,7 +523,7 @@ CRUN_API CRUN_CHECK crun_status crun_checkpoint_load(crun_checkpoints *checkpoin
                                                      crun_sampler *sampler,
                                                      crun_extra *extra, size_t extras);
 
-/* -- progress ------------------------------------------------------------------ */
+/* -- progress ---------------------------------------------------------------------- */
 
 typedef enum crun_phase {
     CRUN_PHASE_UNKNOWN,

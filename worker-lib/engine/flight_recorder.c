@@ -79,7 +79,7 @@ static struct op get_op(const struct entry_op *t)
                         .count = get(t->count) };
 }
 
-/* -- where this rank is --------------------------------------------------------- */
+/* -- where this rank is ------------------------------------------------------------ */
 
 void flight_recorder_show(struct flight_recorder *f, char *where)
 {
@@ -123,7 +123,7 @@ static void show_op(struct flight_recorder *f, const struct op *op)
     f->where[0] = f->first;
 }
 
-/* -- recording ------------------------------------------------------------------ */
+/* -- recording --------------------------------------------------------------------- */
 
 uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
                                uint64_t now_us)

@@ -40,7 +40,7 @@ static void check_status(crun_status status)
         stop_with(crun_status_name(status), crun_error_text());
 }
 
-/* -- the data ------------------------------------------------------------------ */
+/* -- the data ---------------------------------------------------------------------- */
 
 static struct digit {
     uint8_t pixel[PIXELS], label;
@@ -103,7 +103,7 @@ static size_t draw_digits(uint64_t seed, struct digit *digit, size_t count)
     return count;
 }
 
-/* -- the net: pixels, a hidden layer, classes ------------------------------------ */
+/* -- the net: pixels, a hidden layer, classes -------------------------------------- */
 
 /* A parameter of crun_ddp each: a row of `out` weights for each input, the last of
  * which is always 1. */
@@ -184,7 +184,7 @@ static double model_backward(const struct activations *a, int label, float scale
     return log(sum);
 }
 
-/* -- the training: each rank holds the whole net, and has a share of the samples */
+/* -- the training: each rank holds the whole net, and has a share of the samples --- */
 
 static void open_training(void)
 {

@@ -72,7 +72,7 @@ static bool await_value_of_node(const struct connectivity *r, const char *name,
            await_value(r, name, node, value, size, FOR_VERDICT(r));
 }
 
-/* -- the first worker of a node ---------------------------------------------- */
+/* -- the first worker of a node ---------------------------------------------------- */
 
 static struct link_listener *start_listener(const struct connectivity *r,
                                             struct node_place *own)
@@ -110,7 +110,7 @@ static void probe_nodes(const struct connectivity *r, char *lines)
     free(addresses);
 }
 
-/* -- node 0 collects and decides --------------------------------------------- */
+/* -- node 0 collects and decides --------------------------------------------------- */
 
 /* Publishes all addresses as one value, so that each node reads one value and not one
  * per node. */
@@ -171,7 +171,7 @@ static void publish_verdict(const struct connectivity *r,
     free(letters);
 }
 
-/* -- all workers ------------------------------------------------------------- */
+/* -- all workers ------------------------------------------------------------------- */
 
 static enum connectivity_result await_verdict(const struct connectivity *r, char *why,
                                               size_t size)

@@ -110,7 +110,7 @@ static void close_lines(struct probe_lines *l)
     free(l->line);
 }
 
-/* -- receiving ------------------------------------------------------------------- */
+/* -- receiving --------------------------------------------------------------------- */
 
 struct link_listener {
     int listener;
@@ -212,7 +212,7 @@ void link_listener_stop(struct link_listener *h)
     free(h);
 }
 
-/* -- sending --------------------------------------------------------------------- */
+/* -- sending ----------------------------------------------------------------------- */
 
 static int start_connect(const char *address)
 {

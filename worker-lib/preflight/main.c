@@ -81,7 +81,7 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
     cJSON_Delete(root);
 }
 
-/* -- the child ----------------------------------------------------------------- */
+/* -- the child --------------------------------------------------------------------- */
 
 struct preflight_run {
     struct environment env;
@@ -228,7 +228,7 @@ static _Noreturn void run_checks(unsigned patience)
     _exit(EXIT_SUCCESS);
 }
 
-/* -- the worker ---------------------------------------------------------------- */
+/* -- the worker -------------------------------------------------------------------- */
 
 /* The child's alarm ends it, unless a driver holds it in the kernel. */
 static bool checks_end_in_time(pid_t child, unsigned patience)

@@ -171,20 +171,20 @@ crun_status ddp_lay_out(crun_ddp *ddp);
 /* CRUN_MISMATCH, with the first difference between the ranks' registrations. */
 crun_status ddp_compare(crun_ddp *ddp);
 
-/* -- ddp_state.c ----------------------------------------------------------------- */
+/* -- ddp_state.c ------------------------------------------------------------------- */
 
 /* After the layout: lists the parts of ddp_state(). */
 crun_status ddp_describe_state(crun_ddp *ddp);
 /* Waits until copies to the host have read the state, which can then be freed. */
 void ddp_end_copies(crun_ddp *ddp);
 
-/* -- ddp_launch_order.c ---------------------------------------------------------- */
+/* -- ddp_launch_order.c ------------------------------------------------------------ */
 
 /* After the first step: sets launch_order to the order of completion on rank 0. On a
  * GPU the buckets that one parameter has completed are a group. */
 crun_status ddp_reorder(crun_ddp *ddp);
 
-/* -- ddp_unused.c ---------------------------------------------------------------- */
+/* -- ddp_unused.c ------------------------------------------------------------------ */
 
 /* Zeroes the gradients of this rank's unused parameters, which are of earlier steps.
  * Returns their number. */

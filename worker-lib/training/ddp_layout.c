@@ -163,7 +163,7 @@ crun_status ddp_lay_out(crun_ddp *ddp)
     return CRUN_OK;
 }
 
-/* -- comparing ------------------------------------------------------------------- */
+/* -- comparing --------------------------------------------------------------------- */
 
 /* The ranks compare texts: of the options, of each parameter, of each buffer. */
 #define ENTRY_BYTES (STATE_NAME_MAX + 97)

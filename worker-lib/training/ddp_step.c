@@ -56,7 +56,7 @@ void ddp_note(crun_ddp *ddp, crun_status s)
     snprintf(ddp->step.text, sizeof(ddp->step.text), "%s", crun_error_text());
 }
 
-/* -- launching, with the lock held ----------------------------------------------- */
+/* -- launching, with the lock held ------------------------------------------------- */
 
 static struct op bucket_op(const crun_ddp *ddp, const struct ddp_bucket *b)
 {
@@ -195,7 +195,7 @@ crun_status crun_ddp_ready(crun_ddp *ddp, int parameter)
     return complete ? launch_next_groups(ddp, false) : CRUN_OK;
 }
 
-/* -- the end of a step ----------------------------------------------------------- */
+/* -- the end of a step ------------------------------------------------------------- */
 
 crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
 {

@@ -235,7 +235,7 @@ const float *crun_optim_scale_on_device(const crun_optim *optim)
     return optim->ddp->ops->queued ? &optim->control->scale : NULL;
 }
 
-/* -- one step -------------------------------------------------------------------- */
+/* -- one step ---------------------------------------------------------------------- */
 
 static crun_status optim_step_piece(const crun_optim *o,
                                     const struct optim_piece *piece)

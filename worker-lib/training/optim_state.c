@@ -27,7 +27,7 @@ crun_status optim_measure(const crun_optim *optim)
     return s;
 }
 
-/* -- state ----------------------------------------------------------------------- */
+/* -- state ------------------------------------------------------------------------- */
 
 /* The pieces in a checkpoint: one if the state is gathered. */
 static unsigned checkpoint_pieces(const crun_optim *o, struct optim_piece *whole,

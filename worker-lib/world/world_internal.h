@@ -67,7 +67,7 @@ crun_status world_start_engine(crun_world *w, struct err *e);
 /* Mistakes of the program. */
 crun_status world_check_call(const crun_world *w, const struct op *op);
 
-/* -- family.c -- */
+/* -- family.c ---------------------------------------------------------------------- */
 struct family *family_create(void); /* NULL: no memory */
 void family_free(struct family *f); /* NULL is fine */
 /* From now on a failure of the family aborts this world's backend, too. */
@@ -85,15 +85,15 @@ void family_failed(struct family *f, crun_world *root, const crun_world *told);
 crun_status family_listen(crun_world *root, uint64_t deadline_ms, struct err *e);
 void family_stop_listening(struct family *f); /* NULL is fine */
 
-/* -- group.c -- */
+/* -- group.c ----------------------------------------------------------------------- */
 /* A call of crun/worker.h: runs it, or adds it to the group that is open. */
 crun_status world_call_or_record(crun_world *w, struct op op, crun_work **work);
 
-/* -- world_join.c: joining the ranks -- */
+/* -- world_join.c: joining the ranks ----------------------------------------------- */
 crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);
 
-/* -- world_topology.c: fills node, and env's local and node numbers -- */
+/* -- world_topology.c: fills node, and env's local and node numbers ---------------- */
 crun_status world_map(crun_world *w, struct err *e);
 /* The part of it that is computed from `node`. */
 void world_find_place(crun_world *w);

@@ -59,8 +59,7 @@ cudaError_t capture_check_stream(const stream_ref &s)
                       : cudaErrorStreamCaptureImplicit;
 }
 
-/* -- what is captured ---------------------------------------------------------------
- */
+/* -- what is captured -------------------------------------------------------------- */
 
 /* One step of the branch further. */
 static void add_node(const stream_ref &s, item i)
@@ -146,8 +145,7 @@ cudaError_t capture_wait(const stream_ref &s, const moment_ref &m, bool *handled
     return cudaSuccess;
 }
 
-/* -- begin and end -------------------------------------------------------------------
- */
+/* -- begin and end ----------------------------------------------------------------- */
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {

@@ -144,7 +144,7 @@ int take_fault(void)
     return fault;
 }
 
-/* -- errors ------------------------------------------------------------------- */
+/* -- errors ------------------------------------------------------------------------ */
 
 static const struct error_text {
     cudaError_t code;

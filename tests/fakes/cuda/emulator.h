@@ -106,7 +106,7 @@ struct device {
     std::vector<piece_ref> opened; /* that it has touched meanwhile */
 };
 
-/* -- emulator.cc -------------------------------------------------------------- */
+/* -- emulator.cc ------------------------------------------------------------------- */
 struct emulator {
     emulator()
     {
@@ -161,14 +161,14 @@ cudaError_t end_call(cudaError_t code);
 /* The fault of the work that this call queues; returned once. */
 int take_fault(void);
 
-/* -- device.cc ---------------------------------------------------------------- */
+/* -- device.cc --------------------------------------------------------------------- */
 device *current_device(void);
 cudaError_t make_context(void);
 /* With the lock. */
 void fail_device(device *d, cudaError_t code);
 void set_current(int number);
 
-/* -- memory.cc ---------------------------------------------------------------- */
+/* -- memory.cc --------------------------------------------------------------------- */
 /* While this object exists, work can touch these devices' memory. With the lock. */
 struct device_access {
     std::vector<device *> open;
@@ -192,7 +192,7 @@ struct running_kernel {
 void begin_running(running_kernel *k);
 void end_running(running_kernel *k);
 
-/* -- schedule.cc: with the lock ------------------------------------------------ */
+/* -- schedule.cc: with the lock ---------------------------------------------------- */
 /* Puts an item into the stream, or into the graph that is captured from it. */
 cudaError_t queue_item(const stream_ref &s, item i);
 moment_ref queue_moment(const stream_ref &s);
@@ -203,12 +203,12 @@ cudaError_t await_moment(const moment_ref &m);
 bool advance_once(const stream_ref &s);
 cudaError_t await_device(device *d);
 
-/* -- stream.cc ----------------------------------------------------------------- */
+/* -- stream.cc --------------------------------------------------------------------- */
 stream_ref find_stream(cudaStream_t s);
 stream_ref make_stream(device *d, bool blocking);
 void destroy_stream(const stream_ref &s);
 
-/* -- capture.cc: with the lock --------------------------------------------------- */
+/* -- capture.cc: with the lock ----------------------------------------------------- */
 struct node {
     size_t branch;
     item i;
@@ -230,10 +230,10 @@ cudaError_t capture_check_unsafe(void);
 /* For a call that would wait for a stream, or query it. */
 cudaError_t capture_check_stream(const stream_ref &s);
 
-/* -- graph.cc --------------------------------------------------------------------- */
+/* -- graph.cc ---------------------------------------------------------------------- */
 cudaGraph_t make_graph(const capture_ref &c);
 
-/* -- kernel.cc ------------------------------------------------------------------ */
+/* -- kernel.cc --------------------------------------------------------------------- */
 /* Returns the code of a memory fault in what it runs. */
 cudaError_t run_guarded(const std::function<void()> &run, const device_access &a);
 void guard_memory_faults(void);

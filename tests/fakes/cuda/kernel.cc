@@ -15,7 +15,7 @@
 
 CUDA_EMULATED_INDEX threadIdx, blockIdx, blockDim, gridDim;
 
-/* -- faults ---------------------------------------------------------------------- */
+/* -- faults ------------------------------------------------------------------------ */
 
 /* Of work that runs in this thread. */
 static thread_local sigjmp_buf *landing;
@@ -85,7 +85,7 @@ cudaError_t run_guarded(const std::function<void()> &run, const device_access &a
     return (cudaError_t)code;
 }
 
-/* -- order ------------------------------------------------------------------------ */
+/* -- order ------------------------------------------------------------------------- */
 
 #define DEFAULT_SEED 1
 
@@ -120,8 +120,7 @@ static void shuffle(std::vector<dim3> &all, uint32_t *seed)
         std::swap(all[i - 1], all[next_random(seed) % i]);
 }
 
-/* -- the threads of a block ---------------------------------------------------------
- */
+/* -- the threads of a block -------------------------------------------------------- */
 
 #define STACK_BYTES ((size_t)65536)
 #define THREADS_MAX 1024

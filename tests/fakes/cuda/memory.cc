@@ -27,7 +27,7 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* -- touching ------------------------------------------------------------------- */
+/* -- touching ---------------------------------------------------------------------- */
 
 static void protect_piece(piece *p, bool open)
 {
@@ -90,7 +90,7 @@ void device_access::close(void)
     open.clear();
 }
 
-/* -- pieces --------------------------------------------------------------------- */
+/* -- pieces ------------------------------------------------------------------------ */
 
 static char *map_memory(const device *d, int protection)
 {
@@ -211,7 +211,7 @@ bool is_arena(const void *memory)
     return false;
 }
 
-/* -- the calls ------------------------------------------------------------------ */
+/* -- the calls --------------------------------------------------------------------- */
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
@@ -283,7 +283,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a,
     return cudaSuccess;
 }
 
-/* -- views ---------------------------------------------------------------------- */
+/* -- views ------------------------------------------------------------------------- */
 
 void begin_running(running_kernel *k)
 {

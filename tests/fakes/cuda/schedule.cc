@@ -16,7 +16,7 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* -- running -------------------------------------------------------------------- */
+/* -- running ----------------------------------------------------------------------- */
 
 static void run_first(CUstream_st *s, device_access &a)
 {

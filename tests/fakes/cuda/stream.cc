@@ -4,7 +4,7 @@
 
 #include "tests/fakes/cuda/fault.h"
 
-/* -- streams --------------------------------------------------------------------- */
+/* -- streams ----------------------------------------------------------------------- */
 
 stream_ref make_stream(device *d, bool blocking)
 {
@@ -124,7 +124,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     return not_ready(advanced);
 }
 
-/* -- events ---------------------------------------------------------------------- */
+/* -- events ------------------------------------------------------------------------ */
 
 static CUevent_st *find_event(cudaEvent_t event)
 {

@@ -12,8 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* -- waiting ------------------------------------------------------------------------
- */
+/* -- waiting ----------------------------------------------------------------------- */
 
 #define LOOK_NS 5000000 /* for aborts and failed devices, which wake no thread */
 
@@ -50,8 +49,7 @@ void link_tell(struct link *l, int peer)
     tell_change(&l->area->news[peer]);
 }
 
-/* -- areas ---------------------------------------------------------------------------
- */
+/* -- areas ------------------------------------------------------------------------- */
 
 bool area_create(char path[PATH_BYTES])
 {

@@ -7,8 +7,7 @@
 #define TYPES 10
 #define OPS 5
 
-/* -- the library ---------------------------------------------------------------------
- */
+/* -- the library ------------------------------------------------------------------- */
 
 COMM_API int ncclGetVersion(int *version)
 {
@@ -41,8 +40,7 @@ COMM_API const char *ncclGetLastError(struct nccl_comm *c)
     return standin_last_warning();
 }
 
-/* -- operations ----------------------------------------------------------------------
- */
+/* -- operations -------------------------------------------------------------------- */
 
 static bool is_message(const struct operation *o)
 {

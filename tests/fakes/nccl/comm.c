@@ -12,8 +12,7 @@
 #define POLL_NS 1000000
 #define HUNG_MS 500 /* a call that does not block takes less */
 
-/* -- states --------------------------------------------------------------------------
- */
+/* -- states ------------------------------------------------------------------------ */
 
 int comm_state(struct nccl_comm *c)
 {
@@ -121,8 +120,7 @@ COMM_API int ncclCommGetAsyncError(struct nccl_comm *c, int *state)
     return result;
 }
 
-/* -- leaving -------------------------------------------------------------------------
- */
+/* -- leaving ----------------------------------------------------------------------- */
 
 static void await_kernels(struct nccl_comm *c)
 {

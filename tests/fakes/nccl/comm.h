@@ -48,8 +48,7 @@ struct nccl_comm {
     cudaEvent_t last_kernel, joint;
 };
 
-/* -- comm.c: states and calls --------------------------------------------------------
- */
+/* -- comm.c: states and calls ------------------------------------------------------ */
 
 /* Begins a call: NCCL_OK, or the call's result. A fault is injected here. A
  * communicator that was freed is refused. */
@@ -64,8 +63,7 @@ int comm_state(struct nccl_comm *c);
 void comm_set_state(struct nccl_comm *c, int state);
 bool comm_is_aborted(const struct nccl_comm *c);
 
-/* -- init.c --------------------------------------------------------------------------
- */
+/* -- init.c ------------------------------------------------------------------------ */
 
 /* Of the thread's device; config may be NULL. */
 struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config);
@@ -73,8 +71,7 @@ bool comm_is_config(const struct nccl_config *config);
 /* Meets the other ranks in an area. */
 int comm_meet(struct nccl_comm *c, const char *path);
 
-/* -- memory.c ------------------------------------------------------------------------
- */
+/* -- memory.c ---------------------------------------------------------------------- */
 
 /* Whether a kernel of the communicator's GPU may use this memory. */
 bool memory_is_reachable(const struct nccl_comm *c, const void *memory);

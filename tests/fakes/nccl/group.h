@@ -52,8 +52,7 @@ int group_finish(void);
 /* Joins the thread that worked for c, which ends early if c is aborted. */
 void group_join_job(struct nccl_comm *c);
 
-/* -- plan.c --------------------------------------------------------------------------
- */
+/* -- plan.c ------------------------------------------------------------------------ */
 
 /* Makes the connections that c's operations in this list need. */
 int plan_connect(struct nccl_comm *c, struct task *tasks);
@@ -61,8 +60,7 @@ int plan_connect(struct nccl_comm *c, struct task *tasks);
  * belongs to other communicators. */
 int plan_launch(struct nccl_comm *c, struct task **tasks);
 
-/* -- kernel.c ------------------------------------------------------------------------
- */
+/* -- kernel.c ---------------------------------------------------------------------- */
 
 /* Takes the operations, which are linked. */
 int kernel_launch(struct nccl_comm *c, struct operation *first, cudaStream_t stream);
@@ -71,8 +69,7 @@ size_t operation_item(int type);
 size_t operation_ins(const struct operation *o);
 size_t operation_outs(const struct operation *o);
 
-/* -- sums.c --------------------------------------------------------------------------
- */
+/* -- sums.c ------------------------------------------------------------------------ */
 
 /* ncclAvg of floats: elements are scaled before they are added. */
 void sum_scale(void *elements, size_t count, int type, int op, int ranks);

@@ -37,8 +37,7 @@ static struct operation *next_operation(const struct operation *o)
     return (struct operation *)(void *)o->task.next;
 }
 
-/* -- memory of the GPU ---------------------------------------------------------------
- */
+/* -- memory of the GPU ------------------------------------------------------------- */
 
 /* Where a kernel finds these bytes, NULL if they do not exist any more. */
 static char *view_bytes(const void *memory, size_t offset, size_t bytes)
@@ -69,8 +68,7 @@ static bool copy_to_device(void *memory, size_t offset, const char *from, size_t
     return to || bytes == 0;
 }
 
-/* -- collectives: a piece of every rank at a time ------------------------------------
- */
+/* -- collectives: a piece of every rank at a time ---------------------------------- */
 
 /* Which parts of its input a rank shows, one after the other in its slot. */
 static bool show_input(struct kernel *k, const struct operation *o, size_t begin,
@@ -155,8 +153,7 @@ static enum outcome run_collective(struct kernel *k, const struct operation *o)
     return DONE;
 }
 
-/* -- messages ------------------------------------------------------------------------
- */
+/* -- messages ---------------------------------------------------------------------- */
 
 /* A message without bytes is a cell as well. */
 static bool is_over(const struct operation *o)
@@ -254,8 +251,7 @@ static enum outcome run_messages(struct kernel *k, struct operation *first)
     return DONE;
 }
 
-/* -- running -------------------------------------------------------------------------
- */
+/* -- running ----------------------------------------------------------------------- */
 
 static enum outcome run_operations(struct kernel *k)
 {

@@ -30,8 +30,7 @@ bool memory_is_reachable(const struct nccl_comm *c, const void *memory)
                                           : a.type != cudaMemoryTypeUnregistered;
 }
 
-/* -- ncclMemAlloc --------------------------------------------------------------------
- */
+/* -- ncclMemAlloc ------------------------------------------------------------------ */
 
 COMM_API int ncclMemAlloc(void **memory, size_t bytes)
 {
@@ -98,8 +97,7 @@ static bool find_piece(const void *memory, struct piece *found)
     return there;
 }
 
-/* -- windows -------------------------------------------------------------------------
- */
+/* -- windows ----------------------------------------------------------------------- */
 
 static struct window *add_window(struct nccl_comm *c, const void *memory, size_t bytes,
                                  bool symmetric)
@@ -271,8 +269,7 @@ COMM_API int ncclCommWindowDeregister(struct nccl_comm *c, struct nccl_window *w
     return comm_leave(c, fault, result);
 }
 
-/* -- local registration --------------------------------------------------------------
- */
+/* -- local registration ------------------------------------------------------------ */
 
 COMM_API int ncclCommRegister(struct nccl_comm *c, void *memory, size_t bytes,
                               void **handle)

@@ -29,8 +29,7 @@ static enum algorithm choose_algorithm(const struct operation *o)
                : RING;
 }
 
-/* -- connections ---------------------------------------------------------------------
- */
+/* -- connections ------------------------------------------------------------------- */
 
 /* Sets all marks first, since a pair's ranks may arrive in any order. */
 static bool connect_pairs(struct nccl_comm *c, struct task *tasks)
@@ -72,8 +71,7 @@ int plan_connect(struct nccl_comm *c, struct task *tasks)
     return NCCL_OK;
 }
 
-/* -- order ---------------------------------------------------------------------------
- */
+/* -- order ------------------------------------------------------------------------- */
 
 /* Negative: a runs before b. */
 static int compare_operations(const void *left, const void *right)
@@ -126,8 +124,7 @@ static unsigned take_operations(const struct nccl_comm *c, struct task **tasks,
     return count;
 }
 
-/* -- streams -------------------------------------------------------------------------
- */
+/* -- streams ----------------------------------------------------------------------- */
 
 /* Later work of `after` begins after the work that is in `before` now. */
 static void join_streams(struct nccl_comm *c, cudaStream_t after, cudaStream_t before)
@@ -184,8 +181,7 @@ static void note_last_kernel(struct nccl_comm *c, cudaStream_t stream)
     cudaEventRecord(c->last_kernel, stream);
 }
 
-/* -- launching -----------------------------------------------------------------------
- */
+/* -- launching --------------------------------------------------------------------- */
 
 /* Symmetric operations are a kernel of their own. */
 static int launch_sorted(struct nccl_comm *c, struct operation **list, unsigned count,

@@ -133,8 +133,7 @@ const char *standin_last_warning(void);
 __attribute__((format(printf, 1, 2), noreturn)) void standin_refuse(const char *format,
                                                                     ...);
 
-/* -- what depends on the version: the numbers are those of the rules above -----------
- */
+/* -- what depends on the version: the numbers are those of the rules above --------- */
 bool rule_message_returns_early(int version); /* 4 */
 bool rule_window_returns_early(int version);  /* 5 */
 bool rule_gpus_compared_by_uuid(int version); /* 8 */

@@ -183,7 +183,7 @@ int nvmlDeviceGetGpuInstanceId(const struct device *d, unsigned *id)
     return d->whole ? OK : NOT_SUPPORTED;
 }
 
-/* -- how they are ----------------------------------------------------------- */
+/* -- how they are ------------------------------------------------------------------ */
 
 static void sleep_ms(long ms)
 {
@@ -374,7 +374,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const struct device *d, unsigned *nu
     return *number ? INSUFFICIENT_SIZE : OK;
 }
 
-/* -- what happens ----------------------------------------------------------- */
+/* -- what happens ------------------------------------------------------------------ */
 
 struct xid_event {
     struct device *device;

@@ -96,7 +96,7 @@ struct nccl {
     bool abort_over;
 };
 
-/* -- nccl_thread.c -- */
+/* -- nccl_thread.c ----------------------------------------------------------------- */
 void *nccl_communicate(void *arg);
 /* Whether it may continue. Sleeps a little; checks NCCL's own errors now and then. */
 crun_status nccl_pause(struct nccl *n, unsigned *turn, struct err *e);
@@ -126,16 +126,16 @@ crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct e
 #define GPU_CALL(n, name, call)                                                        \
     nccl_settle_gpu(n, name, (nccl_enter(n, name), (call)), e)
 
-/* -- nccl_comm.c -- */
+/* -- nccl_comm.c ------------------------------------------------------------------- */
 /* Meets the other ranks, unless the communicator is there already, and connects. */
 crun_status nccl_comm_open(struct nccl *n, struct nccl_work *w, struct err *e);
 crun_status nccl_comm_split(struct nccl *n, struct nccl_work *w, struct err *e);
 crun_status nccl_comm_close(struct nccl *n, struct nccl_work *w, struct err *e);
 
-/* -- nccl_ops.c -- */
+/* -- nccl_ops.c -------------------------------------------------------------------- */
 crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);
 
-/* -- nccl_memory.c -- */
+/* -- nccl_memory.c ----------------------------------------------------------------- */
 crun_status nccl_add_area(struct nccl *n, struct nccl_work *w, struct err *e);
 void nccl_remove_area(struct nccl *n, struct nccl_work *w);
 /* Whether an area begins at this address, and whether one contains it. */
@@ -146,7 +146,7 @@ crun_status nccl_stage(struct nccl *n, int which, size_t bytes, void **memory,
                        struct err *e);
 void nccl_free_memory(struct nccl *n, struct nccl_work *w);
 
-/* -- nccl_peers.c -- */
+/* -- nccl_peers.c ------------------------------------------------------------------ */
 bool nccl_list_peers(struct nccl *n); /* false: no memory */
 /* This rank's process, in the store: the watches of other ranks observe it. */
 crun_status nccl_tell_pid(const struct nccl *n, uint64_t deadline_ms, struct err *e);
@@ -156,7 +156,7 @@ void nccl_close_peers(struct nccl *n);
 void nccl_read_pids(struct nccl *n);
 void nccl_lose_peer(struct nccl *n, unsigned index);
 
-/* -- nccl_watch.c -- */
+/* -- nccl_watch.c ------------------------------------------------------------------ */
 void *nccl_watch(void *arg);
 /* The third thread: aborts the communicator once it is asked to. */
 void *nccl_abort_comm(void *arg);

@@ -94,7 +94,7 @@ struct shm {
     unsigned no_yields; /* waits left without a yield, since yields had no effect */
 };
 
-/* -- layout -- */
+/* -- layout ------------------------------------------------------------------------ */
 struct shm_layout shm_layout_of(unsigned size);
 struct shm_head *shm_head(const struct shm *s);
 struct shm_seat *shm_seat(const struct shm *s, unsigned place);
@@ -104,13 +104,13 @@ char *shm_result(const struct shm *s, unsigned parity);
 struct shm_ring *shm_ring(const struct shm *s, unsigned from, unsigned to);
 char *shm_cell(const struct shm *s, unsigned from, unsigned to, uint32_t cell);
 
-/* -- region: all ranks get the file -- */
+/* -- region: all ranks get the file ------------------------------------------------ */
 crun_status shm_region_open(struct shm *s, uint64_t deadline_ms, struct err *e);
 void shm_region_close(struct shm *s);
 /* Whether the process of that rank still runs. */
 bool shm_is_alive(const struct shm *s, unsigned place);
 
-/* -- cores: where the ranks run -- */
+/* -- cores: where the ranks run ---------------------------------------------------- */
 /* All ranks have taken their seats: counts the cores that they may use, and moves to
  * one of them if there are fewer cores than ranks. */
 void shm_cores_share(struct shm *s);
@@ -122,7 +122,7 @@ void shm_core_say(const struct shm *s);
  * team's size: none. */
 unsigned shm_core_sharer(const struct shm *s, unsigned from);
 
-/* -- areas -- */
+/* -- areas ------------------------------------------------------------------------- */
 crun_status shm_area_add(struct shm *s, size_t bytes, uint64_t deadline_ms,
                          void **memory, struct err *e);
 bool shm_area_remove(struct shm *s, void *memory);
@@ -132,7 +132,7 @@ uint64_t shm_area_find(const struct shm *s, const void *memory, size_t bytes);
 /* The reverse. NULL: no area of this rank contains it. */
 void *shm_area_at(const struct shm *s, uint64_t offset);
 
-/* -- messages: all messages of an operation together -- */
+/* -- messages: all messages of an operation together ------------------------------- */
 /* The messages of one direction to or from one rank: they use its ring in turn. */
 struct shm_lane {
     const struct op *op, *end; /* the present message, and the end of all */
@@ -164,7 +164,7 @@ crun_status shm_exchange_check(struct shm_exchange *x, struct err *e);
 /* All of it. */
 crun_status shm_exchange_run(struct shm *s, const struct op *op, struct err *e);
 
-/* -- sync: waiting for others -- */
+/* -- sync: waiting for others ------------------------------------------------------ */
 enum shm_stage { SHM_COME, SHM_STEP, SHM_LANES };
 
 void shm_raise(struct shm_flag *f, uint32_t value);
@@ -183,14 +183,14 @@ void shm_wake_all(struct shm *s);
  * ended. */
 crun_status shm_check_abort(const struct shm *s, struct err *e);
 
-/* -- meeting: arrive, then meet -- */
+/* -- meeting: arrive, then meet ---------------------------------------------------- */
 /* All ranks that meet see everything written before this call. */
 void shm_arrive(struct shm *s, const struct op *op, uint64_t in, uint64_t out);
 /* Waits until all ranks have arrived with the same operation. */
 crun_status shm_meet(struct shm *s, const struct op *op, struct err *e);
 const struct shm_call *shm_call_of(const struct shm *s, unsigned place);
 
-/* -- operations -- */
+/* -- operations -------------------------------------------------------------------- */
 crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
 /* Operations of one meeting in two parts: see backend_calls. */
 bool shm_post(struct shm *s, const struct op *op);

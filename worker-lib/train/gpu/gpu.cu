@@ -64,7 +64,7 @@ static int gpu_check_noted(struct err *e)
     return *gpu.failed ? err_set(e, "a kernel: %s on %s", gpu.failed, gpu.name) : 0;
 }
 
-/* -- memory */
+/* -- memory ------------------------------------------------------------------------ */
 
 static void *gpu_alloc(size_t bytes)
 {
@@ -116,7 +116,7 @@ static float *gpu_load(struct data *d, const uint64_t *sample, struct batch *b)
     return gpu.images;
 }
 
-/* -- arithmetic */
+/* -- arithmetic -------------------------------------------------------------------- */
 
 static unsigned gpu_blocks(size_t items)
 {
@@ -214,7 +214,7 @@ static void gpu_narrow(void *to, const float *from, size_t count, crun_dtype typ
            type == CRUN_BF16);
 }
 
-/* -- opening */
+/* -- opening ----------------------------------------------------------------------- */
 
 static int gpu_open(crun_dtype precision, struct err *e)
 {

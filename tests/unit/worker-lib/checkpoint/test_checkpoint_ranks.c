@@ -23,7 +23,7 @@ static void must(crun_status s)
     ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
 }
 
-/* -- a slow GPU ------------------------------------------------------------- */
+/* -- a slow GPU -------------------------------------------------------------------- */
 
 /*
  * Copies that overlap with the training are done when the program's queue waits for
@@ -167,7 +167,7 @@ static struct device_ops slow_gpu(void)
     return ops;
 }
 
-/* -- saving and loading ----------------------------------------------------- */
+/* -- saving and loading ------------------------------------------------------------ */
 
 static const crun_optim_options adam = { .kind = CRUN_ADAM, .lr = 0.01f };
 
@@ -323,7 +323,7 @@ static void save_what_may_be_wrong(crun_world *w, void *arg)
     tiny_close(&t);
 }
 
-/* -- what the ranks agree on ------------------------------------------------ */
+/* -- what the ranks agree on ------------------------------------------------------- */
 
 static crun_checkpoints *open_model(struct tiny *t, crun_world *w, bool shard,
                                     const char *dir, bool blocking)

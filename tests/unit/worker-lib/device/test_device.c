@@ -16,7 +16,7 @@
  * compared with itself.
  */
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 #define COUNT 20000 /* more than one round of a small grid */
 
@@ -98,7 +98,7 @@ static void fill_gradient(struct both *b, unsigned seed, crun_dtype type)
     drop(&f);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 static const crun_dtype types[] = { CRUN_F32, CRUN_BF16, CRUN_F16 };
 #define TYPES 3
@@ -305,7 +305,7 @@ START_TEST(a_wait_for_a_gpu_that_hangs_ends)
 END_TEST
 #endif
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -12,7 +12,7 @@
 
 #define RUNS_MAX 4096
 
-/* -- a backend -------------------------------------------------------------- */
+/* -- a backend --------------------------------------------------------------------- */
 
 static struct {
     pthread_mutex_t lock;
@@ -116,7 +116,7 @@ static crun_status submit(enum op_kind kind, size_t count, crun_work **work)
     return engine_submit(engine, &op, work);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 START_TEST(what_is_waited_for_at_once_runs_here)
 {
@@ -440,7 +440,7 @@ START_TEST(the_flight_recorder_keeps_the_last_ones)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -13,7 +13,7 @@
 
 #define PATIENCE_MS 60000
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 struct waiter {
     unsigned rank, accused, delay_ms;
@@ -83,7 +83,7 @@ static void run(struct waiter *w, unsigned count)
     store_server_destroy(server);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 /* It came to the call later than the others, and has its whole time from there. */
 START_TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
@@ -147,7 +147,7 @@ START_TEST(why_the_world_has_ended_comes_first)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

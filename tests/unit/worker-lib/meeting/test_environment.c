@@ -7,7 +7,7 @@
 
 #include "tests/worlds/check_main.h"
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 static struct environment env;
 static struct err e;
@@ -40,7 +40,7 @@ static void refuses(const char *variables, const char *words)
     ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\"", e.text);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 #define TORCHRUN                                                                       \
     "RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 GROUP_RANK=1 "                \
@@ -198,7 +198,7 @@ START_TEST(ports_are_the_same_for_all_and_differ_by_turn)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

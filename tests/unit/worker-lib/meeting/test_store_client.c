@@ -10,7 +10,7 @@
 #define PATIENCE_MS 60000
 #define TRIES 100000 /* until an answer is late: no time is left for it */
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 static struct store_server *server;
 static struct store_client *client;
@@ -40,7 +40,7 @@ static void close_both(void)
     store_server_destroy(server);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 START_TEST(after_a_late_answer_the_store_is_still_there)
 {
@@ -71,7 +71,7 @@ START_TEST(a_store_that_has_gone_stays_gone_at_once)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -6,7 +6,7 @@
 
 #include "tests/worlds/check_main.h"
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 #define COUNT 1009 /* no multiple of any vector's width */
 
@@ -53,7 +53,7 @@ static void assert_same_bits(float a, float b, unsigned i)
                   (double)a, (double)b);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 static const struct adam_constants adam = {
     .factor = 0.3f,

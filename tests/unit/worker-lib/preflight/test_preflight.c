@@ -211,7 +211,7 @@ START_TEST(only_numbers_are_called)
 }
 END_TEST
 
-/* -- which nodes hear which ------------------------------------------------- */
+/* -- which nodes hear which -------------------------------------------------------- */
 
 #define PATIENCE_MS 4000
 #define SILENT 1
@@ -340,7 +340,7 @@ START_TEST(addresses_of_the_greatest_length_are_collected)
 }
 END_TEST
 
-/* -- a call ----------------------------------------------------------------- */
+/* -- a call ------------------------------------------------------------------------ */
 
 #define HOSTS 40
 #define STUCK 3

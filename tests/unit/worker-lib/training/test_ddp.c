@@ -8,7 +8,7 @@
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 #define BIG 300 /* elements of each parameter: with padding 320, 1280 bytes of f32 */
 #define PARAMETERS 6
@@ -93,7 +93,7 @@ static const struct device_ops *queued_device(void)
     return &ops;
 }
 
-/* -- a step ----------------------------------------------------------------- */
+/* -- a step ------------------------------------------------------------------------ */
 
 STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
 {
@@ -245,7 +245,7 @@ STUB_RANKS_TEST(gradients_are_accumulated_without_communication, 2)
     crun_ddp_destroy(ddp);
 }
 
-/* -- what is unused --------------------------------------------------------- */
+/* -- what is unused ---------------------------------------------------------------- */
 
 static void some_unused(crun_world *w, void *arg)
 {
@@ -305,7 +305,7 @@ START_TEST(unused_parameters_are_zero_where_that_is_asked_for)
 }
 END_TEST
 
-/* -- which rank waits for which --------------------------------------------- */
+/* -- which rank waits for which ---------------------------------------------------- */
 
 #define STEPS 3
 #define NETWORK_US 20000
@@ -362,7 +362,7 @@ START_TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
 }
 END_TEST
 
-/* -- mistakes and failures -------------------------------------------------- */
+/* -- mistakes and failures --------------------------------------------------------- */
 
 STUB_RANKS_TEST(mistakes_are_refused_with_words, 2)
 {
@@ -435,7 +435,7 @@ STUB_RANKS_TEST(a_step_may_be_given_up, 2)
         ck_assert(w->launch[i].waited);
 }
 
-/* -- any thread ------------------------------------------------------------- */
+/* -- any thread -------------------------------------------------------------------- */
 
 #define MANY 60
 #define TELLERS 3
@@ -478,7 +478,7 @@ STUB_RANKS_TEST(gradients_may_be_ready_in_any_thread, 2)
     crun_ddp_destroy(ddp);
 }
 
-/* -- values ----------------------------------------------------------------- */
+/* -- values ------------------------------------------------------------------------ */
 
 STUB_RANKS_TEST(values_and_buffers_become_those_of_one_rank, 3)
 {

@@ -13,7 +13,7 @@ static void must_succeed(crun_status s)
     ck_assert_msg(s == CRUN_OK, "%s", crun_error_text());
 }
 
-/* -- the layout ------------------------------------------------------------- */
+/* -- the layout -------------------------------------------------------------------- */
 
 #define BIG 300 /* elements of each parameter: with padding 320, 1280 bytes of f32 */
 #define PARAMETERS 6
@@ -83,7 +83,7 @@ STUB_RANKS_TEST(many_small_parameters_share_buckets, _i + 1)
     crun_ddp_destroy(ddp);
 }
 
-/* -- ranks that do not agree ------------------------------------------------ */
+/* -- ranks that do not agree ------------------------------------------------------- */
 
 static const struct disagreement {
     const char *name[2][3]; /* of rank 0, 1 and 3; of rank 2 */

@@ -11,7 +11,7 @@
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 
-/* -- against the definitions ------------------------------------------------ */
+/* -- against the definitions ------------------------------------------------------- */
 
 /* What torch.optim says, in f64. */
 struct reference {
@@ -109,7 +109,7 @@ START_TEST(optimizers_are_what_pytorch_defines)
 }
 END_TEST
 
-/* -- on a GPU --------------------------------------------------------------- */
+/* -- on a GPU ---------------------------------------------------------------------- */
 
 /* As on a GPU whose queue is always empty. */
 static struct device_ops queued_ops;
@@ -128,7 +128,7 @@ static const struct device_ops *queued_device(void)
     return &queued_ops;
 }
 
-/* -- any number of ranks ---------------------------------------------------- */
+/* -- any number of ranks ----------------------------------------------------------- */
 
 #define TRAINING 50
 
@@ -309,7 +309,7 @@ START_TEST(accumulated_parts_make_the_same_step)
 }
 END_TEST
 
-/* -- the norm, infinities, the scale ---------------------------------------- */
+/* -- the norm, infinities, the scale ----------------------------------------------- */
 
 static void set_gradient(struct tiny *t, int parameter, unsigned i, float value)
 {
@@ -524,7 +524,7 @@ START_TEST(clipping_lets_nan_and_infinity_through)
 }
 END_TEST
 
-/* -- mistakes --------------------------------------------------------------- */
+/* -- mistakes ---------------------------------------------------------------------- */
 
 static const struct {
     crun_optim_options options;

@@ -17,7 +17,7 @@
 static const char *const versions[] = { "21903", "23007" };
 static const unsigned sizes[] = { 2, 4, 8 };
 
-/* -- messages --------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------- */
 
 #define TURNS 3
 #define BIG (((size_t)4 << 20) / sizeof(int32_t) + 12345)
@@ -112,7 +112,7 @@ START_TEST(a_big_message_goes_between_gpu_and_host)
 }
 END_TEST
 
-/* -- several worlds --------------------------------------------------------- */
+/* -- several worlds ---------------------------------------------------------------- */
 
 /* Rows and columns of a square of ranks. */
 static void sum_in_three_worlds(crun_world *w, void *arg)
@@ -184,7 +184,7 @@ START_TEST(worlds_in_different_orders_end_by_the_timeout)
 }
 END_TEST
 
-/* -- failures --------------------------------------------------------------- */
+/* -- failures ---------------------------------------------------------------------- */
 
 /* The last rank does not come; its group waits, and so does the other group. */
 static void miss_rank(crun_world *w, void *arg)
@@ -211,7 +211,7 @@ START_TEST(a_timeout_in_a_group_ends_the_family)
 }
 END_TEST
 
-/* -- leaks ------------------------------------------------------------------ */
+/* -- leaks ------------------------------------------------------------------------- */
 
 /* It keeps the structs of two communicators, to recognise a later use. */
 #define STANDIN_BYTES 2048

@@ -106,7 +106,7 @@ static void expect_waiting(const char *backend)
     ck_assert_msg(s == CRUN_TIMEOUT, "%s: %s", crun_status_name(s), e.text);
 }
 
-/* -- the map of ranks ------------------------------------------------------- */
+/* -- the map of ranks -------------------------------------------------------------- */
 
 static const struct {
     uint32_t value[SIZE + 40];
@@ -135,7 +135,7 @@ START_TEST(a_wrong_map_is_refused)
 }
 END_TEST
 
-/* -- the shared memory ------------------------------------------------------ */
+/* -- the shared memory ------------------------------------------------------------- */
 
 struct place_in_proc {
     uint64_t nonce[2];
@@ -207,7 +207,7 @@ START_TEST(what_is_no_file_is_not_opened_in_proc)
 }
 END_TEST
 
-/* -- the other rank of the same number -------------------------------------- */
+/* -- the other rank of the same number --------------------------------------------- */
 
 START_TEST(a_claim_cannot_steer_the_terminal)
 {
@@ -222,7 +222,7 @@ START_TEST(a_claim_cannot_steer_the_terminal)
 }
 END_TEST
 
-/* -- the token and the failure notice --------------------------------------- */
+/* -- the token and the failure notice ---------------------------------------------- */
 
 static const size_t token_sizes[] = { 0, 15, 17, 4000 };
 
@@ -261,7 +261,7 @@ START_TEST(a_notice_without_the_token_ends_nothing)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -27,7 +27,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* -- random groups ---------------------------------------------------------- */
+/* -- random groups ----------------------------------------------------------------- */
 
 #define MEMBERS 40
 #define COLLECTIVE UINT32_MAX
@@ -168,7 +168,7 @@ START_TEST(random_groups_do_not_block)
 }
 END_TEST
 
-/* -- matching --------------------------------------------------------------- */
+/* -- matching ---------------------------------------------------------------------- */
 
 /* Rank 0 makes a group, rank 1 single calls, and the messages match. */
 static void mix_group_and_calls(crun_world *w, void *arg)
@@ -206,7 +206,7 @@ START_TEST(a_group_matches_single_calls)
 }
 END_TEST
 
-/* -- mistakes --------------------------------------------------------------- */
+/* -- mistakes ---------------------------------------------------------------------- */
 
 static void expect_error(crun_status s, crun_status expected, const char *text)
 {
@@ -297,7 +297,7 @@ START_TEST(mistakes_in_a_group_end_nothing)
 }
 END_TEST
 
-/* -- failures --------------------------------------------------------------- */
+/* -- failures ---------------------------------------------------------------------- */
 
 /* All but the last rank are in a group with messages to all others. */
 static void wait_for_last_rank(crun_world *w, void *arg)
@@ -387,7 +387,7 @@ START_TEST(messages_that_differ_are_a_mismatch)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

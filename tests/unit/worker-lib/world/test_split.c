@@ -35,7 +35,7 @@ static int32_t sum_in(crun_world *w, int32_t value)
     return sum;
 }
 
-/* -- who is where ----------------------------------------------------------- */
+/* -- who is where ------------------------------------------------------------------ */
 
 static int color_of(int rank, uint64_t seed)
 {
@@ -110,7 +110,7 @@ START_TEST(all_colors_and_keys)
 }
 END_TEST
 
-/* -- groups of groups ------------------------------------------------------- */
+/* -- groups of groups -------------------------------------------------------------- */
 
 static void split_twice(crun_world *w, void *arg)
 {
@@ -147,7 +147,7 @@ START_TEST(groups_of_groups_end_in_any_order)
 }
 END_TEST
 
-/* -- the rest of the library ------------------------------------------------ */
+/* -- the rest of the library ------------------------------------------------------- */
 
 static void train_in_groups(crun_world *w, void *arg)
 {
@@ -197,7 +197,7 @@ START_TEST(a_group_trains_as_a_world_does)
 }
 END_TEST
 
-/* -- failures --------------------------------------------------------------- */
+/* -- failures ---------------------------------------------------------------------- */
 
 /* Ranks 0 and 1 of a world, and all others: two groups. */
 static crun_world *split_in_two(crun_world *w)
@@ -287,7 +287,7 @@ START_TEST(a_timeout_in_a_group_names_the_rank_of_the_world)
 }
 END_TEST
 
-/* -- mistakes --------------------------------------------------------------- */
+/* -- mistakes ---------------------------------------------------------------------- */
 
 static void finalize_parent_first(crun_world *w, void *arg)
 {
@@ -328,7 +328,7 @@ START_TEST(mistakes_make_no_group)
 }
 END_TEST
 
-/* -- leaks ------------------------------------------------------------------ */
+/* -- leaks ------------------------------------------------------------------------- */
 
 START_TEST(many_groups_leave_nothing)
 {
@@ -338,7 +338,7 @@ START_TEST(many_groups_leave_nothing)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

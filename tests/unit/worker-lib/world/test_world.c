@@ -17,7 +17,7 @@
 #define PATIENCE_S 60
 #define BETWEEN_MS 300 /* from rank 0's leaving to the others' question */
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 struct rank {
     struct environment env;
@@ -92,7 +92,7 @@ static void run(const char *first, const char *others, void (*body)(crun_world *
     pthread_barrier_destroy(&together);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 static void ask_after_rank_0_has_left(crun_world *w)
 {
@@ -188,7 +188,7 @@ START_TEST(every_rank_gets_the_map)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -19,7 +19,7 @@
 
 #define SOON (clock_ms() + 60000)
 
-/* -- what is right ---------------------------------------------------------- */
+/* -- what is right ----------------------------------------------------------------- */
 
 static void check_all(struct team_member *m)
 {
@@ -206,7 +206,7 @@ START_TEST(the_mean_of_halves_is_exact_for_three)
 }
 END_TEST
 
-/* -- is there a GPU? -------------------------------------------------------- */
+/* -- is there a GPU? --------------------------------------------------------------- */
 
 static void expect_missing(const char *words)
 {
@@ -268,7 +268,7 @@ START_TEST(the_device_is_chosen)
 }
 END_TEST
 
-/* -- the real library ------------------------------------------------------- */
+/* -- the real library -------------------------------------------------------------- */
 
 /* Its symbols are all there, and it makes ids, GPU or not. */
 START_TEST(the_real_library_makes_an_id)
@@ -320,7 +320,7 @@ START_TEST(the_real_librarys_id_goes_through_the_store)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

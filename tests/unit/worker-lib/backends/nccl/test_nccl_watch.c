@@ -30,7 +30,7 @@ static void *break_gpu(void *device)
     return NULL;
 }
 
-/* -- an error of the GPU while an all-reduce is in flight ------------------- */
+/* -- an error of the GPU while an all-reduce is in flight -------------------------- */
 
 static crun_status wait_in_barrier(crun_world *w, crun_work *flying)
 {
@@ -106,7 +106,7 @@ START_TEST(a_fault_of_the_gpu_ends_all_at_once)
 }
 END_TEST
 
-/* -- a kernel that ignores the abort ---------------------------------------- */
+/* -- a kernel that ignores the abort ----------------------------------------------- */
 
 /* As in cudaDeviceSynchronize: no thread of the program ever calls the library again.
  */
@@ -131,7 +131,7 @@ START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
 }
 END_TEST
 
-/* -- a stream that is captured into a graph --------------------------------- */
+/* -- a stream that is captured into a graph ---------------------------------------- */
 
 static void expect_refused(crun_status s, const char *words)
 {
@@ -175,7 +175,7 @@ START_TEST(a_call_during_a_capture_is_refused)
 }
 END_TEST
 
-/* -- calls of CUDA and work of the program that never end ------------------- */
+/* -- calls of CUDA and work of the program that never end -------------------------- */
 
 /* Between the abort, 1 s after the failure, and the time until which the end waits for
  * calls in progress, 1 s later. */
@@ -284,7 +284,7 @@ START_TEST(a_barrier_behind_the_programs_work_has_a_limit)
 }
 END_TEST
 
-/* -- a rank that does not come ---------------------------------------------- */
+/* -- a rank that does not come ----------------------------------------------------- */
 
 static void stay_away(crun_world *w, void *arg)
 {
@@ -302,7 +302,7 @@ START_TEST(a_rank_that_does_not_come_is_named)
 }
 END_TEST
 
-/* -- a library whose loading hangs ------------------------------------------ */
+/* -- a library whose loading hangs ------------------------------------------------- */
 
 static void *open_library(void *path)
 {
@@ -369,7 +369,7 @@ START_TEST(a_world_ends_while_a_library_is_loaded)
 }
 END_TEST
 
-/* -- leaving ---------------------------------------------------------------- */
+/* -- leaving ----------------------------------------------------------------------- */
 
 static void do_nothing(crun_world *w, void *arg)
 {
@@ -386,7 +386,7 @@ START_TEST(what_cannot_be_finalized_is_aborted)
 }
 END_TEST
 
-/* -- communicators that block ----------------------------------------------- */
+/* -- communicators that block ------------------------------------------------------ */
 
 static void sum_by_blocking_calls(crun_world *w, void *arg)
 {
@@ -449,7 +449,7 @@ START_TEST(an_init_that_blocks_is_aborted)
 }
 END_TEST
 
-/* -- two worlds on one GPU -------------------------------------------------- */
+/* -- two worlds on one GPU --------------------------------------------------------- */
 
 static crun_work *start_sum(struct team_member *m, struct backend *b, float *x)
 {
@@ -510,7 +510,7 @@ START_TEST(two_worlds_launch_in_the_order_of_the_calls)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -11,7 +11,7 @@
 #define RANKS_MAX 256
 #define ANYWHERE CPU_SETSIZE /* instead of a core: all of them */
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 static struct shm team_of(unsigned size)
 {
@@ -84,7 +84,7 @@ static struct shm crowded_team(void)
     return s;
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 static const struct spread {
     unsigned ranks, cores;
@@ -209,7 +209,7 @@ START_TEST(a_process_that_shares_this_core_is_found)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

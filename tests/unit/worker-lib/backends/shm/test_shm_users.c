@@ -28,7 +28,7 @@
 
 /* Which processes get the ranks' shared memory: those of the same user only. */
 
-/* -- processes of other users ----------------------------------------------- */
+/* -- processes of other users ------------------------------------------------------ */
 
 #define OTHER_USER 65534
 #define LISTENING "00010000" /* as /proc/net/unix writes it */
@@ -234,7 +234,7 @@ START_TEST(memory_of_another_user_is_not_taken)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

@@ -17,7 +17,7 @@
 #include "tests/worlds/collectives.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 
-/* -- what is right ---------------------------------------------------------- */
+/* -- what is right ----------------------------------------------------------------- */
 
 static void check_all(struct team_member *m)
 {
@@ -47,7 +47,7 @@ START_TEST(large_ones_go_in_many_pieces)
 }
 END_TEST
 
-/* -- what goes wrong -------------------------------------------------------- */
+/* -- what goes wrong --------------------------------------------------------------- */
 
 #define BIG (4u << 20)
 
@@ -326,7 +326,7 @@ START_TEST(an_abort_ends_a_wait)
 }
 END_TEST
 
-/* -- processes -------------------------------------------------------------- */
+/* -- processes --------------------------------------------------------------------- */
 
 /* Rank 2 is a process of its own, which is killed in the middle of an operation. */
 static void killed(struct team_member *m)
@@ -362,7 +362,7 @@ START_TEST(a_killed_rank_is_named_by_all)
 }
 END_TEST
 
-/* -- meeting ---------------------------------------------------------------- */
+/* -- meeting ----------------------------------------------------------------------- */
 
 static void nobody_there(struct team_member *m)
 {
@@ -444,7 +444,7 @@ START_TEST(strangers_are_not_let_in_and_not_waited_for)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

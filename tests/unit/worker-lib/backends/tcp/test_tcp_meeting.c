@@ -42,7 +42,7 @@ struct list {
     char address[SIZE][NET_TEXT_SIZE];
 };
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 static int dial(const char *address)
 {
@@ -130,7 +130,7 @@ static void get(struct team_member *m, const char *name, void *value, size_t siz
                      CRUN_OK);
 }
 
-/* -- the played rank calls -------------------------------------------------- */
+/* -- the played rank calls --------------------------------------------------------- */
 
 struct caller {
     struct team_member *m;
@@ -360,7 +360,7 @@ START_TEST(a_stranger_does_not_get_the_place_of_a_rank_that_calls)
 }
 END_TEST
 
-/* -- the played rank is called ---------------------------------------------- */
+/* -- the played rank is called ----------------------------------------------------- */
 
 /* What a stranger says instead of an answer. */
 typedef void lie_fn(struct greeting *answer, const struct greeting *heard);
@@ -518,7 +518,7 @@ START_TEST(a_rank_that_is_hung_up_on_calls_again)
 }
 END_TEST
 
-/* -- the list of addresses -------------------------------------------------- */
+/* -- the list of addresses --------------------------------------------------------- */
 
 static const struct {
     const char *first, *own; /* addresses; own NULL: as published */
@@ -584,7 +584,7 @@ START_TEST(a_wrong_list_of_addresses_is_refused)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

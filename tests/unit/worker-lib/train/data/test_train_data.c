@@ -15,7 +15,7 @@
 
 #define IMAGES 5
 
-/* -- helpers ---------------------------------------------------------------- */
+/* -- helpers ----------------------------------------------------------------------- */
 
 /* A file of the format, of which a case spoils one thing. */
 struct test_data_file {
@@ -68,7 +68,7 @@ static void put_labels(const char *name, const struct test_data_file *f)
     fclose(out);
 }
 
-/* -- cases ------------------------------------------------------------------ */
+/* -- cases ------------------------------------------------------------------------- */
 
 START_TEST(files_are_read_plain_and_compressed)
 {
@@ -246,7 +246,7 @@ START_TEST(metrics_are_lines_of_json)
 }
 END_TEST
 
-/* -- suite ------------------------------------------------------------------ */
+/* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
 {

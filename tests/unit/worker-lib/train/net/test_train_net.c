@@ -173,7 +173,7 @@ START_TEST(the_loss_is_that_of_the_label_and_its_gradient_the_slope)
 }
 END_TEST
 
-/* -- whole nets */
+/* -- whole nets -------------------------------------------------------------------- */
 
 static void ignore_ready(void *arg, unsigned parameter)
 {
