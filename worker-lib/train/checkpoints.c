@@ -7,24 +7,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "worker-lib/train/trainer.h"
 
-enum { LOSS, RIGHT, SAMPLES, RECENT_LOSS, RECENT_SAMPLES, RECENT_AFTER, NUMBERS };
-enum { SETTINGS = NUMBERS, EXTRAS };
-
-static void set_extra_keys(crun_extra extra[EXTRAS])
-{
-    static const char *const names[EXTRAS] = { "pass.loss",      "pass.right",
-                                               "pass.samples",   "recent.loss",
-                                               "recent.samples", "recent.after",
-                                               "settings" };
-
-    for (unsigned i = 0; i < EXTRAS; i++)
-        extra[i] = (crun_extra){ .key = names[i] };
-}
+enum { SCORES, SETTINGS, EXTRAS };
 
 /* What changes the numbers, and may be changed in the middle. */
 static void print_settings(const struct trainer *t, char *text, size_t size)
@@ -38,14 +25,15 @@ static void print_settings(const struct trainer *t, char *text, size_t size)
 
 int checkpoints_write(struct trainer *t, bool safe, struct err *e)
 {
-    const double values[NUMBERS] = { t->score.loss,           t->score.right,
-                                     t->score.samples,        t->recent.score.loss,
-                                     t->recent.score.samples, (double)t->recent.after };
-    crun_extra extra[EXTRAS];
+    const struct score *pass = &t->score, *recent = &t->recent.score;
+    crun_extra extra[EXTRAS] = {
+        [SCORES] = { .key = "scores" }, [SETTINGS] = { .key = "settings" }
+    };
 
-    set_extra_keys(extra);
-    for (unsigned i = 0; i < NUMBERS; i++) /* exactly */
-        snprintf(extra[i].value, sizeof(extra[i].value), "%a", values[i]);
+    /* exactly */
+    snprintf(extra[SCORES].value, sizeof(extra[SCORES].value),
+             "%a %a %a %a %a %" PRIu64, pass->loss, pass->right, pass->samples,
+             recent->loss, recent->samples, t->recent.after);
     print_settings(t, extra[SETTINGS].value, sizeof(extra[SETTINGS].value));
     crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, NAN);
     if (trainer_check(t,
@@ -60,42 +48,39 @@ static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
                          const char *from)
 {
     const char *settings = extra[SETTINGS].value;
+    struct score *pass = &t->score, *recent = &t->recent.score;
     char now[sizeof(extra[SETTINGS].value)];
     crun_sampler_state s;
 
     t->resumed = true;
-    t->score.loss = strtod(extra[LOSS].value, NULL);
-    t->score.right = strtod(extra[RIGHT].value, NULL);
-    t->score.samples = strtod(extra[SAMPLES].value, NULL);
-    t->recent.score.loss = strtod(extra[RECENT_LOSS].value, NULL);
-    t->recent.score.samples = strtod(extra[RECENT_SAMPLES].value, NULL);
-    t->recent.after = *extra[RECENT_AFTER].value
-                          ? (uint64_t)strtod(extra[RECENT_AFTER].value, NULL)
-                          : t->step; /* an older checkpoint has none */
+    if (sscanf(extra[SCORES].value, "%la %la %la %la %la %" SCNu64, &pass->loss,
+               &pass->right, &pass->samples, &recent->loss, &recent->samples,
+               &t->recent.after) != 6)
+        t->recent.after = t->step; /* an older checkpoint has none */
     print_settings(t, now, sizeof(now));
     if (*settings && strcmp(settings, now) != 0)
         progress_bar_print_line("train: the settings change from %s to %s", settings,
                                 now);
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
-    if (t->pass >= (uint64_t)t->flags->passes) {
+    if (t->pass >= (uint64_t)t->flags->passes)
         progress_bar_print_line("train: all passes are done already, according to %s",
                                 from);
-        return;
-    }
-    progress_bar_print_line("train: resumed after step %" PRIu64
-                            ", %.0f%% of pass %" PRIu64 "/%lld, from %s",
-                            t->step, 100 * (double)s.dealt / (double)s.samples,
-                            t->pass + 1, t->flags->passes, from);
+    else
+        progress_bar_print_line("train: resumed after step %" PRIu64
+                                ", %.0f%% of pass %" PRIu64 "/%lld, from %s",
+                                t->step, 100 * (double)s.dealt / (double)s.samples,
+                                t->pass + 1, t->flags->passes, from);
 }
 
 static int resume_training(struct trainer *t, struct err *e)
 {
     const char *file = t->flags->resume, *from = *file ? file : t->flags->checkpoints;
-    crun_extra extra[EXTRAS];
+    crun_extra extra[EXTRAS] = {
+        [SCORES] = { .key = "scores" }, [SETTINGS] = { .key = "settings" }
+    };
     crun_status status;
 
-    set_extra_keys(extra);
     status = crun_checkpoint_load(t->checkpoints, file, &t->step, t->ddp, t->optim,
                                   t->sampler, extra, EXTRAS);
     if (status == CRUN_NOT_FOUND && *file == '\0') {
@@ -118,23 +103,18 @@ static void print_warning(void *arg, const char *text)
     progress_bar_print_line("train: %s", text);
 }
 
-static crun_status open_checkpoints(struct trainer *t)
-{
-    crun_checkpoint_options options = { .directory = t->flags->checkpoints,
-                                        .warn = print_warning,
-                                        .arg = t };
-
-    return crun_checkpoints_open(&t->checkpoints, t->world, &options);
-}
-
 int checkpoints_open(struct trainer *t, struct err *e)
 {
     const struct train_flags *f = t->flags;
+    crun_checkpoint_options options = { .directory = f->checkpoints,
+                                        .warn = print_warning,
+                                        .arg = t };
     int rc;
 
     if (!f->checkpoints && !(f->resume && *f->resume))
         return 0;
-    if (trainer_check(t, open_checkpoints(t), e) < 0)
+    if (trainer_check(t, crun_checkpoints_open(&t->checkpoints, t->world, &options),
+                      e) < 0)
         return -1;
     /* it cannot be known which checkpoints are of earlier epochs of this job */
     if (f->checkpoints && !(f->resume && !*f->resume) && crun_restarts(t->world) > 0)

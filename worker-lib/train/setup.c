@@ -186,7 +186,8 @@ int trainer_open(struct trainer *t, const struct train_flags *f, struct err *e)
         return -1;
     if (crun_rank(t->world) == 0)
         progress_bar_open();
-    if (f->metrics && crun_rank(t->world) == 0 && metrics_check(f->metrics, e) < 0)
+    if (f->metrics && crun_rank(t->world) == 0 &&
+        metrics_append(f->metrics, e, "%s", "") < 0)
         return -1;
     if (trainer_open_net(t, e) < 0 || trainer_open_ddp(t, e) < 0 ||
         trainer_open_optimizer(t, e) < 0)

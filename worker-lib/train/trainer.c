@@ -57,20 +57,20 @@ static void show_progress(struct trainer *t)
 /* --metrics-every: a line about the steps since the one before. */
 static int append_recent(struct trainer *t, struct err *e)
 {
-    uint64_t every = (uint64_t)t->flags->metrics_every;
-    struct metrics_steps m = { .after = t->recent.after,
-                               .step = t->recent.asked,
-                               .train_loss = t->recent.score.loss /
-                                             t->recent.score.samples,
-                               .restarts = crun_restarts(t->world),
-                               .time_ms = clock_wall_ms() };
+    uint64_t every = (uint64_t)t->flags->metrics_every, after = t->recent.after;
+    double loss = t->recent.score.loss / t->recent.score.samples;
 
-    if (!every || m.step / every == m.after / every)
+    if (!every || t->recent.asked / every == after / every)
         return 0;
-    t->recent.after = m.step;
+    t->recent.after = t->recent.asked;
     t->recent.score = (struct score){ 0 };
-    return crun_rank(t->world) == 0 ? metrics_append_steps(t->flags->metrics, &m, e)
-                                    : 0;
+    if (crun_rank(t->world) != 0)
+        return 0;
+    return metrics_append(
+        t->flags->metrics, e,
+        "{\"after\":%" PRIu64 ",\"step\":%" PRIu64
+        ",\"train_loss\":%.6f,\"restarts\":%d,\"time_ms\":%" PRIu64 "}\n",
+        after, t->recent.after, loss, crun_restarts(t->world), clock_wall_ms());
 }
 
 static void score_add(struct score *sum, const double *of)
@@ -189,34 +189,35 @@ static int trainer_run_pass(struct trainer *t, struct err *e)
     return rc;
 }
 
-static int report_pass(struct trainer *t, const struct score *test,
-                       double samples_per_s, struct err *e)
+/* The process before this one has perhaps written the line. */
+static int append_pass(struct trainer *t, const struct score *test,
+                       double samples_per_s, double seconds, struct err *e)
 {
-    crun_ddp_stats stats;
-    struct metrics m = { .pass = t->pass + 1,
-                         .step = t->step,
-                         .train_loss = t->score.loss / t->score.samples,
-                         .train_accuracy = t->score.right / t->score.samples,
-                         .test_loss = test->loss / test->samples,
-                         .test_accuracy = test->right / test->samples,
-                         .samples_per_s = samples_per_s,
-                         .seconds = seconds_since(t->pass_began_ms),
-                         .ranks = crun_size(t->world),
-                         .restarts = crun_restarts(t->world),
-                         .backend = crun_backend(t->world),
-                         .may_be_there = t->resumed };
+    const crun_ddp_stats *before = &t->stats_before;
+    bool resumed = t->resumed;
+    crun_ddp_stats now;
+    char results[256];
 
     t->resumed = false;
-    progress_bar_print_line("pass %-3" PRIu64
-                            " loss %.4f   test accuracy %.2f%%   %.1f s",
-                            m.pass, m.train_loss, 100 * m.test_accuracy, m.seconds);
     if (!t->flags->metrics || crun_rank(t->world) != 0)
         return 0;
-    crun_ddp_get_stats(t->ddp, &stats);
-    m.communication_s = stats.communication_s - t->stats_before.communication_s;
-    m.exposed_s = stats.exposed_s - t->stats_before.exposed_s;
-    m.skew_s = stats.skew_s - t->stats_before.skew_s;
-    return metrics_append(t->flags->metrics, &m, e);
+    snprintf(results, sizeof(results),
+             "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
+             "\"train_accuracy\":%.6f,\"test_loss\":%.6f,\"test_accuracy\":%.6f,",
+             t->pass + 1, t->step, t->score.loss / t->score.samples,
+             t->score.right / t->score.samples, test->loss / test->samples,
+             test->right / test->samples);
+    if (resumed && metrics_has(t->flags->metrics, results))
+        return 0;
+    crun_ddp_get_stats(t->ddp, &now);
+    return metrics_append(
+        t->flags->metrics, e,
+        "%s\"samples_per_s\":%.1f,\"seconds\":%.3f,\"communication_s\":%.6f,"
+        "\"exposed_s\":%.6f,\"skew_s\":%.6f,\"ranks\":%d,\"restarts\":%d,"
+        "\"backend\":\"%s\"}\n",
+        results, samples_per_s, seconds, now.communication_s - before->communication_s,
+        now.exposed_s - before->exposed_s, now.skew_s - before->skew_s,
+        crun_size(t->world), crun_restarts(t->world), crun_backend(t->world));
 }
 
 /* Each rank evaluates its part of the test set. */
@@ -235,11 +236,16 @@ static int evaluate_test_set(struct trainer *t, struct score *all, struct err *e
 
 static int trainer_finish_pass(struct trainer *t, struct err *e)
 {
-    double samples_per_s = samples_per_second(t);
+    double samples_per_s = samples_per_second(t), seconds;
     struct score test;
 
-    if (evaluate_test_set(t, &test, e) < 0 ||
-        report_pass(t, &test, samples_per_s, e) < 0)
+    if (evaluate_test_set(t, &test, e) < 0)
+        return -1;
+    seconds = seconds_since(t->pass_began_ms);
+    progress_bar_print_line(
+        "pass %-3" PRIu64 " loss %.4f   test accuracy %.2f%%   %.1f s", t->pass + 1,
+        t->score.loss / t->score.samples, 100 * test.right / test.samples, seconds);
+    if (append_pass(t, &test, samples_per_s, seconds, e) < 0)
         return -1;
     t->pass++;
     t->score = (struct score){ 0 };
@@ -271,7 +277,9 @@ static int trainer_finish(struct trainer *t, struct err *e)
     digest_parameters(t, digest);
     progress_bar_print_line("parameters sha256 %s", digest);
     if (t->flags->metrics && crun_rank(t->world) == 0 &&
-        metrics_append_end(t->flags->metrics, t->step, digest, e) < 0)
+        metrics_append(t->flags->metrics, e,
+                       "{\"step\":%" PRIu64 ",\"parameters_sha256\":\"%s\"}\n", t->step,
+                       digest) < 0)
         return -1;
     crun_progress(t->world, CRUN_PHASE_DONE, t->step, t->step, t->samples_own, NAN);
     return 0;

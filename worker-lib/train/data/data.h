@@ -31,4 +31,13 @@ void data_limit(struct data *d, size_t count);
 void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
               uint8_t *labels);
 
+/*
+ * Generates an image of a handwritten digit: strokes that are rotated, slanted,
+ * shifted, stretched, thick or thin, with noise. The image is a function of (seed,
+ * number), so that every rank draws the same one.
+ *
+ * Writes IMAGE_SIDE * IMAGE_SIDE pixels and returns the digit.
+ */
+unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels);
+
 #endif

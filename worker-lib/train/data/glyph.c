@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/train/data/glyph.h"
 
 #include <math.h>
 #include <stdbool.h>

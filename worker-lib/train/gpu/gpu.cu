@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "worker-lib/train/gpu/gpu_blas.h"
+#include "worker-lib/train/gpu/gpu_blas.cuh"
 #include "worker-lib/train/gpu/gpu_kernels.cuh"
 
 #define THREADS 256

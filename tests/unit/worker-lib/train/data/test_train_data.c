@@ -10,7 +10,6 @@
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
-#include "worker-lib/train/ui/metrics.h"
 #include "worker-lib/train/ui/progress_bar.h"
 
 #define IMAGES 5
@@ -214,38 +213,6 @@ START_TEST(numbers_read_well)
 }
 END_TEST
 
-START_TEST(metrics_are_lines_of_json)
-{
-    struct metrics m = { .pass = 3,
-                         .step = 70,
-                         .train_loss = .25,
-                         .test_accuracy = .9875,
-                         .communication_s = 2.5,
-                         .exposed_s = .125,
-                         .skew_s = .25,
-                         .backend = "shm" };
-    struct err e;
-    char path[128], line[512];
-    FILE *in;
-
-    snprintf(path, sizeof(path), "%s/m.json", tree_root);
-    ck_assert_int_eq(metrics_append(path, &m, &e), 0);
-    ck_assert_int_eq(metrics_append(path, &m, &e), 0);
-    in = fopen(path, "r");
-    for (int i = 0; i < 2; i++) {
-        ck_assert_ptr_nonnull(fgets(line, sizeof(line), in));
-        ck_assert_ptr_nonnull(strstr(line, "{\"pass\":3,\"step\":70,"));
-        ck_assert_ptr_nonnull(strstr(line, "\"test_accuracy\":0.987500,"));
-        ck_assert_ptr_nonnull(
-            strstr(line, "\"communication_s\":2.500000,\"exposed_s\":0.125000,"
-                         "\"skew_s\":0.250000,"));
-    }
-    ck_assert_ptr_null(fgets(line, sizeof(line), in));
-    fclose(in);
-    ck_assert_int_eq(metrics_append(tree_root, &m, &e), -1);
-}
-END_TEST
-
 /* -- suite ------------------------------------------------------------------------- */
 
 int main(void)
@@ -262,7 +229,6 @@ int main(void)
     tcase_add_test(tc, drawn_digits_are_the_same_in_any_order_of_asking);
     tcase_add_test(tc, drawn_digits_are_equally_frequent);
     tcase_add_test(tc, numbers_read_well);
-    tcase_add_test(tc, metrics_are_lines_of_json);
     suite_add_tcase(suite, tc);
     return check_main(suite);
 }

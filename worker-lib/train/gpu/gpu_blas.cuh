@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/train/gpu/gpu_blas.h"
+#ifndef WORKER_LIB_TRAIN_GPU_GPU_BLAS_CUH
+#define WORKER_LIB_TRAIN_GPU_GPU_BLAS_CUH
 
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+
+extern "C" {
+#include "worker-lib/train/net/compute.h"
+}
+
+/* cuBLASLt, loaded at run time, so that the program also runs on machines without it.
+ * Products are computed in f32, or with factors rounded to the precision. */
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define ALIGNMENT 16 /* of all operands, at least */
@@ -63,7 +71,7 @@ static bool set_preference(cublasLtMatmulPreferenceAttributes_t name, const void
            CUBLAS_STATUS_SUCCESS;
 }
 
-int blas_open(crun_dtype precision, struct err *e)
+static int blas_open(crun_dtype precision, struct err *e)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
@@ -160,7 +168,8 @@ static cublasStatus_t blas_queue(struct blas_product *q, const struct product *p
     return s;
 }
 
-const char *blas_multiply(const struct product *p, cudaStream_t stream)
+/* Queues a product. NULL, or what is wrong. */
+static const char *blas_multiply(const struct product *p, cudaStream_t stream)
 {
     struct blas_product q = {};
     cublasStatus_t status = blas_queue(&q, p, stream);
@@ -172,3 +181,5 @@ const char *blas_multiply(const struct product *p, cudaStream_t stream)
         blas.MatmulDescDestroy(q.description);
     return status == CUBLAS_STATUS_SUCCESS ? NULL : "cuBLASLt refused a product";
 }
+
+#endif
