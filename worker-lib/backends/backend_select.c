@@ -28,12 +28,17 @@ static const struct backend_calls *find_backend(const char *name)
 crun_status backend_check_name(const char *option, const char **name, struct err *e)
 {
     const char *variable = getenv("CRUN_BACKEND");
+    char names[64] = "auto";
 
     *name = option ? option : variable && *variable ? variable : "auto";
     if (strcmp(*name, "auto") == 0 || find_backend(*name))
         return CRUN_OK;
-    err_set(e, "%s \"%s\" is not one of auto, shm, tcp, shm+tcp, nccl",
-            option ? "crun_init: backend" : "CRUN_BACKEND:", *name);
+    for (size_t i = 0; i < BACKENDS; i++) {
+        strcat(names, ", ");
+        strcat(names, backends[i]->name);
+    }
+    err_set(e, "%s \"%s\" is not one of %s",
+            option ? "crun_init: backend" : "CRUN_BACKEND:", *name, names);
     return option ? CRUN_BAD_ARGUMENT : CRUN_BAD_ENVIRONMENT;
 }
 

@@ -75,14 +75,14 @@ static void write_late(struct wait_chain *b, unsigned accused, const char *text,
     snprintf(late.text, sizeof(late.text), "%s", text);
     (void)!store_client_set(b->store, late_key(b->prefix, b->rank, key), &late,
                             sizeof(late), clock_ms() + ms, &ignored);
-    b->said = true;
+    b->written = true;
     b->accused = accused;
 }
 
 /* The operation makes no progress during this, so it must be short. */
-void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text)
+void wait_chain_report(struct wait_chain *b, unsigned accused, const char *text)
 {
-    if (!b->said || b->accused != accused)
+    if (!b->written || b->accused != accused)
         write_late(b, accused, text, MOMENT_MS);
 }
 
@@ -91,10 +91,10 @@ void wait_chain_withdraw(struct wait_chain *b)
     char key[KEY_SIZE];
     struct err ignored;
 
-    if (b->said)
+    if (b->written)
         (void)!store_client_delete(b->store, late_key(b->prefix, b->rank, key),
                                    clock_ms() + STORE_MS, &ignored);
-    b->said = false;
+    b->written = false;
 }
 
 static bool find_late(struct store_client *store, const char *prefix, unsigned rank,

@@ -15,7 +15,7 @@ struct wait_chain {
     struct store_client *store;
     const char *prefix;
     unsigned rank;
-    bool said;
+    bool written;
     unsigned accused; /* the rank that was written */
 };
 
@@ -23,7 +23,7 @@ struct wait_chain {
  * of the others may have begun that much later. */
 uint64_t wait_chain_early_ms(uint64_t timeout_ms);
 /* Does nothing if the same rank was written before. */
-void wait_chain_say(struct wait_chain *b, unsigned accused, const char *text);
+void wait_chain_report(struct wait_chain *b, unsigned accused, const char *text);
 /* The wait has succeeded: removes the entry. */
 void wait_chain_withdraw(struct wait_chain *b);
 

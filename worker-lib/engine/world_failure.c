@@ -3,7 +3,7 @@
 
 static void notify_failure(struct world_failure *f)
 {
-    if (!atomic_exchange(&f->told, true))
+    if (!atomic_exchange(&f->notified, true))
         f->failed(f->arg);
 }
 

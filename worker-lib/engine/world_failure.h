@@ -13,7 +13,7 @@ struct world_failure {
     struct backend *backend;   /* sends it to the ranks that it is connected to */
     void (*failed)(void *arg); /* called once */
     void *arg;
-    _Atomic bool told;
+    _Atomic bool notified;
     _Atomic bool has_details;
     struct err details; /* the reason, and the rank that was waited for at that time */
 };

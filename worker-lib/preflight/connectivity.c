@@ -16,13 +16,13 @@
 #define HOST_SIZE 64
 #define REASON_SIZE 200
 
-/* When each phase ends, as parts of the patience: the same on all nodes, since they use
+/* When each phase ends, as parts of the limit: the same on all nodes, since they use
  * one store. */
-#define FOR_COLLECTION(r) ((r)->begin_ms + (r)->patience_ms / 2)
-#define FOR_ADDRESSES(r) ((r)->begin_ms + (r)->patience_ms * 5 / 8)
-#define FOR_CONNECTIONS(r) ((r)->begin_ms + (r)->patience_ms * 3 / 4)
-#define FOR_ROWS(r) ((r)->begin_ms + (r)->patience_ms)
-#define FOR_VERDICT(r) ((r)->begin_ms + (r)->patience_ms * 5 / 4)
+#define FOR_COLLECTION(r) ((r)->begin_ms + (r)->limit_ms / 2)
+#define FOR_ADDRESSES(r) ((r)->begin_ms + (r)->limit_ms * 5 / 8)
+#define FOR_CONNECTIONS(r) ((r)->begin_ms + (r)->limit_ms * 3 / 4)
+#define FOR_ROWS(r) ((r)->begin_ms + (r)->limit_ms)
+#define FOR_VERDICT(r) ((r)->begin_ms + (r)->limit_ms * 5 / 4)
 
 /* The value that a node publishes; no address: it has not answered. */
 struct node_place {

@@ -14,7 +14,7 @@
 struct connectivity {
     const struct environment *env;
     struct store_client *store;
-    uint64_t begin_ms, patience_ms;
+    uint64_t begin_ms, limit_ms;
 };
 
 enum connectivity_result {

@@ -32,9 +32,9 @@
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/allreduce_check.h"
 
-#define PATIENCE_S 20
-#define PATIENCE_MAX_S 3600
-/* Multiples of the patience: for all ranks to meet, and for all checks. */
+#define TIME_LIMIT_S 20
+#define TIME_LIMIT_MAX_S 3600
+/* Multiples of the limit: for all ranks to meet, and for all checks. */
 #define MEET_TIMES 2
 #define WHOLE_TIMES 8
 /* Added, so that a rank in which NCCL hangs can give up and report it. */
@@ -43,12 +43,12 @@
 #define ALARM_S 2
 #define EXIT_NOT_EXECUTED 127
 
-static unsigned patience_s(void)
+static unsigned limit_s(void)
 {
     const char *text = getenv("CRUN_PREFLIGHT_TIMEOUT");
     int64_t given = text ? clock_parse_duration(text) / 1000 : 0;
 
-    return given > 0 && given <= PATIENCE_MAX_S ? (unsigned)given : PATIENCE_S;
+    return given > 0 && given <= TIME_LIMIT_MAX_S ? (unsigned)given : TIME_LIMIT_S;
 }
 
 /* Writes the error file, from which crun reads the reason. */
@@ -85,25 +85,25 @@ static void write_error_file(enum preflight_verdict verdict, int errnum,
 
 struct preflight_run {
     struct environment env;
-    unsigned patience;
+    unsigned limit;
     uint64_t begin_ms;
     char host[64];
 };
 
-static uint64_t patience_ms(const struct preflight_run *c)
+static uint64_t limit_ms(const struct preflight_run *c)
 {
-    return 1000ull * c->patience;
+    return 1000ull * c->limit;
 }
 
-static unsigned whole_s(unsigned patience)
+static unsigned whole_s(unsigned limit)
 {
-    return patience * WHOLE_TIMES + LEAVE_S;
+    return limit * WHOLE_TIMES + LEAVE_S;
 }
 
 /* The agent normally ends this worker before this time. */
 static uint64_t time_to_wait_for_agent(const struct preflight_run *c)
 {
-    return clock_ms() + patience_ms(c) + LEAVE_S * 1000;
+    return clock_ms() + limit_ms(c) + LEAVE_S * 1000;
 }
 
 static void sleep_until(uint64_t ms)
@@ -134,17 +134,17 @@ static void check_connectivity(const struct preflight_run *c)
 {
     struct connectivity r = { .env = &c->env,
                               .begin_ms = c->begin_ms,
-                              .patience_ms = patience_ms(c) };
+                              .limit_ms = limit_ms(c) };
     enum connectivity_result result;
     char why[600];
     struct err e;
 
-    if (store_client_open_job(&r.store, &c->env, r.begin_ms + r.patience_ms, &e) !=
+    if (store_client_open_job(&r.store, &c->env, r.begin_ms + r.limit_ms, &e) !=
         CRUN_OK) {
         snprintf(why, sizeof(why), "%s does not reach the node of rank 0: %s", c->host,
                  e.text);
         /* if that node is at fault, it leaves the job earlier */
-        sleep_until(r.begin_ms + r.patience_ms * 3 / 2);
+        sleep_until(r.begin_ms + r.limit_ms * 3 / 2);
         exit_unfit(c, why);
     }
     result = connectivity_check(&r, why, sizeof(why));
@@ -171,7 +171,7 @@ static void check_allreduce(const struct preflight_run *c, struct allreduce_resu
     crun_status s;
 
     setenv("TORCHELASTIC_RUN_ID", "crun-preflight", 1); /* separate keys in the store */
-    s = allreduce_check_run(c->patience, (double)c->patience * MEET_TIMES, sum, &e);
+    s = allreduce_check_run(c->limit, (double)c->limit * MEET_TIMES, sum, &e);
     if (s == CRUN_OK)
         return;
     snprintf(why, sizeof(why), "%s: an all-reduce over the job: %s", c->host, e.text);
@@ -206,15 +206,15 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static _Noreturn void run_checks(unsigned patience)
+static _Noreturn void run_checks(unsigned limit)
 {
-    struct preflight_run c = { .patience = patience, .begin_ms = clock_ms() };
+    struct preflight_run c = { .limit = limit, .begin_ms = clock_ms() };
     struct allreduce_result sum = { 0 };
     struct err e;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     gethostname(c.host, sizeof(c.host) - 1);
-    alarm(whole_s(patience));
+    alarm(whole_s(limit));
     raise_descriptor_limit();
     if (environment_read(&c.env, &e) != CRUN_OK) {
         write_error_file(PREFLIGHT_NO_VERDICT, 0, e.text);
@@ -231,9 +231,9 @@ static _Noreturn void run_checks(unsigned patience)
 /* -- the worker -------------------------------------------------------------------- */
 
 /* The child's alarm ends it, unless a driver holds it in the kernel. */
-static bool checks_end_in_time(pid_t child, unsigned patience)
+static bool checks_end_in_time(pid_t child, unsigned limit)
 {
-    uint64_t until = clock_ms() + 1000ull * (whole_s(patience) + ALARM_S), now;
+    uint64_t until = clock_ms() + 1000ull * (whole_s(limit) + ALARM_S), now;
     struct pollfd end = { .fd = (int)syscall(SYS_pidfd_open, child, 0u),
                           .events = POLLIN };
     bool over = end.fd < 0; /* an old kernel: rely on the alarm */
@@ -246,9 +246,9 @@ static bool checks_end_in_time(pid_t child, unsigned patience)
 }
 
 /* Exits if the child does not succeed. */
-static void await_checks(pid_t child, unsigned patience)
+static void await_checks(pid_t child, unsigned limit)
 {
-    bool over = checks_end_in_time(child, patience);
+    bool over = checks_end_in_time(child, limit);
     char why[128];
     int status = 0;
 
@@ -261,7 +261,7 @@ static void await_checks(pid_t child, unsigned patience)
         _exit(WEXITSTATUS(status));
     }
     if (!over || WTERMSIG(status) == SIGALRM)
-        snprintf(why, sizeof(why), "does not end within %u s", whole_s(patience));
+        snprintf(why, sizeof(why), "does not end within %u s", whole_s(limit));
     else
         snprintf(why, sizeof(why), "killed by SIG%s", text_signal(WTERMSIG(status)));
     write_error_file(PREFLIGHT_UNFIT, 0, why);
@@ -312,7 +312,7 @@ static int print_preflight_usage(const char *flag)
 
 int main(int argc, char **argv)
 {
-    unsigned patience = patience_s();
+    unsigned limit = limit_s();
     struct sigaction old[CHECKPOINT_SIGNALS];
     pid_t child;
 
@@ -325,8 +325,8 @@ int main(int argc, char **argv)
         return EX_OSERR;
     }
     if (child == 0)
-        run_checks(patience);
-    await_checks(child, patience);
+        run_checks(limit);
+    await_checks(child, limit);
     restore_checkpoint_signals(old);
     execv(argv[1], argv + 1);
     return fail_exec(errno);

@@ -75,22 +75,22 @@ bool family_outlives(crun_world *w)
 
 /* -- the failure ------------------------------------------------------------------- */
 
-void family_failed(struct family *f, crun_world *root, const crun_world *told)
+void family_failed(struct family *f, crun_world *root, const crun_world *notified)
 {
     const char *directory = getenv("CRUN_FLIGHT_DIR");
     struct abort_notice n;
 
-    /* a backend whose thread calls this, too, aborts when the others are told */
+    /* a backend whose thread calls this, too, aborts when the others are notified */
     pthread_mutex_lock(&f->lock);
-    if (f->told) {
+    if (f->notified) {
         pthread_mutex_unlock(&f->lock);
         return;
     }
-    f->told = true;
+    f->notified = true;
     for (crun_world *w = f->first; w; w = w->next_of_family) {
         if (directory && *directory)
             flight_recorder_dump(w->flight, directory, f->aborted.reason);
-        if (w != told)
+        if (w != notified)
             w->backend->calls->abort(w->backend);
     }
     n = abort_notice(&f->aborted, root->env.rank);
@@ -105,12 +105,12 @@ static void *await_notice(void *arg)
     struct family *f = root->family;
     struct notice_board board = root->board;
     struct abort_notice n;
-    bool heard;
+    bool found;
 
-    board.store = f->ear;
-    heard = failure_notice_await(&board, &n);
+    board.store = f->notices;
+    found = failure_notice_await(&board, &n);
 
-    if (heard)
+    if (found)
         abort_set_notice(&f->aborted, &n);
     else if (atomic_load(&f->stopping) || root->env.agent_store ||
              !abort_set(&f->aborted, CRUN_PEER_LOST,
@@ -127,10 +127,10 @@ crun_status family_listen(crun_world *root, uint64_t deadline_ms, struct err *e)
 
     if (f->listens || !root->store)
         return CRUN_OK;
-    s = store_client_open_another(&f->ear, root->store, deadline_ms, e);
+    s = store_client_open_another(&f->notices, root->store, deadline_ms, e);
     if (s != CRUN_OK)
         return s;
-    f->handle = store_client_handle(f->ear);
+    f->handle = store_client_handle(f->notices);
     f->listens = f->handle >= 0 && thread_start(&f->thread, await_notice, root) == 0;
     if (f->listens)
         return CRUN_OK;
@@ -149,8 +149,8 @@ void family_stop_listening(struct family *f)
         pthread_join(f->thread, NULL);
     if (f->handle >= 0)
         close(f->handle);
-    store_client_close(f->ear);
-    f->ear = NULL;
+    store_client_close(f->notices);
+    f->notices = NULL;
     f->handle = -1;
     f->listens = false;
 }

@@ -17,13 +17,13 @@ struct family {
     struct abort_word aborted; /* of all its worlds */
     _Atomic unsigned splits;   /* calls of crun_split in this rank */
     pthread_mutex_t lock;
-    bool told;         /* the other ranks, of our failure */
+    bool notified;     /* the other ranks, of our failure */
     crun_world *first; /* open worlds, by next_of_family */
     /* the thread that waits for other ranks' failures, once there are groups */
     bool listens;
     _Atomic bool stopping;
     pthread_t thread;
-    struct store_client *ear;
+    struct store_client *notices;
     int handle; /* of its connection */
 };
 
@@ -79,9 +79,9 @@ bool family_leave(crun_world *w);
 /* Whether the world has groups; then it is marked as finalized, and lives until they
  * end. */
 bool family_outlives(crun_world *w);
-/* The abort word is set: ends all worlds but `told`, whose ranks know it already, and
- * writes a notice for all ranks to the store. */
-void family_failed(struct family *f, crun_world *root, const crun_world *told);
+/* The abort word is set: ends all worlds but `notified`, whose ranks know it already,
+ * and writes a notice for all ranks to the store. */
+void family_failed(struct family *f, crun_world *root, const crun_world *notified);
 crun_status family_listen(crun_world *root, uint64_t deadline_ms, struct err *e);
 void family_stop_listening(struct family *f); /* NULL is fine */
 

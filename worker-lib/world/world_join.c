@@ -101,14 +101,14 @@ static crun_status serve_somewhere(crun_world *w, struct err *e)
 /* Rank 0 is at one of the ports; another job's may be at another of them. */
 static crun_status look_for_rank_0(crun_world *w, struct err *e)
 {
-    uint64_t patience = TRY_MS_MIN;
+    uint64_t pause_ms = TRY_MS_MIN;
     char key[sizeof(w->prefix) + 8];
     struct err last;
 
     job_key(w, key, sizeof(key));
     for (unsigned turn = 0; clock_ms() < w->init_deadline_ms; turn++) {
         uint16_t port = environment_port(&w->env, turn);
-        uint64_t until = clock_ms() + patience;
+        uint64_t until = clock_ms() + pause_ms;
 
         if (store_client_open(&w->store, w->env.host, port, until, &last) == CRUN_OK &&
             store_client_has(w->store, key, until) == 1)
@@ -116,8 +116,8 @@ static crun_status look_for_rank_0(crun_world *w, struct err *e)
         store_client_close(w->store);
         w->store = NULL;
         /* more often the first ports, where it is likely to be */
-        if (turn % ENVIRONMENT_PORTS == ENVIRONMENT_PORTS - 1 && patience < TRY_MS_MAX)
-            patience *= 2;
+        if (turn % ENVIRONMENT_PORTS == ENVIRONMENT_PORTS - 1 && pause_ms < TRY_MS_MAX)
+            pause_ms *= 2;
     }
     err_set(e, "rank 0 of job %s was not found at %s, ports %u and others: %s",
             w->env.job, w->env.host, environment_port(&w->env, 0), last.text);

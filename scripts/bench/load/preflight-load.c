@@ -22,7 +22,7 @@
 #include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/node_verdict.h"
 
-#define PATIENCE_MS 120000
+#define LIMIT_MS 120000
 #define STACK_BYTES (256u * 1024)
 #define NODES_MAX 16384
 
@@ -56,10 +56,10 @@ static void *live(void *arg)
     const struct environment env = {
         .rank = n->number, .size = load.nodes, .node = n->number, .nodes = load.nodes
     };
-    struct connectivity r = { .env = &env, .patience_ms = PATIENCE_MS };
+    struct connectivity r = { .env = &env, .limit_ms = LIMIT_MS };
     struct err e;
 
-    if (store_client_open(&r.store, "127.0.0.1", load.port, clock_ms() + PATIENCE_MS,
+    if (store_client_open(&r.store, "127.0.0.1", load.port, clock_ms() + LIMIT_MS,
                           &e) != CRUN_OK) {
         fprintf(stderr, "preflight-load: %s\n", e.text);
         exit(EXIT_FAILURE);

@@ -26,7 +26,7 @@ struct id_note {
 static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note,
                            uint64_t deadline_ms, struct err *e)
 {
-    crun_status told, s;
+    crun_status written, s;
 
     s = NCCL_CALL(n, "ncclGetUniqueId", n->gpu.nccl->get_unique_id(&note->id));
     note->status = s;
@@ -37,10 +37,10 @@ static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note
                  n->team.world_rank[0], e->text);
     if (n->team.size == 1)
         return s;
-    told = store_client_set(n->team.store, key, note, sizeof(*note), deadline_ms, e);
+    written = store_client_set(n->team.store, key, note, sizeof(*note), deadline_ms, e);
     if (s != CRUN_OK)
         err_set(e, "%s", note->why_not);
-    return s == CRUN_OK ? told : s;
+    return s == CRUN_OK ? written : s;
 }
 
 static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note,

@@ -30,9 +30,9 @@
 /* A rank that exits at its end has done its part of an operation that is still running
  * here. */
 #define LAST_PART_MS 500
-#define CALM_MS 1000             /* for the communication thread to leave a call */
+#define LEAVE_CALL_MS 1000       /* for the communication thread to leave a call */
 #define MEETING_CALL_MS_MIN 5000 /* what libraries may take to be set up */
-#define ABSENT_MS 1000           /* for a rank that did not come to say so */
+#define REPORT_MS 1000           /* for a rank that did not come to say so */
 #define ABSENT_LOOK_MS 50
 #define LEAVE_MS_MIN 1000
 #define LEAVE_MS_MAX 10000
@@ -144,7 +144,7 @@ static void check_flight(struct nccl *n, struct lateness *l)
         note_late(n, w, NULL, l);
 }
 
-static uint64_t extra_patience_ms(const struct nccl_work *w, const char *call)
+static uint64_t extra_limit_ms(const struct nccl_work *w, const char *call)
 {
     if (call || w->task == TASK_CLOSE || w->task == TASK_FREE)
         return 0;
@@ -190,8 +190,7 @@ static void find_late(struct nccl *n, struct lateness *l)
     if (w && w->task == TASK_OPEN && call && call_ms >= since &&
         waits_for_none(n, call))
         check_long_call(n, w, call, now - call_ms, l);
-    if (since && now > since &&
-        now - since > w->timeout_ms + extra_patience_ms(w, call))
+    if (since && now > since && now - since > w->timeout_ms + extra_limit_ms(w, call))
         note_late(n, w, call, l);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
         note_late(n,
@@ -364,7 +363,7 @@ static bool adopt_explanation(struct nccl *n)
 /* Of several ranks that wait the one that has come furthest asks. */
 static void find_absent(struct nccl *n, struct lateness *l)
 {
-    uint64_t until = clock_ms() + ABSENT_MS, awaited = 0;
+    uint64_t until = clock_ms() + REPORT_MS, awaited = 0;
 
     (void)read_note(n, n->team.prefix, NOTE_AWAITED, &awaited, sizeof(awaited));
     if (awaited < l->number)
@@ -442,13 +441,13 @@ static bool may_abort(const struct nccl *n)
 /* False: NCCL does not return, and memory that it uses can never be freed. */
 static bool abort_and_wait(struct nccl *n)
 {
-    uint64_t calm_ms = clock_ms() + CALM_MS, until_ms;
+    uint64_t leave_ms = clock_ms() + LEAVE_CALL_MS, until_ms;
     bool over;
 
     pthread_mutex_lock(&n->lock);
     atomic_store(&n->aborting, true);
     pthread_cond_signal(&n->queue_changed);
-    while (n->busy && wait_watch_change(n, calm_ms))
+    while (n->busy && wait_watch_change(n, leave_ms))
         ;
     n->abort_begun = may_abort(n);
     if (n->abort_begun)
@@ -456,8 +455,8 @@ static bool abort_and_wait(struct nccl *n)
     until_ms = clock_ms() + nccl_leave_ms(n);
     while (n->abort_begun && !n->abort_over && wait_watch_change(n, until_ms))
         ;
-    calm_ms = clock_ms() + CALM_MS;
-    while (n->abort_over && n->busy && wait_watch_change(n, calm_ms))
+    leave_ms = clock_ms() + LEAVE_CALL_MS;
+    while (n->abort_over && n->busy && wait_watch_change(n, leave_ms))
         ;
     over = n->abort_over && !n->busy;
     pthread_mutex_unlock(&n->lock);

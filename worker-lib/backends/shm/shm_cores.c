@@ -127,10 +127,10 @@ static _Atomic uint32_t *core_of(const struct shm *s, unsigned place)
 void shm_core_say(const struct shm *s)
 {
     uint32_t core = (uint32_t)sched_getcpu();
-    _Atomic uint32_t *said = core_of(s, s->team.rank);
+    _Atomic uint32_t *published = core_of(s, s->team.rank);
 
-    if (atomic_load_explicit(said, memory_order_relaxed) != core)
-        atomic_store_explicit(said, core, memory_order_relaxed);
+    if (atomic_load_explicit(published, memory_order_relaxed) != core)
+        atomic_store_explicit(published, core, memory_order_relaxed);
 }
 
 unsigned shm_core_sharer(const struct shm *s, unsigned from)

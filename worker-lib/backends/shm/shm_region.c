@@ -280,7 +280,7 @@ static int request_file(const struct notice *n, uint64_t deadline_ms, uid_t *use
     struct sockaddr_un name;
     socklen_t length = socket_name(n, &name);
     uint64_t now = clock_ms();
-    struct timeval patience = { .tv_sec = 1 };
+    struct timeval timeout = { .tv_sec = 1 };
     struct parcel p;
     const struct cmsghdr *c;
     int fd = -1, peer = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -288,8 +288,8 @@ static int request_file(const struct notice *n, uint64_t deadline_ms, uid_t *use
     if (peer < 0)
         return -1;
     if (deadline_ms > now + 1000)
-        patience.tv_sec = (time_t)((deadline_ms - now) / 1000);
-    setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+        timeout.tv_sec = (time_t)((deadline_ms - now) / 1000);
+    setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     wrap_error(&p);
     if (connect(peer, (const struct sockaddr *)&name, length) == 0 &&
         get_peer_user(peer, user) && *user == geteuid() &&
@@ -386,7 +386,7 @@ static bool all_ranks_have_come(const struct shm *s)
 }
 
 /* A missing rank may have left a notice: passes it on to the ranks that have joined. */
-static void hear_failure(struct shm *s)
+static void notice_failure(struct shm *s)
 {
     if (failure_notice_abort(s->team.board, s->team.aborted))
         s->backend.calls->abort(&s->backend);
@@ -408,7 +408,7 @@ static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
             send_file(listener, s->fd);
         if (clock_ms() < hear_at)
             continue;
-        hear_failure(s);
+        notice_failure(s);
         hear_at = clock_ms() + HEAR_MS;
     }
 }

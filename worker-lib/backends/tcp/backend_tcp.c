@@ -56,8 +56,8 @@ static bool has_to_send(const struct tcp_run *r, unsigned p)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
 
-    return tcp_link_is_sending(&r->tcp->link[p]) || (lane->tells && !lane->told) ||
-           next_out(r, lane);
+    return tcp_link_is_sending(&r->tcp->link[p]) ||
+           (lane->has_header && !lane->header_sent) || next_out(r, lane);
 }
 
 /* True: something was sent. */
@@ -68,12 +68,12 @@ static bool push_lane(struct tcp_run *r, unsigned p)
     struct tcp_stream *s;
 
     if (!tcp_link_is_sending(link)) {
-        if (lane->tells && !lane->told) {
+        if (lane->has_header && !lane->header_sent) {
             struct op_header header = tcp_header_out(&r->plan, lane);
 
             tcp_link_put_op(link, &header);
         }
-        lane->told = true;
+        lane->header_sent = true;
         s = next_out(r, lane);
         if (s) {
             size_t bytes = next_piece(r, s);

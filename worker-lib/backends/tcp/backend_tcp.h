@@ -67,9 +67,9 @@ enum { STREAM_INPUT, STREAM_RESULT, STREAM_COUNT };
 /* All that one operation does with one other rank. */
 struct tcp_lane {
     struct tcp_stream out[STREAM_COUNT], in[STREAM_COUNT];
-    bool tells, told;      /* our header, to it */
-    bool expects, has_met; /* its header, to us */
-    bool parked;           /* it is at a later operation: nothing is read from it now */
+    bool has_header, header_sent; /* our header, to it */
+    bool expects, has_met;        /* its header, to us */
+    bool parked; /* it is at a later operation: nothing is read from it now */
     struct tcp_stream *reading;
     size_t reading_bytes;
     /* messages that are not over: the first is under way */

@@ -214,14 +214,14 @@ static crun_status send_proof(struct meeting *m, unsigned p)
 static crun_status handle_outgoing(struct meeting *m, unsigned p)
 {
     struct incoming *g = &m->called[p];
-    int heard;
+    int came;
 
     if (g->next == GREETING_NONE)
         return send_call(m, p);
-    heard = read_greeting(g);
-    if (heard == 0)
+    came = read_greeting(g);
+    if (came == 0)
         return CRUN_OK;
-    if (heard < 0)
+    if (came < 0)
         return call_again_later(m, p);
     if (!is_from(m, g, p)) {
         err_set(m->e, "the process at %s is not rank %u", m->address[p],
@@ -335,11 +335,11 @@ static bool answer_greeting(struct meeting *m, struct incoming *g)
 static void handle_incoming(struct meeting *m, unsigned i)
 {
     struct incoming *g = &m->incoming[i];
-    int heard = read_greeting(g);
+    int came = read_greeting(g);
 
-    if (heard == 0)
+    if (came == 0)
         return;
-    if (heard < 0 || !answer_greeting(m, g)) {
+    if (came < 0 || !answer_greeting(m, g)) {
         drop_incoming(m, i);
         return;
     }

@@ -220,7 +220,7 @@ void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms)
     unsigned accused = accuse_late_rank(
         plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0, &e);
 
-    wait_chain_say(&plan->chain, accused, e.text);
+    wait_chain_report(&plan->chain, accused, e.text);
 }
 
 crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e)

@@ -34,7 +34,8 @@ static bool stream_is_done(const struct tcp_stream *s)
 
 bool tcp_lane_sends(const struct tcp_lane *l)
 {
-    return (l->tells && !l->told) || !stream_is_done(&l->out[STREAM_INPUT]) ||
+    return (l->has_header && !l->header_sent) ||
+           !stream_is_done(&l->out[STREAM_INPUT]) ||
            !stream_is_done(&l->out[STREAM_RESULT]);
 }
 
@@ -157,9 +158,9 @@ static struct tcp_stream message_stream(const void *base, const struct op *op)
 
 static void begin_send(struct tcp_lane *l)
 {
-    l->tells = l->sends < l->sends_end;
-    l->told = false;
-    if (l->tells)
+    l->has_header = l->sends < l->sends_end;
+    l->header_sent = false;
+    if (l->has_header)
         l->out[STREAM_INPUT] = message_stream(l->sends->in, l->sends);
 }
 
@@ -175,7 +176,8 @@ static void begin_receive(struct tcp_lane *l)
  * message. */
 void tcp_lane_sent(struct tcp_lane *l)
 {
-    if (l->sends < l->sends_end && l->told && stream_is_done(&l->out[STREAM_INPUT])) {
+    if (l->sends < l->sends_end && l->header_sent &&
+        stream_is_done(&l->out[STREAM_INPUT])) {
         l->sends++;
         begin_send(l);
     }
@@ -470,7 +472,8 @@ crun_status tcp_plan_make(struct tcp_plan *plan, struct tcp *t, const struct op 
     plan->header = header_of(plan, op);
     memset(t->lane, 0, t->size * sizeof(*t->lane));
     for (unsigned p = 0; p < size; p++)
-        lane_of(plan, p)->tells = lane_of(plan, p)->expects = p != rank && !messages;
+        lane_of(plan, p)->has_header = lane_of(plan, p)->expects = p != rank &&
+                                                                   !messages;
     if (plan_kind(plan, op->count * crun_dtype_size(op->type)))
         return CRUN_OK;
     err_set(e, "no memory for the inputs of %u ranks", size);

@@ -114,8 +114,8 @@ static void *says_it_early(void *arg)
     ck_assert_int_eq(store_client_open(&b.store, "127.0.0.1", *(uint16_t *)arg,
                                        clock_ms() + PATIENCE_MS, &e),
                      CRUN_OK);
-    wait_chain_say(&b, 3, "rank 1 has waited for rank 3");
-    wait_chain_say(&b, 2, "rank 1 has waited for rank 2");
+    wait_chain_report(&b, 3, "rank 1 has waited for rank 3");
+    wait_chain_report(&b, 2, "rank 1 has waited for rank 2");
     told_early.port = *(uint16_t *)arg;
     wait_in_vain(&told_early);
     wait_chain_withdraw(&b);

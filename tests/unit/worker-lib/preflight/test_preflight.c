@@ -165,7 +165,7 @@ static void hear_a_verdict(struct team_member *m)
 {
     const struct environment env = { .node = 1, .nodes = 2, .local_rank = 1 };
     const struct connectivity r = {
-        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .patience_ms = 300
+        .env = &env, .store = m->team.store, .begin_ms = clock_ms(), .limit_ms = 300
     };
     int which = *(int *)m->arg;
     char text[600] = "", reason[4000];
@@ -226,7 +226,7 @@ static struct connectivity of_node(const struct team_member *m, struct environme
     return (struct connectivity){ .env = env,
                                   .store = m->team.store,
                                   .begin_ms = clock_ms(),
-                                  .patience_ms = PATIENCE_MS };
+                                  .limit_ms = PATIENCE_MS };
 }
 
 static void find_all(struct team_member *m)
@@ -235,7 +235,7 @@ static void find_all(struct team_member *m)
     struct connectivity r = of_node(m, &env);
     char text[200] = "";
 
-    r.patience_ms = TEAM_DEADLINE_MS;
+    r.limit_ms = TEAM_DEADLINE_MS;
     ck_assert_msg(connectivity_check(&r, text, sizeof(text)) == CONNECTIVITY_COMPLETE,
                   "%s", text);
 }
@@ -323,7 +323,7 @@ static void judge_longest_addresses(struct team_member *m)
     const struct connectivity r = { .env = &env,
                                     .store = m->team.store,
                                     .begin_ms = clock_ms(),
-                                    .patience_ms = PATIENCE_MS };
+                                    .limit_ms = PATIENCE_MS };
     char text[200];
 
     if (m->team.rank != 0)
@@ -372,7 +372,7 @@ static int listen_deaf(char *text, bool closed)
     return -1;
 }
 
-static void call_all(uint64_t patience_ms, const char *expected)
+static void call_all(uint64_t limit_ms, const char *expected)
 {
     static char addresses[HOSTS][NET_TEXT_SIZE];
     struct link_listener *host[HOSTS] = { NULL };
@@ -394,7 +394,7 @@ static void call_all(uint64_t patience_ms, const char *expected)
     memset(letters, LINK_UNREACHED, HOSTS);
     letters[0] = LINK_REACHED; /* itself */
     link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, HOSTS, 0,
-                   clock_ms() + patience_ms, letters);
+                   clock_ms() + limit_ms, letters);
     ck_assert_str_eq(letters, expected);
     for (unsigned i = 0; i < HOSTS; i++)
         link_listener_stop(host[i]);
