@@ -170,93 +170,63 @@ void crun_free(crun_world *w, void *memory)
         free(memory);
 }
 
+/* The fields of the operation follow. */
+#define CALL(w, work, ...) world_call_or_record(w, (struct op){ __VA_ARGS__ }, work)
+
 /* -- collectives ------------------------------------------------------------------- */
 
 crun_status crun_all_reduce(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_op op, crun_work **work)
 {
-    return world_call_or_record(w,
-                                (struct op){ .kind = OP_ALL_REDUCE,
-                                             .type = type,
-                                             .op = op,
-                                             .in = in,
-                                             .out = out,
-                                             .count = count },
-                                work);
+    return CALL(w, work, .kind = OP_ALL_REDUCE, .type = type, .op = op, .in = in,
+                .out = out, .count = count);
 }
 
 crun_status crun_broadcast(crun_world *w, void *buffer, size_t count, crun_dtype type,
                            int root, crun_work **work)
 {
-    return world_call_or_record(w,
-                                (struct op){ .kind = OP_BROADCAST,
-                                             .type = type,
-                                             .peer = root,
-                                             .in = buffer,
-                                             .out = buffer,
-                                             .count = count },
-                                work);
+    return CALL(w, work, .kind = OP_BROADCAST, .type = type, .peer = root, .in = buffer,
+                .out = buffer, .count = count);
 }
 
 crun_status crun_reduce_scatter(crun_world *w, const void *in, void *out, size_t count,
                                 crun_dtype type, crun_op op, crun_work **work)
 {
-    return world_call_or_record(w,
-                                (struct op){ .kind = OP_REDUCE_SCATTER,
-                                             .type = type,
-                                             .op = op,
-                                             .in = in,
-                                             .out = out,
-                                             .count = count },
-                                work);
+    return CALL(w, work, .kind = OP_REDUCE_SCATTER, .type = type, .op = op, .in = in,
+                .out = out, .count = count);
 }
 
 crun_status crun_all_gather(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    return world_call_or_record(
-        w,
-        (struct op){
-            .kind = OP_ALL_GATHER, .type = type, .in = in, .out = out, .count = count },
-        work);
+    return CALL(w, work, .kind = OP_ALL_GATHER, .type = type, .in = in, .out = out,
+                .count = count);
 }
 
 crun_status crun_all_to_all(crun_world *w, const void *in, void *out, size_t count,
                             crun_dtype type, crun_work **work)
 {
-    return world_call_or_record(
-        w,
-        (struct op){
-            .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out, .count = count },
-        work);
+    return CALL(w, work, .kind = OP_ALL_TO_ALL, .type = type, .in = in, .out = out,
+                .count = count);
 }
 
 crun_status crun_barrier(crun_world *w, crun_work **work)
 {
-    return world_call_or_record(w, (struct op){ .kind = OP_BARRIER, .type = CRUN_U8 },
-                                work);
+    return CALL(w, work, .kind = OP_BARRIER, .type = CRUN_U8);
 }
 
 crun_status crun_send(crun_world *w, const void *buffer, size_t count, crun_dtype type,
                       int to)
 {
-    return world_call_or_record(
-        w,
-        (struct op){
-            .kind = OP_SEND, .type = type, .peer = to, .in = buffer, .count = count },
-        NULL);
+    return CALL(w, NULL, .kind = OP_SEND, .type = type, .peer = to, .in = buffer,
+                .count = count);
 }
 
 crun_status crun_receive(crun_world *w, void *buffer, size_t count, crun_dtype type,
                          int from)
 {
-    return world_call_or_record(w,
-                                (struct op){ .kind = OP_RECEIVE,
-                                             .type = type,
-                                             .peer = from,
-                                             .out = buffer,
-                                             .count = count },
-                                NULL);
+    return CALL(w, NULL, .kind = OP_RECEIVE, .type = type, .peer = from, .out = buffer,
+                .count = count);
 }
 
 /* -- works ------------------------------------------------------------------------- */

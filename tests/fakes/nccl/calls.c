@@ -153,83 +153,56 @@ static int enqueue_message(const char *call, struct operation as)
     return ended != NCCL_OK && ended != NCCL_IN_PROGRESS ? ended : result;
 }
 
+/* With the arguments that all calls have. */
+#define OPERATION(...)                                                                 \
+    (struct operation)                                                                 \
+    {                                                                                  \
+        .task.comm = c, .stream = (cudaStream_t)stream, __VA_ARGS__                    \
+    }
+
 COMM_API int ncclAllReduce(const void *in, void *out, size_t count, int type, int op,
                            struct nccl_comm *c, struct gpu_stream *stream)
 {
     return enqueue_operation("ncclAllReduce",
-                             (struct operation){ .task.comm = c,
-                                                 .kind = ALL_REDUCE,
-                                                 .in = in,
-                                                 .out = out,
-                                                 .count = count,
-                                                 .type = type,
-                                                 .op = op,
-                                                 .stream = (cudaStream_t)stream });
+                             OPERATION(.kind = ALL_REDUCE, .in = in, .out = out,
+                                       .count = count, .type = type, .op = op));
 }
 
 COMM_API int ncclBroadcast(const void *in, void *out, size_t count, int type, int root,
                            struct nccl_comm *c, struct gpu_stream *stream)
 {
     return enqueue_operation("ncclBroadcast",
-                             (struct operation){ .task.comm = c,
-                                                 .kind = BROADCAST,
-                                                 .in = in,
-                                                 .out = out,
-                                                 .count = count,
-                                                 .type = type,
-                                                 .peer = root,
-                                                 .stream = (cudaStream_t)stream });
+                             OPERATION(.kind = BROADCAST, .in = in, .out = out,
+                                       .count = count, .type = type, .peer = root));
 }
 
 COMM_API int ncclReduceScatter(const void *in, void *out, size_t count, int type,
                                int op, struct nccl_comm *c, struct gpu_stream *stream)
 {
     return enqueue_operation("ncclReduceScatter",
-                             (struct operation){ .task.comm = c,
-                                                 .kind = REDUCE_SCATTER,
-                                                 .in = in,
-                                                 .out = out,
-                                                 .count = count,
-                                                 .type = type,
-                                                 .op = op,
-                                                 .stream = (cudaStream_t)stream });
+                             OPERATION(.kind = REDUCE_SCATTER, .in = in, .out = out,
+                                       .count = count, .type = type, .op = op));
 }
 
 COMM_API int ncclAllGather(const void *in, void *out, size_t count, int type,
                            struct nccl_comm *c, struct gpu_stream *stream)
 {
     return enqueue_operation("ncclAllGather",
-                             (struct operation){ .task.comm = c,
-                                                 .kind = ALL_GATHER,
-                                                 .in = in,
-                                                 .out = out,
-                                                 .count = count,
-                                                 .type = type,
-                                                 .stream = (cudaStream_t)stream });
+                             OPERATION(.kind = ALL_GATHER, .in = in, .out = out,
+                                       .count = count, .type = type));
 }
 
 COMM_API int ncclSend(const void *in, size_t count, int type, int peer,
                       struct nccl_comm *c, struct gpu_stream *stream)
 {
-    return enqueue_message("ncclSend",
-                           (struct operation){ .task.comm = c,
-                                               .kind = SEND,
-                                               .in = in,
-                                               .count = count,
-                                               .type = type,
-                                               .peer = peer,
-                                               .stream = (cudaStream_t)stream });
+    return enqueue_message("ncclSend", OPERATION(.kind = SEND, .in = in, .count = count,
+                                                 .type = type, .peer = peer));
 }
 
 COMM_API int ncclRecv(void *out, size_t count, int type, int peer, struct nccl_comm *c,
                       struct gpu_stream *stream)
 {
     return enqueue_message("ncclRecv",
-                           (struct operation){ .task.comm = c,
-                                               .kind = RECEIVE,
-                                               .out = out,
-                                               .count = count,
-                                               .type = type,
-                                               .peer = peer,
-                                               .stream = (cudaStream_t)stream });
+                           OPERATION(.kind = RECEIVE, .out = out, .count = count,
+                                     .type = type, .peer = peer));
 }
