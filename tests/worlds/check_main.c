@@ -7,35 +7,31 @@
 #include <stdlib.h>
 
 static Suite *own_suite; /* of TEST */
-static TCase *own_case;  /* NULL: the next test begins one */
 static void (*fixture_begin)(void), (*fixture_end)(void);
 static double timeout_s;
 
 void check_add(const TTest *test, int from, int to)
 {
+    TCase *tcase = tcase_create(test->name);
+
     if (!own_suite)
         own_suite = suite_create(program_invocation_short_name);
-    if (!own_case) {
-        own_case = tcase_create(program_invocation_short_name);
-        tcase_add_checked_fixture(own_case, fixture_begin, fixture_end);
-        if (timeout_s > 0)
-            tcase_set_timeout(own_case, timeout_s);
-        suite_add_tcase(own_suite, own_case);
-    }
-    tcase_add_loop_test(own_case, test, from, to);
+    tcase_add_checked_fixture(tcase, fixture_begin, fixture_end);
+    if (timeout_s > 0)
+        tcase_set_timeout(tcase, timeout_s);
+    tcase_add_loop_test(tcase, test, from, to);
+    suite_add_tcase(own_suite, tcase);
 }
 
 void check_set_fixture(void (*begin)(void), void (*end)(void))
 {
     fixture_begin = begin;
     fixture_end = end;
-    own_case = NULL;
 }
 
 void check_set_timeout(double seconds)
 {
     timeout_s = seconds;
-    own_case = NULL;
 }
 
 /* Under nohup, or behind a shell's &, some are ignored, and would be in what is

@@ -7,8 +7,9 @@
 
 /*
  * A test is written as TEST(what_holds) { ... } and is run by the main of check_main.c,
- * in the order of the file: no list of them is kept. TEST_EACH is run for each row of a
- * table, TEST_LOOP for each number from `from` to below `to`; the number is _i.
+ * in the order of the file: no list of them is kept. CK_RUN_CASE=what_holds selects it.
+ * TEST_EACH is run for each row of a table, TEST_LOOP for each number from `from` to
+ * below `to`; the number is _i.
  */
 #define TEST(name) TEST_LOOP(name, 0, 1)
 #define TEST_EACH(name, table)                                                         \
