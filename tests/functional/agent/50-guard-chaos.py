@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 15 s
-# no root: nothing may be left behind without a cgroup either
 """
 Agents, guards and workers are killed with -9 at random moments, while the workers are
 deaf to TERM, stopped, and have daemons for children: grandchildren with sessions of

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
+# sanitizers: no, its workers are Python; 19, 22 and the unit tests of failures run the code
 """
 The rank that caused a failure is named, though its victims end first: programs whose ranks
 are connected by sockets or by the worker library, on one node and on two, while all cores are
