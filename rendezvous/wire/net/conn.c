@@ -217,7 +217,7 @@ static void conn_write_released(struct conn *c)
 
 void conn_send(struct conn *c, const struct msg *m)
 {
-    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+    static uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
 
     if (c->state > CONN_OPEN)
         return;

@@ -299,7 +299,7 @@ int proto_decode(const struct frame_header *h, const void *body, struct msg *m,
                  struct err *e)
 {
     const char *name = proto_name(h->type);
-    char text[FRAME_BODY_MAX + 1];
+    static char text[FRAME_BODY_MAX + 1]; /* a stack would be touched page by page */
     int result;
 
     if (!name)
