@@ -46,7 +46,7 @@ static struct {
 
     struct template_spawn spawn[WORKERS_PER_NODE_MAX];
     uint32_t end, count; /* one above the highest local rank so far; not SPAWN_NONE */
-} template = { .socket = -1 };
+} template;
 
 const char *template_fault_text(enum template_fault fault)
 {
@@ -72,6 +72,7 @@ void guard_template_init(int epoll, const struct cgroup *job,
     template.job = job;
     template.tags = *tags;
     template.own = template.workers = CGROUP_NONE;
+    template.socket = -1;
 }
 
 static void watch_descriptor(int op, int fd, uint32_t events, uint32_t tag)
