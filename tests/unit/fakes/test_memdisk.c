@@ -62,7 +62,9 @@ static void half_synced(uint64_t seed)
     memdisk_crash(m, seed);
 }
 
-START_TEST(what_was_synced_stays_and_the_rest_may_take_every_form)
+FIXTURE(setup, teardown);
+
+TEST(what_was_synced_stays_and_the_rest_may_take_every_form)
 {
     enum { NONE, ALL, TORN, SECOND_ONLY, SIZE_ONLY, FORM_COUNT };
     bool seen[FORM_COUNT] = { false };
@@ -89,9 +91,8 @@ START_TEST(what_was_synced_stays_and_the_rest_may_take_every_form)
     for (int form = 0; form < FORM_COUNT; form++)
         ck_assert_msg(seen[form], "form %d was never seen", form);
 }
-END_TEST
 
-START_TEST(a_seed_always_gives_the_same)
+TEST(a_seed_always_gives_the_same)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         uint8_t before[4 * SECTOR];
@@ -107,9 +108,8 @@ START_TEST(a_seed_always_gives_the_same)
         ck_assert_uint_eq(again, size);
     }
 }
-END_TEST
 
-START_TEST(a_name_lasts_surely_only_once_the_directory_is_synced)
+TEST(a_name_lasts_surely_only_once_the_directory_is_synced)
 {
     unsigned there = 0;
     size_t size;
@@ -124,9 +124,8 @@ START_TEST(a_name_lasts_surely_only_once_the_directory_is_synced)
     ck_assert_uint_gt(there, SEEDS / 4);
     ck_assert_uint_lt(there, SEEDS * 3 / 4);
 }
-END_TEST
 
-START_TEST(a_replaced_name_lasts_and_one_cut_short_is_the_old_or_the_new)
+TEST(a_replaced_name_lasts_and_one_cut_short_is_the_old_or_the_new)
 {
     unsigned old = 0;
 
@@ -156,9 +155,8 @@ START_TEST(a_replaced_name_lasts_and_one_cut_short_is_the_old_or_the_new)
     ck_assert_uint_gt(old, SEEDS / 8);
     ck_assert_uint_lt(old, SEEDS / 2);
 }
-END_TEST
 
-START_TEST(what_a_failed_sync_gave_up_never_lasts)
+TEST(what_a_failed_sync_gave_up_never_lasts)
 {
     int file = must_open("a");
     size_t size;
@@ -174,9 +172,8 @@ START_TEST(what_a_failed_sync_gave_up_never_lasts)
     ck_assert_ptr_nonnull(memdisk_get(m, "a", &size));
     ck_assert_uint_eq(size, 0);
 }
-END_TEST
 
-START_TEST(what_a_killed_process_wrote_can_be_synced_by_the_next)
+TEST(what_a_killed_process_wrote_can_be_synced_by_the_next)
 {
     int file = must_open("a");
     size_t size;
@@ -192,9 +189,8 @@ START_TEST(what_a_killed_process_wrote_can_be_synced_by_the_next)
     ck_assert_ptr_nonnull(memdisk_get(m, "a", &size));
     ck_assert_uint_eq(size, SECTOR);
 }
-END_TEST
 
-START_TEST(there_is_room_for_what_was_reserved_and_no_more)
+TEST(there_is_room_for_what_was_reserved_and_no_more)
 {
     int file = must_open("a"), other = must_open("b");
 
@@ -214,9 +210,8 @@ START_TEST(there_is_room_for_what_was_reserved_and_no_more)
     must_write(file, 2048, 4 * 4096);
     ck_assert_uint_eq(memdisk_used(m), 5 * 4096);
 }
-END_TEST
 
-START_TEST(without_power_nothing_works)
+TEST(without_power_nothing_works)
 {
     int file = must_open("a");
 
@@ -227,28 +222,4 @@ START_TEST(without_power_nothing_works)
     ck_assert_int_eq(d->ops->open(d, "b", true), -1);
     ck_assert_int_eq(d->ops->remove(d, "a"), -1);
     ck_assert_int_eq(errno, EIO);
-}
-END_TEST
-
-static Suite *memdisk_suite(void)
-{
-    Suite *suite = suite_create("memdisk");
-    TCase *t = tcase_create("memdisk");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_was_synced_stays_and_the_rest_may_take_every_form);
-    tcase_add_test(t, a_seed_always_gives_the_same);
-    tcase_add_test(t, a_name_lasts_surely_only_once_the_directory_is_synced);
-    tcase_add_test(t, a_replaced_name_lasts_and_one_cut_short_is_the_old_or_the_new);
-    tcase_add_test(t, what_a_failed_sync_gave_up_never_lasts);
-    tcase_add_test(t, what_a_killed_process_wrote_can_be_synced_by_the_next);
-    tcase_add_test(t, there_is_room_for_what_was_reserved_and_no_more);
-    tcase_add_test(t, without_power_nothing_works);
-    suite_add_tcase(suite, t);
-    return suite;
-}
-
-int main(void)
-{
-    return check_main(memdisk_suite());
 }

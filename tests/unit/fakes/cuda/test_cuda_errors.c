@@ -10,7 +10,7 @@
 
 /* -- errors ----------------------------------------------------------------- */
 
-START_TEST(last_error_is_told_once)
+TEST(last_error_is_told_once)
 {
     int *i = make_zero();
 
@@ -22,9 +22,8 @@ START_TEST(last_error_is_told_once)
     expect_code(cudaGetLastError(), cudaErrorInvalidConfiguration);
     must_do(cudaGetLastError());
 }
-END_TEST
 
-START_TEST(a_fault_of_the_device_stays)
+TEST(a_fault_of_the_device_stays)
 {
     cudaEvent_t e = make_mark();
     int *i = make_zero();
@@ -46,9 +45,8 @@ START_TEST(a_fault_of_the_device_stays)
     must_do(cudaSetDevice(1));
     ck_assert_int_eq(read_int(make_zero()), 0);
 }
-END_TEST
 
-START_TEST(a_fault_between_barriers_leaves_other_devices)
+TEST(a_fault_between_barriers_leaves_other_devices)
 {
     int *bad = make_ints(64) + 64, *sum;
 
@@ -59,9 +57,8 @@ START_TEST(a_fault_between_barriers_leaves_other_devices)
     launch_sum(sum, 512, NULL);
     ck_assert_int_eq(read_int(sum), 512 * 511 / 2);
 }
-END_TEST
 
-START_TEST(faults_are_injected)
+TEST(faults_are_injected)
 {
     cudaEvent_t e;
     void *memory;
@@ -86,9 +83,8 @@ START_TEST(faults_are_injected)
     standin_set_rank(5);
     expect_code(cudaMemsetAsync(memory, 0, 1, NULL), cudaErrorUnknown);
 }
-END_TEST
 
-START_TEST(work_is_made_to_fail_or_to_hang)
+TEST(work_is_made_to_fail_or_to_hang)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -104,7 +100,6 @@ START_TEST(work_is_made_to_fail_or_to_hang)
     must_do(cudaMemcpyAsync(i, &here, sizeof(here), cudaMemcpyDefault, NULL));
     expect_code(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
 }
-END_TEST
 
 static _Atomic int freed;
 
@@ -117,7 +112,7 @@ static void *free_memory(void *memory)
 }
 
 /* Calls of other threads continue. */
-START_TEST(a_call_hangs_alone)
+TEST(a_call_hangs_alone)
 {
     pthread_t thread;
     int *i = make_zero();
@@ -131,10 +126,9 @@ START_TEST(a_call_hangs_alone)
     }
     ck_assert_int_eq(atomic_load(&freed), 1);
 }
-END_TEST
 
 /* A kernel that does not end blocks calls that free memory, and no others. */
-START_TEST(freeing_waits_for_a_kernel_that_hangs)
+TEST(freeing_waits_for_a_kernel_that_hangs)
 {
     static struct waiter w;
     cudaStream_t s = make_queue();
@@ -151,23 +145,4 @@ START_TEST(freeing_waits_for_a_kernel_that_hangs)
     ck_assert_int_eq(atomic_load(&freed), 1);
     w.open = true;
     pthread_join(thread, NULL);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda_errors");
-    TCase *t = tcase_create("cuda_errors");
-
-    tcase_add_test(t, last_error_is_told_once);
-    tcase_add_test(t, a_fault_of_the_device_stays);
-    tcase_add_test(t, a_fault_between_barriers_leaves_other_devices);
-    tcase_add_test(t, faults_are_injected);
-    tcase_add_test(t, work_is_made_to_fail_or_to_hang);
-    tcase_add_test(t, a_call_hangs_alone);
-    tcase_add_test(t, freeing_waits_for_a_kernel_that_hangs);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

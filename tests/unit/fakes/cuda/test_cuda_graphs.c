@@ -43,7 +43,7 @@ static void expect_no_graph(cudaStream_t s, cudaError_t wanted)
 
 /* -- replay ----------------------------------------------------------------- */
 
-START_TEST(a_graph_runs_at_each_launch)
+TEST(a_graph_runs_at_each_launch)
 {
     cudaStream_t s = make_queue(), other = make_queue();
     enum cudaStreamCaptureStatus status;
@@ -68,9 +68,8 @@ START_TEST(a_graph_runs_at_each_launch)
     must_do(cudaStreamSynchronize(s));
     ck_assert_int_eq(*pinned, 8);
 }
-END_TEST
 
-START_TEST(branches_of_a_graph_are_ordered_by_events)
+TEST(branches_of_a_graph_are_ordered_by_events)
 {
     cudaStream_t s = make_queue(), branch = make_queue();
     cudaEvent_t fork = make_mark(), join = make_mark();
@@ -96,9 +95,8 @@ START_TEST(branches_of_a_graph_are_ordered_by_events)
     ck_assert_int_eq(read_int(i), 3);
     must_do(cudaGraphExecDestroy(exec));
 }
-END_TEST
 
-START_TEST(waiting_kernels_run_at_each_launch)
+TEST(waiting_kernels_run_at_each_launch)
 {
     cudaStream_t s = make_queue();
     cudaGraphExec_t exec;
@@ -119,11 +117,10 @@ START_TEST(waiting_kernels_run_at_each_launch)
     must_do(cudaGraphExecDestroy(exec));
     ck_assert_int_eq(w.released, 1);
 }
-END_TEST
 
 /* -- what ends a capture ---------------------------------------------------- */
 
-START_TEST(unsafe_calls_end_a_capture)
+TEST_LOOP(unsafe_calls_end_a_capture, 0, 6)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -146,7 +143,6 @@ START_TEST(unsafe_calls_end_a_capture)
     must_do(cudaEventRecord(e, s));
     must_do(cudaEventSynchronize(e));
 }
-END_TEST
 
 struct other_thread {
     cudaEvent_t event;
@@ -177,7 +173,7 @@ static cudaError_t query_beside(cudaEvent_t e, bool relaxed)
     return o.code;
 }
 
-START_TEST(modes_say_what_other_threads_may_do)
+TEST(modes_say_what_other_threads_may_do)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -195,9 +191,8 @@ START_TEST(modes_say_what_other_threads_may_do)
     expect_code(query_beside(e, false), cudaErrorStreamCaptureUnsupported);
     expect_no_graph(s, cudaErrorStreamCaptureInvalidated);
 }
-END_TEST
 
-START_TEST(captured_events_are_of_the_capture)
+TEST(captured_events_are_of_the_capture)
 {
     cudaStream_t s = make_queue(), other = make_queue();
     cudaEvent_t inside = make_mark(), outside = make_mark();
@@ -221,9 +216,8 @@ START_TEST(captured_events_are_of_the_capture)
     expect_no_graph(s, cudaErrorStreamCaptureInvalidated);
     expect_no_graph(other, cudaErrorStreamCaptureInvalidated);
 }
-END_TEST
 
-START_TEST(a_capture_ends_where_it_began)
+TEST(a_capture_ends_where_it_began)
 {
     cudaStream_t s = make_queue(), branch = make_queue();
     cudaEvent_t fork = make_mark();
@@ -246,9 +240,8 @@ START_TEST(a_capture_ends_where_it_began)
     expect_code(cudaStreamEndCapture(branch, &graph), cudaErrorStreamCaptureUnmatched);
     expect_no_graph(s, cudaErrorStreamCaptureInvalidated);
 }
-END_TEST
 
-START_TEST(the_default_stream_is_not_captured)
+TEST(the_default_stream_is_not_captured)
 {
     enum cudaStreamCaptureStatus status;
     cudaStream_t s;
@@ -270,24 +263,4 @@ START_TEST(the_default_stream_is_not_captured)
     must_do(cudaGetLastError());
     end_and_drop(s);
     ck_assert_int_eq(read_int(i), 1);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda_graphs");
-    TCase *t = tcase_create("graphs");
-
-    tcase_add_test(t, a_graph_runs_at_each_launch);
-    tcase_add_test(t, branches_of_a_graph_are_ordered_by_events);
-    tcase_add_test(t, waiting_kernels_run_at_each_launch);
-    tcase_add_loop_test(t, unsafe_calls_end_a_capture, 0, 6);
-    tcase_add_test(t, modes_say_what_other_threads_may_do);
-    tcase_add_test(t, captured_events_are_of_the_capture);
-    tcase_add_test(t, a_capture_ends_where_it_began);
-    tcase_add_test(t, the_default_stream_is_not_captured);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

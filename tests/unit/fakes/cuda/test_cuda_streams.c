@@ -8,7 +8,7 @@
 
 /* -- streams ---------------------------------------------------------------- */
 
-START_TEST(only_events_order_streams)
+TEST(only_events_order_streams)
 {
     cudaStream_t first = make_queue(), second = make_queue();
     cudaEvent_t e = make_mark();
@@ -22,9 +22,8 @@ START_TEST(only_events_order_streams)
     must_do(cudaMemcpyAsync(&seen, i, sizeof(seen), cudaMemcpyDefault, second));
     ck_assert_int_eq(seen, 1);
 }
-END_TEST
 
-START_TEST(the_default_stream_orders_blocking_streams)
+TEST(the_default_stream_orders_blocking_streams)
 {
     cudaStream_t s;
     int *i = make_zero(), *k = make_zero(), *pinned;
@@ -38,9 +37,8 @@ START_TEST(the_default_stream_orders_blocking_streams)
     must_do(cudaStreamSynchronize(s));
     ck_assert_int_eq(*pinned, 11);
 }
-END_TEST
 
-START_TEST(polling_comes_to_an_end)
+TEST(polling_comes_to_an_end)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -61,9 +59,8 @@ START_TEST(polling_comes_to_an_end)
     while (cudaStreamQuery(s) == cudaErrorNotReady)
         ck_assert_int_lt(polls++, 20);
 }
-END_TEST
 
-START_TEST(a_destroyed_stream_goes_on)
+TEST(a_destroyed_stream_goes_on)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -79,9 +76,8 @@ START_TEST(a_destroyed_stream_goes_on)
     must_do(cudaEventDestroy(e));
     expect_code(cudaEventDestroy(e), cudaErrorInvalidResourceHandle);
 }
-END_TEST
 
-START_TEST(time_is_of_events_with_timing)
+TEST(time_is_of_events_with_timing)
 {
     cudaEvent_t from, to, plain = make_mark();
     float ms = -1;
@@ -98,11 +94,10 @@ START_TEST(time_is_of_events_with_timing)
     ck_assert(ms >= 0);
     expect_code(cudaEventElapsedTime(&ms, from, plain), cudaErrorInvalidResourceHandle);
 }
-END_TEST
 
 /* -- kernels that wait ------------------------------------------------------ */
 
-START_TEST(a_waiting_kernel_runs_by_itself)
+TEST(a_waiting_kernel_runs_by_itself)
 {
     cudaStream_t first = make_queue(), second = make_queue();
     cudaEvent_t before = make_mark(), after = make_mark();
@@ -125,9 +120,8 @@ START_TEST(a_waiting_kernel_runs_by_itself)
     ck_assert_int_eq(w.runs, 1);
     ck_assert_int_eq(w.released, 1);
 }
-END_TEST
 
-START_TEST(waiting_kernels_of_streams_run_together)
+TEST(waiting_kernels_of_streams_run_together)
 {
     static struct waiter w[2];
     cudaStream_t s[2] = { make_queue(), make_queue() };
@@ -144,9 +138,8 @@ START_TEST(waiting_kernels_of_streams_run_together)
     must_do(cudaDeviceSynchronize());
     ck_assert_int_eq(w[0].runs, 1);
 }
-END_TEST
 
-START_TEST(a_view_ends_with_the_memory)
+TEST(a_view_ends_with_the_memory)
 {
     static struct waiter w;
     void *memory;
@@ -165,9 +158,8 @@ START_TEST(a_view_ends_with_the_memory)
     w.open = true;
     must_do(cudaStreamSynchronize(NULL));
 }
-END_TEST
 
-START_TEST(unmapping_under_a_waiting_kernel_fails)
+TEST(unmapping_under_a_waiting_kernel_fails)
 {
     static struct waiter w;
     void *memory;
@@ -181,9 +173,8 @@ START_TEST(unmapping_under_a_waiting_kernel_fails)
     WAIT_UNTIL(w.stopped);
     WAIT_UNTIL(w.released == 1);
 }
-END_TEST
 
-START_TEST(a_kernel_that_cannot_run_is_released)
+TEST(a_kernel_that_cannot_run_is_released)
 {
     static struct waiter w[2];
 
@@ -194,7 +185,6 @@ START_TEST(a_kernel_that_cannot_run_is_released)
     WAIT_UNTIL(w[0].released == 1 && w[1].released == 1);
     ck_assert_int_eq(w[1].begun, 0);
 }
-END_TEST
 
 /* -- kernels ---------------------------------------------------------------- */
 
@@ -214,7 +204,7 @@ static bool is_in_order(void (*launch)(int *, unsigned *, unsigned, cudaStream_t
     return sorted;
 }
 
-START_TEST(blocks_and_threads_have_no_order)
+TEST(blocks_and_threads_have_no_order)
 {
     ck_assert(!is_in_order(launch_note_blocks));
     ck_assert(!is_in_order(launch_note_threads));
@@ -222,9 +212,8 @@ START_TEST(blocks_and_threads_have_no_order)
     ck_assert(is_in_order(launch_note_blocks));
     ck_assert(is_in_order(launch_note_threads));
 }
-END_TEST
 
-START_TEST(barriers_order_threads)
+TEST(barriers_order_threads)
 {
     int *sum = make_ints(1);
 
@@ -233,7 +222,6 @@ START_TEST(barriers_order_threads)
         ck_assert_int_eq(read_int(sum), (int)(threads * (threads - 1) / 2));
     }
 }
-END_TEST
 
 /* -- many threads ----------------------------------------------------------- */
 
@@ -290,7 +278,7 @@ static void *run_rank(void *arg)
     return arg;
 }
 
-START_TEST(ranks_can_be_threads)
+TEST(ranks_can_be_threads)
 {
     pthread_t thread[RANKS];
 
@@ -298,29 +286,4 @@ START_TEST(ranks_can_be_threads)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, run_rank, NULL), 0);
     for (int i = 0; i < RANKS; i++)
         pthread_join(thread[i], NULL);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda_streams");
-    TCase *t = tcase_create("cuda_streams");
-
-    tcase_add_test(t, only_events_order_streams);
-    tcase_add_test(t, the_default_stream_orders_blocking_streams);
-    tcase_add_test(t, polling_comes_to_an_end);
-    tcase_add_test(t, a_destroyed_stream_goes_on);
-    tcase_add_test(t, time_is_of_events_with_timing);
-    tcase_add_test(t, a_waiting_kernel_runs_by_itself);
-    tcase_add_test(t, waiting_kernels_of_streams_run_together);
-    tcase_add_test(t, a_view_ends_with_the_memory);
-    tcase_add_test(t, unmapping_under_a_waiting_kernel_fails);
-    tcase_add_test(t, a_kernel_that_cannot_run_is_released);
-    tcase_add_test(t, blocks_and_threads_have_no_order);
-    tcase_add_test(t, barriers_order_threads);
-    tcase_add_test(t, ranks_can_be_threads);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

@@ -37,29 +37,28 @@ static void run_world(int which, struct collectives c)
                                   .arg = &c });
 }
 
-START_TEST(collectives_are_right_in_every_world)
+TIMEOUT(120);
+
+TEST_LOOP(collectives_are_right_in_every_world, 0, WORLDS)
 {
     run_world(_i, (struct collectives){
                       .seed = 99 + (uint64_t)_i, .rounds = 120, .bytes_max = 100000 });
 }
-END_TEST
 
-START_TEST(memory_of_the_library_is_as_good)
+TEST_LOOP(memory_of_the_library_is_as_good, 0, WORLDS)
 {
     run_world(_i, (struct collectives){ .seed = 7 + (uint64_t)_i,
                                         .rounds = 40,
                                         .bytes_max = 300000,
                                         .library_memory = true });
 }
-END_TEST
 
 /* Halves in more than one piece. */
-START_TEST(large_sums_of_halves_are_right)
+TEST(large_sums_of_halves_are_right)
 {
     run_world(1,
               (struct collectives){ .seed = 3, .rounds = 12, .bytes_max = 6u << 20 });
 }
-END_TEST
 
 /* 1 and seven times half a unit in the last place: rounded after each step it is 1. */
 static void add_halves(struct team_member *m)
@@ -76,14 +75,13 @@ static void add_halves(struct team_member *m)
     ck_assert_uint_eq(x, 0x3c04); /* 1 + 7 * 2^-11, to even */
 }
 
-START_TEST(sums_of_halves_are_rounded_once)
+TEST(sums_of_halves_are_rounded_once)
 {
     team_run(&(struct team_plan){ .calls = &backend_hierarchical,
                                   .size = worlds[3].size,
                                   .node = worlds[3].node,
                                   .body = add_halves });
 }
-END_TEST
 
 static _Atomic unsigned through; /* ranks whose patience is over */
 static _Atomic unsigned wrong;   /* those that named another */
@@ -131,7 +129,7 @@ static void one_stays_away(struct team_member *m)
 
 /* A rank that gets no processor for a second is too late to tell for whom it has
  * waited: such a second may come, but not every time. */
-START_TEST(a_late_rank_is_named_on_all_nodes)
+TEST(a_late_rank_is_named_on_all_nodes)
 {
     unsigned tries = 0;
 
@@ -144,20 +142,4 @@ START_TEST(a_late_rank_is_named_on_all_nodes)
                                       .body = one_stays_away });
     } while (atomic_load(&wrong) > 0 && ++tries < 3);
     ck_assert_uint_lt(tries, 3);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("backend_nodes");
-    TCase *t = tcase_create("worlds");
-
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, collectives_are_right_in_every_world, 0, WORLDS);
-    tcase_add_loop_test(t, memory_of_the_library_is_as_good, 0, WORLDS);
-    tcase_add_test(t, large_sums_of_halves_are_right);
-    tcase_add_test(t, sums_of_halves_are_rounded_once);
-    tcase_add_test(t, a_late_rank_is_named_on_all_nodes);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

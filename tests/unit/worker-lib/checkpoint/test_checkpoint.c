@@ -231,7 +231,9 @@ static void damage(const char *path)
     close(fd);
 }
 
-START_TEST(what_is_saved_is_loaded)
+FIXTURE(setup, teardown);
+
+TEST(what_is_saved_is_loaded)
 {
     crun_sampler_options so = { .samples = 100, .seed = 3, .size = 1 };
     crun_extra in[] = { { "pass", "4" }, { "best", "0.98" } };
@@ -260,9 +262,8 @@ START_TEST(what_is_saved_is_loaded)
     crun_sampler_destroy(s);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(extras_are_text_that_others_can_read)
+TEST(extras_are_text_that_others_can_read)
 {
     static const crun_extra bad[][2] = {
         { { "a", "" }, { "a", "" } },    { { NULL, "" }, { "a", "" } },
@@ -282,9 +283,8 @@ START_TEST(extras_are_text_that_others_can_read)
     ck_assert_int_eq(crun_checkpoint_save(c, 1, ddp, optim, NULL, &full, 1), CRUN_OK);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(an_empty_directory_has_none)
+TEST(an_empty_directory_has_none)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -293,10 +293,9 @@ START_TEST(an_empty_directory_has_none)
     ck_assert_ptr_nonnull(strstr(crun_error_text(), dir));
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* Where nothing is to be written, one file can be read all the same. */
-START_TEST(without_a_directory_files_are_loaded)
+TEST(without_a_directory_files_are_loaded)
 {
     crun_checkpoint_options none = { .directory = NULL };
     crun_checkpoints *c = open_dir();
@@ -315,9 +314,8 @@ START_TEST(without_a_directory_files_are_loaded)
     crun_checkpoints_close(c);
     ck_assert_uint_eq(files("generation-"), 1);
 }
-END_TEST
 
-START_TEST(the_last_ones_are_kept)
+TEST(the_last_ones_are_kept)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -331,10 +329,9 @@ START_TEST(the_last_ones_are_kept)
     expect_filled(4);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* The program goes back to an earlier step. */
-START_TEST(what_is_saved_last_is_the_newest)
+TEST(what_is_saved_last_is_the_newest)
 {
     crun_checkpoints *c = open_dir();
     char old[256];
@@ -356,10 +353,9 @@ START_TEST(what_is_saved_last_is_the_newest)
     ck_assert_uint_eq(files("checkpoint-"), 2);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* Their saves have no number, and the order of their steps. */
-START_TEST(files_of_earlier_versions_are_loaded)
+TEST(files_of_earlier_versions_are_loaded)
 {
     crun_checkpoints *c = open_dir();
     char old[256];
@@ -383,10 +379,9 @@ START_TEST(files_of_earlier_versions_are_loaded)
     ck_assert_uint_eq(files("checkpoint-"), 2);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* Values belong to names, those of the optimizer's state as well. */
-START_TEST(the_order_of_parameters_may_change)
+TEST(the_order_of_parameters_may_change)
 {
     static const struct state_range a = { 0, 300, weight },
                                     b = { 0, 700, weight + 300 },
@@ -409,9 +404,8 @@ START_TEST(the_order_of_parameters_may_change)
     }
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(a_refused_load_changes_nothing)
+TEST_LOOP(a_refused_load_changes_nothing, 0, 2)
 {
     crun_sampler_options so = { .samples = 100, .seed = 3, .size = 1 };
     crun_extra in = { "pass", "4" }, out = { "pass", "?" };
@@ -436,10 +430,9 @@ START_TEST(a_refused_load_changes_nothing)
     crun_sampler_destroy(s);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* A program that took it for its first start would begin again. */
-START_TEST(damaged_ones_alone_are_an_error)
+TEST(damaged_ones_alone_are_an_error)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -449,9 +442,8 @@ START_TEST(damaged_ones_alone_are_an_error)
     ck_assert_int_eq(load(c, "", &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(a_damaged_one_is_passed_over)
+TEST(a_damaged_one_is_passed_over)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -467,10 +459,9 @@ START_TEST(a_damaged_one_is_passed_over)
     ck_assert_int_eq(load(c, path_of(1, 20, 1, 1), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* A newer life orders before any step of an older one, which may write no more. */
-START_TEST(an_older_life_is_refused)
+TEST(an_older_life_is_refused)
 {
     crun_checkpoints *old = open_dir(), *c;
     uint64_t step;
@@ -494,10 +485,9 @@ START_TEST(an_older_life_is_refused)
     crun_checkpoints_close(old);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* The next start then has the number of this one. */
-START_TEST(a_life_whose_directory_was_replaced_is_refused)
+TEST(a_life_whose_directory_was_replaced_is_refused)
 {
     crun_checkpoints *old = open_dir(), *c;
     char away[80];
@@ -519,9 +509,8 @@ START_TEST(a_life_whose_directory_was_replaced_is_refused)
     crun_checkpoints_close(old);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(the_program_may_change_its_directory)
+TEST(the_program_may_change_its_directory)
 {
     crun_checkpoint_options o = { .directory = dir + strlen("/tmp/") };
     crun_checkpoints *c;
@@ -533,11 +522,10 @@ START_TEST(the_program_may_change_its_directory)
     ck_assert_uint_eq(files(".safetensors"), 1);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 static const char *const new_ends[] = { ".new", ".0123abcd.new" };
 
-START_TEST(what_a_killed_writer_left_is_removed)
+TEST_LOOP(what_a_killed_writer_left_is_removed, 0, 2)
 {
     crun_checkpoints *c = open_dir();
     char left[300];
@@ -550,10 +538,9 @@ START_TEST(what_a_killed_writer_left_is_removed)
     ck_assert_int_lt(access(left, F_OK), 0);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* Another user may put a link into a shared folder. */
-START_TEST(a_planted_link_is_not_followed)
+TEST(a_planted_link_is_not_followed)
 {
     crun_checkpoints *c = open_dir();
     char victim[200], link[300], text[16] = "";
@@ -574,7 +561,6 @@ START_TEST(a_planted_link_is_not_followed)
     ck_assert_str_eq(text, "mine");
     unlink(victim);
 }
-END_TEST
 
 /* As three ranks write it, in unequal parts; read whole, as by a world of one. */
 static const struct checkpoint_claim claim = { 1, "0123456789abcdef0123456789abcdef" };
@@ -617,7 +603,7 @@ static void save_in_three(uint64_t step, const struct checkpoint_claim *by)
     hold(0, TOTAL);
 }
 
-START_TEST(parts_of_several_ranks_are_put_together)
+TEST(parts_of_several_ranks_are_put_together)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -634,10 +620,9 @@ START_TEST(parts_of_several_ranks_are_put_together)
     ck_assert(momentum[499] == 6 - 499.f && momentum[500] == -1 - 500.f);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* State in several ranges is no reason for several files, if one rank has them all. */
-START_TEST(whole_state_in_ranges_is_one_file)
+TEST(whole_state_in_ranges_is_one_file)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -651,9 +636,8 @@ START_TEST(whole_state_in_ranges_is_one_file)
     expect_filled(1);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(a_missing_part_makes_it_no_checkpoint)
+TEST(a_missing_part_makes_it_no_checkpoint)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -667,10 +651,9 @@ START_TEST(a_missing_part_makes_it_no_checkpoint)
     ck_assert_str_eq(warnings, crun_error_text());
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* A rank is killed before it saves the step again. */
-START_TEST(a_save_that_was_not_completed_is_passed_over)
+TEST(a_save_that_was_not_completed_is_passed_over)
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -686,10 +669,9 @@ START_TEST(a_save_that_was_not_completed_is_passed_over)
     ck_assert_ptr_nonnull(strstr(warnings, "step 20: 2 of 3 parts"));
     crun_checkpoints_close(c);
 }
-END_TEST
 
 /* Not even if their names agree, as in copies of two folders. */
-START_TEST(parts_of_different_saves_are_not_mixed)
+TEST(parts_of_different_saves_are_not_mixed)
 {
     static const struct checkpoint_claim other = { 1,
                                                    "ffffffffffffffffffffffffffffffff" };
@@ -707,9 +689,8 @@ START_TEST(parts_of_different_saves_are_not_mixed)
     ck_assert_int_eq(load(c, path_of(1, 10, 1, 3), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(parts_of_different_checkpoints_are_not_mixed)
+TEST(parts_of_different_checkpoints_are_not_mixed)
 {
     crun_checkpoints *c = open_dir();
     char from[256];
@@ -723,7 +704,6 @@ START_TEST(parts_of_different_checkpoints_are_not_mixed)
     ck_assert_int_eq(load(c, path_of(1, 20, 1, 3), &step), CRUN_CORRUPT);
     crun_checkpoints_close(c);
 }
-END_TEST
 
 static const struct other_training {
     const char *name;
@@ -739,7 +719,8 @@ static const struct other_training {
     { "bn.mean", CRUN_F32, 7, &running_range, "also has fc.weight" },
 };
 
-START_TEST(a_checkpoint_of_another_model_is_an_error)
+TEST_LOOP(a_checkpoint_of_another_model_is_an_error, 0,
+          sizeof(others) / sizeof(*others))
 {
     crun_checkpoints *c = open_dir();
     uint64_t step;
@@ -752,9 +733,8 @@ START_TEST(a_checkpoint_of_another_model_is_an_error)
     ck_assert(weight[5] == 4.f); /* nothing was touched */
     crun_checkpoints_close(c);
 }
-END_TEST
 
-START_TEST(a_full_disk_leaves_the_last_one)
+TEST(a_full_disk_leaves_the_last_one)
 {
     crun_checkpoints *c;
     uint64_t step;
@@ -778,9 +758,8 @@ START_TEST(a_full_disk_leaves_the_last_one)
     ck_assert_int_eq(umount(dir), 0);
     strcat(dir, "/a/b");
 }
-END_TEST
 
-START_TEST(a_directory_that_cannot_be_written)
+TEST(a_directory_that_cannot_be_written)
 {
     crun_checkpoint_options o = { .directory = "/proc/nothing" };
     crun_checkpoints *c;
@@ -790,7 +769,6 @@ START_TEST(a_directory_that_cannot_be_written)
     o.directory = "";
     ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_BAD_ARGUMENT);
 }
-END_TEST
 
 static const struct name_case {
     const char *name;
@@ -812,48 +790,10 @@ static const struct name_case {
     { "model.safetensors", false },
 };
 
-START_TEST(names_are_read_strictly)
+TEST_LOOP(names_are_read_strictly, 0, sizeof(names) / sizeof(*names))
 {
     struct checkpoint_set set;
     unsigned part;
 
     ck_assert(checkpoint_parse(names[_i].name, &set, &part) == names[_i].good);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpoint");
-    TCase *t = tcase_create("checkpoint");
-
-    suite_add_tcase(suite, t);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_is_saved_is_loaded);
-    tcase_add_test(t, extras_are_text_that_others_can_read);
-    tcase_add_test(t, an_empty_directory_has_none);
-    tcase_add_test(t, without_a_directory_files_are_loaded);
-    tcase_add_test(t, the_last_ones_are_kept);
-    tcase_add_test(t, what_is_saved_last_is_the_newest);
-    tcase_add_test(t, files_of_earlier_versions_are_loaded);
-    tcase_add_test(t, the_order_of_parameters_may_change);
-    tcase_add_loop_test(t, a_refused_load_changes_nothing, 0, 2);
-    tcase_add_test(t, damaged_ones_alone_are_an_error);
-    tcase_add_test(t, a_damaged_one_is_passed_over);
-    tcase_add_test(t, an_older_life_is_refused);
-    tcase_add_test(t, a_life_whose_directory_was_replaced_is_refused);
-    tcase_add_test(t, the_program_may_change_its_directory);
-    tcase_add_loop_test(t, what_a_killed_writer_left_is_removed, 0, 2);
-    tcase_add_test(t, a_planted_link_is_not_followed);
-    tcase_add_test(t, parts_of_several_ranks_are_put_together);
-    tcase_add_test(t, whole_state_in_ranges_is_one_file);
-    tcase_add_test(t, a_missing_part_makes_it_no_checkpoint);
-    tcase_add_test(t, a_save_that_was_not_completed_is_passed_over);
-    tcase_add_test(t, parts_of_different_saves_are_not_mixed);
-    tcase_add_test(t, parts_of_different_checkpoints_are_not_mixed);
-    tcase_add_loop_test(t, a_checkpoint_of_another_model_is_an_error, 0,
-                        sizeof(others) / sizeof(*others));
-    tcase_add_test(t, a_full_disk_leaves_the_last_one);
-    tcase_add_test(t, a_directory_that_cannot_be_written);
-    tcase_add_loop_test(t, names_are_read_strictly, 0, sizeof(names) / sizeof(*names));
-    return check_main(suite);
 }

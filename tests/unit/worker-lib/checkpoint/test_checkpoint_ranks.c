@@ -283,9 +283,12 @@ static struct saving cases[] = {
     { .stepped = true, .shard = true, .half = true },
 };
 
+TIMEOUT(20);
+
 /* A rank that does not write neither allocates nor copies. The others' copies have the
  * state at the time of the save, whatever happens next. */
-START_TEST(writing_ranks_copy_their_part_beside_the_training)
+TEST_LOOP(writing_ranks_copy_their_part_beside_the_training, 0,
+          sizeof(cases) / sizeof(*cases))
 {
     struct saving *c = &cases[_i];
     char command[80];
@@ -296,7 +299,6 @@ START_TEST(writing_ranks_copy_their_part_beside_the_training)
     snprintf(command, sizeof(command), "rm -rf %s", c->dir);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 /* As if a rank had ended the world while the GPUs summed the last gradients. */
 static void save_what_may_be_wrong(crun_world *w, void *arg)
@@ -508,7 +510,7 @@ static const struct {
     { "all ranks block until a part has failed", fail_in_part_at_once },
 };
 
-START_TEST(ranks_agree)
+TEST_LOOP(ranks_agree, 0, sizeof(together) / sizeof(*together))
 {
     char dir[] = "/tmp/test_checkpoint_ranks_XXXXXX", command[80];
 
@@ -516,18 +518,4 @@ START_TEST(ranks_agree)
     world_stub_run(RANKS, together[_i].fn, dir);
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ck_assert_int_eq(system(command), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpoint_ranks");
-    TCase *t = tcase_create("ranks");
-
-    suite_add_tcase(suite, t);
-    tcase_set_timeout(t, 20);
-    tcase_add_loop_test(t, writing_ranks_copy_their_part_beside_the_training, 0,
-                        sizeof(cases) / sizeof(*cases));
-    tcase_add_loop_test(t, ranks_agree, 0, sizeof(together) / sizeof(*together));
-    return check_main(suite);
 }

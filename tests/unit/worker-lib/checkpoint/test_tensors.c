@@ -42,7 +42,9 @@ static void teardown(void)
     unlink(path);
 }
 
-START_TEST(what_was_written_is_read)
+FIXTURE(setup, teardown);
+
+TEST(what_was_written_is_read)
 {
     struct tensors *t;
 
@@ -62,7 +64,6 @@ START_TEST(what_was_written_is_read)
     ck_assert_ptr_null(tensors_word(t, "y"));
     tensors_close(t);
 }
-END_TEST
 
 static size_t read_file(uint8_t *buf, size_t room)
 {
@@ -91,7 +92,7 @@ static void expect_corrupt(const uint8_t *buf, size_t size)
     ck_assert_ptr_nonnull(strstr(e.text, path));
 }
 
-START_TEST(any_bit_that_flips_is_noticed)
+TEST(any_bit_that_flips_is_noticed)
 {
     uint8_t buf[1024];
     size_t size = read_file(buf, sizeof(buf));
@@ -102,9 +103,8 @@ START_TEST(any_bit_that_flips_is_noticed)
         buf[i] ^= (uint8_t)(1 << i % 8);
     }
 }
-END_TEST
 
-START_TEST(any_length_but_the_whole_is_noticed)
+TEST(any_length_but_the_whole_is_noticed)
 {
     uint8_t buf[1024] = { 0 };
     size_t size = read_file(buf, sizeof(buf));
@@ -113,9 +113,8 @@ START_TEST(any_length_but_the_whole_is_noticed)
         expect_corrupt(buf, n);
     expect_corrupt(buf, size + 1);
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_there)
+TEST(a_file_that_is_not_there)
 {
     struct tensors *t;
 
@@ -123,16 +122,14 @@ START_TEST(a_file_that_is_not_there)
     ck_assert_int_eq(tensors_open(&t, path, &e), CRUN_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(e.text, path));
 }
-END_TEST
 
-START_TEST(a_full_disk_is_said)
+TEST(a_full_disk_is_said)
 {
     int fd = open("/dev/full", O_WRONLY);
 
     ck_assert_int_eq(tensors_write(fd, words, 2, items, 3, &e), CRUN_NO_SPACE);
     close(fd);
 }
-END_TEST
 
 /* A header that lies, under a checksum that is right. */
 static const struct lie {
@@ -152,7 +149,7 @@ static const struct lie {
     { "\"a\":{" },
 };
 
-START_TEST(a_header_that_lies_is_not_believed)
+TEST_LOOP(a_header_that_lies_is_not_believed, 0, sizeof(lies) / sizeof(*lies))
 {
     static const char front[] = "{\"__metadata__\":{\"crc32\":\"00000000\"},";
     uint8_t buf[1024] = { 0 };
@@ -166,22 +163,4 @@ START_TEST(a_header_that_lies_is_not_believed)
     memcpy(strstr((char *)buf + 8, "00000000"), digits, 8);
     expect_corrupt(buf, size);
     ck_assert_ptr_nonnull(strstr(e.text, "is invalid"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tensors");
-    TCase *t = tcase_create("tensors");
-
-    suite_add_tcase(suite, t);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, what_was_written_is_read);
-    tcase_add_test(t, any_bit_that_flips_is_noticed);
-    tcase_add_test(t, any_length_but_the_whole_is_noticed);
-    tcase_add_test(t, a_file_that_is_not_there);
-    tcase_add_test(t, a_full_disk_is_said);
-    tcase_add_loop_test(t, a_header_that_lies_is_not_believed, 0,
-                        sizeof(lies) / sizeof(*lies));
-    return check_main(suite);
 }

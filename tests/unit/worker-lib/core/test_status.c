@@ -4,7 +4,7 @@
 #include "tests/worlds/check_main.h"
 
 /* Other ranks' words reach a program's terminal by way of the error text. */
-START_TEST(an_error_text_does_not_steer_the_terminal)
+TEST(an_error_text_does_not_steer_the_terminal)
 {
     static const char words[] = "rank 3: \033[2J\a\xc2\x9b"
                                 "31m gr\xc3\xbc\xc3\x9f";
@@ -19,15 +19,4 @@ START_TEST(an_error_text_does_not_steer_the_terminal)
     ck_assert_str_eq(crun_error_text(), shown);
     ck_assert_int_eq(status_fail_with(CRUN_OK, &e), CRUN_OK);
     ck_assert_str_eq(crun_error_text(), shown);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("status");
-    TCase *c = tcase_create("status");
-
-    tcase_add_test(c, an_error_text_does_not_steer_the_terminal);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

@@ -40,21 +40,21 @@ static int exit_of_stuck(const char *variable, unsigned own_ms)
     return WEXITSTATUS(status);
 }
 
-START_TEST(a_stuck_process_ends_in_time)
+TIMEOUT(60);
+
+TEST(a_stuck_process_ends_in_time)
 {
     ck_assert_int_eq(exit_of_stuck("0.05", 60000), CRUN_EXIT_STUCK);
     ck_assert_int_eq(exit_of_stuck(NULL, 60000), CRUN_EXIT_STUCK);
     ck_assert_int_eq(exit_of_stuck("soon", 60000), CRUN_EXIT_STUCK);
 }
-END_TEST
 
-START_TEST(the_program_has_time_to_end_by_itself)
+TEST(the_program_has_time_to_end_by_itself)
 {
     ck_assert_int_eq(exit_of_stuck("0", 300), OWN_EXIT);
     ck_assert_int_eq(exit_of_stuck("60", 300), OWN_EXIT);
     ck_assert_int_eq(exit_of_stuck(NULL, 300), OWN_EXIT);
 }
-END_TEST
 
 static void *open_library(void *path)
 {
@@ -62,7 +62,7 @@ static void *open_library(void *path)
 }
 
 /* The loader's lock is held meanwhile, and starting a thread waits for it. */
-START_TEST(a_library_whose_loading_hangs_keeps_no_process)
+TEST(a_library_whose_loading_hangs_keeps_no_process)
 {
     char folder[] = "/tmp/test-stuck-XXXXXX", path[64];
     pthread_t thread;
@@ -89,18 +89,4 @@ START_TEST(a_library_whose_loading_hangs_keeps_no_process)
     rmdir(folder);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), CRUN_EXIT_STUCK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("stuck");
-    TCase *ends = tcase_create("ends");
-
-    tcase_set_timeout(ends, 60);
-    tcase_add_test(ends, a_stuck_process_ends_in_time);
-    tcase_add_test(ends, the_program_has_time_to_end_by_itself);
-    tcase_add_test(ends, a_library_whose_loading_hangs_keeps_no_process);
-    suite_add_tcase(suite, ends);
-    return check_main(suite);
 }

@@ -14,7 +14,7 @@ static struct abort_word word(crun_status s, const char *reason)
     return a;
 }
 
-START_TEST(the_first_reason_stays)
+TEST(the_first_reason_stays)
 {
     struct abort_word a = word(CRUN_TIMEOUT, "first");
     struct err e;
@@ -24,9 +24,8 @@ START_TEST(the_first_reason_stays)
     ck_assert_str_eq(e.text, "first");
     ck_assert_int_eq(e.code, ERROR_ABORTED);
 }
-END_TEST
 
-START_TEST(a_reason_is_told_with_the_rank_that_had_it_first)
+TEST(a_reason_is_told_with_the_rank_that_had_it_first)
 {
     struct abort_word a = word(CRUN_ABORTED, "rank 7 is gone"), heard = { 0 };
     struct abort_notice first = abort_notice(&a, 1204), second;
@@ -41,9 +40,8 @@ START_TEST(a_reason_is_told_with_the_rank_that_had_it_first)
     ck_assert_int_eq(e.code, ERROR_TOLD);
     ck_assert_uint_eq(e.rank, 1204);
 }
-END_TEST
 
-START_TEST(an_error_that_was_told_stays_the_tellers)
+TEST(an_error_that_was_told_stays_the_tellers)
 {
     struct abort_word a = { 0 };
     struct err e;
@@ -54,17 +52,15 @@ START_TEST(an_error_that_was_told_stays_the_tellers)
     ck_assert(abort_set_error(&a, CRUN_ABORTED, &e));
     ck_assert_str_eq(abort_notice(&a, 3).reason, "rank 12: the loss is NaN");
 }
-END_TEST
 
-START_TEST(words_like_those_of_a_rank_are_no_ranks)
+TEST(words_like_those_of_a_rank_are_no_ranks)
 {
     struct abort_word a = word(CRUN_ABORTED, "rank 12: says the program");
 
     ck_assert_str_eq(abort_notice(&a, 3).reason, "rank 3: rank 12: says the program");
 }
-END_TEST
 
-START_TEST(what_is_too_long_is_cut)
+TEST(what_is_too_long_is_cut)
 {
     char text[2 * ABORT_REASON_SIZE];
     struct abort_word a;
@@ -78,9 +74,8 @@ START_TEST(what_is_too_long_is_cut)
     ck_assert_uint_eq(strlen(n.reason), ABORT_REASON_SIZE - 1);
     ck_assert(abort_notice_is_valid(&n));
 }
-END_TEST
 
-START_TEST(a_notice_that_makes_no_sense_is_not_believed)
+TEST(a_notice_that_makes_no_sense_is_not_believed)
 {
     struct abort_word a = word(CRUN_TIMEOUT, "why");
     struct abort_notice n = abort_notice(&a, 0), bad = n;
@@ -100,20 +95,4 @@ START_TEST(a_notice_that_makes_no_sense_is_not_believed)
     ck_assert(!abort_notice_is_valid(&bad));
     ck_assert_int_eq(abort_notice_error(&bad, &e), CRUN_PEER_LOST);
     ck_assert_uint_eq(strlen(e.text), ABORT_REASON_SIZE);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("abort");
-    TCase *tc = tcase_create("abort");
-
-    tcase_add_test(tc, the_first_reason_stays);
-    tcase_add_test(tc, a_reason_is_told_with_the_rank_that_had_it_first);
-    tcase_add_test(tc, an_error_that_was_told_stays_the_tellers);
-    tcase_add_test(tc, words_like_those_of_a_rank_are_no_ranks);
-    tcase_add_test(tc, what_is_too_long_is_cut);
-    tcase_add_test(tc, a_notice_that_makes_no_sense_is_not_believed);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -118,7 +118,10 @@ static crun_status submit(enum op_kind kind, size_t count, crun_work **work)
 
 /* -- cases ------------------------------------------------------------------------- */
 
-START_TEST(what_is_waited_for_at_once_runs_here)
+FIXTURE(setup, teardown);
+TIMEOUT(60);
+
+TEST(what_is_waited_for_at_once_runs_here)
 {
     uint64_t now = clock_ms();
 
@@ -128,7 +131,6 @@ START_TEST(what_is_waited_for_at_once_runs_here)
     ck_assert_uint_ge(seen.op[0].deadline_ms, now + 60000);
     ck_assert_uint_le(seen.op[0].deadline_ms, clock_ms() + 60000);
 }
-END_TEST
 
 static struct op_group *three_members(void)
 {
@@ -145,7 +147,7 @@ static struct op_group *three_members(void)
     return g;
 }
 
-START_TEST(a_group_is_one_operation_whose_members_are_numbered)
+TEST(a_group_is_one_operation_whose_members_are_numbered)
 {
     char record[1000];
     struct op op = { .kind = OP_GROUP, .group = three_members() };
@@ -169,9 +171,8 @@ START_TEST(a_group_is_one_operation_whose_members_are_numbered)
                                  "f32 from rank 1, reduce_scatter 3 x f32 sum  ok "),
                   "%s", record);
 }
-END_TEST
 
-START_TEST(a_failed_member_ends_its_group)
+TEST(a_failed_member_ends_its_group)
 {
     struct op op = { .kind = OP_GROUP, .group = three_members() };
     crun_work *work;
@@ -186,9 +187,8 @@ START_TEST(a_failed_member_ends_its_group)
     op_group_drop(op.group);
     ck_assert_uint_eq(seen.runs, 1);
 }
-END_TEST
 
-START_TEST(a_group_without_a_wait_is_freed_at_the_end)
+TEST(a_group_without_a_wait_is_freed_at_the_end)
 {
     struct op op = { .kind = OP_GROUP, .group = three_members() };
     crun_work *work;
@@ -197,9 +197,8 @@ START_TEST(a_group_without_a_wait_is_freed_at_the_end)
     op_group_drop(op.group);
     until_runs(3);
 }
-END_TEST
 
-START_TEST(a_long_group_is_described_by_its_first_members)
+TEST(a_long_group_is_described_by_its_first_members)
 {
     struct op op = { .kind = OP_GROUP, .group = three_members() };
     unsigned world_rank[] = { 4, 5 };
@@ -213,9 +212,8 @@ START_TEST(a_long_group_is_described_by_its_first_members)
         ck_assert_uint_lt(strlen(op_describe(&op, world_rank, text, size)), size);
     op_group_drop(op.group);
 }
-END_TEST
 
-START_TEST(all_runs_in_the_order_of_the_calls)
+TEST(all_runs_in_the_order_of_the_calls)
 {
     crun_work *work[200];
 
@@ -235,9 +233,8 @@ START_TEST(all_runs_in_the_order_of_the_calls)
         ck_assert_uint_eq(seen.op[i].sequence, i + 1);
     }
 }
-END_TEST
 
-START_TEST(a_call_that_is_queued_does_not_wait)
+TEST(a_call_that_is_queued_does_not_wait)
 {
     crun_work *first, *second;
 
@@ -252,9 +249,8 @@ START_TEST(a_call_that_is_queued_does_not_wait)
     ck_assert(engine_is_done(first));
     ck_assert_int_eq(engine_wait(first), CRUN_OK);
 }
-END_TEST
 
-START_TEST(what_is_posted_is_completed_by_the_thread_that_waits)
+TEST(what_is_posted_is_completed_by_the_thread_that_waits)
 {
     crun_work *posted, *again;
 
@@ -275,9 +271,8 @@ START_TEST(what_is_posted_is_completed_by_the_thread_that_waits)
         ck_assert_uint_eq(seen.op[i].sequence, i + 1);
     ck_assert_int_eq(seen.op[3].kind, OP_ALL_REDUCE);
 }
-END_TEST
 
-START_TEST(a_program_that_never_waits_hears_that_it_is_done)
+TEST(a_program_that_never_waits_hears_that_it_is_done)
 {
     struct op late = { .kind = OP_ALL_REDUCE, .start = OP_WHEN_WAITED };
     crun_work *work[2];
@@ -292,9 +287,8 @@ START_TEST(a_program_that_never_waits_hears_that_it_is_done)
     ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
     ck_assert_int_eq(engine_wait(work[1]), CRUN_OK);
 }
-END_TEST
 
-START_TEST(what_is_posted_and_forgotten_ends_nothing)
+TEST(what_is_posted_and_forgotten_ends_nothing)
 {
     crun_work *work;
 
@@ -304,9 +298,8 @@ START_TEST(what_is_posted_and_forgotten_ends_nothing)
     ck_assert_uint_eq(seen.aborts, 0);
     engine = NULL;
 }
-END_TEST
 
-START_TEST(without_a_core_to_spare_the_thread_that_waits_runs_it)
+TEST(without_a_core_to_spare_the_thread_that_waits_runs_it)
 {
     struct op op = { .kind = OP_ALL_REDUCE, .start = OP_IF_OVERLAP_PAYS };
     crun_work *work[3];
@@ -329,9 +322,8 @@ START_TEST(without_a_core_to_spare_the_thread_that_waits_runs_it)
     ck_assert(!pthread_equal(seen.thread[4], pthread_self()));
     ck_assert_int_eq(engine_wait(work[0]), CRUN_OK);
 }
-END_TEST
 
-START_TEST(messages_are_counted_for_each_pair)
+TEST(messages_are_counted_for_each_pair)
 {
     submit(OP_SEND, 1, NULL);
     submit(OP_RECEIVE, 1, NULL);
@@ -342,9 +334,8 @@ START_TEST(messages_are_counted_for_each_pair)
     ck_assert_uint_eq(seen.op[2].sequence, 1);
     ck_assert_uint_eq(seen.op[3].sequence, 2);
 }
-END_TEST
 
-START_TEST(after_a_failure_everything_returns_it)
+TEST(after_a_failure_everything_returns_it)
 {
     crun_work *work[3];
 
@@ -366,9 +357,8 @@ START_TEST(after_a_failure_everything_returns_it)
     ck_assert_uint_eq(seen.tellings, 1);
     ck_assert_uint_ge(seen.aborts, 1);
 }
-END_TEST
 
-START_TEST(a_mistake_of_the_caller_ends_nothing)
+TEST(a_mistake_of_the_caller_ends_nothing)
 {
     seen.next = CRUN_BAD_ARGUMENT;
     ck_assert_int_eq(submit(OP_BARRIER, 0, NULL), CRUN_BAD_ARGUMENT);
@@ -376,7 +366,6 @@ START_TEST(a_mistake_of_the_caller_ends_nothing)
     ck_assert_int_eq(submit(OP_BARRIER, 0, NULL), CRUN_OK);
     ck_assert_uint_eq(seen.tellings, 0);
 }
-END_TEST
 
 static void *abort_from_there(void *arg)
 {
@@ -386,7 +375,7 @@ static void *abort_from_there(void *arg)
     return NULL;
 }
 
-START_TEST(an_abort_ends_what_is_under_way)
+TEST(an_abort_ends_what_is_under_way)
 {
     pthread_t other;
 
@@ -397,18 +386,16 @@ START_TEST(an_abort_ends_what_is_under_way)
     pthread_join(other, NULL);
     ck_assert_uint_eq(seen.tellings, 1);
 }
-END_TEST
 
-START_TEST(a_quiet_abort_is_told_by_the_next_call)
+TEST(a_quiet_abort_is_told_by_the_next_call)
 {
     engine_abort(engine, CRUN_ABORTED, "signal", true);
     ck_assert_uint_eq(seen.tellings, 0);
     ck_assert_int_eq(submit(OP_BARRIER, 0, NULL), CRUN_ABORTED);
     ck_assert_uint_eq(seen.tellings, 1);
 }
-END_TEST
 
-START_TEST(work_nobody_waits_for_is_ended)
+TEST(work_nobody_waits_for_is_ended)
 {
     crun_work *work[2];
 
@@ -417,9 +404,8 @@ START_TEST(work_nobody_waits_for_is_ended)
     ck_assert_int_eq(submit(OP_ALL_REDUCE, 1, &work[1]), CRUN_OK);
     until_runs(1);
 }
-END_TEST
 
-START_TEST(the_flight_recorder_keeps_the_last_ones)
+TEST(the_flight_recorder_keeps_the_last_ones)
 {
     static char text[FLIGHT_RECORDER_KEPT * 160];
     unsigned lines = 0;
@@ -437,36 +423,4 @@ START_TEST(the_flight_recorder_keeps_the_last_ones)
     ck_assert_ptr_nonnull(strstr(text, "#301 broadcast 7 x f32 from rank 1  timeout"));
     ck_assert_uint_gt(flight_recorder_print(flight, text, 10), 10);
     ck_assert_uint_eq(strlen(text), 9);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("engine");
-    TCase *tc = tcase_create("engine");
-
-    tcase_set_timeout(tc, 60);
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, what_is_waited_for_at_once_runs_here);
-    tcase_add_test(tc, a_group_is_one_operation_whose_members_are_numbered);
-    tcase_add_test(tc, a_failed_member_ends_its_group);
-    tcase_add_test(tc, a_group_without_a_wait_is_freed_at_the_end);
-    tcase_add_test(tc, a_long_group_is_described_by_its_first_members);
-    tcase_add_test(tc, all_runs_in_the_order_of_the_calls);
-    tcase_add_test(tc, a_call_that_is_queued_does_not_wait);
-    tcase_add_test(tc, what_is_posted_is_completed_by_the_thread_that_waits);
-    tcase_add_test(tc, a_program_that_never_waits_hears_that_it_is_done);
-    tcase_add_test(tc, what_is_posted_and_forgotten_ends_nothing);
-    tcase_add_test(tc, without_a_core_to_spare_the_thread_that_waits_runs_it);
-    tcase_add_test(tc, messages_are_counted_for_each_pair);
-    tcase_add_test(tc, after_a_failure_everything_returns_it);
-    tcase_add_test(tc, a_mistake_of_the_caller_ends_nothing);
-    tcase_add_test(tc, an_abort_ends_what_is_under_way);
-    tcase_add_test(tc, a_quiet_abort_is_told_by_the_next_call);
-    tcase_add_test(tc, work_nobody_waits_for_is_ended);
-    tcase_add_test(tc, the_flight_recorder_keeps_the_last_ones);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

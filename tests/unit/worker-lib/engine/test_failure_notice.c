@@ -51,12 +51,13 @@ static void replace_false_notice(struct team_member *m)
     expect_real(&m->board);
 }
 
-START_TEST(a_true_notice_replaces_a_false_one)
+TIMEOUT(60);
+
+TEST(a_true_notice_replaces_a_false_one)
 {
     team_run(&(struct team_plan){
         .calls = &backend_self, .size = 1, .body = replace_false_notice });
 }
-END_TEST
 
 static void flip_each_bit(struct team_member *m)
 {
@@ -79,12 +80,11 @@ static void flip_each_bit(struct team_member *m)
     expect_real(&m->board);
 }
 
-START_TEST(every_bit_of_a_notice_is_proved)
+TEST(every_bit_of_a_notice_is_proved)
 {
     team_run(&(struct team_plan){
         .calls = &backend_self, .size = 1, .body = flip_each_bit });
 }
-END_TEST
 
 static void await_true_notice(struct team_member *m)
 {
@@ -100,22 +100,8 @@ static void await_true_notice(struct team_member *m)
     ck_assert_mem_eq(&n, &real, sizeof(n));
 }
 
-START_TEST(a_false_notice_does_not_end_the_wait_for_a_true_one)
+TEST(a_false_notice_does_not_end_the_wait_for_a_true_one)
 {
     team_run(&(struct team_plan){
         .calls = &backend_shm, .size = 2, .body = await_true_notice });
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("failure_notice");
-    TCase *t = tcase_create("failure_notice");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_true_notice_replaces_a_false_one);
-    tcase_add_test(t, every_bit_of_a_notice_is_proved);
-    tcase_add_test(t, a_false_notice_does_not_end_the_wait_for_a_true_one);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

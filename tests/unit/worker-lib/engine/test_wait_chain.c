@@ -85,8 +85,10 @@ static void run(struct waiter *w, unsigned count)
 
 /* -- cases ------------------------------------------------------------------------- */
 
+TIMEOUT(60);
+
 /* It came to the call later than the others, and has its whole time from there. */
-START_TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
+TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
 {
     struct waiter w[] = {
         { .rank = 0, .accused = 1, .timeout_ms = 20000 },
@@ -99,7 +101,6 @@ START_TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
         ck_assert_str_eq(w[i].e.text, "rank 1 has waited for rank 2");
     }
 }
-END_TEST
 
 static struct waiter told_early = {
     .rank = 0, .accused = 1, .timeout_ms = 20000, .early = true
@@ -125,7 +126,7 @@ static void *says_it_early(void *arg)
     return NULL;
 }
 
-START_TEST(what_was_said_early_needs_no_wait)
+TEST(what_was_said_early_needs_no_wait)
 {
     uint64_t begin = clock_ms();
 
@@ -134,9 +135,8 @@ START_TEST(what_was_said_early_needs_no_wait)
     ck_assert_str_eq(told_early.e.text, "rank 1 has waited for rank 2");
     ck_assert_uint_lt(clock_ms() - begin, 4500); /* other late ranks would have 5 s */
 }
-END_TEST
 
-START_TEST(why_the_world_has_ended_comes_first)
+TEST(why_the_world_has_ended_comes_first)
 {
     struct waiter w = { .rank = 0, .accused = 1, .timeout_ms = 20000 };
 
@@ -144,20 +144,4 @@ START_TEST(why_the_world_has_ended_comes_first)
     run(&w, 1);
     ck_assert_int_eq(w.s, CRUN_PEER_LOST);
     ck_assert_str_eq(w.e.text, "rank 3 is gone");
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("blame");
-    TCase *t = tcase_create("chains");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_rank_that_began_to_wait_later_is_not_to_blame);
-    tcase_add_test(t, what_was_said_early_needs_no_wait);
-    tcase_add_test(t, why_the_world_has_ended_comes_first);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

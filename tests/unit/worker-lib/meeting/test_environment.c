@@ -48,7 +48,7 @@ static void refuses(const char *variables, const char *words)
     "TORCHELASTIC_RESTART_COUNT=3 TORCHELASTIC_RUN_ID=job "                            \
     "TORCHELASTIC_USE_AGENT_STORE=True "
 
-START_TEST(torchruns_variables_say_it_all)
+TEST(torchruns_variables_say_it_all)
 {
     reads(TORCHRUN);
     ck_assert_str_eq(env.launcher, "torchrun");
@@ -63,9 +63,8 @@ START_TEST(torchruns_variables_say_it_all)
     ck_assert_uint_eq(env.port, 29500);
     ck_assert(env.agent_store);
 }
-END_TEST
 
-START_TEST(each_life_of_a_job_has_a_name_of_its_own)
+TEST(each_life_of_a_job_has_a_name_of_its_own)
 {
     static const char *const lives[] = {
         TORCHRUN,
@@ -85,9 +84,8 @@ START_TEST(each_life_of_a_job_has_a_name_of_its_own)
     reads(TORCHRUN "RANK=6 ");
     ck_assert_str_eq(env.job, names[0]);
 }
-END_TEST
 
-START_TEST(each_world_of_a_process_has_a_name_of_its_own)
+TEST(each_world_of_a_process_has_a_name_of_its_own)
 {
     char names[3][sizeof(env.job)];
 
@@ -106,9 +104,8 @@ START_TEST(each_world_of_a_process_has_a_name_of_its_own)
     ck_assert_uint_eq(env.port, 0);
     ck_assert_str_ne(names[1], env.job); /* that port tells jobs apart */
 }
-END_TEST
 
-START_TEST(with_no_variables_it_is_alone)
+TEST(with_no_variables_it_is_alone)
 {
     reads("HOME=/root");
     ck_assert_str_eq(env.launcher, "");
@@ -116,20 +113,18 @@ START_TEST(with_no_variables_it_is_alone)
     ck_assert_uint_eq(env.local_size, 1);
     ck_assert_uint_eq(env.nodes, 1);
 }
-END_TEST
 
-START_TEST(a_batch_script_of_slurm_is_no_task)
+TEST(a_batch_script_of_slurm_is_no_task)
 {
     reads("SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0");
     ck_assert_uint_eq(env.size, 1);
 }
-END_TEST
 
 #define SLURM                                                                          \
     "SLURM_JOB_ID=7 SLURM_STEP_ID=1 SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 "           \
     "SLURM_LOCALID=1 SLURM_NODEID=2 SLURM_STEP_NUM_NODES=4 "
 
-START_TEST(slurm_gives_the_rank_and_the_place)
+TEST(slurm_gives_the_rank_and_the_place)
 {
     reads(SLURM "SLURM_STEP_NODELIST=gpu[007-009,12]");
     ck_assert_str_eq(env.launcher, "Slurm");
@@ -143,9 +138,8 @@ START_TEST(slurm_gives_the_rank_and_the_place)
     ck_assert_str_eq(env.host, "head");
     ck_assert_uint_eq(env.port, 4000);
 }
-END_TEST
 
-START_TEST(mpi_on_one_node_needs_no_address)
+TEST(mpi_on_one_node_needs_no_address)
 {
     reads("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "
           "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=77 PMI_RANK=0 PMI_SIZE=1");
@@ -157,9 +151,8 @@ START_TEST(mpi_on_one_node_needs_no_address)
     ck_assert_uint_eq(env.local_size, 2);
     ck_assert_str_ne(env.job, "");
 }
-END_TEST
 
-START_TEST(what_makes_no_sense_is_named)
+TEST(what_makes_no_sense_is_named)
 {
     refuses("RANK=8 WORLD_SIZE=8", "RANK is \"8\": it must be a number from 0 to 7");
     refuses("RANK=-1 WORLD_SIZE=8", "RANK is \"-1\"");
@@ -178,9 +171,8 @@ START_TEST(what_makes_no_sense_is_named)
     refuses("PMIX_RANK=0", "PMIX_RANK is set");
     refuses("PMI_RANK=0 PMI_SIZE=2", "MASTER_ADDR is not set");
 }
-END_TEST
 
-START_TEST(ports_are_the_same_for_all_and_differ_by_turn)
+TEST(ports_are_the_same_for_all_and_differ_by_turn)
 {
     uint16_t ports[ENVIRONMENT_PORTS];
 
@@ -195,25 +187,4 @@ START_TEST(ports_are_the_same_for_all_and_differ_by_turn)
     }
     reads(SLURM "SLURM_STEP_NODELIST=a SLURM_JOB_ID=8");
     ck_assert_uint_ne(ports[0], environment_port(&env, 0));
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("environment");
-    TCase *tc = tcase_create("environment");
-
-    tcase_add_test(tc, torchruns_variables_say_it_all);
-    tcase_add_test(tc, each_life_of_a_job_has_a_name_of_its_own);
-    tcase_add_test(tc, each_world_of_a_process_has_a_name_of_its_own);
-    tcase_add_test(tc, with_no_variables_it_is_alone);
-    tcase_add_test(tc, a_batch_script_of_slurm_is_no_task);
-    tcase_add_test(tc, slurm_gives_the_rank_and_the_place);
-    tcase_add_test(tc, mpi_on_one_node_needs_no_address);
-    tcase_add_test(tc, what_makes_no_sense_is_named);
-    tcase_add_test(tc, ports_are_the_same_for_all_and_differ_by_turn);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

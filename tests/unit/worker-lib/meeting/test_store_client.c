@@ -42,7 +42,10 @@ static void close_both(void)
 
 /* -- cases ------------------------------------------------------------------------- */
 
-START_TEST(after_a_late_answer_the_store_is_still_there)
+FIXTURE(open_both, close_both);
+TIMEOUT(120);
+
+TEST(after_a_late_answer_the_store_is_still_there)
 {
     unsigned tries = 0;
     struct err e;
@@ -53,9 +56,8 @@ START_TEST(after_a_late_answer_the_store_is_still_there)
                   "%s", e.text);
     ck_assert_int_eq(store_client_has(client, "a", deadline_in()), 1);
 }
-END_TEST
 
-START_TEST(a_store_that_has_gone_stays_gone_at_once)
+TEST(a_store_that_has_gone_stays_gone_at_once)
 {
     uint64_t begin = clock_ms();
     struct err e;
@@ -68,20 +70,4 @@ START_TEST(a_store_that_has_gone_stays_gone_at_once)
         ck_assert_msg(strstr(e.text, " is gone") != NULL, "%s", e.text);
     }
     ck_assert_uint_lt(clock_ms() - begin, PATIENCE_MS / 2);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("store_client");
-    TCase *t = tcase_create("connection");
-
-    tcase_add_checked_fixture(t, open_both, close_both);
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, after_a_late_answer_the_store_is_still_there);
-    tcase_add_test(t, a_store_that_has_gone_stays_gone_at_once);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

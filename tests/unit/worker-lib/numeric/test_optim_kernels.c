@@ -67,8 +67,10 @@ static const struct adam_constants adam = {
     .eps = 1e-8f,
 };
 
+FIXTURE(setup, NULL);
+
 /* A fused multiply-add would round once where this rounds twice. */
-START_TEST(adam_rounds_every_operation)
+TEST(adam_rounds_every_operation)
 {
     float value[COUNT], mean[COUNT], square[COUNT];
 
@@ -89,7 +91,6 @@ START_TEST(adam_rounds_every_operation)
         assert_same_bits(value[i], plus(times(p[i], adam.decay), -ratio), i);
     }
 }
-END_TEST
 
 static const struct sgd_constants sgd = {
     .factor = 0.3f,
@@ -100,7 +101,7 @@ static const struct sgd_constants sgd = {
     .later = 0.9f,
 };
 
-START_TEST(momentum_rounds_every_operation)
+TEST(momentum_rounds_every_operation)
 {
     float value[COUNT], mean[COUNT], plain[COUNT];
 
@@ -119,10 +120,9 @@ START_TEST(momentum_rounds_every_operation)
         assert_same_bits(plain[i], plus(p[i], -times(sgd.lr, grad)), i);
     }
 }
-END_TEST
 
 /* Elements do not know their neighbours: a range in two parts gives the same bits. */
-START_TEST(where_a_range_is_cut_does_not_matter)
+TEST_LOOP(where_a_range_is_cut_does_not_matter, 0, 40)
 {
     float whole[3][COUNT], cut[3][COUNT];
     const size_t at = (size_t)_i;
@@ -136,9 +136,8 @@ START_TEST(where_a_range_is_cut_does_not_matter)
     kernel_adam(&adam, cut[0] + at, cut[1] + at, cut[2] + at, g + at, COUNT - at);
     ck_assert_mem_eq(whole, cut, sizeof(whole));
 }
-END_TEST
 
-START_TEST(squares_are_added_in_f64)
+TEST(squares_are_added_in_f64)
 {
     double sum = 0;
     float big[3] = { 3e38f, 1e-30f, -3e38f }, not_finite[20] = { 0 };
@@ -153,7 +152,6 @@ START_TEST(squares_are_added_in_f64)
     not_finite[19] = -INFINITY;
     ck_assert(isinf(kernel_squares(not_finite, 20)));
 }
-END_TEST
 
 static float half_value(uint16_t h)
 {
@@ -167,7 +165,7 @@ static float half_value(uint16_t h)
     return sign * ldexpf((float)(fraction + 1024), exponent - 25);
 }
 
-START_TEST(every_f16_becomes_its_f32)
+TEST(every_f16_becomes_its_f32)
 {
     static uint16_t in[65536];
     static float out[65536];
@@ -181,9 +179,8 @@ START_TEST(every_f16_becomes_its_f32)
         else
             assert_same_bits(out[i], half_value(in[i]), i);
 }
-END_TEST
 
-START_TEST(bf16_is_the_upper_half_of_f32)
+TEST(bf16_is_the_upper_half_of_f32)
 {
     const uint16_t in[] = { 0x3f80, 0xc040, 0x7f80, 0x0001 };
     float out[4];
@@ -193,21 +190,4 @@ START_TEST(bf16_is_the_upper_half_of_f32)
     ck_assert_float_eq(out[1], -3);
     ck_assert(isinf(out[2]));
     ck_assert_float_eq(out[3], 0x1p-133f);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("optim_kernels");
-    TCase *t = tcase_create("optim_kernels");
-
-    suite_add_tcase(suite, t);
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, adam_rounds_every_operation);
-    tcase_add_test(t, momentum_rounds_every_operation);
-    tcase_add_loop_test(t, where_a_range_is_cut_does_not_matter, 0, 40);
-    tcase_add_test(t, squares_are_added_in_f64);
-    tcase_add_test(t, every_f16_becomes_its_f32);
-    tcase_add_test(t, bf16_is_the_upper_half_of_f32);
-    return check_main(suite);
 }

@@ -75,7 +75,9 @@ static struct reduce_kernels plain_steps(void)
     return k;
 }
 
-START_TEST(all_widths_give_the_same_bits)
+TIMEOUT(60);
+
+TEST_LOOP(all_widths_give_the_same_bits, 0, 3)
 {
     static uint8_t input[INPUTS_MAX][COUNT_MAX * 8 + 64], out[COUNT_MAX * 8 + 64],
         expected[COUNT_MAX * 8 + 64];
@@ -118,7 +120,6 @@ START_TEST(all_widths_give_the_same_bits)
                           outputs);
     }
 }
-END_TEST
 
 static double value_of_f16(uint16_t h)
 {
@@ -128,7 +129,7 @@ static double value_of_f16(uint16_t h)
     return h & 0x8000 ? -v : v;
 }
 
-START_TEST(every_f16_is_read_right_and_comes_back)
+TEST_LOOP(every_f16_is_read_right_and_comes_back, 0, 3)
 {
     const struct reduce_kernels *kernels = kernels_of(_i);
     static uint16_t all[65536], back[65536];
@@ -151,10 +152,9 @@ START_TEST(every_f16_is_read_right_and_comes_back)
         ck_assert_uint_eq(back[h], magnitude > 0x7c00 ? h | 0x200 : h);
     }
 }
-END_TEST
 
 /* Halfway between two neighbours goes to the even one; a little beside it does not. */
-START_TEST(f16_is_rounded_to_the_nearest)
+TEST_LOOP(f16_is_rounded_to_the_nearest, 0, 3)
 {
     const struct reduce_kernels *kernels = kernels_of(_i);
 
@@ -171,9 +171,8 @@ START_TEST(f16_is_rounded_to_the_nearest)
         ck_assert_uint_eq(y[2], h + 1);
     }
 }
-END_TEST
 
-START_TEST(bf16_is_rounded_to_the_nearest)
+TEST_LOOP(bf16_is_rounded_to_the_nearest, 0, 3)
 {
     static const struct {
         uint32_t from;
@@ -195,9 +194,8 @@ START_TEST(bf16_is_rounded_to_the_nearest)
         ck_assert_uint_eq(y, cases[i].to);
     }
 }
-END_TEST
 
-START_TEST(sums_of_halves_are_rounded_once)
+TEST(sums_of_halves_are_rounded_once)
 {
     /* 2048 + 1 + 1: rounded each time it would stay 2048 */
     static const uint16_t a[1] = { 0x6800 }, b[1] = { 0x3c00 };
@@ -209,9 +207,8 @@ START_TEST(sums_of_halves_are_rounded_once)
     reduce_inputs(out, in, 3, 1, CRUN_F16, CRUN_MEAN, 2);
     ck_assert_uint_eq(out[0], 0x6401);
 }
-END_TEST
 
-START_TEST(a_nan_survives_and_the_later_of_equals_wins)
+TEST(a_nan_survives_and_the_later_of_equals_wins)
 {
     float x[4] = { NAN, 1, 0.0f, 3 }, y[4] = { 1, NAN, -0.0f, 2 }, out[4];
     const void *in[2] = { x, y };
@@ -221,9 +218,8 @@ START_TEST(a_nan_survives_and_the_later_of_equals_wins)
     reduce_inputs(out, in, 2, 4, CRUN_F32, CRUN_MAX, 1);
     ck_assert(isnan(out[0]) && isnan(out[1]) && signbit(out[2]) && out[3] == 3);
 }
-END_TEST
 
-START_TEST(integers_wrap_around)
+TEST(integers_wrap_around)
 {
     int32_t x[3] = { INT32_MAX, INT32_MIN, -7 }, y[3] = { 1, -1, 0 }, out[3];
     const void *in[2] = { x, y };
@@ -235,9 +231,6 @@ START_TEST(integers_wrap_around)
     reduce_inputs(out, in, 2, 3, CRUN_I32, CRUN_MIN, 1);
     ck_assert(out[0] == 1 && out[1] == INT32_MIN && out[2] == -7);
 }
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
 
 /* -- for programs ------------------------------------------------------------------ */
 
@@ -265,9 +258,8 @@ static const struct {
     { 3.4e38f, 0x7f80, 0x7c00 },
     { -__builtin_inff(), 0xff80, 0xfc00 },
 };
-#define HALVES (int)(sizeof(halves) / sizeof(halves[0]))
 
-START_TEST(numbers_are_rounded_to_the_nearest_half)
+TEST_EACH(numbers_are_rounded_to_the_nearest_half, halves)
 {
     uint16_t bf16, f16;
 
@@ -278,9 +270,8 @@ START_TEST(numbers_are_rounded_to_the_nearest_half)
     ck_assert_msg(f16 == halves[_i].f16, "%a: f16 %04x, not %04x",
                   (double)halves[_i].from, f16, halves[_i].f16);
 }
-END_TEST
 
-START_TEST(halves_come_back_and_nothing_else_is_one)
+TEST(halves_come_back_and_nothing_else_is_one)
 {
     const float from[] = { 1, -2.5f, 0x1p-14f };
     uint16_t half[3];
@@ -293,9 +284,8 @@ START_TEST(halves_come_back_and_nothing_else_is_one)
     ck_assert_str_eq(crun_error_text(), "i32 is not bf16 or f16");
     ck_assert_int_eq(crun_widen(back, half, 3, CRUN_F32), CRUN_BAD_ARGUMENT);
 }
-END_TEST
 
-START_TEST(no_number_stays_no_number)
+TEST(no_number_stays_no_number)
 {
     const float nan = __builtin_nanf("");
     uint16_t bf16, f16;
@@ -304,25 +294,4 @@ START_TEST(no_number_stays_no_number)
     ck_assert_int_eq(crun_narrow(&f16, &nan, 1, CRUN_F16), CRUN_OK);
     ck_assert_uint_gt(bf16 & 0x7fff, 0x7f80);
     ck_assert_uint_gt(f16 & 0x7fff, 0x7c00);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("reduce");
-    TCase *tc = tcase_create("reduce");
-
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, all_widths_give_the_same_bits, 0, 3);
-    tcase_add_loop_test(tc, every_f16_is_read_right_and_comes_back, 0, 3);
-    tcase_add_loop_test(tc, f16_is_rounded_to_the_nearest, 0, 3);
-    tcase_add_loop_test(tc, bf16_is_rounded_to_the_nearest, 0, 3);
-    tcase_add_test(tc, sums_of_halves_are_rounded_once);
-    tcase_add_test(tc, a_nan_survives_and_the_later_of_equals_wins);
-    tcase_add_test(tc, integers_wrap_around);
-    tcase_add_loop_test(tc, numbers_are_rounded_to_the_nearest_half, 0, HALVES);
-    tcase_add_test(tc, halves_come_back_and_nothing_else_is_one);
-    tcase_add_test(tc, no_number_stays_no_number);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -79,7 +79,7 @@ static const struct {
       "01" },
 };
 
-START_TEST(the_nodes_at_fault_go)
+TEST_EACH(the_nodes_at_fault_go, cases)
 {
     bool unfit[8];
     char text[9] = "";
@@ -90,7 +90,6 @@ START_TEST(the_nodes_at_fault_go)
         text[i] = unfit[i] ? '1' : '0';
     ck_assert_msg(strcmp(text, cases[_i].unfit) == 0, "%s: %s", cases[_i].what, text);
 }
-END_TEST
 
 static const char *name(const void *arg, unsigned node, char *buf, size_t size)
 {
@@ -98,7 +97,7 @@ static const char *name(const void *arg, unsigned node, char *buf, size_t size)
     return buf;
 }
 
-START_TEST(why)
+TEST(why)
 {
     const char *letters = "+-++"
                           "++++"
@@ -125,7 +124,6 @@ START_TEST(why)
         node_verdict_reason(letters, 4, 0, name, "n", small, sizeof(small)),
         "has no connecti");
 }
-END_TEST
 
 /* What another process has set in the store, and what node 1 makes of it. */
 static const struct {
@@ -181,17 +179,16 @@ static void hear_a_verdict(struct team_member *m)
                   "%s", text);
 }
 
-START_TEST(any_verdict_of_the_store_is_read_with_care)
+TEST_EACH(any_verdict_of_the_store_is_read_with_care, verdicts)
 {
     int which = _i;
 
     team_run(&(struct team_plan){
         .calls = &backend_self, .size = 1, .body = hear_a_verdict, .arg = &which });
 }
-END_TEST
 
 /* A name would be looked up, where another process likes. */
-START_TEST(only_numbers_are_called)
+TEST(only_numbers_are_called)
 {
     char addresses[2][NET_TEXT_SIZE] = { "" }, letters[] = "--", host[NET_TEXT_SIZE];
     struct net_addr addr;
@@ -209,7 +206,6 @@ START_TEST(only_numbers_are_called)
     ck_assert_str_eq(letters, "--");
     link_listener_stop(listener);
 }
-END_TEST
 
 /* -- which nodes hear which -------------------------------------------------------- */
 
@@ -240,12 +236,13 @@ static void find_all(struct team_member *m)
                   "%s", text);
 }
 
-START_TEST(all_reach_each_other)
+TIMEOUT(60);
+
+TEST(all_reach_each_other)
 {
     team_run(
         &(struct team_plan){ .calls = &backend_self, .size = 9, .body = find_all });
 }
-END_TEST
 
 static void find_one_silent(struct team_member *m)
 {
@@ -260,12 +257,11 @@ static void find_one_silent(struct team_member *m)
     ck_assert_str_eq(text, "node 1 has not answered");
 }
 
-START_TEST(a_silent_node_makes_no_later_node_unheard)
+TEST(a_silent_node_makes_no_later_node_unheard)
 {
     team_run(&(struct team_plan){
         .calls = &backend_self, .size = 4, .body = find_one_silent });
 }
-END_TEST
 
 /* As in reach.c. */
 struct place {
@@ -332,13 +328,12 @@ static void judge_longest_addresses(struct team_member *m)
         (void)connectivity_check(&r, text, sizeof(text));
 }
 
-START_TEST(addresses_of_the_greatest_length_are_collected)
+TEST(addresses_of_the_greatest_length_are_collected)
 {
     team_run(&(struct team_plan){ .calls = &backend_self,
                                   .size = LONGEST_NODES,
                                   .body = judge_longest_addresses });
 }
-END_TEST
 
 /* -- a call ------------------------------------------------------------------------ */
 
@@ -402,7 +397,7 @@ static void call_all(uint64_t limit_ms, const char *expected)
         close(deaf);
 }
 
-START_TEST(hosts_that_answer_that_do_not_and_that_are_not_there)
+TEST(hosts_that_answer_that_do_not_and_that_are_not_there)
 {
     char expected[HOSTS + 1] = "";
 
@@ -411,9 +406,8 @@ START_TEST(hosts_that_answer_that_do_not_and_that_are_not_there)
     expected[REFUSES] = LINK_UNREACHED;
     call_all(2000, expected);
 }
-END_TEST
 
-START_TEST(there_are_fewer_descriptors_than_nodes)
+TEST(there_are_fewer_descriptors_than_nodes)
 {
     struct rlimit files;
     char expected[HOSTS + 1] = "";
@@ -423,30 +417,4 @@ START_TEST(there_are_fewer_descriptors_than_nodes)
     files.rlim_cur = HOSTS * 3; /* for the hosts themselves */
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
     call_all(TEAM_DEADLINE_MS, expected);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("preflight");
-    TCase *t = tcase_create("verdict");
-
-    tcase_add_loop_test(t, the_nodes_at_fault_go, 0, sizeof(cases) / sizeof(cases[0]));
-    tcase_add_test(t, why);
-    tcase_add_loop_test(t, any_verdict_of_the_store_is_read_with_care, 0,
-                        sizeof(verdicts) / sizeof(verdicts[0]));
-    tcase_add_test(t, only_numbers_are_called);
-    suite_add_tcase(suite, t);
-    t = tcase_create("reach");
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, all_reach_each_other);
-    tcase_add_test(t, a_silent_node_makes_no_later_node_unheard);
-    tcase_add_test(t, addresses_of_the_greatest_length_are_collected);
-    suite_add_tcase(suite, t);
-    t = tcase_create("contact");
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, hosts_that_answer_that_do_not_and_that_are_not_there);
-    tcase_add_test(t, there_are_fewer_descriptors_than_nodes);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

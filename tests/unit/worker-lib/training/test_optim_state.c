@@ -111,8 +111,10 @@ static const struct sizes {
 
 #define MODEL_ELEMENTS (12 * 37 + 37 + 37 * 5 + 5)
 
+TIMEOUT(120);
+
 /* State of one world, taken over by another: as if that had trained all along. */
-START_TEST(state_means_the_same_at_any_world_size)
+TEST_LOOP(state_means_the_same_at_any_world_size, 0, 2 * SIZES)
 {
     static struct saved saved;
     static struct resumed first, then, always;
@@ -139,16 +141,4 @@ START_TEST(state_means_the_same_at_any_world_size)
     for (unsigned i = 0; i < VALUES_MAX; i++)
         apart = fmax(apart, fabs((double)always.result[i] - (double)then.result[i]));
     ck_assert_double_lt(apart, 1e-4);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("optim_state");
-    TCase *t = tcase_create("state");
-
-    suite_add_tcase(suite, t);
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, state_means_the_same_at_any_world_size, 0, 2 * SIZES);
-    return check_main(suite);
 }

@@ -77,13 +77,14 @@ static void pass_round_ring(crun_world *w, void *arg)
     crun_free(w, its);
 }
 
-START_TEST(a_ring_of_messages_passes)
+TIMEOUT(60);
+
+TEST_LOOP(a_ring_of_messages_passes, 0, 6)
 {
     setenv("CRUN_STANDIN_VERSION", versions[_i % 2], 1);
     ranks_run(&(struct ranks_config){ .size = sizes[_i / 2], .backend = "nccl" },
               pass_round_ring, NULL);
 }
-END_TEST
 
 /* Rank 0's buffer is in its GPU, rank 1's is not: both must divide it alike. */
 static void pass_big_messages(crun_world *w, void *arg)
@@ -105,12 +106,11 @@ static void pass_big_messages(crun_world *w, void *arg)
     free(host);
 }
 
-START_TEST(a_big_message_goes_between_gpu_and_host)
+TEST(a_big_message_goes_between_gpu_and_host)
 {
     ranks_run(&(struct ranks_config){ .size = 2, .backend = "nccl" }, pass_big_messages,
               NULL);
 }
-END_TEST
 
 /* -- several worlds ---------------------------------------------------------------- */
 
@@ -141,13 +141,12 @@ static void sum_in_three_worlds(crun_world *w, void *arg)
     crun_finalize(in[1]);
 }
 
-START_TEST(worlds_that_share_ranks_take_turns)
+TEST_LOOP(worlds_that_share_ranks_take_turns, 0, 2)
 {
     setenv("CRUN_STANDIN_VERSION", versions[_i], 1);
     ranks_run(&(struct ranks_config){ .size = 4, .backend = "nccl" },
               sum_in_three_worlds, NULL);
 }
-END_TEST
 
 /* Each rank's GPU waits for an operation that the other one has queued behind. */
 static void sum_in_different_orders(crun_world *w, void *arg)
@@ -177,12 +176,11 @@ static void sum_in_different_orders(crun_world *w, void *arg)
     crun_finalize(in[1]);
 }
 
-START_TEST(worlds_in_different_orders_end_by_the_timeout)
+TEST(worlds_in_different_orders_end_by_the_timeout)
 {
     ranks_run(&(struct ranks_config){ .size = 2, .backend = "nccl", .timeout_s = 1 },
               sum_in_different_orders, NULL);
 }
-END_TEST
 
 /* -- failures ---------------------------------------------------------------------- */
 
@@ -204,37 +202,19 @@ static void miss_rank(crun_world *w, void *arg)
     crun_finalize(half);
 }
 
-START_TEST(a_timeout_in_a_group_ends_the_family)
+TEST(a_timeout_in_a_group_ends_the_family)
 {
     ranks_run(&(struct ranks_config){ .size = 4, .backend = "nccl", .timeout_s = 1 },
               miss_rank, NULL);
 }
-END_TEST
 
 /* -- leaks ------------------------------------------------------------------------- */
 
 /* It keeps the structs of two communicators, to recognise a later use. */
 #define STANDIN_BYTES 2048
 
-START_TEST(many_groups_leave_nothing)
+TEST(many_groups_leave_nothing)
 {
     split_leaks_check(&(struct ranks_config){ .size = 2, .backend = "nccl" }, 50,
                       STANDIN_BYTES);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gpu_worlds");
-    TCase *tc = tcase_create("gpu_worlds");
-
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, a_ring_of_messages_passes, 0, 6);
-    tcase_add_test(tc, a_big_message_goes_between_gpu_and_host);
-    tcase_add_loop_test(tc, worlds_that_share_ranks_take_turns, 0, 2);
-    tcase_add_test(tc, worlds_in_different_orders_end_by_the_timeout);
-    tcase_add_test(tc, a_timeout_in_a_group_ends_the_family);
-    tcase_add_test(tc, many_groups_leave_nothing);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

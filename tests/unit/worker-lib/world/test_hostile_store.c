@@ -18,7 +18,6 @@
 #include "worker-lib/engine/abort.h"
 #include "worker-lib/world/world_internal.h"
 
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define SIZE 4
 #define PATIENCE_MS 60000
 #define WAITING_S 0.6 /* the store is asked for a notice meanwhile */
@@ -126,14 +125,16 @@ static const struct {
     { { 0 }, sizeof(maps[0].value), "there is room for" },
 };
 
-START_TEST(a_wrong_map_is_refused)
+FIXTURE(open_store, close_store);
+TIMEOUT(60);
+
+TEST_EACH(a_wrong_map_is_refused, maps)
 {
     static const char *const backends[] = { "auto", "shm", "tcp", "shm+tcp" };
 
     put_value("map", maps[_i].value, maps[_i].size);
     expect_refused(backends[_i % 4], CRUN_MISMATCH, maps[_i].words);
 }
-END_TEST
 
 /* -- the shared memory ------------------------------------------------------------- */
 
@@ -149,7 +150,7 @@ static void put_one_node(void)
     put_value("map", one_node, sizeof(one_node));
 }
 
-START_TEST(a_wrong_place_of_shared_memory_is_refused)
+TEST_LOOP(a_wrong_place_of_shared_memory_is_refused, 0, 7)
 {
     const struct place_in_proc places[] = {
         { { 0 }, 0, 0 },
@@ -165,12 +166,11 @@ START_TEST(a_wrong_place_of_shared_memory_is_refused)
     put_value("shm", &places[_i], sizeof(places[_i]));
     expect_refused("shm", CRUN_SYSTEM, "its shared memory cannot be reached");
 }
-END_TEST
 
 static const size_t place_sizes[] = { 0, 1, sizeof(struct place_in_proc) - 1,
                                       sizeof(struct place_in_proc) + 1, 4000 };
 
-START_TEST(a_place_of_another_size_is_refused)
+TEST_EACH(a_place_of_another_size_is_refused, place_sizes)
 {
     static const char zeros[4000];
     size_t size = place_sizes[_i];
@@ -181,10 +181,9 @@ START_TEST(a_place_of_another_size_is_refused)
                    size > sizeof(struct place_in_proc) ? "there is room for"
                                                        : "no valid address");
 }
-END_TEST
 
 /* To open a device or a FIFO may have an effect. */
-START_TEST(what_is_no_file_is_not_opened_in_proc)
+TEST(what_is_no_file_is_not_opened_in_proc)
 {
     char folder[] = "/tmp/hostile-store-XXXXXX", path[64], event[256];
     struct place_in_proc place = { .pid = getpid() };
@@ -205,11 +204,10 @@ START_TEST(what_is_no_file_is_not_opened_in_proc)
     close(watch);
     close((int)place.fd);
 }
-END_TEST
 
 /* -- the other rank of the same number --------------------------------------------- */
 
-START_TEST(a_claim_cannot_steer_the_terminal)
+TEST(a_claim_cannot_steer_the_terminal)
 {
     struct {
         struct id128 process;
@@ -220,13 +218,12 @@ START_TEST(a_claim_cannot_steer_the_terminal)
     put_value("rank/1/who", &claim, sizeof(claim));
     expect_refused("tcp", CRUN_BAD_ENVIRONMENT, "process 1 \\x1b]0;x\\x07\\xc2\\x9b");
 }
-END_TEST
 
 /* -- the token and the failure notice ---------------------------------------------- */
 
 static const size_t token_sizes[] = { 0, 15, 17, 4000 };
 
-START_TEST(a_token_of_another_size_is_refused)
+TEST_EACH(a_token_of_another_size_is_refused, token_sizes)
 {
     static const char zeros[4000];
 
@@ -236,7 +233,6 @@ START_TEST(a_token_of_another_size_is_refused)
     else /* no value at all: it is drawn */
         expect_waiting("tcp");
 }
-END_TEST
 
 static const struct {
     struct abort_notice notice;
@@ -251,32 +247,11 @@ static const struct {
     { { CRUN_ABORTED, 0, "the end" }, 1000 },
 };
 
-START_TEST(a_notice_without_the_token_ends_nothing)
+TEST_EACH(a_notice_without_the_token_ends_nothing, forged)
 {
     char value[1000] = { 0 };
 
     memcpy(value, &forged[_i].notice, sizeof(forged[_i].notice));
     put_value("failure", value, forged[_i].size);
     expect_waiting("tcp");
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("hostile_store");
-    TCase *t = tcase_create("values");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_checked_fixture(t, open_store, close_store);
-    tcase_add_loop_test(t, a_wrong_map_is_refused, 0, COUNT(maps));
-    tcase_add_loop_test(t, a_wrong_place_of_shared_memory_is_refused, 0, 7);
-    tcase_add_loop_test(t, a_place_of_another_size_is_refused, 0, COUNT(place_sizes));
-    tcase_add_test(t, what_is_no_file_is_not_opened_in_proc);
-    tcase_add_test(t, a_claim_cannot_steer_the_terminal);
-    tcase_add_loop_test(t, a_token_of_another_size_is_refused, 0, COUNT(token_sizes));
-    tcase_add_loop_test(t, a_notice_without_the_token_ends_nothing, 0, COUNT(forged));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

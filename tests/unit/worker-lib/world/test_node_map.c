@@ -7,7 +7,6 @@
 #include "tests/worlds/check_main.h"
 
 #define RANKS_MAX 8
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static const struct {
     unsigned ranks, node[RANKS_MAX];
@@ -23,7 +22,7 @@ static const struct {
     { 5, { 0, 0, 1, 2, 1 }, 20 },
 };
 
-START_TEST(a_map_survives_the_store)
+TEST_EACH(a_map_survives_the_store, maps)
 {
     unsigned ranks = maps[_i].ranks, node[RANKS_MAX];
     uint8_t value[NODE_MAP_BYTES(RANKS_MAX)];
@@ -33,7 +32,6 @@ START_TEST(a_map_survives_the_store)
     ck_assert(node_map_parse(value, size, ranks, node));
     ck_assert_mem_eq(node, maps[_i].node, ranks * sizeof(*node));
 }
-END_TEST
 
 static const struct {
     unsigned ranks;
@@ -49,21 +47,9 @@ static const struct {
     { 4, 16, { 1, 0, 1, 1 } }, { 4, 16, { 0, 2, 1, 1 } },
 };
 
-START_TEST(what_is_no_map_is_refused)
+TEST_EACH(what_is_no_map_is_refused, wrong)
 {
     unsigned node[RANKS_MAX];
 
     ck_assert(!node_map_parse(wrong[_i].value, wrong[_i].size, wrong[_i].ranks, node));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("node_map");
-    TCase *t = tcase_create("node_map");
-
-    tcase_add_loop_test(t, a_map_survives_the_store, 0, COUNT(maps));
-    tcase_add_loop_test(t, what_is_no_map_is_refused, 0, COUNT(wrong));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -18,7 +18,6 @@ static const struct ranks_config configs[] = {
     { .size = 5, .per_node = 3, .backend = "shm+tcp" },
     { .size = 1 },
 };
-#define CONFIGS (int)(sizeof(configs) / sizeof(configs[0]))
 
 static uint64_t mix(uint64_t x)
 {
@@ -162,11 +161,12 @@ static void exchange_random(crun_world *w, void *arg)
     }
 }
 
-START_TEST(random_groups_do_not_block)
+TIMEOUT(120);
+
+TEST_EACH(random_groups_do_not_block, configs)
 {
     ranks_run(&configs[_i], exchange_random, NULL);
 }
-END_TEST
 
 /* -- matching ---------------------------------------------------------------------- */
 
@@ -200,11 +200,10 @@ static void mix_group_and_calls(crun_world *w, void *arg)
     free(got);
 }
 
-START_TEST(a_group_matches_single_calls)
+TEST_EACH(a_group_matches_single_calls, configs)
 {
     ranks_run(&configs[_i], mix_group_and_calls, NULL);
 }
-END_TEST
 
 /* -- mistakes ---------------------------------------------------------------------- */
 
@@ -291,11 +290,10 @@ static void make_mistakes(crun_world *w, void *arg)
     ranks_ok(crun_barrier(w, NULL));
 }
 
-START_TEST(mistakes_in_a_group_end_nothing)
+TEST_EACH(mistakes_in_a_group_end_nothing, configs)
 {
     ranks_run(&configs[_i], make_mistakes, NULL);
 }
-END_TEST
 
 /* -- failures ---------------------------------------------------------------------- */
 
@@ -321,14 +319,13 @@ static void wait_for_last_rank(crun_world *w, void *arg)
     rank_threads_sync();
 }
 
-START_TEST(a_timeout_names_the_missing_rank)
+TEST_EACH(a_timeout_names_the_missing_rank, configs)
 {
     struct ranks_config config = configs[_i];
 
     config.timeout_s = 1;
     ranks_run(&config, wait_for_last_rank, NULL);
 }
-END_TEST
 
 static void abort_in_group(crun_world *w, void *arg)
 {
@@ -354,11 +351,10 @@ static void abort_in_group(crun_world *w, void *arg)
     rank_threads_sync();
 }
 
-START_TEST(an_abort_ends_a_group)
+TEST_EACH(an_abort_ends_a_group, configs)
 {
     ranks_run(&configs[_i], abort_in_group, NULL);
 }
-END_TEST
 
 static void send_wrong_size(crun_world *w, void *arg)
 {
@@ -381,26 +377,7 @@ static void send_wrong_size(crun_world *w, void *arg)
     rank_threads_sync();
 }
 
-START_TEST(messages_that_differ_are_a_mismatch)
+TEST_EACH(messages_that_differ_are_a_mismatch, configs)
 {
     ranks_run(&configs[_i], send_wrong_size, NULL);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("op_groups");
-    TCase *tc = tcase_create("op_groups");
-
-    tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, random_groups_do_not_block, 0, CONFIGS);
-    tcase_add_loop_test(tc, a_group_matches_single_calls, 0, CONFIGS);
-    tcase_add_loop_test(tc, mistakes_in_a_group_end_nothing, 0, CONFIGS);
-    tcase_add_loop_test(tc, a_timeout_names_the_missing_rank, 0, CONFIGS);
-    tcase_add_loop_test(tc, an_abort_ends_a_group, 0, CONFIGS);
-    tcase_add_loop_test(tc, messages_that_differ_are_a_mismatch, 0, CONFIGS);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

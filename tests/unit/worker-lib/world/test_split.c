@@ -104,11 +104,12 @@ static void split_all_ways(crun_world *w, void *arg)
     ck_assert_int_eq(sum_in(w, 1), crun_size(w));
 }
 
-START_TEST(all_colors_and_keys)
+TIMEOUT(60);
+
+TEST_LOOP(all_colors_and_keys, 0, CONFIGS)
 {
     ranks_run(&configs[_i], split_all_ways, NULL);
 }
-END_TEST
 
 /* -- groups of groups -------------------------------------------------------------- */
 
@@ -141,11 +142,10 @@ static void split_twice(crun_world *w, void *arg)
     crun_finalize(half);
 }
 
-START_TEST(groups_of_groups_end_in_any_order)
+TEST_LOOP(groups_of_groups_end_in_any_order, 0, CONFIGS)
 {
     ranks_run(&configs[_i], split_twice, NULL);
 }
-END_TEST
 
 /* -- the rest of the library ------------------------------------------------------- */
 
@@ -186,7 +186,7 @@ static void train_in_groups(crun_world *w, void *arg)
     crun_finalize(g);
 }
 
-START_TEST(a_group_trains_as_a_world_does)
+TEST_LOOP(a_group_trains_as_a_world_does, 0, CONFIGS)
 {
     char directory[] = "/tmp/crun-split-XXXXXX", command[100];
 
@@ -195,7 +195,6 @@ START_TEST(a_group_trains_as_a_world_does)
     snprintf(command, sizeof(command), "rm -r %s", directory);
     ck_assert_int_eq(system(command), 0);
 }
-END_TEST
 
 /* -- failures ---------------------------------------------------------------------- */
 
@@ -233,11 +232,10 @@ static void abort_one_group(crun_world *w, void *arg)
     crun_finalize(g);
 }
 
-START_TEST(an_abort_of_a_group_ends_the_family)
+TEST_LOOP(an_abort_of_a_group_ends_the_family, 0, MANY_RANKS)
 {
     ranks_run(&configs[_i], abort_one_group, NULL);
 }
-END_TEST
 
 /* A rank in a group learns of a failure of the parent world. */
 static void fail_root(crun_world *w, void *arg)
@@ -258,11 +256,10 @@ static void fail_root(crun_world *w, void *arg)
     crun_finalize(g);
 }
 
-START_TEST(a_mismatch_in_a_group_ends_waits_in_the_world)
+TEST_LOOP(a_mismatch_in_a_group_ends_waits_in_the_world, 0, MANY_RANKS)
 {
     ranks_run(&configs[_i], fail_root, NULL);
 }
-END_TEST
 
 static void miss_rank(crun_world *w, void *arg)
 {
@@ -278,14 +275,13 @@ static void miss_rank(crun_world *w, void *arg)
     crun_finalize(g);
 }
 
-START_TEST(a_timeout_in_a_group_names_the_rank_of_the_world)
+TEST_LOOP(a_timeout_in_a_group_names_the_rank_of_the_world, 0, MANY_RANKS)
 {
     struct ranks_config config = configs[_i];
 
     config.timeout_s = 1;
     ranks_run(&config, miss_rank, NULL);
 }
-END_TEST
 
 /* -- mistakes ---------------------------------------------------------------------- */
 
@@ -303,11 +299,10 @@ static void finalize_parent_first(crun_world *w, void *arg)
     crun_finalize(other);
 }
 
-START_TEST(a_parent_that_ends_first_is_reported)
+TEST_LOOP(a_parent_that_ends_first_is_reported, 0, CONFIGS)
 {
     ranks_run(&configs[_i], finalize_parent_first, NULL);
 }
-END_TEST
 
 static void split_wrongly(crun_world *w, void *arg)
 {
@@ -322,41 +317,16 @@ static void split_wrongly(crun_world *w, void *arg)
     ck_assert_ptr_null(g);
 }
 
-START_TEST(mistakes_make_no_group)
+TEST_LOOP(mistakes_make_no_group, 0, CONFIGS)
 {
     ranks_run(&configs[_i], split_wrongly, NULL);
 }
-END_TEST
 
 /* -- leaks ------------------------------------------------------------------------- */
 
-START_TEST(many_groups_leave_nothing)
+TEST_LOOP(many_groups_leave_nothing, 0, 2)
 {
     split_leaks_check(
         &(struct ranks_config){ .size = 2, .backend = _i == 0 ? "shm" : "tcp" }, 1000,
         64);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("split");
-    TCase *tc = tcase_create("split");
-
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, all_colors_and_keys, 0, CONFIGS);
-    tcase_add_loop_test(tc, groups_of_groups_end_in_any_order, 0, CONFIGS);
-    tcase_add_loop_test(tc, a_group_trains_as_a_world_does, 0, CONFIGS);
-    tcase_add_loop_test(tc, an_abort_of_a_group_ends_the_family, 0, MANY_RANKS);
-    tcase_add_loop_test(tc, a_mismatch_in_a_group_ends_waits_in_the_world, 0,
-                        MANY_RANKS);
-    tcase_add_loop_test(tc, a_timeout_in_a_group_names_the_rank_of_the_world, 0,
-                        MANY_RANKS);
-    tcase_add_loop_test(tc, a_parent_that_ends_first_is_reported, 0, CONFIGS);
-    tcase_add_loop_test(tc, mistakes_make_no_group, 0, CONFIGS);
-    tcase_add_loop_test(tc, many_groups_leave_nothing, 0, 2);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

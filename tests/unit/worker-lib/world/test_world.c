@@ -109,11 +109,12 @@ static void ask_after_rank_0_has_left(crun_world *w)
     ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
 }
 
-START_TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
+TIMEOUT(120);
+
+TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
 {
     run("tcp", "tcp", ask_after_rank_0_has_left);
 }
-END_TEST
 
 /* Rank 0 has told the others, and no call of theirs has noticed it yet. */
 static void ask_whether_all_ranks_live(crun_world *w)
@@ -133,17 +134,16 @@ static void ask_whether_all_ranks_live(crun_world *w)
     pthread_barrier_wait(&together);
 }
 
-START_TEST(a_rank_knows_at_once_that_the_world_has_ended)
+TEST(a_rank_knows_at_once_that_the_world_has_ended)
 {
     run("shm", "shm", ask_whether_all_ranks_live);
 }
-END_TEST
 
 static void nothing(crun_world *w)
 {
 }
 
-START_TEST(ranks_that_wait_hear_why_rank_0_does_not_come)
+TEST_LOOP(ranks_that_wait_hear_why_rank_0_does_not_come, 0, 2)
 {
     static const char *const backends[] = { "shm", "tcp" };
 
@@ -155,7 +155,6 @@ START_TEST(ranks_that_wait_hear_why_rank_0_does_not_come)
                       "rank %u: %s", r, ranks[r].e.text);
     }
 }
-END_TEST
 
 static const struct {
     unsigned node[SIZE], local_rank[SIZE], nodes;
@@ -178,28 +177,11 @@ static void knows_the_map(crun_world *w)
 }
 
 /* By turns, one after the other, or neither. */
-START_TEST(every_rank_gets_the_map)
+TEST_LOOP(every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps))
 {
     the_map = _i;
     nodes_of_ranks = maps[_i].node;
     run("tcp", "tcp", knows_the_map);
     for (unsigned r = 0; r < SIZE; r++)
         ck_assert_msg(ranks[r].s == CRUN_OK, "rank %u: %s", r, ranks[r].e.text);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("world");
-    TCase *t = tcase_create("leaving");
-
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_rank_knows_at_once_that_the_world_has_ended);
-    tcase_add_test(t, a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left);
-    tcase_add_loop_test(t, ranks_that_wait_hear_why_rank_0_does_not_come, 0, 2);
-    tcase_add_loop_test(t, every_rank_gets_the_map, 0, sizeof(maps) / sizeof(*maps));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

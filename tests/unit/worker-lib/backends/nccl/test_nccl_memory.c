@@ -305,7 +305,10 @@ static const struct {
     { true, false, true, "alloc agree done done ", "done free " },
 };
 
-START_TEST(memory_is_registered)
+FIXTURE(set_up, NULL);
+TIMEOUT(30);
+
+TEST_EACH(memory_is_registered, registered)
 {
     if (!registered[_i].windows)
         nccl_table.window_register = NULL;
@@ -319,10 +322,9 @@ START_TEST(memory_is_registered)
     remove_area();
     ck_assert_str_eq(fake.calls, registered[_i].removed);
 }
-END_TEST
 
 /* Older kernels that use windows cannot be aborted. */
-START_TEST(windows_are_used_only_if_they_can_be_aborted)
+TEST_LOOP(windows_are_used_only_if_they_can_be_aborted, 0, 5)
 {
     static const char *const versions[] = { "21903", "22707", "22903", "22907",
                                             "23007" };
@@ -334,10 +336,9 @@ START_TEST(windows_are_used_only_if_they_can_be_aborted)
     ck_assert_int_eq(calls->window_deregister != NULL, _i >= 3);
     ck_assert_ptr_nonnull(calls->comm_register);
 }
-END_TEST
 
 /* An aborted communicator has no windows, and with a lost rank a call might wait. */
-START_TEST(nothing_is_deregistered_without_the_others)
+TEST_LOOP(nothing_is_deregistered_without_the_others, 0, 2)
 {
     ck_assert_int_eq(add_area(), CRUN_OK);
     if (_i == 0)
@@ -347,11 +348,10 @@ START_TEST(nothing_is_deregistered_without_the_others)
     remove_area();
     ck_assert_str_eq(fake.calls, "done free ");
 }
-END_TEST
 
 /* -- who owns an address ----------------------------------------------------------- */
 
-START_TEST(addresses_are_found)
+TEST(addresses_are_found)
 {
     char *memory[40], *highest = NULL;
 
@@ -377,11 +377,10 @@ START_TEST(addresses_are_found)
     nccl_free_memory(&n, &w);
     ck_assert_uint_eq(n.area_count, 0);
 }
-END_TEST
 
 /* -- freeing ----------------------------------------------------------------------- */
 
-START_TEST(queued_work_keeps_its_memory)
+TEST_LOOP(queued_work_keeps_its_memory, 0, 2)
 {
     ck_assert_int_eq(add_area(), CRUN_OK);
     (_i == 0 ? &fake.ready : &fake.done)->turns = 50;
@@ -389,10 +388,9 @@ START_TEST(queued_work_keeps_its_memory)
     ck_assert(!fake.freed_early);
     ck_assert(ends_with(fake.calls, "free "));
 }
-END_TEST
 
 /* NCCL's kernels are aborted: work that waited for them continues, and ends. */
-START_TEST(queued_work_keeps_its_memory_after_the_end)
+TEST(queued_work_keeps_its_memory_after_the_end)
 {
     ck_assert_int_eq(add_area(), CRUN_OK);
     abort_set(&aborted, CRUN_PEER_LOST, "injected");
@@ -403,9 +401,8 @@ START_TEST(queued_work_keeps_its_memory_after_the_end)
     ck_assert(!fake.freed_early);
     ck_assert_str_eq(fake.calls, "done free ");
 }
-END_TEST
 
-START_TEST(memory_of_a_hanging_gpu_stays)
+TEST(memory_of_a_hanging_gpu_stays)
 {
     void *memory;
 
@@ -420,7 +417,6 @@ START_TEST(memory_of_a_hanging_gpu_stays)
     ck_assert_ptr_null(strstr(fake.calls, "free"));
     ck_assert_uint_eq(n.area_count, 0);
 }
-END_TEST
 
 /* -- memory that runs out ---------------------------------------------------------- */
 
@@ -436,7 +432,7 @@ static const struct {
       CRUN_SYSTEM },
 };
 
-START_TEST(no_memory_here_is_told_to_all)
+TEST_EACH(no_memory_here_is_told_to_all, failures)
 {
     size_t bytes = failures[_i].bytes;
     char asked[40];
@@ -461,9 +457,8 @@ START_TEST(no_memory_here_is_told_to_all)
     ck_assert_int_eq(fake.own[0], RANK);
     ck_assert_ptr_null(strstr(fake.calls, "window"));
 }
-END_TEST
 
-START_TEST(no_memory_elsewhere_is_an_error_here)
+TEST(no_memory_elsewhere_is_an_error_here)
 {
     fake.others[0] = 1;
     ck_assert_int_eq(add_area(), CRUN_NO_MEMORY);
@@ -475,9 +470,8 @@ START_TEST(no_memory_elsewhere_is_an_error_here)
     fake.others[0] = RANKS;
     ck_assert_int_eq(add_area(), CRUN_OK);
 }
-END_TEST
 
-START_TEST(different_sizes_are_told)
+TEST_LOOP(different_sizes_are_told, 1, 3)
 {
     fake.others[_i] = _i == 1 ? 5000 : -20000;
     ck_assert_int_eq(add_area(), CRUN_MISMATCH);
@@ -485,13 +479,12 @@ START_TEST(different_sizes_are_told)
         strstr(e.text, _i == 1 ? "from 5000 to 10000" : "from 10000 to 20000"), "%s",
         e.text);
 }
-END_TEST
 
 /* -- messages ---------------------------------------------------------------------- */
 
 /* Before 2.24 a single ncclSend returns success while NCCL's thread still connects, and
  * queues its kernel later: the record of the end must come after it. */
-START_TEST(a_message_is_queued_before_its_end)
+TEST(a_message_is_queued_before_its_end)
 {
     float x = 1;
 
@@ -502,7 +495,6 @@ START_TEST(a_message_is_queued_before_its_end)
     ck_assert_int_eq(nccl_run(&n, &w, &e), CRUN_OK);
     ck_assert_msg(ends_with(fake.calls, "send done "), "%s", fake.calls);
 }
-END_TEST
 
 /* -- times ------------------------------------------------------------------------- */
 
@@ -540,13 +532,12 @@ static void ask_for_times(crun_world *world, void *arg)
     crun_free(world, x);
 }
 
-START_TEST(times_are_kept_when_they_are_asked_for)
+TEST(times_are_kept_when_they_are_asked_for)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
     ranks_run(&c, ask_for_times, NULL);
 }
-END_TEST
 
 /* -- worlds ------------------------------------------------------------------------ */
 
@@ -567,13 +558,12 @@ static void free_under_work(crun_world *world, void *arg)
     ranks_ok(crun_all_reduce(world, &got, &got, 1, CRUN_F32, CRUN_SUM, NULL));
 }
 
-START_TEST(memory_is_freed_behind_the_programs_work)
+TEST(memory_is_freed_behind_the_programs_work)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
     ranks_run(&c, free_under_work, NULL);
 }
-END_TEST
 
 /* Too much for one rank: no rank gets it, and the world continues. */
 static void ask_for_too_much(crun_world *world, void *arg)
@@ -598,40 +588,10 @@ static void ask_for_too_much(crun_world *world, void *arg)
     crun_free(world, first);
 }
 
-START_TEST(a_world_survives_too_little_memory)
+TEST(a_world_survives_too_little_memory)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
     setenv("CRUN_STANDIN_MEMORY", DEVICE_BYTES, 1);
     ranks_run(&c, ask_for_too_much, NULL);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("nccl_memory");
-    TCase *all = tcase_create("all");
-
-    tcase_set_timeout(all, 30);
-    tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_add_loop_test(all, memory_is_registered, 0,
-                        sizeof(registered) / sizeof(registered[0]));
-    tcase_add_loop_test(all, windows_are_used_only_if_they_can_be_aborted, 0, 5);
-    tcase_add_loop_test(all, nothing_is_deregistered_without_the_others, 0, 2);
-    tcase_add_test(all, addresses_are_found);
-    tcase_add_loop_test(all, queued_work_keeps_its_memory, 0, 2);
-    tcase_add_test(all, queued_work_keeps_its_memory_after_the_end);
-    tcase_add_test(all, memory_of_a_hanging_gpu_stays);
-    tcase_add_loop_test(all, no_memory_here_is_told_to_all, 0,
-                        sizeof(failures) / sizeof(failures[0]));
-    tcase_add_test(all, no_memory_elsewhere_is_an_error_here);
-    tcase_add_loop_test(all, different_sizes_are_told, 1, 3);
-    tcase_add_test(all, a_message_is_queued_before_its_end);
-    tcase_add_test(all, times_are_kept_when_they_are_asked_for);
-    tcase_add_test(all, memory_is_freed_behind_the_programs_work);
-    tcase_add_test(all, a_world_survives_too_little_memory);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
 }

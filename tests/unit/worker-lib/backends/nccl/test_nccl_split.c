@@ -55,7 +55,9 @@ static void work_in_groups(struct team_member *m)
     collectives_check(m, &c);
 }
 
-START_TEST(groups_and_their_parent_work)
+TIMEOUT(60);
+
+TEST_LOOP(groups_and_their_parent_work, 0, 4)
 {
     static const char *const versions[] = { "21903", "22304", "22809", "23007" };
 
@@ -63,7 +65,6 @@ START_TEST(groups_and_their_parent_work)
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = RANKS, .body = work_in_groups });
 }
-END_TEST
 
 static void leave_one_out(struct team_member *m)
 {
@@ -88,12 +89,11 @@ static void leave_one_out(struct team_member *m)
     collectives_check(m, &c);
 }
 
-START_TEST(a_rank_may_be_in_no_group)
+TEST(a_rank_may_be_in_no_group)
 {
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = RANKS, .body = leave_one_out });
 }
-END_TEST
 
 /* The parent ends; the error is on the rank with the fault. */
 static void fail_to_split(struct team_member *m)
@@ -119,13 +119,12 @@ static void fail_others(struct team_member *m)
     fail_to_split(m);
 }
 
-START_TEST(a_split_that_fails_ends_the_parent)
+TEST(a_split_that_fails_ends_the_parent)
 {
     setenv("CRUN_STANDIN_FAULT", "ncclCommSplit:error:1", 1);
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = RANKS, .body = fail_others });
 }
-END_TEST
 
 /* Rank 1 does not come, and rank 0 wants to be in no group. */
 static void wait_for_a_rank(struct team_member *m)
@@ -142,13 +141,12 @@ static void wait_for_a_rank(struct team_member *m)
                      CRUN_OK);
 }
 
-START_TEST(a_rank_in_no_group_survives_a_split_that_fails)
+TEST(a_rank_in_no_group_survives_a_split_that_fails)
 {
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = RANKS, .body = wait_for_a_rank });
     ck_assert_int_eq(crun_exit_code(), 0);
 }
-END_TEST
 
 /* Of this process, in communicators of the stand-in. */
 static unsigned count_open_communicators(void)
@@ -202,7 +200,7 @@ static void lose_store(struct team_member *m)
     m->calls->abort(m->backend);
 }
 
-START_TEST(a_communicator_of_a_group_that_does_not_open_is_aborted)
+TEST(a_communicator_of_a_group_that_does_not_open_is_aborted)
 {
     uint64_t until = clock_ms() + 20000;
 
@@ -212,20 +210,4 @@ START_TEST(a_communicator_of_a_group_that_does_not_open_is_aborted)
     while (count_open_communicators() > 0 && clock_ms() < until)
         usleep(10000);
     ck_assert_uint_eq(count_open_communicators(), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("nccl_split");
-    TCase *all = tcase_create("all");
-
-    tcase_set_timeout(all, 60);
-    tcase_add_loop_test(all, groups_and_their_parent_work, 0, 4);
-    tcase_add_test(all, a_rank_may_be_in_no_group);
-    tcase_add_test(all, a_rank_in_no_group_survives_a_split_that_fails);
-    tcase_add_test(all, a_split_that_fails_ends_the_parent);
-    tcase_add_test(all, a_communicator_of_a_group_that_does_not_open_is_aborted);
-    suite_add_tcase(suite, all);
-    return check_main(suite);
 }

@@ -10,7 +10,7 @@
 static int worlds[2];
 static struct gpu_event *const event = (struct gpu_event *)(void *)&worlds;
 
-START_TEST(turns_come_in_the_order_of_the_calls)
+TEST(turns_come_in_the_order_of_the_calls)
 {
     struct nccl_line *line = nccl_line_join(DEVICE);
     struct nccl_turn t[3] = { { NULL, false } };
@@ -32,9 +32,8 @@ START_TEST(turns_come_in_the_order_of_the_calls)
     ck_assert(nccl_line_leave(line, &worlds[0]));
     ck_assert(nccl_line_leave(line, &worlds[1]));
 }
-END_TEST
 
-START_TEST(each_gpu_has_its_own_order)
+TEST(each_gpu_has_its_own_order)
 {
     struct nccl_line *one = nccl_line_join(DEVICE), *other = nccl_line_join(DEVICE + 1);
     struct nccl_turn t[2] = { { NULL, false } };
@@ -49,9 +48,8 @@ START_TEST(each_gpu_has_its_own_order)
     ck_assert(nccl_line_leave(one, &worlds[0]));
     ck_assert(nccl_line_leave(other, &worlds[1]));
 }
-END_TEST
 
-START_TEST(a_launch_waits_for_that_of_another_world)
+TEST(a_launch_waits_for_that_of_another_world)
 {
     struct nccl_line *line = nccl_line_join(DEVICE);
     struct nccl_turn t = { NULL, false };
@@ -72,9 +70,8 @@ START_TEST(a_launch_waits_for_that_of_another_world)
     nccl_turn_give_back(line, &t, &worlds[1], NULL);
     ck_assert(nccl_line_leave(line, &worlds[1]));
 }
-END_TEST
 
-START_TEST(an_event_that_is_destroyed_is_not_waited_for)
+TEST(an_event_that_is_destroyed_is_not_waited_for)
 {
     struct nccl_line *line = nccl_line_join(DEVICE);
     struct nccl_turn t = { NULL, false };
@@ -86,18 +83,4 @@ START_TEST(an_event_that_is_destroyed_is_not_waited_for)
     ck_assert_ptr_null(nccl_turn_previous(line, &t, &worlds[1]));
     nccl_turn_give_back(line, &t, &worlds[1], NULL);
     ck_assert(nccl_line_leave(line, &worlds[0]));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("nccl_turn");
-    TCase *turns = tcase_create("turns");
-
-    tcase_add_test(turns, turns_come_in_the_order_of_the_calls);
-    tcase_add_test(turns, each_gpu_has_its_own_order);
-    tcase_add_test(turns, a_launch_waits_for_that_of_another_world);
-    tcase_add_test(turns, an_event_that_is_destroyed_is_not_waited_for);
-    suite_add_tcase(suite, turns);
-    return check_main(suite);
 }

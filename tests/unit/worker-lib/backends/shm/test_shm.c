@@ -80,21 +80,21 @@ static void call_at_random(crun_world *w, void *arg)
     random_messages(w, d->seed, d->calls / 10, d->count_max);
 }
 
-START_TEST(collectives_are_right_in_worlds_of_1_to_8)
+TIMEOUT(60);
+
+TEST_LOOP(collectives_are_right_in_worlds_of_1_to_8, 1, 9)
 {
     struct dose d = { .seed = (unsigned)_i, .calls = 60, .count_max = 3000 };
 
     ranks_run(&(struct ranks_config){ .size = (unsigned)_i }, call_at_random, &d);
 }
-END_TEST
 
-START_TEST(large_collectives_are_right)
+TEST_LOOP(large_collectives_are_right, 2, 5)
 {
     struct dose d = { .seed = (unsigned)_i, .calls = 10, .count_max = 200000 };
 
     ranks_run(&(struct ranks_config){ .size = (unsigned)_i }, call_at_random, &d);
 }
-END_TEST
 
 static void sum_fractions(crun_world *w, void *arg)
 {
@@ -126,14 +126,13 @@ static void sum_fractions(crun_world *w, void *arg)
     crun_free(w, memory);
 }
 
-START_TEST(sums_are_made_in_the_order_of_ranks_everywhere)
+TEST(sums_are_made_in_the_order_of_ranks_everywhere)
 {
     float *all = malloc(300001 * sizeof(*all));
 
     ranks_run(&(struct ranks_config){ .size = 5 }, sum_fractions, all);
     free(all);
 }
-END_TEST
 
 static void call_different_things(crun_world *w, void *arg)
 {
@@ -146,7 +145,7 @@ static void call_different_things(crun_world *w, void *arg)
     note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(different_calls_are_a_mismatch_with_both_sides_words)
+TEST(different_calls_are_a_mismatch_with_both_sides_words)
 {
     ranks_run(&(struct ranks_config){ .size = 3 }, call_different_things, NULL);
     ck_assert_uint_eq(heard.count[CRUN_MISMATCH], 6);
@@ -155,7 +154,6 @@ START_TEST(different_calls_are_a_mismatch_with_both_sides_words)
         expect_words(r, "rank 2 called broadcast 8 x f32 from rank 1");
     }
 }
-END_TEST
 
 static void differ_in(crun_world *w, void *arg)
 {
@@ -168,14 +166,13 @@ static void differ_in(crun_world *w, void *arg)
                                  what[2] && other ? CRUN_MAX : CRUN_SUM, NULL));
 }
 
-START_TEST(counts_types_and_operations_are_compared)
+TEST_LOOP(counts_types_and_operations_are_compared, 0, 3)
 {
     int what[3] = { _i == 0, _i == 1, _i == 2 };
 
     ranks_run(&(struct ranks_config){ .size = 2 }, differ_in, what);
     ck_assert_uint_eq(heard.count[CRUN_MISMATCH], 2);
 }
-END_TEST
 
 static void send_what_was_not_asked_for(crun_world *w, void *arg)
 {
@@ -187,14 +184,13 @@ static void send_what_was_not_asked_for(crun_world *w, void *arg)
         note_rank(w, crun_receive(w, x, 4, CRUN_F32, 0));
 }
 
-START_TEST(a_message_of_another_kind_is_a_mismatch)
+TEST(a_message_of_another_kind_is_a_mismatch)
 {
     ranks_run(&(struct ranks_config){ .size = 2 }, send_what_was_not_asked_for, NULL);
     ck_assert_uint_eq(heard.count[CRUN_MISMATCH], 1);
     expect_words(1, "4 x f32");
     expect_words(1, "3 x f64");
 }
-END_TEST
 
 static void stay_away(crun_world *w, void *arg)
 {
@@ -207,7 +203,7 @@ static void stay_away(crun_world *w, void *arg)
         note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(a_rank_that_does_not_come_is_named_when_the_deadline_passes)
+TEST(a_rank_that_does_not_come_is_named_when_the_deadline_passes)
 {
     pthread_barrier_t end;
 
@@ -217,7 +213,6 @@ START_TEST(a_rank_that_does_not_come_is_named_when_the_deadline_passes)
     expect_words(0, "waited 0.2 s in barrier #1 for rank 1");
     expect_words(1, "for rank 1"); /* it is told when it comes */
 }
-END_TEST
 
 static void leave_early(crun_world *w, void *arg)
 {
@@ -225,13 +220,12 @@ static void leave_early(crun_world *w, void *arg)
         note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(a_rank_that_has_left_is_lost)
+TEST(a_rank_that_has_left_is_lost)
 {
     ranks_run(&(struct ranks_config){ .size = 2 }, leave_early, NULL);
     ck_assert_uint_eq(heard.count[CRUN_PEER_LOST], 1);
     expect_words(0, "rank 1 has left");
 }
-END_TEST
 
 static void abort_while_others_wait(crun_world *w, void *arg)
 {
@@ -246,7 +240,7 @@ static void abort_while_others_wait(crun_world *w, void *arg)
     note_rank(w, crun_barrier(w, NULL));
 }
 
-START_TEST(an_abort_ends_the_others_wait)
+TEST_LOOP(an_abort_ends_the_others_wait, 0, 2)
 {
     bool in_signal = _i;
 
@@ -256,7 +250,6 @@ START_TEST(an_abort_ends_the_others_wait)
                  in_signal ? "rank 2: crun_abort_signal" : "rank 2: the data is gone");
     expect_words(2, in_signal ? "crun_abort_signal" : "the data is gone");
 }
-END_TEST
 
 static void allocate(crun_world *w, void *arg)
 {
@@ -281,11 +274,10 @@ static void allocate(crun_world *w, void *arg)
     ck_assert_int_eq(crun_alloc(w, crun_rank(w) ? 4096 : 8192, &a), CRUN_MISMATCH);
 }
 
-START_TEST(memory_is_zeroed_and_comes_back)
+TEST(memory_is_zeroed_and_comes_back)
 {
     ranks_run(&(struct ranks_config){ .size = 3 }, allocate, NULL);
 }
-END_TEST
 
 /* One part is shared and the other not: all must go the same way. */
 static void mix_memory(crun_world *w, void *arg)
@@ -311,11 +303,10 @@ static void mix_memory(crun_world *w, void *arg)
     free(mine);
 }
 
-START_TEST(ranks_may_use_different_memory)
+TEST(ranks_may_use_different_memory)
 {
     ranks_run(&(struct ranks_config){ .size = 3 }, mix_memory, NULL);
 }
-END_TEST
 
 static void sleep_long(crun_world *w, void *arg)
 {
@@ -344,13 +335,12 @@ static void share_a_core(void)
     ck_assert_int_eq(sched_setaffinity(0, sizeof(mask), &mask), 0);
 }
 
-START_TEST(a_long_wait_sleeps)
+TEST_LOOP(a_long_wait_sleeps, 0, 2)
 {
     if (_i)
         share_a_core();
     ranks_run(&(struct ranks_config){ .size = 2 }, sleep_long, NULL);
 }
-END_TEST
 
 static void sum_while_crowded(crun_world *w, void *arg)
 {
@@ -362,7 +352,7 @@ static void sum_while_crowded(crun_world *w, void *arg)
     ck_assert(CPU_EQUAL(&own, mask));
 }
 
-START_TEST(ranks_may_share_cores_and_keep_their_masks)
+TEST_LOOP(ranks_may_share_cores_and_keep_their_masks, 0, 2)
 {
     cpu_set_t mask;
 
@@ -371,7 +361,6 @@ START_TEST(ranks_may_share_cores_and_keep_their_masks)
     ck_assert_int_eq(sched_getaffinity(0, sizeof(mask), &mask), 0);
     ranks_run(&(struct ranks_config){ .size = 6 }, sum_while_crowded, &mask);
 }
-END_TEST
 
 static void meet_often(crun_world *w, void *arg)
 {
@@ -384,39 +373,9 @@ static void meet_often(crun_world *w, void *arg)
 }
 
 /* Else each of some thousand waits has hundreds of them. */
-START_TEST(yields_in_vain_are_given_up)
+TEST(yields_in_vain_are_given_up)
 {
     share_a_core();
     ranks_run(&(struct ranks_config){ .size = 4 }, meet_often, NULL);
     ck_assert_uint_lt(yields, 5000);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("shm");
-    TCase *right = tcase_create("right");
-    TCase *wrong = tcase_create("wrong");
-
-    tcase_set_timeout(right, 240);
-    tcase_add_loop_test(right, collectives_are_right_in_worlds_of_1_to_8, 1, 9);
-    tcase_add_loop_test(right, large_collectives_are_right, 2, 5);
-    tcase_add_test(right, sums_are_made_in_the_order_of_ranks_everywhere);
-    tcase_add_test(right, memory_is_zeroed_and_comes_back);
-    tcase_add_test(right, ranks_may_use_different_memory);
-    tcase_add_loop_test(right, a_long_wait_sleeps, 0, 2);
-    tcase_add_loop_test(right, ranks_may_share_cores_and_keep_their_masks, 0, 2);
-    tcase_add_test(right, yields_in_vain_are_given_up);
-    suite_add_tcase(suite, right);
-    tcase_set_timeout(wrong, 60);
-    tcase_add_test(wrong, different_calls_are_a_mismatch_with_both_sides_words);
-    tcase_add_loop_test(wrong, counts_types_and_operations_are_compared, 0, 3);
-    tcase_add_test(wrong, a_message_of_another_kind_is_a_mismatch);
-    tcase_add_test(wrong, a_rank_that_does_not_come_is_named_when_the_deadline_passes);
-    tcase_add_test(wrong, a_rank_that_has_left_is_lost);
-    tcase_add_loop_test(wrong, an_abort_ends_the_others_wait, 0, 2);
-    suite_add_tcase(suite, wrong);
-    return check_main(suite);
 }

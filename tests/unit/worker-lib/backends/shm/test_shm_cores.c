@@ -99,7 +99,9 @@ static const struct spread {
     { 256, 7, { 6, 6, 6, 6 }, 37 },
 };
 
-START_TEST(ranks_are_spread_evenly_over_what_they_may_use)
+TIMEOUT(60);
+
+TEST_EACH(ranks_are_spread_evenly_over_what_they_may_use, spreads)
 {
     const struct spread *t = &spreads[_i];
     struct shm s = team_of(t->ranks);
@@ -118,9 +120,8 @@ START_TEST(ranks_are_spread_evenly_over_what_they_may_use)
     for (unsigned c = 0; c < t->cores; c++)
         ck_assert_uint_le(on[c], t->most);
 }
-END_TEST
 
-START_TEST(nothing_is_chosen_where_nothing_is_known)
+TEST(nothing_is_chosen_where_nothing_is_known)
 {
     struct shm s = team_of(2);
 
@@ -128,10 +129,9 @@ START_TEST(nothing_is_chosen_where_nothing_is_known)
     shm_cores_share(&s);
     ck_assert(s.crowded);
 }
-END_TEST
 
 /* Another core in each turn: a thread that is not moved is on half of them. */
-START_TEST(a_rank_moves_and_is_as_free_as_before)
+TEST(a_rank_moves_and_is_as_free_as_before)
 {
     struct shm s = crowded_team();
     cpu_set_t before = own_mask(), after;
@@ -147,9 +147,8 @@ START_TEST(a_rank_moves_and_is_as_free_as_before)
     ck_assert(s.crowded);
     ck_assert_uint_gt(there, 75); /* the scheduler may have moved it again */
 }
-END_TEST
 
-START_TEST(a_process_that_was_bound_meanwhile_stays_where_it_is)
+TEST(a_process_that_was_bound_meanwhile_stays_where_it_is)
 {
     struct shm s = crowded_team();
     cpu_set_t last = only(nth_core(CPU_SETSIZE)), after;
@@ -159,7 +158,6 @@ START_TEST(a_process_that_was_bound_meanwhile_stays_where_it_is)
     after = own_mask();
     ck_assert(CPU_EQUAL(&last, &after));
 }
-END_TEST
 
 static void *stay_bound(void *arg)
 {
@@ -174,7 +172,7 @@ static void *stay_bound(void *arg)
     return NULL;
 }
 
-START_TEST(other_threads_are_left_alone)
+TEST(other_threads_are_left_alone)
 {
     struct shm s = crowded_team();
     pthread_barrier_t b;
@@ -187,9 +185,8 @@ START_TEST(other_threads_are_left_alone)
     pthread_barrier_wait(&b);
     pthread_join(thread, NULL);
 }
-END_TEST
 
-START_TEST(a_process_that_shares_this_core_is_found)
+TEST(a_process_that_shares_this_core_is_found)
 {
     struct shm s = team_of(RANKS_MAX);
     cpu_set_t here = only(nth_core(CPU_SETSIZE));
@@ -206,24 +203,4 @@ START_TEST(a_process_that_shares_this_core_is_found)
     ck_assert_uint_eq(shm_core_sharer(&s, 0), 3);
     ck_assert_uint_eq(shm_core_sharer(&s, 4), RANKS_MAX - 1);
     ck_assert_uint_eq(shm_core_sharer(&s, RANKS_MAX), RANKS_MAX);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("shm_cores");
-    TCase *t = tcase_create("cores");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, ranks_are_spread_evenly_over_what_they_may_use, 0,
-                        sizeof(spreads) / sizeof(spreads[0]));
-    tcase_add_test(t, nothing_is_chosen_where_nothing_is_known);
-    tcase_add_test(t, a_rank_moves_and_is_as_free_as_before);
-    tcase_add_test(t, a_process_that_was_bound_meanwhile_stays_where_it_is);
-    tcase_add_test(t, other_threads_are_left_alone);
-    tcase_add_test(t, a_process_that_shares_this_core_is_found);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

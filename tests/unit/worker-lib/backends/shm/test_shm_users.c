@@ -211,15 +211,16 @@ opened_by(crun_status (*open)(struct backend **b, const struct team *team,
     return calls;
 }
 
-START_TEST(a_process_of_another_user_gets_no_memory)
+TIMEOUT(60);
+
+TEST(a_process_of_another_user_gets_no_memory)
 {
     struct backend_calls calls = opened_by(open_after_a_stranger);
 
     team_run(&(struct team_plan){ .calls = &calls, .size = 2, .body = sum_once });
 }
-END_TEST
 
-START_TEST(memory_of_another_user_is_not_taken)
+TEST(memory_of_another_user_is_not_taken)
 {
     struct backend_calls calls = opened_by(open_after_another_user);
     struct backend_calls others_file = opened_by(open_anothers_file);
@@ -231,19 +232,4 @@ START_TEST(memory_of_another_user_is_not_taken)
                                   .body = expect_refusal,
                                   .may_not_open = true,
                                   .open_ms = 2000 });
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("shm_users");
-    TCase *t = tcase_create("users");
-
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, a_process_of_another_user_gets_no_memory);
-    tcase_add_test(t, memory_of_another_user_is_not_taken);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

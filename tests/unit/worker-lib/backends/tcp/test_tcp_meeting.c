@@ -350,7 +350,9 @@ static void play_last_rank(struct team_member *m)
         play_caller(m);
 }
 
-START_TEST(a_stranger_does_not_get_the_place_of_a_rank_that_calls)
+TIMEOUT(120);
+
+TEST(a_stranger_does_not_get_the_place_of_a_rank_that_calls)
 {
     struct backend_calls calls = backend_tcp;
 
@@ -358,7 +360,6 @@ START_TEST(a_stranger_does_not_get_the_place_of_a_rank_that_calls)
     team_run(
         &(struct team_plan){ .calls = &calls, .size = SIZE, .body = play_last_rank });
 }
-END_TEST
 
 /* -- the played rank is called ----------------------------------------------------- */
 
@@ -506,17 +507,15 @@ static void meet_answerer(struct answerer a)
                                   .may_not_open = true });
 }
 
-START_TEST(a_stranger_who_answers_is_not_taken_for_a_rank)
+TEST_EACH(a_stranger_who_answers_is_not_taken_for_a_rank, lies)
 {
     meet_answerer((struct answerer){ .lie = _i });
 }
-END_TEST
 
-START_TEST(a_rank_that_is_hung_up_on_calls_again)
+TEST_LOOP(a_rank_that_is_hung_up_on_calls_again, 0, HANGUPS)
 {
     meet_answerer((struct answerer){ .lie = -1, .hangups = (unsigned)_i });
 }
-END_TEST
 
 /* -- the list of addresses --------------------------------------------------------- */
 
@@ -570,7 +569,7 @@ static void publish_wrong_list(struct team_member *m)
                   "%s: %s", crun_status_name(m->opened), m->e.text);
 }
 
-START_TEST(a_wrong_list_of_addresses_is_refused)
+TEST_EACH(a_wrong_list_of_addresses_is_refused, lists)
 {
     struct backend_calls calls = backend_tcp;
     int which = _i;
@@ -581,22 +580,4 @@ START_TEST(a_wrong_list_of_addresses_is_refused)
                                   .body = publish_wrong_list,
                                   .arg = &which,
                                   .may_not_open = true });
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("tcp_meeting");
-    TCase *t = tcase_create("meeting");
-
-    tcase_set_timeout(t, 120);
-    tcase_add_test(t, a_stranger_does_not_get_the_place_of_a_rank_that_calls);
-    tcase_add_loop_test(t, a_stranger_who_answers_is_not_taken_for_a_rank, 0,
-                        COUNT(lies));
-    tcase_add_loop_test(t, a_rank_that_is_hung_up_on_calls_again, 0, HANGUPS);
-    tcase_add_loop_test(t, a_wrong_list_of_addresses_is_refused, 0, COUNT(lists));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

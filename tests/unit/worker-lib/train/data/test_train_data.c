@@ -69,7 +69,10 @@ static void put_labels(const char *name, const struct test_data_file *f)
 
 /* -- cases ------------------------------------------------------------------------- */
 
-START_TEST(files_are_read_plain_and_compressed)
+FIXTURE(tree_setup, tree_teardown);
+TIMEOUT(60);
+
+TEST_LOOP(files_are_read_plain_and_compressed, 0, 2)
 {
     struct err e;
     struct data *d;
@@ -98,7 +101,6 @@ START_TEST(files_are_read_plain_and_compressed)
     ck_assert_uint_eq(data_count(d), 3);
     data_destroy(d);
 }
-END_TEST
 
 static const struct {
     struct test_data_file images, labels;
@@ -127,9 +129,8 @@ static const struct {
       { 0x801, 1, 0, 0, 1, 0 },
       "announces 4294967295 items" },
 };
-#define BAD (int)(sizeof(bad) / sizeof(bad[0]))
 
-START_TEST(a_bad_file_is_named_with_what_is_wrong)
+TEST_EACH(a_bad_file_is_named_with_what_is_wrong, bad)
 {
     struct err e = { 0 };
 
@@ -138,9 +139,8 @@ START_TEST(a_bad_file_is_named_with_what_is_wrong)
     ck_assert_ptr_null(data_read(tree_root, DATA_TRAIN, &e));
     ck_assert_msg(strstr(e.text, bad[_i].expected) != NULL, "%s", e.text);
 }
-END_TEST
 
-START_TEST(a_missing_file_is_named)
+TEST(a_missing_file_is_named)
 {
     struct err e = { 0 };
 
@@ -150,9 +150,8 @@ START_TEST(a_missing_file_is_named)
     ck_assert_ptr_null(data_read(tree_root, DATA_TEST, &e));
     ck_assert_ptr_nonnull(strstr(e.text, "there is no t10k-labels-idx1-ubyte"));
 }
-END_TEST
 
-START_TEST(a_damaged_archive_is_named)
+TEST(a_damaged_archive_is_named)
 {
     struct err e = { 0 };
     FILE *out = create("train-images-idx3-ubyte.gz");
@@ -162,9 +161,8 @@ START_TEST(a_damaged_archive_is_named)
     ck_assert_ptr_null(data_read(tree_root, DATA_TRAIN, &e));
     ck_assert_msg(strstr(e.text, "is damaged") != NULL, "%s", e.text);
 }
-END_TEST
 
-START_TEST(drawn_digits_are_the_same_in_any_order_of_asking)
+TEST(drawn_digits_are_the_same_in_any_order_of_asking)
 {
     struct data *a = data_draw(7, 100), *b = data_draw(7, 100), *c = data_draw(8, 100);
     const uint64_t up[3] = { 1, 50, 99 }, down[3] = { 99, 50, 1 };
@@ -182,9 +180,8 @@ START_TEST(drawn_digits_are_the_same_in_any_order_of_asking)
     data_destroy(b);
     data_destroy(c);
 }
-END_TEST
 
-START_TEST(drawn_digits_are_equally_frequent)
+TEST(drawn_digits_are_equally_frequent)
 {
     struct data *d = data_draw(1, 2000);
     static float x[IMAGE_PIXELS];
@@ -201,34 +198,12 @@ START_TEST(drawn_digits_are_equally_frequent)
         ck_assert_msg(count[c] > 140 && count[c] < 260, "%u of digit %u", count[c], c);
     data_destroy(d);
 }
-END_TEST
 
-START_TEST(numbers_read_well)
+TEST(numbers_read_well)
 {
     char text[32];
 
     ck_assert_str_eq(format_number(0, text, sizeof(text)), "0");
     ck_assert_str_eq(format_number(999, text, sizeof(text)), "999");
     ck_assert_str_eq(format_number(1199882, text, sizeof(text)), "1,199,882");
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("train_data");
-    TCase *tc = tcase_create("train_data");
-
-    tcase_add_checked_fixture(tc, tree_setup, tree_teardown);
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, files_are_read_plain_and_compressed, 0, 2);
-    tcase_add_loop_test(tc, a_bad_file_is_named_with_what_is_wrong, 0, BAD);
-    tcase_add_test(tc, a_missing_file_is_named);
-    tcase_add_test(tc, a_damaged_archive_is_named);
-    tcase_add_test(tc, drawn_digits_are_the_same_in_any_order_of_asking);
-    tcase_add_test(tc, drawn_digits_are_equally_frequent);
-    tcase_add_test(tc, numbers_read_well);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

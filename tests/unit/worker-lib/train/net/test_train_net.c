@@ -31,7 +31,6 @@ static const struct {
     size_t rows, columns, depth;
 } shapes[] = { { 1, 1, 1 },   { 13, 32, 7 },   { 6, 8, 3 },     { 14, 33, 256 },
                { 5, 10, 40 }, { 64, 31, 257 }, { 530, 17, 530 } };
-#define SHAPES (int)(sizeof(shapes) / sizeof(shapes[0]))
 
 static double expected_sum(const struct product *p, size_t row, size_t column)
 {
@@ -44,7 +43,10 @@ static double expected_sum(const struct product *p, size_t row, size_t column)
     return sum;
 }
 
-START_TEST(a_product_is_what_three_loops_say)
+FIXTURE(setup, NULL);
+TIMEOUT(60);
+
+TEST_EACH(a_product_is_what_three_loops_say, shapes)
 {
     size_t m = shapes[_i].rows, n = shapes[_i].columns, k = shapes[_i].depth;
     float *before = numbers(m * n, 3), *out = numbers(m * n, 3);
@@ -73,9 +75,8 @@ START_TEST(a_product_is_what_three_loops_say)
         }
     }
 }
-END_TEST
 
-START_TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
+TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
 {
     const struct images s = { 2, 7, 5 };
     enum { X = 2 * 7 * 7 * 5, TAPS = 3 * 3 * 5, ROWS = 2 * 5 * 5 };
@@ -97,9 +98,8 @@ START_TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
         backward += (double)x[i] * (double)back[i];
     ck_assert_double_eq_tol(forward, backward, 1e-3);
 }
-END_TEST
 
-START_TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
+TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
 {
     const struct images s = { BATCH, 4, 2 };
     enum { X = BATCH * 4 * 4 * 2, Y = X / 4 };
@@ -124,9 +124,8 @@ START_TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
         ck_assert_float_eq(sum, dy[i]);
     }
 }
-END_TEST
 
-START_TEST(dropout_depends_on_the_sample_and_not_on_its_place)
+TEST(dropout_depends_on_the_sample_and_not_on_its_place)
 {
     enum { WIDTH = 9216 };
     const uint64_t two[2] = { 42, 43 }, turned[2] = { 43, 42 };
@@ -153,9 +152,8 @@ START_TEST(dropout_depends_on_the_sample_and_not_on_its_place)
     c->dropout(y, WIDTH, 64, &b);
     ck_assert_mem_ne(x, y, WIDTH * sizeof(*x));
 }
-END_TEST
 
-START_TEST(the_loss_is_that_of_the_label_and_its_gradient_the_slope)
+TEST(the_loss_is_that_of_the_label_and_its_gradient_the_slope)
 {
     float out[CLASSES] = { 1, -2, .5f };
     const uint8_t label = 2;
@@ -171,7 +169,6 @@ START_TEST(the_loss_is_that_of_the_label_and_its_gradient_the_slope)
     ck_assert_float_eq_tol(out[0], 10 * (float)(exp(1) / sum), 1e-5f);
     ck_assert_float_eq_tol(out[2], 10 * (float)(exp(.5) / sum - 1), 1e-5f);
 }
-END_TEST
 
 /* -- whole nets -------------------------------------------------------------------- */
 
@@ -196,7 +193,7 @@ static double loss_of(struct net *n, float *x, struct batch *b)
 }
 
 /* Against the gradient the loss falls as fast as the gradient says. */
-START_TEST(the_gradient_is_the_slope_of_the_loss)
+TEST_LOOP(the_gradient_is_the_slope_of_the_loss, 0, 2)
 {
     static const size_t counts[] = { 669706, 1199882 };
     static const uint64_t samples[BATCH] = { 11, 7, 1000 };
@@ -231,22 +228,4 @@ START_TEST(the_gradient_is_the_slope_of_the_loss)
     down = loss_of(&n, x, &b);
     ck_assert_msg(fabs((up - down) / (2 * step * square) - 1) < .02, "%f, not %f",
                   (up - down) / (2 * step), square);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("train_net");
-    TCase *tc = tcase_create("train_net");
-
-    tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, a_product_is_what_three_loops_say, 0, SHAPES);
-    tcase_add_test(tc, a_row_has_the_inputs_of_its_filter_and_gives_them_back);
-    tcase_add_test(tc, a_pool_gives_the_largest_and_takes_its_gradient_back);
-    tcase_add_test(tc, dropout_depends_on_the_sample_and_not_on_its_place);
-    tcase_add_test(tc, the_loss_is_that_of_the_label_and_its_gradient_the_slope);
-    tcase_add_loop_test(tc, the_gradient_is_the_slope_of_the_loss, 0, 2);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }
