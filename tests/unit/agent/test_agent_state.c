@@ -45,7 +45,8 @@ static const struct agent_edge expected[AGENT_EVENT_COUNT][AGENT_STATE_COUNT] = 
                               DO(LEAVE, OVER), DO(LEAVE, OVER), NOTHING(OVER) },
 };
 
-START_TEST(every_event_in_every_state_does_what_is_written)
+TEST_LOOP(every_event_in_every_state_does_what_is_written, 0,
+          AGENT_STATE_COUNT *AGENT_EVENT_COUNT)
 {
     enum agent_event event = (enum agent_event)(_i / AGENT_STATE_COUNT);
     enum agent_state state = (enum agent_state)(_i % AGENT_STATE_COUNT);
@@ -55,16 +56,4 @@ START_TEST(every_event_in_every_state_does_what_is_written)
                       edge.to == expected[event][state].to,
                   "%s in %s: act %d, to %s", agent_event_name(event),
                   agent_state_name(state), edge.act, agent_state_name(edge.to));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("agent_state");
-    TCase *tc = tcase_create("agent_state");
-
-    tcase_add_loop_test(tc, every_event_in_every_state_does_what_is_written, 0,
-                        AGENT_STATE_COUNT * AGENT_EVENT_COUNT);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

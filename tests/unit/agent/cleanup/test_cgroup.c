@@ -61,7 +61,7 @@ static bool find_own_path(const char *mountinfo, const char *cgroup,
     return cgroup_own_path(mounts, groups, controller, path, size);
 }
 
-START_TEST(our_own_group_is_found_in_whatever_is_mounted)
+TEST_EACH(our_own_group_is_found_in_whatever_is_mounted, places)
 {
     char path[PATH_MAX] = "";
     bool found = find_own_path(places[_i].mountinfo, places[_i].cgroup, "", path,
@@ -71,7 +71,6 @@ START_TEST(our_own_group_is_found_in_whatever_is_mounted)
     if (found)
         ck_assert_str_eq(path, places[_i].path);
 }
-END_TEST
 
 static const struct {
     const char *controller, *mountinfo, *cgroup, *path;
@@ -83,7 +82,7 @@ static const struct {
     { "memory", V1 V2, "4:memory:/s\n0::/\n", NULL },
 };
 
-START_TEST(our_own_group_of_version_1_is_that_of_the_controller)
+TEST_EACH(our_own_group_of_version_1_is_that_of_the_controller, places_of_v1)
 {
     char path[PATH_MAX] = "";
     bool found = find_own_path(places_of_v1[_i].mountinfo, places_of_v1[_i].cgroup,
@@ -93,15 +92,13 @@ START_TEST(our_own_group_of_version_1_is_that_of_the_controller)
     if (found)
         ck_assert_str_eq(path, places_of_v1[_i].path);
 }
-END_TEST
 
-START_TEST(a_path_that_does_not_fit_is_not_found)
+TEST(a_path_that_does_not_fit_is_not_found)
 {
     char path[8];
 
     ck_assert(!find_own_path(V2, "0::/a\n", "", path, sizeof(path)));
 }
-END_TEST
 
 /* -- a real one: these pass by where there can be none ---------------------- */
 
@@ -170,7 +167,7 @@ static bool made_and_marked(void)
                       fgetxattr(group.dir, "trusted.crun", mark, sizeof(mark)) > 0);
 }
 
-START_TEST(a_group_knows_what_lives_in_it_and_ends_it)
+TEST(a_group_knows_what_lives_in_it_and_ends_it)
 {
     struct pollfd events = { .events = POLLPRI };
     pid_t pid;
@@ -191,9 +188,8 @@ START_TEST(a_group_knows_what_lives_in_it_and_ends_it)
     ck_assert(cgroup_remove(&group));
     ck_assert_int_eq(group.dir, -1);
 }
-END_TEST
 
-START_TEST(groups_below_go_with_it)
+TEST(groups_below_go_with_it)
 {
     char name[CGROUP_NAME_SIZE];
     pid_t pid;
@@ -212,9 +208,8 @@ START_TEST(groups_below_go_with_it)
         usleep(1000);
     close(below);
 }
-END_TEST
 
-START_TEST(what_a_dead_agent_left_is_ended_and_removed)
+TEST(what_a_dead_agent_left_is_ended_and_removed)
 {
     struct cgroup dead, locked;
     struct err e;
@@ -235,9 +230,8 @@ START_TEST(what_a_dead_agent_left_is_ended_and_removed)
     ck_assert(cgroup_remove(&locked));
     close(dead.parent);
 }
-END_TEST
 
-START_TEST(a_stale_group_with_processes_in_it_is_emptied)
+TEST(a_stale_group_with_processes_in_it_is_emptied)
 {
     struct cgroup stale, next;
     struct err e;
@@ -265,7 +259,6 @@ START_TEST(a_stale_group_with_processes_in_it_is_emptied)
     ck_assert(cgroup_remove(&next));
     close(stale.parent);
 }
-END_TEST
 
 /* Locks a group as another user, and keeps the lock until it is killed. */
 static pid_t start_foreign_locker(const struct cgroup *g)
@@ -292,7 +285,7 @@ static pid_t start_foreign_locker(const struct cgroup *g)
     return pid;
 }
 
-START_TEST(another_user_cannot_keep_a_stale_group_by_locking_it)
+TEST(another_user_cannot_keep_a_stale_group_by_locking_it)
 {
     struct cgroup stale, next;
     struct err e;
@@ -312,7 +305,6 @@ START_TEST(another_user_cannot_keep_a_stale_group_by_locking_it)
     waitpid(pid, NULL, 0);
     close(stale.parent);
 }
-END_TEST
 
 /* Groups whose names begin as ours, one of them to the letter, one with a copied
  * mark. */
@@ -329,7 +321,7 @@ static const struct {
 };
 
 /* In a group of the test's own: agents of other versions may sweep those around it. */
-START_TEST(a_group_that_is_not_ours_is_left_alone)
+TEST_EACH(a_group_that_is_not_ours_is_left_alone, foreign)
 {
     char alone[64];
     int parent, own, dir;
@@ -362,10 +354,9 @@ START_TEST(a_group_that_is_not_ours_is_left_alone)
         usleep(1000);
     close(dir), close(own), close(parent);
 }
-END_TEST
 
 /* Such as an agent leaves that is killed before it has marked its group. */
-START_TEST(an_empty_group_without_a_mark_is_removed)
+TEST(an_empty_group_without_a_mark_is_removed)
 {
     static const char name[] = "crun-1-abcdefgh-wxyz";
     struct err e;
@@ -377,9 +368,8 @@ START_TEST(an_empty_group_without_a_mark_is_removed)
     ck_assert(!exists(&group, name));
     ck_assert(cgroup_remove(&group));
 }
-END_TEST
 
-START_TEST(none_is_harmless)
+TEST(none_is_harmless)
 {
     group = CGROUP_NONE;
     cgroup_kill(&group);
@@ -389,9 +379,8 @@ START_TEST(none_is_harmless)
     ck_assert(cgroup_remove(&group));
     cgroup_close(&group);
 }
-END_TEST
 
-START_TEST(kills_for_lack_of_memory_are_read_in_both_versions)
+TEST_LOOP(kills_for_lack_of_memory_are_read_in_both_versions, 0, 2)
 {
     static const char *const texts[] = {
         "low 0\nhigh 0\nmax 9\noom 4\noom_kill 3\noom_group_kill 1\n", /* v2 */
@@ -403,32 +392,4 @@ START_TEST(kills_for_lack_of_memory_are_read_in_both_versions)
     ck_assert_int_gt(write(fd, texts[_i], strlen(texts[_i])), 0);
     ck_assert_uint_eq(cgroup_read_oom_kills(fd), 3);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cgroup");
-    TCase *tc = tcase_create("path");
-
-    tcase_add_loop_test(tc, kills_for_lack_of_memory_are_read_in_both_versions, 0, 2);
-
-    tcase_add_loop_test(tc, our_own_group_is_found_in_whatever_is_mounted, 0,
-                        sizeof(places) / sizeof(places[0]));
-    tcase_add_loop_test(tc, our_own_group_of_version_1_is_that_of_the_controller, 0,
-                        sizeof(places_of_v1) / sizeof(places_of_v1[0]));
-    tcase_add_test(tc, a_path_that_does_not_fit_is_not_found);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("group");
-    tcase_add_test(tc, a_group_knows_what_lives_in_it_and_ends_it);
-    tcase_add_test(tc, groups_below_go_with_it);
-    tcase_add_test(tc, what_a_dead_agent_left_is_ended_and_removed);
-    tcase_add_test(tc, a_stale_group_with_processes_in_it_is_emptied);
-    tcase_add_test(tc, another_user_cannot_keep_a_stale_group_by_locking_it);
-    tcase_add_loop_test(tc, a_group_that_is_not_ours_is_left_alone, 0,
-                        sizeof(foreign) / sizeof(foreign[0]));
-    tcase_add_test(tc, an_empty_group_without_a_mark_is_removed);
-    tcase_add_test(tc, none_is_harmless);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -94,7 +94,10 @@ static bool was_killed(pid_t pid)
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 }
 
-START_TEST(it_is_there_locked_and_made_once)
+FIXTURE(other_launch, remove_it);
+TIMEOUT(30);
+
+TEST(it_is_there_locked_and_made_once)
 {
     const char *own = run_tmpdir_tag();
     int fd = launch_lock_make(own), other;
@@ -114,9 +117,8 @@ START_TEST(it_is_there_locked_and_made_once)
     launch_lock_remove(tag);
     ck_assert(!is_there());
 }
-END_TEST
 
-START_TEST(a_process_of_a_dead_launch_is_ended)
+TEST(a_process_of_a_dead_launch_is_ended)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -127,9 +129,8 @@ START_TEST(a_process_of_a_dead_launch_is_ended)
     ck_assert(!is_there());
     launch_lock_remove(run_tmpdir_tag());
 }
-END_TEST
 
-START_TEST(a_process_of_a_live_launch_is_not)
+TEST(a_process_of_a_live_launch_is_not)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -140,9 +141,8 @@ START_TEST(a_process_of_a_live_launch_is_not)
     close(fd);
     launch_lock_remove(run_tmpdir_tag());
 }
-END_TEST
 
-START_TEST(a_name_without_a_file_of_ours_says_nothing)
+TEST(a_name_without_a_file_of_ours_says_nothing)
 {
     pid_t pid = start_carrier();
 
@@ -152,9 +152,8 @@ START_TEST(a_name_without_a_file_of_ours_says_nothing)
     ck_assert(is_there());
     launch_lock_remove(run_tmpdir_tag());
 }
-END_TEST
 
-START_TEST(no_agent_ends_the_processes_around_it)
+TEST(no_agent_ends_the_processes_around_it)
 {
     int fd = make_file();
     pid_t pid = start_carrier();
@@ -166,7 +165,6 @@ START_TEST(no_agent_ends_the_processes_around_it)
     ck_assert(is_there());
     launch_lock_remove(run_tmpdir_tag());
 }
-END_TEST
 
 /* The path of its folder below `tmp`, which becomes the TMPDIR. */
 static void format_tmpdir(char text[96], char tmp[32], const char *its_tag)
@@ -193,7 +191,7 @@ static void launch_and_die(void)
     ck_assert_int_eq(WTERMSIG(status), SIGKILL);
 }
 
-START_TEST(the_folder_of_a_killed_launch_is_removed)
+TEST_LOOP(the_folder_of_a_killed_launch_is_removed, 0, 2)
 {
     char logs[96], tmp[32];
 
@@ -213,9 +211,8 @@ START_TEST(the_folder_of_a_killed_launch_is_removed)
     launch_lock_remove("sweeping");
     ck_assert_int_eq(rmdir(tmp), 0);
 }
-END_TEST
 
-START_TEST(the_folder_of_a_live_launch_is_not)
+TEST(the_folder_of_a_live_launch_is_not)
 {
     char logs[96], tmp[32];
     int fd = make_file();
@@ -230,7 +227,6 @@ START_TEST(the_folder_of_a_live_launch_is_not)
     ck_assert_int_eq(rmdir(logs), 0);
     ck_assert_int_eq(rmdir(tmp), 0);
 }
-END_TEST
 
 /* Anything that a launch of ours cannot have made there. */
 static bool make_foreign_folder(int kind)
@@ -245,7 +241,7 @@ static bool make_foreign_folder(int kind)
 
 /* Killed in between, it would leave a folder that no other launch finds. But where the
  * folder of the locks is another user's, names are shown to all users. */
-START_TEST(the_lock_is_there_before_the_folder)
+TEST_LOOP(the_lock_is_there_before_the_folder, 0, 2)
 {
     _Alignas(struct inotify_event) char events[8192];
     char logs[96], tmp[32];
@@ -276,9 +272,8 @@ START_TEST(the_lock_is_there_before_the_folder)
     ck_assert_int_eq(rmdir(logs), 0);
     ck_assert_int_eq(rmdir(tmp), 0);
 }
-END_TEST
 
-START_TEST(a_folder_of_another_user_is_not_used)
+TEST_LOOP(a_folder_of_another_user_is_not_used, 0, 3)
 {
     int fd;
 
@@ -294,7 +289,6 @@ START_TEST(a_folder_of_another_user_is_not_used)
     ck_assert(!is_there());
     (void)(unlink(folder) == 0 || rmdir(folder));
 }
-END_TEST
 
 static uint64_t cpu_time_us(void)
 {
@@ -305,7 +299,7 @@ static uint64_t cpu_time_us(void)
 }
 
 /* Another user can make as many files as there is memory for. */
-START_TEST(names_of_other_users_do_not_slow_a_launch)
+TEST_LOOP(names_of_other_users_do_not_slow_a_launch, 0, 2)
 {
     enum { FILES = 50000, OTHER_USER = 65534 };
     char name[96];
@@ -323,26 +317,4 @@ START_TEST(names_of_other_users_do_not_slow_a_launch)
     ck_assert_int_ge(launch_lock_make(run_tmpdir_tag()), 0);
     ck_assert_uint_lt(cpu_time_us() - began, 30000);
     launch_lock_remove(run_tmpdir_tag());
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("launch_lock");
-    TCase *t = tcase_create("launch_lock");
-
-    tcase_set_timeout(t, 30);
-    tcase_add_checked_fixture(t, other_launch, remove_it);
-    tcase_add_test(t, it_is_there_locked_and_made_once);
-    tcase_add_test(t, a_process_of_a_dead_launch_is_ended);
-    tcase_add_test(t, a_process_of_a_live_launch_is_not);
-    tcase_add_test(t, a_name_without_a_file_of_ours_says_nothing);
-    tcase_add_test(t, no_agent_ends_the_processes_around_it);
-    tcase_add_loop_test(t, the_folder_of_a_killed_launch_is_removed, 0, 2);
-    tcase_add_test(t, the_folder_of_a_live_launch_is_not);
-    tcase_add_loop_test(t, the_lock_is_there_before_the_folder, 0, 2);
-    tcase_add_loop_test(t, names_of_other_users_do_not_slow_a_launch, 0, 2);
-    tcase_add_loop_test(t, a_folder_of_another_user_is_not_used, 0, 3);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

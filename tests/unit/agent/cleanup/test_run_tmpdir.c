@@ -67,7 +67,9 @@ static bool is_there(const char *name)
     return lstat(path_of(name), &st) == 0;
 }
 
-START_TEST(the_tag_stays_the_same)
+FIXTURE(setup, teardown);
+
+TEST(the_tag_stays_the_same)
 {
     char *path, *again;
 
@@ -79,18 +81,16 @@ START_TEST(the_tag_stays_the_same)
     free(path);
     free(again);
 }
-END_TEST
 
-START_TEST(an_empty_tree_goes)
+TEST(an_empty_tree_goes)
 {
     make_run();
     run_tmpdir_remove_empty(TAG);
     ck_assert(!is_there("crun_" TAG));
     run_tmpdir_remove_empty(TAG); /* and is not missed */
 }
-END_TEST
 
-START_TEST(one_below_another_tmpdir_goes)
+TEST(one_below_another_tmpdir_goes)
 {
     char *parent = run_tmpdir_parent();
 
@@ -106,9 +106,8 @@ START_TEST(one_below_another_tmpdir_goes)
     ck_assert(!is_there("crun_" TAG));
     free(parent);
 }
-END_TEST
 
-START_TEST(a_relative_tmpdir_has_an_absolute_path)
+TEST(a_relative_tmpdir_has_an_absolute_path)
 {
     char *parent;
 
@@ -120,10 +119,9 @@ START_TEST(a_relative_tmpdir_has_an_absolute_path)
     ck_assert_str_eq(parent, path_of("below"));
     free(parent);
 }
-END_TEST
 
 /* Only root can give a folder away. */
-START_TEST(a_folder_of_another_user_stays)
+TEST(a_folder_of_another_user_stays)
 {
     SKIP_UNLESS_ROOT();
     make_run();
@@ -131,9 +129,8 @@ START_TEST(a_folder_of_another_user_stays)
     run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0"));
 }
-END_TEST
 
-START_TEST(a_link_in_its_place_stays)
+TEST(a_link_in_its_place_stays)
 {
     make_tmpdir("elsewhere");
     make_tmpdir("elsewhere/empty");
@@ -142,9 +139,8 @@ START_TEST(a_link_in_its_place_stays)
     ck_assert(is_there("crun_" TAG));
     ck_assert(is_there("elsewhere/empty"));
 }
-END_TEST
 
-START_TEST(a_file_stays_with_the_way_to_it)
+TEST(a_file_stays_with_the_way_to_it)
 {
     make_run();
     write_file("crun_" TAG "/run_1/attempt_0/1/error.json");
@@ -152,18 +148,16 @@ START_TEST(a_file_stays_with_the_way_to_it)
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/1/error.json"));
     ck_assert(!is_there("crun_" TAG "/run_1/attempt_0/0"));
 }
-END_TEST
 
-START_TEST(what_a_worker_made_below_stays)
+TEST(what_a_worker_made_below_stays)
 {
     make_run();
     make_tmpdir("crun_" TAG "/run_1/attempt_0/0/its_own");
     run_tmpdir_remove_empty(TAG);
     ck_assert(is_there("crun_" TAG "/run_1/attempt_0/0/its_own"));
 }
-END_TEST
 
-START_TEST(no_link_is_followed)
+TEST(no_link_is_followed)
 {
     make_tmpdir("elsewhere");
     make_tmpdir("elsewhere/empty");
@@ -173,9 +167,8 @@ START_TEST(no_link_is_followed)
     ck_assert(is_there("elsewhere/empty"));
     ck_assert(is_there("crun_" TAG "/run_1"));
 }
-END_TEST
 
-START_TEST(what_is_not_a_tag_means_nothing)
+TEST_LOOP(what_is_not_a_tag_means_nothing, 0, 6)
 {
     static const char *const names[] = { "",         "abc",       "../../etc",
                                          "abcd123/", "abcd12345", "ABCD1234" };
@@ -186,25 +179,4 @@ START_TEST(what_is_not_a_tag_means_nothing)
         make_tmpdir(name);
     run_tmpdir_remove_empty(names[_i]);
     ck_assert(strchr(name, '/') || is_there(name));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("scratch");
-    TCase *c = tcase_create("scratch");
-
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, the_tag_stays_the_same);
-    tcase_add_test(c, an_empty_tree_goes);
-    tcase_add_test(c, one_below_another_tmpdir_goes);
-    tcase_add_test(c, a_relative_tmpdir_has_an_absolute_path);
-    tcase_add_test(c, a_folder_of_another_user_stays);
-    tcase_add_test(c, a_link_in_its_place_stays);
-    tcase_add_test(c, a_file_stays_with_the_way_to_it);
-    tcase_add_test(c, what_a_worker_made_below_stays);
-    tcase_add_test(c, no_link_is_followed);
-    tcase_add_loop_test(c, what_is_not_a_tag_means_nothing, 0, 6);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

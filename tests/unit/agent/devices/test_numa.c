@@ -229,7 +229,9 @@ static const struct {
     ROW("largest first", amd, "1,3-31", NO_GPU, CORE_COMPLEX, 0, 8, "4-5,20-21", 0),
 };
 
-START_TEST(a_worker_gets_its_cpus_and_its_memory)
+FIXTURE(tree_setup, tree_teardown);
+
+TEST_LOOP(a_worker_gets_its_cpus_and_its_memory, 0, sizeof(cases) / sizeof(*cases))
 {
     make(cases[_i].machine);
     if (cases[_i].allowed)
@@ -239,9 +241,8 @@ START_TEST(a_worker_gets_its_cpus_and_its_memory)
     expect(cases[_i].name, cases[_i].binding, cases[_i].rank, cases[_i].workers,
            cases[_i].cpus, cases[_i].node);
 }
-END_TEST
 
-START_TEST(exclusive_shares_are_disjoint_and_leave_nothing)
+TEST(exclusive_shares_are_disjoint_and_leave_nothing)
 {
     struct id_set all = { { 0 } };
 
@@ -262,9 +263,8 @@ START_TEST(exclusive_shares_are_disjoint_and_leave_nothing)
     }
     ck_assert_uint_eq(id_set_count(&all), 32);
 }
-END_TEST
 
-START_TEST(offline_cpus_and_empty_nodes_do_not_exist)
+TEST(offline_cpus_and_empty_nodes_do_not_exist)
 {
     make(&two_by_two);
     /* the second thread of CPU 4 is off, and so is all of node 2 */
@@ -277,9 +277,8 @@ START_TEST(offline_cpus_and_empty_nodes_do_not_exist)
     expect("a core with one thread on", CONFIG_NUMA_EXCLUSIVE, 4, 12, "4", 1);
     expect("a socket with an empty node", CONFIG_NUMA_SOCKET, 2, 3, "12-15,28-31", 3);
 }
-END_TEST
 
-START_TEST(a_cpu_shares_with_itself_at_least)
+TEST(a_cpu_shares_with_itself_at_least)
 {
     make(&small);
     tree_put("0\n", "sys/devices/system/cpu/cpu2/topology/thread_siblings_list");
@@ -287,9 +286,8 @@ START_TEST(a_cpu_shares_with_itself_at_least)
     expect("a core", CONFIG_NUMA_EXCLUSIVE, 2, 4, "2", 0);
     expect("a complex", CONFIG_NUMA_CORE_COMPLEX, 1, 4, "0", 0);
 }
-END_TEST
 
-START_TEST(memory_that_is_not_there_is_not_asked_for)
+TEST(memory_that_is_not_there_is_not_asked_for)
 {
     make(&two_by_two);
     allow("0-31", "0,2-3");
@@ -298,9 +296,8 @@ START_TEST(memory_that_is_not_there_is_not_asked_for)
     tree_put("Cpus_allowed_list:\t0-31\n", "proc/self/status");
     expect("not restricted", CONFIG_NUMA_NODE, 1, 4, "4-7,20-23", 1);
 }
-END_TEST
 
-START_TEST(a_kernel_without_nodes_has_one)
+TEST(a_kernel_without_nodes_has_one)
 {
     make(&small);
     tree_remove("sys/devices/system/node");
@@ -312,9 +309,8 @@ START_TEST(a_kernel_without_nodes_has_one)
                    "--numa-binding: cannot find out which CPUs this machine has "
                    "(/sys/devices/system/cpu/online)");
 }
-END_TEST
 
-START_TEST(a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node)
+TEST(a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node)
 {
     make(&small);
     gpus = 1;
@@ -329,9 +325,8 @@ START_TEST(a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node)
                    "--numa-binding: cannot find out which NUMA node GPU 0 is "
                    "near");
 }
-END_TEST
 
-START_TEST(what_is_missing_is_named)
+TEST(what_is_missing_is_named)
 {
     make(&two_by_two);
     tree_remove("sys/devices/system/cpu/cpu9/topology");
@@ -372,9 +367,8 @@ START_TEST(what_is_missing_is_named)
                    "--numa-binding: cannot find out which CPUs NUMA node 1 "
                    "has (/sys/devices/system/node/node1/cpulist)");
 }
-END_TEST
 
-START_TEST(this_machine_can_be_bound_to)
+TEST(this_machine_can_be_bound_to)
 {
     struct numa_place place;
     cpu_set_t before;
@@ -390,7 +384,6 @@ START_TEST(this_machine_can_be_bound_to)
     ck_assert_int_eq(sched_setaffinity(0, place.cpus_size, place.cpus), 0);
     CPU_FREE(place.cpus);
 }
-END_TEST
 
 /* -- lists ------------------------------------------------------------------ */
 
@@ -408,38 +401,14 @@ static const struct {
     { "1;2", false, 0 },  { "99999999999999999999", false, 0 },
 };
 
-START_TEST(a_list_of_cpus_is_read_as_the_kernel_writes_it)
+FIXTURE(NULL, NULL);
+
+TEST_LOOP(a_list_of_cpus_is_read_as_the_kernel_writes_it, 0,
+          sizeof(texts) / sizeof(*texts))
 {
     struct id_set set = { { 0 } };
 
     ck_assert_int_eq(id_set_parse(&set, texts[_i].text), texts[_i].good);
     if (texts[_i].good)
         ck_assert_uint_eq(id_set_count(&set), texts[_i].count);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *s = suite_create("numa");
-    TCase *t = tcase_create("numa");
-
-    tcase_add_checked_fixture(t, tree_setup, tree_teardown);
-    tcase_add_loop_test(t, a_worker_gets_its_cpus_and_its_memory, 0,
-                        sizeof(cases) / sizeof(*cases));
-    tcase_add_test(t, exclusive_shares_are_disjoint_and_leave_nothing);
-    tcase_add_test(t, offline_cpus_and_empty_nodes_do_not_exist);
-    tcase_add_test(t, a_cpu_shares_with_itself_at_least);
-    tcase_add_test(t, memory_that_is_not_there_is_not_asked_for);
-    tcase_add_test(t, a_kernel_without_nodes_has_one);
-    tcase_add_test(t, a_gpu_whose_address_is_not_known_needs_a_machine_of_one_node);
-    tcase_add_test(t, what_is_missing_is_named);
-    tcase_add_test(t, this_machine_can_be_bound_to);
-    suite_add_tcase(s, t);
-    t = tcase_create("lists");
-    tcase_add_loop_test(t, a_list_of_cpus_is_read_as_the_kernel_writes_it, 0,
-                        sizeof(texts) / sizeof(*texts));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

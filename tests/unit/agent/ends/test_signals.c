@@ -79,7 +79,7 @@ static const struct {
         { SIGTERM, SIGNAL_KILL } } },
 };
 
-START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
+TEST_EACH(each_signal_asks_for_what_those_before_it_leave_open, sequences)
 {
     struct signals s = { .cannot_leave = sequences[_i].cannot_leave };
 
@@ -93,9 +93,8 @@ START_TEST(each_signal_asks_for_what_those_before_it_leave_open)
                       sequences[_i].what, i + 1, (int)action);
     }
 }
-END_TEST
 
-START_TEST(equal_signals_within_two_seconds_are_one)
+TEST(equal_signals_within_two_seconds_are_one)
 {
     struct signals s = { .cannot_leave = false };
 
@@ -107,9 +106,8 @@ START_TEST(equal_signals_within_two_seconds_are_one)
     ck_assert_int_eq(signals_action(&s, SIGINT, 2101), SIGNAL_END);
     ck_assert_int_eq(signals_action(&s, SIGINT, 2102), SIGNAL_KILL);
 }
-END_TEST
 
-START_TEST(the_rendezvous_is_told_what_concerns_it)
+TEST(the_rendezvous_is_told_what_concerns_it)
 {
     struct msg m;
 
@@ -126,9 +124,8 @@ START_TEST(the_rendezvous_is_told_what_concerns_it)
     ck_assert(!m.end.now);
     ck_assert_int_eq(m.end.exit_code, 130);
 }
-END_TEST
 
-START_TEST(the_sender_of_a_signal_has_a_name)
+TEST(the_sender_of_a_signal_has_a_name)
 {
     const struct {
         int signo;
@@ -151,11 +148,10 @@ START_TEST(the_sender_of_a_signal_has_a_name)
              (int)getpid());
     ck_assert_str_eq(signals_describe(SIGTERM, &own, text, sizeof(text)), wanted);
 }
-END_TEST
 
 /* -- what the workers get --------------------------------------------------- */
 
-START_TEST(workers_get_the_signal_unless_it_was_ignored)
+TEST(workers_get_the_signal_unless_it_was_ignored)
 {
     struct signals s = { .cannot_leave = false };
 
@@ -164,20 +160,4 @@ START_TEST(workers_get_the_signal_unless_it_was_ignored)
     ck_assert_int_eq(signals_for_workers(&s, 0), SIGTERM);
     sigaddset(&s.ignored, SIGINT);
     ck_assert_int_eq(signals_for_workers(&s, SIGINT), SIGTERM);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("signals");
-    TCase *tc = tcase_create("wishes");
-
-    tcase_add_loop_test(tc, each_signal_asks_for_what_those_before_it_leave_open, 0,
-                        sizeof(sequences) / sizeof(sequences[0]));
-    tcase_add_test(tc, equal_signals_within_two_seconds_are_one);
-    tcase_add_test(tc, the_sender_of_a_signal_has_a_name);
-    tcase_add_test(tc, the_rendezvous_is_told_what_concerns_it);
-    tcase_add_test(tc, workers_get_the_signal_unless_it_was_ignored);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

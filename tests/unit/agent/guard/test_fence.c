@@ -15,16 +15,15 @@ static struct fence made(uint32_t extension_ms)
     return f;
 }
 
-START_TEST(without_terms_it_never_passes)
+TEST(without_terms_it_never_passes)
 {
     struct fence f = { 0 };
 
     ck_assert(!fence_passed(&f, UINT64_MAX));
     ck_assert_uint_eq(fence_next_ms(&f), 0);
 }
-END_TEST
 
-START_TEST(it_passes_at_its_time)
+TEST(it_passes_at_its_time)
 {
     struct fence f = made(FENCE_EXTENSION_MS);
 
@@ -33,9 +32,8 @@ START_TEST(it_passes_at_its_time)
     ck_assert(fence_passed(&f, UNTIL));
     ck_assert(fence_passed(&f, UNTIL + FENCE_LATE_MS));
 }
-END_TEST
 
-START_TEST(only_later_terms_count)
+TEST(only_later_terms_count)
 {
     struct fence f = made(0);
 
@@ -46,9 +44,8 @@ START_TEST(only_later_terms_count)
     ck_assert(fence_passed(&f, UNTIL + 10));
     ck_assert_uint_eq(f.terms.grace_ms, 2);
 }
-END_TEST
 
-START_TEST(a_pause_does_not_count_unless_it_is_strict)
+TEST(a_pause_does_not_count_unless_it_is_strict)
 {
     struct fence f = made(FENCE_EXTENSION_MS), strict = made(0);
 
@@ -63,9 +60,8 @@ START_TEST(a_pause_does_not_count_unless_it_is_strict)
     ck_assert(!fence_passed(&f, UNTIL + 70000 + FENCE_EXTENSION_MS - 1));
     ck_assert(fence_passed(&f, UNTIL + 70000 + FENCE_EXTENSION_MS));
 }
-END_TEST
 
-START_TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
+TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
 {
     const uint64_t woken = UNTIL + FENCE_LATE_MS + 1;
     struct fence f = made(FENCE_EXTENSION_MS);
@@ -76,9 +72,8 @@ START_TEST(an_agent_that_was_asleep_gets_time_to_hear_once)
     ck_assert(fence_passed(&f, woken + FENCE_EXTENSION_MS));
     ck_assert(fence_passed(&f, woken + 10 * FENCE_EXTENSION_MS));
 }
-END_TEST
 
-START_TEST(an_agent_that_hears_in_that_time_goes_on)
+TEST(an_agent_that_hears_in_that_time_goes_on)
 {
     const uint64_t woken = UNTIL + 600000;
     struct fence f = made(FENCE_EXTENSION_MS);
@@ -91,17 +86,15 @@ START_TEST(an_agent_that_hears_in_that_time_goes_on)
     ck_assert_uint_eq(fence_next_ms(&f), woken + 9000);
     ck_assert(fence_passed(&f, woken + 9000));
 }
-END_TEST
 
-START_TEST(without_patience_a_sleep_is_no_excuse)
+TEST(without_patience_a_sleep_is_no_excuse)
 {
     struct fence f = made(0);
 
     ck_assert(fence_passed(&f, UNTIL + 600000));
 }
-END_TEST
 
-START_TEST(a_grace_without_patience_is_over_after_a_sleep)
+TEST(a_grace_without_patience_is_over_after_a_sleep)
 {
     struct fence f = made(0);
 
@@ -112,9 +105,8 @@ START_TEST(a_grace_without_patience_is_over_after_a_sleep)
     f = made(FENCE_EXTENSION_MS);
     ck_assert_uint_eq(fence_grace_left_ms(&f, UNTIL + 600000), 500);
 }
-END_TEST
 
-START_TEST(a_strict_fence_leaves_part_of_the_lease)
+TEST(a_strict_fence_leaves_part_of_the_lease)
 {
     struct fence_terms t = fence_terms_of(true, UNTIL, 10000, 5000);
 
@@ -126,23 +118,4 @@ START_TEST(a_strict_fence_leaves_part_of_the_lease)
     ck_assert_uint_eq(t.until_ms, UNTIL + FENCE_MARGIN_MS);
     ck_assert_uint_eq(t.grace_ms, 5000);
     ck_assert_uint_eq(t.extension_ms, FENCE_EXTENSION_MS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("fence");
-    TCase *tc = tcase_create("fence");
-
-    tcase_add_test(tc, without_terms_it_never_passes);
-    tcase_add_test(tc, it_passes_at_its_time);
-    tcase_add_test(tc, only_later_terms_count);
-    tcase_add_test(tc, a_pause_does_not_count_unless_it_is_strict);
-    tcase_add_test(tc, an_agent_that_was_asleep_gets_time_to_hear_once);
-    tcase_add_test(tc, an_agent_that_hears_in_that_time_goes_on);
-    tcase_add_test(tc, without_patience_a_sleep_is_no_excuse);
-    tcase_add_test(tc, a_grace_without_patience_is_over_after_a_sleep);
-    tcase_add_test(tc, a_strict_fence_leaves_part_of_the_lease);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -33,7 +33,9 @@ static bool there_is(const char *name)
     return faccessat(group.dir, name, F_OK, 0) == 0;
 }
 
-START_TEST(each_kill_is_followed_by_another_group)
+FIXTURE(setup, teardown);
+
+TEST(each_kill_is_followed_by_another_group)
 {
     guard_workers_renew_cgroup();
     ck_assert(there_is("after-kill-1"));
@@ -41,26 +43,12 @@ START_TEST(each_kill_is_followed_by_another_group)
     ck_assert(there_is("after-kill-2"));
     ck_assert(!there_is("after-kill-1"));
 }
-END_TEST
 
-START_TEST(one_that_cannot_be_made_is_not_the_last)
+TEST(one_that_cannot_be_made_is_not_the_last)
 {
     guard_workers_renew_cgroup();
     ck_assert_int_eq(mkdirat(group.dir, "after-kill-2", 0755), 0);
     guard_workers_renew_cgroup(); /* EEXIST */
     guard_workers_renew_cgroup();
     ck_assert(there_is("after-kill-3"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("guard_workers");
-    TCase *tc = tcase_create("home");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, each_kill_is_followed_by_another_group);
-    tcase_add_test(tc, one_that_cannot_be_made_is_not_the_last);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

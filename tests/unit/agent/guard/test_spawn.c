@@ -85,7 +85,9 @@ static void expect_no_failure(void)
     ck_assert_int_eq(errno, EAGAIN);
 }
 
-START_TEST(a_worker_starts_in_every_way)
+FIXTURE(setup, teardown);
+
+TEST_LOOP(a_worker_starts_in_every_way, 0, WAYS)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "9", NULL };
     pid_t pid;
@@ -96,9 +98,8 @@ START_TEST(a_worker_starts_in_every_way)
     ck_assert_int_eq(end_of(pid), 9 << 8);
     expect_no_failure();
 }
-END_TEST
 
-START_TEST(what_cannot_be_executed_leaves_a_record_before_it_exits)
+TEST_LOOP(what_cannot_be_executed_leaves_a_record_before_it_exits, 0, WAYS)
 {
     char *argv[] = { "/nonexistent", NULL };
     pid_t pid;
@@ -109,9 +110,8 @@ START_TEST(what_cannot_be_executed_leaves_a_record_before_it_exits)
     ck_assert_int_eq(end_of(pid), 127 << 8);
     expect_failure(SPAWN_EXEC, ENOENT);
 }
-END_TEST
 
-START_TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
+TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
     pid_t pid;
@@ -124,10 +124,9 @@ START_TEST(a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting)
     ck_assert_uint_ge(t.home.way, 1); /* and the next one does not try it again */
     close(t.home.cgroup);
 }
-END_TEST
 
 /* No process is one of a kernel before 6.14. */
-START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
+TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
 {
     char *argv[] = { "/bin/sleep", "1000", NULL };
     struct cgroup group;
@@ -153,10 +152,9 @@ START_TEST(where_a_worker_is_killed_at_birth_it_moves_in_instead)
     while (!cgroup_remove(&group))
         usleep(1000);
 }
-END_TEST
 
 /* A worker that was kept out of a group once starts in the next one. */
-START_TEST(the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while)
+TEST(the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
 
@@ -167,9 +165,8 @@ START_TEST(the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while)
     ck_assert_uint_eq(t.home.way, 0);
     close(t.home.cgroup);
 }
-END_TEST
 
-START_TEST(no_way_but_fork_is_left_when_nothing_else_works)
+TEST(no_way_but_fork_is_left_when_nothing_else_works)
 {
     char *argv[] = { (char *)procs_program("test-worker"), "exit", "0", NULL };
 
@@ -177,9 +174,8 @@ START_TEST(no_way_but_fork_is_left_when_nothing_else_works)
     ck_assert_int_eq(end_of(start_program(argv)), 0);
     ck_assert_uint_eq(t.home.way, WAYS - 1);
 }
-END_TEST
 
-START_TEST(a_node_that_is_not_there_is_told)
+TEST(a_node_that_is_not_there_is_told)
 {
     char *argv[] = { "/bin/true", NULL };
     struct spawn s = { .argv = argv,
@@ -194,9 +190,8 @@ START_TEST(a_node_that_is_not_there_is_told)
     ck_assert_int_eq(end_of(spawn_worker(&s, &t.home, &t.pidfd)), 127 << 8);
     expect_failure(SPAWN_MEMPOLICY, EINVAL);
 }
-END_TEST
 
-START_TEST(a_worker_does_not_start_when_its_parent_is_dead_already)
+TEST(a_worker_does_not_start_when_its_parent_is_dead_already)
 {
     char *argv[] = { "/bin/sleep", "1000", NULL };
     int status, pids[2];
@@ -216,7 +211,6 @@ START_TEST(a_worker_does_not_start_when_its_parent_is_dead_already)
     ck_assert_int_eq(read(pids[0], &worker, 1), 0); /* it is gone, or this hangs */
     close(pids[0]);
 }
-END_TEST
 
 /* -- the world of a worker as it travels ------------------------------------ */
 
@@ -230,7 +224,7 @@ static int pack(const char *const *argv, const char *const *env,
     return fd;
 }
 
-START_TEST(a_world_arrives_as_it_was_sent)
+TEST(a_world_arrives_as_it_was_sent)
 {
     const char *const argv[] = { "/bin/x", "", "two words", NULL };
     const char *const env[] = { "A=1", "B=", NULL };
@@ -251,9 +245,8 @@ START_TEST(a_world_arrives_as_it_was_sent)
     guard_payload_close(&world);
     close(fd);
 }
-END_TEST
 
-START_TEST(an_empty_environment_is_one)
+TEST(an_empty_environment_is_one)
 {
     const char *const argv[] = { "/bin/x", NULL }, *const env[] = { NULL };
     struct guard_request ask = { 0 };
@@ -267,9 +260,8 @@ START_TEST(an_empty_environment_is_one)
     guard_payload_close(&world);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_world_that_does_not_fit_its_description_is_refused)
+TEST(a_world_that_does_not_fit_its_description_is_refused)
 {
     const char *const argv[] = { "/bin/x", NULL }, *const env[] = { "A=1", NULL };
     struct guard_request ask = { 0 }, wrong;
@@ -290,32 +282,4 @@ START_TEST(a_world_that_does_not_fit_its_description_is_refused)
     ck_assert_int_eq(guard_payload_open(&world, fd, &ask, &s), -1);
     ck_assert_int_eq(guard_payload_open(&world, t.null, &ask, &s), -1);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("spawn");
-    TCase *tc = tcase_create("worker");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, a_worker_starts_in_every_way, 0, WAYS);
-    tcase_add_loop_test(tc, what_cannot_be_executed_leaves_a_record_before_it_exits, 0,
-                        WAYS);
-    tcase_add_test(tc,
-                   a_directory_that_is_no_cgroup_does_not_keep_a_worker_from_starting);
-    tcase_add_test(tc, where_a_worker_is_killed_at_birth_it_moves_in_instead);
-    tcase_add_test(
-        tc, the_best_way_is_not_forgotten_where_no_process_can_start_for_a_while);
-    tcase_add_test(tc, no_way_but_fork_is_left_when_nothing_else_works);
-    tcase_add_test(tc, a_node_that_is_not_there_is_told);
-    tcase_add_test(tc, a_worker_does_not_start_when_its_parent_is_dead_already);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("world");
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_world_arrives_as_it_was_sent);
-    tcase_add_test(tc, an_empty_environment_is_one);
-    tcase_add_test(tc, a_world_that_does_not_fit_its_description_is_refused);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

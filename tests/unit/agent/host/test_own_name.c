@@ -43,7 +43,9 @@ static const struct {
     { "10.0.0.1", 0 },  { "#", 0 },          { "other", 0 },
 };
 
-START_TEST(names_have_the_addresses_of_the_file)
+FIXTURE(setup, teardown);
+
+TEST_EACH(names_have_the_addresses_of_the_file, found)
 {
     struct net_addr list[4];
 
@@ -55,9 +57,8 @@ START_TEST(names_have_the_addresses_of_the_file)
         ck_assert_uint_eq(own_name_find(path, found[_i].name, 80, list, 1), 1);
     ck_assert_uint_eq(own_name_find("/nowhere", found[_i].name, 80, list, 4), 0);
 }
-END_TEST
 
-START_TEST(a_name_is_ours_by_its_first_label)
+TEST(a_name_is_ours_by_its_first_label)
 {
     char own[256], name[300];
 
@@ -72,26 +73,9 @@ START_TEST(a_name_is_ours_by_its_first_label)
     ck_assert(!own_name_is(path, name));
     ck_assert(!own_name_is(path, ""));
 }
-END_TEST
 
-START_TEST(a_name_of_another_machine_is_not_ours)
+TEST(a_name_of_another_machine_is_not_ours)
 {
     ck_assert(!own_name_is(path, "other.train")); /* not an address of this machine */
     ck_assert(!own_name_is(path, "localhost.train"));
-}
-END_TEST
-
-#define COUNT(list) (int)(sizeof(list) / sizeof((list)[0]))
-
-int main(void)
-{
-    Suite *s = suite_create("own_name");
-    TCase *tc = tcase_create("own_name");
-
-    tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, names_have_the_addresses_of_the_file, 0, COUNT(found));
-    tcase_add_test(tc, a_name_is_ours_by_its_first_label);
-    tcase_add_test(tc, a_name_of_another_machine_is_not_ours);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

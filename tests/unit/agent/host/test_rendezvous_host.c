@@ -116,7 +116,7 @@ static const struct {
       "--rdzv-endpoint" },
 };
 
-START_TEST(the_right_node_hosts)
+TEST_EACH(the_right_node_hosts, cases)
 {
     bool hosted = cases[_i].result == HOSTED;
     struct err e;
@@ -136,12 +136,11 @@ START_TEST(the_right_node_hosts)
         ck_assert_msg(strstr(e.text, cases[_i].text), "%s", e.text);
     end();
 }
-END_TEST
 
 /* Addresses as typed and "localhost" stay what they are, also for several nodes. */
 static const char *const loopbacks[] = { "127.0.0.1:0", "localhost:0" };
 
-START_TEST(a_typed_loopback_stays_one)
+TEST_EACH(a_typed_loopback_stays_one, loopbacks)
 {
     struct config c = { .rendezvous = CONFIG_DYNAMIC,
                         .is_host = 1,
@@ -153,7 +152,6 @@ START_TEST(a_typed_loopback_stays_one)
     ck_assert(net_is_loopback(server_address(host.server)));
     end();
 }
-END_TEST
 
 /* What a look-up answers, and who hosts then. The host name is the first label. */
 static struct net_addr loopback, foreign;
@@ -176,7 +174,7 @@ static const struct {
       .answer = { NULL, &foreign, &foreign }, .hosted = 0 },
 };
 
-START_TEST(each_answer_is_considered)
+TEST_EACH(each_answer_is_considered, looked_up)
 {
     char endpoint[320], own[256];
     struct config c = { .is_host = -1,
@@ -207,14 +205,13 @@ START_TEST(each_answer_is_considered)
         ck_assert_int_eq(server_address(host.server)->sa.ss_family, AF_INET6);
     end();
 }
-END_TEST
 
 /* The port is in use: by a crund, or by another agent of this machine. */
 static const struct {
     int is_host, result;
 } second[] = { { -1, NOT_HOSTED }, { 1, ERROR } };
 
-START_TEST(a_port_that_is_taken_belongs_to_the_rendezvous)
+TEST_EACH(a_port_that_is_taken_belongs_to_the_rendezvous, second)
 {
     struct config c = { .rendezvous = CONFIG_DYNAMIC,
                         .is_host = 1,
@@ -237,9 +234,8 @@ START_TEST(a_port_that_is_taken_belongs_to_the_rendezvous)
     loop = first_loop;
     end();
 }
-END_TEST
 
-START_TEST(a_host_stays_while_others_need_it)
+TEST(a_host_stays_while_others_need_it)
 {
     struct config c = { .rendezvous = CONFIG_LOCAL };
     struct err e;
@@ -255,22 +251,4 @@ START_TEST(a_host_stays_while_others_need_it)
     ck_assert_int_eq(start(&c, &e), 0);
     ck_assert(rendezvous_host_is_done(&host, &config)); /* it is none */
     end();
-}
-END_TEST
-
-#define COUNT(list) (int)(sizeof(list) / sizeof((list)[0]))
-
-int main(void)
-{
-    Suite *s = suite_create("rendezvous_host");
-    TCase *tc = tcase_create("rendezvous_host");
-
-    tcase_add_loop_test(tc, the_right_node_hosts, 0, COUNT(cases));
-    tcase_add_loop_test(tc, each_answer_is_considered, 0, COUNT(looked_up));
-    tcase_add_loop_test(tc, a_typed_loopback_stays_one, 0, COUNT(loopbacks));
-    tcase_add_loop_test(tc, a_port_that_is_taken_belongs_to_the_rendezvous, 0,
-                        COUNT(second));
-    tcase_add_test(tc, a_host_stays_while_others_need_it);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

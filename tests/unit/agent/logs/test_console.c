@@ -232,17 +232,16 @@ static const char *play(const struct piece *p)
     return written_end();
 }
 
-START_TEST(console_shows_each_case)
+TEST_EACH(console_shows_each_case, cases)
 {
     const char *shown = play(cases[_i].piece);
 
     ck_assert_msg(strcmp(shown, cases[_i].shown) == 0, "%s: shown as \"%s\"",
                   cases[_i].what, shown);
 }
-END_TEST
 
 /* No line is cut that is not longer than LOG_CONSOLE_LINE_MAX. */
-START_TEST(lines_up_to_the_limit_stay_whole)
+TEST_LOOP(lines_up_to_the_limit_stay_whole, 0, 3)
 {
     static const size_t sizes[] = { 1, LOG_CONSOLE_LINE_MAX / 2,
                                     LOG_CONSOLE_LINE_MAX - 1 };
@@ -261,9 +260,8 @@ START_TEST(lines_up_to_the_limit_stay_whole)
     free(line);
     free(shown);
 }
-END_TEST
 
-START_TEST(a_longer_line_is_shown_in_parts_and_complete)
+TEST(a_longer_line_is_shown_in_parts_and_complete)
 {
     size_t size = 3 * LOG_CONSOLE_LINE_MAX;
     char *line = malloc(size + 1);
@@ -277,9 +275,8 @@ START_TEST(a_longer_line_is_shown_in_parts_and_complete)
     ck_assert_ptr_null(strchr(got + 1, '['));
     free(line);
 }
-END_TEST
 
-START_TEST(put_says_whether_something_is_held_back)
+TEST(put_says_whether_something_is_held_back)
 {
     struct console *c = console_create(written_begin());
     struct console_source *s = console_source_create(c, "[0]:");
@@ -295,19 +292,4 @@ START_TEST(put_says_whether_something_is_held_back)
     console_source_destroy(s);
     console_destroy(c);
     ck_assert_str_eq(written_end(), "[0]:one\n[0]:two\n[0]:three");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("console");
-    TCase *c = tcase_create("console");
-
-    tcase_add_loop_test(c, console_shows_each_case, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_loop_test(c, lines_up_to_the_limit_stay_whole, 0, 3);
-    tcase_add_test(c, a_longer_line_is_shown_in_parts_and_complete);
-    tcase_add_test(c, put_says_whether_something_is_held_back);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

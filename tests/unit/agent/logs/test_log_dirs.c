@@ -66,7 +66,9 @@ static off_t size_of(const char *path)
     return stat(path, &st) == 0 ? st.st_size : -1;
 }
 
-START_TEST(the_tree_is_torchruns)
+FIXTURE(setup, teardown);
+
+TEST(the_tree_is_torchruns)
 {
     struct log_dirs *t = create_dirs(log_dir, "run");
     char wanted[256], *path, latest[512], host[HOST_NAME_MAX_BYTES + 1] = "";
@@ -91,7 +93,6 @@ START_TEST(the_tree_is_torchruns)
     ck_assert_str_eq(target, strrchr(log_dirs_path(t), '/') + 1);
     log_dirs_destroy(t);
 }
-END_TEST
 
 static mode_t mode_of(struct log_dirs *t, uint32_t local_rank, const char *name)
 {
@@ -110,7 +111,7 @@ static const struct {
     { 0022, 0666, 0666, 0777 }, { 0177, 0600, 0600, 0700 },
 };
 
-START_TEST(logs_are_for_the_user_only_unless_a_mode_is_chosen)
+TEST_EACH(logs_are_for_the_user_only_unless_a_mode_is_chosen, modes)
 {
     struct log_dirs *t;
     struct stat st;
@@ -127,9 +128,8 @@ START_TEST(logs_are_for_the_user_only_unless_a_mode_is_chosen)
     ck_assert_uint_eq(mode_of(t, 0, "stdout.log"), modes[_i].file);
     log_dirs_destroy(t);
 }
-END_TEST
 
-START_TEST(latest_points_to_the_newest_run)
+TEST(latest_points_to_the_newest_run)
 {
     struct log_dirs *one = create_dirs(log_dir, "run"),
                     *two = create_dirs(log_dir, "run");
@@ -144,9 +144,8 @@ START_TEST(latest_points_to_the_newest_run)
     log_dirs_destroy(one);
     log_dirs_destroy(two);
 }
-END_TEST
 
-START_TEST(nothing_is_erased_by_another_attempt_or_the_same)
+TEST(nothing_is_erased_by_another_attempt_or_the_same)
 {
     struct log_dirs *t = create_dirs(log_dir, "run");
     char *path;
@@ -162,9 +161,8 @@ START_TEST(nothing_is_erased_by_another_attempt_or_the_same)
     free(path);
     log_dirs_destroy(t);
 }
-END_TEST
 
-START_TEST(a_temporary_tree_goes_if_it_stayed_empty)
+TEST(a_temporary_tree_goes_if_it_stayed_empty)
 {
     struct log_dirs *t = create_dirs(NULL, "run");
     char path[512];
@@ -176,9 +174,8 @@ START_TEST(a_temporary_tree_goes_if_it_stayed_empty)
     ck_assert_int_eq(rmdir(folder), 0); /* nothing is left in it */
     ck_assert_int_eq(mkdir(folder, 0700), 0);
 }
-END_TEST
 
-START_TEST(a_temporary_tree_stays_where_something_was_written)
+TEST(a_temporary_tree_stays_where_something_was_written)
 {
     struct log_dirs *t = create_dirs(NULL, "run");
     char path[512], *file;
@@ -194,9 +191,8 @@ START_TEST(a_temporary_tree_stays_where_something_was_written)
     ck_assert_int_eq(size_of(file), 5);
     free(file);
 }
-END_TEST
 
-START_TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
+TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
 {
     for (int i = 0; i < 2; i++) {
         struct log_dirs *t = create_dirs(i ? log_dir : NULL, "run");
@@ -213,9 +209,8 @@ START_TEST(a_temporary_tree_can_go_before_its_end_but_no_other)
         ck_assert_int_eq(size_of(path), 5);
     }
 }
-END_TEST
 
-START_TEST(a_run_id_of_any_text_makes_one_folder)
+TEST_LOOP(a_run_id_of_any_text_makes_one_folder, 0, 6)
 {
     static const struct {
         const char *run_id, *name;
@@ -228,9 +223,8 @@ START_TEST(a_run_id_of_any_text_makes_one_folder)
     ck_assert_msg(strncmp(name, ids[_i].name, strlen(ids[_i].name)) == 0, "%s", name);
     log_dirs_destroy(t);
 }
-END_TEST
 
-START_TEST(no_symbolic_link_is_followed)
+TEST(no_symbolic_link_is_followed)
 {
     struct log_dirs *t = create_dirs(log_dir, "run");
     char path[512], target[256];
@@ -248,9 +242,8 @@ START_TEST(no_symbolic_link_is_followed)
     ck_assert_int_eq(log_dirs_begin(t, 1, 1, &e), -1);
     log_dirs_destroy(t);
 }
-END_TEST
 
-START_TEST(a_folder_that_cannot_be_made_is_named)
+TEST(a_folder_that_cannot_be_made_is_named)
 {
     char path[128];
     struct err e;
@@ -266,10 +259,9 @@ START_TEST(a_folder_that_cannot_be_made_is_named)
     ck_assert_ptr_null(log_dirs_create(NULL, "run", 0, &e));
     ck_assert_ptr_nonnull(strstr(e.text, path));
 }
-END_TEST
 
 /* What a worker has linked there is not touched. */
-START_TEST(the_first_attempt_and_the_newest_are_kept)
+TEST(the_first_attempt_and_the_newest_are_kept)
 {
     struct log_dirs *t = create_dirs(log_dir, "run");
     char path[512], other[512], file[1024];
@@ -298,27 +290,4 @@ START_TEST(the_first_attempt_and_the_newest_are_kept)
     }
     ck_assert_int_eq(access(file, F_OK), 0);
     log_dirs_destroy(t);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("logtree");
-    TCase *c = tcase_create("logtree");
-
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, the_first_attempt_and_the_newest_are_kept);
-    tcase_add_test(c, the_tree_is_torchruns);
-    tcase_add_loop_test(c, logs_are_for_the_user_only_unless_a_mode_is_chosen, 0,
-                        sizeof(modes) / sizeof(modes[0]));
-    tcase_add_test(c, latest_points_to_the_newest_run);
-    tcase_add_test(c, nothing_is_erased_by_another_attempt_or_the_same);
-    tcase_add_test(c, a_temporary_tree_goes_if_it_stayed_empty);
-    tcase_add_test(c, a_temporary_tree_stays_where_something_was_written);
-    tcase_add_test(c, a_temporary_tree_can_go_before_its_end_but_no_other);
-    tcase_add_loop_test(c, a_run_id_of_any_text_makes_one_folder, 0, 6);
-    tcase_add_test(c, no_symbolic_link_is_followed);
-    tcase_add_test(c, a_folder_that_cannot_be_made_is_named);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

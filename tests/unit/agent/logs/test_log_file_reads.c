@@ -111,7 +111,9 @@ static const struct {
     { 14, 14, 9, 100, 0, "one\ntwo\nthree\n" },
 };
 
-START_TEST(the_part_that_is_asked_for_is_read)
+FIXTURE(setup, teardown);
+
+TEST_EACH(the_part_that_is_asked_for_is_read, parts)
 {
     struct log_file_read r = { .path = t.path,
                                .parts = write_file("one\ntwo\nthree\n"),
@@ -125,7 +127,6 @@ START_TEST(the_part_that_is_asked_for_is_read)
     ck_assert_uint_eq(t.got[0].offset, parts[_i].from);
     ck_assert_str_eq(t.got[0].data, parts[_i].text);
 }
-END_TEST
 
 /* Of "one\ntwo\nthree\nfour\n", the first two lines are in the older file. */
 enum { BOTH, RENAMED, NO_OLDER, TWICE, SHORTER };
@@ -147,7 +148,7 @@ static const struct {
     { SHORTER, 14, 0, 19, "" }, /* somebody has emptied it */
 };
 
-START_TEST(a_stream_is_read_from_both_its_files)
+TEST_EACH(a_stream_is_read_from_both_its_files, rotated)
 {
     struct log_file_read r = { .path = t.path,
                                .parts.written = 19,
@@ -173,9 +174,8 @@ START_TEST(a_stream_is_read_from_both_its_files)
     ck_assert_uint_eq(t.got[0].offset, rotated[_i].from);
     ck_assert_str_eq(t.got[0].data, rotated[_i].wanted);
 }
-END_TEST
 
-START_TEST(lines_are_found_far_before_the_end)
+TEST(lines_are_found_far_before_the_end)
 {
     struct log_file_read r = { .path = t.path, .lines = 1, .size = 10 };
     char text[200008];
@@ -186,9 +186,8 @@ START_TEST(lines_are_found_far_before_the_end)
     ck_assert_uint_eq(t.got[0].offset, 6);
     ck_assert_str_eq(t.got[0].data, "0000000000");
 }
-END_TEST
 
-START_TEST(a_list_is_read_in_its_order)
+TEST(a_list_is_read_in_its_order)
 {
     struct log_parts all = write_file("abc");
     char missing[128];
@@ -206,9 +205,8 @@ START_TEST(a_list_is_read_in_its_order)
     ck_assert_uint_eq(t.got[1].offset, 3);
     ck_assert_str_eq(t.got[2].data, "bc");
 }
-END_TEST
 
-START_TEST(neither_a_link_nor_a_pipe_is_read)
+TEST_LOOP(neither_a_link_nor_a_pipe_is_read, 0, 2)
 {
     const struct log_file_read r = { .path = t.path, .parts.written = 10, .size = 10 };
 
@@ -219,10 +217,9 @@ START_TEST(neither_a_link_nor_a_pipe_is_read)
     run_reads(&r, 1);
     ck_assert_uint_eq(t.got[0].size, 0);
 }
-END_TEST
 
 /* A sanitizer sees what is left. */
-START_TEST(reads_are_given_up_at_the_end)
+TEST(reads_are_given_up_at_the_end)
 {
     struct log_file_read *list = calloc(1, sizeof(*list));
 
@@ -230,23 +227,4 @@ START_TEST(reads_are_given_up_at_the_end)
     list->path = strdup(t.path);
     list->size = 3;
     ck_assert(log_file_reads_start(t.reads, list, 1));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("log_file_reads");
-    TCase *c = tcase_create("reads");
-
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_loop_test(c, the_part_that_is_asked_for_is_read, 0,
-                        sizeof(parts) / sizeof(parts[0]));
-    tcase_add_loop_test(c, a_stream_is_read_from_both_its_files, 0,
-                        sizeof(rotated) / sizeof(rotated[0]));
-    tcase_add_test(c, lines_are_found_far_before_the_end);
-    tcase_add_test(c, a_list_is_read_in_its_order);
-    tcase_add_loop_test(c, neither_a_link_nor_a_pipe_is_read, 0, 2);
-    tcase_add_test(c, reads_are_given_up_at_the_end);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

@@ -24,7 +24,7 @@ static const struct {
     { "a last piece that is none", { "loss\nnothing" }, "0:loss\n" },
 };
 
-START_TEST(logfilter_copies_in_each_case)
+TEST_EACH(logfilter_copies_in_each_case, cases)
 {
     struct log_filter *f = log_filter_create(written_begin(), strings, "0:");
     const char *copied;
@@ -36,9 +36,8 @@ START_TEST(logfilter_copies_in_each_case)
     ck_assert_msg(strcmp(copied, cases[_i].copied) == 0, "%s: \"%s\"", cases[_i].what,
                   copied);
 }
-END_TEST
 
-START_TEST(a_line_without_bounds_is_looked_at_in_parts)
+TEST(a_line_without_bounds_is_looked_at_in_parts)
 {
     struct log_filter *f = log_filter_create(written_begin(), strings, "");
     char *junk = calloc(1, LOG_FILTER_LINE_MAX);
@@ -49,17 +48,4 @@ START_TEST(a_line_without_bounds_is_looked_at_in_parts)
     log_filter_destroy(f);
     ck_assert_str_eq(written_end(), "loss\n");
     free(junk);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("logfilter");
-    TCase *c = tcase_create("logfilter");
-
-    tcase_add_loop_test(c, logfilter_copies_in_each_case, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_test(c, a_line_without_bounds_is_looked_at_in_parts);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

@@ -21,22 +21,10 @@ static const struct {
     { "${} $", "${} $" },
 };
 
-START_TEST(logprefix_makes_each_case)
+TEST_EACH(logprefix_makes_each_case, cases)
 {
     char *prefix = log_prefix_make(cases[_i].template, "trainer", 12, 4);
 
     ck_assert_str_eq(prefix, cases[_i].prefix);
     free(prefix);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("logprefix");
-    TCase *c = tcase_create("logprefix");
-
-    tcase_add_loop_test(c, logprefix_makes_each_case, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

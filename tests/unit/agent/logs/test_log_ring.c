@@ -23,7 +23,9 @@ static void write_pieces(size_t capacity, const char *text, size_t piece)
                      strlen(text + i) < piece ? strlen(text + i) : piece);
 }
 
-START_TEST(a_ring_has_the_last_bytes_at_their_offsets)
+FIXTURE(NULL, end_ring);
+
+TEST_LOOP(a_ring_has_the_last_bytes_at_their_offsets, 1, 14)
 {
     char text[16] = "";
 
@@ -38,7 +40,6 @@ START_TEST(a_ring_has_the_last_bytes_at_their_offsets)
     ck_assert_uint_eq(log_ring_copy(&ring, 12, text, 2), 0);
     ck_assert_uint_eq(log_ring_copy(&ring, UINT64_MAX, text, 2), 0);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -51,14 +52,13 @@ static const struct {
     { "0123456789\nb", 1, 11 },
 };
 
-START_TEST(the_last_lines_are_found)
+TEST_EACH(the_last_lines_are_found, tails)
 {
     write_pieces(8, tails[_i].text, 3);
     ck_assert_uint_eq(log_ring_find_tail(&ring, tails[_i].lines), tails[_i].offset);
 }
-END_TEST
 
-START_TEST(all_rings_together_are_bounded)
+TEST_LOOP(all_rings_together_are_bounded, 0, 6)
 {
     static const uint32_t workers[] = { 1, 8, 32, 33, 256, 4096 };
     struct kept_output k;
@@ -71,9 +71,8 @@ START_TEST(all_rings_together_are_bounded)
     ck_assert_ptr_null(k.now.worker[0][0].ring.bytes); /* until the first byte */
     kept_output_fini(&k);
 }
-END_TEST
 
-START_TEST(the_attempt_before_the_last_is_forgotten)
+TEST(the_attempt_before_the_last_is_forgotten)
 {
     struct kept_output k;
 
@@ -90,7 +89,6 @@ START_TEST(the_attempt_before_the_last_is_forgotten)
     ck_assert_uint_eq(kept_output_find(&k, 3)->worker[0][LOG_OUT].ring.total, 0);
     kept_output_fini(&k);
 }
-END_TEST
 
 /* -- as text ---------------------------------------------------------------------- */
 
@@ -127,7 +125,7 @@ static const struct {
     { "bytes that are no UTF-8", "a\xff\xc3\n", 64, "a??\n" },
 };
 
-START_TEST(a_ring_is_shown_as_a_terminal_would)
+TEST_EACH(a_ring_is_shown_as_a_terminal_would, cases)
 {
     struct log_ring t = { .capacity = LOG_TAIL_BYTES };
     char text[64];
@@ -139,9 +137,8 @@ START_TEST(a_ring_is_shown_as_a_terminal_would)
                   text);
     free(t.bytes);
 }
-END_TEST
 
-START_TEST(a_nul_is_shown_as_a_question_mark)
+TEST(a_nul_is_shown_as_a_question_mark)
 {
     struct log_ring t = { .capacity = LOG_TAIL_BYTES };
     char text[64];
@@ -150,10 +147,9 @@ START_TEST(a_nul_is_shown_as_a_question_mark)
     ck_assert_str_eq(log_ring_text(&t, text, sizeof(text)), "a?b\n");
     free(t.bytes);
 }
-END_TEST
 
 /* Any sizes of pieces, over the end of the ring and past it. */
-START_TEST(the_end_of_what_came_in_pieces_is_shown)
+TEST_LOOP(the_end_of_what_came_in_pieces_is_shown, 0, 7)
 {
     static const size_t pieces[] = { 1,
                                      7,
@@ -178,24 +174,4 @@ START_TEST(the_end_of_what_came_in_pieces_is_shown)
     free(t.bytes);
     free(written);
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("log_ring");
-    TCase *t = tcase_create("ring");
-
-    tcase_add_checked_fixture(t, NULL, end_ring);
-    tcase_add_loop_test(t, a_ring_has_the_last_bytes_at_their_offsets, 1, 14);
-    tcase_add_loop_test(t, the_last_lines_are_found, 0,
-                        sizeof(tails) / sizeof(tails[0]));
-    tcase_add_loop_test(t, a_ring_is_shown_as_a_terminal_would, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_test(t, a_nul_is_shown_as_a_question_mark);
-    tcase_add_loop_test(t, the_end_of_what_came_in_pieces_is_shown, 0, 7);
-    tcase_add_loop_test(t, all_rings_together_are_bounded, 0, 6);
-    tcase_add_test(t, the_attempt_before_the_last_is_forgotten);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -96,7 +96,7 @@ static void describe(const struct log_routing *p, char *text)
     *text = '\0';
 }
 
-START_TEST(logplan_makes_each_case)
+TEST_EACH(logplan_makes_each_case, cases)
 {
     static const char *const filters[] = { "loss", NULL };
     uint8_t other = cases[_i].other;
@@ -121,7 +121,6 @@ START_TEST(logplan_makes_each_case)
                           !!*cases[_i].one,
                   "%s: %s and %s", cases[_i].what, text[LOG_OUT], text[LOG_ERR]);
 }
-END_TEST
 
 /* Per sink, standard output and error: streams and their workers. */
 static const struct {
@@ -139,7 +138,7 @@ static const struct {
     { "no worker", ONE_PIPE, { 3, 3 }, { 0, 0 }, { { 0, 0 }, { 0, 0 } } },
 };
 
-START_TEST(writers_of_a_sink_are_counted)
+TEST_EACH(writers_of_a_sink_are_counted, writers_cases)
 {
     uint8_t redirect[WORKERS], tee[WORKERS];
     struct config c = { .workers = WORKERS, .streams = { redirect, tee, NULL } };
@@ -156,9 +155,8 @@ START_TEST(writers_of_a_sink_are_counted)
                       w.workers);
     }
 }
-END_TEST
 
-START_TEST(files_are_needed_by_redirects_tees_and_filters)
+TEST(files_are_needed_by_redirects_tees_and_filters)
 {
     static const char *const none[] = { NULL }, *const some[] = { "loss", NULL };
     uint8_t redirect[WORKERS] = { 0 }, tee[WORKERS] = { 0 };
@@ -176,9 +174,8 @@ START_TEST(files_are_needed_by_redirects_tees_and_filters)
     c.stdout_filters = some;
     ck_assert(log_routing_needs_files(&c));
 }
-END_TEST
 
-START_TEST(a_look_tells_files_devices_and_pipes_apart)
+TEST(a_look_tells_files_devices_and_pipes_apart)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC), pipe_end[2];
     int file = memfd_create("test", MFD_CLOEXEC), copy = dup(file);
@@ -198,20 +195,4 @@ START_TEST(a_look_tells_files_devices_and_pipes_apart)
     close(file);
     close(pipe_end[0]);
     close(pipe_end[1]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("logplan");
-    TCase *c = tcase_create("logplan");
-
-    tcase_add_loop_test(c, logplan_makes_each_case, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_loop_test(c, writers_of_a_sink_are_counted, 0,
-                        sizeof(writers_cases) / sizeof(writers_cases[0]));
-    tcase_add_test(c, a_look_tells_files_devices_and_pipes_apart);
-    tcase_add_test(c, files_are_needed_by_redirects_tees_and_filters);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

@@ -114,7 +114,10 @@ static void fill(struct outlet *o)
     ck_assert(!outlet_ready(o));
 }
 
-START_TEST(what_is_put_is_written_in_order)
+FIXTURE(setup, teardown);
+TIMEOUT(20);
+
+TEST(what_is_put_is_written_in_order)
 {
     int fd = memfd_create("test", MFD_CLOEXEC);
     struct outlet *o = outlet(fd, true);
@@ -136,9 +139,8 @@ START_TEST(what_is_put_is_written_in_order)
     ck_assert_str_eq(t.logged, "");
     close(fd);
 }
-END_TEST
 
-START_TEST(a_writer_without_output_has_nothing_to_wait_for)
+TEST(a_writer_without_output_has_nothing_to_wait_for)
 {
     int fd = memfd_create("test", MFD_CLOEXEC);
 
@@ -147,9 +149,8 @@ START_TEST(a_writer_without_output_has_nothing_to_wait_for)
     end_writer(PATIENCE_MS);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_full_disk_costs_the_output_and_is_told)
+TEST(a_full_disk_costs_the_output_and_is_told)
 {
     struct outlet *o = outlet(open("/dev/full", O_WRONLY | O_CLOEXEC), true);
 
@@ -167,9 +168,8 @@ START_TEST(a_full_disk_costs_the_output_and_is_told)
     ck_assert_ptr_nonnull(
         strstr(t.logged, "the file: 9 bytes of output lost: No space"));
 }
-END_TEST
 
-START_TEST(a_closed_pipe_takes_no_more)
+TEST(a_closed_pipe_takes_no_more)
 {
     int end_of[2];
     struct outlet *o;
@@ -190,7 +190,6 @@ START_TEST(a_closed_pipe_takes_no_more)
     ck_assert(!t.all_written);
     close(end_of[1]);
 }
-END_TEST
 
 static void *read_slowly(void *arg)
 {
@@ -208,7 +207,7 @@ static void *read_slowly(void *arg)
 }
 
 /* At the end, a reader has as much time as it needs while it reads. */
-START_TEST(a_slow_reader_gets_all)
+TEST(a_slow_reader_gets_all)
 {
     static char junk[MUCH];
     uint64_t began = clock_ms();
@@ -225,9 +224,8 @@ START_TEST(a_slow_reader_gets_all)
     pthread_join(reader, NULL);
     close(end_of[0]);
 }
-END_TEST
 
-START_TEST(a_reader_that_stops_is_not_waited_for)
+TEST(a_reader_that_stops_is_not_waited_for)
 {
     static char junk[MUCH];
     uint64_t began = clock_ms();
@@ -240,9 +238,8 @@ START_TEST(a_reader_that_stops_is_not_waited_for)
     ck_assert_uint_lt(clock_ms() - began, 5 * LOG_FLUSH_MS);
     close(end_of[0]); /* the thread that was left behind ends, too */
 }
-END_TEST
 
-START_TEST(room_is_news)
+TEST(room_is_news)
 {
     static char junk[4096];
     int end_of[2];
@@ -262,10 +259,9 @@ START_TEST(room_is_news)
     end_writer(PATIENCE_MS);
     close(end_of[1]);
 }
-END_TEST
 
 /* There is no reader: the writer waits at first, then drops lines and counts them. */
-START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
+TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
 {
     static char junk[1 << 20], got[256];
     uint64_t began = clock_ms();
@@ -308,9 +304,8 @@ START_TEST(a_blocked_outlet_is_given_up_on_until_it_recovers)
     end_writer(PATIENCE_MS);
     close(end_of[1]);
 }
-END_TEST
 
-START_TEST(a_hanging_write_does_not_hold_up_the_end)
+TEST(a_hanging_write_does_not_hold_up_the_end)
 {
     uint64_t began = clock_ms();
     int end_of[2];
@@ -325,9 +320,8 @@ START_TEST(a_hanging_write_does_not_hold_up_the_end)
                   t.logged);
     close(end_of[0]); /* lets the thread that was left behind go */
 }
-END_TEST
 
-START_TEST(one_outlet_that_is_full_does_not_fill_another)
+TEST(one_outlet_that_is_full_does_not_fill_another)
 {
     int end_of[2], fd = memfd_create("test", MFD_CLOEXEC);
     struct outlet *o, *other;
@@ -343,26 +337,4 @@ START_TEST(one_outlet_that_is_full_does_not_fill_another)
     ck_assert_int_eq(lseek(fd, 0, SEEK_END), 5);
     close(end_of[1]);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("writer");
-    TCase *c = tcase_create("writer");
-
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_set_timeout(c, 20);
-    tcase_add_test(c, what_is_put_is_written_in_order);
-    tcase_add_test(c, a_writer_without_output_has_nothing_to_wait_for);
-    tcase_add_test(c, a_full_disk_costs_the_output_and_is_told);
-    tcase_add_test(c, a_closed_pipe_takes_no_more);
-    tcase_add_test(c, a_slow_reader_gets_all);
-    tcase_add_test(c, a_reader_that_stops_is_not_waited_for);
-    tcase_add_test(c, room_is_news);
-    tcase_add_test(c, a_blocked_outlet_is_given_up_on_until_it_recovers);
-    tcase_add_test(c, a_hanging_write_does_not_hold_up_the_end);
-    tcase_add_test(c, one_outlet_that_is_full_does_not_fill_another);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

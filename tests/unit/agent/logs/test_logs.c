@@ -151,7 +151,9 @@ static const char *own_content(void)
     return text;
 }
 
-START_TEST(both_streams_must_end)
+FIXTURE(setup, teardown);
+
+TEST(both_streams_must_end)
 {
     int fd[3];
 
@@ -170,9 +172,8 @@ START_TEST(both_streams_must_end)
         loop_turn(t.loop, 2);
     ck_assert_uint_eq(t.ended[0], 1);
 }
-END_TEST
 
-START_TEST(what_was_not_begun_ends_quietly_with_the_next_attempt)
+TEST(what_was_not_begun_ends_quietly_with_the_next_attempt)
 {
     struct err e;
     int fd[3];
@@ -185,9 +186,8 @@ START_TEST(what_was_not_begun_ends_quietly_with_the_next_attempt)
     ck_assert_uint_eq(t.ended[0], 0);
     close_worker(fd);
 }
-END_TEST
 
-START_TEST(cruns_messages_begin_on_a_line_of_their_own)
+TEST(cruns_messages_begin_on_a_line_of_their_own)
 {
     int fd[3];
 
@@ -204,10 +204,9 @@ START_TEST(cruns_messages_begin_on_a_line_of_their_own)
     end_logs();
     ck_assert_str_eq(own_content(), "a bar: 10%\ncrun: hello\n20%\n");
 }
-END_TEST
 
 /* What crun says after the logs are gone begins on a line of its own, too. */
-START_TEST(the_end_tells_of_an_open_line)
+TEST_LOOP(the_end_tells_of_an_open_line, 0, 2)
 {
     static const char *const texts[] = { "ended\n", "open" };
     struct logs_end end;
@@ -223,9 +222,8 @@ START_TEST(the_end_tells_of_an_open_line)
     ck_assert_int_eq(end.open_line, _i);
     ck_assert(!end.has_lost);
 }
-END_TEST
 
-START_TEST(the_end_tells_of_lost_output)
+TEST_LOOP(the_end_tells_of_lost_output, 0, 2)
 {
     int fd[3], reader[2];
     struct logs_end end;
@@ -243,9 +241,8 @@ START_TEST(the_end_tells_of_lost_output)
     t.logs = NULL;
     ck_assert(end.has_lost);
 }
-END_TEST
 
-START_TEST(without_a_place_for_logs_workers_run_unless_they_need_them)
+TEST(without_a_place_for_logs_workers_run_unless_they_need_them)
 {
     struct logs_calls calls = { .ended = on_ended };
     struct err e;
@@ -261,11 +258,10 @@ START_TEST(without_a_place_for_logs_workers_run_unless_they_need_them)
     ck_assert_int_eq(logs_begin(t.logs, 0, 0, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "/nonexistent"));
 }
-END_TEST
 
 /* Two workers write as fast as they can: no turn of the loop takes long, so that its
  * timers and connections have theirs. */
-START_TEST(a_flood_leaves_the_loop_its_turns)
+TEST(a_flood_leaves_the_loop_its_turns)
 {
     static char junk[65536];
     uint64_t worst = 0, until;
@@ -299,22 +295,4 @@ START_TEST(a_flood_leaves_the_loop_its_turns)
         turn_until_ended(i);
     }
     ck_assert_uint_lt(worst, 200);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("logs");
-    TCase *c = tcase_create("life");
-
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, both_streams_must_end);
-    tcase_add_test(c, what_was_not_begun_ends_quietly_with_the_next_attempt);
-    tcase_add_test(c, cruns_messages_begin_on_a_line_of_their_own);
-    tcase_add_loop_test(c, the_end_tells_of_an_open_line, 0, 2);
-    tcase_add_loop_test(c, the_end_tells_of_lost_output, 0, 2);
-    tcase_add_test(c, without_a_place_for_logs_workers_run_unless_they_need_them);
-    tcase_add_test(c, a_flood_leaves_the_loop_its_turns);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }

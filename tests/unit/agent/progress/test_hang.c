@@ -94,7 +94,7 @@ static void expect_nobody(double seconds)
 
 /* -- a number --------------------------------------------------------------- */
 
-START_TEST(a_rank_that_stops_writing_hangs_after_the_timeout)
+TEST(a_rank_that_stops_writing_hangs_after_the_timeout)
 {
     begin_watch(60, false, true);
     all_write(PROGRESS_TRAINING, 7);
@@ -107,9 +107,8 @@ START_TEST(a_rank_that_stops_writing_hangs_after_the_timeout)
     ck_assert_uint_eq(hang_unchanged_ms(h, 2), 59000);
     end_watch();
 }
-END_TEST
 
-START_TEST(without_a_timeout_no_rank_hangs)
+TEST(without_a_timeout_no_rank_hangs)
 {
     begin_watch(0, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -118,7 +117,6 @@ START_TEST(without_a_timeout_no_rank_hangs)
     expect_nobody(100000);
     end_watch();
 }
-END_TEST
 
 /* What one rank shows last, the two others being at step 10 and waiting; and who is
  * found when. */
@@ -142,7 +140,7 @@ static const struct last {
     { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
 };
 
-START_TEST(the_first_step_has_ten_times_as_long)
+TEST(the_first_step_has_ten_times_as_long)
 {
     begin_watch(60, false, true);
     all_write(PROGRESS_COMMUNICATING, 0); /* two wait for one that compiles */
@@ -157,9 +155,8 @@ START_TEST(the_first_step_has_ten_times_as_long)
     expect(0, 750); /* for one elsewhere */
     end_watch();
 }
-END_TEST
 
-START_TEST(a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads)
+TEST(a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads)
 {
     uint32_t who;
 
@@ -173,9 +170,8 @@ START_TEST(a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads
     ck_assert_double_ge(found_after(5, &who), 0);
     end_watch();
 }
-END_TEST
 
-START_TEST(the_one_that_is_behind_is_named)
+TEST_EACH(the_one_that_is_behind_is_named, lasts)
 {
     const struct last *l = &lasts[_i];
 
@@ -188,10 +184,9 @@ START_TEST(the_one_that_is_behind_is_named)
     expect(l->who, l->after);
     end_watch();
 }
-END_TEST
 
 /* Its page is the others', and stays so. */
-START_TEST(a_stopped_rank_waits_for_no_rank)
+TEST(a_stopped_rank_waits_for_no_rank)
 {
     begin_watch(60, false, true);
     all_write(PROGRESS_COMMUNICATING, 10);
@@ -201,9 +196,8 @@ START_TEST(a_stopped_rank_waits_for_no_rank)
     expect(0, 15);
     end_watch();
 }
-END_TEST
 
-START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
+TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
 {
     begin_watch(60, false, false);
     writes(0, PROGRESS_DONE, 7);
@@ -211,9 +205,8 @@ START_TEST(one_that_never_writes_gets_as_long_as_one_that_loads)
     expect(1, 600);
     end_watch();
 }
-END_TEST
 
-START_TEST(no_rank_is_judged_before_the_first_has_written)
+TEST(no_rank_is_judged_before_the_first_has_written)
 {
     begin_watch(60, false, false);
     expect_nobody(10000);
@@ -221,18 +214,16 @@ START_TEST(no_rank_is_judged_before_the_first_has_written)
     expect(1, 0); /* others had all this time */
     end_watch();
 }
-END_TEST
 
-START_TEST(a_rank_that_is_done_may_take_its_time)
+TEST(a_rank_that_is_done_may_take_its_time)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_DONE, 7);
     expect_nobody(10000);
     end_watch();
 }
-END_TEST
 
-START_TEST(a_rank_that_waits_is_excused_while_another_of_the_node_works)
+TEST(a_rank_that_waits_is_excused_while_another_of_the_node_works)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_COMMUNICATING, 7);
@@ -243,9 +234,8 @@ START_TEST(a_rank_that_waits_is_excused_while_another_of_the_node_works)
     }
     end_watch();
 }
-END_TEST
 
-START_TEST(a_change_of_anything_is_a_sign_of_life)
+TEST(a_change_of_anything_is_a_sign_of_life)
 {
     begin_watch(2, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -256,7 +246,6 @@ START_TEST(a_change_of_anything_is_a_sign_of_life)
     }
     end_watch();
 }
-END_TEST
 
 /* -- auto ------------------------------------------------------------------- */
 
@@ -273,7 +262,7 @@ static const struct {
     double after;
 } paces[] = { { 10, 30 }, { 1000, 30 }, { 3000, 30 }, { 4000, 40 }, { 60000, 600 } };
 
-START_TEST(auto_follows_the_steps)
+TEST_EACH(auto_follows_the_steps, paces)
 {
     begin_watch(0, true, false);
     train(1, 20, paces[_i].step_ms);
@@ -283,9 +272,8 @@ START_TEST(auto_follows_the_steps)
     expect(1, paces[_i].after);
     end_watch();
 }
-END_TEST
 
-START_TEST(auto_leaves_ten_minutes_to_a_watched_program_that_trains)
+TEST_EACH(auto_leaves_ten_minutes_to_a_watched_program_that_trains, paces)
 {
     begin_watch(0, true, false);
     for (int i = 0; i < RANKS; i++)
@@ -296,18 +284,16 @@ START_TEST(auto_leaves_ten_minutes_to_a_watched_program_that_trains)
     expect(1, 600);
     end_watch();
 }
-END_TEST
 
-START_TEST(auto_needs_some_steps)
+TEST(auto_needs_some_steps)
 {
     begin_watch(0, true, false);
     train(1, HANG_AUTO_STEPS, 100);
     expect_nobody(100000);
     end_watch();
 }
-END_TEST
 
-START_TEST(auto_forgets_a_long_step)
+TEST(auto_forgets_a_long_step)
 {
     begin_watch(0, true, false);
     train(1, 3, 100000);
@@ -315,9 +301,8 @@ START_TEST(auto_forgets_a_long_step)
     expect(0, 29);
     end_watch();
 }
-END_TEST
 
-START_TEST(auto_leaves_ten_minutes_to_a_long_phase)
+TEST(auto_leaves_ten_minutes_to_a_long_phase)
 {
     begin_watch(0, true, false);
     train(1, 20, 100);
@@ -325,10 +310,9 @@ START_TEST(auto_leaves_ten_minutes_to_a_long_phase)
     expect(0, 600);
     end_watch();
 }
-END_TEST
 
 /* Others elsewhere may be evaluating, which cannot be seen from here. */
-START_TEST(auto_lets_a_node_wait_for_others)
+TEST_LOOP(auto_lets_a_node_wait_for_others, 0, 2)
 {
     begin_watch(0, true, _i);
     train(1, 20, 100);
@@ -336,9 +320,8 @@ START_TEST(auto_lets_a_node_wait_for_others)
     expect(0, _i ? 600 : 37.5);
     end_watch();
 }
-END_TEST
 
-START_TEST(auto_does_not_judge_a_rank_that_never_wrote)
+TEST(auto_does_not_judge_a_rank_that_never_wrote)
 {
     begin_watch(0, true, false);
     for (uint64_t step = 1; step < 100; step++) {
@@ -347,11 +330,10 @@ START_TEST(auto_does_not_judge_a_rank_that_never_wrote)
     }
     end_watch();
 }
-END_TEST
 
 /* -- time ------------------------------------------------------------------- */
 
-START_TEST(time_between_looks_that_are_late_does_not_count)
+TEST(time_between_looks_that_are_late_does_not_count)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -363,9 +345,8 @@ START_TEST(time_between_looks_that_are_late_does_not_count)
     expect(0, 2);
     end_watch();
 }
-END_TEST
 
-START_TEST(a_clock_that_stands_still_or_goes_back_does_no_harm)
+TEST(a_clock_that_stands_still_or_goes_back_does_no_harm)
 {
     begin_watch(60, false, false);
     all_write(PROGRESS_TRAINING, 7);
@@ -375,9 +356,8 @@ START_TEST(a_clock_that_stands_still_or_goes_back_does_no_harm)
     expect(0, 60);
     end_watch();
 }
-END_TEST
 
-START_TEST(an_epoch_begins_anew)
+TEST(an_epoch_begins_anew)
 {
     const struct hang_rule rule = { 60000, false };
 
@@ -390,43 +370,4 @@ START_TEST(an_epoch_begins_anew)
         observation[i].alive = true;
     expect_nobody(10000);
     end_watch();
-}
-END_TEST
-
-#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-int main(void)
-{
-    Suite *s = suite_create("hang");
-    TCase *t = tcase_create("a number");
-
-    tcase_add_test(t, a_rank_that_stops_writing_hangs_after_the_timeout);
-    tcase_add_test(t, without_a_timeout_no_rank_hangs);
-    tcase_add_test(t, the_first_step_has_ten_times_as_long);
-    tcase_add_test(
-        t, a_watched_rank_that_does_nothing_known_gets_as_long_as_one_that_loads);
-    tcase_add_loop_test(t, the_one_that_is_behind_is_named, 0, COUNT(lasts));
-    tcase_add_test(t, a_stopped_rank_waits_for_no_rank);
-    tcase_add_test(t, one_that_never_writes_gets_as_long_as_one_that_loads);
-    tcase_add_test(t, no_rank_is_judged_before_the_first_has_written);
-    tcase_add_test(t, a_rank_that_is_done_may_take_its_time);
-    tcase_add_test(t, a_rank_that_waits_is_excused_while_another_of_the_node_works);
-    tcase_add_test(t, a_change_of_anything_is_a_sign_of_life);
-    suite_add_tcase(s, t);
-    t = tcase_create("auto");
-    tcase_add_loop_test(t, auto_follows_the_steps, 0, COUNT(paces));
-    tcase_add_loop_test(t, auto_leaves_ten_minutes_to_a_watched_program_that_trains, 0,
-                        COUNT(paces));
-    tcase_add_test(t, auto_needs_some_steps);
-    tcase_add_test(t, auto_forgets_a_long_step);
-    tcase_add_test(t, auto_leaves_ten_minutes_to_a_long_phase);
-    tcase_add_loop_test(t, auto_lets_a_node_wait_for_others, 0, 2);
-    tcase_add_test(t, auto_does_not_judge_a_rank_that_never_wrote);
-    suite_add_tcase(s, t);
-    t = tcase_create("time");
-    tcase_add_test(t, time_between_looks_that_are_late_does_not_count);
-    tcase_add_test(t, a_clock_that_stands_still_or_goes_back_does_no_harm);
-    tcase_add_test(t, an_epoch_begins_anew);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -28,16 +28,15 @@ static void blank(void)
     page.version = PROGRESS_VERSION;
 }
 
-START_TEST(a_page_that_was_not_written_says_nothing)
+TEST(a_page_that_was_not_written_says_nothing)
 {
     blank();
     page.save = 3; /* ours */
     ck_assert(!page_reader_read(&p, &page));
     ck_assert(!p.written);
 }
-END_TEST
 
-START_TEST(what_is_written_is_read_and_seen_to_change_once)
+TEST(what_is_written_is_read_and_seen_to_change_once)
 {
     blank();
     page.writing = 2;
@@ -56,9 +55,8 @@ START_TEST(what_is_written_is_read_and_seen_to_change_once)
     ck_assert(page_reader_read(&p, &page));
     ck_assert_uint_eq(p.checkpoints, 1);
 }
-END_TEST
 
-START_TEST(one_that_ended_in_the_middle_keeps_what_it_had)
+TEST(one_that_ended_in_the_middle_keeps_what_it_had)
 {
     blank();
     page.writing = 2;
@@ -70,9 +68,8 @@ START_TEST(one_that_ended_in_the_middle_keeps_what_it_had)
     ck_assert_uint_eq(p.step, 41);
     ck_assert(!page_reader_read(&p, &page)); /* and nothing since */
 }
-END_TEST
 
-START_TEST(nothing_in_a_page_is_believed)
+TEST(nothing_in_a_page_is_believed)
 {
     blank();
     memset(&page.writing, 0xfe,
@@ -83,7 +80,6 @@ START_TEST(nothing_in_a_page_is_believed)
     for (int i = 0; i < PROGRESS_PHASE_COUNT; i++)
         ck_assert_ptr_nonnull(progress_phase_name((enum progress_phase)i));
 }
-END_TEST
 
 static bool over;
 
@@ -98,7 +94,7 @@ static void *write_pairs(void *arg)
     return NULL;
 }
 
-START_TEST(a_reader_never_sees_half_of_a_step)
+TEST(a_reader_never_sees_half_of_a_step)
 {
     pthread_t writer;
 
@@ -112,11 +108,10 @@ START_TEST(a_reader_never_sees_half_of_a_step)
     __atomic_store_n(&over, true, __ATOMIC_RELAXED);
     pthread_join(writer, NULL);
 }
-END_TEST
 
 /* -- pace ------------------------------------------------------------------- */
 
-START_TEST(pace_is_that_of_late)
+TEST(pace_is_that_of_late)
 {
     struct step_rate pace = { .count = 0 };
     uint64_t step = 0, now = 1000000;
@@ -136,7 +131,6 @@ START_TEST(pace_is_that_of_late)
     step_rate_add(&pace, 5, now += 1000); /* another life */
     ck_assert_double_lt(step_rate_per_s(&pace), 0);
 }
-END_TEST
 
 /* -- lag -------------------------------------------------------------------- */
 
@@ -169,7 +163,7 @@ static int dice(void)
     return (int)((state >> 33) % 100);
 }
 
-START_TEST(the_rank_that_others_wait_for_lags)
+TEST_EACH(the_rank_that_others_wait_for_lags, shares)
 {
     struct stragglers *l = stragglers_create(RANKS);
     double speed;
@@ -185,9 +179,8 @@ START_TEST(the_rank_that_others_wait_for_lags)
         ck_assert_double_eq_tol(speed, shares[_i].speed, 0.13);
     stragglers_destroy(l);
 }
-END_TEST
 
-START_TEST(few_samples_and_other_phases_say_nothing)
+TEST(few_samples_and_other_phases_say_nothing)
 {
     struct stragglers *l = stragglers_create(2);
     double speed;
@@ -209,11 +202,10 @@ START_TEST(few_samples_and_other_phases_say_nothing)
     ck_assert_uint_eq(stragglers_find(l, &speed), STRAGGLERS_NONE);
     stragglers_destroy(l);
 }
-END_TEST
 
 /* -- processes -------------------------------------------------------------- */
 
-START_TEST(a_process_is_described)
+TEST(a_process_is_described)
 {
     char text[256];
 
@@ -221,25 +213,4 @@ START_TEST(a_process_is_described)
     ck_assert_str_eq(proc_state_describe(0x7ffffff, text, sizeof(text)), "");
     proc_state_describe(getppid(), text, 12); /* however little room there is */
     ck_assert_uint_lt(strlen(text), 12);
-}
-END_TEST
-
-#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-int main(void)
-{
-    Suite *s = suite_create("progress");
-    TCase *t = tcase_create("pages");
-
-    tcase_add_test(t, a_page_that_was_not_written_says_nothing);
-    tcase_add_test(t, what_is_written_is_read_and_seen_to_change_once);
-    tcase_add_test(t, one_that_ended_in_the_middle_keeps_what_it_had);
-    tcase_add_test(t, nothing_in_a_page_is_believed);
-    tcase_add_test(t, a_reader_never_sees_half_of_a_step);
-    tcase_add_test(t, pace_is_that_of_late);
-    tcase_add_loop_test(t, the_rank_that_others_wait_for_lags, 0, COUNT(shares));
-    tcase_add_test(t, few_samples_and_other_phases_say_nothing);
-    tcase_add_test(t, a_process_is_described);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

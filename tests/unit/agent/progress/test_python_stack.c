@@ -68,15 +68,14 @@ static const struct {
     { CURRENT FRAME("x.py", "???", "f"), "no Python function", false },
 };
 
-START_TEST(what_matters_is_found)
+TEST_LOOP(what_matters_is_found, 0, sizeof(dumps) / sizeof(*dumps))
 {
     ck_assert(parse(dumps[_i].dump));
     ck_assert_str_eq(stack.brief, dumps[_i].brief);
     ck_assert_int_eq(stack.waits, dumps[_i].waits);
 }
-END_TEST
 
-START_TEST(all_threads_are_shown_the_main_one_first)
+TEST(all_threads_are_shown_the_main_one_first)
 {
     ck_assert(parse(THREAD FRAME(LIB "queue.py", "171", "get")
                         FRAME(LIB "threading.py", "982", "run") "\n" CURRENT FRAME(
@@ -87,11 +86,10 @@ START_TEST(all_threads_are_shown_the_main_one_first)
                                     "thread\n"
                                     "  get (queue.py:171)\n");
 }
-END_TEST
 
 /* faulthandler writes up to 100 threads of up to 100 frames, and the main thread last.
  */
-START_TEST(the_main_thread_is_found_behind_many_deep_ones)
+TEST(the_main_thread_is_found_behind_many_deep_ones)
 {
     char *dump = malloc(1 << 20), *at = dump;
 
@@ -105,19 +103,17 @@ START_TEST(the_main_thread_is_found_behind_many_deep_ones)
     ck_assert_str_eq(stack.brief, "backward (train.py:91)");
     free(dump);
 }
-END_TEST
 
-START_TEST(no_stack_is_none)
+TEST(no_stack_is_none)
 {
     ck_assert(!parse(""));
     ck_assert(!parse("\n\n"));
     ck_assert(!parse(TRAIN));
     ck_assert(!parse("Fatal Python error: no\n"));
 }
-END_TEST
 
 /* Whatever is cut off or changed, what is made of it ends with a NUL. */
-START_TEST(any_bytes_are_read)
+TEST(any_bytes_are_read)
 {
     static const char dump[] = CURRENT TRAIN MODULE "\n" THREAD TRAIN;
     char bytes[sizeof(dump)], *large = malloc(1 << 20);
@@ -136,20 +132,4 @@ START_TEST(any_bytes_are_read)
     memset(large, 'x', 1 << 20);
     ck_assert(!python_stack_parse(large, 1 << 20, &stack));
     free(large);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("python_stack");
-    TCase *t = tcase_create("dumps");
-
-    tcase_add_loop_test(t, what_matters_is_found, 0,
-                        (int)(sizeof(dumps) / sizeof(*dumps)));
-    tcase_add_test(t, all_threads_are_shown_the_main_one_first);
-    tcase_add_test(t, the_main_thread_is_found_behind_many_deep_ones);
-    tcase_add_test(t, no_stack_is_none);
-    tcase_add_test(t, any_bytes_are_read);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -18,7 +18,7 @@ static void sample_rank(struct stragglers *s, uint32_t local_rank, unsigned own,
         stragglers_sample(s, local_rank, PROGRESS_COMMUNICATING);
 }
 
-START_TEST(the_slowest_rank_waits_least)
+TEST(the_slowest_rank_waits_least)
 {
     struct stragglers *s = stragglers_create(3);
     double slowest, median;
@@ -36,9 +36,8 @@ START_TEST(the_slowest_rank_waits_least)
     ck_assert_double_eq_tol(median, 0.5, 1e-9);
     stragglers_destroy(s);
 }
-END_TEST
 
-START_TEST(a_rank_that_always_trains_takes_the_whole_step)
+TEST(a_rank_that_always_trains_takes_the_whole_step)
 {
     struct stragglers *s = stragglers_create(1);
     double slowest, median;
@@ -50,16 +49,4 @@ START_TEST(a_rank_that_always_trains_takes_the_whole_step)
     ck_assert(stragglers_own_shares(s, &slowest, &median));
     ck_assert_double_eq_tol(slowest, 1, 1e-9);
     stragglers_destroy(s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("stragglers");
-    TCase *t = tcase_create("shares");
-
-    tcase_add_test(t, the_slowest_rank_waits_least);
-    tcase_add_test(t, a_rank_that_always_trains_takes_the_whole_step);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

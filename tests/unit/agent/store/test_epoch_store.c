@@ -80,7 +80,7 @@ static void begin_first_epoch(void)
     ck_assert_uint_eq(ready.port, config.store_port);
 }
 
-START_TEST(between_epochs_no_other_program_gets_the_port)
+TEST(between_epochs_no_other_program_gets_the_port)
 {
     struct net_addr addr;
     size_t count;
@@ -97,9 +97,8 @@ START_TEST(between_epochs_no_other_program_gets_the_port)
     ck_assert_int_ge(fd, 0);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_client_that_comes_between_epochs_is_in_neither)
+TEST(a_client_that_comes_between_epochs_is_in_neither)
 {
     int early, served;
 
@@ -119,9 +118,8 @@ START_TEST(a_client_that_comes_between_epochs_is_in_neither)
     ck_assert_int_lt(dial(config.store_port), 0);
     close(early), close(served);
 }
-END_TEST
 
-START_TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
+TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
 {
     config = (struct config){ .rendezvous = CONFIG_LOCAL };
     s = (struct epoch_store){ .config = &config, .host = &no_host };
@@ -132,7 +130,6 @@ START_TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
     ck_assert_uint_ne(ready.port, 0);
     epoch_store_release(&s);
 }
-END_TEST
 
 /* --local-addr of a job on one node: what workers are told, and where they connect. */
 static const struct {
@@ -144,7 +141,7 @@ static const struct {
     { "203.0.113.1", "127.0.0.1" }, /* of no machine: other ways may lead here */
 };
 
-START_TEST(workers_reach_the_store_at_the_address_of_their_node)
+TEST_EACH(workers_reach_the_store_at_the_address_of_their_node, local_addresses)
 {
     int fd;
 
@@ -158,19 +155,4 @@ START_TEST(workers_reach_the_store_at_the_address_of_their_node)
     ck_assert(is_served(fd));
     close(fd);
     epoch_store_release(&s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("epoch_store");
-    TCase *tc = tcase_create("ports");
-
-    tcase_add_test(tc, between_epochs_no_other_program_gets_the_port);
-    tcase_add_test(tc, a_client_that_comes_between_epochs_is_in_neither);
-    tcase_add_test(tc, a_port_that_the_system_chose_is_closed_with_its_epoch);
-    tcase_add_loop_test(tc, workers_reach_the_store_at_the_address_of_their_node, 0,
-                        sizeof(local_addresses) / sizeof(local_addresses[0]));
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -78,15 +78,16 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
     return real(node, service, hints, result);
 }
 
-START_TEST(no_name_is_looked_up)
+FIXTURE(setup, teardown);
+
+TEST(no_name_is_looked_up)
 {
     ck_assert_str_eq(answer_to("fade", "1"), "");
     ck_assert_str_eq(answer_to("bad.cafe", "1"), "");
     ck_assert_uint_eq(names_asked, 0);
 }
-END_TEST
 
-START_TEST(own_sockets_are_vouched_for_and_no_others)
+TEST(own_sockets_are_vouched_for_and_no_others)
 {
     unsigned one, two, closed;
     char ports[64], expected[64];
@@ -102,9 +103,8 @@ START_TEST(own_sockets_are_vouched_for_and_no_others)
     close(a);
     close(b);
 }
-END_TEST
 
-START_TEST(a_socket_of_another_user_is_not_vouched_for)
+TEST(a_socket_of_another_user_is_not_vouched_for)
 {
     unsigned port;
     char ports[16];
@@ -118,9 +118,8 @@ START_TEST(a_socket_of_another_user_is_not_vouched_for)
     ck_assert_str_eq(answer_to("127.0.0.1", ports), "");
     close(fd);
 }
-END_TEST
 
-START_TEST(as_many_as_a_question_has_fit_in_the_answer)
+TEST(as_many_as_a_question_has_fit_in_the_answer)
 {
     int fd[OWNERS_PER_ASK];
     char ports[OWNERS_PER_ASK * 6] = "";
@@ -138,19 +137,4 @@ START_TEST(as_many_as_a_question_has_fit_in_the_answer)
     ck_assert_str_eq(answer_to("127.0.0.1", ports), ports);
     for (int i = 0; i < OWNERS_PER_ASK; i++)
         close(fd[i]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("owner_lookup");
-    TCase *t = tcase_create("lookup");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, no_name_is_looked_up);
-    tcase_add_test(t, own_sockets_are_vouched_for_and_no_others);
-    tcase_add_test(t, a_socket_of_another_user_is_not_vouched_for);
-    tcase_add_test(t, as_many_as_a_question_has_fit_in_the_answer);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

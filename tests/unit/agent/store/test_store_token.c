@@ -61,7 +61,9 @@ static struct store_epoch epoch_of(uint64_t epoch, uint8_t instance)
                                  .epoch = epoch };
 }
 
-START_TEST(both_ends_come_to_one_secret)
+FIXTURE(setup, teardown);
+
+TEST(both_ends_come_to_one_secret)
 {
     struct store_epoch there = epoch_of(0x1f, 7), here = epoch_of(0x1f, 7);
     uint8_t secret[TLS_SECRET_BYTES];
@@ -76,9 +78,8 @@ START_TEST(both_ends_come_to_one_secret)
     ck_assert_mem_eq(secret, psk.secret, TLS_SECRET_BYTES);
     ck_assert_mem_ne(secret, first.secret, TLS_SECRET_BYTES);
 }
-END_TEST
 
-START_TEST(another_epoch_or_launch_has_another)
+TEST(another_epoch_or_launch_has_another)
 {
     struct store_epoch one = epoch_of(1, 7), next = epoch_of(2, 7),
                        other = epoch_of(1, 8);
@@ -91,9 +92,8 @@ START_TEST(another_epoch_or_launch_has_another)
     ck_assert(store_token_find(&other, psk.identity, secret));
     ck_assert_mem_ne(secret, psk.secret, TLS_SECRET_BYTES);
 }
-END_TEST
 
-START_TEST(what_is_no_identity_of_the_epoch_is_refused)
+TEST(what_is_no_identity_of_the_epoch_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -109,9 +109,8 @@ START_TEST(what_is_no_identity_of_the_epoch_is_refused)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         ck_assert_msg(!store_token_find(&one, bad[i], secret), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(a_key_that_is_replaced_lasts_for_the_epoch)
+TEST(a_key_that_is_replaced_lasts_for_the_epoch)
 {
     const struct key *both[] = { &second, &first }, *new[] = { &second };
     struct store_epoch here = epoch_of(1, 7), idle = epoch_of(1, 7), there = here;
@@ -133,19 +132,4 @@ START_TEST(a_key_that_is_replaced_lasts_for_the_epoch)
     ck_assert(!store_token_find(&idle, old.identity, secret));
     store_token_wipe(&here);
     ck_assert(!store_token_find(&here, old.identity, secret));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("store_token");
-    TCase *t = tcase_create("token");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, both_ends_come_to_one_secret);
-    tcase_add_test(t, another_epoch_or_launch_has_another);
-    tcase_add_test(t, what_is_no_identity_of_the_epoch_is_refused);
-    tcase_add_test(t, a_key_that_is_replaced_lasts_for_the_epoch);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -71,8 +71,11 @@ static int enter_tunnel(void)
     return fd;
 }
 
+FIXTURE(setup, teardown);
+TIMEOUT(60);
+
 /* At the first address nothing listens: a client that tries again reaches the other. */
-START_TEST(another_address_is_tried_after_a_failure)
+TEST(another_address_is_tried_after_a_failure)
 {
     char byte;
     int a;
@@ -87,9 +90,8 @@ START_TEST(another_address_is_tried_after_a_failure)
     HEAR(a, "1234");
     close(a);
 }
-END_TEST
 
-START_TEST(clients_on_both_sides_use_one_store)
+TEST(clients_on_both_sides_use_one_store)
 {
     int a = enter_tunnel(), b = connect_client();
 
@@ -104,9 +106,8 @@ START_TEST(clients_on_both_sides_use_one_store)
     EXPECT_STAT(connections, 1);
     close(b);
 }
-END_TEST
 
-START_TEST(what_a_client_sets_just_before_it_goes_is_carried)
+TEST(what_a_client_sets_just_before_it_goes_is_carried)
 {
     int a = enter_tunnel(), b;
 
@@ -119,9 +120,8 @@ START_TEST(what_a_client_sets_just_before_it_goes_is_carried)
     HEAR(b, "\x00");
     close(b);
 }
-END_TEST
 
-START_TEST(large_values_are_carried_both_ways)
+TEST(large_values_are_carried_both_ways)
 {
     static const size_t size = 8u << 20;
     uint8_t *value = xmalloc(size), *got = xmalloc(size + 8);
@@ -145,9 +145,8 @@ START_TEST(large_values_are_carried_both_ways)
     free(value);
     free(got);
 }
-END_TEST
 
-START_TEST(a_client_that_does_not_read_stops_no_other)
+TEST(a_client_that_does_not_read_stops_no_other)
 {
     static const size_t size = 1u << 20;
     uint8_t *value = xcalloc(1, size);
@@ -169,9 +168,8 @@ START_TEST(a_client_that_does_not_read_stops_no_other)
     close(b);
     free(value);
 }
-END_TEST
 
-START_TEST(another_users_process_does_not_get_in)
+TEST(another_users_process_does_not_get_in)
 {
     int fd;
 
@@ -183,9 +181,8 @@ START_TEST(another_users_process_does_not_get_in)
     expect_line("it is of uid 12345");
     EXPECT_STAT(accepted, 0);
 }
-END_TEST
 
-START_TEST(with_another_token_clients_are_closed)
+TEST(with_another_token_clients_are_closed)
 {
     struct tls_psk wrong = good;
     int fd;
@@ -197,9 +194,8 @@ START_TEST(with_another_token_clients_are_closed)
     expect_closed(fd);
     EXPECT_STAT(refused, 1); /* both ends say so, in any order */
 }
-END_TEST
 
-START_TEST(without_a_store_clients_are_closed)
+TEST(without_a_store_clients_are_closed)
 {
     int fd = enter_tunnel(), next;
 
@@ -210,9 +206,8 @@ START_TEST(without_a_store_clients_are_closed)
     next = enter_tunnel();
     expect_closed(next);
 }
-END_TEST
 
-START_TEST(its_end_closes_what_it_carries)
+TEST(its_end_closes_what_it_carries)
 {
     int fd = enter_tunnel();
 
@@ -222,25 +217,4 @@ START_TEST(its_end_closes_what_it_carries)
     tunnel = NULL;
     expect_closed(fd);
     EXPECT_STAT(connections, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("tunnel");
-    TCase *t = tcase_create("tunnel");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 60);
-    tcase_add_test(t, another_address_is_tried_after_a_failure);
-    tcase_add_test(t, clients_on_both_sides_use_one_store);
-    tcase_add_test(t, what_a_client_sets_just_before_it_goes_is_carried);
-    tcase_add_test(t, large_values_are_carried_both_ways);
-    tcase_add_test(t, a_client_that_does_not_read_stops_no_other);
-    tcase_add_test(t, another_users_process_does_not_get_in);
-    tcase_add_test(t, with_another_token_clients_are_closed);
-    tcase_add_test(t, without_a_store_clients_are_closed);
-    tcase_add_test(t, its_end_closes_what_it_carries);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

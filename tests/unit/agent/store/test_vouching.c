@@ -77,7 +77,9 @@ static void find(uint64_t ask, const char *ports, bool last, uint64_t now)
     vouching_found(v, &m, now);
 }
 
-START_TEST(connections_of_a_machine_are_asked_for_together)
+FIXTURE(setup, teardown);
+
+TEST(connections_of_a_machine_are_asked_for_together)
 {
     come(1, 2, 41000);
     come(2, 3, 41000);
@@ -101,9 +103,8 @@ START_TEST(connections_of_a_machine_are_asked_for_together)
     ck_assert_int_eq(fate[2], SERVED);
     find(asked[1].ask, "41000", true, 1);
 }
-END_TEST
 
-START_TEST(a_vouch_for_what_was_not_asked_counts_for_nothing)
+TEST(a_vouch_for_what_was_not_asked_counts_for_nothing)
 {
     come(1, 2, 41000);
     vouching_flush(v, 0);
@@ -119,9 +120,8 @@ START_TEST(a_vouch_for_what_was_not_asked_counts_for_nothing)
     ck_assert_uint_eq(asked_count, 2);
     ck_assert_str_eq(asked[1].ports, "41001");
 }
-END_TEST
 
-START_TEST(an_agent_that_never_answers_delays_no_other_machine)
+TEST(an_agent_that_never_answers_delays_no_other_machine)
 {
     come(1, 2, 41000);
     vouching_flush(v, 100);
@@ -136,9 +136,8 @@ START_TEST(an_agent_that_never_answers_delays_no_other_machine)
     ck_assert_int_eq(fate[1], CLOSED);
     ck_assert_uint_eq(vouching_next_tick(v), UINT64_MAX);
 }
-END_TEST
 
-START_TEST(many_connections_of_one_machine_delay_no_other)
+TEST(many_connections_of_one_machine_delay_no_other)
 {
     for (unsigned i = 0; i < OWNER_CONNS_PER_HOST_MAX + 10; i++)
         come(1 + i, 2, (uint16_t)(1000 + i));
@@ -158,9 +157,8 @@ START_TEST(many_connections_of_one_machine_delay_no_other)
     ck_assert_int_eq(fate[8000], SERVED);
     ck_assert_uint_eq(asked_count, OWNER_CONNS_PER_HOST_MAX / OWNERS_PER_ASK + 1);
 }
-END_TEST
 
-START_TEST(questions_at_a_time_are_limited)
+TEST(questions_at_a_time_are_limited)
 {
     for (unsigned i = 0; i < OWNER_QUESTIONS_MAX + 2; i++)
         come(1 + i, 2 + i, 41000);
@@ -174,9 +172,8 @@ START_TEST(questions_at_a_time_are_limited)
     ck_assert_int_eq(fate[OWNER_QUESTIONS_MAX + 2], SERVED);
     ck_assert_int_eq(fate[2], CLOSED);
 }
-END_TEST
 
-START_TEST(what_is_open_is_asked_again_when_the_rendezvous_is_back)
+TEST(what_is_open_is_asked_again_when_the_rendezvous_is_back)
 {
     come(1, 2, 41000);
     come(2, 2, 41001);
@@ -191,21 +188,4 @@ START_TEST(what_is_open_is_asked_again_when_the_rendezvous_is_back)
     vouching_ask_again(v); /* nothing is open */
     ck_assert_uint_eq(asked_count, 2);
     ck_assert_uint_eq(vouching_next_tick(v), UINT64_MAX);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("vouching");
-    TCase *t = tcase_create("vouching");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, connections_of_a_machine_are_asked_for_together);
-    tcase_add_test(t, a_vouch_for_what_was_not_asked_counts_for_nothing);
-    tcase_add_test(t, an_agent_that_never_answers_delays_no_other_machine);
-    tcase_add_test(t, many_connections_of_one_machine_delay_no_other);
-    tcase_add_test(t, questions_at_a_time_are_limited);
-    tcase_add_test(t, what_is_open_is_asked_again_when_the_rendezvous_is_back);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -72,13 +72,12 @@ static const struct {
     { "resnet", "the job", 1 },
 };
 
-START_TEST(a_job_is_called_by_its_name)
+TEST_EACH(a_job_is_called_by_its_name, names)
 {
     begin(names[_i].run_id, names[_i].nodes);
     ck_assert_str_eq(job_messages_job(t.messages), names[_i].job);
     end();
 }
-END_TEST
 
 /* -- epochs ----------------------------------------------------------------------- */
 
@@ -115,17 +114,16 @@ static const struct {
       "crun: re-formed (lost): epoch 2, 8 workers on 2 nodes\n" },
 };
 
-START_TEST(an_epoch_is_announced)
+TEST_EACH(an_epoch_is_announced, formed)
 {
     begin("resnet", formed[_i].nodes);
     job_messages_formed(t.messages, &formed[_i].start, formed[_i].epoch);
     expect(formed[_i].text);
     end();
 }
-END_TEST
 
 /* Of nodes whose output goes to the same place, the first one tells. */
-START_TEST(one_node_says_what_is_of_the_job)
+TEST_LOOP(one_node_says_what_is_of_the_job, 0, 3)
 {
     struct msg_start start = { .group_size = 3, .world_size = 3 };
     struct msg_stop stop = { .cause = JOB_CAUSE_FAILURE, .text = "rank 3 failed" };
@@ -151,9 +149,8 @@ START_TEST(one_node_says_what_is_of_the_job)
                     : "");
     end();
 }
-END_TEST
 
-START_TEST(a_spare_is_told_that_it_waits)
+TEST(a_spare_is_told_that_it_waits)
 {
     struct msg_joined joined = { .spare = false };
 
@@ -167,11 +164,10 @@ START_TEST(a_spare_is_told_that_it_waits)
     expect("crun: this node waits as a spare of job \"resnet\"\n");
     end();
 }
-END_TEST
 
 /* -- stops ------------------------------------------------------------------------ */
 
-START_TEST(a_cause_is_told_once_an_epoch)
+TEST(a_cause_is_told_once_an_epoch)
 {
     struct msg_stop stop = { .cause = JOB_CAUSE_FAILURE, .text = "rank 3 failed" };
 
@@ -189,7 +185,6 @@ START_TEST(a_cause_is_told_once_an_epoch)
     expect("");
     end();
 }
-END_TEST
 
 static const struct {
     enum job_cause cause;
@@ -202,7 +197,7 @@ static const struct {
     { JOB_CAUSE_FAILURE, 8, "" },
 };
 
-START_TEST(only_a_user_is_told_that_workers_stop)
+TEST_EACH(only_a_user_is_told_that_workers_stop, stops)
 {
     struct msg_stop stop = { .cause = stops[_i].cause, .grace_ms = 30000 };
 
@@ -215,11 +210,10 @@ START_TEST(only_a_user_is_told_that_workers_stop)
     expect("");
     end();
 }
-END_TEST
 
 /* -- waiting ---------------------------------------------------------------------- */
 
-START_TEST(a_node_that_was_refused_is_named_at_once)
+TEST(a_node_that_was_refused_is_named_at_once)
 {
     struct msg_beat beat = { .present = 1, .wanted = 2, .left_ms = 90000 };
 
@@ -235,12 +229,11 @@ START_TEST(a_node_that_was_refused_is_named_at_once)
     expect("");
     end();
 }
-END_TEST
 
 static const char *const loopbacks[] = { "127.0.0.1:29400", "[::1]:29551",
                                          "localhost:29400" };
 
-START_TEST(what_is_missing_is_named)
+TEST_LOOP(what_is_missing_is_named, 0, 3)
 {
     char where[256];
     struct msg_beat beat = { .present = 2, .wanted = 4, .left_ms = 5000 };
@@ -266,9 +259,8 @@ START_TEST(what_is_missing_is_named)
     expect("");
     end();
 }
-END_TEST
 
-START_TEST(an_outage_begins_and_ends)
+TEST(an_outage_begins_and_ends)
 {
     begin("resnet", 2);
     job_messages_outage(true, "10.0.0.1:29400: refused");
@@ -278,7 +270,6 @@ START_TEST(an_outage_begins_and_ends)
     expect("crun: the rendezvous is back\n");
     end();
 }
-END_TEST
 
 /* -- the status line -------------------------------------------------------------- */
 
@@ -308,7 +299,7 @@ static const struct {
       "steps/s · loss 0.31 · " },
 };
 
-START_TEST(the_state_of_a_job_is_one_line)
+TEST_EACH(the_state_of_a_job_is_one_line, statuses)
 {
     const char *text = statuses[_i].text;
     struct msg_stop stop = { .grace_ms = 0 };
@@ -329,26 +320,4 @@ START_TEST(the_state_of_a_job_is_one_line)
     job_messages_status(t.messages, &statuses[_i].progress, line, sizeof(line));
     ck_assert_str_eq(line, "");
     end();
-}
-END_TEST
-
-#define COUNT(list) (int)(sizeof(list) / sizeof((list)[0]))
-
-int main(void)
-{
-    Suite *s = suite_create("job_messages");
-    TCase *tc = tcase_create("job_messages");
-
-    tcase_add_loop_test(tc, a_job_is_called_by_its_name, 0, COUNT(names));
-    tcase_add_loop_test(tc, an_epoch_is_announced, 0, COUNT(formed));
-    tcase_add_loop_test(tc, one_node_says_what_is_of_the_job, 0, 3);
-    tcase_add_test(tc, a_spare_is_told_that_it_waits);
-    tcase_add_test(tc, a_cause_is_told_once_an_epoch);
-    tcase_add_loop_test(tc, only_a_user_is_told_that_workers_stop, 0, COUNT(stops));
-    tcase_add_test(tc, a_node_that_was_refused_is_named_at_once);
-    tcase_add_loop_test(tc, what_is_missing_is_named, 0, 3);
-    tcase_add_test(tc, an_outage_begins_and_ends);
-    tcase_add_loop_test(tc, the_state_of_a_job_is_one_line, 0, COUNT(statuses));
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

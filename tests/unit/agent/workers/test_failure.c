@@ -52,14 +52,13 @@ static const struct {
     { { .kind = FAILURE_AGENT, .what = "no store" }, "no store", 1 },
 };
 
-START_TEST(a_failure_has_words_and_an_exit_code)
+TEST_EACH(a_failure_has_words_and_an_exit_code, cases)
 {
     char what[256];
 
     ck_assert_str_eq(failure_what(&cases[_i].f, what, sizeof(what)), cases[_i].what);
     ck_assert_int_eq(job_exit_code(&cases[_i].f), cases[_i].exit_code);
 }
-END_TEST
 
 /* -- error files ------------------------------------------------------------ */
 
@@ -81,7 +80,7 @@ static const struct {
     { "", NULL, 0, NULL },
 };
 
-START_TEST(some_codes_are_final)
+TEST(some_codes_are_final)
 {
     struct failure exit = { .kind = FAILURE_EXIT }, killed = { .kind = FAILURE_SIGNAL };
     struct job_config job = { .no_restart_on = "2,127,137" };
@@ -99,9 +98,8 @@ START_TEST(some_codes_are_final)
     exit.code = 2;
     ck_assert(!failure_is_final(&exit, &job));
 }
-END_TEST
 
-START_TEST(both_forms_of_an_error_file_are_read)
+TEST_EACH(both_forms_of_an_error_file_are_read, files)
 {
     struct error_file told;
     bool understood;
@@ -116,7 +114,6 @@ START_TEST(both_forms_of_an_error_file_are_read)
     ck_assert_str_eq(told.message, files[_i].message);
     ck_assert_uint_eq(told.time_ms, files[_i].time_ms);
 }
-END_TEST
 
 static const struct {
     const char *json;
@@ -133,7 +130,7 @@ static const struct {
     { "\"verdict\":1", PREFLIGHT_NO_VERDICT, 0 },
 };
 
-START_TEST(the_verdict_of_the_preflight_is_read)
+TEST_EACH(the_verdict_of_the_preflight_is_read, verdicts)
 {
     struct error_file file;
     char json[256];
@@ -147,9 +144,8 @@ START_TEST(the_verdict_of_the_preflight_is_read)
     ck_assert_int_eq(file.verdict, verdicts[_i].verdict);
     ck_assert_int_eq(file.exec_errno, verdicts[_i].exec_errno);
 }
-END_TEST
 
-START_TEST(a_long_traceback_keeps_its_end)
+TEST(a_long_traceback_keeps_its_end)
 {
     static char json[16384] = "{\"message\":\"";
     struct error_file told;
@@ -164,9 +160,8 @@ START_TEST(a_long_traceback_keeps_its_end)
     ck_assert_str_eq(text + strlen(text) - 19, "ValueError: the end");
     ck_assert_int_eq(strncmp(text, "line ", 5), 0);
 }
-END_TEST
 
-START_TEST(no_file_and_a_link_are_nothing)
+TEST(no_file_and_a_link_are_nothing)
 {
     struct error_file told;
     char link[80];
@@ -180,9 +175,8 @@ START_TEST(no_file_and_a_link_are_nothing)
     unlink(link);
     remove_file();
 }
-END_TEST
 
-START_TEST(what_is_written_can_be_read)
+TEST(what_is_written_can_be_read)
 {
     struct failure f = { .kind = FAILURE_EXIT,
                          .code = 3,
@@ -200,7 +194,6 @@ START_TEST(what_is_written_can_be_read)
     ck_assert_str_eq(told.message, "Oops: both");
     ck_assert_uint_eq(told.time_ms, 1700000000000);
 }
-END_TEST
 
 /* -- the report ------------------------------------------------------------- */
 
@@ -215,7 +208,7 @@ static char *print(const struct failure_report *r)
     return text;
 }
 
-START_TEST(a_job_that_has_not_succeeded_never_ends_with_0)
+TEST(a_job_that_has_not_succeeded_never_ends_with_0)
 {
     static const struct {
         enum job_reason reason;
@@ -236,9 +229,8 @@ START_TEST(a_job_that_has_not_succeeded_never_ends_with_0)
         ck_assert_int_eq(failure_exit_code(&done), ends[i].ends_with);
     }
 }
-END_TEST
 
-START_TEST(the_report_begins_with_the_first_failure)
+TEST(the_report_begins_with_the_first_failure)
 {
     struct failure more[] = {
         { .kind = FAILURE_EXIT,
@@ -302,7 +294,6 @@ START_TEST(the_report_begins_with_the_first_failure)
     ck_assert_ptr_nonnull(strchr(text, '\033'));
     free(text);
 }
-END_TEST
 
 #define STEER                                                                          \
     "\033[2J\a\xc2\x9b"                                                                \
@@ -310,7 +301,7 @@ END_TEST
 #define SHOWN "\\x1b[2J\\x07\\xc2\\x9b31m\\x7f"
 
 /* ESC, BEL, DEL, and U+009B, which some terminals take as ESC [. */
-START_TEST(nothing_in_a_report_steers_the_terminal)
+TEST(nothing_in_a_report_steers_the_terminal)
 {
     static const char *const shown[] = {
         "has failed: text" SHOWN "\n",
@@ -343,9 +334,8 @@ START_TEST(nothing_in_a_report_steers_the_terminal)
     ck_assert_ptr_null(strpbrk(text, "\033\a\x9b\x7f"));
     free(text);
 }
-END_TEST
 
-START_TEST(the_report_shows_the_last_lines_only)
+TEST(the_report_shows_the_last_lines_only)
 {
     struct failure_list none = { NULL, 0 };
     struct msg_done done = { .exit_code = 1 };
@@ -362,28 +352,4 @@ START_TEST(the_report_shows_the_last_lines_only)
     ck_assert_ptr_nonnull(strstr(text, "it said         | line 80\n"));
     ck_assert_ptr_nonnull(strstr(text, "| line 99\n"));
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("failure");
-    TCase *tc = tcase_create("failure");
-
-    tcase_add_loop_test(tc, a_failure_has_words_and_an_exit_code, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    tcase_add_test(tc, some_codes_are_final);
-    tcase_add_loop_test(tc, the_verdict_of_the_preflight_is_read, 0,
-                        sizeof(verdicts) / sizeof(verdicts[0]));
-    tcase_add_loop_test(tc, both_forms_of_an_error_file_are_read, 0,
-                        sizeof(files) / sizeof(files[0]));
-    tcase_add_test(tc, a_long_traceback_keeps_its_end);
-    tcase_add_test(tc, no_file_and_a_link_are_nothing);
-    tcase_add_test(tc, what_is_written_can_be_read);
-    tcase_add_test(tc, a_job_that_has_not_succeeded_never_ends_with_0);
-    tcase_add_test(tc, the_report_begins_with_the_first_failure);
-    tcase_add_test(tc, nothing_in_a_report_steers_the_terminal);
-    tcase_add_test(tc, the_report_shows_the_last_lines_only);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

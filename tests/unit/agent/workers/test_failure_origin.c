@@ -89,7 +89,7 @@ static const struct {
       FAILURE_ORIGIN_OWN, "loss is NaN" },
 };
 
-START_TEST(the_output_tells_who_failed)
+TEST_EACH(the_output_tells_who_failed, written)
 {
     struct failure f = {
         .kind = FAILURE_EXIT, .code = 1, .rank = 1, .at_ms = ENDED_MS
@@ -101,7 +101,6 @@ START_TEST(the_output_tells_who_failed)
     ck_assert_msg(f.origin == written[_i].origin, "%s", written[_i].text);
     ck_assert_str_eq(f.error, written[_i].error);
 }
-END_TEST
 
 /* The same text, after which a worker ended in another way. */
 static const struct {
@@ -117,7 +116,7 @@ static const struct {
     { FAILURE_EXEC, 2, FAILURE_ORIGIN_OWN },
 };
 
-START_TEST(a_signal_other_than_abort_tells_enough)
+TEST_EACH(a_signal_other_than_abort_tells_enough, ends)
 {
     struct failure f = { .kind = ends[_i].kind,
                          .code = ends[_i].code,
@@ -127,9 +126,8 @@ START_TEST(a_signal_other_than_abort_tells_enough)
                         &(struct failure_output){ FRAMES RESET, NULL, ENDED_MS, 0 });
     ck_assert_int_eq(f.origin, ends[_i].origin);
 }
-END_TEST
 
-START_TEST(a_broken_pipe_needs_no_text)
+TEST(a_broken_pipe_needs_no_text)
 {
     struct failure by_signal = { .kind = FAILURE_SIGNAL, .code = SIGPIPE };
     struct failure by_shell = { .kind = FAILURE_EXIT, .code = 128 + SIGPIPE };
@@ -140,9 +138,8 @@ START_TEST(a_broken_pipe_needs_no_text)
     ck_assert_int_eq(by_signal.origin, FAILURE_ORIGIN_PEER);
     ck_assert_int_eq(by_shell.origin, FAILURE_ORIGIN_PEER);
 }
-END_TEST
 
-START_TEST(the_time_of_the_error_counts_before_that_of_the_end)
+TEST(the_time_of_the_error_counts_before_that_of_the_end)
 {
     struct failure f = { .kind = FAILURE_EXIT,
                          .code = 1,
@@ -162,9 +159,8 @@ START_TEST(the_time_of_the_error_counts_before_that_of_the_end)
     failure_origin_read(&f, &out);
     ck_assert_uint_eq(f.at_ms, ENDED_MS);
 }
-END_TEST
 
-START_TEST(a_summary_stands_for_a_traceback_that_was_cut)
+TEST(a_summary_stands_for_a_traceback_that_was_cut)
 {
     struct failure f = { .kind = FAILURE_EXIT, .code = 1, .at_ms = ENDED_MS };
     struct failure_output out = { "frame #1: a\nframe #2: b\n",
@@ -179,9 +175,8 @@ START_TEST(a_summary_stands_for_a_traceback_that_was_cut)
     failure_origin_read(&f, &out);
     ck_assert_int_eq(f.origin, FAILURE_ORIGIN_OWN);
 }
-END_TEST
 
-START_TEST(what_was_written_long_ago_tells_nothing)
+TEST(what_was_written_long_ago_tells_nothing)
 {
     struct failure f = { .kind = FAILURE_EXIT, .code = 1, .at_ms = ENDED_MS };
     struct failure_output out = { FRAMES "ValueError: handled\n" RESET, NULL, ENDED_MS,
@@ -195,22 +190,4 @@ START_TEST(what_was_written_long_ago_tells_nothing)
     failure_origin_read(&f, &out);
     ck_assert_int_eq(f.origin, FAILURE_ORIGIN_OWN);
     ck_assert_uint_eq(f.at_ms, ENDED_MS);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("failure origin");
-    TCase *tc = tcase_create("origin");
-
-    tcase_add_loop_test(tc, the_output_tells_who_failed, 0,
-                        sizeof(written) / sizeof(written[0]));
-    tcase_add_loop_test(tc, a_signal_other_than_abort_tells_enough, 0,
-                        sizeof(ends) / sizeof(ends[0]));
-    tcase_add_test(tc, a_broken_pipe_needs_no_text);
-    tcase_add_test(tc, the_time_of_the_error_counts_before_that_of_the_end);
-    tcase_add_test(tc, a_summary_stands_for_a_traceback_that_was_cut);
-    tcase_add_test(tc, what_was_written_long_ago_tells_nothing);
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

@@ -281,7 +281,7 @@ static const struct {
     { "then a stop has nothing to wait for", "xGSd", "P" },
 };
 
-START_TEST(a_group_is_over_in_order)
+TEST_EACH(a_group_is_over_in_order, courses)
 {
     begin();
     play(courses[_i].script);
@@ -289,9 +289,8 @@ START_TEST(a_group_is_over_in_order)
                   courses[_i].what, courses[_i].script, t.trace, courses[_i].trace);
     end();
 }
-END_TEST
 
-START_TEST(a_group_counts_the_living)
+TEST(a_group_counts_the_living)
 {
     begin();
     ck_assert_uint_eq(group_alive(t.group), 2);
@@ -305,9 +304,8 @@ START_TEST(a_group_counts_the_living)
     ck_assert_uint_eq(group_alive(t.group), 0);
     end();
 }
-END_TEST
 
-START_TEST(a_failure_counts_those_that_have_succeeded)
+TEST(a_failure_counts_those_that_have_succeeded)
 {
     begin();
     play("Xd");
@@ -319,9 +317,8 @@ START_TEST(a_failure_counts_those_that_have_succeeded)
     ck_assert_uint_eq(t.last.succeeded_rank, 5);
     end();
 }
-END_TEST
 
-START_TEST(a_failed_worker_is_drained_for_less_long)
+TEST(a_failed_worker_is_drained_for_less_long)
 {
     uint32_t well;
 
@@ -332,9 +329,8 @@ START_TEST(a_failed_worker_is_drained_for_less_long)
     ck_assert_uint_lt(t.drain_ms, well);
     end();
 }
-END_TEST
 
-START_TEST(what_successful_workers_leave_may_go_on_for_some_time)
+TEST(what_successful_workers_leave_may_go_on_for_some_time)
 {
     begin();
     play("xdye");
@@ -350,9 +346,8 @@ START_TEST(what_successful_workers_leave_may_go_on_for_some_time)
                              "still ran after 12.0 s");
     end();
 }
-END_TEST
 
-START_TEST(a_stop_ends_what_successful_workers_have_left)
+TEST(a_stop_ends_what_successful_workers_have_left)
 {
     begin();
     play("xdyeS");
@@ -364,9 +359,8 @@ START_TEST(a_stop_ends_what_successful_workers_have_left)
     ck_assert_str_eq(t.trace, "wtwP");
     end();
 }
-END_TEST
 
-START_TEST(a_shorter_grace_counts)
+TEST(a_shorter_grace_counts)
 {
     uint64_t until = clock_ms() + PATIENCE_MS;
 
@@ -379,7 +373,6 @@ START_TEST(a_shorter_grace_counts)
     ck_assert_str_eq(t.trace, "tttk");
     end();
 }
-END_TEST
 
 /* -- what a failure is ------------------------------------------------------------ */
 
@@ -431,7 +424,7 @@ static void write_error_file(const char *text)
     fclose(out);
 }
 
-START_TEST(a_failure_says_what_happened)
+TEST_EACH(a_failure_says_what_happened, failures)
 {
     begin();
     t.config.job.preflight = failures[_i].preflight;
@@ -453,24 +446,4 @@ START_TEST(a_failure_says_what_happened)
     ck_assert_str_eq(t.last.said, failures[_i].said);
     ck_assert_str_eq(t.last.log, "/stderr.log");
     end();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("group");
-    TCase *tc = tcase_create("group");
-
-    tcase_add_loop_test(tc, a_group_is_over_in_order, 0,
-                        sizeof(courses) / sizeof(courses[0]));
-    tcase_add_test(tc, a_group_counts_the_living);
-    tcase_add_test(tc, a_failure_counts_those_that_have_succeeded);
-    tcase_add_test(tc, a_failed_worker_is_drained_for_less_long);
-    tcase_add_test(tc, what_successful_workers_leave_may_go_on_for_some_time);
-    tcase_add_test(tc, a_stop_ends_what_successful_workers_have_left);
-    tcase_add_test(tc, a_shorter_grace_counts);
-    tcase_add_loop_test(tc, a_failure_says_what_happened, 0,
-                        sizeof(failures) / sizeof(failures[0]));
-    suite_add_tcase(s, tc);
-    return check_main(s);
 }

@@ -91,7 +91,9 @@ static const struct {
 };
 #define OWN_COUNT (sizeof(own) / sizeof(own[0]))
 
-START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
+FIXTURE(setup, NULL);
+
+TEST(a_worker_is_told_who_it_is_and_nothing_more)
 {
     const char **env = worker_env_build(&inputs, no_base);
 
@@ -100,9 +102,8 @@ START_TEST(a_worker_is_told_who_it_is_and_nothing_more)
     ck_assert_uint_eq(count(env), OWN_COUNT);
     free(env);
 }
-END_TEST
 
-START_TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did)
+TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did)
 {
     static const char *const chosen[] = { "TORCH_FR_BUFFER_SIZE=5",
                                           "TORCH_FR_DUMP_TEMP_FILE=/mine/", NULL };
@@ -127,9 +128,8 @@ START_TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did
     ck_assert_pstr_eq(value(env, "TORCH_FR_BUFFER_SIZE"), "5");
     free(env);
 }
-END_TEST
 
-START_TEST(ranks_of_a_role_are_those_that_were_told)
+TEST(ranks_of_a_role_are_those_that_were_told)
 {
     struct msg_start told = *inputs.start;
     struct worker_env_inputs mine = inputs;
@@ -144,9 +144,8 @@ START_TEST(ranks_of_a_role_are_those_that_were_told)
     ck_assert_pstr_eq(value(env, "RANK"), "5");
     free(env);
 }
-END_TEST
 
-START_TEST(our_variables_win_over_those_that_were_there)
+TEST(our_variables_win_over_those_that_were_there)
 {
     char *stale[OWN_COUNT + 1] = { NULL };
     const char **env;
@@ -165,9 +164,8 @@ START_TEST(our_variables_win_over_those_that_were_there)
     for (size_t i = 0; i < OWN_COUNT; i++)
         free(stale[i]);
 }
-END_TEST
 
-START_TEST(python_finds_the_bootstrap_first)
+TEST(python_finds_the_bootstrap_first)
 {
     static const char *const with_path[] = { "PYTHONPATH=/a:/b", NULL };
     static const char *const with_empty_path[] = { "PYTHONPATH=", NULL };
@@ -185,9 +183,8 @@ START_TEST(python_finds_the_bootstrap_first)
     ck_assert_pstr_eq(value(env, "CRUN_EMPTY_PYTHONPATH"), "1");
     free(env);
 }
-END_TEST
 
-START_TEST(local_rank_0_notes_what_the_template_should_import)
+TEST(local_rank_0_notes_what_the_template_should_import)
 {
     const char **env;
 
@@ -198,9 +195,8 @@ START_TEST(local_rank_0_notes_what_the_template_should_import)
     ck_assert_pstr_eq(value(env, "CRUN_NOTE_MODULES"), "1");
     free(env);
 }
-END_TEST
 
-START_TEST(a_template_has_what_all_workers_have_in_common)
+TEST(a_template_has_what_all_workers_have_in_common)
 {
     static const char *const of_one_worker[] = { "RANK",
                                                  "LOCAL_RANK",
@@ -246,9 +242,8 @@ START_TEST(a_template_has_what_all_workers_have_in_common)
     free(env);
     free(worker);
 }
-END_TEST
 
-START_TEST(the_rest_of_the_environment_comes_through)
+TEST(the_rest_of_the_environment_comes_through)
 {
     static const char *const base[] = { "PATH=/bin",  "EMPTY=",       "A=first",
                                         "A=second",   "RANKS=all",    "RAN=k",
@@ -267,9 +262,8 @@ START_TEST(the_rest_of_the_environment_comes_through)
     ck_assert_uint_eq(count(env), OWN_COUNT + 8);
     free(env);
 }
-END_TEST
 
-START_TEST(a_large_environment_is_merged_quickly)
+TEST(a_large_environment_is_merged_quickly)
 {
     enum { LARGE = 20000 };
     const char **base = xcalloc(2 * LARGE + 1, sizeof(*base)), **env;
@@ -284,9 +278,8 @@ START_TEST(a_large_environment_is_merged_quickly)
     free(base);
     free(env);
 }
-END_TEST
 
-START_TEST(one_worker_alone_may_have_all_threads)
+TEST(one_worker_alone_may_have_all_threads)
 {
     const char **env;
 
@@ -295,9 +288,8 @@ START_TEST(one_worker_alone_may_have_all_threads)
     ck_assert_ptr_null(value(env, "OMP_NUM_THREADS"));
     free(env);
 }
-END_TEST
 
-START_TEST(what_there_is_not_is_said_as_torchrun_does)
+TEST(what_there_is_not_is_said_as_torchrun_does)
 {
     static const char *const base[] = { "CRUN_PROGRESS=/proc/1/fd/2", NULL };
     const char **env;
@@ -310,7 +302,6 @@ START_TEST(what_there_is_not_is_said_as_torchrun_does)
     ck_assert_ptr_null(value(env, "CRUN_PROGRESS"));
     free(env);
 }
-END_TEST
 
 static const struct {
     const char *entry, *expected; /* NULL: dropped */
@@ -339,7 +330,7 @@ static const struct {
     { "FLUX_URI=local", "local" },
 };
 
-START_TEST(a_worker_does_not_have_the_place_of_crun_itself)
+TEST_EACH(a_worker_does_not_have_the_place_of_crun_itself, of_the_task)
 {
     static const char *const kept[] = { "A,PMI*", "SLURM_PROCID", NULL };
     const char *base[2] = { of_the_task[_i].entry, NULL };
@@ -357,7 +348,6 @@ START_TEST(a_worker_does_not_have_the_place_of_crun_itself)
     free(env);
     free(name);
 }
-END_TEST
 
 static const struct {
     const char *cuda, *hip; /* as they were; NULL: not set */
@@ -373,7 +363,7 @@ static const struct {
     { NULL, "HIP_VISIBLE_DEVICES=2,3", "3", true },
 };
 
-START_TEST(a_virtual_local_rank_sees_one_gpu)
+TEST_EACH(a_virtual_local_rank_sees_one_gpu, devices)
 {
     const char *base[3] = { NULL }, **env;
     unsigned n = 0;
@@ -391,7 +381,6 @@ START_TEST(a_virtual_local_rank_sees_one_gpu)
         ck_assert_pstr_eq(value(env, "HIP_VISIBLE_DEVICES"), devices[_i].expected);
     free(env);
 }
-END_TEST
 
 static const struct {
     const char *given, *expected;
@@ -427,7 +416,7 @@ static const struct {
     { "cost: 5$", "cost: 5$" },
 };
 
-START_TEST(ranks_stand_in_arguments_as_in_a_python_template)
+TEST_EACH(ranks_stand_in_arguments_as_in_a_python_template, arguments)
 {
     const char *given[] = { "/bin/$local_rank", arguments[_i].given, "last", NULL };
     const char **argv;
@@ -440,34 +429,4 @@ START_TEST(ranks_stand_in_arguments_as_in_a_python_template)
     ck_assert_pstr_eq(argv[2], "last");
     ck_assert_ptr_null(argv[3]);
     free(argv);
-}
-END_TEST
-
-#define COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
-
-int main(void)
-{
-    Suite *s = suite_create("workerenv");
-    TCase *t = tcase_create("environment and arguments");
-
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_test(t, a_worker_is_told_who_it_is_and_nothing_more);
-    tcase_add_test(
-        t, the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did);
-    tcase_add_test(t, ranks_of_a_role_are_those_that_were_told);
-    tcase_add_test(t, our_variables_win_over_those_that_were_there);
-    tcase_add_test(t, python_finds_the_bootstrap_first);
-    tcase_add_test(t, local_rank_0_notes_what_the_template_should_import);
-    tcase_add_test(t, a_template_has_what_all_workers_have_in_common);
-    tcase_add_test(t, the_rest_of_the_environment_comes_through);
-    tcase_add_test(t, a_large_environment_is_merged_quickly);
-    tcase_add_test(t, one_worker_alone_may_have_all_threads);
-    tcase_add_test(t, what_there_is_not_is_said_as_torchrun_does);
-    tcase_add_loop_test(t, a_worker_does_not_have_the_place_of_crun_itself, 0,
-                        COUNT(of_the_task));
-    tcase_add_loop_test(t, a_virtual_local_rank_sees_one_gpu, 0, COUNT(devices));
-    tcase_add_loop_test(t, ranks_stand_in_arguments_as_in_a_python_template, 0,
-                        COUNT(arguments));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }
