@@ -65,6 +65,6 @@ void spawn_ready(uint32_t local_rank, ...);
 void expect_empty_by_kill(void);
 
 /* All tests that are run in each mode. */
-#define IN_EACH_MODE(test) tcase_add_loop_test(tc, test, 0, MODE_COUNT)
+#define TEST_IN_EACH_MODE(name) TEST_LOOP(name, 0, MODE_COUNT)
 
 #endif

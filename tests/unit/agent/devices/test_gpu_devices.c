@@ -80,13 +80,18 @@ static void expect_buses(const char *visible, const char *buses)
     ck_assert(!gpu_devices_pci_address(visible, index, address, sizeof(address)));
 }
 
-START_TEST(a_list_shows_what_cuda_shows)
+__attribute__((constructor)) static void begin_program(void)
+{
+    nvml_stand_in();
+    unsetenv("NVML_GPUS");
+}
+
+TEST_EACH(a_list_shows_what_cuda_shows, lists)
 {
     setenv("NVML_GPUS", lists[_i].machine, 1);
     ck_assert_uint_eq(gpu_devices_count(lists[_i].visible), lists[_i].count);
     expect_buses(lists[_i].visible, lists[_i].buses);
 }
-END_TEST
 
 static const struct {
     const char *visible;
@@ -104,7 +109,7 @@ static const struct {
     { " GPU-1 ,\tMIG-2/1/0 ", 1, "MIG-2/1/0" },
 };
 
-START_TEST(a_worker_alone_sees_the_entry_of_its_index)
+TEST_EACH(a_worker_alone_sees_the_entry_of_its_index, entries)
 {
     char entry[64];
 
@@ -112,7 +117,6 @@ START_TEST(a_worker_alone_sees_the_entry_of_its_index)
                                                entry, sizeof(entry)),
                      entries[_i].entry);
 }
-END_TEST
 
 /* -- the machine ------------------------------------------------------------ */
 
@@ -124,7 +128,9 @@ static void expect_gpu(const struct gpu_device *g, const char *address,
     ck_assert_int_eq(g->is_part, is_part);
 }
 
-START_TEST(parts_follow_their_gpu)
+FIXTURE(tree_setup, tree_teardown);
+
+TEST(parts_follow_their_gpu)
 {
     struct gpu_list list;
 
@@ -137,9 +143,8 @@ START_TEST(parts_follow_their_gpu)
     expect_gpu(&list.item[4], "0000:3d:00.0", "MIG-2", true);
     free(list.item);
 }
-END_TEST
 
-START_TEST(without_the_library_the_driver_tells)
+TEST(without_the_library_the_driver_tells)
 {
     struct gpu_list list;
 
@@ -157,9 +162,8 @@ START_TEST(without_the_library_the_driver_tells)
     expect_gpu(&list.item[2], "0000:9a:00.0", "", false);
     free(list.item);
 }
-END_TEST
 
-START_TEST(without_either_the_devices_are_counted)
+TEST(without_either_the_devices_are_counted)
 {
     struct gpu_list list;
 
@@ -173,9 +177,8 @@ START_TEST(without_either_the_devices_are_counted)
     expect_gpu(&list.item[0], "", "", false);
     free(list.item);
 }
-END_TEST
 
-START_TEST(no_driver_is_no_gpu)
+TEST(no_driver_is_no_gpu)
 {
     struct gpu_list list;
 
@@ -183,9 +186,10 @@ START_TEST(no_driver_is_no_gpu)
     ck_assert_uint_eq(list.count, 0);
     free(list.item);
 }
-END_TEST
 
-START_TEST(the_library_is_let_go)
+FIXTURE(NULL, NULL);
+
+TEST(the_library_is_let_go)
 {
     unsigned count = 0;
     int (*get_count)(unsigned *) = (int (*)(unsigned *))dlsym(RTLD_DEFAULT,
@@ -196,39 +200,13 @@ START_TEST(the_library_is_let_go)
     ck_assert_ptr_nonnull(get_count);
     ck_assert_int_ne(get_count(&count), 0);
 }
-END_TEST
 
-START_TEST(the_machine_is_asked_once)
+TEST(the_machine_is_asked_once)
 {
     setenv("NVML_GPUS", FOUR, 1);
     ck_assert_uint_eq(gpu_devices_count(NULL), 4);
     unsetenv("NVML_GPUS");
     ck_assert_uint_eq(gpu_devices_count(NULL), 4);
 }
-END_TEST
 
 /* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *s = suite_create("gpu");
-    TCase *t = tcase_create("CUDA_VISIBLE_DEVICES");
-
-    nvml_stand_in();
-    unsetenv("NVML_GPUS");
-    tcase_add_loop_test(t, a_list_shows_what_cuda_shows, 0,
-                        sizeof(lists) / sizeof(*lists));
-    tcase_add_loop_test(t, a_worker_alone_sees_the_entry_of_its_index, 0,
-                        sizeof(entries) / sizeof(*entries));
-    tcase_add_test(t, the_library_is_let_go);
-    tcase_add_test(t, the_machine_is_asked_once);
-    suite_add_tcase(s, t);
-    t = tcase_create("machine");
-    tcase_add_checked_fixture(t, tree_setup, tree_teardown);
-    tcase_add_test(t, parts_follow_their_gpu);
-    tcase_add_test(t, without_the_library_the_driver_tells);
-    tcase_add_test(t, without_either_the_devices_are_counted);
-    tcase_add_test(t, no_driver_is_no_gpu);
-    suite_add_tcase(s, t);
-    return check_main(s);
-}

@@ -120,7 +120,16 @@ static void teardown(void)
 
 /* -- cases ------------------------------------------------------------------ */
 
-START_TEST(a_heartbeat_says_how_the_gpus_are)
+__attribute__((constructor)) static void begin_program(int argc, char **argv)
+{
+    nvml_stand_in();
+    gpu_probe_main_if_asked(argc, argv);
+}
+
+TIMEOUT(2 * WAIT_MS / 1000);
+FIXTURE(setup, teardown);
+
+TEST(a_heartbeat_says_how_the_gpus_are)
 {
     create_monitor(
         TWO, 2,
@@ -138,9 +147,8 @@ START_TEST(a_heartbeat_says_how_the_gpus_are)
     UNTIL(beat.gpus.percent == 30);
     ck_assert_str_eq(beat.note, "");
 }
-END_TEST
 
-START_TEST(a_note_goes_before_the_one_that_is_there)
+TEST(a_note_goes_before_the_one_that_is_there)
 {
     create_monitor(TWO, 2, "GPU-a slowed=32\nGPU-b percent=1\n");
     UNTIL(*beat.note);
@@ -151,9 +159,8 @@ START_TEST(a_note_goes_before_the_one_that_is_there)
     gpu_monitor_fill_heartbeat(care, &beat);
     ck_assert_uint_eq(strlen(beat.note), sizeof(beat.note) - 1);
 }
-END_TEST
 
-START_TEST(only_the_gpus_of_the_workers_count)
+TEST(only_the_gpus_of_the_workers_count)
 {
     setenv("CUDA_VISIBLE_DEVICES", "1", 1);
     create_monitor(TWO, 3, "GPU-a percent=10\nGPU-b percent=80 xid=31\n");
@@ -161,9 +168,8 @@ START_TEST(only_the_gpus_of_the_workers_count)
     UNTIL(beat.gpus.count == 1);
     ck_assert_int_eq(beat.gpus.percent, 80);
 }
-END_TEST
 
-START_TEST(an_xid_is_told_once_an_epoch)
+TEST(an_xid_is_told_once_an_epoch)
 {
     create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
@@ -185,9 +191,8 @@ START_TEST(an_xid_is_told_once_an_epoch)
     set_state("GPU-b xid=13\n");
     until_remark("xid: rank 1: GPU 1 (0000:5e:00.0) had XID 13");
 }
-END_TEST
 
-START_TEST(memory_errors_are_told_as_they_come)
+TEST(memory_errors_are_told_as_they_come)
 {
     create_monitor(TWO, 2, "GPU-a errors=7\nGPU-b errors=0\n");
     UNTIL(beat.gpus.count == 2);
@@ -203,9 +208,8 @@ START_TEST(memory_errors_are_told_as_they_come)
     until_remark("rank 4: GPU 0 (0000:1b:00.0) had 1 uncorrected memory error\n");
     ck_assert_uint_eq(remark_count, 4);
 }
-END_TEST
 
-START_TEST(a_part_is_judged_alone)
+TEST(a_part_is_judged_alone)
 {
     setenv("CUDA_VISIBLE_DEVICES", "MIG-2", 1);
     create_monitor(PARTS, 1,
@@ -225,9 +229,8 @@ START_TEST(a_part_is_judged_alone)
     until_remark("rank 4: MIG-2 of GPU 0 (0000:1b:00.0) had XID 79");
     ck_assert_uint_eq(remark_count, 2);
 }
-END_TEST
 
-START_TEST(a_gpu_that_is_lost_is_told_once)
+TEST(a_gpu_that_is_lost_is_told_once)
 {
     create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
@@ -237,10 +240,9 @@ START_TEST(a_gpu_that_is_lost_is_told_once)
     ck_assert_str_eq(beat.note, "GPU 1 lost");
     ck_assert_uint_eq(remark_count, 1);
 }
-END_TEST
 
 /* XIDs come all the same: they may be the reason. */
-START_TEST(a_driver_that_hangs_holds_up_nothing)
+TEST(a_driver_that_hangs_holds_up_nothing)
 {
     uint64_t longest = 0;
 
@@ -266,7 +268,6 @@ START_TEST(a_driver_that_hangs_holds_up_nothing)
     set_state(WELL);
     UNTIL(beat.gpus.count == 2);
 }
-END_TEST
 
 /* The only child of this process. */
 static pid_t probe_pid(void)
@@ -283,7 +284,7 @@ static pid_t probe_pid(void)
     return pid;
 }
 
-START_TEST(a_library_that_crashes_ends_nothing_else)
+TEST(a_library_that_crashes_ends_nothing_else)
 {
     create_monitor(TWO, 2, WELL);
     UNTIL(beat.gpus.count == 2);
@@ -292,9 +293,8 @@ START_TEST(a_library_that_crashes_ends_nothing_else)
     turn_once();
     ck_assert_uint_eq(beat.gpus.count, 0);
 }
-END_TEST
 
-START_TEST(the_probe_ends_with_its_agent)
+TEST(the_probe_ends_with_its_agent)
 {
     int status;
 
@@ -305,9 +305,8 @@ START_TEST(the_probe_ends_with_its_agent)
     ck_assert_int_gt(waitpid(-1, &status, 0), 0);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
-END_TEST
 
-START_TEST(without_a_gpu_there_is_nothing_to_say)
+TEST(without_a_gpu_there_is_nothing_to_say)
 {
     create_monitor("", 2, "");
     while (waitpid(-1, NULL, WNOHANG) == 0)
@@ -318,9 +317,8 @@ START_TEST(without_a_gpu_there_is_nothing_to_say)
     ck_assert_str_eq(beat.note, "");
     ck_assert_str_eq(remarks, "");
 }
-END_TEST
 
-START_TEST(a_failure_names_the_xid_before_it)
+TEST(a_failure_names_the_xid_before_it)
 {
     struct failure f = { .kind = FAILURE_SIGNAL, .rank = 5, .local_rank = 1 },
                    other = { .kind = FAILURE_EXIT, .rank = 4, .what = "exit code 1" },
@@ -345,7 +343,6 @@ START_TEST(a_failure_names_the_xid_before_it)
     gpu_monitor_explain(care, &hang);
     ck_assert_ptr_nonnull(strstr(hang.what, "had XID 79 "));
 }
-END_TEST
 
 static char verdict[512];
 static unsigned verdicts;
@@ -392,7 +389,7 @@ static const struct {
     { PARTS, "GPU-a lost=1", "MIG-1 of GPU 0 (0000:1b:00.0) does not answer" },
 };
 
-START_TEST(a_check_finds_what_is_unfit)
+TEST_EACH(a_check_finds_what_is_unfit, checks)
 {
     create_monitor(checks[_i].gpus, 2, checks[_i].state);
     gpu_monitor_check(care, on_checked, NULL);
@@ -402,9 +399,8 @@ START_TEST(a_check_finds_what_is_unfit)
     gpu_monitor_check(care, on_checked, NULL);
     ck_assert_uint_eq(verdicts, 1);
 }
-END_TEST
 
-START_TEST(a_driver_that_is_not_there_is_unfit)
+TEST(a_driver_that_is_not_there_is_unfit)
 {
     create_monitor(TWO, 2, "GPU-a hang=1");
     gpu_monitor_check(care, on_checked, NULL);
@@ -416,34 +412,5 @@ START_TEST(a_driver_that_is_not_there_is_unfit)
     gpu_monitor_check(NULL, on_checked, NULL);
     ck_assert_str_eq(verdict, "");
 }
-END_TEST
 
 /* -- suite ------------------------------------------------------------------ */
-
-int main(int argc, char **argv)
-{
-    Suite *s = suite_create("gpu_care");
-    TCase *t = tcase_create("care");
-
-    nvml_stand_in();
-    gpu_probe_main_if_asked(argc, argv);
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 2 * WAIT_MS / 1000);
-    tcase_add_test(t, a_heartbeat_says_how_the_gpus_are);
-    tcase_add_test(t, a_note_goes_before_the_one_that_is_there);
-    tcase_add_test(t, only_the_gpus_of_the_workers_count);
-    tcase_add_test(t, an_xid_is_told_once_an_epoch);
-    tcase_add_test(t, memory_errors_are_told_as_they_come);
-    tcase_add_test(t, a_part_is_judged_alone);
-    tcase_add_test(t, a_gpu_that_is_lost_is_told_once);
-    tcase_add_test(t, a_driver_that_hangs_holds_up_nothing);
-    tcase_add_test(t, a_library_that_crashes_ends_nothing_else);
-    tcase_add_test(t, the_probe_ends_with_its_agent);
-    tcase_add_test(t, without_a_gpu_there_is_nothing_to_say);
-    tcase_add_test(t, a_failure_names_the_xid_before_it);
-    tcase_add_loop_test(t, a_check_finds_what_is_unfit, 0,
-                        sizeof(checks) / sizeof(*checks));
-    tcase_add_test(t, a_driver_that_is_not_there_is_unfit);
-    suite_add_tcase(s, t);
-    return check_main(s);
-}

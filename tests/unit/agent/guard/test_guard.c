@@ -36,7 +36,9 @@ static const struct {
     { "signal", "13", 13 },
 };
 
-START_TEST(a_worker_ends_with_a_status_of_its_own)
+TIMEOUT(60);
+
+TEST_IN_EACH_MODE(a_worker_ends_with_a_status_of_its_own)
 {
     enum { COUNT = sizeof(ends) / sizeof(ends[0]) };
     uint64_t begun_ms = clock_ms();
@@ -59,9 +61,8 @@ START_TEST(a_worker_ends_with_a_status_of_its_own)
     wait_until(&t.empty, 1);
     end_guard();
 }
-END_TEST
 
-START_TEST(exits_are_told_in_the_order_in_which_they_happened)
+TEST_IN_EACH_MODE(exits_are_told_in_the_order_in_which_they_happened)
 {
     static const uint32_t order[] = { 5, 2, 7, 0, 6, 1, 4, 3 };
     enum { COUNT = sizeof(order) / sizeof(order[0]) };
@@ -90,7 +91,6 @@ START_TEST(exits_are_told_in_the_order_in_which_they_happened)
         ck_assert_uint_eq(t.exit[i].local_rank, order[i]);
     end_guard();
 }
-END_TEST
 
 /* -- programs that cannot be executed --------------------------------------- */
 
@@ -110,7 +110,7 @@ static const struct {
     { "#!/nonexistent/interpreter\n", 27, 0755, ENOENT },
 };
 
-START_TEST(a_program_that_cannot_be_executed_is_told_with_its_errno)
+TEST_EACH(a_program_that_cannot_be_executed_is_told_with_its_errno, programs)
 {
     char file[] = "/tmp/crun-test-guard-XXXXXX";
     const char *argv[] = { file, NULL };
@@ -135,9 +135,8 @@ START_TEST(a_program_that_cannot_be_executed_is_told_with_its_errno)
     end_guard();
     unlink(file);
 }
-END_TEST
 
-START_TEST(a_directory_is_not_a_program)
+TEST(a_directory_is_not_a_program)
 {
     const char *argv[] = { "/tmp", NULL };
 
@@ -147,9 +146,8 @@ START_TEST(a_directory_is_not_a_program)
     ck_assert_int_eq(t.errnum, EACCES);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_place_that_is_taken_is_refused)
+TEST(a_place_that_is_taken_is_refused)
 {
     begin_guard(IN_SESSION);
     spawn_ready(3, "say", "ready", "sleep", NULL);
@@ -159,11 +157,10 @@ START_TEST(a_place_that_is_taken_is_refused)
     expect_empty_by_kill();
     end_guard();
 }
-END_TEST
 
 /* -- stopping --------------------------------------------------------------- */
 
-START_TEST(a_signal_reaches_one_group_or_all)
+TEST_IN_EACH_MODE(a_signal_reaches_one_group_or_all)
 {
     begin_guard(_i);
     for (uint32_t i = 0; i < 3; i++)
@@ -180,9 +177,8 @@ START_TEST(a_signal_reaches_one_group_or_all)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_stopped_worker_obeys_term)
+TEST_IN_EACH_MODE(a_stopped_worker_obeys_term)
 {
     begin_guard(_i);
     spawn_ready(0, "say", "ready", "stop", "sleep", NULL);
@@ -191,9 +187,8 @@ START_TEST(a_stopped_worker_obeys_term)
     ck_assert_int_eq(t.exit[0].status, SIGTERM);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_worker_that_ignores_term_is_killed)
+TEST_IN_EACH_MODE(a_worker_that_ignores_term_is_killed)
 {
     begin_guard(_i);
     spawn_ready(0, "ignore", "15", "say", "ready", "sleep", NULL);
@@ -207,9 +202,8 @@ START_TEST(a_worker_that_ignores_term_is_killed)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(leftovers_get_the_grace_and_no_more)
+TEST_IN_EACH_MODE(leftovers_get_the_grace_and_no_more)
 {
     uint64_t begun_ms, took_ms;
 
@@ -228,9 +222,8 @@ START_TEST(leftovers_get_the_grace_and_no_more)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(leftovers_that_end_on_term_cost_no_grace)
+TEST_IN_EACH_MODE(leftovers_that_end_on_term_cost_no_grace)
 {
     begin_guard(_i);
     spawn_ready(0, "child", "say", "ready", "exit", "0", NULL);
@@ -241,10 +234,9 @@ START_TEST(leftovers_that_end_on_term_cost_no_grace)
     ck_assert_int_eq(t.leftover_session, t.pid[0]);
     end_guard();
 }
-END_TEST
 
 /* Each comes up when the one before has ended. */
-START_TEST(leftovers_that_come_up_later_get_their_term_too)
+TEST_IN_EACH_MODE(leftovers_that_come_up_later_get_their_term_too)
 {
     begin_guard(_i);
     spawn_ready(0, "chain", "5", "say", "ready", "exit", "0", NULL);
@@ -253,9 +245,8 @@ START_TEST(leftovers_that_come_up_later_get_their_term_too)
     wait_until(&t.empty, 1);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_kill_cuts_the_grace_of_a_sweep_short)
+TEST_IN_EACH_MODE(a_kill_cuts_the_grace_of_a_sweep_short)
 {
     begin_guard(_i);
     spawn_ready(0, "orphan", "1", "say", "ready", "exit", "0", NULL);
@@ -267,9 +258,8 @@ START_TEST(a_kill_cuts_the_grace_of_a_sweep_short)
     ck_assert_uint_eq(t.empty, 1); /* one answer to the two */
     end_guard();
 }
-END_TEST
 
-START_TEST(processes_that_fork_all_the_time_are_ended)
+TEST_IN_EACH_MODE(processes_that_fork_all_the_time_are_ended)
 {
     begin_guard(_i);
     spawn_ready(0, "storm", "4", "say", "ready", "sleep", NULL);
@@ -278,9 +268,8 @@ START_TEST(processes_that_fork_all_the_time_are_ended)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(the_dead_of_others_are_reaped)
+TEST_IN_EACH_MODE(the_dead_of_others_are_reaped)
 {
     char path[64], text[8] = "";
     FILE *f;
@@ -302,9 +291,8 @@ START_TEST(the_dead_of_others_are_reaped)
     expect_empty_by_kill();
     end_guard();
 }
-END_TEST
 
-START_TEST(one_group_follows_another)
+TEST_IN_EACH_MODE(one_group_follows_another)
 {
     begin_guard(_i);
     for (uint32_t epoch = 1; epoch <= 5; epoch++) {
@@ -317,15 +305,13 @@ START_TEST(one_group_follows_another)
     }
     end_guard();
 }
-END_TEST
 
-START_TEST(stopping_the_guard_ends_all)
+TEST_IN_EACH_MODE(stopping_the_guard_ends_all)
 {
     begin_guard(_i);
     spawn_ready(0, "orphan", "2", "child", "say", "ready", "sleep", NULL);
     end_guard();
 }
-END_TEST
 
 /* How often the guard has gone to sleep, once it sleeps; the file's own words. */
 static void read_sleeps(char *text, size_t size)
@@ -341,7 +327,7 @@ static void read_sleeps(char *text, size_t size)
     } while (!strstr(text, "State:\tS"));
 }
 
-START_TEST(an_idle_guard_does_not_wake_up)
+TEST_IN_EACH_MODE(an_idle_guard_does_not_wake_up)
 {
     char before[4096], after[4096];
     bool woke = true;
@@ -360,7 +346,6 @@ START_TEST(an_idle_guard_does_not_wake_up)
     ck_assert(!woke);
     end_guard();
 }
-END_TEST
 
 /* -- a machine that is full ------------------------------------------------- */
 
@@ -380,7 +365,7 @@ static rlim_t descriptors_of(pid_t pid)
 }
 
 /* From none of an ask's descriptors arriving up to all of them. */
-START_TEST(every_worker_is_answered_where_descriptors_run_out)
+TEST_LOOP(every_worker_is_answered_where_descriptors_run_out, 0, 7)
 {
     struct rlimit few;
     uint64_t until_ms = clock_ms() + procs_patience(PATIENCE_MS);
@@ -401,10 +386,9 @@ START_TEST(every_worker_is_answered_where_descriptors_run_out)
     ck_assert_uint_eq(t.exited, WORKERS);
     end_guard();
 }
-END_TEST
 
 /* Where there is no room for another process for a moment. */
-START_TEST(a_worker_is_tried_again_while_the_machine_is_full)
+TEST(a_worker_is_tried_again_while_the_machine_is_full)
 {
     struct rlimit none, before;
 
@@ -424,9 +408,8 @@ START_TEST(a_worker_is_tried_again_while_the_machine_is_full)
     expect_empty_by_kill();
     end_guard();
 }
-END_TEST
 
-START_TEST(a_machine_that_stays_full_is_told_once_for_all)
+TEST(a_machine_that_stays_full_is_told_once_for_all)
 {
     const struct rlimit none = { 1, 1 };
     uint64_t begun_ms;
@@ -444,40 +427,4 @@ START_TEST(a_machine_that_stays_full_is_told_once_for_all)
     expect_empty_by_kill();
     ck_assert_uint_eq(t.exited, WORKERS);
     end_guard();
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    Suite *suite = suite_create("guard");
-    TCase *tc = tcase_create("modes");
-
-    guard_reaper_main_if_asked(argc, argv);
-    tcase_set_timeout(tc, 60);
-    IN_EACH_MODE(a_worker_ends_with_a_status_of_its_own);
-    IN_EACH_MODE(exits_are_told_in_the_order_in_which_they_happened);
-    IN_EACH_MODE(a_signal_reaches_one_group_or_all);
-    IN_EACH_MODE(a_stopped_worker_obeys_term);
-    IN_EACH_MODE(a_worker_that_ignores_term_is_killed);
-    IN_EACH_MODE(leftovers_get_the_grace_and_no_more);
-    IN_EACH_MODE(leftovers_that_end_on_term_cost_no_grace);
-    IN_EACH_MODE(leftovers_that_come_up_later_get_their_term_too);
-    IN_EACH_MODE(a_kill_cuts_the_grace_of_a_sweep_short);
-    IN_EACH_MODE(processes_that_fork_all_the_time_are_ended);
-    IN_EACH_MODE(the_dead_of_others_are_reaped);
-    IN_EACH_MODE(one_group_follows_another);
-    IN_EACH_MODE(stopping_the_guard_ends_all);
-    IN_EACH_MODE(an_idle_guard_does_not_wake_up);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("workers");
-    tcase_set_timeout(tc, 60);
-    tcase_add_loop_test(tc, a_program_that_cannot_be_executed_is_told_with_its_errno, 0,
-                        sizeof(programs) / sizeof(programs[0]));
-    tcase_add_test(tc, a_directory_is_not_a_program);
-    tcase_add_test(tc, a_place_that_is_taken_is_refused);
-    tcase_add_loop_test(tc, every_worker_is_answered_where_descriptors_run_out, 0, 7);
-    tcase_add_test(tc, a_worker_is_tried_again_while_the_machine_is_full);
-    tcase_add_test(tc, a_machine_that_stays_full_is_told_once_for_all);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -29,7 +29,9 @@
 
 /* -- deaths ----------------------------------------------------------------- */
 
-START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
+TIMEOUT(60);
+
+TEST_IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
 {
     begin_guard(_i);
     spawn_ready(0, "orphan", "5", "child", "say", "ready", "sleep", NULL);
@@ -42,9 +44,8 @@ START_TEST(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
     guard_kill(t.guard);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_guard_that_does_not_answer_is_ended_by_force)
+TEST_IN_EACH_MODE(a_guard_that_does_not_answer_is_ended_by_force)
 {
     struct err e;
 
@@ -61,7 +62,6 @@ START_TEST(a_guard_that_does_not_answer_is_ended_by_force)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
 /* A process with a number that another one had. 0: there can be none. */
 static pid_t start_successor(pid_t pid)
@@ -79,7 +79,7 @@ static pid_t start_successor(pid_t pid)
 
 /* Before the agent notices that its guard has ended, the number may be another
  * process's. */
-START_TEST(no_process_is_ended_in_place_of_the_guard)
+TEST(no_process_is_ended_in_place_of_the_guard)
 {
     pid_t guard, successor;
     int status;
@@ -100,9 +100,8 @@ START_TEST(no_process_is_ended_in_place_of_the_guard)
     wait_until(&t.died, 1);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
+TEST_IN_EACH_MODE(a_guard_that_dies_while_it_is_started_is_missed)
 {
     siginfo_t info;
 
@@ -113,7 +112,6 @@ START_TEST(a_guard_that_dies_while_it_is_started_is_missed)
     wait_until(&t.died, 1);
     end_guard();
 }
-END_TEST
 
 /* The agent's end of the guard's socket. */
 static int find_socket(void)
@@ -130,7 +128,7 @@ static int find_socket(void)
     ck_abort_msg("no socket");
 }
 
-START_TEST(a_guard_that_finds_no_agent_ends_all)
+TEST_IN_EACH_MODE(a_guard_that_finds_no_agent_ends_all)
 {
     begin_guard(_i);
     spawn_ready(0, "say", "ready", "sleep", NULL);
@@ -143,9 +141,8 @@ START_TEST(a_guard_that_finds_no_agent_ends_all)
     ck_assert_str_eq(t.why, "exited with status 0");
     end_guard();
 }
-END_TEST
 
-START_TEST(an_older_child_of_the_agent_survives_the_guard)
+TEST_IN_EACH_MODE(an_older_child_of_the_agent_survives_the_guard)
 {
     int status;
     pid_t pid;
@@ -163,7 +160,6 @@ START_TEST(an_older_child_of_the_agent_survives_the_guard)
     waitpid(pid, &status, 0);
     end_guard();
 }
-END_TEST
 
 /* An agent that starts workers until it is killed. */
 static void be_an_agent(int mode, int out)
@@ -177,7 +173,7 @@ static void be_an_agent(int mode, int out)
         loop_turn(t.loop, 1000);
 }
 
-START_TEST(when_the_agent_is_killed_nothing_lives_a_moment_later)
+TEST_IN_EACH_MODE(when_the_agent_is_killed_nothing_lives_a_moment_later)
 {
     static const unsigned moments_us[] = { 0, 100, 500, 1000, 2000, 3000, 5000, 20000 };
     uint64_t took_ms;
@@ -204,7 +200,6 @@ START_TEST(when_the_agent_is_killed_nothing_lives_a_moment_later)
     }
     ck_assert_uint_le(late, 1); /* on a machine that is busy with something else */
 }
-END_TEST
 
 /* -- the fence -------------------------------------------------------------- */
 
@@ -217,7 +212,7 @@ static void fence_in(uint64_t ms, uint32_t grace_ms)
     guard_fence(t.guard, &terms);
 }
 
-START_TEST(past_the_fence_workers_are_ended_and_none_is_started)
+TEST_IN_EACH_MODE(past_the_fence_workers_are_ended_and_none_is_started)
 {
     begin_guard(_i);
     spawn_ready(0, "orphan", "1", "ignore", "15", "say", "ready", "sleep", NULL);
@@ -242,9 +237,8 @@ START_TEST(past_the_fence_workers_are_ended_and_none_is_started)
     ck_assert_uint_eq(t.fenced, 2);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_fence_that_is_moved_on_never_passes)
+TEST_IN_EACH_MODE(a_fence_that_is_moved_on_never_passes)
 {
     uint64_t until_ms = clock_ms() + 300;
 
@@ -260,10 +254,9 @@ START_TEST(a_fence_that_is_moved_on_never_passes)
     ck_assert_uint_eq(t.exited, 0);
     end_guard();
 }
-END_TEST
 
 /* The agent asks for nothing and reads nothing: it might as well be frozen. */
-START_TEST(the_fence_needs_no_agent)
+TEST_IN_EACH_MODE(the_fence_needs_no_agent)
 {
     begin_guard(_i);
     spawn_ready(0, "orphan", "1", "say", "ready", "sleep", NULL);
@@ -274,7 +267,6 @@ START_TEST(the_fence_needs_no_agent)
     ck_assert_uint_eq(t.fenced, 1);
     end_guard();
 }
-END_TEST
 
 /* -- what holds them -------------------------------------------------------- */
 
@@ -298,7 +290,7 @@ static void own_cgroup(char *path, size_t size)
 }
 
 /* The group goes before the first worker comes. */
-START_TEST(a_cgroup_that_takes_no_process_is_admitted)
+TEST(a_cgroup_that_takes_no_process_is_admitted)
 {
     char path[512];
 
@@ -313,15 +305,13 @@ START_TEST(a_cgroup_that_takes_no_process_is_admitted)
     ck_assert_str_eq(guard_containment(t.guard), *path ? "session" : "session+warden");
     end_guard();
 }
-END_TEST
 
-START_TEST(without_a_cgroup_there_is_a_warden)
+TEST(without_a_cgroup_there_is_a_warden)
 {
     begin_guard(IN_SESSION);
     ck_assert_str_eq(guard_containment(t.guard), "session+warden");
     end_guard();
 }
-END_TEST
 
 /* -- any one of the three is enough ----------------------------------------- */
 
@@ -361,7 +351,8 @@ enum { KILL_AGENT = 1, KILL_GUARD = 2, KILL_WARDEN = 4 };
 
 /* All pairs and each alone, in sessions.
  * They are stopped first: none sees another end. */
-START_TEST(without_a_cgroup_one_of_three_is_enough)
+TEST_LOOP(without_a_cgroup_one_of_three_is_enough, KILL_AGENT,
+          KILL_AGENT + KILL_GUARD + KILL_WARDEN)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* to reap all orphans */
     for (int mode = IN_SESSION; mode < MODE_COUNT; mode++) {
@@ -403,11 +394,10 @@ START_TEST(without_a_cgroup_one_of_three_is_enough)
         close(out[0]);
     }
 }
-END_TEST
 
 /* -- kin -------------------------------------------------------------------- */
 
-START_TEST(children_are_found_with_and_without_a_list)
+TEST(children_are_found_with_and_without_a_list)
 {
     pid_t child[3], listed[8], scanned[8];
 
@@ -429,34 +419,4 @@ START_TEST(children_are_found_with_and_without_a_list)
     }
     ck_assert_uint_eq(child_procs_list(listed, 8), 0);
     ck_assert(!child_procs_exist());
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    Suite *suite = suite_create("guard_deaths");
-    TCase *tc = tcase_create("modes");
-
-    guard_reaper_main_if_asked(argc, argv);
-    tcase_set_timeout(tc, 60);
-    IN_EACH_MODE(past_the_fence_workers_are_ended_and_none_is_started);
-    IN_EACH_MODE(a_fence_that_is_moved_on_never_passes);
-    IN_EACH_MODE(the_fence_needs_no_agent);
-    IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told);
-    IN_EACH_MODE(a_guard_that_does_not_answer_is_ended_by_force);
-    IN_EACH_MODE(a_guard_that_dies_while_it_is_started_is_missed);
-    IN_EACH_MODE(a_guard_that_finds_no_agent_ends_all);
-    IN_EACH_MODE(an_older_child_of_the_agent_survives_the_guard);
-    IN_EACH_MODE(when_the_agent_is_killed_nothing_lives_a_moment_later);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("workers");
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, a_cgroup_that_takes_no_process_is_admitted);
-    tcase_add_test(tc, without_a_cgroup_there_is_a_warden);
-    tcase_add_test(tc, no_process_is_ended_in_place_of_the_guard);
-    tcase_add_loop_test(tc, without_a_cgroup_one_of_three_is_enough, KILL_AGENT,
-                        KILL_AGENT + KILL_GUARD + KILL_WARDEN);
-    tcase_add_test(tc, children_are_found_with_and_without_a_list);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

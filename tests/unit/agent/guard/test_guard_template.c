@@ -57,7 +57,9 @@ static bool in_cgroup(void)
 
 /* -- as it should be ------------------------------------------------------------ */
 
-START_TEST(a_worker_of_the_template_is_a_worker_like_any_other)
+TIMEOUT(60);
+
+TEST_IN_EACH_MODE(a_worker_of_the_template_is_a_worker_like_any_other)
 {
     char group[64];
 
@@ -87,9 +89,8 @@ START_TEST(a_worker_of_the_template_is_a_worker_like_any_other)
     ck_assert_int_eq(kill(t.template_pid, 0), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(its_exit_is_its_own)
+TEST_IN_EACH_MODE(its_exit_is_its_own)
 {
     begin_guard(_i);
     begin_template();
@@ -101,7 +102,6 @@ START_TEST(its_exit_is_its_own)
         ck_assert_int_eq(t.exit[i].status, t.exit[i].local_rank == 0 ? 7 << 8 : 9);
     end_guard();
 }
-END_TEST
 
 /* What a worker can see of its world, as test-worker prints it. */
 static void read_report(uint32_t local_rank, char *text, size_t size)
@@ -120,7 +120,7 @@ static void read_report(uint32_t local_rank, char *text, size_t size)
     close(out[0]);
 }
 
-START_TEST(it_sees_what_a_cold_worker_sees)
+TEST_IN_EACH_MODE(it_sees_what_a_cold_worker_sees)
 {
     char cold[4096], warm[4096];
 
@@ -133,9 +133,8 @@ START_TEST(it_sees_what_a_cold_worker_sees)
     ck_assert_str_eq(warm, cold);
     end_guard();
 }
-END_TEST
 
-START_TEST(it_runs_on_the_cpus_of_its_request)
+TEST(it_runs_on_the_cpus_of_its_request)
 {
     cpu_set_t cpus, all;
     const char *argv[] = { t.worker, "sleep", NULL };
@@ -163,9 +162,8 @@ START_TEST(it_runs_on_the_cpus_of_its_request)
     close(null);
     end_guard();
 }
-END_TEST
 
-START_TEST(the_first_workers_wait_for_it)
+TEST_IN_EACH_MODE(the_first_workers_wait_for_it)
 {
     begin_guard(_i);
     start_template(PATIENCE_MS, PATIENCE_MS, "late", "200", NULL);
@@ -179,9 +177,8 @@ START_TEST(the_first_workers_wait_for_it)
     ck_assert_int_eq(kill(t.template_pid, 0), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(after_a_kill_the_next_group_is_warm_too)
+TEST_IN_EACH_MODE(after_a_kill_the_next_group_is_warm_too)
 {
     char group[64];
 
@@ -203,7 +200,6 @@ START_TEST(after_a_kill_the_next_group_is_warm_too)
     ck_assert_uint_eq(t.cold, 0);
     end_guard();
 }
-END_TEST
 
 /* -- its faults ----------------------------------------------------------------- */
 
@@ -222,7 +218,8 @@ static const struct {
     { "grandchild", "it or its fork ended before the answer", false },
 };
 
-START_TEST(whatever_it_does_wrong_the_worker_starts_cold)
+TEST_LOOP(whatever_it_does_wrong_the_worker_starts_cold, 0,
+          (int)(COUNT(faults) * MODE_COUNT))
 {
     const char *word = faults[_i / MODE_COUNT].word;
 
@@ -244,9 +241,8 @@ START_TEST(whatever_it_does_wrong_the_worker_starts_cold)
         ck_assert_uint_eq(t.template_ended, 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(an_answer_more_is_ignored)
+TEST(an_answer_more_is_ignored)
 {
     begin_guard(IN_CGROUP);
     start_template(PATIENCE_MS, PATIENCE_MS, "twice", NULL);
@@ -257,10 +253,9 @@ START_TEST(an_answer_more_is_ignored)
     ck_assert_int_eq(t.exit[0].status, 5 << 8);
     end_guard();
 }
-END_TEST
 
 /* It may have been adopted before it ended, or not. */
-START_TEST(a_fork_that_ends_at_once_is_one_worker_at_most)
+TEST_IN_EACH_MODE(a_fork_that_ends_at_once_is_one_worker_at_most)
 {
     begin_guard(_i);
     start_template(PATIENCE_MS, PATIENCE_MS, "stillborn", NULL);
@@ -273,9 +268,8 @@ START_TEST(a_fork_that_ends_at_once_is_one_worker_at_most)
     wait_until(&t.empty, 1);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_program_that_cannot_be_executed_is_no_template)
+TEST(a_program_that_cannot_be_executed_is_no_template)
 {
     const char *argv[] = { "/nonexistent/python3", NULL };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -299,9 +293,8 @@ START_TEST(a_program_that_cannot_be_executed_is_no_template)
     close(null);
     end_guard();
 }
-END_TEST
 
-START_TEST(one_that_was_killed_is_replaced_and_workers_start_cold_until_then)
+TEST_IN_EACH_MODE(one_that_was_killed_is_replaced_and_workers_start_cold_until_then)
 {
     begin_guard(_i);
     begin_template();
@@ -322,9 +315,8 @@ START_TEST(one_that_was_killed_is_replaced_and_workers_start_cold_until_then)
     ck_assert_uint_eq(t.exited, 3);
     end_guard();
 }
-END_TEST
 
-START_TEST(no_worker_waits_for_one_that_imports_again)
+TEST_IN_EACH_MODE(no_worker_waits_for_one_that_imports_again)
 {
     begin_guard(_i);
     start_template(PATIENCE_MS, PATIENCE_MS, "renews", NULL);
@@ -344,7 +336,6 @@ START_TEST(no_worker_waits_for_one_that_imports_again)
     ck_assert_uint_eq(t.template_ended, 0);
     end_guard();
 }
-END_TEST
 
 /* -- workers that wait ---------------------------------------------------------- */
 
@@ -358,7 +349,7 @@ static void ask_to_end(int how)
         guard_signal(t.guard, GUARD_ALL, SIGTERM);
 }
 
-START_TEST(a_worker_that_waits_is_dropped)
+TEST_LOOP(a_worker_that_waits_is_dropped, 0, 3)
 {
     static const int status[] = { SIGKILL, SIGKILL, SIGTERM };
 
@@ -382,9 +373,8 @@ START_TEST(a_worker_that_waits_is_dropped)
     ck_assert_uint_eq(t.started, 1);
     end_guard();
 }
-END_TEST
 
-START_TEST(the_fence_drops_it_for_good)
+TEST_IN_EACH_MODE(the_fence_drops_it_for_good)
 {
     const struct fence_terms passed = { .until_ms = 1 };
 
@@ -400,10 +390,9 @@ START_TEST(the_fence_drops_it_for_good)
     ck_assert_uint_eq(t.started, 0);
     end_guard();
 }
-END_TEST
 
 /* The request is with the template, which is stopped: its fork gets no "go" later. */
-START_TEST(a_worker_that_was_asked_for_is_dropped_too)
+TEST_IN_EACH_MODE(a_worker_that_was_asked_for_is_dropped_too)
 {
     begin_guard(_i);
     begin_template();
@@ -422,11 +411,10 @@ START_TEST(a_worker_that_was_asked_for_is_dropped_too)
     wait_until(&t.empty, 2);
     end_guard();
 }
-END_TEST
 
 /* -- the end -------------------------------------------------------------------- */
 
-START_TEST(it_ends_with_the_guard)
+TEST_IN_EACH_MODE(it_ends_with_the_guard)
 {
     begin_guard(_i);
     begin_template();
@@ -437,9 +425,8 @@ START_TEST(it_ends_with_the_guard)
     ck_assert_uint_eq(procs_with(t.cookie), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(one_that_imports_does_not_delay_the_end)
+TEST_IN_EACH_MODE(one_that_imports_does_not_delay_the_end)
 {
     uint64_t begun_ms = clock_ms();
 
@@ -448,34 +435,4 @@ START_TEST(one_that_imports_does_not_delay_the_end)
     spawn(0, "sleep", NULL);
     end_guard();
     ck_assert_uint_lt(clock_ms() - begun_ms, procs_patience(4000));
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    Suite *suite = suite_create("guard_template");
-    TCase *tc = tcase_create("template");
-
-    guard_reaper_main_if_asked(argc, argv);
-    tcase_set_timeout(tc, 60);
-    IN_EACH_MODE(a_worker_of_the_template_is_a_worker_like_any_other);
-    IN_EACH_MODE(its_exit_is_its_own);
-    IN_EACH_MODE(it_sees_what_a_cold_worker_sees);
-    tcase_add_test(tc, it_runs_on_the_cpus_of_its_request);
-    IN_EACH_MODE(the_first_workers_wait_for_it);
-    IN_EACH_MODE(after_a_kill_the_next_group_is_warm_too);
-    tcase_add_loop_test(tc, whatever_it_does_wrong_the_worker_starts_cold, 0,
-                        (int)(COUNT(faults) * MODE_COUNT));
-    tcase_add_test(tc, an_answer_more_is_ignored);
-    IN_EACH_MODE(a_fork_that_ends_at_once_is_one_worker_at_most);
-    tcase_add_test(tc, a_program_that_cannot_be_executed_is_no_template);
-    IN_EACH_MODE(one_that_was_killed_is_replaced_and_workers_start_cold_until_then);
-    IN_EACH_MODE(no_worker_waits_for_one_that_imports_again);
-    tcase_add_loop_test(tc, a_worker_that_waits_is_dropped, 0, 3);
-    IN_EACH_MODE(the_fence_drops_it_for_good);
-    IN_EACH_MODE(a_worker_that_was_asked_for_is_dropped_too);
-    IN_EACH_MODE(it_ends_with_the_guard);
-    IN_EACH_MODE(one_that_imports_does_not_delay_the_end);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -51,7 +51,9 @@ static void expect_line(const char *text, const char *line)
     ck_assert_msg(strstr(text, line) != NULL, "no \"%s\" in\n%s", line, text);
 }
 
-START_TEST(a_worker_finds_a_clean_world)
+TIMEOUT(60);
+
+TEST_IN_EACH_MODE(a_worker_finds_a_clean_world)
 {
     char line[96];
     const char *text;
@@ -67,9 +69,8 @@ START_TEST(a_worker_finds_a_clean_world)
     expect_line(text, line);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_worker_gets_back_what_crun_was_started_with)
+TEST_IN_EACH_MODE(a_worker_gets_back_what_crun_was_started_with)
 {
     struct rlimit files = { 200, 300 };
     const char *text;
@@ -95,9 +96,8 @@ START_TEST(a_worker_gets_back_what_crun_was_started_with)
     expect_line(text, "cpus: 1\n");
     end_guard();
 }
-END_TEST
 
-START_TEST(so_does_a_worker_of_the_next_guard)
+TEST_IN_EACH_MODE(so_does_a_worker_of_the_next_guard)
 {
     struct rlimit files, own;
     const char *text;
@@ -119,9 +119,8 @@ START_TEST(so_does_a_worker_of_the_next_guard)
     expect_line(text, line);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_worker_finds_its_status_page)
+TEST_IN_EACH_MODE(a_worker_finds_its_status_page)
 {
     char path[64], script[256];
     const char *argv[] = { "/bin/sh", "-c", script, NULL };
@@ -147,10 +146,9 @@ START_TEST(a_worker_finds_its_status_page)
     ck_assert_str_eq(status_pages_path(pages, 1, WORKERS, path, sizeof(path)), "");
     end_guard();
 }
-END_TEST
 
 /* A worker that cuts its page short would end the agent by SIGBUS. */
-START_TEST(a_page_cannot_be_cut_short)
+TEST_IN_EACH_MODE(a_page_cannot_be_cut_short)
 {
     char path[64];
 
@@ -160,9 +158,8 @@ START_TEST(a_page_cannot_be_cut_short)
     ck_assert_int_lt(truncate(path, 1 << 20), 0);
     end_guard();
 }
-END_TEST
 
-START_TEST(a_worker_runs_on_the_cpus_it_is_given)
+TEST(a_worker_runs_on_the_cpus_it_is_given)
 {
     const char *argv[] = { procs_program("test-worker"), "report", NULL };
     int out = open("/dev/null", O_RDWR);
@@ -188,9 +185,8 @@ START_TEST(a_worker_runs_on_the_cpus_it_is_given)
     end_guard();
     close(out);
 }
-END_TEST
 
-START_TEST(a_terminal_becomes_the_controlling_one)
+TEST(a_terminal_becomes_the_controlling_one)
 {
     const char *argv[] = { procs_program("test-worker"), "report", NULL };
     int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
@@ -217,9 +213,8 @@ START_TEST(a_terminal_becomes_the_controlling_one)
     close(slave);
     close(terminal);
 }
-END_TEST
 
-START_TEST(arguments_and_environment_of_any_size_arrive)
+TEST_IN_EACH_MODE(arguments_and_environment_of_any_size_arrive)
 {
     enum { COUNT = 10000 };
     const char **argv = xcalloc(COUNT + 4, sizeof(*argv));
@@ -241,27 +236,4 @@ START_TEST(arguments_and_environment_of_any_size_arrive)
     end_guard();
     free(argv);
     free(big);
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    Suite *suite = suite_create("guard_worker");
-    TCase *tc = tcase_create("modes");
-
-    guard_reaper_main_if_asked(argc, argv);
-    tcase_set_timeout(tc, 60);
-    IN_EACH_MODE(a_worker_finds_a_clean_world);
-    IN_EACH_MODE(a_worker_gets_back_what_crun_was_started_with);
-    IN_EACH_MODE(so_does_a_worker_of_the_next_guard);
-    IN_EACH_MODE(a_worker_finds_its_status_page);
-    IN_EACH_MODE(a_page_cannot_be_cut_short);
-    IN_EACH_MODE(arguments_and_environment_of_any_size_arrive);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("workers");
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, a_worker_runs_on_the_cpus_it_is_given);
-    tcase_add_test(tc, a_terminal_becomes_the_controlling_one);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -115,7 +115,9 @@ static const char *got_text(void)
     return text;
 }
 
-START_TEST(a_node_answers_for_its_ranks)
+FIXTURE(setup, teardown);
+
+TEST(a_node_answers_for_its_ranks)
 {
     write_text(0, "one\ntwo\n");
     write_text(1, "three\n");
@@ -134,9 +136,8 @@ START_TEST(a_node_answers_for_its_ranks)
     ck_assert_uint_eq(t.count, 0);
     ck_assert_uint_eq(t.complete, 1);
 }
-END_TEST
 
-START_TEST(a_question_without_sense_is_answered_with_nothing)
+TEST_LOOP(a_question_without_sense_is_answered_with_nothing, 0, 3)
 {
     static const char *const ranks[] = { "x", "0-100000", "5-4" };
 
@@ -145,9 +146,8 @@ START_TEST(a_question_without_sense_is_answered_with_nothing)
     ck_assert_uint_eq(t.count, 0);
     ck_assert_uint_eq(t.complete, 1);
 }
-END_TEST
 
-START_TEST(a_question_waits_for_output)
+TEST(a_question_waits_for_output)
 {
     write_text(0, "one\n");
     ask("4-5", EPOCH, "4:0 0:0", 0, LONG_MS);
@@ -159,9 +159,8 @@ START_TEST(a_question_waits_for_output)
     ck_assert_str_eq(got_text(), "two\n");
     ck_assert_uint_eq(t.got[0].rank, FIRST_RANK + 1);
 }
-END_TEST
 
-START_TEST(a_question_waits_no_longer_than_it_says)
+TEST(a_question_waits_no_longer_than_it_says)
 {
     ask("4", EPOCH, "0:0", 0, 1);
     run_until_complete();
@@ -171,9 +170,8 @@ START_TEST(a_question_waits_no_longer_than_it_says)
     log_answers_ask(t.answers, &(struct msg_ask_logs){ .ask = 7 }); /* hurry */
     ck_assert_uint_eq(t.complete, 1);
 }
-END_TEST
 
-START_TEST(questions_beyond_the_limit_do_not_wait)
+TEST(questions_beyond_the_limit_do_not_wait)
 {
     for (int i = 0; i < LOG_ANSWERS_WAITING_MAX; i++) {
         ask("4", EPOCH, "0:0", 0, LONG_MS);
@@ -182,9 +180,8 @@ START_TEST(questions_beyond_the_limit_do_not_wait)
     ask("4", EPOCH, "0:0", 0, LONG_MS);
     ck_assert_uint_eq(t.complete, 1);
 }
-END_TEST
 
-START_TEST(the_end_is_told_with_the_last_byte)
+TEST(the_end_is_told_with_the_last_byte)
 {
     char *text = malloc(LOGS_PIECE_MAX + 101);
 
@@ -201,9 +198,8 @@ START_TEST(the_end_is_told_with_the_last_byte)
     ck_assert_str_eq(got_text(), text);
     free(text);
 }
-END_TEST
 
-START_TEST(what_came_before_the_ring_is_lost)
+TEST(what_came_before_the_ring_is_lost)
 {
     size_t size = t.kept.now.worker[0][LOG_OUT].ring.capacity + 10;
     char *text = calloc(1, size + 1);
@@ -214,14 +210,13 @@ START_TEST(what_came_before_the_ring_is_lost)
     ck_assert_uint_eq(t.got[0].offset, 10);
     free(text);
 }
-END_TEST
 
 static void on_news(void *arg)
 {
 }
 
 /* A stream with a file is read from there, whatever a ring could have. */
-START_TEST(a_stream_with_a_file_is_read_from_it)
+TEST(a_stream_with_a_file_is_read_from_it)
 {
     char folder[] = "/tmp/test_log_answers_XXXXXX";
     struct log_writer *writer = log_writer_create(
@@ -266,9 +261,8 @@ START_TEST(a_stream_with_a_file_is_read_from_it)
     rmdir(folder);
     free(path);
 }
-END_TEST
 
-START_TEST(the_attempt_before_is_kept_too)
+TEST(the_attempt_before_is_kept_too)
 {
     write_text(0, "old\n");
     kept_output_begin(&t.kept, EPOCH + 1, 0);
@@ -280,7 +274,6 @@ START_TEST(the_attempt_before_is_kept_too)
     ck_assert_str_eq(got_text(), "new\n");
     ck_assert_uint_eq(t.got[0].of_epoch, EPOCH + 1);
 }
-END_TEST
 
 /* -- those who follow -------------------------------------------------------------- */
 
@@ -299,7 +292,7 @@ static void run_until_shown(void)
     ck_assert_uint_eq(t.shown, 1);
 }
 
-START_TEST(the_end_waits_for_those_who_follow)
+TEST(the_end_waits_for_those_who_follow)
 {
     write_text(0, "one\n");
     ask("4-5", 0, "", UINT32_MAX, 1);
@@ -313,9 +306,8 @@ START_TEST(the_end_waits_for_those_who_follow)
     ck_assert_uint_eq(t.shown, 1);
     ck_assert(!log_answers_finish(t.answers, on_shown, NULL)); /* has all */
 }
-END_TEST
 
-START_TEST(the_end_waits_for_each_of_them)
+TEST(the_end_waits_for_each_of_them)
 {
     for (t.follower = 1; t.follower <= 2; t.follower++)
         ask("4-5", 0, "", UINT32_MAX, 1);
@@ -328,9 +320,8 @@ START_TEST(the_end_waits_for_each_of_them)
     }
     ck_assert_uint_eq(t.shown, 1);
 }
-END_TEST
 
-START_TEST(a_new_follower_takes_nobodys_place)
+TEST(a_new_follower_takes_nobodys_place)
 {
     t.follower = 1;
     ask("4", 0, "", UINT32_MAX, 1);
@@ -348,9 +339,8 @@ START_TEST(a_new_follower_takes_nobodys_place)
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 1);
 }
-END_TEST
 
-START_TEST(the_end_waits_for_each_part_of_a_question)
+TEST(the_end_waits_for_each_part_of_a_question)
 {
     t.follower = 1;
     ask("4", 0, "", UINT32_MAX, 1);
@@ -362,9 +352,8 @@ START_TEST(the_end_waits_for_each_part_of_a_question)
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 1);
 }
-END_TEST
 
-START_TEST(the_end_does_not_wait_for_one_that_is_gone)
+TEST(the_end_does_not_wait_for_one_that_is_gone)
 {
     t.follower = 1;
     ask("4", 0, "", UINT32_MAX, 1);
@@ -375,18 +364,16 @@ START_TEST(the_end_does_not_wait_for_one_that_is_gone)
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 1);
 }
-END_TEST
 
-START_TEST(the_end_does_not_wait_for_a_single_question)
+TEST(the_end_does_not_wait_for_a_single_question)
 {
     write_text(0, "one\n");
     ask("4-5", 0, "", UINT32_MAX, 0);
     end_all();
     ck_assert(!log_answers_finish(t.answers, on_shown, NULL));
 }
-END_TEST
 
-START_TEST(the_end_waits_for_a_follower_of_the_attempt_before)
+TEST(the_end_waits_for_a_follower_of_the_attempt_before)
 {
     end_all();
     ask("4", EPOCH, "0:0", 0, LONG_MS);
@@ -400,9 +387,8 @@ START_TEST(the_end_waits_for_a_follower_of_the_attempt_before)
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 1);
 }
-END_TEST
 
-START_TEST(a_question_about_other_nodes_is_not_that_of_a_follower_here)
+TEST(a_question_about_other_nodes_is_not_that_of_a_follower_here)
 {
     end_all();
     ask("4", EPOCH, "0:0", 0, LONG_MS);
@@ -412,9 +398,8 @@ START_TEST(a_question_about_other_nodes_is_not_that_of_a_follower_here)
     ask("100-199", EPOCH + 1, "", UINT32_MAX, 1);
     ck_assert(log_answers_finish(t.answers, on_shown, NULL));
 }
-END_TEST
 
-START_TEST(the_end_does_not_wait_for_long)
+TEST(the_end_does_not_wait_for_long)
 {
     uint64_t begun = clock_ms();
 
@@ -424,9 +409,8 @@ START_TEST(the_end_does_not_wait_for_long)
     run_until_shown();
     ck_assert_uint_ge(clock_ms() - begun, LOG_FOLLOWER_MS);
 }
-END_TEST
 
-START_TEST(a_new_attempt_begins_before_they_have_all)
+TEST(a_new_attempt_begins_before_they_have_all)
 {
     ask("4-5", 0, "", UINT32_MAX, 1);
     end_all();
@@ -436,39 +420,4 @@ START_TEST(a_new_attempt_begins_before_they_have_all)
     ask("4-5", EPOCH, "0:0 0:0", 0, LONG_MS);
     loop_turn(t.loop, 20);
     ck_assert_uint_eq(t.shown, 0);
-}
-END_TEST
-
-static void add_cases(TCase *c)
-{
-    tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, a_node_answers_for_its_ranks);
-    tcase_add_loop_test(c, a_question_without_sense_is_answered_with_nothing, 0, 3);
-    tcase_add_test(c, a_question_waits_for_output);
-    tcase_add_test(c, a_question_waits_no_longer_than_it_says);
-    tcase_add_test(c, questions_beyond_the_limit_do_not_wait);
-    tcase_add_test(c, the_end_is_told_with_the_last_byte);
-    tcase_add_test(c, what_came_before_the_ring_is_lost);
-    tcase_add_test(c, a_stream_with_a_file_is_read_from_it);
-    tcase_add_test(c, the_attempt_before_is_kept_too);
-    tcase_add_test(c, the_end_waits_for_those_who_follow);
-    tcase_add_test(c, the_end_waits_for_each_of_them);
-    tcase_add_test(c, a_new_follower_takes_nobodys_place);
-    tcase_add_test(c, the_end_waits_for_each_part_of_a_question);
-    tcase_add_test(c, the_end_does_not_wait_for_one_that_is_gone);
-    tcase_add_test(c, the_end_does_not_wait_for_a_single_question);
-    tcase_add_test(c, the_end_waits_for_a_follower_of_the_attempt_before);
-    tcase_add_test(c, a_question_about_other_nodes_is_not_that_of_a_follower_here);
-    tcase_add_test(c, the_end_does_not_wait_for_long);
-    tcase_add_test(c, a_new_attempt_begins_before_they_have_all);
-}
-
-int main(void)
-{
-    Suite *s = suite_create("log_answers");
-    TCase *c = tcase_create("answers");
-
-    add_cases(c);
-    suite_add_tcase(s, c);
-    return check_main(s);
 }
