@@ -22,7 +22,7 @@ chain-worker_src := $(wildcard tests/chaos/chain*.c)
 # the unit tests' disk, for the simulator and the fuzzers
 memory_disk := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
 # it observes every step
-crun-sim_src := $(wildcard tests/sim/*.c) $(memory_disk)
+crun-sim_src := $(wildcard tests/sim/*.c) tests/worlds/membership_names.c $(memory_disk)
 crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
 worker-calls_src := tests/programs/worker-calls.c tests/worlds/any_memory.c
 # a rank dies in one of these calls

@@ -10,6 +10,7 @@
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
+#include "tests/worlds/membership_names.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 /*

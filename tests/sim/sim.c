@@ -14,6 +14,7 @@
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/job/membership/membership.h"
 #include "tests/sim/probe.h"
+#include "tests/worlds/membership_names.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 /*

@@ -3,13 +3,9 @@
 #define RENDEZVOUS_COMMON_BASE_REAL_H
 
 #include <math.h>
+#include <stdlib.h>
 
-/*
- * What crun needs of the library of mathematics, without that library: a launch would
- * load it twice, which takes longer than all else that these are for.
- */
-
-/* If one is not a number, the other. */
+/* If one is not a number, the other. (fmin would load the library of mathematics.) */
 static inline double real_min(double a, double b)
 {
     return isnan(b) || a < b ? a : b;
@@ -21,11 +17,12 @@ static inline double real_max(double a, double b)
 }
 
 /* The number that a text is, or NaN. */
-double real_of_text(const char *text);
+static inline double real_of_text(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
 
-/* Of a finite x > 0, to 1e-9. */
-double real_log10(double x);
-/* 10 to the power of n */
-double real_ten_to(int n);
+    return *text && !*end ? value : NAN;
+}
 
 #endif

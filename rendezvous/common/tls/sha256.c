@@ -143,25 +143,3 @@ void hkdf_sha256_extract(const void *salt, size_t salt_size, const void *secret,
     hmac_sha256_add(&m, secret, secret_size);
     hmac_sha256_finish(&m, out);
 }
-
-void hkdf_sha256_expand(const uint8_t key[SHA256_BYTES], const void *info,
-                        size_t info_size, uint8_t *out, size_t size)
-{
-    uint8_t block[SHA256_BYTES];
-    struct hmac_sha256 m;
-
-    for (uint8_t count = 1; size > 0; count++) {
-        size_t n = size < sizeof(block) ? size : sizeof(block);
-
-        hmac_sha256_init(&m, key, SHA256_BYTES);
-        if (count > 1)
-            hmac_sha256_add(&m, block, sizeof(block));
-        hmac_sha256_add(&m, info, info_size);
-        hmac_sha256_add(&m, &count, 1);
-        hmac_sha256_finish(&m, block);
-        memcpy(out, block, n);
-        out += n;
-        size -= n;
-    }
-    explicit_bzero(block, sizeof(block));
-}

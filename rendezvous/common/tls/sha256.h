@@ -35,8 +35,5 @@ void hmac_sha256_finish(struct hmac_sha256 *m, uint8_t out[SHA256_BYTES]);
 
 void hkdf_sha256_extract(const void *salt, size_t salt_size, const void *secret,
                          size_t secret_size, uint8_t out[SHA256_BYTES]);
-/* At most 255 * SHA256_BYTES. */
-void hkdf_sha256_expand(const uint8_t key[SHA256_BYTES], const void *info,
-                        size_t info_size, uint8_t *out, size_t size);
 
 #endif

@@ -42,9 +42,6 @@ void tls_prepare(void);
 void tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
               const void *context, size_t size, uint8_t out[TLS_SECRET_BYTES]);
 void tls_sha256(const void *data, size_t size, uint8_t out[32]);
-/* Whether two secrets are equal, in a time that does not depend on where they differ.
- */
-bool tls_equal(const void *a, const void *b, size_t size);
 
 /*
  * The accepting side. `find` fills in the secret of an identity; false if there is

@@ -13,7 +13,7 @@ void tls_hkdf(const uint8_t secret[TLS_SECRET_BYTES], const char *label,
     uint8_t count = 1;
 
     hkdf_sha256_extract(NULL, 0, secret, TLS_SECRET_BYTES, key);
-    /* the first block of hkdf_sha256_expand, without a copy of the context */
+    /* the first block of HKDF-Expand */
     hmac_sha256_init(&m, key, sizeof(key));
     hmac_sha256_add(&m, label, strlen(label) + 1);
     hmac_sha256_add(&m, context, size);
@@ -29,14 +29,4 @@ void tls_sha256(const void *data, size_t size, uint8_t out[32])
     sha256_init(&h);
     sha256_add(&h, data, size);
     sha256_finish(&h, out);
-}
-
-bool tls_equal(const void *a, const void *b, size_t size)
-{
-    const volatile uint8_t *x = a, *y = b;
-    uint8_t difference = 0;
-
-    for (size_t i = 0; i < size; i++)
-        difference |= x[i] ^ y[i];
-    return difference == 0;
 }

@@ -317,7 +317,4 @@ extern const unsigned membership_edge_count;
 /* Asserts what must always hold. */
 void membership_sane(const struct membership *m);
 
-const char *membership_event_name(enum membership_event_type t);
-const char *membership_verdict_name(enum membership_verdict v);
-
 #endif

@@ -28,7 +28,8 @@ static void describe_signal(int32_t signo, char *buf, size_t size)
         snprintf(buf, size, "signal %" PRId32, signo);
 }
 
-char *job_describe_end(const struct failure *f, char *buf, size_t size)
+/* "exit code 85". Returns buf. */
+static char *describe_end(const struct failure *f, char *buf, size_t size)
 {
     char signal[32];
 
@@ -53,17 +54,6 @@ char *job_describe_end(const struct failure *f, char *buf, size_t size)
     default:
         snprintf(buf, size, "the agent failed");
     }
-    return buf;
-}
-
-char *job_describe_other(const struct failure *f, char *buf, size_t size)
-{
-    char end[64], error[128];
-
-    text_printable(f->error, error, sizeof(error));
-    snprintf(buf, size, "%s%s%s%s%s", job_describe_end(f, end, sizeof(end)),
-             *error ? ", \"" : "", error, *error ? "\"" : "",
-             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
     return buf;
 }
 
@@ -133,14 +123,18 @@ void job_add_hang_line(struct job *j, const char *fmt, ...)
 void job_add_afterwards(struct job *job, const struct failure *f)
 {
     size_t used = strlen(job->afterwards);
-    char line[256], what[192];
+    char line[256], end[64], error[128], what[192];
     unsigned lines = 0;
     size_t size;
 
     for (const char *at = job->afterwards; (at = strchr(at, '\n')); at++)
         lines++;
+    text_printable(f->error, error, sizeof(error));
+    snprintf(what, sizeof(what), "%s%s%s%s%s", describe_end(f, end, sizeof(end)),
+             *error ? ", \"" : "", error, *error ? "\"" : "",
+             f->origin == FAILURE_ORIGIN_PEER ? ": a consequence" : "");
     size = (size_t)snprintf(line, sizeof(line), "%s %" PRIu32 " %s\n", f->host, f->rank,
-                            job_describe_other(f, what, sizeof(what)));
+                            what);
     if (lines < AFTERWARDS_LINES_MAX && size < sizeof(line) &&
         used + size < sizeof(job->afterwards))
         memcpy(job->afterwards + used, line, size + 1);

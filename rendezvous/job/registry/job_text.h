@@ -11,12 +11,6 @@ int job_exit_code(const struct failure *f);
 
 /* "rank 5 on a100-04 exited with code 85". Returns buf. */
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
-/* The same without rank and host: "exit code 85". Returns buf. */
-char *job_describe_end(const struct failure *f, char *buf, size_t size);
-/* The same for a failure that is not the root cause, with its error:
- * exit code 1, "Connection reset by peer": a consequence. Returns buf. */
-char *job_describe_other(const struct failure *f, char *buf, size_t size);
-
 /* Notes what ends the job, unless it ends already. */
 void job_set_ended_by(struct job *j, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -70,6 +70,5 @@ const char *proto_scale_name(enum job_scale scale);
 enum job_scale proto_scale(const char *name); /* JOB_SCALE_UNKNOWN: it is none */
 const char *proto_note_name(enum note_kind kind);
 const char *proto_stacks_name(enum stacks_kind kind);
-const char *proto_stream_name(enum output_stream stream);
 
 #endif

@@ -167,11 +167,6 @@ const char *proto_stacks_name(enum stacks_kind kind)
     return proto_stacks_names[kind];
 }
 
-const char *proto_stream_name(enum output_stream stream)
-{
-    return proto_stream_names[stream];
-}
-
 const char *proto_note_name(enum note_kind kind)
 {
     return proto_note_names[kind];
