@@ -176,7 +176,7 @@ void client_resumed(struct client *c)
     client_arm_timer(c);
 }
 
-static void on_timer(void *arg)
+static void client_on_timer(void *arg)
 {
     struct msg_heartbeat progress = { .step = 0 };
     struct client *c = arg;
@@ -223,7 +223,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
         return NULL;
     }
     c->session = session_create(&config->session, &session_calls, clock_ms());
-    loop_timer_init(&c->timer, loop, on_timer, c);
+    loop_timer_init(&c->timer, loop, client_on_timer, c);
     loop_timer_init(&c->again, loop, client_on_again, c);
     foreign_watch_init(&c->foreign, c->loop);
     client_arm_timer(c);

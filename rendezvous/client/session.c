@@ -182,7 +182,7 @@ void session_fill_hello(const struct session *s, struct msg *hello)
              s->config.software ? s->config.software : "");
 }
 
-static void on_connected(struct session_step *step)
+static void session_on_connected(struct session_step *step)
 {
     struct session *s = step->session;
     struct msg hello;
@@ -325,7 +325,7 @@ static void on_beat(struct session_step *step)
 static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
     [SESSION_APART] = {
         [EV_DUE] = on_retry,
-        [EV_CONNECTED] = on_connected,
+        [EV_CONNECTED] = session_on_connected,
         [EV_LOST] = on_lost,
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = session_on_report,

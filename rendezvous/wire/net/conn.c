@@ -486,7 +486,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         conn_go_on(c);
 }
 
-static void on_connected(struct conn *c)
+static void conn_on_connected(struct conn *c)
 {
     int errnum = 0;
     socklen_t len = sizeof(errnum);
@@ -512,7 +512,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     struct conn *c = arg;
 
     if (c->state == CONN_CONNECTING) {
-        on_connected(c);
+        conn_on_connected(c);
         return;
     }
     if (c->read_waits_to_write)
@@ -536,7 +536,7 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     return "the rest of a frame did not come in time";
 }
 
-static void on_timer(void *arg)
+static void conn_on_timer(void *arg)
 {
     struct conn *c = arg;
     struct pollfd p = { .fd = c->fd, .events = POLLOUT };
@@ -544,7 +544,7 @@ static void on_timer(void *arg)
 
     /* what arrived before this late timer counts */
     if (c->state == CONN_CONNECTING && poll(&p, 1, 0) > 0)
-        on_connected(c);
+        conn_on_connected(c);
     else if (c->held && c->resume_at)
         conn_resume(c);
     else if (!c->held && c->state > CONN_CONNECTING && c->state <= CONN_OPEN)
@@ -602,7 +602,7 @@ static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
                         .out = evbuffer_new() };
     c->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
-    loop_timer_init(&c->timer, loop, on_timer, c);
+    loop_timer_init(&c->timer, loop, conn_on_timer, c);
     return c;
 }
 

@@ -177,7 +177,7 @@ bool listener_drop_oldest(struct listener *l)
 
 /* -- accepting ------------------------------------------------------------------- */
 
-static void on_timer(void *arg)
+static void listener_on_timer(void *arg)
 {
     struct listener *l = arg;
     struct new_conn *c;
@@ -231,7 +231,7 @@ struct listener *listener_adopt(struct loop *loop, int fd,
     l->calls = *calls;
     (void)!net_local_addr(fd, &l->addr);
     TAILQ_INIT(&l->put_off);
-    loop_timer_init(&l->timer, loop, on_timer, l);
+    loop_timer_init(&l->timer, loop, listener_on_timer, l);
     loop_timer_init(&l->first_bytes, loop, on_next_first_bytes, l);
     loop_on_turn_end(loop, on_listener_turn_end, l);
     l->event = event_new(loop_base(loop), l->acceptor.fd, EV_READ | EV_PERSIST,
