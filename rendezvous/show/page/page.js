@@ -470,7 +470,7 @@
     { name: "gpu_percent", title: "GPU use", unit: "%", isFromZero: true, most: 100 },
     { name: "gpu_used_mib", title: "Memory of the fullest GPU", unit: "GiB", isFromZero: true, factor: 1 / GIB },
     { name: "gpu_watts", title: "Power of all GPUs", unit: "kW", isFromZero: true, factor: 1 / 1000 },
-    { name: "nodes", title: "Nodes", unit: "", isFromZero: true },
+    { name: "nodes", title: "Nodes", unit: "", isFromZero: true, isWhole: true },
   ];
   const CUTS_MAX = 24, LOG_RATIO = 100;
 
@@ -595,7 +595,7 @@
       line("grid", axisTicks(axis).map(tick => `M0 ${tick.y.toFixed(2)}H1000`).join("")),
       line("grid faint", upright(timeTicks(range).map(tick => 10 * tick.x))),
       line("cut", upright(cuts.map(e => xOf(e.begun_ms, range)))),
-      line("line", linePath(points, range, axis, cuts)),
+      line("line", linePath(points, range, axis, view.isWhole ? [] : cuts)),
       drag && h("rect", { key: "drag", class: "drag", y: 0, height: 100, x: Math.min(...drag),
                           width: Math.abs(drag[1] - drag[0]) }),
       view.isMarked && line("at", `M${at} 0V100`),
@@ -617,7 +617,8 @@
     const restarts = restartsIn(job, range);
     const known = points.filter(([at, value]) => at >= range[0] && at <= range[1] && isNumber(value));
     const isMarked = chosen.at !== null && chosen.at >= range[0] && chosen.at <= range[1];
-    const view = { points, values, range, axis: valueAxis(curve, values.length ? values : [0, 1]), isMarked,
+    const view = { points, values, range, isMarked, isWhole: curve.isWhole,
+                   axis: valueAxis(curve, values.length ? values : [0, 1]),
                    cuts: restarts.length <= CUTS_MAX ? restarts : [],
                    mark: isMarked ? nearestPoint(known, chosen.at) : known[known.length - 1] || null };
     if (!view.mark) view.isMarked = false;
@@ -1237,7 +1238,8 @@
       cell: job => numberCell(isTime(stateBegan(job)) ? ago(stateBegan(job)) : "–") },
     { name: "Ran for", isNumber: true, value: ranFor,
       cell: job => numberCell(isNumber(ranFor(job)) ? duration(ranFor(job)) : "–") },
-    { name: "Nodes", isNumber: true, value: job => job.node_count, cell: job => numberCell(count(job.node_count || NaN)) },
+    { name: "Nodes", isNumber: true, value: job => job.node_count,
+      cell: job => numberCell(count(job.node_count || NaN)) },
     { name: "Workers", isNumber: true, value: job => job.worker_count,
       cell: job => numberCell(count(job.worker_count || NaN)) },
     { name: "Restarts", isNumber: true, value: job => job.restarts, cell: job => numberCell(count(job.restarts)) },
