@@ -2,6 +2,7 @@
 #ifndef TESTS_WORLDS_WORLD_STUB_H
 #define TESTS_WORLDS_WORLD_STUB_H
 
+#include "tests/worlds/check_main.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,15 +53,15 @@ typedef void world_stub_fn(crun_world *w, void *arg);
 /* Call fn in a thread for each rank. */
 void world_stub_run(int size, world_stub_fn *fn, void *arg);
 
-/* With check.h, a test of that name: what follows is run by each of `size` ranks, which
- * it knows as w. */
-#define STUB_RANKS_TEST(name, size)                                                    \
+/* A test of that name: what follows is run by each of `size` ranks, which it knows as
+ * w; in a loop, for each number _i below `count`. */
+#define STUB_RANKS_TEST(name, size) STUB_RANKS_LOOP(name, 1, size)
+#define STUB_RANKS_LOOP(name, count, size)                                             \
     static void name##_rank(crun_world *w, void *arg);                                 \
-    START_TEST(name)                                                                   \
+    TEST_LOOP(name, 0, count)                                                          \
     {                                                                                  \
         world_stub_run(size, name##_rank, NULL);                                       \
     }                                                                                  \
-    END_TEST                                                                           \
-    static void name##_rank(crun_world *w, void *arg __attribute__((unused)))
+    static void name##_rank(crun_world *w, void *arg)
 
 #endif

@@ -116,7 +116,9 @@ static struct optim_request request(enum optim_rule rule)
                                    .divisor = 3 };
 }
 
-START_TEST(a_step_has_the_same_bits_everywhere)
+TIMEOUT(120);
+
+TEST_LOOP(a_step_has_the_same_bits_everywhere, 0, 9)
 {
     enum optim_rule rule = (enum optim_rule)(_i / TYPES);
     crun_dtype type = types[_i % TYPES];
@@ -149,9 +151,8 @@ START_TEST(a_step_has_the_same_bits_everywhere)
     expect_same(&half, "half");
     drop(&p), drop(&m), drop(&v), drop(&g), drop(&half), drop(&control);
 }
-END_TEST
 
-START_TEST(a_skipped_step_changes_nothing)
+TEST(a_skipped_step_changes_nothing)
 {
     struct both p = make(COUNT * 4), g = make(COUNT * 4);
     struct both control = make(sizeof(struct optim_control));
@@ -166,9 +167,8 @@ START_TEST(a_skipped_step_changes_nothing)
     expect_same(&p, "p");
     drop(&p), drop(&g), drop(&control);
 }
-END_TEST
 
-START_TEST(prepare_is_the_same_everywhere)
+TEST_LOOP(prepare_is_the_same_everywhere, 0, 8)
 {
     static const double sums[][2] = { { 1, 3 },        { 1e-20, 0 }, { 4e30, 1 },
                                       { INFINITY, 1 }, { NAN, 1 },   { 9, 16 } };
@@ -201,9 +201,8 @@ START_TEST(prepare_is_the_same_everywhere)
     }
     drop(&control), drop(&two);
 }
-END_TEST
 
-START_TEST(squares_add_up)
+TEST_LOOP(squares_add_up, 0, TYPES)
 {
     crun_dtype type = types[_i % TYPES];
     struct both g = make(COUNT * crun_dtype_size(type)), sum = make(8), again = make(8);
@@ -223,9 +222,8 @@ START_TEST(squares_add_up)
     ck_assert(got == same);
     drop(&g), drop(&sum), drop(&again), drop(&work);
 }
-END_TEST
 
-START_TEST(narrowing_has_the_same_bits)
+TEST_LOOP(narrowing_has_the_same_bits, 0, 2)
 {
     crun_dtype type = types[1 + _i];
     struct both f = make(COUNT * 4), half = make(COUNT * 2);
@@ -240,10 +238,9 @@ START_TEST(narrowing_has_the_same_bits)
     expect_same(&half, "half");
     drop(&f), drop(&half);
 }
-END_TEST
 
 /* Every half but infinities and what is no number. */
-START_TEST(divisions_have_the_same_bits)
+TEST_LOOP(divisions_have_the_same_bits, 1, 3)
 {
     const struct gpu_calls *gpu = device_gpu() ? gpu_calls_cuda() : NULL;
     crun_dtype type = types[_i];
@@ -263,9 +260,8 @@ START_TEST(divisions_have_the_same_bits)
     expect_same(&b, "the third");
     drop(&b);
 }
-END_TEST
 
-START_TEST(notes_keep_the_moment)
+TEST(notes_keep_the_moment)
 {
     int32_t *word;
     struct device_note *first = device()->make_note(), *second = device()->make_note();
@@ -283,10 +279,9 @@ START_TEST(notes_keep_the_moment)
     device()->free_note(first);
     device()->free_note(second);
 }
-END_TEST
 
 #ifdef CRUN_EMULATED
-START_TEST(a_wait_for_a_gpu_that_hangs_ends)
+TEST(a_wait_for_a_gpu_that_hangs_ends)
 {
     struct device_note *note = device()->make_note();
     int32_t *word, value;
@@ -302,27 +297,4 @@ START_TEST(a_wait_for_a_gpu_that_hangs_ends)
     ck_assert_ptr_nonnull(
         strstr(crun_error_text(), " has not done the work before it"));
 }
-END_TEST
 #endif
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("device");
-    TCase *t = tcase_create("device");
-
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, a_step_has_the_same_bits_everywhere, 0, 9);
-    tcase_add_test(t, a_skipped_step_changes_nothing);
-    tcase_add_loop_test(t, prepare_is_the_same_everywhere, 0, 8);
-    tcase_add_loop_test(t, squares_add_up, 0, TYPES);
-    tcase_add_loop_test(t, narrowing_has_the_same_bits, 0, 2);
-    tcase_add_loop_test(t, divisions_have_the_same_bits, 1, 3);
-    tcase_add_test(t, notes_keep_the_moment);
-#ifdef CRUN_EMULATED
-    tcase_add_test(t, a_wait_for_a_gpu_that_hangs_ends);
-#endif
-    suite_add_tcase(suite, t);
-    return check_main(suite);
-}

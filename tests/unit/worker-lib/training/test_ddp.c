@@ -95,7 +95,9 @@ static const struct device_ops *queued_device(void)
 
 /* -- a step ------------------------------------------------------------------------ */
 
-STUB_RANKS_TEST(gradients_become_the_mean_of_all_ranks, 1 << _i)
+TIMEOUT(60);
+
+STUB_RANKS_LOOP(gradients_become_the_mean_of_all_ranks, 3, 1 << _i)
 {
     crun_ddp *ddp = make_ddp(w, &small_buckets);
     float mean = (float)(w->ranks->size - 1) / 2;
@@ -293,17 +295,15 @@ static void some_unused(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(unused_parameters_are_named)
+TEST_LOOP(unused_parameters_are_named, 0, 2)
 {
     world_stub_run(1 + _i, some_unused, NULL);
 }
-END_TEST
 
-START_TEST(unused_parameters_are_zero_where_that_is_asked_for)
+TEST_LOOP(unused_parameters_are_zero_where_that_is_asked_for, 0, 2)
 {
     world_stub_run(1 + _i, some_unused, "find");
 }
-END_TEST
 
 /* -- which rank waits for which ---------------------------------------------------- */
 
@@ -342,7 +342,7 @@ static void one_is_late(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
+TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
 {
     struct waits waits = { 0 };
     const crun_ddp_stats *early = &waits.stats[0], *late = &waits.stats[1];
@@ -360,7 +360,6 @@ START_TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
         ck_assert_double_le(waits.stats[r].exposed_s + waits.stats[r].skew_s,
                             waits.wall_s[r]);
 }
-END_TEST
 
 /* -- mistakes and failures --------------------------------------------------------- */
 
@@ -504,30 +503,4 @@ STUB_RANKS_TEST(values_and_buffers_become_those_of_one_rank, 3)
     ck_assert_uint_eq(part[2].ranges, 1);
     ck_assert_ptr_eq(part[2].range->data, crun_ddp_buffer_value(ddp, 1));
     crun_ddp_destroy(ddp);
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("ddp");
-    TCase *t = tcase_create("ddp");
-
-    suite_add_tcase(suite, t);
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, gradients_become_the_mean_of_all_ranks, 0, 3);
-    tcase_add_test(t, buckets_are_launched_in_one_order_everywhere);
-    tcase_add_test(t, a_bucket_is_launched_when_it_is_complete_and_next);
-    tcase_add_test(t, the_order_of_the_first_step_is_learnt_from_rank_0);
-    tcase_add_test(t, a_gpu_launches_together_what_one_parameter_completes);
-    tcase_add_test(t, on_a_gpu_a_missing_gradient_is_an_error_two_steps_later);
-    tcase_add_test(t, gradients_are_accumulated_without_communication);
-    tcase_add_loop_test(t, unused_parameters_are_named, 0, 2);
-    tcase_add_loop_test(t, unused_parameters_are_zero_where_that_is_asked_for, 0, 2);
-    tcase_add_test(t, what_all_wait_is_exposed_and_the_rest_is_skew);
-    tcase_add_test(t, mistakes_are_refused_with_words);
-    tcase_add_test(t, names_tell_parameters_apart);
-    tcase_add_test(t, a_failure_is_what_finish_returns);
-    tcase_add_test(t, a_step_may_be_given_up);
-    tcase_add_test(t, gradients_may_be_ready_in_any_thread);
-    tcase_add_test(t, values_and_buffers_become_those_of_one_rank);
-    return check_main(suite);
 }

@@ -34,7 +34,9 @@ static crun_ddp *make_ddp(crun_world *w)
     return ddp;
 }
 
-STUB_RANKS_TEST(the_layout_holds_for_any_world, _i + 1)
+TIMEOUT(60);
+
+STUB_RANKS_LOOP(the_layout_holds_for_any_world, 5, _i + 1)
 {
     crun_ddp *ddp = make_ddp(w);
     size_t end = ddp->arena.length;
@@ -61,7 +63,7 @@ STUB_RANKS_TEST(the_layout_holds_for_any_world, _i + 1)
 
 /* Positions are the same in every world; slices of all ranks are equal. */
 /* One bucket ends where the next begins, however small parameters are. */
-STUB_RANKS_TEST(many_small_parameters_share_buckets, _i + 1)
+STUB_RANKS_LOOP(many_small_parameters_share_buckets, 3, _i + 1)
 {
     const crun_ddp_options o = { .first_bucket_bytes = 1, .bucket_bytes = 1 };
     crun_ddp *ddp;
@@ -136,11 +138,10 @@ static void disagree(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(the_first_difference_between_ranks_is_named)
+TEST_EACH(the_first_difference_between_ranks_is_named, disagreements)
 {
     world_stub_run(4, disagree, (void *)&disagreements[_i]);
 }
-END_TEST
 
 /* Names that files of checkpoints could not tell from others. */
 static const char *const refused[] = {
@@ -160,14 +161,13 @@ static void refuse_name(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(names_that_cannot_be_loaded_are_refused)
+TEST_EACH(names_that_cannot_be_loaded_are_refused, refused)
 {
     char longer[STATE_NAME_MAX + 2] = "";
 
     memset(longer, 'x', sizeof(longer) - 1);
     world_stub_run(1, refuse_name, (void *)(refused[_i] ? refused[_i] : longer));
 }
-END_TEST
 
 /* Equal up to the last byte. */
 STUB_RANKS_TEST(long_names_are_compared_whole, 2)
@@ -183,21 +183,4 @@ STUB_RANKS_TEST(long_names_are_compared_whole, 2)
         ck_assert_int_eq(crun_ddp_seal(ddp), i ? CRUN_MISMATCH : CRUN_OK);
         crun_ddp_destroy(ddp);
     }
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("ddp_layout");
-    TCase *t = tcase_create("ddp_layout");
-
-    suite_add_tcase(suite, t);
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, the_layout_holds_for_any_world, 0, 5);
-    tcase_add_loop_test(t, many_small_parameters_share_buckets, 0, 3);
-    tcase_add_loop_test(t, the_first_difference_between_ranks_is_named, 0,
-                        sizeof(disagreements) / sizeof(*disagreements));
-    tcase_add_loop_test(t, names_that_cannot_be_loaded_are_refused, 0,
-                        sizeof(refused) / sizeof(*refused));
-    tcase_add_test(t, long_names_are_compared_whole);
-    return check_main(suite);
 }

@@ -103,11 +103,12 @@ static void as_defined(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-START_TEST(optimizers_are_what_pytorch_defines)
+TIMEOUT(120);
+
+TEST_LOOP(optimizers_are_what_pytorch_defines, 0, OPTIMIZERS)
 {
     world_stub_run(1, as_defined, (void *)&optimizers[_i]);
 }
-END_TEST
 
 /* -- on a GPU ---------------------------------------------------------------------- */
 
@@ -233,7 +234,7 @@ static void assert_same_divided(const struct training *many, int size,
 }
 
 /* N ranks with a batch of B and one rank with N * B; the same run again; divided. */
-START_TEST(any_number_of_ranks_trains_the_same_model)
+TEST_LOOP(any_number_of_ranks_trains_the_same_model, 0, CASES)
 {
     static struct training one, many, again;
 
@@ -253,10 +254,9 @@ START_TEST(any_number_of_ranks_trains_the_same_model)
         assert_same_divided(&many, size, (crun_ddp_options){ .share_step = true });
     }
 }
-END_TEST
 
 /* A factor that is a power of two changes no bits. */
-START_TEST(a_gpu_that_adds_trains_the_same_model)
+TEST_LOOP(a_gpu_that_adds_trains_the_same_model, 0, CASES)
 {
     static struct training host, gpu;
 
@@ -275,10 +275,9 @@ START_TEST(a_gpu_that_adds_trains_the_same_model)
             ck_assert_mem_eq(host.result[0], gpu.result[0], sizeof(host.result[0]));
     }
 }
-END_TEST
 
 /* Ranks that exchange only half values, and compute with these. */
-START_TEST(half_values_gathered_are_those_of_gathered_values)
+TEST_LOOP(half_values_gathered_are_those_of_gathered_values, 0, OPTIMIZERS * 2 * 2)
 {
     static struct training values, halves;
     int c = _i / 2;
@@ -293,9 +292,8 @@ START_TEST(half_values_gathered_are_those_of_gathered_values)
     assert_ranks_equal(&halves, 3);
     ck_assert_mem_eq(values.result[0], halves.result[0], sizeof(values.result[0]));
 }
-END_TEST
 
-START_TEST(accumulated_parts_make_the_same_step)
+TEST_LOOP(accumulated_parts_make_the_same_step, 0, OPTIMIZERS)
 {
     static struct training one, parts;
 
@@ -307,7 +305,6 @@ START_TEST(accumulated_parts_make_the_same_step)
     assert_ranks_equal(&parts, 2);
     assert_close(&parts, &one, &precisions[0]);
 }
-END_TEST
 
 /* -- the norm, infinities, the scale ----------------------------------------------- */
 
@@ -379,11 +376,10 @@ static const struct norm_case norm_cases[] = {
 
 #define NORM_CASES (int)(sizeof(norm_cases) / sizeof(*norm_cases))
 
-START_TEST(the_norm_is_that_of_the_whole_mean_gradient)
+TEST_LOOP(the_norm_is_that_of_the_whole_mean_gradient, 0, NORM_CASES)
 {
     world_stub_run(2, norms, (void *)&norm_cases[_i]);
 }
-END_TEST
 
 /* Only the last rank's gradient is infinite; all ranks skip the step and halve the
  * scale. */
@@ -430,11 +426,10 @@ static void overflow(crun_world *w, void *arg)
     tiny_close(&t);
 }
 
-START_TEST(an_infinite_gradient_anywhere_skips_the_step_everywhere)
+TEST_LOOP(an_infinite_gradient_anywhere_skips_the_step_everywhere, 0, NORM_CASES)
 {
     world_stub_run(2, overflow, (void *)&norm_cases[_i]);
 }
-END_TEST
 
 /* The first gradient after a step whose gradients are 1 on all ranks. */
 static float gradient_after_step(struct tiny *t)
@@ -472,11 +467,10 @@ static void sums(crun_world *w, void *arg)
     tiny_close(&t);
 }
 
-START_TEST(a_gpu_adds_where_an_optimizer_divides)
+TEST_LOOP(a_gpu_adds_where_an_optimizer_divides, 0, PRECISIONS)
 {
     world_stub_run(3, sums, (void *)&precisions[_i]);
 }
-END_TEST
 
 /* Without a guard, asking for the norm changes nothing. */
 STUB_RANKS_TEST(without_a_guard_infinities_are_stepped, 2)
@@ -518,11 +512,10 @@ static void clipped(crun_world *w, void *arg)
 
 static float not_finite[] = { NAN, INFINITY };
 
-START_TEST(clipping_lets_nan_and_infinity_through)
+TEST_LOOP(clipping_lets_nan_and_infinity_through, 0, 2)
 {
     world_stub_run(2, clipped, &not_finite[_i]);
 }
-END_TEST
 
 /* -- mistakes ---------------------------------------------------------------------- */
 
@@ -557,11 +550,10 @@ static void differ(crun_world *w, void *arg)
     tiny_close(&t);
 }
 
-START_TEST(optimizers_that_differ_are_noticed)
+TEST_EACH(optimizers_that_differ_are_noticed, others)
 {
     world_stub_run(2, differ, &_i);
 }
-END_TEST
 
 STUB_RANKS_TEST(gradients_that_were_not_exchanged_are_not_stepped, 2)
 {
@@ -619,11 +611,10 @@ static void refuses(crun_world *w, void *arg)
     crun_optim_destroy(NULL);
 }
 
-START_TEST(nonsense_is_refused)
+TEST_EACH(nonsense_is_refused, refused)
 {
     world_stub_run(1, refuses, &_i);
 }
-END_TEST
 
 STUB_RANKS_TEST(a_lost_peer_ends_the_step, 2)
 {
@@ -637,31 +628,4 @@ STUB_RANKS_TEST(a_lost_peer_ends_the_step, 2)
     ck_assert_str_eq(crun_error_text(), "rank 1 is gone");
     ck_assert_int_eq(crun_optim_step(t.optim, NULL), CRUN_PEER_LOST);
     tiny_close(&t);
-}
-
-int main(void)
-{
-    Suite *suite = suite_create("optim");
-    TCase *t = tcase_create("optim");
-
-    suite_add_tcase(suite, t);
-    tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, optimizers_are_what_pytorch_defines, 0, OPTIMIZERS);
-    tcase_add_loop_test(t, any_number_of_ranks_trains_the_same_model, 0, CASES);
-    tcase_add_loop_test(t, a_gpu_that_adds_trains_the_same_model, 0, CASES);
-    tcase_add_loop_test(t, a_gpu_adds_where_an_optimizer_divides, 0, PRECISIONS);
-    tcase_add_loop_test(t, half_values_gathered_are_those_of_gathered_values, 0,
-                        OPTIMIZERS * 2 * 2);
-    tcase_add_loop_test(t, accumulated_parts_make_the_same_step, 0, OPTIMIZERS);
-    tcase_add_loop_test(t, the_norm_is_that_of_the_whole_mean_gradient, 0, NORM_CASES);
-    tcase_add_loop_test(t, an_infinite_gradient_anywhere_skips_the_step_everywhere, 0,
-                        NORM_CASES);
-    tcase_add_test(t, without_a_guard_infinities_are_stepped);
-    tcase_add_loop_test(t, clipping_lets_nan_and_infinity_through, 0, 2);
-    tcase_add_loop_test(t, optimizers_that_differ_are_noticed, 0,
-                        sizeof(others) / sizeof(*others));
-    tcase_add_test(t, gradients_that_were_not_exchanged_are_not_stepped);
-    tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(refused) / sizeof(*refused));
-    tcase_add_test(t, a_lost_peer_ends_the_step);
-    return check_main(suite);
 }

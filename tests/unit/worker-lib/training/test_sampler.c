@@ -54,7 +54,7 @@ static const struct world_case {
     { 16, 4 }, { 17, 4 }, { 1000, 7 }, { 4000, 8 },
 };
 
-START_TEST(every_sample_is_dealt_exactly_once)
+TEST_EACH(every_sample_is_dealt_exactly_once, worlds)
 {
     const struct world_case *c = &worlds[_i];
 
@@ -69,9 +69,8 @@ START_TEST(every_sample_is_dealt_exactly_once)
     }
     expect_each(c->samples, 1, 1);
 }
-END_TEST
 
-START_TEST(padding_gives_all_ranks_as_many)
+TEST_EACH(padding_gives_all_ranks_as_many, worlds)
 {
     const struct world_case *c = &worlds[_i];
     uint64_t each = (c->samples + (uint64_t)c->size - 1) / (uint64_t)c->size;
@@ -85,9 +84,8 @@ START_TEST(padding_gives_all_ranks_as_many)
     }
     expect_each(c->samples, 1, c->samples < (uint64_t)c->size ? (unsigned)c->size : 2);
 }
-END_TEST
 
-START_TEST(dropping_gives_all_ranks_as_many)
+TEST_EACH(dropping_gives_all_ranks_as_many, worlds)
 {
     const struct world_case *c = &worlds[_i];
 
@@ -100,10 +98,9 @@ START_TEST(dropping_gives_all_ranks_as_many)
     }
     expect_each(c->samples, 0, 1);
 }
-END_TEST
 
 /* A pass begun by some, gone on with by fewer and ended by more: still exactly once. */
-START_TEST(another_world_size_goes_on_where_the_last_one_stood)
+TEST(another_world_size_goes_on_where_the_last_one_stood)
 {
     static const int sizes[] = { 4, 3, 8, 1 };
     crun_sampler_state state = { .samples = 1003, .seed = 7 };
@@ -125,9 +122,8 @@ START_TEST(another_world_size_goes_on_where_the_last_one_stood)
     ck_assert_uint_eq(state.dealt, 1003);
     expect_each(1003, 1, 1);
 }
-END_TEST
 
-START_TEST(passes_differ_and_repeat)
+TEST(passes_differ_and_repeat)
 {
     uint64_t first[64], again[64], other[64];
     crun_sampler *s = make_sampler(1000, 1, 4, CRUN_PAD);
@@ -144,10 +140,9 @@ START_TEST(passes_differ_and_repeat)
     ck_assert_uint_lt(same, 8);
     crun_sampler_destroy(s);
 }
-END_TEST
 
 /* The global batch of a step is the same set of samples whatever the world's size. */
-START_TEST(ranks_share_a_step_out_among_them)
+TEST(ranks_share_a_step_out_among_them)
 {
     memset(seen, 0, sizeof(seen));
     for (int r = 0; r < 4; r++) {
@@ -162,9 +157,8 @@ START_TEST(ranks_share_a_step_out_among_them)
     for (unsigned i = 0; i < 1000; i++)
         ck_assert_uint_eq(seen[i] % 2, 0);
 }
-END_TEST
 
-START_TEST(in_order_is_in_order)
+TEST(in_order_is_in_order)
 {
     crun_sampler_options o = { .samples = 10, .size = 2, .rank = 1, .in_order = true };
     uint64_t index[5];
@@ -176,9 +170,8 @@ START_TEST(in_order_is_in_order)
         ck_assert_uint_eq(index[i], 2 * i + 1);
     crun_sampler_destroy(s);
 }
-END_TEST
 
-START_TEST(billions_take_no_memory)
+TEST(billions_take_no_memory)
 {
     uint64_t samples = UINT64_C(5000000000), index[100], sum = 0;
     crun_sampler *s = make_sampler(samples, 3, 1000, CRUN_PAD);
@@ -193,10 +186,9 @@ START_TEST(billions_take_no_memory)
     ck_assert_uint_lt(sum, samples / 3 * 2);
     crun_sampler_destroy(s);
 }
-END_TEST
 
 /* In a shuffle of 6 every order is about as frequent as any other. */
-START_TEST(small_shuffles_are_fair)
+TEST(small_shuffles_are_fair)
 {
     unsigned at_front[6] = { 0 };
     crun_sampler *s = make_sampler(6, 0, 1, CRUN_PAD);
@@ -212,7 +204,6 @@ START_TEST(small_shuffles_are_fair)
         ck_assert(at_front[i] > 850 && at_front[i] < 1150);
     crun_sampler_destroy(s);
 }
-END_TEST
 
 static const struct bad_case {
     crun_sampler_options options;
@@ -224,7 +215,7 @@ static const struct bad_case {
     { { .samples = 5, .size = 2, .rank = -1 }, "rank -1 of 2" },
 };
 
-START_TEST(nonsense_is_refused)
+TEST_EACH(nonsense_is_refused, bad)
 {
     crun_sampler *s;
 
@@ -232,9 +223,8 @@ START_TEST(nonsense_is_refused)
     ck_assert_ptr_null(s);
     ck_assert_ptr_nonnull(strstr(crun_error_text(), bad[_i].words));
 }
-END_TEST
 
-START_TEST(a_state_of_other_data_is_refused)
+TEST(a_state_of_other_data_is_refused)
 {
     crun_sampler *s = make_sampler(10, 0, 1, CRUN_PAD);
     crun_sampler_state state;
@@ -249,26 +239,4 @@ START_TEST(a_state_of_other_data_is_refused)
     state.dealt = 11;
     ck_assert_int_eq(crun_sampler_restore(s, &state), CRUN_CORRUPT);
     crun_sampler_destroy(s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sampler");
-    TCase *t = tcase_create("sampler");
-    const int cases = sizeof(worlds) / sizeof(*worlds);
-
-    suite_add_tcase(suite, t);
-    tcase_add_loop_test(t, every_sample_is_dealt_exactly_once, 0, cases);
-    tcase_add_loop_test(t, padding_gives_all_ranks_as_many, 0, cases);
-    tcase_add_loop_test(t, dropping_gives_all_ranks_as_many, 0, cases);
-    tcase_add_test(t, another_world_size_goes_on_where_the_last_one_stood);
-    tcase_add_test(t, passes_differ_and_repeat);
-    tcase_add_test(t, ranks_share_a_step_out_among_them);
-    tcase_add_test(t, in_order_is_in_order);
-    tcase_add_test(t, billions_take_no_memory);
-    tcase_add_test(t, small_shuffles_are_fair);
-    tcase_add_loop_test(t, nonsense_is_refused, 0, sizeof(bad) / sizeof(*bad));
-    tcase_add_test(t, a_state_of_other_data_is_refused);
-    return check_main(suite);
 }

@@ -37,7 +37,9 @@ static const struct {
     { "22809", 8, true },  { "23007", 2, false }, { "23007", 3, true },
 };
 
-START_TEST(collectives_are_right)
+TIMEOUT(60);
+
+TEST_EACH(collectives_are_right, teams)
 {
     struct collectives c = { .seed = 4711 + (uint64_t)_i,
                              .rounds = 40,
@@ -49,7 +51,6 @@ START_TEST(collectives_are_right)
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = teams[_i].size, .body = check_all, .arg = &c });
 }
-END_TEST
 
 /* As when rank 0 has aborted an operation, and the GPU of rank 1 goes on without it. */
 static void end_beside_an_abort(struct team_member *m)
@@ -72,12 +73,11 @@ static void end_beside_an_abort(struct team_member *m)
     rank_threads_sync();
 }
 
-START_TEST(a_result_of_an_aborted_operation_is_no_result)
+TEST(a_result_of_an_aborted_operation_is_no_result)
 {
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = 2, .body = end_beside_an_abort });
 }
-END_TEST
 
 #define COUNT 50000
 
@@ -112,13 +112,12 @@ static void queue_all(crun_world *w, void *arg)
     crun_free(w, x);
 }
 
-START_TEST(work_is_queued_on_the_gpu)
+TEST(work_is_queued_on_the_gpu)
 {
     struct ranks_config c = { .size = 3, .backend = "nccl" };
 
     ranks_run(&c, queue_all, NULL);
 }
-END_TEST
 
 /* The host goes on while others have not even come to the operation; what it puts into
  * its stream does not. */
@@ -152,13 +151,12 @@ static void go_on(crun_world *w, void *arg)
     crun_free(w, x);
 }
 
-START_TEST(the_host_goes_on_meanwhile)
+TEST(the_host_goes_on_meanwhile)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
     ranks_run(&c, go_on, NULL);
 }
-END_TEST
 
 /* NCCL registers memory in a thread of its own, and until that is over refuses any call
  * of the communicator. */
@@ -176,13 +174,12 @@ static void allocate_twice(crun_world *w, void *arg)
     crun_free(w, x[0]);
 }
 
-START_TEST(memory_is_registered_when_it_is_given)
+TEST(memory_is_registered_when_it_is_given)
 {
     struct ranks_config c = { .size = 2, .backend = "nccl" };
 
     ranks_run(&c, allocate_twice, NULL);
 }
-END_TEST
 
 /* bf16 of a mean over three: divided once, in f32. */
 static void mean_of_halves(crun_world *w, void *arg)
@@ -198,13 +195,12 @@ static void mean_of_halves(crun_world *w, void *arg)
     crun_free(w, x);
 }
 
-START_TEST(the_mean_of_halves_is_exact_for_three)
+TEST(the_mean_of_halves_is_exact_for_three)
 {
     struct ranks_config c = { .size = 3, .backend = "nccl" };
 
     ranks_run(&c, mean_of_halves, NULL);
 }
-END_TEST
 
 /* -- is there a GPU? --------------------------------------------------------------- */
 
@@ -231,22 +227,20 @@ static const struct {
     { "CRUN_NCCL_LIBRARY", "/nowhere/libnccl.so", "" },
 };
 
-START_TEST(what_is_missing_is_told)
+TEST_EACH(what_is_missing_is_told, missing)
 {
     setenv(missing[_i].name, missing[_i].value, 1);
     expect_missing(missing[_i].words);
 }
-END_TEST
 
-START_TEST(no_driver_is_told)
+TEST(no_driver_is_told)
 {
     setenv("CRUN_STANDIN_DRIVER", "0", 1);
     setenv("CRUN_STANDIN_COUNT", "35", 1);
     expect_missing("there is no NVIDIA driver on this machine");
 }
-END_TEST
 
-START_TEST(the_device_is_chosen)
+TEST(the_device_is_chosen)
 {
     struct nccl_gpu g;
     struct err e;
@@ -266,12 +260,11 @@ START_TEST(the_device_is_chosen)
     ck_assert_int_eq(nccl_gpu_find(&g, NULL, 3, 4, SOON, &e), CRUN_OK);
     ck_assert_int_eq(g.device, 0);
 }
-END_TEST
 
 /* -- the real library -------------------------------------------------------------- */
 
 /* Its symbols are all there, and it makes ids, GPU or not. */
-START_TEST(the_real_library_makes_an_id)
+TEST(the_real_library_makes_an_id)
 {
     const struct nccl_calls *nccl;
     struct nccl_id id[2];
@@ -285,7 +278,6 @@ START_TEST(the_real_library_makes_an_id)
     ck_assert_mem_ne(&id[0], &id[1], sizeof(id[0]));
     ck_assert_str_eq(nccl->error_string(NCCL_OK), "no error");
 }
-END_TEST
 
 /* An id is found by the others as it was made: its bytes are no text. */
 static void exchange_id(struct team_member *m)
@@ -311,38 +303,10 @@ static void exchange_id(struct team_member *m)
     ck_assert_mem_eq(&id, &made, sizeof(id));
 }
 
-START_TEST(the_real_librarys_id_goes_through_the_store)
+TEST(the_real_librarys_id_goes_through_the_store)
 {
     setenv("CRUN_NCCL_LIBRARY", "libnccl.so.2", 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     team_run(
         &(struct team_plan){ .calls = &backend_self, .size = 3, .body = exchange_id });
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *suite = suite_create("backend_nccl");
-    TCase *right = tcase_create("right"), *there = tcase_create("there");
-
-    tcase_set_timeout(right, 120);
-    tcase_add_loop_test(right, collectives_are_right, 0,
-                        sizeof(teams) / sizeof(teams[0]));
-    tcase_add_test(right, a_result_of_an_aborted_operation_is_no_result);
-    tcase_add_test(right, work_is_queued_on_the_gpu);
-    tcase_add_test(right, the_host_goes_on_meanwhile);
-    tcase_add_test(right, memory_is_registered_when_it_is_given);
-    tcase_add_test(right, the_mean_of_halves_is_exact_for_three);
-    suite_add_tcase(suite, right);
-    tcase_set_timeout(there, 60);
-    tcase_add_loop_test(there, what_is_missing_is_told, 0,
-                        sizeof(missing) / sizeof(missing[0]));
-    tcase_add_test(there, no_driver_is_told);
-    tcase_add_test(there, the_device_is_chosen);
-    tcase_add_test(there, the_real_library_makes_an_id);
-    tcase_add_test(there, the_real_librarys_id_goes_through_the_store);
-    suite_add_tcase(suite, there);
-    return check_main(suite);
 }

@@ -24,7 +24,9 @@ static void check_all(struct team_member *m)
     collectives_check(m, m->arg);
 }
 
-START_TEST(collectives_give_what_reduce_gives_in_rank_order)
+TIMEOUT(60);
+
+TEST_LOOP(collectives_give_what_reduce_gives_in_rank_order, 1, 9)
 {
     struct collectives c = { .seed = 4711 + (uint64_t)_i,
                              .rounds = 150,
@@ -34,9 +36,8 @@ START_TEST(collectives_give_what_reduce_gives_in_rank_order)
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = (unsigned)_i, .body = check_all, .arg = &c });
 }
-END_TEST
 
-START_TEST(large_ones_go_in_many_pieces)
+TEST_LOOP(large_ones_go_in_many_pieces, 2, 5)
 {
     struct collectives c = {
         .seed = 17 + (uint64_t)_i, .rounds = 12, .bytes_max = 9000000, .any_bits = true
@@ -45,7 +46,6 @@ START_TEST(large_ones_go_in_many_pieces)
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = (unsigned)_i, .body = check_all, .arg = &c });
 }
-END_TEST
 
 /* -- what goes wrong --------------------------------------------------------------- */
 
@@ -111,14 +111,13 @@ static void call_unlike_others(struct team_member *m)
     free(out);
 }
 
-START_TEST(different_calls_are_told_apart_without_a_hang)
+TEST_LOOP(different_calls_are_told_apart_without_a_hang, 0, 8)
 {
     int which = _i;
 
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 3, .body = call_unlike_others, .arg = &which });
 }
-END_TEST
 
 /* At that very call, though without it no data would go between some of the ranks. */
 static void roots_differ(struct team_member *m)
@@ -142,7 +141,7 @@ static void roots_differ(struct team_member *m)
     free(x);
 }
 
-START_TEST(different_roots_are_told_apart)
+TEST_LOOP(different_roots_are_told_apart, 0, 8)
 {
     static const unsigned size[] = { 2, 2, 3, 4 };
     int which = _i;
@@ -152,7 +151,6 @@ START_TEST(different_roots_are_told_apart)
                                   .body = roots_differ,
                                   .arg = &which });
 }
-END_TEST
 
 static _Atomic unsigned through; /* ranks whose patience is over */
 
@@ -171,14 +169,13 @@ static void one_stays_away(struct team_member *m)
     expect_words(m, "has waited 0.7 s for rank 1 in all_reduce");
 }
 
-START_TEST(a_late_rank_is_named)
+TEST_LOOP(a_late_rank_is_named, 0, 3)
 {
     static size_t counts[] = { 0, 100, BIG };
 
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 4, .body = one_stays_away, .arg = &counts[_i] });
 }
-END_TEST
 
 /* Rank 1 comes when the others have said that they wait for it, and all goes well. */
 static void one_comes_late(struct team_member *m)
@@ -206,12 +203,11 @@ static void one_comes_late(struct team_member *m)
         ck_assert_int_eq(store_client_has(m->team.store, "teamlate/0", until), 0);
 }
 
-START_TEST(a_late_rank_is_told_early_and_taken_back)
+TEST(a_late_rank_is_told_early_and_taken_back)
 {
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 3, .body = one_comes_late });
 }
-END_TEST
 
 static void one_leaves(struct team_member *m)
 {
@@ -228,14 +224,13 @@ static void one_leaves(struct team_member *m)
     ck_assert_int_ne(all_reduce_ms(m, 1, TEAM_DEADLINE_MS), CRUN_OK);
 }
 
-START_TEST(a_rank_that_has_left_is_named_by_all)
+TEST_LOOP(a_rank_that_has_left_is_named_by_all, 0, 3)
 {
     static size_t counts[] = { 0, 100, BIG };
 
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 4, .body = one_leaves, .arg = &counts[_i] });
 }
-END_TEST
 
 /* Rank 2 leaves. Rank 3 comes when the others have noticed it and closed their links.
  * They could not send it the notice, since it did not take the data before it. */
@@ -254,12 +249,11 @@ static void one_leaves_and_one_comes_late(struct team_member *m)
     expect_words(m, "rank 2 has left");
 }
 
-START_TEST(a_rank_that_was_not_told_in_time_names_the_same_rank)
+TEST(a_rank_that_was_not_told_in_time_names_the_same_rank)
 {
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 4, .body = one_leaves_and_one_comes_late });
 }
-END_TEST
 
 static void abort_one(struct team_member *m)
 {
@@ -274,14 +268,13 @@ static void abort_one(struct team_member *m)
     expect_words(m, m->team.rank == 0 ? "the loss is NaN" : "rank 0: the loss is NaN");
 }
 
-START_TEST(an_abort_between_calls_reaches_all)
+TEST_LOOP(an_abort_between_calls_reaches_all, 0, 3)
 {
     int us = _i * 30000;
 
     team_run(&(struct team_plan){
         .calls = &backend_tcp, .size = 3, .body = abort_one, .arg = &us });
 }
-END_TEST
 
 static void *abort_beside(void *arg)
 {
@@ -315,7 +308,7 @@ static void abort_while_waiting(struct team_member *m)
         pthread_join(thread, NULL);
 }
 
-START_TEST(an_abort_ends_a_wait)
+TEST_LOOP(an_abort_ends_a_wait, 0, 2)
 {
     static size_t counts[] = { 1, 1000 };
 
@@ -324,7 +317,6 @@ START_TEST(an_abort_ends_a_wait)
                                   .body = abort_while_waiting,
                                   .arg = &counts[_i] });
 }
-END_TEST
 
 /* -- processes --------------------------------------------------------------------- */
 
@@ -356,11 +348,10 @@ static void killed(struct team_member *m)
     expect_words(m, "rank 2 is gone");
 }
 
-START_TEST(a_killed_rank_is_named_by_all)
+TEST(a_killed_rank_is_named_by_all)
 {
     team_run(&(struct team_plan){ .calls = &backend_tcp, .size = 4, .body = killed });
 }
-END_TEST
 
 /* -- meeting ----------------------------------------------------------------------- */
 
@@ -376,7 +367,7 @@ static crun_status open_all_but_one(struct backend **b, const struct team *team,
     return team->rank == 1 ? CRUN_OK : backend_tcp.open(b, team, deadline_ms, e);
 }
 
-START_TEST(a_rank_that_does_not_come_ends_the_meeting_in_time)
+TEST(a_rank_that_does_not_come_ends_the_meeting_in_time)
 {
     struct backend_calls calls = backend_tcp;
 
@@ -387,7 +378,6 @@ START_TEST(a_rank_that_does_not_come_ends_the_meeting_in_time)
                                   .open_ms = 300,
                                   .may_not_open = true });
 }
-END_TEST
 
 /* Strangers: they find the ports before the ranks do, since rank 3 comes late. */
 static void call_as_stranger(const char *address, bool speaks)
@@ -433,7 +423,7 @@ static crun_status open_among_strangers(struct backend **b, const struct team *t
     return backend_tcp.open(b, team, deadline_ms, e);
 }
 
-START_TEST(strangers_are_not_let_in_and_not_waited_for)
+TEST(strangers_are_not_let_in_and_not_waited_for)
 {
     struct backend_calls calls = backend_tcp;
     struct collectives c = { .seed = 5, .rounds = 20, .bytes_max = 10000 };
@@ -441,35 +431,4 @@ START_TEST(strangers_are_not_let_in_and_not_waited_for)
     calls.open = open_among_strangers;
     team_run(&(struct team_plan){
         .calls = &calls, .size = 4, .body = check_all, .arg = &c });
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------------- */
-
-int main(void)
-{
-    Suite *s = suite_create("backend_tcp");
-    TCase *right = tcase_create("right"), *wrong = tcase_create("wrong");
-    TCase *meeting = tcase_create("meeting");
-
-    tcase_set_timeout(right, 120);
-    tcase_add_loop_test(right, collectives_give_what_reduce_gives_in_rank_order, 1, 9);
-    tcase_add_loop_test(right, large_ones_go_in_many_pieces, 2, 5);
-    suite_add_tcase(s, right);
-    tcase_set_timeout(wrong, 60);
-    tcase_add_loop_test(wrong, different_calls_are_told_apart_without_a_hang, 0, 8);
-    tcase_add_loop_test(wrong, different_roots_are_told_apart, 0, 8);
-    tcase_add_loop_test(wrong, a_late_rank_is_named, 0, 3);
-    tcase_add_test(wrong, a_late_rank_is_told_early_and_taken_back);
-    tcase_add_loop_test(wrong, a_rank_that_has_left_is_named_by_all, 0, 3);
-    tcase_add_test(wrong, a_rank_that_was_not_told_in_time_names_the_same_rank);
-    tcase_add_loop_test(wrong, an_abort_between_calls_reaches_all, 0, 3);
-    tcase_add_loop_test(wrong, an_abort_ends_a_wait, 0, 2);
-    tcase_add_test(wrong, a_killed_rank_is_named_by_all);
-    suite_add_tcase(s, wrong);
-    tcase_set_timeout(meeting, 60);
-    tcase_add_test(meeting, a_rank_that_does_not_come_ends_the_meeting_in_time);
-    tcase_add_test(meeting, strangers_are_not_let_in_and_not_waited_for);
-    suite_add_tcase(s, meeting);
-    return check_main(s);
 }
