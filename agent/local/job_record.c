@@ -234,7 +234,7 @@ static unsigned long long parse_ended_name(const char *name, const char *end)
                                                               : 0;
 }
 
-static int compare_numbers(const void *a, const void *b)
+static int compare_record_numbers(const void *a, const void *b)
 {
     unsigned long long x = *(const unsigned long long *)a,
                        y = *(const unsigned long long *)b;
@@ -256,7 +256,7 @@ static void prune_ended(const struct run_folder *ended, size_t kept)
         count += number[count] != 0;
     }
     if (dir && count > kept) {
-        qsort(number, count, sizeof(*number), compare_numbers);
+        qsort(number, count, sizeof(*number), compare_record_numbers);
         least = number[kept - 1];
         rewinddir(dir);
         while ((entry = readdir(dir))) {

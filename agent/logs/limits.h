@@ -7,7 +7,7 @@
     65536 /* of one stream, at most; kept for reports and questions */
 #define KEPT_OUTPUT_BYTES (8u << 20)     /* of standard output, for those who ask */
 #define LOG_ANSWER_BYTES 131072          /* of all ranks of a question */
-#define LOG_ANSWERS_WAITING_MAX 16       /* questions that wait for output */
+#define LOG_ANSWERS_WAITING_MAX 64       /* questions that wait for output */
 #define LOG_ANSWER_NEWS_MS 5             /* from the first new byte to the answer */
 #define LOG_SETTLE_MS 200                /* for what is on its way to a file */
 #define LOG_FOLLOWER_MS 2000             /* from an answer to the next question */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_answers.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,8 +316,8 @@ static void answer_stream(const struct log_answers *a, const struct log_question
         return;
     if (read)
         s->offset = read->offset;
-    if (read && read->errnum)
-        send_kind(a, q, s, read->errnum);
+    if (read ? read->errnum : stream_needs_file(s, kept))
+        send_kind(a, q, s, read ? read->errnum : EAGAIN); /* no thread can be started */
     else if (kept->kind != LOGS_TEXT)
         send_kind(a, q, s, 0);
     else if (kept->file)

@@ -85,7 +85,7 @@ static bool parse_frame(struct piece line, struct python_frame *f)
     return true;
 }
 
-static void read_line(struct python_threads *t, struct piece line)
+static void read_stack_line(struct python_threads *t, struct piece line)
 {
     bool is_current = piece_starts(line, "Current thread 0x");
     struct python_frame f;
@@ -112,7 +112,7 @@ static void read_threads(struct python_threads *t, const char *bytes, size_t siz
         size_t length = newline ? (size_t)(newline - bytes) : size;
 
         if (length < 4096)
-            read_line(t, (struct piece){ bytes, (int)length });
+            read_stack_line(t, (struct piece){ bytes, (int)length });
         length += newline != NULL;
         bytes += length;
         size -= length;

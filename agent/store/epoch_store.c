@@ -75,8 +75,8 @@ static void close_listener(int *listener)
 
 /* The workers of a single node connect to the address that they are told, if it is of
  * this machine. */
-static int find_listen_address(const struct epoch_store *s, struct net_addr *listen,
-                               struct err *e)
+static int find_store_address(const struct epoch_store *s, struct net_addr *listen,
+                              struct err *e)
 {
     bool alone = s->config->rendezvous == CONFIG_LOCAL;
     const char *where = alone || shares_port(s) ? "127.0.0.1" : ""; /* all, with IPv6 */
@@ -101,7 +101,7 @@ static int open_port(struct epoch_store *s, struct net_addr *listen,
         sc->listener = s->listener;
         return 0;
     }
-    if (find_listen_address(s, listen, e) < 0)
+    if (find_store_address(s, listen, e) < 0)
         return -1;
     if (!s->config->store_port) {
         sc->listen = listen;

@@ -150,7 +150,7 @@ static const char *skip_rank(const char *at, const char *end)
 }
 
 /* The line at `at`, without the mark of its rank. */
-static void read_line(const char *at, struct line *line)
+static void read_output_line(const char *at, struct line *line)
 {
     const char *end = at + strcspn(at, "\n"), *start = skip_rank(at, end);
 
@@ -253,7 +253,7 @@ static struct error_part find_traceback(const char *text)
     enum report found;
 
     for (const char *at = text; at; at = line.next) {
-        read_line(at, &line);
+        read_output_line(at, &line);
         read_traceback_line(&t, at, &line, &before);
         if (*line.bytes)
             before = line;
@@ -270,7 +270,7 @@ static const char *find_dump(const char *text)
     struct line line;
 
     for (const char *at = text; at; at = line.next) {
-        read_line(at, &line);
+        read_output_line(at, &line);
         if (line_begins(&line, "Fatal Python error: ") ||
             line_begins(&line, "*** Aborted at ") ||
             line_begins(&line, "*** Process received signal"))
@@ -316,7 +316,7 @@ static void judge_part(struct failure *f, const struct error_part *part)
     struct line line;
 
     for (const char *at = part->start; at && at < part->end; at = line.next) {
-        read_line(at, &line);
+        read_output_line(at, &line);
         if (part->is_traceback && is_past_error(&line, number++))
             return;
         if (*line.bytes && (!part->is_traceback || !*f->error))
