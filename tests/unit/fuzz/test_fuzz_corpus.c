@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/line/options.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/job/journal/journal.h"
@@ -18,7 +17,6 @@
 #include "tests/fakes/disk/memdisk.h"
 
 #define CORPUS "tests/fuzz/corpus/"
-#define WORDS "tests/fuzz/fuzz_options.dict"
 #define JOURNAL CORPUS "fuzz_journal/file"
 #define JOURNAL_RECORDS 6
 
@@ -98,18 +96,6 @@ START_TEST(the_journal_is_a_whole_one)
 }
 END_TEST
 
-START_TEST(the_flags_are_known)
-{
-    load(WORDS);
-    for (const struct opt *o = options_table; o->name; o++) {
-        char *line = xasprintf("\n\"\\x0a--%s\"\n", o->name);
-
-        ck_assert_msg(strstr((char *)input, line), WORDS " has no --%s", o->name);
-        free(line);
-    }
-}
-END_TEST
-
 static Suite *suite(void)
 {
     Suite *s = suite_create("fuzz_corpus");
@@ -117,7 +103,6 @@ static Suite *suite(void)
 
     tcase_add_loop_test(t, there_is_a_message_of_each_type, 0, MSG_TYPE_MAX);
     tcase_add_test(t, the_journal_is_a_whole_one);
-    tcase_add_test(t, the_flags_are_known);
     suite_add_tcase(s, t);
     return s;
 }
