@@ -249,12 +249,13 @@ def what_a_worker_leaves(p):
 
 
 def a_guard_that_hangs(p):
+    """By crun's words, as with pkill -f, it is not found."""
     c = p.start(CRUN, "--shutdown-timeout=0.2", *sh("echo ready; exec sleep 1000"),
                 stdin=subprocess.DEVNULL)
     same(c.stdout.readline(), b"ready\n")
     guard = [int(pid) for pid in p.living()
              if read(f"/proc/{pid}/comm") == b"crun-guard\n"]
-    same(len(guard), 1)
+    same([read(f"/proc/{pid}/cmdline").strip(b"\0") for pid in guard], [b"crun-guard"])
     os.kill(guard[0], signal.SIGSTOP)
     c.send_signal(signal.SIGTERM)
     p.end(c, 143, "ending their guard")
