@@ -25,7 +25,8 @@ struct far_node {
     char end_file[PATH_MAX + 8];
 };
 
-static int prepare_far_node(void *arg, const struct remote_order *order, struct err *e)
+static int prepare_far_node(void *arg, const struct remote_order *order,
+                            uint32_t *grace_ms, struct err *e)
 {
     struct far_node *n = arg;
     struct options *o = &n->options;
@@ -48,12 +49,8 @@ static int prepare_far_node(void *arg, const struct remote_order *order, struct 
         return err_set_code(e, REMOTE_NO_PROGRAM, 0);
     if (typed_prepare_logs(&n->config, e) < 0)
         return err_wrap(e, "--log-dir");
+    *grace_ms = n->config.job.shutdown_grace_ms;
     return 0;
-}
-
-static uint32_t far_node_grace(void *arg)
-{
-    return ((struct far_node *)arg)->config.job.shutdown_grace_ms;
 }
 
 /* Standard input reaches node rank 0 only. */
@@ -105,7 +102,6 @@ void far_node_main_if_asked(int argc, char **argv)
 {
     static struct far_node node; /* options are large */
     const struct far_side_calls calls = { .prepare = prepare_far_node,
-                                          .grace_ms = far_node_grace,
                                           .run = run_far_node,
                                           .arg = &node };
 

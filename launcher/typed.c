@@ -50,16 +50,6 @@ const char *typed_own_folder(char *buf, size_t size)
     return slash ? buf : NULL;
 }
 
-/* crun-preflight checks the node and then executes the workers' program.
- * It is in crun's folder. */
-static int find_preflight(const char *folder, char *path, size_t size, struct err *e)
-{
-    snprintf(path, size, "%s/crun-preflight", folder ? folder : "?");
-    if (access(path, X_OK) < 0)
-        return err_set_errno(e, errno, "--preflight: %s", path);
-    return 0;
-}
-
 /* What a user does not expect about the program. */
 static void warn_about_program(const struct program *p, const struct config *c)
 {
@@ -82,14 +72,6 @@ static void warn_about_program(const struct program *p, const struct config *c)
             file != p->name || p->python ? " " : "", file);
 }
 
-/* The word may be a command of another program. */
-static int explain_no_program(const struct options *o, const char *word, struct err *e)
-{
-    const char *says = o->module ? NULL : habits_explain_word(word);
-
-    return says ? err_set(e, "no program \"%s\" here: %s", word, says) : -1;
-}
-
 int typed_build_argv(const struct options *o, const char *const *words,
                      struct config *config, struct err *e)
 {
@@ -103,14 +85,21 @@ int typed_build_argv(const struct options *o, const char *const *words,
                                     .path = getenv("PATH") },
                          .beside = typed_own_folder(folder, sizeof(folder)) };
     struct program program;
+    const char *advice;
 
     if (o->config.job.preflight) {
-        if (find_preflight(c.beside, preflight, sizeof(preflight), e) < 0)
-            return -1;
+        /* it checks the node and then executes the workers' program */
+        snprintf(preflight, sizeof(preflight), "%s/crun-preflight",
+                 c.beside ? c.beside : "?");
+        if (access(preflight, X_OK) < 0)
+            return err_set_errno(e, errno, "--preflight: %s", preflight);
         c.before = preflight;
     }
-    if (command_find_program(&c, words, &program, e) < 0)
-        return explain_no_program(o, words[0], e);
+    if (command_find_program(&c, words, &program, e) < 0) {
+        /* the word may be a command of another program */
+        advice = o->module ? NULL : habits_explain_word(words[0]);
+        return advice ? err_set(e, "no program \"%s\" here: %s", words[0], advice) : -1;
+    }
     warn_about_program(&program, config);
     bootstrap_find(o, &program, c.beside, config);
     config->argv = command_argv(&c, &program);

@@ -17,7 +17,6 @@
 
 #define LOCAL_ANSWER_MS 1000 /* a crun may be stopped */
 #define LISTED_MAX 16384     /* events of all jobs: more than a rendezvous keeps */
-#define NUMBER_MAX 1000000000000000ull
 
 /* crunctl events: past events, and new ones with --follow, one line each. */
 static void print_event_line(const struct msg_event *event, const char *name)

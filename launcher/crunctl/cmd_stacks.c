@@ -39,20 +39,14 @@ static void print_stacks(const char *text)
     free(copy);
 }
 
-static void print_group(const struct stack_group *g)
-{
-    char line[STACKS_BRIEF_MAX_BYTES + 512];
-
-    print_printable("", stack_group_describe(g, line, sizeof(line)));
-    print_stacks(g->threads);
-}
-
 static void print_groups(const struct stack_groups *s)
 {
-    char culprit[256];
+    char culprit[256], line[STACKS_BRIEF_MAX_BYTES + 512];
 
-    for (unsigned i = 0; i < s->count; i++)
-        print_group(&s->group[i]);
+    for (unsigned i = 0; i < s->count; i++) {
+        print_printable("", stack_group_describe(&s->group[i], line, sizeof(line)));
+        print_stacks(s->group[i].threads);
+    }
     stack_groups_describe_culprit(s, culprit, sizeof(culprit));
     if (*culprit)
         printf("%s\n", culprit);
@@ -73,19 +67,6 @@ static void add_ranks(cJSON *o, const struct rank_ranges *ranks)
             cJSON_AddItemToArray(array, cJSON_CreateNumber((double)r));
 }
 
-static cJSON *group_object(const struct stack_group *g)
-{
-    cJSON *o = cJSON_CreateObject();
-
-    add_ranks(o, &g->ranks);
-    cJSON_AddStringToObject(o, "host", g->host);
-    cJSON_AddStringToObject(o, "kind", proto_stacks_name(g->kind));
-    cJSON_AddBoolToObject(o, "waits", g->waits);
-    cJSON_AddStringToObject(o, "brief", g->brief);
-    cJSON_AddStringToObject(o, "threads", g->threads);
-    return o;
-}
-
 static void print_json(const struct stack_groups *s)
 {
     cJSON *array = cJSON_CreateArray();
@@ -93,8 +74,15 @@ static void print_json(const struct stack_groups *s)
     enum stack_culprit why = stack_groups_find_culprit(s, &culprit);
 
     for (unsigned i = 0; i < s->count; i++) {
-        cJSON *o = group_object(&s->group[i]);
+        const struct stack_group *g = &s->group[i];
+        cJSON *o = cJSON_CreateObject();
 
+        add_ranks(o, &g->ranks);
+        cJSON_AddStringToObject(o, "host", g->host);
+        cJSON_AddStringToObject(o, "kind", proto_stacks_name(g->kind));
+        cJSON_AddBoolToObject(o, "waits", g->waits);
+        cJSON_AddStringToObject(o, "brief", g->brief);
+        cJSON_AddStringToObject(o, "threads", g->threads);
         cJSON_AddBoolToObject(o, "culprit", why != STACK_CULPRIT_NONE && i == culprit);
         cJSON_AddItemToArray(array, o);
     }

@@ -24,17 +24,6 @@
 
 /* -- output ----------------------------------------------------------------------- */
 
-/* After all jobs: an operator of many of them wants to know. */
-static void print_confinement(const struct ctl_client *c, FILE *out)
-{
-    char text[2 * CONFINEMENT_MAX_BYTES];
-    const char *confinement = ctl_client_welcome(c)->confinement;
-
-    if (*confinement)
-        fprintf(out, "\nrendezvous: %s\n",
-                text_printable(confinement, text, sizeof(text)));
-}
-
 /* Of a job that is named, and not in each frame. */
 static bool shows_history(const struct ctl_options *o)
 {
@@ -57,6 +46,8 @@ static void print_views(struct job_views *v, const struct ctl_options *o)
 static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
                           const char *word, struct err *e)
 {
+    const char *confinement = ctl_client_welcome(c)->confinement;
+    char text[2 * CONFINEMENT_MAX_BYTES];
     struct job_views v = { .count = 0 };
     struct err none;
     int rc = o->run_id ? ctl_views_ask_job(c, o->run_id, &v, e)
@@ -66,8 +57,10 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
         (void)!ctl_views_ask_history(c, &v.job[0], &none);
     if (rc == CTL_EXIT_OK)
         print_views(&v, o);
-    if (rc == CTL_EXIT_OK && !o->json && !o->run_id)
-        print_confinement(c, o->out);
+    /* after all jobs: an operator of many of them wants to know */
+    if (rc == CTL_EXIT_OK && !o->json && !o->run_id && *confinement)
+        fprintf(o->out, "\nrendezvous: %s\n",
+                text_printable(confinement, text, sizeof(text)));
     job_views_clear(&v);
     return rc;
 }

@@ -90,16 +90,6 @@ static void print_dropped(const struct config *c, const char *const *base, FILE 
         fputs(" \\\n", out);
 }
 
-static void print_variable(const char *entry, FILE *out)
-{
-    size_t name = strcspn(entry, "=") + 1;
-
-    fprintf(out, "  %.*s", (int)name, entry);
-    if (entry[name])
-        print_quoted(entry + name, out);
-    fputs(" \\\n", out);
-}
-
 static void print_worker(const struct worker_env_inputs *f, const char *const *base,
                          FILE *out)
 {
@@ -108,9 +98,16 @@ static void print_worker(const struct worker_env_inputs *f, const char *const *b
     fprintf(out, "\n# rank %" PRIu32 ", local rank %" PRIu32 "\n",
             f->start->first_rank + f->local_rank, f->local_rank);
     print_dropped(f->config, base, out);
-    for (const char **v = env; *v; v++)
-        if (!is_in(*v, base))
-            print_variable(*v, out);
+    for (const char **v = env; *v; v++) {
+        size_t name = strcspn(*v, "=") + 1;
+
+        if (is_in(*v, base))
+            continue;
+        fprintf(out, "  %.*s", (int)name, *v);
+        if ((*v)[name])
+            print_quoted(*v + name, out);
+        fputs(" \\\n", out);
+    }
     fputs("  ", out);
     for (const char **a = argv; *a; a++) {
         if (a > argv)

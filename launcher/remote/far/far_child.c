@@ -104,7 +104,7 @@ static void keep_libraries(void)
 }
 
 static int prepare_node(const struct far_side_calls *calls, struct remote_order *o,
-                        struct err *e)
+                        uint32_t *grace_ms, struct err *e)
 {
     for (char **v = o->environment; *v; v++)
         putenv(*v);
@@ -116,7 +116,7 @@ static int prepare_node(const struct far_side_calls *calls, struct remote_order 
     setenv("PWD", o->folder, 1);
     if (check_room(e) < 0 || hide_key(o, e) < 0)
         return -1;
-    if (calls->prepare(calls->arg, o, e) == 0)
+    if (calls->prepare(calls->arg, o, grace_ms, e) == 0)
         return 0;
     return e->code ? -1 : err_set_code(e, REMOTE_BAD_FLAGS, 0);
 }
@@ -152,13 +152,12 @@ static void run_node_child(const struct far_side_calls *calls, struct remote_ord
     for (size_t i = 0; i < sizeof(handled) / sizeof(*handled); i++)
         signal(handled[i], SIG_DFL);
     arrange_fds(ends);
-    if (prepare_node(calls, o, &e) < 0) {
+    if (prepare_node(calls, o, &status.grace_ms, &e) < 0) {
         status.refusal = (uint8_t)e.code;
         snprintf(status.text, sizeof(status.text), "%s", e.text);
         write_status(ends->status, &status);
         _exit(2);
     }
-    status.grace_ms = calls->grace_ms(calls->arg);
     write_status(ends->status, &status);
     if (!read_start(ends->go, &start))
         _exit(0);

@@ -16,10 +16,10 @@ struct remote_start;
  */
 struct far_side_calls {
     /* Called in the child, in the order's folder and environment. Checks the flags and
-     * the program; e->code is an enum remote_refusal. */
-    int (*prepare)(void *arg, const struct remote_order *o, struct err *e);
-    /* The time that workers have to end, once prepared. */
-    uint32_t (*grace_ms)(void *arg);
+     * the program; e->code is an enum remote_refusal. *grace_ms: the time that workers
+     * have to end. */
+    int (*prepare)(void *arg, const struct remote_order *o, uint32_t *grace_ms,
+                   struct err *e);
     /* Runs the node. Returns its exit code. listener: a socket, if the node hosts the
      * rendezvous; else 0. */
     int (*run)(void *arg, const struct remote_order *o, const struct remote_start *s,

@@ -141,7 +141,7 @@ def sixty_seconds(user, blocks):
         until_printed([re.sub(r"rank \d", "rank 3", line) for line in recovery], out)
         link = user.type("crunctl page train").strip()
         with urllib.request.urlopen(link, timeout=30) as answer:
-            if b"<h1>train" not in (page := answer.read()):
+            if b"<title>crun</title>" not in (page := answer.read()):
                 fail(link, page[:2000])
         user.type("crunctl stop train")
         if crun.wait(60) != 128 + signal.SIGTERM:
