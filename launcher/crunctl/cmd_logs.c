@@ -512,7 +512,7 @@ static int resume_view(struct log_view *v, struct err *e)
     return rc;
 }
 
-static void report_end(const struct log_view *v)
+static void report_job_end(const struct log_view *v)
 {
     size_t open = count_open_ranks(v);
 
@@ -536,7 +536,7 @@ static int follow_all(struct log_view *v, struct err *e)
     if (rc != CTL_EXIT_REFUSED)
         return rc;
     fflush(stdout);
-    report_end(v);
+    report_job_end(v);
     return CTL_EXIT_OK;
 }
 

@@ -200,7 +200,7 @@ static cJSON *record_of_end(const struct ctl_job *job, cJSON *end)
 }
 
 /* end: freed; NULL: its crun has left none. */
-static void note_end(struct ctl_job *job, cJSON *end)
+static void note_detached_end(struct ctl_job *job, cJSON *end)
 {
     cJSON *record = record_of_end(job, end), *result;
     const struct run_folder *folder = job->folder;
@@ -244,7 +244,7 @@ static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
         job->unknown = xasprintf("%s cannot be asked (%s); its output is in %s",
                                  job->host, e.text, job->output);
     } else {
-        note_end(job, end);
+        note_detached_end(job, end);
         jobs->running--;
     }
 }

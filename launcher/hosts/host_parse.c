@@ -43,14 +43,14 @@ struct host_parser {
     char others[64]; /* the numbers of the other bad lines */
 };
 
-static bool is_number(const char *text)
+static bool is_decimal(const char *text)
 {
     return *text && text[strspn(text, "0123456789")] == '\0';
 }
 
 static int parse_slots(const char *text, uint32_t *slots, struct err *e)
 {
-    unsigned long number = is_number(text) && strlen(text) < 10
+    unsigned long number = is_decimal(text) && strlen(text) < 10
                                ? strtoul(text, NULL, 10)
                                : 0;
 
@@ -141,7 +141,7 @@ static int add_host_node(struct host_parser *p, const char *user, const char *no
     if (bad && *bad == '/')
         return err_set(e, "\"%s\" is not a host; a file with hosts is for --hostfile",
                        node);
-    if (!*node || bad || is_number(node))
+    if (!*node || bad || is_decimal(node))
         return err_set(e, "\"%s\" is not the name of a host", node);
     if (strpbrk(node, "[,]"))
         return add_ranges(p, user, node, slots, e);
@@ -266,8 +266,8 @@ static int parse_setting(struct host_parser *p, char *word, struct err *e)
 /* "node1 8 all.q@node1 UNDEFINED" */
 static bool line_is_sge(char *const *word, size_t count)
 {
-    return count == 4 && is_number(word[1]) && strchr(word[2], '@') &&
-           !is_number(word[3]);
+    return count == 4 && is_decimal(word[1]) && strchr(word[2], '@') &&
+           !is_decimal(word[3]);
 }
 
 /* "slots = 4" is "slots=4". */
@@ -291,7 +291,7 @@ static int parse_word(struct host_parser *p, char *word, struct err *e)
 {
     if (strchr(word, '='))
         return parse_setting(p, word, e);
-    if (is_number(word))
+    if (is_decimal(word))
         return apply_slots(p, p->word_first, word, e);
     return parse_items(p, word, e);
 }

@@ -223,7 +223,7 @@ static void on_tool_open(void *arg, uint32_t number)
     put_tool_frame(arg, CHANNEL_TOOL_OPEN, number, NULL, 0);
 }
 
-static void on_tool_data(void *arg, uint32_t number, const void *data, size_t size)
+static void on_tool_sent(void *arg, uint32_t number, const void *data, size_t size)
 {
     put_tool_frame(arg, CHANNEL_TOOL_IN, number, data, size);
 }
@@ -261,7 +261,7 @@ static void open_tools(struct remote *r)
     const struct local_job_calls local = { .connected = on_tool_connected,
                                            .facts = remote_fill_facts,
                                            .arg = r };
-    const struct tool_lines_calls lines = { on_tool_open, on_tool_data, NULL, r };
+    const struct tool_lines_calls lines = { on_tool_open, on_tool_sent, NULL, r };
 
     r->tools = tool_lines_create(r->loop, &lines);
     r->refusals = socket_relays_create(r->loop);

@@ -112,7 +112,8 @@ static char *format_message(const struct message_field *fields, const void *mess
 }
 
 /* The caller frees what it has stored, whether or not it succeeds. */
-static bool read_list(const struct message_field *f, const cJSON *list, char ***member)
+static bool read_text_list(const struct message_field *f, const cJSON *list,
+                           char ***member)
 {
     int count = cJSON_GetArraySize(list), n = 0;
     const cJSON *item;
@@ -142,7 +143,7 @@ static bool read_field(const struct message_field *f, const cJSON *json, void *m
         *(bool *)member = cJSON_IsTrue(json);
         return true;
     case FIELD_LIST:
-        return read_list(f, json, member);
+        return read_text_list(f, json, member);
     default:
         if (!cJSON_IsString(json) || strlen(json->valuestring) > f->max)
             return false;

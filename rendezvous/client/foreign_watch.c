@@ -15,7 +15,7 @@ static bool is_same_address(const struct net_addr *a, const struct net_addr *b)
     return a->len == b->len && memcmp(&a->sa, &b->sa, a->len) == 0;
 }
 
-static void on_silence(void *arg)
+static void foreign_watch_on_silence(void *arg)
 {
     struct foreign_watch *w = arg;
     char place[NET_TEXT_SIZE];
@@ -30,7 +30,7 @@ static void on_silence(void *arg)
 void foreign_watch_init(struct foreign_watch *w, struct loop *loop)
 {
     *w = (struct foreign_watch){ .name = NULL };
-    loop_timer_init(&w->silence, loop, on_silence, w);
+    loop_timer_init(&w->silence, loop, foreign_watch_on_silence, w);
 }
 
 void foreign_watch_fini(struct foreign_watch *w)

@@ -313,7 +313,7 @@ static void print_text_line(const char *before, const char *text, enum text_styl
 }
 
 /* Another process has written it: of its control characters only newlines count. */
-static void print_report(const char *report, FILE *out)
+static void print_ended_report(const char *report, FILE *out)
 {
     fputc('\n', out);
     while (*report) {
@@ -349,7 +349,7 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_text_line("last failure: ", s->text, STYLE_WARN, t, out);
     print_nodes(job, t, out);
     if (job->report)
-        print_report(job->report, out);
+        print_ended_report(job->report, out);
 }
 
 /* On a terminal, the jobs that run must not scroll away. */

@@ -230,7 +230,7 @@ static bool read_keys(void)
 }
 
 /* False: a signal that ends the program. *again: draw now. */
-static bool read_signals(struct screen *s, bool *again)
+static bool read_screen_signals(struct screen *s, bool *again)
 {
     struct signalfd_siginfo info;
 
@@ -256,7 +256,7 @@ bool screen_wait(struct screen *s, uint64_t ms)
 
         if (poll(p, 2, (int)(until - now)) < 0 && errno != EINTR)
             return false;
-        if (!read_signals(s, &again) || (p[1].revents & POLLIN && read_keys()) ||
+        if (!read_screen_signals(s, &again) || (p[1].revents & POLLIN && read_keys()) ||
             p[1].revents & (POLLHUP | POLLERR))
             return false;
     }

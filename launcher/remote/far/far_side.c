@@ -526,7 +526,7 @@ static void on_child_changed(void *arg, int signo)
 
 /* -- start and end ----------------------------------------------------------------- */
 
-static void send_greeting(struct far_side *f)
+static void send_channel_greeting(struct far_side *f)
 {
     struct remote_hello hello = { .version = (char *)CRUN_VERSION,
                                   .channel = CHANNEL_VERSION };
@@ -580,7 +580,7 @@ int far_side_run(const struct far_side_calls *calls)
     loop_on_signal(f.loop, SIGTERM, on_end_signal, &f);
     loop_on_signal(f.loop, SIGHUP, on_end_signal, &f);
     loop_on_signal(f.loop, SIGINT, on_end_signal, &f);
-    send_greeting(&f);
+    send_channel_greeting(&f);
     loop_run(f.loop);
     signal_child(&f, SIGKILL);
     tool_lines_destroy(f.tools);
