@@ -270,7 +270,6 @@ static bool stream_has_news(const struct wanted_stream *s,
     return view.ended || view.size != s->offset;
 }
 
-/* Output is on its way to a file. */
 static bool stream_is_pending(const struct wanted_stream *s,
                               const struct kept_stream *kept)
 {
@@ -307,20 +306,24 @@ static void expect_next(struct log_answers *a, const struct log_question *q)
     a->follower[a->followers++] = f;
 }
 
+/* read: of its file, if that was read; errnum: why no file can be read. */
 static void answer_stream(const struct log_answers *a, const struct log_question *q,
-                          struct wanted_stream *s, const struct log_file_read *read)
+                          struct wanted_stream *s, const struct log_file_read *read,
+                          int errnum)
 {
     const struct kept_stream *kept = find_kept_stream(a, q, s);
 
     if (!kept || (!read && !stream_has_news(s, kept)))
         return;
-    if (read)
+    if (read) {
         s->offset = read->offset;
-    if (read ? read->errnum : stream_needs_file(s, kept))
-        send_kind(a, q, s, read ? read->errnum : EAGAIN); /* no thread can be started */
-    else if (kept->kind != LOGS_TEXT)
-        send_kind(a, q, s, 0);
-    else if (kept->file)
+        errnum = read->errnum;
+    } else if (!stream_needs_file(s, kept)) {
+        errnum = 0;
+    }
+    if (errnum || kept->kind != LOGS_TEXT)
+        send_kind(a, q, s, errnum);
+    else if (kept->file) /* what was written since is for the next question */
         send_text(a, q, s, read ? read->data : "", read ? read->size : 0);
     else
         send_ring(a, q, s, &kept->ring);
@@ -328,18 +331,19 @@ static void answer_stream(const struct log_answers *a, const struct log_question
 
 /* list: of the streams whose file was read, in order. */
 static void question_answer(struct log_answers *a, struct log_question *q,
-                            const struct log_file_read *list)
+                            const struct log_file_read *list, int errnum)
 {
     struct msg last = { .type = MSG_LOGS, .logs = { .ask = q->number, .last = true } };
 
     for (unsigned i = 0; i < q->count; i++)
-        answer_stream(a, q, &q->stream[i], q->stream[i].is_read ? list++ : NULL);
+        answer_stream(a, q, &q->stream[i], q->stream[i].is_read ? list++ : NULL,
+                      errnum);
     a->answer(a->arg, &last);
     expect_next(a, q);
 }
 
-/* False: no file is needed, or none can be read. */
-static bool read_files(struct log_answers *a, struct log_question *q)
+/* Returns 1; or 0: no file is needed; or -1: no thread can be started. */
+static int read_files(struct log_answers *a, struct log_question *q)
 {
     struct log_file_read *list = xcalloc(q->count + 1, sizeof(*list));
     size_t count = 0;
@@ -358,12 +362,12 @@ static bool read_files(struct log_answers *a, struct log_question *q)
         s->is_read = true;
     }
     if (count > 0 && log_file_reads_start(a->files, list, count))
-        return true;
+        return 1;
     for (unsigned i = 0; i < q->count; i++)
         q->stream[i].is_read = false;
     if (count == 0)
         free(list);
-    return false;
+    return count == 0 ? 0 : -1;
 }
 
 /* -- the end of the output -------------------------------------------------------- */
@@ -433,11 +437,13 @@ static bool question_is_ready(const struct log_answers *a, const struct log_ques
 /* Answers it and frees it, or leaves it to the files. */
 static void question_finish(struct log_answers *a, struct log_question *q)
 {
-    if (read_files(a, q)) {
+    int rc = read_files(a, q);
+
+    if (rc > 0) {
         a->reading = q;
         return;
     }
-    question_answer(a, q, NULL);
+    question_answer(a, q, NULL, rc < 0 ? EAGAIN : 0);
     question_free(q);
 }
 
@@ -486,7 +492,7 @@ static void on_files_read(void *arg, struct log_file_read *list, size_t count)
     struct log_question *q = a->reading;
 
     a->reading = NULL;
-    question_answer(a, q, list);
+    question_answer(a, q, list, 0);
     question_free(q);
     answer_waiting(a);
 }
@@ -531,7 +537,7 @@ void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
         if (q->follows && q->count > 0) /* else its ranks are of other nodes */
             forget_follower(a, q->follower, q);
         if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
-            question_answer(a, q, NULL);
+            question_answer(a, q, NULL, EAGAIN);
             question_free(q);
             return;
         }
