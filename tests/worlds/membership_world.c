@@ -172,3 +172,9 @@ enum membership_verdict fail_worker_at(uint32_t node, uint64_t at_ms, int32_t co
                                    .exit_code = code },
         NULL);
 }
+
+void run_membership(uint32_t min, uint32_t max, uint32_t restarts, uint32_t n)
+{
+    begin_membership(min, max, restarts);
+    run_nodes(n);
+}

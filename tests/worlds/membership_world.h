@@ -52,6 +52,7 @@ void pass_time(uint64_t ms, unsigned alive_mask);
 
 /* n nodes of a job of n:max, running, the store open. */
 void run_nodes(uint32_t n);
+void run_membership(uint32_t min, uint32_t max, uint32_t restarts, uint32_t n);
 void stop_all_nodes(void);
 
 #endif

@@ -210,6 +210,19 @@ void end_registry(void)
     g = NULL;
 }
 
+void begin_registry_on_disk(void)
+{
+    disk = memdisk_create();
+    begin_registry(true);
+}
+
+void end_registry_on_disk(void)
+{
+    end_registry();
+    memdisk_destroy(disk);
+    disk = NULL;
+}
+
 void restart_registry(void)
 {
     end_registry();

@@ -31,6 +31,9 @@ struct id128 digest_of(void *arg, const struct id128 *incarnation);
 void begin_registry_as(struct registry_config c);
 void begin_registry(bool standalone);
 void end_registry(void);
+/* With a disk of its own. */
+void begin_registry_on_disk(void);
+void end_registry_on_disk(void);
 
 /* The daemon dies and comes back on its disk;
  * what it learned last was not committed. */

@@ -180,8 +180,7 @@ TEST(joining_twice_is_joining_once)
 
 TEST(nodes_above_the_maximum_are_spares)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_int_eq(w.node[2].state, MEMBERSHIP_NODE_WAITING);
@@ -192,8 +191,7 @@ TEST(nodes_above_the_maximum_are_spares)
 
 TEST(a_failure_stops_all_and_spends_one_restart)
 {
-    begin_membership(3, 3, 2);
-    run_nodes(3);
+    run_membership(3, 3, 2, 3);
     ck_assert_int_eq(fail_worker_at(1, 50, 9), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_STOP, MEMBERSHIP_NONE), 3);
@@ -208,8 +206,7 @@ TEST(a_failure_stops_all_and_spends_one_restart)
 
 TEST(nothing_starts_before_all_have_stopped)
 {
-    begin_membership(3, 3, 2);
-    run_nodes(3);
+    run_membership(3, 3, 2, 3);
     fail_worker_at(1, 50, 9);
     send_event(MEMBERSHIP_EV_STOPPED, 0);
     send_event(MEMBERSHIP_EV_STOPPED, 1);
@@ -221,8 +218,7 @@ TEST(nothing_starts_before_all_have_stopped)
 
 TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_worker_at(1, 50, 85);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
     stop_all_nodes();
@@ -234,8 +230,7 @@ TEST(without_a_restart_left_the_job_ends_with_the_workers_code)
 
 TEST(a_final_failure_is_not_restarted)
 {
-    begin_membership(1, 1, 3);
-    run_nodes(1);
+    run_membership(1, 1, 3, 1);
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
                                           .node = 0,
                                           .incarnation = incarnation_of(1),
@@ -250,8 +245,7 @@ TEST(a_final_failure_is_not_restarted)
 
 TEST(a_repeated_report_spends_no_second_restart)
 {
-    begin_membership(2, 2, 2);
-    run_nodes(2);
+    run_membership(2, 2, 2, 2);
     fail_worker_at(0, 50, 9);
     fail_worker_at(0, 50, 9);
     ck_assert_uint_eq(w.r.restarts, 1);
@@ -263,8 +257,7 @@ TEST(a_repeated_report_spends_no_second_restart)
 
 TEST(the_first_failure_heard_of_is_the_root_cause)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_worker_at(1, 900, 11);
     fail_worker_at(0, 100, 12); /* another node'"'"'s clock says nothing */
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 1);
@@ -274,8 +267,7 @@ TEST(the_first_failure_heard_of_is_the_root_cause)
 
 TEST(the_same_node_may_correct_the_root_cause)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_worker_at(1, 900, 11);
     fail_worker_at(1, 800, 12);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 1), 1);
@@ -318,8 +310,7 @@ static void fail_beside(uint32_t node, uint32_t succeeded)
 
 TEST(a_consequence_waits_for_its_cause)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_CAUSE, 0), 1);
@@ -334,8 +325,7 @@ TEST(a_consequence_waits_for_its_cause)
 
 TEST(the_wait_for_a_cause_ends)
 {
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS - 100, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -373,8 +363,7 @@ TEST(the_wait_has_a_bound_of_its_own)
 
 TEST(when_all_have_ended_none_is_waited_for)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     for (uint32_t i = 1; i < w.r.world_size; i++) {
         ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -388,8 +377,7 @@ TEST(workers_that_have_succeeded_are_not_waited_for)
 {
     uint32_t workers;
 
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     workers = w.node[0].workers;
     fail_beside(0, workers - 1);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -403,8 +391,7 @@ TEST(workers_that_have_succeeded_are_not_waited_for)
 
 TEST(what_does_not_read_as_a_consequence_comes_first)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     fail_by(1, FAILURE_ORIGIN_LATER, 0, 3);
     for (uint32_t i = 1; i < w.r.world_size; i++)
         fail_by(0, FAILURE_ORIGIN_PEER, 400, 1);
@@ -414,8 +401,7 @@ TEST(what_does_not_read_as_a_consequence_comes_first)
 
 TEST(a_node_lost_meanwhile_is_the_cause)
 {
-    begin_membership(2, 3, 1);
-    run_nodes(3);
+    run_membership(2, 3, 1, 3);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     send_event(MEMBERSHIP_EV_STOPPED, 2);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
@@ -429,8 +415,7 @@ TEST(a_cause_that_comes_late_is_judged_anew)
                                       .exit_code = 3,
                                       .final = true };
 
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS + 100, ALL_ALIVE);
     ck_assert_uint_eq(w.r.restarts, 1);
@@ -446,8 +431,7 @@ TEST(a_cause_that_comes_late_is_judged_anew)
 
 TEST(a_users_end_outlives_a_late_cause)
 {
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     pass_time(WAIT_MS + 100, ALL_ALIVE);
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
@@ -462,8 +446,7 @@ TEST(a_users_end_outlives_a_late_cause)
 
 TEST(nothing_else_stops_the_epoch_during_the_wait)
 {
-    begin_membership(1, 3, 1);
-    run_nodes(2);
+    run_membership(1, 3, 1, 2);
     fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
     join_agent(3);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -473,8 +456,7 @@ TEST(nothing_else_stops_the_epoch_during_the_wait)
 
 TEST(a_member_that_does_not_stop_is_lost)
 {
-    begin_membership(1, 2, 1);
-    run_nodes(2);
+    run_membership(1, 2, 1, 2);
     fail_worker_at(0, 1, 1);
     send_event(MEMBERSHIP_EV_STOPPED, 0);
     pass_time(2000 + 30000 - 100, ALL_ALIVE);
@@ -498,8 +480,7 @@ TEST(rank_0_that_does_not_open_the_store_is_lost)
 
 TEST(a_node_under_a_false_name_is_fenced)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     ck_assert_int_eq(
         take_event((struct membership_event){ .type = MEMBERSHIP_EV_FINISHED,
                                               .node = 1,
@@ -547,8 +528,7 @@ TEST(a_restored_round_goes_on_with_the_same_epoch)
     struct membership_node saved[CAPACITY];
     struct job_config c = small_job_config(2, 3, 2);
 
-    begin_membership(2, 3, 2);
-    run_nodes(3);
+    run_membership(2, 3, 2, 3);
     before = w.r;
     memcpy(saved, w.node, sizeof(saved));
     memset(w.node, 0, sizeof(w.node));
@@ -640,8 +620,7 @@ static const struct {
 /* Node 1 of two that are both needed, in the state that the test wants. */
 static void bring_to(enum job_state state)
 {
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     if (state == JOB_FORMING) {
         send_event(MEMBERSHIP_EV_DISCONNECT, 0);
         pass_time(700, ALL_ALIVE);

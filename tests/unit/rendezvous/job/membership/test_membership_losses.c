@@ -177,8 +177,7 @@ TEST_EACH(a_course_is_taken_as_written, courses)
 {
     const struct course *c = &courses[_i];
 
-    begin_membership(c->job.min, c->job.max, c->job.restarts);
-    run_nodes(2);
+    run_membership(c->job.min, c->job.max, c->job.restarts, 2);
     for (unsigned i = 0; i < STEPS_MAX && c->step[i].act; i++)
         take_step(c, i);
     ck_assert_msg(w.r.stop.cause == c->after.cause &&
@@ -197,8 +196,6 @@ TEST_EACH(a_course_is_taken_as_written, courses)
                       "%s: node %u is in state %d", c->what, i, w.node[i].state);
 }
 
-/* -- losing nodes ----------------------------------------------------------- */
-
 /* -- a rendezvous that has lost its past ------------------------------------------ */
 
 /* Restored from an older journal, and a node knows better. */
@@ -214,8 +211,7 @@ static void regress_to(uint32_t node, uint64_t epoch)
 
 TEST(a_later_epoch_of_a_node_is_stopped_everywhere)
 {
-    begin_membership(2, 2, 3);
-    run_nodes(2);
+    run_membership(2, 2, 3, 2);
     join_agent(3); /* a spare, which may have been a member since */
     w.r.restarts = 1;
     regress_to(1, 5);
@@ -245,8 +241,7 @@ TEST(a_job_that_forms_stops_what_it_has_forgotten)
 
 TEST(a_job_that_ends_does_so_with_what_it_has_forgotten)
 {
-    begin_membership(2, 2, 3);
-    run_nodes(2);
+    run_membership(2, 2, 3, 2);
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_END,
                                           .node = MEMBERSHIP_NONE,
                                           .exit_code = 143 },
@@ -262,16 +257,14 @@ TEST(an_epoch_of_the_same_number_may_be_another_one)
 {
     uint32_t spare;
 
-    begin_membership(2, 2, 3);
-    run_nodes(2);
+    run_membership(2, 2, 3, 2);
     spare = join_agent(3);
     regress_to(spare, 1);
 }
 
 TEST(no_node_can_know_of_an_epoch_that_is_far_away)
 {
-    begin_membership(2, 2, 3);
-    run_nodes(2);
+    run_membership(2, 2, 3, 2);
     ck_assert_int_eq(send_event_of(MEMBERSHIP_EV_RESUME, 1, UINT64_MAX),
                      MEMBERSHIP_FENCED);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -279,8 +272,7 @@ TEST(no_node_can_know_of_an_epoch_that_is_far_away)
 
 TEST(a_lost_connection_may_come_back_within_the_grace)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     send_event(MEMBERSHIP_EV_DISCONNECT, 1);
     pass_time(500, 1);
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_RESUME, 1), MEMBERSHIP_OK);
@@ -291,8 +283,7 @@ TEST(a_lost_connection_may_come_back_within_the_grace)
 
 TEST(a_connection_that_does_not_come_back_is_a_lost_node)
 {
-    begin_membership(1, 2, 0);
-    run_nodes(2);
+    run_membership(1, 2, 0, 2);
     send_event(MEMBERSHIP_EV_DISCONNECT, 1);
     pass_time(700, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
@@ -306,8 +297,7 @@ TEST(an_end_by_the_rendezvous_leaves_the_lease_to_come_back)
                                     .node = 1,
                                     .ended_here = true };
 
-    begin_membership(1, 2, 0);
-    run_nodes(2);
+    run_membership(1, 2, 0, 2);
     end.incarnation = w.node[1].incarnation;
     take_event(end, NULL);
     pass_time(2000, 1);
@@ -321,8 +311,7 @@ TEST(a_spare_takes_the_slot_of_a_lost_node)
 {
     uint32_t spare;
 
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     spare = join_agent(3);
     send_event(MEMBERSHIP_EV_DISCONNECT, 0);
     pass_time(700, ALL_ALIVE);
@@ -335,8 +324,7 @@ TEST(a_spare_takes_the_slot_of_a_lost_node)
 
 TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 {
-    begin_membership(2, 3, 1);
-    run_nodes(3);
+    run_membership(2, 3, 1, 3);
     send_event(MEMBERSHIP_EV_DISCONNECT, 2);
     w.now += 10;
     fail_worker_at(0, 5, 1); /* its peer went away */
@@ -353,8 +341,7 @@ TEST(a_failure_that_a_lost_node_explains_costs_no_restart)
 
 TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
 {
-    begin_membership(2, 3, 0);
-    run_nodes(3);
+    run_membership(2, 3, 0, 3);
     send_event(MEMBERSHIP_EV_DISCONNECT, 2);
     w.now += 10;
     fail_worker_at(0, 5, 1);
@@ -370,8 +357,7 @@ TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
 
 TEST(no_node_is_lost_because_the_rendezvous_slept)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     w.now += 300000;
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_TICK }, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -398,8 +384,7 @@ TEST(ticks_are_due_however_much_is_heard)
 {
     uint64_t due;
 
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     due = membership_next_tick(&w.r);
     for (int i = 0; i < 50; i++) {
         w.now += 10;
@@ -412,8 +397,7 @@ TEST(ticks_are_due_however_much_is_heard)
 
 TEST(a_job_succeeds_when_all_have_finished)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_FINISHED, 0), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     send_event(MEMBERSHIP_EV_FINISHED, 1);
@@ -474,8 +458,7 @@ TEST(a_node_that_leaves_may_be_in_a_hurry)
                                       .incarnation = incarnation_of(2),
                                       .exit_code = 143 };
 
-    begin_membership(1, 2, 0);
-    run_nodes(2);
+    run_membership(1, 2, 0, 2);
     take_event(leave, NULL);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
@@ -496,8 +479,7 @@ TEST(one_that_hurries_does_not_hurry_another)
 {
     struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE, .exit_code = 143 };
 
-    begin_membership(1, 3, 0);
-    run_nodes(2);
+    run_membership(1, 3, 0, 2);
     leave.node = 1;
     leave.incarnation = incarnation_of(2);
     take_event(leave, NULL);
@@ -519,8 +501,7 @@ TEST(a_job_may_end_after_a_checkpoint)
 {
     struct membership_event again = last_checkpoint;
 
-    begin_membership(2, 2, 5);
-    run_nodes(2);
+    run_membership(2, 2, 5, 2);
     take_event(last_checkpoint, NULL);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 2);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_LAST_CHECKPOINT, MEMBERSHIP_NONE), 1);
@@ -545,8 +526,7 @@ TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
                                       .exit_code = 75,
                                       .checkpoint = true };
 
-    begin_membership(1, 2, 5);
-    run_nodes(2);
+    run_membership(1, 2, 5, 2);
     for (uint32_t i = 0; i < 2; i++) {
         leave.node = i;
         leave.incarnation = incarnation_of(i + 1);
@@ -565,8 +545,7 @@ TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
 
 TEST(a_failure_before_the_end_starts_nothing_again)
 {
-    begin_membership(2, 2, 5);
-    run_nodes(2);
+    run_membership(2, 2, 5, 2);
     take_event(last_checkpoint, NULL);
     fail_worker_at(1, w.now, 9);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
@@ -581,8 +560,7 @@ TEST(ending_twice_kills)
                                     .node = MEMBERSHIP_NONE,
                                     .exit_code = 130 };
 
-    begin_membership(2, 2, 5);
-    run_nodes(2);
+    run_membership(2, 2, 5, 2);
     take_event(end, NULL);
     ck_assert_uint_eq(w.r.stop.grace_ms, 30000);
     end.now = true;
@@ -596,8 +574,7 @@ TEST(ending_twice_kills)
 
 TEST(the_result_is_repeated_to_a_node_that_was_away)
 {
-    begin_membership(2, 2, 0);
-    run_nodes(2);
+    run_membership(2, 2, 0, 2);
     send_event(MEMBERSHIP_EV_FINISHED, 0);
     send_event(MEMBERSHIP_EV_DISCONNECT, 0);
     send_event(MEMBERSHIP_EV_FINISHED, 1);

@@ -188,8 +188,7 @@ TEST(a_node_that_comes_back_has_its_old_slot)
 {
     uint32_t back;
 
-    begin_membership(2, 3, 0);
-    run_nodes(3);
+    run_membership(2, 3, 0, 3);
     vanish(1);
     stop_all_nodes();
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
@@ -204,8 +203,7 @@ TEST(a_newcomer_leaves_the_slots_of_others_alone)
 {
     uint32_t stranger, back;
 
-    begin_membership(1, 4, 0);
-    run_nodes(2);
+    run_membership(1, 4, 0, 2);
     vanish(0);
     stop_all_nodes();
     send_event(MEMBERSHIP_EV_STORE_READY, w.r.leader);
@@ -222,8 +220,7 @@ TEST(where_no_other_is_free_a_newcomer_has_the_slot_for_good)
 {
     uint32_t stranger, back;
 
-    begin_membership(2, 2, 1);
-    run_nodes(2);
+    run_membership(2, 2, 1, 2);
     vanish(0);
     stop_all_nodes();
     stranger = join_agent(7);
@@ -432,8 +429,7 @@ TEST_LOOP(a_job_with_spares_waits_for_one, 0, 2)
 
 TEST(a_drain_waits_for_a_checkpoint_of_all)
 {
-    begin_membership(1, 3, 0);
-    run_nodes(3);
+    run_membership(1, 3, 0, 3);
     ck_assert_int_eq(send_event(MEMBERSHIP_EV_DRAIN, 1), MEMBERSHIP_OK);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ASK_CHECKPOINT, MEMBERSHIP_NONE), 3);

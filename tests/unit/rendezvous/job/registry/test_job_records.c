@@ -152,9 +152,7 @@ TEST(an_older_journal_is_replaced_by_one_with_digests)
     second = digest_of(NULL, &second);
     ck_assert(!journal_has(place, sizeof(place)));
     ck_assert(journal_has(&second, sizeof(second)));
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
+    end_registry_on_disk();
 }
 
 TEST(the_journal_holds_no_incarnation)
@@ -162,8 +160,7 @@ TEST(the_journal_holds_no_incarnation)
     struct id128 digest, incarnation = join_message(0, "resnet").join.incarnation;
     struct msg resume = { .type = MSG_RESUME };
 
-    disk = memdisk_create();
-    begin_registry(true);
+    begin_registry_on_disk();
     run_job();
     digest = digest_of(NULL, &incarnation);
     ck_assert(journal_has(&digest, sizeof(digest)));
@@ -175,9 +172,7 @@ TEST(the_journal_holds_no_incarnation)
     resume.resume.incarnation = digest;
     ck_assert_int_eq(send_to_registry(2, &resume), 0);
     refusal_got(2, REFUSED_FENCED, "no longer part");
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
+    end_registry_on_disk();
 }
 
 TEST(an_older_setting_may_not_be_missing)

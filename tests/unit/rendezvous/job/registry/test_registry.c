@@ -559,12 +559,10 @@ TEST(other_arguments_are_told_once)
     ck_assert_ptr_null(message_got(0, MSG_NOTICE));
 }
 
-FIXTURE(NULL, NULL);
+FIXTURE(begin_registry_on_disk, end_registry_on_disk);
 
 TEST(the_result_names_what_came_afterwards)
 {
-    disk = memdisk_create();
-    begin_registry(true);
     run_job();
     report_event(1, MSG_FAILED);
     report_event(0, MSG_STOPPED);
@@ -589,9 +587,6 @@ TEST(the_result_names_what_came_afterwards)
             restart_registry();
         }
     }
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
 }
 
 /* -- a daemon's death ------------------------------------------------------- */
@@ -602,8 +597,6 @@ TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     struct id128 instance;
     const struct msg *start;
 
-    disk = memdisk_create();
-    begin_registry(true);
     run_job();
     report_event(1, MSG_FAILED);
     report_event(0, MSG_STOPPED);
@@ -633,17 +626,12 @@ TEST(a_restarted_daemon_goes_on_with_the_same_epoch)
     ck_assert_ptr_nonnull(start);
     ck_assert_uint_eq(start->start.port, 1234);
     ck_assert_uint_eq(start->start.first_rank, 2);
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
 }
 
 TEST(roles_outlive_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME, .resume = { .run_id = "resnet", .node = 2 } };
 
-    disk = memdisk_create();
-    begin_registry(true);
     for (unsigned c = 0; c < 5; c++)
         join_as(c, c % 2 ? "reader" : "trainer");
     report_event(0, MSG_STORE_READY);
@@ -653,17 +641,12 @@ TEST(roles_outlive_the_daemon)
     greet_registry(2, PEER_AGENT);
     send_to_registry(2, &m);
     start_is(2, 3, 1, 9);
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
 }
 
 TEST(a_result_outlives_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME };
 
-    disk = memdisk_create();
-    begin_registry(true);
     run_job();
     report_event(0, MSG_FINISHED);
     report_event(1, MSG_FINISHED);
@@ -675,9 +658,6 @@ TEST(a_result_outlives_the_daemon)
     m.resume.incarnation = (struct id128){ { 1, 9, 9 } };
     send_to_registry(0, &m);
     ck_assert_int_eq(message_got(0, MSG_DONE)->done.reason, JOB_REASON_SUCCESS);
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
 }
 
 /* A node waits for another one with a timeout of 60 s; the daemon dies after 30 s. */
@@ -699,8 +679,6 @@ TEST_EACH(a_restart_does_not_lengthen_the_wait_for_nodes, waits)
     struct msg beat = { .type = MSG_HEARTBEAT }, resume = { .type = MSG_RESUME };
     uint64_t began, ends;
 
-    disk = memdisk_create();
-    begin_registry(true);
     join_node(0);
     for (unsigned s = 0; s < 30; s++) {
         pass_ticks(1000);
@@ -726,7 +704,4 @@ TEST_EACH(a_restart_does_not_lengthen_the_wait_for_nodes, waits)
     }
     ck_assert_uint_ge(ends, waits[_i].left_ms);
     ck_assert_uint_le(ends, waits[_i].left_ms + 200);
-    end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
 }

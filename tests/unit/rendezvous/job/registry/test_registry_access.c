@@ -166,9 +166,7 @@ static char outcome(int rc, unsigned c)
 static void end(void)
 {
     if (g)
-        end_registry();
-    memdisk_destroy(disk);
-    disk = NULL;
+        end_registry_on_disk();
 }
 
 FIXTURE(NULL, end);
@@ -293,8 +291,7 @@ TEST(a_rendezvous_keeps_its_id_with_its_journal)
 {
     struct id128 id, again;
 
-    disk = memdisk_create();
-    begin_registry(true);
+    begin_registry_on_disk();
     id = id_in_welcome(3);
     ck_assert(!id128_is_zero(&id));
     restart_registry();
@@ -302,8 +299,7 @@ TEST(a_rendezvous_keeps_its_id_with_its_journal)
     ck_assert(id128_equal(&id, &again));
     end_registry();
     memdisk_destroy(disk);
-    disk = memdisk_create();
-    begin_registry(true);
+    begin_registry_on_disk();
     again = id_in_welcome(3);
     ck_assert(!id128_equal(&id, &again));
 }
