@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A list of hosts as a host file has it, and a selection from it, separated by a NUL:
- * each is refused in one line, or its names are fit for the command line of ssh, none
- * is there twice, and slots and GPUs are within their limits.
+ * A list of hosts as a host file has it, up to a NUL: it is refused in one line, or its
+ * names are fit for the command line of ssh, none is there twice, and slots are within
+ * their limits.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/hosts/host_select.h"
 #include "launcher/hosts/hosts.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -29,7 +28,6 @@ static void check_host(const struct host *host)
     check_hosts(strcspn(host->name, " \t\r\n,=#[]/;&|$`'\"<>()*?~!") ==
                 strlen(host->name));
     check_hosts(host->slots <= HOSTS_SLOTS_MAX);
-    check_hosts(!host->devices || (*host->devices && host->slots));
 }
 
 static int compare_texts(const void *a, const void *b)
@@ -49,18 +47,6 @@ static void check_all(const struct hosts *h)
     for (size_t i = 1; i < h->count; i++)
         check_hosts(strcmp(name[i - 1], name[i]) != 0);
     free(name);
-}
-
-static void select_some(struct hosts *h, const char *selection)
-{
-    struct err e;
-    int rc = *selection == '!' ? host_select_exclude(selection + 1, h, &e)
-                               : host_select_include(selection, h, &e);
-
-    if (rc < 0)
-        check_refused(&e);
-    else
-        check_hosts(h->count > 0);
 }
 
 static void share_workers(struct hosts *h, uint32_t total)
@@ -83,23 +69,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hosts h = { .count = 0 };
     char *text;
-    const char *selection;
     struct err e;
 
     if (size > 4096)
         return 0;
     text = xcalloc(size + 2, 1);
     memcpy(text, data, size);
-    selection = text + strlen(text) + 1;
     if (hosts_parse(text, size % 2 ? "file:" : "--hosts", &h, &e) < 0) {
         check_refused(&e);
         check_hosts(h.count == 0);
     } else if (h.count) {
         check_all(&h);
-        if (selection < text + size && *selection)
-            select_some(&h, selection);
-        if (h.count)
-            share_workers(&h, (uint32_t)size);
+        share_workers(&h, (uint32_t)size);
     }
     hosts_clear(&h);
     free(text);
