@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: training on a GPU
 """
 train on a GPU: the losses are those of the host, on one rank and on two, in every precision, and

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: training over NCCL, each rank on a GPU of its own
 """
 train on 2, 4 and 8 GPUs over the stand-in for NCCL. In every precision, with sharded state,

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 12 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: data-parallel training on several GPUs
 """
 Data-parallel training on 2, 4 and 8 GPUs: every optimizer in every precision, with the

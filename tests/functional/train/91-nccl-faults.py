@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 30 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: each call of CUDA and NCCL fails or hangs during a training
 """
 Each call of CUDA and NCCL that a training makes, with each way in which it can fail. The call of

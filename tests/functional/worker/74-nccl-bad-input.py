@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 3 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: errors of users and broken GPUs
 """
 If something is missing, wrong or broken, each rank reports it in one line, which names the

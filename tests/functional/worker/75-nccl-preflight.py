@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 3 s
+# sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: preflight's all-reduce over NCCL, on emulated GPUs
 """
 crun --preflight over NCCL: nodes of 2, 4 and 8 GPUs pass with every version of NCCL, and a
