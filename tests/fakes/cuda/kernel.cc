@@ -54,15 +54,10 @@ void guard_memory_faults(void)
         sigaction(signal, &action, &before[signal]);
 }
 
-/* A thread of the program that blocks all signals may do this work. */
 static void admit_faults(void)
 {
-    static thread_local bool admitted;
     sigset_t set;
 
-    if (admitted)
-        return;
-    admitted = true;
     sigemptyset(&set);
     for (int signal : faults)
         sigaddset(&set, signal);
@@ -71,15 +66,21 @@ static void admit_faults(void)
 
 cudaError_t run_guarded(const std::function<void()> &run, const device_access &a)
 {
+    static thread_local bool admitted;
     sigjmp_buf here;
     int code;
 
-    admit_faults();
+    /* a thread of the program that blocks all signals may do this work */
+    if (!admitted)
+        admit_faults();
+    admitted = true;
     code = sigsetjmp(here, 0);
     if (code == 0) {
         touchable = &a;
         landing = &here;
         run();
+    } else {
+        admit_faults(); /* ThreadSanitizer blocks all signals in a handler */
     }
     landing = NULL;
     return (cudaError_t)code;
