@@ -386,18 +386,12 @@ static int tls_fail(struct tls_session *s, enum tls_failure failure, const char 
     return -1;
 }
 
-static bool has_ended(int fd)
-{
-    struct pollfd p = { .fd = fd, .events = POLLRDHUP };
-
-    return poll(&p, 1, 0) > 0;
-}
-
 /* Whether the whole hello waits in the socket: 1, or 0 for not yet, or -1. It is one
  * record: each client of this project sends it so. The socket becomes readable when it
  * is whole. */
 static int tls_await_hello(struct tls_session *s)
 {
+    struct pollfd p = { .fd = s->fd, .events = POLLRDHUP };
     uint8_t head[9];
     ssize_t n = recv(s->fd, head, sizeof(head), MSG_PEEK);
     int need = sizeof(head), waiting = 0;
@@ -420,7 +414,7 @@ static int tls_await_hello(struct tls_session *s)
     }
     if (n == sizeof(head) && ioctl(s->fd, FIONREAD, &waiting) == 0 && waiting >= need)
         need = 1;
-    else if (has_ended(s->fd))
+    else if (poll(&p, 1, 0) > 0)
         return tls_fail(s, TLS_FAILURE_CLOSED, "it closed the connection");
     (void)!setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
     return need == 1;

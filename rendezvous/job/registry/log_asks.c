@@ -157,8 +157,10 @@ static bool log_ask_admits(const struct log_ask *a, uint32_t node,
            (logs->rank >= n->first_rank && logs->rank - n->first_rank < n->workers);
 }
 
-void registry_take_logs(struct registry_peer *p, const struct msg_logs *logs)
+void registry_take_logs(struct registry_peer *p, const struct msg *report,
+                        struct membership_event *ev)
 {
+    const struct msg_logs *logs = &report->logs;
     struct node_ask *ask = node_ask_find(p, &log_ask_type, logs->ask);
     struct log_ask *a = (struct log_ask *)ask;
     struct msg m = { .type = MSG_RANK_LOGS };

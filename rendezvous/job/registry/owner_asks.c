@@ -103,7 +103,8 @@ static unsigned count_owner_asks(const struct job *job)
     return count;
 }
 
-void registry_ask_owners(struct registry_peer *p, const struct msg *m)
+void registry_ask_owners(struct registry_peer *p, const struct msg *m,
+                         struct membership_event *ev)
 {
     struct job *job = p->job;
     const struct membership *membership = &job->membership;
@@ -137,7 +138,8 @@ static void keep_asked_ports(const struct owner_ask *a, const char *answer, char
             port_list_add(kept, size, port);
 }
 
-void registry_take_owners(struct registry_peer *p, const struct msg *m)
+void registry_take_owners(struct registry_peer *p, const struct msg *m,
+                          struct membership_event *ev)
 {
     const struct msg_owners *owners = &m->owners;
     struct owner_ask *a = find_owner_ask(p->job, owners->ask);

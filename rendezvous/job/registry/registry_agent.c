@@ -207,35 +207,10 @@ static void take_note(struct registry_peer *p, const struct msg *m,
         job_add_hang_line(job, "%s: %s", host, m->note.text);
 }
 
-static void take_stacks(struct registry_peer *p, const struct msg *m,
-                        struct membership_event *ev)
-{
-    registry_take_stacks(p, &m->stacks);
-}
-
-static void take_logs(struct registry_peer *p, const struct msg *m,
-                      struct membership_event *ev)
-{
-    registry_take_logs(p, &m->logs);
-}
-
-static void take_ask_owners(struct registry_peer *p, const struct msg *m,
-                            struct membership_event *ev)
-{
-    registry_ask_owners(p, m);
-}
-
-static void take_owners(struct registry_peer *p, const struct msg *m,
-                        struct membership_event *ev)
-{
-    registry_take_owners(p, m);
-}
-
 /* The event that a report becomes, and further actions. */
 static const struct {
     enum membership_event_type event;
-    void (*take)(struct registry_peer *p, const struct msg *m,
-                 struct membership_event *ev); /* NULL: nothing */
+    registry_taker *take; /* NULL: nothing */
 } reports[MSG_TYPE_MAX] = {
     [MSG_STORE_READY] = { MEMBERSHIP_EV_STORE_READY, take_store_ready },
     [MSG_FAILED] = { MEMBERSHIP_EV_FAILED, take_failed },
@@ -245,10 +220,10 @@ static const struct {
     [MSG_LEAVE] = { MEMBERSHIP_EV_LEAVE, take_leave },
     [MSG_END] = { MEMBERSHIP_EV_END, take_end },
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
-    [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, take_stacks },
-    [MSG_LOGS] = { MEMBERSHIP_EV_HEARTBEAT, take_logs },
-    [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_ask_owners },
-    [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, take_owners },
+    [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_stacks },
+    [MSG_LOGS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_logs },
+    [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_ask_owners },
+    [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_owners },
 };
 
 /* Every report is acknowledged, even if it comes too late to count. */

@@ -84,6 +84,10 @@ struct ctl_list {
 typedef void registry_handler(struct registry *g, struct registry_peer *p,
                               const struct msg *m);
 
+/* A node reports: fills in the event that this becomes. */
+typedef void registry_taker(struct registry_peer *p, const struct msg *m,
+                            struct membership_event *ev);
+
 /* By message: registry.c, registry_join.c, registry_agent.c, registry_crunctl.c,
  * registry_history.c */
 #define REQUEST(number, name, body, phase, access, handler) registry_handler handler;
@@ -154,7 +158,7 @@ void registry_ask_stacks(struct registry *g, struct job *job,
 /* crunctl asks; refused if the job runs no workers. */
 void registry_show_stacks(struct registry *g, struct registry_peer *p,
                           const struct msg *m, struct job *job);
-void registry_take_stacks(struct registry_peer *p, const struct msg_stacks *stacks);
+registry_taker registry_take_stacks;
 /* A heartbeat has come: asks if all members report silence, once an epoch. */
 void registry_note_silence(struct registry *g, struct job *job);
 
@@ -162,7 +166,7 @@ void registry_note_silence(struct registry *g, struct job *job);
 /* crunctl asks; refused if the job has ended. */
 void registry_show_logs(struct registry *g, struct registry_peer *p,
                         const struct msg *m, struct job *job);
-void registry_take_logs(struct registry_peer *p, const struct msg_logs *logs);
+registry_taker registry_take_logs;
 
 /* node_asks.c */
 /* Ends the questions about a job, with the answers that there are: those of the epoch,
@@ -179,8 +183,7 @@ void registry_tick_asks(struct registry *g);
 
 /* owner_asks.c */
 /* The node of rank 0 asks whose connections to its store these are. */
-void registry_ask_owners(struct registry_peer *p, const struct msg *m);
-void registry_take_owners(struct registry_peer *p, const struct msg *m);
+registry_taker registry_ask_owners, registry_take_owners;
 /* A node is back: it is asked what it has not answered. */
 void registry_ask_owners_again(struct registry_peer *p);
 /* Without an answer. */

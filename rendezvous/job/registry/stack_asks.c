@@ -327,8 +327,10 @@ void registry_show_stacks(struct registry *g, struct registry_peer *p,
     ask_nodes_for_stacks(g, a, m->show_stacks.ranks);
 }
 
-void registry_take_stacks(struct registry_peer *p, const struct msg_stacks *stacks)
+void registry_take_stacks(struct registry_peer *p, const struct msg *m,
+                          struct membership_event *ev)
 {
+    const struct msg_stacks *stacks = &m->stacks;
     struct node_ask *a = node_ask_find(p, &stack_ask_type, stacks->ask);
 
     if (!a)
