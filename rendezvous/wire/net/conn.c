@@ -8,11 +8,9 @@
  * comes from the loop. Its memory is freed at the end of that turn. An idle connection
  * has no buffer space and no armed timer.
  */
-#include "rendezvous/wire/net/conn.h"
+#include "rendezvous/wire/net/conn_internal.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,50 +29,6 @@
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/tls/tls.h"
-
-/*
- * CONNECTING  connect() is under way; nothing is read or written
- * HANDSHAKE   the TLS handshake is under way; what is queued waits
- * PREFACE     waits for the peer's preface
- * OPEN        frames both ways
- * LEAVING     hung up: sends what is queued, discards what arrives
- * SHUT        all is sent and the socket is shut; the peer has time to read it
- * OVER        broken or finished; `closed` is due, or the owner has destroyed it
- */
-enum conn_state {
-    CONN_CONNECTING,
-    CONN_HANDSHAKE,
-    CONN_PREFACE,
-    CONN_OPEN,
-    CONN_LEAVING,
-    CONN_SHUT,
-    CONN_OVER
-};
-
-struct conn {
-    struct tls_session *tls; /* NULL: plain */
-    struct loop *loop;
-    struct conn_calls calls;
-    void (*connected)(void *arg, struct conn *c);
-    enum conn_state state, secured_state; /* the latter follows the handshake */
-    bool destroyed;                       /* by its owner: no more calls */
-    bool held; /* a message waits until the owner is ready: nothing is read */
-    bool read_waits_to_write; /* TLS: until then nothing is read */
-    int fd;
-    struct event *readable, *writable;
-    struct evbuffer *in; /* between turns: less than a frame, or waiting messages */
-    struct evbuffer *out;
-    size_t released;         /* how much of out may leave */
-    struct loop_timer timer; /* for the earliest of the times below; 0: none */
-    uint64_t owner_at;       /* conn_set_deadline */
-    uint64_t frame_at;       /* the rest of a frame, the connect, the hang-up */
-    uint64_t send_at;        /* any progress in sending */
-    uint64_t resume_at;      /* ask the owner whether it is ready */
-    const char *owner_why;
-    const char *foreign; /* the other end is such a server; NULL: not known */
-    char *why;           /* of the end */
-    struct net_addr peer;
-};
 
 /* -- the socket, plain or through TLS: as recv and send --------------------------- */
 
@@ -122,7 +76,7 @@ static void conn_arm_timer(struct conn *c)
         loop_timer_arm(&c->timer, first);
 }
 
-static void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
+void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms)
 {
     if (*deadline == at_ms)
         return;
@@ -477,7 +431,7 @@ static void conn_go_on(struct conn *c)
         conn_read_some(c);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+void conn_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
 
@@ -507,7 +461,7 @@ static void conn_on_connected(struct conn *c)
         conn_write_released(c);
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *arg)
+void conn_on_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct conn *c = arg;
 
@@ -536,7 +490,7 @@ static const char *conn_missed_deadline(const struct conn *c, uint64_t now)
     return "the rest of a frame did not come in time";
 }
 
-static void conn_on_timer(void *arg)
+void conn_on_timer(void *arg)
 {
     struct conn *c = arg;
     struct pollfd p = { .fd = c->fd, .events = POLLOUT };
@@ -561,121 +515,4 @@ static void conn_on_timer(void *arg)
         conn_end(c, why);
     else
         conn_arm_timer(c);
-}
-
-/* -- the rest -------------------------------------------------------------------- */
-
-static void set_socket_options(int fd)
-{
-    /* a lease detects a dead agent; these are for peers without a lease */
-    const struct {
-        int level, name, value;
-    } option[] = {
-        { IPPROTO_TCP, TCP_NODELAY, 1 },
-        { SOL_SOCKET, SO_KEEPALIVE, 1 },
-        { IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S },
-        { IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6 },
-        { IPPROTO_TCP, TCP_USER_TIMEOUT, SEND_DEADLINE_MS },
-        /* data must wait in this process, where it is counted, not in the kernel */
-        { IPPROTO_TCP, TCP_NOTSENT_LOWAT, CONTROL_UNSENT_MAX },
-    };
-
-    for (size_t i = 0; i < sizeof(option) / sizeof(option[0]); i++)
-        (void)!setsockopt(fd, option[i].level, option[i].name, &option[i].value,
-                          sizeof(option[i].value));
-}
-
-static struct conn *conn_new(struct loop *loop, int fd, enum conn_state state,
-                             struct tls_session *tls, const struct conn_calls *calls)
-{
-    struct conn *c = xcalloc(1, sizeof(*c));
-    struct event_base *base = loop_base(loop);
-
-    set_socket_options(fd);
-    *c = (struct conn){ .tls = tls,
-                        .secured_state = CONN_OPEN,
-                        .loop = loop,
-                        .calls = *calls,
-                        .state = state,
-                        .fd = fd,
-                        .in = evbuffer_new(),
-                        .out = evbuffer_new() };
-    c->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, c);
-    c->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, c);
-    loop_timer_init(&c->timer, loop, conn_on_timer, c);
-    return c;
-}
-
-struct conn *conn_create(struct loop *loop, int fd, bool expect_preface,
-                         struct tls_session *tls, const struct conn_calls *calls)
-{
-    enum conn_state open = expect_preface ? CONN_PREFACE : CONN_OPEN;
-    struct conn *c = conn_new(loop, fd, tls ? CONN_HANDSHAKE : open, tls, calls);
-
-    c->secured_state = open;
-    (void)!net_peer_addr(fd, &c->peer);
-    event_add(c->readable, NULL);
-    return c;
-}
-
-struct conn *conn_connect(struct loop *loop, const struct net_addr *addr,
-                          const struct tls_psk *psk,
-                          void (*connected)(void *arg, struct conn *c),
-                          const struct conn_calls *calls, struct err *e)
-{
-    int fd = net_connect(addr, e);
-    struct tls_session *tls = NULL;
-    struct conn *c;
-
-    if (fd < 0)
-        return NULL;
-    if (psk && !(tls = tls_connect(fd, psk, e))) {
-        close(fd);
-        return NULL;
-    }
-    c = conn_new(loop, fd, CONN_CONNECTING, tls, calls);
-    c->connected = connected;
-    c->peer = *addr;
-    evbuffer_add(c->out, FRAME_PREFACE, FRAME_PREFACE_SIZE);
-    conn_move_deadline(c, &c->frame_at, clock_ms() + CONNECT_TIMEOUT_MS);
-    event_add(c->writable, NULL);
-    return c;
-}
-
-void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why)
-{
-    c->owner_why = why;
-    conn_move_deadline(c, &c->owner_at, at_ms);
-}
-
-const struct net_addr *conn_peer(const struct conn *c)
-{
-    return &c->peer;
-}
-
-const char *conn_identity(const struct conn *c)
-{
-    return c->tls && c->state > CONN_HANDSHAKE && c->state != CONN_OVER
-               ? tls_identity(c->tls)
-               : "";
-}
-
-const char *conn_foreign(const struct conn *c)
-{
-    return c->foreign;
-}
-
-const struct tls_session *conn_session(const struct conn *c)
-{
-    return c->tls;
-}
-
-enum local_peer conn_local_peer(const struct conn *c, uid_t *uid)
-{
-    return local_peer_find(c->fd, uid);
-}
-
-bool conn_local(const struct conn *c, struct net_addr *addr)
-{
-    return net_local_addr(c->fd, addr) == 0 && addr->sa.ss_family != AF_UNIX;
 }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_INTERNAL_H
+#define RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_INTERNAL_H
+
+#include "rendezvous/job/registry/job_records.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
+
+/* Shared by job_records.c, which writes records, and job_records_read.c. */
+
+/* Numbers on disk: never reused. */
+enum record_type {
+    RECORD_JOB = 1,
+    RECORD_STATE,
+    RECORD_FAILURE,
+    RECORD_NODE,
+    RECORD_PLACE_IN_CLEAR, /* of older versions: with the incarnation itself */
+    RECORD_DROP,
+    RECORD_END,
+    RECORD_SLOT,
+    RECORD_PAST,
+    RECORD_OWNER,
+    RECORD_PLACE,
+    RECORD_RENDEZVOUS,
+    RECORD_TYPE_COUNT
+};
+
+extern const struct proto_table job_record_state, job_record_owner;
+extern const struct proto_table job_record_node, job_record_place;
+
+/* A journal of any version holds so many fields of a state, of the settings and of a
+ * failure. Later ones keep their default if the record is shorter; those of a failure
+ * follow the text of other failures. */
+#define STATE_FIELDS_ALWAYS 22
+#define CONFIG_FIELDS_ALWAYS 18
+#define FAILURE_FIELDS_ALWAYS 15
+
+#endif
