@@ -104,9 +104,15 @@ static int signal_for_workers(const struct agent *a)
     return signals_for_workers(&a->signals, a->signo);
 }
 
+/* Once a peer has died, the others can save nothing that all of them have. */
 static void stop_workers(struct agent *a)
 {
-    local_workers_stop(&a->workers, signal_for_workers(a), a->stop.grace_ms);
+    const struct msg_stop *s = &a->stop;
+    bool quick = !s->last &&
+                 (s->cause == JOB_CAUSE_FAILURE || s->cause == JOB_CAUSE_LOST);
+
+    local_workers_stop(&a->workers, signal_for_workers(a),
+                       quick ? a->config->survivor_grace_ms : s->grace_ms, s->grace_ms);
 }
 
 void agent_act_stop(struct agent *a)
@@ -169,6 +175,7 @@ static void act_report_guard_died(struct agent *a)
 static void act_end(struct agent *a)
 {
     local_workers_stop(&a->workers, signal_for_workers(a),
+                       a->config->job.failure_grace_ms,
                        a->config->job.failure_grace_ms);
 }
 

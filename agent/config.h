@@ -92,6 +92,9 @@ struct config {
     const char *prefix_template; /* TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or NULL */
 
     /* how the job ends */
+    /* before a restart, for workers that write no checkpoint; at most failure_grace_ms
+     */
+    uint32_t survivor_grace_ms;
     uint32_t hang_timeout_ms;        /* 0: none */
     bool hang_auto;                  /* derived from the duration of steps */
     uint32_t silence_warning_ms;     /* 0: none */

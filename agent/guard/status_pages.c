@@ -157,6 +157,13 @@ void status_pages_clear(const struct status_pages *p, uint32_t index)
         p->page[index]->store = *p->store;
 }
 
+bool status_pages_saves(const struct status_pages *p, uint32_t index)
+{
+    return index < p->count &&
+           __atomic_load_n(&p->page[index]->phase, __ATOMIC_RELAXED) ==
+               PROGRESS_CHECKPOINTING;
+}
+
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,
                         char *buf, size_t size)
 {

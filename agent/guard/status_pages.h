@@ -2,6 +2,7 @@
 #ifndef AGENT_GUARD_STATUS_PAGES_H
 #define AGENT_GUARD_STATUS_PAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -41,6 +42,9 @@ void status_pages_set_store(struct status_pages *p, const struct progress_store 
 
 /* Resets a page that no worker maps: magic, version, the store, and zeros. */
 void status_pages_clear(const struct status_pages *p, uint32_t index);
+
+/* Whether its worker says that it writes a checkpoint. */
+bool status_pages_saves(const struct status_pages *p, uint32_t index);
 
 /* The path that a worker opens; "" if there is none. Returns buf. */
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,

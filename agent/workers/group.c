@@ -56,6 +56,7 @@ struct group {
     struct msg_start start;
     uint64_t epoch, started_ms;
     struct loop_timer kill_timer;
+    uint64_t kill_at_ms; /* also while a checkpoint is written */
     struct leftovers left;
     struct loop_timer left_timer; /* tells of them */
 };
@@ -95,12 +96,25 @@ static void log_frozen_workers(const struct group *g)
                       g->start.first_rank + i, (int)group_pid(g, i), path);
 }
 
+static bool group_saves(const struct group *g)
+{
+    const struct status_pages *pages = guard_pages(g->guard);
+
+    for (uint32_t i = 0; i < g->started; i++)
+        if (!g->worker[i].exited && status_pages_saves(pages, i))
+            return true;
+    return false;
+}
+
 static void on_kill_time(void *arg)
 {
     struct group *g = arg;
 
     if (!g->killed) {
-        kill_group(g);
+        if (clock_ms() < g->kill_at_ms && group_saves(g))
+            loop_timer_arm(&g->kill_timer, clock_ms() + SAVING_LOOK_MS);
+        else
+            kill_group(g);
         return;
     }
     log_error("processes of the workers still live %d s after KILL: ending their guard",
@@ -574,10 +588,13 @@ struct logs_calls group_logs_calls(struct group *g)
     return (struct logs_calls){ .ended = on_logs_ended, .arg = g };
 }
 
-void group_stop(struct group *g, int signo, uint32_t grace_ms)
+void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms)
 {
-    uint64_t kill_at = clock_ms() + grace_ms;
+    uint64_t now = clock_ms();
+    uint64_t kill_at = now + (quick_ms < grace_ms ? quick_ms : grace_ms);
 
+    if (!g->stopping || now + grace_ms < g->kill_at_ms)
+        g->kill_at_ms = now + grace_ms;
     g->stopping = true;
     if (!g->running) {
         g->calls.stopped(g->calls.arg);

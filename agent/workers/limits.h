@@ -9,6 +9,7 @@
 #define LEFTOVERS_REPORT_MS 1000 /* after SIGTERM, if they have not ended before */
 /* How long the output of a failed worker is read: other nodes wait for the report. */
 #define FAILED_DRAIN_MS 100
+#define SAVING_LOOK_MS 20 /* whether a checkpoint is still written */
 
 /* What a worker wrote longer ago than this is not why it has failed. An interpreter may
  * take seconds to end after its last words. */

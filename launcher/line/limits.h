@@ -11,6 +11,7 @@
 /* kubelet and slurmd kill after 30 s: crun must have reported by then */
 #define SHUTDOWN_GRACE_MS_DEFAULT 25000
 #define FAILURE_GRACE_MS_DEFAULT 5000
+#define SURVIVOR_GRACE_MS_DEFAULT 300 /* nothing can be saved without a peer */
 #define SILENCE_WARNING_MS_DEFAULT 300000
 #define RESTART_BACKOFF_MS_DEFAULT 60000
 #define QUARANTINE_DEFAULT 3

@@ -428,6 +428,19 @@ int option_set_warm(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
+int option_set_failure_grace(void *target, const struct opt *opt, const char *value,
+                             struct err *e)
+{
+    static const struct opt seconds = { OPT_FIELD(struct config, job.failure_grace_ms),
+                                        .max = UINT32_MAX };
+    struct config *c = &((struct options *)target)->config;
+
+    if (opt_set_seconds(c, &seconds, value, e) < 0)
+        return -1;
+    c->survivor_grace_ms = c->job.failure_grace_ms;
+    return 0;
+}
+
 int option_set_hang_timeout(void *target, const struct opt *opt, const char *value,
                             struct err *e)
 {

@@ -26,6 +26,7 @@ OPTION_SETTER(option_set_local_addr);
 OPTION_SETTER(option_set_numa);
 OPTION_SETTER(option_set_stdin);
 OPTION_SETTER(option_set_fence);
+OPTION_SETTER(option_set_failure_grace);
 OPTION_SETTER(option_set_hang_timeout);
 OPTION_SETTER(option_set_progress_pattern);
 OPTION_SETTER(option_set_warm);

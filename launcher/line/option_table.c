@@ -448,11 +448,9 @@ const struct opt options_table[] = {
       .max = GRACE_MS_MAX },
     { .name = "failure-grace",
       .arg = "TIME",
-      .help = "The same after another worker's failure. Default: 5.",
-      .set = opt_set_seconds,
-      FIELD(config.job.failure_grace_ms),
-      .min = 0,
-      .max = GRACE_MS_MAX },
+      .help = "The same after another worker's failure. Default: 0.3 if a restart "
+              "follows, but 5 while a worker writes a checkpoint; else 5.",
+      .set = option_set_failure_grace },
     { .name = "outage-grace",
       .arg = "TIME",
       .help = "Time that workers continue while the rendezvous cannot be reached. "

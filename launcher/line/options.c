@@ -58,6 +58,7 @@ static struct config default_config(void)
                  .restart_backoff_ms = RESTART_BACKOFF_MS_DEFAULT,
                  .shutdown_grace_ms = SHUTDOWN_GRACE_MS_DEFAULT,
                  .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT },
+        .survivor_grace_ms = SURVIVOR_GRACE_MS_DEFAULT,
         .silence_warning_ms = SILENCE_WARNING_MS_DEFAULT,
         .is_host = -1,
         .node_rank = -1,

@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import (BIN, PROGRAMS, SANITIZED, Process, expect, fail, free_port,  # noqa: E402
+from process import (BIN, PROGRAMS, ROOT, SANITIZED, Process, expect, fail, free_port,  # noqa: E402
                      matches, read, run, stat_of, until)
 from control import (ACK, BEAT, HEARTBEAT, HELLO, JOIN, JOINED, START, WELCOME,  # noqa: E402
                      Session, frame)
@@ -344,7 +344,43 @@ def a_node_ends_when_its_rendezvous_does_not_answer(rendezvous):
             r.end()
 
 
+# rank 1 dies once; rank 0 ignores SIGTERM, and writes a checkpoint if it is told to
+SURVIVOR = """import os, signal, sys, time
+import crun
+name, rank = sys.argv[1] + ".saved", os.environ["RANK"]
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    print("again", rank, time.monotonic(), os.path.exists(name), flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if rank == "0" and sys.argv[1] == "saves":
+    with crun.checkpointing():
+        print("up", flush=True)
+        time.sleep(1.5)
+        open(name, "w").close()
+if rank == "0":
+    print("up", flush=True)
+    time.sleep(100)
+time.sleep(0.5)
+print("dies", time.monotonic(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def a_survivor_ends_soon_but_for_its_checkpoint(rendezvous):
+    for what, seconds in (("waits", 4), ("saves", 5)):
+        p = rendezvous.start([CRUN, "--nproc-per-node=2", "--max-restarts=1", sys.executable, "-c",
+                              SURVIVOR, what], PYTHONPATH=str(ROOT / "worker-lib" / "python"))
+        p.wait()
+        expect(p, 0)
+        died = float(re.search(r"^dies (.*)", p.out, re.M)[1])
+        again = re.findall(r"^again \d (\S+) (\S+)", p.out, re.M)
+        took = max(float(when) for when, _ in again) - died
+        if {saved for _, saved in again} != {str(what == "saves")} or took > seconds:
+            fail(what, took, p.out, p.err)
+
+
 TESTS = [
+    a_survivor_ends_soon_but_for_its_checkpoint,
     a_late_node_is_told_that_the_job_has_ended,
     a_node_ends_when_its_rendezvous_does_not_answer,
     sigterm_does_not_wait_for_the_checkpoint,

@@ -17,6 +17,7 @@
 #include "agent/guard/status_pages.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/progress_page.h"
 #include "tests/worlds/check_main.h"
 
 #define WORKERS 2
@@ -47,11 +48,13 @@ static void trace(char c)
 
 /* -- the guard and the logs ------------------------------------------------------ */
 
-static const struct status_pages no_pages;
+static struct progress_page page_of_worker;
+static struct progress_page *page_list[] = { &page_of_worker };
+static const struct status_pages pages = { .count = 1, .page = page_list };
 
 const struct status_pages *guard_pages(const struct guard *g)
 {
-    return &no_pages;
+    return &pages;
 }
 
 pid_t guard_pid(const struct guard *g)
@@ -237,7 +240,7 @@ static void play(const char *script)
             break;
         case 'S':
         case 'K':
-            group_stop(t.group, SIGTERM, *script == 'S' ? GRACE_MS : 0);
+            group_stop(t.group, SIGTERM, GRACE_MS, *script == 'S' ? GRACE_MS : 0);
             break;
         case 'H':
             group_report_hang(t.group, 1, "no progress", 2000);
@@ -365,12 +368,45 @@ TEST(a_shorter_grace_counts)
     uint64_t until = clock_ms() + PATIENCE_MS;
 
     begin();
-    group_stop(t.group, SIGTERM, GRACE_MS);
-    group_stop(t.group, SIGTERM, 10);
-    group_stop(t.group, SIGTERM, GRACE_MS);
+    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
+    group_stop(t.group, SIGTERM, 10, 10);
+    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
     while (!strchr(t.trace, 'k') && clock_ms() < until)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tttk");
+    end();
+}
+
+TEST(a_worker_that_writes_a_checkpoint_has_more_time)
+{
+    uint64_t until = clock_ms() + PATIENCE_MS, began;
+
+    begin();
+    page_of_worker.phase = PROGRESS_CHECKPOINTING;
+    group_stop(t.group, SIGTERM, 10, GRACE_MS);
+    began = clock_ms();
+    while (clock_ms() < began + 100)
+        loop_turn(t.loop, 10);
+    ck_assert_str_eq(t.trace, "t");
+    page_of_worker.phase = PROGRESS_TRAINING;
+    while (!strchr(t.trace, 'k') && clock_ms() < until)
+        loop_turn(t.loop, 10);
+    ck_assert_str_eq(t.trace, "tk");
+    end();
+}
+
+/* However long it says so. */
+TEST(a_checkpoint_is_not_waited_for_without_end)
+{
+    uint64_t until = clock_ms() + PATIENCE_MS;
+
+    begin();
+    page_of_worker.phase = PROGRESS_CHECKPOINTING;
+    group_stop(t.group, SIGTERM, 10, 100);
+    while (!strchr(t.trace, 'k') && clock_ms() < until)
+        loop_turn(t.loop, 10);
+    ck_assert_str_eq(t.trace, "tk");
+    page_of_worker.phase = PROGRESS_TRAINING;
     end();
 }
 
