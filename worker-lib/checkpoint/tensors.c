@@ -34,13 +34,6 @@ static const size_t type_sizes[CRUN_DTYPE_COUNT] = {
     [CRUN_I32] = 4, [CRUN_I64] = 8, [CRUN_U8] = 1,
 };
 
-/* The length is stored in little-endian order. */
-static void encode_length(uint8_t *at, uint64_t length)
-{
-    for (unsigned i = 0; i < LENGTH_BYTES; i++)
-        at[i] = (uint8_t)(length >> 8 * i);
-}
-
 static uint64_t decode_length(const uint8_t *at)
 {
     uint64_t length = 0;
@@ -97,7 +90,9 @@ static uint8_t *make_header(const struct tensors_word *word, unsigned words,
     uint8_t *front = text ? malloc(LENGTH_BYTES + padded) : NULL;
 
     if (front) {
-        encode_length(front, padded);
+        /* The length is stored in little-endian order. */
+        for (unsigned i = 0; i < LENGTH_BYTES; i++)
+            front[i] = (uint8_t)(padded >> 8 * i);
         memset(front + LENGTH_BYTES, ' ', padded);
         memcpy(front + LENGTH_BYTES, text, length);
         *size = LENGTH_BYTES + padded;

@@ -329,15 +329,6 @@ static bool post_op(struct op_queue *q, struct queued_op *w)
     return true;
 }
 
-static void append_work(struct op_queue *q, struct queued_op *w)
-{
-    if (q->last)
-        q->last->next = w;
-    else
-        q->first = w;
-    q->last = w;
-}
-
 static bool runs_when_waited(const struct op_queue *q, const struct op *op)
 {
     return op->start == OP_WHEN_WAITED ||
@@ -366,7 +357,11 @@ static crun_status queue_start(struct backend *b, const struct op *op, crun_work
         waits = w->op.posted || runs_when_waited(q, op);
     }
     if (w && (waits || start_thread(q))) {
-        append_work(q, w);
+        if (q->last)
+            q->last->next = w;
+        else
+            q->first = w;
+        q->last = w;
         if (!waits)
             signal_change(q);
     } else {

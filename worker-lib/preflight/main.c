@@ -280,12 +280,6 @@ static void ignore_checkpoint_signals(struct sigaction old[CHECKPOINT_SIGNALS])
         sigaction(checkpoint_signals[i], &ignore, &old[i]);
 }
 
-static void restore_checkpoint_signals(const struct sigaction old[CHECKPOINT_SIGNALS])
-{
-    for (size_t i = 0; i < CHECKPOINT_SIGNALS; i++)
-        sigaction(checkpoint_signals[i], &old[i], NULL);
-}
-
 /* crun reports it in the same words as without a preflight. */
 static int fail_exec(int errnum)
 {
@@ -327,7 +321,8 @@ int main(int argc, char **argv)
     if (child == 0)
         run_checks(limit);
     await_checks(child, limit);
-    restore_checkpoint_signals(old);
+    for (size_t i = 0; i < CHECKPOINT_SIGNALS; i++)
+        sigaction(checkpoint_signals[i], &old[i], NULL);
     execv(argv[1], argv + 1);
     return fail_exec(errno);
 }

@@ -38,16 +38,6 @@ static bool is_stuck(const char *letters, unsigned nodes, unsigned a, unsigned b
            is_connected(link_between(letters, nodes, b, a));
 }
 
-static void count_troubles(const char *letters, unsigned nodes, unsigned *troubles)
-{
-    for (unsigned a = 0; a < nodes; a++)
-        for (unsigned b = 0; b < a; b++)
-            if (is_broken(letters, nodes, a, b)) {
-                troubles[a]++;
-                troubles[b]++;
-            }
-}
-
 static bool has_enough_rows(const char *letters, unsigned nodes)
 {
     unsigned silent = 0;
@@ -57,31 +47,30 @@ static bool has_enough_rows(const char *letters, unsigned nodes)
     return 2 * silent <= nodes;
 }
 
-/* Its links no longer count for the other nodes. */
-static void mark_unfit(const char *letters, unsigned nodes, unsigned node, bool *unfit,
-                       unsigned *troubles)
-{
-    unfit[node] = true;
-    troubles[node] = 0;
-    for (unsigned other = 0; other < nodes; other++)
-        if (!unfit[other] && is_broken(letters, nodes, node, other))
-            troubles[other]--;
-}
-
 void node_verdict_find_unfit(const char *letters, unsigned nodes, bool *unfit)
 {
     unsigned *troubles = xcalloc(nodes, sizeof(*troubles)), worst;
 
     memset(unfit, 0, nodes * sizeof(*unfit));
     if (has_enough_rows(letters, nodes)) {
-        count_troubles(letters, nodes, troubles);
+        for (unsigned a = 0; a < nodes; a++)
+            for (unsigned b = 0; b < a; b++)
+                if (is_broken(letters, nodes, a, b)) {
+                    troubles[a]++;
+                    troubles[b]++;
+                }
         for (;;) {
             worst = 0;
             for (unsigned node = 1; node < nodes; node++)
                 worst = troubles[node] >= troubles[worst] ? node : worst;
             if (!troubles[worst])
                 break;
-            mark_unfit(letters, nodes, worst, unfit, troubles);
+            /* Its links no longer count for the other nodes. */
+            unfit[worst] = true;
+            troubles[worst] = 0;
+            for (unsigned other = 0; other < nodes; other++)
+                if (!unfit[other] && is_broken(letters, nodes, worst, other))
+                    troubles[other]--;
         }
     } else {
         unfit[0] = true;

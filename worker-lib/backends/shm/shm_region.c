@@ -385,13 +385,6 @@ static bool all_ranks_have_come(const struct shm *s)
     return true;
 }
 
-/* A missing rank may have left a notice: passes it on to the ranks that have joined. */
-static void notice_failure(struct shm *s)
-{
-    if (failure_notice_abort(s->team.board, s->team.aborted))
-        s->backend.calls->abort(&s->backend);
-}
-
 /* The first rank sends the file to every rank that requests it, until all have
  * joined. */
 static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
@@ -408,7 +401,10 @@ static void serve_file(struct shm *s, int listener, uint64_t deadline_ms)
             send_file(listener, s->fd);
         if (clock_ms() < hear_at)
             continue;
-        notice_failure(s);
+        /* A missing rank may have left a notice: passes it on to the ranks that have
+         * joined. */
+        if (failure_notice_abort(s->team.board, s->team.aborted))
+            s->backend.calls->abort(&s->backend);
         hear_at = clock_ms() + HEAR_MS;
     }
 }

@@ -230,13 +230,6 @@ static bool is_lost(struct tcp_run *r, unsigned p)
     return link->mute || (link->ended && !lane->parked);
 }
 
-static void check_links(struct tcp_run *r)
-{
-    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
-        if (p != r->tcp->rank && is_lost(r, p))
-            r->status = tcp_fail_lost(&r->plan, p, r->e);
-}
-
 /* Checks the abort word, the clock, and links that are silently dead. */
 static void check_deadline(struct tcp_run *r)
 {
@@ -326,7 +319,9 @@ static void idle_run(struct tcp_run *r, uint64_t *idle_since_us)
         if (now < *idle_since_us + r->tcp->spin_us)
             return;
     }
-    check_links(r);
+    for (unsigned p = 0; p < r->tcp->size && r->status == CRUN_OK; p++)
+        if (p != r->tcp->rank && is_lost(r, p))
+            r->status = tcp_fail_lost(&r->plan, p, r->e);
     r->waited = true;
     if (r->status == CRUN_OK)
         wait_for_links(r);

@@ -174,17 +174,6 @@ static bool is_ours(const struct tcp_frame *f)
     return f->kind == FRAME_DATA || f->bytes == size[f->kind];
 }
 
-/* Frames of all sizes follow each other, so the next one may have to be moved to be
- * aligned. */
-static void align_input(struct tcp_link *l)
-{
-    if (l->in_at % sizeof(uint64_t) != 0) {
-        memmove(l->in, l->in + l->in_at, held_bytes(l));
-        l->in_end = held_bytes(l);
-        l->in_at = 0;
-    }
-}
-
 const struct tcp_frame *tcp_link_peek(struct tcp_link *l)
 {
     const struct tcp_frame *f;
@@ -192,7 +181,13 @@ const struct tcp_frame *tcp_link_peek(struct tcp_link *l)
     assert(l->left == 0);
     if (held_bytes(l) < sizeof(*f))
         return NULL;
-    align_input(l);
+    /* Frames of all sizes follow each other, so the next one may have to be moved to be
+     * aligned. */
+    if (l->in_at % sizeof(uint64_t) != 0) {
+        memmove(l->in, l->in + l->in_at, held_bytes(l));
+        l->in_end = held_bytes(l);
+        l->in_at = 0;
+    }
     f = (const void *)(l->in + l->in_at);
     if (!is_ours(f)) {
         l->ended = true;

@@ -317,17 +317,6 @@ static bool all_inputs_have_come(const struct tcp_plan *plan, size_t end)
     return true;
 }
 
-/* A reduced piece may be sent, and makes room for as much input. */
-static void allow_results(struct tcp_plan *plan, size_t reduced)
-{
-    for (unsigned p = 0; p < plan->size; p++) {
-        struct tcp_lane *l = lane_of(plan, p);
-
-        l->in[STREAM_INPUT].allowed = reduced + l->in[STREAM_INPUT].window;
-        l->out[STREAM_RESULT].allowed = reduced;
-    }
-}
-
 static void reduce_what_came(struct tcp_plan *plan)
 {
     while (plan->reduced < plan->result_bytes) {
@@ -338,7 +327,13 @@ static void reduce_what_came(struct tcp_plan *plan)
             return;
         reduce_piece(plan, plan->reduced, bytes);
         plan->reduced += bytes;
-        allow_results(plan, plan->reduced);
+        /* A reduced piece may be sent, and makes room for as much input. */
+        for (unsigned p = 0; p < plan->size; p++) {
+            struct tcp_lane *l = lane_of(plan, p);
+
+            l->in[STREAM_INPUT].allowed = plan->reduced + l->in[STREAM_INPUT].window;
+            l->out[STREAM_RESULT].allowed = plan->reduced;
+        }
     }
 }
 
