@@ -282,11 +282,6 @@ static uint32_t age_ms(uint64_t at_ms)
     return age < UINT32_MAX ? (uint32_t)age : UINT32_MAX;
 }
 
-static uint32_t in_thousandths(double share)
-{
-    return (uint32_t)(1000 * share + 0.5);
-}
-
 static void update_heartbeat(struct progress_monitor *m)
 {
     const struct page_values *p = find_slowest(m);
@@ -297,8 +292,8 @@ static void update_heartbeat(struct progress_monitor *m)
     m->progress.step = p->step;
     m->progress.steps = p->steps;
     if (stragglers_own_shares(m->stragglers, &slowest, &median)) {
-        m->progress.busy = in_thousandths(slowest);
-        m->progress.usual_busy = in_thousandths(median);
+        m->progress.busy = (uint32_t)(1000 * slowest + 0.5);
+        m->progress.usual_busy = (uint32_t)(1000 * median + 0.5);
     }
     m->progress.first_step = m->first_step;
     m->progress.first_ms = age_ms(m->first_at_ms);
