@@ -219,7 +219,7 @@ static void kill_guard(struct sim *s)
     if (!a)
         return;
     machine_trouble(a->machine);
-    agent_lose_guard(a, world_chance(s->world, 100));
+    agent_lose_guard(a, world_chance(s->world, 300));
 }
 
 static void make_stubborn(struct sim *s)
