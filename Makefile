@@ -23,7 +23,8 @@ CRUN ?= crun
 
 # A layer is a library of all sources below its folder, except those of other layers and
 # programs. scripts/checks/layers says which folder may include which.
-layers := rendezvous/common/base rendezvous agent launcher worker-lib worker-lib/train worker-lib/preflight
+layers := rendezvous/common/base rendezvous agent launcher \
+    worker-lib worker-lib/train worker-lib/preflight
 main_files := rendezvous/crund.c rendezvous/server/confinement.c launcher/crun.c \
               launcher/crunctl/crunctl.c worker-lib/train/main.c worker-lib/preflight/main.c
 not_in_layers := worker-lib/coll-bench/% worker-lib/examples/%
