@@ -25,15 +25,16 @@ static int cuda_code(cudaError_t code)
     return code;
 }
 
-static int cuda_count(int *devices)
-{
-    return cuda_code(cudaGetDeviceCount(devices));
-}
+/* One call of CUDA, with its code as a number. */
+#define CUDA_CALL(name, parameters, call)                                              \
+    static int name parameters                                                         \
+    {                                                                                  \
+        return cuda_code(call);                                                        \
+    }
 
-static int cuda_set_device(int device)
-{
-    return cuda_code(cudaSetDevice(device));
-}
+CUDA_CALL(cuda_count, (int *devices), cudaGetDeviceCount(devices))
+
+CUDA_CALL(cuda_set_device, (int device), cudaSetDevice(device))
 
 static int cuda_identify(int device, struct gpu_identity *identity)
 {
@@ -64,20 +65,12 @@ static int cuda_exchange_capture_mode(int *mode)
 
 /* -- memory ------------------------------------------------------------------------ */
 
-static int cuda_memory_info(size_t *available, size_t *total)
-{
-    return cuda_code(cudaMemGetInfo(available, total));
-}
+CUDA_CALL(cuda_memory_info, (size_t * available, size_t *total),
+          cudaMemGetInfo(available, total))
 
-static int cuda_alloc(void **memory, size_t bytes)
-{
-    return cuda_code(cudaMalloc(memory, bytes));
-}
+CUDA_CALL(cuda_alloc, (void **memory, size_t bytes), cudaMalloc(memory, bytes))
 
-static int cuda_release(void *memory)
-{
-    return cuda_code(cudaFree(memory));
-}
+CUDA_CALL(cuda_release, (void *memory), cudaFree(memory))
 
 static int cuda_on_device(const void *memory, bool *device)
 {
@@ -89,27 +82,17 @@ static int cuda_on_device(const void *memory, bool *device)
     return cuda_code(code);
 }
 
-static int cuda_copy(void *to, const void *from, size_t bytes,
-                     struct gpu_stream *stream)
-{
-    return cuda_code(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream));
-}
+CUDA_CALL(cuda_copy,
+          (void *to, const void *from, size_t bytes, struct gpu_stream *stream),
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, (cudaStream_t)stream))
 
-static int cuda_zero(void *memory, size_t bytes, struct gpu_stream *stream)
-{
-    return cuda_code(cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream));
-}
+CUDA_CALL(cuda_zero, (void *memory, size_t bytes, struct gpu_stream *stream),
+          cudaMemsetAsync(memory, 0, bytes, (cudaStream_t)stream))
 
-static int cuda_host_alloc(void **memory, size_t bytes)
-{
-    return cuda_code(cudaHostAlloc(memory, bytes, cudaHostAllocDefault));
-}
+CUDA_CALL(cuda_host_alloc, (void **memory, size_t bytes),
+          cudaHostAlloc(memory, bytes, cudaHostAllocDefault))
 
-static int cuda_host_free(void *memory)
-{
-    return cuda_code(cudaFreeHost(memory));
-}
+CUDA_CALL(cuda_host_free, (void *memory), cudaFreeHost(memory))
 
 /* -- streams ----------------------------------------------------------------------- */
 
@@ -124,31 +107,20 @@ static int cuda_stream_create(struct gpu_stream **stream)
     return cuda_code(code);
 }
 
-static int cuda_stream_create_plain(struct gpu_stream **stream)
-{
-    return cuda_code(
-        cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking));
-}
+CUDA_CALL(cuda_stream_create_plain, (struct gpu_stream * *stream),
+          cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking))
 
-static int cuda_stream_sync(struct gpu_stream *stream)
-{
-    return cuda_code(cudaStreamSynchronize((cudaStream_t)stream));
-}
+CUDA_CALL(cuda_stream_sync, (struct gpu_stream * stream),
+          cudaStreamSynchronize((cudaStream_t)stream))
 
-static int cuda_stream_query(struct gpu_stream *stream)
-{
-    return cuda_code(cudaStreamQuery((cudaStream_t)stream));
-}
+CUDA_CALL(cuda_stream_query, (struct gpu_stream * stream),
+          cudaStreamQuery((cudaStream_t)stream))
 
-static int cuda_stream_destroy(struct gpu_stream *stream)
-{
-    return cuda_code(cudaStreamDestroy((cudaStream_t)stream));
-}
+CUDA_CALL(cuda_stream_destroy, (struct gpu_stream * stream),
+          cudaStreamDestroy((cudaStream_t)stream))
 
-static int cuda_stream_wait(struct gpu_stream *stream, struct gpu_event *event)
-{
-    return cuda_code(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
-}
+CUDA_CALL(cuda_stream_wait, (struct gpu_stream * stream, struct gpu_event *event),
+          cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0))
 
 static int cuda_stream_capturing(struct gpu_stream *stream, bool *capturing)
 {
@@ -160,41 +132,26 @@ static int cuda_stream_capturing(struct gpu_stream *stream, bool *capturing)
     return code == cudaErrorStreamCaptureImplicit ? GPU_OK : cuda_code(code);
 }
 
-static int cuda_event_create(struct gpu_event **event)
-{
-    return cuda_code(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault));
-}
+CUDA_CALL(cuda_event_create, (struct gpu_event * *event),
+          cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDefault))
 
-static int cuda_event_create_untimed(struct gpu_event **event)
-{
-    return cuda_code(
-        cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
-}
+CUDA_CALL(cuda_event_create_untimed, (struct gpu_event * *event),
+          cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming))
 
-static int cuda_event_sync(struct gpu_event *event)
-{
-    return cuda_code(cudaEventSynchronize((cudaEvent_t)event));
-}
+CUDA_CALL(cuda_event_sync, (struct gpu_event * event),
+          cudaEventSynchronize((cudaEvent_t)event))
 
-static int cuda_event_destroy(struct gpu_event *event)
-{
-    return cuda_code(cudaEventDestroy((cudaEvent_t)event));
-}
+CUDA_CALL(cuda_event_destroy, (struct gpu_event * event),
+          cudaEventDestroy((cudaEvent_t)event))
 
-static int cuda_event_record(struct gpu_event *event, struct gpu_stream *stream)
-{
-    return cuda_code(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
-}
+CUDA_CALL(cuda_event_record, (struct gpu_event * event, struct gpu_stream *stream),
+          cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream))
 
-static int cuda_event_query(struct gpu_event *event)
-{
-    return cuda_code(cudaEventQuery((cudaEvent_t)event));
-}
+CUDA_CALL(cuda_event_query, (struct gpu_event * event),
+          cudaEventQuery((cudaEvent_t)event))
 
-static int cuda_event_elapsed(float *ms, struct gpu_event *from, struct gpu_event *to)
-{
-    return cuda_code(cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to));
-}
+CUDA_CALL(cuda_event_elapsed, (float *ms, struct gpu_event *from, struct gpu_event *to),
+          cudaEventElapsedTime(ms, (cudaEvent_t)from, (cudaEvent_t)to))
 
 /* In the order of struct gpu_calls, as C++ requires. */
 static const struct gpu_calls calls = {
