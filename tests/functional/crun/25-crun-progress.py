@@ -378,6 +378,7 @@ def a_second_signal_hurries_one_node_and_not_the_job(directory, daemon):
     until(lambda: re.search(r"\n\S+ +1 +1 +running .* 1 ",
                             daemon.ask("status", "--rdzv-id=hurries")),
           "a worker that will write no checkpoint")
+    until(lambda: len(began(a.out)) == 2, "the first node's worker of the second epoch")
     b.popen.send_signal(signal.SIGTERM)
     until(lambda: "wants to leave" in daemon.ask("events", "--rdzv-id=hurries"),
           "SIGTERM to count")
