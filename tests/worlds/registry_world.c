@@ -116,7 +116,7 @@ void connect_to_registry(unsigned c, const char *address)
                                                      .access = ACCESS_AGENT });
 }
 
-void greet_registry(unsigned c, enum peer_role role)
+void greet_registry(unsigned c, enum peer_kind role)
 {
     struct msg m = {
         .type = MSG_HELLO,

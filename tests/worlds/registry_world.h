@@ -54,7 +54,7 @@ const struct msg *message_got(unsigned c, enum msg_type type);
 /* The only refusal, for that reason and with these words. */
 const struct msg *refusal_got(unsigned c, enum refusal why, const char *words);
 
-void greet_registry(unsigned c, enum peer_role role);
+void greet_registry(unsigned c, enum peer_kind role);
 struct msg join_message(unsigned c, const char *run_id);
 void join_node(unsigned c);
 void report_event(unsigned c, enum msg_type type);

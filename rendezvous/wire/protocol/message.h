@@ -48,9 +48,9 @@ struct failure {
 
 struct msg_hello {
     uint32_t version_min, version_max;
-    enum peer_role role;
-    char software[32]; /* "crun 0.1.0" */
-    bool logs;         /* it knows the messages about logs */
+    enum peer_kind role; /* its name on the wire */
+    char software[32];   /* "crun 0.1.0" */
+    bool logs;           /* it knows the messages about logs */
 };
 
 /* The settings that must be the same for all nodes of a job. */

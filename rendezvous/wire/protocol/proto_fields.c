@@ -20,7 +20,7 @@
 static const struct proto_field hello[] = {
     U32(msg_hello, version_min, NEED, 1, UINT32_MAX),
     U32(msg_hello, version_max, NEED, 1, UINT32_MAX),
-    ENUM(msg_hello, role, proto_role_names, PEER_AGENT, PEER_ROLE_COUNT),
+    ENUM(msg_hello, role, proto_peer_names, PEER_AGENT, PEER_KIND_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
     BOOL(msg_hello, logs),
 };

@@ -30,7 +30,7 @@ const char *const proto_origin_names[FAILURE_ORIGIN_COUNT + 1] = {
     [FAILURE_ORIGIN_UNKNOWN] = "unknown",
 };
 
-const char *const proto_role_names[PEER_ROLE_COUNT] = {
+const char *const proto_peer_names[PEER_KIND_COUNT] = {
     [PEER_NONE] = "none",
     [PEER_AGENT] = "agent",
     [PEER_CTL] = "ctl",

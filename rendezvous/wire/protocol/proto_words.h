@@ -11,7 +11,7 @@
 extern const char *const proto_refusal_names[REFUSED_COUNT];
 extern const char *const proto_failure_kind_names[FAILURE_KIND_COUNT];
 extern const char *const proto_origin_names[FAILURE_ORIGIN_COUNT + 1];
-extern const char *const proto_role_names[PEER_ROLE_COUNT];
+extern const char *const proto_peer_names[PEER_KIND_COUNT];
 extern const char *const proto_state_names[JOB_STATE_COUNT + 1];
 extern const char *const proto_node_state_names[NODE_STATE_COUNT + 1];
 extern const char *const proto_cause_names[JOB_CAUSE_COUNT + 1];

@@ -67,7 +67,7 @@ static const struct opt options[] = {
     { .name = NULL },
 };
 
-static size_t make_hello(uint8_t *to, size_t size, enum peer_role role)
+static size_t make_hello(uint8_t *to, size_t size, enum peer_kind role)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 1 };
     size_t used = FRAME_PREFACE_SIZE;

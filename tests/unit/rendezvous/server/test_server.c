@@ -131,7 +131,7 @@ static void say_message(int fd, const struct msg *m)
     send_to_server(fd, frame, proto_encode(m, frame, sizeof(frame)));
 }
 
-static void say_hello(int fd, enum peer_role role)
+static void say_hello(int fd, enum peer_kind role)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 1 };
 

@@ -50,7 +50,7 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_SHOW_HISTORY] = "CTTTTn",
 };
 
-static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_role role)
+static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_kind role)
 {
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = 1, .version_max = PROTO_VERSION_MAX } };
