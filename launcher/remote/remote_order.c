@@ -69,7 +69,7 @@ static void wipe_text(char *text)
 
 static cJSON *field_to_json(const struct message_field *f, const void *member)
 {
-    char *const *texts = *(char *const *const *)member;
+    char *const *texts;
     cJSON *list;
 
     switch (f->kind) {
@@ -79,7 +79,7 @@ static cJSON *field_to_json(const struct message_field *f, const void *member)
         return cJSON_CreateBool(*(const bool *)member);
     case FIELD_LIST:
         list = cJSON_CreateArray();
-        for (; texts && *texts; texts++)
+        for (texts = *(char *const *const *)member; texts && *texts; texts++)
             cJSON_AddItemToArray(list, cJSON_CreateString(*texts));
         return list;
     default:
@@ -156,10 +156,11 @@ static void clear_message(const struct message_field *f, void *message)
 {
     for (; f->name; f++) {
         char **member = (void *)((char *)message + f->offset);
-        char **list = f->kind == FIELD_LIST ? (char **)*member : NULL;
+        char **list;
 
         if (f->kind == FIELD_NUMBER || f->kind == FIELD_FLAG)
             continue;
+        list = f->kind == FIELD_LIST ? (char **)*member : NULL;
         for (char **text = list; text && *text; text++)
             free(*text);
         if (f->kind == FIELD_SECRET)
