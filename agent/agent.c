@@ -48,6 +48,15 @@ static void on_store_report(void *arg, struct msg *m)
     agent_send_report(arg, m);
 }
 
+/* Only nodes and a rendezvous of earlier versions have none. */
+static bool lacks_free_port(const struct agent *a)
+{
+    for (size_t i = 1; a->config->argv[i]; i++)
+        if (strstr(a->config->argv[i], "${free_port}"))
+            return !a->start.free_port;
+    return false;
+}
+
 /* -- acts ----------------------------------------------------------------------- */
 
 static void report_own_failure(struct agent *a, const char *why, bool final)
@@ -79,6 +88,7 @@ static void act_start(struct agent *a)
         }
         memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
         a->start.port = ready.store_ready.port;
+        a->start.free_port = ready.store_ready.free_port;
         agent_send_report(a, &ready);
     } else {
         epoch_store_move_away(&a->store);
@@ -87,8 +97,14 @@ static void act_start(struct agent *a)
         guard_set_store(a->workers.guard,
                         epoch_store_page(&a->store, &a->start, &page) ? &page : NULL);
     explicit_bzero(&page, sizeof(page));
+    if (!*a->start.host)
+        memcpy(a->start.host, a->start.address, sizeof(a->start.host));
     if (epoch_store_tunnel(&a->store, &a->start, &e) < 0) {
         report_own_failure(a, e.text, true);
+        return;
+    }
+    if (lacks_free_port(a)) {
+        report_own_failure(a, "no node has told of a port for ${free_port}", true);
         return;
     }
     rendezvous_host_found(&a->rendezvous);

@@ -231,6 +231,17 @@ static bool has_tunnel(const struct epoch_store *s)
     return s->keys && s->config->job.store_tunnel;
 }
 
+/* The last epoch's is given up after this one's is found, which so is another. */
+static uint32_t hold_free_port(struct epoch_store *s)
+{
+    uint16_t port = 0;
+    int fd = net_hold_port(&port);
+
+    close_listener(&s->held_port);
+    s->held_port = fd > 0 ? fd : 0;
+    return port;
+}
+
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
@@ -257,6 +268,7 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     warn_of_addresses(s);
     format_own_address(s, client, ready->address, sizeof(ready->address));
     ready->port = shares_port(s) ? s->host->port : store_server_port(s->server);
+    ready->free_port = hold_free_port(s);
     return 0;
 }
 
@@ -336,6 +348,7 @@ void epoch_store_move_away(struct epoch_store *s)
 {
     epoch_store_close(s);
     close_listener(&s->listener);
+    close_listener(&s->held_port);
 }
 
 void epoch_store_release(struct epoch_store *s)

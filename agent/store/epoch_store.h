@@ -36,7 +36,8 @@ struct epoch_store {
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
     int listener;                /* on the port that the user chose; 0: closed */
     int tunnel_listener;         /* the same, while rank 0 is elsewhere */
-    struct net_addr *early;      /* admitted once the store is open */
+    int held_port; /* for a server of rank 0's own, another in each epoch; 0: none */
+    struct net_addr *early; /* admitted once the store is open */
     size_t early_count;
     const struct client *client;
     bool warned;

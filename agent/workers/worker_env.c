@@ -108,6 +108,40 @@ static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
         put_variable(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
 }
 
+/* Whether a layer has started crun as one process of its own JAX job, as Kubeflow does.
+ * put_task sets the numbers then. */
+static bool has_jax_layer(const struct config *config, const char *const *base)
+{
+    return find_variable(base, "JAX_COORDINATOR_ADDRESS") &&
+           find_variable(base, "JAX_NUM_PROCESSES") &&
+           find_variable(base, "JAX_PROCESS_ID") &&
+           task_variable_of("JAX_PROCESS_ID=", config->keep_env) == TASK_VARIABLE_RANK;
+}
+
+/* JAX's own names. Those that the user has set stay. */
+static void put_jax(struct variables *o, const struct worker_env_inputs *f,
+                    const char *const *base)
+{
+    const struct msg_start *s = f->start;
+    bool layer = has_jax_layer(f->config, base);
+    const char *chosen = find_variable(base, "JAX_COORDINATOR_PORT");
+    char port[16];
+
+    if (!find_variable(base, "JAX_NUM_PROCESSES"))
+        put_variable(o, "JAX_NUM_PROCESSES=%" PRIu32, s->world_size);
+    if (!find_variable(base, "JAX_PROCESS_ID"))
+        put_variable(o, "JAX_PROCESS_ID=%" PRIu32, s->first_rank + f->local_rank);
+    if (!s->free_port || (find_variable(base, "JAX_COORDINATOR_ADDRESS") && !layer))
+        return;
+    snprintf(port, sizeof(port), "%" PRIu32, s->free_port);
+    if (chosen && layer)
+        put_variable(o, "JAX_COORDINATOR_PORT=%s", port);
+    put_variable(o,
+                 strchr(s->host, ':') ? "JAX_COORDINATOR_ADDRESS=[%s]:%s"
+                                      : "JAX_COORDINATOR_ADDRESS=%s:%s",
+                 s->host, chosen && !layer ? chosen : port);
+}
+
 /* What a scheduler has told crun of its own task, for this worker. */
 static void put_task(struct variables *o, const struct worker_env_inputs *f,
                      const char *const *base)
@@ -270,6 +304,7 @@ const char **worker_env_build(const struct worker_env_inputs *f,
     put_task(&own, f, base);
     put_common(&own, f);
     put_epoch(&own, f);
+    put_jax(&own, f, base);
     put_bootstrap(&own, f, base);
     if (f->config->bootstrap && f->config->warm_modules && f->local_rank == 0)
         put_variable(&own, "CRUN_NOTE_MODULES=1");
@@ -335,6 +370,7 @@ enum macro {
     MACRO_NNODES,
     MACRO_LOCAL_WORLD_SIZE,
     MACRO_MASTER_PORT,
+    MACRO_FREE_PORT,
     MACRO_NUMBERS,
     MACRO_MASTER_ADDR = MACRO_NUMBERS,
     MACRO_COUNT
@@ -344,7 +380,8 @@ static const char *const macro_names[MACRO_COUNT] = {
     [MACRO_LOCAL_RANK] = "local_rank",   [MACRO_RANK] = "rank",
     [MACRO_WORLD_SIZE] = "world_size",   [MACRO_NODE_RANK] = "node_rank",
     [MACRO_NNODES] = "nnodes",           [MACRO_LOCAL_WORLD_SIZE] = "local_world_size",
-    [MACRO_MASTER_PORT] = "master_port", [MACRO_MASTER_ADDR] = "master_addr",
+    [MACRO_MASTER_PORT] = "master_port", [MACRO_FREE_PORT] = "free_port",
+    [MACRO_MASTER_ADDR] = "master_addr",
 };
 
 struct macro_values {
@@ -363,6 +400,7 @@ static void macro_values_set(struct macro_values *v, const struct worker_env_inp
         [MACRO_NNODES] = s->group_size,
         [MACRO_LOCAL_WORLD_SIZE] = f->config->workers,
         [MACRO_MASTER_PORT] = s->port,
+        [MACRO_FREE_PORT] = s->free_port,
     };
 
     for (int i = 0; i < MACRO_NUMBERS; i++) {

@@ -37,8 +37,8 @@ const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t 
                                        const char *const *base);
 
 /* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size},
- * ${node_rank}, ${nnodes}, ${local_world_size}, ${master_addr} and ${master_port}
- * replaced. A "$" before one of them protects it, and is dropped. */
+ * ${node_rank}, ${nnodes}, ${local_world_size}, ${master_addr}, ${master_port} and
+ * ${free_port} replaced. A "$" before one of them protects it, and is dropped. */
 const char **worker_env_argv(const struct worker_env_inputs *f);
 
 #endif

@@ -338,23 +338,51 @@ static int open_socket(const struct net_addr *addr)
     return socket(addr->sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-int net_listen(const struct net_addr *addr, int backlog, struct err *e)
+/* -1 with errno. */
+static int open_bound(const struct net_addr *addr)
 {
     int fd = open_socket(addr), errnum;
 
-    if (fd >= 0) {
-        /* or a restarted daemon would have to wait for its old connections to expire */
-        set_socket_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-        if (addr->sa.ss_family == AF_INET6)
-            set_socket_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-        if (bind(fd, addr_as_sockaddr(addr), addr->len) == 0 &&
-            listen(fd, backlog) == 0)
-            return fd;
-    }
+    if (fd < 0)
+        return -1;
+    /* or a restarted daemon would have to wait for its old connections to expire */
+    set_socket_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (addr->sa.ss_family == AF_INET6)
+        set_socket_flag(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (bind(fd, addr_as_sockaddr(addr), addr->len) == 0)
+        return fd;
+    errnum = errno;
+    close(fd);
+    errno = errnum;
+    return -1;
+}
+
+int net_listen(const struct net_addr *addr, int backlog, struct err *e)
+{
+    int fd = open_bound(addr), errnum;
+
+    if (fd >= 0 && listen(fd, backlog) == 0)
+        return fd;
     errnum = errno;
     if (fd >= 0)
         close(fd);
     return explain_listen_error(addr, errnum, e);
+}
+
+int net_hold_port(uint16_t *port)
+{
+    struct net_addr any[2], own;
+    struct err e;
+    size_t count = 0;
+    int fd = -1;
+
+    if (net_resolve("", 0, any, 2, &count, &e) < 0)
+        return -1;
+    for (size_t i = 0; i < count && fd < 0; i++) /* a kernel may have no IPv6 */
+        fd = open_bound(&any[i]);
+    if (fd >= 0 && net_local_addr(fd, &own) == 0)
+        *port = net_port(&own);
+    return fd;
 }
 
 int net_listen_everywhere(uint16_t port, int backlog, struct err *e)

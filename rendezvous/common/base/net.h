@@ -49,6 +49,12 @@ int net_listen(const struct net_addr *addr, int backlog, struct err *e) MUST_CHE
 /* The same on all addresses of this machine, of IPv6 and IPv4; port 0: any. */
 int net_listen_everywhere(uint16_t port, int backlog, struct err *e) MUST_CHECK;
 
+/* A socket, or -1, that holds a free port of this machine for a program that will ask
+ * for it by number, with SO_REUSEADDR as servers do: the system gives it to no other
+ * program that asks for any port. It does not listen: until then clients are refused.
+ */
+int net_hold_port(uint16_t *port);
+
 /* A socket that is connecting to addr (EINPROGRESS), or -1. */
 int net_connect(const struct net_addr *addr, struct err *e) MUST_CHECK;
 

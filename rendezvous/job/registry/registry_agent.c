@@ -130,6 +130,7 @@ static void take_store_ready(struct registry_peer *p, const struct msg *m,
         !membership->store_ready) {
         snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
         p->job->store_port = m->store_ready.port;
+        p->job->free_port = m->store_ready.free_port;
     }
 }
 

@@ -131,6 +131,10 @@ def arguments_of_each_rank(p):
                   '[ "$0" = "$MASTER_ADDR $MASTER_PORT 1 2" ] && echo same',
                   "${master_addr} ${master_port} ${nnodes} ${local_world_size}"], 0)
     same(out, "same\nsame\n")
+    out = p.crun(["--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
+                  'echo $0; [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ]', "${free_port}"], 0)
+    first, second = sorted(set(out.split()))
+    same(sorted(out.split()), [first, first, second, second])
 
 
 CHECKS = [arguments_of_each_rank, mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,

@@ -131,6 +131,29 @@ TEST(a_port_that_the_system_chose_is_closed_with_its_epoch)
     epoch_store_release(&s);
 }
 
+/* Of two epochs of one job, and of two jobs. */
+TEST(a_free_port_is_held_for_a_server_of_rank_0)
+{
+    uint32_t first;
+    struct err e;
+    int fd;
+
+    config = (struct config){ .rendezvous = CONFIG_LOCAL };
+    s = (struct epoch_store){ .config = &config, .host = &no_host };
+    begin_epoch();
+    first = ready.free_port;
+    ck_assert_uint_gt(first, 0);
+    ck_assert_int_lt(dial((uint16_t)first), 0);
+    fd = net_listen_everywhere((uint16_t)first, 1, &e);
+    ck_assert_msg(fd >= 0, "%s", e.text);
+    close(fd);
+    epoch_store_close(&s);
+    begin_epoch();
+    ck_assert_uint_ne(ready.free_port, first);
+    epoch_store_release(&s);
+    ck_assert_int_eq(s.held_port, 0);
+}
+
 /* --local-addr of a job on one node: what workers are told, and where they connect. */
 static const struct {
     const char *told, *reached;

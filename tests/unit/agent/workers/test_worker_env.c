@@ -29,7 +29,9 @@ static void setup(void)
                                 .restarts = 2,
                                 .max_restarts = 3,
                                 .address = "10.0.0.1",
-                                .port = 29500 };
+                                .port = 29500,
+                                .host = "10.0.0.1",
+                                .free_port = 4321 };
     inputs = (struct worker_env_inputs){ .config = &config,
                                          .start = &start,
                                          .epoch = 4,
@@ -88,6 +90,9 @@ static const struct {
     { "CRUN_RUN_ID", "resnet" },
     { "CRUN_EPOCH", "4" },
     { "CRUN_PROGRESS", "/proc/7/fd/9" },
+    { "JAX_COORDINATOR_ADDRESS", "10.0.0.1:4321" },
+    { "JAX_NUM_PROCESSES", "7" },
+    { "JAX_PROCESS_ID", "5" },
 };
 #define OWN_COUNT (sizeof(own) / sizeof(own[0]))
 
@@ -126,6 +131,57 @@ TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did)
     ck_assert_ptr_null(value(env, "TORCH_NCCL_TRACE_BUFFER_SIZE"));
     ck_assert_ptr_null(value(env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"));
     ck_assert_pstr_eq(value(env, "TORCH_FR_BUFFER_SIZE"), "5");
+    free(env);
+}
+
+static const struct {
+    const char *base[5];
+    const char *host, *keep;
+    const char *address, *port, *number, *rank;
+} jax[] = {
+    { .base = { "JAX_COORDINATOR_ADDRESS=mine:1" },
+      .address = "mine:1",
+      .number = "7",
+      .rank = "5" },
+    { .base = { "JAX_COORDINATOR_PORT=99" },
+      .address = "10.0.0.1:99",
+      .port = "99",
+      .number = "7",
+      .rank = "5" },
+    { .base = { "A=b" },
+      .host = "fd00::1",
+      .address = "[fd00::1]:4321",
+      .number = "7",
+      .rank = "5" },
+    /* Kubeflow's, of crun's own process */
+    { .base = { "JAX_COORDINATOR_ADDRESS=pod-0:6666", "JAX_COORDINATOR_PORT=6666",
+                "JAX_NUM_PROCESSES=2", "JAX_PROCESS_ID=1" },
+      .address = "10.0.0.1:4321",
+      .port = "4321",
+      .number = "7",
+      .rank = "5" },
+    { .base = { "JAX_COORDINATOR_ADDRESS=pod-0:6666", "JAX_COORDINATOR_PORT=6666",
+                "JAX_NUM_PROCESSES=2", "JAX_PROCESS_ID=1" },
+      .keep = "JAX_*",
+      .address = "pod-0:6666",
+      .port = "6666",
+      .number = "2",
+      .rank = "1" },
+};
+
+TEST_EACH(jax_has_a_coordinator_unless_the_user_has_named_one, jax)
+{
+    const char *const keep[] = { jax[_i].keep, NULL };
+    const char **env;
+
+    config.keep_env = jax[_i].keep ? keep : NULL;
+    if (jax[_i].host)
+        strcpy(start.host, jax[_i].host);
+    env = worker_env_build(&inputs, jax[_i].base);
+    ck_assert_pstr_eq(value(env, "JAX_COORDINATOR_ADDRESS"), jax[_i].address);
+    ck_assert_pstr_eq(value(env, "JAX_COORDINATOR_PORT"), jax[_i].port);
+    ck_assert_pstr_eq(value(env, "JAX_NUM_PROCESSES"), jax[_i].number);
+    ck_assert_pstr_eq(value(env, "JAX_PROCESS_ID"), jax[_i].rank);
     free(env);
 }
 
@@ -402,6 +458,7 @@ static const struct {
     { "${node_rank}:${local_rank}", "1:12" },
     { "--nodes=${nnodes}x${local_world_size}", "--nodes=2x3" },
     { "tcp://${master_addr}:${master_port}", "tcp://10.0.0.1:29500" },
+    { "--port=${free_port}", "--port=4321" },
     { "$master_addr $${master_addr}", "$master_addr ${master_addr}" },
     { "$${rank} $${world_size}", "${rank} ${world_size}" },
     { "$rank $world_size $node_rank", "$rank $world_size $node_rank" },
