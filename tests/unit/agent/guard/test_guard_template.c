@@ -318,6 +318,8 @@ TEST_IN_EACH_MODE(one_that_was_killed_is_replaced_and_workers_start_cold_until_t
 
 TEST_IN_EACH_MODE(no_worker_waits_for_one_that_imports_again)
 {
+    struct proc_stat stat;
+
     begin_guard(_i);
     start_template(PATIENCE_MS, PATIENCE_MS, "renews", NULL);
     wait_until(&t.ready, 1);
@@ -328,6 +330,8 @@ TEST_IN_EACH_MODE(no_worker_waits_for_one_that_imports_again)
     spawn(1, "sleep", NULL);
     wait_until(&t.started, 2);
     ck_assert_uint_eq(t.ready, 1);
+    while (proc_read_stat(t.template_pid, &stat) && stat.state != 'T')
+        loop_turn(t.loop, 1);
     kill(t.template_pid, SIGCONT);
     wait_until(&t.ready, 2);
     spawn(2, "sleep", NULL);
