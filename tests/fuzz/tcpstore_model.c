@@ -77,12 +77,14 @@ void model_forget(struct model_world *w, int client)
 
 static void wake(struct model_world *w, struct key *k, unsigned most)
 {
-    while (k->waiters > 0 && most-- > 0) {
+    while (k->waiters > 0 && most > 0) {
         int client = k->waiter[0];
 
         remove_waiter(k, 0);
-        if (!waits(w, client))
-            buffer_put8(&w->client[client].expected, 0);
+        if (waits(w, client))
+            continue; /* for another key, too */
+        buffer_put8(&w->client[client].expected, 0);
+        most--;
     }
 }
 
