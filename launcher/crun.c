@@ -15,8 +15,8 @@
 #include "launcher/far_node.h"
 #include "launcher/job_here.h"
 #include "launcher/job_on_hosts.h"
-#include "launcher/line/options.h"
-#include "launcher/typed.h"
+#include "launcher/flags/options.h"
+#include "launcher/command_line.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     }
     if (answer_question(&o))
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    typed_adopt_log(&o);
+    command_line_adopt_log(&o);
     words = (const char *const *)argv + word;
     code = hosts_are_wanted(&o.hosts) ? job_on_hosts_run(&o, argv, words)
                                       : job_here_run(&o, argv, words);

@@ -12,7 +12,7 @@
 #include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/far/far_side.h"
 #include "launcher/remote/remote_order.h"
-#include "launcher/typed.h"
+#include "launcher/command_line.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -36,18 +36,18 @@ static int prepare_far_node(void *arg, const struct remote_order *order,
         argc++;
     if (options_parse(argc, order->argv, o, &word, e) < 0)
         return -1;
-    typed_adopt_log(o);
+    command_line_adopt_log(o);
     options_forget_hosts(o);
     if (order->workers) {
         o->nproc = NPROC_NUMBER;
         o->nproc_number = order->workers;
     }
-    if (typed_build_config(o, (const char *const *)order->argv + word, &n->config, e) <
+    if (command_line_build_config(o, (const char *const *)order->argv + word, &n->config, e) <
         0)
         return -1;
-    if (typed_build_argv(o, (const char *const *)order->argv + word, &n->config, e) < 0)
+    if (command_line_build_argv(o, (const char *const *)order->argv + word, &n->config, e) < 0)
         return err_set_code(e, REMOTE_NO_PROGRAM, 0);
-    if (typed_prepare_logs(&n->config, e) < 0)
+    if (command_line_prepare_logs(&n->config, e) < 0)
         return err_wrap(e, "--log-dir");
     *grace_ms = n->config.job.shutdown_grace_ms;
     return 0;
@@ -85,7 +85,7 @@ static int run_far_node(void *arg, const struct remote_order *order,
     int code;
 
     if (s->node_rank == 0)
-        typed_print_notes(&n->options);
+        command_line_print_notes(&n->options);
     if (!given)
         n->config.stdin_mode = CONFIG_STDIN_FIRST;
     place_far_node(&n->config, &n->options.conf, order, s, listener);

@@ -11,9 +11,9 @@
 #include "agent/agent.h"
 #include "launcher/plan/config_build.h"
 #include "launcher/plan/dryrun.h"
-#include "launcher/plan/place.h"
+#include "launcher/plan/scheduler_defaults.h"
 #include "launcher/start_by/srun.h"
-#include "launcher/typed.h"
+#include "launcher/command_line.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -39,17 +39,17 @@ static int run_job(const struct options *o, const char *const *words)
     struct err e;
     int code;
 
-    if (typed_build_config(o, words, &config, &e) < 0) {
-        code = typed_refuse(o, &e);
-    } else if (typed_build_argv(o, words, &config, &e) < 0) {
-        code = typed_refuse(o, &e);
+    if (command_line_build_config(o, words, &config, &e) < 0) {
+        code = command_line_refuse(o, &e);
+    } else if (command_line_build_argv(o, words, &config, &e) < 0) {
+        code = command_line_refuse(o, &e);
         code = e.code ? e.code : code;
     } else if (o->dry_run) {
         dryrun_print(&config, (const char *const *)environ, stdout);
         code = fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-    } else if (typed_prepare_logs(&config, &e) < 0) {
+    } else if (command_line_prepare_logs(&config, &e) < 0) {
         err_wrap(&e, "--log-dir");
-        code = typed_refuse(o, &e);
+        code = command_line_refuse(o, &e);
     } else {
         code = agent_run(&config);
     }
@@ -71,21 +71,21 @@ static char *read_hosts_file(const char *path)
 int job_here_run(struct options *o, char **argv, const char *const *words)
 {
     char host[HOST_NAME_MAX + 1] = "";
-    struct place_machine machine = { .env = { .variables = (const char *const *)environ,
+    struct defaults_machine machine = { .env = { .variables = (const char *const *)environ,
                                               .host = host,
                                               .read_file = read_hosts_file },
-                                     .cpus = typed_count_cpus,
-                                     .gpus = typed_count_gpus };
-    struct place_found place = { .endpoint = NULL };
+                                     .cpus = command_line_count_cpus,
+                                     .gpus = command_line_count_gpus };
+    struct defaults_found place = { .endpoint = NULL };
     struct err e;
     int code;
 
-    typed_print_notes(o);
+    command_line_print_notes(o);
     if (apply_surroundings(o, &e) < 0)
-        return typed_refuse(o, &e);
+        return command_line_refuse(o, &e);
     (void)gethostname(host, sizeof(host) - 1);
-    if (words[0] && place_find(o, &machine, &place, &e) < 0) {
-        code = place_is_later_task(&machine, &place) ? EXIT_USAGE : typed_refuse(o, &e);
+    if (words[0] && defaults_find(o, &machine, &place, &e) < 0) {
+        code = defaults_is_later_task(&machine, &place) ? EXIT_USAGE : command_line_refuse(o, &e);
     } else if (!place.by_srun) {
         code = run_job(o, words);
     } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <

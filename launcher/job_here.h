@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_JOB_HERE_H
 #define LAUNCHER_JOB_HERE_H
 
-#include "launcher/line/options.h"
+#include "launcher/flags/options.h"
 
 /* Runs the node of this machine, or has srun start all nodes of a Slurm job. words: the
  * program and its arguments. Returns the exit code. */

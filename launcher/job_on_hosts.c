@@ -8,7 +8,7 @@
 #include "launcher/hosts/host_environment.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/remote/remote.h"
-#include "launcher/typed.h"
+#include "launcher/command_line.h"
 #include "rendezvous/common/base/log.h"
 
 /* The launcher says where all nodes are. */
@@ -92,13 +92,13 @@ int job_on_hosts_run(const struct options *o, char **argv, const char *const *wo
         job.folder = getcwd(folder, sizeof(folder));
     if (check_hosts_flags(o, words, &e) < 0 || list_hosts(o, &h, &e) < 0) {
         hosts_clear(&h);
-        return typed_refuse(o, &e);
+        return command_line_refuse(o, &e);
     }
     job.count = h.count;
     job.environment = host_environment_carried((const char *const *)environ,
                                                o->exports.text);
     if (limit_hosts(o, &job, &e) < 0)
-        code = typed_refuse(o, &e);
+        code = command_line_refuse(o, &e);
     else
         code = run_remote_job(o, &job);
     host_environment_free((char **)job.environment);

@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_JOB_ON_HOSTS_H
 #define LAUNCHER_JOB_ON_HOSTS_H
 
-#include "launcher/line/options.h"
+#include "launcher/flags/options.h"
 
 /* -H and the like: this process starts the nodes, and is none. words: the program and
  * its arguments. Returns the exit code. */

@@ -3,7 +3,7 @@
 #define AGENT_STORE_EPOCH_STORE_H
 
 #include "agent/config.h"
-#include "agent/host/rendezvous_host.h"
+#include "agent/hosting/rendezvous_host.h"
 #include "agent/store/store_token.h"
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/loop.h"

@@ -16,7 +16,7 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/registry/job_text.h"
+#include "rendezvous/job/registry/job_end.h"
 
 #define ERROR_FILE_MAX_BYTES (1 << 20)
 #define REPORT_LINES 20

@@ -4,7 +4,7 @@
 
 #include "agent/config.h"
 #include "launcher/program/command.h"
-#include "launcher/line/options.h"
+#include "launcher/flags/options.h"
 
 /*
  * Sets config->bootstrap if a flag asks for it and the program is run by Python:

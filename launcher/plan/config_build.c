@@ -8,10 +8,10 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "launcher/line/rank_lists.h"
+#include "launcher/flags/rank_lists.h"
 #include "launcher/plan/rendezvous_address.h"
 #include "launcher/plan/run_identity.h"
-#include "launcher/line/limits.h"
+#include "launcher/flags/limits.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/show/notify/notify.h"

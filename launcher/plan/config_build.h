@@ -3,7 +3,7 @@
 #define LAUNCHER_PLAN_CONFIG_BUILD_H
 
 #include "agent/config.h"
-#include "launcher/line/options.h"
+#include "launcher/flags/options.h"
 #include "rendezvous/common/environment/scheduler.h"
 
 /*

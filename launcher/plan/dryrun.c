@@ -7,7 +7,7 @@
 
 #include "agent/workers/task_variables.h"
 #include "agent/workers/worker_env.h"
-#include "agent/ends/deadline.h"
+#include "agent/interrupts/deadline.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/text.h"
 

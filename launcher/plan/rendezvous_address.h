@@ -3,7 +3,7 @@
 #define LAUNCHER_PLAN_RENDEZVOUS_ADDRESS_H
 
 #include "agent/config.h"
-#include "launcher/line/options.h"
+#include "launcher/flags/options.h"
 
 /*
  * Finds the rendezvous of a job from all the flags that concern it: fills rendezvous,

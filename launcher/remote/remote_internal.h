@@ -2,7 +2,7 @@
 #ifndef LAUNCHER_REMOTE_REMOTE_INTERNAL_H
 #define LAUNCHER_REMOTE_REMOTE_INTERNAL_H
 
-#include "agent/local/job_record.h"
+#include "agent/tools/job_record.h"
 #include "launcher/remote/host_link.h"
 #include "launcher/remote/limits.h"
 #include "launcher/remote/push.h"

@@ -5,7 +5,7 @@
 /*
  * Caps that several folders share. Every other cap and every deadline is in the
  * limits.h of the lowest folder that uses it: every queue and every wait has a limit. A
- * number that a user may change is the default of a flag: launcher/line/limits.h.
+ * number that a user may change is the default of a flag: launcher/flags/limits.h.
  */
 
 /* names */

@@ -10,7 +10,7 @@
 
 #include "rendezvous/common/base/histogram.h"
 #include "rendezvous/wire/protocol/job_name.h"
-#include "rendezvous/wire/protocol/job_owner.h"
+#include "rendezvous/job/job_owner.h"
 #include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/job/membership/membership.h"
 

@@ -3,7 +3,7 @@
 #define RENDEZVOUS_JOB_REGISTRY_REGISTRY_INTERNAL_H
 
 #include "rendezvous/job/registry/event_list.h"
-#include "rendezvous/job/registry/job_text.h"
+#include "rendezvous/job/registry/job_end.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
 

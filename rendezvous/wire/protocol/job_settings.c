@@ -3,7 +3,7 @@
  * The settings of a job, on which all its nodes must agree. This one table drives the
  * wire, the journal (append new settings), validation, and the comparison of a JOIN
  * with the job. A new setting takes a field of struct job_config (message.h), a row
- * here, and the row of its flag in launcher/line/options.c.
+ * here, and the row of its flag in launcher/flags/options.c.
  */
 #include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/wire/protocol/proto_rows.h"

@@ -27,7 +27,7 @@
  *
  * plan    One operation as data: the lanes to all ranks, and what is reduced when. The
  *         plan of an all-reduce, a broadcast, ... differs only in how it is filled in
- *         (tcp_schedule.c). `advance` is called when data has arrived: it reduces what
+ *         (tcp_plan.c). `advance` is called when data has arrived: it reduces what
  *         is complete and raises `allowed`. `finish` is called once, at the end.
  *
  * run     The loop that carries out a plan: it moves pieces over all links, round after
@@ -46,7 +46,7 @@
  * thread or a signal handler takes them if they are free, and else wakes the run.
  *
  *   backend_tcp.c   the backend, and the run
- *   tcp_schedule.c  the plans
+ *   tcp_plan.c  the plans
  *   tcp_connect.c   how the links are made when the backend is opened
  *   tcp_failure.c   errors: which rank is late or lost, and telling the other ranks
  *   tcp_link.c      frames on one connection

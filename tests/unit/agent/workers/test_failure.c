@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/job/registry/job_text.h"
+#include "rendezvous/job/registry/job_end.h"
 #include "tests/worlds/check_main.h"
 
 static char path[64];

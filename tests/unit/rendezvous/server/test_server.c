@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A server with real sockets around the real registry, in one thread. */
-#include "launcher/line/limits.h"
+#include "launcher/flags/limits.h"
 #include "rendezvous/server/server.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job/registry/job_text.h"
+#include "rendezvous/job/registry/job_end.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/job/registry/registry.h"

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/hosting/host_linger.h"
+
+#include "agent/tools/socket_relay.h"
+#include "rendezvous/common/base/clock.h"
+
+#define LINGER_MS 5000 /* for the result to reach the other nodes */
+#define RELAYS_MS 5000 /* for the last output to reach the tools */
+#define CHECK_MS 5
+#define CHECK_SERVING_MS 50
+
+static bool linger_is_over(const struct host_linger *l)
+{
+    uint64_t now = clock_ms();
+
+    if (now < l->relays_until_ms && socket_relays_are_followed(l->relays))
+        return false;
+    return rendezvous_host_is_done(l->host, l->config) || now >= l->until_ms;
+}
+
+static void on_linger_timer(void *arg)
+{
+    struct host_linger *l = arg;
+
+    if (l->until_job_ends && rendezvous_host_job_runs(l->host))
+        l->until_ms = clock_ms() + LINGER_MS;
+    if (linger_is_over(l))
+        loop_stop(l->loop);
+    else
+        loop_timer_arm(&l->timer,
+                       clock_ms() + (l->until_job_ends ? CHECK_SERVING_MS : CHECK_MS));
+}
+
+void host_linger_init(struct host_linger *l, struct loop *loop,
+                      const struct config *config, const struct rendezvous_host *host)
+{
+    *l = (struct host_linger){ .config = config, .host = host, .loop = loop };
+    loop_timer_init(&l->timer, loop, on_linger_timer, l);
+}
+
+void host_linger_begin(struct host_linger *l, const struct socket_relays *relays)
+{
+    l->relays = relays;
+    l->relays_until_ms = clock_ms() + RELAYS_MS;
+    l->until_ms = clock_ms() + LINGER_MS;
+    loop_timer_arm(&l->timer, clock_ms());
+}
+
+void host_linger_fini(struct host_linger *l)
+{
+    if (l->timer.event)
+        loop_timer_fini(&l->timer);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/hosting/rendezvous_host.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/cleanup/fd_limits.h"
+#include "agent/hosting/own_name.h"
+#include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/show/metrics/metrics_file.h"
+#include "rendezvous/server/port_holder.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/registry/registry.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/show/web/web.h"
+
+#define ADDRESSES_MAX 16
+#define DEFAULT_PORT 29400
+#define HOSTS_FILE "/etc/hosts"
+
+/* Reads the first endpoint of the list: only that can be hosted. */
+static int read_endpoint(struct rendezvous_host *h, const char *list, struct err *e)
+{
+    char first[HOST_NAME_MAX_BYTES + 8];
+
+    snprintf(first, sizeof(first), "%.*s", (int)strcspn(list, ","), list);
+    if (net_split(first, DEFAULT_PORT, h->name, sizeof(h->name), &h->port_wanted, e) <
+        0)
+        return -1;
+    if (!*h->name)
+        snprintf(h->name, sizeof(h->name), "127.0.0.1");
+    return 0;
+}
+
+static const struct net_addr *find_local_address(const struct net_addr *list,
+                                                 size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (net_is_loopback(&list[i]) || net_is_local(&list[i]))
+            return &list[i];
+    return NULL;
+}
+
+/* The user, or the node rank, says that it is here. */
+static bool host_is_given(const struct rendezvous_host *h)
+{
+    return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
+}
+
+/* Another job may have the port: e names it. Returns -1. */
+static int explain_taken_port(const struct rendezvous_host *h,
+                              const struct net_addr *listen, struct err *e)
+{
+    char job[RUN_ID_MAX + PROGRAM_MAX_BYTES + 64], why[sizeof(e->text)];
+
+    if (!host_is_given(h) || !net_port(listen) ||
+        !port_holder_describe(listen, h->keys, job, sizeof(job)))
+        return -1;
+    snprintf(why, sizeof(why), "%s", e->text);
+    return err_set(e, "%.150s, %.250s: give this job another port", why, job);
+}
+
+/* A page that cannot be opened is no reason not to train. */
+static void host_open_page(struct rendezvous_host *h)
+{
+    char host[HOST_NAME_MAX_BYTES + 1];
+    struct server_page page = { .host = host,
+                                .names = h->config->http_name,
+                                .endpoint = "" };
+    struct err e;
+
+    if (!h->config->http)
+        return;
+    if (web_parse_listen(h->config->http, &page.listen, host, sizeof(host), &e) == 0 &&
+        server_open_page(h->server, &page, &e) == 0)
+        log_info("page at %s%s", server_page_url(h->server),
+                 net_is_loopback(&page.listen)
+                     ? ""
+                     : ": all who reach it see the state of the job");
+    else
+        log_warn("no page: %s", e.text);
+}
+
+static int start_server(struct rendezvous_host *h, const struct net_addr *listen,
+                        struct err *e)
+{
+    struct server_config config = { .listen = *listen,
+                                    .listener = h->config->rendezvous_fd,
+                                    .run_id = h->config->run_id,
+                                    .job = &h->config->job,
+                                    .keys = h->keys,
+                                    .fds_reserved = fd_limits_need(h->config),
+                                    .store_client = h->calls.store_client,
+                                    .event = h->calls.event,
+                                    .fatal = h->calls.fatal,
+                                    .arg = h->calls.arg };
+
+    h->server = server_create(h->loop, &config, e);
+    if (!h->server)
+        return explain_taken_port(h, listen, e);
+    h->port = net_port(server_address(h->server));
+    snprintf(h->address, sizeof(h->address), "%s", h->name);
+    host_open_page(h);
+    if (h->config->metrics_file)
+        h->metrics = metrics_file_start(h->loop, h->config->metrics_file,
+                                        server_view_metrics, h->server);
+    if (!h->keys && h->port && !net_is_loopback(listen) && !h->config->no_key_warning)
+        log_warn("anyone who reaches port %u of this machine can run code as you: give "
+                 "all nodes the key that crunctl keygen makes (or --no-key-warning)",
+                 h->port);
+    return 0;
+}
+
+/* With IPv6 if this machine has it: that socket takes IPv4 too. */
+static int start_everywhere(struct rendezvous_host *h, struct err *e)
+{
+    struct net_addr any[2];
+    size_t count;
+
+    if (net_resolve("", h->port_wanted, any, 2, &count, e) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (start_server(h, &any[i], e) == 0)
+            return 0;
+    return -1;
+}
+
+/*
+ * If the endpoint's name means loopback here (Debian writes 127.0.1.1 for the machine's
+ * own name) but the job has other nodes, those must reach this one. A loopback address
+ * as typed stays one: several agents run on one machine.
+ */
+static bool must_listen_everywhere(const struct rendezvous_host *h,
+                                   const struct net_addr *listen)
+{
+    struct net_addr number;
+    struct err e;
+
+    return h->config->job.max_nodes != 1 && net_is_loopback(listen) &&
+           strcmp(h->name, "localhost") != 0 &&
+           net_parse_host(h->name, 0, &number, &e) < 0;
+}
+
+static int host_at(struct rendezvous_host *h, const struct net_addr *own, struct err *e)
+{
+    if (!must_listen_everywhere(h, own))
+        return start_server(h, own, e);
+    log_info("%s means loopback on this machine: listening on all its addresses",
+             h->name);
+    return start_everywhere(h, e);
+}
+
+/* A Service's address, NAT, or a published port of a container: other nodes reach this
+ * one by an address that it does not know itself. Or the name is a mistake. */
+static int host_at_foreign(struct rendezvous_host *h, const struct net_addr *foreign,
+                           struct err *e)
+{
+    char address[NET_TEXT_SIZE], shown[HOST_NAME_MAX_BYTES + NET_TEXT_SIZE + 4],
+        has[256];
+
+    net_format_host(foreign, address, sizeof(address));
+    if (strcmp(address, h->name) == 0)
+        snprintf(shown, sizeof(shown), "%s", address);
+    else
+        snprintf(shown, sizeof(shown), "%s (%s)", h->name, address);
+    net_list_own(has, sizeof(has));
+    log_at(h->config->is_host == 1 ? LOG_INFO : LOG_WARN,
+           "%s is not an address of this machine, which has %s: listening on all of "
+           "them; the other nodes must reach port %u here by that address",
+           shown, has, h->port_wanted);
+    return start_everywhere(h, e);
+}
+
+/* A dynamic rendezvous may have its host already: a crund, or another agent here. */
+static int host_or_yield(struct rendezvous_host *h, int rc, struct err *e)
+{
+    if (rc == 0 || host_is_given(h))
+        return rc;
+    h->undecided = false;
+    log_debug("%s: another rendezvous seems to listen there", e->text);
+    return 0;
+}
+
+int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *list,
+                             size_t count, const char *why, struct err *e)
+{
+    const struct net_addr *own = find_local_address(list, count);
+
+    if (!h->undecided || h->server)
+        return 0;
+    if (own)
+        return host_or_yield(h, host_at(h, own, e), e);
+    if (own_name_is(HOSTS_FILE, h->name) && (count == 0 || host_is_given(h))) {
+        log_info("%s: taken for this machine by its name, listening on all addresses",
+                 count == 0 ? why : h->name);
+        if (host_or_yield(h, start_everywhere(h, e), e) < 0)
+            return -1;
+        if (h->server)
+            name_check_begin(&h->check, h->loop, h->name, h->port_wanted);
+        return 0;
+    }
+    if (count > 0 && host_is_given(h))
+        return host_at_foreign(h, &list[0], e);
+    if (count == 0 && h->config->is_host == 1)
+        return start_everywhere(h, e);
+    return 0;
+}
+
+static bool host_may_be_here(const struct config *config)
+{
+    if (config->rendezvous == CONFIG_STATIC && config->is_host < 0)
+        return config->node_rank == 0;
+    return config->is_host != 0;
+}
+
+int rendezvous_host_start(struct rendezvous_host *h, struct loop *loop,
+                          const struct config *config, struct key_ring *keys,
+                          const struct rendezvous_host_calls *calls, struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
+
+    *h = (struct rendezvous_host){
+        .loop = loop, .config = config, .keys = keys, .calls = *calls
+    };
+    if (config->rendezvous == CONFIG_LOCAL)
+        return start_server(h, &(struct net_addr){ .len = 0 }, e);
+    if (!host_may_be_here(config))
+        return 0;
+    if (read_endpoint(h, config->endpoints, e) < 0)
+        return host_is_given(h) ? err_wrap(e, config->rendezvous == CONFIG_STATIC
+                                                  ? "--master-addr"
+                                                  : "--rdzv-endpoint")
+                                : 0; /* the client reports it */
+    if (config->rendezvous_fd) /* on all addresses; the first endpoint is the best */
+        return start_server(h, &(struct net_addr){ .len = 0 }, e);
+    h->undecided = true;
+    if (net_parse_host(h->name, h->port_wanted, &list[0], e) == 0)
+        count = 1;
+    else
+        count = own_name_find(HOSTS_FILE, h->name, h->port_wanted, list, ADDRESSES_MAX);
+    /* else the client looks the name up, which may take long */
+    return count > 0 ? rendezvous_host_consider(h, list, count, "", e) : 0;
+}
+
+void rendezvous_host_found(struct rendezvous_host *h)
+{
+    name_check_end(&h->check);
+}
+
+void rendezvous_host_end(struct rendezvous_host *h)
+{
+    name_check_end(&h->check);
+    metrics_file_end(h->metrics);
+    h->metrics = NULL;
+    server_destroy(h->server);
+    h->server = NULL;
+}
+
+bool rendezvous_host_is_done(const struct rendezvous_host *h,
+                             const struct config *config)
+{
+    return !h->server || config->rendezvous == CONFIG_LOCAL ||
+           registry_is_idle(server_registry(h->server));
+}
+
+bool rendezvous_host_must_stay(const struct rendezvous_host *h,
+                               const struct config *config)
+{
+    if (rendezvous_host_is_done(h, config))
+        return false;
+    log_info("this node runs no more workers: it stays as the host of the rendezvous "
+             "until the job ends");
+    return true;
+}
+
+bool rendezvous_host_job_runs(const struct rendezvous_host *h)
+{
+    const struct job *job = registry_jobs(server_registry(h->server));
+
+    return job && job->membership.state != JOB_DONE;
+}
