@@ -14,8 +14,8 @@
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/show/notify/notify.h"
 #include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/show/notify/notify.h"
 
 /*
  * Connects the parts of the agent: each occurrence becomes an event, the table in

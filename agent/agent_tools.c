@@ -9,12 +9,12 @@
 #include "agent/tools/local_job.h"
 #include "agent/tools/socket_relay.h"
 #include "agent/ui/event_file.h"
-#include "rendezvous/show/notify/notify.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/show/notify/notify.h"
 #include "rendezvous/show/views/job_json.h"
 
 /* What tools of this machine see of this crun (local_job.h). */

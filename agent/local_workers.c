@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "agent/cleanup/launch_lock.h"
 #include "agent/cleanup/fd_limits.h"
+#include "agent/cleanup/launch_lock.h"
 #include "agent/guard/guard.h"
 #include "agent/logs/logs.h"
 

@@ -5,8 +5,8 @@
 #include "agent/devices/gpu_monitor.h"
 #include "agent/logs/logs.h"
 #include "agent/progress/progress_monitor.h"
-#include "agent/workers/warm.h"
 #include "agent/workers/group.h"
+#include "agent/workers/warm.h"
 
 /*
  * The state of this node's workers over all epochs: their group, the guard that is

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/plan/bootstrap.h"
 #include "launcher/command_line.h"
+#include "launcher/plan/bootstrap.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -18,7 +18,8 @@ static int prepare_environment(void)
 {
     char own[PATH_MAX], folder[PATH_MAX];
     const char *rest = getenv("PYTHONPATH");
-    char *shim = bootstrap_installed(command_line_own_folder(folder, sizeof(folder)), "shim");
+    char *shim = bootstrap_installed(command_line_own_folder(folder, sizeof(folder)),
+                                     "shim");
 
     if (!shim || strchr(shim, ':') || !realpath("/proc/self/exe", own)) {
         log_error("as-torchrun: PYTHONPATH cannot contain %s",

@@ -73,7 +73,7 @@ static void warn_about_program(const struct program *p, const struct config *c)
 }
 
 int command_line_build_argv(const struct options *o, const char *const *words,
-                     struct config *config, struct err *e)
+                            struct config *config, struct err *e)
 {
     char folder[PATH_MAX], preflight[PATH_MAX + 16];
     struct command c = { .module = o->module,
@@ -120,7 +120,7 @@ static int refuse_no_program(const struct options *o, struct err *e)
 }
 
 int command_line_build_config(const struct options *o, const char *const *words,
-                       struct config *config, struct err *e)
+                              struct config *config, struct err *e)
 {
     const struct scheduler_env env = { .variables = (const char *const *)environ };
     struct machine machine = { .cpus = command_line_count_cpus,

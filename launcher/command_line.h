@@ -17,10 +17,10 @@ const char *command_line_own_folder(char *buf, size_t size);
 
 /* What the flags mean for the agent. words: the program and its arguments. */
 int command_line_build_config(const struct options *o, const char *const *words,
-                       struct config *config, struct err *e) MUST_CHECK;
+                              struct config *config, struct err *e) MUST_CHECK;
 /* What is executed for each worker. */
 int command_line_build_argv(const struct options *o, const char *const *words,
-                     struct config *config, struct err *e) MUST_CHECK;
+                            struct config *config, struct err *e) MUST_CHECK;
 /* Fails early if --log-dir cannot be created. */
 int command_line_prepare_logs(const struct config *config, struct err *e) MUST_CHECK;
 

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "launcher/command_line.h"
 #include "launcher/plan/config_build.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/far/far_side.h"
 #include "launcher/remote/remote_order.h"
-#include "launcher/command_line.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -42,10 +42,11 @@ static int prepare_far_node(void *arg, const struct remote_order *order,
         o->nproc = NPROC_NUMBER;
         o->nproc_number = order->workers;
     }
-    if (command_line_build_config(o, (const char *const *)order->argv + word, &n->config, e) <
-        0)
+    if (command_line_build_config(o, (const char *const *)order->argv + word,
+                                  &n->config, e) < 0)
         return -1;
-    if (command_line_build_argv(o, (const char *const *)order->argv + word, &n->config, e) < 0)
+    if (command_line_build_argv(o, (const char *const *)order->argv + word, &n->config,
+                                e) < 0)
         return err_set_code(e, REMOTE_NO_PROGRAM, 0);
     if (command_line_prepare_logs(&n->config, e) < 0)
         return err_wrap(e, "--log-dir");

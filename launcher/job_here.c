@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "launcher/command_line.h"
 #include "launcher/plan/config_build.h"
 #include "launcher/plan/dryrun.h"
 #include "launcher/plan/scheduler_defaults.h"
 #include "launcher/start_by/srun.h"
-#include "launcher/command_line.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -71,11 +71,13 @@ static char *read_hosts_file(const char *path)
 int job_here_run(struct options *o, char **argv, const char *const *words)
 {
     char host[HOST_NAME_MAX + 1] = "";
-    struct defaults_machine machine = { .env = { .variables = (const char *const *)environ,
-                                              .host = host,
-                                              .read_file = read_hosts_file },
-                                     .cpus = command_line_count_cpus,
-                                     .gpus = command_line_count_gpus };
+    struct defaults_machine machine = {
+        .env = { .variables = (const char *const *)environ,
+                 .host = host,
+                 .read_file = read_hosts_file },
+        .cpus = command_line_count_cpus,
+        .gpus = command_line_count_gpus
+    };
     struct defaults_found place = { .endpoint = NULL };
     struct err e;
     int code;
@@ -85,7 +87,8 @@ int job_here_run(struct options *o, char **argv, const char *const *words)
         return command_line_refuse(o, &e);
     (void)gethostname(host, sizeof(host) - 1);
     if (words[0] && defaults_find(o, &machine, &place, &e) < 0) {
-        code = defaults_is_later_task(&machine, &place) ? EXIT_USAGE : command_line_refuse(o, &e);
+        code = defaults_is_later_task(&machine, &place) ? EXIT_USAGE
+                                                        : command_line_refuse(o, &e);
     } else if (!place.by_srun) {
         code = run_job(o, words);
     } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <

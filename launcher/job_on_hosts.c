@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "launcher/command_line.h"
 #include "launcher/hosts/host_environment.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/remote/remote.h"
-#include "launcher/command_line.h"
 #include "rendezvous/common/base/log.h"
 
 /* The launcher says where all nodes are. */

@@ -8,11 +8,11 @@
 #include "agent/hosting/own_name.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
-#include "rendezvous/show/metrics/metrics_file.h"
-#include "rendezvous/server/port_holder.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
+#include "rendezvous/server/port_holder.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/show/metrics/metrics_file.h"
 #include "rendezvous/show/web/web.h"
 
 #define ADDRESSES_MAX 16

@@ -11,10 +11,10 @@
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
-#include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
 
 #define LOG_FOLLOWERS_MAX 64

@@ -11,12 +11,12 @@
 
 #include "agent/store/tunnel.h"
 #include "agent/store/vouching.h"
+#include "rendezvous/client/client.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/client/client.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/tcpstore/store_server.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/wire/protocol/limits.h"
 
 /* The key of that id, or the first one, whose id is filled in. */
 static int derive_token(const struct store_epoch *of, char key_id[KEY_ID_SIZE],

@@ -24,8 +24,8 @@
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/wire/net/local_peer.h"
 
 #define EVENTS_PER_TURN 64
 #define ADDRESSES_MAX 8

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/tcpstore/store_server.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * Rank 0's node asks to whom the connections to its store belong. PyTorch's client

@@ -13,9 +13,9 @@
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "rendezvous/common/tls/tls.h"
 
 /* It ends when both connections have. */
 struct socket_relay {

@@ -16,8 +16,8 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/job_name.h"
 #include "rendezvous/job/events/event_object.h"
+#include "rendezvous/wire/protocol/job_name.h"
 
 struct event_file {
     const struct config *config;

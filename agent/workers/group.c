@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "agent/cleanup/freezer.h"
+#include "agent/devices/numa.h"
 #include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
 #include "agent/logs/limits.h"
-#include "agent/devices/numa.h"
 #include "agent/workers/failure_origin.h"
 #include "agent/workers/leftovers.h"
 #include "agent/workers/limits.h"

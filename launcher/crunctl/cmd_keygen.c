@@ -11,9 +11,9 @@
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/keys/key_file.h"
-#include "rendezvous/common/tls/key_memory.h"
 #include "rendezvous/common/keys/key_search.h"
 #include "rendezvous/common/keys/limits.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 /*
  * crunctl keygen: make a key, or one of less access from the agents' key. It speaks to

@@ -11,11 +11,11 @@
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ended_logs.h"
 #include "launcher/crunctl/ui/log_lines.h"
-#include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
 

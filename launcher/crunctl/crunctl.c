@@ -4,10 +4,10 @@
  * flags; cmd_*.c has the commands, and ctl_client.c the conversation with a rendezvous.
  */
 #include <ctype.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <poll.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

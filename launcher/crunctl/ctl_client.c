@@ -12,17 +12,17 @@
 #include "launcher/crunctl/ctl_jobs.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
-#include "rendezvous/common/tls/tls.h"
 
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The setters of those flags that are not a switch, a text or a number. */
-#include "agent/progress/step_pattern.h"
 #include "launcher/flags/option_setters.h"
+#include "agent/progress/step_pattern.h"
 
 #include <signal.h>
 #include <stddef.h>
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "launcher/hosts/host_environment.h"
+#include "launcher/flags/limits.h"
 #include "launcher/flags/options.h"
 #include "launcher/flags/rank_lists.h"
-#include "launcher/flags/limits.h"
+#include "launcher/hosts/host_environment.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/net.h"

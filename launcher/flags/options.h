@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include "agent/config.h"
-#include "launcher/hosts/hosts.h"
 #include "launcher/flags/rdzv_conf.h"
+#include "launcher/hosts/hosts.h"
 #include "rendezvous/common/base/opt.h"
 
 /*

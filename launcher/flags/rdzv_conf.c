@@ -11,9 +11,9 @@
 
 #include "launcher/flags/limits.h"
 #include "rendezvous/common/base/limits.h"
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 #define A_YEAR_MS (365ll * 24 * 3600 * 1000)

@@ -3,8 +3,8 @@
 #define LAUNCHER_PLAN_BOOTSTRAP_H
 
 #include "agent/config.h"
-#include "launcher/program/command.h"
 #include "launcher/flags/options.h"
+#include "launcher/program/command.h"
 
 /*
  * Sets config->bootstrap if a flag asks for it and the program is run by Python:

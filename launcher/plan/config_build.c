@@ -8,15 +8,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "launcher/flags/limits.h"
 #include "launcher/flags/rank_lists.h"
 #include "launcher/plan/rendezvous_address.h"
 #include "launcher/plan/run_identity.h"
-#include "launcher/flags/limits.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/show/notify/notify.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "rendezvous/common/base/xalloc.h"
 
 #define KEEP_ALIVE_INTERVAL_MS 5000
 #define KEEP_ALIVE_ATTEMPTS 3

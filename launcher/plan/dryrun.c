@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/interrupts/deadline.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/worker_env.h"
-#include "agent/interrupts/deadline.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/text.h"
 

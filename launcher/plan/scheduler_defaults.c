@@ -66,7 +66,8 @@ static void defaults_meet_dynamically(struct options *o, struct defaults_found *
 }
 
 /* Rank 0 listens on a port of its own choice, and tells it by PMI-1. */
-static int defaults_meet_by_pmi(struct options *o, struct defaults_found *p, struct err *e)
+static int defaults_meet_by_pmi(struct options *o, struct defaults_found *p,
+                                struct err *e)
 {
     struct scheduler_node *n = &p->node;
     struct pmi1_meeting meeting = { .rank = n->rank };
@@ -82,7 +83,8 @@ static int defaults_meet_by_pmi(struct options *o, struct defaults_found *p, str
     return 0;
 }
 
-static int defaults_take_address(struct options *o, struct defaults_found *p, struct err *e)
+static int defaults_take_address(struct options *o, struct defaults_found *p,
+                                 struct err *e)
 {
     struct scheduler_node *n = &p->node;
 
@@ -105,7 +107,7 @@ static int defaults_take_address(struct options *o, struct defaults_found *p, st
 
 /* A dynamic rendezvous gives the ranks itself. */
 static int defaults_take_rank(struct options *o, const struct scheduler_node *n,
-                           struct err *e)
+                              struct err *e)
 {
     if (o->config.node_rank >= 0 || (o->endpoint && o->backend != BACKEND_STATIC))
         return 0;
@@ -122,7 +124,7 @@ static int defaults_take_rank(struct options *o, const struct scheduler_node *n,
 
 /* One for each GPU of this node that the job may use, else one. */
 static void defaults_take_workers(struct options *o, const struct defaults_machine *m,
-                               const struct scheduler_node *n)
+                                  const struct scheduler_node *n)
 {
     uint32_t seen, gpus;
 
@@ -136,7 +138,7 @@ static void defaults_take_workers(struct options *o, const struct defaults_machi
 
 /* A step may get one CPU of many, which is slow and hard to notice. */
 static void defaults_check_cpus(const struct defaults_machine *m,
-                             const struct scheduler_node *n)
+                                const struct scheduler_node *n)
 {
     uint32_t cpus = m->cpus();
 
@@ -166,7 +168,7 @@ static void defaults_say(const struct options *o, const struct scheduler_node *n
 }
 
 static int defaults_take(struct options *o, const struct defaults_machine *m,
-                      struct defaults_found *p, struct err *e)
+                         struct defaults_found *p, struct err *e)
 {
     struct scheduler_node *n = &p->node;
 
@@ -191,7 +193,7 @@ static int defaults_take(struct options *o, const struct defaults_machine *m,
 /* Variables with which other launchers tell of several nodes. Those of a worker, which
  * may itself start crun, are of the job around it. */
 static void defaults_warn_of_unused(const struct options *o,
-                                 const struct scheduler_env *env)
+                                    const struct scheduler_env *env)
 {
     static const char *const names[] = { "MASTER_ADDR", "NODE_RANK", "WORLD_SIZE" };
     const char *address = scheduler_value(env, "MASTER_ADDR");
@@ -214,7 +216,8 @@ static void defaults_warn_of_unused(const struct options *o,
              list);
 }
 
-bool defaults_is_later_task(const struct defaults_machine *m, const struct defaults_found *p)
+bool defaults_is_later_task(const struct defaults_machine *m,
+                            const struct defaults_found *p)
 {
     const struct scheduler_rank_variables *names = scheduler_find_rank(&m->env);
     const char *local = names && names->local_rank
@@ -224,8 +227,8 @@ bool defaults_is_later_task(const struct defaults_machine *m, const struct defau
     return p->node.tasks_on_node > 1 && local && strcmp(local, "0") != 0;
 }
 
-int defaults_find(struct options *o, const struct defaults_machine *m, struct defaults_found *p,
-               struct err *e)
+int defaults_find(struct options *o, const struct defaults_machine *m,
+                  struct defaults_found *p, struct err *e)
 {
     struct scheduler_node *n = &p->node;
     int rc;

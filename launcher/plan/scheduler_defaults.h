@@ -22,10 +22,11 @@ struct defaults_found {
 };
 
 /* o may then point into *p. A complete source that is not needed is not an error. */
-int defaults_find(struct options *o, const struct defaults_machine *m, struct defaults_found *p,
-               struct err *e) MUST_CHECK;
+int defaults_find(struct options *o, const struct defaults_machine *m,
+                  struct defaults_found *p, struct err *e) MUST_CHECK;
 
 /* After an error: another task of this node, the first one, reports it. */
-bool defaults_is_later_task(const struct defaults_machine *m, const struct defaults_found *p);
+bool defaults_is_later_task(const struct defaults_machine *m,
+                            const struct defaults_found *p);
 
 #endif

@@ -30,8 +30,8 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key.h"
-#include "rendezvous/wire/protocol/job_name.h"
 #include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/wire/protocol/job_name.h"
 
 #define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */
 #define WAIT_SEEN_MS 1000  /* the same on a terminal */

@@ -2,9 +2,9 @@
 #ifndef RENDEZVOUS_CLIENT_CLIENT_H
 #define RENDEZVOUS_CLIENT_CLIENT_H
 
+#include "rendezvous/client/session.h"
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/net.h"
-#include "rendezvous/client/session.h"
 
 struct client;
 struct key_ring;

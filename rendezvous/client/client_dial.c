@@ -6,8 +6,8 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/wire/net/dialer.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/wire/net/dialer.h"
 
 /*
  * One connection that the session asks for may take several tries at once, at one

@@ -6,12 +6,12 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "rendezvous/common/base/loop.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/client_targets.h"
 #include "rendezvous/client/foreign_watch.h"
-#include "rendezvous/common/keys/key.h"
 #include "rendezvous/client/limits.h"
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/keys/key.h"
 #include "rendezvous/wire/net/conn.h"
 
 /*

@@ -9,8 +9,8 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/wire/net/dialer.h"
 #include "rendezvous/common/tls/tls.h"
+#include "rendezvous/wire/net/dialer.h"
 
 /* Of an outage, the session tells only the first reason. */
 static void client_log_other_user(struct client *c, const struct net_addr *where,

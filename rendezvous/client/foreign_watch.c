@@ -3,9 +3,9 @@
 
 #include <string.h>
 
+#include "rendezvous/client/limits.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/client/limits.h"
 
 /* Of a server that does not tell what it is, such as a store of torchrun's. */
 static const char unknown_server[] = "another program";

@@ -8,10 +8,10 @@
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/job_name.h"
-#include "rendezvous/common/tls/tls.h"
 
 struct port_holder {
     struct loop *loop;

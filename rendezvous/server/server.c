@@ -22,18 +22,18 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/server/handshakes.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/job/history/job_archive.h"
 #include "rendezvous/job/journal/disk.h"
-#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/server/handshakes.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/show/web/web.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/net/socket_owner.h"
 #include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/wire/protocol/software.h"
-#include "rendezvous/common/tls/tls.h"
-#include "rendezvous/show/web/web.h"
 
 /* -- the end of a turn ----------------------------------------------------------- */
 

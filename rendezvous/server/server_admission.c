@@ -4,12 +4,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/server/limits.h"
+#include "rendezvous/server/server_internal.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/wire/net/socket_owner.h"
-#include "rendezvous/server/server_internal.h"
-#include "rendezvous/common/tls/tls.h"
 
 /* Without a key. An embedded rendezvous serves its own user. crund serves all users of
  * its machine that have a number here, and the registry keeps their jobs apart. */

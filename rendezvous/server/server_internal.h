@@ -8,11 +8,11 @@
 #include "rendezvous/common/base/histogram.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/conn_sources.h"
+#include "rendezvous/server/server.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/net/listener.h"
-#include "rendezvous/job/registry/registry.h"
-#include "rendezvous/server/server.h"
 
 /*
  * Shared by the files of the server: server.c (connections, turns, the registry),

@@ -7,8 +7,8 @@
  */
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/server/limits.h"
-#include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/server/server_internal.h"
+#include "rendezvous/wire/protocol/message.h"
 
 static const uint64_t share_us[] = {
     [SHARE_AGENTS] = AGENTS_TURN_US,

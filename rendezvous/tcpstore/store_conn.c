@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/net/local_peer.h"
-#include "rendezvous/wire/net/socket_owner.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/tcpstore/host_set.h"
 #include "rendezvous/tcpstore/store_server_internal.h"
 #include "rendezvous/tcpstore/thread_queue.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/wire/net/local_peer.h"
+#include "rendezvous/wire/net/socket_owner.h"
 
 #define PIECES_PER_SEND 64
 #define TLS_RECORDS_PER_TURN 32 /* of one connection */

@@ -22,11 +22,11 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/tcpstore/host_set.h"
 #include "rendezvous/tcpstore/server_limits.h"
 #include "rendezvous/tcpstore/thread_queue.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/wire/net/limits.h"
 
 #define EVENTS_PER_TURN 256
 

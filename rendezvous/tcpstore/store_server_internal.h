@@ -7,9 +7,9 @@
 #include <sys/queue.h>
 
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/wire/net/acceptor.h"
-#include "rendezvous/tcpstore/tcpstore.h"
 #include "rendezvous/tcpstore/store_server.h"
+#include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/wire/net/acceptor.h"
 
 /*
  * Shared by the files of the server: store_server.c (its thread, and what other threads

@@ -9,8 +9,8 @@
  * The last word says what it does when the store is gone: fail at once, as PyTorch
  * does, or hang, as a collective does.
  */
-#include <fcntl.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

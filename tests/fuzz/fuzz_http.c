@@ -9,10 +9,10 @@
 
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/show/web/limits.h"
 #include "rendezvous/show/web/web_head.h"
 #include "rendezvous/show/web/web_route.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 static void check_http(int holds)
 {

@@ -10,8 +10,8 @@
 
 #include "launcher/plan/config_build.h"
 #include "rendezvous/common/base/limits.h"
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/limits.h"
 
 #define WORDS_MAX 64
 

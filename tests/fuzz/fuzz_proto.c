@@ -11,10 +11,10 @@
 
 #include <cjson/cJSON.h>
 
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/json_strict.h"
+#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/client/session.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/proto.h"
-#include "rendezvous/client/session.h"
 #include "tests/sim/group.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/network.h"

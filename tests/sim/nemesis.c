@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/registry/job.h"
 #include "rendezvous/client/session.h"
+#include "rendezvous/job/registry/job.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/group.h"

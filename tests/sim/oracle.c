@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "rendezvous/client/session.h"
 #include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/registry/job.h"
-#include "rendezvous/client/session.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "rendezvous/client/session.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * The oracle's view of the agents: what they truly did, and whether what reaches them

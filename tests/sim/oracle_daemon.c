@@ -3,15 +3,15 @@
 
 #include <inttypes.h>
 
-#include "rendezvous/job/registry/job.h"
 #include "rendezvous/client/session.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/sim.h"
 #include "tests/worlds/membership_names.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * The oracle's view of the daemon: what it heard from whom and when, and whether what

@@ -2,13 +2,13 @@
 #include <inttypes.h>
 
 #include "rendezvous/job/membership/limits.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/facts.h"
 #include "tests/sim/machine.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * The oracle's view of policies: which node is placed where, which is kept out, how

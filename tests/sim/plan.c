@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/world.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /* How likely a fault is where it is chosen, beside the others; 0 to this. */
 static const struct {

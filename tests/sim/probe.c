@@ -5,11 +5,11 @@
 
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/membership/membership.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/sim.h"
 #include "tests/worlds/membership_names.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 #define SNAPSHOT_PER_MILLE 20
 

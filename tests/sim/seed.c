@@ -4,8 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "rendezvous/job/registry/job.h"
 #include "rendezvous/client/session.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/group.h"
@@ -15,7 +16,6 @@
 #include "tests/sim/probe.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/visitor.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 #define EVENTS_MAX 2000000
 #define LAUNCHES_MAX 6

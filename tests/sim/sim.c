@@ -13,9 +13,9 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/job/membership/membership.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/probe.h"
 #include "tests/worlds/membership_names.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * crun-sim: runs seeds in several processes, adds up what they report, and tells the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/world.h"
 
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
 

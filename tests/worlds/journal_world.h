@@ -2,9 +2,9 @@
 #ifndef TESTS_WORLDS_JOURNAL_WORLD_H
 #define TESTS_WORLDS_JOURNAL_WORLD_H
 
-#include "rendezvous/job/journal/limits.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/journal/limits.h"
 #include "tests/fakes/disk/memdisk.h"
 
 /*

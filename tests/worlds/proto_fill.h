@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "rendezvous/wire/protocol/proto_fields.h"
-#include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/common/base/err.h"
+#include "rendezvous/wire/protocol/message.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
 
 /* Messages with something in every field, made from the tables. */
 enum proto_fill {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/tcpstore/server_limits.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/tcpstore/server_limits.h"
 #include "tests/worlds/check_main.h"
 
 const struct tcpstore_limits roomy = {

@@ -3,8 +3,8 @@
 #define WORKER_LIB_CHECKPOINT_CHECKPOINT_FILE_H
 
 #include "worker-lib/checkpoint/checkpoint_dir.h"
-#include "worker-lib/training/train_state.h"
 #include "worker-lib/checkpoint/tensors.h"
+#include "worker-lib/training/train_state.h"
 
 /* A name in a file: of a part, and where a range begins. */
 #define CHECKPOINT_ITEM_MAX (STATE_NAME_MAX + 24)

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "worker-lib/core/status.h"
 #include "worker-lib/numeric/optim_kernels.h"
 #include "worker-lib/numeric/reduce.h"
-#include "worker-lib/core/status.h"
 
 /* The host's memory. The GPU's kernels are tested against this file. */
 

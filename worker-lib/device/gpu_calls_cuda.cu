@@ -4,8 +4,8 @@
 #include <string.h>
 
 extern "C" {
-#include "worker-lib/device/gpu_calls.h"
 #include "worker-lib/device/device_kernels.h"
+#include "worker-lib/device/gpu_calls.h"
 }
 
 /* -- devices ----------------------------------------------------------------------- */

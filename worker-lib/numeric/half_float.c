@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* crun_narrow and crun_widen: for programs that compute in f32 and exchange f16 or
  * bf16. */
-#include "worker-lib/numeric/reduce.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/numeric/reduce.h"
 
 static bool is_half_type(crun_dtype type)
 {

@@ -29,8 +29,8 @@
 #include "rendezvous/common/base/preflight_verdict.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/version.h"
-#include "worker-lib/preflight/connectivity.h"
 #include "worker-lib/preflight/allreduce_check.h"
+#include "worker-lib/preflight/connectivity.h"
 
 #define TIME_LIMIT_S 20
 #define TIME_LIMIT_MAX_S 3600

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 
 #include "worker-lib/device/device.h"
-#include "worker-lib/world/world.h"
 #include "worker-lib/training/train_state.h"
+#include "worker-lib/world/world.h"
 
 /*
  * Shared by the files of the reducer and of the optimizers.

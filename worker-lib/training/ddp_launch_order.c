@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
-#include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp.h"
 
 /* The order in which all ranks launch the buckets: that of rank 0's first step. */
 

@@ -7,8 +7,8 @@
 #include "rendezvous/common/base/bytes.h"
 #include "rendezvous/common/base/hash.h"
 #include "rendezvous/common/base/text.h"
-#include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp.h"
 
 /* The layout of the arena and its buckets, and its comparison between the ranks. */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 
-#include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp.h"
 
 /* The reducer's state for checkpoints, and copies of it on their way to the host. */
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp.h"
 #include "worker-lib/world/world.h"
 
 /* One step of the reducer: begin, ready from any thread, finish. */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/training/ddp.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp.h"
 
 /* Parameters that got no gradient in a step: their gradients become zero, the ranks
  * count them, and crun_ddp_stats or an error names them. */

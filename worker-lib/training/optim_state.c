@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/training/optim.h"
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/optim.h"
 
 /* The gradients' squares, and the state for checkpoints. */
 

@@ -15,8 +15,8 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/push.h"
 #include "rendezvous/common/base/fd.h"
-#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/base/run_folder.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/tls/key_memory.h"
 
 /* The child's ends of its pipes. */

@@ -10,9 +10,9 @@
 
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/tls/key_memory.h"
 #include "rendezvous/common/keys/key_path.h"
 #include "rendezvous/common/keys/limits.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 /* Not of a Secret's volume, whose files are root's. A group with its user's number is
  * that user's own on most systems; which users others have is not asked: a locked-in

@@ -11,8 +11,8 @@
 #include "rendezvous/common/base/access.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_file.h"
-#include "rendezvous/common/tls/key_memory.h"
 #include "rendezvous/common/keys/limits.h"
+#include "rendezvous/common/tls/key_memory.h"
 
 static bool is_same_file(const struct stat *a, const struct stat *b)
 {

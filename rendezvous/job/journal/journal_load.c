@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/limits.h"
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/journal/limits.h"
 
 #define SEARCH_BYTES (256u * 1024)
 

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/job/registry/job.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * The last EVENTS_KEPT events of a rendezvous, numbered from 1, for crunctl. Lost when

@@ -13,8 +13,8 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/job_history.h"
-#include "rendezvous/wire/protocol/proto_fields.h"
 #include "rendezvous/job/registry/limits.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
 
 /* Spares that a job has room for. */
 static uint32_t spares_max(const struct job_config *c)

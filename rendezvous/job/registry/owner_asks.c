@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/port_list.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry_internal.h"
+#include "rendezvous/wire/protocol/port_list.h"
 
 /*
  * Questions of the node of rank 0: do these connections to the store belong to the

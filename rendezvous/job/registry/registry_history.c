@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/real.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/event_kinds.h"
 #include "rendezvous/job/history/history_json.h"
 #include "rendezvous/job/history/job_archive.h"
-#include "rendezvous/common/base/real.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry_internal.h"
 

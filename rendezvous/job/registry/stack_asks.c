@@ -7,11 +7,11 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/journal/journal.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
 #include "rendezvous/job/registry/job_records.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/node_asks.h"
 #include "rendezvous/job/registry/registry_internal.h"
+#include "rendezvous/wire/protocol/stack_groups.h"
 
 /*
  * Questions to all nodes of a job: what do your ranks do? crunctl gets the answers as

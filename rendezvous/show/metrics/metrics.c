@@ -9,10 +9,10 @@
 #include "rendezvous/common/base/real.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/curve.h"
+#include "rendezvous/job/registry/registry.h"
 #include "rendezvous/show/metrics/limits.h"
 #include "rendezvous/show/metrics/metrics_table.h"
 #include "rendezvous/show/metrics/sample_writer.h"
-#include "rendezvous/job/registry/registry.h"
 
 /* -- what is told of --------------------------------------------------------------- */
 

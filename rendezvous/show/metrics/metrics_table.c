@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "rendezvous/common/base/version.h"
-#include "rendezvous/wire/protocol/proto_words.h"
 #include "rendezvous/job/registry/registry.h"
+#include "rendezvous/wire/protocol/proto_words.h"
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 

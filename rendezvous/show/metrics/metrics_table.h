@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rendezvous/job/registry/job.h"
 #include "rendezvous/show/metrics/metrics.h"
 #include "rendezvous/show/metrics/sample_writer.h"
-#include "rendezvous/job/registry/job.h"
 
 /* What has one sample, or one for each of a label's words. */
 enum metric_subject {

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/real.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/base/real.h"
 #include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/wire/protocol/proto.h"
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/show/views/job_view.h"
+#include "rendezvous/wire/protocol/message.h"
 
 /*
  * The JSON that crunctl and the page give, as crunctl's manual describes it: numbers

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/show/web/web_internal.h"
 #include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/wire/net/socket_owner.h"
-#include "rendezvous/show/web/web_internal.h"
 
 static const char *request_header(const struct web_request *r, const char *name)
 {

@@ -12,9 +12,9 @@
 #include "rendezvous/common/base/access.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/show/web/limits.h"
 #include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/wire/net/socket_owner.h"
-#include "rendezvous/show/web/limits.h"
 
 #define CHECK_MS 500
 

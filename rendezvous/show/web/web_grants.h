@@ -8,8 +8,8 @@
 
 #include "rendezvous/common/base/access.h"
 #include "rendezvous/common/base/id128.h"
-#include "rendezvous/job/registry/job.h"
 #include "rendezvous/common/tls/tls.h"
+#include "rendezvous/job/registry/job.h"
 #include "rendezvous/show/web/limits.h"
 
 /* Of whom a page shows what: as a crunctl that is known in this way would see it. */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "rendezvous/common/base/text.h"
-#include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/show/web/limits.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 #define SEGMENTS_MAX 7
 #define RANK_DIGITS_MAX 7

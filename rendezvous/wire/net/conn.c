@@ -24,11 +24,11 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/foreign_server.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "rendezvous/common/tls/tls.h"
 
 /* -- the socket, plain or through TLS: as recv and send --------------------------- */
 

@@ -16,11 +16,11 @@
 #include <sys/resource.h>
 
 #include "launcher/flags/limits.h"
+#include "rendezvous/client/client.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/client/client.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/frame.h"

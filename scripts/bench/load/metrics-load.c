@@ -13,8 +13,8 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/show/metrics/metrics.h"
 #include "rendezvous/job/registry/registry.h"
+#include "rendezvous/show/metrics/metrics.h"
 
 #define ROUNDS 11
 

@@ -18,8 +18,8 @@
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/tcpstore/store_server.h"
-#include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/connectivity.h"
+#include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/node_verdict.h"
 
 #define LIMIT_MS 120000

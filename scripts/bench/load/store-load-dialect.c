@@ -11,8 +11,8 @@
 
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
 #include "scripts/bench/load/store-load-echo.h"

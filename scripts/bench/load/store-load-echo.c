@@ -15,9 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/wire/net/limits.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/net/limits.h"
 
 #define BUFFER_BYTES 65536
 #define EVENTS_MAX 512

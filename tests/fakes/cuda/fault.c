@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/fakes/cuda/fault.h"
 #include "tests/fakes/cuda/cuda_runtime.h"
+#include "tests/fakes/cuda/fault.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
 
 /* not in a build without the emulator */

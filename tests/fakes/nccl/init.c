@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How communicators begin: ranks meet and compare each other. */
-#include <stdatomic.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
-#include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/check_main.h"
 
 #define CORPUS "tests/fuzz/corpus/"
 #define JOURNAL CORPUS "fuzz_journal/file"

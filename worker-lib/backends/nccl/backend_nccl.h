@@ -5,11 +5,11 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "worker-lib/engine/backend.h"
-#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_turn.h"
 #include "worker-lib/backends/nccl/nccl_work.h"
+#include "worker-lib/engine/backend.h"
 
 /*
  * NCCL. One thread, the communication thread, makes all calls of NCCL, and takes its

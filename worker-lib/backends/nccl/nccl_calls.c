@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "worker-lib/core/stuck.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
+#include "worker-lib/core/stuck.h"
 
 #ifdef CRUN_EMULATED
 #define LIBRARY "libnccl-standin.so"

@@ -2,9 +2,9 @@
 #ifndef WORKER_LIB_BACKENDS_TCP_BACKEND_TCP_H
 #define WORKER_LIB_BACKENDS_TCP_BACKEND_TCP_H
 
+#include "worker-lib/backends/tcp/tcp_link.h"
 #include "worker-lib/engine/backend.h"
 #include "worker-lib/engine/wait_chain.h"
-#include "worker-lib/backends/tcp/tcp_link.h"
 
 /*
  * The insides of backend_tcp. Every rank of the team has one TCP connection to every

@@ -13,12 +13,12 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/wire/protocol/frame.h"
-#include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/server.h"
-#include "tests/worlds/check_main.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/proto.h"
 #include "tests/fakes/net/slow_names.h"
+#include "tests/worlds/check_main.h"
 
 /*
  * Clients against a real server on a port of its own choosing, all on one loop. What an

@@ -10,8 +10,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/hash.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/wire/net/conn.h"
 #include "rendezvous/common/tls/tls.h"
+#include "rendezvous/wire/net/conn.h"
 #include "tests/worlds/check_main.h"
 
 #define CONNS 24 /* whose hellos the loop hears in one turn */

@@ -9,15 +9,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/client/client.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/client/client.h"
 #include "rendezvous/common/keys/key.h"
 #include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/server.h"
-#include "rendezvous/common/tls/tls.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 8000

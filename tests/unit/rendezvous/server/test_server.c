@@ -15,11 +15,11 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/proto.h"
-#include "rendezvous/job/registry/registry.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 3000

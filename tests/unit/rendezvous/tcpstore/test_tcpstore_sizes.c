@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/tcpstore/limits.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/tcpstore/limits.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tcpstore_world.h"
 

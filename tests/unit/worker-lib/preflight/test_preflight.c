@@ -12,8 +12,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
-#include "worker-lib/preflight/link_probe.h"
 #include "worker-lib/preflight/connectivity.h"
+#include "worker-lib/preflight/link_probe.h"
 
 /* Which nodes go ('1'), by what each one reaches: a row for each node. */
 static const struct {

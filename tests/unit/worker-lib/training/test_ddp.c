@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/check_main.h"
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 

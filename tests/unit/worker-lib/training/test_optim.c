@@ -2,12 +2,12 @@
 /* takes: 6 s */
 #include "worker-lib/training/optim.h"
 
-#include <pthread.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
-#include "tests/worlds/optimizers.h"
 #include "tests/worlds/check_main.h"
+#include "tests/worlds/optimizers.h"
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "tests/worlds/optimizers.h"
 #include "tests/worlds/check_main.h"
+#include "tests/worlds/optimizers.h"
 #include "tests/worlds/tiny_model.h"
 #include "tests/worlds/world_stub.h"
 

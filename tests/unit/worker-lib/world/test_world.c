@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker-lib/engine/failure_notice.h"
 #include "tests/worlds/check_main.h"
+#include "worker-lib/engine/failure_notice.h"
 
 #define SIZE 3
 #define PATIENCE_S 60

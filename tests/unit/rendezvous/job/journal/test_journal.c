@@ -11,9 +11,9 @@
 
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/journal/journal_format.h"
+#include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/journal_world.h"
-#include "tests/fakes/disk/memdisk.h"
 
 static int batch_of(const struct sample *s, size_t at)
 {

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "rendezvous/job/journal/limits.h"
+#include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/journal_world.h"
-#include "tests/fakes/disk/memdisk.h"
 
 static void dump_much(void *arg, struct journal *j)
 {

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job/membership/membership.h"
 #include "rendezvous/job/membership/limits.h"
-#include "tests/worlds/check_main.h"
-#include "tests/worlds/membership_world.h"
-#include "tests/worlds/membership_names.h"
+#include "rendezvous/job/membership/membership.h"
 #include "rendezvous/wire/protocol/proto.h"
+#include "tests/worlds/check_main.h"
+#include "tests/worlds/membership_names.h"
+#include "tests/worlds/membership_world.h"
 
 /* -- forming ---------------------------------------------------------------- */
 

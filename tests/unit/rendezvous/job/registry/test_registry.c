@@ -11,8 +11,8 @@
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
-#include "tests/worlds/check_main.h"
 #include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 
 /* -- hello and join --------------------------------------------------------- */

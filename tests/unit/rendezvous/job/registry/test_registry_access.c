@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/wire/protocol/frame.h"
-#include "rendezvous/wire/protocol/proto_fields.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
+#include "rendezvous/wire/protocol/frame.h"
+#include "rendezvous/wire/protocol/proto_fields.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/proto_fill.h"
 #include "tests/worlds/registry_world.h"

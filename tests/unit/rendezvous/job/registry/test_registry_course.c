@@ -9,11 +9,11 @@
 
 #include "rendezvous/job/registry/job_end.h"
 #include "rendezvous/job/registry/limits.h"
-#include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
-#include "tests/worlds/check_main.h"
+#include "rendezvous/wire/protocol/limits.h"
 #include "tests/fakes/disk/memdisk.h"
+#include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 
 /* -- the course of a job ---------------------------------------------------- */

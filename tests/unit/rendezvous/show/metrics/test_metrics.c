@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/registry/registry.h"
 #include "rendezvous/show/metrics/limits.h"
 #include "rendezvous/show/metrics/metrics.h"
 #include "rendezvous/show/metrics/metrics_table.h"
-#include "rendezvous/job/registry/job.h"
-#include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"

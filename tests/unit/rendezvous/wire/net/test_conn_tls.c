@@ -13,9 +13,9 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/frame.h"
-#include "rendezvous/common/tls/tls.h"
 #include "tests/worlds/check_main.h"
 
 #define PATIENCE_MS 15000

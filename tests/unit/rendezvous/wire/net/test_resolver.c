@@ -7,8 +7,8 @@
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/net.h"
-#include "tests/worlds/check_main.h"
 #include "tests/fakes/net/slow_names.h"
+#include "tests/worlds/check_main.h"
 
 static struct loop *loop;
 static size_t found;

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/registry/limits.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "rendezvous/job/registry/limits.h"
-#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"

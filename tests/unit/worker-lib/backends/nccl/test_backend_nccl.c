@@ -13,8 +13,8 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
 #include "tests/worlds/ranks.h"
-#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
+#include "worker-lib/backends/nccl/nccl_gpu.h"
 #include "worker-lib/engine/failure_notice.h"
 
 #define SOON (clock_ms() + 60000)
