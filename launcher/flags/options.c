@@ -161,12 +161,11 @@ void options_print_help(FILE *out)
         "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
         "A .py file, and a text that is not executable, is run by Python; any other\n"
         "program is executed. In ARGUMENTS, ${rank}, ${local_rank}, ${world_size},\n"
-        "${local_world_size}, ${node_rank}, ${nnodes}, ${master_addr}, "
-        "${master_port}\n"
-        "and ${free_port} are replaced. Flags of torchrun have the same meaning here. "
-        "Each flag\n"
-        "can also be an environment variable: --max-restarts is CRUN_MAX_RESTARTS or\n"
-        "PET_MAX_RESTARTS. A TIME is in seconds, or has units: 500ms, 5m, 1h30m.\n",
+        "${local_world_size}, ${node_rank}, ${nnodes}, ${master_addr}, ${master_port}\n"
+        "and ${free_port} are replaced. Flags of torchrun have the same meaning here.\n"
+        "Each flag can also be an environment variable: --max-restarts is\n"
+        "CRUN_MAX_RESTARTS or PET_MAX_RESTARTS. A TIME is in seconds, or has units:\n"
+        "500ms, 5m, 1h30m.\n",
         out);
     for (size_t i = 0; i < count; i++) {
         const struct opt *end = i + 1 < count ? option_row(groups[i + 1].first)

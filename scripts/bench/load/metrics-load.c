@@ -150,8 +150,10 @@ static void begin_load(unsigned jobs, unsigned nodes)
         join_load_job(&node[i], i / nodes, i % nodes, nodes);
     for (unsigned i = 0; i < jobs * nodes; i++)
         if (node[i].leads)
-            tell_registry(&node[i], &(struct msg){ .type = MSG_STORE_READY,
-                                                   .store_ready = { "10.0.0.1", 1 } });
+            tell_registry(
+                &node[i],
+                &(struct msg){ .type = MSG_STORE_READY,
+                               .store_ready = { .address = "10.0.0.1", .port = 1 } });
     for (unsigned i = 0; i < jobs * nodes; i++)
         beat_load(&node[i]);
 }
