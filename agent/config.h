@@ -66,6 +66,7 @@ struct config {
     const char *const *argv;
     /* the folder of the bootstrap that Python workers import first; NULL: none */
     const char *bootstrap;
+    bool bootstrap_follows; /* what the program does; else it only serves JAX */
     /* --warm: the modules of the template, "": it decides; NULL: no template */
     const char *warm_modules;
     const char *role;

@@ -149,7 +149,7 @@ struct group *group_create(struct loop *loop, const struct config *config,
     g->config = config;
     g->calls = *calls;
     g->worker = xcalloc(config->workers, sizeof(*g->worker));
-    if (config->bootstrap) {
+    if (config->bootstrap && config->bootstrap_follows) {
         g->stack_files = stack_files_create(config->workers);
         g->recorder = torch_recorder_create(config->workers);
     }

@@ -202,7 +202,8 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
                  path ? path : "");
     if (path && !*path) /* not "BOOTSTRAP:", which has the current folder at its end */
         put_variable(o, "CRUN_EMPTY_PYTHONPATH=1");
-    put_variable(o, "CRUN_BOOTSTRAP=watch");
+    if (f->config->bootstrap_follows)
+        put_variable(o, "CRUN_BOOTSTRAP=watch");
     if (f->stacks && *f->stacks)
         put_variable(o, "CRUN_STACKS=%s", f->stacks);
 }
@@ -211,7 +212,7 @@ static void put_bootstrap(struct variables *o, const struct worker_env_inputs *f
 static void put_recorder(struct variables *o, const struct worker_env_inputs *f,
                          const char *const *base)
 {
-    if (!f->config->bootstrap || !f->recorder_pipe || !*f->recorder_pipe)
+    if (!f->config->bootstrap_follows || !f->recorder_pipe || !*f->recorder_pipe)
         return;
     if (!find_variable(base, "TORCH_FR_BUFFER_SIZE") &&
         !find_variable(base, "TORCH_NCCL_TRACE_BUFFER_SIZE"))

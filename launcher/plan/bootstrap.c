@@ -34,6 +34,18 @@ char *bootstrap_installed(const char *own_folder, const char *name)
     return found;
 }
 
+/* What Python workers import first where no flag asks for more: without a word. */
+static char *find_folder_for_jax(const char *own_folder)
+{
+    char *found = bootstrap_installed(own_folder, "for_jax");
+
+    if (found && strchr(found, ':')) {
+        free(found);
+        return NULL;
+    }
+    return found;
+}
+
 /* The folder, or NULL after a line that says why there is none. */
 static char *find_folder(const char *own_folder, const char *flag)
 {
@@ -82,20 +94,30 @@ static bool can_start_warm(const struct config *config, struct program *program)
     return false;
 }
 
+/* "crun python train.py" */
+static bool is_interpreter(const struct program *program)
+{
+    const char *slash = strrchr(program->name, '/');
+
+    return strncmp(slash ? slash + 1 : program->name, "python", 6) == 0;
+}
+
 void bootstrap_find(const struct options *o, struct program *program,
                     const char *own_folder, struct config *config)
 {
     const char *flag = asking_flag(o);
     bool flag_needs_python = o->config.warm_modules || o->watch;
+    bool followed = flag && program->kind != PROGRAM_EXECUTED;
 
-    config->bootstrap = NULL;
-    if (flag && program->kind != PROGRAM_EXECUTED)
-        config->bootstrap = find_folder(own_folder, flag);
-    else if (flag && flag_needs_python && o->no_python)
+    config->bootstrap = followed ? find_folder(own_folder, flag) : NULL;
+    config->bootstrap_follows = config->bootstrap;
+    if (!followed && (program->kind != PROGRAM_EXECUTED || is_interpreter(program)))
+        config->bootstrap = find_folder_for_jax(own_folder);
+    if (flag && flag_needs_python && !followed && o->no_python)
         log_info("%s has no effect with --no-python", flag);
-    else if (flag && flag_needs_python)
+    else if (flag && flag_needs_python && !followed)
         log_info("%s has no effect: %s is not a Python program", flag, program->name);
-    if (!config->bootstrap ||
+    if (!config->bootstrap_follows ||
         (config->warm_modules && !can_start_warm(config, program)))
         config->warm_modules = NULL;
 }

@@ -7,10 +7,9 @@
 #include "launcher/program/command.h"
 
 /*
- * Sets config->bootstrap if a flag asks for it and the program is run by Python:
- * --warm, --watch and --hang-timeout do. Otherwise the workers start without it, and
- * one line says why a flag has no effect. For --warm, the interpreter takes the place
- * of a shim of pyenv's.
+ * Sets config->bootstrap if the program is run by Python, and bootstrap_follows if a
+ * flag asks for that: --warm, --watch and --hang-timeout do. One line says why a flag
+ * has no effect. For --warm, the interpreter takes the place of a shim of pyenv's.
  */
 void bootstrap_find(const struct options *o, struct program *program,
                     const char *own_folder, struct config *config);

@@ -32,6 +32,9 @@ ALLOWED = {
     "CRUN_EPOCH": "crun's own",
     "CRUN_PROGRESS": "crun's own",
     "CRUN_LAUNCH": "crun's own",
+    "JAX_COORDINATOR_ADDRESS": "for JAX",
+    "JAX_NUM_PROCESSES": "for JAX",
+    "JAX_PROCESS_ID": "for JAX",
     "PROBE_DIR": "where this test's worker writes",
 }
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Calls a function with each module of a list when it has been imported."""
+"""Calls functions with the modules of their lists when they have been imported."""
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Callable, Collection, Optional
+from typing import Any, Callable, Collection, Dict, Optional
 
-_names: Collection[str] = ()
-_imported: Callable[[ModuleType], None]
+_imported: Dict[str, Callable[[ModuleType], None]] = {}
 
 
 class _HookedSpec(ModuleSpec):
@@ -28,7 +27,7 @@ class _HookedSpec(ModuleSpec):
         self.__class__ = ModuleSpec  # type: ignore[assignment]
         module = sys.modules.get(self.name)
         if type(module) is ModuleType:
-            _imported(module)
+            _imported[self.name](module)
 
 
 _HookedSpec.__name__ = _HookedSpec.__qualname__ = "ModuleSpec"
@@ -39,7 +38,7 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
-        if name not in _names:
+        if name not in _imported:
             return None
         for finder in sys.meta_path:
             find = None if finder is Finder else getattr(finder, "find_spec", None)
@@ -53,12 +52,12 @@ class Finder:
 
 def begin(names: Collection[str], imported: Callable[[ModuleType], None]) -> None:
     """For the modules that have been imported, and for the others once they are."""
-    global _names, _imported
-    if Finder in sys.meta_path:
-        return
-    _names, _imported = names, imported
-    sys.meta_path.insert(0, Finder)
+    if Finder not in sys.meta_path:
+        sys.meta_path.insert(0, Finder)
     for name in names:
+        if name in _imported:
+            continue
+        _imported[name] = imported
         module = sys.modules.get(name)
         spec = getattr(module, "__spec__", None)
         if type(module) is ModuleType and not getattr(spec, "_initializing", False):

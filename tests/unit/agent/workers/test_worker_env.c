@@ -121,6 +121,7 @@ TEST(the_flight_recorder_of_a_watched_worker_is_set_up_unless_the_user_did)
     free(env);
 
     config.bootstrap = "/lib/bootstrap";
+    config.bootstrap_follows = true;
     env = worker_env_build(&inputs, no_base);
     ck_assert_pstr_eq(value(env, "TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000");
     ck_assert_pstr_eq(value(env, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), "/logs/pipe_");
@@ -228,6 +229,10 @@ TEST(python_finds_the_bootstrap_first)
     const char **env;
 
     config.bootstrap = "/lib/bootstrap";
+    env = worker_env_build(&inputs, with_path);
+    ck_assert_ptr_null(value(env, "CRUN_BOOTSTRAP"));
+    free(env);
+    config.bootstrap_follows = true;
     env = worker_env_build(&inputs, with_path);
     ck_assert_pstr_eq(value(env, "PYTHONPATH"), "/lib/bootstrap:/a:/b");
     ck_assert_pstr_eq(value(env, "CRUN_BOOTSTRAP"), "watch");

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 60 s
+# sanitizers: no, JAX takes most of the time
+"""
+JAX programs under crun: jax.distributed.initialize() without arguments makes one world of all
+workers, on one node, on two, under Slurm, and again after a rank was killed. What users have set
+stays, and programs that do not import JAX see nothing of it. What cannot be had is said loudly,
+and the exit code is 77.
+
+    BUILD=build tests/functional/torch/64-jax.py
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+import host  # noqa: E402
+import slurm  # noqa: E402
+from process import BIN, ROOT, Process, fail, free_port, run, same, skip, until  # noqa: E402
+
+SECONDS = 120
+CRUN = str(BIN / "crun")
+
+# psum is compiled, so it needs devices of all processes
+PROGRAM = """
+import os, sys, time
+import jax
+from jax.experimental.multihost_utils import process_allgather
+jax.distributed.initialize()
+import jax.numpy as jnp
+gathered = process_allgather(jnp.array([jax.process_index() + 1]))
+summed = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
+print(f"jax {jax.process_index()}/{jax.process_count()} gathered={gathered.ravel().tolist()} "
+      f"sum={int(summed[0])} rank={os.environ['RANK']} "
+      f"restart={os.environ['TORCHELASTIC_RESTART_COUNT']} pid={os.getpid()} "
+      f"at={os.environ['JAX_COORDINATOR_ADDRESS']}", flush=True)
+if sys.argv[1:] == ["wait"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(1000)
+"""
+# a world of one each, as the arguments say
+EXPLICIT = """
+import os, sys, jax
+jax.distributed.initialize("127.0.0.1:" + sys.argv[1 + int(os.environ["RANK"])], 1, 0)
+print(f"jax {jax.process_index()}/{jax.process_count()}", flush=True)
+"""
+PLAIN = """
+import json, os, subprocess, sys
+child = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'))"]
+print(json.dumps({"path": sys.path, "modules": sorted(sys.modules), "mine": hasattr(sys, "mine"),
+                  "PYTHONPATH": os.environ.get("PYTHONPATH"),
+                  "child": subprocess.run(child, stdout=subprocess.PIPE, text=True).stdout}))
+"""
+LINE = re.compile(r"jax (?P<index>\d+)/(?P<count>\d+) gathered=(?P<gathered>\[.*\]) "
+                  r"sum=(?P<sum>\d+) rank=(?P<rank>\d+) restart=(?P<restart>\d+) pid=(?P<pid>\d+) "
+                  r"at=(?P<at>\S+)")
+
+
+class Place:
+    def __init__(self, venv, directory):
+        self.directory = pathlib.Path(directory)
+        self.python = f"{venv}/bin/python"
+        self.env = {name: value for name, value in os.environ.items()
+                    if not name.startswith(("JAX_", "PYTHON")) and "_proxy" not in name.lower()}
+        self.env.update(PYTHON_EXEC=self.python, JAX_PLATFORMS="cpu", XDG_CACHE_HOME=directory)
+        for name, text in (("program.py", PROGRAM), ("explicit.py", EXPLICIT), ("plain.py", PLAIN)):
+            (self.directory / name).write_text(text)
+        self.program = str(self.directory / "program.py")
+
+    def crun(self, *words, **env):
+        return Process([CRUN, *map(str, words)], env={**self.env, **env}, start_new_session=True)
+
+
+def said(text):
+    return [m.groupdict() for m in LINE.finditer(text)]
+
+
+def is_one_world(lines, count, restart=0):
+    """Each process has the rank that crun gave it, and all have met. Returns its coordinator."""
+    lines = [line for line in lines if int(line["restart"]) == restart]
+    same(sorted(int(line["index"]) for line in lines), list(range(count)))
+    for line in lines:
+        same((line["index"], int(line["count"])), (line["rank"], count))
+        same((json.loads(line["gathered"]), int(line["sum"])), (list(range(1, count + 1)), count))
+    coordinators = {line["at"] for line in lines}
+    same(len(coordinators), 1)
+    return coordinators.pop()
+
+
+def all_workers_of_a_node_are_one_world(place):
+    for count, words in ((2, []), (4, ["--watch"]), (1, [])):
+        p = place.crun(f"--nproc-per-node={count}", *words, place.program)
+        p.expect(0, seconds=SECONDS)
+        is_one_world(said(p.out), count)
+    p = place.crun("--nproc-per-node=2", place.python, place.program)
+    p.expect(0, seconds=SECONDS)
+    is_one_world(said(p.out), 2)
+
+
+def two_jobs_of_a_host_are_two_worlds(place):
+    jobs = [place.crun("--nproc-per-node=2", place.program) for _ in range(2)]
+    for p in jobs:
+        p.expect(0, seconds=SECONDS)
+    if len({is_one_world(said(p.out), 2) for p in jobs}) != 2:
+        fail("two jobs have one coordinator")
+
+
+def a_world_forms_anew_after_a_rank_was_killed(place):
+    for words in ([], ["--warm=jax"]):
+        p = place.crun("--nproc-per-node=2", "--max-restarts=1", *words, place.program, "wait")
+        until(lambda: len(said(p.out)) == 2, lambda: f"two lines: {p}", SECONDS)
+        os.kill(int(next(line["pid"] for line in said(p.out) if line["rank"] == "1")), 9)
+        p.expect(0, seconds=SECONDS)
+        if is_one_world(said(p.out), 2, 0) == is_one_world(said(p.out), 2, 1):
+            fail("the coordinator of the world before:", p.out)
+
+
+def what_a_user_has_set_stays(place):
+    mine = f"127.0.0.1:{free_port()}"
+    p = place.crun("--nproc-per-node=2", place.program, JAX_COORDINATOR_ADDRESS=mine)
+    p.expect(0, seconds=SECONDS)
+    same(is_one_world(said(p.out), 2), mine)
+    p = place.crun("--nproc-per-node=2", place.directory / "explicit.py", free_port(), free_port())
+    p.expect(0, seconds=SECONDS)
+    same([line for line in p.out.splitlines() if line.startswith("jax")], ["jax 0/1"] * 2)
+
+
+def a_proxy_is_named(place):
+    p = place.crun("--nproc-per-node=2", place.program, https_proxy="http://127.0.0.1:9",
+                   no_proxy="127.0.0.1")
+    p.expect(0, seconds=SECONDS)
+    if "crun: https_proxy" in p.err:
+        fail(p)
+    p = place.crun("--nproc-per-node=2", place.program, https_proxy="http://127.0.0.1:9")
+    until(lambda: p.err.count("crun: https_proxy is set, and no_proxy does not name 127.0.0.1") == 1,
+          lambda: f"a line about the proxy: {p}", SECONDS)
+    p.end()
+
+
+def a_program_without_jax_sees_nothing(place):
+    own = place.directory / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys\nsys.mine = True\n")
+    script = place.directory / "plain.py"
+    for path in (None, "", str(own), f"{own}:/nowhere"):
+        env = {} if path is None else {"PYTHONPATH": path}
+        alone = subprocess.run([place.python, "-u", script], env={**place.env, **env},
+                               stdout=subprocess.PIPE, text=True, check=True)
+        p = place.crun("--nproc-per-node=1", script, **env)
+        p.expect(0)
+        same(json.loads(p.out), json.loads(alone.stdout))
+
+
+def two_nodes_are_one_world(place):
+    with host.Cluster(2) as cluster:
+        hosts = place.directory / "hosts"  # JAX's gloo looks for the address of the host's name
+        hosts.write_text("127.0.0.1 localhost\n" + "".join(
+            f"{node.address} {node.name}\n" for node in cluster.nodes))
+        subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+        words = ["--nnodes=2", f"--rdzv-endpoint={cluster[0].address}:29400", "--nproc-per-node=2"]
+        nodes = [node.start([CRUN, *words, place.program], env=place.env)
+                 for node in cluster.nodes]
+        for p in nodes:
+            p.expect(0, seconds=SECONDS)
+        at = is_one_world([line for p in nodes for line in said(p.out)], 4)
+        same(at.split(":")[0], cluster[0].address)
+
+
+def a_step_of_slurm_is_one_world(place):
+    with slurm.Cluster() as cluster:
+        p = cluster.start("srun", "-N2", CRUN, "--nproc-per-node=2", place.program, env=place.env)
+        p.expect(0, seconds=SECONDS)
+        is_one_world(said(p.out), 4)
+
+
+def jax_venv():
+    found = subprocess.run([ROOT / "scripts" / "jax-venv"], stdout=subprocess.PIPE, text=True)
+    if found.returncode == 77:
+        skip("PyPI cannot be reached", "no JAX program was run under crun")
+    if found.returncode:
+        fail("scripts/jax-venv")
+    return found.stdout.strip()
+
+
+HERE = [all_workers_of_a_node_are_one_world, two_jobs_of_a_host_are_two_worlds,
+        a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays, a_proxy_is_named,
+        a_program_without_jax_sees_nothing]
+
+
+def main():
+    venv = jax_venv()
+    why = host.available()
+    if not why:
+        host.enclose()
+    with contextlib.ExitStack() as stack:
+        directory = subprocess.run(["mktemp", "-d"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        place = Place(venv, directory)
+        run(HERE, place)
+        if why:
+            skip(f"several nodes on one machine: {why}", "no JAX program was run on two nodes")
+        run([two_nodes_are_one_world], place)
+        if not all(shutil.which(name) for name in ("slurmctld", "slurmd", "srun")):
+            skip("Slurm is not installed", "no JAX program was run under it")
+        run([a_step_of_slurm_is_one_world], place)
+
+
+if __name__ == "__main__":
+    main()

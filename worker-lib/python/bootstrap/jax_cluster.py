@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""
+jax.distributed.initialize() without arguments: crun is one of JAX's cluster types, and the
+first of them, as a scheduler's variables may tell of crun's own process.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from _crun import import_watch
+
+DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+JAX_DEVICES = ("JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES")
+DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/dri/renderD*")
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # of which gRPC takes the first
+
+
+def _program_chose_devices() -> bool:
+    """Or its user did so for JAX."""
+    from _crun import command
+    before = command.initial_environment()
+    return (any(name in os.environ for name in JAX_DEVICES) or
+            any(os.environb.get(name.encode()) != before.get(name.encode())
+                for name in DEVICES))
+
+
+def _count_devices() -> int:
+    import glob
+    for name in DEVICES:
+        if os.environ.get(name):
+            return len(os.environ[name].split(","))
+    return next((len(files) for files in map(glob.glob, DEVICE_FILES) if files), 0)
+
+
+def own_device() -> int | None:
+    """The device of this worker, if there is one for each on this node. JAX numbers those
+    that CUDA_VISIBLE_DEVICES leaves."""
+    workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if workers == 1 or _count_devices() < workers or _program_chose_devices():
+        return None
+    return int(os.environ["LOCAL_RANK"])
+
+
+def proxy_problem(address: str) -> str | None:
+    """gRPC goes through a proxy even to this machine, and initialize() waits."""
+    host = address.rpartition(":")[0].strip("[]")
+    proxy = next((name for name in PROXIES if os.environ.get(name)), None)
+    exempt = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""
+    if not proxy or any(end.strip() and host.endswith(end.strip().lstrip("*"))
+                        for end in exempt.split(",")):
+        return None
+    return (f"{proxy} is set, and no_proxy does not name {host}: jax.distributed.initialize() "
+            "may wait for that proxy")
+
+
+def _register(module: ModuleType) -> None:
+    base: Any = module.ClusterEnv
+
+    class CrunCluster(base):
+        name = "crun"
+
+        @classmethod
+        def is_env_present(cls) -> bool:
+            return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+        @classmethod
+        def get_coordinator_address(cls, *_: Any, **__: Any) -> str:
+            """JAX takes the variable itself, if it is set."""
+            address = os.environ.get("JAX_COORDINATOR_ADDRESS")
+            if not address:
+                raise RuntimeError("JAX_COORDINATOR_ADDRESS is not set: crun on the node of "
+                                   "rank 0, or crund, is of an earlier version")
+            return address
+
+        @classmethod
+        def get_process_count(cls) -> int:
+            return int(os.environ["WORLD_SIZE"])
+
+        @classmethod
+        def get_process_id(cls) -> int:
+            rank = int(os.environ["RANK"])
+            problem = proxy_problem(os.environ.get("JAX_COORDINATOR_ADDRESS", ""))
+            if rank == 0 and problem:
+                os.write(2, f"crun: {problem}\n".encode(errors="replace"))
+            return rank
+
+        @classmethod
+        def get_local_process_id(cls) -> int | None:
+            return own_device()
+
+    base._cluster_types.remove(CrunCluster)
+    base._cluster_types.insert(0, CrunCluster)
+
+
+def _imported(module: ModuleType) -> None:
+    try:
+        _register(module)
+    except Exception as error:  # another version of JAX: initialize() needs arguments there
+        os.write(2, f"crun: JAX does not take its ranks from crun: {error!r}\n"
+                 .encode(errors="replace"))
+
+
+def start() -> None:
+    import_watch.begin(["jax._src.clusters.cluster"], _imported)
+
+
+def find_jax() -> ModuleSpec | None:
+    """For ../for_jax, which has left sys.meta_path while it was asked."""
+    start()
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = find("jax", None, None) if find else None
+        if spec is not None:
+            return spec
+    return None
