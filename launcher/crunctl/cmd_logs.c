@@ -28,6 +28,7 @@
 #define FOLLOWS_MS 1 /* any wait says that the next question comes soon */
 #define EPOCH_MS 200
 #define PAUSE_MS 5
+#define LAST_MS 5000 /* after a restart, for what is on its way to a file */
 #define RETRY_MS 200
 #define GONE_MS 2000 /* a rendezvous that is started again is back by then */
 #define MISSING_NAMED_MAX 64
@@ -62,8 +63,10 @@ struct log_view {
     unsigned answered; /* ranks that were seen */
     unsigned missed;   /* nodes that have not answered */
     bool has_text;
-    bool counts; /* only whether there are several ranks: sets `prefix` */
+    bool is_unfinished; /* more of an epoch that is over will come */
+    bool counts;        /* only whether there are several ranks: sets `prefix` */
     uint64_t job_epoch;
+    uint64_t leave_ms; /* an epoch that is over; 0: it has text */
 
     char missing[MISSING_NAMED_MAX][HOST_NAME_MAX_BYTES + 1]; /* named already */
     unsigned missing_count;
@@ -211,6 +214,7 @@ static void take_text(struct log_view *v, struct shown_rank *r, int which,
     if (n > 0)
         log_lines_add(&s->lines, &style, m->offset, bytes, (size_t)n);
     v->has_text |= n > 0;
+    v->is_unfinished |= n == 0 && !m->ended;
     s->offset = m->next;
     s->is_over = m->ended || (!v->o->follow && s->offset >= s->stop);
 }
@@ -298,7 +302,7 @@ static int ask_new_ranks(struct log_view *v, uint32_t first, uint32_t last, bool
     v->answered = v->missed = 0;
     rc = send_question(v, &m, e);
     if (rc == CTL_EXIT_OK && epoch && v->job_epoch > epoch)
-        v->answered = v->missed = 0;
+        v->missed = 0;
     return rc;
 }
 
@@ -393,7 +397,7 @@ static int ask_next_pieces(struct log_view *v, bool wait, struct err *e)
     uint32_t wait_ms = wait && one_page ? WAIT_MS : v->o->follow ? FOLLOWS_MS : 0;
     int rc = CTL_EXIT_OK;
 
-    v->has_text = false;
+    v->has_text = v->is_unfinished = false;
     for (size_t at = 0; at < v->count && rc == CTL_EXIT_OK;) {
         struct msg m = { .ask_logs.wait_ms = wait_ms };
 
@@ -432,40 +436,70 @@ static int show_first(struct log_view *v, bool tail, struct err *e)
     return v->wanted.count ? ask_wanted_ranks(v, tail, e) : ask_all_ranks(v, tail, e);
 }
 
-/* The workers were started again. */
+static void warn_skipped(const struct log_view *v, uint64_t before)
+{
+    if (v->epoch == before + 2)
+        log_warn("the output of epoch %" PRIu64 " is not kept any more", before + 1);
+    else if (v->epoch > before + 2)
+        log_warn("the output of epochs %" PRIu64 " to %" PRIu64 " is not kept any more",
+                 before + 1, v->epoch - 1);
+}
+
+/* The workers were started again, maybe more than once: the nodes have the output of
+ * the newest epoch and of the one before. */
 static int begin_epoch(struct log_view *v, struct err *e)
 {
-    uint64_t epoch = v->job_epoch;
-    int rc;
+    uint64_t before = v->epoch, newest = v->job_epoch;
+    size_t open = count_open_ranks(v);
+    int rc = CTL_EXIT_OK;
 
     forget_ranks(v);
     fflush(stdout);
-    v->epoch = 0;
-    rc = show_first(v, false, e);
-    if (rc == CTL_EXIT_OK && v->count > 0)
+    if (open > 0 && v->is_unfinished)
+        log_warn("the last output of epoch %" PRIu64 " is not in its files yet",
+                 before);
+    v->epoch = newest > before + 2 ? newest - 2 : before;
+    while (rc == CTL_EXIT_OK && v->count == 0 && v->epoch < newest) {
+        v->epoch++;
+        rc = show_first(v, false, e);
+    }
+    v->leave_ms = 0;
+    if (rc == CTL_EXIT_OK && v->count > 0) {
+        warn_skipped(v, before);
         log_info("the workers were started again: epoch %" PRIu64, v->epoch);
-    else
-        v->epoch = epoch;
+    } else {
+        v->epoch = newest;
+    }
     return rc;
+}
+
+/* Whether all of an epoch that is over has been shown, as far as it comes soon. */
+static bool leave_epoch(struct log_view *v)
+{
+    if (!v->leave_ms || v->has_text)
+        v->leave_ms = clock_ms() + LAST_MS;
+    return !v->has_text && (!v->is_unfinished || clock_ms() > v->leave_ms);
 }
 
 static int follow_once(struct log_view *v, struct err *e)
 {
+    bool is_old = v->job_epoch > v->epoch;
     int rc;
 
     if (count_open_ranks(v) > 0) {
-        bool wait = !v->has_text;
-
-        rc = ask_next_pieces(v, wait, e);
-        if (v->has_text)
-            usleep(PAUSE_MS * 1000); /* what is written meanwhile comes at once */
+        rc = ask_next_pieces(v, !v->has_text && !is_old, e);
+        if (v->has_text) /* what is written meanwhile comes at once */
+            usleep(PAUSE_MS * 1000);
+        else if (is_old && v->is_unfinished)
+            usleep(EPOCH_MS * 1000);
     } else {
-        v->has_text = false;
+        v->has_text = v->is_unfinished = false;
         rc = ask_epoch(v, e);
-        if (v->job_epoch <= v->epoch)
+        is_old = v->job_epoch > v->epoch;
+        if (!is_old)
             usleep(EPOCH_MS * 1000);
     }
-    if (rc == CTL_EXIT_OK && v->job_epoch > v->epoch && !v->has_text)
+    if (rc == CTL_EXIT_OK && is_old && leave_epoch(v))
         rc = begin_epoch(v, e);
     return rc;
 }

@@ -231,6 +231,21 @@ def follows_files():
         fail("lost:", follower.err)
 
 
+def follows_an_attempt_that_fails_at_once():
+    """The one in the middle is over before a follower hears of it."""
+    script = ('echo begin $TORCHELASTIC_RESTART_COUNT; case $TORCHELASTIC_RESTART_COUNT.$RANK in '
+              '0.1) await go; exit 3;; 1.1) exit 4;; esac; await end')
+    with Job(script, flags=["--max-restarts=2"]) as job:
+        follower = Process(job.command("-f", "1"))
+        until(lambda: "begin 0" in follower.out, "the first line")
+        job.go.touch()
+        until(lambda: "begin 2" in follower.out, "the last line")
+        job.go.with_name("end").touch()
+        job.end()
+        follower.expect(0)
+    same(follower.out.splitlines(), ["begin 0", "begin 1", "begin 2"])
+
+
 def a_follower_that_is_gone_is_not_waited_for():
     with Job("echo begin; await go; echo end") as job:
         follower = Process(job.command("-f"))
@@ -293,4 +308,4 @@ def slow_readers_cost_nothing():
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
      shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log,
-     follows_files, a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])
+     follows_files, follows_an_attempt_that_fails_at_once, a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])

@@ -275,6 +275,38 @@ TEST(the_attempt_before_is_kept_too)
     ck_assert_uint_eq(t.got[0].of_epoch, EPOCH + 1);
 }
 
+/* A disk may be slower than a restart. */
+TEST(more_of_the_attempt_before_may_come)
+{
+    struct log_writer *writer = log_writer_create(
+        t.loop, &(struct log_writer_calls){ .news = on_news });
+    struct outlet_options options = {
+        .owned = true, .mark = true, .queue_max = 1 << 20, .name = "out"
+    };
+    struct outlet *o;
+    int slow[2];
+    char *bytes = xcalloc(1, 1 << 20);
+
+    ck_assert_int_eq(pipe(slow), 0);
+    options.fd = slow[1];
+    o = outlet_create(writer, &options);
+    kept_output_set_file(&t.kept, 0, LOG_OUT, o, xstrdup("/dev/null"));
+    outlet_put(o, bytes, 1 << 20); /* a pipe takes the first block */
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    while (kept_stream_view(&t.kept.previous.worker[0][LOG_OUT]).size == 0)
+        loop_turn(t.loop, 1);
+    ask("4", EPOCH, "65536:0", 0, 1);
+    run_until_complete();
+    ck_assert_uint_eq(t.count, 1);
+    ck_assert(!t.got[0].ended);
+    ck_assert_str_eq(t.got[0].text, "");
+    close(slow[0]);
+    outlet_close(o);
+    kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
+    log_writer_destroy(writer, clock_ms() + 1000);
+    free(bytes);
+}
+
 /* -- those who follow -------------------------------------------------------------- */
 
 static void end_all(void)
