@@ -487,7 +487,7 @@ TEST(many_that_join_at_the_same_moment_are_answered_and_started_in_several_turns
                       .sequence = 3,
                       .epoch = m.epoch,
                       .instance = m.instance,
-                      .store_ready = { "127.0.0.1", 29500 } };
+                      .store_ready = { .address = "127.0.0.1", .port = 29500 } };
     say_message(fd[0], &m);
     for (before = 0; before < COUNT; before = now) {
         now = count_answered(fd, COUNT, 3);
