@@ -162,8 +162,8 @@ static const char *const broken[] = {
     "{\"curve\":{\"time_ms\":[2,1],\"step\":[1,1],\"steps_per_s\":[],\"loss\":[]}}",
     "{\"curve\":{\"time_ms\":[-2],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1]}}",
     "{\"curve\":{\"time_ms\":[1e300],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1]}}",
-    "{\"curve\":{\"time_ms\":[1],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1],"
-    "\"gpu_watts\":[1,2]}}",
+    ("{\"curve\":{\"time_ms\":[1],\"step\":[1],\"steps_per_s\":[1],\"loss\":[1],"
+     "\"gpu_watts\":[1,2]}}"),
     "{\"curve\":{\"time_ms\":[1],\"step\":[\"1\"],\"steps_per_s\":[1],\"loss\":[1]}}",
 };
 
