@@ -21,10 +21,12 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 import host  # noqa: E402
+import readme  # noqa: E402
 import slurm  # noqa: E402
 from process import BIN, ROOT, Process, fail, free_port, run, same, skip, until  # noqa: E402
 
 SECONDS = 120
+PAGE = "launcher/man/jax.md"
 CRUN = str(BIN / "crun")
 
 # psum is compiled, so it needs devices of all processes
@@ -49,6 +51,15 @@ import os, sys, jax
 jax.distributed.initialize("127.0.0.1:" + sys.argv[1 + int(os.environ["RANK"])], 1, 0)
 print(f"jax {jax.process_index()}/{jax.process_count()}", flush=True)
 """
+DEVICES = """
+import os, sys
+if sys.argv[1:]:
+    os.environ["CUDA_VISIBLE_DEVICES"] = sys.argv[1]
+import jax
+from jax._src.xla_bridge import CUDA_VISIBLE_DEVICES
+jax.distributed.initialize()
+print(f"rank {os.environ['RANK']} has {CUDA_VISIBLE_DEVICES.value}", flush=True)
+"""
 PLAIN = """
 import json, os, subprocess, sys
 child = [sys.executable, "-c", "import os; print(os.environ.get('PYTHONPATH'))"]
@@ -68,7 +79,8 @@ class Place:
         self.env = {name: value for name, value in os.environ.items()
                     if not name.startswith(("JAX_", "PYTHON")) and "_proxy" not in name.lower()}
         self.env.update(PYTHON_EXEC=self.python, JAX_PLATFORMS="cpu", XDG_CACHE_HOME=directory)
-        for name, text in (("program.py", PROGRAM), ("explicit.py", EXPLICIT), ("plain.py", PLAIN)):
+        for name, text in (("program.py", PROGRAM), ("explicit.py", EXPLICIT), ("plain.py", PLAIN),
+                           ("devices.py", DEVICES)):
             (self.directory / name).write_text(text)
         self.program = str(self.directory / "program.py")
 
@@ -130,6 +142,21 @@ def what_a_user_has_set_stays(place):
     same([line for line in p.out.splitlines() if line.startswith("jax")], ["jax 0/1"] * 2)
 
 
+def each_worker_has_its_device(place):
+    """Unless devices are too few, or shared out by the program or its user."""
+    for flags, words, env, devices in (
+            ([], [], {"CUDA_VISIBLE_DEVICES": "5,7"}, "0 1"),
+            (["--warm=jax"], [], {"CUDA_VISIBLE_DEVICES": "5,7"}, "0 1"),
+            (["--virtual-local-rank"], [], {"CUDA_VISIBLE_DEVICES": "5,7"}, "all all"),
+            ([], ["5,6"], {"CUDA_VISIBLE_DEVICES": "5,7"}, "all all"),
+            ([], [], {"CUDA_VISIBLE_DEVICES": "5"}, "all all"),
+            ([], [], {"CUDA_VISIBLE_DEVICES": "5,7", "JAX_LOCAL_DEVICE_IDS": "1"}, "1 1")):
+        p = place.crun("--nproc-per-node=2", *flags, place.directory / "devices.py", *words, **env)
+        p.expect(0, seconds=SECONDS)
+        same(sorted(line for line in p.out.splitlines() if line.startswith("rank")),
+             [f"rank {rank} has {device}" for rank, device in enumerate(devices.split())])
+
+
 def a_proxy_is_named(place):
     p = place.crun("--nproc-per-node=2", place.program, https_proxy="http://127.0.0.1:9",
                    no_proxy="127.0.0.1")
@@ -154,6 +181,25 @@ def a_program_without_jax_sees_nothing(place):
         p = place.crun("--nproc-per-node=1", script, **env)
         p.expect(0)
         same(json.loads(p.out), json.loads(alone.stdout))
+
+
+def the_page_is_true(place):
+    first, = readme.blocks("A first program", "python", PAGE)
+    shown, = readme.blocks("A first program", "console", PAGE)
+    explicit, = readme.blocks("How it works", "python", PAGE)
+    (place.directory / "first").mkdir()
+    script = place.directory / "first" / "program.py"
+    script.write_text(first)
+    for command in (readme.commands("A first program", PAGE) +
+                    readme.commands("Restarts and hangs", PAGE)):
+        p = Process(["bash", "-c", command], cwd=script.parent, start_new_session=True,
+                    env={**place.env, "PATH": f"{BIN}:{os.environ['PATH']}"})
+        p.expect(0, seconds=SECONDS)
+        same(sorted(line for line in p.out.splitlines() if line.startswith("process")),
+             shown.splitlines())
+    script.write_text("import os\n" + first.replace("jax.distributed.initialize()", explicit))
+    p = place.crun("--nproc-per-node=2", "--no-python", "sh", "-c", f"{place.python} {script}")
+    p.expect(0, *shown.splitlines(), seconds=SECONDS)
 
 
 def two_nodes_are_one_world(place):
@@ -188,8 +234,9 @@ def jax_venv():
 
 
 HERE = [all_workers_of_a_node_are_one_world, two_jobs_of_a_host_are_two_worlds,
-        a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays, a_proxy_is_named,
-        a_program_without_jax_sees_nothing]
+        a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays,
+        each_worker_has_its_device, a_proxy_is_named,
+        a_program_without_jax_sees_nothing, the_page_is_true]
 
 
 def main():

@@ -14,18 +14,14 @@ from typing import Any
 from _crun import import_watch
 
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-JAX_DEVICES = ("JAX_CUDA_VISIBLE_DEVICES", "JAX_ROCM_VISIBLE_DEVICES")
 DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/dri/renderD*")
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # of which gRPC takes the first
 
 
 def _program_chose_devices() -> bool:
-    """Or its user did so for JAX."""
     from _crun import command
     before = command.initial_environment()
-    return (any(name in os.environ for name in JAX_DEVICES) or
-            any(os.environb.get(name.encode()) != before.get(name.encode())
-                for name in DEVICES))
+    return any(os.environb.get(name.encode()) != before.get(name.encode()) for name in DEVICES)
 
 
 def _count_devices() -> int:
