@@ -301,6 +301,11 @@ crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
     return CRUN_SYSTEM;
 }
 
+bool checkpoint_set_is_complete(const struct checkpoint_set *set)
+{
+    return set->present == set->parts;
+}
+
 static void remove_set(int fd, const struct checkpoint_set *set)
 {
     char name[CHECKPOINT_NAME_MAX];
@@ -334,7 +339,7 @@ void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep)
         if (whole == keep)
             remove_set(dirfd(d), &sets[i]);
         else
-            whole += sets[i].present == sets[i].parts;
+            whole += checkpoint_set_is_complete(&sets[i]);
     }
     remove_unfinished(d, generation);
     closedir(d);

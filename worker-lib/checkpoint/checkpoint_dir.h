@@ -62,6 +62,8 @@ bool checkpoint_dir_is_stale(const char *dir, const struct checkpoint_claim *cla
 /* All checkpoints, complete or not, newest first. The caller frees *sets. */
 crun_status checkpoint_dir_list(const char *dir, struct checkpoint_set **sets,
                                 size_t *count, struct err *e);
+/* Whether it may be loaded. */
+bool checkpoint_set_is_complete(const struct checkpoint_set *set);
 /* Removes checkpoints older than the newest `keep` complete ones, and unfinished files
  * of older generations. */
 void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep);

@@ -37,7 +37,7 @@ static crun_status open_newest_of(struct crun_checkpoints *c,
 
     err_set(e, "there is no checkpoint in %s", c->directory);
     for (size_t i = 0; *s == NULL && i < count; i++) {
-        if (set[i].present < set[i].parts) {
+        if (!checkpoint_set_is_complete(&set[i])) {
             ++*partial;
             continue;
         }
@@ -61,7 +61,7 @@ static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_sou
     if (status == CRUN_OK)
         status = open_newest_of(c, set, count, s, &partial, e);
     if (partial) {
-        while (set[first].present == set[first].parts)
+        while (checkpoint_set_is_complete(&set[first]))
             first++;
         err_set(&parts,
                 "%s has parts of checkpoints that were never completed (%zu), the "
