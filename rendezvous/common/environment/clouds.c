@@ -15,6 +15,25 @@ int indexed_job_read(struct scheduler_reading *r)
     return 0;
 }
 
+/* The coordinator's port is the pod's, which crun takes for its rendezvous. */
+int kubeflow_jax_read(struct scheduler_reading *r)
+{
+    const char *address = reading_value(r, "JAX_COORDINATOR_ADDRESS");
+    const char *colon = strrchr(address, ':');
+    size_t length = colon ? (size_t)(colon - address) : 0;
+    char *end = NULL;
+    unsigned long port = colon ? strtoul(colon + 1, &end, 10) : 0;
+
+    if (length == 0 || length > HOST_NAME_MAX_BYTES || !end || *end || port < 1 ||
+        port > UINT16_MAX)
+        return err_set(r->e, "JAX_COORDINATOR_ADDRESS is \"%.64s\", not HOST:PORT",
+                       address);
+    memcpy(r->n->host, address, length);
+    r->n->host[length] = '\0';
+    r->n->port = (uint16_t)port;
+    return 0;
+}
+
 int sagemaker_read(struct scheduler_reading *r)
 {
     const char *hosts = reading_value(r, "SM_HOSTS");

@@ -26,6 +26,7 @@ int slurm_refuse_unknown_node(const struct scheduler_env *env,
 /* -- clouds.c ---------------------------------------------------------------------- */
 
 int indexed_job_read(struct scheduler_reading *r) MUST_CHECK;
+int kubeflow_jax_read(struct scheduler_reading *r) MUST_CHECK;
 int sagemaker_read(struct scheduler_reading *r) MUST_CHECK;
 int volcano_read(struct scheduler_reading *r) MUST_CHECK;
 

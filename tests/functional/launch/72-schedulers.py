@@ -19,7 +19,7 @@ from process import BIN, Process, free_port, matches, run, same, skip  # noqa: E
 CRUN = BIN / "crun"
 HERE = socket.gethostname()
 PREFIXES = ("SLURM", "PET_", "CRUN_", "PMI", "OMPI_", "PALS_", "JSM_", "FLUX_", "PBS_", "LSB_",
-            "LSF_", "SM_", "SKYPILOT_", "VC_", "VK_", "LWS_", "MPI_", "JOB_COMPLETION_INDEX",
+            "LSF_", "SM_", "SKYPILOT_", "VC_", "VK_", "LWS_", "JAX_", "MPI_", "JOB_COMPLETION_INDEX",
             "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "CUDA_VISIBLE_DEVICES")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}
 
@@ -59,6 +59,8 @@ def each_scheduler_tells_the_place():
         ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "m-0", "MASTER_PORT": "23456"},
          [r"PyTorchJob: 2 nodes, this is node 1, rendezvous m-0:23456"]),
         (LWS, [r"LeaderWorkerSet: 2 nodes, this is node 1, rendezvous g-0\.g ", r"g-0\.g:29500"]),
+        ({"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": "j-0.j:6666"},
+         [r"Kubeflow JAX: 2 nodes, this is node 1, rendezvous j-0\.j:6666"]),
         (SKY, [r"# job sky-7: 2 nodes, 4 workers", r"here, static, 10\.0\.0\.1:29500"]),
         ({"SM_HOSTS": '["algo-1","algo-2"]', "SM_CURRENT_HOST": "algo-2"},
          [r"SageMaker job: 2 nodes, this is node 1, rendezvous algo-1"]),

@@ -49,6 +49,9 @@ static int find(const char *variables, struct scheduler_node *n, struct err *e)
 #define BATCH "SLURM_JOB_ID=4711|SLURMD_NODENAME=n2|"
 #define PYTORCHJOB "RANK=1|WORLD_SIZE=2|MASTER_ADDR=j-0|MASTER_PORT=23456"
 #define LWS "LWS_WORKER_INDEX=1|LWS_GROUP_SIZE=2|LWS_LEADER_ADDRESS=g-0.g.default"
+#define KUBEFLOW_JAX                                                                   \
+    "JAX_PROCESS_ID=1|JAX_NUM_PROCESSES=2|JAX_COORDINATOR_ADDRESS=j-node-0-0.j:6666|"  \
+    "JAX_COORDINATOR_PORT=6666|JOB_COMPLETION_INDEX=1"
 #define SKY                                                                            \
     "SKYPILOT_NODE_RANK=1|SKYPILOT_NUM_NODES=2|SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2|"  \
     "SKYPILOT_NUM_GPUS_PER_NODE=8|SKYPILOT_TASK_ID=sky-1_a b"
@@ -90,6 +93,11 @@ static const struct {
     { PYTORCHJOB, "PyTorchJob", "PyTorchJob", 2, 1, "j-0", "", 0,
       "RANK, WORLD_SIZE, MASTER_ADDR" },
     { LWS, "LeaderWorkerSet", "LeaderWorkerSet", 2, 1, "g-0.g.default", "", 0, NULL },
+    { KUBEFLOW_JAX, "Kubeflow JAX", "Kubeflow JAX", 2, 1, "j-node-0-0.j", "", 0,
+      "JAX_PROCESS_ID, JAX_NUM_PROCESSES, JAX_COORDINATOR_ADDRESS" },
+    { "RANK=0|LOCAL_RANK=0|JAX_PROCESS_ID=0|JAX_NUM_PROCESSES=2|"
+      "JAX_COORDINATOR_ADDRESS=a:1",
+      "", "", 0, -1, "", "", 0, "" }, /* a worker of crun */
     { SKY, "SkyPilot", "SkyPilot task sky-1_a-b", 2, 1, "10.0.0.1", "sky-1_a-b", 8,
       NULL },
     { SAGE, "SageMaker", "SageMaker job bert-1", 2, 1, "algo-1", "bert-1", 8,
@@ -214,6 +222,8 @@ static const struct {
     { "WORLD_SIZE=1|" PYTORCHJOB, "RANK is 1" },
     { "MASTER_PORT=99999|" PYTORCHJOB, "MASTER_PORT is \"99999\"" },
     { "LWS_GROUP_SIZE=1|" LWS, "LWS_WORKER_INDEX is 1" },
+    { "JAX_COORDINATOR_ADDRESS=j-0|" KUBEFLOW_JAX, "is \"j-0\", not HOST:PORT" },
+    { "JAX_COORDINATOR_ADDRESS=j-0:66666|" KUBEFLOW_JAX, "not HOST:PORT" },
     { "SKYPILOT_NODE_RANK=-1|" SKY, "SKYPILOT_NODE_RANK is \"-1\"" },
     { "SM_CURRENT_HOST=algo-3|" SAGE, "SM_CURRENT_HOST is \"algo-3\"" },
     { "SM_HOSTS={}|" SAGE, "SM_HOSTS" },
