@@ -215,6 +215,14 @@ def two_nodes_are_one_world(place):
             p.expect(0, seconds=SECONDS)
         at = is_one_world([line for p in nodes for line in said(p.out)], 4)
         same(at.split(":")[0], cluster[0].address)
+        pods = [node.start([CRUN, "--nproc-per-node=2", place.program], env={
+            **place.env, "JAX_PROCESS_ID": str(i), "JAX_NUM_PROCESSES": "2",
+            "JAX_COORDINATOR_ADDRESS": f"{cluster[0].address}:6666", "JAX_COORDINATOR_PORT": "6666"})
+                for i, node in enumerate(cluster.nodes)]  # of Kubeflow's JAX policy
+        for p in pods:
+            p.expect(0, seconds=SECONDS)
+        same(is_one_world([line for p in pods for line in said(p.out)], 4) in (
+            at, f"{cluster[0].address}:6666"), False)
 
 
 def a_step_of_slurm_is_one_world(place):
