@@ -152,7 +152,8 @@
 
   /* -- times ------------------------------------------------------------------------ */
 
-  const now = () => Date.now() + page.skew;
+  /* Of a report, when it was written. */
+  const now = () => page.isReport ? page.viewer.now_ms : Date.now() + page.skew;
   const ago = ms => h("time", { datetime: new Date(ms).toISOString(), title: clock(ms) }, age(now() - ms));
   const zoneShift = ms => chosen.utc ? 0 : -new Date(ms).getTimezoneOffset() * MINUTE;
   const isoOf = ms => new Date(ms + zoneShift(ms)).toISOString();
@@ -346,7 +347,8 @@
     return h("section", { id: "head", "aria-label": "State" },
              h("h1", null, (page.isReport ? "Report of job " : "") + nameOf(job)),
              h("p", { class: "now" }, h("span", { "aria-live": "polite" }, statePill(state)),
-               isNumber(job.state_ms) && [" since ", time(stateBegan(job), true)]),
+               isNumber(job.state_ms) && [" since ", time(stateBegan(job), true)],
+               page.isReport && !isOver(job) && ` when this was written, at ${clock(now())}`),
              job.text && !isOfFailure(job) &&
                h("p", { class: "why" }, (isRunning ? "last restart: " : "") + job.text),
              job.notice && h("p", { class: "why" }, job.notice),
@@ -399,15 +401,17 @@
   const curveOf = job => (job.history && job.history.curve) || {};
   const epochsOf = job => (job.history && job.history.epochs) || [];
   const newestOf = (job, name) => (curveOf(job)[name] || []).filter(isNumber).pop();
+  /* Of a job that runs, the newest point may be of the epoch before. */
+  const lastOf = (job, name) => job.state === "running" ? undefined : newestOf(job, name);
 
   function jobLoss(job, nodes) {
     const first = nodes.find(n => n.group_rank === 0 && isNumber(n.loss)) || nodes.find(n => isNumber(n.loss));
-    return first ? first.loss : newestOf(job, "loss");
+    return first ? first.loss : lastOf(job, "loss");
   }
 
   function jobRate(job, nodes) {
     const rates = nodes.filter(n => isNumber(n.group_rank) && n.step).map(n => n.steps_per_s).filter(isNumber);
-    return rates.length ? least(rates) : newestOf(job, "steps_per_s");
+    return rates.length ? least(rates) : lastOf(job, "steps_per_s");
   }
 
   function tile(what, value, more, below) {
@@ -421,7 +425,8 @@
       return tile("Step", step ? count(step) : "–",
                   job.state === "running" && !step ? "the workers report none" : "");
     const share = within(step / job.steps, 0, 1);
-    return tile("Step", count(step), `of ${count(job.steps)} · ${percent(share)}`, progressBar(share));
+    return tile("Step", step ? count(step) : "–", `of ${count(job.steps)}` + (step ? ` · ${percent(share)}` : ""),
+                progressBar(share));
   }
 
   const GIB = 1024;
@@ -447,7 +452,7 @@
   ] : [];
 
   function figuresSection(job, nodes) {
-    const isRunning = job.state === "running", step = job.step || newestOf(job, "step") || 0;
+    const isRunning = job.state === "running", step = job.step || lastOf(job, "step") || 0;
     const rate = jobRate(job, nodes), loss = jobLoss(job, nodes);
     const left = isRunning && job.steps > step && step ? (job.steps - step) / rate * SECOND : NaN;
     const saved = least(nodes.map(n => n.checkpoint_age_ms).filter(isNumber));
@@ -457,7 +462,7 @@
       left < 1e13 && tile("Time left", duration(left)),
       isNumber(loss) && tile("Loss", figure(loss)),
       isNumber(job.goodput) && tile("Goodput", percent(within(job.goodput, 0, 1)),
-                                    step ? "new steps" : "workers ran"),
+                                    step || newestOf(job, "step") ? "new steps" : "workers ran"),
       isNumber(saved) && !isOver(job) && !page.isReport && tile("Checkpoint", `${age(saved)} ago`),
       gpuTiles(gpuTotals(nodes))));
   }
@@ -482,8 +487,9 @@
   /* [time, value], in order */
   function curvePoints(job, curve) {
     const { time_ms: times = [], [curve.name]: values = [] } = curveOf(job), factor = curve.factor || 1;
+    const drawable = value => within(value * factor, -1e300, 1e300); /* their differences are numbers */
     const points = curve.name === "nodes" ? pointsOfEpochs(job)
-      : values.map((value, i) => [times[i], isNumber(value) ? value * factor : NaN]);
+      : values.map((value, i) => [times[i], isNumber(value) ? drawable(value) : NaN]);
     return points.filter(([at]) => isTime(at));
   }
 
@@ -915,19 +921,22 @@
   }
 
   /* Where it is now, if it goes on as fast: what nodes have told differs in age. */
-  const stepNow = node => isNumber(node.group_rank) && node.step
-    ? node.step + (node.steps_per_s || 0) * (node.heard_ms_ago || 0) / SECOND : 0;
+  const stepTold = node => isNumber(node.group_rank) && node.step ? node.step : 0;
+  const stepNow = node => stepTold(node) && node.step + (node.steps_per_s || 0) * (node.heard_ms_ago || 0) / SECOND;
 
   const sortableName = text => String(text).replace(/\d+/g, number => number.padStart(9, "0"));
 
   function viewNodes(nodes) {
-    const front = most([0, ...nodes.map(stepNow)]);
-    const rate = most([0, ...nodes.filter(n => stepNow(n)).map(n => n.steps_per_s || 0)]);
-    return nodes.map((node, index) => {
+    const front = most([0, ...nodes.map(stepTold)]); /* one that is silent may go on no more */
+    const rate = most([0, ...nodes.filter(stepTold).map(n => n.steps_per_s || 0)]);
+    const numbers = new Map();
+    return nodes.map(node => {
       const behind = stepNow(node) ? Math.floor(front - stepNow(node)) : 0;
+      const number = numbers.get(node.host) || 0;
       const lag = behind > BEHIND_SECONDS * rate + 1 ? behind : 0;
-      return { node, index, lag, sign: signOf(node, lag), name: sortableName(node.host) };
-    }).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : a.index - b.index);
+      numbers.set(node.host, number + 1);
+      return { node, key: `${node.host} ${number}`, lag, sign: signOf(node, lag), name: sortableName(node.host) };
+    }).sort((a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
   }
 
   const hasRank = (node, rank) =>
@@ -974,13 +983,13 @@
   const cells = new Map(); /* a cell that is described as before is not looked into */
 
   function mapCell(view, measure, range, isStop) {
-    const look = cellLook(measure, range, view), { index, sign, node } = view;
+    const look = cellLook(measure, range, view), { key, sign, node } = view;
     const text = sign === SIGN.running && measure.name !== "state" ? "" : sign.sign;
-    const same = [index, look, text, sign.name, isStop, index === chosen.node, node.host].join();
+    const same = [key, look, text, sign.name, isStop, key === chosen.node].join();
     if (!cells.has(same))
       cells.set(same, h("div", {
-        key: index, role: "option", class: `cell ${look}`, "data-at": index, tabindex: isStop ? 0 : -1,
-        onfocus: pickCell, "aria-selected": String(index === chosen.node), "aria-label": `${node.host}, ${sign.word}`,
+        key, role: "option", class: `cell ${look}`, "data-at": key, tabindex: isStop ? 0 : -1,
+        onfocus: pickCell, "aria-selected": String(key === chosen.node), "aria-label": `${node.host}, ${sign.word}`,
       }, text));
     return cells.get(same);
   }
@@ -994,7 +1003,7 @@
   }
 
   function pickCell(event) {
-    if (cellAt(event)) pick("node", Number(cellAt(event).dataset.at));
+    if (cellAt(event)) pick("node", cellAt(event).dataset.at);
   }
 
   function onMapKey(event) {
@@ -1012,13 +1021,13 @@
   function nodeMap(views, measure) {
     const range = measure.value ? measureRange(measure, views) : null;
     const swatch = (_, i) => h("span", { class: `swatch r${i}`, "aria-hidden": "true" });
-    const stop = views.some(v => v.index === chosen.node) ? chosen.node : views.length && views[0].index;
-    const onOver = event => pick("over", cellAt(event) ? Number(cellAt(event).dataset.at) : null);
+    const stop = (views.find(v => v.key === chosen.node) || views[0] || {}).key;
+    const onOver = event => pick("over", cellAt(event) ? cellAt(event).dataset.at : null);
     return h("div", { class: "heat" },
       h("div", { class: `map ${views.length > 400 ? "small" : ""}`, role: "listbox", "aria-label": "Map of nodes",
                  onclick: pickCell, onkeydown: onMapKey, onpointerover: onOver,
                  onpointerleave: () => pick("over", null) },
-        views.map(view => mapCell(view, measure, range, view.index === stop))),
+        views.map(view => mapCell(view, measure, range, view.key === stop))),
       range && h("p", { class: "ramp" }, measure.show(range[0]), Array.from({ length: LEVELS }, swatch),
                  measure.show(range[1]), extremes(measure, views)));
   }
@@ -1124,7 +1133,7 @@
     return [
       scrolling("Table of nodes", h("table", { class: "nodes wide" },
         h("thead", null, h("tr", null, headCells(columns, chosen.nodeOrder))),
-        h("tbody", null, rows.map(view => h("tr", { key: view.index }, columns.map(column => column.cell(view))))))),
+        h("tbody", null, rows.map(view => h("tr", { key: view.key }, columns.map(column => column.cell(view))))))),
       more > 0 && h("button", { type: "button", class: "button", onclick: () => { chosen.rows += 200; draw(); } },
                     `Show 200 more of ${plural(views.length, "node")}`),
     ];
@@ -1177,7 +1186,7 @@
         views.length > 4 && searchInput("Search nodes", "search"), hasMap && measureSelect(views), rankForm()),
       found.length < views.length && h("p", { class: "note" }, `${plural(found.length, "node")} found`),
       hasMap && h("div", { class: "map-and-panel" }, nodeMap(found, measure),
-                  nodePanel(views.find(v => v.index === pickedKey()) || worstFirst(found)[0])),
+                  nodePanel(views.find(v => v.key === pickedKey()) || worstFirst(found)[0])),
       nodeTable(found));
   }
 
@@ -1391,7 +1400,8 @@
   function showTitle() {
     const { job, route } = page, state = job && stateOf(job);
     const name = route.rank !== undefined ? `rank ${route.rank}` : job ? nameOf(job) : "Jobs";
-    const prefix = (page.live === "lost" ? "(not live) " : "") + (state ? `${state.word}: ` : "");
+    const age = page.isReport ? "report: " : page.live === "lost" ? "(not live) " : "";
+    const prefix = age + (state ? `${state.word}: ` : "");
     const title = plain(`${prefix}${name} – crun`);
     const icon = document.getElementById("icon");
     const href = state ? "data:image/svg+xml," + encodeURIComponent(`<svg xmlns="${SVG}" viewBox="0 0 16 16">` +
@@ -1441,8 +1451,8 @@
     return root;
   }
 
-  const LIVE_RETRY = 5 * SECOND, LIVE_SILENT = 40 * SECOND;
-  let object = null, source = null, heardAt = 0, retry = 0;
+  const LIVE_RETRY = 5 * SECOND, LIVE_SILENT = 40 * SECOND, CLOCK_SET = 5 * SECOND;
+  let object = null, source = null, heardAt = Date.now(), followedAt = 0, retry = 0;
 
   function errorOf(text, status) {
     try {
@@ -1453,12 +1463,23 @@
     }
   }
 
-  /* The server's clock is that of an object which has just come. */
+  /* The server's clock is that of an object which has just come; either clock may be set later. */
+  function takeClock(tolerated) {
+    const dated = object.jobs ? object.jobs.find(job => !isOver(job)) : object;
+    if (!dated || isOver(dated) || !isTime(dated.started_ms)) return;
+    const skew = dated.started_ms + dated.age_ms - Date.now();
+    if (Math.abs(skew - page.skew) > tolerated) page.skew = skew;
+  }
+
   function takeWhole(whole) {
-    const dated = whole.jobs ? whole.jobs.find(job => !isOver(job)) : whole;
     object = whole;
-    if (dated && !page.isReport && !isOver(dated) && isTime(dated.started_ms))
-      page.skew = dated.started_ms + dated.age_ms - Date.now();
+    takeClock(0);
+    takeObject();
+  }
+
+  function takePatch(operations) {
+    object = applyPatch(object, operations);
+    takeClock(CLOCK_SET);
     takeObject();
   }
 
@@ -1473,7 +1494,7 @@
 
   function setLive(live) {
     if (page.live === live || page.live === "over") return;
-    if (live === "lost") page.lostAt = now();
+    if (live === "lost") page.lostAt = heardAt + page.skew;
     page.live = live;
     draw();
   }
@@ -1481,8 +1502,11 @@
   /* Why there is no stream; and what there is without one. */
   async function loadOnce() {
     const answer = await fetch(page.route.api), text = await answer.text();
-    if (answer.ok) takeWhole(JSON.parse(text));
-    else if (answer.status < 500 && !object) page.error = errorOf(text, answer.status);
+    if (answer.ok) {
+      takeWhole(JSON.parse(text));
+      page.lostAt = now();
+    }
+    if (!answer.ok && answer.status < 500 && !object) page.error = errorOf(text, answer.status);
     draw();
   }
 
@@ -1507,18 +1531,21 @@
 
   function follow() {
     if (source) source.close();
-    heardAt = Date.now();
+    followedAt = Date.now();
     source = new EventSource(`${page.route.live}`);
     source.onerror = loseStream;
     onStream("whole", data => { setLive("live"); takeWhole(JSON.parse(data)); });
-    onStream("patch", data => { setLive("live"); object = applyPatch(object, JSON.parse(data)); takeObject(); });
+    onStream("patch", data => { setLive("live"); takePatch(JSON.parse(data)); });
     onStream("end", () => { setLive("over"); source.close(); });
   }
 
-  /* Ages grow by themselves; a stream that is silent may be dead. */
+  /* Ages grow by themselves; a stream that is silent may be dead, and is if a new one is too. */
   function everySecond() {
-    if (Date.now() - drawnAt > 900) draw();
-    if (page.live === "live" && Date.now() - heardAt > LIVE_SILENT) follow();
+    const time = Date.now(), quietSince = Math.max(heardAt, followedAt);
+    if (time - drawnAt > 900) draw();
+    if (page.live === "over") return;
+    if (page.live === "live" && time - heardAt > LIVE_SILENT + LIVE_RETRY) setLive("lost");
+    if (time - quietSince > LIVE_SILENT) follow();
   }
 
   /* -- the beginning -------------------------------------------------------------------------------- */
@@ -1562,7 +1589,11 @@
     if (object) takeObject();
     if (page.route.rank !== undefined && seesOutput()) askOutput();
     window.addEventListener("pagehide", () => source.close());
-    window.addEventListener("pageshow", event => { if (event.persisted) follow(); });
+    window.addEventListener("pageshow", event => {
+      if (!event.persisted) return;
+      page.live = ""; /* of another job of that run id, if the one before is over */
+      follow();
+    });
   }
 
   begin();

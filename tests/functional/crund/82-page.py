@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 30 s
 # sanitizers: no, other tests of the page's server run under them
 """
 The page in a real browser: what it shows while a job fails and restarts, what stays, with the keyboard
@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, PROGRAMS, Process, fail, run, same, until  # noqa: E402
+from process import BIN, PROGRAMS, Process, fail, matches, run, same, until  # noqa: E402
 import browser  # noqa: E402
 from control import Crund  # noqa: E402
 from long_job import BEGUN_MS, DAY_MS, long_job  # noqa: E402
@@ -170,6 +170,102 @@ def what_the_reader_chose_stays(chromium):
         same(page.evaluate(KEPT), before)
 
 
+def the_picked_node_stays_when_another_goes(chromium):
+    with shown(chromium, 100, "100 nodes") as (page, server):
+        page.evaluate("document.querySelectorAll('.map .cell')[50].focus()")
+        page.until("document.querySelector('.panel h3').innerText === 'gpu-node-00050'", "its values")
+        server.change("llama-70b", lambda job: job["nodes"].pop(3))
+        page.until_text("99 nodes")
+        same(page.evaluate("['.panel h3', '[aria-selected=true]', ':focus'].map(selector => "
+                           "document.querySelector(selector)).map(e => e.ariaLabel || e.innerText)"),
+             ["gpu-node-00050", "gpu-node-00050, running", "gpu-node-00050, running"])
+
+
+# -- what is not so any more ------------------------------------------------------------------
+
+
+def a_report_stays_of_its_time(chromium):
+    server = PageServer([])
+    server.put("/report", report_html(long_job(nodes=2), BEGUN_MS + DAY_MS))
+    page = chromium.page()
+    page.call("Page.addScriptToEvaluateOnNewDocument", source="Date.now = () => 2e12")
+    page.open(server.origin + "/report")
+    page.until_text("running since 2026-11-24 02:27:38 when this was written, at 2026-11-24 02:49:48")
+    matches(page.evaluate("document.querySelector('#epochs .ends').innerText"), "2026-11-24 02:")
+    matches(page.evaluate("document.title"), "^report: running")
+    page.close()
+    server.close()
+
+
+def ages_are_right_when_a_clock_is_set(chromium):
+    with shown(chromium, 2, "2 nodes", "(22 min)", "(24 h 0 m)") as (page, server):
+        server.change("llama-70b", lambda job: job.update(age_ms=job["age_ms"] + 7200_000))
+        page.until_text("(22 min)", "(26 h 0 m)")
+        page.evaluate("(now => { Date.now = () => now() - 86400000; })(Date.now.bind(Date))")
+        server.change("llama-70b", lambda job: job.update(age_ms=job["age_ms"] + 1000))
+        page.until_text("(22 min)", "(26 h 0 m)")
+        same(len([url for url in page.requests if url.endswith("/live")]), 1)
+
+
+def what_the_epoch_before_did_is_not_shown_as_done_now(chromium):
+    with shown(chromium, 2, "Rate", "Time left") as (page, server):
+        def starts_again(job):
+            job.update(step=None)
+            for node in job["nodes"]:
+                node.update(step=None, steps_per_s=None, loss=None)
+
+        server.change("llama-70b", starts_again)
+        page.until("!document.querySelector('#figures').innerText.match(/Rate|Loss|Time left/)", "no rate")
+        matches(page.evaluate("document.querySelector('#figures').innerText"), "Step\\s+–\\s+of 1,000,000\n")
+
+
+def no_node_is_behind_one_that_is_silent(chromium):
+    with shown(chromium, 5, "5 running") as (page, server):
+        server.change("llama-70b", lambda job: job["nodes"][3].update(heard_ms_ago=60000))
+        page.until_text("heard 60 s ago", "5 running")
+
+
+def huge_numbers_are_drawn(chromium):
+    job = long_job(nodes=2)
+    job["history"]["curve"]["loss"][5:7] = [1.7e308, -1.7e308]
+    server = PageServer([job])
+    with visit(chromium, server.origin, "/jobs/llama-70b", "to 1.00e+300"):
+        pass  # a path that is no path is a complaint
+    server.close()
+
+
+def another_job_after_the_end_is_live_again(chromium):
+    """The page comes back from the browser's cache, and then the server goes."""
+    server = PageServer([long_job(nodes=2, ended=True)])
+    page = chromium.page()
+    page.open(server.origin + "/jobs/llama-70b")
+    page.until_text("First failure")
+    server.jobs["llama-70b"] = long_job(nodes=2)
+    for name in ("pagehide", "pageshow"):
+        page.evaluate(f"dispatchEvent(new PageTransitionEvent('{name}', {{ persisted: true }}))")
+    page.until_text("running since", "● live")
+    server.http.server_close()
+    server.close()
+    page.until_text("Not live since")
+    page.close()
+
+
+def a_server_that_hangs_is_not_live(chromium):
+    """Its connections stay, and new ones are accepted by the kernel alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        crund = Crund(folder, "--http", "127.0.0.1:0")
+        page = chromium.page()
+        page.open(re.search(r"(http://127\.0\.0\.1:\d+)", crund.log())[1])
+        page.until_text("There are no jobs", "● live")
+        os.kill(crund.pid, signal.SIGSTOP)
+        page.evaluate("(now => { Date.now = () => now() + 50000; })(Date.now.bind(Date))")
+        page.until_text("Not live since")
+        os.kill(crund.pid, signal.SIGCONT)
+        page.until_text("● live")
+        page.close()
+        crund.stop()
+
+
 FOCUSED = """(() => {
     const e = document.activeElement;
     if (e === document.body || e === document.documentElement)
@@ -298,6 +394,10 @@ def main():
         run([all_pages_keep_the_rules, no_text_becomes_markup,
              a_thousand_nodes_are_painted_in_time_and_only_what_differs_changes,
              nodes_are_searched_sorted_and_coloured, what_the_reader_chose_stays,
+             the_picked_node_stays_when_another_goes, a_report_stays_of_its_time,
+             ages_are_right_when_a_clock_is_set, what_the_epoch_before_did_is_not_shown_as_done_now,
+             no_node_is_behind_one_that_is_silent, huge_numbers_are_drawn,
+             another_job_after_the_end_is_live_again, a_server_that_hangs_is_not_live,
              the_keyboard_reaches_everything, a_running_job], chromium)
 
 
