@@ -231,6 +231,25 @@ static void send_ring(const struct log_answers *a, const struct log_question *q,
     free(data);
 }
 
+/* What a full disk has not taken: told at the first and with the last of the stream. */
+static void send_unwritten(const struct log_answers *a, const struct log_question *q,
+                           const struct wanted_stream *s, size_t size)
+{
+    const struct kept_view view = kept_stream_view(find_kept_stream(a, q, s));
+    struct msg m = piece_make(a, q, s);
+
+    if (view.parts.lost == 0 ||
+        !(s->is_new || (view.ended && s->offset + size >= view.size)))
+        return;
+    m.logs.kind = LOGS_FAILED;
+    m.logs.size = s->offset; /* nothing is passed over */
+    snprintf(m.logs.where, sizeof(m.logs.where), "%" PRIu64 " bytes of %s lost: %s",
+             view.parts.lost,
+             s->which == LOG_OUT ? "standard output" : "standard error",
+             view.parts.lost_errno ? strerror(view.parts.lost_errno) : "too slow");
+    a->answer(a->arg, &m);
+}
+
 static void send_kind(const struct log_answers *a, const struct log_question *q,
                       const struct wanted_stream *s, int errnum)
 {
@@ -332,9 +351,10 @@ static void answer_stream(const struct log_answers *a, const struct log_question
     }
     if (errnum || kept->kind != LOGS_TEXT)
         send_kind(a, q, s, errnum);
-    else if (kept->file) /* what was written since is for the next question */
+    else if (kept->file) { /* what was written since is for the next question */
+        send_unwritten(a, q, s, read ? read->size : 0);
         send_text(a, q, s, read ? read->data : "", read ? read->size : 0);
-    else
+    } else
         send_ring(a, q, s, &kept->ring);
 }
 

@@ -25,6 +25,8 @@ struct log_part {
 /* Where a stream is: in its file, and before that in file.1, if it still is one. */
 struct log_parts {
     uint64_t written; /* bytes of the stream */
+    uint64_t lost;    /* of which no mark in a file tells; why: an errno, 0: too slow */
+    int lost_errno;
     struct log_part part[2];
 };
 

@@ -527,6 +527,8 @@ bool outlet_find_parts(struct outlet *o, struct log_parts *parts)
 
     pthread_mutex_lock(&o->writer->lock);
     *parts = o->parts;
+    parts->lost = o->unmarked_in_file + o->unmarked_in_queue;
+    parts->lost_errno = o->lost_errno;
     is_written = o->queued == 0;
     pthread_mutex_unlock(&o->writer->lock);
     return is_written;

@@ -173,7 +173,7 @@ static void warn_no_text(struct shown_rank *r, int which, const struct msg_logs 
     else if (m->kind == LOGS_NOWHERE)
         log_warn("%s of rank %" PRIu32 " is thrown away", stream_text(which), r->rank);
     else if (m->kind == LOGS_FAILED)
-        log_warn("the log file of rank %" PRIu32 " on %s cannot be read: %s", r->rank,
+        log_warn("the log file of rank %" PRIu32 " on %s lacks output: %s", r->rank,
                  m->host, where);
     else
         log_warn("%s of rank %" PRIu32 " cannot be shown", stream_text(which), r->rank);

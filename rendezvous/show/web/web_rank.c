@@ -141,7 +141,7 @@ static void take_rank_logs(struct rank_ask *a, const struct msg_logs *m)
                  m->where);
         break;
     case LOGS_FAILED:
-        snprintf(a->note, sizeof(a->note), "its log file cannot be read: %s", m->where);
+        snprintf(a->note, sizeof(a->note), "its log file lacks output: %s", m->where);
         break;
     default:
         break;

@@ -175,7 +175,7 @@ enum logs_kind {
     LOGS_PASSED,  /* it goes to a file or device without passing through crun */
     LOGS_NOWHERE, /* it is thrown away */
     LOGS_MERGED,  /* standard error, which goes with standard output */
-    LOGS_FAILED,  /* its log file cannot be read */
+    LOGS_FAILED,  /* its log file cannot be read, or lacks output */
     LOGS_MISSING, /* only from the rendezvous: the node has not answered */
     LOGS_KIND_COUNT,
     LOGS_KIND_UNKNOWN = LOGS_KIND_COUNT

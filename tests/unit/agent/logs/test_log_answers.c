@@ -275,6 +275,41 @@ TEST(the_attempt_before_is_kept_too)
     ck_assert_uint_eq(t.got[0].of_epoch, EPOCH + 1);
 }
 
+TEST(what_a_full_disk_has_not_taken_is_told)
+{
+    struct log_writer *writer = log_writer_create(
+        t.loop, &(struct log_writer_calls){ .news = on_news });
+    struct outlet_options options = { .fd = open("/dev/full", O_WRONLY),
+                                      .owned = true,
+                                      .mark = true,
+                                      .queue_max = 1 << 20,
+                                      .name = "out" };
+    struct outlet *o = outlet_create(writer, &options);
+
+    kept_output_set_file(&t.kept, 0, LOG_OUT, o, xstrdup("/dev/full"));
+    outlet_put(o, "one\n", 4);
+    ask("4", 0, "", UINT32_MAX, 0);
+    run_until_complete();
+    ck_assert_uint_eq(t.count, 2);
+    ck_assert_uint_eq(t.got[0].kind, LOGS_FAILED);
+    ck_assert_uint_eq(t.got[0].next, t.got[0].size);
+    ck_assert_ptr_nonnull(strstr(t.got[0].where, "4 bytes of standard output lost"));
+    ck_assert_uint_eq(t.got[1].kind, LOGS_TEXT);
+    ask("4", EPOCH, "0:0", 0, 1);
+    run_until_complete();
+    ck_assert_uint_eq(t.count, 0); /* not with each answer */
+    outlet_put(o, "two\n", 4);
+    outlet_close(o);
+    end_worker(0);
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    run_until_complete();
+    ck_assert_ptr_nonnull(strstr(t.got[0].where, "8 bytes of standard output lost"));
+    ck_assert(t.got[1].ended);
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
+    log_writer_destroy(writer, clock_ms() + 1000);
+}
+
 /* A disk may be slower than a restart. */
 TEST(more_of_the_attempt_before_may_come)
 {
