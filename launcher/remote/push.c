@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@
 
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/tls/sha256.h"
+
+#define SMALL_FILE_BYTES 65536
 
 /* -- the files --------------------------------------------------------------------- */
 
@@ -45,6 +48,27 @@ static int on_library(struct dl_phdr_info *info, size_t size, void *arg)
     return 0;
 }
 
+/* What Python workers import: the far side's crun finds it as this one does. */
+static void add_python_files(struct push *p)
+{
+    int folder = (int)(strrchr(p->self, '/') - p->self);
+    char *pattern = xasprintf("%.*s/../{lib,share}/crun/python/{bootstrap,crun,for_jax}"
+                              "/*.py",
+                              folder, p->self);
+    glob_t found;
+
+    if (glob(pattern, GLOB_BRACE, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *path = found.gl_pathv[i];
+
+            add_push_file(p, path,
+                          xasprintf("lib%s", strstr(path + folder, "/crun/python/")));
+        }
+        globfree(&found);
+    }
+    free(pattern);
+}
+
 int push_init(struct push *p, struct err *e)
 {
     char path[PATH_MAX];
@@ -57,6 +81,7 @@ int push_init(struct push *p, struct err *e)
     p->self = xstrdup(path);
     add_push_file(p, "/proc/self/exe", xstrdup("bin/crun"));
     dl_iterate_phdr(on_library, p);
+    add_python_files(p);
     return 0;
 }
 
@@ -121,6 +146,17 @@ static int push_digest(struct push *p, struct err *e)
     return 0;
 }
 
+/* A copy of a small file needs no descriptor while it waits for its host. */
+static int add_small_file(struct evbuffer *out, int fd, size_t left)
+{
+    int n = 1;
+
+    while (left > 0 && (n = evbuffer_read(out, fd, (int)left)) > 0)
+        left -= (size_t)n;
+    close(fd);
+    return left > 0 ? -1 : 0;
+}
+
 int push_add_files(const struct push *p, struct evbuffer *out, struct err *e)
 {
     for (unsigned i = 0; i < p->count; i++) {
@@ -128,7 +164,10 @@ int push_add_files(const struct push *p, struct evbuffer *out, struct err *e)
 
         if (fd < 0)
             return err_set_errno(e, errno, "%s", p->file[i].path);
-        if (evbuffer_add_file(out, fd, 0, (ev_off_t)p->file[i].size) < 0) {
+        if (p->file[i].size <= SMALL_FILE_BYTES) {
+            if (add_small_file(out, fd, p->file[i].size) < 0)
+                return err_set(e, "%s: it cannot be read", p->file[i].path);
+        } else if (evbuffer_add_file(out, fd, 0, (ev_off_t)p->file[i].size) < 0) {
             close(fd);
             return err_set(e, "%s: it cannot be read", p->file[i].path);
         }
@@ -168,10 +207,12 @@ char *push_first_command(const struct push *p)
 /* Takes one file from standard input; fails if it is not complete. */
 static char *receive_command(const struct push_file *f)
 {
-    return xasprintf("head -c %zu > \"$t/%s\" && [ $(wc -c < \"$t/%s\") -eq %zu ] && "
+    return xasprintf("mkdir -p \"$t/%.*s\" && head -c %zu > \"$t/%s\" && [ $(wc -c < "
+                     "\"$t/%s\") -eq %zu ] && "
                      "{ ! command -v sha256sum > /dev/null || "
                      "echo '%s' \"*$t/%s\" | sha256sum -c > /dev/null; } && ",
-                     f->size, f->name, f->name, f->size, f->sha256, f->name);
+                     (int)(strrchr(f->name, '/') - f->name), f->name, f->size, f->name,
+                     f->name, f->size, f->sha256, f->name);
 }
 
 /* Whoever can write into the folder of copies could exchange one before it runs, so
@@ -203,8 +244,7 @@ char *push_second_command(struct push *p, struct err *e)
         "LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$" PUSH_LIBRARIES "; "
         "export LD_LIBRARY_PATH; }; exec \"$d/bin/crun\" --agent-stdin; }; "
         "if [ -x \"$d/bin/crun\" ]; then start; fi; "
-        "rm -rf \"$t\"; if mkdir \"$t\" && mkdir -p "
-        "\"$t/bin\" \"$t/lib/crun\"; then echo '%.*s'; "
+        "rm -rf \"$t\"; if mkdir \"$t\"; then echo '%.*s'; "
         "if %schmod 700 \"$t/bin/crun\"; then "
         "mv -T \"$t\" \"$d\" 2> /dev/null || { [ -x \"$d/bin/crun\" ] || "
         "mv \"$t\" \"$d\"; }; rm -rf \"$t\"; start; fi; rm -rf \"$t\"; "

@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, CRUNCTL, TIMEOUT, Place, Terminal, with_place  # noqa: E402
-from process import SANITIZED, lives, matches, read, run, same, stat_of, until  # noqa: E402
+from process import ROOT, SANITIZED, lives, matches, read, run, same, stat_of, until  # noqa: E402
 
 # The hosts are h1, h2 and so on; others fail as real ones do. fakessh/HOST is the home of each.
 FAKE = r'''#!/bin/sh
@@ -204,9 +204,10 @@ def test_a_host_without_crun_gets_it(p):
     if os.getuid() != 0:
         return  # the hosts need a file system of their own
     folder = f"{p.path}/only here"
-    os.mkdir(folder)
-    crun = f"{folder}/crun"
+    os.makedirs(f"{folder}/bin")
+    crun = f"{folder}/bin/crun"
     shutil.copy(CRUN, crun)
+    shutil.copytree(ROOT / "worker-lib/python", f"{folder}/lib/crun/python")
     library = next(line.split()[2] for line in subprocess.run(
         ["ldd", CRUN], capture_output=True, text=True, check=True).stdout.splitlines()
         if "libcjson" in line)
@@ -227,6 +228,10 @@ exec "$@"' sh "$@" ;; esac"""))
         copy = f"{p.path}/home.{host}/.cache/crun/{names[0]}"
         same(read(f"{copy}/bin/crun"), read(CRUN))
         same(os.stat(copy).st_mode & 0o777, 0o700)
+        same(sorted(os.listdir(f"{copy}/lib/crun/python")), ["bootstrap", "crun", "for_jax"])
+    script = p.file("finders.py", "import sys\nprint(sys.meta_path[0])\n")
+    made = p.start(crun, *on(p, "h1,h2", script), stdin=subprocess.DEVNULL)
+    same(p.end(made, 0).splitlines(), ["<class 'sitecustomize.Finder'>"] * 2)
 
 
 def test_a_folder_of_others_gets_no_copy(p):
