@@ -36,48 +36,48 @@ static void list_numbers(const char *folder, const char *prefix,
         closedir(d);
 }
 
-/* Where the last `lines` lines begin. */
-static off_t find_tail(int fd, off_t size, long long lines)
+/* Where the last *lines lines begin; *lines becomes how many are not in the file. */
+static off_t find_tail(int fd, off_t size, long long *lines)
 {
     char *part = xmalloc(PART_BYTES);
-    off_t at = size;
+    off_t at = *lines > 0 ? size : 0, found = *lines > 0 ? 0 : size;
 
-    while (at > 0) {
+    while (at > 0 && *lines > 0) {
         off_t from = at > PART_BYTES ? at - PART_BYTES : 0;
         ssize_t n = pread(fd, part, (size_t)(at - from), from);
 
-        for (; n > 0; n--)
-            if (part[n - 1] == '\n' && from + n < size && --lines == 0) {
-                free(part);
-                return from + n;
-            }
+        for (; n > 0 && *lines > 0; n--)
+            if (part[n - 1] == '\n' && from + n < size && --*lines == 0)
+                found = from + n;
         at = from;
     }
     free(part);
-    return 0;
+    *lines -= *lines > 0 && size > 0; /* its first one */
+    return found;
 }
 
-/* False: there is no such file of that user, or nothing in it. The user has named the
- * folder, and may have put a link to another one there. */
-static bool show_file(const char *path, const struct log_lines_style *style,
-                      long long tail, uid_t owner)
+/* A file of that user, or -1. The user has named the folder, and may have put a link to
+ * another one there. */
+static int open_file(const char *path, uid_t owner, off_t *size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct log_lines lines = { .size = 0 };
     struct stat st;
-    char *part;
-    off_t at;
+
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+                    (owner != geteuid() && st.st_uid != owner))) {
+        close(fd);
+        fd = -1;
+    }
+    *size = fd >= 0 ? st.st_size : 0;
+    return fd;
+}
+
+static void show_file(int fd, off_t at, const struct log_lines_style *style)
+{
+    struct log_lines lines = { .size = 0 };
+    char *part = xmalloc(PART_BYTES);
     ssize_t n;
 
-    if (fd < 0)
-        return false;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-        (owner != geteuid() && st.st_uid != owner)) {
-        close(fd);
-        return false;
-    }
-    at = tail < 0 ? 0 : tail == 0 ? st.st_size : find_tail(fd, st.st_size, tail);
-    part = xmalloc(PART_BYTES);
     while ((n = pread(fd, part, PART_BYTES, at)) > 0 && !ferror(stdout)) {
         log_lines_add(&lines, style, (uint64_t)at, part, (size_t)n);
         at += n;
@@ -85,8 +85,26 @@ static bool show_file(const char *path, const struct log_lines_style *style,
     log_lines_finish(&lines, style);
     fflush(stdout);
     free(part);
-    close(fd);
-    return st.st_size > 0;
+}
+
+/* The stream's file and, with --log-max-size, what came before. False: there is
+ * nothing. */
+static bool show_stream_files(const char *path, const struct log_lines_style *style,
+                              long long tail, uid_t owner)
+{
+    char *older = xasprintf("%s.1", path);
+    off_t size[2], at[2] = { 0, 0 };
+    int fd[2] = { open_file(path, owner, &size[0]), open_file(older, owner, &size[1]) };
+
+    for (int i = 0; i < 2 && tail >= 0; i++)
+        at[i] = find_tail(fd[i], size[i], &tail);
+    for (int i = 1; i >= 0; i--)
+        if (fd[i] >= 0) {
+            show_file(fd[i], at[i], style);
+            close(fd[i]);
+        }
+    free(older);
+    return size[0] > 0 || size[1] > 0;
 }
 
 static bool show_rank_files(const struct ctl_options *o, const char *attempt,
@@ -97,14 +115,10 @@ static bool show_rank_files(const struct ctl_options *o, const char *attempt,
     for (int k = 0; k < 2; k++) {
         char *path = xasprintf("%s/%" PRIu32 "/%s", attempt, style.rank,
                                k ? "stderr.log" : "stdout.log");
-        char *older = xasprintf("%s.1", path); /* --log-max-size */
 
         style.error = k == 1;
-        if (k ? !o->only_stdout : !o->only_stderr) {
-            any |= o->tail < 0 && show_file(older, &style, o->tail, owner);
-            any |= show_file(path, &style, o->tail, owner);
-        }
-        free(older);
+        if (k ? !o->only_stdout : !o->only_stderr)
+            any |= show_stream_files(path, &style, o->tail, owner);
         free(path);
     }
     return any;

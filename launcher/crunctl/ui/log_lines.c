@@ -73,6 +73,25 @@ static void show_log_line(struct log_lines *l, const struct log_lines_style *sty
     l->size = 0;
 }
 
+/* A part of a line that is too long ends with a whole character. */
+static void show_part(struct log_lines *l, const struct log_lines_style *style)
+{
+    size_t rest = 0, size = l->size;
+    char next[4];
+
+    while (rest < 3 && ((unsigned char)l->text[size - 1 - rest] & 0xc0) == 0x80)
+        rest++;
+    rest++;
+    if ((unsigned char)l->text[size - rest] < 0xc0 ||
+        text_utf8_size(l->text + size - rest, rest) > 0)
+        rest = 0;
+    memcpy(next, l->text + size - rest, rest);
+    l->size -= rest;
+    show_log_line(l, style);
+    memcpy(l->text, next, rest);
+    l->size = rest;
+}
+
 void log_lines_add(struct log_lines *l, const struct log_lines_style *style,
                    uint64_t offset, const char *data, size_t size)
 {
@@ -88,8 +107,10 @@ void log_lines_add(struct log_lines *l, const struct log_lines_style *style,
         }
         memcpy(l->text + l->size, data, n);
         l->size += n;
-        if (newline || l->size >= LINE_MAX_BYTES)
+        if (newline)
             show_log_line(l, style);
+        else if (l->size >= LINE_MAX_BYTES)
+            show_part(l, style);
         data += n;
         size -= n;
     }

@@ -193,12 +193,26 @@ def shows_both_files_of_a_bounded_log():
             same(len(kept.stdout) > 96 << 10, True)
             same(job.logs("--stdout", "--tail=10", "1").stdout, wanted[-70:])
             job.end()
-            ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid),
-                                    "--stdout", "1"],
-                                   capture_output=True, text=True, env=job.of_node(0))
+            command = [BIN / "crunctl", "logs", "-j", str(job.crun[0].pid), "--stdout", "1"]
+            ended, tail = (subprocess.run([*command, *more], capture_output=True, text=True,
+                                          env=job.of_node(0)) for more in ([], ["--tail=14500"]))
         first, *rest = ended.stdout.splitlines(True)
+        same(tail.stdout, "".join(rest[-14500:]))  # of both files
         same(first, f"[crun: {lost} bytes came before: the last of them are in stdout.log.1]\n")
         same("".join(line for line in rest if line[0] != "["), wanted[lost:])
+
+
+def cuts_no_character():
+    """A line that is too long is shown in parts."""
+    script = ("awk 'BEGIN { printf \"x\"; while (i++ < 50000) printf \"\u20ac\"; print \"\" }'; "
+              "await go")
+    with tempfile.TemporaryDirectory() as folder:
+        with Job(script, flags=[f"--log-dir={folder}", "--redirects=3"]) as job:
+            until(lambda: job.logs("--tail=1", "0").stdout.endswith("\n"), "the line")
+            shown = job.logs("--json", "0").stdout
+            parts = [json.loads(line) for line in shown.splitlines()]
+            same("".join(part["text"] for part in parts), "x" + 50000 * "\u20ac")
+            job.end()
 
 
 def follows_files():
@@ -307,5 +321,6 @@ def slow_readers_cost_nothing():
 
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
-     shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log,
-     follows_files, follows_an_attempt_that_fails_at_once, a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])
+     shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log, cuts_no_character,
+     follows_files, follows_an_attempt_that_fails_at_once,
+     a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])
