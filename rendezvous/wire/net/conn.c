@@ -141,6 +141,20 @@ static void conn_shut(struct conn *c)
         shutdown(c->fd, SHUT_WR);
 }
 
+/* A server that has closed may have said why: that is read first, up to the end. */
+static void conn_end_writing(struct conn *c)
+{
+    if (!c->connected || c->tls || c->state != CONN_OPEN) {
+        conn_end_errno(c);
+        return;
+    }
+    c->released = 0;
+    evbuffer_drain(c->out, evbuffer_get_length(c->out));
+    event_del(c->writable);
+    conn_move_deadline(c, &c->send_at, 0);
+    conn_move_deadline(c, &c->frame_at, clock_ms() + HANG_UP_MS);
+}
+
 static void conn_write_released(struct conn *c)
 {
     ssize_t n = 0;
@@ -148,7 +162,7 @@ static void conn_write_released(struct conn *c)
     if (c->released > 0) {
         n = conn_write(c, c->released);
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            conn_end_errno(c);
+            conn_end_writing(c);
             return;
         }
     }

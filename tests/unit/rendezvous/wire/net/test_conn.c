@@ -573,6 +573,31 @@ TEST(two_connections_speak_with_each_other)
     close(listener);
 }
 
+TEST(what_the_server_said_before_it_closed_is_heard)
+{
+    struct side s = { .peer = -1 };
+    struct conn_calls calls = calls_of(&s);
+    const struct linger reset = { .l_onoff = 1 };
+    struct net_addr addr, from;
+    uint8_t frame[256];
+    struct msg m = hello();
+    struct err e;
+    int listener = listen_anywhere(&addr);
+
+    s.conn = conn_connect(loop, &addr, NULL, on_connected, &calls, &e);
+    ck_assert_ptr_nonnull(s.conn);
+    WAIT_FOR(s.connected);
+    WAIT_FOR((s.peer = net_accept(listener, &from)) >= 0);
+    send_bytes_of(&s, frame, make_frame(frame, sizeof(frame)));
+    setsockopt(s.peer, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(s.peer);
+    conn_send(s.conn, &m);
+    conn_flush(s.conn);
+    WAIT_FOR(s.closed);
+    ck_assert_uint_eq(s.messages, 1);
+    close(listener);
+}
+
 TEST(a_refused_connect_is_told_by_closed)
 {
     struct side s = { .peer = -1 };
