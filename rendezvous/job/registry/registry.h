@@ -138,7 +138,6 @@ void registry_set_confinement(struct registry *g, const char *text);
  */
 struct curve_point;
 bool registry_take_sample(const struct job *job, struct curve_point *sample);
-uint64_t registry_slowest_step(const struct job *job); /* 0: no step is told */
 
 /* The jobs, linked by next: to show them, and for tests. */
 const struct job *registry_jobs(const struct registry *g);

@@ -77,13 +77,6 @@ bool registry_take_sample(const struct job *job, struct curve_point *sample)
     return sample->step > 0;
 }
 
-uint64_t registry_slowest_step(const struct job *job)
-{
-    struct curve_point sample;
-
-    return registry_take_sample(job, &sample) ? sample.step : 0;
-}
-
 void registry_note_progress(struct registry *g, struct job *job)
 {
     struct curve_point sample;

@@ -92,15 +92,21 @@ static cJSON *rank_object(struct web *w, const struct web_object *o)
     return object;
 }
 
-static uint64_t most_steps(const struct job *job)
+/* As job_view_step and job_view_steps have them of the nodes, which a list leaves out.
+ */
+static void add_steps(struct job_view *view, const struct job *job)
 {
     const struct membership *m = &job->membership;
-    uint64_t most = 0;
 
-    MEMBERSHIP_EACH(i, m)
-        if (job->node[i]->progress.steps > most)
-            most = job->node[i]->progress.steps;
-    return most;
+    MEMBERSHIP_EACH(i, m) {
+        const struct msg_heartbeat *told = &job->node[i]->progress;
+
+        if (m->node[i].group_rank != MEMBERSHIP_NONE && told->step > 0 &&
+            (!view->step || told->step < view->step))
+            view->step = told->step;
+        if (told->steps > view->steps)
+            view->steps = told->steps;
+    }
 }
 
 /* Those that have not ended come first. */
@@ -114,12 +120,8 @@ static cJSON *list_object(struct web *w, const struct web_object *o)
     struct msg m;
 
     for (; job; job = web_next_job(job->next, viewer)) {
-        struct job_view *view;
-
         registry_show_job(w->config.registry, job, viewer->sight, &m);
-        view = add_job_view(w, &views, &m.job_status);
-        view->step = registry_slowest_step(job);
-        view->steps = most_steps(job);
+        add_steps(add_job_view(w, &views, &m.job_status), job);
     }
     for (unsigned i = 0; i < WEB_PAST_JOBS_MAX &&
                          registry_next_past_job(w->config.registry, &at, &viewer->owner,

@@ -19,7 +19,8 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from control import BYE, JOINED, WELCOME, Crund, Session, frame, hello, join  # noqa: E402
+from control import (BYE, FAILED, HEARTBEAT, JOINED, START, STOPPED, STORE_READY, WELCOME, Crund,  # noqa: E402
+                     Session, frame, hello, join)
 from live import Live  # noqa: E402
 from process import BIN, ROOT, fail, matches, run, same, until  # noqa: E402
 
@@ -43,11 +44,11 @@ class World:
         same([path, status], [path, 200])
         return json.loads(body)
 
-    def agent(self, run_id, host="node0", nodes=1):
+    def agent(self, run_id, host="node0", nodes=1, **changes):
         s = Session(self.crund.port)
         s.send(hello("agent"))
         s.expect(WELCOME)
-        s.send(join(run_id, nodes=nodes, host=host))
+        s.send(join(run_id, nodes=nodes, host=host, **changes))
         s.expect(JOINED)
         return s
 
@@ -130,6 +131,35 @@ def a_get_beside_the_first_reader_is_answered(folder):
                    "the object")
         live.close()
     agent.close()
+    w.close()
+
+
+def the_list_has_the_step_of_the_job(folder):
+    """Also while the job stops, when one of its nodes has stopped already."""
+    w = World(f"{folder}/step")
+    agents = [w.agent("one", f"node{i}", nodes=2, max_restarts=3) for i in range(2)]
+    places = []
+    for agent in agents:
+        kind = None
+        while kind != START:
+            kind, _, header = agent.receive()
+        places.append({"epoch": header[4], "instance": header[5]})
+        agent.send(frame(STORE_READY, {"port": 29500}, 2, **places[-1]))
+    for step, agent, place in zip((5, 7), agents, places):
+        agent.send(frame(HEARTBEAT, {"step": f"{step:016x}", "steps": f"{70:016x}"}, 3, **place))
+
+    def steps():
+        jobs = [w.json("/api/v1/jobs/one"), *w.json("/api/v1/jobs")["jobs"]]
+        return [(job["state"], job["step"], job["steps"]) for job in jobs]
+
+    until(lambda: steps() == [("running", 5, 70)] * 2, "the steps")
+    agents[0].send(frame(FAILED, {"kind": "exit", "code": 1}, 4, **places[0]))
+    agents[0].send(frame(STOPPED, {}, 5, **places[0]))
+    until(lambda: "stopped" in [node["state"] for node in w.json("/api/v1/jobs/one")["nodes"]], "a stopped node")
+    time.sleep(1.2)  # a rendering counts for a second
+    same(steps(), [("stopping", 5, 70)] * 2)
+    for agent in agents:
+        agent.close()
     w.close()
 
 
@@ -275,6 +305,6 @@ def with_folder(test):
 
 run([with_folder(test) for test in (
     a_live_object_is_what_get_gives, a_get_beside_the_first_reader_is_answered,
-    who_does_not_read_gets_the_whole_later,
+    the_list_has_the_step_of_the_job, who_does_not_read_gets_the_whole_later,
     another_job_of_the_same_name_is_another_object, the_end_comes_once, rights_end_in_the_middle,
     objects_and_errors)])
