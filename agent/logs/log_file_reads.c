@@ -128,7 +128,7 @@ static size_t log_reader_read(const struct log_reader *l, char *data, size_t siz
                              offset + used - part[0].shift);
 }
 
-/* Where the last lines begin, as far as it is searched. */
+/* Where the last lines begin: whole ones, as far as it is searched. */
 static uint64_t log_reader_find_lines(const struct log_reader *l, uint32_t lines)
 {
     uint64_t end = l->parts->written, at = end, low = log_reader_start(l);
@@ -145,6 +145,12 @@ static uint64_t log_reader_find_lines(const struct log_reader *l, uint32_t lines
                 return at - n + i;
             }
         at -= n;
+    }
+    if (low > log_reader_start(l)) {
+        size_t n = log_reader_read(l, block, SEARCH_BYTES, low);
+        const char *newline = memchr(block, '\n', n);
+
+        low += newline ? (size_t)(newline + 1 - block) : 0;
     }
     free(block);
     return low;

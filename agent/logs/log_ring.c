@@ -48,12 +48,16 @@ size_t log_ring_copy(const struct log_ring *r, uint64_t offset, char *data, size
 
 uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines)
 {
-    uint64_t start = log_ring_start(r), at = r->total;
+    uint64_t start = log_ring_start(r), at = r->total, whole = start;
 
-    for (; lines > 0 && at > start; at--)
-        if (r->bytes[(at - 1) % r->capacity] == '\n' && at < r->total && --lines == 0)
-            break;
-    return at;
+    for (; lines > 0 && at > start; at--) {
+        if (r->bytes[(at - 1) % r->capacity] != '\n' || at == r->total)
+            continue;
+        if (--lines == 0)
+            return at;
+        whole = at;
+    }
+    return lines == 0 || start == 0 ? at : whole;
 }
 
 char *log_ring_text(const struct log_ring *r, char *text, size_t size)

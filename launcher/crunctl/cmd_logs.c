@@ -38,7 +38,9 @@ enum { OUT, ERR, STREAMS };
 
 struct shown_stream {
     uint64_t offset; /* of what comes next */
-    uint64_t stop;   /* without --follow: its size at first */
+    uint64_t stop;   /* its size at first */
+    long long
+        lack; /* lines of --tail that have not come, if they may be out of reach */
     bool is_over, has_begun;
     struct log_lines lines;
 };
@@ -196,6 +198,28 @@ static void warn_lost(struct log_view *v, struct shown_rank *r, int which,
              offset - s->offset, stream_text(which), r->rank);
 }
 
+/* With --tail: of what there was at first. */
+static void note_tail(const struct log_view *v, struct shown_rank *r, int which,
+                      const char *bytes, size_t size)
+{
+    struct shown_stream *s = &r->stream[which];
+    const char *end = bytes + size, *at = bytes;
+
+    if (s->lack <= 0)
+        return;
+    for (; (at = memchr(at, '\n', (size_t)(end - at))); at++)
+        s->lack--;
+    if (s->offset < s->stop)
+        return;
+    if (size > 0 && end[-1] != '\n')
+        s->lack--;
+    if (s->lack > 0)
+        log_warn("only %lld lines of %s of rank %" PRIu32
+                 " are shown: what is before is not kept, or too far back",
+                 v->o->tail - s->lack, stream_text(which), r->rank);
+    s->lack = 0;
+}
+
 static void take_text(struct log_view *v, struct shown_rank *r, int which,
                       const struct msg_logs *m)
 {
@@ -208,14 +232,17 @@ static void take_text(struct log_view *v, struct shown_rank *r, int which,
         (s->has_begun && m->offset < s->offset)) /* no answer of this version */
         return;
     warn_lost(v, r, which, m->offset);
-    if (!s->has_begun)
+    if (!s->has_begun) {
         s->stop = m->size;
+        s->lack = m->offset > 0 ? v->o->tail : 0;
+    }
     s->has_begun = true;
     if (n > 0)
         log_lines_add(&s->lines, &style, m->offset, bytes, (size_t)n);
     v->has_text |= n > 0;
     v->is_unfinished |= n == 0 && !m->ended;
     s->offset = m->next;
+    note_tail(v, r, which, bytes, (size_t)n);
     s->is_over = m->ended || (!v->o->follow && s->offset >= s->stop);
 }
 

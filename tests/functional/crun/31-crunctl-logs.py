@@ -59,6 +59,10 @@ class Job:
                                 capture_output=True)
         return status.returncode == 0
 
+    def is_recorded(self):
+        """What ends before has no record."""
+        return os.path.exists(f"{self.folder.name}/run0/{self.crun[0].pid}.json")
+
     def command(self, *words):
         return [BIN / "crunctl", "-e", self.address, "logs", *words]
 
@@ -173,6 +177,7 @@ def shows_files_also_when_the_job_has_ended():
             wanted = "".join(f"{i}\n" for i in range(1, 50001))
             same(job.logs("--stdout", "1").stdout, wanted)
             same(job.logs("--stdout", "--tail=20000", "1").stdout.splitlines()[0], "30001")
+            until(job.is_recorded, "the record")
             job.end()
             ended = subprocess.run([BIN / "crunctl", "logs", "-j", str(job.crun[0].pid),
                                     "--stdout", "--tail=1"],
@@ -192,14 +197,32 @@ def shows_both_files_of_a_bounded_log():
             same(kept.stdout, wanted[lost:])
             same(len(kept.stdout) > 96 << 10, True)
             same(job.logs("--stdout", "--tail=10", "1").stdout, wanted[-70:])
+            until(job.is_recorded, "the record")
             job.end()
             command = [BIN / "crunctl", "logs", "-j", str(job.crun[0].pid), "--stdout", "1"]
             ended, tail = (subprocess.run([*command, *more], capture_output=True, text=True,
                                           env=job.of_node(0)) for more in ([], ["--tail=14500"]))
+        same((ended.stderr, tail.stderr), ("", ""))
         first, *rest = ended.stdout.splitlines(True)
         same(tail.stdout, "".join(rest[-14500:]))  # of both files
         same(first, f"[crun: {lost} bytes came before: the last of them are in stdout.log.1]\n")
         same("".join(line for line in rest if line[0] != "["), wanted[lost:])
+
+
+def says_where_a_tail_is_shorter():
+    """Of a file that is searched no further, and of a ring: whole lines, and how many."""
+    script = "seq 1000001 1300000; echo oops >&2; await go"
+    with tempfile.TemporaryDirectory() as folder:
+        for flags in ([f"--log-dir={folder}", "--redirects=3"], []):
+            with Job(script, flags=flags) as job:
+                until(lambda job=job: "oops" in job.logs("--stderr", "0").stderr, "the output")
+                shown = job.logs("--stdout", "--tail=200000", "0")
+                count = len(shown.stdout.splitlines())
+                same(lines(shown.stdout), [f"{1300001 - i}" for i in range(count, 0, -1)])
+                same(re.findall(r"only (\d+) lines of standard output of rank 0", shown.stderr),
+                     [str(count)])
+                same("only" in job.logs("--stdout", f"--tail={count}", "0").stderr, False)
+                job.end()
 
 
 def cuts_no_character():
@@ -208,10 +231,12 @@ def cuts_no_character():
               "await go")
     with tempfile.TemporaryDirectory() as folder:
         with Job(script, flags=[f"--log-dir={folder}", "--redirects=3"]) as job:
-            until(lambda: job.logs("--tail=1", "0").stdout.endswith("\n"), "the line")
-            shown = job.logs("--json", "0").stdout
-            parts = [json.loads(line) for line in shown.splitlines()]
-            same("".join(part["text"] for part in parts), "x" + 50000 * "\u20ac")
+            def shown():
+                parts = map(json.loads, job.logs("--json", "--stdout", "0").stdout.splitlines())
+                return "".join(part["text"] for part in parts)
+
+            until(lambda: len(shown()) >= 50001, "the line")
+            same(shown(), "x" + 50000 * "\u20ac")
             job.end()
 
 
@@ -322,5 +347,5 @@ def slow_readers_cost_nothing():
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
      shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log, cuts_no_character,
-     follows_files, follows_an_attempt_that_fails_at_once,
+     says_where_a_tail_is_shorter, follows_files, follows_an_attempt_that_fails_at_once,
      a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])
