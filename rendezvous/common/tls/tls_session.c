@@ -39,6 +39,7 @@ struct tls_session {
     bool accepting, done, wants_write, refused;
     int io_errno;      /* of the socket's last failure */
     size_t taken;      /* bytes, in the handshake */
+    uint8_t first[16]; /* of them */
     unsigned updates;  /* of the peer's keys */
     uint64_t received; /* calls that gave data */
     uint64_t sent;     /* the same, since the last change of keys */
@@ -52,6 +53,13 @@ static BIO_METHOD *socket_method;
 static SSL_CTX *connecting;
 
 /* -- the socket under OpenSSL ----------------------------------------------------- */
+
+static void tls_note_taken(struct tls_session *s, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n && s->taken + i < sizeof(s->first); i++)
+        s->first[s->taken + i] = (uint8_t)data[i];
+    s->taken += n;
+}
 
 static int bio_read(BIO *bio, char *data, int size)
 {
@@ -73,7 +81,7 @@ static int bio_read(BIO *bio, char *data, int size)
     else if (n == 0)
         s->io_errno = ECONNRESET; /* the peer has not ended the session first */
     else if (!s->done)
-        s->taken += (size_t)n;
+        tls_note_taken(s, data, (size_t)n);
     return (int)n;
 }
 
@@ -563,6 +571,15 @@ ssize_t tls_write(struct tls_session *s, const void *data, size_t size)
 bool tls_pending(const struct tls_session *s)
 {
     return openssl.SSL_pending(s->ssl) > 0;
+}
+
+size_t tls_first_bytes(const struct tls_session *s, uint8_t *data, size_t size)
+{
+    size_t kept = s->taken < sizeof(s->first) ? s->taken : sizeof(s->first);
+    size_t n = kept < size ? kept : size;
+
+    memcpy(data, s->first, n);
+    return n;
 }
 
 bool tls_is_partial(const struct tls_session *s)

@@ -372,16 +372,19 @@ static void conn_read_some(struct conn *c)
  * all, or an alert that no rendezvous sends. That refuses a hello with a PSK by
  * illegal_parameter, and a server without PSKs by another alert.
  */
-static const char *conn_peek_foreign(const struct conn *c)
+static const char *conn_name_foreign(const struct conn *c)
 {
     enum { ALERT = 0x15, HANDSHAKE = 0x16, FATAL = 2, ILLEGAL_PARAMETER = 47 };
-    uint8_t data[7];
-    ssize_t n = c->connected ? recv(c->fd, data, sizeof(data), MSG_PEEK) : 0;
-    bool is_ours = n > 0 && (data[0] == HANDSHAKE || (data[0] == ALERT && n < 7) ||
-                             (data[0] == ALERT &&
-                              (data[5] != FATAL || data[6] == ILLEGAL_PARAMETER)));
+    uint8_t data[16];
+    size_t n = tls_first_bytes(c->tls, data, sizeof(data));
+    ssize_t more = recv(c->fd, data + n, sizeof(data) - n, MSG_PEEK);
 
-    return n > 0 && !is_ours ? foreign_server_name(data, (size_t)n) : NULL;
+    if (more > 0)
+        n += (size_t)more;
+    if (n == 0 || data[0] == HANDSHAKE || (data[0] == ALERT && n < 7) ||
+        (data[0] == ALERT && (data[5] != FATAL || data[6] == ILLEGAL_PARAMETER)))
+        return NULL;
+    return foreign_server_name(data, n);
 }
 
 /* One step, if the owner allows it. */
@@ -397,10 +400,11 @@ static void conn_shake(struct conn *c)
         event_del(c->writable);
         return;
     }
-    c->foreign = conn_peek_foreign(c);
     done = tls_handshake(c->tls);
-    if (done < 0 && tls_failure(c->tls) == TLS_FAILURE_CERTIFICATE)
-        c->foreign = "a TLS server";
+    if (done < 0 && c->connected)
+        c->foreign = tls_failure(c->tls) == TLS_FAILURE_CERTIFICATE
+                         ? "a TLS server"
+                         : conn_name_foreign(c);
     conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
     if (done < 0)
         conn_end(c, tls_why(c->tls));
