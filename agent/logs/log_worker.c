@@ -168,11 +168,14 @@ static int open_outlets(struct worker_stream *s, const struct log_routing *p,
         uint32_t rank = s->worker->local_rank;
 
         s->file = open_log_file(l, rank, log_own_streams[which].file, e);
-        if (!s->file)
+        if (!s->file && l->kept.previous.epoch == 0)
             return -1;
-        kept_output_set_file(
-            &l->kept, rank, which, s->file,
-            log_dirs_file_path(l->dirs, rank, log_own_streams[which].file));
+        if (s->file)
+            kept_output_set_file(
+                &l->kept, rank, which, s->file,
+                log_dirs_file_path(l->dirs, rank, log_own_streams[which].file));
+        else /* as without folders: see logs.c */
+            log_warn("no log is kept: %s", e->text);
     }
     if (p->filter && l->dirs) {
         if (!l->filtered[which])

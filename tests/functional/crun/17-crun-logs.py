@@ -161,6 +161,15 @@ def restart_keeps_what_was_written(p):
         same(p.read("0/error.json", i), b"{}\n")
 
 
+def a_file_that_cannot_be_at_a_restart_ends_no_job(p):
+    done = p.crun([f"--log-dir={p.logs}", "--redirects=3", "--max-restarts=1"],
+                  '[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; '
+                  'd=${TORCHELASTIC_ERROR_FILE%/*}; '
+                  'mkdir -p ${d%/attempt_0/*}/attempt_1/0/stdout.log; exit 3', workers=1)
+    assert done.returncode == 0, done.stderr
+    assert b"no log is kept: " in done.stderr, done.stderr
+
+
 def temporary_logs_stay_if_written(p):
     """And where they are is told, once."""
     r = p.crun(["-r", "1", "--max-restarts=1"],
@@ -440,7 +449,8 @@ def stopped_terminal(p):
 
 CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_ranks,
           filtered, no_logs, a_folder_that_cannot_be_is_told_first,
-          restart_keeps_what_was_written, temporary_logs_stay_if_written,
+          restart_keeps_what_was_written, a_file_that_cannot_be_at_a_restart_ends_no_job,
+          temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
           reader_goes_away_early, job_without_a_reader_ends, file_of_a_size, full_disk, full_disk_is_told_once, terminal,
