@@ -40,8 +40,10 @@ struct shown_stream {
     uint64_t offset; /* of what comes next */
     uint64_t stop;   /* its size at first */
     long long
-        lack; /* lines of --tail that have not come, if they may be out of reach */
+        lack;      /* lines of --tail that have not come, if they may be out of reach */
+    uint64_t lost; /* before what comes next; not reported yet */
     bool is_over, has_begun;
+    bool is_gone; /* its file, and that has been reported */
     struct log_lines lines;
 };
 
@@ -181,21 +183,27 @@ static void warn_no_text(struct shown_rank *r, int which, const struct msg_logs 
         log_warn("%s of rank %" PRIu32 " cannot be shown", stream_text(which), r->rank);
 }
 
-/* What is before the piece is not kept any more; with --tail nobody asked for it. */
+/* What is before the piece is not kept any more; with --tail nobody asked for it. A
+ * file that is gone is reported at once, and again when the stream goes on or ends. */
 static void warn_lost(struct log_view *v, struct shown_rank *r, int which,
-                      uint64_t offset)
+                      const struct msg_logs *m)
 {
     struct shown_stream *s = &r->stream[which];
     struct log_lines_style style = style_of(v, r, which);
+    bool is_empty = m->next == m->offset, was_gone = s->is_gone && is_empty;
 
-    if (offset <= s->offset || (!s->has_begun && v->o->tail >= 0))
+    if (m->offset > s->offset && (s->has_begun || v->o->tail < 0))
+        s->lost += m->offset - s->offset;
+    s->is_gone = is_empty && (was_gone || s->lost > 0);
+    if (s->lost == 0 || (was_gone && !m->ended))
         return;
     if (s->lines.size > 0) /* its end is lost, and the next is no part of it */
         log_lines_add(&s->lines, &style, s->offset, "\n", 1);
     log_lines_finish(&s->lines, &style);
     fflush(stdout);
     log_warn("%" PRIu64 " bytes of %s of rank %" PRIu32 " are not kept any more",
-             offset - s->offset, stream_text(which), r->rank);
+             s->lost, stream_text(which), r->rank);
+    s->lost = 0;
 }
 
 /* With --tail: of what there was at first. */
@@ -231,7 +239,7 @@ static void take_text(struct log_view *v, struct shown_rank *r, int which,
     if (n < 0 || m->next != m->offset + (uint64_t)n ||
         (s->has_begun && m->offset < s->offset)) /* no answer of this version */
         return;
-    warn_lost(v, r, which, m->offset);
+    warn_lost(v, r, which, m);
     if (!s->has_begun) {
         s->stop = m->size;
         s->lack = m->offset > 0 ? v->o->tail : 0;

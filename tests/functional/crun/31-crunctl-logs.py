@@ -270,6 +270,22 @@ def follows_files():
         fail("lost:", follower.err)
 
 
+def a_file_that_was_moved_is_reported_twice():
+    """At once, and at the end with what else was lost."""
+    script = "echo begin; await go; for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.05; done"
+    with tempfile.TemporaryDirectory() as folder:
+        with Job(script, flags=[f"--log-dir={folder}", "--redirects=3"]) as job:
+            follower = Process(job.command("-f", "0"))
+            until(lambda: "begin" in follower.out, "the first line")
+            path, = pathlib.Path(folder).glob("logs_*/attempt_0/0/stdout.log")
+            path.rename(path.with_name("moved"))
+            path.touch()
+            job.end()
+            follower.expect(0)
+    lost = re.findall(r"(\d+) bytes of standard output of rank 0 are not kept", follower.err)
+    same((len(lost), sum(map(int, lost))), (2, 16))
+
+
 def follows_an_attempt_that_fails_at_once():
     """The one in the middle is over before a follower hears of it."""
     script = ('echo begin $TORCHELASTIC_RESTART_COUNT; case $TORCHELASTIC_RESTART_COUNT.$RANK in '
@@ -347,5 +363,6 @@ def slow_readers_cost_nothing():
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
      shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log, cuts_no_character,
-     says_where_a_tail_is_shorter, follows_files, follows_an_attempt_that_fails_at_once,
+     says_where_a_tail_is_shorter, follows_files, a_file_that_was_moved_is_reported_twice,
+     follows_an_attempt_that_fails_at_once,
      a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])
