@@ -11,8 +11,8 @@
 #include "rendezvous/wire/net/local_peer.h"
 #include "rendezvous/wire/net/socket_owner.h"
 
-/* Without a key. An embedded rendezvous serves its own user. crund serves all users of
- * its machine that have a number here, and the registry keeps their jobs apart. */
+/* Without a key. An embedded rendezvous serves its own user, crund all users of its
+ * machine: the registry keeps their jobs apart. */
 static void server_admit(struct server *s, int fd, const struct net_addr *from,
                          uint64_t since_ms)
 {
@@ -20,9 +20,7 @@ static void server_admit(struct server *s, int fd, const struct net_addr *from,
     uid_t uid = PEER_UID_UNKNOWN;
     enum local_peer kind = local_peer_find(fd, &uid);
 
-    if ((s->config.standalone && kind == LOCAL_PEER_USER &&
-         uid != SOCKET_OWNER_OUTSIDE) ||
-        local_peer_may_come(kind, uid, why, sizeof(why))) {
+    if (local_peer_may_join(kind, uid, s->config.standalone, why, sizeof(why))) {
         peer_conn_create(s, fd, net_format_host(from, host, sizeof(host)), uid, NULL,
                          since_ms);
         return;

@@ -5,9 +5,9 @@
 #include "rendezvous/common/keys/key.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/common/tls/tls.h"
-#include "rendezvous/server/handshakes.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
+#include "rendezvous/server/tls_handshakes.h"
 #include "rendezvous/wire/net/limits.h"
 
 bool peer_conn_on_may_shake(void *arg, struct conn *c)

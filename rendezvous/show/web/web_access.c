@@ -122,9 +122,7 @@ static bool admit_without_key(const struct web *w, struct web_request *r)
                         "this rendezvous asks for a key: crunctl page prints a link");
         return false;
     }
-    if ((w->config.standalone && kind == LOCAL_PEER_USER &&
-         uid != SOCKET_OWNER_OUTSIDE) ||
-        local_peer_may_come(kind, uid, why, sizeof(why)))
+    if (local_peer_may_join(kind, uid, w->config.standalone, why, sizeof(why)))
         return true;
     web_answer_line(r->http, 403, "%s", why);
     return false;

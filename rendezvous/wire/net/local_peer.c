@@ -83,6 +83,13 @@ bool local_peer_may_come(enum local_peer kind, uid_t uid, char *why, size_t size
     return false;
 }
 
+bool local_peer_may_join(enum local_peer kind, uid_t uid, bool all_users, char *why,
+                         size_t size)
+{
+    return (all_users && kind == LOCAL_PEER_USER && uid != SOCKET_OWNER_OUTSIDE) ||
+           local_peer_may_come(kind, uid, why, size);
+}
+
 bool local_peer_may_serve(enum local_peer kind, uid_t uid, uid_t also, char *why,
                           size_t size)
 {

@@ -27,6 +27,10 @@ enum local_peer local_peer_find(int fd, uid_t *uid);
  * and of other machines may, and all peers where the system does not tell users.
  * Otherwise `why` is the reason. */
 bool local_peer_may_come(enum local_peer kind, uid_t uid, char *why, size_t size);
+/* The same for a rendezvous without a key: with `all_users`, as crund, it serves all
+ * users of its machine that have a number here. */
+bool local_peer_may_join(enum local_peer kind, uid_t uid, bool all_users, char *why,
+                         size_t size);
 
 /* The same of the server that a client has reached, once its first answer is there: it
  * may also be of `also`, a user that the client's user trusts. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The order in which steps of handshakes are made. A hello of one byte asks for one. */
-#include "rendezvous/server/handshakes.h"
+#include "rendezvous/server/tls_handshakes.h"
 
 #include <stdio.h>
 #include <string.h>

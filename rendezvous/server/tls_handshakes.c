@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/server/handshakes.h"
+#include "rendezvous/server/tls_handshakes.h"
 
 #include <stdlib.h>
 

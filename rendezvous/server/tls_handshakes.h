@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_HANDSHAKES_H
-#define RENDEZVOUS_SERVER_HANDSHAKES_H
+#ifndef RENDEZVOUS_SERVER_TLS_HANDSHAKES_H
+#define RENDEZVOUS_SERVER_TLS_HANDSHAKES_H
 
 #include <stdbool.h>
 #include <stdint.h>

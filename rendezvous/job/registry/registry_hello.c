@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* The first message of a peer: which protocol version is spoken, and with whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/job/registry/registry_internal.h"
+
+void registry_on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
+{
+    const struct msg_hello *h = &m->hello;
+    struct msg reply = { .type = MSG_WELCOME, .sequence = m->sequence };
+
+    if (h->version_min > PROTO_VERSION_MAX || h->version_max < PROTO_VERSION_MIN) {
+        registry_refuse(
+            p, m, REFUSED_VERSION, false,
+            "this is %s, which speaks protocol versions %d to %d; %s speaks %u "
+            "to %u: install the same version on both sides",
+            g->config.software, PROTO_VERSION_MIN, PROTO_VERSION_MAX,
+            *h->software ? h->software : "the other side", h->version_min,
+            h->version_max);
+        g->config.hang_up(g->config.arg, p->conn);
+        return;
+    }
+    p->phase = h->role == PEER_CTL ? PROTO_CTL : PROTO_AGENT;
+    p->version = h->version_max < PROTO_VERSION_MAX ? h->version_max
+                                                    : PROTO_VERSION_MAX;
+    reply.welcome.version = p->version;
+    p->logs = h->logs;
+    memcpy(p->software, h->software, sizeof(p->software));
+    reply.welcome.logs = true;
+    reply.welcome.history = true;
+    reply.welcome.page = true;
+    reply.welcome.daemon = g->config.standalone;
+    reply.welcome.durable = g->journal != NULL;
+    reply.welcome.rendezvous = g->id;
+    if (h->role == PEER_CTL)
+        memcpy(reply.welcome.confinement, g->confinement, sizeof(g->confinement));
+    snprintf(reply.welcome.software, sizeof(reply.welcome.software), "%s",
+             g->config.software);
+    registry_send(p, &reply);
+}
