@@ -144,15 +144,15 @@ int guard_shutdown_advance(void)
         finish_shutdown();
         return -1;
     }
-    if (ongoing.terming && now_ms >= ongoing.until_ms)
-        guard_shutdown_kill_all();
     if (!ongoing.killing && now_ms < ongoing.term_ms)
         return (int)(ongoing.term_ms - now_ms);
     if (!ongoing.killing) {
         uint64_t left_ms = ongoing.until_ms - now_ms;
 
-        term_new_children();
-        return left_ms < TERM_ROUND_MS ? (int)left_ms : TERM_ROUND_MS;
+        term_new_children(); /* also if this process is late */
+        if (now_ms < ongoing.until_ms)
+            return left_ms < TERM_ROUND_MS ? (int)left_ms : TERM_ROUND_MS;
+        guard_shutdown_kill_all();
     }
     kill_all();
     if (ongoing.kill_round_ms < KILL_ROUND_MS_MAX)

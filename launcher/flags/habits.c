@@ -72,6 +72,8 @@ static const struct {
     { "stop", "did you mean crunctl stop?" },
     { "drain", "did you mean crunctl drain?" },
     { "keygen", "did you mean crunctl keygen?" },
+    { "page", "did you mean crunctl page?" },
+    { "report", "did you mean crunctl report?" },
 };
 
 const char *habits_explain_word(const char *word)

@@ -132,7 +132,8 @@ def arguments_of_each_rank(p):
                   "${master_addr} ${master_port} ${nnodes} ${local_world_size}"], 0)
     same(out, "same\nsame\n")
     out = p.crun(["--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
-                  'echo $0; [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ]', "${free_port}"], 0)
+                  'echo $0; : > up.$RANK; [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ] || '
+                  '{ until [ -e up.0 ]; do sleep 0.01; done; exit 1; }', "${free_port}"], 0)
     first, second = sorted(set(out.split()))
     same(sorted(out.split()), [first, first, second, second])
 
