@@ -64,7 +64,6 @@ static int spawn_reach(char *const *argv, int stream, int said)
 static void ctl_reach_start(struct ctl_reach *r, const struct ctl_job *j)
 {
     char **argv = rsh_command(j->rsh, j->ssh_args, j->host);
-    size_t size = strlen(j->command);
     int pair[2], errnum;
 
     *r = (struct ctl_reach){ .fd = -1, .said = memfd_create("said", MFD_CLOEXEC) };
@@ -75,7 +74,8 @@ static void ctl_reach_start(struct ctl_reach *r, const struct ctl_job *j)
         if (errnum)
             dprintf(r->said, "%s: %s\n", argv[0], strerror(errnum));
         else
-            (void)fd_write_all(r->fd, j->command, &size);
+            /* if ssh has ended already, what it said is read */
+            (void)!send(r->fd, j->command, strlen(j->command), MSG_NOSIGNAL);
     }
     rsh_free(argv);
 }
