@@ -75,8 +75,9 @@ class Test:
         return self.job()["history"]
 
     def files(self):
+        """But for one that is being written."""
         folder = self.state + "/history"
-        return sorted(os.path.join(folder, name) for name in os.listdir(folder))
+        return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name != "new")
 
 
 def check_epochs(epochs):
