@@ -48,7 +48,7 @@ static void on_store_report(void *arg, struct msg *m)
     agent_send_report(arg, m);
 }
 
-/* Only nodes and a rendezvous of earlier versions have none. */
+/* Only earlier versions, of the rendezvous or of rank 0's node, send none. */
 static bool lacks_free_port(const struct agent *a)
 {
     for (size_t i = 1; a->config->argv[i]; i++)
@@ -104,7 +104,10 @@ static void act_start(struct agent *a)
         return;
     }
     if (lacks_free_port(a)) {
-        report_own_failure(a, "no node has told of a port for ${free_port}", true);
+        report_own_failure(
+            a,
+            "no node has sent a port for ${free_port}: install the same version on all",
+            true);
         return;
     }
     rendezvous_host_found(&a->rendezvous);
@@ -120,7 +123,7 @@ static int signal_for_workers(const struct agent *a)
     return signals_for_workers(&a->signals, a->signo);
 }
 
-/* Once a peer has died, the others can save nothing that all of them have. */
+/* After a failure the workers cannot begin a checkpoint of all ranks. */
 static void stop_workers(struct agent *a)
 {
     const struct msg_stop *s = &a->stop;

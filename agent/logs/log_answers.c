@@ -37,8 +37,8 @@ struct log_question {
     unsigned count;
 };
 
-/* The next question of one who follows is expected until then. It may ask in parts,
- * each of which is known by its first rank here. */
+/* A crunctl that follows, and until when its next question is expected. It may ask in
+ * parts, each of which is known by its first rank here. */
 struct log_follower {
     uint64_t id, epoch, until_ms;
     uint32_t local_rank;
@@ -351,7 +351,7 @@ static void answer_stream(const struct log_answers *a, const struct log_question
     }
     if (errnum || kept->kind != LOGS_TEXT)
         send_kind(a, q, s, errnum);
-    else if (kept->file) { /* what was written since is for the next question */
+    else if (kept->file) { /* later output answers the next question */
         send_unwritten(a, q, s, read ? read->size : 0);
         send_text(a, q, s, read ? read->data : "", read ? read->size : 0);
     } else
@@ -401,7 +401,7 @@ static int read_files(struct log_answers *a, struct log_question *q)
 
 /* -- the end of the output -------------------------------------------------------- */
 
-/* Until when one who does not have all of this epoch may ask; 0: there is none. */
+/* Until when a follower that lacks output of this epoch may ask; 0: none does. */
 static uint64_t followers_until(const struct log_answers *a)
 {
     uint64_t until = 0, now = clock_ms();

@@ -49,7 +49,7 @@ static size_t next_part(struct log_file_out *f, const char *data, size_t size)
     return end ? (size_t)(end + 1 - data) : part;
 }
 
-/* Somebody may have made the file shorter: what is in it now begins later in the
+/* The user may have truncated the file: its content now begins later in the
  * stream. */
 static void note_written(struct log_file_out *f, size_t size)
 {

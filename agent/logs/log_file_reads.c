@@ -156,7 +156,7 @@ static uint64_t log_reader_find_lines(const struct log_reader *l, uint32_t lines
     return low;
 }
 
-/* What somebody has removed from the files is passed over. */
+/* Skips what the user has removed from the files. */
 static void read_log_file(struct log_file_read *r)
 {
     struct log_reader l = { .parts = &r->parts, .fd = { -1, -1 } };

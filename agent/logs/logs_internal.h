@@ -69,7 +69,7 @@ struct logs {
     void (*closed)(void *arg); /* NULL: not wanted, or called */
     void *closed_arg;
     struct kept_output kept;
-    struct log_answers *answers; /* NULL: nobody asks */
+    struct log_answers *answers; /* NULL: no crunctl has asked yet */
     struct log_worker *worker;
     struct own_stream sink[LOG_STREAMS];
     struct log_routing_sinks sinks;

@@ -224,7 +224,7 @@ static void note_detached_end(struct ctl_job *job, cJSON *end)
     ctl_job_fill(job, folder, file, record, CTL_JOB_ENDED);
 }
 
-/* Only what is certain is noted. */
+/* Notes the end of a job only if the answer is whole. */
 static void take_answer(struct ctl_jobs *jobs, struct ctl_job *job,
                         struct ctl_reach *reach, uint64_t until_ms)
 {

@@ -118,7 +118,7 @@ static void warn_no_text(struct shown_rank *r, int which, const struct msg_logs 
         log_warn("%s of rank %" PRIu32 " cannot be shown", stream_text(which), r->rank);
 }
 
-/* What is before the piece is not kept any more; with --tail nobody asked for it. A
+/* The output before the piece is not kept any more; --tail did not ask for it. A
  * file that is gone is reported at once, and again when the stream goes on or ends. */
 static void warn_lost(struct log_view *v, struct shown_rank *r, int which,
                       const struct msg_logs *m)
