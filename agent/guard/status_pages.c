@@ -159,9 +159,11 @@ void status_pages_clear(const struct status_pages *p, uint32_t index)
 
 bool status_pages_saves(const struct status_pages *p, uint32_t index)
 {
-    return index < p->count &&
-           __atomic_load_n(&p->page[index]->phase, __ATOMIC_RELAXED) ==
-               PROGRESS_CHECKPOINTING;
+    const struct progress_page *page = index < p->count ? p->page[index] : NULL;
+
+    return page &&
+           (__atomic_load_n(&page->phase, __ATOMIC_RELAXED) == PROGRESS_CHECKPOINTING ||
+            __atomic_load_n(&page->flags, __ATOMIC_RELAXED) & PROGRESS_SAVES);
 }
 
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,

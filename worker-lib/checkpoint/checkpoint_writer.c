@@ -48,6 +48,7 @@ static void *write_copies(void *arg)
         if (!c->memory.ops->queued)
             checkpoint_memory_free(&c->memory);
         c->copy = NULL;
+        world_set_saves(c->world, false);
         c->status = status;
         c->error = e;
         pthread_cond_broadcast(&c->changed);
@@ -96,6 +97,7 @@ crun_status checkpoint_writer_take(struct crun_checkpoints *c,
         .part = (unsigned)crun_rank(c->world) + 1,
     };
     c->copy = copy;
+    world_set_saves(c->world, true);
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     return CRUN_OK;

@@ -14,6 +14,7 @@
 struct progress {
     pthread_mutex_t lock;
     struct progress_page *page;
+    unsigned saves;
     uint32_t wanted; /* the last `save` that was reported to the program */
 };
 
@@ -137,6 +138,21 @@ void progress_saved(struct progress *p)
     begin_writing(p->page);
     __atomic_store_n(&p->page->saved, p->wanted, __ATOMIC_RELEASE);
     end_writing(p->page);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Without `writing`: this is no progress of the program. */
+void progress_set_saves(struct progress *p, bool saves)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->saves += saves ? 1 : -1u;
+    if (p->saves)
+        __atomic_fetch_or(&p->page->flags, PROGRESS_SAVES, __ATOMIC_RELAXED);
+    else
+        __atomic_fetch_and(&p->page->flags, ~(uint32_t)PROGRESS_SAVES,
+                           __ATOMIC_RELAXED);
     pthread_mutex_unlock(&p->lock);
 }
 

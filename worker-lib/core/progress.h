@@ -18,6 +18,8 @@ void progress_write(struct progress *p, crun_phase phase, uint64_t step, uint64_
                     uint64_t samples, double loss);
 bool progress_save_wanted(struct progress *p, uint32_t *within_ms);
 void progress_saved(struct progress *p);
+/* A checkpoint is being written beside the training, or is no more; several may be. */
+void progress_set_saves(struct progress *p, bool saves);
 /* Where the page says what operation this rank is in: PROGRESS_WHERE_BYTES, or NULL. */
 char *progress_where(struct progress *p);
 

@@ -141,6 +141,11 @@ void crun_checkpoint_done(crun_world *w)
     progress_saved(w->progress);
 }
 
+void world_set_saves(crun_world *w, bool saves)
+{
+    progress_set_saves(w->progress, saves);
+}
+
 crun_status crun_alloc(crun_world *w, size_t bytes, void **memory)
 {
     size_t whole;

@@ -26,6 +26,8 @@ bool world_is_one_memory(const crun_world *w);
  * memory is right if it is asked afterwards: an abort lets the GPUs of all ranks finish
  * with wrong values, and a rank tells the others of it before it aborts. */
 crun_status world_is_whole(crun_world *w, struct err *e);
+/* For the agent: a checkpoint of this rank is being written, or is no more. */
+void world_set_saves(crun_world *w, bool saves);
 
 /* Microseconds that collectives have run while the program computed, so far. */
 uint64_t world_overlap_us(crun_world *w);

@@ -46,7 +46,8 @@ struct progress_store {
 enum progress_flag {
     PROGRESS_WATCHED = 1,   /* written by --watch, not by the program */
     PROGRESS_HAS_SAVED = 2, /* it has written a checkpoint in this life */
-    PROGRESS_STACKS = 4     /* it has a handler for PROGRESS_STACKS_SIGNAL */
+    PROGRESS_STACKS = 4,    /* it has a handler for PROGRESS_STACKS_SIGNAL */
+    PROGRESS_SAVES = 8      /* it writes a checkpoint now, whatever its phase is */
 };
 
 enum progress_phase {

@@ -388,7 +388,13 @@ TEST(a_worker_that_writes_a_checkpoint_has_more_time)
     while (clock_ms() < began + 100)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "t");
-    page_of_worker.phase = PROGRESS_TRAINING;
+    page_of_worker.phase = PROGRESS_TRAINING; /* and beside the training */
+    page_of_worker.flags = PROGRESS_SAVES;
+    began = clock_ms();
+    while (clock_ms() < began + 100)
+        loop_turn(t.loop, 10);
+    ck_assert_str_eq(t.trace, "t");
+    page_of_worker.flags = 0;
     while (!strchr(t.trace, 'k') && clock_ms() < until)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tk");

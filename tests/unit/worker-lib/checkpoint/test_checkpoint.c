@@ -2,12 +2,16 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "rendezvous/common/base/progress_page.h"
 #include "tests/worlds/check_main.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
 
@@ -261,6 +265,52 @@ TEST(what_is_saved_is_loaded)
     ck_assert_uint_eq(crun_sampler_left(s), 90);
     crun_sampler_destroy(s);
     crun_checkpoints_close(c);
+}
+
+static atomic_bool disk_holds;
+static atomic_uint syncs;
+
+/* In place of libc's. */
+int fsync(int fd)
+{
+    syncs++;
+    while (disk_holds)
+        usleep(1000);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+/* Its agent gives the rank time to finish. */
+TEST(the_status_page_shows_a_checkpoint_while_it_is_written)
+{
+    struct progress_page *page;
+    crun_checkpoints *c;
+    char path[128];
+    int fd = memfd_create("page", 0);
+
+    ck_assert_int_eq(ftruncate(fd, PROGRESS_PAGE_BYTES), 0);
+    page = mmap(NULL, PROGRESS_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert(page != MAP_FAILED);
+    page->magic = PROGRESS_MAGIC;
+    page->version = PROGRESS_VERSION;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    setenv(PROGRESS_ENV, path, 1);
+    crun_finalize(world);
+    ck_assert_int_eq(crun_init(&world, NULL), CRUN_OK);
+    c = open_dir();
+    fill(5);
+    syncs = 0;
+    disk_holds = true;
+    ck_assert_int_eq(crun_checkpoint_save(c, 42, ddp, optim, NULL, NULL, 0), CRUN_OK);
+    while (!syncs)
+        usleep(1000);
+    ck_assert_uint_eq(page->flags, PROGRESS_SAVES);
+    ck_assert_uint_eq(page->writing, 0); /* it reports no progress */
+    disk_holds = false;
+    ck_assert_int_eq(crun_checkpoint_wait(c), CRUN_OK);
+    ck_assert_uint_eq(page->flags, 0);
+    crun_checkpoints_close(c);
+    unsetenv(PROGRESS_ENV);
+    close(fd);
 }
 
 TEST(extras_are_text_that_others_can_read)
