@@ -18,6 +18,10 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 
+/* mpiexec kills all tasks when one has failed: the first one prints the error before.
+ */
+#define LATER_TASK_US 500000
+
 #define HOSTS_FILE_MAX (1 << 20)
 
 /* -x and --wdir of a job without hosts. */
@@ -87,8 +91,12 @@ int job_here_run(struct options *o, char **argv, const char *const *words)
         return command_line_refuse(o, &e);
     (void)gethostname(host, sizeof(host) - 1);
     if (words[0] && defaults_find(o, &machine, &place, &e) < 0) {
-        code = defaults_is_later_task(&machine, &place) ? EXIT_USAGE
-                                                        : command_line_refuse(o, &e);
+        if (defaults_is_later_task(&machine, &place)) {
+            usleep(LATER_TASK_US);
+            code = EXIT_USAGE;
+        } else {
+            code = command_line_refuse(o, &e);
+        }
     } else if (!place.by_srun) {
         code = run_job(o, words);
     } else if (srun_start(place.node.source, place.node.nodes, argv, o->dry_run, &e) <
