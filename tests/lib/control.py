@@ -8,6 +8,8 @@ import struct
 import subprocess
 import time
 
+from process import SECONDS
+
 PREFACE = b"CRUN\r\n\x1a\n"
 HEADER = struct.Struct("<IHHQQ16s")
 HELLO, JOIN, RESUME, HEARTBEAT, STORE_READY = 1, 10, 11, 12, 13
@@ -45,7 +47,7 @@ class Session:
     class Closed(Exception):
         pass
 
-    def __init__(self, port, preface=True, timeout=5.0):
+    def __init__(self, port, preface=True, timeout=SECONDS):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
@@ -110,7 +112,7 @@ class Crund:
             stderr=open(self.log_path, "w", encoding="utf-8"),
             env={"CRUND_ALLOW_ROOT": "1", **os.environ, **(env or {})})
         self.pid = self.process.pid
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS
         while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", self.log())):
             assert self.process.poll() is None and time.monotonic() < deadline, self.log()
             time.sleep(0.01)
@@ -124,7 +126,7 @@ class Crund:
         """Its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal)
-        return self.process.wait(10)
+        return self.process.wait(SECONDS)
 
     def memory(self, field="Pss"):
         """KiB: Pss, or VmHWM."""

@@ -350,13 +350,6 @@ static bool culprit_may_follow(const struct membership *m)
            m->config.failure_grace_ms > 0 && !all_workers_have_ended(m);
 }
 
-static uint64_t blame_end(const struct step *s)
-{
-    uint32_t grace_ms = s->m->config.failure_grace_ms;
-
-    return s->t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
-}
-
 static enum membership_verdict on_failed_running(struct step *s)
 {
     struct membership *m = s->m;
@@ -379,7 +372,7 @@ static enum membership_verdict on_failed_running(struct step *s)
     if (!culprit_may_follow(m))
         membership_stop_failed(s);
     else if (!waited)
-        m->stop.blame_until = blame_end(s);
+        m->stop.blame_until = membership_blame_end(m, s->t);
     if (m->stop.blame_until > 0)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;

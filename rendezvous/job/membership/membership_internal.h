@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
 #define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
 
+#include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/job/membership/membership_table.h"
 
@@ -88,6 +89,14 @@ static inline uint64_t membership_join_deadline(const struct membership *m)
 {
     return m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms -
            m->waited_ms;
+}
+
+/* When the wait for the failure that caused those so far is over, if it begins at t. */
+static inline uint64_t membership_blame_end(const struct membership *m, uint64_t t)
+{
+    uint32_t grace_ms = m->config.failure_grace_ms;
+
+    return t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
 }
 
 /* How long the epoch has run, the sleeps of the owner included. */

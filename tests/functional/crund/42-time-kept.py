@@ -38,6 +38,7 @@ class Node:
         self.incarnation = os.urandom(16).hex()
         self.sequence, self.epoch, self.instance = 1, 0, bytes(16)
         self.told = []  # in the end
+        self.stop_of = 0  # the epoch that STOP has named on this connection
         self.connect()
         _, header = self.ask(JOIN, {**self.name(), "host": f"node{number}", "pid": 1, "workers": 2,
                                     "node_rank": number, "config": CONFIG}, JOINED)
@@ -47,6 +48,7 @@ class Node:
         return {"run_id": "job", "incarnation": self.incarnation}
 
     def connect(self):
+        self.stop_of = 0
         self.session = Session(self.test.crund.port)
         self.session.send(hello("agent"))
         self.hear(WELCOME)
@@ -59,6 +61,8 @@ class Node:
     def hear(self, wanted):
         while True:
             kind, body, header = self.session.receive()
+            if kind == STOP:
+                self.stop_of = header[4]
             if kind == wanted:
                 return body, header
             if kind == NOTICE and body["text"].startswith("productive for "):
@@ -71,6 +75,12 @@ class Node:
 
     def start(self):
         self.epoch = self.hear(START)[1][4]
+
+    def stop(self):
+        """STOP may have come before the answer to a request."""
+        if self.stop_of != self.epoch:
+            self.hear(STOP)
+        assert self.stop_of == self.epoch, (self.stop_of, self.epoch)
 
     def report(self, kind, body=None):
         self.ask(kind, body, ACK)
@@ -176,7 +186,7 @@ class Test:
     def stop(self):
         self.fail("own")
         for node in self.nodes:
-            node.hear(STOP)
+            node.stop()
 
     def begin_again(self):
         for node in self.nodes:

@@ -361,6 +361,19 @@ TEST(the_wait_has_a_bound_of_its_own)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 
+TEST(the_wait_begins_again_with_a_restart_of_ours)
+{
+    run_membership(2, 2, 0, 2);
+    fail_by(0, FAILURE_ORIGIN_PEER, 0, 1);
+    pass_time(WAIT_MS - 100, ALL_ALIVE);
+    membership_restored(&w.r, w.now);
+    pass_time(WAIT_MS - 100, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    fail_by(1, FAILURE_ORIGIN_OWN, 0, 3);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.exit_code, 3);
+}
+
 TEST(when_all_have_ended_none_is_waited_for)
 {
     run_membership(2, 2, 0, 2);
