@@ -234,8 +234,9 @@ void membership_restored(struct membership *m, uint64_t now)
     m->clock.stalled = 0;
     m->state_since = now;
     m->last_call_at = m->checkpoint.until = m->formed_at = 0;
-    m->stop.root.heard_at = 0; /* the order of failures and silences is lost */
-    if (m->stop.blame_until > 0) /* no node could report a cause meanwhile */
+    /* The order of failures and silences is lost; no node could report a cause. */
+    m->stop.root.heard_at = 0;
+    if (m->stop.blame_until > 0)
         m->stop.blame_until = membership_blame_end(m, now);
     MEMBERSHIP_EACH(i, m) {
         m->node[i].heard_at = m->node[i].gone_at = now;

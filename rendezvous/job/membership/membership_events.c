@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/job/membership/membership_internal.h"
 
-#include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/membership/membership_blame.h"
 
 /*

@@ -2,7 +2,6 @@
 #ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
 #define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
 
-#include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/job/membership/membership_table.h"
 

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/membership/membership_blame.h"
 
 /*
