@@ -65,7 +65,7 @@ cuda_src := $(call layer_sources,worker-lib,cu)
 train_cuda_src := $(call layer_sources,worker-lib/train,cu)
 
 packages := libevent_extra libevent_core libevent_pthreads libcjson zlib
-headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h
+headers := stdio.h event2/event.h cjson/cJSON.h zlib.h openssl/ssl.h xxhash.h
 
 # -- machinery -------------------------------------------------------------------------
 

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/common/base/memory_part.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define HASHED_FROM offsetof(struct memory_header, rank)
+#define HASHED_TO offsetof(struct memory_header, header_hash)
+#define BYTES_MAX (UINT64_C(1) << 62)
+
+_Static_assert(HASHED_FROM == 12 && HASHED_TO == 160, "the layout is part of the ABI");
+_Static_assert(offsetof(struct memory_header, kept) == 168, "likewise");
+
+uint64_t memory_shared_at(uint64_t own_bytes)
+{
+    if (own_bytes > BYTES_MAX)
+        return UINT64_MAX;
+    return MEMORY_HEADER_BYTES +
+           (own_bytes + MEMORY_ALIGN - 1) / MEMORY_ALIGN * MEMORY_ALIGN;
+}
+
+uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes)
+{
+    uint64_t at = memory_shared_at(own_bytes);
+
+    return at == UINT64_MAX || shared_bytes > BYTES_MAX ? UINT64_MAX
+                                                        : at + shared_bytes;
+}
+
+uint64_t memory_hash(const void *data, size_t size)
+{
+    return XXH3_64bits(data, size);
+}
+
+uint64_t memory_header_hash(const struct memory_header *h)
+{
+    return memory_hash((const uint8_t *)h + HASHED_FROM, HASHED_TO - HASHED_FROM);
+}
+
+bool memory_header_is_whole(const struct memory_header *h, uint64_t bytes)
+{
+    return h->magic == MEMORY_MAGIC && h->version == MEMORY_VERSION &&
+           h->state == MEMORY_WHOLE && h->header_hash == memory_header_hash(h) &&
+           h->rank < h->set.world && (h->has_shared || !h->shared_bytes) &&
+           memchr(h->kind, '\0', sizeof(h->kind)) &&
+           memory_slot_bytes(h->own_bytes, h->shared_bytes) <= bytes;
+}
+
+bool memory_sections_are_sound(const struct memory_header *h, const void *slot)
+{
+    const uint8_t *at = slot;
+
+    return memory_hash(at + MEMORY_HEADER_BYTES, h->own_bytes) == h->own_hash &&
+           (!h->shared_bytes || memory_hash(at + memory_shared_at(h->own_bytes),
+                                            h->shared_bytes) == h->shared_hash);
+}
+
+int memory_set_compare(const struct memory_set *a, const struct memory_set *b)
+{
+    if (a->epoch != b->epoch)
+        return a->epoch < b->epoch ? -1 : 1;
+    return a->step < b->step ? -1 : a->step > b->step;
+}
+
+bool memory_set_equal(const struct memory_set *a, const struct memory_set *b)
+{
+    return memory_set_compare(a, b) == 0 && a->world == b->world;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_COMMON_BASE_MEMORY_PART_H
+#define RENDEZVOUS_COMMON_BASE_MEMORY_PART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/common/base/memory_slot.h"
+
+/*
+ * The arithmetic of a slot (memory_slot.h), the same for the worker and the agent. A
+ * header that another process can write to is copied first, and the copy is checked.
+ */
+
+/* Where the shared section begins, and where a slot with both sections ends. Numbers
+ * that a slot cannot have give UINT64_MAX. */
+uint64_t memory_shared_at(uint64_t own_bytes);
+uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes);
+
+/* XXH3, 64 bits, seed 0. */
+uint64_t memory_hash(const void *data, size_t size);
+uint64_t memory_header_hash(const struct memory_header *h);
+
+/* The header is of a whole part whose sections lie within so many bytes. */
+bool memory_header_is_whole(const struct memory_header *h, uint64_t bytes);
+/* The bytes after such a header have its hashes; slot: where its bytes are. */
+bool memory_sections_are_sound(const struct memory_header *h, const void *slot);
+
+/* Less than, equal to or greater than 0: a is older, of the same step, or newer. */
+int memory_set_compare(const struct memory_set *a, const struct memory_set *b);
+bool memory_set_equal(const struct memory_set *a, const struct memory_set *b);
+
+#endif
