@@ -93,11 +93,13 @@ CRUN_API const char *crun_backend(const crun_world *world);
  * work that is in the stream, and work that is queued after crun_wait, or after a call
  * with `work` NULL, begins after the collective. The host does not wait; a failure is
  * reported by the next call. The host waits for results in host memory and for
- * barriers. When a rank fails, collectives on the GPUs of the others may end with wrong
- * values and no error: values in GPU memory are proven right by a barrier, or a
- * collective on host memory, that is called after them and returns CRUN_OK.
- * crun_checkpoint_save needs none: it writes values only if no rank had failed when
- * they had been computed and copied.
+ * barriers.
+ *
+ * When a rank fails, collectives on the GPUs of the others may end with wrong values
+ * and no error. Values in GPU memory, and what was computed from them, are proven right
+ * by a barrier, or a collective on host memory, that is called after them and returns
+ * CRUN_OK; crun_checkpoint_save and the info of crun_optim_step need none, as they
+ * prove what they write or return.
  *
  * crun_set_stream (a cudaStream_t) applies to later calls; before it, the stream is
  * CUDA's default stream. CRUN_UNSUPPORTED: this backend has no streams. While the
@@ -306,7 +308,7 @@ CRUN_API int crun_ddp_buffer(crun_ddp *ddp, const char *name, size_t count);
 CRUN_API CRUN_CHECK crun_status crun_ddp_seal(crun_ddp *ddp);
 
 /* Views, valid from crun_ddp_seal until crun_ddp_destroy: parameters and buffers in
- * f32, gradients in grad_type. */
+ * f32, gradients in grad_type. After a failure their values are undefined. */
 CRUN_API float *crun_ddp_value(const crun_ddp *ddp, int parameter);
 CRUN_API void *crun_ddp_gradient(const crun_ddp *ddp, int parameter);
 CRUN_API const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter);

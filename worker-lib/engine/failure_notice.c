@@ -8,8 +8,10 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/keyed_hash.h"
 
-#define STORE_MS 500 /* for the store to answer */
-#define LOOK_MS 250  /* between checks for a notice while a key is awaited */
+#define STORE_MS 500  /* for the store to answer */
+#define READ_TRIES 20 /* of what decides whether a result is believed */
+#define WRITE_TRIES 4 /* the others wait for the abort that comes after it */
+#define LOOK_MS 250   /* between checks for a notice while a key is awaited */
 #define FAR_MS (24u * 3600 * 1000)
 #define KEY_SIZE 420
 
@@ -73,9 +75,34 @@ void failure_notice_write(const struct notice_board *b, const struct abort_notic
     char key[KEY_SIZE];
     struct err e;
 
-    if (failure_notice_find(b, &first) == 0)
-        (void)!store_client_set(b->store, notice_key(b, key), &value, sizeof(value),
-                                clock_ms() + STORE_MS, &e);
+    for (unsigned i = 0; i < WRITE_TRIES; i++) {
+        int found = failure_notice_find(b, &first);
+
+        if (found > 0 ||
+            (found == 0 &&
+             store_client_set(b->store, notice_key(b, key), &value, sizeof(value),
+                              clock_ms() + STORE_MS, &e) == CRUN_OK))
+            return;
+    }
+}
+
+crun_status failure_notice_check(const struct notice_board *b, struct abort_word *word,
+                                 struct err *e)
+{
+    bool asks = b->store && !abort_get(word);
+    struct abort_notice n;
+    int found = asks ? -1 : 0;
+
+    for (unsigned i = 0; i < READ_TRIES && found < 0; i++)
+        found = failure_notice_find(b, &n);
+    if (found > 0)
+        abort_set_notice(word, &n);
+    if (abort_get(word))
+        return abort_error(word, e);
+    if (found == 0)
+        return CRUN_OK;
+    err_set(e, "the store does not tell whether all ranks live");
+    return CRUN_PEER_LOST;
 }
 
 bool failure_notice_read(const struct notice_board *b, struct abort_notice *n)

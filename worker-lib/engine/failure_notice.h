@@ -18,6 +18,8 @@ struct notice_board {
     struct id128 token; /* which all ranks of the world know */
 };
 
+/* Tries for two seconds if the store does not answer: what others have been told
+ * decides what they believe. */
 void failure_notice_write(const struct notice_board *b, const struct abort_notice *n);
 
 /* 1: there is a notice, 0: there is none, -1: the store does not answer. */
@@ -31,6 +33,16 @@ bool failure_notice_await(const struct notice_board *b, struct abort_notice *n);
 /* The same as failure_notice_read; sets the abort word. For a backend whose connection
  * ends. */
 bool failure_notice_abort(const struct notice_board *b, struct abort_word *into);
+
+/*
+ * CRUN_OK: no rank has ended the world so far, as the abort word and a fresh look into
+ * the store say. What a collective has put into a GPU's memory, and what was computed
+ * from it, is right if this is asked when it is there: an abort lets the GPUs of all
+ * ranks finish with wrong values, and a rank tells the others before it aborts. Else
+ * the status of the notice, or CRUN_PEER_LOST if the store does not answer.
+ */
+crun_status failure_notice_check(const struct notice_board *b, struct abort_word *word,
+                                 struct err *e);
 
 /* store_client_get for a key that another rank sets while the ranks meet. If a rank
  * fails meanwhile, it ends with the status and the text of its notice. */

@@ -306,11 +306,17 @@ static crun_status optim_step_all(crun_optim *o)
     return o->ddp->divided ? optim_step_slices(o) : optim_step_piece(o, o->piece);
 }
 
+/* A norm of gradients that a failed collective has left is none. */
 static crun_status fetch_step_info(const crun_optim *o, crun_step_info *info)
 {
+    const crun_ddp *ddp = o->ddp;
     struct optim_control c;
-    crun_status s = o->ddp->ops->fetch(ddp_queue(o->ddp), &c, o->control, sizeof(c));
+    crun_status s = ddp->ops->fetch(ddp_queue(ddp), &c, o->control, sizeof(c));
+    struct err e;
 
+    if (s == CRUN_OK && ddp->ops->queued &&
+        (s = world_is_whole(ddp->world, &e)) != CRUN_OK)
+        return status_fail_with(s, &e);
     if (s == CRUN_OK)
         *info = (crun_step_info){ c.norm, c.skip, c.scale_used };
     return s;

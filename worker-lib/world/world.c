@@ -15,7 +15,6 @@
 #define INIT_TIMEOUT_S 300
 #define TIMEOUT_S_MAX 1e9
 #define GPU_MORE_MS 10000
-#define STORE_TRIES 20 /* each takes at most half a second */
 
 /* -- options ----------------------------------------------------------------------- */
 
@@ -76,22 +75,7 @@ unsigned world_own_number(const crun_world *w)
 
 crun_status world_is_whole(crun_world *w, struct err *e)
 {
-    const struct notice_board *board = &w->root->board;
-    struct abort_word *word = &w->family->aborted;
-    struct abort_notice n;
-    int found = 0;
-
-    if (board->store && !abort_get(word))
-        for (unsigned i = 0; i < STORE_TRIES; i++)
-            if ((found = failure_notice_find(board, &n)) >= 0)
-                break;
-    if (found > 0)
-        abort_set_notice(word, &n);
-    if (found < 0 && !abort_get(word)) {
-        err_set(e, "the store does not tell whether all ranks live");
-        return CRUN_PEER_LOST;
-    }
-    return abort_get(word) ? abort_error(word, e) : CRUN_OK;
+    return failure_notice_check(&w->root->board, &w->family->aborted, e);
 }
 
 /* -- the backend ------------------------------------------------------------------- */

@@ -22,9 +22,8 @@ unsigned world_own_number(const crun_world *w);
 /* Whether all ranks share memory, so that data in it needs no copy. */
 bool world_is_one_memory(const crun_world *w);
 
-/* CRUN_OK: no rank has ended the world so far. What a collective has put into a GPU's
- * memory is right if it is asked afterwards: an abort lets the GPUs of all ranks finish
- * with wrong values, and a rank tells the others of it before it aborts. */
+/* CRUN_OK: no rank has ended the world so far, so what a GPU has computed by now is
+ * right: failure_notice_check. */
 crun_status world_is_whole(crun_world *w, struct err *e);
 /* For the agent: a checkpoint of this rank is being written, or is no more. */
 void world_set_saves(crun_world *w, bool saves);

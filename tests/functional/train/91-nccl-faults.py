@@ -242,6 +242,30 @@ MORE_SAVES = [(ranks, shard, f"ncclGroupEnd:{kind}:{rank}:{nth}")
               for rank in {1, ranks - 1} for nth in range(2, 6)]
 
 
+def saves_environment(folder, shard, timeout, **more):
+    return environment(WINDOWS if shard else 22809, timeout, GPU_WORKER_FOLDER=folder,
+                       GPU_WORKER_TIMEOUT=str(timeout), **more,
+                       **({"GPU_WORKER_SHARD": shard} if shard else {}))
+
+
+def saves_of_calls():
+    """Each call that the program makes: it fails at once or later, never ends, or kills."""
+    for ranks in 2, 4, 8:
+        for shard in "", "1":
+            with tempfile.TemporaryDirectory() as folder:
+                env = saves_environment(folder, shard, 60, CRUN_STANDIN_CALLS=f"{folder}/calls")
+                with Run("save", ranks=ranks, env=env, program="gpu-worker") as run:
+                    run.ends_with(0)
+                calls = collections.Counter(pathlib.Path(f"{folder}/calls").read_text().split("\n"))
+            for call in sorted(c for c in {line[2:] for line in calls} if c not in UNUSED):
+                count = calls[f"{ranks - 1} {call}"]
+                nth = (count // 3 if call in POLLED else count * 2 // 3) + 1
+                later = call in QUEUES | LAUNCHES | SET_UP
+                kinds = ["error", "kill"] + later * ["async"] + (call in QUEUES | LAUNCHES) * ["stall"]
+                yield from ((ranks, shard, f"{call}:{kind}:{ranks - 1}:{nth}")
+                            for kind in kinds if count)
+
+
 def is_right(name, values, ranks, step):
     """What gpu-worker's parameters and its optimizer's m are after this step."""
     m = w = 0
@@ -270,11 +294,9 @@ def play_save(ranks, shard, fault):
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         happened = pathlib.Path(f"{folder}/happened")
-        env = environment(WINDOWS if shard else 22809, 60 if "kill" in fault else TIMEOUT,
-                          CRUN_STANDIN_FAULT=fault, CRUN_STANDIN_HAPPENED=str(happened),
-                          GPU_WORKER_FOLDER=folder)
-        env["GPU_WORKER_TIMEOUT"] = env["CRUN_TIMEOUT"]
-        with Run("save", ranks=ranks, env={**env, **({"GPU_WORKER_SHARD": shard} if shard else {})},
+        env = saves_environment(folder, shard, TIMEOUT if "stall" in fault else 60,
+                                CRUN_STANDIN_FAULT=fault, CRUN_STANDIN_HAPPENED=str(happened))
+        with Run("save", ranks=ranks, env=env,
                  crun=["--max-restarts=1", "--restart-backoff=0"], program="gpu-worker") as run:
             run.wait(BUSY * 4)
             problems += [] if happened.exists() else [NOT_HAPPENED]
@@ -315,7 +337,7 @@ def main():
     goals = {cell: ranks_of(cell.ranks, cell.version)[0] for cell in cells}
     saves = [] if flags.cells else SAVES
     if saves and (flags.all or os.environ.get("CRUN_ALL_ROUNDS") == "1"):
-        saves = SAVES + MORE_SAVES
+        saves = SAVES + MORE_SAVES + list(saves_of_calls())
     wrong = []
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         saved = [pool.submit(play_save, *save) for save in saves]

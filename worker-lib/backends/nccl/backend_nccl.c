@@ -108,14 +108,18 @@ static crun_status start_nccl(struct backend *b, const struct op *op, crun_work 
     return s;
 }
 
-/* The GPU also ends an operation that another rank has aborted, with wrong values; that
- * rank has told the others before. If the store does not answer, rank 0 has left with
- * it. */
+/* The GPU also ends an operation that another rank has aborted, with wrong values. */
 static crun_status check_result(struct nccl *n, struct err *e)
 {
-    if (n->team.size > 1 && failure_notice_abort(n->team.board, n->team.aborted))
-        abort_nccl(&n->backend);
-    return nccl_work_check_open(n, e);
+    crun_status s = n->team.size > 1
+                        ? failure_notice_check(n->team.board, n->team.aborted, e)
+                        : CRUN_OK;
+
+    if (s == CRUN_OK)
+        return nccl_work_check_open(n, e);
+    abort_set_error(n->team.aborted, s, e);
+    abort_nccl(&n->backend);
+    return s;
 }
 
 /* The program's stream waits for the result. During a capture it cannot, so the host

@@ -472,6 +472,24 @@ TEST_LOOP(a_gpu_adds_where_an_optimizer_divides, 0, PRECISIONS)
     world_stub_run(3, sums, (void *)&precisions[_i]);
 }
 
+/* A rank has ended the world while the GPUs summed, so the norm is that of garbage. */
+STUB_RANKS_TEST(a_norm_of_an_aborted_sum_is_an_error, 2)
+{
+    const crun_ddp_options ddp = { 0 };
+    crun_step_info info = { .grad_norm = -1 };
+    struct tiny t;
+
+    w->device = queued_device();
+    must(tiny_open(&t, w, &ddp, &optimizers[0].options));
+    must(bare_step(&t, 1, &info));
+    ck_assert_float_gt(info.grad_norm, 0);
+    info.grad_norm = -1;
+    atomic_store(&w->ended, true);
+    ck_assert_int_eq(bare_step(&t, 1, &info), CRUN_PEER_LOST);
+    ck_assert_float_eq(info.grad_norm, -1);
+    tiny_close(&t);
+}
+
 /* Without a guard, asking for the norm changes nothing. */
 STUB_RANKS_TEST(without_a_guard_infinities_are_stepped, 2)
 {

@@ -116,7 +116,8 @@ TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
     run("tcp", "tcp", ask_after_rank_0_has_left);
 }
 
-/* Rank 0 has told the others, and no call of theirs has noticed it yet. */
+/* Rank 0 has told the others, and no call of theirs has noticed it yet. Rank 2 has
+ * failed itself, and has not told it yet. */
 static void ask_whether_all_ranks_live(crun_world *w)
 {
     static const struct abort_notice n = { CRUN_SYSTEM, 0, "rank 0: the GPU is gone" };
@@ -124,13 +125,19 @@ static void ask_whether_all_ranks_live(crun_world *w)
 
     ck_assert_int_eq(world_is_whole(w, &e), CRUN_OK);
     pthread_barrier_wait(&together);
+    if (w->env.rank == 2) {
+        abort_set(&w->family->aborted, CRUN_TIMEOUT, "it hangs");
+        ck_assert_int_eq(world_is_whole(w, &e), CRUN_TIMEOUT);
+    }
+    pthread_barrier_wait(&together);
     if (w->env.rank == 0)
         failure_notice_write(&w->board, &n);
     pthread_barrier_wait(&together);
     if (w->env.rank == 1)
         shutdown(store_client_handle(w->store), SHUT_RDWR);
-    ck_assert_int_eq(world_is_whole(w, &e),
-                     w->env.rank == 1 ? CRUN_PEER_LOST : CRUN_SYSTEM);
+    ck_assert_int_eq(world_is_whole(w, &e), w->env.rank == 0   ? CRUN_SYSTEM
+                                            : w->env.rank == 1 ? CRUN_PEER_LOST
+                                                               : CRUN_TIMEOUT);
     pthread_barrier_wait(&together);
 }
 
