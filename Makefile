@@ -147,6 +147,9 @@ nvcc_flags = -std=c++17 -O3 -g -I. -Iworker-lib -DCRUN_CUDA -fmad=false $(CUDA_A
 seccomp_cflags := $(shell pkg-config --exists libseccomp 2>/dev/null && \
     echo -DCRUN_SECCOMP $$(pkg-config --cflags libseccomp))
 seccomp_libs := $(if $(seccomp_cflags),$(shell pkg-config --libs libseccomp))
+# the nodes of a job keep the rendezvous' records with it, if it is here
+raft_cflags := $(shell pkg-config --exists raft 2>/dev/null && \
+    echo -DCRUN_RAFT $$(pkg-config --cflags raft))
 
 all_cflags = -std=gnu11 -D_GNU_SOURCE -I. -Iworker-lib $(warnings) $(hardening) $(OPT) $(san) \
              -pthread -MMD -MP $(pc_cflags) $(CFLAGS) \
@@ -169,12 +172,14 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell \
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/server/confinement.o: all_cflags += $(seccomp_cflags)
+$B/obj/rendezvous/job/replica/%.o: all_cflags += $(raft_cflags)
+raft_libs := $(if $(raft_cflags),$(or $(call archive_of,raft),$(shell pkg-config --libs raft)))
 statically = $(foreach l,$(pc_libs),$(if $(filter $1,$l),$(along),$l))
 $B/bin/crun: pc_libs := $(call statically,-levent_extra -levent_core -lz -lcjson)
 # both or none of them: evhttp knows the inside of the core of its own version alone
 $B/bin/crund: pc_libs := $(call statically,-levent_extra -levent_core)
 link_libs = -Wl,--start-group $(filter-out $(helpers),$(filter %.a,$^)) -Wl,--end-group \
-    $(cuda_libs) $(emulated_libs) $(pc_libs) -ldl -lm
+    $(cuda_libs) $(emulated_libs) $(pc_libs) $(raft_libs) -ldl -lm
 
 binaries := $(addprefix $B/bin/,$(installed))
 .PHONY: all lint install uninstall clean
@@ -193,6 +198,8 @@ said = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || \
 $(call said,gpu-parts,GPU parts: $(gpu_parts))
 $(call said,left-out-seccomp,$(if $(seccomp_cflags),,system call filter of crund left out: \
     libseccomp is missing (libseccomp-dev$(comma) Fedora: libseccomp-devel)))
+$(call said,left-out-raft,$(if $(raft_cflags),,replicas of the rendezvous left out: libraft \
+    is missing (libraft-dev)))
 $(call objects,$(call sources,worker-lib,c)): $B/gpu-parts
 ifneq ($(cuda_home)$(emulated),)
 cuda_objects := $(call objects,$(cuda_src))

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_REPLICA_RAFT_MEMORY_H
+#define RENDEZVOUS_JOB_REPLICA_RAFT_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include <raft.h>
+
+/*
+ * What libraft calls to keep its state: here, in memory. A process that starts again is
+ * a new server with a new id, so nothing has to outlive it. The library keeps the
+ * entries itself. It expects an answer to each request after its call has returned:
+ * answers wait until raft_memory_answer.
+ */
+struct raft_memory_answer;
+
+struct raft_memory {
+    struct raft_io io; /* io.impl is this */
+    uint64_t now_ms;   /* of the call under way */
+    uint64_t ahead_ms; /* its clock is ahead by this: see raft_memory_skip */
+    uint64_t random;
+    raft_io_tick_cb tick;
+    raft_io_recv_cb receive;
+    const struct raft_configuration *founders; /* during raft_bootstrap */
+    struct raft_buffer first;                  /* the entry of raft_bootstrap */
+    struct raft_snapshot *snapshot;            /* the newest, or NULL */
+    STAILQ_HEAD(, raft_memory_answer) answers;
+    void (*send)(void *arg, const struct raft_message *m);
+    void *arg;
+};
+
+void raft_memory_init(struct raft_memory *m, uint64_t seed,
+                      void (*send)(void *arg, const struct raft_message *m), void *arg);
+/* After raft_close. */
+void raft_memory_fini(struct raft_memory *m);
+
+/* Gives one answer that waits. False: none does. */
+bool raft_memory_answer(struct raft_memory *m);
+/* To the library, so much time has passed at once. */
+void raft_memory_skip(struct raft_memory *m, uint64_t ms);
+
+#endif

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+#ifdef CRUN_RAFT
+#include "rendezvous/job/replica/replica.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/replica/raft_memory.h"
+#include "rendezvous/job/replica/raft_message.h"
+
+/*
+ * Each call of the library may leave requests behind: replica_settle answers them, and
+ * looks at what has changed, before anything else happens. So a new leader has added
+ * its first entry before it counts a single answer, and never takes entries of an
+ * earlier term for lasting because they are on a majority (Raft, figure 8).
+ */
+#define TICKS_PER_ELECTION 5
+#define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
+#define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
+#define NO_SNAPSHOT 0x7fffffffu
+
+struct contact {
+    uint64_t id;
+    uint64_t asked_ms;  /* when the oldest unanswered message was sent; 0: none is */
+    uint64_t proven_ms; /* it has answered what was sent then */
+};
+
+struct replica {
+    struct replica_config config;
+    struct raft raft;
+    struct raft_memory memory;
+    struct raft_fsm fsm;
+    uint8_t *records;
+    size_t size, room;
+    unsigned proposed; /* proposals that do not last yet */
+    bool led, leads;   /* as of the last look; all earlier records last */
+    uint64_t tick_ms;
+    uint64_t gone; /* a leader whose process is gone; 0: none */
+    uint64_t hurry_ms;
+    unsigned hurries;
+    struct contact contact[REPLICAS_MAX];
+    bool changing;
+    struct raft_change change;
+    struct raft_barrier barrier;
+    uint64_t began; /* number of the leaderships of this replica, for the barrier */
+};
+
+bool replica_is_built(void)
+{
+    return true;
+}
+
+/* -- the library's calls ---------------------------------------------------------- */
+
+static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **result)
+{
+    struct replica *r = fsm->data;
+
+    if (r->room - r->size < buf->len) {
+        r->room = 2 * (r->size + buf->len);
+        r->records = xrealloc(r->records, r->room);
+    }
+    if (buf->len > 0)
+        memcpy(r->records + r->size, buf->base, buf->len);
+    r->size += buf->len;
+    *result = NULL;
+    return 0;
+}
+
+static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n)
+{
+    struct replica *r = fsm->data;
+
+    *bufs = raft_calloc(1, sizeof(**bufs));
+    if (!*bufs || !((*bufs)->base = raft_malloc(r->size + 1)))
+        abort();
+    if (r->size > 0)
+        memcpy((*bufs)->base, r->records, r->size);
+    (*bufs)->len = r->size;
+    *n = 1;
+    return 0;
+}
+
+static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
+{
+    struct replica *r = fsm->data;
+    void *result;
+
+    r->size = 0;
+    on_apply(fsm, buf, &result);
+    raft_free(buf->base);
+    return 0;
+}
+
+static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
+{
+    struct contact *c = NULL;
+
+    for (unsigned i = 0; i < REPLICAS_MAX; i++)
+        if (r->contact[i].id == id)
+            return &r->contact[i];
+        else if (!c || r->contact[i].proven_ms < c->proven_ms)
+            c = &r->contact[i];
+    if (!make)
+        return NULL;
+    *c = (struct contact){ .id = id };
+    return c;
+}
+
+static void on_send(void *arg, const struct raft_message *m)
+{
+    struct replica *r = arg;
+    struct contact *c = contact_of(r, m->server_id, true);
+    size_t size;
+    uint8_t *data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
+
+    if (!c->asked_ms)
+        c->asked_ms = r->memory.now_ms;
+    r->config.send(r->config.arg, m->server_id, m->server_address, data, size);
+    free(data);
+}
+
+/* -- after each call -------------------------------------------------------------- */
+
+static void on_barrier(struct raft_barrier *barrier, int status)
+{
+    struct replica *r = barrier->data;
+
+    r->leads = status == 0;
+}
+
+/* All entries before its own first one last when that does. */
+static void replica_begin_to_lead(struct replica *r)
+{
+    memset(r->contact, 0, sizeof(r->contact));
+    r->proposed = 0;
+    r->changing = false;
+    r->barrier.data = r;
+    (void)raft_barrier(&r->raft, &r->barrier, on_barrier);
+}
+
+static bool replica_is_leader(const struct replica *r)
+{
+    return r->raft.state == RAFT_LEADER;
+}
+
+static void replica_settle(struct replica *r)
+{
+    do {
+        if (replica_is_leader(r) && !r->led) {
+            r->led = true;
+            replica_begin_to_lead(r);
+        } else if (!replica_is_leader(r)) {
+            r->led = r->leads = false;
+        }
+    } while (raft_memory_answer(&r->memory));
+    if (replica_leader(r) && replica_leader(r) != r->gone)
+        r->gone = 0;
+    r->config.changed(r->config.arg);
+}
+
+static void replica_set_now(struct replica *r, uint64_t now_ms)
+{
+    if (now_ms > r->memory.now_ms)
+        r->memory.now_ms = now_ms;
+}
+
+/* -- time ------------------------------------------------------------------------- */
+
+/* Its place among the voters that are left: they try in turn. */
+static unsigned replica_place(const struct replica *r)
+{
+    const struct raft_configuration *c = &r->raft.configuration;
+    unsigned place = 0;
+
+    for (unsigned i = 0; i < c->n && c->servers[i].id != r->raft.id; i++)
+        place += c->servers[i].role == RAFT_VOTER && c->servers[i].id != r->gone;
+    return place;
+}
+
+static void replica_hurry(struct replica *r)
+{
+    r->hurry_ms = r->memory.now_ms + HURRY_MS;
+    if (replica_is_leader(r) || r->hurries++ < replica_place(r) * HURRY_TURN)
+        return;
+    raft_memory_skip(&r->memory, 2ull * r->config.election_ms);
+    r->memory.tick(&r->memory.io);
+}
+
+void replica_tick(struct replica *r, uint64_t now_ms)
+{
+    replica_set_now(r, now_ms);
+    if (r->gone && now_ms >= r->hurry_ms)
+        replica_hurry(r);
+    if (now_ms >= r->tick_ms) {
+        r->tick_ms = now_ms + r->config.election_ms / TICKS_PER_ELECTION;
+        r->memory.tick(&r->memory.io);
+    }
+    replica_settle(r);
+}
+
+uint64_t replica_next_tick(const struct replica *r)
+{
+    return r->gone && r->hurry_ms < r->tick_ms ? r->hurry_ms : r->tick_ms;
+}
+
+/* Its own vote, and that of this one, elect another leader; should it live, the others
+ * hear from it and do not vote. */
+void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
+{
+    replica_set_now(r, now_ms);
+    if (r->raft.state != RAFT_FOLLOWER || id == 0 || replica_leader(r) != id)
+        return;
+    r->raft.follower_state.current_leader.id = 0;
+    r->gone = id;
+    r->hurries = 0;
+    replica_hurry(r);
+    replica_settle(r);
+}
+
+/* -- messages --------------------------------------------------------------------- */
+
+static void note_answer(struct replica *r, const struct raft_message *m)
+{
+    struct contact *c = contact_of(r, m->server_id, false);
+
+    if (!c || !c->asked_ms || m->append_entries_result.term != r->raft.current_term)
+        return;
+    c->proven_ms = c->asked_ms;
+    c->asked_ms = 0;
+}
+
+void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms)
+{
+    char address[REPLICA_ADDRESS_SIZE];
+    struct raft_message m;
+
+    if (raft_message_decode(data, size, &m, address) < 0)
+        return;
+    replica_set_now(r, now_ms);
+    if ((int)m.type == RAFT_MESSAGE_APPENDED)
+        note_answer(r, &m);
+    r->memory.receive(&r->memory.io, &m);
+    replica_settle(r);
+}
+
+/* -- leading ---------------------------------------------------------------------- */
+
+bool replica_leads(const struct replica *r)
+{
+    return replica_is_leader(r) && r->leads;
+}
+
+uint64_t replica_leader(const struct replica *r)
+{
+    if (replica_is_leader(r))
+        return r->raft.id;
+    return r->raft.state == RAFT_FOLLOWER ? r->raft.follower_state.current_leader.id
+                                          : 0;
+}
+
+uint64_t replica_term(const struct replica *r)
+{
+    return r->raft.current_term;
+}
+
+static void on_applied(struct raft_apply *apply, int status, void *result)
+{
+    struct replica *r = apply->data;
+
+    if (status == 0)
+        r->proposed--;
+    free(apply);
+}
+
+void replica_propose(struct replica *r, const void *data, size_t size, uint64_t now_ms)
+{
+    struct raft_apply *apply = xcalloc(1, sizeof(*apply));
+    struct raft_buffer buf = { .base = raft_malloc(size), .len = size };
+
+    if (!buf.base)
+        abort();
+    memcpy(buf.base, data, size);
+    replica_set_now(r, now_ms);
+    apply->data = r;
+    r->proposed++;
+    if (raft_apply(&r->raft, apply, &buf, 1, on_applied) != 0) { /* leads no more */
+        raft_free(buf.base);
+        free(apply);
+    }
+    replica_settle(r);
+}
+
+/* When the k-th newest of the voters' proofs was, where k makes a majority. */
+static uint64_t replica_proven_ms(const struct replica *r, uint64_t now_ms)
+{
+    const struct raft_configuration *c = &r->raft.configuration;
+    uint64_t proven[REPLICA_SERVERS_MAX];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < c->n && n < REPLICA_SERVERS_MAX; i++) {
+        const struct contact *k = contact_of((struct replica *)r, c->servers[i].id,
+                                             false);
+        uint64_t at = c->servers[i].id == r->raft.id ? now_ms : k ? k->proven_ms : 0;
+        unsigned to = n;
+
+        if (c->servers[i].role != RAFT_VOTER)
+            continue;
+        for (; to > 0 && proven[to - 1] < at; to--)
+            proven[to] = proven[to - 1];
+        proven[to] = at;
+        n++;
+    }
+    return n > 0 ? proven[n / 2] : 0;
+}
+
+bool replica_is_settled(const struct replica *r, uint64_t now_ms)
+{
+    return replica_leads(r) && r->proposed == 0 &&
+           now_ms < replica_proven_ms(r, now_ms) + r->config.election_ms;
+}
+
+const uint8_t *replica_records(const struct replica *r, size_t *size)
+{
+    *size = r->size;
+    return r->records;
+}
+
+/* -- the list --------------------------------------------------------------------- */
+
+unsigned replica_count(const struct replica *r)
+{
+    return r->raft.configuration.n;
+}
+
+void replica_show(const struct replica *r, unsigned at, struct replica_member *m)
+{
+    const struct raft_server *s = &r->raft.configuration.servers[at];
+
+    m->id = s->id;
+    m->votes = s->role == RAFT_VOTER;
+    snprintf(m->address, sizeof(m->address), "%s", s->address);
+}
+
+static void on_list_changed(struct raft_change *change, int status)
+{
+    ((struct replica *)change->data)->changing = false;
+}
+
+/* The library's answer to a change; an answer to the change itself follows, or none. */
+static int replica_changed_list(struct replica *r, int status)
+{
+    r->changing = status == 0;
+    replica_settle(r);
+    return status == 0 ? 0 : -1;
+}
+
+static bool replica_may_change(struct replica *r, uint64_t now_ms)
+{
+    replica_set_now(r, now_ms);
+    r->change.data = r;
+    return replica_leads(r) && !r->changing;
+}
+
+int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms)
+{
+    if (!replica_may_change(r, now_ms) || replica_count(r) >= REPLICAS_MAX)
+        return -1;
+    return replica_changed_list(
+        r, raft_add(&r->raft, &r->change, id, address, on_list_changed));
+}
+
+int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
+{
+    if (!replica_may_change(r, now_ms))
+        return -1;
+    return replica_changed_list(r, raft_assign(&r->raft, &r->change, id,
+                                               votes ? RAFT_VOTER : RAFT_STANDBY,
+                                               on_list_changed));
+}
+
+int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
+{
+    if (!replica_may_change(r, now_ms))
+        return -1;
+    return replica_changed_list(r,
+                                raft_remove(&r->raft, &r->change, id, on_list_changed));
+}
+
+/* -- life ------------------------------------------------------------------------- */
+
+static int replica_found(struct replica *r)
+{
+    struct raft_configuration alone;
+    int rv;
+
+    raft_configuration_init(&alone);
+    rv = raft_configuration_add(&alone, r->config.id, r->config.address, RAFT_VOTER);
+    if (rv == 0)
+        rv = raft_bootstrap(&r->raft, &alone);
+    raft_configuration_close(&alone);
+    return rv;
+}
+
+struct replica *replica_create(const struct replica_config *config, uint64_t now_ms,
+                               struct err *e)
+{
+    struct replica *r = xcalloc(1, sizeof(*r));
+    int rv;
+
+    r->config = *config;
+    r->fsm = (struct raft_fsm){ .version = 1,
+                                .data = r,
+                                .apply = on_apply,
+                                .snapshot = on_snapshot,
+                                .restore = on_restore };
+    raft_memory_init(&r->memory, config->seed, on_send, r);
+    r->memory.now_ms = now_ms;
+    rv = raft_init(&r->raft, &r->memory.io, &r->fsm, config->id, config->address);
+    if (rv != 0) {
+        free(r);
+        err_set(e, "libraft: %s", raft_strerror(rv));
+        return NULL;
+    }
+    raft_set_election_timeout(&r->raft, config->election_ms);
+    raft_set_heartbeat_timeout(&r->raft, config->election_ms / TICKS_PER_ELECTION);
+    raft_set_snapshot_threshold(&r->raft, NO_SNAPSHOT);
+    raft_set_pre_vote(&r->raft, true);
+    if (config->founds)
+        rv = replica_found(r);
+    if (rv == 0)
+        rv = raft_start(&r->raft);
+    if (rv != 0) {
+        err_set(e, "libraft: %s", raft_strerror(rv));
+        replica_destroy(r);
+        return NULL;
+    }
+    r->tick_ms = now_ms;
+    return r;
+}
+
+static void on_closed(struct raft *raft)
+{
+}
+
+void replica_destroy(struct replica *r)
+{
+    if (!r)
+        return;
+    raft_close(&r->raft, on_closed);
+    raft_memory_fini(&r->memory);
+    free(r->records);
+    free(r);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_JOB_REPLICA_REPLICA_H
+#define RENDEZVOUS_JOB_REPLICA_REPLICA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/job/replica/limits.h"
+
+/*
+ * One of the copies of a rendezvous' records, on different hosts. One of them leads: it
+ * decides. A record lasts once a majority of the copies has it, and if the leader dies,
+ * another copy leads on with all records that last. The consensus is libraft's.
+ *
+ * It has no sockets, no loop and no clock. `changed` and `send` are called from within
+ * the functions below and must call none of them but those that only look.
+ */
+struct replica;
+
+struct replica_config {
+    uint64_t id;          /* random: a process that starts again is another replica */
+    const char *address;  /* opaque; the others pass it to `send` */
+    bool founds;          /* the first one, which leads at once; else it waits */
+    uint32_t election_ms; /* a leader that is silent for so long is replaced */
+    uint64_t seed;
+    void (*send)(void *arg, uint64_t to, const char *address, const void *data,
+                 size_t size);
+    /* Who leads, what lasts, or the list of replicas may have changed. */
+    void (*changed)(void *arg);
+    void *arg;
+};
+
+/* NULL: this build has no libraft. */
+struct replica *replica_create(const struct replica_config *config, uint64_t now_ms,
+                               struct err *e) MUST_CHECK;
+void replica_destroy(struct replica *r); /* NULL is fine */
+/* Whether this build can have replicas. */
+bool replica_is_built(void);
+
+void replica_tick(struct replica *r, uint64_t now_ms);
+uint64_t replica_next_tick(const struct replica *r);
+/* What another replica has sent: untrusted. */
+void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms);
+/* The process of that replica is gone: if it leads, another one shall soon. */
+void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms);
+
+/* It leads, and replica_records has all that has ever lasted. */
+bool replica_leads(const struct replica *r);
+uint64_t replica_leader(const struct replica *r); /* 0: not known */
+uint64_t replica_term(const struct replica *r);
+
+/* The leader adds records. */
+void replica_propose(struct replica *r, const void *data, size_t size, uint64_t now_ms);
+/* All that it has proposed lasts, and a majority has heard from it within an election's
+ * time: no other replica leads. */
+bool replica_is_settled(const struct replica *r, uint64_t now_ms);
+/* All records that last, in order. */
+const uint8_t *replica_records(const struct replica *r, size_t *size);
+
+struct replica_member {
+    uint64_t id;
+    bool votes;
+    char address[REPLICA_ADDRESS_SIZE];
+};
+
+unsigned replica_count(const struct replica *r);
+void replica_show(const struct replica *r, unsigned at, struct replica_member *m);
+/* The leader changes the list, one change at a time. -1: not now. */
+int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
+int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
+int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Replicas in one process, with a network that delays, loses and cuts. What one of them
+ * has called lasting is never forgotten, and of two only one may speak at a time.
+ */
+#include "rendezvous/job/replica/replica.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/common/base/xalloc.h"
+#include "tests/worlds/check_main.h"
+
+#define COUNT 5
+#define ELECTION_MS 200
+
+struct parcel {
+    uint64_t from, to, at;
+    uint8_t *data;
+    size_t size;
+    struct parcel *next;
+};
+
+struct member {
+    uint64_t id;
+    struct replica *replica; /* NULL: dead, or not there yet */
+    bool cut;
+};
+
+static struct member member[COUNT];
+static struct parcel *parcels;
+static uint64_t now, chance;
+static unsigned lost_in_100, delay_max;
+static char lasting[65536]; /* what a leader has called lasting, in order */
+static size_t lasting_size;
+
+static unsigned below(unsigned limit)
+{
+    chance = chance * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(chance >> 33) % limit;
+}
+
+static void on_send(void *arg, uint64_t to, const char *address, const void *data,
+                    size_t size)
+{
+    struct member *m = arg;
+    struct parcel *p, **at = &parcels;
+
+    if (*address)
+        ck_assert_uint_eq(strtoull(address, NULL, 10), to);
+    if (below(100) < lost_in_100)
+        return;
+    p = xcalloc(1, sizeof(*p));
+    *p = (struct parcel){ m->id, to, now + 1 + below(delay_max), NULL, size, NULL };
+    p->data = xmemdup(data, size);
+    while (*at)
+        at = &(*at)->next;
+    *at = p;
+}
+
+static void on_changed(void *arg)
+{
+}
+
+static void create(unsigned i, bool founds)
+{
+    char address[16];
+    struct replica_config config = { .id = 100 + i,
+                                     .address = address,
+                                     .founds = founds,
+                                     .election_ms = ELECTION_MS,
+                                     .seed = chance + i,
+                                     .send = on_send,
+                                     .changed = on_changed,
+                                     .arg = &member[i] };
+    struct err e;
+
+    snprintf(address, sizeof(address), "%u", 100 + i);
+    member[i].id = config.id;
+    member[i].replica = replica_create(&config, now, &e);
+    ck_assert_msg(member[i].replica != NULL, "%s", e.text);
+}
+
+static void destroy(unsigned i)
+{
+    replica_destroy(member[i].replica);
+    member[i].replica = NULL;
+}
+
+static void deliver(struct parcel *p)
+{
+    struct member *from = &member[p->from - 100], *to = &member[p->to - 100];
+
+    if (to->replica && !from->cut && !to->cut)
+        replica_receive(to->replica, p->data, p->size, now);
+    free(p->data);
+    free(p);
+}
+
+/* Whoever may speak has all that has ever lasted. */
+static void check_speakers(void)
+{
+    unsigned speakers = 0;
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        const uint8_t *records;
+        size_t size;
+
+        if (!member[i].replica || !replica_is_settled(member[i].replica, now))
+            continue;
+        speakers++;
+        records = replica_records(member[i].replica, &size);
+        ck_assert_uint_ge(size, lasting_size);
+        ck_assert_int_eq(memcmp(records, lasting, lasting_size), 0);
+        ck_assert_uint_lt(size, sizeof(lasting));
+        memcpy(lasting, records, size);
+        lasting_size = size;
+    }
+    ck_assert_uint_le(speakers, 1);
+}
+
+static void step(void)
+{
+    struct parcel **at = &parcels;
+
+    now++;
+    while (*at) {
+        struct parcel *p = *at;
+
+        if (p->at > now) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        deliver(p);
+        at = &parcels;
+    }
+    for (unsigned i = 0; i < COUNT; i++)
+        if (member[i].replica && now >= replica_next_tick(member[i].replica))
+            replica_tick(member[i].replica, now);
+    check_speakers();
+}
+
+static struct member *leader(void)
+{
+    for (unsigned i = 0; i < COUNT; i++)
+        if (member[i].replica && replica_is_settled(member[i].replica, now))
+            return &member[i];
+    return NULL;
+}
+
+/* Until a leader may speak, at most ms. */
+static struct member *wait_for_leader(unsigned ms)
+{
+    while (ms-- > 0 && !leader())
+        step();
+    return leader();
+}
+
+static void propose(struct member *m, const char *text)
+{
+    replica_propose(m->replica, text, strlen(text), now);
+}
+
+static bool all_vote(unsigned n)
+{
+    struct replica_member m;
+
+    for (unsigned i = 0; i < n; i++) {
+        if (replica_count(member[i].replica) < n)
+            return false;
+        replica_show(member[i].replica, n - 1, &m);
+        if (!m.votes)
+            return false;
+    }
+    return true;
+}
+
+/* The first one leads, and all `n` vote. */
+static void make_voters(unsigned n)
+{
+    create(0, true);
+    for (unsigned i = 1; i < n; i++) {
+        char address[16];
+
+        snprintf(address, sizeof(address), "%u", 100 + i);
+        create(i, false);
+        for (unsigned k = 0; k < 100; k++, step())
+            if (replica_add(member[0].replica, 100 + i, address, now) == 0)
+                break;
+        for (unsigned k = 0; k < 1000; k++, step())
+            if (replica_count(member[0].replica) == i + 1 &&
+                replica_set_vote(member[0].replica, 100 + i, true, now) == 0)
+                break;
+        for (unsigned k = 0; k < 3000 && !all_vote(i + 1); k++)
+            step();
+        ck_assert(all_vote(i + 1));
+    }
+}
+
+static void setup(void)
+{
+    memset(member, 0, sizeof(member));
+    now = 1000;
+    chance = 1;
+    lost_in_100 = 0;
+    delay_max = 2;
+    lasting_size = 0;
+}
+
+static void teardown(void)
+{
+    struct parcel *p;
+
+    for (unsigned i = 0; i < COUNT; i++)
+        destroy(i);
+    while ((p = parcels)) {
+        parcels = p->next;
+        free(p->data);
+        free(p);
+    }
+}
+
+FIXTURE(setup, teardown);
+
+/* A build without libraft has no replicas, and says so. */
+static bool is_left_out(void)
+{
+    struct replica_config config = { .id = 1 };
+    struct err e;
+
+    if (replica_is_built())
+        return false;
+    ck_assert_ptr_null(replica_create(&config, now, &e));
+    return true;
+}
+
+TEST(the_founder_leads_at_once_and_alone)
+{
+    const uint8_t *records;
+    size_t size;
+
+    if (is_left_out())
+        return;
+    create(0, true);
+    replica_tick(member[0].replica, now);
+    ck_assert(replica_is_settled(member[0].replica, now));
+    propose(&member[0], "one");
+    ck_assert(replica_is_settled(member[0].replica, now));
+    records = replica_records(member[0].replica, &size);
+    ck_assert_uint_eq(size, 3);
+    ck_assert_int_eq(memcmp(records, "one", 3), 0);
+}
+
+TEST(nothing_lasts_before_a_majority_has_it)
+{
+    size_t size;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    member[1].cut = member[2].cut = true;
+    propose(&member[0], "one");
+    ck_assert(!replica_is_settled(member[0].replica, now));
+    member[1].cut = false;
+    ck_assert(wait_for_leader(100) == &member[0]);
+    replica_records(member[1].replica, &size);
+    step();
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    replica_records(member[1].replica, &size);
+    ck_assert_uint_eq(size, 3);
+}
+
+TEST(another_one_leads_on_with_all_that_lasted)
+{
+    uint64_t died;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    propose(&member[0], "one");
+    ck_assert(wait_for_leader(100) == &member[0]);
+    propose(&member[0], "two");
+    ck_assert(wait_for_leader(100) == &member[0]);
+    destroy(0);
+    died = now;
+    ck_assert(wait_for_leader(5000) != NULL);
+    ck_assert_uint_ge(now - died, ELECTION_MS / 2);
+    ck_assert_uint_eq(lasting_size, 6);
+    propose(leader(), "three");
+    ck_assert(wait_for_leader(100) != NULL);
+    ck_assert_uint_eq(lasting_size, 11);
+}
+
+TEST(a_leader_whose_process_is_gone_is_replaced_at_once)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    destroy(0);
+    replica_note_gone(member[2].replica, 100, now);
+    replica_note_gone(member[1].replica, 100, now);
+    ck_assert(wait_for_leader(ELECTION_MS / 2) != NULL);
+}
+
+TEST(a_leader_that_lives_is_not_replaced_by_one_rumour)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    replica_note_gone(member[1].replica, 100, now);
+    for (unsigned i = 0; i < 5 * ELECTION_MS; i++) {
+        step();
+        ck_assert(leader() == &member[0]);
+    }
+}
+
+TEST(a_leader_that_is_cut_off_does_not_speak)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    member[0].cut = true;
+    for (unsigned i = 0; i < ELECTION_MS; i++)
+        step();
+    ck_assert(!replica_is_settled(member[0].replica, now));
+    ck_assert(wait_for_leader(5000) != NULL);
+    ck_assert(!replica_leads(member[0].replica));
+    member[0].cut = false;
+    for (unsigned i = 0; i < 5 * ELECTION_MS; i++)
+        step();
+    ck_assert_uint_eq(replica_leader(member[0].replica), leader()->id);
+}
+
+TEST(a_leader_that_was_stopped_does_not_speak_when_it_continues)
+{
+    struct replica *stopped;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    stopped = member[0].replica;
+    member[0].replica = NULL;
+    ck_assert(wait_for_leader(5000) != NULL);
+    ck_assert(!replica_is_settled(stopped, now));
+    member[0].replica = stopped;
+    step();
+    ck_assert(leader() != &member[0]);
+}
+
+TEST(a_lost_one_is_taken_off_the_list)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    destroy(2);
+    while (replica_remove(member[0].replica, 102, now) < 0)
+        step();
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    ck_assert_uint_eq(replica_count(member[0].replica), 2);
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 101, false, now), 0);
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    destroy(1); /* the vote of the leader is enough now */
+    propose(&member[0], "one");
+    ck_assert(wait_for_leader(100) == &member[0]);
+}
+
+TEST(garbage_changes_nothing)
+{
+    uint8_t data[200];
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    for (unsigned i = 0; i < 20000; i++) {
+        size_t size = below(sizeof(data));
+
+        for (size_t k = 0; k < size; k++)
+            data[k] = (uint8_t)below(256);
+        if (size > 10 && below(2)) { /* a good beginning: from 104, address "" */
+            memset(data, 0, 11);
+            data[0] = 104;
+            data[10] = (uint8_t)below(8);
+        }
+        replica_receive(member[1].replica, data, size < 11 ? size : 11 + below(60),
+                        now);
+    }
+    ck_assert_uint_eq(replica_count(member[1].replica), 3);
+}
+
+static void disturb(unsigned i)
+{
+    static struct replica *stopped[COUNT];
+
+    switch (below(4)) {
+    case 0:
+        member[i].cut = !member[i].cut;
+        break;
+    case 1:
+        for (unsigned k = 0; k < COUNT; k++)
+            if (member[k].replica && leader())
+                replica_note_gone(member[i].replica, leader()->id, now);
+        break;
+    case 2: /* stopped for a while */
+        stopped[i] = member[i].replica;
+        member[i].replica = NULL;
+        for (unsigned n = below(3 * ELECTION_MS); n > 0; n--)
+            step();
+        member[i].replica = stopped[i];
+        break;
+    default:
+        lost_in_100 = below(30);
+        delay_max = 1 + below(ELECTION_MS);
+        break;
+    }
+}
+
+static void run_seed(uint64_t seed)
+{
+    char text[16];
+
+    setup();
+    chance = seed * 77777;
+    make_voters(seed % 2 ? 3 : 5);
+    for (unsigned i = 0; i < 6000; i++) {
+        if (below(300) == 0)
+            disturb(below(seed % 2 ? 3 : 5));
+        if (leader() && below(10) == 0) {
+            snprintf(text, sizeof(text), "%u,", i);
+            propose(leader(), text);
+        }
+        step();
+    }
+    for (unsigned i = 0; i < COUNT; i++)
+        member[i].cut = false;
+    lost_in_100 = 0;
+    delay_max = 2;
+    ck_assert_msg(wait_for_leader(20 * ELECTION_MS) != NULL,
+                  "seed %u: nobody leads in the end", (unsigned)seed);
+    teardown();
+}
+
+TEST(under_loss_cuts_and_stops_nothing_is_forgotten)
+{
+    if (is_left_out())
+        return;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_seed(seed);
+    setup();
+}
