@@ -12,6 +12,9 @@
 
 _Static_assert(HASHED_FROM == 12 && HASHED_TO == 160, "the layout is part of the ABI");
 _Static_assert(offsetof(struct memory_header, kept) == 168, "likewise");
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct memory_hasher) &&
+                   _Alignof(XXH3_state_t) <= _Alignof(struct memory_hasher),
+               "the state has its place there");
 
 uint64_t memory_shared_at(uint64_t own_bytes)
 {
@@ -32,6 +35,21 @@ uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes)
 uint64_t memory_hash(const void *data, size_t size)
 {
     return XXH3_64bits(data, size);
+}
+
+void memory_hasher_begin(struct memory_hasher *h)
+{
+    (void)XXH3_64bits_reset((XXH3_state_t *)(void *)h);
+}
+
+void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size)
+{
+    (void)XXH3_64bits_update((XXH3_state_t *)(void *)h, data, size);
+}
+
+uint64_t memory_hasher_end(const struct memory_hasher *h)
+{
+    return XXH3_64bits_digest((const XXH3_state_t *)(const void *)h);
 }
 
 uint64_t memory_header_hash(const struct memory_header *h)

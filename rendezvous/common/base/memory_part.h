@@ -20,6 +20,15 @@ uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes);
 
 /* XXH3, 64 bits, seed 0. */
 uint64_t memory_hash(const void *data, size_t size);
+
+/* The same of bytes that come in pieces. */
+struct memory_hasher {
+    _Alignas(64) uint8_t state[640];
+};
+void memory_hasher_begin(struct memory_hasher *h);
+void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size);
+uint64_t memory_hasher_end(const struct memory_hasher *h);
+
 uint64_t memory_header_hash(const struct memory_header *h);
 
 /* The header is of a whole part whose sections lie within so many bytes. */

@@ -8,7 +8,8 @@
  * Checkpoints in memory: what a worker and its agent share. Each worker has two slots,
  * memfds that the agent holds and that outlive the worker. It writes a checkpoint into
  * one slot while the other one stays whole. The agent's end of the socket that
- * CRUN_MEMORY names (SOCK_SEQPACKET) hands out the slots and other ranks' parts.
+ * CRUN_MEMORY names (SOCK_SEQPACKET, abstract: "@NAME", where "@" stands for a NUL)
+ * hands out the slots and other ranks' parts.
  * Numbers are in the byte order of the machine, at the offsets below.
  */
 #define MEMORY_ENV "CRUN_MEMORY"
@@ -59,7 +60,8 @@ struct memory_header {
 
 enum memory_ask_kind {
     MEMORY_ASK_HELLO = 1, /* local_rank, epoch, command */
-    MEMORY_ASK_RESIZE,    /* slot, bytes: may the slot have so many in all? */
+    MEMORY_ASK_RESIZE,    /* slot, bytes: the agent makes it at least so long in all;
+                           * slots never shrink */
     MEMORY_ASK_COMMITTED, /* slot: no answer */
     MEMORY_ASK_OPEN,      /* rank, shared: of the restore set; may take a transfer */
     MEMORY_ASK_RESTORED   /* bytes: the step that goes on (0: files or nothing); no
@@ -87,8 +89,10 @@ enum memory_status {
 
 struct memory_answer {
     uint32_t status;
-    uint32_t slots; /* HELLO: so many descriptors come along, read and write. OPEN: one
-                     * comes along, only to read: a slot with the part */
+    uint32_t slots;  /* HELLO: so many descriptors come along, read and write. OPEN: one
+                      * comes along, only to read: a slot with the part */
+    uint32_t copies; /* HELLO: 0: no copy is wanted, and the worker itself sets kept */
+    uint32_t pad;
     struct memory_set restore;    /* HELLO: what all ranks restore; world 0: files */
     char text[MEMORY_TEXT_BYTES]; /* one sentence for the user */
 };

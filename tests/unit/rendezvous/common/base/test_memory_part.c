@@ -36,6 +36,19 @@ TEST(the_hash_is_xxh3)
     ck_assert_uint_eq(memory_hash("foobar", 6), UINT64_C(0xd78fda63144c5c84));
 }
 
+TEST(pieces_have_the_hash_of_the_whole)
+{
+    static uint8_t data[3000];
+    struct memory_hasher h;
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 7);
+    memory_hasher_begin(&h);
+    for (size_t at = 0; at < sizeof(data); at += 500)
+        memory_hasher_add(&h, data + at, 500);
+    ck_assert_uint_eq(memory_hasher_end(&h), memory_hash(data, sizeof(data)));
+}
+
 TEST(sections_lie_behind_the_header_and_are_aligned)
 {
     ck_assert_uint_eq(memory_shared_at(0), 4096);
