@@ -57,6 +57,15 @@ static bool any_worker_computes(struct silence *s, uint64_t passed_ms)
     return computes;
 }
 
+/* Not while a template imports what --warm names. */
+static bool any_worker_runs(const struct silence *s)
+{
+    for (uint32_t i = 0; i < s->workers; i++)
+        if (group_pid(s->group, i))
+            return true;
+    return false;
+}
+
 static uint64_t look_interval_ms(const struct silence *s)
 {
     uint64_t ms = s->after_ms / SILENCE_LOOKS;
@@ -75,7 +84,8 @@ static void on_look(void *arg)
     struct silence *s = arg;
     uint64_t now = clock_ms();
 
-    if (any_worker_computes(s, now - s->looked_ms) || look_is_overdue(s, now))
+    if (any_worker_computes(s, now - s->looked_ms) || look_is_overdue(s, now) ||
+        !any_worker_runs(s))
         s->since_ms = now;
     s->looked_ms = now;
     loop_timer_arm(&s->timer, now + look_interval_ms(s));

@@ -404,6 +404,16 @@ def silence_of_all_ranks_is_told_once(here):
         time.sleep(4)
         if "nothing moves" in job.process.err:
             fail("one rank computes:", job.process.err)
+    modules = here.words[1]  # a module of the program's own folder is not imported
+    (modules / "slow_module.py").write_text("import time\ntime.sleep(3)\n")
+    done = here.directory / "done.py"
+    done.write_text("import slow_module\n")
+    p = Process([str(BIN / "crun"), "--warm=slow_module", "--silence-warning=1", str(done)],
+                start_new_session=True, env={**os.environ, "PYTHONPATH": str(modules),
+                                             "XDG_CACHE_HOME": str(here.directory)})
+    expect(p, 0)
+    if "nothing moves" in p.err:
+        fail("no rank runs yet:", p.err)
 
 
 # -- several nodes ----------------------------------------------------------------------
