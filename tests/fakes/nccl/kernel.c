@@ -295,6 +295,17 @@ static void release_kernel(void *arg)
     free(k);
 }
 
+/* Whether the abort does not reach it. */
+static bool is_deaf(const struct nccl_comm *c, const struct operation *o)
+{
+    const char *threshold = getenv("NCCL_SYM_CE_THRESHOLD");
+
+    return o->symmetric &&
+           (rule_symmetric_is_deaf(c->version) ||
+            (rule_has_copy_engines(c->version) && o->kind == ALL_GATHER &&
+             o->count > (threshold ? strtoull(threshold, NULL, 10) : 8 << 20)));
+}
+
 int kernel_launch(struct nccl_comm *c, struct operation *first, cudaStream_t stream)
 {
     struct kernel *k = calloc(1, sizeof(*k));
@@ -305,7 +316,7 @@ int kernel_launch(struct nccl_comm *c, struct operation *first, cudaStream_t str
     k->comm = c;
     k->first = first;
     k->result = malloc(SLOT_BYTES);
-    k->deaf = first->symmetric && rule_symmetric_is_deaf(c->version);
+    k->deaf = is_deaf(c, first);
     for (struct operation *o = first; o; o = next_operation(o))
         k->fault = k->fault ? k->fault : o->fault;
     if (!k->result)

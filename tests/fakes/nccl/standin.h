@@ -91,6 +91,10 @@
  *    reduce-scatter, both buffers in symmetric windows, one node: symmetric.cc
  *    v2.27.7-1, sym_kernels.cc v2.28.9-1. Below 2.29.7 ncclCommAbort does not end them:
  *    nccl_device/impl/lsa_barrier__funcs.h, v2.29.3-1 and v2.29.7-1.
+ * 26 From 2.29.2 an all-gather in symmetric windows, of more than NCCL_SYM_CE_THRESHOLD
+ *    elements of each rank (8 Mi), uses copy engines if all GPUs have the compute
+ *    capability 10: enqueue.cc, taskAppend, v2.29.7-1. Those of the stand-in count as
+ *    such. ncclCommAbort does not end it: ce_coll.cc.
  * 21 ncclCommRegister is local and needs no VMM memory; below 2.23.4 a NULL handle to
  *    ncclCommDeregister is an error: init.cc v2.19.3-1, register.cc v2.23.4-1.
  *
@@ -143,5 +147,6 @@ bool rule_has_windows(int version);           /* 18 */
 bool rule_window_needs_one_node(int version); /* 19 */
 bool rule_symmetric_is_deaf(int version);     /* 20 */
 bool rule_null_handle_refused(int version);   /* 21 */
+bool rule_has_copy_engines(int version);      /* 26 */
 
 #endif

@@ -153,6 +153,7 @@ static bool begin_open(void)
     pthread_cond_init(&changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     stuck_prepare();
+    setenv("NCCL_SYM_CE_THRESHOLD", NCCL_NO_COPY_ENGINES, 0);
     if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
         return false;
     pthread_detach(thread);

@@ -61,6 +61,10 @@ struct nccl_config {
  * dead rank cannot be aborted. */
 #define NCCL_SYMMETRIC_SINCE 22907
 
+/* Since 2.29.2 NCCL gathers more elements than NCCL_SYM_CE_THRESHOLD by copy engines of
+ * Blackwell GPUs, and these do not read that flag either. */
+#define NCCL_NO_COPY_ENGINES "1152921504606846976"
+
 struct nccl_comm;
 struct nccl_window;
 struct gpu_stream;

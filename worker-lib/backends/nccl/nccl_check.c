@@ -23,7 +23,9 @@ same(NCCL_I64, ncclInt64);
 same(NCCL_F16, ncclFloat16);
 same(NCCL_F32, ncclFloat32);
 same(NCCL_F64, ncclFloat64);
+#if NCCL_VERSION_CODE >= 22403 /* before, only C++ gets it from CUDA's headers */
 same(NCCL_BF16, ncclBfloat16);
+#endif
 same(NCCL_SUM, ncclSum);
 same(NCCL_PRODUCT, ncclProd);
 same(NCCL_MAX, ncclMax);

@@ -184,6 +184,15 @@ static bool wants_registration(const struct nccl *n)
     return n->team.size > 1 && !(windows && windows[0] == '0');
 }
 
+/* The user wants copy engines for all operations in windows, which then cannot be
+ * aborted. */
+static bool is_for_copy_engines(void)
+{
+    const char *policy = getenv("NCCL_CTA_POLICY");
+
+    return policy && (strstr(policy, "ZERO") || atoi(policy) & 2);
+}
+
 /*
  * As a symmetric window if NCCL has them. As a buffer otherwise, also if NCCL returns
  * no window because this communicator cannot have any.
@@ -196,7 +205,7 @@ static crun_status register_area(struct nccl *n, struct nccl_area *a, struct err
 
     if (!wants_registration(n))
         return CRUN_OK;
-    if (c->window_register)
+    if (c->window_register && !is_for_copy_engines())
         s = NCCL_CALL(n, "ncclCommWindowRegister",
                       c->window_register(comm, a->memory, a->bytes, &a->window,
                                          NCCL_WINDOW_SYMMETRIC));

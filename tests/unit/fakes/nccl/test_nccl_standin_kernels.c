@@ -100,9 +100,12 @@ END_TEST
 static const struct {
     const char *version;
     bool window, deaf;
+    const char *engines_above; /* an all-gather, else a sum */
 } deafness[] = {
-    { "22707", true, true },  { "22809", true, true },   { "22907", true, false },
-    { "23007", true, false }, { "22809", false, false },
+    { "22707", true, true, NULL },    { "22809", true, true, NULL },
+    { "22907", true, false, NULL },   { "23007", true, false, NULL },
+    { "22809", false, false, NULL },  { "22907", true, true, "999" },
+    { "22907", true, false, "1000" }, { "22907", false, false, "999" },
 };
 
 static void abandon(unsigned rank, void *arg)
@@ -121,7 +124,10 @@ static void abandon(unsigned rank, void *arg)
             : standin.register_memory(r.comm, r.x, SIZE * BYTES, &handle)));
     rank_threads_sync();
     if (rank == 0) {
-        OK(standin_settle(r.comm, standin_all_reduce(&r, COUNT)));
+        OK(standin_settle(r.comm, deafness[i].engines_above
+                                      ? standin.all_gather(r.x, r.x, COUNT, NCCL_F32,
+                                                           r.comm, r.stream)
+                                      : standin_all_reduce(&r, COUNT)));
         ck_assert(standin_aborts(r.comm) == !deafness[i].deaf);
     }
     rank_threads_sync();
@@ -132,6 +138,8 @@ static void abandon(unsigned rank, void *arg)
 START_TEST(symmetric_kernels_are_deaf_by_version)
 {
     setenv("CRUN_STANDIN_VERSION", deafness[_i].version, 1);
+    if (deafness[_i].engines_above)
+        setenv("NCCL_SYM_CE_THRESHOLD", deafness[_i].engines_above, 1);
     rank_threads_run(SIZE, abandon, &_i);
 }
 END_TEST

@@ -296,13 +296,19 @@ static bool ends_with(const char *text, const char *end)
 
 static const struct {
     bool windows, no_window, off;
-    const char *added, *removed;
+    const char *added, *removed, *policy;
 } registered[] = {
-    { true, false, false, "alloc agree done done window ", "done no-window free " },
-    { false, false, false, "alloc agree done done register ", "done deregister free " },
+    { true, false, false, "alloc agree done done window ", "done no-window free ",
+      NULL },
+    { false, false, false, "alloc agree done done register ", "done deregister free ",
+      NULL },
     { true, true, false, "alloc agree done done window register ",
-      "done deregister free " },
-    { true, false, true, "alloc agree done done ", "done free " },
+      "done deregister free ", NULL },
+    { true, false, true, "alloc agree done done ", "done free ", NULL },
+    { true, false, false, "alloc agree done done register ", "done deregister free ",
+      "2" },
+    { true, false, false, "alloc agree done done register ", "done deregister free ",
+      "ZERO" },
 };
 
 FIXTURE(set_up, NULL);
@@ -316,6 +322,8 @@ TEST_EACH(memory_is_registered, registered)
     fake.register_turns = 5;
     if (registered[_i].off)
         setenv("CRUN_NCCL_WINDOWS", "0", 1);
+    if (registered[_i].policy)
+        setenv("NCCL_CTA_POLICY", registered[_i].policy, 1);
     ck_assert_int_eq(add_area(), CRUN_OK);
     ck_assert_ptr_nonnull(w.memory);
     ck_assert_str_eq(fake.calls, registered[_i].added);

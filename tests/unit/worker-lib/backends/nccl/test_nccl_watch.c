@@ -131,6 +131,33 @@ START_TEST(a_process_that_hangs_with_its_gpu_is_ended)
 }
 END_TEST
 
+/* Copy engines would wait for ever. */
+static void gather_alone(crun_world *w, void *arg)
+{
+    size_t count = (8 << 20) + 1;
+    void *x = NULL;
+
+    ranks_ok(crun_alloc(w, 2 * count, &x));
+    if (crun_rank(w) == 1)
+        rank_threads_sync();
+    else
+        (void)!crun_all_gather(w, x, x, count, CRUN_U8, NULL);
+    ck_assert_int_eq(crun_barrier(w, NULL), CRUN_TIMEOUT);
+    if (crun_rank(w) == 0)
+        rank_threads_sync();
+    crun_free(w, x);
+    ck_assert_int_eq(crun_exit_code(), 0);
+}
+
+START_TEST(a_large_gather_without_a_rank_is_aborted)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+
+    setenv("CRUN_STANDIN_VERSION", "23007", 1);
+    ranks_run(&c, gather_alone, NULL);
+}
+END_TEST
+
 /* -- a stream that is captured into a graph ---------------------------------------- */
 
 static void expect_refused(crun_status s, const char *words)
@@ -522,6 +549,7 @@ int main(void)
                         sizeof(waits) / sizeof(waits[0]));
     tcase_add_exit_test(faults, a_process_that_hangs_with_its_gpu_is_ended,
                         CRUN_EXIT_STUCK);
+    tcase_add_test(faults, a_large_gather_without_a_rank_is_aborted);
     tcase_add_test(faults, a_call_during_a_capture_is_refused);
     tcase_add_loop_test(faults, two_worlds_launch_in_the_order_of_the_calls, 1, 8);
     tcase_add_loop_test(faults, a_call_of_cuda_that_hangs_is_named, 0,
