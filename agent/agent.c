@@ -13,6 +13,7 @@
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
+#include "agent/workers/macros.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/show/notify/notify.h"
@@ -48,15 +49,6 @@ static void on_store_report(void *arg, struct msg *m)
     agent_send_report(arg, m);
 }
 
-/* Only earlier versions, of the rendezvous or of rank 0's node, send none. */
-static bool lacks_free_port(const struct agent *a)
-{
-    for (size_t i = 1; a->config->argv[i]; i++)
-        if (strstr(a->config->argv[i], "${free_port}"))
-            return !a->start.free_port;
-    return false;
-}
-
 /* -- acts ----------------------------------------------------------------------- */
 
 static void report_own_failure(struct agent *a, const char *why, bool final)
@@ -70,6 +62,7 @@ static void report_own_failure(struct agent *a, const char *why, bool final)
 static void act_start(struct agent *a)
 {
     struct msg ready = { .type = MSG_STORE_READY };
+    char lacking[sizeof("${free_port:}") + FREE_PORT_NAME_MAX];
     struct progress_store page;
     struct err e;
 
@@ -88,7 +81,8 @@ static void act_start(struct agent *a)
         }
         memcpy(a->start.address, ready.store_ready.address, sizeof(a->start.address));
         a->start.port = ready.store_ready.port;
-        a->start.free_port = ready.store_ready.free_port;
+        memcpy(a->start.free_ports, ready.store_ready.free_ports,
+               sizeof(a->start.free_ports));
         agent_send_report(a, &ready);
     } else {
         epoch_store_move_away(&a->store);
@@ -103,11 +97,12 @@ static void act_start(struct agent *a)
         report_own_failure(a, e.text, true);
         return;
     }
-    if (lacks_free_port(a)) {
-        report_own_failure(
-            a,
-            "no node has sent a port for ${free_port}: install the same version on all",
-            true);
+    if (macros_lacking_port(a->config, &a->start, lacking, sizeof(lacking))) {
+        err_set(&e,
+                "rank 0's node has sent no port for %s: it needs the same arguments, "
+                "and the same version of crun",
+                lacking);
+        report_own_failure(a, e.text, true);
         return;
     }
     rendezvous_host_found(&a->rendezvous);

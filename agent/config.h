@@ -64,6 +64,8 @@ struct config {
     uint32_t workers;
     /* the command, NULL-ended; its macros are not replaced yet, and never in [0] */
     const char *const *argv;
+    /* the NAMEs of ${free_port:NAME} in them, ""-ended unless it is full */
+    char free_ports[FREE_PORTS_MAX][FREE_PORT_NAME_MAX + 1];
     /* the folder of the bootstrap that Python workers import first; NULL: none */
     const char *bootstrap;
     bool bootstrap_follows; /* what the program does; else it only serves JAX */

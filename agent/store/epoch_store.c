@@ -231,17 +231,6 @@ static bool has_tunnel(const struct epoch_store *s)
     return s->keys && s->config->job.store_tunnel;
 }
 
-/* The last epoch's is given up after this one's is found, which so is another. */
-static uint32_t hold_free_port(struct epoch_store *s)
-{
-    uint16_t port = 0;
-    int fd = net_hold_port(&port);
-
-    close_listener(&s->held_port);
-    s->held_port = fd > 0 ? fd : 0;
-    return port;
-}
-
 int epoch_store_open(struct epoch_store *s, const struct client *client,
                      struct msg_store_ready *ready, struct err *e)
 {
@@ -268,7 +257,8 @@ int epoch_store_open(struct epoch_store *s, const struct client *client,
     warn_of_addresses(s);
     format_own_address(s, client, ready->address, sizeof(ready->address));
     ready->port = shares_port(s) ? s->host->port : store_server_port(s->server);
-    ready->free_port = hold_free_port(s);
+    held_ports_renew(&s->held, s->config->free_ports, ready->free_ports,
+                     sizeof(ready->free_ports));
     return 0;
 }
 
@@ -348,7 +338,7 @@ void epoch_store_move_away(struct epoch_store *s)
 {
     epoch_store_close(s);
     close_listener(&s->listener);
-    close_listener(&s->held_port);
+    held_ports_close(&s->held);
 }
 
 void epoch_store_release(struct epoch_store *s)

@@ -4,6 +4,7 @@
 
 #include "agent/config.h"
 #include "agent/hosting/rendezvous_host.h"
+#include "agent/store/held_ports.h"
 #include "agent/store/store_token.h"
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/loop.h"
@@ -36,7 +37,7 @@ struct epoch_store {
     struct store_server *server; /* NULL: no epoch runs, or rank 0 is elsewhere */
     int listener;                /* on the port that the user chose; 0: closed */
     int tunnel_listener;         /* the same, while rank 0 is elsewhere */
-    int held_port; /* for a server of rank 0's own, another in each epoch; 0: none */
+    struct held_ports held;
     struct net_addr *early; /* admitted once the store is open */
     size_t early_count;
     const struct client *client;

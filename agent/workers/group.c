@@ -18,6 +18,7 @@
 #include "agent/workers/failure_origin.h"
 #include "agent/workers/leftovers.h"
 #include "agent/workers/limits.h"
+#include "agent/workers/macros.h"
 #include "agent/workers/stack_files.h"
 #include "agent/workers/torch_recorder.h"
 #include "agent/workers/worker_env.h"
@@ -227,7 +228,8 @@ static int spawn_local_rank(struct group *g, uint32_t local_rank,
                             struct guard_spawn *s, struct err *e)
 {
     extern char **environ;
-    const char **argv = worker_env_argv(inputs);
+    const char **argv = macros_replace(inputs->config, inputs->start,
+                                       inputs->local_rank);
     const char **env = worker_env_build(inputs, (const char *const *)environ);
     struct numa_place place = { .node = -1 };
     int rc = -1;

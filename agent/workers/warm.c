@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/workers/macros.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
@@ -133,7 +134,8 @@ static int request_template(struct warm *w, int null, int output, struct err *e)
                                         .start = &start,
                                         .launch = guard_launch_tag(w->guard),
                                         .agent_store = true };
-    const char **worker_argv = worker_env_argv(&inputs);
+    const char **worker_argv = macros_replace(inputs.config, inputs.start,
+                                              inputs.local_rank);
     const char **argv = template_argv(worker_argv);
     const char **env = worker_env_build_template(&inputs, guard_pid(w->guard),
                                                  (const char *const *)environ);

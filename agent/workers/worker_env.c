@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A worker's environment and arguments. The environment is that of crun without what
- * names crun's own place, overlaid by the variables that torchrun sets and a few of
- * crun's own. The arguments are those of the command line, in which macros stand for
- * ranks.
+ * A worker's environment: that of crun without what names crun's own place, overlaid by
+ * the variables that torchrun sets and a few of crun's own.
  */
 #include "agent/workers/worker_env.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +14,7 @@
 
 #include "agent/cleanup/launch_lock.h"
 #include "agent/devices/gpu_devices.h"
+#include "agent/workers/macros.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/torch_recorder.h"
 #include "rendezvous/common/base/hash.h"
@@ -125,15 +123,16 @@ static void put_jax(struct variables *o, const struct worker_env_inputs *f,
     const struct msg_start *s = f->start;
     bool layer = has_jax_layer(f->config, base);
     const char *chosen = find_variable(base, "JAX_COORDINATOR_PORT");
+    uint32_t free_port = macros_port(s->free_ports, "");
     char port[16];
 
     if (!find_variable(base, "JAX_NUM_PROCESSES"))
         put_variable(o, "JAX_NUM_PROCESSES=%" PRIu32, s->world_size);
     if (!find_variable(base, "JAX_PROCESS_ID"))
         put_variable(o, "JAX_PROCESS_ID=%" PRIu32, s->first_rank + f->local_rank);
-    if (!s->free_port || (find_variable(base, "JAX_COORDINATOR_ADDRESS") && !layer))
+    if (!free_port || (find_variable(base, "JAX_COORDINATOR_ADDRESS") && !layer))
         return;
-    snprintf(port, sizeof(port), "%" PRIu32, s->free_port);
+    snprintf(port, sizeof(port), "%" PRIu32, free_port);
     if (chosen && layer)
         put_variable(o, "JAX_COORDINATOR_PORT=%s", port);
     put_variable(o,
@@ -357,135 +356,4 @@ const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t 
     env = merge_environments(&own, without, f->config->keep_env, base);
     free(own.text);
     return env;
-}
-
-/* -- arguments ------------------------------------------------------------------ */
-
-/* torchrun's macro, and crun's own, which count only in braces: programs and shells may
- * have a $rank of their own. */
-enum macro {
-    MACRO_LOCAL_RANK,
-    MACRO_RANK,
-    MACRO_WORLD_SIZE,
-    MACRO_NODE_RANK,
-    MACRO_NNODES,
-    MACRO_LOCAL_WORLD_SIZE,
-    MACRO_MASTER_PORT,
-    MACRO_FREE_PORT,
-    MACRO_NUMBERS,
-    MACRO_MASTER_ADDR = MACRO_NUMBERS,
-    MACRO_COUNT
-};
-
-static const char *const macro_names[MACRO_COUNT] = {
-    [MACRO_LOCAL_RANK] = "local_rank",   [MACRO_RANK] = "rank",
-    [MACRO_WORLD_SIZE] = "world_size",   [MACRO_NODE_RANK] = "node_rank",
-    [MACRO_NNODES] = "nnodes",           [MACRO_LOCAL_WORLD_SIZE] = "local_world_size",
-    [MACRO_MASTER_PORT] = "master_port", [MACRO_FREE_PORT] = "free_port",
-    [MACRO_MASTER_ADDR] = "master_addr",
-};
-
-struct macro_values {
-    char number[MACRO_NUMBERS][16];
-    const char *text[MACRO_COUNT];
-};
-
-static void macro_values_set(struct macro_values *v, const struct worker_env_inputs *f)
-{
-    const struct msg_start *s = f->start;
-    const uint32_t numbers[MACRO_NUMBERS] = {
-        [MACRO_LOCAL_RANK] = f->local_rank,
-        [MACRO_RANK] = s->first_rank + f->local_rank,
-        [MACRO_WORLD_SIZE] = s->world_size,
-        [MACRO_NODE_RANK] = s->group_rank,
-        [MACRO_NNODES] = s->group_size,
-        [MACRO_LOCAL_WORLD_SIZE] = f->config->workers,
-        [MACRO_MASTER_PORT] = s->port,
-        [MACRO_FREE_PORT] = s->free_port,
-    };
-
-    for (int i = 0; i < MACRO_NUMBERS; i++) {
-        snprintf(v->number[i], sizeof(v->number[i]), "%" PRIu32, numbers[i]);
-        v->text[i] = v->number[i];
-    }
-    v->text[MACRO_MASTER_ADDR] = s->address;
-}
-
-/* The length of the name at the start of text. */
-static size_t macro_name_length(const char *text)
-{
-    size_t n = 0;
-
-    if (isdigit((unsigned char)*text))
-        return 0;
-    while (text[n] == '_' || (isalnum((unsigned char)text[n]) && isascii(text[n])))
-        n++;
-    return n;
-}
-
-/* For text at a "$": the length of the macro, or 0 if it is not one. */
-static size_t find_macro(const char *text, enum macro *macro)
-{
-    bool braced = text[1] == '{';
-    const char *name = text + 1 + braced;
-    size_t length = macro_name_length(name);
-
-    if (braced && name[length] != '}')
-        return 0;
-    for (int i = 0; i < (braced ? MACRO_COUNT : MACRO_LOCAL_RANK + 1); i++)
-        if (strlen(macro_names[i]) == length &&
-            memcmp(macro_names[i], name, length) == 0) {
-            *macro = (enum macro)i;
-            return 1 + length + (braced ? 2 : 0);
-        }
-    return 0;
-}
-
-/*
- * Writes to out, unless that is NULL. Returns the size with the NUL. A second dollar
- * sign before it protects a macro; other dollar signs, such as a shell's $$, are left
- * alone (torchrun halves them).
- */
-static size_t substitute_macros(const char *text, const struct macro_values *values,
-                                char *out)
-{
-    enum macro macro = MACRO_LOCAL_RANK;
-    size_t used = 0;
-
-    while (*text) {
-        bool escaped = text[0] == '$' && text[1] == '$' && find_macro(text + 1, &macro);
-        size_t skip = escaped ? 2 : *text == '$' ? find_macro(text, &macro) : 0;
-        const char *piece = skip == 0 || escaped ? text : values->text[macro];
-        size_t length = skip == 0 || escaped ? 1 : strlen(piece);
-
-        if (out)
-            memcpy(out + used, piece, length);
-        used += length;
-        text += skip ? skip : 1;
-    }
-    if (out)
-        out[used] = '\0';
-    return used + 1;
-}
-
-const char **worker_env_argv(const struct worker_env_inputs *f)
-{
-    const char *const *from = f->config->argv;
-    size_t n = string_list_length(from), bytes = 0;
-    struct macro_values values;
-    const char **argv;
-    char *text;
-
-    macro_values_set(&values, f);
-    for (size_t i = 1; i < n; i++)
-        bytes += substitute_macros(from[i], &values, NULL);
-    argv = xmalloc((n + 1) * sizeof(*argv) + bytes);
-    text = (char *)(argv + n + 1);
-    argv[0] = from[0];
-    for (size_t i = 1; i < n; i++) {
-        argv[i] = text;
-        text += substitute_macros(from[i], &values, text);
-    }
-    argv[n] = NULL;
-    return argv;
 }

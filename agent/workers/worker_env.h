@@ -8,8 +8,8 @@
 #include "rendezvous/wire/protocol/message.h"
 
 /*
- * A worker's environment and arguments: exactly torchrun's variables, and crun's own,
- * over the environment of crun. Pure.
+ * A worker's environment: exactly torchrun's variables, and crun's own, over the
+ * environment of crun. Pure.
  */
 struct worker_env_inputs {
     const struct config *config;
@@ -35,10 +35,5 @@ const char **worker_env_build(const struct worker_env_inputs *f,
  * needs. Of start, only max_restarts counts. */
 const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t guard,
                                        const char *const *base);
-
-/* config's argv, likewise, with $local_rank, ${local_rank}, ${rank}, ${world_size},
- * ${node_rank}, ${nnodes}, ${local_world_size}, ${master_addr}, ${master_port} and
- * ${free_port} replaced. A "$" before one of them protects it, and is dropped. */
-const char **worker_env_argv(const struct worker_env_inputs *f);
 
 #endif

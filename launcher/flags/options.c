@@ -161,8 +161,10 @@ void options_print_help(FILE *out)
         "Runs a training job: PROGRAM, once for each rank, on this node and others.\n"
         "A .py file, and a text that is not executable, is run by Python; any other\n"
         "program is executed. In ARGUMENTS, ${rank}, ${local_rank}, ${world_size},\n"
-        "${local_world_size}, ${node_rank}, ${nnodes}, ${master_addr}, ${master_port}\n"
-        "and ${free_port} are replaced. Flags of torchrun have the same meaning here.\n"
+        "${local_world_size}, ${node_rank}, ${nnodes}, ${master_addr}, "
+        "${master_port},\n"
+        "${free_port} and ${free_port:NAME} are replaced. Flags of torchrun have the\n"
+        "same meaning here.\n"
         "Each flag can also be an environment variable: --max-restarts is\n"
         "CRUN_MAX_RESTARTS or PET_MAX_RESTARTS. A TIME is in seconds, or has units:\n"
         "500ms, 5m, 1h30m.\n",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "agent/workers/macros.h"
 #include "launcher/flags/limits.h"
 #include "launcher/flags/rank_lists.h"
 #include "launcher/plan/rendezvous_address.h"
@@ -229,7 +230,8 @@ int config_build(const struct options *o, const char *const *words,
     *config = o->config;
     if (build_workers(o, machine, config, e) < 0 ||
         rendezvous_address_find(o, config, e) < 0 ||
-        build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0)
+        build_job(o, words, config, e) < 0 || build_output(o, config, e) < 0 ||
+        macros_find_ports(words + 1, config, e) < 0)
         return -1;
     snprintf(config->run_id, sizeof(config->run_id), "%s", o->run_id ? o->run_id : "");
     run_identity_fill(config, machine->batch.job);

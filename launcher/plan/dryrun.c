@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/interrupts/deadline.h"
+#include "agent/workers/macros.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/common/base/net.h"
@@ -93,7 +94,8 @@ static void print_dropped(const struct config *c, const char *const *base, FILE 
 static void print_worker(const struct worker_env_inputs *f, const char *const *base,
                          FILE *out)
 {
-    const char **env = worker_env_build(f, base), **argv = worker_env_argv(f);
+    const char **env = worker_env_build(f, base);
+    const char **argv = macros_replace(f->config, f->start, f->local_rank);
 
     fprintf(out, "\n# rank %" PRIu32 ", local rank %" PRIu32 "\n",
             f->start->first_rank + f->local_rank, f->local_rank);

@@ -174,7 +174,7 @@ void report_event(unsigned c, enum msg_type type)
     if (type == MSG_STORE_READY) {
         strcpy(m.store_ready.address, "10.0.0.1");
         m.store_ready.port = 1234;
-        m.store_ready.free_port = 4321;
+        strcpy(m.store_ready.free_ports, "=4321 api=4322");
     } else if (type == MSG_FAILED) {
         m.failed = (struct failure){ .kind = FAILURE_EXIT, .rank = 3, .code = 85 };
         strcpy(m.failed.said, "it broke");

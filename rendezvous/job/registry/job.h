@@ -78,8 +78,9 @@ struct job {
     uint32_t *seen_hash;    /* likewise of its `seen` */
     struct owner_asks owner_asks;
     char store_address[ADDRESS_MAX_BYTES + 1];
-    uint32_t store_port, free_port; /* of STORE_READY */
-    struct failure failure;         /* the root cause of the last stop */
+    uint32_t store_port; /* of STORE_READY, as are the next */
+    char free_ports[FREE_PORTS_MAX_BYTES + 1];
+    struct failure failure; /* the root cause of the last stop */
     char text[ERROR_TEXT_MAX_BYTES +
               1];       /* the root cause or the result, as a sentence */
     char ended_by[256]; /* a person or a scheduler: "stopped by ...", "" until then.

@@ -102,7 +102,7 @@ static const struct proto_field state_fields[] = {
     PLAIN(U32, job, counts.hangs),
     PLAIN(U64, job, membership.time.all.unplaced),
     PLAIN(U64, job, membership.time.last.unplaced),
-    PLAIN(U32, job, free_port),
+    PLAIN(TEXT, job, free_ports),
 };
 const struct proto_table job_record_state = TABLE(state_fields);
 

@@ -158,7 +158,7 @@ static void send_start(struct registry_step *s, const struct membership_action *
                                   .host_store = a->node == membership->leader };
     if (!m.start.host_store) {
         m.start.port = s->job->store_port;
-        m.start.free_port = s->job->free_port;
+        memcpy(m.start.free_ports, s->job->free_ports, sizeof(m.start.free_ports));
         memcpy(m.start.address, s->job->store_address, sizeof(m.start.address));
     }
     m.start.past_step = membership->time.past_step;
@@ -541,8 +541,8 @@ static void report_state(struct registry_step *s, const struct membership_action
     case JOB_RUNNING:
         s->job->refused[0] = '\0';
         s->job->notes = 0;
-        s->job->store_port = s->job->free_port = 0;
-        s->job->store_address[0] = '\0';
+        s->job->store_port = 0;
+        s->job->store_address[0] = s->job->free_ports[0] = '\0';
         job_forget_steps(s->job);
         registry_report(s->registry, s->job, "formed", "",
                         "epoch %" PRIu64 " formed: %" PRIu32 " node%s, %" PRIu32

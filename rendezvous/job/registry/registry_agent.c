@@ -130,7 +130,8 @@ static void take_store_ready(struct registry_peer *p, const struct msg *m,
         !membership->store_ready) {
         snprintf(p->job->store_address, sizeof(p->job->store_address), "%s", address);
         p->job->store_port = m->store_ready.port;
-        p->job->free_port = m->store_ready.free_port;
+        memcpy(p->job->free_ports, m->store_ready.free_ports,
+               sizeof(p->job->free_ports));
     }
 }
 

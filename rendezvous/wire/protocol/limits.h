@@ -27,6 +27,9 @@
 #define LOGS_OFFSETS_MAX_BYTES 2687 /* of so many ranks */
 #define LOGS_WAIT_MS_MAX 1000
 #define HISTORY_PIECE_MAX_BYTES 6143 /* in a frame, with each quote escaped */
+#define FREE_PORTS_MAX 16            /* with a name */
+#define FREE_PORT_NAME_MAX 32
+#define FREE_PORTS_MAX_BYTES 663 /* "NAME=PORT" of each, and of one without a name */
 #define LEASE_MS_MIN 200
 #define LEASE_MS_MAX 3600000
 

@@ -131,7 +131,8 @@ struct msg_heartbeat {
 struct msg_store_ready {
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
-    uint32_t free_port; /* for a server of rank 0's own, 0: none */
+    /* for servers of rank 0's own: "NAME=PORT NAME=PORT", one with the name "" */
+    char free_ports[FREE_PORTS_MAX_BYTES + 1];
 };
 
 struct msg_stopped {
@@ -320,9 +321,9 @@ struct msg_start {
     bool host_store;
     char address[ADDRESS_MAX_BYTES + 1];
     uint32_t port;
-    uint32_t free_port;   /* as in msg_store_ready */
-    enum job_cause cause; /* of this epoch */
-    uint64_t past_step;   /* the greatest of the epochs before, as far as it is known */
+    char free_ports[FREE_PORTS_MAX_BYTES + 1]; /* as in msg_store_ready */
+    enum job_cause cause;                      /* of this epoch */
+    uint64_t past_step; /* the greatest of the epochs before, as far as it is known */
     /* of rank 0's node; "": address, which an agent replaces by that of a tunnel */
     char host[ADDRESS_MAX_BYTES + 1];
 };

@@ -80,7 +80,7 @@ static const struct proto_table heartbeat_table = TABLE(heartbeat);
 static const struct proto_field store_ready[] = {
     NAME(msg_store_ready, address, OPTIONAL),
     U32(msg_store_ready, port, NEED, 1, 65535),
-    U32(msg_store_ready, free_port, OPTIONAL, 0, 65535),
+    TEXT(msg_store_ready, free_ports, OPTIONAL),
 };
 
 static const struct proto_field failed[] = {
@@ -294,7 +294,7 @@ static const struct proto_field start[] = {
     BOOL(msg_start, host_store),
     NAME(msg_start, address, OPTIONAL),
     U32(msg_start, port, OPTIONAL, 0, 65535),
-    U32(msg_start, free_port, OPTIONAL, 0, 65535),
+    TEXT(msg_start, free_ports, OPTIONAL),
     WORD(msg_start, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
     U64(msg_start, past_step, OPTIONAL),
     NAME(msg_start, host, OPTIONAL),

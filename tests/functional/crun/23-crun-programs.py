@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from launch import CRUN, Place  # noqa: E402
-from process import same  # noqa: E402
+from process import free_port, same  # noqa: E402
 
 
 def make_environment(p, name):
@@ -131,14 +131,46 @@ def arguments_of_each_rank(p):
                   '[ "$0" = "$MASTER_ADDR $MASTER_PORT 1 2" ] && echo same',
                   "${master_addr} ${master_port} ${nnodes} ${local_world_size}"], 0)
     same(out, "same\nsame\n")
-    out = p.crun(["--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
-                  'echo $0; : > up.$RANK; [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ] || '
-                  '{ until [ -e up.0 ]; do sleep 0.01; done; exit 1; }', "${free_port}"], 0)
-    first, second = sorted(set(out.split()))
-    same(sorted(out.split()), [first, first, second, second])
 
 
-CHECKS = [arguments_of_each_rank, mpi_programs, what_torchrun_takes_or_refuses, environments_that_are_not_activated,
+def two_nodes(p, *words):
+    """The same arguments but for those of the second node, which begin its list."""
+    port = free_port()
+    return [p.start(CRUN, "--nnodes=2", f"--node-rank={i}", "--master-addr=127.0.0.1",
+                    f"--master-port={port}", "--rdzv-id=pair", "--nproc-per-node=2", *of_node,
+                    stdin=subprocess.DEVNULL) for i, of_node in enumerate(words)]
+
+
+def ports_of_rank_0(p):
+    """All workers have the same; they are free, and others after a restart."""
+    program = ('import os, socket, sys\n'
+               'rank, epoch = os.environ["RANK"], os.environ["CRUN_EPOCH"]\n'
+               'print(epoch, *sys.argv[1:], flush=True)\n'
+               'if rank == "0":\n'
+               '    for port in sys.argv[1:]:\n'
+               '        socket.create_server(("127.0.0.1", int(port)))\n'
+               'open(f"up.{epoch}.{rank}", "w")\n'
+               'while epoch == "1" and rank == "3" and not all(\n'
+               '        os.path.exists(f"up.1.{i}") for i in range(4)): pass\n'
+               'sys.exit(epoch == "1" and rank == "3")\n')
+    words = ["--max-restarts=1", sys.executable, "-c", program,
+             "${free_port}", "${free_port:api}", "${free_port:dist}"]
+    lines = "".join(p.end(c, 0) for c in two_nodes(p, words, words)).splitlines()
+    first, second = [{line for line in lines if line[0] == n} for n in "12"]
+    same((len(lines), len(first), len(second)), (8, 1, 1))
+    same(len(set(" ".join(first | second).split())), 8)
+    for c in two_nodes(p, ["true", "${free_port:api}"], ["true", "${free_port:dist}"]):
+        p.end(c, 1, "rank 0's node has sent no port for ${free_port:dist}: ")
+    for bad in ("${free_port:a-b}", "--port=${free_port:", "${free_port:}"):
+        c = p.start(CRUN, "true", bad, stdin=subprocess.DEVNULL)
+        out, err = c.communicate()
+        same((c.returncode, out, err.count(b"\n")), (2, b"", 1))
+        same(err.startswith(b"crun: " + bad.encode()), True)
+    same(p.crun(["echo", "$${free_port:api}"], 0), "${free_port:api}\n")
+
+
+CHECKS = [arguments_of_each_rank, ports_of_rank_0, mpi_programs, what_torchrun_takes_or_refuses,
+          environments_that_are_not_activated,
           a_file_of_the_working_directory_is_first]
 
 if __name__ == "__main__":

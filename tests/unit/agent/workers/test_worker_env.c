@@ -31,7 +31,7 @@ static void setup(void)
                                 .address = "10.0.0.1",
                                 .port = 29500,
                                 .host = "10.0.0.1",
-                                .free_port = 4321 };
+                                .free_ports = "api=9 =4321" };
     inputs = (struct worker_env_inputs){ .config = &config,
                                          .start = &start,
                                          .epoch = 4,
@@ -441,54 +441,4 @@ TEST_EACH(a_virtual_local_rank_sees_one_gpu, devices)
     if (devices[_i].hip_too)
         ck_assert_pstr_eq(value(env, "HIP_VISIBLE_DEVICES"), devices[_i].expected);
     free(env);
-}
-
-static const struct {
-    const char *given, *expected;
-} arguments[] = {
-    { "", "" },
-    { "plain", "plain" },
-    { "${local_rank}", "12" },
-    { "$local_rank", "12" },
-    { "--out=run_${local_rank}.txt", "--out=run_12.txt" },
-    { "${local_rank}${local_rank}", "1212" },
-    { "$local_rank/$local_rank", "12/12" },
-    { "$local_ranks", "$local_ranks" },
-    { "${local_rank", "${local_rank" },
-    { "${local_rank }", "${local_rank }" },
-    { "${LOCAL_RANK}", "${LOCAL_RANK}" },
-    /* crun's own, only in braces: other texts have more right to $rank */
-    { "${rank}", "16" },
-    { "--rank=${rank}/${world_size}", "--rank=16/7" },
-    { "${node_rank}:${local_rank}", "1:12" },
-    { "--nodes=${nnodes}x${local_world_size}", "--nodes=2x3" },
-    { "tcp://${master_addr}:${master_port}", "tcp://10.0.0.1:29500" },
-    { "--port=${free_port}", "--port=4321" },
-    { "$master_addr $${master_addr}", "$master_addr ${master_addr}" },
-    { "$${rank} $${world_size}", "${rank} ${world_size}" },
-    { "$rank $world_size $node_rank", "$rank $world_size $node_rank" },
-    { "$$rank", "$$rank" },
-    { "${ranks} ${RANK} ${rank ${unknown} ${group_rank}",
-      "${ranks} ${RANK} ${rank ${unknown} ${group_rank}" },
-    { "$", "$" },
-    { "$$", "$$" },
-    { "$${local_rank}", "${local_rank}" },
-    { "$1", "$1" },
-    { "${}", "${}" },
-    { "cost: 5$", "cost: 5$" },
-};
-
-TEST_EACH(ranks_stand_in_arguments_as_in_a_python_template, arguments)
-{
-    const char *given[] = { "/bin/$local_rank", arguments[_i].given, "last", NULL };
-    const char **argv;
-
-    config.argv = given;
-    inputs.local_rank = 12;
-    argv = worker_env_argv(&inputs);
-    ck_assert_pstr_eq(argv[0], "/bin/$local_rank"); /* a file that was found */
-    ck_assert_pstr_eq(argv[1], arguments[_i].expected);
-    ck_assert_pstr_eq(argv[2], "last");
-    ck_assert_ptr_null(argv[3]);
-    free(argv);
 }
