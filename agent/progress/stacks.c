@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/progress/stacks.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@
 struct stack_worker {
     bool asked;      /* by this question */
     bool writing;    /* it was signalled, and may not be done yet */
-    bool blocks;     /* its main thread had blocked the signal: another thread writes */
+    bool blocks;     /* its main thread could not take the signal: another one writes */
     off_t size;      /* of its file when it was last looked at */
     pid_t asked_pid; /* the worker, or one of its children, which writes now */
     off_t begun;     /* the size when that was asked */
@@ -96,9 +97,37 @@ static unsigned list_children(pid_t pid, pid_t *child)
     return count;
 }
 
-/* process: -1 if the kernel has no pidfd. */
-static bool send_stacks_signal(pid_t pid, int process)
+/* A thread that can run the handler while the main thread waits in the kernel, as for a
+ * file system that hangs; 0: none. */
+static pid_t find_other_thread(pid_t pid)
 {
+    struct proc_signals signals;
+    struct proc_stat stat;
+    struct dirent *entry;
+    pid_t found = 0;
+    char path[64];
+    DIR *threads;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    threads = opendir(path);
+    while (threads && !found && (entry = readdir(threads))) {
+        pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        if (tid > 0 && tid != pid && proc_state_read_signals(tid, &signals) &&
+            !(signals.blocked & SIGNAL_BIT) && proc_read_stat(tid, &stat) &&
+            stat.state != 'D')
+            found = tid;
+    }
+    if (threads)
+        closedir(threads);
+    return found;
+}
+
+/* process: -1 if the kernel has no pidfd. thread: 0, or the one that is to write. */
+static bool send_stacks_signal(pid_t pid, pid_t thread, int process)
+{
+    if (thread)
+        return syscall(SYS_tgkill, pid, thread, PROGRESS_STACKS_SIGNAL) == 0;
     if (process < 0)
         return kill(pid, PROGRESS_STACKS_SIGNAL) == 0;
     return syscall(SYS_pidfd_send_signal, process, PROGRESS_STACKS_SIGNAL, NULL, 0u) ==
@@ -111,17 +140,20 @@ static bool signal_if_handled(struct stacks *s, uint32_t i, pid_t pid, int proce
 {
     struct stack_worker *w = &s->worker[i];
     struct proc_signals signals;
+    struct proc_stat stat;
+    pid_t thread;
 
     if (!has_handler(s, i, pid) || *proc_state_of_halted(pid) ||
-        !proc_state_read_signals(pid, &signals))
+        !proc_state_read_signals(pid, &signals) || !proc_read_stat(pid, &stat))
         return false;
-    w->blocks = signals.blocked & SIGNAL_BIT;
+    thread = stat.state == 'D' ? find_other_thread(pid) : 0;
+    w->blocks = thread || (signals.blocked & SIGNAL_BIT);
     w->asked_pid = pid;
     w->begun = w->size;
     if (signals.pending & SIGNAL_BIT) /* of a question that it has not answered yet */
         return true;
     return ftruncate(group_stack_file(s->group, i), w->begun) == 0 &&
-           send_stacks_signal(pid, process);
+           send_stacks_signal(pid, thread, process);
 }
 
 /* A process that ends now may be reaped, so its pid may be that of another process
@@ -236,12 +268,13 @@ static void describe_silent(const struct stacks *s, uint32_t i, const char *stat
                  "; it was %s at step %" PRIu64, progress_phase_name(p.phase), p.step);
 }
 
-static bool reports_waiting(const struct stacks *s, uint32_t i)
+/* The program itself: a hook of --watch sees backward, and not what is called there. */
+static bool program_reports_waiting(const struct stacks *s, uint32_t i)
 {
     struct page_values p = { .written = false };
 
     page_reader_read(&p, s->pages->page[i]);
-    return p.written && p.phase == PROGRESS_COMMUNICATING;
+    return p.written && !p.watched && p.phase == PROGRESS_COMMUNICATING;
 }
 
 static bool read_stack(const struct stacks *s, uint32_t i, struct python_stack *stack)
@@ -277,7 +310,7 @@ static void describe_worker(const struct stacks *s, uint32_t i, struct msg_stack
         describe_silent(s, i, state, m);
     } else if (s->worker[i].writing && read_stack(s, i, &stack)) {
         m->kind = STACKS_PYTHON;
-        m->waits = stack.waits || reports_waiting(s, i);
+        m->waits = stack.waits || program_reports_waiting(s, i);
         memcpy(m->brief, stack.brief, sizeof(m->brief));
         memcpy(m->threads, stack.threads, sizeof(m->threads));
     } else if (s->worker[i].writing) {

@@ -34,7 +34,7 @@ def barrier():  # not as in torch: has no async_op, and is left alone
 """
 
 WORKER = """
-import mmap, os, struct, sys, threading, time
+import ctypes, mmap, os, struct, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 from torch.distributed.distributed_c10d import all_reduce, barrier
 
@@ -62,6 +62,10 @@ def deadlock():
     threading.Thread(target=take, args=(1, 0, both), daemon=True).start()
     take(0, 1, both)
 
+def wait_in_kernel():
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    ctypes.PyDLL(None).vfork() or time.sleep(1000)  # vfork
+
 def freeze():
     for line in sys.argv[4:]:
         path, value = line.split("=")
@@ -75,7 +79,7 @@ def backward():
 print("began", rank, os.getpid(), flush=True)
 progress(1)
 if rank == victim:
-    {"loader": load_image, "deadlock": deadlock, "freeze": freeze,
+    {"loader": load_image, "deadlock": deadlock, "freeze": freeze, "kernel": wait_in_kernel,
      "collective": lambda: barrier(), "none": backward}[how]()
 backward()
 """
@@ -139,6 +143,13 @@ def a_deadlock_of_two_locks_is_named(here):
     expect(here.crun(HANG, "deadlock", 0), 1,
            rf"rank 0 is in take \(train.py:{lock}\), a thread in take \(train.py:{lock}\)",
            r"crun: all other ranks wait for rank 0\n")
+
+
+def a_rank_that_waits_in_the_kernel_is_named(here):
+    """In state D no signal reaches its main thread, but another one can write its stack."""
+    expect(here.crun(HANG, "kernel", 1), 1,
+           rf"; rank 1 is in wait_in_kernel \(train.py:{here.line('vfork')}\)\n",
+           r"crun: all other ranks wait for rank 1\n")
 
 
 def a_frozen_rank_is_named(here):
@@ -448,7 +459,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="crun-stacks-") as directory:
         here = Here(directory)
         for test in (a_rank_in_its_loader_is_named, a_rank_in_another_collective_is_named,
-                     a_deadlock_of_two_locks_is_named, a_frozen_rank_is_named,
+                     a_deadlock_of_two_locks_is_named,
+                     a_rank_that_waits_in_the_kernel_is_named, a_frozen_rank_is_named,
                      a_frozen_rank_does_not_keep_the_job,
                      any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
                      faulthandler_and_forks_are_left_alone,
