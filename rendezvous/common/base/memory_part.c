@@ -12,9 +12,6 @@
 
 _Static_assert(HASHED_FROM == 12 && HASHED_TO == 160, "the layout is part of the ABI");
 _Static_assert(offsetof(struct memory_header, kept) == 168, "likewise");
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct memory_hasher) &&
-                   _Alignof(XXH3_state_t) <= _Alignof(struct memory_hasher),
-               "the state has its place there");
 
 uint64_t memory_shared_at(uint64_t own_bytes)
 {
@@ -32,24 +29,83 @@ uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes)
                                                         : at + shared_bytes;
 }
 
-uint64_t memory_hash(const void *data, size_t size)
+/* The states of XXH3 for the leaf that is not yet full, and for the leaves before. */
+struct hasher_state {
+    XXH3_state_t leaf, root;
+    uint64_t leaves, leaf_bytes, first;
+};
+
+_Static_assert(sizeof(struct hasher_state) <= sizeof(struct memory_hasher) &&
+                   _Alignof(struct hasher_state) <= _Alignof(struct memory_hasher),
+               "the state has its place there");
+
+uint64_t memory_leaf_hash(const void *data, size_t size)
 {
     return XXH3_64bits(data, size);
 }
 
+uint64_t memory_root_hash(const uint64_t *leaves, size_t count)
+{
+    if (count == 1)
+        return leaves[0];
+    return XXH3_64bits(leaves, count * sizeof(*leaves));
+}
+
+uint64_t memory_hash(const void *data, size_t size)
+{
+    struct memory_hasher h;
+
+    if (size <= MEMORY_LEAF_BYTES)
+        return memory_leaf_hash(data, size);
+    memory_hasher_begin(&h);
+    memory_hasher_add(&h, data, size);
+    return memory_hasher_end(&h);
+}
+
 void memory_hasher_begin(struct memory_hasher *h)
 {
-    (void)XXH3_64bits_reset((XXH3_state_t *)(void *)h);
+    struct hasher_state *s = (struct hasher_state *)(void *)h;
+
+    (void)XXH3_64bits_reset(&s->leaf);
+    (void)XXH3_64bits_reset(&s->root);
+    s->leaves = s->leaf_bytes = 0;
+}
+
+static void hasher_end_leaf(struct hasher_state *s)
+{
+    uint64_t hash = XXH3_64bits_digest(&s->leaf);
+
+    if (s->leaves++ == 0)
+        s->first = hash;
+    (void)XXH3_64bits_update(&s->root, &hash, sizeof(hash));
+    (void)XXH3_64bits_reset(&s->leaf);
+    s->leaf_bytes = 0;
 }
 
 void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size)
 {
-    (void)XXH3_64bits_update((XXH3_state_t *)(void *)h, data, size);
+    struct hasher_state *s = (struct hasher_state *)(void *)h;
+
+    for (const uint8_t *at = data; size > 0;) {
+        size_t n = MEMORY_LEAF_BYTES - s->leaf_bytes;
+
+        n = n < size ? n : size;
+        (void)XXH3_64bits_update(&s->leaf, at, n);
+        s->leaf_bytes += n;
+        if (s->leaf_bytes == MEMORY_LEAF_BYTES)
+            hasher_end_leaf(s);
+        at += n;
+        size -= n;
+    }
 }
 
 uint64_t memory_hasher_end(const struct memory_hasher *h)
 {
-    return XXH3_64bits_digest((const XXH3_state_t *)(const void *)h);
+    struct hasher_state s = *(const struct hasher_state *)(const void *)h;
+
+    if (s.leaf_bytes > 0 || s.leaves == 0)
+        hasher_end_leaf(&s);
+    return s.leaves == 1 ? s.first : XXH3_64bits_digest(&s.root);
 }
 
 uint64_t memory_header_hash(const struct memory_header *h)

@@ -18,12 +18,19 @@
 uint64_t memory_shared_at(uint64_t own_bytes);
 uint64_t memory_slot_bytes(uint64_t own_bytes, uint64_t shared_bytes);
 
-/* XXH3, 64 bits, seed 0. */
+/*
+ * The hash of a section: its leaves, of so many bytes each, have XXH3 (64 bits, seed
+ * 0), and the hashes of several leaves in a row have it again. So threads hash a
+ * section together, each what it has just copied.
+ */
+#define MEMORY_LEAF_BYTES 16384u
 uint64_t memory_hash(const void *data, size_t size);
+uint64_t memory_leaf_hash(const void *data, size_t size);
+uint64_t memory_root_hash(const uint64_t *leaves, size_t count);
 
 /* The same of bytes that come in pieces. */
 struct memory_hasher {
-    _Alignas(64) uint8_t state[640];
+    _Alignas(64) uint8_t state[1280];
 };
 void memory_hasher_begin(struct memory_hasher *h);
 void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size);

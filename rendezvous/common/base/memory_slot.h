@@ -47,7 +47,7 @@ struct memory_header {
     uint32_t rank;    /* 12 */
     struct memory_set set;            /* 16 */
     uint64_t own_bytes, shared_bytes; /* 40, 48: shared 0: not in this slot */
-    uint64_t own_hash, shared_hash;   /* 56, 64: XXH3, 64 bits, seed 0 */
+    uint64_t own_hash, shared_hash;   /* 56, 64: memory_hash() of memory_part.h */
     uint32_t has_shared; /* 72: the set has a shared section, here or elsewhere */
     uint32_t pad;
     uint64_t saved_ns;            /* 80: CLOCK_BOOTTIME at the commit */

@@ -38,15 +38,33 @@ TEST(the_hash_is_xxh3)
 
 TEST(pieces_have_the_hash_of_the_whole)
 {
-    static uint8_t data[3000];
+    static uint8_t data[3 * MEMORY_LEAF_BYTES + 100];
     struct memory_hasher h;
 
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)(i * 7);
     memory_hasher_begin(&h);
     for (size_t at = 0; at < sizeof(data); at += 500)
-        memory_hasher_add(&h, data + at, 500);
+        memory_hasher_add(&h, data + at,
+                          sizeof(data) - at < 500 ? sizeof(data) - at : 500);
     ck_assert_uint_eq(memory_hasher_end(&h), memory_hash(data, sizeof(data)));
+}
+
+TEST(threads_hash_a_section_leaf_by_leaf)
+{
+    static uint8_t data[2 * MEMORY_LEAF_BYTES + 1];
+    uint64_t leaf[3];
+
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 11);
+    for (size_t i = 0; i < 2; i++)
+        leaf[i] = memory_leaf_hash(data + i * MEMORY_LEAF_BYTES, MEMORY_LEAF_BYTES);
+    leaf[2] = memory_leaf_hash(data + sizeof(data) - 1, 1);
+    for (size_t n = 1; n < 3; n++)
+        ck_assert_uint_eq(memory_hash(data, n * MEMORY_LEAF_BYTES),
+                          memory_root_hash(leaf, n));
+    ck_assert_uint_eq(memory_hash(data, sizeof(data)), memory_root_hash(leaf, 3));
+    ck_assert_uint_eq(memory_hash(data, 0), memory_root_hash(leaf, 0));
 }
 
 TEST(sections_lie_behind_the_header_and_are_aligned)
