@@ -281,7 +281,7 @@ $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-tr
 commit := $(shell { [ -e .git ] && git log -1 --abbrev=8 --format='%h, %cs' 2> /dev/null; } || \
     grep -v Format rendezvous/wire/protocol/commit)
 $(shell mkdir -p $B; echo '$(commit)' | cmp -s - $B/commit || echo '$(commit)' > $B/commit)
-software_object := $(call objects,rendezvous/wire/protocol/software.c)
+software_object := $(call objects,rendezvous/wire/protocol/own_build.c)
 $(software_object): $B/commit
 $(software_object): all_cflags += -DCRUN_BUILD='"$(if $(commit), ($(commit)))"' \
     -DCRUN_COMMIT='"$(if $(commit), ($(subst $(comma),,$(firstword $(commit)))))"'

@@ -6,8 +6,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "rendezvous/wire/protocol/own_build.h"
 #include "rendezvous/wire/protocol/proto.h"
-#include "rendezvous/wire/protocol/software.h"
 
 void join_request_fill(struct client_config *cc, const struct config *config,
                        struct server *local, const char *host, const char *containment)
@@ -33,7 +33,7 @@ void join_request_fill(struct client_config *cc, const struct config *config,
     cc->session.outage_grace_ms = config->outage_grace_ms;
     cc->session.strict_fence = config->job.strict_fence;
     memcpy(&cc->session.seed, join->incarnation.byte, sizeof(cc->session.seed));
-    cc->session.software = software_crun;
+    cc->session.software = own_build_crun;
 }
 
 void join_request_host_name(char *host, size_t size)

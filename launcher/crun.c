@@ -20,7 +20,7 @@
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/wire/protocol/software.h"
+#include "rendezvous/wire/protocol/own_build.h"
 
 /* Each returns unless argv asks for it to run. */
 static void (*const entry_points[])(int argc, char **argv) = {
@@ -36,9 +36,9 @@ static bool answer_question(const struct options *o)
     else if (o->short_help)
         options_print_short_help(stdout);
     else if (o->version)
-        software_print(log_program(), strcmp(log_program(), "crun") == 0
-                                          ? "launcher of training jobs"
-                                          : "crun, launcher of training jobs");
+        own_build_print(log_program(), strcmp(log_program(), "crun") == 0
+                                           ? "launcher of training jobs"
+                                           : "crun, launcher of training jobs");
     else
         return false;
     return true;

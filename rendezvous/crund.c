@@ -33,7 +33,7 @@
 #include "rendezvous/show/metrics/metrics_file.h"
 #include "rendezvous/show/notify/notify.h"
 #include "rendezvous/show/web/web.h"
-#include "rendezvous/wire/protocol/software.h"
+#include "rendezvous/wire/protocol/own_build.h"
 
 #define DEFAULT_LISTEN "127.0.0.1:29400"
 #define DEFAULT_PORT 29400
@@ -495,7 +495,7 @@ int main(int argc, char **argv)
         else if (o.short_help)
             print_crund_short_help();
         else
-            software_print(log_program(), "rendezvous of training jobs");
+            own_build_print(log_program(), "rendezvous of training jobs");
         return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     log_init(log_program(), o.verbose ? LOG_DEBUG : LOG_INFO, o.format);

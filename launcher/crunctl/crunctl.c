@@ -19,8 +19,8 @@
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/wire/protocol/own_build.h"
 #include "rendezvous/wire/protocol/proto.h"
-#include "rendezvous/wire/protocol/software.h"
 
 #define DEFAULT_TIMEOUT_MS 10000
 #define OTHERS_MS 2000 /* for the greeting of another user's crun */
@@ -428,7 +428,7 @@ int main(int argc, char **argv)
         return refuse_usage(e.text);
     if (o.version || ((o.help || o.short_help) && word == argc)) {
         if (o.version)
-            software_print(log_program(), "control of training jobs");
+            own_build_print(log_program(), "control of training jobs");
         else if (o.help) {
             print_commands();
             printf(

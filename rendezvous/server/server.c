@@ -33,7 +33,7 @@
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/net/socket_owner.h"
 #include "rendezvous/wire/protocol/message.h"
-#include "rendezvous/wire/protocol/software.h"
+#include "rendezvous/wire/protocol/own_build.h"
 
 /* -- the end of a turn ----------------------------------------------------------- */
 
@@ -423,7 +423,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .standalone = s->config.standalone,
         .run_id = s->config.run_id,
         .job = s->config.job,
-        .software = software_crund,
+        .software = own_build_crund,
         .random_id = on_random_id,
         .digest = on_digest,
         .send = on_send,
