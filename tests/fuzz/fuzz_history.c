@@ -47,7 +47,7 @@ static char *print_history(const struct job_history *h)
 static void check_bounds(const struct job_history *h)
 {
     check_history(h->curve.count < CURVE_POINTS_MAX);
-    check_history(h->timeline.count <= EPOCHS_KEPT);
+    check_history(h->epochs.count <= EPOCHS_KEPT);
     check_history(h->events <= JOB_EVENTS_KEPT);
     check_history(job_history_size(h) < 96u << 10);
     for (unsigned i = 1; i < h->curve.count; i++)

@@ -50,7 +50,7 @@ struct time_facts {
     unsigned entries;
     struct job_time_sums committed;
     enum job_phase committed_phase;
-    struct job_time_sums before_line; /* before the first epoch of the job's timeline */
+    struct job_time_sums before_line; /* before the first epoch of the job's history */
 };
 
 /* One instance of a job. */

@@ -133,11 +133,11 @@ static void add_sums(struct job_time_sums *to, const struct job_time_sums *sums)
 
 /* The epochs that people are shown are all of the job's time, with the restart that is
  * under way. The history does not survive the daemon here: it has no archive. */
-static void check_timeline(struct oracle *o, struct time_facts *t,
-                           const struct membership *r)
+static void check_epochs(struct oracle *o, struct time_facts *t,
+                         const struct membership *r)
 {
     const struct job *job = facts_find_job(o, &r->instance);
-    struct timeline *line = job ? &job->history->timeline : NULL;
+    struct epochs *line = job ? &job->history->epochs : NULL;
     struct job_time_sums all = job_time_all(&r->time, r->clock.now);
     struct job_time_sums last = job_time_last(&r->time, r->clock.now);
     struct job_time_sums sum;
@@ -147,7 +147,7 @@ static void check_timeline(struct oracle *o, struct time_facts *t,
     if (line->count == 1)
         t->before_line = line->base;
     sum = t->before_line;
-    timeline_refresh(line, &r->time, r->clock.now);
+    epochs_refresh(line, &r->time, r->clock.now);
     for (unsigned i = 0; i < line->count; i++)
         add_sums(&sum, &line->epoch[i].time);
     if (r->time.phase == JOB_PHASE_DETECT || r->time.phase == JOB_PHASE_STOP ||
@@ -238,7 +238,7 @@ void time_stepped(struct oracle *o, const struct membership *before,
         paint_entry(o, t, now, t->entered[i]);
     t->lost_at = t->entries = 0;
     check_sums(o, t, after);
-    check_timeline(o, t, after);
+    check_epochs(o, t, after);
 }
 
 void time_committed(struct job_facts *f, const struct membership *r)

@@ -85,7 +85,7 @@ static void put_curve(cJSON *o, const struct curve *c)
     }
 }
 
-static cJSON *epoch_item(const struct timeline_epoch *e)
+static cJSON *epoch_item(const struct past_epoch *e)
 {
     cJSON *o = cJSON_CreateObject(), *lost;
     bool placed = e->time.unplaced == 0;
@@ -160,9 +160,9 @@ cJSON *history_json(const struct job_history *h, const struct history_reader *re
 
     put_curve(o, &h->curve);
     epochs = cJSON_AddArrayToObject(o, "epochs");
-    for (unsigned i = 0; i < h->timeline.count; i++)
-        cJSON_AddItemToArray(epochs, epoch_item(&h->timeline.epoch[i]));
-    json_add_count(o, "epochs_left_out", h->timeline.left_out);
+    for (unsigned i = 0; i < h->epochs.count; i++)
+        cJSON_AddItemToArray(epochs, epoch_item(&h->epochs.epoch[i]));
+    json_add_count(o, "epochs_left_out", h->epochs.left_out);
     events = cJSON_AddArrayToObject(o, "events");
     for (unsigned i = 0; i < h->events; i++)
         cJSON_AddItemToArray(events, event_item(h->event[i], reader));
@@ -223,19 +223,19 @@ static bool read_curve(const cJSON *o, struct curve *c)
     return true;
 }
 
-static void read_epoch(const cJSON *o, struct timeline *t)
+static void read_epoch(const cJSON *o, struct epochs *t)
 {
     const cJSON *lost = cJSON_GetObjectItemCaseSensitive(o, "lost");
     const char *cause = json_text(o, "cause");
-    struct timeline_epoch e = { .epoch = json_count(o, "epoch"),
-                                .hang = strcmp(cause, CAUSE_HANG) == 0,
-                                .begun_ms = json_count(o, "begun_ms"),
-                                .formed_ms = json_count(o, "formed_ms"),
-                                .started_ms = json_count(o, "started_ms"),
-                                .first_step_ms = json_count(o, "first_step_ms"),
-                                .ended_ms = json_count(o, "ended_ms"),
-                                .nodes = get_small_count(o, "nodes"),
-                                .workers = get_small_count(o, "workers") };
+    struct past_epoch e = { .epoch = json_count(o, "epoch"),
+                            .hang = strcmp(cause, CAUSE_HANG) == 0,
+                            .begun_ms = json_count(o, "begun_ms"),
+                            .formed_ms = json_count(o, "formed_ms"),
+                            .started_ms = json_count(o, "started_ms"),
+                            .first_step_ms = json_count(o, "first_step_ms"),
+                            .ended_ms = json_count(o, "ended_ms"),
+                            .nodes = get_small_count(o, "nodes"),
+                            .workers = get_small_count(o, "workers") };
 
     e.cause = e.hang ? JOB_CAUSE_FAILURE
                      : (enum job_cause)proto_word(proto_cause_names, JOB_CAUSE_COUNT,
@@ -248,7 +248,7 @@ static void read_epoch(const cJSON *o, struct timeline *t)
         cJSON_GetObjectItemCaseSensitive(lost, "steps_again"));
     if (e.time.unplaced)
         e.time.ms[JOB_PHASE_PRODUCTIVE] = json_count(o, RAN_MS);
-    timeline_restore_epoch(t, &e);
+    epochs_restore_epoch(t, &e);
 }
 
 static void read_event(const cJSON *o, struct job_history *h)
@@ -269,8 +269,8 @@ struct job_history *history_from_json(const cJSON *o)
         job_history_destroy(h);
         return NULL;
     }
-    cJSON_ArrayForEach(item, epochs) read_epoch(item, &h->timeline);
-    h->timeline.left_out += json_count(o, "epochs_left_out");
+    cJSON_ArrayForEach(item, epochs) read_epoch(item, &h->epochs);
+    h->epochs.left_out += json_count(o, "epochs_left_out");
     cJSON_ArrayForEach(item, events) read_event(item, h);
     return h;
 }

@@ -15,7 +15,7 @@ void job_history_destroy(struct job_history *h)
     if (!h)
         return;
     curve_fini(&h->curve);
-    timeline_fini(&h->timeline);
+    epochs_fini(&h->epochs);
     for (unsigned i = 0; i < h->events; i++)
         free(h->event[i]);
     free(h);
@@ -25,6 +25,6 @@ size_t job_history_size(const struct job_history *h)
 {
     return sizeof(*h) +
            (h->curve.point ? CURVE_POINTS_MAX : 0) * sizeof(*h->curve.point) +
-           h->timeline.room * sizeof(*h->timeline.epoch) +
+           h->epochs.room * sizeof(*h->epochs.epoch) +
            h->events * sizeof(*h->event[0]) + h->event_bytes;
 }

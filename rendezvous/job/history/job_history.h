@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "rendezvous/job/history/curve.h"
+#include "rendezvous/job/history/epochs.h"
 #include "rendezvous/job/history/limits.h"
-#include "rendezvous/job/history/timeline.h"
 #include "rendezvous/wire/protocol/message.h"
 
 /*
@@ -17,7 +17,7 @@
  */
 struct job_history {
     struct curve curve;
-    struct timeline timeline;
+    struct epochs epochs;
     struct history_event *event[JOB_EVENTS_KEPT]; /* oldest first */
     unsigned events;
     size_t event_bytes; /* of the texts of all events */

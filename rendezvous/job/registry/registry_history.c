@@ -93,14 +93,13 @@ void registry_note_progress(struct registry *g, struct job *job)
 
 /* -- epochs ------------------------------------------------------------------------ */
 
-static struct timeline_epoch describe_epoch(const struct job *job, const char *text)
+static struct past_epoch describe_epoch(const struct job *job, const char *text)
 {
     const struct membership *m = &job->membership;
-    struct timeline_epoch e = { .epoch = m->epoch,
-                                .cause = m->epoch == 1 ? JOB_CAUSE_FIRST
-                                                       : m->stop.cause,
-                                .nodes = m->group_size,
-                                .workers = m->world_size };
+    struct past_epoch e = { .epoch = m->epoch,
+                            .cause = m->epoch == 1 ? JOB_CAUSE_FIRST : m->stop.cause,
+                            .nodes = m->group_size,
+                            .workers = m->world_size };
 
     e.hang = e.cause == JOB_CAUSE_FAILURE && job->failure.kind == FAILURE_HANG;
     if (m->epoch > 1)
@@ -110,30 +109,29 @@ static struct timeline_epoch describe_epoch(const struct job *job, const char *t
 
 void registry_note_formed(struct registry *g, struct job *job, const char *text)
 {
-    struct timeline_epoch e = describe_epoch(job, text);
+    struct past_epoch e = describe_epoch(job, text);
 
-    timeline_add_formed(&job->history->timeline, &e, &job->membership.time, g->now_ms,
-                        g->wall_ms);
+    epochs_add_formed(&job->history->epochs, &e, &job->membership.time, g->now_ms,
+                      g->wall_ms);
     archive_within(g, job, ARCHIVE_EPOCH_MS);
 }
 
 void registry_note_first_step(struct registry *g, struct job *job)
 {
-    timeline_add_first_step(&job->history->timeline, &job->membership.time, g->now_ms,
-                            g->wall_ms);
+    epochs_add_first_step(&job->history->epochs, &job->membership.time, g->now_ms,
+                          g->wall_ms);
 }
 
 void registry_note_end(struct registry *g, struct job *job)
 {
-    timeline_add_end(&job->history->timeline, &job->membership.time, g->now_ms,
-                     g->wall_ms);
+    epochs_add_end(&job->history->epochs, &job->membership.time, g->now_ms, g->wall_ms);
     archive_within(g, job, job->membership.state == JOB_DONE ? 0 : ARCHIVE_EPOCH_MS);
 }
 
 void registry_note_start(struct registry *g, struct job *job)
 {
     if (job->membership.state == JOB_RUNNING && job->membership.store_ready)
-        timeline_add_start(&job->history->timeline, g->wall_ms);
+        epochs_add_start(&job->history->epochs, g->wall_ms);
 }
 
 /* -- the archive --------------------------------------------------------------------
@@ -160,7 +158,7 @@ static void archive_job(struct registry *g, struct job *job)
     if (job->membership.epoch == 0 && job->membership.state != JOB_DONE)
         return; /* it may never become a job */
     memcpy(archived.run_id, job->run_id, sizeof(archived.run_id));
-    timeline_refresh(&job->history->timeline, &job->membership.time, g->now_ms);
+    epochs_refresh(&job->history->epochs, &job->membership.time, g->now_ms);
     registry_show_job(g, job, ACCESS_AGENT, &m);
     if (!job_archive_write(g->archive, &archived, &m.job_status, job->history))
         archive_within(g, job, ARCHIVE_EVERY_MS);
@@ -197,7 +195,7 @@ static void restore_history(struct registry *g, struct job *job)
 {
     const struct archived_job *archived = job_archive_find(g->archive,
                                                            &job->membership.instance);
-    struct timeline_epoch newest = describe_epoch(job, job->text);
+    struct past_epoch newest = describe_epoch(job, job->text);
     struct job_history *history;
     struct err e;
 
@@ -211,9 +209,9 @@ static void restore_history(struct registry *g, struct job *job)
             log_warn("%s", e.text);
         }
     }
-    timeline_restored(&job->history->timeline, &newest,
-                      job->membership.state != JOB_RUNNING, &job->membership.time,
-                      g->now_ms, g->wall_ms);
+    epochs_restored(&job->history->epochs, &newest,
+                    job->membership.state != JOB_RUNNING, &job->membership.time,
+                    g->now_ms, g->wall_ms);
 }
 
 void registry_set_archive(struct registry *g, struct job_archive *archive)
@@ -247,7 +245,7 @@ static cJSON *show_history_to(const struct job_history *h, const char *run_id,
 struct cJSON *registry_show_history(const struct registry *g, const struct job *job,
                                     enum access sight)
 {
-    timeline_refresh(&job->history->timeline, &job->membership.time, g->now_ms);
+    epochs_refresh(&job->history->epochs, &job->membership.time, g->now_ms);
     return show_history_to(job->history, job->run_id, &job->membership.instance, sight);
 }
 

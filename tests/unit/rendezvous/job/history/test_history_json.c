@@ -37,28 +37,28 @@ static void add_event(uint64_t number, const char *kind, const char *host,
 
 static void add_some(void)
 {
-    struct timeline_epoch e = { .epoch = 1,
-                                .cause = JOB_CAUSE_FIRST,
-                                .begun_ms = 1000,
-                                .formed_ms = 2000,
-                                .ended_ms = 9000,
-                                .nodes = 2,
-                                .workers = 16 };
+    struct past_epoch e = { .epoch = 1,
+                            .cause = JOB_CAUSE_FIRST,
+                            .begun_ms = 1000,
+                            .formed_ms = 2000,
+                            .ended_ms = 9000,
+                            .nodes = 2,
+                            .workers = 16 };
 
     curve_add(&h->curve,
               &(struct curve_point){ 3000, 10, { NAN, 2.5, NAN, 61000, NAN } });
     curve_add(&h->curve,
               &(struct curve_point){ 4000, 20, { 11.30000001, NAN, NAN, NAN, NAN } });
-    timeline_restore_epoch(&h->timeline, &e);
-    e = (struct timeline_epoch){ .epoch = 2,
-                                 .cause = JOB_CAUSE_FAILURE,
-                                 .hang = true,
-                                 .text = "rank 5 hangs",
-                                 .begun_ms = 9000,
-                                 .time = { .ms = { 7, 1, 2, 3, 4, 5, 6 },
-                                           .steps_again = 9 } };
-    timeline_restore_epoch(&h->timeline, &e);
-    h->timeline.left_out = 3;
+    epochs_restore_epoch(&h->epochs, &e);
+    e = (struct past_epoch){ .epoch = 2,
+                             .cause = JOB_CAUSE_FAILURE,
+                             .hang = true,
+                             .text = "rank 5 hangs",
+                             .begun_ms = 9000,
+                             .time = { .ms = { 7, 1, 2, 3, 4, 5, 6 },
+                                       .steps_again = 9 } };
+    epochs_restore_epoch(&h->epochs, &e);
+    h->epochs.left_out = 3;
     add_event(17, "failed", "node-1", "rank 5 on node-1 \x1b[31m hangs");
     add_event(18, "joined", "node-2", "node-2 joined (pid 4711)");
 }
@@ -109,14 +109,14 @@ END_TEST
 
 START_TEST(it_is_read_as_it_was_written)
 {
-    const struct timeline_epoch unplaced = { .epoch = 3,
-                                             .cause = JOB_CAUSE_FAILURE,
-                                             .time = { .ms = { 7 }, .unplaced = 1 } };
+    const struct past_epoch unplaced = { .epoch = 3,
+                                         .cause = JOB_CAUSE_FAILURE,
+                                         .time = { .ms = { 7 }, .unplaced = 1 } };
     char *before, *after;
     cJSON *o;
 
     add_some();
-    timeline_restore_epoch(&h->timeline, &unplaced);
+    epochs_restore_epoch(&h->epochs, &unplaced);
     before = print_history(&all);
     o = cJSON_Parse(before);
     job_history_destroy(h);

@@ -133,7 +133,7 @@ TEST(steps_of_the_last_epoch_are_no_samples_of_this_one)
 
 TEST(epochs_have_their_cause_and_their_phases)
 {
-    const struct timeline *t = &history_of_job()->timeline;
+    const struct epochs *t = &history_of_job()->epochs;
     uint64_t failed;
 
     ck_assert_uint_eq(t->count, 1);
@@ -167,7 +167,7 @@ TEST(epochs_have_their_cause_and_their_phases)
 /* A heartbeat may bring both. */
 TEST(the_first_step_is_before_the_end_of_those_done_again)
 {
-    const struct timeline *t = &history_of_job()->timeline;
+    const struct epochs *t = &history_of_job()->epochs;
     struct msg beat = { .type = MSG_HEARTBEAT,
                         .epoch = 2,
                         .heartbeat = { .step = 45,
@@ -180,8 +180,8 @@ TEST(the_first_step_is_before_the_end_of_those_done_again)
     now += 2000;
     ck_assert_int_eq(send_to_registry(0, &beat), 0);
     ck_assert_uint_eq(t->epoch[1].first_step_ms, now - 500);
-    timeline_refresh(&registry_jobs(g)->history->timeline,
-                     &registry_jobs(g)->membership.time, now);
+    epochs_refresh(&registry_jobs(g)->history->epochs,
+                   &registry_jobs(g)->membership.time, now);
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_FIRST_STEP], 1500);
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_REWORK], 300);
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 200);
@@ -228,8 +228,8 @@ TEST(a_day_stays_in_bounds)
         for (unsigned c = 0; c < 2; c++)
             tell_progress(c, step, base + 1, rate, loss);
     }
-    ck_assert_uint_ge(h->timeline.left_out, seconds / between - EPOCHS_KEPT);
-    ck_assert_uint_eq(h->timeline.epoch[0].epoch, 1);
+    ck_assert_uint_ge(h->epochs.left_out, seconds / between - EPOCHS_KEPT);
+    ck_assert_uint_eq(h->epochs.epoch[0].epoch, 1);
     ck_assert_uint_gt(h->curve.count, CURVE_POINTS_MAX / 2 - 1);
     ck_assert_uint_le(h->curve.point[0].wall_ms, began + 2000);
     ck_assert_uint_eq(h->curve.point[h->curve.count - 1].wall_ms, now);
@@ -362,10 +362,10 @@ TEST(a_daemon_that_is_killed_loses_a_minute_at_most)
     kill_and_restart();
     h = history_of_job();
     ck_assert_uint_ge(h->curve.count, count - 60);
-    ck_assert_uint_eq(h->timeline.count, 2);
-    ck_assert_str_eq(h->timeline.epoch[1].text, "rank 3 on node-1 exited with code 85");
-    ck_assert_uint_ne(h->timeline.epoch[1].started_ms, 0);
-    ck_assert_uint_eq(h->timeline.epoch[1].ended_ms, 0);
+    ck_assert_uint_eq(h->epochs.count, 2);
+    ck_assert_str_eq(h->epochs.epoch[1].text, "rank 3 on node-1 exited with code 85");
+    ck_assert_uint_ne(h->epochs.epoch[1].started_ms, 0);
+    ck_assert_uint_eq(h->epochs.epoch[1].ended_ms, 0);
     ck_assert_str_eq(h->event[h->events - 1]->kind, "restored");
     ck_assert_uint_gt(h->events, 4);
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/history/timeline.h"
+#include "rendezvous/job/history/epochs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
 
-void timeline_fini(struct timeline *t)
+void epochs_fini(struct epochs *t)
 {
     free(t->epoch);
-    *t = (struct timeline){ .count = 0 };
+    *t = (struct epochs){ .count = 0 };
 }
 
 /* The epoch that runs, or NULL. */
-static struct timeline_epoch *running_epoch(const struct timeline *t)
+static struct past_epoch *running_epoch(const struct epochs *t)
 {
-    struct timeline_epoch *newest = t->count ? &t->epoch[t->count - 1] : NULL;
+    struct past_epoch *newest = t->count ? &t->epoch[t->count - 1] : NULL;
 
     return newest && !newest->ended_ms ? newest : NULL;
 }
@@ -57,16 +57,16 @@ static struct job_time_sums sums_before_stop(const struct job_time *time, uint64
                : all;
 }
 
-static void set_base(struct timeline *t, const struct job_time *time, uint64_t now)
+static void set_base(struct epochs *t, const struct job_time *time, uint64_t now)
 {
     struct job_time_sums last = job_time_last(time, now);
 
     t->base = subtract_sums(job_time_all(time, now), &last);
 }
 
-static struct timeline_epoch *make_room_for_epoch(struct timeline *t)
+static struct past_epoch *make_room_for_epoch(struct epochs *t)
 {
-    struct timeline_epoch *oldest_new;
+    struct past_epoch *oldest_new;
 
     if (t->count == EPOCHS_KEPT) {
         oldest_new = &t->epoch[EPOCHS_KEPT_FIRST];
@@ -82,66 +82,65 @@ static struct timeline_epoch *make_room_for_epoch(struct timeline *t)
     return &t->epoch[t->count++];
 }
 
-void timeline_add_formed(struct timeline *t, const struct timeline_epoch *epoch,
-                         const struct job_time *time, uint64_t now, uint64_t wall_ms)
+void epochs_add_formed(struct epochs *t, const struct past_epoch *epoch,
+                       const struct job_time *time, uint64_t now, uint64_t wall_ms)
 {
     uint64_t ended_ms = t->count ? t->epoch[t->count - 1].ended_ms : 0;
-    struct timeline_epoch *e = make_room_for_epoch(t);
+    struct past_epoch *e = make_room_for_epoch(t);
 
     *e = *epoch; /* the two clocks do not count quite alike */
     e->begun_ms = ended_ms ? ended_ms : restart_begun(time, now, wall_ms);
     e->formed_ms = wall_ms;
     set_base(t, time, now);
-    timeline_refresh(t, time, now);
+    epochs_refresh(t, time, now);
 }
 
-void timeline_add_start(struct timeline *t, uint64_t wall_ms)
+void epochs_add_start(struct epochs *t, uint64_t wall_ms)
 {
-    struct timeline_epoch *e = running_epoch(t);
+    struct past_epoch *e = running_epoch(t);
 
     if (e && !e->started_ms)
         e->started_ms = wall_ms;
 }
 
-void timeline_add_first_step(struct timeline *t, const struct job_time *time,
-                             uint64_t now, uint64_t wall_ms)
+void epochs_add_first_step(struct epochs *t, const struct job_time *time, uint64_t now,
+                           uint64_t wall_ms)
 {
-    struct timeline_epoch *e = running_epoch(t);
+    struct past_epoch *e = running_epoch(t);
 
     if (e && !e->first_step_ms) /* the phase after it began with it */
         e->first_step_ms = wall_before(wall_ms, now - time->since);
-    timeline_refresh(t, time, now);
+    epochs_refresh(t, time, now);
 }
 
-void timeline_add_end(struct timeline *t, const struct job_time *time, uint64_t now,
-                      uint64_t wall_ms)
+void epochs_add_end(struct epochs *t, const struct job_time *time, uint64_t now,
+                    uint64_t wall_ms)
 {
-    struct timeline_epoch *e = running_epoch(t);
+    struct past_epoch *e = running_epoch(t);
 
     if (!e)
         return;
-    timeline_refresh(t, time, now);
+    epochs_refresh(t, time, now);
     e->ended_ms = time->over ? wall_ms : restart_begun(time, now, wall_ms);
 }
 
-void timeline_refresh(struct timeline *t, const struct job_time *time, uint64_t now)
+void epochs_refresh(struct epochs *t, const struct job_time *time, uint64_t now)
 {
-    struct timeline_epoch *e = running_epoch(t);
+    struct past_epoch *e = running_epoch(t);
 
     if (e)
         e->time = subtract_sums(sums_before_stop(time, now), &t->base);
 }
 
-void timeline_restore_epoch(struct timeline *t, const struct timeline_epoch *epoch)
+void epochs_restore_epoch(struct epochs *t, const struct past_epoch *epoch)
 {
     *make_room_for_epoch(t) = *epoch;
 }
 
-void timeline_restored(struct timeline *t, const struct timeline_epoch *newest,
-                       bool is_over, const struct job_time *time, uint64_t now,
-                       uint64_t wall_ms)
+void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_over,
+                     const struct job_time *time, uint64_t now, uint64_t wall_ms)
 {
-    struct timeline_epoch *e;
+    struct past_epoch *e;
 
     while (t->count > 0 && t->epoch[t->count - 1].epoch > newest->epoch)
         t->count--; /* the job has forgotten them with its rendezvous */
@@ -149,7 +148,7 @@ void timeline_restored(struct timeline *t, const struct timeline_epoch *newest,
     if (newest->epoch > 0 && (!e || e->epoch < newest->epoch)) {
         if (e && !e->ended_ms) /* nothing tells when the missing one began */
             e->ended_ms = e->first_step_ms ? e->first_step_ms : e->formed_ms;
-        timeline_restore_epoch(t, newest);
+        epochs_restore_epoch(t, newest);
     }
     e = running_epoch(t);
     if (e && is_over)

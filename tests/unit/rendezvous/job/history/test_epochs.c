@@ -3,59 +3,59 @@
 #include <check.h>
 #include <string.h>
 
-#include "rendezvous/job/history/timeline.h"
+#include "rendezvous/job/history/epochs.h"
 #include "tests/worlds/check_main.h"
 
 /* The wall clock is at WALL when the job begins, its own clock at 0. */
 #define WALL 1700000000000ull
 
-static struct timeline t;
+static struct epochs t;
 static struct job_time account;
 static uint64_t last_epoch;
 
-static void begin_timeline(void)
+static void begin_epochs(void)
 {
-    t = (struct timeline){ .count = 0 };
+    t = (struct epochs){ .count = 0 };
     last_epoch = 0;
     job_time_begin(&account, 0);
 }
 
-static void end_timeline(void)
+static void end_epochs(void)
 {
-    timeline_fini(&t);
+    epochs_fini(&t);
 }
 
 static void form_epoch_at(uint64_t now)
 {
-    struct timeline_epoch e = { .epoch = last_epoch + 1,
-                                .cause = last_epoch == 0 ? JOB_CAUSE_FIRST
-                                                         : JOB_CAUSE_FAILURE,
-                                .text = "rank 1 failed",
-                                .nodes = 2,
-                                .workers = 16 };
+    struct past_epoch e = { .epoch = last_epoch + 1,
+                            .cause = last_epoch == 0 ? JOB_CAUSE_FIRST
+                                                     : JOB_CAUSE_FAILURE,
+                            .text = "rank 1 failed",
+                            .nodes = 2,
+                            .workers = 16 };
 
     last_epoch++;
     job_time_formed(&account, now);
-    timeline_add_formed(&t, &e, &account, now, WALL + now);
+    epochs_add_formed(&t, &e, &account, now, WALL + now);
 }
 
 static void start_epoch_at(uint64_t now)
 {
     job_time_started(&account, now);
-    timeline_add_start(&t, WALL + now);
+    epochs_add_start(&t, WALL + now);
 }
 
 static void make_first_step_at(uint64_t step, uint64_t at, uint64_t now)
 {
     ck_assert(job_time_first_step(&account, step, at, now));
-    timeline_add_first_step(&t, &account, now, WALL + now);
+    epochs_add_first_step(&t, &account, now, WALL + now);
 }
 
 static void fail_at(uint64_t at, uint64_t now)
 {
     job_time_error(&account, at, now);
     job_time_stopping(&account, now);
-    timeline_add_end(&t, &account, now, WALL + now);
+    epochs_add_end(&t, &account, now, WALL + now);
 }
 
 /* Forms for 1 s, starts for 100 ms, its first step takes 2 s; fails at 10 s, which is
@@ -73,7 +73,7 @@ static void run_and_restart(void)
 
 START_TEST(epochs_follow_each_other)
 {
-    const struct timeline_epoch *first, *second;
+    const struct past_epoch *first, *second;
 
     run_and_restart();
     start_epoch_at(10600);
@@ -103,17 +103,17 @@ START_TEST(epochs_follow_each_other)
 END_TEST
 
 /* The sums of the last restart are reset by the next one, also while steps are done
- * again: the timeline has them whole. */
+ * again: they are whole. */
 START_TEST(rework_is_whole_when_it_is_over)
 {
     run_and_restart();
     start_epoch_at(10600);
     make_first_step_at(21, 12000, 12500);
-    timeline_refresh(&t, &account, 14000);
+    epochs_refresh(&t, &account, 14000);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 2000);
     if (_i == 0) {
         ck_assert(job_time_reached(&account, 40, 15000, 16000));
-        timeline_refresh(&t, &account, 20000);
+        epochs_refresh(&t, &account, 20000);
         ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 3000);
         ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 5000);
         fail_at(21000, 21010);
@@ -133,7 +133,7 @@ START_TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
     start_epoch_at(10600);
     make_first_step_at(41, 12000, 12500);
     job_time_error(&account, 20000, 20100);
-    timeline_refresh(&t, &account, 22000);
+    epochs_refresh(&t, &account, 22000);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 8000);
     ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
@@ -143,14 +143,14 @@ END_TEST
 /* The wall clock is a little ahead when the next epoch forms. */
 START_TEST(epochs_follow_each_other_by_one_clock)
 {
-    struct timeline_epoch next = { .epoch = 2, .cause = JOB_CAUSE_FAILURE };
+    struct past_epoch next = { .epoch = 2, .cause = JOB_CAUSE_FAILURE };
 
     form_epoch_at(1000);
     start_epoch_at(1100);
     fail_at(10000, 10050);
     job_time_stopped(&account, 10250);
     job_time_formed(&account, 10550);
-    timeline_add_formed(&t, &next, &account, 10550, WALL + 10553);
+    epochs_add_formed(&t, &next, &account, 10550, WALL + 10553);
     ck_assert_uint_eq(t.epoch[1].begun_ms, t.epoch[0].ended_ms);
     ck_assert_uint_eq(t.epoch[1].formed_ms, WALL + 10553);
 }
@@ -202,15 +202,15 @@ END_TEST
 /* After a restart of the rendezvous: what was written is up to a minute old. */
 START_TEST(an_epoch_that_was_written_goes_on)
 {
-    struct timeline_epoch written, none = { .epoch = 2 };
+    struct past_epoch written, none = { .epoch = 2 };
 
     run_and_restart();
     start_epoch_at(10600);
     make_first_step_at(21, 12000, 12500);
     written = t.epoch[1];
-    timeline_fini(&t);
-    timeline_restore_epoch(&t, &written);
-    timeline_restored(&t, &none, false, &account, 14000, WALL + 14000);
+    epochs_fini(&t);
+    epochs_restore_epoch(&t, &written);
+    epochs_restored(&t, &none, false, &account, 14000, WALL + 14000);
     ck_assert_uint_eq(t.count, 1);
     ck_assert(job_time_reached(&account, 40, 15000, 16000));
     fail_at(21000, 21010);
@@ -224,7 +224,7 @@ END_TEST
 
 START_TEST(an_epoch_that_was_not_written_is_added)
 {
-    struct timeline_epoch written, newest = { .epoch = 2, .nodes = 2, .workers = 8 };
+    struct past_epoch written, newest = { .epoch = 2, .nodes = 2, .workers = 8 };
 
     form_epoch_at(1000);
     start_epoch_at(1100);
@@ -232,19 +232,19 @@ START_TEST(an_epoch_that_was_not_written_is_added)
     run_and_restart();
     start_epoch_at(10600);
     make_first_step_at(41, 12000, 12500);
-    timeline_fini(&t);
-    timeline_restore_epoch(&t, &written);
-    timeline_restored(&t, &newest, false, &account, 14000, WALL + 14000);
+    epochs_fini(&t);
+    epochs_restore_epoch(&t, &written);
+    epochs_restored(&t, &newest, false, &account, 14000, WALL + 14000);
     ck_assert_uint_eq(t.count, 2);
     ck_assert_uint_ne(t.epoch[0].ended_ms, 0);
-    timeline_refresh(&t, &account, 15000);
+    epochs_refresh(&t, &account, 15000);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
     ck_assert_uint_eq(t.epoch[1].formed_ms, 0);
     ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
 }
 END_TEST
 
-static Suite *timeline_suite(void)
+static Suite *epochs_suite(void)
 {
     const TTest *const tests[] = {
         epochs_follow_each_other,
@@ -255,10 +255,10 @@ static Suite *timeline_suite(void)
         an_epoch_that_was_written_goes_on,
         an_epoch_that_was_not_written_is_added,
     };
-    Suite *s = suite_create("timeline");
+    Suite *s = suite_create("epochs");
     TCase *tc = tcase_create("epochs");
 
-    tcase_add_checked_fixture(tc, begin_timeline, end_timeline);
+    tcase_add_checked_fixture(tc, begin_epochs, end_epochs);
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
     tcase_add_loop_test(tc, rework_is_whole_when_it_is_over, 0, 2);
@@ -268,5 +268,5 @@ static Suite *timeline_suite(void)
 
 int main(void)
 {
-    return check_main(timeline_suite());
+    return check_main(epochs_suite());
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_TIMELINE_H
-#define RENDEZVOUS_JOB_HISTORY_TIMELINE_H
+#ifndef RENDEZVOUS_JOB_HISTORY_EPOCHS_H
+#define RENDEZVOUS_JOB_HISTORY_EPOCHS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
  * what was productive. Of many epochs the first ones and the newest are kept. Pure;
  * wall times are 0 until they are known.
  */
-struct timeline_epoch {
+struct past_epoch {
     uint64_t epoch;
     enum job_cause cause; /* of the restart, FIRST: there was no epoch before */
     bool hang;            /* the cause is a failure that is a hang */
@@ -26,37 +26,36 @@ struct timeline_epoch {
     struct job_time_sums time;
 };
 
-struct timeline {
-    struct timeline_epoch *epoch; /* oldest first */
+struct epochs {
+    struct past_epoch *epoch; /* oldest first */
     unsigned count, room;
     uint64_t left_out;         /* after the first ones */
     struct job_time_sums base; /* of the job when the newest epoch began */
 };
 
-void timeline_fini(struct timeline *t); /* zeroes are an empty timeline */
+void epochs_fini(struct epochs *t); /* zeroes: there are none */
 
 /* Each event below is at `now` in the clock of `time`, the account of the job, which
  * has noted it, and at wall_ms. */
 
 /* The nodes of an epoch are chosen: its number, cause, text, nodes and workers. */
-void timeline_add_formed(struct timeline *t, const struct timeline_epoch *epoch,
-                         const struct job_time *time, uint64_t now, uint64_t wall_ms);
+void epochs_add_formed(struct epochs *t, const struct past_epoch *epoch,
+                       const struct job_time *time, uint64_t now, uint64_t wall_ms);
 /* Its store is open. */
-void timeline_add_start(struct timeline *t, uint64_t wall_ms);
-void timeline_add_first_step(struct timeline *t, const struct job_time *time,
-                             uint64_t now, uint64_t wall_ms);
+void epochs_add_start(struct epochs *t, uint64_t wall_ms);
+void epochs_add_first_step(struct epochs *t, const struct job_time *time, uint64_t now,
+                           uint64_t wall_ms);
 /* It stops, or the job is done. */
-void timeline_add_end(struct timeline *t, const struct job_time *time, uint64_t now,
-                      uint64_t wall_ms);
+void epochs_add_end(struct epochs *t, const struct job_time *time, uint64_t now,
+                    uint64_t wall_ms);
 /* The time of an epoch that runs, up to now. */
-void timeline_refresh(struct timeline *t, const struct job_time *time, uint64_t now);
+void epochs_refresh(struct epochs *t, const struct job_time *time, uint64_t now);
 
 /* An epoch that was read from a file. They come in order. */
-void timeline_restore_epoch(struct timeline *t, const struct timeline_epoch *epoch);
+void epochs_restore_epoch(struct epochs *t, const struct past_epoch *epoch);
 /* All were read: the newest epoch of the job may be missing, or its end. is_over: the
  * epoch does not run any more. */
-void timeline_restored(struct timeline *t, const struct timeline_epoch *newest,
-                       bool is_over, const struct job_time *time, uint64_t now,
-                       uint64_t wall_ms);
+void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_over,
+                     const struct job_time *time, uint64_t now, uint64_t wall_ms);
 
 #endif
