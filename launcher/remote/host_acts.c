@@ -32,7 +32,7 @@ void remote_send_to_all(struct remote *r, enum channel_type type, const void *bo
                         size_t size)
 {
     for (size_t i = 0; i < r->count; i++)
-        if (!remote_host_is_over(r->host[i].state) && r->host[i].link.is_greeted)
+        if (!host_state_is_over(r->host[i].state) && r->host[i].link.is_greeted)
             remote_host_send(&r->host[i], type, body, size);
 }
 
@@ -247,7 +247,7 @@ static void lose_host(struct remote_host *h)
     loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
 }
 
-void remote_host_handle_event(struct remote_host *h, enum remote_host_event event)
+void remote_host_handle_event(struct remote_host *h, enum host_event event)
 {
     static void (*const acts[HOST_ACT_COUNT])(struct remote_host *) = {
         [HOST_ACT_CONNECT] = connect_host,
@@ -261,10 +261,10 @@ void remote_host_handle_event(struct remote_host *h, enum remote_host_event even
         [HOST_ACT_END] = end_host,
         [HOST_ACT_LOSE] = lose_host,
     };
-    struct remote_host_edge edge = remote_host_edge(h->state, event);
+    struct host_edge edge = host_state_edge(h->state, event);
 
-    log_debug("%s: %s -> %s", h->target->name, remote_host_state_name(h->state),
-              remote_host_state_name(edge.to));
+    log_debug("%s: %s -> %s", h->target->name, host_state_name(h->state),
+              host_state_name(edge.to));
     h->state = edge.to;
     if (acts[edge.act])
         acts[edge.act](h);
@@ -281,7 +281,7 @@ void remote_end_hosts(struct remote *r)
     for (size_t i = 0; i < r->count; i++) {
         struct remote_host *h = &r->host[i];
 
-        if (remote_host_is_over(h->state))
+        if (host_state_is_over(h->state))
             continue;
         if (h->state == HOST_RUNNING) {
             host_link_shut(&h->link);

@@ -122,7 +122,7 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
 {
     static const struct {
         void (*receive)(struct remote_host *, const struct channel_frame *);
-        enum remote_host_event event; /* 0: at any time */
+        enum host_event event; /* 0: at any time */
     } messages[] = {
         [CHANNEL_HELLO] = { receive_hello, HOST_EV_HELLO },
         [CHANNEL_REFUSED] = { receive_refused, HOST_EV_REFUSED },
@@ -139,19 +139,19 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
         return put_output(h, type == CHANNEL_ERR ? REMOTE_ERR : REMOTE_OUT, frame);
     if (type >= sizeof(messages) / sizeof(*messages) || !messages[type].receive)
         return true;
-    if (!messages[type].event || remote_host_expects(h->state, messages[type].event))
+    if (!messages[type].event || host_state_expects(h->state, messages[type].event))
         messages[type].receive(h, frame);
-    else if (!remote_host_is_over(h->state))
+    else if (!host_state_is_over(h->state))
         on_malformed(h, "a message out of order");
     return true;
 }
 
 /* Only in its first phase a connection says by its end what is wrong. */
-static enum remote_host_event event_of_end(struct remote_host *h)
+static enum host_event event_of_end(struct remote_host *h)
 {
     bool busy;
 
-    (void)remote_host_explain(h->link.said, &busy);
+    (void)ssh_failure_explain(h->link.said, &busy);
     if (h->state == HOST_CONNECTING && h->link.has_shell && !h->past_path)
         return HOST_EV_OTHER;
     return h->state == HOST_CONNECTING && busy && h->attempts < REMOTE_ATTEMPTS_MAX
@@ -165,7 +165,7 @@ static void on_link_closed(void *arg)
     bool busy;
 
     if (!h->failure.what)
-        remote_host_note_failure(h, 0, remote_host_explain(h->link.said, &busy),
+        remote_host_note_failure(h, 0, ssh_failure_explain(h->link.said, &busy),
                                  h->link.said);
     remote_host_handle_event(h, event_of_end(h));
     remote_check_progress(h->remote);

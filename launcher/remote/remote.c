@@ -56,7 +56,7 @@ static void on_waiting_due(void *arg)
     size_t n = 0, used = 0;
 
     for (size_t i = 0; i < r->count; i++) {
-        if (remote_host_has_answered(r->host[i].state))
+        if (host_state_has_answered(r->host[i].state))
             continue;
         if (n++ < NAMES_SHOWN_MAX && used < sizeof(names))
             used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",

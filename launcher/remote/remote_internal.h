@@ -4,10 +4,10 @@
 
 #include "agent/tools/job_record.h"
 #include "launcher/remote/host_link.h"
+#include "launcher/remote/host_states.h"
 #include "launcher/remote/limits.h"
 #include "launcher/remote/push.h"
 #include "launcher/remote/remote.h"
-#include "launcher/remote/remote_host.h"
 #include "launcher/remote/remote_order.h"
 #include "launcher/remote/remote_output.h"
 #include "launcher/remote/remote_report.h"
@@ -25,7 +25,7 @@ struct remote_host {
     struct remote *remote;
     const struct host *target;
     uint32_t index;
-    enum remote_host_state state;
+    enum host_state state;
     struct host_link link;
     unsigned attempts;
     bool past_path;    /* the crun at our own path is not of our version */
@@ -74,7 +74,7 @@ struct host_link_calls remote_host_calls(struct remote_host *h);
 void remote_host_on_timer(void *arg);
 
 /* host_acts.c */
-void remote_host_handle_event(struct remote_host *h, enum remote_host_event event);
+void remote_host_handle_event(struct remote_host *h, enum host_event event);
 void remote_host_note_failure(struct remote_host *h, uint8_t refusal, const char *what,
                               const char *said);
 void remote_host_start(struct remote_host *h, int32_t node_rank);

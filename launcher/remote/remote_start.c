@@ -17,7 +17,7 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 
-static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_state))
+static size_t count_hosts(const struct remote *r, bool (*is)(enum host_state))
 {
     size_t n = 0;
 
@@ -29,7 +29,7 @@ static size_t count_hosts(const struct remote *r, bool (*is)(enum remote_host_st
 static void connect_hosts(struct remote *r)
 {
     uint64_t now = clock_ms(), next = UINT64_MAX;
-    size_t connecting = count_hosts(r, remote_host_is_connecting);
+    size_t connecting = count_hosts(r, host_state_is_connecting);
 
     for (size_t i = 0; i < r->count && !r->is_ending; i++) {
         struct remote_host *h = &r->host[i];
@@ -135,10 +135,10 @@ void remote_check_progress(struct remote *r)
     bool all_closed = true;
 
     if (!r->has_started && !r->is_ending &&
-        count_hosts(r, remote_host_has_answered) == r->count)
+        count_hosts(r, host_state_has_answered) == r->count)
         decide_start(r);
     for (size_t i = 0; i < r->count; i++)
-        all_closed &= remote_host_is_over(r->host[i].state) && !r->host[i].link.is_open;
+        all_closed &= host_state_is_over(r->host[i].state) && !r->host[i].link.is_open;
     if (all_closed)
         loop_stop(r->loop);
 }
@@ -174,7 +174,7 @@ static struct remote_host *find_listed_host(const struct remote *r, const char *
 static void drain_host(struct remote_host *h)
 {
     h->is_unlisted = true;
-    if (remote_host_is_over(h->state))
+    if (host_state_is_over(h->state))
         return;
     if (h == h->remote->first) {
         log_warn("%s is gone from the list of hosts, and stays: the rendezvous of the "
@@ -199,7 +199,7 @@ static void add_late_host(struct remote *r, const struct host *host)
     struct remote_host *h;
 
     for (size_t i = 0; i < r->count; i++)
-        active += !remote_host_is_over(r->host[i].state) && !r->host[i].is_unlisted;
+        active += !host_state_is_over(r->host[i].state) && !r->host[i].is_unlisted;
     if (active >= r->job->max_nodes || r->count == r->room) {
         log_info(
             "%s is new in the list of hosts, and not needed: the job has %zu nodes",
@@ -218,7 +218,7 @@ static void on_list_changed(void *arg, const struct hosts *list)
 {
     struct remote *r = arg;
 
-    if (r->is_ending || (r->first && remote_host_is_over(r->first->state)))
+    if (r->is_ending || (r->first && host_state_is_over(r->first->state)))
         return;
     if (!r->is_elastic) {
         log_warn("the list of hosts has changed, and this job has a fixed number of "

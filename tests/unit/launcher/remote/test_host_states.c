@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "launcher/remote/far/host_addresses.h"
-#include "launcher/remote/remote_host.h"
+#include "launcher/remote/host_states.h"
 #include "launcher/remote/rsh.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
@@ -15,8 +15,8 @@
 /* -- the life of a host ------------------------------------------------------------ */
 
 struct life {
-    enum remote_host_event events[12];
-    enum remote_host_state end;
+    enum host_event events[12];
+    enum host_state end;
 };
 
 static const struct life lives[] = {
@@ -57,23 +57,23 @@ static const struct life lives[] = {
 START_TEST(a_host_lives_by_the_table)
 {
     const struct life *life = &lives[_i];
-    enum remote_host_state state = HOST_IDLE;
+    enum host_state state = HOST_IDLE;
 
     for (int i = 0; i < COUNT(life->events); i++)
         if (life->events[i])
-            state = remote_host_edge(state, life->events[i]).to;
-    ck_assert_str_eq(remote_host_state_name(state), remote_host_state_name(life->end));
+            state = host_state_edge(state, life->events[i]).to;
+    ck_assert_str_eq(host_state_name(state), host_state_name(life->end));
 }
 END_TEST
 
 START_TEST(the_end_is_the_end)
 {
     for (int s = HOST_DETACHED; s < HOST_STATE_COUNT; s++) {
-        ck_assert(remote_host_is_over((enum remote_host_state)s));
-        ck_assert(remote_host_has_answered((enum remote_host_state)s));
+        ck_assert(host_state_is_over((enum host_state)s));
+        ck_assert(host_state_has_answered((enum host_state)s));
         for (int ev = 1; ev < HOST_EVENT_COUNT; ev++) {
-            struct remote_host_edge edge = remote_host_edge((enum remote_host_state)s,
-                                                            (enum remote_host_event)ev);
+            struct host_edge edge = host_state_edge((enum host_state)s,
+                                                    (enum host_event)ev);
 
             ck_assert_int_eq(edge.to, s);
             ck_assert_int_eq(edge.act, HOST_ACT_NONE);
@@ -86,8 +86,8 @@ END_TEST
 START_TEST(no_state_waits_for_a_closed_connection)
 {
     for (int s = HOST_CONNECTING; s <= HOST_RUNNING; s++)
-        ck_assert(remote_host_is_over(
-            remote_host_edge((enum remote_host_state)s, HOST_EV_CLOSED).to));
+        ck_assert(
+            host_state_is_over(host_state_edge((enum host_state)s, HOST_EV_CLOSED).to));
 }
 END_TEST
 
@@ -123,7 +123,7 @@ START_TEST(words_of_ssh_are_understood)
 {
     bool busy;
 
-    ck_assert_str_eq(remote_host_explain(words[_i].said, &busy), words[_i].means);
+    ck_assert_str_eq(ssh_failure_explain(words[_i].said, &busy), words[_i].means);
     ck_assert_int_eq(busy, words[_i].busy);
 }
 END_TEST
@@ -184,7 +184,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("remote_host");
+    Suite *s = suite_create("host_states");
     TCase *t = tcase_create("core");
 
     tcase_add_loop_test(t, a_host_lives_by_the_table, 0, COUNT(lives));

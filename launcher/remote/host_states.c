@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/remote_host.h"
+#include "launcher/remote/host_states.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -11,7 +11,7 @@
     }
 static const struct {
     bool set;
-    struct remote_host_edge edge;
+    struct host_edge edge;
 } edges[HOST_STATE_COUNT][HOST_EVENT_COUNT] = {
     [HOST_IDLE] = {
         [HOST_EV_CONNECT] = TO(HOST_CONNECTING, HOST_ACT_CONNECT),
@@ -62,20 +62,19 @@ static const struct {
 };
 #undef TO
 
-struct remote_host_edge remote_host_edge(enum remote_host_state state,
-                                         enum remote_host_event event)
+struct host_edge host_state_edge(enum host_state state, enum host_event event)
 {
     if (edges[state][event].set)
         return edges[state][event].edge;
-    return (struct remote_host_edge){ state, HOST_ACT_NONE };
+    return (struct host_edge){ state, HOST_ACT_NONE };
 }
 
-bool remote_host_expects(enum remote_host_state state, enum remote_host_event event)
+bool host_state_expects(enum host_state state, enum host_event event)
 {
     return edges[state][event].set;
 }
 
-const char *remote_host_state_name(enum remote_host_state state)
+const char *host_state_name(enum host_state state)
 {
     static const char *const names[HOST_STATE_COUNT] = {
         [HOST_IDLE] = "idle",           [HOST_CONNECTING] = "connecting",
@@ -89,22 +88,22 @@ const char *remote_host_state_name(enum remote_host_state state)
     return names[state];
 }
 
-bool remote_host_has_answered(enum remote_host_state state)
+bool host_state_has_answered(enum host_state state)
 {
     return state >= HOST_READY;
 }
 
-bool remote_host_is_over(enum remote_host_state state)
+bool host_state_is_over(enum host_state state)
 {
     return state >= HOST_DETACHED;
 }
 
-bool remote_host_is_connecting(enum remote_host_state state)
+bool host_state_is_connecting(enum host_state state)
 {
     return state >= HOST_CONNECTING && state <= HOST_PUSHING;
 }
 
-const char *remote_host_explain(const char *said, bool *busy)
+const char *ssh_failure_explain(const char *said, bool *busy)
 {
     static const struct {
         const char *words, *means;

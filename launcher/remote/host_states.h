@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_HOST_H
-#define LAUNCHER_REMOTE_REMOTE_HOST_H
+#ifndef LAUNCHER_REMOTE_HOST_STATES_H
+#define LAUNCHER_REMOTE_HOST_STATES_H
 
 #include <stdbool.h>
 
@@ -8,7 +8,7 @@
  * The life of a host, as the launcher sees it: one table. The launcher turns all that
  * occurs into events, and performs the act that the table gives.
  */
-enum remote_host_state {
+enum host_state {
     HOST_IDLE,       /* its turn has not come, or it waits for a second attempt */
     HOST_CONNECTING, /* ssh runs; the first command is sent */
     HOST_SEARCHING,  /* the second command is sent */
@@ -23,7 +23,7 @@ enum remote_host_state {
     HOST_STATE_COUNT
 };
 
-enum remote_host_event {
+enum host_event {
     HOST_EV_CONNECT = 1,
     HOST_EV_ABSENT,  /* no crun at the launcher's path */
     HOST_EV_WANTED,  /* none in the cache folder */
@@ -40,7 +40,7 @@ enum remote_host_event {
     HOST_EVENT_COUNT
 };
 
-enum remote_host_act {
+enum host_act {
     HOST_ACT_NONE,
     HOST_ACT_CONNECT,
     HOST_ACT_SEARCH,
@@ -56,30 +56,29 @@ enum remote_host_act {
     HOST_ACT_COUNT
 };
 
-struct remote_host_edge {
-    enum remote_host_state to;
-    enum remote_host_act act;
+struct host_edge {
+    enum host_state to;
+    enum host_act act;
 };
 
-struct remote_host_edge remote_host_edge(enum remote_host_state state,
-                                         enum remote_host_event event);
+struct host_edge host_state_edge(enum host_state state, enum host_event event);
 /* Whether the table has the pair: a message that a host cannot have sent then is an
  * error of the host. */
-bool remote_host_expects(enum remote_host_state state, enum remote_host_event event);
-const char *remote_host_state_name(enum remote_host_state state);
+bool host_state_expects(enum host_state state, enum host_event event);
+const char *host_state_name(enum host_state state);
 
 /* Whether it is decided if the host takes part. */
-bool remote_host_has_answered(enum remote_host_state state);
+bool host_state_has_answered(enum host_state state);
 /* Whether nothing more is expected of it. */
-bool remote_host_is_over(enum remote_host_state state);
+bool host_state_is_over(enum host_state state);
 /* Whether it counts among the connections that are being made. */
-bool remote_host_is_connecting(enum remote_host_state state);
+bool host_state_is_connecting(enum host_state state);
 
 /*
  * What the words of ssh, or of another program, mean: a few words for the report, as in
  * "refused the key". *busy: sshd refused one of many connections, and a second attempt
  * may succeed.
  */
-const char *remote_host_explain(const char *said, bool *busy);
+const char *ssh_failure_explain(const char *said, bool *busy);
 
 #endif
