@@ -3,6 +3,7 @@
  * What the connections report about the hosts, as events.
  */
 #include "launcher/remote/remote_internal.h"
+#include "launcher/remote/ssh_failure.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -74,11 +74,4 @@ bool host_state_is_over(enum host_state state);
 /* Whether it counts among the connections that are being made. */
 bool host_state_is_connecting(enum host_state state);
 
-/*
- * What the words of ssh, or of another program, mean: a few words for the report, as in
- * "refused the key". *busy: sshd refused one of many connections, and a second attempt
- * may succeed.
- */
-const char *ssh_failure_explain(const char *said, bool *busy);
-
 #endif
