@@ -13,7 +13,7 @@
 /*
  * What a GPU does with arrays, against the host's plain loops: the same bits, but for
  * sums. Without a GPU (or one that is emulated, make CUDA=emulated) the host is
- * compared with itself.
+ * compared with itself, unless CRUN_TEST_NEEDS_GPU is set: then that is a failure.
  */
 
 /* -- helpers ----------------------------------------------------------------------- */
@@ -24,6 +24,7 @@ static const struct device_ops *device(void)
 {
     const struct device_ops *ops = device_gpu();
 
+    ck_assert_msg(ops || !getenv("CRUN_TEST_NEEDS_GPU"), "there is no GPU to test");
     return ops ? ops : &device_cpu;
 }
 
