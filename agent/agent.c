@@ -10,6 +10,7 @@
 #include "agent/guard/guard.h"
 #include "agent/join_request.h"
 #include "agent/logs/logs.h"
+#include "agent/memory/keeper.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
@@ -108,6 +109,7 @@ static void act_start(struct agent *a)
     rendezvous_host_found(&a->rendezvous);
     job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
+    agent_begin_memory(a);
     if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
         report_own_failure(a, e.text, true);
     agent_update_local(a);
@@ -158,13 +160,9 @@ static void on_stacks_taken(void *arg)
 
 static void act_report_stopped(struct agent *a)
 {
-    struct msg m = { .type = MSG_STOPPED };
-
     job_messages_stopped(a->messages);
     epoch_store_close(&a->store);
-    m.stopped = progress_monitor_last_steps(a->workers.progress);
-    agent_send_report(a, &m);
-    agent_leave_alone(a);
+    agent_end_memory(a);
 }
 
 static void act_report_failed(struct agent *a)
@@ -193,15 +191,20 @@ static void act_end(struct agent *a)
                        a->config->job.failure_grace_ms);
 }
 
-static void act_leave(struct agent *a)
+void agent_leave(struct agent *a)
 {
-    local_workers_release(&a->workers);
     epoch_store_release(&a->store);
     if (a->client)
         client_bye(a->client);
     /* the job goes on without a node that was released */
     host_linger_begin(&a->linger,
                       a->result.reason == JOB_REASON_RELEASED ? NULL : a->relays);
+}
+
+static void act_leave(struct agent *a)
+{
+    local_workers_release(&a->workers);
+    agent_flush_memory(a);
 }
 
 static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
@@ -415,6 +418,7 @@ static int start_parts(struct agent *a, struct err *e)
     agent_init_ends(a);
     if (local_workers_init(&a->workers, a->loop, a->config, &calls, e) < 0)
         return -1;
+    agent_open_memory(a);
     logs_on_answer(a->workers.logs, send_answer, a);
     a->events = event_file_create(a->config, a->host);
     agent_open_local(a);
@@ -479,6 +483,7 @@ static void destroy_parts(struct agent *a)
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);
     status_line_destroy(a->status_line);
+    memory_keeper_close(a->memory);
     end = local_workers_fini(&a->workers);
     if (a->messages) /* all parts have started */
         report_result(a, &end);

@@ -24,6 +24,7 @@
 
 /*
  * Shared by the files of the agent: agent.c (its parts, acts and workers),
+ * agent_memory.c (checkpoints in memory),
  * agent_local.c (what tools of this machine see), agent_orders.c (orders of the
  * rendezvous), agent_ends.c (why this node or the job ends early: signals, the
  * deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that does
@@ -36,6 +37,7 @@ struct event_file;
 struct notify;
 struct job_messages;
 struct local_job;
+struct memory_keeper;
 struct key_ring;
 struct socket_relays;
 struct status_line;
@@ -45,6 +47,7 @@ struct agent {
     struct loop *loop;
     struct key_ring *keys; /* NULL: none, or nothing leaves this process */
     struct local_workers workers;
+    struct memory_keeper *memory; /* NULL: there can be none */
     struct event_file *events;
     struct notify *notify; /* NULL: none */
     struct status_line *status_line;
@@ -104,6 +107,19 @@ void agent_handle_event(struct agent *a, enum agent_event event);
 void agent_act_stop(struct agent *a);
 /* If this node hosts the rendezvous, it cannot leave before the others. */
 void agent_note_host(struct agent *a);
+
+/* The last act: nothing of the job is alive here. */
+void agent_leave(struct agent *a);
+
+/* -- agent_memory.c ---------------------------------------------------------------- */
+
+void agent_open_memory(struct agent *a);
+/* The epoch's workers are about to start. */
+void agent_begin_memory(struct agent *a);
+/* No worker of the epoch lives: sends STOPPED, with what is left in memory. */
+void agent_end_memory(struct agent *a);
+/* The job is over here: what is newest in memory goes to files; then agent_leave. */
+void agent_flush_memory(struct agent *a);
 
 /* -- agent_local.c ---------------------------------------------------------------- */
 

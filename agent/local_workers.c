@@ -124,6 +124,11 @@ struct logs_end local_workers_fini(struct local_workers *w)
     return end;
 }
 
+void local_workers_set_memory(struct local_workers *w, const char *memory)
+{
+    group_set_memory(w->group, memory);
+}
+
 int local_workers_start(struct local_workers *w, const struct msg_start *start,
                         uint64_t epoch, struct err *e)
 {

@@ -47,6 +47,8 @@ struct logs_end local_workers_fini(struct local_workers *w);
  * it finds no empty log folders to remove. */
 void local_workers_release(struct local_workers *w);
 
+/* CRUN_MEMORY of the workers, or ""; it must stay. */
+void local_workers_set_memory(struct local_workers *w, const char *memory);
 int local_workers_start(struct local_workers *w, const struct msg_start *start,
                         uint64_t epoch, struct err *e) MUST_CHECK;
 /* As guard_containment, and "+warm" if workers are forked from a template now. The

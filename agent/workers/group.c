@@ -45,6 +45,7 @@ struct group {
     const struct config *config;
     struct guard *guard;
     struct logs *logs;
+    const char *memory;              /* the socket of its keeper; "" or NULL: none */
     struct stack_files *stack_files; /* NULL: no Python with the bootstrap */
     struct torch_recorder *recorder; /* likewise */
     struct group_calls calls;
@@ -194,6 +195,11 @@ void group_set_logs(struct group *g, struct logs *logs)
     g->logs = logs;
 }
 
+void group_set_memory(struct group *g, const char *memory)
+{
+    g->memory = memory;
+}
+
 uint32_t group_alive(const struct group *g)
 {
     return g->alive;
@@ -270,6 +276,7 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
                                  : stacks,
         .recorder_pipe = torch_recorder_pipe_prefix(g->recorder),
         .recorder_dump = torch_recorder_dump_prefix(g->recorder),
+        .memory = g->memory,
         .launch = guard_launch_tag(g->guard),
         .agent_store = true
     };

@@ -42,6 +42,8 @@ struct logs_calls group_logs_calls(struct group *g);
  * with its workers: the group forgets them. NULL: there cannot be one. */
 void group_set_guard(struct group *g, struct guard *guard);
 void group_set_logs(struct group *g, struct logs *logs);
+/* CRUN_MEMORY of the workers, or ""; it must stay. */
+void group_set_memory(struct group *g, const char *memory);
 
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e) MUST_CHECK;

@@ -18,6 +18,7 @@
 #include "agent/workers/task_variables.h"
 #include "agent/workers/torch_recorder.h"
 #include "rendezvous/common/base/hash.h"
+#include "rendezvous/common/base/memory_slot.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define VARIABLES_MAX 64
@@ -187,6 +188,8 @@ static void put_epoch(struct variables *o, const struct worker_env_inputs *f)
     put_variable(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
     if (*f->progress)
         put_variable(o, "CRUN_PROGRESS=%s", f->progress);
+    if (f->memory && *f->memory)
+        put_variable(o, MEMORY_ENV "=%s", f->memory);
 }
 
 /* The bootstrap is the first folder on Python's path, and removes itself there. */
@@ -296,7 +299,8 @@ static const char **merge_environments(const struct variables *o,
 const char **worker_env_build(const struct worker_env_inputs *f,
                               const char *const *base)
 {
-    static const char *const of_outer_crun[] = { "CRUN_PROGRESS=", NULL };
+    static const char *const of_outer_crun[] = { "CRUN_PROGRESS=", MEMORY_ENV "=",
+                                                 NULL };
     struct variables own = { .count = 0 };
     const char **env;
 
@@ -332,6 +336,7 @@ const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t 
                                                  "TORCHELASTIC_ERROR_FILE=",
                                                  "CRUN_EPOCH=",
                                                  "CRUN_PROGRESS=",
+                                                 MEMORY_ENV "=",
                                                  "CRUN_NOTE_MODULES=",
                                                  "CRUN_STACKS=",
                                                  NULL,

@@ -22,6 +22,7 @@ struct worker_env_inputs {
     /* where PyTorch's flight recorder is asked, and writes (torch_recorder.h), "" or
      * NULL: it is not asked */
     const char *recorder_pipe, *recorder_dump;
+    const char *memory; /* the socket of its keeper; "" or NULL: none */
     const char *launch; /* guard_launch_tag; "" or NULL: none */
     bool agent_store;   /* an agent serves the store */
 };

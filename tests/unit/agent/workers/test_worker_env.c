@@ -37,6 +37,7 @@ static void setup(void)
                                          .epoch = 4,
                                          .local_rank = 1,
                                          .error_file = "/logs/1/error.json",
+                                         .memory = "@memory",
                                          .progress = "/proc/7/fd/9",
                                          .agent_store = true };
 }
@@ -90,6 +91,7 @@ static const struct {
     { "CRUN_RUN_ID", "resnet" },
     { "CRUN_EPOCH", "4" },
     { "CRUN_PROGRESS", "/proc/7/fd/9" },
+    { "CRUN_MEMORY", "@memory" },
     { "JAX_COORDINATOR_ADDRESS", "10.0.0.1:4321" },
     { "JAX_NUM_PROCESSES", "7" },
     { "JAX_PROCESS_ID", "5" },
@@ -273,6 +275,7 @@ TEST(a_template_has_what_all_workers_have_in_common)
                                                  "TORCHELASTIC_ERROR_FILE",
                                                  "CRUN_EPOCH",
                                                  "CRUN_PROGRESS",
+                                                 "CRUN_MEMORY",
                                                  "CRUN_NOTE_MODULES",
                                                  "CUDA_VISIBLE_DEVICES" };
     static const char *const base[] = { "RANK=9",        "MASTER_PORT=1",
@@ -352,15 +355,17 @@ TEST(one_worker_alone_may_have_all_threads)
 
 TEST(what_there_is_not_is_said_as_torchrun_does)
 {
-    static const char *const base[] = { "CRUN_PROGRESS=/proc/1/fd/2", NULL };
+    static const char *const base[] = { "CRUN_PROGRESS=/proc/1/fd/2",
+                                        "CRUN_MEMORY=@outer", NULL };
     const char **env;
 
-    inputs.error_file = inputs.progress = "";
+    inputs.error_file = inputs.progress = inputs.memory = "";
     inputs.agent_store = false;
     env = worker_env_build(&inputs, base);
     ck_assert_pstr_eq(value(env, "TORCHELASTIC_ERROR_FILE"), "");
     ck_assert_pstr_eq(value(env, "TORCHELASTIC_USE_AGENT_STORE"), "False");
     ck_assert_ptr_null(value(env, "CRUN_PROGRESS"));
+    ck_assert_ptr_null(value(env, "CRUN_MEMORY"));
     free(env);
 }
 

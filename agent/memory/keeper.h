@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_MEMORY_KEEPER_H
+#define AGENT_MEMORY_KEEPER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/id128.h"
+#include "rendezvous/common/base/memory_slot.h"
+
+struct key_ring;
+struct loop;
+
+/*
+ * Keeps the checkpoints that this node's workers have in memory, and copies of those of
+ * another node. It has threads of its own, from the first connection on: nothing in the
+ * agent's loop waits for it, and a job that never uses it costs a socket or two. All
+ * functions and callbacks are for the thread of that loop.
+ */
+struct memory_keeper;
+
+struct memory_keeper_config {
+    struct loop *loop;
+    uint32_t workers;
+    uint32_t copies;       /* on other nodes: 0 or 1; 0: no port for other agents */
+    uint64_t limit;        /* bytes in all; 0: what is free */
+    uint64_t copy_rate;    /* bytes a second; 0: any */
+    struct key_ring *keys; /* NULL: none. Must outlive the keeper */
+};
+
+/* Texts of the held parts, as in memory_table.h. */
+#define MEMORY_HELD_BYTES 512
+
+enum memory_source { MEMORY_FROM_FILES, MEMORY_FROM_HERE, MEMORY_FROM_COPY };
+
+struct memory_keeper_callbacks {
+    /* After memory_keeper_end: the parts that are whole and sound. */
+    void (*held)(void *arg, const char *text);
+    /* Once an epoch, when a worker has restored. host: the copy's, or "". */
+    void (*restored)(void *arg, uint64_t step, enum memory_source from,
+                     const char *host);
+    /* A line for the user. */
+    void (*said)(void *arg, const char *line);
+    /* After memory_keeper_flush: 0, and what was done; 1: why not; -1: nothing was to
+     * be written. */
+    void (*flushed)(void *arg, int code, const char *text);
+    void *arg;
+};
+
+struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *config,
+                                         const struct memory_keeper_callbacks *calls,
+                                         struct err *e) MUST_CHECK;
+/* Ends all transfers. NULL is fine, here and for all that return nothing. */
+void memory_keeper_close(struct memory_keeper *k);
+
+const char *memory_keeper_path(const struct memory_keeper *k); /* CRUN_MEMORY, or "" */
+uint16_t memory_keeper_port(const struct memory_keeper *k);    /* 0: none */
+
+/* The job, once this node has joined: what proves an agent of it to another. */
+void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instance);
+
+/* An epoch: the ranks first_rank to first_rank + workers - 1 of `world` start here.
+ * restore: what they restore, world 0: files. neighbour: "HOST:PORT" of the agent that
+ * keeps copies of their parts, or "". */
+void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first_rank,
+                         uint32_t workers, uint32_t world,
+                         const struct memory_set *restore, const char *neighbour);
+/* Before it, for each: an agent that holds parts, and its text. */
+void memory_keeper_holder(struct memory_keeper *k, const char *address,
+                          const char *held);
+/* No worker lives any more. `held` may be called before this returns. */
+void memory_keeper_end(struct memory_keeper *k);
+/* The text of the parts that are held. */
+void memory_keeper_held(struct memory_keeper *k, char *text, size_t size);
+
+/* The job is over: have the program's command write this set to files, if it is newer
+ * than what they have. `flushed` may be called before this returns. */
+void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
+                         uint32_t grace_ms);
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The socket of the workers: each message is a question of one worker, which has no
+ * other question before that is answered.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/memory/keeper_internal.h"
+#include "agent/memory/limits.h"
+#include "rendezvous/common/base/xalloc.h"
+
+struct memory_client {
+    LIST_ENTRY(memory_client) entry;
+    int fd;              /* -1: closed */
+    bool greeted, waits; /* for the part that it asked for last */
+    struct memory_ask ask;
+    uint64_t epoch; /* of both, once it is greeted */
+    uint32_t local_rank;
+};
+
+static void client_close(struct memory_keeper *k, struct memory_client *c)
+{
+    if (c->fd < 0)
+        return;
+    close(c->fd);
+    c->fd = -1;
+    LIST_REMOVE(c, entry);
+    LIST_INSERT_HEAD(&k->closed, c, entry); /* the turn may have events of it still */
+    k->client_count--;
+}
+
+/* -- answers ----------------------------------------------------------------------- */
+
+static void client_answer(struct memory_keeper *k, struct memory_client *c,
+                          const struct memory_answer *answer, const int *fds)
+{
+    struct iovec part = { .iov_base = (void *)(uintptr_t)answer,
+                          .iov_len = sizeof(*answer) };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(MEMORY_SLOTS * sizeof(int))];
+    } control = { .bytes = "" };
+    struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+
+    if (answer->slots > 0) {
+        struct cmsghdr *h = &control.align;
+        size_t size = answer->slots * sizeof(int);
+
+        m.msg_control = control.bytes;
+        m.msg_controllen = CMSG_SPACE(size);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(size);
+        memcpy(CMSG_DATA(h), fds, size);
+    }
+    /* a worker that does not read its answers is not served */
+    if (sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        client_close(k, c);
+}
+
+static void client_refuse(struct memory_keeper *k, struct memory_client *c,
+                          enum memory_status status, const char *why)
+{
+    struct memory_answer answer = { .status = status };
+
+    snprintf(answer.text, sizeof(answer.text), "%s", why);
+    client_answer(k, c, &answer, NULL);
+}
+
+/* -- questions --------------------------------------------------------------------- */
+
+/* Two processes that write to the same slots would destroy both. */
+static bool is_taken(const struct memory_keeper *k, uint32_t local_rank)
+{
+    const struct memory_client *c;
+
+    LIST_FOREACH(c, &k->clients, entry)
+        if (c->greeted && c->epoch == k->epoch && c->local_rank == local_rank)
+            return true;
+    return false;
+}
+
+static const char *hello_fault(const struct memory_keeper *k,
+                               const struct memory_client *c)
+{
+    if (!k->runs || c->ask.epoch != k->epoch)
+        return "memory: not a worker of the epoch that runs";
+    if (c->ask.local_rank >= k->config.workers)
+        return "memory: no such local rank";
+    if (c->greeted || is_taken(k, c->ask.local_rank))
+        return "memory: another process of this rank has its slots";
+    return NULL;
+}
+
+/* With the lock. */
+static void answer_hello(struct memory_keeper *k, struct memory_client *c)
+{
+    struct memory_answer answer = { .slots = MEMORY_SLOTS, .restore = k->restore };
+    const char *fault = hello_fault(k, c);
+    int fds[MEMORY_SLOTS];
+    struct err e;
+
+    for (uint32_t i = 0; i < MEMORY_SLOTS && !fault; i++) {
+        struct memory_file *f = memory_table_slot(&k->table, c->ask.local_rank, i, &e);
+
+        fds[i] = f ? f->fd : -1;
+        fault = f ? NULL : e.text;
+    }
+    if (fault) {
+        client_refuse(k, c, MEMORY_REFUSED, fault);
+        return;
+    }
+    c->greeted = true;
+    c->epoch = k->epoch;
+    c->local_rank = c->ask.local_rank;
+    if (*c->ask.command)
+        memcpy(k->command, c->ask.command, sizeof(k->command));
+    client_answer(k, c, &answer, fds);
+}
+
+static struct memory_file *client_slot(struct memory_keeper *k,
+                                       const struct memory_client *c, struct err *e)
+{
+    if (c->ask.slot < MEMORY_SLOTS)
+        return memory_table_slot(&k->table, c->local_rank, c->ask.slot, e);
+    (void)err_set(e, "memory: no such slot");
+    return NULL;
+}
+
+static void answer_resize(struct memory_keeper *k, struct memory_client *c)
+{
+    struct memory_file *f;
+    struct err e;
+
+    f = client_slot(k, c, &e);
+    if (!f)
+        client_refuse(k, c, MEMORY_REFUSED, e.text);
+    else if ((c->ask.bytes > f->bytes &&
+              memory_keeper_grant(k, c->ask.bytes - f->bytes, &e) < 0) ||
+             memory_file_grow(f, c->ask.bytes, &e) < 0)
+        client_refuse(k, c, MEMORY_NO_MEMORY, e.text);
+    else
+        client_answer(k, c, &(struct memory_answer){ .status = MEMORY_OK }, NULL);
+}
+
+static void note_commit(struct memory_keeper *k, struct memory_client *c)
+{
+    struct err e;
+    struct memory_file *f = client_slot(k, c, &e);
+
+    memory_table_collect(&k->table);
+    if (f)
+        memory_file_set_kept(f);
+}
+
+static void answer_open(struct memory_keeper *k, struct memory_client *c)
+{
+    struct memory_file *f = memory_table_find(&k->table, &k->restore, c->ask.rank,
+                                              c->ask.shared != 0);
+    struct memory_answer answer = { .slots = 1, .restore = k->restore };
+    int fd;
+
+    c->waits = false;
+    if (k->restore.world == 0 || !f) {
+        client_refuse(k, c, MEMORY_NOT_HERE, "memory: no agent has this part");
+        return;
+    }
+    fd = memory_file_reader(f);
+    if (fd < 0) {
+        client_refuse(k, c, MEMORY_NOT_HERE, strerror(errno));
+        return;
+    }
+    client_answer(k, c, &answer, &fd);
+    close(fd);
+}
+
+static void note_restored(struct memory_keeper *k, struct memory_client *c)
+{
+    struct memory_note note = { .kind = NOTE_RESTORED, .step = c->ask.bytes };
+
+    if (k->restored)
+        return;
+    k->restored = true;
+    if (k->restore.world > 0 && c->ask.bytes == k->restore.step)
+        note.from = MEMORY_FROM_HERE;
+    memory_keeper_note(k, note);
+}
+
+void memory_service_ready(struct memory_keeper *k, struct memory_client *c,
+                          uint32_t events)
+{
+    static void (*const answers[])(struct memory_keeper *, struct memory_client *) = {
+        [MEMORY_ASK_HELLO] = answer_hello,     [MEMORY_ASK_RESIZE] = answer_resize,
+        [MEMORY_ASK_COMMITTED] = note_commit,  [MEMORY_ASK_OPEN] = answer_open,
+        [MEMORY_ASK_RESTORED] = note_restored,
+    };
+    ssize_t n;
+
+    if (c->fd < 0)
+        return;
+    n = recv(c->fd, &c->ask, sizeof(c->ask), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    pthread_mutex_lock(&k->lock);
+    if (n == sizeof(c->ask) && c->ask.kind >= MEMORY_ASK_HELLO &&
+        c->ask.kind <= MEMORY_ASK_RESTORED &&
+        (c->greeted ? c->epoch == k->epoch : c->ask.kind == MEMORY_ASK_HELLO))
+        answers[c->ask.kind](k, c);
+    else
+        client_close(k, c);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void memory_service_look(struct memory_keeper *k)
+{
+}
+
+/* -- connections ------------------------------------------------------------------- */
+
+static bool is_own_user(int fd)
+{
+    struct ucred user;
+    socklen_t size = sizeof(user);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0 &&
+           user.uid == geteuid();
+}
+
+void memory_service_accept(struct memory_keeper *k)
+{
+    int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct memory_client *c;
+
+    if (fd < 0)
+        return;
+    if (!is_own_user(fd) ||
+        k->client_count >= MEMORY_CLIENTS_PER_WORKER * k->config.workers) {
+        close(fd);
+        return;
+    }
+    c = xcalloc(1, sizeof(*c));
+    c->fd = fd;
+    LIST_INSERT_HEAD(&k->clients, c, entry);
+    k->client_count++;
+    if (memory_keeper_watch(k, fd, c, EPOLLIN) < 0)
+        client_close(k, c);
+}
+
+void memory_service_free(struct memory_keeper *k)
+{
+    struct memory_client *c;
+
+    while ((c = LIST_FIRST(&k->closed))) {
+        LIST_REMOVE(c, entry);
+        free(c);
+    }
+}
+
+void memory_service_close(struct memory_keeper *k)
+{
+    struct memory_client *c;
+
+    while ((c = LIST_FIRST(&k->clients)))
+        client_close(k, c);
+    memory_service_free(k);
+}
