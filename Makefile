@@ -307,6 +307,7 @@ $(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 $(reduce)_avx2.o: all_cflags += -mavx2 -mf16c
 $(reduce)_avx512.o: all_cflags += -mavx512f -mavx512bw -mavx512vl -mf16c
+$B/obj/worker-lib/memory/memory_copy_avx2.o: all_cflags += -mavx2
 endif
 
 lint:
