@@ -6,8 +6,6 @@ first of them, as a scheduler's variables may tell of crun's own process.
 from __future__ import annotations
 
 import os
-import sys
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -102,14 +100,3 @@ def _imported(module: ModuleType) -> None:
 
 def start() -> None:
     import_watch.begin(["jax._src.clusters.cluster"], _imported)
-
-
-def find_jax() -> ModuleSpec | None:
-    """For ../for_jax, which has left sys.meta_path while it was asked."""
-    start()
-    for finder in list(sys.meta_path):
-        find = getattr(finder, "find_spec", None)
-        spec: ModuleSpec | None = find("jax", None, None) if find else None
-        if spec is not None:
-            return spec
-    return None

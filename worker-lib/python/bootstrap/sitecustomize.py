@@ -10,7 +10,7 @@ Either way the interpreter goes on and runs the program as if nothing had been h
 
 A module `_crun` stands for this folder and ../crun: `from _crun import watch`. Its `settings`
 are the variables that were taken out, its `take_settings` takes them out again in a fork.
-watch.py, stacks.py and jax_cluster.py may have: prepare(), called once in a template that has
+Each follower may have: prepare(), called once in a template that has
 imported its modules, and start(), called in each worker.
 
 This file must be readable by any Python 3: in one before 3.9 only the traces are undone.
@@ -22,7 +22,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 VARIABLES = ("CRUN_BOOTSTRAP", "CRUN_STACKS", "CRUN_NOTE_MODULES", "CRUN_TEMPLATE_FD",
              "CRUN_TEMPLATE_MODULES", "CRUN_TEMPLATE_PARENT", "CRUN_TEMPLATE_LIMIT",
              "CRUN_TEMPLATE_LEFT_OUT", "CRUN_TEMPLATE_CHECKED", "CRUN_EMPTY_PYTHONPATH")
-FOLLOWERS = ("stacks", "watch", "jax_cluster")
+FOLLOWERS = ("stacks", "watch", "jax_cluster", "tf_config")
 
 
 def take_settings():

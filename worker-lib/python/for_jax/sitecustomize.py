@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
 The first code of a Python worker that is neither watched nor warm, as ../bootstrap is of others.
-It hides itself, and waits for an import of jax. Each worker pays for each line of it.
+It hides itself, and waits for an import of jax or tensorflow. Each worker pays for each line of it.
 """
 import os
 import sys
@@ -12,13 +12,20 @@ FOLDER = os.path.dirname(__file__)
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "jax":
+        if name not in ("jax", "tensorflow"):
             return None
         sys.meta_path.remove(Finder)
         package = sys.modules["_crun"] = type(sys)("_crun")
         package.__path__ = [os.path.join(os.path.dirname(FOLDER), "bootstrap")]
-        from _crun import jax_cluster
-        return jax_cluster.find_jax()
+        from _crun import jax_cluster, tf_config
+        jax_cluster.start()
+        tf_config.start()
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, None, None) if find else None
+            if spec is not None:
+                return spec
+        return None
 
 
 paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
