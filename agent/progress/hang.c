@@ -130,6 +130,12 @@ static bool is_waiting(const struct hang_rank *r)
     return r->progress.phase == PROGRESS_COMMUNICATING && !r->stopped;
 }
 
+/* Its interpreter ends, and then it may turn out to have failed. */
+static bool is_ending(const struct hang_rank *r)
+{
+    return r->alive && r->progress.phase == PROGRESS_DONE;
+}
+
 static bool is_busy(const struct hang_rank *r)
 {
     return r->alive && r->progress.written && r->progress.phase != PROGRESS_DONE &&
@@ -195,8 +201,9 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
     if (step_ms == NEVER)
         return NEVER;
     if (is_waiting(r))
-        return wait_allowance(h,
-                              has_made_step(r) ? step_ms : long_allowance(h, step_ms));
+        return wait_allowance(h, has_made_step(r) && !any_rank(h, is_ending)
+                                     ? step_ms
+                                     : long_allowance(h, step_ms));
     return busy_allowance(h, r, step_ms);
 }
 

@@ -21,7 +21,11 @@
 #define SILENCE_LOOK_MS_MIN 1000
 #define SILENCE_CPU_PERCENT 5 /* of one CPU, used by a worker; less is idle */
 #define SILENCE_GPU_PERCENT 5
-#define STRAGGLERS_SAMPLES_MIN 60
-#define CHECKPOINT_READ_MS 20 /* while a checkpoint is awaited */
+#define STRAGGLERS_READ_MS 500 /* between two samples */
+#define STRAGGLERS_SAMPLES_MIN 120
+#define STRAGGLERS_ASKS 3           /* for the stack of one */
+#define STRAGGLERS_SAMPLES_CLEAR 18 /* of a rank that is far slower, */
+#define STRAGGLERS_STEPS_CLEAR 10   /* over so many steps */
+#define CHECKPOINT_READ_MS 20       /* while a checkpoint is awaited */
 
 #endif

@@ -18,7 +18,8 @@ struct page_values {
     enum progress_phase phase;
     uint64_t step, steps, samples;
     uint64_t first_step; /* 0: not told */
-    double loss;         /* NaN: none */
+    double loss;         /* NaN: none, unless */
+    bool loss_is_nan;
     uint32_t saved, checkpoints;
     uint32_t writing; /* the raw counter, odd or not */
 };

@@ -25,6 +25,8 @@
 #include "rendezvous/common/base/proc.h"
 #include "rendezvous/common/base/xalloc.h"
 
+#define STRAGGLER_ASK UINT64_MAX /* for stacks, of this module; others count from 1 */
+
 struct progress_monitor {
     const struct config *config;
     struct progress_monitor_calls calls;
@@ -34,9 +36,12 @@ struct progress_monitor {
     struct guard *guard;
     const struct status_pages *pages;
     uint32_t first_rank;
-    bool any_page_written, hang_reported, ranks_reported;
+    bool any_page_written, hang_reported, ranks_reported, nan_reported;
     uint32_t straggler; /* reported; or STRAGGLERS_NONE */
     double straggler_speed;
+    unsigned straggler_asks; /* for its stack, that are still to be sent */
+    int straggler_votes; /* how much more often that was at this place than elsewhere */
+    char straggler_place[STACKS_BRIEF_MAX_BYTES + 1];
     struct hang_observation *observation;
     struct hang *hang;
     struct stragglers *stragglers;
@@ -45,7 +50,7 @@ struct progress_monitor {
     struct output_steps *output; /* NULL: no --progress-pattern */
     struct page_values *page;    /* as last read */
     struct step_rate step_rate;
-    uint64_t begun_ms, sampled_ms;
+    uint64_t begun_ms, sampled_ms, rated_ms;
     uint64_t past_step; /* the greatest of the epochs before */
     uint64_t first_step, first_at_ms, reached_at_ms; /* see HEARTBEAT; 0: not yet */
     bool has_news;                                   /* of these */
@@ -129,6 +134,19 @@ static void note_steps(struct progress_monitor *m)
     }
 }
 
+static void report_nan(struct progress_monitor *m, uint32_t i)
+{
+    const struct page_values *p = &m->observation[i].progress;
+    char text[96];
+
+    if (m->nan_reported || !p->loss_is_nan)
+        return;
+    m->nan_reported = true;
+    snprintf(text, sizeof(text), "the loss of rank %" PRIu32 " is NaN at step %" PRIu64,
+             m->first_rank + i, p->step);
+    m->calls.remark(m->calls.arg, NOTE_NAN, text);
+}
+
 static void read_pages(struct progress_monitor *m)
 {
     for (uint32_t i = 0; i < m->pages->count; i++) {
@@ -139,6 +157,7 @@ static void read_pages(struct progress_monitor *m)
         s->alive = group_pid(m->group, i) != 0;
         s->stopped = is_stopped_while_it_waits(s, group_pid(m->group, i));
         checkpoints_note(&m->checkpoints, &before, s);
+        report_nan(m, i);
         m->any_page_written |= s->progress.written;
         if (s->changed)
             silence_break(m->silence);
@@ -169,7 +188,9 @@ static uint64_t news_reading_ms(const struct progress_monitor *m)
 static void arm_page_timer(struct progress_monitor *m)
 {
     uint64_t soon = news_reading_ms(m), deadline = hang_deadline(m->hang);
-    uint64_t next = soon ? soon : HANG_READ_MS + (uint64_t)rand() % (HANG_READ_MS / 4);
+    uint64_t next = soon ? soon
+                         : STRAGGLERS_READ_MS +
+                               (uint64_t)rand() % (STRAGGLERS_READ_MS / 4);
 
     next += clock_ms();
     if (soon || m->any_page_written || m->output || m->config->hang_auto ||
@@ -207,23 +228,69 @@ static void report_hang(struct progress_monitor *m)
     group_report_hang(m->group, local_rank, what, still_ms);
 }
 
+static void report_straggler(const struct progress_monitor *m)
+{
+    char text[256 + STACKS_BRIEF_MAX_BYTES];
+
+    snprintf(text, sizeof(text),
+             "rank %" PRIu32 " lags: it works at %.0f %% of the median speed of this "
+             "node's ranks, which wait for it%s%s",
+             m->first_rank + m->straggler, 100 * m->straggler_speed,
+             m->straggler_votes > 0 ? "; it is mostly in " : "",
+             m->straggler_votes > 0 ? m->straggler_place : "");
+    send_remark(m, NOTE_STRAGGLER, text);
+}
+
+/* Of the places where its stack was found, the one of most of them. */
+static void note_straggler_stack(struct progress_monitor *m,
+                                 const struct msg_stacks *stack)
+{
+    if (stack->kind == STACKS_PYTHON && !stack->waits && *stack->ranks) {
+        if (m->straggler_votes == 0)
+            memcpy(m->straggler_place, stack->brief, sizeof(m->straggler_place));
+        m->straggler_votes += strcmp(m->straggler_place, stack->brief) == 0 ? 1 : -1;
+    }
+    if (stack->last && m->straggler_asks == 0 && m->straggler != STRAGGLERS_NONE)
+        report_straggler(m);
+}
+
+/* While it works, so that its stack shows at what. */
+static void ask_straggler(struct progress_monitor *m)
+{
+    struct msg_ask_stacks ask = { .ask = STRAGGLER_ASK };
+
+    if (m->observation[m->straggler].progress.phase == PROGRESS_COMMUNICATING)
+        return;
+    m->straggler_asks--;
+    snprintf(ask.ranks, sizeof(ask.ranks), "%" PRIu32, m->first_rank + m->straggler);
+    stacks_ask(m->stacks, &ask);
+}
+
 static void sample_stragglers(struct progress_monitor *m)
 {
     uint32_t local_rank;
-    char text[160];
 
     for (uint32_t i = 0; i < m->pages->count; i++)
         if (shows_progress(&m->observation[i]))
-            stragglers_sample(m->stragglers, i, m->observation[i].progress.phase);
+            stragglers_sample(m->stragglers, i, m->observation[i].progress.phase,
+                              m->observation[i].progress.step);
     local_rank = stragglers_find(m->stragglers, &m->straggler_speed);
-    if (local_rank != STRAGGLERS_NONE && local_rank != m->straggler) {
-        snprintf(text, sizeof(text),
-                 "rank %" PRIu32 " lags: it computes at %.0f %% of the median speed of "
-                 "this node's ranks, which wait for it",
-                 m->first_rank + local_rank, 100 * m->straggler_speed);
-        send_remark(m, NOTE_STRAGGLER, text);
+    if (local_rank != m->straggler) {
+        m->straggler_asks = local_rank != STRAGGLERS_NONE ? STRAGGLERS_ASKS : 0;
+        m->straggler_votes = 0;
     }
     m->straggler = local_rank;
+    if (m->straggler_asks > 0)
+        ask_straggler(m);
+}
+
+static void rate_steps(struct progress_monitor *m)
+{
+    const struct page_values *p = find_slowest(m);
+
+    m->rated_ms = clock_ms();
+    if (p)
+        step_rate_add(&m->step_rate, p->step, clock_ms());
 }
 
 static void on_page_timer(void *arg)
@@ -231,12 +298,11 @@ static void on_page_timer(void *arg)
     struct progress_monitor *m = arg;
 
     read_pages(m);
-    if (clock_ms() - m->sampled_ms >= HANG_READ_MS) { /* it may read more often */
-        const struct page_values *p = find_slowest(m);
-
+    /* it may read more often */
+    if (clock_ms() - m->rated_ms >= HANG_READ_MS)
+        rate_steps(m);
+    if (clock_ms() - m->sampled_ms >= STRAGGLERS_READ_MS) {
         m->sampled_ms = clock_ms();
-        if (p)
-            step_rate_add(&m->step_rate, p->step, clock_ms());
         sample_stragglers(m);
     }
     if (m->has_news)
@@ -255,7 +321,8 @@ static void format_loss(const struct progress_monitor *m, char *buf, size_t size
     for (uint32_t i = 0; i < m->pages->count; i++) {
         const struct page_values *p = &m->observation[i].progress;
 
-        if (!shows_progress(&m->observation[i]) || p->step == 0 || isnan(p->loss))
+        if (!shows_progress(&m->observation[i]) || p->step == 0 ||
+            (isnan(p->loss) && !p->loss_is_nan))
             continue;
         snprintf(buf, size, "%.4g", p->loss);
         return;
@@ -459,8 +526,13 @@ bool progress_monitor_takes_stacks(const struct progress_monitor *m)
 static void on_stacks_answer(void *arg, const struct msg *answer)
 {
     struct progress_monitor *m = arg;
+    const struct msg_stacks *s = &answer->stacks;
 
-    m->calls.stacks(m->calls.arg, answer);
+    if (s->ask != STRAGGLER_ASK) {
+        m->calls.stacks(m->calls.arg, answer);
+        return;
+    }
+    note_straggler_stack(m, s);
 }
 
 static void on_stacks_idle(void *arg)
@@ -556,10 +628,12 @@ void progress_monitor_begin(struct progress_monitor *m, struct group *group,
     m->pages = guard_pages(guard);
     m->first_rank = start->first_rank;
     m->any_page_written = m->hang_reported = m->ranks_reported = false;
+    m->nan_reported = false;
     m->straggler = STRAGGLERS_NONE;
+    m->straggler_asks = 0;
     m->checkpoints.requests = 0;
     m->step_rate = (struct step_rate){ .count = 0 };
-    m->begun_ms = m->sampled_ms = clock_ms();
+    m->begun_ms = m->sampled_ms = m->rated_ms = clock_ms();
     m->past_step = start->past_step;
     m->first_step = m->first_at_ms = m->reached_at_ms = 0;
     m->has_news = false;

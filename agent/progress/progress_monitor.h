@@ -12,8 +12,8 @@ struct progress_monitor;
 /*
  * Monitors the status pages of this node's workers: their progress, for the heartbeats;
  * hangs, which it reports to the group; stragglers; and whether a requested checkpoint
- * is written. Reads the pages once a second while there is something to see, more often
- * before the first step, and not at all while no worker has written and no
+ * is written. Reads the pages twice a second while there is something to see, more
+ * often before the first step, and not at all while no worker has written and no
  * --hang-timeout is given.
  */
 struct progress_monitor_calls {

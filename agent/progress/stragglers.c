@@ -8,12 +8,14 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define SPEED_MIN 0.7
+#define SPEED_CLEAR 0.25
 
 struct stragglers {
     uint32_t workers;
     struct phase_counts {
         bool trains; /* it has reported training, so it reports its phases */
         uint32_t samples, waiting;
+        uint64_t first_step, steps; /* of the samples */
     } * counts;
     double *share; /* space to compute the median */
 };
@@ -43,14 +45,17 @@ void stragglers_begin(struct stragglers *s)
 }
 
 void stragglers_sample(struct stragglers *s, uint32_t local_rank,
-                       enum progress_phase phase)
+                       enum progress_phase phase, uint64_t step)
 {
     struct phase_counts *t = &s->counts[local_rank];
 
-    if (phase != PROGRESS_TRAINING && phase != PROGRESS_COMMUNICATING)
+    if (phase != PROGRESS_TRAINING && phase != PROGRESS_COMMUNICATING &&
+        (phase != PROGRESS_LOADING || !t->trains))
         return;
     t->trains |= phase == PROGRESS_TRAINING;
-    t->samples++;
+    if (t->samples++ == 0)
+        t->first_step = step;
+    t->steps = step - t->first_step;
     t->waiting += phase == PROGRESS_COMMUNICATING;
     if (t->samples >= 2 * STRAGGLERS_SAMPLES_MIN) {
         t->samples /= 2;
@@ -58,9 +63,19 @@ void stragglers_sample(struct stragglers *s, uint32_t local_rank,
     }
 }
 
-static bool takes_part(const struct phase_counts *t)
+static bool takes_part(const struct phase_counts *t, uint32_t samples)
 {
-    return t->trains && t->samples >= STRAGGLERS_SAMPLES_MIN;
+    return t->trains && t->samples >= samples;
+}
+
+/* Whether it would be found now if its speed is below *limit. */
+static bool may_be_found(const struct phase_counts *t, double *limit)
+{
+    bool is_sure = takes_part(t, STRAGGLERS_SAMPLES_MIN);
+
+    *limit = is_sure ? SPEED_MIN : SPEED_CLEAR;
+    return is_sure || (takes_part(t, STRAGGLERS_SAMPLES_CLEAR) &&
+                       t->steps >= STRAGGLERS_STEPS_CLEAR);
 }
 
 /* The share of samples in its own work: at least one sample, which a rank that always
@@ -81,12 +96,12 @@ static int by_value(const void *a, const void *b)
 
 /* Of two in the middle the faster one's, so that one of two ranks can lag. -1: no rank
  * takes part. */
-static double median_share(const struct stragglers *s)
+static double median_share(const struct stragglers *s, uint32_t samples)
 {
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < s->workers; i++)
-        if (takes_part(&s->counts[i]))
+        if (takes_part(&s->counts[i], samples))
             s->share[n++] = own_share(&s->counts[i]);
     if (n == 0)
         return -1;
@@ -96,14 +111,16 @@ static double median_share(const struct stragglers *s)
 
 uint32_t stragglers_find(const struct stragglers *s, double *speed)
 {
-    double median = median_share(s);
+    double median = median_share(s, STRAGGLERS_SAMPLES_CLEAR), limit;
     uint32_t slowest = STRAGGLERS_NONE;
 
-    *speed = SPEED_MIN;
+    *speed = 1;
     for (uint32_t i = 0; i < s->workers; i++) {
-        if (!takes_part(&s->counts[i]) || median / own_share(&s->counts[i]) >= *speed)
+        double own = median / own_share(&s->counts[i]);
+
+        if (!may_be_found(&s->counts[i], &limit) || own >= limit || own >= *speed)
             continue;
-        *speed = median / own_share(&s->counts[i]);
+        *speed = own;
         slowest = i;
     }
     return slowest;
@@ -111,16 +128,17 @@ uint32_t stragglers_find(const struct stragglers *s, double *speed)
 
 bool stragglers_own_shares(const struct stragglers *s, double *slowest, double *median)
 {
-    *median = *slowest = median_share(s);
+    *median = *slowest = median_share(s, STRAGGLERS_SAMPLES_MIN);
     for (uint32_t i = 0; i < s->workers; i++)
-        if (takes_part(&s->counts[i]) && own_share(&s->counts[i]) > *slowest)
+        if (takes_part(&s->counts[i], STRAGGLERS_SAMPLES_MIN) &&
+            own_share(&s->counts[i]) > *slowest)
             *slowest = own_share(&s->counts[i]);
     return *median >= 0;
 }
 
 double stragglers_waiting_share(const struct stragglers *s)
 {
-    double median = median_share(s);
+    double median = median_share(s, STRAGGLERS_SAMPLES_MIN);
 
     return median < 0 ? -1 : 1 - median;
 }

@@ -16,9 +16,10 @@
  * of these shares divided by a rank's own is its speed relative to the median rank.
  * Below 0.7 it lags.
  *
- * Only training and waiting count, and a rank takes part once it has reported training.
- * Old samples fade: STRAGGLERS_SAMPLES_MIN are needed, and at twice that number they
- * are halved. Pure.
+ * Only training, loading and waiting count, and a rank takes part once it has reported
+ * training. Old samples fade: STRAGGLERS_SAMPLES_MIN are needed, and at twice that
+ * number they are halved. Below a speed of 0.25, STRAGGLERS_SAMPLES_CLEAR suffice if
+ * they are of many steps: in one step any rank may take long. Pure.
  */
 #define STRAGGLERS_NONE UINT32_MAX
 
@@ -29,7 +30,7 @@ void stragglers_destroy(struct stragglers *s); /* NULL is fine */
 void stragglers_begin(struct stragglers *s);   /* begins an epoch */
 
 void stragglers_sample(struct stragglers *s, uint32_t local_rank,
-                       enum progress_phase phase);
+                       enum progress_phase phase, uint64_t step);
 
 /* The slowest rank if it lags, with its speed (1: that of the median); else
  * STRAGGLERS_NONE. */

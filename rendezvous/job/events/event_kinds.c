@@ -39,6 +39,7 @@ const struct event_kind event_kinds[] = {
     { "rank", ACCESS_OPERATE, NEVER, "what a rank did when its epoch hung" },
     { "stacks", ACCESS_VIEW, NEVER, "where the ranks stood when an epoch hung" },
     { "silence", ACCESS_VIEW, ALWAYS, "nothing moves on any rank; nothing is stopped" },
+    { "nan", ACCESS_VIEW, ALWAYS, "the loss is not a number any more" },
     { "straggler", ACCESS_OPERATE, NEVER, "the other ranks wait for one" },
     { "leftover", ACCESS_OPERATE, NEVER,
       "processes that ran on after their workers were ended" },

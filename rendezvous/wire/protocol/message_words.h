@@ -128,6 +128,7 @@ enum peer_kind { PEER_NONE, PEER_AGENT, PEER_CTL, PEER_KIND_COUNT };
 enum note_kind {
     NOTE_RANK,      /* the state of a rank while its epoch hangs */
     NOTE_STRAGGLER, /* the others wait for a rank */
+    NOTE_NAN,       /* the loss is not a number any more */
     NOTE_XID,       /* the driver reported an error of a rank's GPU */
     NOTE_ECC,       /* a rank's GPU has bad memory */
     NOTE_GPU,       /* another trouble of a rank's GPU */

@@ -84,10 +84,15 @@ const char *const proto_store_auth_names[STORE_AUTH_COUNT + 1] = {
 };
 
 const char *const proto_note_names[NOTE_KIND_COUNT + 1] = {
-    [NOTE_RANK] = "rank",         [NOTE_STRAGGLER] = "straggler",
-    [NOTE_XID] = "xid",           [NOTE_ECC] = "ecc",
-    [NOTE_GPU] = "gpu",           [NOTE_PREFLIGHT] = "preflight",
-    [NOTE_LEFTOVER] = "leftover", [NOTE_KIND_UNKNOWN] = "unknown",
+    [NOTE_RANK] = "rank",
+    [NOTE_STRAGGLER] = "straggler",
+    [NOTE_NAN] = "nan",
+    [NOTE_XID] = "xid",
+    [NOTE_ECC] = "ecc",
+    [NOTE_GPU] = "gpu",
+    [NOTE_PREFLIGHT] = "preflight",
+    [NOTE_LEFTOVER] = "leftover",
+    [NOTE_KIND_UNKNOWN] = "unknown",
 };
 
 const char *const proto_stacks_names[STACKS_KIND_COUNT + 1] = {

@@ -329,7 +329,7 @@ def first_step():
     time.sleep(HOURS)  # here
 
 
-@fault("silence", at="end", programs=("ddp", "fsdp"))
+@fault("hang", at="end", programs=("ddp", "fsdp"))
 def ends():
     """hangs when the training is done"""
     time.sleep(HOURS)  # here

@@ -132,6 +132,12 @@ class StatusPage(PageCase):
         self.assertEqual(self.fields()["flags"], p.HAS_SAVED | p.STACKS)
         self.assertEqual(struct.unpack_from("=i", self.content(), 240), (17,))
 
+    def test_a_loss_that_is_nan_is_not_none(self):
+        for loss, flags in ((1.5, 0), (math.nan, p.LOSS_IS_NAN), (math.nan, p.LOSS_IS_NAN),
+                            (None, p.LOSS_IS_NAN), (2.5, 0)):
+            self.page.report(step=1, loss=loss)
+            self.assertEqual(self.fields()["flags"], flags)
+
     def test_a_signal_handler_may_report(self):
         """The number of writes is even in the end, wherever the handler came in between."""
         counted = []

@@ -19,7 +19,7 @@ UNKNOWN, TRAINING, EVALUATING, CHECKPOINTING, COMMUNICATING, LOADING, DONE = ran
 PHASES = ("unknown", "training", "evaluating", "checkpointing", "communicating", "loading",
           "done")
 
-WATCHED, HAS_SAVED, STACKS = 1, 2, 4  # flags
+WATCHED, HAS_SAVED, STACKS, LOSS_IS_NAN = 1, 2, 4, 16  # flags
 
 _BYTES = 4096
 _MAGIC = 0x67707263
@@ -165,6 +165,8 @@ class Page:
             self._start()
         if loss is not None:
             self._doubles[_LOSS] = loss
+            if (loss != loss) != bool(self._words[_FLAGS] & LOSS_IS_NAN):
+                self._words[_FLAGS] ^= LOSS_IS_NAN
         for place, number in ((_STEP, step), (_STEPS, steps), (_SAMPLES, samples)):
             if number is not None:
                 self._longs[place] = max(0, int(number))

@@ -135,7 +135,8 @@ static const struct last {
     { PROGRESS_CHECKPOINTING, 10, true, true, 2, 600 },
     { PROGRESS_COMMUNICATING, 9, true, true, 2, 75 }, /* behind */
     { PROGRESS_COMMUNICATING, 11, true, true, 0, 75 },
-    { PROGRESS_DONE, 10, true, true, 0, 75 },
+    { PROGRESS_DONE, 10, true, true, 0, 750 }, /* it ends, and may have failed */
+    { PROGRESS_DONE, 10, false, true, 0, 75 },
     { PROGRESS_TRAINING, 10, false, true, 0, 75 }, /* has exited */
     { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
 };

@@ -173,7 +173,8 @@ TEST_EACH(the_rank_that_others_wait_for_lags, shares)
         for (uint32_t i = 0; i < RANKS; i++)
             stragglers_sample(l, i,
                               dice() < shares[_i].own[i] ? PROGRESS_TRAINING
-                                                         : PROGRESS_COMMUNICATING);
+                                                         : PROGRESS_COMMUNICATING,
+                              0);
     ck_assert_uint_eq(stragglers_find(l, &speed), shares[_i].who);
     if (shares[_i].who != STRAGGLERS_NONE)
         ck_assert_double_eq_tol(speed, shares[_i].speed, 0.13);
@@ -187,15 +188,15 @@ TEST(few_samples_and_other_phases_say_nothing)
 
     stragglers_begin(l);
     for (int n = 0; n < STRAGGLERS_SAMPLES_MIN - 1; n++) {
-        stragglers_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING);
-        stragglers_sample(l, 1, PROGRESS_TRAINING);
-        stragglers_sample(l, 0, PROGRESS_EVALUATING);
-        stragglers_sample(l, 1, PROGRESS_UNKNOWN);
+        stragglers_sample(l, 0, n % 2 ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING, 0);
+        stragglers_sample(l, 1, PROGRESS_TRAINING, 0);
+        stragglers_sample(l, 0, PROGRESS_EVALUATING, 0);
+        stragglers_sample(l, 1, PROGRESS_UNKNOWN, 0);
     }
     ck_assert_uint_eq(stragglers_find(l, &speed), STRAGGLERS_NONE);
     ck_assert_double_lt(stragglers_waiting_share(l), 0);
-    stragglers_sample(l, 0, PROGRESS_COMMUNICATING);
-    stragglers_sample(l, 1, PROGRESS_TRAINING);
+    stragglers_sample(l, 0, PROGRESS_COMMUNICATING, 0);
+    stragglers_sample(l, 1, PROGRESS_TRAINING, 0);
     ck_assert_uint_eq(stragglers_find(l, &speed), 1);
     ck_assert_double_eq_tol(speed, 0.5, 0.02);
     stragglers_begin(l);
