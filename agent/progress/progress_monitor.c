@@ -659,7 +659,8 @@ void progress_monitor_end(struct progress_monitor *m)
 
         read_progress(m, i, s);
         if (s->progress.written && s->progress.step > m->last.step)
-            m->last = (struct msg_stopped){ s->progress.step, s->progress.first_step };
+            m->last = (struct msg_stopped){ .step = s->progress.step,
+                                            .first_step = s->progress.first_step };
     }
     stacks_end(m->stacks);
     silence_end(m->silence);

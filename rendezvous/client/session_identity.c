@@ -28,6 +28,8 @@ void session_identity_ask(const struct session_identity *p, const struct msg_joi
     ask->type = MSG_RESUME;
     ask->resume.incarnation = join->incarnation;
     ask->resume.node = p->joined.node;
+    ask->resume.memory_port = join->memory_port;
+    memcpy(ask->resume.memory, p->memory, sizeof(ask->resume.memory));
     memcpy(ask->resume.run_id, join->run_id, sizeof(ask->resume.run_id));
 }
 

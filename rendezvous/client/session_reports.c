@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "rendezvous/wire/protocol/proto.h"
 
@@ -41,6 +42,9 @@ void session_on_report(struct session_step *step)
         return;
     if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
         return;
+    if (step->msg->type == MSG_STOPPED)
+        memcpy(s->identity.memory, step->msg->stopped.memory,
+               sizeof(s->identity.memory));
     order_filter_reported(&s->orders, step->msg);
     if (is_epoch_report(s, step->msg))
         outbox_add(&s->epoch_reports, step->msg);

@@ -76,6 +76,7 @@ struct membership {
     uint32_t group_size, world_size, leader;
     uint64_t formed_at; /* in the owner's time; 0: not known any more */
     bool store_ready;   /* the node of rank 0 serves the epoch's store */
+    bool memory; /* nodes have held checkpoints in memory: those that are away may */
 
     struct membership_stop { /* the stop under way, or the last one */
         enum job_cause cause;
@@ -197,6 +198,7 @@ struct membership_event {
     bool checkpoint;    /* END, and a LEAVE that ends the job: after a checkpoint */
     uint32_t within_ms; /* the longest wait for it; 0: the shutdown grace */
     bool ended_here; /* DISCONNECT: the rendezvous itself has closed the connection */
+    bool memory;     /* RESUME, STOPPED: the node holds checkpoints in memory */
     struct {
         uint32_t workers;
         uint32_t wanted_slot; /* or MEMBERSHIP_NONE */

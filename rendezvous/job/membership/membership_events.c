@@ -186,6 +186,7 @@ static enum membership_verdict on_resume(struct step *s)
         return MEMBERSHIP_FENCED;
     membership_table_set_connected(m, n, true);
     membership_hear(s, n);
+    m->memory |= s->ev->memory;
     membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(m, n));
     if (regressed)
         membership_stop_regressed(s);
@@ -247,6 +248,7 @@ static void note_step(struct step *s)
 {
     struct membership *m = s->m;
 
+    m->memory |= s->ev->memory;
     if (s->ev->first_step == STEP_UNPLACED) /* the number says nothing about progress */
         m->progress.is_new = true;
     job_time_note_step(&m->time, s->ev->step);

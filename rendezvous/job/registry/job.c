@@ -13,6 +13,7 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/job_history.h"
+#include "rendezvous/job/memory/memory_sets.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 
@@ -67,6 +68,7 @@ void job_destroy(struct job *j)
     free(j->membership.bucket);
     free(j->membership.slot_identity);
     job_history_destroy(j->history);
+    memory_sets_destroy(j->memory);
     free(j);
 }
 

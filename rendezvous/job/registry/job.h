@@ -15,6 +15,7 @@
 #include "rendezvous/wire/protocol/message.h"
 
 struct job_history;
+struct memory_sets;
 struct registry_peer;
 struct owner_ask;
 TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
@@ -33,6 +34,7 @@ struct job_node {
     uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
     uint32_t source;                           /* see sources.h */
     uint32_t pid;
+    uint32_t memory_port; /* as in JOIN; not kept in the journal */
     char drained_by[160]; /* "crunctl drain from ...", "": nothing has asked for it */
     struct msg_heartbeat progress;
     uint64_t progress_epoch; /* in which it was told */
@@ -98,8 +100,11 @@ struct job {
     uint64_t silence_epoch; /* in which silence was reported */
     uint32_t silent_ms;     /* how long it had lasted */
     uint64_t roles_epoch;   /* for which ranks of roles are set */
-    uint64_t created_wall_ms;             /* kept when the daemon restarts */
-    uint64_t stepped_ms, stepped_wall_ms; /* when its membership was stepped last */
+    struct memory_sets *memory; /* what its nodes hold; NULL: nothing was reported */
+    uint64_t memory_epoch; /* for which the set was chosen; all ones: for the end */
+    char memory_set[MEMORY_SET_BYTES + 1]; /* that its workers restore; "": none */
+    uint64_t created_wall_ms;              /* kept when the daemon restarts */
+    uint64_t stepped_ms, stepped_wall_ms;  /* when its membership was stepped last */
     uint64_t done_ms;
     struct job_history *history;
     uint64_t next_sample_ms; /* of its curve, at the earliest */

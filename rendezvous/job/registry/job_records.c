@@ -229,6 +229,10 @@ void job_records_put_state(struct journal *j, const struct job *job)
         return;
     record_put_fields(&job_record_state, job);
     wire_put_u64(&rec.out, membership_state_age(&job->membership, job->stepped_ms));
+    if (job->membership.memory) {
+        wire_put_u64(&rec.out, job->memory_epoch);
+        wire_put_text(&rec.out, job->memory_set);
+    }
     record_append(RECORD_STATE);
 }
 

@@ -126,6 +126,11 @@ static void read_state(struct record_read *r)
 {
     record_get_fields(&r->in, &job_record_state, 0, STATE_FIELDS_ALWAYS, r->job);
     r->job->membership.waited_ms = r->in.left > 0 ? wire_get_u64(&r->in) : 0;
+    if (r->in.left > 0) {
+        r->job->membership.memory = true;
+        r->job->memory_epoch = wire_get_u64(&r->in);
+        wire_get_text(&r->in, r->job->memory_set, sizeof(r->job->memory_set));
+    }
     if (r->job->membership.leader != MEMBERSHIP_NONE &&
         r->job->membership.leader >= r->job->membership.capacity)
         r->in.bad = true;

@@ -17,5 +17,10 @@
 #define STACKS_ASKS_MAX 64      /* of all jobs */
 #define LOGS_PIECES_MAX 256     /* of one node for one question */
 #define LOGS_ASKS_MAX 64        /* of all jobs */
+/* With more nodes, the memory of another number of workers is not restored: each node
+ * would be sent the names of all. */
+#define MEMORY_RESHAPE_NODES_MAX 256
+#define MEMORY_NEIGHBOURS_MAX 256   /* slots in which another host is looked for */
+#define MEMORY_SHARED_HOLDERS_MAX 4 /* that a node is told of */
 
 #endif

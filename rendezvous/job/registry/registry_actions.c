@@ -33,6 +33,7 @@ static void adopt_node(struct registry_step *s, uint32_t node)
     if (strcmp(join->role, ROLE_DEFAULT) != 0)
         snprintf(n->role, sizeof(n->role), "%s", join->role);
     n->pid = join->pid;
+    n->memory_port = join->memory_port;
     registry_count_node(s->registry, n, s->peer->source);
     registry_bind(s->peer, s->job, node);
     job_records_put_node(s->registry->journal, s->job, node);
@@ -47,6 +48,7 @@ static void adopt_node(struct registry_step *s, uint32_t node)
 static void save_job(struct registry_step *s, const struct membership_action *a)
 {
     job_count_stop(s->job);
+    registry_choose_memory(s->job);
     job_records_put_state(s->registry->journal, s->job);
 }
 
@@ -72,6 +74,7 @@ static void drop_node(struct registry_step *s, const struct membership_action *a
     }
     job_records_put_drop(s->registry->journal, s->job, a->node);
     registry_count_node(s->registry, s->job->node[a->node], SOURCE_NONE);
+    registry_forget_memory(s->job, a->node);
     job_drop_node(s->job, a->node);
 }
 
@@ -165,6 +168,7 @@ static void send_start(struct registry_step *s, const struct membership_action *
     m.start.cause = membership->epoch == 1 ? JOB_CAUSE_FIRST : membership->stop.cause;
     if (m.start.host_store) /* before START: the store opens after them */
         send_members(s, p);
+    registry_start_memory(p, &m.start);
     registry_send(p, &m);
 }
 
@@ -238,6 +242,7 @@ void registry_send_done(struct registry_peer *p, struct job *job, bool released)
             m.done.failure = job->failure;
         memcpy(m.done.afterwards, job->afterwards, sizeof(m.done.afterwards));
         m.done.reports = p->job == job && p->node == reporter_of(job);
+        snprintf(m.done.memory, sizeof(m.done.memory), "%s", registry_last_memory(job));
     }
     registry_send(p, &m);
 }
@@ -252,6 +257,7 @@ static void release_node(struct registry_step *s, const struct membership_action
 {
     const char *host = s->job->node[a->node]->host;
 
+    registry_forget_memory(s->job, a->node);
     registry_report(s->registry, s->job, "left", host, "%s left in good order", host);
     if (peer_of(s, a->node))
         registry_send_done(peer_of(s, a->node), s->job, true);
@@ -485,20 +491,23 @@ static void report_resumed(struct registry_step *s, const struct membership_acti
 {
     const struct membership *membership = &s->job->membership;
     struct job_time_sums last = membership->time.last;
-    char phases[NOTICE_MAX_BYTES / 2], again[64] = "";
+    char phases[NOTICE_MAX_BYTES / 2], memory[160], again[64] = "";
 
     registry_note_first_step(s->registry, s->job);
     if (membership->epoch == 1)
         return;
     histogram_add(&s->job->counts.recovery, JOB_RECOVERY_UNIT_US,
                   1000 * job_time_lost(&last));
-    if (last.steps_again && !last.unplaced)
-        snprintf(again, sizeof(again), "; %" PRIu64 " step%s to be done again",
-                 last.steps_again, text_plural(last.steps_again));
+    registry_describe_memory(s->job, s->msg->heartbeat.memory.restored, memory,
+                             sizeof(memory));
+    if ((last.steps_again || *memory) && !last.unplaced)
+        snprintf(again, sizeof(again), "%s%" PRIu64 " step%s to be done again",
+                 *memory ? ", " : "", last.steps_again, text_plural(last.steps_again));
     registry_notice(s->registry, s->job, "resumed", "",
-                    "training again after %.1f s%s%s",
+                    "training again after %.1f s%s%s%s%s",
                     (double)job_time_lost(&last) / 1000,
-                    describe_lost(&last, phases, sizeof(phases)), again);
+                    describe_lost(&last, phases, sizeof(phases)),
+                    *memory || *again ? "; " : "", memory, again);
 }
 
 /* Where the time went, if restarts have cost some: to one node, as each of them may

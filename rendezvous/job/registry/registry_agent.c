@@ -20,6 +20,11 @@ void registry_on_resume(struct registry *g, struct registry_peer *p,
                                        g->config.arg, &m->resume.incarnation) };
     struct job *job = registry_find(g, p, m->resume.run_id);
 
+    if (job && id128_equal(&job->membership.instance, &m->instance) &&
+        membership_find(&job->membership, &ev.incarnation) == m->resume.node) {
+        job->node[m->resume.node]->memory_port = m->resume.memory_port;
+        ev.memory = registry_take_memory(g, job, m->resume.node, m->resume.memory);
+    }
     if (!job)
         registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",
                         m->resume.run_id);
@@ -153,6 +158,9 @@ static void take_stopped(struct registry_peer *p, const struct msg *m,
 {
     ev->step = m->stopped.step;
     ev->first_step = m->stopped.first_step;
+    if (m->epoch == p->job->membership.epoch) /* else it holds something newer */
+        ev->memory = registry_take_memory(p->registry, p->job, p->node,
+                                          m->stopped.memory);
 }
 
 static void note_ended_by(struct job *job, const char *reason, const char *host)

@@ -13,7 +13,8 @@
  * registry_join.c and registry_agent.c (messages of agents), registry_crunctl.c
  * (requests of crunctl), node_asks.c (questions to nodes),
  * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
- * of connections to the store), registry_history.c (what is kept of the past).
+ * of connections to the store), registry_history.c (what is kept of the past),
+ * registry_memory.c (checkpoints in the memory of nodes).
  */
 struct journal;
 
@@ -205,6 +206,23 @@ void registry_tick_archive(struct registry *g);
 uint64_t registry_next_archive(const struct registry *g, const struct job *job);
 /* It is forgotten now. */
 void registry_archive_last(struct registry *g, struct job *job);
+
+/* registry_memory.c */
+/* A node reports what it holds in memory. False: nothing. */
+bool registry_take_memory(struct registry *g, struct job *job, uint32_t node,
+                          const char *text);
+void registry_forget_memory(struct job *job, uint32_t node);
+/* Before the state of a job is saved: the epoch begins with this set, or the job ends
+ * with it. */
+void registry_choose_memory(struct job *job);
+/* Fills in what START says of memory, and sends what comes before. */
+void registry_start_memory(struct registry_peer *p, struct msg_start *start);
+/* For DONE. */
+const char *registry_last_memory(const struct job *job);
+/* "resumed at step 1234 from memory", or "" if the workers have restored something
+ * else. Returns buf. */
+char *registry_describe_memory(const struct job *job, uint64_t restored, char *buf,
+                               size_t size);
 
 /* registry_crunctl.c */
 bool ctl_list_has_room(const struct registry_peer *p);

@@ -92,13 +92,16 @@ struct msg_join {
     char role[ROLE_MAX_BYTES + 1]; /* of its workers; "": ROLE_DEFAULT */
     struct job_config config;
     char unfit[ERROR_TEXT_MAX_BYTES +
-               1]; /* a fault that the node found in itself; "": none */
+               1];        /* a fault that the node found in itself; "": none */
+    uint32_t memory_port; /* of its memory, for the other agents; 0: none */
 };
 
 struct msg_resume {
     char run_id[RUN_ID_MAX + 1];
     struct id128 incarnation;
     uint32_t node;
+    uint32_t memory_port;               /* as in JOIN */
+    char memory[MEMORY_HELD_BYTES + 1]; /* as in STOPPED */
 };
 
 /* The GPUs of a node's workers, all of them together. */
@@ -108,6 +111,16 @@ struct msg_gpus {
     uint32_t used_mib, total_mib; /* of the fullest one */
     uint32_t celsius;             /* of the hottest one */
     uint32_t watts;               /* together */
+};
+
+/* The checkpoints in the memory of a node, while its workers run. */
+struct msg_memory {
+    uint64_t step;   /* the newest of all its workers; 0: none */
+    uint64_t copied; /* the newest that a neighbour has a copy of; 0: none */
+    uint64_t
+        restored;    /* what the workers of the epoch have begun with; 0: not memory */
+    uint64_t bytes;  /* that they take here, with those of other nodes */
+    uint32_t age_ms; /* of `step` */
 };
 
 struct msg_heartbeat {
@@ -126,6 +139,7 @@ struct msg_heartbeat {
     uint32_t busy, usual_busy;
     uint32_t xid, xids;     /* of the node's GPUs: the last one, and how many */
     uint32_t checkpoint_ms; /* so long ago the newest was written; 0: not known */
+    struct msg_memory memory;
 };
 
 struct msg_store_ready {
@@ -138,6 +152,8 @@ struct msg_store_ready {
 struct msg_stopped {
     uint64_t step;       /* the newest of a local worker, 0: not known */
     uint64_t first_step; /* see msg_heartbeat; the last one may not have told it */
+    /* the checkpoints that it holds in memory: see memory_sets.h; "": none */
+    char memory[MEMORY_HELD_BYTES + 1];
 };
 
 struct msg_leave {
@@ -326,6 +342,19 @@ struct msg_start {
     uint64_t past_step; /* the greatest of the epochs before, as far as it is known */
     /* of rank 0's node; "": address, which an agent replaces by that of a tunnel */
     char host[ADDRESS_MAX_BYTES + 1];
+    char memory[MEMORY_SET_BYTES + 1]; /* what all ranks restore; "": none of memory */
+    /* the agent that keeps copies: "ADDRESS:PORT", the address as in MEMORY_AT; "":
+     * none */
+    char memory_neighbour[MEMORY_AGENT_BYTES + 1];
+};
+
+/*
+ * To a node that lacks parts of START.memory: which agents hold some, in one or more
+ * messages: "ADDRESS:PORT=0-3+", ranks and sign as in memory_sets.h, separated by
+ * spaces. MEMBERS_RENDEZVOUS is the address of the rendezvous' own node.
+ */
+struct msg_memory_at {
+    char holders[MEMORY_HOLDERS_BYTES + 1];
 };
 
 /*
@@ -377,6 +406,7 @@ struct msg_done {
     struct failure failure; /* kind FAILURE_NONE: none */
     char afterwards[AFTERWARDS_MAX_BYTES + 1];
     bool reports; /* of nodes whose output goes to one place, this one tells the user */
+    char memory[MEMORY_SET_BYTES + 1]; /* the newest whole one that is held; "": none */
 };
 
 /* Where the time of a job went: see membership/job_time.h */

@@ -77,6 +77,7 @@ ANSWER(68, ASK_STACKS, ask_stacks, NOTICE)
 ANSWER_AS(69, FIND_OWNERS, ask_owners, ORDER)
 ANSWER_AS(70, OWNERS_FOUND, owners, ORDER)
 ANSWER_AS(71, ASK_LOGS, ask_logs, NOTICE)
+ANSWER(72, MEMORY_AT, memory_at, ORDER)
 
 /* the rendezvous to crunctl */
 ANSWER(80, JOB_STATUS, job_status, STRANGE)

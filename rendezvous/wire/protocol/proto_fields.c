@@ -39,12 +39,15 @@ static const struct proto_field join[] = {
     TEXT(msg_join, role, OPTIONAL),
     OBJECT(msg_join, config, NEED, proto_job_config),
     TEXT(msg_join, unfit, OPTIONAL),
+    U32(msg_join, memory_port, OPTIONAL, 0, 65535),
 };
 
 static const struct proto_field resume[] = {
     NAME(msg_resume, run_id, NEED),
     ID(msg_resume, incarnation, NEED),
     ANY_U32(msg_resume, node, NEED),
+    U32(msg_resume, memory_port, OPTIONAL, 0, 65535),
+    TEXT(msg_resume, memory, OPTIONAL),
 };
 
 static const struct proto_field gpus[] = {
@@ -56,6 +59,13 @@ static const struct proto_field gpus[] = {
     ANY_U32(msg_gpus, watts, OPTIONAL),
 };
 static const struct proto_table gpus_table = TABLE(gpus);
+
+static const struct proto_field memory[] = {
+    U64(msg_memory, step, OPTIONAL),       U64(msg_memory, copied, OPTIONAL),
+    U64(msg_memory, restored, OPTIONAL),   U64(msg_memory, bytes, OPTIONAL),
+    ANY_U32(msg_memory, age_ms, OPTIONAL),
+};
+static const struct proto_table memory_table = TABLE(memory);
 
 static const struct proto_field heartbeat[] = {
     U64(msg_heartbeat, step, OPTIONAL),
@@ -74,6 +84,7 @@ static const struct proto_field heartbeat[] = {
     ANY_U32(msg_heartbeat, xid, OPTIONAL),
     ANY_U32(msg_heartbeat, xids, OPTIONAL),
     ANY_U32(msg_heartbeat, checkpoint_ms, OPTIONAL),
+    OBJECT(msg_heartbeat, memory, OPTIONAL, memory_table),
 };
 static const struct proto_table heartbeat_table = TABLE(heartbeat);
 
@@ -111,6 +122,7 @@ const struct proto_table proto_failure = TABLE(failed);
 static const struct proto_field stopped[] = {
     U64(msg_stopped, step, OPTIONAL),
     U64(msg_stopped, first_step, OPTIONAL),
+    TEXT(msg_stopped, memory, OPTIONAL),
 };
 
 static const struct proto_field leave[] = {
@@ -298,6 +310,12 @@ static const struct proto_field start[] = {
     WORD(msg_start, cause, OPTIONAL, proto_cause_names, JOB_CAUSE_COUNT),
     U64(msg_start, past_step, OPTIONAL),
     NAME(msg_start, host, OPTIONAL),
+    NAME(msg_start, memory, OPTIONAL),
+    TEXT(msg_start, memory_neighbour, OPTIONAL),
+};
+
+static const struct proto_field memory_at[] = {
+    TEXT(msg_memory_at, holders, NEED),
 };
 
 static const struct proto_field members[] = {
@@ -336,6 +354,7 @@ static const struct proto_field done[] = {
     OBJECT(msg_done, failure, OPTIONAL, proto_failure),
     TEXT(msg_done, afterwards, OPTIONAL),
     BOOL(msg_done, reports),
+    NAME(msg_done, memory, OPTIONAL),
 };
 
 /* -- the rendezvous to crunctl ------------------------------------------------- */
