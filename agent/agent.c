@@ -484,6 +484,7 @@ static void destroy_parts(struct agent *a)
     deadline_fini(&a->deadline);
     status_line_destroy(a->status_line);
     memory_keeper_close(a->memory);
+    free(a->holders);
     end = local_workers_fini(&a->workers);
     if (a->messages) /* all parts have started */
         report_result(a, &end);

@@ -48,6 +48,9 @@ struct agent {
     struct key_ring *keys; /* NULL: none, or nothing leaves this process */
     struct local_workers workers;
     struct memory_keeper *memory; /* NULL: there can be none */
+    char *holders;                /* of MEMORY_AT, in that epoch; NULL: none */
+    uint64_t holders_epoch;
+    uint64_t restored_step; /* with which its workers have begun; 0: files or nothing */
     struct event_file *events;
     struct notify *notify; /* NULL: none */
     struct status_line *status_line;
@@ -116,6 +119,8 @@ void agent_leave(struct agent *a);
 void agent_open_memory(struct agent *a);
 /* The epoch's workers are about to start. */
 void agent_begin_memory(struct agent *a);
+/* Before it: agents that hold what this node lacks. */
+void agent_note_holders(struct agent *a, const struct msg *m);
 /* No worker of the epoch lives: sends STOPPED, with what is left in memory. */
 void agent_end_memory(struct agent *a);
 /* The job is over here: what is newest in memory goes to files; then agent_leave. */

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/agent_internal.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/memory/keeper.h"
 #include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/memory/memory_sets.h"
 
 /* The checkpoints of this node's workers in memory, over the epochs of the job. */
 
@@ -17,6 +22,7 @@ static void on_memory_held(void *arg, const char *text)
     if (a->state == AGENT_OVER) /* the job has ended meanwhile */
         return;
     m.stopped = progress_monitor_last_steps(a->workers.progress);
+    snprintf(m.stopped.memory, sizeof(m.stopped.memory), "%s", text);
     agent_send_report(a, &m);
     agent_leave_alone(a);
 }
@@ -24,6 +30,9 @@ static void on_memory_held(void *arg, const char *text)
 static void on_memory_restored(void *arg, uint64_t step, enum memory_source from,
                                const char *host)
 {
+    struct agent *a = arg;
+
+    a->restored_step = from == MEMORY_FROM_FILES ? 0 : step;
 }
 
 static void on_memory_said(void *arg, const char *line)
@@ -47,8 +56,13 @@ void agent_open_memory(struct agent *a)
                                              .said = on_memory_said,
                                              .flushed = on_memory_flushed,
                                              .arg = a };
+    const struct config *c = a->config;
+    bool alone = c->rendezvous == CONFIG_LOCAL || c->job.max_nodes == 1;
     struct memory_keeper_config config = { .loop = a->loop,
-                                           .workers = a->config->workers,
+                                           .workers = c->workers,
+                                           .copies = alone ? 0 : c->memory_copies,
+                                           .limit = c->memory_limit,
+                                           .copy_rate = c->memory_copy_rate,
                                            .keys = a->keys };
     struct err e;
 
@@ -58,13 +72,72 @@ void agent_open_memory(struct agent *a)
     local_workers_set_memory(&a->workers, memory_keeper_path(a->memory));
 }
 
+/* "rendezvous:4000" is at the address at which this node has reached it. */
+static char *address_of_agent(const struct agent *a, const char *text, char *buf,
+                              size_t size)
+{
+    const size_t length = strlen(MEMBERS_RENDEZVOUS);
+    const struct net_addr *peer = client_peer(a->client);
+    struct net_addr addr;
+    struct err e;
+
+    snprintf(buf, size, "%s", text);
+    if (strncmp(text, MEMBERS_RENDEZVOUS ":", length + 1) != 0)
+        return buf;
+    if (peer)
+        addr = *peer;
+    else if (net_parse_host("127.0.0.1", 0, &addr, &e) < 0)
+        return buf;
+    net_set_port(&addr, (uint16_t)atoi(text + length + 1));
+    return net_format(&addr, buf, size);
+}
+
+void agent_note_holders(struct agent *a, const struct msg *m)
+{
+    char *old = a->holders;
+
+    if (a->holders_epoch != m->epoch)
+        old = NULL;
+    a->holders_epoch = m->epoch;
+    old = xasprintf("%s%s%s", old ? old : "", old ? " " : "", m->memory_at.holders);
+    free(a->holders);
+    a->holders = old;
+}
+
+/* "ADDRESS:PORT=0-3+", of the set that START names. */
+static void pass_holders(struct agent *a)
+{
+    char *rest = a->holders_epoch == a->epoch ? a->holders : NULL, *word;
+
+    while (rest && (word = strsep(&rest, " "))) {
+        char held[MEMORY_SET_BYTES + MEMORY_HELD_MAX_BYTES + 2];
+        char address[MEMORY_AGENT_BYTES + 1];
+        char *ranks = strchr(word, '=');
+
+        if (!ranks)
+            continue;
+        *ranks++ = '\0';
+        snprintf(held, sizeof(held), "%s:%s", a->start.memory, ranks);
+        address_of_agent(a, word, address, sizeof(address));
+        memory_keeper_holder(a->memory, address, held);
+    }
+    free(a->holders);
+    a->holders = NULL;
+}
+
 void agent_begin_memory(struct agent *a)
 {
-    struct memory_set restore = { .world = 0 };
+    char neighbour[MEMORY_AGENT_BYTES + 1];
+    struct memory_set restore;
 
+    if (!memory_set_parse(a->start.memory, &restore) && *a->start.memory)
+        log_warn("no checkpoint in memory has the name \"%s\"", a->start.memory);
+    a->restored_step = 0;
     memory_keeper_instance(a->memory, session_instance(client_session(a->client)));
+    pass_holders(a);
+    address_of_agent(a, a->start.memory_neighbour, neighbour, sizeof(neighbour));
     memory_keeper_begin(a->memory, a->epoch, a->start.first_rank, a->config->workers,
-                        a->start.world_size, &restore, "");
+                        a->start.world_size, &restore, neighbour);
 }
 
 void agent_end_memory(struct agent *a)
@@ -77,8 +150,9 @@ void agent_end_memory(struct agent *a)
 
 void agent_flush_memory(struct agent *a)
 {
-    struct memory_set newest = { .world = 0 };
+    struct memory_set newest;
 
+    memory_set_parse(a->result.memory, &newest);
     if (a->memory)
         memory_keeper_flush(a->memory, &newest, a->config->job.shutdown_grace_ms);
     else

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/join_request.h"
+#include "agent/memory/keeper.h"
 #include "agent/store/owner_lookup.h"
 #include "agent/ui/event_file.h"
 #include "agent/ui/job_messages.h"
@@ -156,6 +157,7 @@ static void on_order(void *arg, const struct msg *m)
     static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
         [MSG_JOINED] = on_joined,
         [MSG_MEMBERS] = on_members,
+        [MSG_MEMORY_AT] = agent_note_holders,
         [MSG_START] = on_start,
         [MSG_STOP] = on_stop,
         [MSG_ASK_CHECKPOINT] = on_checkpoint_asked,
@@ -236,6 +238,7 @@ static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
     progress_monitor_fill_heartbeat(a->workers.progress, progress);
     gpu_monitor_fill_heartbeat(a->workers.gpus, progress);
     progress_monitor_note_gpus(a->workers.progress, progress);
+    progress->memory.restored = a->restored_step;
     if (strcmp(now, a->containment) != 0)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }
@@ -274,6 +277,7 @@ int agent_join_job(struct agent *a, const char *unfit, struct err *e)
     a->containment = guard_containment(a->workers.guard);
     join_request_fill(&cc, a->config, a->rendezvous.server, a->host, a->containment);
     cc.keys = a->keys;
+    cc.session.join.memory_port = memory_keeper_port(a->memory);
     snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;

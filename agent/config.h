@@ -78,6 +78,11 @@ struct config {
     enum config_numa numa;
     enum config_stdin stdin_mode;
 
+    /* their checkpoints in memory */
+    uint32_t memory_copies;    /* on other nodes, of a job with several: 0 or 1 */
+    uint64_t memory_limit;     /* bytes; 0: what the machine has free */
+    uint64_t memory_copy_rate; /* bytes in a second; 0: any */
+
     /* their output */
     /* the output of all nodes goes to one place: only node rank 0 prints messages
      * about the whole job */

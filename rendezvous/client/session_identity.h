@@ -15,7 +15,7 @@ struct session_identity {
     struct id128 instance;
     struct id128 rendezvous; /* of the last WELCOME that was accepted; zero: unknown */
     struct msg_joined joined;
-    char memory[MEMORY_HELD_BYTES + 1]; /* of the last STOPPED */
+    char memory[MEMORY_HELD_MAX_BYTES + 1]; /* of the last STOPPED */
 };
 
 /* A JOINED. False: it repeats what is known. */

@@ -137,7 +137,7 @@ static void send_holders(struct registry_peer *p, const struct job *job, uint32_
 {
     const struct membership *m = &job->membership;
     struct msg msg = { .type = MSG_MEMORY_AT };
-    char agent[MEMORY_AGENT_BYTES + 1], held[MEMORY_HELD_BYTES + 1];
+    char agent[MEMORY_AGENT_BYTES + 1], held[MEMORY_HELD_MAX_BYTES + 1];
     char *list = msg.memory_at.holders;
     unsigned shared = 0;
     size_t used = 0;

@@ -42,7 +42,7 @@
 #define JSON_MEMBERS_MAX 64 /* of one object, unknown ones included */
 #define MEMBERS_PER_PAGE 128
 #define OWNERS_PER_ASK 64
-#define MEMORY_HELD_BYTES 511
+#define MEMORY_HELD_MAX_BYTES 511
 #define MEMORY_SET_BYTES 55
 #define MEMORY_AGENT_BYTES 263 /* an address and a port */
 #define MEMORY_HOLDERS_BYTES 5887

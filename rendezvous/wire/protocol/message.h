@@ -101,7 +101,7 @@ struct msg_resume {
     struct id128 incarnation;
     uint32_t node;
     uint32_t memory_port;               /* as in JOIN */
-    char memory[MEMORY_HELD_BYTES + 1]; /* as in STOPPED */
+    char memory[MEMORY_HELD_MAX_BYTES + 1]; /* as in STOPPED */
 };
 
 /* The GPUs of a node's workers, all of them together. */
@@ -153,7 +153,7 @@ struct msg_stopped {
     uint64_t step;       /* the newest of a local worker, 0: not known */
     uint64_t first_step; /* see msg_heartbeat; the last one may not have told it */
     /* the checkpoints that it holds in memory: see memory_sets.h; "": none */
-    char memory[MEMORY_HELD_BYTES + 1];
+    char memory[MEMORY_HELD_MAX_BYTES + 1];
 };
 
 struct msg_leave {
