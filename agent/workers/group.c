@@ -1,146 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/workers/group.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/cleanup/freezer.h"
 #include "agent/devices/numa.h"
-#include "agent/guard/limits.h"
 #include "agent/guard/status_pages.h"
 #include "agent/logs/limits.h"
 #include "agent/workers/failure_origin.h"
-#include "agent/workers/leftovers.h"
+#include "agent/workers/group_internal.h"
 #include "agent/workers/limits.h"
 #include "agent/workers/macros.h"
 #include "agent/workers/stack_files.h"
 #include "agent/workers/torch_recorder.h"
 #include "agent/workers/worker_env.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
-
-/*
- * A worker is over when it has exited and both its streams have ended. The group is
- * over when all workers are over and the guard has found no other process of it alive.
- * It has stopped if it was ordered to stop, and finished if no worker failed.
- */
-struct group_worker {
-    pid_t pid;
-    bool exited, drained;
-    int exec_errno; /* 0: no failure to execute is known */
-    char exec_what[64];
-    struct guard_exit exit;
-};
-
-struct group {
-    struct loop *loop;
-    const struct config *config;
-    struct guard *guard;
-    struct logs *logs;
-    const char *memory;              /* the socket of its keeper; "" or NULL: none */
-    struct stack_files *stack_files; /* NULL: no Python with the bootstrap */
-    struct torch_recorder *recorder; /* likewise */
-    struct group_calls calls;
-
-    struct group_worker *worker;
-    uint32_t started; /* spawned in this epoch: all, or those before an error */
-    uint32_t alive, undrained;
-    bool running, stopping, failed, sweeping, killed;
-    bool delays_term; /* the sweep that runs lets leftovers go on for some time */
-    struct msg_start start;
-    uint64_t epoch, started_ms;
-    struct loop_timer kill_timer;
-    uint64_t kill_at_ms; /* also while a checkpoint is written */
-    struct leftovers left;
-    struct loop_timer left_timer; /* tells of them */
-};
-
-/* How long leftovers of workers that have succeeded may go on. */
-static uint32_t leftovers_ms(const struct group *g)
-{
-    return g->config->job.shutdown_grace_ms / LEFTOVERS_PART;
-}
-
-/* The rest of that time, which begins with the exit of the last worker. */
-static uint32_t leftovers_left_ms(const struct group *g)
-{
-    uint64_t until_ms = 0, now_ms = clock_ms();
-
-    for (uint32_t i = 0; i < g->started; i++)
-        if (g->worker[i].exit.at_ms + leftovers_ms(g) > until_ms)
-            until_ms = g->worker[i].exit.at_ms + leftovers_ms(g);
-    return until_ms > now_ms ? (uint32_t)(until_ms - now_ms) : 0;
-}
-
-static void kill_group(struct group *g)
-{
-    g->killed = true;
-    guard_kill(g->guard);
-    loop_timer_arm(&g->kill_timer, clock_ms() + GUARD_LAST_MS);
-}
-
-static void log_frozen_workers(const struct group *g)
-{
-    char path[512];
-
-    for (uint32_t i = 0; i < g->started; i++)
-        if (group_pid(g, i) && freezer_holds(group_pid(g, i), path, sizeof(path)))
-            log_error("rank %" PRIu32 " (pid %d) cannot be killed while it is frozen: "
-                      "see %s",
-                      g->start.first_rank + i, (int)group_pid(g, i), path);
-}
-
-static bool group_saves(const struct group *g)
-{
-    const struct status_pages *pages = guard_pages(g->guard);
-
-    for (uint32_t i = 0; i < g->started; i++)
-        if (!g->worker[i].exited && status_pages_saves(pages, i))
-            return true;
-    return false;
-}
-
-static void on_kill_time(void *arg)
-{
-    struct group *g = arg;
-
-    if (!g->killed) {
-        if (clock_ms() < g->kill_at_ms && group_saves(g))
-            loop_timer_arm(&g->kill_timer, clock_ms() + SAVING_LOOK_MS);
-        else
-            kill_group(g);
-        return;
-    }
-    log_error("processes of the workers still live %d s after KILL: ending their guard",
-              GUARD_LAST_MS / 1000);
-    log_frozen_workers(g);
-    guard_force(g->guard);
-}
-
-static void report_leftovers(void *arg)
-{
-    struct group *g = arg;
-    char who[160], text[256];
-
-    loop_timer_cancel(&g->left_timer);
-    if (g->left.count == 0 || g->stopping)
-        return;
-    leftovers_describe(&g->left, who, sizeof(who));
-    snprintf(text, sizeof(text),
-             "%s: ended, as %s still ran after %" PRIu32 ".%" PRIu32 " s", who,
-             g->left.count == 1 ? "it" : "they", leftovers_ms(g) / 1000,
-             leftovers_ms(g) % 1000 / 100);
-    leftovers_clear(&g->left);
-    g->calls.left(g->calls.arg, text);
-}
 
 struct group *group_create(struct loop *loop, const struct config *config,
                            const struct group_calls *calls)
@@ -155,8 +31,8 @@ struct group *group_create(struct loop *loop, const struct config *config,
         g->stack_files = stack_files_create(config->workers);
         g->recorder = torch_recorder_create(config->workers);
     }
-    loop_timer_init(&g->kill_timer, loop, on_kill_time, g);
-    loop_timer_init(&g->left_timer, loop, report_leftovers, g);
+    loop_timer_init(&g->kill_timer, loop, group_on_kill_time, g);
+    loop_timer_init(&g->left_timer, loop, group_report_leftovers, g);
     return g;
 }
 
@@ -472,24 +348,6 @@ void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
     g->calls.failed(g->calls.arg, &f);
 }
 
-/* When all workers are over, asks the guard whether a process is left: see on_empty. */
-static void sweep_if_over(struct group *g)
-{
-    uint32_t term_delay_ms = 0, grace_ms = g->config->job.failure_grace_ms;
-
-    if (!g->running || g->alive || g->undrained || g->sweeping)
-        return;
-    g->sweeping = true;
-    g->delays_term = !g->stopping && !g->failed;
-    if (g->delays_term) {
-        term_delay_ms = leftovers_left_ms(g);
-        grace_ms = g->config->job.shutdown_grace_ms - leftovers_ms(g);
-    }
-    guard_sweep(g->guard, term_delay_ms, grace_ms);
-    if (g->running && !g->kill_timer.armed)
-        loop_timer_arm(&g->kill_timer, clock_ms() + term_delay_ms + grace_ms);
-}
-
 static void finish_worker(struct group *g, uint32_t local_rank)
 {
     const struct group_worker *w = &g->worker[local_rank];
@@ -497,7 +355,7 @@ static void finish_worker(struct group *g, uint32_t local_rank)
     /* a worker that ends on request has not failed */
     if (!g->stopping && (w->exec_errno || w->exit.status != 0))
         report_exit(g, local_rank);
-    sweep_if_over(g);
+    group_sweep_if_over(g);
 }
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)
@@ -531,9 +389,9 @@ static void on_exited(void *arg, const struct guard_exit *exit)
         finish_worker(g, exit->local_rank);
     else
         logs_drain(g->logs, exit->local_rank,
-                   exit->status                        ? FAILED_DRAIN_MS
-                   : leftovers_ms(g) > WORKER_DRAIN_MS ? leftovers_ms(g)
-                                                       : WORKER_DRAIN_MS);
+                   exit->status                              ? FAILED_DRAIN_MS
+                   : group_leftovers_ms(g) > WORKER_DRAIN_MS ? group_leftovers_ms(g)
+                                                             : WORKER_DRAIN_MS);
 }
 
 static void on_logs_ended(void *arg, uint32_t local_rank)
@@ -550,75 +408,17 @@ static void on_logs_ended(void *arg, uint32_t local_rank)
         finish_worker(g, local_rank);
 }
 
-static void on_leftover(void *arg, pid_t session, const char *name)
-{
-    struct group *g = arg;
-    int64_t rank = -1;
-
-    if (!g->delays_term)
-        return;
-    for (uint32_t i = 0; i < g->started; i++)
-        if (g->worker[i].pid == session ||
-            g->started == 1) /* each has one of its own */
-            rank = g->start.first_rank + i;
-    leftovers_add(&g->left, rank, name);
-    if (!g->left_timer.armed)
-        loop_timer_arm(&g->left_timer, clock_ms() + LEFTOVERS_REPORT_MS);
-}
-
-static void on_empty(void *arg)
-{
-    struct group *g = arg;
-
-    if (!g->running || g->alive || g->undrained)
-        return;
-    report_leftovers(g);
-    g->running = g->sweeping = false;
-    torch_recorder_end(g->recorder);
-    loop_timer_cancel(&g->kill_timer);
-    if (g->stopping)
-        g->calls.stopped(g->calls.arg);
-    else if (!g->failed)
-        g->calls.finished(g->calls.arg);
-}
-
 struct guard_worker_calls group_guard_calls(struct group *g)
 {
     return (struct guard_worker_calls){ .started = on_started,
                                         .exec_failed = on_exec_failed,
                                         .exited = on_exited,
-                                        .leftover = on_leftover,
-                                        .empty = on_empty,
+                                        .leftover = group_on_leftover,
+                                        .empty = group_on_empty,
                                         .arg = g };
 }
 
 struct logs_calls group_logs_calls(struct group *g)
 {
     return (struct logs_calls){ .ended = on_logs_ended, .arg = g };
-}
-
-void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms)
-{
-    uint64_t now = clock_ms();
-    uint64_t kill_at = now + (quick_ms < grace_ms ? quick_ms : grace_ms);
-
-    if (!g->stopping || now + grace_ms < g->kill_at_ms)
-        g->kill_at_ms = now + grace_ms;
-    g->stopping = true;
-    if (!g->running) {
-        g->calls.stopped(g->calls.arg);
-        return;
-    }
-    if (g->killed)
-        return;
-    if (grace_ms == 0) {
-        kill_group(g);
-        return;
-    }
-    guard_signal(g->guard, GUARD_ALL, signo);
-    if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
-        loop_timer_arm(&g->kill_timer, kill_at);
-    if (g->delays_term)
-        g->sweeping = g->delays_term = false; /* sweeps again, at once */
-    sweep_if_over(g);
 }
