@@ -30,7 +30,7 @@ struct memory_keeper_config {
 };
 
 /* Texts of the held parts, as in memory_table.h. */
-#define MEMORY_HELD_BYTES 512
+#define MEMORY_HELD_SIZE 512
 
 enum memory_source { MEMORY_FROM_FILES, MEMORY_FROM_HERE, MEMORY_FROM_COPY };
 

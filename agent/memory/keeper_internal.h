@@ -23,7 +23,7 @@ struct memory_note {
     uint64_t step;
     enum memory_source from;
     int code;
-    char text[MEMORY_HELD_BYTES];
+    char text[MEMORY_HELD_SIZE];
 };
 
 struct memory_client;

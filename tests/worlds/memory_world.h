@@ -11,8 +11,8 @@
 struct memory_agent {
     struct memory_keeper *keeper;
     struct memory_keeper_config config;
-    char held[MEMORY_HELD_BYTES], said[MEMORY_HELD_BYTES], host[MEMORY_HELD_BYTES],
-        flushed[MEMORY_HELD_BYTES];
+    char held[MEMORY_HELD_SIZE], said[MEMORY_HELD_SIZE], host[MEMORY_HELD_SIZE],
+        flushed[MEMORY_HELD_SIZE];
     unsigned held_count, said_count, restored_count, flushed_count;
     enum memory_source from;
     uint64_t step;
