@@ -152,6 +152,9 @@ static const struct known_function {
     { "torch/distributed/checkpoint/", NULL, NULL, false },
     { "torch/distributed/elastic/", NULL, NULL, false },
     { "torch/distributed/", NULL, NULL, true },
+    { "jax/_src/distributed.py", "initialize", NULL, true },
+    { "jax/_src/array.py", NULL, NULL, true }, /* for a device, which may wait */
+    { "jax/experimental/multihost_utils.py", NULL, NULL, true },
     { "horovod/torch/mpi_ops.py", NULL, NULL, true },
     { "torch/utils/data/dataloader.py", "__next__", "the data loader", false },
     { "torch/serialization.py", "save", "torch.save", false },

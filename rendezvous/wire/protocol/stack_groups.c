@@ -132,8 +132,8 @@ static struct waiters count_waiters(const struct stack_groups *s)
     return w;
 }
 
-/* The one smallest group, if all groups wait. */
-static enum stack_culprit find_apart(const struct stack_groups *s, unsigned *group)
+/* The one smallest group with ranks. False: there are several. */
+static bool find_smallest(const struct stack_groups *s, unsigned *group)
 {
     uint64_t least = UINT64_MAX;
     unsigned as_small = 0;
@@ -141,13 +141,22 @@ static enum stack_culprit find_apart(const struct stack_groups *s, unsigned *gro
     for (unsigned i = 0; i < s->count; i++) {
         uint64_t size = rank_ranges_size(&s->group[i].ranks);
 
-        if (size == 0 || !s->group[i].waits)
+        if (size == 0 || s->group[i].kind == STACKS_ENDED)
             continue;
         as_small = size < least ? 1 : as_small + (size == least);
         if (size < least)
             least = size, *group = i;
     }
-    return as_small == 1 ? STACK_CULPRIT_APART : STACK_CULPRIT_NONE;
+    return as_small == 1;
+}
+
+/* Of pages and processes there is no place to be told. */
+static bool all_are_python(const struct stack_groups *s)
+{
+    for (unsigned i = 0; i < s->count; i++)
+        if (s->group[i].kind != STACKS_PYTHON && s->group[i].kind != STACKS_SILENT)
+            return false;
+    return true;
 }
 
 enum stack_culprit stack_groups_find_culprit(const struct stack_groups *s,
@@ -156,12 +165,14 @@ enum stack_culprit stack_groups_find_culprit(const struct stack_groups *s,
     struct waiters w = count_waiters(s);
 
     *group = w.busy_group;
-    if (w.missing || !w.waiting)
+    if (w.missing)
         return STACK_CULPRIT_NONE;
-    if (w.busy == 1)
+    if (w.waiting && w.busy == 1)
         return STACK_CULPRIT_AWAITED;
-    if (w.busy == 0 && w.waiting > 1)
-        return find_apart(s, group);
+    if (w.busy == 0 && w.waiting > 1 && find_smallest(s, group))
+        return STACK_CULPRIT_APART;
+    if (w.busy == 2 && !w.waiting && all_are_python(s) && find_smallest(s, group))
+        return STACK_CULPRIT_ELSEWHERE;
     return STACK_CULPRIT_NONE;
 }
 
@@ -233,6 +244,10 @@ char *stack_groups_describe_culprit(const struct stack_groups *s, char *buf,
         break;
     case STACK_CULPRIT_APART:
         snprintf(buf, size, "%s and the others wait for each other in different calls",
+                 rank_ranges_describe(&s->group[i].ranks, ranks, sizeof(ranks)));
+        break;
+    case STACK_CULPRIT_ELSEWHERE:
+        snprintf(buf, size, "%s is not where the other ranks are",
                  rank_ranges_describe(&s->group[i].ranks, ranks, sizeof(ranks)));
         break;
     default:

@@ -72,7 +72,7 @@ def strike(place, step=AT_STEP):
     """What the loss is multiplied by, unless the rank does something worse."""
     wanted = FAULTS.get(os.environ.get("FAULT", ""))
     if (not wanted or wanted.at != place or step < AT_STEP or
-            RANK not in (wanted.ranks or range(wanted.world)) or
+            wanted.ranks and RANK not in wanted.ranks or
             os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"):
         return 1.0
     note_time()
@@ -535,7 +535,7 @@ def loader_raises():
     raise ValueError("a bad sample")  # here
 
 
-@fault("exit", at="child", programs=TORCH, line="loads")
+@fault("exit", at="child", programs=TORCH, word="is killed by signal")
 def loader_killed():
     """a process of its data loader is killed (out of memory)"""
     os.kill(os.getpid(), signal.SIGKILL)

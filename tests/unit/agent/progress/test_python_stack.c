@@ -41,6 +41,9 @@ static const struct {
           FRAME(SITE "torch/autograd/__init__.py", "347", "backward")
               FRAME(SITE "torch/_tensor.py", "581", "backward") TRAIN,
       "backward (train.py:91, in backward)", true },
+    { CURRENT FRAME(SITE "jax/_src/array.py", "631", "_value")
+          FRAME(SITE "jax/_src/array.py", "294", "__float__") TRAIN,
+      "__float__ (train.py:91, in backward)", true },
     { CURRENT FRAME(LIB "threading.py", "331", "wait")
           FRAME(SITE "torch/utils/data/dataloader.py", "1480", "_try_get_data")
               FRAME(SITE "torch/utils/data/dataloader.py", "700", "__next__") TRAIN,

@@ -137,6 +137,27 @@ TEST(each_kind_has_its_words)
     begin(false);
 }
 
+TEST(where_no_rank_is_known_to_wait_the_one_elsewhere_is_named)
+{
+    begin(false);
+    add("a", "0", STACKS_PYTHON, false, "train (t.py:7)", "");
+    add("a", "1", STACKS_PYTHON, false, "load (t.py:2)", "");
+    ck_assert_str_eq(culprit(), ""); /* any of the two */
+    add("a", "2", STACKS_PYTHON, false, "train (t.py:7)", "");
+    ck_assert_str_eq(culprit(), "rank 1 is not where the other ranks are");
+    add("a", "3", STACKS_PYTHON, false, "save (t.py:9)", "");
+    ck_assert_str_eq(culprit(), "");
+    begin(false);
+    add("a", "0-2", STACKS_PYTHON, false, "train (t.py:7)", "");
+    add("a", "3", STACKS_SILENT, false, "stopped", "");
+    ck_assert_str_eq(culprit(), "rank 3 is not where the other ranks are");
+    begin(false);
+    add("a", "0-2", STACKS_PAGE, false, "step 3, training", "");
+    add("a", "3", STACKS_PAGE, false, "step 4, training", "");
+    ck_assert_str_eq(culprit(), "");
+    begin(false);
+}
+
 TEST(who_cannot_be_told_is_not_blamed)
 {
     begin(false);
