@@ -4,7 +4,7 @@ Ways in which a training goes wrong, for scripts/bench/faults: one function each
 
 A program of load/faulty.py calls `strike` at its places; at the fault's place and step the ranks
 in `ranks` run its function. The line that a launcher must name ends with "# here", or it is that
-of the program which ends with "# LINE". `word` is what it must say where no line can be known.
+of the program which ends with "# LINE". `word`, a pattern, is what it must say where no line can be known.
 """
 import asyncio
 import ctypes
@@ -474,7 +474,7 @@ def killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@fault("signal", programs=ALL, word="SIGTERM", signo=signal.SIGTERM)
+@fault("signal", programs=ALL, word="SIGTERM|code 143", signo=signal.SIGTERM)
 def terminated():
     """gets a SIGTERM of somebody"""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
