@@ -474,7 +474,7 @@ def killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@fault("signal", programs=ALL, word="SIGTERM|code 143", signo=signal.SIGTERM)
+@fault("signal", word="SIGTERM")
 def terminated():
     """gets a SIGTERM of somebody"""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
