@@ -13,13 +13,12 @@
  * that it has changed is trusted. Zero-initialise.
  */
 struct page_values {
-    bool written; /* the worker has written to the page */
-    bool watched; /* it is --watch that does, not the program */
+    bool written;              /* the worker has written to the page */
+    bool loss_is_nan, watched; /* it is --watch that does, not the program */
     enum progress_phase phase;
     uint64_t step, steps, samples;
     uint64_t first_step; /* 0: not told */
-    double loss;         /* NaN: none, unless */
-    bool loss_is_nan;
+    double loss;         /* NaN: none, unless loss_is_nan */
     uint32_t saved, checkpoints;
     uint32_t writing; /* the raw counter, odd or not */
 };

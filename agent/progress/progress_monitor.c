@@ -298,7 +298,6 @@ static void on_page_timer(void *arg)
     struct progress_monitor *m = arg;
 
     read_pages(m);
-    /* it may read more often */
     if (clock_ms() - m->rated_ms >= HANG_READ_MS)
         rate_steps(m);
     if (clock_ms() - m->sampled_ms >= STRAGGLERS_READ_MS) {

@@ -112,6 +112,7 @@ void stack_groups_sort(struct stack_groups *s)
 /* Ranks that wait, and ranks that others may wait for. */
 struct waiters {
     unsigned waiting, busy, missing; /* groups */
+    unsigned placeless;              /* of the busy ones: pages, and processes */
     unsigned busy_group;
 };
 
@@ -127,7 +128,7 @@ static struct waiters count_waiters(const struct stack_groups *s)
         else if (g->waits)
             w.waiting++;
         else if (g->kind != STACKS_ENDED)
-            w.busy_group = i, w.busy++;
+            w.busy_group = i, w.busy++, w.placeless += g->kind == STACKS_PAGE;
     }
     return w;
 }
@@ -150,15 +151,6 @@ static bool find_smallest(const struct stack_groups *s, unsigned *group)
     return as_small == 1;
 }
 
-/* Of pages and processes there is no place to be told. */
-static bool all_are_python(const struct stack_groups *s)
-{
-    for (unsigned i = 0; i < s->count; i++)
-        if (s->group[i].kind != STACKS_PYTHON && s->group[i].kind != STACKS_SILENT)
-            return false;
-    return true;
-}
-
 enum stack_culprit stack_groups_find_culprit(const struct stack_groups *s,
                                              unsigned *group)
 {
@@ -171,7 +163,7 @@ enum stack_culprit stack_groups_find_culprit(const struct stack_groups *s,
         return STACK_CULPRIT_AWAITED;
     if (w.busy == 0 && w.waiting > 1 && find_smallest(s, group))
         return STACK_CULPRIT_APART;
-    if (w.busy == 2 && !w.waiting && all_are_python(s) && find_smallest(s, group))
+    if (w.busy == 2 && !w.waiting && !w.placeless && find_smallest(s, group))
         return STACK_CULPRIT_ELSEWHERE;
     return STACK_CULPRIT_NONE;
 }

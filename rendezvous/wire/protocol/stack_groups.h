@@ -44,8 +44,7 @@ enum stack_culprit {
     STACK_CULPRIT_NONE,    /* cannot be told */
     STACK_CULPRIT_AWAITED, /* all other ranks wait, these do not */
     STACK_CULPRIT_APART, /* all ranks wait, and these somewhere else than the others */
-    STACK_CULPRIT_ELSEWHERE /* who waits is not known, as under JAX, but most ranks are
-                               at one place, and these at another */
+    STACK_CULPRIT_ELSEWHERE /* none is known to wait (JAX); not where most ranks are */
 };
 
 /* The group that the others wait for; its index in *group. */
