@@ -3,6 +3,7 @@
 #include "tests/fakes/nccl/comm.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -201,6 +202,34 @@ COMM_API int ncclCommDestroy(struct nccl_comm *c)
     return result;
 }
 
+COMM_API int ncclCommRevoke(struct nccl_comm *c, int flags)
+{
+    enum fault fault;
+    int result = comm_enter(c, "ncclCommRevoke", &fault);
+
+    if (result != NCCL_OK)
+        return result;
+    if (!rule_has_revoke(c->version))
+        standin_refuse("version %d has no ncclCommRevoke", c->version);
+    if (flags != 0 || c->finalized || comm_is_aborted(c))
+        return comm_leave(c, fault, NCCL_BAD_ARGUMENT);
+    atomic_store(&c->link.aborted, true);
+    await_kernels(c);
+    return comm_leave(c, fault, NCCL_OK);
+}
+
+/* Whether a thread is in a call that uses what an abort frees: rule 27. */
+static bool is_in_use(const struct nccl_comm *c)
+{
+    const char *call = atomic_load(&c->call);
+
+    if (atomic_load(&c->inside) == 0)
+        return false;
+    return c->blocking ? rule_has_revoke(c->version) &&
+                             strcmp(call, "ncclCommInitRankConfig") != 0
+                       : now_ms() < atomic_load(&c->call_ms) + HUNG_MS;
+}
+
 /* Waits for the threads that are in a call. With a blocking communicator they leave
  * it. */
 COMM_API int ncclCommAbort(struct nccl_comm *c)
@@ -212,8 +241,7 @@ COMM_API int ncclCommAbort(struct nccl_comm *c)
     if (c->magic != COMM_MAGIC || atomic_exchange(&c->aborting, true))
         standin_refuse("ncclCommAbort of a communicator that was freed or aborted");
     (void)standin_fault("ncclCommAbort", c->rank, &result);
-    if (!c->blocking && atomic_load(&c->inside) > 0 &&
-        now_ms() < atomic_load(&c->call_ms) + HUNG_MS)
+    if (is_in_use(c))
         standin_refuse("ncclCommAbort while a thread is in %s", atomic_load(&c->call));
     atomic_store(&c->link.aborted, true);
     while (atomic_load(&c->inside) > 0)

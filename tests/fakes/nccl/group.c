@@ -190,7 +190,11 @@ static int run_blocking(struct group_job *j)
     int device = 0;
 
     cudaGetDevice(&device);
+    for (unsigned i = 0; i < j->comms; i++)
+        atomic_fetch_add(&j->comm[i]->inside, 1);
     j->result = run_tasks(j);
+    for (unsigned i = 0; i < j->comms; i++)
+        atomic_fetch_sub(&j->comm[i]->inside, 1);
     cudaSetDevice(device);
     return j->result;
 }

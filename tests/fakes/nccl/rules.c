@@ -86,6 +86,11 @@ bool rule_symmetric_is_deaf(int version)
     return version < 22907;
 }
 
+bool rule_has_revoke(int version)
+{
+    return version >= 22807;
+}
+
 bool rule_has_copy_engines(int version)
 {
     return version >= 22902;

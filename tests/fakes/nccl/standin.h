@@ -52,6 +52,10 @@
  *    of the communicator; the stand-in ends the process there, but waits for a call
  *    that has hung for half a second. A call of a blocking communicator that another
  *    thread aborts returns ncclInternalError: misc/socket.cc.
+ * 27 From 2.28.7 ncclCommRevoke ends a call of a blocking communicator, and its
+ * kernels, and frees nothing: init.cc, commRevokeAsync, v2.28.9-1. From there on an
+ * abort under such a call ends the process, as what it frees is in use; but not while
+ *    ranks meet.
  * 12 The death of a peer on this host is no error, and kernels wait for it forever;
  *    only the network causes ncclRemoteError: misc/socket.cc, transport/net_ib.cc, all.
  * 13 From 2.22.3 algorithms are connected by the first operation that uses them, by all
@@ -118,8 +122,10 @@
  *  - Calls never wait for room in the stream or in NCCL's queue of work.
  *  - The members of a group run one after the other. NCCL may run them at the same
  *    time, so members that use each other's buffers are wrong there.
- *  - ncclCommAbort of a blocking communicator waits for the threads that are in its
- *    calls. NCCL frees it while they use it.
+ *  - Below 2.28.7 ncclCommAbort of a blocking communicator waits for the threads that
+ *    are in its calls. NCCL frees it while they use it.
+ *  - ncclCommRevoke does not take its flag back, and it does not touch what a thread in
+ *    a call uses. NCCL's stops the proxy thread, too.
  *  - No call of the stand-in waits for all of the GPU's work, as cudaFree does, or is
  *    forbidden during a capture.
  *  - Kernels of several communicators never lack room on the GPU.
@@ -148,5 +154,6 @@ bool rule_window_needs_one_node(int version); /* 19 */
 bool rule_symmetric_is_deaf(int version);     /* 20 */
 bool rule_null_handle_refused(int version);   /* 21 */
 bool rule_has_copy_engines(int version);      /* 26 */
+bool rule_has_revoke(int version);            /* 27 */
 
 #endif

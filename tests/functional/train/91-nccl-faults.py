@@ -74,6 +74,7 @@ UNUSED = {
     "ncclRecv": "a training sends no messages",
     "ncclCommSplit": "a training has one world",
     "ncclCommAbort": "only after another failure",
+    "ncclCommRevoke": "only after another failure, by communicators that block",
 }
 
 

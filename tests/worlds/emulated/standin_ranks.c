@@ -27,6 +27,7 @@ void standin_open(void)
         { "ncclCommFinalize", (void **)&standin.finalize },
         { "ncclCommDestroy", (void **)&standin.destroy },
         { "ncclCommAbort", (void **)&standin.abort },
+        { "ncclCommRevoke", (void **)&standin.revoke },
         { "ncclCommGetAsyncError", (void **)&standin.async_error },
         { "ncclCommSplit", (void **)&standin.split },
         { "ncclMemAlloc", (void **)&standin.mem_alloc },

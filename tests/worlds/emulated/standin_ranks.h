@@ -25,6 +25,7 @@ struct standin_calls {
     int (*finalize)(comm_t comm);
     int (*destroy)(comm_t comm);
     int (*abort)(comm_t comm);
+    int (*revoke)(comm_t comm, int flags);
     int (*async_error)(comm_t comm, int *state);
     int (*split)(comm_t comm, int color, int key, comm_t *out,
                  struct nccl_config *config);

@@ -50,6 +50,7 @@ static const struct {
     { "ncclCommSplit", NCCL_VERSION_MIN },
     { "ncclCommWindowRegister", NCCL_SYMMETRIC_SINCE },
     { "ncclCommWindowDeregister", NCCL_SYMMETRIC_SINCE },
+    { "ncclCommRevoke", NCCL_REVOKE_SINCE },
 };
 
 static union {

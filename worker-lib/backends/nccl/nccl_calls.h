@@ -61,6 +61,9 @@ struct nccl_config {
  * dead rank cannot be aborted. */
 #define NCCL_SYMMETRIC_SINCE 22907
 
+/* Since 2.28.7 a call of a communicator that blocks can be ended without freeing what
+ * it uses. */
+#define NCCL_REVOKE_SINCE 22807
 /* Since 2.29.2 NCCL gathers more elements than NCCL_SYM_CE_THRESHOLD by copy engines of
  * Blackwell GPUs, and these do not read that flag either. */
 #define NCCL_NO_COPY_ENGINES "1152921504606846976"
@@ -105,6 +108,8 @@ struct nccl_calls {
     int (*window_register)(struct nccl_comm *comm, void *memory, size_t bytes,
                            struct nccl_window **window, int flags);
     int (*window_deregister)(struct nccl_comm *comm, struct nccl_window *window);
+    /* NULL before NCCL_REVOKE_SINCE */
+    int (*comm_revoke)(struct nccl_comm *comm, int flags);
 };
 
 /* What ncclGetVersion returned to nccl_open. */

@@ -89,6 +89,7 @@ same(sizeof(ours_stream), sizeof(its_stream));
 #define comm_deregister_of(t) t##_result (*)(t##_comm, void *)
 #define comm_split_of(t) t##_result (*)(t##_comm, int, int, t##_comm *, t##_config *)
 #define window_register_of(t) t##_result (*)(t##_comm, void *, size_t, t##_window *, int)
+#define comm_revoke_of(t) t##_result (*)(t##_comm, int)
 #define window_deregister_of(t) t##_result (*)(t##_comm, t##_window)
 /* clang-format on */
 
@@ -122,6 +123,10 @@ same_function(ncclGroupEnd, group_end, group_of);
 same_function(ncclCommRegister, comm_register, comm_register_of);
 same_function(ncclCommDeregister, comm_deregister, comm_deregister_of);
 same_function(ncclCommSplit, comm_split, comm_split_of);
+
+#if NCCL_VERSION_CODE >= 22807
+same_function(ncclCommRevoke, comm_revoke, comm_revoke_of);
+#endif
 
 #if NCCL_VERSION_CODE >= 22700
 typedef ncclWindow_t its_window;

@@ -394,6 +394,49 @@ static void check_time(struct nccl *n)
 
 /* -- the end ----------------------------------------------------------------------- */
 
+/* Under the lock: waits a moment for a change, at most until then. */
+static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
+{
+    struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
+                              .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
+
+    if (clock_ms() >= deadline_ms)
+        return false;
+    pthread_cond_timedwait(&n->changed, &n->lock, &until);
+    return true;
+}
+
+/* Whether the communication thread is in a call of a communicator that blocks. While
+ * ranks meet there is nothing yet that could be revoked. */
+static bool is_in_blocking_call(struct nccl *n)
+{
+    const char *call = atomic_load(&n->call);
+
+    return n->blocking && n->busy && call && strncmp(call, "nccl", 4) == 0 &&
+           strcmp(call, "ncclCommInitRankConfig") != 0;
+}
+
+/* Ends that call, which ncclCommAbort does not wait for before it frees what the call
+ * uses. False: the call has not returned. */
+static bool end_blocking_call(struct nccl *n, struct nccl_comm *comm)
+{
+    uint64_t leave_ms = clock_ms() + LEAVE_CALL_MS;
+    bool left;
+
+    pthread_mutex_lock(&n->lock);
+    left = !is_in_blocking_call(n) || !n->gpu.nccl->comm_revoke;
+    pthread_mutex_unlock(&n->lock);
+    if (left)
+        return true;
+    (void)n->gpu.nccl->comm_revoke(comm, 0);
+    pthread_mutex_lock(&n->lock);
+    while (n->busy && wait_watch_change(n, leave_ms))
+        ;
+    left = !n->busy;
+    pthread_mutex_unlock(&n->lock);
+    return left;
+}
+
 /* It starts with the world: while a library is loaded, which may hang, the loader's
  * lock is held, and a new thread would wait for it. */
 void *nccl_abort_comm(void *arg)
@@ -408,6 +451,8 @@ void *nccl_abort_comm(void *arg)
     comm = atomic_exchange(&n->comm, NULL);
     n->gpu.cuda->set_device(n->gpu.device);
     (void)gpu_calls_relax_thread(n->gpu.cuda);
+    if (comm && !end_blocking_call(n, comm))
+        return NULL;
     if (comm)
         (void)n->gpu.nccl->abort(comm);
     pthread_mutex_lock(&n->lock);
@@ -415,18 +460,6 @@ void *nccl_abort_comm(void *arg)
     pthread_cond_broadcast(&n->changed);
     pthread_mutex_unlock(&n->lock);
     return NULL;
-}
-
-/* Under the lock: waits a moment for a change, at most until then. */
-static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
-{
-    struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
-                              .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
-
-    if (clock_ms() >= deadline_ms)
-        return false;
-    pthread_cond_timedwait(&n->changed, &n->lock, &until);
-    return true;
 }
 
 /* NCCL allows an abort while a thread is in a call of the communicator only if that

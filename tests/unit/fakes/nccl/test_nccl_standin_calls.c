@@ -233,13 +233,14 @@ START_TEST(wrong_arguments_are_refused)
 END_TEST
 
 static _Atomic bool inside;
+static bool revokes;
 
 static void *abort_from_outside(void *arg)
 {
     while (!atomic_load(&inside))
         sched_yield();
     usleep(A_WHILE_MS * 1000);
-    OK(standin.abort(arg));
+    OK(revokes ? standin.revoke(arg, 0) : standin.abort(arg));
     return NULL;
 }
 
@@ -257,6 +258,8 @@ static void block(unsigned rank, void *arg)
         ck_assert_int_eq(standin.receive(r.x, 1, NCCL_F32, 1, r.comm, r.stream),
                          NCCL_INTERNAL_ERROR);
         pthread_join(thread, NULL);
+        if (revokes)
+            OK(standin.abort(r.comm));
     } else {
         ck_assert(standin_aborts(r.comm));
     }
@@ -264,6 +267,8 @@ static void block(unsigned rank, void *arg)
 
 START_TEST(a_blocking_communicator_blocks_until_it_is_aborted)
 {
+    revokes = _i == 1;
+    setenv("CRUN_STANDIN_VERSION", revokes ? "22807" : "22803", 1);
     rank_threads_run(SIZE, block, NULL);
 }
 END_TEST
@@ -406,7 +411,7 @@ int main(void)
     tcase_add_test(t, two_ranks_on_a_gpu_are_refused);
     tcase_add_test(t, different_versions_are_refused);
     tcase_add_test(t, wrong_arguments_are_refused);
-    tcase_add_test(t, a_blocking_communicator_blocks_until_it_is_aborted);
+    tcase_add_loop_test(t, a_blocking_communicator_blocks_until_it_is_aborted, 0, 2);
     tcase_add_test(t, a_communicator_is_split);
     tcase_add_test(t, nothing_of_a_group_starts_before_its_end);
     tcase_add_test(t, groups_that_differ_fail);

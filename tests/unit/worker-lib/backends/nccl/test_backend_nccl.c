@@ -74,6 +74,27 @@ static void end_beside_an_abort(struct team_member *m)
     rank_threads_sync();
 }
 
+/* The store of rank 1 does not answer, so nothing proves that no rank has aborted. */
+static void end_without_the_store(struct team_member *m)
+{
+    struct op barrier = { .kind = OP_BARRIER };
+
+    ck_assert_int_eq(team_member_run(m, barrier), CRUN_OK);
+    rank_threads_sync();
+    if (m->team.rank == 1)
+        shutdown(store_client_handle(m->team.store), SHUT_RDWR);
+    rank_threads_sync();
+    ck_assert_int_eq(team_member_run(m, barrier),
+                     m->team.rank == 1 ? CRUN_PEER_LOST : CRUN_OK);
+    rank_threads_sync();
+}
+
+TEST(a_result_that_the_store_does_not_prove_is_no_result)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = 2, .body = end_without_the_store });
+}
+
 TEST(a_result_of_an_aborted_operation_is_no_result)
 {
     team_run(&(struct team_plan){
