@@ -389,12 +389,24 @@ static void on_resumed(void *arg)
         client_resumed(a->client);
 }
 
+/* The rendezvous of the job is in this process from now on, or (false) elsewhere. */
+static void on_moved(void *arg, bool here)
+{
+    struct agent *a = arg;
+
+    rendezvous_host_move(&a->rendezvous, here);
+    agent_note_host(a);
+    if (!here)
+        client_leave_server(a->client);
+}
+
 static int start_parts(struct agent *a, struct err *e)
 {
     struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
     struct rendezvous_host_calls host_calls = { .store_client = on_store_client,
                                                 .event = agent_note_host_event,
                                                 .fatal = on_fatal,
+                                                .moved = on_moved,
                                                 .arg = a };
     struct local_workers_calls calls = {
         .group = { .failed = agent_on_group_failed,

@@ -61,7 +61,9 @@ struct agent {
     uint64_t last_step;                                              /* at the end */
     struct cJSON *past; /* the same of a job that this crun has hosted; NULL: none */
     struct rendezvous_host rendezvous;
-    bool has_hosted; /* the rendezvous is or was in this process */
+    char keeper[HOST_NAME_MAX_BYTES + 1]; /* the node that hosts it, if others could */
+    bool has_keepers; /* so many that the loss of one changes nothing */
+    bool has_hosted;  /* the rendezvous is or was in this process */
     struct client *client;
     struct epoch_store store; /* while an epoch runs and this node has rank 0 */
 

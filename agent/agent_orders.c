@@ -13,6 +13,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/job/registry/job.h"
+#include "rendezvous/server/server.h"
 
 static void on_start(struct agent *a, const struct msg *m)
 {
@@ -52,6 +53,7 @@ static void on_done(struct agent *a, const struct msg *m)
             snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", m->done.text,
                      a->signals.sender);
     }
+    rendezvous_host_stop_keeping(&a->rendezvous);
     agent_handle_event(a, AGENT_EV_DONE);
 }
 
@@ -152,6 +154,47 @@ static void on_owners_found(struct agent *a, const struct msg *m)
     epoch_store_owners_found(&a->store, &m->owners);
 }
 
+static void on_keep(struct agent *a, const struct msg *m)
+{
+    struct msg answer = { .type = MSG_KEEPING, .keeping = { .id = m->keep.id } };
+    struct server_standby standby = { .id = m->keep.id,
+                                      .election_ms = m->keep.election_ms,
+                                      .instance = m->instance,
+                                      .node = client_node(a->client),
+                                      .host = a->host };
+    char address[NET_TEXT_SIZE];
+    struct err e;
+
+    if (a->config->local_addr)
+        snprintf(address, sizeof(address), "%s", a->config->local_addr);
+    else if (!client_local_address(a->client, address, sizeof(address)))
+        return;
+    answer.keeping.port = rendezvous_host_keep(&a->rendezvous, &standby, address, &e);
+    if (!answer.keeping.port)
+        log_debug("this node keeps no records of the rendezvous: %s", e.text);
+    agent_send_report(a, &answer);
+}
+
+/* Where the rendezvous is, and which nodes could take it over. */
+static void on_keepers(struct agent *a, const struct msg *m)
+{
+    const struct msg_keepers *k = &m->keepers;
+    char host[HOST_NAME_MAX_BYTES + 1];
+
+    snprintf(host, sizeof(host), "%.*s", (int)strcspn(k->hosts, ","), k->hosts);
+    if (*k->lost && strcmp(a->keeper, host) != 0) {
+        if (job_messages_cover_rendezvous(a->messages))
+            log_info("%s was lost; %s hosts the rendezvous now", k->lost, host);
+        event_file_add(a->events, "moved", a->epoch,
+                       "%s was lost; %s hosts the rendezvous now", k->lost, host);
+    }
+    log_debug("the records of the rendezvous are on %s%s", k->hosts,
+              k->safe ? ": it outlives the loss of one" : "");
+    memcpy(a->keeper, host, sizeof(a->keeper));
+    a->has_keepers = k->safe;
+    client_set_keepers(a->client, k->endpoints, k->safe);
+}
+
 static void on_order(void *arg, const struct msg *m)
 {
     static void (*const handlers[MSG_TYPE_MAX])(struct agent *, const struct msg *) = {
@@ -167,6 +210,8 @@ static void on_order(void *arg, const struct msg *m)
         [MSG_ASK_LOGS] = on_logs_asked,
         [MSG_FIND_OWNERS] = on_find_owners,
         [MSG_OWNERS_FOUND] = on_owners_found,
+        [MSG_KEEP] = on_keep,
+        [MSG_KEEPERS] = on_keepers,
         [MSG_DONE] = on_done,
         [MSG_REFUSED] = on_refused,
     };
@@ -209,6 +254,9 @@ static void print_abandoned(const struct agent *a, const char *why)
     if (a->has_joined && a->config->job.strict_fence)
         log_error("this node has fenced itself (--fence=strict); the job can continue "
                   "without it");
+    else if (a->has_keepers)
+        log_error("the job ends here: too few are left of the nodes that keep the "
+                  "rendezvous' records");
     else if (a->has_joined)
         log_error("the job ends here; a standalone crund on a separate machine would "
                   "outlive any node (crund(8))");

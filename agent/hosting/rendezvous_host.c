@@ -93,6 +93,8 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
                                     .fds_reserved = fd_limits_need(h->config),
                                     .store_client = h->calls.store_client,
                                     .event = h->calls.event,
+                                    .replicas = h->config->replicas,
+                                    .moved = h->calls.moved,
                                     .fatal = h->calls.fatal,
                                     .arg = h->calls.arg };
 
@@ -249,8 +251,60 @@ void rendezvous_host_found(struct rendezvous_host *h)
     name_check_end(&h->check);
 }
 
+uint16_t rendezvous_host_keep(struct rendezvous_host *h,
+                              const struct server_standby *standby, const char *address,
+                              struct err *e)
+{
+    struct server_config config = { .run_id = h->config->run_id,
+                                    .job = &h->config->job,
+                                    .keys = h->keys,
+                                    .fds_reserved = fd_limits_need(h->config),
+                                    .store_client = h->calls.store_client,
+                                    .event = h->calls.event,
+                                    .replicas = h->config->replicas,
+                                    .standby = *standby,
+                                    .moved = h->calls.moved,
+                                    .fatal = h->calls.fatal,
+                                    .arg = h->calls.arg };
+
+    server_destroy(h->standby);
+    h->standby = NULL;
+    if (h->server) {
+        err_set(e, "this node hosts the rendezvous");
+        return 0;
+    }
+    if (!h->port_wanted && read_endpoint(h, h->config->endpoints, e) < 0)
+        return 0;
+    for (int any = 0; any < 2 && !h->standby; any++)
+        if (net_parse_host(address, any ? 0 : h->port_wanted, &config.listen, e) == 0)
+            h->standby = server_create(h->loop, &config, e);
+    if (!h->standby)
+        return 0;
+    snprintf(h->address, sizeof(h->address), "%s", address);
+    return net_port(server_address(h->standby));
+}
+
+void rendezvous_host_move(struct rendezvous_host *h, bool here)
+{
+    struct server **from = here ? &h->standby : &h->server;
+    struct server **to = here ? &h->server : &h->standby;
+
+    if (!*from)
+        return;
+    *to = *from;
+    *from = NULL;
+    h->port = here ? net_port(server_address(h->server)) : 0;
+}
+
+void rendezvous_host_stop_keeping(struct rendezvous_host *h)
+{
+    server_destroy(h->standby);
+    h->standby = NULL;
+}
+
 void rendezvous_host_end(struct rendezvous_host *h)
 {
+    rendezvous_host_stop_keeping(h);
     name_check_end(&h->check);
     metrics_file_end(h->metrics);
     h->metrics = NULL;

@@ -12,6 +12,7 @@ struct key_ring;
 struct loop;
 struct metrics_file;
 struct server;
+struct server_standby;
 
 /* As in server.h. */
 struct rendezvous_host_calls {
@@ -19,6 +20,8 @@ struct rendezvous_host_calls {
     void (*store_client)(void *arg, int fd);
     void (*event)(void *arg, const struct msg_event *event);
     void (*fatal)(void *arg, const char *why);
+    /* The job's rendezvous is here from now on, or (false) not any more. */
+    void (*moved)(void *arg, bool here);
     void *arg;
 };
 
@@ -35,6 +38,7 @@ struct rendezvous_host {
     char address[ADDRESS_MAX_BYTES + 1]; /* for the other nodes; "": inside */
     uint16_t port;                       /* of server; 0: inside */
 
+    struct server *standby;       /* keeps the records of another process; NULL: none */
     struct metrics_file *metrics; /* of server; NULL: none */
     struct loop *loop;
     const struct config *config;
@@ -58,6 +62,15 @@ int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *l
 
 /* The job has formed: all nodes have found this one. */
 void rendezvous_host_found(struct rendezvous_host *h);
+/* KEEP: this node, which the others reach at `address`, keeps the records of the
+ * rendezvous too. Returns the port, or 0 with e. */
+uint16_t rendezvous_host_keep(struct rendezvous_host *h,
+                              const struct server_standby *standby, const char *address,
+                              struct err *e);
+/* From the call `moved`: server is what was standby, or the other way round. */
+void rendezvous_host_move(struct rendezvous_host *h, bool here);
+/* The job has ended. */
+void rendezvous_host_stop_keeping(struct rendezvous_host *h);
 /* The server's end. */
 void rendezvous_host_end(struct rendezvous_host *h);
 

@@ -109,6 +109,11 @@ const struct opt rdzv_conf_keys[] = {
       OPT_FIELD(struct rdzv_conf, quarantine),
       .min = 0,
       .max = QUARANTINE_MAX },
+    { .name = "replicas",
+      .set = opt_set_int,
+      OPT_FIELD(struct rdzv_conf, replicas),
+      .min = 1,
+      .max = 7 },
     UNUSED("close_timeout"),
     UNUSED("heartbeat_timeout"),
     UNUSED("read_timeout"),
@@ -119,7 +124,9 @@ const struct opt rdzv_conf_keys[] = {
 
 void rdzv_conf_init(struct rdzv_conf *c)
 {
-    *c = (struct rdzv_conf){ .is_host = -1, .quarantine = QUARANTINE_DEFAULT };
+    *c = (struct rdzv_conf){ .is_host = -1,
+                             .quarantine = QUARANTINE_DEFAULT,
+                             .replicas = 1 };
 }
 
 /* The keys of one text that are not known: "a, b (did you mean c?)". */

@@ -222,6 +222,8 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
         free(c);
         return NULL;
     }
+    if (config->endpoints)
+        c->endpoints = xstrdup(config->endpoints);
     c->session = session_create(&config->session, &session_calls, clock_ms());
     loop_timer_init(&c->timer, loop, client_on_timer, c);
     loop_timer_init(&c->again, loop, client_on_again, c);
@@ -247,6 +249,8 @@ void client_destroy(struct client *c)
         free(u);
     }
     dialer_destroy(c->dialer);
+    free(c->endpoints);
+    free(c->keepers);
     loop_timer_fini(&c->timer);
     loop_timer_fini(&c->again);
     foreign_watch_fini(&c->foreign);
@@ -292,6 +296,44 @@ void client_use_server(struct client *c, struct server *local)
     on_disconnect(c);
     client_connect_locally(c);
     client_settle(c);
+}
+
+uint32_t client_node(const struct client *c)
+{
+    return session_node(c->session);
+}
+
+/* Not while it is connecting. */
+static void client_dial_keepers(struct client *c)
+{
+    char *all = xasprintf("%s%s%s", c->endpoints ? c->endpoints : "",
+                          c->endpoints ? "," : "", c->keepers);
+    struct dialer *d;
+    struct err e;
+
+    d = dialer_create(c->loop, all, true, &e);
+    free(all);
+    if (!d)
+        return;
+    dialer_destroy(c->dialer);
+    c->dialer = d;
+}
+
+void client_set_keepers(struct client *c, const char *list, bool safe)
+{
+    session_set_durable(c->session, safe);
+    free(c->keepers);
+    c->keepers = xstrdup(list);
+    if (!c->local)
+        client_dial_keepers(c);
+}
+
+void client_leave_server(struct client *c)
+{
+    if (!c->local || !c->keepers)
+        return;
+    c->local = NULL;
+    client_dial_keepers(c);
 }
 
 const struct net_addr *client_peer(const struct client *c)

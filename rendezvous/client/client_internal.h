@@ -46,6 +46,8 @@ struct client {
     bool out;         /* the session has told of an outage */
     uid_t other_user; /* whose process held the port in this outage; 0: none */
     struct dialer *dialer;
+    char *endpoints; /* NULL: none */
+    char *keepers;   /* see client_set_keepers; NULL: none */
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;
     struct client_link *link; /* the session's, or NULL */

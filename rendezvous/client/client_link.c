@@ -128,7 +128,8 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
         client_end_target(c, target, text);
         client_race_on(c);
     } else {
-        client_note_lost(c, c->local ? NULL : conn_peer(conn), text);
+        client_note_lost(
+            c, conn_peer(conn)->sa.ss_family == AF_UNIX ? NULL : conn_peer(conn), text);
     }
     client_settle(c);
 }

@@ -177,7 +177,8 @@ void session_fill_hello(const struct session *s, struct msg *hello)
                            .hello = { .version_min = PROTO_VERSION_MIN,
                                       .version_max = PROTO_VERSION_MAX,
                                       .role = PEER_AGENT,
-                                      .logs = true } };
+                                      .logs = true,
+                                      .keepers = true } };
     snprintf(hello->hello.software, sizeof(hello->hello.software), "%s",
              s->config.software ? s->config.software : "");
 }
@@ -221,7 +222,8 @@ static void on_welcome(struct session_step *step)
         outbox_settle_type(&s->reports, MSG_OWNERS);
     }
     session_identity_ask(&s->identity, &s->config.join, &ask);
-    s->identity.durable = step->msg->welcome.durable;
+    /* in an outage, KEEPERS alone ends what another one has promised */
+    s->identity.durable = step->msg->welcome.durable || (s->out && s->identity.durable);
     s->identity.daemon = step->msg->welcome.daemon;
     s->identity.rendezvous = step->msg->welcome.rendezvous;
     s->asked_at = step->now;
@@ -552,6 +554,16 @@ const struct id128 *session_instance(const struct session *s)
 bool session_is_with_daemon(const struct session *s)
 {
     return s->identity.daemon;
+}
+
+void session_set_durable(struct session *s, bool durable)
+{
+    s->identity.durable = durable;
+}
+
+uint32_t session_node(const struct session *s)
+{
+    return s->identity.joined.node;
 }
 
 uint64_t session_epoch(const struct session *s)

@@ -102,7 +102,10 @@ enum session_state session_state(const struct session *s);
 /* Reports that have not been acknowledged. */
 unsigned session_unanswered(const struct session *s);
 const struct id128 *session_instance(const struct session *s);
+uint32_t session_node(const struct session *s);
 uint64_t session_epoch(const struct session *s);
+/* It outlives the loss of its node, or not: for how long workers outlive it. */
+void session_set_durable(struct session *s, bool durable);
 /* The rendezvous is a crund, as far as it has told. */
 bool session_is_with_daemon(const struct session *s);
 

@@ -31,6 +31,10 @@
 #define KEYS_ENDED_EVERY_MS 125
 #define KEYS_ENDED_WAIT_MS 10000 /* for most of them to be back */
 
+/* The silence after which another replica leads: a fifth of the lease, but */
+#define ELECTION_MS_MIN 200
+#define ELECTION_MS_MAX 1000
+
 /* The rendezvous that has our port is asked for its job. */
 #define PORT_HOLDER_MS 2000
 

@@ -70,7 +70,8 @@ static void server_commit(struct server *s)
         s->config.fatal(s->config.arg, e.text);
         return;
     }
-    server_flush(s);
+    if (registry_is_settled(s->registry)) /* else when it is, in a later turn */
+        server_flush(s);
 }
 
 static void on_turn_end(void *arg)
@@ -89,6 +90,7 @@ static void on_turn_end(void *arg)
     server_limit_agents(s);
     if (!s->failed && s->touched) {
         s->touched = false;
+        server_keep_on(s);
         next = registry_next_tick(s->registry);
         if (now >= next)
             next = registry_tick(s->registry, now, clock_wall_ms());
@@ -148,6 +150,8 @@ void peer_conn_destroy(struct peer_conn *p)
     s->adopted -= p->adopted;
     conn_destroy(p->conn);
     p->conn = NULL;
+    free(p->held);
+    free(p->part);
     registry_disconnect(s->registry, p->peer, clock_ms());
     s->touched = true;
     free(p);
@@ -159,7 +163,7 @@ void peer_conn_classify(struct peer_conn *p)
 {
     enum proto_phase phase = registry_phase(p->peer);
 
-    if (p->class != CLASS_UNIDENTIFIED || (phase != PROTO_JOINED && phase != PROTO_CTL))
+    if (p->class != CLASS_UNIDENTIFIED || phase == PROTO_NEW || phase == PROTO_AGENT)
         return;
     peer_conn_leave_class(p);
     peer_conn_enter_class(p, phase == PROTO_CTL ? CLASS_CTL : CLASS_AGENT);
@@ -431,6 +435,9 @@ static int server_open_registry(struct server *s, struct err *e)
         .hang_up = on_hang_up,
         .page = server_on_page,
         .denied = on_denied,
+        .stands_by = s->config.standby.instance,
+        .replicate = server_on_replicate,
+        .keeping = server_on_keeping,
         .event = on_event,
         .arg = s,
     };
@@ -494,6 +501,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
         s->address = *listener_address(s->listener);
         socket_owner_prepare();
     }
+    if (config->standby.election_ms && server_begin_standby(s, e) < 0)
+        goto fail;
     if (config->keys)
         loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);
     s->touched = true;
@@ -511,6 +520,7 @@ void server_destroy(struct server *s)
     if (!s)
         return;
     web_destroy(s->web);
+    server_end_keeping(s);
     listener_destroy(s->listener);
     for (int i = 0; i < CLASS_COUNT; i++) {
         while ((p = TAILQ_FIRST(&s->conns[i])))

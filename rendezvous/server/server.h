@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/net.h"
 
 struct job_config;
@@ -21,6 +22,15 @@ struct server;
  * speak to. At the end of every turn of the loop it commits the registry and only then
  * sends the answers. Embedded by the agent of one job, and the whole of crund.
  */
+/* This server stands by: it keeps the records of another one, and goes on with them. */
+struct server_standby {
+    uint64_t id;          /* as in KEEP */
+    uint32_t election_ms; /* likewise; 0: it does not stand by */
+    struct id128 instance;
+    uint32_t node; /* of this process, and its name in the job */
+    const char *host;
+};
+
 struct server_config {
     struct net_addr listen; /* port 0: any; zeroes: no listener */
     int listener;           /* a socket that listens already; 0: none. Is taken over */
@@ -38,6 +48,11 @@ struct server_config {
     void (*store_client)(void *arg, int fd);
     /* An event of a job, as crunctl shows it. May be NULL. */
     void (*event)(void *arg, const struct msg_event *event);
+    /* On how many nodes of the job its records shall be, its own included. 0: as 1. */
+    unsigned replicas;
+    struct server_standby standby;
+    /* The job's rendezvous is here from now on, or (false) not any more. */
+    void (*moved)(void *arg, bool here);
     /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
     void *arg;
@@ -72,6 +87,9 @@ const char *server_page_url(const struct server *s);
 
 /* What the program has given up, for users. The text is copied. */
 void server_set_confinement(struct server *s, const char *text);
+
+/* Whether it serves a job, and does not only keep records of one. */
+bool server_serves(const struct server *s);
 
 /* At the end: accept no more connections, commit, flush queued messages. */
 void server_shut(struct server *s);

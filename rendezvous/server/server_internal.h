@@ -17,11 +17,13 @@
 /*
  * Shared by the files of the server: server.c (connections, turns, the registry),
  * server_admission.c (which connections are let in), server_keys.c (keys of peers),
- * server_shares.c (what each connection gets of a turn).
+ * server_shares.c (what each connection gets of a turn), server_keeping.c (the records
+ * on other hosts).
  */
 struct disk;
 struct handshake;
 struct handshakes;
+struct keeping;
 struct tls_door;
 struct tls_session;
 struct web;
@@ -60,6 +62,9 @@ struct peer_conn {
     uint64_t turn_us;  /* spent on it in that turn */
     uint64_t spent;    /* since it connected, in bytes */
     struct conn_source_entry by_source;
+    struct msg *held; /* HELLO, until it is known who leads; NULL: none */
+    uint8_t *part;    /* what is there of a replica's message */
+    size_t part_size;
 };
 
 struct server {
@@ -68,6 +73,7 @@ struct server {
     struct disk *disk;
     struct job_archive *archive; /* NULL: none */
     struct registry *registry;
+    struct keeping *keeping;   /* NULL: the only copy of the records is here */
     struct listener *listener; /* NULL once it accepts no more */
     struct tls_door *door;     /* NULL before the first TLS connection */
     struct handshakes *handshakes;
@@ -141,6 +147,19 @@ void peer_conn_log_refusal(const struct peer_conn *p, const char *why);
 bool peer_conn_on_may_shake(void *arg, struct conn *c);
 int peer_conn_on_secured(void *arg, struct conn *c, struct err *e);
 
+/* -- server_keeping.c -------------------------------------------------------------- */
+
+/* A server that stands by begins with it. */
+int server_begin_standby(struct server *s, struct err *e) MUST_CHECK;
+void server_end_keeping(struct server *s);
+/* At the end of a turn, before its commit. */
+void server_keep_on(struct server *s);
+/* A HELLO has come: false: it waits, or its connection is closed. */
+bool server_takes_hello(struct peer_conn *p, const struct msg *m);
+/* The registry's calls. */
+void server_on_replicate(void *arg, void *conn, const struct msg *m);
+void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer);
+
 /* -- server_shares.c --------------------------------------------------------------- */
 
 /* The connection's calls. */
@@ -149,6 +168,8 @@ bool peer_conn_on_ready(void *arg, struct conn *c);
 int peer_conn_on_message(void *arg, struct conn *c, const struct msg *m, struct err *e);
 /* The registry asks before each message of a list. */
 bool server_on_room(void *arg, void *conn);
+/* The message that it held is handled, and what follows it in its turn. */
+void peer_conn_release(struct peer_conn *p);
 /* Connections that wait for their turn are served. */
 void server_on_serve(void *arg);
 

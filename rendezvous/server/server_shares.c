@@ -5,6 +5,8 @@
  * is not read. A connection that has much to say waits for its turn behind the others.
  * So agents get their answers soon, regardless of those requests.
  */
+#include <stdlib.h>
+
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
@@ -112,7 +114,7 @@ bool peer_conn_on_ready(void *arg, struct conn *c)
     uint64_t began_us;
     bool complete;
 
-    if (!peer_conn_has_room(p))
+    if (p->held || !peer_conn_has_room(p))
         return false;
     if (!peer_conn_has_share(p)) {
         peer_conn_queue(p);
@@ -141,6 +143,8 @@ int peer_conn_on_message(void *arg, struct conn *c, const struct msg *m, struct 
     s->touched = true;
     p->messages++;
     p->spent += MESSAGE_COST;
+    if (m->type == MSG_HELLO && !server_takes_hello(p, m))
+        return 0;
     r = registry_message(s->registry, p->peer, m, clock_ms(), clock_wall_ms(), e);
     peer_conn_classify(p);
     peer_conn_charge(p, waited, began_us);
@@ -150,6 +154,19 @@ int peer_conn_on_message(void *arg, struct conn *c, const struct msg *m, struct 
             peer_conn_queue(p);
     }
     return r;
+}
+
+void peer_conn_release(struct peer_conn *p)
+{
+    struct msg *m = p->held;
+    struct err e;
+
+    p->held = NULL;
+    if (peer_conn_on_message(p, p->conn, m, &e) < 0)
+        conn_hang_up(p->conn);
+    free(m);
+    peer_conn_queue(p);
+    loop_timer_arm(&p->server->serve, 0);
 }
 
 /* Serve each queued connection once, until the share of this turn is used up. */

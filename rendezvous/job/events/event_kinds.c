@@ -25,6 +25,8 @@ const struct event_kind event_kinds[] = {
     { "done", ACCESS_VIEW, ALWAYS, "the job has ended: how, and its exit code" },
     { "restored", ACCESS_VIEW, NEVER,
       "the rendezvous was restarted: it has no earlier events" },
+    { "moved", ACCESS_VIEW, ALWAYS,
+      "the node of the rendezvous was lost, and another one hosts it" },
     { "regressed", ACCESS_OPERATE, ALWAYS,
       "the rendezvous has forgotten epochs that its nodes know" },
     /* nodes */

@@ -32,7 +32,8 @@ struct tail {
 };
 
 struct journal {
-    struct disk *disk;
+    struct disk *disk; /* NULL: it has a keeper */
+    struct journal_keeper keeper;
     struct tail tail;
     uint8_t *batch; /* begins with room for its header */
     size_t used;
@@ -231,10 +232,28 @@ void journal_close(struct journal *j)
 {
     if (!j)
         return;
-    tail_close(j->disk, &j->tail);
-    j->disk->ops->unlock(j->disk);
+    if (j->disk) {
+        tail_close(j->disk, &j->tail);
+        j->disk->ops->unlock(j->disk);
+    }
     free(j->batch);
     free(j);
+}
+
+struct journal *journal_create_kept(const struct journal_keeper *keeper)
+{
+    struct journal *j = xcalloc(1, sizeof(*j));
+
+    j->keeper = *keeper;
+    batch_clear(j);
+    j->size = j->used;
+    j->batch = xmalloc(j->size);
+    return j;
+}
+
+bool journal_is_settled(const struct journal *j)
+{
+    return j->disk || j->keeper.has_kept(j->keeper.arg);
 }
 
 /* A snapshot has batches of limited size: none of them counts until all are written. */
@@ -275,6 +294,12 @@ int journal_commit(struct journal *j, struct err *e)
         return err_set(e, "journal: an earlier write or sync failed");
     if (!journal_pending(j))
         return 0;
+    if (!j->disk) {
+        j->keeper.keep(j->keeper.arg, j->batch + JOURNAL_BATCH_HEADER_SIZE,
+                       j->used - JOURNAL_BATCH_HEADER_SIZE);
+        batch_clear(j);
+        return 0;
+    }
     if (batch_write(j) < 0)
         return journal_fail(j, e, "write");
     if (j->disk->ops->sync(j->disk, j->tail.file) < 0)

@@ -65,4 +65,23 @@ bool journal_wants_snapshot(const struct journal *j);
 int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *j),
                      void *arg, struct err *e) MUST_CHECK;
 
+/*
+ * Batches go to a keeper instead of a disk. A commit returns at once: what it commits
+ * lasts as soon as the keeper says that all lasts. It is never full, and asks for no
+ * snapshot.
+ */
+struct journal_keeper {
+    void (*keep)(void *arg, const void *records, size_t size);
+    bool (*has_kept)(void *arg);
+    void *arg;
+};
+struct journal *journal_create_kept(const struct journal_keeper *keeper);
+
+/* Whether all that was committed lasts. */
+bool journal_is_settled(const struct journal *j);
+
+/* Give every record of what a keeper was given to fn. */
+int journal_give(const void *records, size_t size, journal_record_fn *fn, void *arg,
+                 struct err *e) MUST_CHECK;
+
 #endif

@@ -58,23 +58,44 @@ static int err_damaged(struct load *l, uint64_t at_least, const char *what)
                    l->extent->end, number, at_least > number ? at_least : number, what);
 }
 
-static int give_records(struct load *l, size_t length, journal_record_fn *fn, void *arg)
+/* Returns 1 if they make no sense, and -1 if fn has refused one. */
+static int give_each(const void *records, size_t length, journal_record_fn *fn,
+                     void *arg, struct err *e)
 {
-    struct wire_in r = { .next = l->body, .left = length };
+    struct wire_in r = { .next = records, .left = length };
 
     while (r.left > 0) {
         unsigned type = wire_get_u16(&r);
         uint32_t size = wire_get_u32(&r);
 
         if (r.bad || size > r.left || size > JOURNAL_RECORD_MAX)
-            return err_damaged(l, 0, ", records that make no sense");
-        if (fn(arg, type, r.next, size, l->e) < 0)
-            return err_wrap(l->e, "journal: batch %" PRIu64 " at byte %" PRIu64,
-                            l->extent->number + 1, l->extent->end);
+            return 1;
+        if (fn(arg, type, r.next, size, e) < 0)
+            return -1;
         r.next += size;
         r.left -= size;
     }
     return 0;
+}
+
+static int give_records(struct load *l, size_t length, journal_record_fn *fn, void *arg)
+{
+    int r = give_each(l->body, length, fn, arg, l->e);
+
+    if (r > 0)
+        return err_damaged(l, 0, ", records that make no sense");
+    if (r < 0)
+        return err_wrap(l->e, "journal: batch %" PRIu64 " at byte %" PRIu64,
+                        l->extent->number + 1, l->extent->end);
+    return 0;
+}
+
+int journal_give(const void *records, size_t size, journal_record_fn *fn, void *arg,
+                 struct err *e)
+{
+    int r = give_each(records, size, fn, arg, e);
+
+    return r > 0 ? err_set(e, "records that make no sense") : r;
 }
 
 /* Allocates only for bytes that the file has. */

@@ -41,6 +41,7 @@ struct job_node {
     bool same_arguments;     /* as the job's first node; not known after a restart */
     uint64_t wanted_at;      /* when another node asked for its slot; 0: heard from */
     struct registry_peer *peer; /* NULL while it is disconnected */
+    uint64_t keeper;            /* its replica was asked for by this id; 0: none was */
 };
 
 /* What has made a job form again. */

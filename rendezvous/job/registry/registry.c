@@ -435,6 +435,11 @@ bool registry_is_saved(const struct registry *g)
     return !g->journal || !journal_pending(g->journal);
 }
 
+bool registry_is_settled(const struct registry *g)
+{
+    return !g->journal || journal_is_settled(g->journal);
+}
+
 int registry_commit(struct registry *g, struct err *e)
 {
     if (registry_is_saved(g))
@@ -484,17 +489,12 @@ static uint64_t away_ms(const struct registry *g, const struct job *j)
     return clock < wall ? clock : wall; /* less than 0 is very much */
 }
 
-static int open_journal(struct registry *g, struct err *e)
+/* Ends the reader. */
+static void restore_jobs(struct registry *g, struct job_records_reader *reader)
 {
-    struct job_records_reader *reader = job_records_reader_create(
-        g->now_ms, g->config.digest, g->config.arg);
     struct msg_event event;
-    bool in_clear;
 
-    g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
-                              e);
     g->id = job_records_reader_rendezvous(reader);
-    in_clear = job_records_reader_is_in_clear(reader);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         event = make_event(g, j, "restored", "");
@@ -508,6 +508,18 @@ static int open_journal(struct registry *g, struct err *e)
         if (j->membership.state == JOB_DONE)
             j->done_ms = g->now_ms;
     }
+}
+
+static int open_journal(struct registry *g, struct err *e)
+{
+    struct job_records_reader *reader = job_records_reader_create(
+        g->now_ms, g->config.digest, g->config.arg);
+    bool in_clear;
+
+    g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
+                              e);
+    in_clear = job_records_reader_is_in_clear(reader);
+    restore_jobs(g, reader);
     if (!g->journal)
         return -1;
     if (id128_is_zero(&g->id)) {
@@ -517,6 +529,39 @@ static int open_journal(struct registry *g, struct err *e)
     if (in_clear) /* what it replaces is removed */
         return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
     return shorten_journal(g, e);
+}
+
+void registry_keep(struct registry *g, const struct journal_keeper *keeper,
+                   bool has_all)
+{
+    journal_close(g->journal);
+    g->journal = keeper ? journal_create_kept(keeper) : NULL;
+    if (g->jobs)
+        g->instance = g->jobs->membership.instance;
+    if (keeper && !has_all)
+        dump_jobs(g, g->journal);
+}
+
+int registry_take_over(struct registry *g, const void *records, size_t size,
+                       uint64_t now_ms, uint64_t wall_ms, struct err *e)
+{
+    struct job_records_reader *reader;
+    int r;
+
+    g->now_ms = now_ms;
+    g->wall_ms = wall_ms;
+    g->source = SOURCE_NONE;
+    reader = job_records_reader_create(now_ms, g->config.digest, g->config.arg);
+    r = journal_give(records, size, job_records_read, reader, e);
+    restore_jobs(g, reader);
+    return r;
+}
+
+void registry_stand_by(struct registry *g)
+{
+    registry_keep(g, NULL, false);
+    while (g->jobs)
+        registry_forget(g, g->jobs);
 }
 
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
@@ -535,7 +580,8 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
     }
     if (!config->disk)
         g->id = config->random_id(config->arg);
-    if (config->job)
+    g->instance = config->stands_by;
+    if (config->job && id128_is_zero(&config->stands_by))
         registry_add(g, config->run_id, config->job, &unknown);
     return g;
 }
@@ -555,6 +601,7 @@ void registry_destroy(struct registry *g)
         g->jobs = next;
     }
     event_list_destroy(g->events);
+    free(g->keepers);
     free(g->nodes_of);
     free(g);
 }

@@ -16,6 +16,15 @@ struct registry;
 struct registry_peer;
 struct disk;
 
+/* A node keeps the records too. */
+struct keeper_offer {
+    uint64_t id;
+    const char *address; /* of the node, without the port */
+    uint16_t port;       /* 0: it cannot */
+    uint32_t node;
+    const char *host;
+};
+
 /*
  * The jobs of one rendezvous. It takes decoded messages from peers, steps the
  * membership of the job, journals durable facts, and sends messages to peers. It has no
@@ -28,6 +37,7 @@ struct registry_config {
     /* Embedded: the only job, as configured on its host; NULL: as in the first JOIN. */
     const char *run_id;
     const struct job_config *job;
+    struct id128 stands_by; /* for this instance, by registry_take_over; zero: no */
     const char *software;
     struct id128 (*random_id)(void *arg);
     /* A one-way function of an incarnation. Only its result is kept. */
@@ -46,6 +56,10 @@ struct registry_config {
                 struct err *e);
     /* A peer was refused something that is about no job, for the log. May be NULL. */
     void (*denied)(void *arg, void *conn, const char *why);
+    /* REPLICATE. NULL: there are no replicas. */
+    void (*replicate)(void *arg, void *conn, const struct msg *m);
+    /* A node answers registry_ask_keeper: where the others reach its replica. */
+    void (*keeping)(void *arg, void *conn, const struct keeper_offer *offer);
     /* A line for the log and the event list, and the source that caused it (sources.h).
      * May be NULL. */
     void (*event)(void *arg, const struct msg_event *event, uint32_t source);
@@ -120,8 +134,44 @@ int registry_commit(struct registry *g, struct err *e) MUST_CHECK;
 /* Whether the next commit has nothing to do. */
 bool registry_is_saved(const struct registry *g);
 
+/* Whether all that was committed lasts: else the sends leave later. */
+bool registry_is_settled(const struct registry *g);
+
 /* True when all jobs are done and all connected nodes know the result. */
 bool registry_is_idle(const struct registry *g);
+
+/*
+ * The records go to a keeper from now on: the first ones are all that there is, unless
+ * it has them. NULL: to none any more.
+ */
+struct journal_keeper;
+void registry_keep(struct registry *g, const struct journal_keeper *keeper,
+                   bool has_all);
+/* The records of a rendezvous that is no more: go on with its jobs, as after a restart
+ * of it. */
+int registry_take_over(struct registry *g, const void *records, size_t size,
+                       uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
+/* Another one has taken over: its jobs are none of this one's. */
+void registry_stand_by(struct registry *g);
+
+/* registry_keepers.c: the nodes that keep the records too. */
+/* The connection of a node that could, on none of the hosts of these addresses, and
+ * asks it, unless id is 0. NULL: there is none. */
+void *registry_ask_keeper(struct registry *g, uint64_t id, uint32_t election_ms,
+                          const char *const taken[], unsigned count);
+/* How many could: on how many addresses nodes are connected that know how. */
+unsigned registry_count_keepers(const struct registry *g, unsigned most);
+/* Whether the node that keeps them by this id is there. */
+bool registry_has_keeper(const struct registry *g, uint64_t id);
+/* After registry_take_over: this node keeps them by this id. */
+void registry_add_keeper(struct registry *g, uint32_t node, const char *host,
+                         uint64_t id);
+/* Its process is gone. */
+void registry_lose_keeper(struct registry *g, uint64_t id, uint64_t now_ms);
+/* What all nodes are told, now and when they come back. */
+void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers);
+/* A line for all nodes and the log: the rendezvous has moved. */
+void registry_report_move(struct registry *g, const char *host, const char *lost);
 
 /* Bytes that were cut off a torn journal at the start. */
 uint64_t registry_cut_bytes(const struct registry *g);

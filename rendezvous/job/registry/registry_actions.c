@@ -96,6 +96,7 @@ static void send_joined(struct registry_step *s, const struct membership_action 
     if (!peer_of(s, a->node))
         return;
     registry_send(peer_of(s, a->node), &m);
+    registry_send_keepers(peer_of(s, a->node));
     registry_ask_owners_again(peer_of(s, a->node));
 }
 

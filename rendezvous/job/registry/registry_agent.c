@@ -232,6 +232,7 @@ static const struct {
     [MSG_NOTE] = { MEMBERSHIP_EV_HEARTBEAT, take_note }, /* a sign of life */
     [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_stacks },
     [MSG_LOGS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_logs },
+    [MSG_KEEPING] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_keeping },
     [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_ask_owners },
     [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_owners },
 };

@@ -5,6 +5,14 @@
 
 #include "rendezvous/job/registry/registry_internal.h"
 
+/* One of the same job, which only its own nodes know by its instance. */
+static bool registry_admits_replica(const struct registry *g,
+                                    const struct registry_peer *p, const struct msg *m)
+{
+    return g->config.replicate && p->access == ACCESS_AGENT &&
+           !id128_is_zero(&m->instance) && id128_equal(&m->instance, &g->instance);
+}
+
 void registry_on_hello(struct registry *g, struct registry_peer *p, const struct msg *m)
 {
     const struct msg_hello *h = &m->hello;
@@ -21,17 +29,26 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
         g->config.hang_up(g->config.arg, p->conn);
         return;
     }
-    p->phase = h->role == PEER_CTL ? PROTO_CTL : PROTO_AGENT;
+    if (h->role == PEER_REPLICA && !registry_admits_replica(g, p, m)) {
+        registry_refuse(p, m, REFUSED_FENCED, false,
+                        "no replica of this job's rendezvous is expected here");
+        g->config.hang_up(g->config.arg, p->conn);
+        return;
+    }
+    p->phase = h->role == PEER_CTL       ? PROTO_CTL
+               : h->role == PEER_REPLICA ? PROTO_REPLICA
+                                         : PROTO_AGENT;
     p->version = h->version_max < PROTO_VERSION_MAX ? h->version_max
                                                     : PROTO_VERSION_MAX;
     reply.welcome.version = p->version;
     p->logs = h->logs;
+    p->keepers = h->keepers;
     memcpy(p->software, h->software, sizeof(p->software));
     reply.welcome.logs = true;
     reply.welcome.history = true;
     reply.welcome.page = true;
     reply.welcome.daemon = g->config.standalone;
-    reply.welcome.durable = g->journal != NULL;
+    reply.welcome.durable = g->config.disk || (g->keepers && g->keepers->keepers.safe);
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)
         memcpy(reply.welcome.confinement, g->confinement, sizeof(g->confinement));

@@ -22,6 +22,7 @@ struct registry {
     struct registry_config config;
     char confinement[CONFINEMENT_MAX_BYTES + 1];
     struct id128 id;         /* of this rendezvous, as long as its journal lives */
+    struct id128 instance;   /* of the one job; zero: of no replica */
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;
     struct event_list *events;
@@ -33,6 +34,7 @@ struct registry {
     uint32_t source;    /* of the last message; SOURCE_NONE: time has passed */
     uint32_t *nodes_of; /* how many have joined from each source; NULL: none has */
     uint64_t now_ms, wall_ms; /* of the call under way */
+    struct msg *keepers;      /* KEEPERS, or NULL */
 };
 
 struct registry_peer {
@@ -41,6 +43,7 @@ struct registry_peer {
     enum proto_phase phase;
     uint32_t version; /* of the protocol, for this connection */
     bool logs;        /* it knows the messages about logs */
+    bool keepers;     /* likewise about replicas */
     char software[sizeof(((struct msg_hello *)0)->software)];
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
@@ -191,6 +194,11 @@ void registry_ask_owners_again(struct registry_peer *p);
 void registry_forget_owner_asks(struct job *job);
 uint64_t registry_next_owner_ask(const struct job *job);
 void registry_tick_owner_asks(struct registry *g, struct job *job);
+
+/* registry_keepers.c */
+registry_taker registry_take_keeping;
+/* It has joined, or is back. */
+void registry_send_keepers(struct registry_peer *p);
 
 /* registry_history.c */
 /* A heartbeat has come. */

@@ -26,6 +26,7 @@
 #define LOGS_RANKS_PER_ASK 64
 #define LOGS_OFFSETS_MAX_BYTES 2687 /* of so many ranks */
 #define LOGS_WAIT_MS_MAX 1000
+#define KEEPERS_MAX_BYTES 2047
 #define HISTORY_PIECE_MAX_BYTES 6143 /* in a frame, with each quote escaped */
 #define FREE_PORTS_MAX 16            /* with a name */
 #define FREE_PORT_NAME_MAX 32

@@ -51,6 +51,7 @@ struct msg_hello {
     enum peer_kind role; /* its name on the wire */
     char software[32];   /* "crun 0.1.0" */
     bool logs;           /* it knows the messages about logs */
+    bool keepers;        /* likewise about replicas */
 };
 
 /* The settings that must be the same for all nodes of a job. */
@@ -169,6 +170,18 @@ struct msg_end {
     bool now;
     bool checkpoint;    /* the workers are asked for one first */
     uint32_t within_ms; /* the longest wait for it; 0: the shutdown grace */
+};
+
+/* The node keeps a copy of the rendezvous' records, and takes it over if need be. */
+struct msg_keeping {
+    uint64_t id;   /* as in KEEP */
+    uint32_t port; /* where the others reach it; 0: it cannot */
+};
+
+/* A part of what the library of consensus sends. */
+struct msg_replicate {
+    bool last;                          /* of a message */
+    char text[LOGS_TEXT_MAX_BYTES + 1]; /* in base64 */
 };
 
 struct msg_note {
@@ -383,6 +396,20 @@ struct msg_ask_checkpoint {
 struct msg_ask_stacks {
     uint64_t ask;
     char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* only these; "": all */
+};
+
+/* The node shall keep a copy of the rendezvous' records. */
+struct msg_keep {
+    uint64_t id;          /* of its replica */
+    uint32_t election_ms; /* the longest silence of the one that leads */
+};
+
+/* Where the rendezvous may be: it, and the nodes that could take it over. */
+struct msg_keepers {
+    char endpoints[KEEPERS_MAX_BYTES + 1]; /* "HOST:PORT,HOST:PORT"; it is the first */
+    char hosts[KEEPERS_MAX_BYTES + 1];     /* names, likewise */
+    bool safe;                             /* it outlives the loss of one of them */
+    char lost[HOST_NAME_MAX_BYTES + 1]; /* it was there before; "": it has not moved */
 };
 
 /* One line for the users at every node. */

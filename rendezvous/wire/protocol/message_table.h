@@ -48,6 +48,7 @@ REQUEST(22, STACKS, stacks, JOINED, AGENT, registry_on_report)
 REQUEST(23, ASK_OWNERS, ask_owners, JOINED, AGENT, registry_on_report)
 REQUEST(24, OWNERS, owners, JOINED, AGENT, registry_on_report)
 REQUEST(25, LOGS, logs, JOINED, AGENT, registry_on_report)
+REQUEST(26, KEEPING, keeping, JOINED, AGENT, registry_on_report)
 
 /* crunctl to the rendezvous */
 REQUEST(30, STATUS, status, CTL, VIEW, registry_on_status)
@@ -58,6 +59,9 @@ REQUEST(34, SHOW_STACKS, show_stacks, CTL, OPERATE, registry_on_show_stacks)
 REQUEST(35, SHOW_LOGS, ask_logs, CTL, OPERATE, registry_on_show_logs)
 REQUEST(36, SHOW_HISTORY, show_history, CTL, VIEW, registry_on_show_history)
 REQUEST(37, ASK_PAGE, ask_page, CTL, VIEW, registry_on_ask_page)
+
+/* one replica to another */
+REQUEST(38, REPLICATE, replicate, REPLICA, AGENT, registry_on_replicate)
 
 /* the rendezvous to any peer */
 ANSWER(50, WELCOME, welcome, WELCOME)
@@ -78,6 +82,8 @@ ANSWER_AS(69, FIND_OWNERS, ask_owners, ORDER)
 ANSWER_AS(70, OWNERS_FOUND, owners, ORDER)
 ANSWER_AS(71, ASK_LOGS, ask_logs, NOTICE)
 ANSWER(72, MEMORY_AT, memory_at, ORDER)
+ANSWER(73, KEEP, keep, NOTICE)
+ANSWER(74, KEEPERS, keepers, NOTICE)
 
 /* the rendezvous to crunctl */
 ANSWER(80, JOB_STATUS, job_status, STRANGE)

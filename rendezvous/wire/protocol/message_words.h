@@ -123,7 +123,7 @@ enum node_state {
     NODE_STATE_UNKNOWN = NODE_STATE_COUNT
 };
 
-enum peer_kind { PEER_NONE, PEER_AGENT, PEER_CTL, PEER_KIND_COUNT };
+enum peer_kind { PEER_NONE, PEER_AGENT, PEER_CTL, PEER_REPLICA, PEER_KIND_COUNT };
 
 enum note_kind {
     NOTE_RANK,      /* the state of a rank while its epoch hangs */

@@ -27,6 +27,7 @@ enum proto_phase {
     PROTO_AGENT,  /* an agent without a node in a job */
     PROTO_JOINED, /* an agent with one */
     PROTO_CTL,
+    PROTO_REPLICA, /* another replica of the rendezvous */
     PROTO_PHASE_COUNT
 };
 

@@ -23,6 +23,7 @@ static const struct proto_field hello[] = {
     ENUM(msg_hello, role, proto_peer_names, PEER_AGENT, PEER_KIND_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
     BOOL(msg_hello, logs),
+    BOOL(msg_hello, keepers),
 };
 
 /* -- agent to the rendezvous --------------------------------------------------- */
@@ -138,6 +139,16 @@ static const struct proto_field end[] = {
     BOOL(msg_end, now),
     BOOL(msg_end, checkpoint),
     ANY_U32(msg_end, within_ms, OPTIONAL),
+};
+
+static const struct proto_field keeping[] = {
+    U64(msg_keeping, id, NEED),
+    U32(msg_keeping, port, OPTIONAL, 0, 65535),
+};
+
+static const struct proto_field replicate[] = {
+    BOOL(msg_replicate, last),
+    TEXT(msg_replicate, text, NEED),
 };
 
 static const struct proto_field note[] = {
@@ -338,6 +349,18 @@ static const struct proto_field ask_checkpoint[] = {
 static const struct proto_field ask_stacks[] = {
     U64(msg_ask_stacks, ask, OPTIONAL),
     TEXT(msg_ask_stacks, ranks, OPTIONAL),
+};
+
+static const struct proto_field keep[] = {
+    U64(msg_keep, id, NEED),
+    U32(msg_keep, election_ms, NEED, 1, LEASE_MS_MAX),
+};
+
+static const struct proto_field keepers[] = {
+    TEXT(msg_keepers, endpoints, NEED),
+    TEXT(msg_keepers, hosts, OPTIONAL),
+    BOOL(msg_keepers, safe),
+    NAME(msg_keepers, lost, OPTIONAL),
 };
 
 static const struct proto_field notice[] = {

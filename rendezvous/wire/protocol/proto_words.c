@@ -34,6 +34,7 @@ const char *const proto_peer_names[PEER_KIND_COUNT] = {
     [PEER_NONE] = "none",
     [PEER_AGENT] = "agent",
     [PEER_CTL] = "ctl",
+    [PEER_REPLICA] = "replica",
 };
 
 const char *const proto_state_names[JOB_STATE_COUNT + 1] = {

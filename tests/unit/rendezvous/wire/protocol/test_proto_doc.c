@@ -161,10 +161,8 @@ TEST_LOOP(every_field_stands_there_as_it_is, 0, MSG_TYPE_MAX)
 }
 
 static const char *const phases[PROTO_PHASE_COUNT] = {
-    [PROTO_NEW] = "NEW",
-    [PROTO_AGENT] = "AGENT",
-    [PROTO_JOINED] = "JOINED",
-    [PROTO_CTL] = "CTL",
+    [PROTO_NEW] = "NEW", [PROTO_AGENT] = "AGENT",     [PROTO_JOINED] = "JOINED",
+    [PROTO_CTL] = "CTL", [PROTO_REPLICA] = "REPLICA",
 };
 
 TEST_LOOP(every_message_names_its_phase_and_access, 0, MSG_TYPE_MAX)

@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The records of a rendezvous on other hosts: which nodes keep them, the connections
+ * between them, and what happens when another one leads. The consensus is the
+ * replica's (rendezvous/job/replica), which nodes can be asked the registry's.
+ *
+ * A server that stands by has an empty registry. It answers no HELLO before it leads.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/replica/replica.h"
+#include "rendezvous/server/limits.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/wire/protocol/base64.h"
+#include "rendezvous/wire/protocol/own_build.h"
+
+/* How a replica's address looks to the others, which only this file reads. */
+struct place {
+    char at[NET_TEXT_SIZE]; /* ADDRESS:PORT */
+    uint32_t node;
+    char host[HOST_NAME_MAX_BYTES + 1];
+};
+
+#define WAITING_MAX 16 /* messages to a replica that is being connected */
+
+/* To one other replica. Nothing is sent before it has shown itself; what is too much to
+ * wait for that, or comes while there is no connection, is lost. */
+struct keeping_link {
+    LIST_ENTRY(keeping_link) entry;
+    struct keeping *keeping;
+    uint64_t id;
+    struct conn *conn; /* NULL: none */
+    bool ready;
+    bool refused; /* the last try: no process listens there */
+    uint64_t next_try_ms;
+    struct {
+        void *data;
+        size_t size;
+    } waiting[WAITING_MAX];
+    unsigned waiting_count;
+};
+
+struct keeping {
+    struct server *server;
+    struct replica *replica;
+    struct loop_timer timer;
+    LIST_HEAD(, keeping_link) links;
+    uint64_t id;
+    uint32_t election_ms;
+    bool serves; /* the registry has the job */
+    uint64_t asked, asked_ms;
+    uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
+    char offer[REPLICA_ADDRESS_SIZE];
+    uint64_t leader; /* the last one that is not this; 0: none was */
+    char lost[HOST_NAME_MAX_BYTES + 1];
+    struct msg_keepers told;
+};
+
+static bool place_parse(const char *text, struct place *p)
+{
+    int used = 0;
+
+    return sscanf(text, "%79s %" SCNu32 " %255s%n", p->at, &p->node, p->host, &used) ==
+               3 &&
+           text[used] == '\0';
+}
+
+static void place_format(const struct net_addr *addr, uint32_t node, const char *host,
+                         char text[REPLICA_ADDRESS_SIZE])
+{
+    char at[NET_TEXT_SIZE];
+
+    snprintf(text, REPLICA_ADDRESS_SIZE, "%s %" PRIu32 " %s",
+             net_format(addr, at, sizeof(at)), node, host);
+}
+
+static bool place_address(const char *text, struct net_addr *addr)
+{
+    char host[HOST_NAME_MAX_BYTES + 1];
+    struct place p;
+    uint16_t port;
+    struct err e;
+
+    return place_parse(text, &p) &&
+           net_split(p.at, -1, host, sizeof(host), &port, &e) == 0 &&
+           net_parse_host(host, port, addr, &e) == 0;
+}
+
+/* The member's place; false: it is not on the list. */
+static bool keeping_find(const struct keeping *k, uint64_t id, struct place *p)
+{
+    struct replica_member m;
+
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        replica_show(k->replica, i, &m);
+        if (m.id == id)
+            return place_parse(m.address, p);
+    }
+    return false;
+}
+
+/* -- links ------------------------------------------------------------------------ */
+
+static struct keeping_link *link_of(struct keeping *k, uint64_t id)
+{
+    struct keeping_link *l;
+
+    LIST_FOREACH(l, &k->links, entry)
+        if (l->id == id)
+            return l;
+    l = xcalloc(1, sizeof(*l));
+    l->keeping = k;
+    l->id = id;
+    LIST_INSERT_HEAD(&k->links, l, entry);
+    return l;
+}
+
+static void link_write(struct keeping_link *l, const void *data, size_t size)
+{
+    struct msg m = { .type = MSG_REPLICATE };
+
+    if (conn_waiting(l->conn) > CONTROL_OUT_MAX / 2)
+        return;
+    for (size_t at = 0, part; at < size; at += part) {
+        part = size - at < LOGS_PIECE_MAX ? size - at : LOGS_PIECE_MAX;
+        base64_encode((const char *)data + at, part, m.replicate.text);
+        m.replicate.last = at + part == size;
+        conn_send(l->conn, &m);
+    }
+    conn_flush(l->conn);
+}
+
+/* What has waited is sent, or (false) forgotten. */
+static void link_end_wait(struct keeping_link *l, bool send)
+{
+    for (unsigned i = 0; i < l->waiting_count; i++) {
+        if (send)
+            link_write(l, l->waiting[i].data, l->waiting[i].size);
+        free(l->waiting[i].data);
+    }
+    l->waiting_count = 0;
+}
+
+static uint32_t link_on_body_max(void *arg, struct conn *c)
+{
+    return FRAME_BODY_MAX;
+}
+
+static int link_on_message(void *arg, struct conn *c, const struct msg *m,
+                           struct err *e)
+{
+    struct keeping_link *l = arg;
+    uid_t uid = 0;
+    char why[256];
+
+    if (m->type != MSG_WELCOME)
+        return err_set(e, "%s",
+                       m->type == MSG_REFUSED ? m->refused.text : "not a rendezvous");
+    if (!l->keeping->server->config.keys &&
+        !local_peer_may_serve(conn_local_peer(c, &uid), uid, geteuid(), why,
+                              sizeof(why)))
+        return err_set(e, "%s", why);
+    l->ready = true;
+    link_end_wait(l, true);
+    return 0;
+}
+
+static void link_on_closed(void *arg, struct conn *c, const char *why)
+{
+    struct keeping_link *l = arg;
+    struct keeping *k = l->keeping;
+
+    log_debug("replica %016" PRIx64 ": %s", l->id, *why ? why : "closed");
+    l->refused = strcmp(why, strerror(ECONNREFUSED)) == 0;
+    if (l->refused && k->serves)
+        registry_lose_keeper(k->server->registry, l->id, clock_ms());
+    l->next_try_ms = l->ready ? 0 : clock_ms() + k->election_ms / 4;
+    l->conn = NULL;
+    l->ready = false;
+    link_end_wait(l, false);
+    replica_note_gone(k->replica, l->id, clock_ms());
+    k->server->touched = true;
+}
+
+static void link_on_connected(void *arg, struct conn *c)
+{
+    struct keeping_link *l = arg;
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = { .version_min = PROTO_VERSION_MAX,
+                                .version_max = PROTO_VERSION_MAX,
+                                .role = PEER_REPLICA } };
+    const struct server *s = l->keeping->server;
+    const struct job *job = registry_jobs(s->registry);
+
+    m.instance = job ? job->membership.instance : s->config.standby.instance;
+    snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
+    conn_send(c, &m);
+    conn_flush(c);
+}
+
+static void link_connect(struct keeping_link *l, const char *place)
+{
+    struct conn_calls calls = { .message = link_on_message,
+                                .body_max = link_on_body_max,
+                                .closed = link_on_closed,
+                                .arg = l };
+    struct server *s = l->keeping->server;
+    struct key_ring *keys = s->config.keys;
+    struct net_addr addr;
+    struct tls_psk psk;
+    struct err e = { .text = "not an address" };
+
+    l->next_try_ms = clock_ms() + l->keeping->election_ms / 4;
+    if (place_address(place, &addr) &&
+        (!keys || key_ring_use(keys, ACCESS_AGENT, &psk, &e) == 0))
+        l->conn = conn_connect(s->loop, &addr, keys ? &psk : NULL, link_on_connected,
+                               &calls, &e);
+    explicit_bzero(&psk, sizeof(psk));
+    if (!l->conn)
+        log_debug("replica at %s: %s", place, e.text);
+}
+
+static void on_replica_send(void *arg, uint64_t to, const char *address,
+                            const void *data, size_t size)
+{
+    struct keeping *k = arg;
+    struct keeping_link *l = link_of(k, to);
+    unsigned n = l->waiting_count;
+
+    if (!l->conn && clock_ms() >= l->next_try_ms)
+        link_connect(l, address);
+    if (l->ready) {
+        link_write(l, data, size);
+    } else if (l->conn && n < WAITING_MAX) {
+        l->waiting[n].data = xmemdup(data, size);
+        l->waiting[n].size = size;
+        l->waiting_count++;
+    }
+}
+
+void server_on_replicate(void *arg, void *conn, const struct msg *m)
+{
+    struct server *s = arg;
+    struct peer_conn *p = conn;
+    ssize_t n;
+
+    if (!s->keeping || p->part_size > REPLICA_MESSAGE_MAX)
+        return;
+    p->part = xrealloc(p->part, p->part_size + LOGS_PIECE_MAX);
+    n = base64_decode(m->replicate.text, p->part + p->part_size, LOGS_PIECE_MAX);
+    p->part_size += n > 0 ? (size_t)n : 0;
+    if (!m->replicate.last)
+        return;
+    replica_receive(s->keeping->replica, p->part, p->part_size, clock_ms());
+    free(p->part);
+    p->part = NULL;
+    p->part_size = 0;
+}
+
+/* -- the journal's keeper ---------------------------------------------------------- */
+
+static void on_keep(void *arg, const void *records, size_t size)
+{
+    replica_propose(((struct keeping *)arg)->replica, records, size, clock_ms());
+}
+
+static bool on_has_kept(void *arg)
+{
+    return replica_is_settled(((struct keeping *)arg)->replica, clock_ms());
+}
+
+static void keeping_open_journal(struct keeping *k, bool has_all)
+{
+    struct journal_keeper keeper = { .keep = on_keep,
+                                     .has_kept = on_has_kept,
+                                     .arg = k };
+
+    registry_keep(k->server->registry, &keeper, has_all);
+}
+
+/* -- the list of those that keep them ---------------------------------------------- */
+
+void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer)
+{
+    struct server *s = arg;
+    struct keeping *k = s->keeping;
+    struct net_addr addr;
+    struct err e;
+
+    if (!k || offer->id != k->asked)
+        return;
+    k->asked = 0;
+    if (!offer->port || net_parse_host(offer->address, offer->port, &addr, &e) < 0)
+        return;
+    k->offered = offer->id;
+    place_format(&addr, offer->node, offer->host, k->offer);
+}
+
+static void keeping_ask(struct keeping *k)
+{
+    char hosts[REPLICAS_MAX][NET_TEXT_SIZE];
+    const char *taken[REPLICAS_MAX];
+    unsigned n = replica_count(k->replica);
+    struct replica_member m;
+    struct net_addr addr;
+    struct id128 id = id128_random();
+
+    for (unsigned i = 0; i < n; i++) {
+        replica_show(k->replica, i, &m);
+        hosts[i][0] = '\0';
+        if (place_address(m.address, &addr))
+            net_format_host(&addr, hosts[i], sizeof(hosts[i]));
+        taken[i] = hosts[i];
+    }
+    memcpy(&k->asked, id.byte, sizeof(k->asked));
+    k->asked_ms = clock_ms();
+    if (!registry_ask_keeper(k->server->registry, k->asked, k->election_ms, taken, n))
+        k->asked = 0;
+}
+
+/* One change of the list, if one is due. Two of them could not go on without each
+ * other, so a second one has no vote before there is a third. */
+static bool keeping_change_list(struct keeping *k)
+{
+    unsigned n = replica_count(k->replica);
+    uint64_t now = clock_ms();
+    struct replica_member m;
+
+    for (unsigned i = 0; i < n; i++) {
+        replica_show(k->replica, i, &m);
+        if (m.id != k->id && !registry_has_keeper(k->server->registry, m.id))
+            return replica_remove(k->replica, m.id, now) == 0;
+    }
+    if (k->offered && n < REPLICAS_MAX) {
+        uint64_t id = k->offered;
+
+        if (replica_add(k->replica, id, k->offer, now) < 0)
+            return false;
+        k->offered = 0;
+        return true;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        replica_show(k->replica, i, &m);
+        if (m.id != k->id && m.votes != (n > 2))
+            return replica_set_vote(k->replica, m.id, n > 2, now) == 0;
+    }
+    return false;
+}
+
+static void list_add(char *list, size_t size, const char *item)
+{
+    size_t used = strlen(list);
+
+    snprintf(list + used, size - used, "%s%s", used ? "," : "", item);
+}
+
+/* Itself first. */
+static void keeping_describe(const struct keeping *k, struct msg_keepers *to)
+{
+    unsigned voters = 0;
+    struct replica_member m;
+    struct place p;
+
+    *to = (struct msg_keepers){ .safe = false };
+    snprintf(to->lost, sizeof(to->lost), "%s", k->lost);
+    for (unsigned round = 0; round < 2; round++)
+        for (unsigned i = 0; i < replica_count(k->replica); i++) {
+            replica_show(k->replica, i, &m);
+            if ((m.id == k->id) != (round == 0) || !place_parse(m.address, &p))
+                continue;
+            voters += m.votes;
+            list_add(to->endpoints, sizeof(to->endpoints), p.at);
+            list_add(to->hosts, sizeof(to->hosts), p.host);
+        }
+    to->safe = voters > 2;
+}
+
+static void keeping_tell(struct keeping *k)
+{
+    struct msg_keepers now;
+
+    keeping_describe(k, &now);
+    if (memcmp(&now, &k->told, sizeof(now)) == 0)
+        return;
+    k->told = now;
+    registry_tell_keepers(k->server->registry, &now);
+}
+
+static void keeping_maintain(struct keeping *k)
+{
+    if (k->asked && (clock_ms() - k->asked_ms > HELLO_DEADLINE_MS ||
+                     !registry_has_keeper(k->server->registry, k->asked)))
+        k->asked = 0;
+    while (keeping_change_list(k))
+        ;
+    if (!k->asked && !k->offered &&
+        replica_count(k->replica) < k->server->config.replicas)
+        keeping_ask(k);
+    keeping_tell(k);
+}
+
+/* -- who leads --------------------------------------------------------------------- */
+
+static void server_release_held(struct server *s, bool serve)
+{
+    struct peer_conn *p;
+
+    TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
+        if (p->held && !serve)
+            conn_hang_up(p->conn);
+    while (serve) {
+        TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
+            if (p->held)
+                break;
+        if (!p)
+            return;
+        peer_conn_release(p);
+    }
+}
+
+static void keeping_lead(struct keeping *k)
+{
+    struct server *s = k->server;
+    struct replica_member m;
+    struct place own = { .host = "" }, p = { .host = "a node" };
+    const uint8_t *records;
+    size_t size;
+    struct err e;
+
+    records = replica_records(k->replica, &size);
+    if (registry_take_over(s->registry, records, size, clock_ms(), clock_wall_ms(),
+                           &e) < 0) {
+        s->failed = true;
+        s->config.fatal(s->config.arg, e.text);
+        return;
+    }
+    keeping_open_journal(k, true);
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        struct place other;
+
+        replica_show(k->replica, i, &m);
+        if (place_parse(m.address, &other))
+            registry_add_keeper(s->registry, other.node, other.host, m.id);
+    }
+    k->serves = true;
+    (void)keeping_find(k, k->id, &own);
+    (void)keeping_find(k, k->leader, &p);
+    snprintf(k->lost, sizeof(k->lost), "%s", p.host);
+    registry_report_move(s->registry, own.host, k->lost);
+    keeping_tell(k);
+    if (link_of(k, k->leader)->refused)
+        registry_lose_keeper(s->registry, k->leader, clock_ms());
+    server_release_held(s, true);
+    if (s->config.moved)
+        s->config.moved(s->config.arg, true);
+}
+
+/* Another one leads, or may: whoever is connected looks for it. */
+static void keeping_stand_down(struct keeping *k)
+{
+    struct server *s = k->server;
+    struct peer_conn *p, *next;
+
+    log_warn("this node can reach too few of the nodes that keep the rendezvous' "
+             "records: it hosts the rendezvous no more");
+    k->serves = false;
+    k->told = (struct msg_keepers){ .safe = false };
+    k->asked = k->offered = 0;
+    s->config.standby.instance = registry_jobs(s->registry)->membership.instance;
+    registry_stand_by(s->registry);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        for (p = TAILQ_FIRST(&s->conns[class]); p; p = next) {
+            next = TAILQ_NEXT(p, entry);
+            if (registry_phase(p->peer) != PROTO_REPLICA)
+                peer_conn_destroy(p);
+        }
+    if (s->config.moved)
+        s->config.moved(s->config.arg, false);
+}
+
+/* What was decided last has left: the nodes may end, and nothing follows. */
+static bool keeping_is_over(const struct keeping *k)
+{
+    const struct job *job = registry_jobs(k->server->registry);
+
+    return job && job->membership.state == JOB_DONE &&
+           registry_is_saved(k->server->registry) &&
+           registry_is_settled(k->server->registry) && STAILQ_EMPTY(&k->server->unsent);
+}
+
+static void keeping_look(struct keeping *k)
+{
+    uint64_t leader = replica_leader(k->replica);
+
+    if (!replica_leads(k->replica)) {
+        if (k->serves)
+            keeping_stand_down(k);
+        if (leader && leader != k->id) {
+            k->leader = leader;
+            server_release_held(k->server, false);
+        }
+        return;
+    }
+    if (!k->serves)
+        keeping_lead(k);
+    if (k->server->failed)
+        return;
+    if (keeping_is_over(k))
+        registry_keep(k->server->registry, NULL, false);
+    else
+        keeping_maintain(k);
+}
+
+static void on_replica_changed(void *arg)
+{
+    ((struct keeping *)arg)->server->touched = true;
+}
+
+static void on_keeping_timer(void *arg)
+{
+    struct keeping *k = arg;
+
+    replica_tick(k->replica, clock_ms());
+}
+
+/* -- begin and end ------------------------------------------------------------------
+ */
+
+static int keeping_create(struct server *s, uint64_t id, uint32_t election_ms,
+                          const char *place, bool founds, struct err *e)
+{
+    struct keeping *k = xcalloc(1, sizeof(*k));
+    struct id128 seed = id128_random();
+    struct replica_config config = { .id = id,
+                                     .address = place,
+                                     .founds = founds,
+                                     .election_ms = election_ms,
+                                     .send = on_replica_send,
+                                     .changed = on_replica_changed,
+                                     .arg = k };
+
+    memcpy(&config.seed, seed.byte, sizeof(config.seed));
+    k->server = s;
+    k->id = id;
+    k->election_ms = election_ms;
+    k->serves = founds;
+    LIST_INIT(&k->links);
+    k->replica = replica_create(&config, clock_ms(), e);
+    if (!k->replica) {
+        free(k);
+        return -1;
+    }
+    loop_timer_init(&k->timer, s->loop, on_keeping_timer, k);
+    s->keeping = k;
+    return 0;
+}
+
+int server_begin_standby(struct server *s, struct err *e)
+{
+    const struct server_standby *standby = &s->config.standby;
+    char place[REPLICA_ADDRESS_SIZE];
+
+    place_format(&s->address, standby->node, standby->host, place);
+    return keeping_create(s, standby->id, standby->election_ms, place, false, e);
+}
+
+static uint32_t election_ms_of(const struct job *job)
+{
+    uint32_t ms = job->membership.config.lease_ms / HEARTBEATS_PER_LEASE;
+
+    return ms < ELECTION_MS_MIN   ? ELECTION_MS_MIN
+           : ms > ELECTION_MS_MAX ? ELECTION_MS_MAX
+                                  : ms;
+}
+
+/* The others reach this node as the first of them does. */
+static void server_found_keeping(struct server *s)
+{
+    const struct job *job = registry_jobs(s->registry);
+    const struct peer_conn *first = registry_ask_keeper(s->registry, 0, 0, NULL, 0);
+    char place[REPLICA_ADDRESS_SIZE];
+    struct id128 id = id128_random();
+    struct net_addr own;
+    uint32_t node = 0;
+    uint64_t n;
+    struct err e;
+
+    if (!first || !conn_local(first->conn, &own))
+        return;
+    net_set_port(&own, net_port(&s->address));
+    MEMBERSHIP_EACH(i, &job->membership)
+        if (job->membership.node[i].host)
+            node = i;
+    place_format(&own, node, job->node[node] ? job->node[node]->host : "a-host", place);
+    memcpy(&n, id.byte, sizeof(n));
+    if (keeping_create(s, n, election_ms_of(job), place, true, &e) < 0) {
+        log_warn("no other node keeps the rendezvous' records: %s", e.text);
+        s->config.replicas = 1;
+        return;
+    }
+    registry_add_keeper(s->registry, node, job->node[node]->host, n);
+    replica_tick(s->keeping->replica, clock_ms());
+    keeping_open_journal(s->keeping, false);
+}
+
+void server_keep_on(struct server *s)
+{
+    struct keeping *k = s->keeping;
+
+    if (!k && s->config.replicas > 1 && !s->config.standalone && s->listener &&
+        registry_count_keepers(s->registry, 2) == 2)
+        server_found_keeping(s);
+    if (!s->keeping)
+        return;
+    keeping_look(s->keeping);
+    loop_timer_arm(&s->keeping->timer, replica_next_tick(s->keeping->replica));
+}
+
+void server_end_keeping(struct server *s)
+{
+    struct keeping *k = s->keeping;
+    struct keeping_link *l;
+
+    if (!k)
+        return;
+    s->keeping = NULL;
+    registry_keep(s->registry, NULL, false);
+    while ((l = LIST_FIRST(&k->links))) {
+        LIST_REMOVE(l, entry);
+        link_end_wait(l, false);
+        conn_destroy(l->conn);
+        free(l);
+    }
+    loop_timer_fini(&k->timer);
+    replica_destroy(k->replica);
+    free(k);
+}
+
+bool server_serves(const struct server *s)
+{
+    return !s->keeping || s->keeping->serves;
+}
+
+bool server_takes_hello(struct peer_conn *p, const struct msg *m)
+{
+    struct server *s = p->server;
+
+    if (server_serves(s) || m->hello.role == PEER_REPLICA)
+        return true;
+    if (replica_leader(s->keeping->replica)) {
+        conn_hang_up(p->conn);
+        return false;
+    }
+    p->held = xmemdup(m, sizeof(*m));
+    conn_set_deadline(p->conn, 0, NULL); /* its peer gives it up */
+    conn_hold(p->conn);
+    return false;
+}

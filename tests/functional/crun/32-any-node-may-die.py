@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 15 s
+"""
+crun with `--rdzv-conf replicas=3` on several nodes, each a network namespace: the one that
+hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
+its budget.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, run, skip, until  # noqa: E402
+import host  # noqa: E402
+
+CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
+PORT = 29400
+
+# a worker ends well once its stop file is there, and fails once with the other one
+WORKER = ('echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
+          '$TORCHELASTIC_RESTART_COUNT"; '
+          'while [ ! -e "$DIR/end" ]; do [ "$RANK" != 1 ] || ! rm "$DIR/fail" 2> /dev/null '
+          '|| exit 3; sleep 0.05; done')
+
+
+def has_replicas():
+    """A build without libraft has none."""
+    return b"raft_apply" in (BIN / "crun").read_bytes()
+
+
+def start(cluster, index, conf="", nodes="2:3", flags=()):
+    node = cluster[index]
+    return node.start(
+        [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={cluster[0].address}:{PORT}",
+         "--rdzv-id=job", "--nproc-per-node=1", "--max-restarts=3",
+         f"--rdzv-conf=replicas=3,last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
+        env={"DIR": cluster.directory})
+
+
+def kept_by(p):
+    return re.findall(r"the records of the rendezvous are on (.*): it outlives", p.err)
+
+
+def launch(cluster, count, **options):
+    for name in ("end", "fail"):
+        if os.path.exists(f"{cluster.directory}/{name}"):
+            os.unlink(f"{cluster.directory}/{name}")
+    ps = [start(cluster, i, **options) for i in range(count)]
+    until(lambda: all("epoch=1" in p.out for p in ps), "the job runs")
+    until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
+          "three nodes keep the records")
+    return ps
+
+
+def touch(cluster, name):
+    open(f"{cluster.directory}/{name}", "w").close()
+
+
+def epoch_of(p):
+    return int(re.findall(r"epoch=(\d+)", p.out)[-1])
+
+
+def end_well(cluster, ps):
+    touch(cluster, "end")
+    for p in ps:
+        expect(p, 0)
+
+
+def the_host_dies_and_the_job_goes_on(cluster):
+    a, b, c = launch(cluster, 3)
+    touch(cluster, "fail")  # one restart is spent before
+    until(lambda: "epoch=2" in c.out, "the workers have been restarted")
+    a.kill()
+    until(lambda: "epoch=3" in b.out and "epoch=3" in c.out, "an epoch without the host")
+    for p in (b, c):
+        if not re.search(r"crun: node-0 was lost; node-[12] hosts the rendezvous now\n", p.err):
+            fail(p.err)
+        if "world=2 epoch=3 restart=1" not in p.out:
+            fail("the budget was not kept:\n" + p.out)
+    touch(cluster, "fail")  # the restart is decided by the new host
+    until(lambda: "epoch=4 restart=2" in b.out, "the new host restarts the workers")
+    end_well(cluster, (b, c))
+
+
+def a_host_that_is_cut_off_gives_the_job_up(cluster):
+    ps = launch(cluster, 3, conf=",lease=2,outage_grace=8", nodes="2:3")
+    a, b, c = ps
+    cluster[0].cut()
+    until(lambda: "hosts the rendezvous no more" in a.err, "the host steps down")
+    until(lambda: "epoch=2" in b.out and "epoch=2" in c.out, "the others go on", seconds=30)
+    if "epoch=2" in a.out:
+        fail("the node that was cut off runs the new epoch")
+    cluster[0].mend()
+    until(lambda: a.popen.poll() is not None, "it learns that it was declared lost", seconds=30)
+    if a.wait() != 75:
+        fail("it ended with", a.wait(), a.err)
+    if epoch_of(b) != 2 or epoch_of(c) != 2:
+        fail("it has disturbed the others:\n" + b.out + c.out)
+    end_well(cluster, (b, c))
+
+
+def the_next_host_dies_too(cluster):
+    ps = launch(cluster, 4, nodes="2:4")
+    ps[0].kill()
+    until(lambda: all("epoch=2" in p.out for p in ps[1:]), "an epoch without the first host")
+    until(lambda: all(len(set(kept_by(p)[-1].split(","))) == 3 and "node-0" not in kept_by(p)[-1]
+                      for p in ps[1:]), "the fourth node keeps the records too")
+    second = kept_by(ps[1])[-1].split(",")[0]
+    gone = int(second[-1])
+    ps[gone].kill()
+    left = [p for i, p in enumerate(ps) if i not in (0, gone)]
+    until(lambda: all("epoch=3" in p.out for p in left), "an epoch without the second host")
+    for p in left:
+        if f"crun: {second} was lost; node-" not in p.err:
+            fail(p.err)
+    end_well(cluster, left)
+
+
+def a_job_ends_as_ever(cluster):
+    began = time.monotonic()
+    ps = launch(cluster, 3)
+    touch(cluster, "end")
+    for p in ps:
+        expect(p, 0)
+    ps = launch(cluster, 3)
+    ps[1].kill(signal.SIGINT)
+    for p in ps:
+        expect(p, 130)
+    for p in ps:
+        if "was lost" in p.err:
+            fail(p.err)
+
+
+TESTS = [
+    the_host_dies_and_the_job_goes_on,
+    a_host_that_is_cut_off_gives_the_job_up,
+    the_next_host_dies_too,
+    a_job_ends_as_ever,
+]
+
+
+def main():
+    host.need()
+    if not has_replicas():
+        skip("this build has no libraft", "replicas of the rendezvous")
+        sys.exit(77)
+    with host.Cluster(4) as cluster:
+        run(TESTS, cluster)
+
+
+main()
