@@ -24,8 +24,7 @@
 #define STRAGGLERS_READ_MS 500 /* between two samples */
 #define STRAGGLERS_SAMPLES_MIN 120
 #define STRAGGLERS_ASKS 3           /* for the stack of one */
-#define STRAGGLERS_SAMPLES_CLEAR 18 /* of a rank that is far slower, */
-#define STRAGGLERS_STEPS_CLEAR 10   /* over so many steps */
+#define STRAGGLERS_SAMPLES_CLEAR 18 /* of a rank that is far slower */
 #define CHECKPOINT_READ_MS 20       /* while a checkpoint is awaited */
 
 #endif

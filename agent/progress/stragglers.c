@@ -14,8 +14,8 @@ struct stragglers {
     uint32_t workers;
     struct phase_counts {
         bool trains; /* it has reported training, so it reports its phases */
-        uint32_t samples, waiting;
-        uint64_t first_step, steps; /* of the samples */
+        uint32_t samples, waiting, steps; /* steps: not in that of the one before */
+        uint64_t step;
     } * counts;
     double *share; /* space to compute the median */
 };
@@ -53,13 +53,14 @@ void stragglers_sample(struct stragglers *s, uint32_t local_rank,
         (phase != PROGRESS_LOADING || !t->trains))
         return;
     t->trains |= phase == PROGRESS_TRAINING;
-    if (t->samples++ == 0)
-        t->first_step = step;
-    t->steps = step - t->first_step;
+    t->samples++;
+    t->steps += step != t->step;
+    t->step = step;
     t->waiting += phase == PROGRESS_COMMUNICATING;
     if (t->samples >= 2 * STRAGGLERS_SAMPLES_MIN) {
         t->samples /= 2;
         t->waiting /= 2;
+        t->steps /= 2;
     }
 }
 
@@ -74,8 +75,8 @@ static bool may_be_found(const struct phase_counts *t, double *limit)
     bool is_sure = takes_part(t, STRAGGLERS_SAMPLES_MIN);
 
     *limit = is_sure ? SPEED_MIN : SPEED_CLEAR;
-    return is_sure || (takes_part(t, STRAGGLERS_SAMPLES_CLEAR) &&
-                       t->steps >= STRAGGLERS_STEPS_CLEAR);
+    return is_sure ||
+           (takes_part(t, STRAGGLERS_SAMPLES_CLEAR) && 2 * t->steps >= t->samples);
 }
 
 /* The share of samples in its own work: at least one sample, which a rank that always

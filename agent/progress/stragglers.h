@@ -19,7 +19,7 @@
  * Only training, loading and waiting count, and a rank takes part once it has reported
  * training. Old samples fade: STRAGGLERS_SAMPLES_MIN are needed, and at twice that
  * number they are halved. Below a speed of 0.25, STRAGGLERS_SAMPLES_CLEAR suffice if
- * they are of many steps: in one step any rank may take long. Pure.
+ * most are of different steps: in one step any rank may take long. Pure.
  */
 #define STRAGGLERS_NONE UINT32_MAX
 

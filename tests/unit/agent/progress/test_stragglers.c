@@ -77,6 +77,19 @@ TEST(a_far_slower_rank_is_found_soon)
     ck_assert_uint_eq(find_slow(s, PROGRESS_LOADING, 1, soon), 1);
     /* of one step that takes long there is no more to say than that it does */
     ck_assert_uint_eq(find_slow(s, PROGRESS_TRAINING, soon, soon), STRAGGLERS_NONE);
+    stragglers_begin(s);
+    for (unsigned n = 0; n < 3 * soon; n++) {
+        bool waits = n % 2 ||
+                     n >= soon; /* both, then rank 0 in a long step of rank 1 */
+        double speed;
+
+        stragglers_sample(s, 0, waits ? PROGRESS_COMMUNICATING : PROGRESS_TRAINING,
+                          n < soon ? n : soon);
+        stragglers_sample(
+            s, 1, n % 2 && n < soon ? PROGRESS_COMMUNICATING : PROGRESS_TRAINING,
+            n < soon ? n : soon);
+        ck_assert_uint_eq(stragglers_find(s, &speed), STRAGGLERS_NONE);
+    }
     ck_assert_uint_eq(find_slow(s, PROGRESS_EVALUATING, 1, 10 * soon), STRAGGLERS_NONE);
     stragglers_destroy(s);
 }
