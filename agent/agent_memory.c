@@ -110,16 +110,14 @@ static void pass_holders(struct agent *a)
     char *rest = a->holders_epoch == a->epoch ? a->holders : NULL, *word;
 
     while (rest && (word = strsep(&rest, " "))) {
-        char held[MEMORY_SET_BYTES + MEMORY_HELD_MAX_BYTES + 2];
         char address[MEMORY_AGENT_BYTES + 1];
         char *ranks = strchr(word, '=');
 
         if (!ranks)
             continue;
         *ranks++ = '\0';
-        snprintf(held, sizeof(held), "%s:%s", a->start.memory, ranks);
         address_of_agent(a, word, address, sizeof(address));
-        memory_keeper_holder(a->memory, address, held);
+        memory_keeper_holder(a->memory, address, ranks);
     }
     free(a->holders);
     a->holders = NULL;
@@ -136,8 +134,8 @@ void agent_begin_memory(struct agent *a)
     memory_keeper_instance(a->memory, session_instance(client_session(a->client)));
     pass_holders(a);
     address_of_agent(a, a->start.memory_neighbour, neighbour, sizeof(neighbour));
-    memory_keeper_begin(a->memory, a->epoch, a->start.first_rank, a->config->workers,
-                        a->start.world_size, &restore, neighbour);
+    memory_keeper_begin(a->memory, a->epoch, a->start.first_rank, a->start.world_size,
+                        &restore, neighbour);
 }
 
 void agent_end_memory(struct agent *a)

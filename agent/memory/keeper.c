@@ -16,7 +16,14 @@
 
 #include "agent/memory/limits.h"
 #include "agent/memory/memory_budget.h"
+#include "agent/memory/memory_copier.h"
+#include "agent/memory/memory_fetcher.h"
+#include "agent/memory/memory_flush.h"
+#include "agent/memory/memory_link.h"
+#include "agent/memory/memory_peers.h"
+#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -119,6 +126,59 @@ int memory_keeper_grant(struct memory_keeper *k, uint64_t more, struct err *e)
                                memory_table_resident(&k->table), more, e);
 }
 
+int memory_keeper_spawn_locked(struct memory_keeper *k, unsigned *count, unsigned max,
+                               void *(*run)(void *), void *arg)
+{
+    pthread_t thread;
+
+    if (k->stop || *count >= max || thread_start(&thread, run, arg) != 0)
+        return -1;
+    pthread_detach(thread);
+    ++*count;
+    return 0;
+}
+
+int memory_keeper_spawn(struct memory_keeper *k, unsigned *count, unsigned max,
+                        void *(*run)(void *), void *arg)
+{
+    int rc;
+
+    pthread_mutex_lock(&k->lock);
+    rc = memory_keeper_spawn_locked(k, count, max, run, arg);
+    pthread_mutex_unlock(&k->lock);
+    return rc;
+}
+
+void memory_keeper_leave_locked(struct memory_keeper *k, unsigned *count)
+{
+    --*count;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void memory_keeper_leave(struct memory_keeper *k, unsigned *count)
+{
+    pthread_mutex_lock(&k->lock);
+    memory_keeper_leave_locked(k, count);
+}
+
+void memory_keeper_release(struct memory_keeper *k, struct memory_file *f)
+{
+    pthread_mutex_lock(&k->lock);
+    f->users--;
+    pthread_mutex_unlock(&k->lock);
+}
+
+struct id128 memory_keeper_job(struct memory_keeper *k)
+{
+    struct id128 instance;
+
+    pthread_mutex_lock(&k->lock);
+    instance = k->instance;
+    pthread_mutex_unlock(&k->lock);
+    return instance;
+}
+
 /* The files whose bytes nobody has verified since they were written. */
 struct verification {
     struct memory_file **file;
@@ -195,7 +255,7 @@ static void keeper_work(struct memory_keeper *k)
     memory_service_look(k);
 }
 
-static bool keeper_stops(struct memory_keeper *k)
+bool memory_keeper_stops(struct memory_keeper *k)
 {
     bool stop;
 
@@ -210,7 +270,7 @@ static void *keep(void *arg)
     struct memory_keeper *k = arg;
     struct epoll_event event[EVENTS_PER_TURN];
 
-    while (!keeper_stops(k)) {
+    while (!memory_keeper_stops(k)) {
         int n = epoll_wait(k->epoll, event, EVENTS_PER_TURN, -1);
 
         for (int i = 0; i < n; i++) {
@@ -218,6 +278,8 @@ static void *keep(void *arg)
 
             if (of == &k->listener)
                 memory_service_accept(k);
+            else if (of == &k->port)
+                memory_peers_accept(k);
             else if (of == &k->wake)
                 clear_event(k->wake);
             else
@@ -244,6 +306,7 @@ static int keeper_start_thread(struct memory_keeper *k)
     k->notes_ready = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (k->epoll < 0 || k->wake < 0 || k->notes_ready < 0 ||
         memory_keeper_watch(k, k->listener, &k->listener, EPOLLIN) < 0 ||
+        (k->port && memory_keeper_watch(k, k->port_listener, &k->port, EPOLLIN) < 0) ||
         memory_keeper_watch(k, k->wake, &k->wake, EPOLLIN) < 0)
         return errno;
     k->on_notes = event_new(loop_base(k->config.loop), k->notes_ready,
@@ -261,6 +324,8 @@ static void keeper_start(struct memory_keeper *k)
         return;
     k->started = true;
     event_del(k->on_first);
+    if (k->on_first_peer)
+        event_del(k->on_first_peer);
     errnum = keeper_start_thread(k);
     k->has_thread = errnum == 0;
     if (errnum)
@@ -293,6 +358,41 @@ static int keeper_listen(struct memory_keeper *k, struct err *e)
     return err_set_errno(e, errno, "the socket for checkpoints in memory");
 }
 
+/* The agents of other nodes find it by JOIN. */
+static int keeper_listen_for_peers(struct memory_keeper *k, struct err *e)
+{
+    struct net_addr here;
+
+    if (!k->config.copies)
+        return 0;
+    k->port_listener = net_listen_everywhere(0, SOMAXCONN, e);
+    if (k->port_listener < 0)
+        return -1;
+    k->port = net_local_addr(k->port_listener, &here) < 0 ? 0 : net_port(&here);
+    k->on_first_peer = event_new(loop_base(k->config.loop), k->port_listener, EV_READ,
+                                 on_first, k);
+    event_add(k->on_first_peer, NULL);
+    return 0;
+}
+
+static void keeper_init(struct memory_keeper *k)
+{
+    pthread_condattr_t attr;
+
+    k->epoll = k->wake = k->notes_ready = k->listener = k->port_listener = -1;
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_mutex_init(&k->notes_lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    STAILQ_INIT(&k->notes);
+    LIST_INIT(&k->clients);
+    LIST_INIT(&k->closed);
+    LIST_INIT(&k->links);
+    memory_table_init(&k->table);
+}
+
 struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *config,
                                          const struct memory_keeper_callbacks *calls,
                                          struct err *e)
@@ -301,14 +401,8 @@ struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *conf
 
     k->config = *config;
     k->calls = *calls;
-    k->epoll = k->wake = k->notes_ready = -1;
-    pthread_mutex_init(&k->lock, NULL);
-    pthread_mutex_init(&k->notes_lock, NULL);
-    STAILQ_INIT(&k->notes);
-    LIST_INIT(&k->clients);
-    LIST_INIT(&k->closed);
-    memory_table_init(&k->table);
-    if (keeper_listen(k, e) == 0) {
+    keeper_init(k);
+    if (keeper_listen(k, e) == 0 && keeper_listen_for_peers(k, e) == 0) {
         k->on_first = event_new(loop_base(config->loop), k->listener, EV_READ, on_first,
                                 k);
         event_add(k->on_first, NULL);
@@ -316,6 +410,32 @@ struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *conf
     }
     memory_keeper_close(k);
     return NULL;
+}
+
+/* What threads wait for ends at once: links, and the condition. */
+static void keeper_stop(struct memory_keeper *k)
+{
+    struct memory_link *l;
+
+    pthread_mutex_lock(&k->lock);
+    k->stop = true;
+    LIST_FOREACH(l, &k->links, entry)
+        shutdown(l->fd, SHUT_RDWR);
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->lock);
+    memory_keeper_wake(k);
+    if (k->has_thread)
+        pthread_join(k->thread, NULL);
+    pthread_mutex_lock(&k->lock);
+    while (k->peers + k->copiers + k->fetchers + k->flushers > 0)
+        pthread_cond_wait(&k->changed, &k->lock);
+    pthread_mutex_unlock(&k->lock);
+}
+
+static void free_event(struct event *event)
+{
+    if (event)
+        event_free(event);
 }
 
 static void close_if_open(int fd)
@@ -330,23 +450,20 @@ void memory_keeper_close(struct memory_keeper *k)
 
     if (!k)
         return;
-    pthread_mutex_lock(&k->lock);
-    k->stop = true;
-    pthread_mutex_unlock(&k->lock);
-    memory_keeper_wake(k);
-    if (k->has_thread)
-        pthread_join(k->thread, NULL);
-    if (k->on_first)
-        event_free(k->on_first);
-    if (k->on_notes)
-        event_free(k->on_notes);
+    keeper_stop(k);
+    free_event(k->on_first);
+    free_event(k->on_first_peer);
+    free_event(k->on_notes);
     while ((n = take_note(k)))
         free(n);
     close_if_open(k->listener);
+    close_if_open(k->port_listener);
     close_if_open(k->epoll);
     close_if_open(k->wake);
     close_if_open(k->notes_ready);
     memory_table_fini(&k->table);
+    memory_fetcher_fini(k);
+    pthread_cond_destroy(&k->changed);
     pthread_mutex_destroy(&k->lock);
     pthread_mutex_destroy(&k->notes_lock);
     free(k);
@@ -359,7 +476,7 @@ const char *memory_keeper_path(const struct memory_keeper *k)
 
 uint16_t memory_keeper_port(const struct memory_keeper *k)
 {
-    return 0;
+    return k ? k->port : 0;
 }
 
 void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instance)
@@ -371,12 +488,29 @@ void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instanc
     pthread_mutex_unlock(&k->lock);
 }
 
+/* A new neighbour has no copies yet. */
+static void keeper_set_neighbour(struct memory_keeper *k, const char *neighbour)
+{
+    struct memory_file *f;
+
+    if (strcmp(k->neighbour, neighbour) == 0)
+        return;
+    snprintf(k->neighbour, sizeof(k->neighbour), "%s", neighbour);
+    k->copied = (struct memory_set){ .world = 0 };
+    TAILQ_FOREACH(f, &k->table.files, entry)
+        f->kept = 0;
+    if (*neighbour)
+        memory_copier_start(k);
+}
+
 void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first_rank,
-                         uint32_t workers, uint32_t world,
-                         const struct memory_set *restore, const char *neighbour)
+                         uint32_t world, const struct memory_set *restore,
+                         const char *neighbour)
 {
     if (!k)
         return;
+    if (restore->world > 0)
+        keeper_start(k);
     pthread_mutex_lock(&k->lock);
     k->epoch = epoch;
     k->first_rank = first_rank;
@@ -384,6 +518,10 @@ void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first
     k->restore = *restore;
     k->runs = true;
     k->restored = false;
+    memory_table_look(&k->table);
+    keeper_set_neighbour(k, k->config.copies ? neighbour : "");
+    memory_fetcher_begin(k);
+    pthread_cond_broadcast(&k->changed);
     pthread_mutex_unlock(&k->lock);
     memory_keeper_wake(k);
 }
@@ -391,20 +529,28 @@ void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first
 void memory_keeper_holder(struct memory_keeper *k, const char *address,
                           const char *held)
 {
+    if (!k)
+        return;
+    pthread_mutex_lock(&k->lock);
+    memory_fetcher_add_holder(k, address, held);
+    pthread_mutex_unlock(&k->lock);
 }
 
 void memory_keeper_end(struct memory_keeper *k)
 {
+    char held[MEMORY_HELD_SIZE];
+
     if (!k)
         return;
     pthread_mutex_lock(&k->lock);
     k->runs = false;
     k->ending = k->has_thread;
     pthread_mutex_unlock(&k->lock);
+    memory_keeper_wake(k);
     if (k->has_thread)
-        memory_keeper_wake(k);
-    else
-        k->calls.held(k->calls.arg, "");
+        return;
+    memory_keeper_held(k, held, sizeof(held));
+    k->calls.held(k->calls.arg, held);
 }
 
 void memory_keeper_held(struct memory_keeper *k, char *text, size_t size)
@@ -418,9 +564,32 @@ void memory_keeper_held(struct memory_keeper *k, char *text, size_t size)
     pthread_mutex_unlock(&k->lock);
 }
 
+void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figures)
+{
+    struct memory_header newest;
+    uint64_t now_ms = clock_ms();
+
+    *figures = (struct memory_figures){ .step = 0 };
+    if (!k || !k->has_thread)
+        return;
+    pthread_mutex_lock(&k->lock);
+    memory_table_look(&k->table);
+    newest = memory_table_newest(&k->table, k->config.workers);
+    figures->bytes = memory_table_resident(&k->table);
+    figures->copied = k->copied.step;
+    pthread_mutex_unlock(&k->lock);
+    figures->step = newest.set.step;
+    if (newest.saved_ns && now_ms > newest.saved_ns / 1000000)
+        figures->age_ms = now_ms - newest.saved_ns / 1000000;
+}
+
 void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
                          uint32_t grace_ms)
 {
-    if (k)
+    if (!k)
+        return;
+    if (k->has_thread && set->world > 0)
+        memory_flush_start(k, set, grace_ms);
+    else
         k->calls.flushed(k->calls.arg, -1, "");
 }

@@ -60,19 +60,29 @@ uint16_t memory_keeper_port(const struct memory_keeper *k);    /* 0: none */
 /* The job, once this node has joined: what proves an agent of it to another. */
 void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instance);
 
-/* An epoch: the ranks first_rank to first_rank + workers - 1 of `world` start here.
+/* An epoch: the workers here have the ranks from first_rank on, of `world`.
  * restore: what they restore, world 0: files. neighbour: "HOST:PORT" of the agent that
  * keeps copies of their parts, or "". */
 void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first_rank,
-                         uint32_t workers, uint32_t world,
-                         const struct memory_set *restore, const char *neighbour);
-/* Before it, for each: an agent that holds parts, and its text. */
+                         uint32_t world, const struct memory_set *restore,
+                         const char *neighbour);
+/* Before it, for each: an agent that holds parts of what is restored: the ranks, as in
+ * "0-3,6", then "+" if it has the shared section, "-" if only others have that. */
 void memory_keeper_holder(struct memory_keeper *k, const char *address,
                           const char *held);
 /* No worker lives any more. `held` may be called before this returns. */
 void memory_keeper_end(struct memory_keeper *k);
 /* The text of the parts that are held. */
 void memory_keeper_held(struct memory_keeper *k, char *text, size_t size);
+
+/* For users: nothing is decided by them. */
+struct memory_figures {
+    uint64_t step;   /* of the newest checkpoint of all workers of this node; 0: none */
+    uint64_t copied; /* of the newest of which the neighbour has a copy */
+    uint64_t bytes;  /* of memory that all parts here take */
+    uint64_t age_ms; /* so long ago `step` was saved */
+};
+void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figures);
 
 /* The job is over: have the program's command write this set to files, if it is newer
  * than what they have. `flushed` may be called before this returns. */

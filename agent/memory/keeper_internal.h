@@ -10,7 +10,9 @@
 
 /*
  * Shared by the files of the keeper: keeper.c (the agent's side, and the thread),
- * memory_service.c (the workers' socket), memory_budget.c.
+ * memory_service.c (the workers' socket), memory_peers.c (the port for other agents),
+ * memory_copier.c (copies for the neighbour), memory_fetcher.c (parts of others),
+ * memory_flush.c (the end).
  */
 struct event;
 
@@ -26,16 +28,23 @@ struct memory_note {
     char text[MEMORY_HELD_SIZE];
 };
 
+#define MEMORY_ADDRESS_BYTES 272 /* "HOST:PORT" */
+
 struct memory_client;
+struct memory_holder;
+struct memory_link;
+struct memory_want;
+LIST_HEAD(memory_links, memory_link);
 LIST_HEAD(memory_clients, memory_client);
 
 struct memory_keeper {
     struct memory_keeper_config config;
     struct memory_keeper_callbacks calls;
     char path[64];
-    int listener;                      /* for workers */
-    struct event *on_first, *on_notes; /* in the agent's loop */
-    int epoll, wake, notes_ready;      /* -1: there is no thread yet */
+    int listener, port_listener; /* for workers, and other agents; -1: none */
+    uint16_t port;
+    struct event *on_first, *on_first_peer, *on_notes; /* in the agent's loop */
+    int epoll, wake, notes_ready;                      /* -1: there is no thread yet */
     pthread_t thread;
     bool started, has_thread;
     struct memory_clients clients, closed; /* of the thread alone, as their number */
@@ -53,6 +62,17 @@ struct memory_keeper {
     struct memory_set restore;
     bool restored; /* was told */
     char command[MEMORY_COMMAND_BYTES];
+    char neighbour[MEMORY_ADDRESS_BYTES]; /* "": none */
+    struct memory_set copied;             /* the newest that it has */
+    struct memory_links links;
+    unsigned peers, copiers, fetchers, flushers; /* threads, beside the keeper's own */
+    pthread_cond_t changed; /* their number, parts, or the neighbour */
+    struct memory_holder *holder;
+    size_t holder_count;
+    bool holders_used, set_has_shared; /* by the epoch that runs; as the holders tell */
+    struct memory_want *want;
+    size_t want_count;
+    char fetched_from[MEMORY_ADDRESS_BYTES];
 };
 
 /* Have the agent's loop call back. Any thread may call, with the lock or without. */
@@ -67,6 +87,19 @@ int memory_keeper_watch(struct memory_keeper *k, int fd, void *ptr, uint32_t eve
 /* Whether so many more bytes may be taken. With the lock. */
 int memory_keeper_grant(struct memory_keeper *k, uint64_t more,
                         struct err *e) MUST_CHECK;
+
+/* A thread of its own, if there are not `max` in *count. Its last call is leave. */
+int memory_keeper_spawn(struct memory_keeper *k, unsigned *count, unsigned max,
+                        void *(*run)(void *), void *arg) MUST_CHECK;
+void memory_keeper_leave(struct memory_keeper *k, unsigned *count);
+/* The same with the lock, which leave gives back. */
+int memory_keeper_spawn_locked(struct memory_keeper *k, unsigned *count, unsigned max,
+                               void *(*run)(void *), void *arg) MUST_CHECK;
+void memory_keeper_leave_locked(struct memory_keeper *k, unsigned *count);
+/* A transfer that has used the file is over. */
+void memory_keeper_release(struct memory_keeper *k, struct memory_file *f);
+struct id128 memory_keeper_job(struct memory_keeper *k);
+bool memory_keeper_stops(struct memory_keeper *k);
 
 /* -- memory_service.c: for the thread ---------------------------------------------- */
 

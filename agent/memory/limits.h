@@ -11,11 +11,16 @@
 #define MEMORY_PEER_DIAL_MS 3000  /* to connect, and for all until a peer is known */
 #define MEMORY_PEER_STILL_MS 5000 /* without a byte: the peer is gone */
 
+#define MEMORY_PEER_IDLE_MS 30000 /* without a request */
+
+#define MEMORY_COPY_IDLE_MS                                                            \
+    10000                         /* without a copy, the neighbour's connection ends   \
+                                   */
 #define MEMORY_COPY_AGAIN_MS 5000 /* after which a lost neighbour is tried again */
 #define MEMORY_FETCH_LINKS 4      /* connections to one holder */
 #define MEMORY_FETCH_SHARE_MIN                                                         \
-    (16u << 20) /* bytes for which one more is worthwhile                              \
-                 */
+    (8u << 20) /* bytes for which one more is worthwhile                               \
+                */
 #define MEMORY_HOLDERS_MAX 64
 
 /* What stays free on the machine: a part of its memory. */

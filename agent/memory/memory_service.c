@@ -14,6 +14,7 @@
 
 #include "agent/memory/keeper_internal.h"
 #include "agent/memory/limits.h"
+#include "agent/memory/memory_fetcher.h"
 #include "rendezvous/common/base/xalloc.h"
 
 struct memory_client {
@@ -107,6 +108,7 @@ static void answer_hello(struct memory_keeper *k, struct memory_client *c)
     int fds[MEMORY_SLOTS];
     struct err e;
 
+    answer.copies = *k->neighbour != '\0';
     for (uint32_t i = 0; i < MEMORY_SLOTS && !fault; i++) {
         struct memory_file *f = memory_table_slot(&k->table, c->ask.local_rank, i, &e);
 
@@ -156,8 +158,9 @@ static void note_commit(struct memory_keeper *k, struct memory_client *c)
     struct memory_file *f = client_slot(k, c, &e);
 
     memory_table_collect(&k->table);
-    if (f)
+    if (f && !*k->neighbour)
         memory_file_set_kept(f);
+    pthread_cond_broadcast(&k->changed);
 }
 
 static void answer_open(struct memory_keeper *k, struct memory_client *c)
@@ -165,20 +168,20 @@ static void answer_open(struct memory_keeper *k, struct memory_client *c)
     struct memory_file *f = memory_table_find(&k->table, &k->restore, c->ask.rank,
                                               c->ask.shared != 0);
     struct memory_answer answer = { .slots = 1, .restore = k->restore };
-    int fd;
+    const char *why = "memory: the job restores nothing that is in memory";
+    int fd = f && k->restore.world > 0 ? memory_file_reader(f) : -1;
 
     c->waits = false;
-    if (k->restore.world == 0 || !f) {
-        client_refuse(k, c, MEMORY_NOT_HERE, "memory: no agent has this part");
-        return;
+    if (fd >= 0) {
+        client_answer(k, c, &answer, &fd);
+        close(fd);
+    } else if (!f && k->restore.world > 0 &&
+               memory_fetcher_want(k, c->ask.rank, c->ask.shared != 0, &why) ==
+                   MEMORY_OK) {
+        c->waits = true;
+    } else {
+        client_refuse(k, c, MEMORY_NOT_HERE, why);
     }
-    fd = memory_file_reader(f);
-    if (fd < 0) {
-        client_refuse(k, c, MEMORY_NOT_HERE, strerror(errno));
-        return;
-    }
-    client_answer(k, c, &answer, &fd);
-    close(fd);
 }
 
 static void note_restored(struct memory_keeper *k, struct memory_client *c)
@@ -189,7 +192,8 @@ static void note_restored(struct memory_keeper *k, struct memory_client *c)
         return;
     k->restored = true;
     if (k->restore.world > 0 && c->ask.bytes == k->restore.step)
-        note.from = MEMORY_FROM_HERE;
+        note.from = *k->fetched_from ? MEMORY_FROM_COPY : MEMORY_FROM_HERE;
+    snprintf(note.text, sizeof(note.text), "%s", k->fetched_from);
     memory_keeper_note(k, note);
 }
 
@@ -205,6 +209,10 @@ void memory_service_ready(struct memory_keeper *k, struct memory_client *c,
 
     if (c->fd < 0)
         return;
+    if (c->waits) { /* it has ended, or asks before it has its answer */
+        client_close(k, c);
+        return;
+    }
     n = recv(c->fd, &c->ask, sizeof(c->ask), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -220,6 +228,15 @@ void memory_service_ready(struct memory_keeper *k, struct memory_client *c,
 
 void memory_service_look(struct memory_keeper *k)
 {
+    struct memory_client *c, *next;
+
+    pthread_mutex_lock(&k->lock);
+    for (c = LIST_FIRST(&k->clients); c; c = next) {
+        next = LIST_NEXT(c, entry);
+        if (c->waits)
+            answer_open(k, c);
+    }
+    pthread_mutex_unlock(&k->lock);
 }
 
 /* -- connections ------------------------------------------------------------------- */

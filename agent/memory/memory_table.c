@@ -164,6 +164,24 @@ void memory_table_collect(struct memory_table *t)
     }
 }
 
+struct memory_header memory_table_newest(const struct memory_table *t, uint32_t workers)
+{
+    struct memory_header newest = { .magic = 0 };
+    const struct memory_file *f, *g;
+
+    TAILQ_FOREACH(f, &t->files, entry) {
+        uint32_t parts = 0;
+
+        TAILQ_FOREACH(g, &t->files, entry)
+            parts += g->origin == MEMORY_OWN &&
+                     memory_set_equal(&g->header.set, &f->header.set);
+        if (f->header.set.world > 0 && parts >= workers &&
+            memory_set_compare(&f->header.set, &newest.set) > 0)
+            newest = f->header;
+    }
+    return newest;
+}
+
 /* -- as text ----------------------------------------------------------------------- */
 
 /* The newest set that is older than `than`. */

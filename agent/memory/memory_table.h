@@ -36,6 +36,10 @@ struct memory_file *memory_table_find(const struct memory_table *t,
 uint64_t memory_table_bytes(const struct memory_table *t);
 uint64_t memory_table_resident(const struct memory_table *t);
 
+/* Of the newest set of which each local worker has a part; set.world 0: none. */
+struct memory_header memory_table_newest(const struct memory_table *t,
+                                         uint32_t workers);
+
 /* Reads the headers of the workers' slots again. */
 void memory_table_look(struct memory_table *t);
 /* Copies and fetched parts that are older than every slot of the local workers go: all

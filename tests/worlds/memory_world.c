@@ -99,7 +99,7 @@ void memory_agent_open(struct memory_agent *a, uint32_t workers, uint32_t copies
 void memory_agent_close(struct memory_agent *a)
 {
     memory_keeper_close(a->keeper);
-    memset(a, 0, sizeof(*a));
+    *a = (struct memory_agent){ .keeper = NULL };
 }
 
 void memory_agent_begin(struct memory_agent *a, uint64_t epoch, uint32_t first_rank,
@@ -111,8 +111,8 @@ void memory_agent_begin(struct memory_agent *a, uint64_t epoch, uint32_t first_r
 
     if (neighbour)
         snprintf(at, sizeof(at), "127.0.0.1:%u", memory_keeper_port(neighbour->keeper));
-    memory_keeper_begin(a->keeper, epoch, first_rank, a->config.workers, world,
-                        restore ? restore : &none, at);
+    memory_keeper_begin(a->keeper, epoch, first_rank, world, restore ? restore : &none,
+                        at);
 }
 
 const char *memory_agent_end(struct memory_agent *a)

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/memory/memory_flush.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+
+#define WORDS_MAX (MEMORY_COMMAND_BYTES / 2)
+#define LOOK_MS 20
+
+struct memory_flush {
+    struct memory_keeper *keeper;
+    struct memory_set set;
+    uint32_t grace_ms;
+    char *word[WORDS_MAX + 1]; /* in command */
+    char command[MEMORY_COMMAND_BYTES];
+    int *fd; /* of the parts; they become 3 and on */
+    size_t count;
+    char *parts;
+};
+
+/* False: there is nothing here that files do not have. With the lock. */
+static bool flush_fill(struct memory_flush *t)
+{
+    struct memory_keeper *k = t->keeper;
+    const struct memory_file *f;
+    bool is_newer = false;
+
+    t->parts = xstrdup("");
+    TAILQ_FOREACH(f, &k->table.files, entry) {
+        const struct memory_header *h = &f->header;
+        char *before = t->parts;
+        int fd;
+
+        if (t->set.world == 0 || !memory_set_equal(&h->set, &t->set) ||
+            (fd = memory_file_reader(f)) < 0)
+            continue;
+        is_newer |= h->set.step > h->files_step;
+        t->fd = xrealloc(t->fd, (t->count + 1) * sizeof(*t->fd));
+        t->fd[t->count] = fd;
+        t->parts = xasprintf("%s%s%u:/proc/self/fd/%zu%s", before, *before ? " " : "",
+                             h->rank, STDERR_FILENO + 1 + t->count,
+                             h->shared_bytes ? ":shared" : "");
+        t->count++;
+        free(before);
+    }
+    return is_newer;
+}
+
+static void split_command(struct memory_flush *t)
+{
+    char *end = t->command + sizeof(t->command) - 1;
+    size_t n = 0;
+
+    *end = '\0';
+    for (char *w = t->command; w < end && *w && n < WORDS_MAX; w += strlen(w) + 1)
+        t->word[n++] = w;
+}
+
+static char **flush_environment(const struct memory_flush *t)
+{
+    extern char **environ;
+    size_t n = 0;
+    char **env;
+
+    while (environ[n])
+        n++;
+    env = xcalloc(n + 5, sizeof(*env));
+    env[0] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
+    env[1] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
+    env[2] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
+    env[3] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
+    memcpy(env + 4, environ, n * sizeof(*env));
+    return env;
+}
+
+/* In the child of a process with threads: system calls only. */
+static _Noreturn void become_command(const struct memory_flush *t, char **env, int null)
+{
+    sigset_t none;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* with the thread that waits for it */
+    setpgid(0, 0);
+    sigemptyset(&none);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(null, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    for (size_t i = 0; i < t->count; i++)
+        if (dup2(t->fd[i], STDERR_FILENO + 1 + (int)i) < 0)
+            _exit(126);
+    execvpe(t->word[0], t->word, env);
+    _exit(127);
+}
+
+static pid_t flush_spawn(struct memory_flush *t)
+{
+    char **env = flush_environment(t);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pid_t child;
+
+    /* above the numbers that they get */
+    for (size_t i = 0; i < t->count; i++) {
+        int low = t->fd[i];
+
+        t->fd[i] = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1 + (int)t->count);
+        close(low);
+    }
+    child = fork();
+    if (child == 0)
+        become_command(t, env, null);
+    close(null);
+    for (int i = 0; i < 4; i++)
+        free(env[i]);
+    free(env);
+    return child;
+}
+
+/* The status as of waitpid; -1: not in time. */
+static int flush_wait(const struct memory_flush *t, pid_t child)
+{
+    uint64_t until_ms = clock_ms() + t->grace_ms;
+    int status;
+
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        if (clock_ms() >= until_ms || memory_keeper_stops(t->keeper)) {
+            kill(-child, SIGKILL);
+            waitpid(child, &status, 0);
+            return -1;
+        }
+        poll(NULL, 0, LOOK_MS);
+    }
+    return status;
+}
+
+static struct memory_note flush_run(struct memory_flush *t)
+{
+    struct memory_note note = { .kind = NOTE_FLUSHED, .code = 1 };
+    uint64_t began_ms = clock_ms();
+    pid_t child = *t->word ? flush_spawn(t) : -1;
+    int status = child > 0 ? flush_wait(t, child) : -1;
+    char took[32], why[64];
+
+    clock_format_duration(clock_ms() - began_ms, took, sizeof(took));
+    if (child > 0 && status == 0) {
+        note.code = 0;
+        snprintf(note.text, sizeof(note.text),
+                 "step %" PRIu64 ", which was in memory, was written to files in %s",
+                 t->set.step, took);
+        return note;
+    }
+    if (child < 0)
+        snprintf(why, sizeof(why), "%s",
+                 *t->word ? strerror(errno) : "the program names no command for it");
+    else if (status < 0)
+        snprintf(why, sizeof(why), "it took longer than %s", took);
+    else if (WIFSIGNALED(status))
+        snprintf(why, sizeof(why), "signal %d", WTERMSIG(status));
+    else
+        snprintf(why, sizeof(why), "exit code %d", WEXITSTATUS(status));
+    snprintf(note.text, sizeof(note.text),
+             "step %" PRIu64 ", which was in memory, was not written to files: %s",
+             t->set.step, why);
+    return note;
+}
+
+static void *flush_parts(void *arg)
+{
+    struct memory_flush *t = arg;
+    struct memory_keeper *k = t->keeper;
+    struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1 };
+    bool has_parts;
+
+    pthread_mutex_lock(&k->lock);
+    memory_table_look(&k->table);
+    has_parts = flush_fill(t);
+    memcpy(t->command, k->command, sizeof(t->command));
+    pthread_mutex_unlock(&k->lock);
+    split_command(t);
+    if (has_parts)
+        note = flush_run(t);
+    memory_keeper_note(k, note);
+    for (size_t i = 0; i < t->count; i++)
+        close(t->fd[i]);
+    free(t->fd);
+    free(t->parts);
+    free(t);
+    memory_keeper_leave(k, &k->flushers);
+    return NULL;
+}
+
+void memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
+                        uint32_t grace_ms)
+{
+    struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1 };
+    struct memory_flush *t = xcalloc(1, sizeof(*t));
+
+    t->keeper = k;
+    t->set = *set;
+    t->grace_ms = grace_ms;
+    if (memory_keeper_spawn(k, &k->flushers, 1, flush_parts, t) == 0)
+        return;
+    free(t);
+    memory_keeper_note(k, note);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef AGENT_MEMORY_MEMORY_LINK_H
+#define AGENT_MEMORY_MEMORY_LINK_H
+
+#include "agent/memory/keeper_internal.h"
+
+/*
+ * A connection between two agents of a job, for a thread that waits: inside TLS with a
+ * secret of that job if there is a key, else the connecting agent proves that it is of
+ * the job by its instance. A peer that is silent for too long is gone.
+ *
+ * The connecting side sends requests, and reads a reply to each. Both machines have the
+ * same byte order: the magic numbers say so.
+ */
+struct memory_link {
+    LIST_ENTRY(memory_link) entry; /* of the keeper, which may end it */
+    struct memory_keeper *keeper;
+    int fd;
+    struct tls_session *tls; /* NULL: none */
+    uint64_t until_ms;       /* the peer must be known by then; 0: it is */
+};
+
+enum memory_request_kind {
+    MEMORY_GET = 1, /* some bytes of a section; none: only its header */
+    MEMORY_PUT      /* the bytes of `header` follow once that was answered with OK */
+};
+
+struct memory_request {
+    uint32_t magic, kind;
+    uint32_t rank, shared;       /* GET */
+    struct memory_set set;       /* GET */
+    uint64_t from, to;           /* GET: of the section */
+    struct memory_header header; /* PUT */
+};
+
+struct memory_reply {
+    uint32_t magic;
+    uint32_t status; /* enum memory_status; GET, OK: to - from bytes follow */
+    struct memory_header header; /* GET; PUT: the part is there already */
+    char text[MEMORY_TEXT_BYTES];
+};
+
+/* "HOST:PORT" of another agent. */
+int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
+                     const char *address, struct err *e) MUST_CHECK;
+/* Takes fd, of a peer that has to prove itself. */
+int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd,
+                       struct err *e) MUST_CHECK;
+void memory_link_close(struct memory_link *l);
+
+/* All of it. */
+int memory_link_send(struct memory_link *l, const void *data, size_t size,
+                     struct err *e) MUST_CHECK;
+int memory_link_receive(struct memory_link *l, void *data, size_t size,
+                        struct err *e) MUST_CHECK;
+/* Waits for the next request; false: none has come for long. */
+bool memory_link_idle(struct memory_link *l);
+/* Sends a request and waits for its reply; one that is not OK is an error with its
+ * status as code. */
+int memory_link_ask(struct memory_link *l, struct memory_request *r,
+                    struct memory_reply *reply, struct err *e) MUST_CHECK;
+int memory_link_await(struct memory_link *l, struct memory_reply *reply,
+                      struct err *e) MUST_CHECK;
+int memory_link_reply(struct memory_link *l, enum memory_status status,
+                      const struct memory_header *header, const char *text,
+                      struct err *e) MUST_CHECK;
+
+#endif
