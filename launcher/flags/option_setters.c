@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "launcher/flags/limits.h"
 #include "launcher/flags/options.h"
@@ -312,8 +313,8 @@ int option_set_log_mode(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
-int option_set_log_max_size(void *target, const struct opt *opt, const char *value,
-                            struct err *e)
+int option_set_size(void *target, const struct opt *opt, const char *value,
+                    struct err *e)
 {
     static const char units[] = "KMG";
     const char *end, *unit;
@@ -322,9 +323,25 @@ int option_set_log_max_size(void *target, const struct opt *opt, const char *val
     unit = *end ? strchr(units, *end) : NULL;
     if (unit)
         size <<= 10 * (unit - units + 1);
-    if (size < LOG_MAX_SIZE_MIN || (*end && (!unit || end[1])))
-        return err_set(e, "\"%s\" is not a size of 64K or more, as 500M or 2G", value);
-    ((struct options *)target)->config.log_max_size = size;
+    if (size < (uint64_t)opt->min || (*end && (!unit || end[1])))
+        return err_set(e, "\"%s\" is not a size of %lldK or more, as 500M or 2G", value,
+                       opt->min >> 10);
+    memcpy((char *)target + opt->offset, &size, sizeof(size));
+    return 0;
+}
+
+int option_set_memory_limit(void *target, const struct opt *opt, const char *value,
+                            struct err *e)
+{
+    const char *end;
+    uint64_t percent = read_positive(value, 100, &end);
+
+    if (percent == 0 || strcmp(end, "%") != 0)
+        return option_set_size(target, opt, value, e);
+    ((struct options *)target)->config.memory_limit = (uint64_t)sysconf(
+                                                          _SC_PHYS_PAGES) *
+                                                      (uint64_t)sysconf(_SC_PAGESIZE) /
+                                                      100 * percent;
     return 0;
 }
 

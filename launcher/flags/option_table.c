@@ -297,7 +297,9 @@ const struct opt options_table[] = {
       .arg = "SIZE",
       .help = "A log file of this size, as 500M or 2G, is renamed to NAME.1, over an "
               "older one, and a new one begins. Default: any size.",
-      .set = option_set_log_max_size },
+      .set = option_set_size,
+      FIELD(config.log_max_size),
+      .min = LOG_MAX_SIZE_MIN },
     { .name = "log-mode",
       .arg = "MODE",
       .help =
@@ -438,6 +440,29 @@ const struct opt options_table[] = {
       FIELD(config.job.spares),
       .min = 0,
       .max = NODES_MAX },
+    { .name = "memory-copies",
+      .arg = "N",
+      .help = "Copies, on other hosts, of the checkpoints that the program keeps in "
+              "memory: 0 or 1. Default: 1.",
+      .set = opt_set_int,
+      FIELD(config.memory_copies),
+      .min = 0,
+      .max = 1 },
+    { .name = "memory-limit",
+      .arg = "SIZE|PERCENT",
+      .help = "What checkpoints in memory may take on this node, with the copies of "
+              "others', as 64G or 40%. Default: what is free, but for a 32nd of the "
+              "machine's memory.",
+      .set = option_set_memory_limit,
+      FIELD(config.memory_limit),
+      .min = MEMORY_SIZE_MIN },
+    { .name = "memory-copy-rate",
+      .arg = "SIZE",
+      .help = "Bytes a second that a node sends at most for such copies, as 500M. "
+              "Default: any.",
+      .set = option_set_size,
+      FIELD(config.memory_copy_rate),
+      .min = MEMORY_SIZE_MIN },
     { .name = "shutdown-timeout",
       .arg = "TIME",
       .help = "Time that workers have to exit when the job is ended, before they are "

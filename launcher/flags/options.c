@@ -60,6 +60,7 @@ static struct config default_config(void)
                  .failure_grace_ms = FAILURE_GRACE_MS_DEFAULT },
         .survivor_grace_ms = SURVIVOR_GRACE_MS_DEFAULT,
         .silence_warning_ms = SILENCE_WARNING_MS_DEFAULT,
+        .memory_copies = 1,
         .is_host = -1,
         .node_rank = -1,
         .role = ROLE_DEFAULT,

@@ -101,7 +101,7 @@ struct msg_resume {
     char run_id[RUN_ID_MAX + 1];
     struct id128 incarnation;
     uint32_t node;
-    uint32_t memory_port;               /* as in JOIN */
+    uint32_t memory_port;                   /* as in JOIN */
     char memory[MEMORY_HELD_MAX_BYTES + 1]; /* as in STOPPED */
 };
 
