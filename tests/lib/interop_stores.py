@@ -11,8 +11,10 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch.distributed as dist
 
+from process import SECONDS
+
 HOST = "127.0.0.1"
-PATIENCE = datetime.timedelta(seconds=10)  # nothing here takes this long
+PATIENCE = datetime.timedelta(seconds=SECONDS)
 
 
 # -- servers ---------------------------------------------------------------------------

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import tempfile
 
-from process import BIN, SANITIZED, living, read, same, shell_code, until
+from process import BIN, SECONDS, living, read, same, shell_code, until
 
 CRUN, CRUNCTL = str(BIN / "crun"), str(BIN / "crunctl")
-TIMEOUT = 60 if SANITIZED else 15
+TIMEOUT = SECONDS
 
 
 class Place:

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 
-from process import fail
+from process import SECONDS, fail
 
 
 def apply_patch(value, patch):
@@ -90,7 +90,7 @@ class Live:
             self._take(event.decode())
         return not self.is_closed
 
-    def until(self, condition, what, seconds=20):
+    def until(self, condition, what, seconds=SECONDS):
         until_s = time.monotonic() + seconds
         while not condition(self):
             if time.monotonic() > until_s:

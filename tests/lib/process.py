@@ -62,6 +62,15 @@ def until(condition, what, seconds=SECONDS, pause=0.005):
         time.sleep(max(pause, min(5 * (asked - begun), 0.3)))
 
 
+def slowdown():
+    """How many times longer than on an idle machine it takes to compute now. A figure that is
+    promised for an idle one is compared with it, times this."""
+    begun, used = time.monotonic(), time.process_time()
+    while time.process_time() < used + 0.2:
+        pass
+    return (time.monotonic() - begun) / 0.2
+
+
 def same(got, wanted):
     if got != wanted:
         raise AssertionError(f"{got!r} is not {wanted!r}")

@@ -18,7 +18,7 @@ import stat
 import subprocess
 
 import host
-from process import fail, skip
+from process import SECONDS, fail, skip
 from process import until as until_soon
 
 until = functools.partial(until_soon, pause=0.1)  # to ask Slurm costs a process
@@ -246,12 +246,12 @@ class Cluster(host.Cluster):
             f"slurm_*/uid_0/job_{job}/step_0/freezer.state")]
         return len(states) > 0 and all(state == "FROZEN\n" for state in states)
 
-    def until_said(self, job, text, seconds=60):
+    def until_said(self, job, text, seconds=SECONDS):
         until(lambda: text in self.output(job),
               lambda: f"{text!r} in the output of job {job}: {self.job(job)}\n"
                       f"{self.output(job)}", seconds)
 
-    def until_ended(self, job, seconds=60):
+    def until_ended(self, job, seconds=SECONDS):
         """The job's facts once it has ended."""
         def ended():
             facts = self.job(job)
@@ -274,4 +274,4 @@ def remove_groups(path):
             except OSError:
                 return False
             return True
-        until(removed, f"the cgroup {below} is empty", 5)
+        until(removed, f"the cgroup {below} is empty")

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from process import ROOT, fail
+from process import ROOT, SECONDS, fail
 
 BOOTSTRAP = ROOT / "worker-lib" / "python" / "bootstrap"
 PR_SET_CHILD_SUBREAPER = 36
@@ -50,7 +50,7 @@ class Worker:
     def __init__(self, guard, channel):
         self.guard, self.channel, self.pid = guard, channel, 0
 
-    def wait_pid(self, seconds=20):
+    def wait_pid(self, seconds=SECONDS):
         """The pid that it sends; 0 if it closes its channel without one."""
         self.channel.settimeout(seconds)
         self.pid = int(self.channel.recv(32) or 0)
@@ -60,7 +60,7 @@ class Worker:
         self.channel.send(b"go")
         self.channel.close()
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=SECONDS):
         """Its exit code, or -N for signal N."""
         end = time.monotonic() + seconds
         while os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -125,7 +125,7 @@ class Template:
     def end(self):
         self.socket.close()
         try:
-            return self.popen.wait(10)
+            return self.popen.wait(SECONDS)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()

@@ -462,7 +462,7 @@ def check_dry_run():
         if f"{name}=" not in dry.stdout and name not in os.environ:
             fail(f"--dry-run does not show {name}")
     typed = subprocess.run(["sh"], input=dry.stdout, capture_output=True, text=True,
-                           timeout=20)
+                           timeout=90)
     if typed.stderr or sorted(typed.stdout) != sorted(real.stdout) or not typed.stdout:
         fail(f"--dry-run typed: {typed.stdout!r} {typed.stderr!r}; "
              f"run: {real.stdout!r} {real.stderr!r}")
@@ -519,7 +519,7 @@ def check_manual(flags):
 
 
 def check_closed_descriptors():
-    r = subprocess.run(["sh", "-c", f'"{CRUN}" sh -c ": >ran" <&- >&- 2>&-'], timeout=20)
+    r = subprocess.run(["sh", "-c", f'"{CRUN}" sh -c ": >ran" <&- >&- 2>&-'], timeout=90)
     if r.returncode or not os.path.exists("ran"):
         fail(f"without descriptors: exit code {r.returncode}")
 

@@ -8,7 +8,6 @@ own: where the rendezvous runs, which ranks come out, how failures, signals and 
 import pathlib
 import signal
 import sys
-import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, expect, fail, run, until  # noqa: E402
@@ -92,7 +91,7 @@ def each_role_has_its_ranks(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
     until(lambda: "listening" in crund.err, "crund")
     show = SHOW.replace(";", " role=$ROLE_NAME:$ROLE_RANK/$ROLE_WORLD_SIZE;")
-    stay = sh(show + "exec sleep 60")
+    stay = sh(show + "exec sleep 1000")
     common = ["--rdzv-conf=last_call_timeout=60", "--max-restarts=3"]
     all3 = [dynamic(cluster[i], cluster[2].address, i + 1, *stay, nnodes="2:3",
                     flags=[f"--role={role}", *common])
@@ -150,7 +149,7 @@ def with_a_daemon(cluster):
     until(lambda: "listening" in crund.err, "crund")
     flag = cluster.directory + "/once"
     again = SHOW + (f"if [ $RANK = 1 ] && mkdir {flag} 2>/dev/null; then kill -9 $$; fi;"
-                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 60")
+                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 1000")
     both = [dynamic(cluster[i], cluster[2].address, 2, *sh(again),
                     flags=["--max-restarts=2"]) for i in (0, 1)]
     for p in both:
@@ -191,7 +190,7 @@ def an_address_may_be_a_long_name(cluster):
 
 
 def a_failure_ends_all_nodes_with_its_code(cluster):
-    script = "[ $RANK = 2 ] && { echo broken >&2; exit 85; }; exec sleep 60"
+    script = "[ $RANK = 2 ] && { echo broken >&2; exit 85; }; exec sleep 1000"
     a = static(cluster, 0, 2, *sh(script))
     b = static(cluster, 1, 2, *sh(script))
     for p in (a, b):
@@ -206,7 +205,7 @@ def nodes_of_one_host_are_told_apart(cluster):
     both = []
     for _ in range(2):
         both.append(dynamic(cluster[0], cluster[2].address, 1,
-                            *sh("echo up; [ $RANK = 0 ] && exec sleep 60; exit 3"),
+                            *sh("echo up; [ $RANK = 0 ] && exec sleep 1000; exit 3"),
                             flags=["--redirects=3", f"--log-dir={cluster.directory}/one"]))
         until(lambda: crund.err.count(" joined ") == len(both), "it has joined")
     for p in both:
@@ -220,7 +219,7 @@ def nodes_of_one_host_are_told_apart(cluster):
 def sigterm_lets_one_node_leave(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
     until(lambda: "listening" in crund.err, "crund")
-    script = SHOW + "[ $WORLD_SIZE = 1 ] || exec sleep 60"
+    script = SHOW + "[ $WORLD_SIZE = 1 ] || exec sleep 1000"
     both = [dynamic(cluster[i], cluster[2].address, 1, *sh(script), nnodes="1:2",
                     flags=["--rdzv-conf=last_call_timeout=30"]) for i in (0, 1)]
     until(lambda: all("world=2" in p.out for p in both), "both run")
@@ -234,22 +233,20 @@ def sigterm_lets_one_node_leave(cluster):
 
 
 def a_lost_node_ends_a_job_of_fixed_size(cluster):
-    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
-    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
+    """At once, not after its lease."""
+    a, b = [static(cluster, i, 1, *sh("echo up; exec sleep 1000"), flags=["--rdzv-conf=lease=600"])
+            for i in (0, 1)]
     until(lambda: "up" in a.out and "up" in b.out, "both run")
     b.kill(signal.SIGKILL)
-    begun = time.monotonic()
     expect(a, 1, "node node-1 was lost")
-    if time.monotonic() - begun > 8:
-        fail("the survivor took", time.monotonic() - begun, "s")
 
 
 def the_loss_of_the_host_ends_all(cluster):
-    a = static(cluster, 0, 1, *sh("echo up; exec sleep 60"))
-    b = static(cluster, 1, 1, *sh("echo up; exec sleep 60"))
+    a = static(cluster, 0, 1, *sh("echo up; exec sleep 1000"))
+    b = static(cluster, 1, 1, *sh("echo up; exec sleep 1000"))
     until(lambda: "up" in a.out and "up" in b.out, "both run")
     a.kill(signal.SIGKILL)
-    expect(b, 1, "a standalone crund", seconds=15)
+    expect(b, 1, "a standalone crund")
 
 
 def a_leader_lost_before_it_begins_holds_nobody_up(cluster):
@@ -282,7 +279,6 @@ def mistakes_are_told_where_they_can_be_mended(cluster):
     a.kill(signal.SIGINT)
     expect(a, 130)
     a = static(cluster, 0, 1, *sh("true"))
-    until(lambda: a.popen.poll() is None, "it waits", 1)
     dup = cluster[1].start([CRUN, "--nnodes=2", "--node_rank=0",
                             f"--master_addr={cluster[1].address}", "--master_port=29501",
                             "true"])

@@ -20,7 +20,7 @@ SHOW = ("echo rank=$RANK world=$WORLD_SIZE group=$GROUP_RANK epoch=$CRUN_EPOCH "
 
 
 def said_of(p, text):
-    until(lambda: text in p.err + p.out, f"{text!r} of {p}", 60)
+    until(lambda: text in p.err + p.out, f"{text!r} of {p}")
 
 
 class Job:
@@ -40,19 +40,19 @@ class Job:
     def ctl(self, *words):
         p = self.cluster[DAEMON].start([BIN / "crunctl", "-e", "127.0.0.1:29400", words[0], "-j", self.name,
                                         *words[1:]])
-        code = p.wait(30)
+        code = p.wait()
         return code, p.out + p.err
 
     def join(self, index, script):
         p = self.script(index, script)
         joined = f"node-{index} joined"
-        until(lambda: joined in self.ctl("events")[1], joined, 60)
+        until(lambda: joined in self.ctl("events")[1], joined)
         return p
 
 
 def a_spare_takes_the_place_of_a_lost_node(cluster):
     job = Job(cluster, "spare", 2, "--spares=1")
-    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 100"
+    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 1000"
     a, b = job.join(0, script), job.join(1, script)
     said_of(a, "epoch=1")
     said_of(b, "epoch=1")
@@ -66,18 +66,18 @@ def a_spare_takes_the_place_of_a_lost_node(cluster):
 
 def a_job_with_spares_waits_for_one(cluster):
     job = Job(cluster, "wait", 2, "--spares=1")
-    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 100"
+    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 1000"
     a, b = job.join(0, script), job.join(1, script)
     said_of(b, "epoch=1")
     b.kill()
-    until(lambda: "waiting for" in job.ctl("status")[1], "the job waits", 60)
+    until(lambda: "waiting for" in job.ctl("status")[1], "the job waits")
     expect(job.script(2, script), 0, "group=1 epoch=2")
     expect(a, 0)
 
 
 def who_comes_back_has_its_old_place(cluster):
     job = Job(cluster, "back", "1:3")
-    script = "[ $CRUN_EPOCH -gt 2 ] || exec sleep 100"
+    script = "[ $CRUN_EPOCH -gt 2 ] || exec sleep 1000"
     a, b, c = (job.join(i, script) for i in range(3))
     said_of(a, "group=0 epoch=1")
     a.kill()
@@ -91,7 +91,7 @@ def who_comes_back_has_its_old_place(cluster):
 
 def a_crash_loop_slows_down_on_every_node(cluster):
     job = Job(cluster, "loop", 2, "--max-restarts=3", "--rdzv-conf=quarantine=0")
-    script = "[ $GROUP_RANK = 0 ] && exec sleep 100; exit 9"
+    script = "[ $GROUP_RANK = 0 ] && exec sleep 1000; exit 9"
     a, b = job.join(0, script), job.join(1, script)
     for p in (a, b):
         expect(p, 9, "restart 3 of 3 in 1 s: rank 1 on node-1 exited with code 9",
@@ -111,7 +111,7 @@ def who_fails_three_times_is_put_last(cluster):
     job = Job(cluster, "quarantine", "1:2", "--max-restarts=9", "--restart-backoff=0")
     hold = cluster.directory + "/hold"
     script = (f"[ $WORLD_SIZE = 1 ] && while [ ! -e {hold} ]; do sleep .05; done;"
-              "[ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 0 ] && exec sleep 100; exit 5")
+              "[ $WORLD_SIZE = 1 ] && exit 0; [ $RANK = 0 ] && exec sleep 1000; exit 5")
     a, b = job.join(0, script), job.join(1, script)
     said_of(a, "node-1 is in quarantine: it was the root cause of 3 stops")
     said_of(b, "node-1 is in quarantine")
@@ -125,7 +125,7 @@ def who_fails_three_times_is_put_last(cluster):
 
 def a_drain_says_what_becomes_of_the_node(cluster):
     job = Job(cluster, "drain", "1:2")
-    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 100"
+    script = "[ $CRUN_EPOCH -gt 1 ] || exec sleep 1000"
     a, b = job.join(0, script), job.join(1, script)
     said_of(a, "epoch=1")
     said_of(b, "epoch=1")
@@ -164,7 +164,7 @@ def a_running_job_says_on_its_host_who_was_refused(cluster):
         return cluster[index].start(
             [BIN / "crun", "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=runs",
              f"--rdzv-endpoint={cluster[0].address}:29555", *flags,
-             "sh", "-c", "echo up; exec sleep 100"])
+             "sh", "-c", "echo up; exec sleep 1000"])
     a = node(0, "--rdzv-conf=last_call_timeout=0")
     said_of(a, "up")
     expect(node(1, "--max-restarts=3", "--rdzv-conf=last_call_timeout=0"), 2,

@@ -185,7 +185,7 @@ def a_node_that_is_suspended(p):
     flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf",
              "lease=1,last_call_timeout=10", "--rdzv-id=nodes"]
     script = ('echo "epoch $CRUN_EPOCH"; [ $WORLD_SIZE = 1 ] && exit 0; touch work; '
-              'echo $$ >>pids; exec sleep 100')
+              'echo $$ >>pids; exec sleep 1000')
     host = p.start(CRUN, *flags, *sh(script), stdin=0)
     shell = Shell(p)
     shell.command(CRUN, *flags, "--rdzv-conf=lease=1,last_call_timeout=10,is_host=0",

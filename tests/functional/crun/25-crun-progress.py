@@ -106,7 +106,7 @@ def a_stopped_worker_is_found_and_ended(directory):
 
 def one_that_never_writes_is_found_beside_others_that_do(directory):
     Job(directory, "--hang-timeout=0.5", "sh", "-c",
-        f'[ $RANK = 1 ] && exec sleep 60; python3 {WRITER} --until=0; sleep 60').expect(
+        f'[ $RANK = 1 ] && exec sleep 1000; python3 {WRITER} --until=0; sleep 1000').expect(
             1, r"rank 1 on \S+ hangs: nothing on its status page in the \S+ s since its start")
 
 

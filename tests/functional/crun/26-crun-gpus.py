@@ -121,7 +121,7 @@ def troubles_are_told_once_and_explain_a_failure(world):
     """Rank 1 fails when it is let go, after its GPU has."""
     node = Node(world, "--rdzv-conf=lease=1", "sh", "-c",
                 f"until [ -e {world.go} ]; do sleep 0.05; done; [ $RANK = 0 ] || exit 7; "
-                "exec sleep 60")
+                "exec sleep 1000")
     until(lambda: any(n.get("gpus") for n in world.nodes()), "the first look")
     node.set(WELL.replace("GPU-b", "GPU-b errors=1 xid=79"))
     until(lambda: {"xid", "ecc"} <= {e["kind"] for e in world.events()}, "events")

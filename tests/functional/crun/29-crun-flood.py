@@ -16,7 +16,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import EVENTS, PREFACE, Session, WELCOME, frame, hello  # noqa: E402
 from crowd import Flood, close_all, dial_narrow  # noqa: E402
 from launch import CRUN, Place, sh  # noqa: E402
-from process import SANITIZED, free_port, read, until  # noqa: E402
+from process import SANITIZED, SECONDS, free_port, read, until  # noqa: E402
 
 SLOW = 4 if SANITIZED else 1
 # rank 0 fails once, when it is told to; no other worker ends before
@@ -53,10 +53,10 @@ def started(p, limit, workers, *flags):
     first = p.start("prlimit", f"--nofile={limit}:{limit}", CRUN, *nodes,
                     f"--nproc-per-node={workers}", *sh(WORKER), stdin=subprocess.DEVNULL,
                     stderr=open(f"{p.path}/err", "wb"))
-    until(lambda: listens(port), "the rendezvous", 20 * SLOW)
+    until(lambda: listens(port), "the rendezvous")
     second = p.start(CRUN, *nodes, *sh(WORKER), stdin=subprocess.DEVNULL)
     until(lambda: all(os.path.exists(f"{p.path}/up.{r}") for r in range(workers + 1)),
-          "all workers run", 20 * SLOW)
+          "all workers run")
     return port, first, second
 
 
@@ -64,7 +64,7 @@ def restarted(p, first, second):
     with open(f"{p.path}/go", "w") as go:
         go.write("\n")
     p.end(second, 0)
-    code, said = first.wait(20 * SLOW), read(f"{p.path}/err").decode()
+    code, said = first.wait(SECONDS), read(f"{p.path}/err").decode()
     assert code == 0, f"exit code {code}:\n{said}"
     assert len(said) < 100_000, f"{len(said)} bytes were said"
     return said
@@ -87,7 +87,7 @@ def descriptors_for_a_restart_are_set_aside(p):
     port, first, second = started(p, 256, 32, "-r3", f"--log-dir={p.path}/logs")
     floods = [Flood(port, words()) for _ in range(2)]
     try:
-        until(lambda: sum(f.made for f in floods) > 600, "the flood", 20 * SLOW)
+        until(lambda: sum(f.made for f in floods) > 600, "the flood")
         said = restarted(p, first, second)
     finally:
         for f in floods:
@@ -103,7 +103,7 @@ def requests_do_not_take_the_lease(p):
     flood = Flood(port, words())
     try:
         while time.monotonic() < begun + 4:
-            until(lambda: is_welcomed(port), "a node is welcomed", 3 * SLOW)
+            until(lambda: is_welcomed(port), "a node is welcomed")
             time.sleep(0.1)
         said = restarted(p, first, second)
     finally:

@@ -156,7 +156,7 @@ def goes_on_after_a_lost_connection():
 
 
 def shows_what_is_kept_and_what_is_lost():
-    script = "seq 1 50000; echo ready; sleep 60"
+    script = "seq 1 50000; echo ready; sleep 1000"
     with Job(script) as job:
         until(lambda: job.logs("--tail=1").stdout.count("ready") == 2, "the output")
         kept = job.logs("--stdout", "1")
@@ -302,6 +302,16 @@ def follows_an_attempt_that_fails_at_once():
 
 
 def a_follower_that_is_gone_is_not_waited_for():
+    """Not for the 2 s that one has between its questions; the least of a few times counts."""
+    took = [end_without_follower()]
+    while min(took) >= 2 and len(took) < 5:
+        took.append(end_without_follower())
+    if min(took) >= 2:
+        fail("the end took", took)
+
+
+def end_without_follower():
+    """How long it took."""
     with Job("echo begin; await go; echo end") as job:
         follower = Process(job.command("-f"))
         until(lambda: follower.out.count("begin") == 2, "the first lines")
@@ -309,13 +319,11 @@ def a_follower_that_is_gone_is_not_waited_for():
         follower.wait()
         begun = time.monotonic()
         job.end()
-        took = time.monotonic() - begun
-    if took > 1.5 and not SANITIZED:
-        fail("the end took", took)
+        return time.monotonic() - begun
 
 
 def names_a_lost_node():
-    with Job("echo here $RANK; sleep 60", nodes=2, flags=["--rdzv-conf=lease=60"]) as job:
+    with Job("echo here $RANK; sleep 1000", nodes=2, flags=["--rdzv-conf=lease=60"]) as job:
         until(lambda: job.logs().stdout.count("here") == 4, "the output")
         status = subprocess.run([BIN / "crunctl", "-e", job.address, "status", "--json"],
                                 capture_output=True, text=True)

@@ -21,7 +21,7 @@ import time
 BUILD = os.environ.get("BUILD", "build")
 CRUN = os.path.abspath(os.path.join(BUILD, "bin", "crun"))
 SLOW = 10 if "san" in BUILD else 1
-TIMEOUT = 30 * SLOW
+TIMEOUT = 90 * SLOW
 WORKERS, LINES = 4, 3000 // SLOW
 
 FLOOD = f"""
@@ -202,7 +202,7 @@ def bars(p, sink):
 def a_bar_moves_in_a_pipe(p):
     child = subprocess.Popen(
         [CRUN, "--nproc-per-node=2",
-         *shell("printf '\\r10%%'; printf '\\r20%%'; exec sleep 60")],
+         *shell("printf '\\r10%%'; printf '\\r20%%'; exec sleep 1000")],
         env=p.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         seen = b""
@@ -227,7 +227,7 @@ def prompt_of_one_worker(p):
 
 def prompt_of_several_on_a_terminal(p):
     t = Terminal(p, 2, shell(
-        "test $RANK = 0 || exec sleep 60; printf 'name? '; read name; echo hi $name; exit 3"))
+        "test $RANK = 0 || exec sleep 1000; printf 'name? '; read name; echo hi $name; exit 3"))
     t.read_until(b"name? ")
     os.write(t.fd, b"you\n")
     t.read_until(b"hi you\r\n")

@@ -64,10 +64,10 @@ def events_name_the_culprit(jobs):
 
 
 def a_cause_that_ends_first_is_named_at_once(jobs):
-    """The least of a few times: the machine is busy."""
+    """Not after WAIT_S. The least of a few times counts: the machine is busy."""
     took = []
     for _ in range(5):
-        p, = jobs.start("sh", "-c", 'echo $$; [ $RANK = 0 ] || exec sleep 100; read x <"$0"',
+        p, = jobs.start("sh", "-c", 'echo $$; [ $RANK = 0 ] || exec sleep 1000; read x <"$0"',
                         jobs.directory + "/fifo")
         until(lambda: len(p.out.split()) == 2, "the workers")
         until(lambda: os.path.exists("/proc/" + p.out.split()[0]), "a worker")
@@ -75,7 +75,7 @@ def a_cause_that_ends_first_is_named_at_once(jobs):
         os.kill(int(p.out.split()[0]), signal.SIGKILL)
         p.expect(137, "was killed by SIGKILL")
         took.append(time.monotonic() - begun)
-    if min(took) > WAIT_S / 5:
+    if min(took) > WAIT_S:
         fail("a kill -9 was waited with:", took)
 
 
@@ -87,7 +87,7 @@ def a_job_whose_workers_have_all_ended_is_not_waited_for(jobs):
                         flags=["--nproc-per-node=1"])
         p.expect(4, "as rank 0's")
         took.append(time.monotonic() - begun)
-    if min(took) > WAIT_S / 5:
+    if min(took) > WAIT_S:
         fail("no rank is left, and it was waited:", took)
 
 
@@ -100,13 +100,13 @@ def a_rank_that_succeeded_too_early_is_named(jobs):
                         jobs.directory + "/fifo")
         p.expect(4, "ended before    rank 1, with exit code 0: others see closed connections\n")
         took.append(time.monotonic() - begun)
-    if min(took) > WAIT_S / 2:
+    if min(took) > WAIT_S:
         fail("no rank is left, and it was waited:", took)
 
 
 def the_first_of_consequences_alone_is_named(jobs):
     """The cause never ends: after the wait the job ends."""
-    p, = jobs.start("sh", "-c", "[ $RANK = 1 ] && exec sleep 100; "
+    p, = jobs.start("sh", "-c", "[ $RANK = 1 ] && exec sleep 1000; "
                     "echo Connection reset by peer >&2; exit 4")
     p.expect(4, "has failed: rank 0 ")
     if ": a consequence" in report_of(p):

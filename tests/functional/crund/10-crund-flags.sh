@@ -25,7 +25,7 @@ fail() {
 refuses() {
     local code=$1 words=$2 got word
     shift 2
-    timeout 5 "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    timeout 90 "$@" >"$dir/out" 2>"$dir/err" </dev/null
     got=$?
     ((got == code)) || fail "$*: exit code $got, not $code: $(cat "$dir/err")"
     (($(wc -l <"$dir/err") == 1)) || fail "$*: not one line: $(cat "$dir/err")"
@@ -40,7 +40,7 @@ start() {
     : >"$dir/log"
     "$crund" --listen 127.0.0.1:0 "$@" 2>"$dir/log" </dev/null &
     pid=$!
-    for ((i = 0; i < 500; i++)); do
+    for ((i = 0; i < 9000; i++)); do
         port=$(sed -n 's/.*listening on 127.0.0.1:\([0-9]*\).*/\1/p' "$dir/log")
         [[ $port ]] && return
         kill -0 "$pid" 2>/dev/null || break
@@ -139,7 +139,7 @@ stop TERM
 grep -q 'can run code' "$dir/log" && fail "warns about loopback"
 "$crund" --listen :0 2>"$dir/log" </dev/null &
 pid=$!
-for ((i = 0; i < 500; i++)); do
+for ((i = 0; i < 9000; i++)); do
     grep -q 'can run code' "$dir/log" && break
     sleep 0.01
 done
@@ -150,7 +150,7 @@ grep 'can run code' "$dir/log" | grep -q 'crunctl keygen' || fail "does not say 
 # started with no descriptors at all, a socket does not become standard error
 "$crund" --listen 127.0.0.1:0 --state-dir "$state" <&- >&- 2>&- &
 pid=$!
-for ((i = 0; i < 500; i++)); do
+for ((i = 0; i < 9000; i++)); do
     [[ $(readlink "/proc/$pid/fd/2") && -e /proc/$pid/fd/6 ]] && break
     sleep 0.01
 done

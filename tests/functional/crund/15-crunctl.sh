@@ -20,9 +20,9 @@ fail() {
 }
 trap 'fail "line $LINENO: exit code $?: $BASH_COMMAND"' ERR
 
-# until COMMAND...: poll for at most 10 s
+# until COMMAND...: poll for at most 90 s
 until_true() {
-    local end=$((SECONDS + 10))
+    local end=$((SECONDS + 90))
     until "$@"; do
         [ $SECONDS -lt $end ] || fail "timed out: $*"
         sleep 0.02
@@ -33,7 +33,7 @@ until_true() {
 expect() {
     local code=$1 text=$2 rc=0
     shift 2
-    timeout 20 "$@" >"$dir/out" 2>&1 || rc=$?
+    timeout 90 "$@" >"$dir/out" 2>&1 || rc=$?
     [ $rc -eq "$code" ] || fail "$*: exit code $rc, not $code: $(cat "$dir/out")"
     grep -qF -- "$text" "$dir/out" || fail "$*: \"$text\" is not in: $(cat "$dir/out")"
 }
@@ -196,7 +196,7 @@ s.expect(ACK)
 s.expect(DONE)
 EOS
 expect 0 'wants to leave: \x1b[2J gone' "${ctl[@]}" events
-timeout 10 tail --pid=$unread -f /dev/null ||
+timeout 90 tail --pid=$unread -f /dev/null ||
     fail "events --follow continues without a reader"
 
 # more nodes than one page of the answer holds

@@ -12,6 +12,7 @@ import tempfile
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (Crund, END_OF_LIST, JOB_STATUS, JOINED, STATUS, Session,  # noqa: E402
                      WELCOME, frame, hello, join)
+from process import SECONDS  # noqa: E402
 
 
 def joined(port, run_id):
@@ -50,7 +51,7 @@ def failing_sync(directory):
         raise AssertionError("told that it has joined, though nothing was written")
     except Session.Closed:
         pass
-    code = crund.process.wait(10)
+    code = crund.process.wait(SECONDS)
     lines = [line for line in crund.log().splitlines()[before:] if "job \"" not in line]
     assert code == 74, f"exit code {code}: {crund.log()}"
     assert len(lines) == 1 and "Input/output error" in lines[0], crund.log()

@@ -17,8 +17,9 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (Crund, END_OF_LIST, JOB_STATUS, JOINED, STATUS, Session, WELCOME,  # noqa: E402
                      frame, hello, join)
 from crowd import Agent, SLOW  # noqa: E402
+from process import slowdown  # noqa: E402
 
-SECONDS = 3
+FLOOD_S = 3
 JOIN_MAX = 2 * SLOW  # of most: a busy machine may keep one of them waiting
 MEMORY_MAX_KIB, LOG_MAX = 64 * 1024, 1_000_000
 
@@ -35,7 +36,7 @@ def joined(port, run_id):
             session.expect(JOINED)
             return session
         except (Session.Closed, OSError):
-            assert time.monotonic() - begun < 10 * JOIN_MAX, f"{run_id} cannot join"
+            assert time.monotonic() - begun < 90, f"{run_id} cannot join"
 
 
 def jobs(port):
@@ -56,19 +57,20 @@ def jobs(port):
 
 def flood(crund, kind):
     agent, before = Agent(crund), crund.memory("VmHWM")
-    load = subprocess.Popen([os.path.join(os.environ.get("BUILD", "build"), "bin", "flood-load"),
-                             f"--port={crund.port}", f"--kind={kind}", f"--seconds={SECONDS}",
-                             "--open=2000"], stdout=subprocess.PIPE, text=True)
     nodes, took = [], []
-    while load.poll() is None:
-        begun = time.monotonic()
-        nodes.append(joined(crund.port, f"{kind}-{len(nodes)}"))
-        took.append(time.monotonic() - begun)
-        time.sleep(0.1)
-    assert sorted(took)[len(took) // 2] < JOIN_MAX, f"seconds to join: {took}"
+    while len(nodes) < 2:  # on an idle machine many join in this time
+        load = subprocess.Popen([os.path.join(os.environ.get("BUILD", "build"), "bin", "flood-load"),
+                                 f"--port={crund.port}", f"--kind={kind}", f"--seconds={FLOOD_S}",
+                                 "--open=2000"], stdout=subprocess.PIPE, text=True)
+        while load.poll() is None:
+            begun = time.monotonic()
+            nodes.append(joined(crund.port, f"{kind}-{len(nodes)}"))
+            took.append(time.monotonic() - begun)
+            time.sleep(0.1)
+    assert sorted(took)[len(took) // 2] < JOIN_MAX * slowdown(), f"seconds to join: {took}"
     agent.check(f"{load.stdout.read().strip()}: {kind}")
     honest = {"job", *(f"{kind}-{i}" for i in range(len(nodes)))}
-    assert len(nodes) > 1 and set(jobs(crund.port)) == honest, jobs(crund.port)
+    assert set(jobs(crund.port)) == honest, jobs(crund.port)
     grown = crund.memory("VmHWM") - before
     assert SLOW > 1 or grown < MEMORY_MAX_KIB, f"{grown} KiB for strangers"
     assert len(crund.log()) < LOG_MAX, f"{len(crund.log())} bytes of log"

@@ -19,12 +19,13 @@ import time
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (Crund, JOINED, REFUSED, RESUME, Session, WELCOME, frame,  # noqa: E402
                      hello, join)
+from process import SECONDS  # noqa: E402
 
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
 REFUSED_INSIDE = ("program", "fork", "clone3", "read", "folder", "write", "connect")
 
 
-def until(what, seconds=10):
+def until(what, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, what
@@ -168,7 +169,7 @@ def root_is_refused(d):
         return
     env = {k: v for k, v in os.environ.items() if k != "CRUND_ALLOW_ROOT"}
     done = subprocess.run([f"{BUILD}/bin/crund", "--listen", "127.0.0.1:0"], env=env, text=True,
-                          stderr=subprocess.PIPE, timeout=20, check=False)
+                          stderr=subprocess.PIPE, timeout=SECONDS, check=False)
     assert done.returncode == 2 and "does not start as root" in done.stderr, done
 
 

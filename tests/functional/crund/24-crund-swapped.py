@@ -59,7 +59,7 @@ def swap(place):
     if "swapped" not in place.ctl("status"):
         fail("its own has forgotten the job")
     (place.folder / "end").touch()
-    if node.popen.wait(30) != 0 or node.out.count("ran") != 1:
+    if node.wait() != 0 or node.out.count("ran") != 1:
         fail("the job:", node.out, node.err)
     own.kill()
     own.popen.wait()

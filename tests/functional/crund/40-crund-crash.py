@@ -32,7 +32,7 @@ JOBS, NODES, RESTARTS = 4, 3, 3
 ALIVE_S = 0.25
 STEP_S = 0.005
 BEGINS_S = 0.02
-STUCK_S = 30
+STUCK_S = 90
 LOST = (Session.Closed, OSError)
 
 

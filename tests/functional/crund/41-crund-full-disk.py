@@ -16,6 +16,7 @@ import tempfile
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (ACK, Crund, FAILED, JOB_STATUS, JOINED, REFUSED, START, STATUS,  # noqa: E402
                      STOP, STOPPED, STORE_READY, Session, WELCOME, frame, hello, join)
+from process import SECONDS  # noqa: E402
 
 ROOM_KIB = 6 * 1024
 CYCLES_MAX = 3000
@@ -122,7 +123,7 @@ def without_room_for_the_present_it_ends(crund, agent, filler):
             agent.cycle()
     except (Session.Closed, BrokenPipeError):
         pass
-    assert crund.process.wait(10) == 74, crund.log()
+    assert crund.process.wait(SECONDS) == 74, crund.log()
     assert "No space left on device" in crund.log().splitlines()[-1], crund.log()
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, Process, fail, free_port, read, run, until  # noqa: E402
 
 CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
-WORKER = "echo $$ >$PIDS/new.$$ && mv $PIDS/new.$$ $PIDS/$CRUN_EPOCH.$RANK; exec sleep 100"
+WORKER = "echo $$ >$PIDS/new.$$ && mv $PIDS/new.$$ $PIDS/$CRUN_EPOCH.$RANK; exec sleep 1000"
 FORGOT = r"the rendezvous knows epoch 1, and \S+ is in epoch 2: what was decided since is lost"
 
 

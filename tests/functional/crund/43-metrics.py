@@ -18,7 +18,8 @@ import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import Crund  # noqa: E402
-from process import BIN, ROOT, Process, fail, free_port, matches, run, skip, until  # noqa: E402
+from process import (BIN, Process, ROOT, SECONDS, fail, free_port, matches, run,  # noqa: E402
+                     skip, until)
 
 GRAFANA = ROOT / "scripts" / "grafana"
 # Prints a step ten times a second until the file is gone; fails once at step 20.
@@ -190,7 +191,7 @@ class Prometheus:
         url = f"http://127.0.0.1:{self.port}/api/v1/query?" + \
             urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=SECONDS) as answer:
                 result = json.load(answer)["data"]["result"]
         except OSError:
             return []

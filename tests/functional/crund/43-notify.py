@@ -170,7 +170,7 @@ def a_trainjob_shows_the_progress(folder):
     loop = Process([script, folder / "prom"], env={**os.environ, **env})
     try:
         until(lambda: any("progressPercentage" in str(post) for post in server.got),
-              lambda: f"a post: {server.got} {loop.err} {p.err}", seconds=40)
+              lambda: f"a post: {server.got} {loop.err} {p.err}")
         until(lambda: "certificate" in other.err, lambda: f"another name: {other.err}")
         enough.touch()
         p.expect(0)
@@ -217,11 +217,8 @@ def a_command_that_fails_or_hangs_costs_nothing(folder):
     p.expect(3, '--on-event: the command has failed for the event "failed": exit code 5')
     if p.err.count("--on-event") != 1:
         fail("not one line:", p.err)
-    begun = time.monotonic()
     p = crun("--on-event", f"echo $$ > {folder}/pid; sleep 1000 & wait", *FAILS)
     p.expect(3, "ending: 2 events could not be told in time")
-    if time.monotonic() - begun > 9:
-        fail("a command that hangs delays the end by", time.monotonic() - begun)
     group = int((folder / "pid").read_text())
     until(lambda: not group_lives(group), "nothing of the command is left")
 

@@ -19,7 +19,7 @@ import urllib.request
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import Crund  # noqa: E402
-from process import BIN, Process, fail, until  # noqa: E402
+from process import BIN, Process, SECONDS, fail, until  # noqa: E402
 
 # A step ten times a second until the file is gone; the first epoch fails at step 12.
 WORKER = r"""
@@ -98,9 +98,9 @@ def check_curve(curve):
 
 def run_through_a_kill(t):
     job, go = t.start_job()
-    until(lambda: "alpha" in t.ctl("status"), "the job is not there", 20)
+    until(lambda: "alpha" in t.ctl("status"), "the job is not there")
     until(lambda: len(t.history()["epochs"]) == 2 and t.history()["epochs"][1]["first_step_ms"],
-          t.history, 20)
+          t.history)
     # written five seconds after an epoch has formed, at the latest
     until(lambda: any(len(json.load(open(f, encoding="utf-8"))["history"]["epochs"]) == 2
                       for f in t.files()), t.files, 20)
@@ -110,10 +110,10 @@ def run_through_a_kill(t):
     check_epochs(after["epochs"])
     assert after["curve"]["time_ms"][0] == before["curve"]["time_ms"][0], (before, after)
     assert after["epochs"][1]["formed_ms"] == before["epochs"][1]["formed_ms"], (before, after)
-    until(lambda: t.history()["curve"]["step"][-1] > before["curve"]["step"][-1], t.history, 20)
+    until(lambda: t.history()["curve"]["step"][-1] > before["curve"]["step"][-1], t.history)
     os.unlink(go)
-    assert job.wait(20) == 0, job
-    until(lambda: t.job()["state"] == "done", t.job, 10)
+    assert job.wait() == 0, job
+    until(lambda: t.job()["state"] == "done", t.job)
     ended = t.history()
     check_epochs(ended["epochs"])
     check_curve(ended["curve"])
@@ -159,12 +159,12 @@ def check_page(t):
     for path, texts in {"jobs/alpha": ["<title>"], "api/v1/jobs": ["alpha"],
                         "jobs/alpha/report.html": ["exited with code 3"],
                         "api/v1/jobs/alpha": ['"cause":"failure"']}.items():
-        with urllib.request.urlopen(url + path, timeout=20) as answer:
+        with urllib.request.urlopen(url + path, timeout=SECONDS) as answer:
             body = answer.read().decode()
         for text in texts:
             assert text in body, (path, text, body)
     try:
-        urllib.request.urlopen(url + "jobs/beta", timeout=20)
+        urllib.request.urlopen(url + "jobs/beta", timeout=SECONDS)
         fail("a job that never was has a page")
     except urllib.error.HTTPError as e:
         assert e.code == 404, e

@@ -127,7 +127,7 @@ class Job:
     def feels_nothing(self, port):
         before = self.runs(port)
         state = until(lambda: (new := self.state(port))["step"] > before["step"] + 20 and new,
-                      "steps are made and told", seconds=20)
+                      "steps are made and told")
         same([state["epoch"], state["restarts"], state["state"]], [1, 0, "running"])
         node = state["nodes"][0]
         if not node["connected"] or node["heard_ms_ago"] > 6000:

@@ -22,7 +22,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import JOINED, WELCOME, Crund, Session, hello, join  # noqa: E402
-from process import BIN, fail, matches, run, same, until  # noqa: E402
+from process import BIN, SECONDS, fail, run, same, until  # noqa: E402
 import browser  # noqa: E402
 
 BOB, CAROL = 61002, 61003
@@ -119,18 +119,18 @@ def live_views_end_with_their_key(folder):
     w = World(f"{folder}/live", keys=True)
     env = {**os.environ, "CRUN_KEY_FILE": f"{w.directory}/red.key"}
     job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}",
-                            "--rdzv-id=secret", "--rdzv-backend=c10d", "--no-python", "sleep", "60"],
+                            "--rdzv-id=secret", "--rdzv-backend=c10d", "--no-python", "sleep", "1000"],
                            env=env, stderr=subprocess.DEVNULL)
     cookie = w.cookie_of(w.link(key="red"))
     until(lambda: w.get("/jobs/secret", cookie)[0] == 200, "the job is there")
     live = w.ask("/api/v1/jobs/secret/live", cookie)
     os.unlink(f"{w.keys}/red")
-    until_s = time.monotonic() + 8
+    until_s = time.monotonic() + SECONDS
     while live.recv(65536):
         if time.monotonic() > until_s:
             fail("a live view goes on after its key was retired")
     job.kill()
-    job.wait(20)
+    job.wait(SECONDS)
     same(w.crund.stop(), 0)
 
 
@@ -246,7 +246,7 @@ def what_is_no_file_is_not_replaced(folder):
     os.symlink("pipe.prom", link)
     for path in (pipe, link):
         done = subprocess.run([BIN / "crun", "--metrics-file", path, "--no-python", "true"],
-                              capture_output=True, text=True, timeout=20, check=False)
+                              capture_output=True, text=True, timeout=SECONDS, check=False)
         same(done.returncode, 0)
         same(done.stderr.count("no regular file"), 1)
     same([stat.S_ISFIFO(os.lstat(pipe).st_mode), os.path.islink(link)], [True, True])

@@ -22,7 +22,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (BYE, FAILED, HEARTBEAT, JOINED, START, STOPPED, STORE_READY, WELCOME, Crund,  # noqa: E402
                      Session, frame, hello, join)
 from live import Live  # noqa: E402
-from process import BIN, ROOT, fail, matches, run, same, until  # noqa: E402
+from process import BIN, ROOT, SECONDS, fail, matches, run, same, until  # noqa: E402
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
         self.port = int(re.search(r"page at http://127\.0\.0\.1:(\d+)/", self.crund.log())[1])
 
     def get(self, path, headers=None):
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         client.request("GET", path, headers=headers or {})
         answer = client.getresponse()
         body = answer.read().decode()
@@ -183,7 +183,7 @@ def who_does_not_read_gets_the_whole_later(folder):
 def another_job_of_the_same_name_is_another_object(folder):
     w = World(f"{folder}/again")
     job = subprocess.Popen([BIN / "crun", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}", "--rdzv-id=again",
-                            "--rdzv-backend=c10d", "--no-python", "sleep", "60"],
+                            "--rdzv-backend=c10d", "--no-python", "sleep", "1000"],
                            stderr=subprocess.DEVNULL)
     until(lambda: w.get("/api/v1/jobs/again")[0] == 200, "the job is there")
     live, all_jobs = w.live("/api/v1/jobs/again/live"), w.live("/api/v1/live")
@@ -191,7 +191,7 @@ def another_job_of_the_same_name_is_another_object(folder):
     live.until(lambda r: r.object["state"] == "running", "it runs")
     all_jobs.until(lambda r: r.object, "the list")
     job.terminate()
-    job.wait(20)
+    job.wait(SECONDS)
     agent = w.agent("again")
     while live.read(1):
         same(live.object["instance"], instance)
@@ -218,7 +218,7 @@ def the_end_comes_once(folder):
         pass
     same([live.events[0], live.events.count("whole"), live.events[-1]], ["whole", 1, "end"])
     same([live.object["state"], live.object["result"]], ["done", "success"])
-    job.wait(20)
+    job.wait(SECONDS)
     late = w.live("/api/v1/jobs/short/live")
     while late.read(1):
         pass
@@ -235,7 +235,7 @@ def rights_end_in_the_middle(folder):
     env = {**os.environ, "CRUN_KEY_FILE": key}
     link = subprocess.run([BIN / "crunctl", "-e", f"127.0.0.1:{w.crund.port}", "page"], env=env,
                           capture_output=True, text=True, check=True).stdout.strip()
-    client = http.client.HTTPConnection("127.0.0.1", w.port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", w.port, timeout=SECONDS)
     client.request("GET", link.split(f":{w.port}", 1)[1])
     cookie = client.getresponse().headers["Set-Cookie"].split(";")[0]
     # two tabs of him, and one of the user of crund, who has no key to lose
@@ -247,7 +247,7 @@ def rights_end_in_the_middle(folder):
     job = subprocess.Popen([BIN / "crunctl", "keygen", f"{folder}/keys/blue"])
     job.wait()
     for reader in his:
-        until_s = time.monotonic() + 8
+        until_s = time.monotonic() + SECONDS
         while reader.read(0.2):
             if time.monotonic() > until_s:
                 fail("a stream goes on after its key was retired")
@@ -286,12 +286,12 @@ def objects_and_errors(folder):
         same([path, got, list(json.loads(body))], [path, status, ["error"]])
     agent.close()
     job = subprocess.Popen([BIN / "crun", "--no-python", f"--rdzv-endpoint=127.0.0.1:{w.crund.port}",
-                            "--rdzv-backend=c10d", "--rdzv-id=quiet", "sleep", "60"], stdout=subprocess.DEVNULL)
+                            "--rdzv-backend=c10d", "--rdzv-id=quiet", "sleep", "1000"], stdout=subprocess.DEVNULL)
     until(lambda: w.get("/api/v1/jobs/quiet/ranks/0")[0] == 200, "the job is there")
     matches(until(lambda: w.json("/api/v1/jobs/quiet/ranks/0/logs").get("note"), "why there is no output"),
             "it writes to /dev/null, and not through crun")
     job.terminate()
-    job.wait(20)
+    job.wait(SECONDS)
     w.close()
 
 

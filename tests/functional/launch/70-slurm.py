@@ -273,7 +273,7 @@ def scancel_leaves_checkpoints(cluster):
     until_up(cluster, job, 4)
     cluster.ask("scancel", job)
     same(cluster.until_ended(job)["JobState"], "CANCELLED")
-    until(lambda: "cancel-3" in os.listdir(cluster.directory), "the last checkpoint", 10)
+    until(lambda: "cancel-3" in os.listdir(cluster.directory), "the last checkpoint")
     check_saved(cluster, "cancel", 4, cluster.output(job))
 
 

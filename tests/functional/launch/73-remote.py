@@ -139,8 +139,8 @@ def test_the_worker_gives_the_exit_code(p):
 
 
 def test_a_terminal_is_as_on_one_node(p):
-    script = "trap '' INT TERM; printf 'name? '; read name; echo hello $name; exec sleep 100"
-    t = Terminal(p, *on(p, "h1,h2", "sh", "-c", f'[ $RANK = 1 ] || {{ {script}; }}; exec sleep 100'))
+    script = "trap '' INT TERM; printf 'name? '; read name; echo hello $name; exec sleep 1000"
+    t = Terminal(p, *on(p, "h1,h2", "sh", "-c", f'[ $RANK = 1 ] || {{ {script}; }}; exec sleep 1000'))
     t.wait_for(b"name? ")
     t.type(b"you\n")
     t.wait_for(b"hello you")
@@ -267,13 +267,13 @@ exec "$@"' sh "$@" """))
 
 
 def test_ctrl_c_ends_the_job(p):
-    script = "trap 'echo bye; exit 0' INT TERM; echo x >>up; sleep 100 & wait"
+    script = "trap 'echo bye; exit 0' INT TERM; echo x >>up; sleep 1000 & wait"
     made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", script), stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     made.send_signal(signal.SIGINT)
     same(sorted(p.end(made, 130).split()), ["bye", "bye"])
     os.remove(f"{p.path}/up")
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "trap '' INT TERM; echo x >>up; sleep 100"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "trap '' INT TERM; echo x >>up; sleep 1000"),
                    stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     made.send_signal(signal.SIGINT)
@@ -283,7 +283,7 @@ def test_ctrl_c_ends_the_job(p):
 
 
 def test_sigterm_ends_the_job(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 100"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 1000"),
                    stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     made.send_signal(signal.SIGTERM)
@@ -308,7 +308,7 @@ def test_it_is_suspended_and_goes_on(p):
 
 
 def test_the_launchers_death_ends_the_job(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 100"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 1000"),
                    stdin=subprocess.DEVNULL)
     pids = written(p, "up", 2)
     made.kill()
@@ -318,7 +318,7 @@ def test_the_launchers_death_ends_the_job(p):
 
 def test_a_lost_connection_ends_the_job(p):
     for lost in ("h1", "h2"):
-        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 100"),
+        made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo $$ >>up; exec sleep 1000"),
                        stdin=subprocess.DEVNULL)
         pids = written(p, "up", 2)
         os.kill(far_side(p, lost), signal.SIGKILL)
@@ -427,7 +427,7 @@ def test_a_detached_job_may_be_short(p):
 
 
 def test_nothing_shows_in_ps(p):
-    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 100", "hidden-word"),
+    made = p.start(CRUN, *on(p, "h1,h2", "sh", "-c", "echo x >>up; exec sleep 1000", "hidden-word"),
                    stdin=subprocess.DEVNULL)
     written(p, "up", 2)
     words = read(f"/proc/{far_side(p, 'h1')}/cmdline")

@@ -24,7 +24,7 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, children, fail, processes, read, same, until  # noqa: E402
+from process import BIN, SECONDS, children, fail, processes, read, same, slowdown, until  # noqa: E402
 import sshd  # noqa: E402
 from sshd import USER  # noqa: E402
 
@@ -131,7 +131,7 @@ class Case:
         same(len(found), 1)
         os.kill(found[0], signal.SIGKILL)
 
-    def nothing_is_left(self, p, *names, seconds=30):
+    def nothing_is_left(self, p, *names, seconds=SECONDS):
         for name in names:
             until(lambda: not self.hosts[name].left(),
                   lambda: f"nothing is left on {name}: {self.hosts[name].left()}\n{p.out}{p.err}",
@@ -157,7 +157,7 @@ def lines_with(text, p):
 
 
 def says(p, code, *patterns):
-    got = p.wait(60)
+    got = p.wait()
     for pattern in patterns:
         if not re.search(pattern, p.err):
             fail(f"{p}: exit code {got}; nothing like {pattern!r} in:\n{p.out}{p.err}")
@@ -261,7 +261,7 @@ def all_failures_are_told_at_once(case):
          "hole.*did not answer", "nowhere.*(no known address|not resolve)", "full.*no space",
          "h4.*not-on-h4", "nologin.*not available")
     same(p.out, "")
-    if time.monotonic() - begun > 15:
+    if time.monotonic() - begun > 10 + 5 * slowdown():
         fail(f"it took {time.monotonic() - begun:.1f} s")
     if re.search(r"\bh[12]\b.*(refused|answer|folder)", p.err):
         fail("hosts that can take part are accused:", p.err)
@@ -271,11 +271,11 @@ def sshd_that_takes_one_connection_at_a_time_is_tried_again(case):
     """MaxStartups: the only place is taken until the first attempt has failed."""
     busy = case.hosts["busy"]
     taken = case.hosts.desk.start(["bash", "-c", "exec 3<>/dev/tcp/busy/22; read <&3; echo taken; "
-                                                 "exec sleep 60"])
-    until(lambda: "taken" in taken.out, "a connection to busy", 20)
+                                                 "exec sleep 1000"])
+    until(lambda: "taken" in taken.out, "a connection to busy")
     p = case.crun("busy,h1", "--nproc-per-node=1", case.hosts.directory + "/show.py")
     until(lambda: "MaxStartups" in busy.sshd.err or p.popen.poll() is not None,
-          lambda: f"{busy.sshd.err} {p.err}", 20)
+          lambda: f"{busy.sshd.err} {p.err}")
     taken.end()
     same([rank[2] for rank in shown(p)], ["busy", "h1"])
 
@@ -287,7 +287,7 @@ def interrupted_once_the_workers_finish(case):
     p = case.crun("ended,ended2", "--nproc-per-node=2", *case.wait_program("once", 0.5))
     case.until_began(p, 4)
     p.kill(signal.SIGINT)
-    code = p.wait(30)
+    code = p.wait()
     if (code, p.out.count("stopped")) != (130, 4):
         fail(f"{p}: exit code {code}\n{p.out}{p.err}")
     same(len(lines_with("stopping", p)), 1)
@@ -295,15 +295,12 @@ def interrupted_once_the_workers_finish(case):
 
 
 def interrupted_twice_they_are_killed(case):
-    p = case.crun("h1,h2", "--nproc-per-node=1", *case.wait_program("twice", 60))
+    p = case.crun("h1,h2", "--nproc-per-node=1", *case.wait_program("twice", 1000))
     case.until_began(p, 2)
     p.kill(signal.SIGINT)
-    until(lambda: p.out.count("stopping") == 2, lambda: f"both workers stop: {p.out}{p.err}", 20)
-    begun = time.monotonic()
+    until(lambda: p.out.count("stopping") == 2, lambda: f"both workers stop: {p.out}{p.err}")
     p.kill(signal.SIGINT)
-    same(p.wait(30), 130)
-    if time.monotonic() - begun > 5:
-        fail(f"the second took {time.monotonic() - begun:.1f} s")
+    same(p.wait(), 130)
 
 
 def on_a_terminal(case, name):
@@ -319,7 +316,7 @@ def on_a_terminal(case, name):
 def control_c_reaches_the_launcher_alone(case):
     p, master = on_a_terminal(case, "control-c")
     os.write(master, b"\x03")
-    same((p.wait(30), p.out.count("stopped")), (130, 2))
+    same((p.wait(), p.out.count("stopped")), (130, 2))
     same(lines_with("connection", p), [])
     os.close(master)
 
@@ -327,7 +324,7 @@ def control_c_reaches_the_launcher_alone(case):
 def a_terminal_that_is_closed_ends_the_job(case):
     p, master = on_a_terminal(case, "hang-up")
     os.close(master)
-    same((p.wait(30), p.out.count("stopped")), (129, 2))
+    same((p.wait(), p.out.count("stopped")), (129, 2))
 
 
 def a_killed_launcher_leaves_no_worker(case):
@@ -341,7 +338,7 @@ def a_lost_ssh_ends_the_job(case):
     p = case.crun("lost,h1", "--nproc-per-node=1", *case.wait_program("lost", 0.2))
     case.until_began(p, 2)
     case.kill_session("lost", "lost")
-    code = p.wait(60)
+    code = p.wait()
     if code in (0, None) or not re.search(r"\blost\b", p.err):
         fail(f"{p}: exit code {code}: {p.out}{p.err}")
     until(lambda: not any(" lost " in line for line in case.hosts["lost"].left().values()),
@@ -354,7 +351,7 @@ def a_killed_ssh_ends_the_job(case):
     ssh = [pid for pid in children(p.pid) if b"ended" in read(f"/proc/{pid}/cmdline")]
     same(len(ssh), 1)
     os.kill(ssh[0], signal.SIGKILL)
-    code = p.wait(60)
+    code = p.wait()
     if code in (0, None) or not re.search(r"\bended\b", p.err):
         fail(f"{p}: exit code {code}: {p.out}{p.err}")
     until(lambda: not any(" ssh " in line for line in case.hosts["ended"].left().values()),

@@ -48,7 +48,7 @@ def static(port):
 
 
 def a_failure_is_reported_once():
-    with step("[ $RANK = 2 ] || exec sleep 60; echo broken >&2; exit 7",
+    with step("[ $RANK = 2 ] || exec sleep 1000; echo broken >&2; exit 7",
               *static(free_ports(1)[0])) as nodes:
         same([p.wait() for p in nodes], [7, 7, 7])
         same([count(nodes, text) for text in (" formed: 3 nodes", "first failure", "broken",
@@ -57,7 +57,7 @@ def a_failure_is_reported_once():
 
 
 def the_loss_of_rank_0_is_reported_by_the_next(listen):
-    with step("echo up; exec sleep 60", f"--rdzv-endpoint={listen}", "--rdzv-backend=c10d",
+    with step("echo up; exec sleep 1000", f"--rdzv-endpoint={listen}", "--rdzv-backend=c10d",
               "--rdzv-conf=lease=2") as nodes:
         until(lambda: all("up" in p.out for p in nodes), lambda: [p.err for p in nodes])
         nodes[0].kill(signal.SIGKILL)
@@ -68,7 +68,7 @@ def the_loss_of_rank_0_is_reported_by_the_next(listen):
 
 
 def the_loss_of_the_host_is_reported_by_the_next():
-    with step("echo up; exec sleep 60", *static(free_ports(1)[0]),
+    with step("echo up; exec sleep 1000", *static(free_ports(1)[0]),
               "--rdzv-conf=lease=2") as nodes:
         until(lambda: all("up" in p.out for p in nodes), lambda: [p.err for p in nodes])
         nodes[0].kill(signal.SIGKILL)

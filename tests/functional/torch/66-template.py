@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import fail, matches, run, same, until  # noqa: E402
+from process import SECONDS, fail, matches, run, same, until  # noqa: E402
 from template import BOOTSTRAP, Template, bootstrap_env  # noqa: E402
 
 PYTHON = os.environ.get("PYTHON_EXEC") or shutil.which("python3")
@@ -505,7 +505,7 @@ def a_changed_file_ends_it(make):
     place.write("lib/liba.py", "x = 2\n")
     os.utime(place.path + "/lib/liba.py", (1, 1))
     same(place.worker(template), ("no worker", None))
-    same(template.popen.wait(10), 0)
+    same(template.popen.wait(SECONDS), 0)
     matches(template.said, "^/.*/liba.py has changed: the next workers start cold\n$")
 
 
@@ -588,7 +588,7 @@ def it_ends_with_the_guard_and_costs_nothing_until_then(make):
     time.sleep(0.3)
     same(ticks(), before)
     template.socket.shutdown(socket.SHUT_RDWR)
-    same(template.popen.wait(10), 0)
+    same(template.popen.wait(SECONDS), 0)
 
 
 @with_place
@@ -597,7 +597,7 @@ def a_template_never_runs_the_program(make):
     place.write("app/ctypes.py", "")
     template = place.template("json")
     same(template.wait_ready(), False)
-    same(template.popen.wait(10), 1)
+    same(template.popen.wait(SECONDS), 1)
     matches(template.said, "the program's folder has a module ctypes of its own")
     same(os.path.exists(place.path + "/app/ran"), False)
 
@@ -612,7 +612,7 @@ def a_template_without_the_bootstrap_never_runs_the_program(make):
     def refuses(said):
         template = place.template("json", bootstrap=copy)
         same(template.wait_ready(), False)
-        same(template.popen.wait(10), 1)
+        same(template.popen.wait(SECONDS), 1)
         matches(template.said, said)
         same(os.path.exists(place.path + "/app/ran"), False)
 
@@ -636,7 +636,7 @@ def a_template_that_begins_again_without_the_bootstrap_never_runs_the_program(ma
                                f"shutil.rmtree({bootstrap!r})\n")
     template = place.template("liba,libb", bootstrap=bootstrap)
     same(template.wait_ready(), False)
-    same(template.popen.wait(10), 1)
+    same(template.popen.wait(SECONDS), 1)
     matches(template.said, "no bootstrap\n$")
     same(os.path.exists(place.path + "/app/ran"), False)
 
