@@ -23,14 +23,11 @@
     }                                                                                  \
     static void name(int _i)
 
-/* For the tests that follow: what is called before and after each (NULL: nothing), and
- * how long one may take (0: as long as Check allows). */
+/* For the tests that follow: what is called before and after each (NULL: nothing). */
 #define FIXTURE(begin, end) CHECK_SET(__LINE__, check_set_fixture(begin, end))
-#define TIMEOUT(seconds) CHECK_SET(__LINE__, check_set_timeout(seconds))
 
 void check_add(const TTest *test, int from, int to);
 void check_set_fixture(void (*begin)(void), void (*end)(void));
-void check_set_timeout(double seconds);
 
 #define CHECK_BEFORE_MAIN(name)                                                        \
     __attribute__((constructor(1000 + __LINE__))) static void name(void)

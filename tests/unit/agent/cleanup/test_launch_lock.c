@@ -95,7 +95,6 @@ static bool was_killed(pid_t pid)
 }
 
 FIXTURE(other_launch, remove_it);
-TIMEOUT(30);
 
 TEST(it_is_there_locked_and_made_once)
 {

@@ -126,7 +126,6 @@ __attribute__((constructor)) static void begin_program(int argc, char **argv)
     gpu_probe_main_if_asked(argc, argv);
 }
 
-TIMEOUT(2 * WAIT_MS / 1000);
 FIXTURE(setup, teardown);
 
 TEST(a_heartbeat_says_how_the_gpus_are)

@@ -36,8 +36,6 @@ static const struct {
     { "signal", "13", 13 },
 };
 
-TIMEOUT(60);
-
 TEST_IN_EACH_MODE(a_worker_ends_with_a_status_of_its_own)
 {
     enum { COUNT = sizeof(ends) / sizeof(ends[0]) };

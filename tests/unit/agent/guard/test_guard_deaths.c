@@ -29,8 +29,6 @@
 
 /* -- deaths ----------------------------------------------------------------- */
 
-TIMEOUT(60);
-
 TEST_IN_EACH_MODE(when_the_guard_is_killed_all_ends_and_the_agent_is_told)
 {
     begin_guard(_i);

@@ -57,8 +57,6 @@ static bool in_cgroup(void)
 
 /* -- as it should be ------------------------------------------------------------ */
 
-TIMEOUT(60);
-
 TEST_IN_EACH_MODE(a_worker_of_the_template_is_a_worker_like_any_other)
 {
     char group[64];

@@ -51,8 +51,6 @@ static void expect_line(const char *text, const char *line)
     ck_assert_msg(strstr(text, line) != NULL, "no \"%s\" in\n%s", line, text);
 }
 
-TIMEOUT(60);
-
 TEST_IN_EACH_MODE(a_worker_finds_a_clean_world)
 {
     char line[96];

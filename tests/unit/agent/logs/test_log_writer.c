@@ -115,7 +115,6 @@ static void fill(struct outlet *o)
 }
 
 FIXTURE(setup, teardown);
-TIMEOUT(20);
 
 TEST(what_is_put_is_written_in_order)
 {

@@ -72,7 +72,6 @@ static int enter_tunnel(void)
 }
 
 FIXTURE(setup, teardown);
-TIMEOUT(60);
 
 /* At the first address nothing listens: a client that tries again reaches the other. */
 TEST(another_address_is_tried_after_a_failure)

@@ -400,7 +400,6 @@ int main(void)
     Suite *suite = suite_create("nccl_standin_calls");
     TCase *t = tcase_create("rules");
 
-    tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, standin_open, NULL);
     tcase_add_test(t, a_second_call_in_progress_is_refused);
     tcase_add_test(t, an_event_recorded_too_early_is_before_the_kernel);

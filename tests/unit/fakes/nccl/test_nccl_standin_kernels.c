@@ -311,7 +311,6 @@ int main(void)
     Suite *suite = suite_create("nccl_standin_kernels");
     TCase *t = tcase_create("rules");
 
-    tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, standin_open, NULL);
     tcase_add_loop_test(t, peers_of_an_aborted_rank_end_with_wrong_data, 0, 2);
     tcase_add_test(t, a_message_of_an_aborted_rank_arrives_without_data);

@@ -256,7 +256,6 @@ static void live_a_whole_life(void)
 }
 
 FIXTURE(setup, teardown);
-TIMEOUT(20);
 
 TEST(a_job_of_one_node_runs_over_the_network)
 {

@@ -233,7 +233,6 @@ static void tear_down(void)
 /* -- tests ------------------------------------------------------------------------ */
 
 FIXTURE(set_up, tear_down);
-TIMEOUT(60);
 
 TEST(a_node_with_the_key_joins)
 {

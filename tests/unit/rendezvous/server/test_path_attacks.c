@@ -324,7 +324,6 @@ static void spoil_every_offset(enum relay_fault fault)
 }
 
 FIXTURE(setup, teardown);
-TIMEOUT(120);
 
 TEST_LOOP(a_spoiled_session_admits_nobody_and_recovers, RELAY_FLIP, RELAY_FAULT_COUNT)
 {

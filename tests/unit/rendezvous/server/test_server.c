@@ -252,7 +252,6 @@ static int dial_from(const char *host)
 /* -- cases ------------------------------------------------------------------ */
 
 FIXTURE(setup, teardown);
-TIMEOUT(15);
 
 TEST(a_hello_is_welcomed)
 {

@@ -84,7 +84,6 @@ static void expect_woken(unsigned count, const int *who)
 }
 
 FIXTURE(start_roomy, stop_store);
-TIMEOUT(20);
 
 TEST(waiters_are_woken_in_the_order_of_coming)
 {
@@ -292,7 +291,6 @@ static const struct {
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(operations[0])))
 
 FIXTURE(NULL, NULL);
-TIMEOUT(0);
 
 TEST_LOOP(a_full_store_takes_nothing_and_loses_nothing, 0, OPERATIONS)
 {
@@ -337,7 +335,6 @@ TEST_LOOP(bytes_are_bounded_at_every_step_of_an_operation, 0, OPERATIONS)
 }
 
 FIXTURE(start_roomy, stop_store);
-TIMEOUT(20);
 
 /* A wake among many clients that wait for other keys, and a client that leaves, cost
  * the same. */
@@ -374,7 +371,6 @@ TEST(a_wake_costs_no_more_with_many_other_waiters)
 }
 
 FIXTURE(NULL, NULL);
-TIMEOUT(0);
 
 /* The published vector of SipHash-2-4 does not fit this variant, so: two keys. */
 TEST(the_hash_depends_on_every_byte_and_on_the_seed)

@@ -17,7 +17,6 @@
 #include "tests/worlds/store_clients.h"
 
 FIXTURE(start_plain_server, stop_server);
-TIMEOUT(60);
 
 TEST(what_one_client_sets_another_gets)
 {

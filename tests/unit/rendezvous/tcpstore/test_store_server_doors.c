@@ -18,7 +18,6 @@
 #include "tests/worlds/store_clients.h"
 
 FIXTURE(start_plain_server, stop_server);
-TIMEOUT(60);
 
 TEST(a_client_that_says_nothing_is_cut_off_in_time)
 {

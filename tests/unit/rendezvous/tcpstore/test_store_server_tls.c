@@ -101,7 +101,6 @@ static size_t tls_hear(struct tls_client *c, void *data, size_t size)
 }
 
 FIXTURE(setup, stop_server);
-TIMEOUT(60);
 
 TEST(tls_and_plain_clients_use_one_store)
 {

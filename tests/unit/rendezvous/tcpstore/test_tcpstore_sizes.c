@@ -93,8 +93,6 @@ static void expect_value(struct tcpstore_world *w, int who, size_t head,
     free(got);
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(readers_of_a_large_value_share_it_and_get_it_as_it_was, 0, LARGE_SIZES)
 {
     struct tcpstore_world *w = tcpstore_world_create(&roomy, true);

@@ -37,8 +37,6 @@ static void run_world(int which, struct collectives c)
                                   .arg = &c });
 }
 
-TIMEOUT(120);
-
 TEST_LOOP(collectives_are_right_in_every_world, 0, WORLDS)
 {
     run_world(_i, (struct collectives){

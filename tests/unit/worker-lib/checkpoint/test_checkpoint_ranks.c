@@ -283,8 +283,6 @@ static struct saving cases[] = {
     { .stepped = true, .shard = true, .half = true },
 };
 
-TIMEOUT(20);
-
 /* A rank that does not write neither allocates nor copies. The others' copies have the
  * state at the time of the save, whatever happens next. */
 TEST_LOOP(writing_ranks_copy_their_part_beside_the_training, 0,

@@ -40,8 +40,6 @@ static int exit_of_stuck(const char *variable, unsigned own_ms)
     return WEXITSTATUS(status);
 }
 
-TIMEOUT(60);
-
 TEST(a_stuck_process_ends_in_time)
 {
     ck_assert_int_eq(exit_of_stuck("0.05", 60000), CRUN_EXIT_STUCK);

@@ -117,8 +117,6 @@ static struct optim_request request(enum optim_rule rule)
                                    .divisor = 3 };
 }
 
-TIMEOUT(120);
-
 TEST_LOOP(a_step_has_the_same_bits_everywhere, 0, 9)
 {
     enum optim_rule rule = (enum optim_rule)(_i / TYPES);

@@ -119,7 +119,6 @@ static crun_status submit(enum op_kind kind, size_t count, crun_work **work)
 /* -- cases ------------------------------------------------------------------------- */
 
 FIXTURE(setup, teardown);
-TIMEOUT(60);
 
 TEST(what_is_waited_for_at_once_runs_here)
 {

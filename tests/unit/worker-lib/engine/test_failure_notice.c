@@ -51,8 +51,6 @@ static void replace_false_notice(struct team_member *m)
     expect_real(&m->board);
 }
 
-TIMEOUT(60);
-
 TEST(a_true_notice_replaces_a_false_one)
 {
     team_run(&(struct team_plan){

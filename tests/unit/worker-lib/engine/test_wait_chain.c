@@ -85,8 +85,6 @@ static void run(struct waiter *w, unsigned count)
 
 /* -- cases ------------------------------------------------------------------------- */
 
-TIMEOUT(60);
-
 /* It came to the call later than the others, and has its whole time from there. */
 TEST(a_rank_that_began_to_wait_later_is_not_to_blame)
 {

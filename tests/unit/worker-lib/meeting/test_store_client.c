@@ -43,7 +43,6 @@ static void close_both(void)
 /* -- cases ------------------------------------------------------------------------- */
 
 FIXTURE(open_both, close_both);
-TIMEOUT(120);
 
 TEST(after_a_late_answer_the_store_is_still_there)
 {

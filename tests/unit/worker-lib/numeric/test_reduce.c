@@ -75,8 +75,6 @@ static struct reduce_kernels plain_steps(void)
     return k;
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(all_widths_give_the_same_bits, 0, 3)
 {
     static uint8_t input[INPUTS_MAX][COUNT_MAX * 8 + 64], out[COUNT_MAX * 8 + 64],

@@ -236,8 +236,6 @@ static void find_all(struct team_member *m)
                   "%s", text);
 }
 
-TIMEOUT(60);
-
 TEST(all_reach_each_other)
 {
     team_run(

@@ -94,8 +94,6 @@ static const struct device_ops *queued_device(void)
 
 /* -- a step ------------------------------------------------------------------------ */
 
-TIMEOUT(60);
-
 STUB_RANKS_LOOP(gradients_become_the_mean_of_all_ranks, 3, 1 << _i)
 {
     crun_ddp *ddp = make_ddp(w, &small_buckets);

@@ -33,8 +33,6 @@ static crun_ddp *make_ddp(crun_world *w)
     return ddp;
 }
 
-TIMEOUT(60);
-
 STUB_RANKS_LOOP(the_layout_holds_for_any_world, 5, _i + 1)
 {
     crun_ddp *ddp = make_ddp(w);

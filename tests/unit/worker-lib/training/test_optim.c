@@ -103,8 +103,6 @@ static void as_defined(crun_world *w, void *arg)
     crun_ddp_destroy(ddp);
 }
 
-TIMEOUT(120);
-
 TEST_LOOP(optimizers_are_what_pytorch_defines, 0, OPTIMIZERS)
 {
     world_stub_run(1, as_defined, (void *)&optimizers[_i]);

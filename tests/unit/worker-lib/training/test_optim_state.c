@@ -111,8 +111,6 @@ static const struct sizes {
 
 #define MODEL_ELEMENTS (12 * 37 + 37 + 37 * 5 + 5)
 
-TIMEOUT(120);
-
 /* State of one world, taken over by another: as if that had trained all along. */
 TEST_LOOP(state_means_the_same_at_any_world_size, 0, 2 * SIZES)
 {

@@ -126,7 +126,6 @@ static const struct {
 };
 
 FIXTURE(open_store, close_store);
-TIMEOUT(60);
 
 TEST_EACH(a_wrong_map_is_refused, maps)
 {

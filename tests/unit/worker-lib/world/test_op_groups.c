@@ -161,8 +161,6 @@ static void exchange_random(crun_world *w, void *arg)
     }
 }
 
-TIMEOUT(120);
-
 TEST_EACH(random_groups_do_not_block, configs)
 {
     ranks_run(&configs[_i], exchange_random, NULL);

@@ -104,8 +104,6 @@ static void split_all_ways(crun_world *w, void *arg)
     ck_assert_int_eq(sum_in(w, 1), crun_size(w));
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(all_colors_and_keys, 0, CONFIGS)
 {
     ranks_run(&configs[_i], split_all_ways, NULL);

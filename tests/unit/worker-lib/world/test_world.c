@@ -109,8 +109,6 @@ static void ask_after_rank_0_has_left(crun_world *w)
     ck_assert_str_eq(why.reason, "rank 0: the loss is NaN");
 }
 
-TIMEOUT(120);
-
 TEST(a_rank_that_asks_a_moment_later_hears_why_rank_0_has_left)
 {
     run("tcp", "tcp", ask_after_rank_0_has_left);

@@ -47,8 +47,6 @@ static const struct {
       NULL },
 };
 
-TIMEOUT(20); /* a resolver may take its time to say no */
-
 TEST_EACH(only_numbers_are_parsed, parsed)
 {
     struct net_addr addr;

@@ -118,7 +118,6 @@ static void shake_well(struct tls_session *c, struct tls_session *s)
 /* -- keys ------------------------------------------------------------------------- */
 
 FIXTURE(set_up, tear_down);
-TIMEOUT(60);
 
 TEST(ends_with_the_same_key_understand_each_other)
 {

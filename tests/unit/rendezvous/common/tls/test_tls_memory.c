@@ -145,7 +145,6 @@ int main(void)
 
     if (!CRYPTO_set_mem_functions(failing_malloc, failing_realloc, plain_free))
         return EXIT_FAILURE; /* OpenSSL has allocated before */
-    tcase_set_timeout(tc, 60);
     tcase_add_test(tc, each_allocation_of_a_session_may_fail);
     tcase_add_test(tc, each_allocation_of_a_door_may_fail);
     suite_add_tcase(suite, tc);

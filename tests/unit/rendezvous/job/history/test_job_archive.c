@@ -343,7 +343,6 @@ static Suite *job_archive_suite(void)
     TCase *tc = tcase_create("files");
 
     tcase_add_checked_fixture(tc, begin_archive, end_archive);
-    tcase_set_timeout(tc, 60);
     for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tcase_add_test(tc, tests[i]);
     tcase_add_loop_test(tc, a_job_is_read_as_it_was_written, 0, 2);

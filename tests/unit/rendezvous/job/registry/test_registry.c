@@ -23,7 +23,6 @@ static void begin_standalone(void)
 }
 
 FIXTURE(begin_standalone, end_registry);
-TIMEOUT(20);
 
 TEST(a_foreign_version_is_told_both_ranges)
 {
@@ -282,7 +281,6 @@ static void begin_embedded(void)
 }
 
 FIXTURE(begin_embedded, end_registry);
-TIMEOUT(0);
 
 TEST(an_embedded_rendezvous_serves_one_job_of_any_name)
 {
@@ -313,7 +311,6 @@ TEST(rank_0_on_another_node_is_told_of_the_host)
 }
 
 FIXTURE(NULL, NULL);
-TIMEOUT(20);
 
 TEST(an_embedded_rendezvous_knows_its_job_before_the_first_join)
 {

@@ -24,7 +24,6 @@ static void begin_standalone(void)
 }
 
 FIXTURE(begin_standalone, end_registry);
-TIMEOUT(60);
 
 TEST(a_waiting_node_is_told_what_is_missing)
 {

@@ -67,7 +67,6 @@ static void begin_lasting_job(void)
 }
 
 FIXTURE(begin_lasting_job, end_registry);
-TIMEOUT(60);
 
 TEST(a_sample_is_of_the_slowest_node_and_once_a_second)
 {
@@ -326,7 +325,6 @@ static char *ask_history(unsigned c, const char *run_id)
 }
 
 FIXTURE(begin_kept_world, end_kept_world);
-TIMEOUT(0);
 
 TEST(crunctl_gets_the_past_in_pieces)
 {

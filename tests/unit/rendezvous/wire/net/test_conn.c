@@ -169,7 +169,6 @@ static void close_side(struct side *s)
 /* -- cases ------------------------------------------------------------------ */
 
 FIXTURE(setup, teardown);
-TIMEOUT(10);
 
 TEST_LOOP(a_message_is_delivered_however_the_stream_is_cut, 1, 60)
 {

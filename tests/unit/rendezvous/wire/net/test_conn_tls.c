@@ -207,7 +207,6 @@ static void send_hello(struct conn *c)
 /* -- messages --------------------------------------------------------------------- */
 
 FIXTURE(set_up, tear_down);
-TIMEOUT(20);
 
 TEST(messages_pass_both_ways_over_tcp)
 {

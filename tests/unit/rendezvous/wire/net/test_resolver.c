@@ -33,7 +33,6 @@ static void on_not_found(void *arg, const struct net_addr *list, size_t count,
 }
 
 FIXTURE(setup, teardown);
-TIMEOUT(20);
 
 TEST(a_look_up_that_takes_too_long_is_left_to_itself)
 {

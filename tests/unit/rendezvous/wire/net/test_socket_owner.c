@@ -181,8 +181,6 @@ static int accept_from(uid_t user, struct link *l, pid_t *pid)
     return net_accept(l->listener, &(struct net_addr){ 0 });
 }
 
-TIMEOUT(60);
-
 TEST(own_sockets_are_found_in_every_family)
 {
     expect_each_way(geteuid());

@@ -38,8 +38,6 @@ static const struct {
     { "22809", 8, true },  { "23007", 2, false }, { "23007", 3, true },
 };
 
-TIMEOUT(60);
-
 TEST_EACH(collectives_are_right, teams)
 {
     struct collectives c = { .seed = 4711 + (uint64_t)_i,

@@ -312,7 +312,6 @@ static const struct {
 };
 
 FIXTURE(set_up, NULL);
-TIMEOUT(30);
 
 TEST_EACH(memory_is_registered, registered)
 {

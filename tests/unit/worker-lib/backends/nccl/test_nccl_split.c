@@ -55,8 +55,6 @@ static void work_in_groups(struct team_member *m)
     collectives_check(m, &c);
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(groups_and_their_parent_work, 0, 4)
 {
     static const char *const versions[] = { "21903", "22304", "22809", "23007" };

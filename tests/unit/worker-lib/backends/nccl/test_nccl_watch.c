@@ -544,7 +544,6 @@ int main(void)
     Suite *suite = suite_create("nccl_watch");
     TCase *faults = tcase_create("faults");
 
-    tcase_set_timeout(faults, 60);
     tcase_add_loop_test(faults, a_fault_of_the_gpu_ends_all_at_once, 0,
                         sizeof(waits) / sizeof(waits[0]));
     tcase_add_exit_test(faults, a_process_that_hangs_with_its_gpu_is_ended,

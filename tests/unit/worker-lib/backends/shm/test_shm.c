@@ -80,8 +80,6 @@ static void call_at_random(crun_world *w, void *arg)
     random_messages(w, d->seed, d->calls / 10, d->count_max);
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(collectives_are_right_in_worlds_of_1_to_8, 1, 9)
 {
     struct dose d = { .seed = (unsigned)_i, .calls = 60, .count_max = 3000 };

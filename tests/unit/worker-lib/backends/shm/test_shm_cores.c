@@ -99,8 +99,6 @@ static const struct spread {
     { 256, 7, { 6, 6, 6, 6 }, 37 },
 };
 
-TIMEOUT(60);
-
 TEST_EACH(ranks_are_spread_evenly_over_what_they_may_use, spreads)
 {
     const struct spread *t = &spreads[_i];

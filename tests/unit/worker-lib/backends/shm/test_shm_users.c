@@ -211,8 +211,6 @@ opened_by(crun_status (*open)(struct backend **b, const struct team *team,
     return calls;
 }
 
-TIMEOUT(60);
-
 TEST(a_process_of_another_user_gets_no_memory)
 {
     struct backend_calls calls = opened_by(open_after_a_stranger);

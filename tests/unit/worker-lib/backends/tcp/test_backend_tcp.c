@@ -24,8 +24,6 @@ static void check_all(struct team_member *m)
     collectives_check(m, m->arg);
 }
 
-TIMEOUT(60);
-
 TEST_LOOP(collectives_give_what_reduce_gives_in_rank_order, 1, 9)
 {
     struct collectives c = { .seed = 4711 + (uint64_t)_i,

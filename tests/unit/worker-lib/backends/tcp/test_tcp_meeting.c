@@ -350,8 +350,6 @@ static void play_last_rank(struct team_member *m)
         play_caller(m);
 }
 
-TIMEOUT(120);
-
 TEST(a_stranger_does_not_get_the_place_of_a_rank_that_calls)
 {
     struct backend_calls calls = backend_tcp;

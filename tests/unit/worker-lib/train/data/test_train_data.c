@@ -70,7 +70,6 @@ static void put_labels(const char *name, const struct test_data_file *f)
 /* -- cases ------------------------------------------------------------------------- */
 
 FIXTURE(tree_setup, tree_teardown);
-TIMEOUT(60);
 
 TEST_LOOP(files_are_read_plain_and_compressed, 0, 2)
 {

@@ -48,7 +48,6 @@ static double expected_sum(const struct product *p, size_t row, size_t column)
 }
 
 FIXTURE(setup, NULL);
-TIMEOUT(60);
 
 TEST_EACH(a_product_is_what_three_loops_say, shapes)
 {
