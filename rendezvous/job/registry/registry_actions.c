@@ -173,6 +173,14 @@ static void send_start(struct registry_step *s, const struct membership_action *
     registry_send(p, &m);
 }
 
+/* The cause of a consequence has not ended, so it may hang: a rank gives up when its
+ * library's own timeout is over. */
+static bool is_unexplained(const struct job *job)
+{
+    return job->failure.origin == FAILURE_ORIGIN_PEER && !job->failure.succeeded &&
+           job->membership.config.failure_grace_ms > 0; /* it was waited for */
+}
+
 static void send_stop(struct registry_step *s, const struct membership_action *a)
 {
     struct msg m = { .type = MSG_STOP };
@@ -182,7 +190,7 @@ static void send_stop(struct registry_step *s, const struct membership_action *a
     m.stop.grace_ms = s->job->membership.stop.grace_ms;
     m.stop.last = s->job->membership.stop.ending;
     m.stop.hang = s->job->membership.stop.cause == JOB_CAUSE_FAILURE &&
-                  s->job->failure.kind == FAILURE_HANG;
+                  (s->job->failure.kind == FAILURE_HANG || is_unexplained(s->job));
     m.stop.cause = s->job->membership.stop.cause;
     snprintf(m.stop.text, sizeof(m.stop.text), "%s", job_stop_text(s->job));
     registry_send(peer_of(s, a->node), &m);
@@ -329,8 +337,12 @@ static void report_root_cause(struct registry_step *s,
     registry_report_failure(s->registry, job,
                             job->failure.kind == FAILURE_HANG ? "hang" : "failed",
                             &job->failure, job->text);
-    if (job->failure.kind == FAILURE_HANG && job->membership.state == JOB_RUNNING)
-        registry_ask_stacks(s->registry, job, STACKS_FOR_HANG); /* before STOP */
+    if (job->membership.state != JOB_RUNNING)
+        return;
+    if (job->failure.kind == FAILURE_HANG) /* before STOP */
+        registry_ask_stacks(s->registry, job, STACKS_FOR_HANG);
+    else if (is_unexplained(job))
+        registry_ask_stacks(s->registry, job, STACKS_FOR_CAUSE);
 }
 
 static void keep_root_lost(struct registry_step *s, const struct membership_action *a)

@@ -154,7 +154,12 @@ char *registry_describe_wait(const struct registry *g, const struct job *job, ch
 void registry_send_done(struct registry_peer *p, struct job *job, bool released);
 
 /* stack_asks.c */
-enum stack_purpose { STACKS_FOR_CRUNCTL, STACKS_FOR_HANG, STACKS_FOR_SILENCE };
+enum stack_purpose {
+    STACKS_FOR_CRUNCTL,
+    STACKS_FOR_HANG,
+    STACKS_FOR_CAUSE, /* of a consequence */
+    STACKS_FOR_SILENCE
+};
 
 /* The rendezvous asks all members of the running epoch. */
 void registry_ask_stacks(struct registry *g, struct job *job,

@@ -34,6 +34,8 @@ static void stack_ask_take(struct stack_ask *a, const struct msg_stacks *stacks,
     m.stacks = *stacks;
     m.stacks.ask = 0;
     m.stacks.last = false;
+    if (a->purpose == STACKS_FOR_CAUSE && stacks->kind == STACKS_ENDED)
+        m.stacks.waits = true; /* it has waited until it gave up */
     snprintf(m.stacks.host, sizeof(m.stacks.host), "%s", host);
     if (a->purpose != STACKS_FOR_CRUNCTL)
         stack_groups_add(&a->groups, &m.stacks);
@@ -180,6 +182,23 @@ static void conclude_hang(struct registry *g, struct stack_ask *a)
     job_records_put_failure(g->journal, job);
 }
 
+/* Where all ranks wait for one, or did until they ended, that one hangs. */
+static void conclude_cause(struct registry *g, struct stack_ask *a)
+{
+    struct failure *f = &a->ask.job->failure;
+    unsigned i;
+
+    if (stack_groups_find_culprit(&a->groups, &i) != STACK_CULPRIT_AWAITED ||
+        a->groups.group[i].kind == STACKS_PAGE || f->origin != FAILURE_ORIGIN_PEER)
+        return;
+    job_add_afterwards(a->ask.job, f);
+    f->kind = FAILURE_HANG;
+    f->origin = FAILURE_ORIGIN_OWN;
+    f->code = 0;
+    f->said[0] = f->error[0] = '\0';
+    conclude_hang(g, a);
+}
+
 /* -- silence -------------------------------------------------------------------- */
 
 static void conclude_silence(struct registry *g, struct stack_ask *a)
@@ -236,6 +255,8 @@ static void conclude_stacks(struct registry *g, struct node_ask *ask)
         registry_send(ask->peer, &end);
     else if (a->purpose == STACKS_FOR_HANG)
         conclude_hang(g, a);
+    else if (a->purpose == STACKS_FOR_CAUSE)
+        conclude_cause(g, a);
     else
         conclude_silence(g, a);
 }

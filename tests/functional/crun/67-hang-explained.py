@@ -152,6 +152,35 @@ def a_rank_that_waits_in_the_kernel_is_named(here):
            r"crun: all other ranks wait for rank 1\n")
 
 
+GIVES_UP = """
+import os, time
+def load():
+    time.sleep(1000)
+if os.environ["RANK"] == "1":
+    load()
+raise RuntimeError("Timed out waiting 500ms for recv operation to complete")
+"""
+
+
+def a_rank_that_others_gave_up_waiting_for_is_named(here):
+    """Their library's own timeout is over before crun's; the cause has not ended."""
+    program = here.directory / "gives_up.py"
+    program.write_text(GIVES_UP)
+
+    def start(grace):
+        return Process([str(BIN / "crun"), "--nproc-per-node=3", "--watch",
+                        f"--failure-grace={grace}", str(program)], start_new_session=True)
+
+    expect(start(2), 1,
+           r"crun: ranks 0, 2 have ended; rank 1 is in load \(gives_up.py:4\)\n",
+           r"failed: rank 1 on \S+ hangs: all other ranks wait for it; it is in load \(gives_up.py:4\)\n",
+           r"rank 0: exit code 1, .*Timed out waiting.*: a consequence\n")
+    p = start(0)
+    expect(p, 1, r"failed: rank [02] on \S+ exited with code 1\n")
+    if "rank 1 is in load" in p.err:
+        fail("blamed without a wait for the cause:", p.err)
+
+
 def a_frozen_rank_is_named(here):
     freezer = pathlib.Path("/sys/fs/cgroup/freezer") / f"crun-test-{os.getpid()}"
     try:
@@ -457,7 +486,8 @@ def main():
         here = Here(directory)
         for test in (a_rank_in_its_loader_is_named, a_rank_in_another_collective_is_named,
                      a_deadlock_of_two_locks_is_named,
-                     a_rank_that_waits_in_the_kernel_is_named, a_frozen_rank_is_named,
+                     a_rank_that_waits_in_the_kernel_is_named,
+                     a_rank_that_others_gave_up_waiting_for_is_named, a_frozen_rank_is_named,
                      a_frozen_rank_does_not_keep_the_job,
                      any_rank_is_shown_at_any_time, forks_of_a_template_are_explained,
                      faulthandler_and_forks_are_left_alone,
