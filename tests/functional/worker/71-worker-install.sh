@@ -36,7 +36,8 @@ others=$(nm -g --defined-only "$lib/libcrun-worker.a" 2>/dev/null | awk 'NF == 3
 "${CC:-cc}" -E -P -I"$place/usr/include" -include crun/worker.h -x c /dev/null |
     tr '\n' ' ' | grep -o 'visibility("default")))[^;]*;' | grep -o 'crun_[a-z_0-9]*(' |
     tr -d '(' | sort -u >"$place/header"
-nm -D --defined-only "$lib/libcrun-worker.so.0" | awk '{ print $3 }' | sort -u >"$place/library"
+# crun_memory_* are for the Python package alone
+nm -D --defined-only "$lib/libcrun-worker.so.0" | awk '$3 !~ /^crun_memory_/ { print $3 }' | sort -u >"$place/library"
 sed -n 's/^\.Fn \(crun_[a-z_0-9]*\).*/\1/p' "$place/usr/share/man/man3/crun-worker.3" |
     sort -u >"$place/manual"
 [ "$(wc -l <"$place/header")" -gt 50 ] || fail "the header was not understood"

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+A training that keeps its checkpoints in memory. It draws random numbers of all kinds and has
+buffers that differ between ranks. Each rank prints the steps that it begins with and, at the
+end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,... ends a rank with SIGKILL; the
+first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is not whole) or "after".
+"""
+import argparse
+import hashlib
+import os
+import random
+import signal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import crun
+from crun.checkpoint import Checkpointer, library
+
+FEATURES = 24
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--kind", choices=("ddp", "fsdp2", "plain"), default="ddp")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--files-every", type=int, default=0)
+    parser.add_argument("--kill", default="")
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--width-after", type=int, default=0, help="of the model after a restart")
+    return parser.parse_args()
+
+
+class Loader:
+    """A data loader that knows where it is, and is another one on each rank."""
+
+    def __init__(self, rank):
+        self.seen, self.rank = 0, rank
+
+    def next(self):
+        self.seen += 1
+        generator = torch.Generator().manual_seed(1000 * self.rank + self.seen)
+        return torch.randn(8, FEATURES, generator=generator)
+
+    def state_dict(self):
+        return {"seen": self.seen, "rank": self.rank}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def make_model(kind, width):
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(FEATURES, width), nn.BatchNorm1d(width), nn.Tanh(),
+                          nn.Dropout(0.2), nn.Linear(width, 1))
+    if kind == "ddp":
+        return DistributedDataParallel(model)
+    if kind == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+        for layer in model[0], model[4]:
+            fully_shard(layer)
+        return fully_shard(model)
+    return model
+
+
+def is_victim(args, rank, step, where):
+    return f"{crun.restarts()}:{rank}:{step}:{where}" in args.kill.split(",")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def digest(*states):
+    whole = hashlib.sha256()
+    for state in states:
+        for value in state.values():
+            tensors = value.values() if isinstance(value, dict) else [value]
+            for tensor in tensors:
+                if hasattr(tensor, "full_tensor"):
+                    tensor = tensor.full_tensor()
+                if isinstance(tensor, torch.Tensor):
+                    whole.update(tensor.detach().numpy().tobytes())
+    return whole.hexdigest()[:16]
+
+
+def main():
+    args = arguments()
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    width = args.width_after if args.width_after and crun.restarts() else args.width
+    model = make_model(args.kind, width)
+    optim = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optim, 3, 0.9)
+    loader = Loader(rank)
+    torch.manual_seed(rank)
+    random.seed(rank)
+    ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
+                                      "loader": loader}, args.every, args.files_every)
+    first = ckpt.restore()
+    print(f"begins rank={rank} step={first}", flush=True)
+    write = library.Client.write
+
+    for step in range(first, args.steps):
+        def slow_write(client, shared, pieces, step=step):
+            write(client, shared, pieces)
+            if is_victim(args, rank, step + 1, "writing"):
+                die()
+        library.Client.write = slow_write
+        optim.zero_grad()
+        x = loader.next() * random.random()
+        loss = model(x).square().mean() + model(x * 2).abs().mean()
+        if is_victim(args, rank, step + 1, "step"):
+            die()
+        loss.backward()
+        optim.step()
+        schedule.step()
+        ckpt.step(step + 1)
+        if is_victim(args, rank, step + 1, "after"):
+            die()
+    print(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'])} "
+          f"{random.random()} {float(torch.rand(1))} {loader.seen}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""Checkpoints in memory and in files: after a failure a program goes on at its last step.
+
+    from crun.checkpoint import Checkpointer
+    ckpt = Checkpointer("checkpoints", {"model": model, "optim": optim}, files_every=1000)
+    for step in range(ckpt.restore(), last):
+        train_one_step()
+        ckpt.step(step + 1)
+
+Without a crun that keeps memory, as under torchrun, the same program has files only.
+"""
+import os
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import DTensor
+
+import crun
+
+from . import library
+from .files import Folder
+from .library import MemoryFault
+from .ranks import GIVEN_UP, KEPT, NOT_YET, Ranks
+from .section import Chunk, SectionWriter
+from .state import State, Tree
+from .storage import HAS_SHARED, MemoryReader, MemoryWriter, StrictPlanner, write_part
+
+__all__ = ["Checkpointer", "MemoryReader", "MemoryWriter", "MemoryFault"]
+
+
+def _say(text: str) -> None:
+    print(f"crun.checkpoint: {text}", file=sys.stderr, flush=True)
+
+
+class Checkpointer:
+    """The checkpoints of a program, by all of its ranks together.
+
+    state: by name, modules (also in DDP, with FSDP2 or tensor parallelism), optimizers, and
+    whatever has state_dict and load_state_dict. The states of the random generators are
+    saved, too, unless `rng` is false. Each `every` steps a checkpoint goes to memory, each
+    `files_every` steps to `folder`, and when crun wants one; 0: never. `keep` folders stay.
+    """
+
+    def __init__(self, folder: "str | os.PathLike[str]", state: Dict[str, Any], every: int = 1,
+                 files_every: int = 0, keep: int = 2, rng: bool = True) -> None:
+        self._ranks = Ranks()
+        self._state = State(state, self._ranks.rank, self._ranks.size, rng)
+        self._folder = Folder(folder, keep, self._ranks)
+        self._every, self._files_every = every, files_every
+        self._files_step = 0
+        self._writers = SectionWriter(), SectionWriter()
+        self._checked = self._gives_up = False
+        self._client = self._connect() if every else None
+        self._asks = self._ranks.all(crun.is_present())
+
+    def _connect(self) -> Optional[library.Client]:
+        """On all ranks or on none."""
+        client = fault = None
+        try:
+            client = library.client([sys.executable, "-m", "crun.checkpoint",
+                                     os.path.abspath(self._folder.path)])
+        except MemoryFault as error:
+            fault = error
+        if fault:
+            _say(f"rank {self._ranks.rank}: files only: {fault}")
+        return client if self._ranks.all(client is not None) else None
+
+    # -- restoring -------------------------------------------------------------------------
+
+    def restore(self) -> int:
+        """The newest step that all ranks can have, of which the state now is; 0: none."""
+        with crun.loading():
+            step = self._restore_memory()
+            from_memory = step is not None
+            if step is None:
+                step = self._restore_files()
+        if self._client:
+            self._client.restored(step if from_memory else 0)
+        return step
+
+    def _restore_memory(self) -> Optional[int]:
+        if not self._client or not self._client.world:
+            return None
+        if self._folder.steps()[:1] > [self._client.step]:
+            return None  # memory was given up, and files were not
+        reader = flat = fault = None
+        try:
+            reader, flat = self._open_memory(False)
+        except Exception as error:  # a damaged part, a program that has changed
+            fault = error
+        if fault:
+            _say(f"rank {self._ranks.rank}: step {self._client.step} in memory is not restored: "
+                 f"{_first_line(fault)}")
+        if not self._ranks.all(fault is None):
+            return None
+        assert reader and flat is not None
+        self._load(reader, flat)
+        step, _ = self._client.step, reader.close()
+        return step
+
+    def _open_memory(self, all_ranks: bool) -> "Tuple[MemoryReader, Dict[str, Any]]":
+        """Nothing of the program has changed before all ranks have come so far."""
+        reader = MemoryReader(all_ranks)
+        try:
+            metadata = reader.read_metadata()
+            flat = self._state.template(metadata)
+            try:
+                plan = StrictPlanner()
+                plan.set_up_planner(flat, metadata, True)
+                plan.create_local_plan()
+            except MemoryFault:
+                if reader.has_all:
+                    raise
+                return self._open_memory(True)  # tensors are cut in another way now
+            self._state.check(reader.parts.objects)
+            return reader, flat
+        except BaseException:
+            reader.close()
+            raise
+
+    def _load(self, reader: Any, flat: Dict[str, Any]) -> None:
+        import warnings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.load(flat, storage_reader=reader, planner=StrictPlanner(), no_dist=True)
+        self._state.load(flat)
+
+    def _restore_files(self) -> int:
+        steps = self._folder.steps()
+        for step in steps:
+            fault: Optional[Exception] = None
+            try:
+                reader = dcp.FileSystemReader(self._folder.of(step))
+                metadata = reader.read_metadata()
+                self._folder.check(step, metadata)
+                flat = self._state.template(metadata)
+                plan = StrictPlanner()
+                plan.set_up_planner(flat, metadata, True)
+                plan.create_local_plan()
+            except Exception as error:
+                fault = error
+                _say(f"rank {self._ranks.rank}: {self._folder.of(step)} is not restored: "
+                     f"{_first_line(error)}")
+            if self._ranks.all(fault is None):
+                self._load(reader, flat)
+                self._files_step = step
+                return step
+        if steps:
+            raise ValueError(f"no checkpoint in {self._folder.path} fits this program")
+        return 0
+
+    # -- saving ----------------------------------------------------------------------------
+
+    def step(self, step: int, **progress: Any) -> None:
+        """So many steps are done. Saves where that is due; `progress` is that of
+        crun.progress."""
+        kept, wanted = self._ranks.last_answer()
+        if kept == GIVEN_UP:
+            self._client = None
+        crun.progress(step, **progress)
+        with crun.checkpointing():
+            if self._client and step % self._every == 0 and kept == KEPT:
+                self._save_memory(step)
+            if wanted or self._files_every and step % self._files_every == 0:
+                self.save_files(step)
+        if self._client or self._asks:
+            self._ranks.ask(self._memory_state(), self._asks and crun.checkpoint_wanted())
+
+    def _memory_state(self) -> int:
+        if self._gives_up:
+            return GIVEN_UP
+        return KEPT if self._client is None or self._client.is_kept() else NOT_YET
+
+    def _save_memory(self, step: int) -> None:
+        assert self._client
+        shared, own = self._state.trees()
+        own.objects[HAS_SHARED] = bool(shared.tensors)
+        writes = bool(shared.tensors) and crun.local_rank() == 0
+        fault = None
+        try:
+            if not self._checked:
+                own.check_objects()
+                self._checked = True
+            sections = [self._writers[0].encode(_chunks(own), own.objects, own.paths()),
+                        self._writers[1].encode(_chunks(shared), {}, shared.paths())
+                        if writes else None]
+            write_part(self._client, step, sections, bool(shared.tensors), self._files_step)
+        except MemoryFault as error:
+            fault = error
+        if fault:
+            _say(f"files only from step {step} on: rank {self._ranks.rank}: {fault}")
+            self._gives_up = True
+
+    def save_files(self, step: int) -> None:
+        """Writes step-N in the folder now, by all ranks together."""
+        with crun.checkpointing():
+            self._folder.save(step, self._state.files_tree())
+        self._files_step = step
+        crun.checkpoint_done()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _chunks(tree: Tree) -> List[Chunk]:
+    return [_chunk(name, tensor) for name, (_, tensor) in tree.tensors.items()]
+
+
+def _chunk(name: str, tensor: torch.Tensor) -> Chunk:
+    if isinstance(tensor, DTensor):
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+        _, offsets = compute_local_shape_and_global_offset(
+            tensor.shape, tensor.device_mesh, tensor.placements)
+        return Chunk(name, tensor.to_local(), tuple(tensor.shape), tuple(offsets))
+    return Chunk(name, tensor, tuple(tensor.shape), (0,) * tensor.dim())

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""The bytes of a section: tensors as they are, an index in JSON, and one pickle of the other
+objects that is only loaded with weights_only.
+
+    index bytes, object bytes (two 64-bit numbers), index, tensors at multiples of 64, objects
+"""
+import io
+import json
+import struct
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+import torch
+
+from .library import MemoryFault, Piece
+
+_HEAD = struct.Struct("<QQ")
+_ALIGN = 64
+_ZEROS = torch.zeros(_ALIGN, dtype=torch.uint8)
+_DTYPES = {str(d)[6:]: d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+
+
+class Chunk(NamedTuple):
+    """A tensor, or this rank's share of one."""
+    name: str
+    tensor: torch.Tensor  # the share
+    shape: Tuple[int, ...]  # of the whole
+    offsets: Tuple[int, ...]  # of the share in it
+
+
+def _up(number: int) -> int:
+    return -(-number // _ALIGN) * _ALIGN
+
+
+def save_objects(objects: Dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    torch.save(objects, file)
+    return file.getvalue()
+
+
+def load_objects(data: Any, any_object: bool = False) -> Any:
+    """What came over the network executes nothing."""
+    try:
+        objects = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise MemoryFault("an object cannot be loaded: " + str(error).split("\n")[0]) from error
+    if not any_object and not isinstance(objects, dict):
+        raise MemoryFault("the objects are no dictionary")
+    return objects
+
+
+class SectionWriter:
+    """The pieces of a section. Its index stays while names and shapes do."""
+
+    def __init__(self) -> None:
+        self._shape: Any = None
+        self._head = b""
+
+    def encode(self, chunks: List[Chunk], objects: Dict[str, Any],
+               paths: Dict[str, Tuple[Any, ...]]) -> Tuple[List[Piece], List[Any]]:
+        """The pieces, and what must live until they are written: tensors, the first of which
+        is None for each that is on a device."""
+        shape = [(c.name, c.tensor.dtype, c.tensor.shape, c.shape, c.offsets) for c in chunks]
+        if shape != self._shape:
+            self._head = self._encode_index(chunks, paths)
+            self._shape = shape
+        data = save_objects(objects) if objects else b""
+        head = bytearray(_HEAD.pack(len(self._head), len(data)) + self._head)
+        head += bytes(_up(len(head)) - len(head))
+        alive: List[Any] = [torch.frombuffer(head, dtype=torch.uint8)]
+        for chunk in chunks:
+            alive.append(chunk.tensor.detach().contiguous())
+        if data:
+            alive.append(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        pieces: List[Piece] = []
+        for tensor in alive:
+            size = tensor.numel() * tensor.element_size()
+            pieces.append((tensor.data_ptr() if tensor.device.type == "cpu" else None, size))
+            if size % _ALIGN:
+                pieces.append((_ZEROS.data_ptr(), _ALIGN - size % _ALIGN))
+        return pieces, alive
+
+    @staticmethod
+    def _encode_index(chunks: List[Chunk], paths: Dict[str, Tuple[Any, ...]]) -> bytes:
+        at, tensors = 0, []
+        for c in chunks:
+            tensors.append([c.name, str(c.tensor.dtype)[6:], list(c.shape), list(c.offsets),
+                            list(c.tensor.shape), at])
+            at += _up(c.tensor.numel() * c.tensor.element_size())
+        return json.dumps({"tensors": tensors, "paths": paths}).encode()
+
+
+def device_copies(section: int, pieces: List[Piece], alive: List[Any]) -> None:
+    """Has the GPU write its tensors to their place in the slot, from a side stream, so that
+    nothing is copied twice; returns when the bytes are there."""
+    import ctypes
+    at, tensors = section, iter(alive)
+    stream = None
+    for address, size in pieces:
+        if address != _ZEROS.data_ptr():
+            tensor = next(tensors)
+            if address is None:
+                if stream is None:
+                    stream = torch.cuda.Stream(tensor.device)
+                    stream.wait_stream(torch.cuda.current_stream(tensor.device))
+                buffer = (ctypes.c_char * size).from_address(at)
+                target = torch.frombuffer(buffer, dtype=torch.uint8) if size else None
+                if target is not None:
+                    with torch.cuda.stream(stream):
+                        target.copy_(tensor.view(-1).view(torch.uint8), non_blocking=True)
+        at += size
+    if stream is not None:
+        event = stream.record_event()
+        event.synchronize()
+
+
+class Section:
+    """A section that was read: every number of it is checked before it is used."""
+
+    def __init__(self, data: memoryview) -> None:
+        try:
+            self._parse(data)
+        except MemoryFault:
+            raise
+        except Exception as error:
+            raise MemoryFault(f"the index of a part is wrong: {error}") from error
+
+    def _parse(self, data: memoryview) -> None:
+        index_bytes, object_bytes = _HEAD.unpack_from(data)
+        start = _up(_HEAD.size + index_bytes)
+        index = json.loads(bytes(data[_HEAD.size:_HEAD.size + index_bytes]))
+        self.chunks: List[Chunk] = []
+        end = 0
+        for name, dtype, shape, offsets, local, at in index["tensors"]:
+            self._check(name, shape, offsets, local, at)
+            count = 1
+            for n in local:
+                count *= n
+            size = count * torch.empty(0, dtype=_DTYPES[dtype]).element_size()
+            if start + at + size > len(data):
+                raise MemoryFault(f"the index of a part is wrong: {name} is longer than the part")
+            tensor = (torch.frombuffer(data, dtype=_DTYPES[dtype], count=count,
+                                       offset=start + at) if count
+                      else torch.empty(0, dtype=_DTYPES[dtype])).view(local)
+            self.chunks.append(Chunk(name, tensor, tuple(shape), tuple(offsets)))
+            end = max(end, _up(at + size))
+        if len({(c.name, c.offsets) for c in self.chunks}) != len(self.chunks):
+            raise MemoryFault("the index of a part is wrong: a name twice")
+        if start + end + object_bytes > len(data):
+            raise MemoryFault("the index of a part is wrong: the objects are longer than the part")
+        objects = data[start + end:start + end + object_bytes]
+        self.objects = load_objects(objects) if object_bytes else {}
+        self.paths = {str(name): tuple(path) for name, path in index["paths"].items()}
+
+    @staticmethod
+    def _check(name: Any, shape: Any, offsets: Any, local: Any, at: Any) -> None:
+        numbers = [*shape, *offsets, *local, at]
+        if not (isinstance(name, str) and len(shape) == len(offsets) == len(local) and
+                all(type(n) is int and 0 <= n < 2**60 for n in numbers) and at % _ALIGN == 0 and
+                all(o + n <= s for s, o, n in zip(shape, offsets, local))):
+            raise MemoryFault("the index of a part is wrong: " + repr(name)[:100])

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: MIT
+"""The state of a program as named tensors and other objects.
+
+Names are those that torch.distributed.checkpoint gives to nested dictionaries. What differs
+between ranks is below `rank-N`: random generators, data loaders, and the tensors that neither
+DDP keeps equal nor a DTensor describes.
+"""
+import random
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.tensor import DTensor
+
+from .library import MemoryFault
+from .section import load_objects, save_objects
+
+Path = Tuple[Any, ...]
+_PARAMETERS = "parameters"  # of an optimizer, in its order
+
+
+class Tree:
+    """Tensors and objects by name, with the path of each in nested dictionaries."""
+
+    def __init__(self) -> None:
+        self.tensors: Dict[str, Tuple[Path, torch.Tensor]] = {}
+        self.objects: Dict[str, Any] = {}
+
+    def put(self, path: Path, value: Any) -> None:
+        name = ".".join(map(str, path))
+        if isinstance(value, torch.Tensor):
+            self.tensors[name] = (path, value)
+        else:
+            self.objects[name] = value
+
+    def paths(self) -> Dict[str, Path]:
+        return {name: path for name, (path, _) in self.tensors.items()}
+
+    def check_objects(self) -> None:
+        """What could not be loaded must not be saved."""
+        for name, value in self.objects.items():
+            try:
+                load_objects(save_objects({name: value}))
+            except MemoryFault as error:
+                raise MemoryFault(f"{name}: {error}") from None
+
+
+def _bare(model: Module) -> Module:
+    """Without what wraps it."""
+    while True:
+        inner = (model.module if isinstance(model, DistributedDataParallel)
+                 else getattr(model, "_orig_mod", model))
+        if inner is model:
+            return model
+        model = inner
+
+
+def _is_ddp(model: Module) -> bool:
+    return isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel)
+
+
+def rng_state() -> Dict[str, Any]:
+    state: Dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        state["numpy"] = [kind, [int(key) for key in keys], *rest]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: Dict[str, Any]) -> None:
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(state["torch"])
+    if "numpy" in state:
+        import numpy
+        kind, keys, *rest = state["numpy"]
+        numpy.random.set_state((kind, numpy.array(keys, dtype=numpy.uint32), *rest))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+class State:
+    def __init__(self, objects: Dict[str, Any], rank: int, size: int, rng: bool) -> None:
+        self._objects, self._rank, self._size, self._rng = objects, rank, size, rng
+        for name, value in objects.items():
+            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
+                raise TypeError(f"state[{name!r}] has no state_dict and load_state_dict")
+            if "." in name or name.startswith("rank-"):
+                raise ValueError(f"state[{name!r}]: such a name is crun's own")
+        self._models = {n: v for n, v in objects.items() if isinstance(v, Module)}
+        self._optimizers = {n: v for n, v in objects.items() if isinstance(v, Optimizer)}
+        self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
+                       for fqn, p in _bare(model).named_parameters()}
+
+    # -- saving
+
+    def trees(self, files: bool = False) -> Tuple[Tree, Tree]:
+        """What is equal on all ranks, and what is this rank's own."""
+        shared, own = Tree(), Tree()
+        equal = set()
+        for name, model in self._models.items():
+            is_ddp = _is_ddp(model) and self._size > 1
+            parameters = {id(p) for p in model.parameters()} if is_ddp else set()
+            equal |= parameters
+            live = _bare(model).state_dict(keep_vars=True)
+            for fqn, value in live.items():
+                value = value.detach() if isinstance(value, torch.Tensor) else value
+                self._put(shared if id(live[fqn]) in parameters else own, own, files,
+                          (name, fqn), value)
+        for name, optimizer in self._optimizers.items():
+            is_equal = all(id(p) in equal for g in optimizer.param_groups for p in g["params"])
+            state = optimizer.state_dict()
+            for number, values in state["state"].items():
+                for key, value in values.items():
+                    self._put(shared if is_equal else own, own, files,
+                              (name, "state", str(number), key), value)
+            own.put((name, "param_groups"), state["param_groups"])
+            own.put((_PARAMETERS, name), self._parameters(optimizer))
+        for name, value in self._objects.items():
+            if name not in self._models and name not in self._optimizers:
+                top = () if isinstance(value, LRScheduler) else (f"rank-{self._rank}",)
+                own.put((*top, name), value.state_dict())
+        if self._rng:
+            own.put((f"rank-{self._rank}", "rng"), rng_state())
+        return shared, own
+
+    def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any) -> None:
+        """A plain tensor is this rank's alone; files have it also where others look for it."""
+        plain = (isinstance(value, torch.Tensor) and not isinstance(value, DTensor) and
+                 tree is own and self._size > 1)
+        if plain:
+            own.put((f"rank-{self._rank}", *path), value)
+        if not plain or files:
+            tree.put(path, value)
+
+    def _parameters(self, optimizer: Optimizer) -> List[str]:
+        return [self._names.get(id(p), str(tuple(p.shape)))
+                for group in optimizer.param_groups for p in group["params"]]
+
+    def files_tree(self) -> Dict[str, Any]:
+        """As nested dictionaries; what torch.distributed.checkpoint would take apart and
+        could not put together again is bytes."""
+        shared, own = self.trees(files=True)
+        own.check_objects()
+        nested: Dict[str, Any] = {}
+        for tree in shared, own:
+            for path, tensor in tree.tensors.values():
+                _insert(nested, path, tensor)
+        for name, value in own.objects.items():
+            path = tuple(name.split("."))
+            if path[-1] != "param_groups":
+                value = torch.frombuffer(bytearray(save_objects({"": value})), dtype=torch.uint8)
+            _insert(nested, path, value)
+        return nested
+
+    # -- restoring
+
+    def template(self, metadata: Any) -> Dict[str, Any]:
+        """Where each saved name of this rank is to be loaded: the program's own tensors, and
+        new ones for optimizers. Raises if the program's model is another one."""
+        saved = metadata.state_dict_metadata
+        self._paths = metadata.planner_data
+        shared, own = self.trees()
+        live = {name: tensor for tree in (shared, own)
+                for name, (_, tensor) in tree.tensors.items()}
+        ranks = [int(n.split(".")[0][5:]) for n in saved if n.startswith("rank-")]
+        old_size = max(ranks, default=0) + 1
+        mine = f"rank-{self._rank % old_size}."
+        self._skips_rng = self._rank >= old_size
+        self._source = mine
+        flat: Dict[str, Any] = {}
+        for name, entry in saved.items():
+            if name.startswith("rank-") and not name.startswith(mine):
+                continue
+            bare = name[len(mine):] if name.startswith(mine) else name
+            if bare == name and mine + name in saved:
+                continue  # this rank has its own
+            if not isinstance(entry, TensorStorageMetadata):
+                flat[name] = None
+            elif bare.split(".")[0] in self._models and not _is_bytes(bare, entry):
+                flat[name] = self._model_target(bare, entry, live)
+            else:
+                flat[name] = self._new_tensor(bare, entry, live)
+        self._check_models(flat, mine, live)
+        return flat
+
+    def _find(self, bare: str, live: Dict[str, torch.Tensor]) -> Optional[torch.Tensor]:
+        own = live.get(f"rank-{self._rank}.{bare}")
+        return own if own is not None else live.get(bare)
+
+    def _model_target(self, bare: str, entry: Any, live: Dict[str, torch.Tensor]) -> torch.Tensor:
+        tensor = self._find(bare, live)
+        if tensor is None:
+            raise MemoryFault(f"the program has no {bare} any more")
+        if tensor.shape != entry.size or tensor.dtype != entry.properties.dtype:
+            raise MemoryFault(f"{bare} is {_kind(tensor.dtype, tensor.shape)} and was "
+                              f"{_kind(entry.properties.dtype, entry.size)}")
+        return tensor
+
+    def _new_tensor(self, bare: str, entry: Any, live: Dict[str, torch.Tensor]) -> torch.Tensor:
+        dtype = entry.properties.dtype
+        like: Any = None
+        name, *rest = bare.split(".")
+        if name in self._optimizers and rest[:1] == ["state"]:
+            parameters = [p for g in self._optimizers[name].param_groups for p in g["params"]]
+            if int(rest[1]) < len(parameters):
+                like = parameters[int(rest[1])]
+        if isinstance(like, DTensor) and like.shape == entry.size:
+            return torch.empty_like(like, dtype=dtype, requires_grad=False)
+        return torch.empty(entry.size, dtype=dtype)
+
+    def _check_models(self, flat: Dict[str, Any], mine: str, live: Dict[str, torch.Tensor]) -> None:
+        for name in live:
+            bare = name.split(".", 1)[1] if name.startswith("rank-") else name
+            if bare.split(".")[0] in self._models and bare not in flat and mine + bare not in flat:
+                raise MemoryFault(f"the checkpoint has no {bare}")
+
+    def check(self, objects: Dict[str, Any]) -> None:
+        """That optimizers have the parameters that they had, in their order."""
+        for name, optimizer in self._optimizers.items():
+            if objects.get(f"{_PARAMETERS}.{name}") != self._parameters(optimizer):
+                raise MemoryFault(f"{name} has other parameters than the checkpoint's")
+            groups = objects.get(f"{name}.param_groups") or []
+            if [len(g["params"]) for g in groups] != [
+                    len(g["params"]) for g in optimizer.param_groups]:
+                raise MemoryFault(f"{name} has other groups of parameters than the checkpoint's")
+        for name in self._objects:
+            if name not in self._models and name not in self._optimizers and \
+                    not {name, self._source + name} & set(objects):
+                raise MemoryFault(f"the checkpoint has no {name}")
+
+    def load(self, flat: Dict[str, Any]) -> None:
+        """What torch.distributed.checkpoint has loaded to the template."""
+        nested: Dict[str, Any] = {}
+        objects: Dict[str, Any] = {}
+        for name, value in flat.items():
+            path = tuple(self._paths.get(name, tuple(name.split("."))))
+            if path and path[0] + "." == self._source:
+                path, name = path[1:], name[len(self._source):]
+            if isinstance(value, torch.Tensor) and _is_bytes(name, value):
+                value = load_objects(value.numpy().data)[""]
+                objects[name] = value
+            elif not isinstance(value, torch.Tensor):
+                objects[name] = value
+            _insert(nested, path, value)
+        nested = _with_lists(nested)
+        objects.update({f"{n}.param_groups": nested.get(n, {}).get("param_groups")
+                        for n in self._optimizers})
+        self.check(objects)
+        for name, model in self._models.items():
+            if any(not isinstance(v, torch.Tensor) for v in nested.get(name, {}).values()):
+                _bare(model).load_state_dict(nested[name])
+        for name, optimizer in self._optimizers.items():
+            state = {int(k): v for k, v in nested[name].get("state", {}).items()}
+            optimizer.load_state_dict({"state": state,
+                                       "param_groups": nested[name]["param_groups"]})
+        for name, value in self._objects.items():
+            if name not in self._models and name not in self._optimizers:
+                value.load_state_dict(objects[name])
+        if self._rng and "rng" in objects and not self._skips_rng:
+            set_rng_state(objects["rng"])
+
+
+def _is_bytes(bare: str, entry: Any) -> bool:
+    """An object in a file: see files_tree."""
+    dtype = entry.dtype if isinstance(entry, torch.Tensor) else entry.properties.dtype
+    size = entry.size() if isinstance(entry, torch.Tensor) else entry.size
+    return dtype == torch.uint8 and len(size) == 1 and (
+        "." not in bare or bare.startswith(_PARAMETERS + "."))
+
+
+def _kind(dtype: torch.dtype, shape: Any) -> str:
+    return f"{str(dtype)[6:]}{list(shape)}"
+
+
+def _insert(nested: Dict[str, Any], path: Path, value: Any) -> None:
+    for key in path[:-1]:
+        nested = nested.setdefault(key, {})
+    nested[path[-1]] = value
+
+
+def _with_lists(value: Any) -> Any:
+    """A path has a number where there was a list."""
+    if not isinstance(value, dict):
+        return value
+    items = {key: _with_lists(item) for key, item in value.items()}
+    if items and all(isinstance(key, int) for key in items):
+        return [items[key] for key in sorted(items)]
+    return items
