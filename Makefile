@@ -77,7 +77,10 @@ LD_R ?= $(CC) -r -nostdlib
 V ?= 0
 T ?=
 CUDA ?= auto
-CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a
+# code for A100 and H100, and for Blackwell if nvcc knows it; for others the driver compiles it
+CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a \
+    $(foreach a,$(filter 100 120,$(patsubst sm_%,%,$(shell \
+    $(cuda_home)/bin/nvcc --list-gpu-code))),-gencode arch=compute_$a,code=sm_$a)
 SAN ?=
 B ?= build$(if $(filter emulated,$(CUDA)),-emulated)$(addprefix -,$(SAN))
 

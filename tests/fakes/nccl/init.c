@@ -126,6 +126,14 @@ static void keep_comm(struct nccl_comm *c)
         ;
 }
 
+static const char *_Atomic last_name = "";
+
+/* Of the last communicator; for tests. */
+COMM_API const char *standin_last_name(void)
+{
+    return atomic_load(&last_name);
+}
+
 struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config)
 {
     struct nccl_comm *c = calloc(1, sizeof(*c));
@@ -140,6 +148,10 @@ struct nccl_comm *comm_make(int rank, int size, const struct nccl_config *config
     c->version = standin_version();
     c->blocking = standin_number("NCCL_COMM_BLOCKING", blocking) != 0;
     cudaGetDevice(&c->device);
+    atomic_store(&last_name,
+                 config && config->size >= sizeof(*config) && config->comm_name
+                     ? config->comm_name
+                     : "");
     return c;
 }
 
@@ -147,7 +159,8 @@ bool comm_is_config(const struct nccl_config *config)
 {
     if (!config)
         return true;
-    if (config->magic != NCCL_CONFIG_MAGIC || config->size < sizeof(*config) ||
+    if (config->magic != NCCL_CONFIG_MAGIC ||
+        config->size < offsetof(struct nccl_config, comm_name) ||
         (config->blocking != INT_MIN && config->blocking != 0 &&
          config->blocking != 1)) {
         standin_warn("ncclConfig_t argument is not valid");

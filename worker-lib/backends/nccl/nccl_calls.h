@@ -43,17 +43,20 @@ struct nccl_id {
     char bytes[NCCL_ID_SIZE];
 };
 
-/* The fields up to here are the same since 2.18;
- * the others keep the library's defaults. */
+/* The fields up to split_share are the same since 2.18, the next two since 2.27.3; the
+ * others keep the library's defaults. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, ctas_min, ctas_max;
     const char *net_name;
     int split_share;
+    int traffic_class;
+    const char *comm_name; /* for profilers; NCCL keeps the pointer */
 };
 #define NCCL_CONFIG_MAGIC 0xcafebeef
 #define NCCL_CONFIG_VERSION 21800
+#define NCCL_NAMES_SINCE 22703
 
 #define NCCL_WINDOW_SYMMETRIC 1
 /* NCCL has windows since 2.27, but before 2.29.7 its kernels for symmetric windows do

@@ -37,6 +37,9 @@ same(offsetof(struct nccl_config, blocking), offsetof(ncclConfig_t, blocking));
 same(offsetof(struct nccl_config, ctas_max), offsetof(ncclConfig_t, maxCTAs));
 same(offsetof(struct nccl_config, net_name), offsetof(ncclConfig_t, netName));
 same(offsetof(struct nccl_config, split_share), offsetof(ncclConfig_t, splitShare));
+#if NCCL_VERSION_CODE >= 22703
+same(offsetof(struct nccl_config, comm_name), offsetof(ncclConfig_t, commName));
+#endif
 #if NCCL_VERSION_CODE >= 22700
 same(NCCL_WINDOW_SYMMETRIC, NCCL_WIN_COLL_SYMMETRIC);
 #endif

@@ -80,14 +80,19 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
 
 static crun_status init_comm(struct nccl *n, const struct nccl_id *id, struct err *e)
 {
-    struct nccl_config config = { .size = sizeof(config),
+    bool has_names = n->gpu.version >= NCCL_NAMES_SINCE;
+    struct nccl_config config = { .size = has_names
+                                              ? sizeof(config)
+                                              : offsetof(struct nccl_config, comm_name),
                                   .magic = NCCL_CONFIG_MAGIC,
                                   .version = NCCL_CONFIG_VERSION,
                                   .blocking = n->blocking,
                                   .cga_cluster_size = INT_MIN,
                                   .ctas_min = INT_MIN,
                                   .ctas_max = INT_MIN,
-                                  .split_share = INT_MIN };
+                                  .split_share = INT_MIN,
+                                  .traffic_class = INT_MIN,
+                                  .comm_name = n->prefix };
 
     /* NCCL sets the pointer before it waits for other ranks, and the watch needs it to
      * abort a call that blocks */

@@ -16,13 +16,15 @@ extern "C" {
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define ALIGNMENT 16 /* of all operands, at least */
 
+/* Their functions that are used are the same. With an emulated GPU the program has
+ * them. */
+static const char *const blas_libraries[] = {
 #ifdef CRUN_EMULATED
-#define LIBRARY NULL /* the program has it */
+    NULL
 #else
-#define TEXT2(x) #x
-#define TEXT(x) TEXT2(x)
-#define LIBRARY "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR)
+    "libcublasLt.so.13", "libcublasLt.so.12"
 #endif
+};
 
 #define CALLS(CALL)                                                                    \
     CALL(Create)                                                                       \
@@ -51,8 +53,11 @@ static struct {
 static int blas_load(struct err *e)
 {
     const char *path = getenv("CRUN_CUBLASLT");
-    void *library = dlopen(path && *path ? path : LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 
+    for (const char *name : blas_libraries)
+        if (!library && !(path && *path))
+            library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return err_set(e, "cannot load cuBLASLt: %s", dlerror());
 #define CALL(name)                                                                     \

@@ -2,6 +2,7 @@
 /* The nccl backend over the stand-in; ranks are threads, as in the other backends'
  * tests.
  * emulated GPU: NCCL is its stand-in */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,25 @@ TEST(a_result_of_an_aborted_operation_is_no_result)
 {
     team_run(&(struct team_plan){
         .calls = &backend_nccl, .size = 2, .body = end_beside_an_abort });
+}
+
+/* As profilers show it. */
+static void look_at_its_name(struct team_member *m)
+{
+    void *nccl = dlopen("libnccl-standin.so", RTLD_NOW | RTLD_NOLOAD);
+    const char *(*name)(void) = NULL;
+
+    *(void **)&name = dlsym(nccl, "standin_last_name");
+    ck_assert_str_eq(name(), nccl_version() < NCCL_NAMES_SINCE ? "" : m->team.prefix);
+    rank_threads_sync();
+    dlclose(nccl);
+}
+
+TEST_LOOP(a_communicator_has_the_name_of_the_job, 0, 2)
+{
+    setenv("CRUN_STANDIN_VERSION", _i ? "22703" : "22602", 1);
+    team_run(&(struct team_plan){
+        .calls = &backend_nccl, .size = 2, .body = look_at_its_name });
 }
 
 #define COUNT 50000
