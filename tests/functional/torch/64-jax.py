@@ -157,6 +157,19 @@ def each_worker_has_its_device(place):
              [f"rank {rank} has {device}" for rank, device in enumerate(devices.split())])
 
 
+def an_exception_ends_a_process_at_once(place):
+    """JAX would wait for the others at the end, for five minutes, and they wait for it."""
+    raises = place.directory / "raises.py"
+    raises.write_text(PROGRAM + """
+if os.environ["RANK"] == "1":
+    raise ValueError("a bad sample")
+jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
+""")
+    for words in ([], ["--watch"]):
+        p = place.crun("--nproc-per-node=2", *words, raises)
+        p.expect(1, "first failure   rank 1 ", "ValueError: a bad sample", seconds=SECONDS)
+
+
 def a_proxy_is_named(place):
     p = place.crun("--nproc-per-node=2", place.program, https_proxy="http://127.0.0.1:9",
                    no_proxy="127.0.0.1")
@@ -243,7 +256,7 @@ def jax_venv():
 
 HERE = [all_workers_of_a_node_are_one_world, two_jobs_of_a_host_are_two_worlds,
         a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays,
-        each_worker_has_its_device, a_proxy_is_named,
+        each_worker_has_its_device, an_exception_ends_a_process_at_once, a_proxy_is_named,
         a_program_without_jax_sees_nothing, the_page_is_true]
 
 

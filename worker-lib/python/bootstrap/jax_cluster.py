@@ -6,6 +6,8 @@ first of them, as a scheduler's variables may tell of crun's own process.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -98,5 +100,20 @@ def _imported(module: ModuleType) -> None:
                  .encode(errors="replace"))
 
 
+def _leave_peers() -> None:
+    """After an exception JAX would wait at its end, for five minutes, for the other processes, which
+    wait for this one. What holds the connection is not destroyed either: that waits, too."""
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if state is None or getattr(sys, "last_value", None) is None:
+        return
+    import ctypes
+    for name in ("preemption_sync_manager", "client", "service"):
+        if getattr(state, name, None) is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(getattr(state, name)))
+            setattr(state, name, None)
+
+
 def start() -> None:
+    if hasattr(threading, "_register_atexit"):  # before what JAX has registered
+        threading._register_atexit(_leave_peers)
     import_watch.begin(["jax._src.clusters.cluster"], _imported)
