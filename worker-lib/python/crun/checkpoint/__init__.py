@@ -31,6 +31,9 @@ from .storage import HAS_SHARED, MemoryReader, MemoryWriter, StrictPlanner, writ
 __all__ = ["Checkpointer", "MemoryReader", "MemoryWriter", "MemoryFault"]
 
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
 def _say(text: str) -> None:
     print(f"crun.checkpoint: {text}", file=sys.stderr, flush=True)
 
@@ -53,15 +56,15 @@ class Checkpointer:
         self._files_step = 0
         self._writers = SectionWriter(), SectionWriter()
         self._checked = self._gives_up = False
-        self._client = self._connect() if every else None
+        self._client = self._connect(keep) if every else None
         self._asks = self._ranks.all(crun.is_present())
 
-    def _connect(self) -> Optional[library.Client]:
+    def _connect(self, keep: int) -> Optional[library.Client]:
         """On all ranks or on none."""
         client = fault = None
         try:
-            client = library.client([sys.executable, "-m", "crun.checkpoint",
-                                     os.path.abspath(self._folder.path)])
+            client = library.client([sys.executable, os.path.join(_HERE, "__main__.py"),
+                                     os.path.abspath(self._folder.path), str(keep)])
         except MemoryFault as error:
             fault = error
         if fault:

@@ -11,7 +11,7 @@ from .library import MemoryFault
 from .ranks import Ranks
 
 _PREFIX = "step-"
-_NEW = ".new-step-"
+NEW = ".new-step-"
 
 
 def steps_in(folder: str) -> List[int]:
@@ -45,7 +45,7 @@ def complete(folder: str, new: str, step: int, keep: int) -> None:
     os.rename(new, final)
     sync(folder)
     for name in os.listdir(folder):
-        if name.startswith((f".old-{_PREFIX}", _NEW)):
+        if name.startswith((f".old-{_PREFIX}", NEW)):
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     for old_step in [s for s in steps_in(folder) if s <= step][max(keep, 1):]:
         shutil.rmtree(os.path.join(folder, f"{_PREFIX}{old_step}"), ignore_errors=True)
@@ -71,7 +71,7 @@ class Folder:
                 raise MemoryFault(f"{path} is too short")
 
     def save(self, step: int, state: Any) -> None:
-        new = os.path.join(self.path, f"{_NEW}{step}")
+        new = os.path.join(self.path, f"{NEW}{step}")
         if self._ranks.rank == 0:
             shutil.rmtree(new, ignore_errors=True)
             os.makedirs(self.path, exist_ok=True)

@@ -7,7 +7,7 @@ DDP keeps equal nor a DTensor describes.
 """
 import random
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch.nn import Module
@@ -156,10 +156,7 @@ class State:
             for path, tensor in tree.tensors.values():
                 _insert(nested, path, tensor)
         for name, value in own.objects.items():
-            path = tuple(name.split("."))
-            if path[-1] != "param_groups":
-                value = torch.frombuffer(bytearray(save_objects({"": value})), dtype=torch.uint8)
-            _insert(nested, path, value)
+            _insert(nested, tuple(name.split(".")), _as_in_files(name, value))
         return nested
 
     # -- restoring
@@ -268,6 +265,24 @@ class State:
                 value.load_state_dict(objects[name])
         if self._rng and "rng" in objects and not self._skips_rng:
             set_rng_state(objects["rng"])
+
+
+def _as_in_files(name: str, value: Any) -> Any:
+    if name.endswith(".param_groups"):
+        return value
+    return torch.frombuffer(bytearray(save_objects({"": value})), dtype=torch.uint8)
+
+
+def flat_objects(objects: Dict[str, Any]) -> "Iterator[Tuple[Path, Any]]":
+    """The same of objects from memory, with the paths that files have."""
+    for name, value in objects.items():
+        path = tuple(name.split("."))
+        value = _as_in_files(name, value)
+        if isinstance(value, list):
+            for number, group in enumerate(value):
+                yield from (((*path, number, key), item) for key, item in group.items())
+        else:
+            yield path, value
 
 
 def _is_bytes(bare: str, entry: Any) -> bool:

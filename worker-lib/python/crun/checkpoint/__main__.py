@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""python -m crun.checkpoint FOLDER [KEEP]: writes a set that is in memory to FOLDER/step-N.
+
+crun runs it on each node when a job is over and its newest set is in no file: the workers
+may be dead. Each node writes the parts that it has; that with rank 0's waits for the others'
+and gives the folder its name. The parts are open descriptors:
+
+    CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
+"""
+import dataclasses
+import io
+import os
+import pickle
+import sys
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+if not __package__:  # run by its path: crun is perhaps in no folder that Python looks in
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import torch  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.filesystem import _StoragePrefix  # noqa: E402
+from torch.distributed.checkpoint.metadata import (  # noqa: E402
+    BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties,
+    TensorStorageMetadata)
+from torch.distributed.checkpoint.planner import (  # noqa: E402
+    SavePlan, TensorWriteData, WriteItem, WriteItemType)
+
+from crun.checkpoint import files  # noqa: E402
+from crun.checkpoint.library import MemoryFault, read_descriptor  # noqa: E402
+from crun.checkpoint.section import Chunk, Section, save_objects  # noqa: E402
+from crun.checkpoint.state import flat_objects  # noqa: E402
+from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
+
+
+class Written(NamedTuple):
+    """One item in a file: what it is, and where."""
+    item: WriteItem
+    path: Tuple[Any, ...]
+    result: Any
+
+
+class Content:
+    """The items of one section, as a planner has them for FileSystemWriter."""
+
+    def __init__(self, section: Section, rank: Optional[int]) -> None:
+        self.items: List[Tuple[WriteItem, Tuple[Any, ...]]] = []
+        self._data: Dict[MetadataIndex, Any] = {}
+        mine = f"rank-{rank}."
+        for chunk in section.chunks:
+            self._add_tensor(chunk, section.paths.get(chunk.name, tuple(chunk.name.split("."))))
+            if rank == 0 and chunk.name.startswith(mine):  # also where others look for it
+                path = section.paths.get(chunk.name, ())[1:]
+                self._add_tensor(chunk._replace(name=chunk.name[len(mine):]), path)
+        for path, value in flat_objects(section.objects):
+            name = ".".join(map(str, path))
+            if rank != 0 and not name.startswith(mine):
+                continue
+            if isinstance(value, torch.Tensor):
+                self._add_tensor(Chunk(name, value, tuple(value.shape), (0,)), path)
+            else:
+                index = MetadataIndex(name)
+                self.items.append((WriteItem(index, WriteItemType.BYTE_IO), path))
+                self._data[index] = io.BytesIO(save_objects(value))
+
+    def _add_tensor(self, chunk: Chunk, path: Tuple[Any, ...]) -> None:
+        index = MetadataIndex(chunk.name, torch.Size(chunk.offsets))
+        place = ChunkStorageMetadata(torch.Size(chunk.offsets), chunk.tensor.size())
+        data = TensorWriteData(place, TensorProperties(dtype=chunk.tensor.dtype),
+                               torch.Size(chunk.shape))
+        self.items.append((WriteItem(index, WriteItemType.SHARD, tensor_data=data), path))
+        self._data[index] = chunk.tensor
+
+    def resolve_data(self, item: WriteItem) -> Any:
+        return self._data[item.index]
+
+
+def write_section(new: str, section: Section, rank: Optional[int]) -> None:
+    """A file of tensors, and last one that tells what is in it."""
+    name = "shared" if rank is None else str(rank)
+    content = Content(section, rank)
+    writer = dcp.FileSystemWriter(new)
+    writer.set_up_storage_writer(False)
+    plan = SavePlan([item for item, _ in content.items])
+    plan = dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{name}_"))
+    results = {r.index: r for r in writer.write_data(plan, content).wait()}
+    written = [Written(item, path, results[item.index]) for item, path in content.items]
+    with open(os.path.join(new, f".written-{name}.{os.getpid()}"), "wb") as file:
+        pickle.dump(written, file)
+    os.rename(file.name, os.path.join(new, f".written-{name}"))
+
+
+def wait_for(new: str, names: List[str]) -> List[Written]:
+    written: List[Written] = []
+    for name in names:
+        path = os.path.join(new, f".written-{name}")
+        while not os.path.exists(path):
+            time.sleep(0.05)  # crun ends it when its time is over
+        with open(path, "rb") as file:
+            written += pickle.load(file)  # this user's own file, as .metadata is
+        os.unlink(path)
+    return written
+
+
+def metadata_of(written: List[Written]) -> Metadata:
+    names: Dict[str, Any] = {}
+    for item, _, _ in written:
+        data = item.tensor_data
+        if data is None:
+            names[item.index.fqn] = BytesStorageMetadata()
+            continue
+        whole = names.setdefault(item.index.fqn,
+                                 TensorStorageMetadata(data.properties, data.size, []))
+        if data.chunk not in whole.chunks:
+            whole.chunks.append(data.chunk)
+    return Metadata(names, planner_data={w.item.index.fqn: w.path for w in written})
+
+
+def read(fd: int, shared: bool) -> Optional[Section]:
+    part = read_descriptor(fd, shared)
+    if (part.step, part.world) != (_number("STEP"), _number("WORLD")):
+        raise MemoryFault("a part is of another step")
+    return Section(part.bytes) if part.bytes else None
+
+
+def _number(name: str) -> int:
+    return int(os.environ["CRUN_MEMORY_" + name])
+
+
+def main() -> None:
+    folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    step, world = _number("STEP"), _number("WORLD")
+    new = os.path.join(folder, f"{files.NEW}{step}-{_number('EPOCH')}")
+    os.makedirs(new, exist_ok=True)
+    own: Dict[int, Section] = {}
+    needs_shared = False
+    for word in os.environ["CRUN_MEMORY_PARTS"].split():
+        rank, path, *has_shared = word.split(":")
+        fd = os.open(path, os.O_RDONLY)
+        section = read(fd, False)
+        if section and int(rank) not in own:
+            needs_shared = section.objects.pop(HAS_SHARED, False)
+            own[int(rank)] = section
+            write_section(new, section, int(rank))
+        shared = read(fd, True) if has_shared else None
+        if shared:
+            write_section(new, shared, None)
+        os.close(fd)
+    if 0 in own:
+        names = [str(rank) for rank in range(world)]
+        if needs_shared:
+            names.append("shared")
+        written = wait_for(new, names)
+        dcp.FileSystemWriter(new).finish(metadata_of(written), [[w.result for w in written]])
+        files.complete(folder, new, step, keep)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (MemoryFault, OSError) as error:
+        sys.exit(f"crun.checkpoint: step {os.environ.get('CRUN_MEMORY_STEP')}: {error}")
