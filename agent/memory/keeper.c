@@ -212,20 +212,24 @@ static void verify_in_parallel(struct verification *v)
         pthread_join(thread[--threads], NULL);
 }
 
-/* A damaged part is dropped. No worker lives, so no slot changes meanwhile. */
-static void keeper_verify(struct memory_keeper *k)
+/* The newest part of each worker; one that is damaged is dropped, and makes another the
+ * newest. An older one is read only by workers that verify it: it costs a restart no
+ * time. No worker lives, so no slot changes meanwhile. True: one was dropped. */
+static bool verify_newest(struct memory_keeper *k)
 {
-    struct verification v = { .file = xcalloc(k->config.workers, 2 * sizeof(*v.file)) };
+    struct verification v = { .file = xcalloc(k->config.workers,
+                                              MEMORY_SLOTS * sizeof(*v.file)) };
     struct memory_file *f;
+    bool dropped = false;
 
     pthread_mutex_lock(&k->lock);
     memory_table_look(&k->table);
     TAILQ_FOREACH(f, &k->table.files, entry)
-        if (f->origin == MEMORY_OWN && f->header.set.world > 0 &&
-            f->sound != f->header.header_hash)
+        if (f->sound != f->header.header_hash && memory_table_is_newest(&k->table, f))
             v.file[v.count++] = f;
     pthread_mutex_unlock(&k->lock);
     verify_in_parallel(&v);
+    pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < v.count; i++)
         if (v.file[i]->sound != v.file[i]->header.header_hash) {
             memory_keeper_say(k,
@@ -233,8 +237,11 @@ static void keeper_verify(struct memory_keeper *k)
                               ", is damaged: an older one is used",
                               v.file[i]->header.rank, v.file[i]->header.set.step);
             memory_file_drop(v.file[i]);
+            dropped = true;
         }
+    pthread_mutex_unlock(&k->lock);
     free(v.file);
+    return dropped;
 }
 
 /* All that was asked of the thread since it was woken last. */
@@ -248,7 +255,8 @@ static void keeper_work(struct memory_keeper *k)
     k->ending = false;
     pthread_mutex_unlock(&k->lock);
     if (ending) {
-        keeper_verify(k);
+        while (verify_newest(k))
+            ;
         memory_keeper_held(k, note.text, sizeof(note.text));
         memory_keeper_note(k, note);
     }

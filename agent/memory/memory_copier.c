@@ -43,19 +43,11 @@ struct memory_copy {
 /* The newest part of each worker that is not kept. With the lock. */
 static struct memory_file *find_work(const struct memory_keeper *k)
 {
-    struct memory_file *f, *other;
+    struct memory_file *f;
 
-    TAILQ_FOREACH(f, &k->table.files, entry) {
-        if (f->origin != MEMORY_OWN || f->header.set.world == 0 ||
-            f->kept == f->header.header_hash)
-            continue;
-        TAILQ_FOREACH(other, &k->table.files, entry)
-            if (other->origin == MEMORY_OWN && other->owner == f->owner &&
-                memory_set_compare(&other->header.set, &f->header.set) > 0)
-                break;
-        if (!other)
+    TAILQ_FOREACH(f, &k->table.files, entry)
+        if (f->kept != f->header.header_hash && memory_table_is_newest(&k->table, f))
             return f;
-    }
     return NULL;
 }
 

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,8 +256,11 @@ void memory_service_accept(struct memory_keeper *k)
     int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct memory_client *c;
 
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno != EAGAIN) /* no descriptors: it stays readable */
+            poll(NULL, 0, 20);
         return;
+    }
     if (!is_own_user(fd) ||
         k->client_count >= MEMORY_CLIENTS_PER_WORKER * k->config.workers) {
         close(fd);

@@ -164,6 +164,19 @@ void memory_table_collect(struct memory_table *t)
     }
 }
 
+bool memory_table_is_newest(const struct memory_table *t, const struct memory_file *f)
+{
+    const struct memory_file *other;
+
+    if (f->origin != MEMORY_OWN || f->header.set.world == 0)
+        return false;
+    TAILQ_FOREACH(other, &t->files, entry)
+        if (other->origin == MEMORY_OWN && other->owner == f->owner &&
+            memory_set_compare(&other->header.set, &f->header.set) > 0)
+            return false;
+    return true;
+}
+
 struct memory_header memory_table_newest(const struct memory_table *t, uint32_t workers)
 {
     struct memory_header newest = { .magic = 0 };

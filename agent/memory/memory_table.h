@@ -40,6 +40,9 @@ uint64_t memory_table_resident(const struct memory_table *t);
 struct memory_header memory_table_newest(const struct memory_table *t,
                                          uint32_t workers);
 
+/* A worker's slot with the newest part that this worker has. */
+bool memory_table_is_newest(const struct memory_table *t, const struct memory_file *f);
+
 /* Reads the headers of the workers' slots again. */
 void memory_table_look(struct memory_table *t);
 /* Copies and fetched parts that are older than every slot of the local workers go: all

@@ -6,7 +6,7 @@
 #include "rendezvous/common/base/loop.h"
 
 /* Agents with a keeper each, in one loop, and workers on real sockets. */
-#define MEMORY_PATIENCE_MS 10000
+#define MEMORY_PATIENCE_MS 60000
 
 struct memory_agent {
     struct memory_keeper *keeper;

@@ -153,6 +153,26 @@ TEST(a_flipped_bit_is_found_and_told)
     ck_assert_uint_eq(agent.said_count, 1);
 }
 
+TEST(both_slots_may_be_damaged)
+{
+    open_workers(1);
+    save_all(0, &s5);
+    save_all(1, &s6);
+    ck_assert_int_eq(pwrite(worker[1].slot[0], "!", 1, MEMORY_HEADER_BYTES + 7), 1);
+    ck_assert_int_eq(pwrite(worker[1].slot[1], "!", 1, MEMORY_HEADER_BYTES + 7), 1);
+    ck_assert_str_eq(end_workers(), "1.6.2:0+ 1.5.2:0+");
+    memory_until(&agent.said_count, 2);
+}
+
+/* A program that is wrong, or hostile. */
+TEST(both_slots_may_have_the_same_step)
+{
+    open_workers(1);
+    save_all(0, &s5);
+    save_all(1, &s5);
+    ck_assert_str_eq(end_workers(), "1.5.2:0-1+");
+}
+
 /* The sizes in a header are those of a program that may have gone mad. */
 TEST(sizes_beyond_the_slot_are_no_part)
 {
