@@ -11,13 +11,17 @@ and the exit code is 77.
     BUILD=build tests/functional/torch/64-jax.py
 """
 import contextlib
+import importlib
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+import types
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 import host  # noqa: E402
@@ -182,6 +186,24 @@ def a_proxy_is_named(place):
     p.end()
 
 
+def the_coordinator_is_awaited(_):
+    """By the other ranks: gRPC, which comes too early, tries again after a second."""
+    sys.modules["_crun"] = package = types.ModuleType("_crun")
+    package.__path__ = [str(ROOT / "worker-lib/python/bootstrap")]
+    wait = importlib.import_module("_crun.jax_cluster").wait_for_coordinator
+    for address in ("", "127.0.0.1", "nowhere.invalid:1", "[::1:x"):
+        wait(address)
+    with socket.socket() as coordinator:
+        coordinator.bind(("127.0.0.1", 0))
+        rank = threading.Thread(target=wait, args=[f"127.0.0.1:{coordinator.getsockname()[1]}"])
+        rank.start()
+        rank.join(0.3)
+        same(rank.is_alive(), True)
+        coordinator.listen()
+        rank.join(20)
+        same(rank.is_alive(), False)
+
+
 def a_program_without_jax_sees_nothing(place):
     own = place.directory / "own"
     own.mkdir()
@@ -257,6 +279,7 @@ def jax_venv():
 HERE = [all_workers_of_a_node_are_one_world, two_jobs_of_a_host_are_two_worlds,
         a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays,
         each_worker_has_its_device, an_exception_ends_a_process_at_once, a_proxy_is_named,
+        the_coordinator_is_awaited,
         a_program_without_jax_sees_nothing, the_page_is_true]
 
 

@@ -6,8 +6,10 @@ first of them, as a scheduler's variables may tell of crun's own process.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
+import time
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +17,7 @@ from _crun import import_watch
 
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/dri/renderD*")
+COORDINATOR_S = 30  # that it may begin to listen later; JAX itself waits longer
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # of which gRPC takes the first
 
 
@@ -53,6 +56,20 @@ def proxy_problem(address: str) -> str | None:
             "may wait for that proxy")
 
 
+def wait_for_coordinator(address: str) -> None:
+    """gRPC asks again after a second only if it comes before the coordinator of rank 0."""
+    host, _, port = address.rpartition(":")
+    limit = time.monotonic() + COORDINATOR_S
+    while time.monotonic() < limit:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 1).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.005)
+        except (OSError, ValueError):
+            return
+
+
 def _register(module: ModuleType) -> None:
     base: Any = module.ClusterEnv
 
@@ -82,6 +99,8 @@ def _register(module: ModuleType) -> None:
             problem = proxy_problem(os.environ.get("JAX_COORDINATOR_ADDRESS", ""))
             if rank == 0 and problem:
                 os.write(2, f"crun: {problem}\n".encode(errors="replace"))
+            if rank:
+                wait_for_coordinator(os.environ.get("JAX_COORDINATOR_ADDRESS", ""))
             return rank
 
         @classmethod
