@@ -15,7 +15,9 @@
 #include "agent/ui/job_messages.h"
 #include "agent/ui/status_line.h"
 #include "agent/workers/macros.h"
+#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/show/notify/notify.h"
 
@@ -400,12 +402,37 @@ static void on_moved(void *arg, bool here)
         client_leave_server(a->client);
 }
 
+/* This node was started again: its job has gone on without it. */
+static void on_elsewhere(void *arg, const char *endpoints)
+{
+    struct agent *a = arg;
+
+    free(a->elsewhere);
+    a->elsewhere = xstrdup(endpoints);
+    loop_timer_arm(&a->leave_timer, clock_ms());
+}
+
+static void on_leave_timer(void *arg)
+{
+    struct agent *a = arg;
+    struct err e;
+
+    log_info("job \"%s\" runs already: this node joins it at %.*s", a->config->run_id,
+             (int)strcspn(a->elsewhere, ","), a->elsewhere);
+    client_destroy(a->client);
+    rendezvous_host_end(&a->rendezvous);
+    agent_note_host(a);
+    if (agent_join_job(a, "", &e) < 0)
+        on_fatal(a, e.text);
+}
+
 static int start_parts(struct agent *a, struct err *e)
 {
     struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
     struct rendezvous_host_calls host_calls = { .store_client = on_store_client,
                                                 .event = agent_note_host_event,
                                                 .fatal = on_fatal,
+                                                .elsewhere = on_elsewhere,
                                                 .moved = on_moved,
                                                 .arg = a };
     struct local_workers_calls calls = {
@@ -447,6 +474,7 @@ static int start_parts(struct agent *a, struct err *e)
                                          .arg = a };
     suspension_init(&a->suspension, a->loop);
     agent_watch_ends(a);
+    loop_timer_init(&a->leave_timer, a->loop, on_leave_timer, a);
     if (rendezvous_host_start(&a->rendezvous, a->loop, a->config, a->keys, &host_calls,
                               e) < 0)
         return -1;
@@ -505,6 +533,9 @@ static void destroy_parts(struct agent *a)
     failure_list_clear(&a->failures);
     failure_list_clear(&a->held);
     loop_timer_fini(&a->held_timer);
+    if (a->leave_timer.event)
+        loop_timer_fini(&a->leave_timer);
+    free(a->elsewhere);
     loop_timer_fini(&a->unanswered.timer);
     loop_destroy(a->loop);
     key_ring_close(a->keys);

@@ -62,6 +62,8 @@ struct agent {
     struct cJSON *past; /* the same of a job that this crun has hosted; NULL: none */
     struct rendezvous_host rendezvous;
     char keeper[HOST_NAME_MAX_BYTES + 1]; /* the node that hosts it, if others could */
+    char *elsewhere; /* where the job runs, if not at its endpoints; NULL: there */
+    struct loop_timer leave_timer;
     bool has_keepers; /* so many that the loss of one changes nothing */
     bool has_hosted;  /* the rendezvous is or was in this process */
     struct client *client;

@@ -324,6 +324,9 @@ int agent_join_job(struct agent *a, const char *unfit, struct err *e)
 
     a->containment = guard_containment(a->workers.guard);
     join_request_fill(&cc, a->config, a->rendezvous.server, a->host, a->containment);
+    if (a->elsewhere)
+        cc.endpoints = a->elsewhere;
+    cc.of_one |= a->elsewhere != NULL;
     cc.keys = a->keys;
     cc.session.join.memory_port = memory_keeper_port(a->memory);
     snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);

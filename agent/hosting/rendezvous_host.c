@@ -94,6 +94,7 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
                                     .store_client = h->calls.store_client,
                                     .event = h->calls.event,
                                     .replicas = h->config->replicas,
+                                    .elsewhere = h->calls.elsewhere,
                                     .moved = h->calls.moved,
                                     .fatal = h->calls.fatal,
                                     .arg = h->calls.arg };
@@ -262,6 +263,7 @@ uint16_t rendezvous_host_keep(struct rendezvous_host *h,
                                     .store_client = h->calls.store_client,
                                     .event = h->calls.event,
                                     .replicas = h->config->replicas,
+                                    .endpoints = h->config->endpoints,
                                     .standby = *standby,
                                     .moved = h->calls.moved,
                                     .fatal = h->calls.fatal,
@@ -304,6 +306,7 @@ void rendezvous_host_stop_keeping(struct rendezvous_host *h)
 
 void rendezvous_host_end(struct rendezvous_host *h)
 {
+    h->undecided = false;
     rendezvous_host_stop_keeping(h);
     name_check_end(&h->check);
     metrics_file_end(h->metrics);

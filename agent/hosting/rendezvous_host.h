@@ -20,6 +20,8 @@ struct rendezvous_host_calls {
     void (*store_client)(void *arg, int fd);
     void (*event)(void *arg, const struct msg_event *event);
     void (*fatal)(void *arg, const char *why);
+    /* The job runs already, elsewhere. */
+    void (*elsewhere)(void *arg, const char *endpoints);
     /* The job's rendezvous is here from now on, or (false) not any more. */
     void (*moved)(void *arg, bool here);
     void *arg;

@@ -395,6 +395,13 @@ static void on_event(void *arg, const struct msg_event *event, uint32_t source)
     log_info("job \"%s\": %s", event->run_id, event->text);
 }
 
+static void server_on_elsewhere(void *arg, const char *endpoints)
+{
+    struct server *s = arg;
+
+    s->config.elsewhere(s->config.arg, endpoints);
+}
+
 static void on_denied(void *arg, void *conn, const char *why)
 {
     struct server *s = arg;
@@ -438,6 +445,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .stands_by = s->config.standby.instance,
         .replicate = server_on_replicate,
         .keeping = server_on_keeping,
+        .elsewhere = s->config.elsewhere ? server_on_elsewhere : NULL,
         .event = on_event,
         .arg = s,
     };

@@ -51,6 +51,10 @@ struct server_config {
     /* On how many nodes of the job its records shall be, its own included. 0: as 1. */
     unsigned replicas;
     struct server_standby standby;
+    const char *endpoints; /* of the job: where it is looked for. NULL: not known */
+    /* The job runs already, at these endpoints: this server ends soon. NULL: it does
+     * not. */
+    void (*elsewhere)(void *arg, const char *endpoints);
     /* The job's rendezvous is here from now on, or (false) not any more. */
     void (*moved)(void *arg, bool here);
     /* The registry cannot continue (the journal's disk): the program must end. */

@@ -22,6 +22,7 @@
 #include "rendezvous/job/replica/replica.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
+#include "rendezvous/wire/net/dialer.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/wire/protocol/own_build.h"
@@ -43,7 +44,7 @@ struct keeping_link {
     uint64_t id;
     struct conn *conn; /* NULL: none */
     bool ready;
-    bool refused; /* the last try: no process listens there */
+    bool replaced, refused; /* the last try: its process is not there any more */
     uint64_t next_try_ms;
     struct {
         void *data;
@@ -66,6 +67,11 @@ struct keeping {
     uint64_t leader; /* the last one that is not this; 0: none was */
     char lost[HOST_NAME_MAX_BYTES + 1];
     struct msg_keepers told;
+    struct knock {
+        struct dialer *dialer; /* NULL: it does not knock */
+        struct conn *conn;
+        struct loop_timer timer;
+    } knock;
 };
 
 static bool place_parse(const char *text, struct place *p)
@@ -165,9 +171,10 @@ static int link_on_message(void *arg, struct conn *c, const struct msg *m,
     uid_t uid = 0;
     char why[256];
 
+    /* another process has the port: the one of the list is gone */
+    l->replaced = m->type == MSG_REFUSED && m->refused.why == REFUSED_FENCED;
     if (m->type != MSG_WELCOME)
-        return err_set(e, "%s",
-                       m->type == MSG_REFUSED ? m->refused.text : "not a rendezvous");
+        return err_set(e, "%s", l->replaced ? m->refused.text : "not a replica");
     if (!l->keeping->server->config.keys &&
         !local_peer_may_serve(conn_local_peer(c, &uid), uid, geteuid(), why,
                               sizeof(why)))
@@ -183,7 +190,8 @@ static void link_on_closed(void *arg, struct conn *c, const char *why)
     struct keeping *k = l->keeping;
 
     log_debug("replica %016" PRIx64 ": %s", l->id, *why ? why : "closed");
-    l->refused = strcmp(why, strerror(ECONNREFUSED)) == 0;
+    l->refused = l->replaced || strcmp(why, strerror(ECONNREFUSED)) == 0;
+    l->replaced = false;
     if (l->refused && k->serves)
         registry_lose_keeper(k->server->registry, l->id, clock_ms());
     l->next_try_ms = l->ready ? 0 : clock_ms() + k->election_ms / 4;
@@ -194,20 +202,47 @@ static void link_on_closed(void *arg, struct conn *c, const char *why)
     k->server->touched = true;
 }
 
-static void link_on_connected(void *arg, struct conn *c)
+/* With the job's instance, which a replica knows. */
+static void keeping_greet(const struct keeping *k, struct conn *c, enum peer_kind role)
 {
-    struct keeping_link *l = arg;
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = PROTO_VERSION_MAX,
                                 .version_max = PROTO_VERSION_MAX,
-                                .role = PEER_REPLICA } };
-    const struct server *s = l->keeping->server;
+                                .role = role } };
+    const struct server *s = k->server;
     const struct job *job = registry_jobs(s->registry);
 
-    m.instance = job ? job->membership.instance : s->config.standby.instance;
+    if (role == PEER_REPLICA)
+        m.instance = job ? job->membership.instance : s->config.standby.instance;
     snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
     conn_send(c, &m);
     conn_flush(c);
+}
+
+static void link_on_connected(void *arg, struct conn *c)
+{
+    struct keeping_link *l = arg;
+
+    keeping_greet(l->keeping, c, PEER_REPLICA);
+}
+
+/* NULL: it cannot be tried. */
+static struct conn *keeping_connect(struct keeping *k, const struct net_addr *addr,
+                                    void (*connected)(void *arg, struct conn *c),
+                                    const struct conn_calls *calls)
+{
+    struct server *s = k->server;
+    struct tls_psk psk;
+    struct conn *conn = NULL;
+    struct err e;
+
+    if (!s->config.keys || key_ring_use(s->config.keys, ACCESS_AGENT, &psk, &e) == 0)
+        conn = conn_connect(s->loop, addr, s->config.keys ? &psk : NULL, connected,
+                            calls, &e);
+    explicit_bzero(&psk, sizeof(psk));
+    if (!conn)
+        log_debug("%s", e.text);
+    return conn;
 }
 
 static void link_connect(struct keeping_link *l, const char *place)
@@ -216,20 +251,11 @@ static void link_connect(struct keeping_link *l, const char *place)
                                 .body_max = link_on_body_max,
                                 .closed = link_on_closed,
                                 .arg = l };
-    struct server *s = l->keeping->server;
-    struct key_ring *keys = s->config.keys;
     struct net_addr addr;
-    struct tls_psk psk;
-    struct err e = { .text = "not an address" };
 
     l->next_try_ms = clock_ms() + l->keeping->election_ms / 4;
-    if (place_address(place, &addr) &&
-        (!keys || key_ring_use(keys, ACCESS_AGENT, &psk, &e) == 0))
-        l->conn = conn_connect(s->loop, &addr, keys ? &psk : NULL, link_on_connected,
-                               &calls, &e);
-    explicit_bzero(&psk, sizeof(psk));
-    if (!l->conn)
-        log_debug("replica at %s: %s", place, e.text);
+    if (place_address(place, &addr))
+        l->conn = keeping_connect(l->keeping, &addr, link_on_connected, &calls);
 }
 
 static void on_replica_send(void *arg, uint64_t to, const char *address,
@@ -267,6 +293,97 @@ void server_on_replicate(void *arg, void *conn, const struct msg *m)
     free(p->part);
     p->part = NULL;
     p->part_size = 0;
+}
+
+/* -- knocking at the endpoint ------------------------------------------------------ */
+
+static int knock_on_message(void *arg, struct conn *c, const struct msg *m,
+                            struct err *e)
+{
+    struct keeping *k = arg;
+    struct msg answer = { .type = MSG_ELSEWHERE };
+
+    if (m->type != MSG_WELCOME || m->welcome.daemon) {
+        conn_hang_up(c);
+        return 0;
+    }
+    snprintf(answer.elsewhere.run_id, sizeof(answer.elsewhere.run_id), "%s",
+             registry_jobs(k->server->registry)->run_id);
+    memcpy(answer.elsewhere.endpoints, k->told.endpoints, sizeof(k->told.endpoints));
+    conn_send(c, &answer);
+    conn_flush(c);
+    return 0;
+}
+
+static void knock_on_closed(void *arg, struct conn *c, const char *why)
+{
+    ((struct keeping *)arg)->knock.conn = NULL;
+}
+
+static void knock_on_connected(void *arg, struct conn *c)
+{
+    keeping_greet(arg, c, PEER_AGENT);
+}
+
+/* Of the others on the list, one leads, and knows. */
+static bool is_member_at(const struct keeping *k, const struct net_addr *addr)
+{
+    struct replica_member m;
+    struct net_addr at;
+
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        replica_show(k->replica, i, &m);
+        if (place_address(m.address, &at) && net_same_host(&at, addr))
+            return true;
+    }
+    return false;
+}
+
+static void knock_on_found(void *arg, bool first, const struct net_addr *list,
+                           size_t count, const char *why)
+{
+    struct conn_calls calls = { .message = knock_on_message,
+                                .body_max = link_on_body_max,
+                                .closed = knock_on_closed,
+                                .arg = arg };
+    struct keeping *k = arg;
+
+    for (size_t i = 0; i < count && !k->knock.conn; i++)
+        if (!is_member_at(k, &list[i]))
+            k->knock.conn = keeping_connect(k, &list[i], knock_on_connected, &calls);
+}
+
+static void on_knock_timer(void *arg)
+{
+    struct keeping *k = arg;
+
+    loop_timer_arm(&k->knock.timer, clock_ms() + KNOCK_EVERY_MS);
+    conn_destroy(k->knock.conn);
+    k->knock.conn = NULL;
+    if (k->serves && registry_jobs(k->server->registry))
+        dialer_next(k->knock.dialer, knock_on_found, k);
+}
+
+/* It has moved here. */
+static void knock_begin(struct keeping *k)
+{
+    const char *endpoints = k->server->config.endpoints;
+    struct err e;
+
+    if (!endpoints || k->knock.dialer)
+        return;
+    k->knock.dialer = dialer_create(k->server->loop, endpoints, true, &e);
+    loop_timer_init(&k->knock.timer, k->server->loop, on_knock_timer, k);
+    if (k->knock.dialer)
+        loop_timer_arm(&k->knock.timer, clock_ms() + KNOCK_EVERY_MS);
+}
+
+static void knock_end(struct keeping *k)
+{
+    conn_destroy(k->knock.conn);
+    dialer_destroy(k->knock.dialer);
+    if (k->knock.timer.event)
+        loop_timer_fini(&k->knock.timer);
 }
 
 /* -- the journal's keeper ---------------------------------------------------------- */
@@ -359,11 +476,11 @@ static bool keeping_change_list(struct keeping *k)
     return false;
 }
 
-static void list_add(char *list, size_t size, const char *item)
+static void list_add(char *list, size_t size, const char *separator, const char *item)
 {
     size_t used = strlen(list);
 
-    snprintf(list + used, size - used, "%s%s", used ? "," : "", item);
+    snprintf(list + used, size - used, "%s%s", used ? separator : "", item);
 }
 
 /* Itself first. */
@@ -381,8 +498,8 @@ static void keeping_describe(const struct keeping *k, struct msg_keepers *to)
             if ((m.id == k->id) != (round == 0) || !place_parse(m.address, &p))
                 continue;
             voters += m.votes;
-            list_add(to->endpoints, sizeof(to->endpoints), p.at);
-            list_add(to->hosts, sizeof(to->hosts), p.host);
+            list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
+            list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
         }
     to->safe = voters > 2;
 }
@@ -463,6 +580,7 @@ static void keeping_lead(struct keeping *k)
     if (link_of(k, k->leader)->refused)
         registry_lose_keeper(s->registry, k->leader, clock_ms());
     server_release_held(s, true);
+    knock_begin(k);
     if (s->config.moved)
         s->config.moved(s->config.arg, true);
 }
@@ -643,6 +761,7 @@ void server_end_keeping(struct server *s)
         conn_destroy(l->conn);
         free(l);
     }
+    knock_end(k);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);
     free(k);

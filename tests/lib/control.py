@@ -19,6 +19,7 @@ WELCOME, REFUSED, ACK = 50, 51, 52
 JOINED, BEAT, START, STOP, DONE, NOTICE = 60, 61, 62, 64, 66, 67
 JOB_STATUS, NODE_STATUS, EVENT, END_OF_LIST = 80, 81, 82, 83
 SHOW_LOGS, RANK_LOGS = 35, 85
+REPLICATE = 38
 
 
 def frame(kind, body=None, sequence=1, epoch=0, instance=bytes(16)):

@@ -312,6 +312,25 @@ static void print_text_line(const char *before, const char *text, enum text_styl
                 terminal_style_end(t->colours, style));
 }
 
+/* Where the rendezvous is, if other nodes could take it over. */
+static void print_keepers(const struct msg_job_status *s, const struct terminal *t,
+                          FILE *out)
+{
+    size_t first = strcspn(s->keepers, ",");
+    char line[sizeof(s->keepers) + 64];
+
+    if (!*s->keepers)
+        return;
+    if (s->kept_safely)
+        snprintf(line, sizeof(line), "%.*s, also kept by %s", (int)first, s->keepers,
+                 s->keepers + first + 2);
+    else
+        snprintf(line, sizeof(line), "%.*s; the job ends if that node is lost",
+                 (int)first, s->keepers);
+    print_text_line("rendezvous: ", line, s->kept_safely ? STYLE_PLAIN : STYLE_WARN, t,
+                    out);
+}
+
 /* Another process has written it: of its control characters only newlines count. */
 static void print_ended_report(const char *report, FILE *out)
 {
@@ -347,6 +366,8 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_text_line("", s->notice, STYLE_WARN, t, out);
     else if (s->failure.kind != FAILURE_NONE)
         print_text_line("last failure: ", s->text, STYLE_WARN, t, out);
+    if (s->state != JOB_DONE)
+        print_keepers(s, t, out);
     print_nodes(job, t, out);
     if (job->report)
         print_ended_report(job->report, out);

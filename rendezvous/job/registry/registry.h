@@ -58,6 +58,9 @@ struct registry_config {
     void (*denied)(void *arg, void *conn, const char *why);
     /* REPLICATE. NULL: there are no replicas. */
     void (*replicate)(void *arg, void *conn, const struct msg *m);
+    /* The job, which has not formed here, runs already: at these endpoints. NULL: there
+     * is no other place for it. */
+    void (*elsewhere)(void *arg, const char *endpoints);
     /* A node answers registry_ask_keeper: where the others reach its replica. */
     void (*keeping)(void *arg, void *conn, const struct keeper_offer *offer);
     /* A line for the log and the event list, and the source that caused it (sources.h).

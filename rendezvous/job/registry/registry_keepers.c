@@ -154,6 +154,20 @@ void registry_take_keeping(struct registry_peer *p, const struct msg *m,
         p->registry->config.keeping(p->registry->config.arg, p->conn, &offer);
 }
 
+void registry_on_elsewhere(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
+{
+    const struct job *job = registry_find(g, p, m->elsewhere.run_id);
+
+    if (!job || !g->config.elsewhere || job->membership.state != JOB_FORMING ||
+        job->membership.epoch > 0) {
+        registry_refuse(p, m, REFUSED_UNKNOWN, false, "no such job waits here");
+        return;
+    }
+    registry_acknowledge(p, m);
+    g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
+}
+
 void registry_on_replicate(struct registry *g, struct registry_peer *p,
                            const struct msg *m)
 {

@@ -106,6 +106,10 @@ void registry_show_job(const struct registry *g, const struct job *job,
     registry_describe_wait(g, job, s->notice, sizeof(s->notice));
     if (!*s->notice)
         memcpy(s->notice, job->builds, sizeof(job->builds));
+    if (g->keepers) {
+        snprintf(s->keepers, sizeof(s->keepers), "%s", g->keepers->keepers.hosts);
+        s->kept_safely = g->keepers->keepers.safe;
+    }
     put_time(&all, &s->time);
     if (membership->epoch > 1)
         put_time(&last, &s->last_restart);

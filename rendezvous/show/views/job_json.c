@@ -147,6 +147,10 @@ cJSON *job_json_object(const struct job_view *job)
     cJSON_AddStringToObject(o, "result", proto_reason_name(s->reason));
     cJSON_AddStringToObject(o, "text", s->text);
     cJSON_AddStringToObject(o, "notice", s->notice);
+    if (*s->keepers) {
+        cJSON_AddStringToObject(o, "keepers", s->keepers);
+        cJSON_AddBoolToObject(o, "kept_safely", s->kept_safely);
+    }
     cJSON_AddStringToObject(o, "program", s->program);
     cJSON_AddStringToObject(o, "instance", id128_format(&s->instance, instance));
     json_add_count_if(o, knows, "epoch", s->epoch);

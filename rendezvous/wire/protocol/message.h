@@ -178,6 +178,12 @@ struct msg_keeping {
     uint32_t port; /* where the others reach it; 0: it cannot */
 };
 
+/* To a rendezvous that nobody has joined yet but its own node: the job runs already. */
+struct msg_elsewhere {
+    char run_id[RUN_ID_MAX + 1];
+    char endpoints[KEEPERS_MAX_BYTES + 1]; /* of its rendezvous, as in KEEPERS */
+};
+
 /* A part of what the library of consensus sends. */
 struct msg_replicate {
     bool last;                          /* of a message */
@@ -458,7 +464,9 @@ struct msg_job_status {
     uint64_t age_ms;   /* since the job was created */
     uint64_t state_ms; /* in this state */
     char text[ERROR_TEXT_MAX_BYTES + 1];
-    char notice[NOTICE_MAX_BYTES + 1]; /* what it waits for now */
+    char notice[NOTICE_MAX_BYTES + 1];  /* what it waits for now */
+    char keepers[NOTICE_MAX_BYTES + 1]; /* as in KEEPERS: hosts, and safe; "": none */
+    bool kept_safely;
     struct failure failure;
     struct msg_job_time time, last_restart;
 };

@@ -49,6 +49,7 @@ REQUEST(23, ASK_OWNERS, ask_owners, JOINED, AGENT, registry_on_report)
 REQUEST(24, OWNERS, owners, JOINED, AGENT, registry_on_report)
 REQUEST(25, LOGS, logs, JOINED, AGENT, registry_on_report)
 REQUEST(26, KEEPING, keeping, JOINED, AGENT, registry_on_report)
+REQUEST(27, ELSEWHERE, elsewhere, AGENT, AGENT, registry_on_elsewhere)
 
 /* crunctl to the rendezvous */
 REQUEST(30, STATUS, status, CTL, VIEW, registry_on_status)

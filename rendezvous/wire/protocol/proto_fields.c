@@ -146,6 +146,11 @@ static const struct proto_field keeping[] = {
     U32(msg_keeping, port, OPTIONAL, 0, 65535),
 };
 
+static const struct proto_field elsewhere[] = {
+    NAME(msg_elsewhere, run_id, NEED),
+    TEXT(msg_elsewhere, endpoints, NEED),
+};
+
 static const struct proto_field replicate[] = {
     BOOL(msg_replicate, last),
     TEXT(msg_replicate, text, NEED),
@@ -415,6 +420,8 @@ static const struct proto_field job_status[] = {
     U64(msg_job_status, state_ms, OPTIONAL),
     TEXT(msg_job_status, text, OPTIONAL),
     TEXT(msg_job_status, notice, OPTIONAL),
+    TEXT(msg_job_status, keepers, OPTIONAL),
+    BOOL(msg_job_status, kept_safely),
     OBJECT(msg_job_status, failure, OPTIONAL, proto_failure),
     OBJECT(msg_job_status, time, OPTIONAL, job_time_table),
     OBJECT(msg_job_status, last_restart, OPTIONAL, job_time_table),

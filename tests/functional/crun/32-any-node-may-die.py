@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 25 s
 """
 crun with `--rdzv-conf replicas=3` on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -11,10 +11,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, expect, fail, run, skip, until  # noqa: E402
+import control  # noqa: E402
 import host  # noqa: E402
 
 CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
@@ -107,9 +107,9 @@ def the_next_host_dies_too(cluster):
     ps = launch(cluster, 4, nodes="2:4")
     ps[0].kill()
     until(lambda: all("epoch=2" in p.out for p in ps[1:]), "an epoch without the first host")
-    until(lambda: all(len(set(kept_by(p)[-1].split(","))) == 3 and "node-0" not in kept_by(p)[-1]
+    until(lambda: all(len(set(kept_by(p)[-1].split(", "))) == 3 and "node-0" not in kept_by(p)[-1]
                       for p in ps[1:]), "the fourth node keeps the records too")
-    second = kept_by(ps[1])[-1].split(",")[0]
+    second = kept_by(ps[1])[-1].split(", ")[0]
     gone = int(second[-1])
     ps[gone].kill()
     left = [p for i, p in enumerate(ps) if i not in (0, gone)]
@@ -120,8 +120,65 @@ def the_next_host_dies_too(cluster):
     end_well(cluster, left)
 
 
+def status(cluster, index):
+    r = subprocess.run(["ip", "netns", "exec", cluster[index].ns, CRUNCTL, "status"],
+                       capture_output=True, text=True)
+    return r.stdout + r.stderr
+
+
+def crunctl_shows_where_the_rendezvous_is(cluster):
+    ps = launch(cluster, 3)
+    line = "rendezvous: node-0, also kept by node-1, node-2\n"
+    until(lambda: line in status(cluster, 2), lambda: status(cluster, 2))
+    ps[0].kill()
+    until(lambda: re.search("rendezvous: node-[12]; the job ends if that node is lost\n",
+                            status(cluster, 1)), lambda: status(cluster, 1))
+    until(lambda: "epoch=2" in ps[1].out, "an epoch without the host")
+    end_well(cluster, ps[1:])
+
+
+# sends what it is given, and prints what comes back
+STRANGER = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); "
+            "s.sendall(bytes.fromhex(sys.argv[3])); print('got', s.recv(65536), s.recv(65536))")
+
+
+def strangers_are_no_replicas(cluster, ps):
+    """Of the node that hosts the rendezvous, and of one that keeps its records."""
+    data = control.PREFACE + control.hello("replica") + control.frame(
+        control.REPLICATE, {"last": True, "text": "AAAA"})
+    for node in (0, 1):
+        p = cluster[3].start(["python3", "-c", STRANGER, cluster[node].address, str(PORT),
+                              data.hex()])
+        p.wait()
+        if "WELCOME" in p.out or b"version" in p.out.encode():
+            fail("a stranger was taken for a replica:", p.out)
+    if [p for p in ps if p.popen.poll() is not None]:
+        fail("a node has ended")
+
+
+def under_keys_a_stranger_has_no_vote(cluster):
+    key = f"{cluster.directory}/key"
+    subprocess.run([CRUNCTL, "keygen", key], check=True, capture_output=True)
+    ps = launch(cluster, 3, flags=(f"--key-file={key}",))
+    strangers_are_no_replicas(cluster, ps)
+    ps[0].kill()
+    until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
+    end_well(cluster, ps[1:])
+
+
+def a_host_that_starts_again_joins_its_job(cluster):
+    ps = launch(cluster, 3)
+    strangers_are_no_replicas(cluster, ps)
+    ps[0].kill()
+    until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
+    again = start(cluster, 0)
+    until(lambda: "job \"job\" runs already: this node joins it at" in again.err,
+          lambda: "it learns where its job is:\n" + again.err)
+    until(lambda: all("world=3 epoch=3" in p.out for p in (again, *ps[1:])), "it is in the job")
+    end_well(cluster, (again, *ps[1:]))
+
+
 def a_job_ends_as_ever(cluster):
-    began = time.monotonic()
     ps = launch(cluster, 3)
     touch(cluster, "end")
     for p in ps:
@@ -139,6 +196,9 @@ TESTS = [
     the_host_dies_and_the_job_goes_on,
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
+    crunctl_shows_where_the_rendezvous_is,
+    under_keys_a_stranger_has_no_vote,
+    a_host_that_starts_again_joins_its_job,
     a_job_ends_as_ever,
 ]
 
