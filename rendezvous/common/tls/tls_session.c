@@ -15,38 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/tls/limits.h"
-#include "rendezvous/common/tls/openssl.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/tls/tls_internal.h"
 
 #define TOO_MUCH "it sends too much before it has shown its key"
-
-struct tls_door {
-    SSL_CTX *context;
-    bool (*find)(void *arg, const char *identity, uint8_t secret[TLS_SECRET_BYTES]);
-    void *arg;
-};
-
-struct tls_session {
-    SSL *ssl; /* NULL until the first step; on the accepting side until the hello is
-                 there */
-    const struct tls_door *door; /* NULL: the connecting side. Only in a handshake */
-    int fd;
-    bool accepting, done, wants_write, refused;
-    int io_errno;      /* of the socket's last failure */
-    size_t taken;      /* bytes, in the handshake */
-    uint8_t first[16]; /* of them */
-    unsigned updates;  /* of the peer's keys */
-    uint64_t received; /* calls that gave data */
-    uint64_t sent;     /* the same, since the last change of keys */
-    enum tls_failure failure;
-    struct tls_psk psk; /* the secret is wiped when the handshake is done */
-    char why[160];
-};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static BIO_METHOD *socket_method;
@@ -115,88 +90,6 @@ static void on_record(int sending, int version, int type, const void *data, size
         s->refused = true;
 }
 
-/* -- keys ------------------------------------------------------------------------- */
-
-static SSL_SESSION *session_of_secret(SSL *ssl, const uint8_t *secret)
-{
-    static const unsigned char suite[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256 */
-    const SSL_CIPHER *cipher = openssl.SSL_CIPHER_find(ssl, suite);
-    SSL_SESSION *session = openssl.SSL_SESSION_new();
-
-    if (session && cipher &&
-        openssl.SSL_SESSION_set1_master_key(session, secret, TLS_SECRET_BYTES) &&
-        openssl.SSL_SESSION_set_cipher(session, cipher) &&
-        openssl.SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
-        return session;
-    openssl.SSL_SESSION_free(session);
-    return NULL;
-}
-
-/* After the handshake the secret is of no more use, and must not be in a core. */
-static void tls_forget_secret(struct tls_session *s)
-{
-    static const uint8_t zeroes[TLS_SECRET_BYTES];
-    SSL_SESSION *session = openssl.SSL_get_session(s->ssl);
-
-    if (session)
-        (void)openssl.SSL_SESSION_set1_master_key(session, zeroes, sizeof(zeroes));
-    explicit_bzero(s->psk.secret, sizeof(s->psk.secret));
-}
-
-/* An identity that is not known takes the same path as a known one, with a secret that
- * the peer cannot have. */
-static int on_find_psk(SSL *ssl, const unsigned char *identity, size_t size,
-                       SSL_SESSION **session)
-{
-    struct tls_session *s = openssl.SSL_get_ex_data(ssl, 0);
-    uint8_t secret[TLS_SECRET_BYTES], found[TLS_SECRET_BYTES];
-
-    *session = NULL;
-    if (getrandom(secret, sizeof(secret), 0) != sizeof(secret))
-        return 0;
-    memset(found, 0, sizeof(found));
-    s->psk.identity[0] = '\0';
-    if (size <= TLS_IDENTITY_MAX && !memchr(identity, '\0', size)) {
-        memcpy(s->psk.identity, identity, size);
-        s->psk.identity[size] = '\0';
-        if (s->door->find(s->door->arg, s->psk.identity, found))
-            memcpy(secret, found, sizeof(secret));
-    }
-    *session = session_of_secret(ssl, secret);
-    explicit_bzero(secret, sizeof(secret));
-    explicit_bzero(found, sizeof(found));
-    return *session != NULL;
-}
-
-/* A hello has a key, and a share of the one group: else OpenSSL would ask for another
- * hello, and keep the session meanwhile. */
-static int on_hello(SSL *ssl, int *alert, void *arg)
-{
-    static const unsigned char x25519[] = { 0x00, 0x1d };
-    const unsigned char *share, *psk;
-    size_t share_size, psk_size;
-
-    if (openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_psk, &psk, &psk_size) &&
-        openssl.SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_key_share, &share,
-                                          &share_size) &&
-        share_size >= 4 && memcmp(share + 2, x25519, sizeof(x25519)) == 0)
-        return SSL_CLIENT_HELLO_SUCCESS;
-    *alert = SSL_AD_HANDSHAKE_FAILURE;
-    return SSL_CLIENT_HELLO_ERROR;
-}
-
-static int on_use_psk(SSL *ssl, const EVP_MD *digest, const unsigned char **identity,
-                      size_t *size, SSL_SESSION **session)
-{
-    struct tls_session *s = openssl.SSL_get_ex_data(ssl, 0);
-
-    (void)digest; /* there is one suite */
-    *session = session_of_secret(ssl, s->psk.secret);
-    *identity = (const unsigned char *)s->psk.identity;
-    *size = strlen(s->psk.identity);
-    return *session != NULL;
-}
-
 /* -- what all sessions share ------------------------------------------------------ */
 
 static SSL_CTX *tls_context_create(const SSL_METHOD *method, struct err *e)
@@ -234,7 +127,7 @@ static SSL_CTX *tls_connecting_create(struct err *e)
     if (!c)
         return NULL;
     openssl.SSL_CTX_set_verify(c, SSL_VERIFY_PEER, NULL);
-    openssl.SSL_CTX_set_psk_use_session_callback(c, on_use_psk);
+    openssl.SSL_CTX_set_psk_use_session_callback(c, tls_use_psk);
     return c;
 }
 
@@ -301,8 +194,8 @@ struct tls_door *tls_door_create(bool (*find)(void *arg, const char *identity,
         free(d);
         return NULL;
     }
-    openssl.SSL_CTX_set_psk_find_session_callback(d->context, on_find_psk);
-    openssl.SSL_CTX_set_client_hello_cb(d->context, on_hello, NULL);
+    openssl.SSL_CTX_set_psk_find_session_callback(d->context, tls_find_psk);
+    openssl.SSL_CTX_set_client_hello_cb(d->context, tls_check_hello, NULL);
     return d;
 }
 
