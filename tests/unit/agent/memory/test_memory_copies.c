@@ -66,6 +66,7 @@ static void hold(struct memory_agent *of, const struct memory_agent *holder,
 }
 
 FIXTURE(setup, teardown);
+
 TEST(a_neighbour_has_the_own_section_of_each_part)
 {
     char held[MEMORY_HELD_SIZE];
