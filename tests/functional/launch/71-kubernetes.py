@@ -11,13 +11,16 @@ side.
 import concurrent.futures
 import contextlib
 import os
+import pathlib
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import ROOT, expect, fail, same, slowdown, until  # noqa: E402
+from process import BIN, ROOT, Process, expect, fail, free_port, same, slowdown, until  # noqa: E402
 import host  # noqa: E402
 import pods  # noqa: E402
 
@@ -96,7 +99,8 @@ def check_facts(found, master, run="none"):
 # -- the manifests --------------------------------------------------------------------
 
 # The fields that the recipes use, as the types of their versions define them: batch/v1, v1,
-# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1. A list has the fields of its items;
+# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1 (the CRDs of Kubeflow Trainer 2.3.0, which
+# have JobSet's, took all recipes with unknown fields refused). A list has the fields of its items;
 # None: any value, str and the like: one of that type.
 EXIT_CODES = {"operator": str, "values": None}
 VARIABLE = {"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}
@@ -105,7 +109,7 @@ CONTAINER = {"name": str, "image": str, "command": None, "env": [VARIABLE], "res
              "securityContext": {"readOnlyRootFilesystem": bool},
              "volumeMounts": [{"name": str, "mountPath": str, "readOnly": bool}]}
 POD = {"subdomain": str, "restartPolicy": str, "enableServiceLinks": bool,
-       "terminationGracePeriodSeconds": int, "containers": [CONTAINER],
+       "terminationGracePeriodSeconds": int, "initContainers": [CONTAINER], "containers": [CONTAINER],
        "securityContext": {"runAsNonRoot": bool, "runAsUser": int, "runAsGroup": int,
                            "fsGroup": int},
        "volumes": [{"name": str, "emptyDir": {"medium": str},
@@ -126,7 +130,7 @@ KINDS = {
                 "ports": [{"name": str, "port": int}]},
     "Job": JOB,
     "JobSet": JOBSET,
-    "ClusterTrainingRuntime": {"mlPolicy": {"numNodes": int, "torch": {}},
+    "ClusterTrainingRuntime": {"mlPolicy": {"numNodes": int, "torch": {}, "jax": {}},
                                "template": {"spec": JOBSET}},
     "TrainJob": {"runtimeRef": {"name": str},
                  "trainer": {"image": str, "command": None, "numNodes": int,
@@ -157,11 +161,49 @@ def the_manifests_are_sound():
         grace = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])
         if grace < int(re.search(r"--shutdown-timeout=(\d+)", text)[1]) + 5:
             fail(recipe, "kills crun before it has ended the workers")
-        if "[crun, " not in text or "publishNotReadyAddresses: true" not in text:
+        if not re.search(r"\[(/opt/crun/bin/)?crun, ", text) or "publishNotReadyAddresses: true" not in text:
             fail(recipe, "has no crun as process 1, or no names of pods that are not ready")
         nodes = {int(n) for n in re.findall(r"(?:completions|parallelism|numNodes): (\d+)", text)}
         if not nodes <= {1, 2} or "--nnodes=2" not in text and "numNodes: 2" not in text:
             fail(recipe, "has several numbers of nodes:", nodes)
+
+
+# -- runtimes for images without crun -------------------------------------------------
+
+# What the policies of the trainer tell each pod.
+POLICIES = {"torch": {"PET_NNODES": "{nodes}", "PET_NODE_RANK": "{rank}", "PET_NPROC_PER_NODE": "1",
+                      "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "{port}"},
+            "jax": {"JAX_NUM_PROCESSES": "{nodes}", "JAX_PROCESS_ID": "{rank}",
+                    "JAX_COORDINATOR_ADDRESS": "127.0.0.1:{port}"}}
+
+
+def runtimes_bring_crun_along():
+    """The init container copies what make install has installed, and the copy runs a job of two."""
+    with tempfile.TemporaryDirectory(prefix="crun-") as place:
+        subprocess.run(["make", "-s", f"B={BIN.parent}", "install", f"DESTDIR={place}",
+                        "PREFIX=/usr/local"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        pathlib.Path(place, "train.py").write_text(
+            "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
+        for runtime in pods.documents(RECIPES / "runtimes.yaml"):
+            pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"][
+                "template"]["spec"]
+            volume = os.path.join(place, runtime["metadata"]["name"])
+            os.mkdir(volume)
+
+            def here(words):
+                return [w.replace("/opt/crun", volume).replace("/usr/local", f"{place}/usr/local")
+                        for w in words]
+
+            subprocess.run(here(pod["initContainers"][0]["command"]), check=True)
+            policy = next(key for key in runtime["spec"]["mlPolicy"] if key in POLICIES)
+            port = free_port()
+            ends = [Process(here(pod["containers"][0]["command"]), cwd=place, env={
+                **os.environ, "TMPDIR": place, **{name: value.format(nodes=2, rank=rank, port=port)
+                                                  for name, value in POLICIES[policy].items()}})
+                    for rank in range(2)]
+            for p in ends:
+                p.expect(0, seconds=60)
+            same(sorted("".join(p.out for p in ends).splitlines()), ["rank 0 of 2", "rank 1 of 2"])
 
 
 # -- names that appear late -----------------------------------------------------------
@@ -388,6 +430,7 @@ def ipv6_numbers():
 
 CASES = [
     the_manifests_are_sound,
+    runtimes_bring_crun_along,
     late_names_of_an_indexed_job,
     late_names_of_a_jobset,
     late_names_of_a_trainjob,
