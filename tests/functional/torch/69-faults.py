@@ -4,7 +4,7 @@
 # sanitizers: no, 67 of tests/functional/crun has crun do the same
 """
 A sample of scripts/bench/faults: trainings under DDP that go wrong, and crun names the right rank
-and line (a hook within backward, a forked process, an exception), or the cause (a loss that is
+and line (a hook within backward, a forked process), or the cause (a segmentation fault, a loss that is
 NaN). What cannot be had is said loudly, and the exit code is 77.
 
     BUILD=build tests/functional/torch/69-faults.py
@@ -20,7 +20,7 @@ from process import BUILD, ROOT, fail  # noqa: E402
 from pytorch import torch_venv  # noqa: E402
 
 # the ranks that may be named; the lines are checked there
-SAMPLE = {"backward_hook": (1,), "child_process": (1,), "raises": (1,), "nan_loss": (0, 1)}
+SAMPLE = {"backward_hook": (1,), "child_process": (1,), "crashes": (1,), "nan_loss": (0, 1)}
 
 
 def main():
