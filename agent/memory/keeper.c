@@ -179,21 +179,23 @@ struct id128 memory_keeper_job(struct memory_keeper *k)
     return instance;
 }
 
-/* The files whose bytes nobody has verified since they were written. */
+/* Parts, as they were looked at with the lock. */
 struct verification {
-    struct memory_file **file;
+    struct memory_part {
+        struct memory_file *of, seen;
+        bool sound;
+    } * part;
     size_t count;
     atomic_size_t next;
 };
 
-static void *verify_files(void *arg)
+static void *verify_parts(void *arg)
 {
     struct verification *v = arg;
     size_t i;
 
     while ((i = atomic_fetch_add(&v->next, 1)) < v->count)
-        if (memory_file_is_sound(v->file[i]))
-            v->file[i]->sound = v->file[i]->header.header_hash;
+        v->part[i].sound = memory_file_is_sound(&v->part[i].seen);
     return NULL;
 }
 
@@ -205,9 +207,9 @@ static void verify_in_parallel(struct verification *v)
 
     while (threads + 1 < v->count && threads < MEMORY_VERIFIERS_MAX &&
            (long)threads + 1 < cores &&
-           thread_start(&thread[threads], verify_files, v) == 0)
+           thread_start(&thread[threads], verify_parts, v) == 0)
         threads++;
-    verify_files(v);
+    verify_parts(v);
     while (threads > 0)
         pthread_join(thread[--threads], NULL);
 }
@@ -217,8 +219,8 @@ static void verify_in_parallel(struct verification *v)
  * time. No worker lives, so no slot changes meanwhile. True: one was dropped. */
 static bool verify_newest(struct memory_keeper *k)
 {
-    struct verification v = { .file = xcalloc(k->config.workers,
-                                              MEMORY_SLOTS * sizeof(*v.file)) };
+    struct verification v = { .part = xcalloc(k->config.workers,
+                                              MEMORY_SLOTS * sizeof(*v.part)) };
     struct memory_file *f;
     bool dropped = false;
 
@@ -226,21 +228,25 @@ static bool verify_newest(struct memory_keeper *k)
     memory_table_look(&k->table);
     TAILQ_FOREACH(f, &k->table.files, entry)
         if (f->sound != f->header.header_hash && memory_table_is_newest(&k->table, f))
-            v.file[v.count++] = f;
+            v.part[v.count++] = (struct memory_part){ .of = f, .seen = *f };
     pthread_mutex_unlock(&k->lock);
     verify_in_parallel(&v);
     pthread_mutex_lock(&k->lock);
-    for (size_t i = 0; i < v.count; i++)
-        if (v.file[i]->sound != v.file[i]->header.header_hash) {
-            memory_keeper_say(k,
-                              "the checkpoint in memory of rank %u, step %" PRIu64
-                              ", is damaged: an older one is used",
-                              v.file[i]->header.rank, v.file[i]->header.set.step);
-            memory_file_drop(v.file[i]);
-            dropped = true;
-        }
+    for (struct memory_part *p = v.part; p < v.part + v.count; p++) {
+        const struct memory_header *h = &p->seen.header;
+
+        p->of->sound = p->sound ? h->header_hash : 0;
+        if (p->sound)
+            continue;
+        memory_keeper_say(k,
+                          "the checkpoint in memory of rank %u, step %" PRIu64
+                          ", is damaged: an older one is used",
+                          h->rank, h->set.step);
+        memory_file_drop(p->of);
+        dropped = true;
+    }
     pthread_mutex_unlock(&k->lock);
-    free(v.file);
+    free(v.part);
     return dropped;
 }
 

@@ -120,6 +120,8 @@ static pid_t flush_spawn(struct memory_flush *t)
     child = fork();
     if (child == 0)
         become_command(t, env, null);
+    if (child > 0)
+        setpgid(child, child); /* it may be killed before it does so itself */
     close(null);
     for (int i = 0; i < 4; i++)
         free(env[i]);
