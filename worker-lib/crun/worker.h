@@ -274,6 +274,33 @@ CRUN_API size_t crun_flight_record(crun_world *world, char *text, size_t size);
  */
 typedef struct crun_ddp crun_ddp;
 
+/* Consecutive gradients, which the ranks exchange together. */
+typedef struct crun_ddp_bucket {
+    unsigned number; /* from 0; it has the same gradients in each step */
+    void *gradients; /* in the memory of crun_alloc */
+    size_t count;    /* elements, with padding, which is 0 */
+    crun_dtype type;
+} crun_ddp_bucket;
+
+/*
+ * What exchanges a bucket in place of the reducer, for example compressed. When `end`
+ * has returned, the gradients must be the mean over all ranks, the same bits on each.
+ * All ranks have the same hook; a world of one rank calls none.
+ *
+ * begin is called when the gradients are ready, for one bucket after the other, in one
+ * order on all ranks, by the thread that calls crun_ddp_ready or crun_ddp_finish. It
+ * may start a collective on memory of its own and set *work, for which the reducer
+ * waits. It calls no other function of the reducer. end, which may be NULL, is called
+ * by crun_ddp_finish, in the order of the numbers. A failure is that of
+ * crun_ddp_finish. On a GPU both queue their work in the stream of crun_set_stream.
+ */
+typedef struct crun_ddp_hook {
+    crun_status (*begin)(void *arg, crun_world *world, const crun_ddp_bucket *bucket,
+                         crun_work **work);
+    crun_status (*end)(void *arg, crun_world *world, const crun_ddp_bucket *bucket);
+    void *arg;
+} crun_ddp_hook;
+
 typedef struct crun_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MiB */
     size_t bucket_bytes;       /* 0: 25 MiB */
@@ -288,6 +315,7 @@ typedef struct crun_ddp_options {
      * a step the ranks exchange only these, half as many bytes. The f32 values are then
      * current only in this rank's part, until crun_ddp_gather. */
     bool gather_half;
+    crun_ddp_hook hook; /* begin NULL: none. Not with shard; share_step has no effect */
 } crun_ddp_options;
 
 CRUN_API CRUN_CHECK crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,

@@ -41,6 +41,9 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
                            "keep_half needs gradients of bf16 or f16");
     if (options && options->gather_half && !(options->shard && options->keep_half))
         return status_fail(CRUN_BAD_ARGUMENT, "gather_half needs shard and keep_half");
+    if (options && options->hook.begin && options->shard)
+        return status_fail(CRUN_BAD_ARGUMENT,
+                           "a hook exchanges whole gradients, which shard does not");
     if (options && !is_gradient_type(options->grad_type))
         return status_fail(CRUN_BAD_ARGUMENT,
                            "gradients cannot be %s: f32, bf16 or f16",
@@ -64,8 +67,8 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     }
     d->rank = (unsigned)crun_rank(world);
     d->size = (unsigned)crun_size(world);
-    d->divided = d->options.shard || (d->options.share_step && !d->ops->queued &&
-                                      world_is_one_memory(world));
+    d->divided = d->options.shard || (d->options.share_step && !d->options.hook.begin &&
+                                      !d->ops->queued && world_is_one_memory(world));
     d->element = crun_dtype_size(d->options.grad_type);
     d->gradients_since = 1;
     pthread_mutex_init(&d->lock, NULL);

@@ -41,7 +41,7 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     ddp->times.overlap_before_us = world_overlap_us(ddp->world);
     atomic_fetch_add(&ddp->step.number, 1);
     if (sync)
-        ddp->step.summed = ddp->sums;
+        ddp->step.summed = ddp->sums && !ddp->options.hook.begin;
     atomic_store(&ddp->step.sync, sync);
     atomic_store(&ddp->step.open, true);
     return CRUN_OK;
@@ -132,6 +132,43 @@ static crun_status launch_as_one(crun_ddp *ddp, unsigned first, unsigned end,
                        end - first);
 }
 
+static crun_ddp_bucket bucket_for_hook(const crun_ddp *ddp, const struct ddp_bucket *b)
+{
+    return (crun_ddp_bucket){ .number = (unsigned)(b - ddp->bucket),
+                              .gradients = ddp_gradient_at(ddp, b->at),
+                              .count = b->count,
+                              .type = ddp->options.grad_type };
+}
+
+static void launch_by_hook(crun_ddp *ddp, unsigned first, unsigned end,
+                           bool with_unused)
+{
+    const crun_ddp_hook *hook = &ddp->options.hook;
+
+    for (unsigned i = first; i < end && ddp->step.status == CRUN_OK; i++) {
+        struct ddp_bucket *b = bucket_in_order(ddp, i);
+        crun_ddp_bucket bucket = bucket_for_hook(ddp, b);
+
+        ddp_note(ddp, hook->begin(hook->arg, ddp->world, &bucket, &b->work));
+    }
+    if (with_unused && ddp->step.status == CRUN_OK)
+        ddp_note(ddp, world_call(ddp->world, unused_op(ddp), NULL));
+}
+
+static crun_status end_by_hook(crun_ddp *ddp)
+{
+    const crun_ddp_hook *hook = &ddp->options.hook;
+    crun_status s = CRUN_OK;
+
+    for (unsigned i = 0; hook->end && i < ddp->buckets && s == CRUN_OK; i++) {
+        crun_ddp_bucket bucket = bucket_for_hook(ddp, &ddp->bucket[i]);
+
+        s = hook->end(hook->arg, ddp->world, &bucket);
+    }
+    ddp_note(ddp, s);
+    return s;
+}
+
 static void launch_group(crun_ddp *ddp, unsigned first, unsigned end,
                          enum op_start start)
 {
@@ -141,6 +178,10 @@ static void launch_group(crun_ddp *ddp, unsigned first, unsigned end,
 
     if (ddp->size == 1 || ddp->step.status != CRUN_OK)
         return;
+    if (ddp->options.hook.begin) {
+        launch_by_hook(ddp, first, end, with_unused);
+        return;
+    }
     op.start = start;
     ddp_note(ddp, end - first > 1 || with_unused
                       ? launch_as_one(ddp, first, end, start, with_unused)
@@ -276,6 +317,8 @@ static crun_status ddp_communicate(crun_ddp *ddp, int32_t *unused)
         s = reduce_step_words(ddp, word, &work);
     ddp_note(ddp, s);
     s = ddp_wait_all(ddp, s == CRUN_OK ? work : NULL);
+    if (s == CRUN_OK && ddp->options.hook.begin && ddp->size > 1)
+        s = end_by_hook(ddp);
     if (!ddp->ops->queued)
         *unused = -word[WORD_UNUSED];
     else if (s == CRUN_OK)

@@ -358,6 +358,77 @@ TEST(what_all_wait_is_exposed_and_the_rest_is_skew)
                             waits.wall_s[r]);
 }
 
+/* -- a hook ------------------------------------------------------------------------ */
+
+struct exchange {
+    unsigned begun, ended, fails_at;
+};
+
+static crun_status exchange_begin(void *arg, crun_world *w, const crun_ddp_bucket *b,
+                                  crun_work **work)
+{
+    struct exchange *x = arg;
+
+    if (++x->begun == x->fails_at)
+        return CRUN_UNSUPPORTED;
+    ck_assert_ptr_null(*work);
+    return crun_all_reduce(w, b->gradients, b->gradients, b->count, b->type, CRUN_SUM,
+                           work);
+}
+
+static crun_status exchange_end(void *arg, crun_world *w, const crun_ddp_bucket *b)
+{
+    struct exchange *x = arg;
+    float *g = b->gradients;
+
+    ck_assert_uint_eq(b->number, x->ended % x->begun);
+    x->ended++;
+    for (size_t i = 0; i < b->count; i++)
+        g[i] /= (float)w->ranks->size;
+    return CRUN_OK;
+}
+
+/* On the host, and on a GPU, where the last group has one more number. */
+static void exchange_by_hook(crun_world *w, void *arg)
+{
+    const int *queued = arg;
+    struct exchange x = { 0 };
+    crun_ddp_options options = small_buckets;
+    crun_ddp *ddp;
+
+    options.share_step = true;
+    options.hook = (crun_ddp_hook){ exchange_begin, exchange_end, &x };
+    if (*queued)
+        w->device = queued_device();
+    ddp = make_ddp(w, &options);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < PARAMETERS; i++)
+            fill_gradient(ddp, i, (float)(w->rank + 10 * i + step));
+        x.begun = x.ended = 0;
+        one_step(ddp);
+        ck_assert_uint_eq(x.begun, ddp->buckets);
+        ck_assert_uint_eq(x.ended, ddp->buckets);
+        for (int i = 0; i < PARAMETERS; i++)
+            assert_filled(ddp, i, 0.5f + (float)(10 * i + step));
+    }
+    x.begun = x.ended = 0;
+    x.fails_at = 2;
+    must_succeed(crun_ddp_begin(ddp, true));
+    for (int i = PARAMETERS; i-- > 0;)
+        (void)!crun_ddp_ready(ddp, i);
+    ck_assert_int_eq(crun_ddp_finish(ddp), CRUN_UNSUPPORTED);
+    ck_assert_uint_eq(x.begun, 2);
+    ck_assert_uint_eq(x.ended, 0);
+    crun_ddp_destroy(ddp);
+    options.shard = true;
+    ck_assert_int_eq(crun_ddp_create(&ddp, w, &options), CRUN_BAD_ARGUMENT);
+}
+
+TEST_LOOP(a_hook_exchanges_the_buckets, 0, 2)
+{
+    world_stub_run(2, exchange_by_hook, &_i);
+}
+
 /* -- mistakes and failures --------------------------------------------------------- */
 
 STUB_RANKS_TEST(mistakes_are_refused_with_words, 2)
