@@ -11,10 +11,10 @@ Without a crun that keeps memory, as under torchrun, the same program has files 
 """
 import os
 import sys
+import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor
 
@@ -26,7 +26,7 @@ from .library import MemoryFault
 from .ranks import GIVEN_UP, KEPT, NOT_YET, Ranks
 from .section import Chunk, SectionWriter
 from .state import State, Tree
-from .storage import HAS_SHARED, MemoryReader, MemoryWriter, StrictPlanner, write_part
+from .storage import HAS_SHARED, MemoryReader, MemoryWriter, PartWriter, StrictPlanner
 
 __all__ = ["Checkpointer", "MemoryReader", "MemoryWriter", "MemoryFault"]
 
@@ -57,6 +57,8 @@ class Checkpointer:
         self._writers = SectionWriter(), SectionWriter()
         self._checked = self._gives_up = False
         self._client = self._connect(keep) if every else None
+        self._parts = PartWriter(self._client) if self._client else None
+        self._thread: Optional[threading.Thread] = None
         self._asks = self._ranks.all(crun.is_present())
 
     def _connect(self, keep: int) -> Optional[library.Client]:
@@ -160,29 +162,43 @@ class Checkpointer:
     def step(self, step: int, **progress: Any) -> None:
         """So many steps are done. Saves where that is due; `progress` is that of
         crun.progress."""
+        if self._thread:
+            self._thread.join()
         kept, wanted = self._ranks.last_answer()
         if kept == GIVEN_UP:
             self._client = None
         crun.progress(step, **progress)
+        end: Any = None
         with crun.checkpointing():
             if self._client and step % self._every == 0 and kept == KEPT:
-                self._save_memory(step)
+                end = self._begin_memory(step)
+                if end and not end.waits:
+                    end = end()
             if wanted or self._files_every and step % self._files_every == 0:
                 self.save_files(step)
+        self._wants = self._asks and crun.checkpoint_wanted()
+        self._thread = threading.Thread(target=self._end_step, args=[end]) if end else None
+        if self._thread:
+            self._thread.start()  # ends when the GPU has copied
+        else:
+            self._end_step(None)
+
+    def _end_step(self, end: Any) -> None:
+        if end:
+            end()
         if self._client or self._asks:
-            self._ranks.ask(self._memory_state(), self._asks and crun.checkpoint_wanted())
+            self._ranks.ask(self._memory_state(), self._wants)
 
     def _memory_state(self) -> int:
         if self._gives_up:
             return GIVEN_UP
         return KEPT if self._client is None or self._client.is_kept() else NOT_YET
 
-    def _save_memory(self, step: int) -> None:
-        assert self._client
+    def _begin_memory(self, step: int) -> Any:
+        assert self._client and self._parts
         shared, own = self._state.trees()
         own.objects[HAS_SHARED] = bool(shared.tensors)
         writes = bool(shared.tensors) and crun.local_rank() == 0
-        fault = None
         try:
             if not self._checked:
                 own.check_objects()
@@ -190,12 +206,11 @@ class Checkpointer:
             sections = [self._writers[0].encode(_chunks(own), own.objects, own.paths()),
                         self._writers[1].encode(_chunks(shared), {}, shared.paths())
                         if writes else None]
-            write_part(self._client, step, sections, bool(shared.tensors), self._files_step)
+            return self._parts.write(step, sections, bool(shared.tensors), self._files_step)
         except MemoryFault as error:
-            fault = error
-        if fault:
-            _say(f"files only from step {step} on: rank {self._ranks.rank}: {fault}")
+            _say(f"files only from step {step} on: rank {self._ranks.rank}: {error}")
             self._gives_up = True
+            return None
 
     def save_files(self, step: int) -> None:
         """Writes step-N in the folder now, by all ranks together."""

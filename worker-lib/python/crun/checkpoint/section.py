@@ -15,7 +15,7 @@ from .library import MemoryFault, Piece
 
 _HEAD = struct.Struct("<QQ")
 _ALIGN = 64
-_ZEROS = torch.zeros(_ALIGN, dtype=torch.uint8)
+ZEROS = torch.zeros(_ALIGN, dtype=torch.uint8)
 _DTYPES = {str(d)[6:]: d for d in vars(torch).values() if isinstance(d, torch.dtype)}
 
 
@@ -76,7 +76,7 @@ class SectionWriter:
             size = tensor.numel() * tensor.element_size()
             pieces.append((tensor.data_ptr() if tensor.device.type == "cpu" else None, size))
             if size % _ALIGN:
-                pieces.append((_ZEROS.data_ptr(), _ALIGN - size % _ALIGN))
+                pieces.append((ZEROS.data_ptr(), _ALIGN - size % _ALIGN))
         return pieces, alive
 
     @staticmethod
@@ -87,30 +87,6 @@ class SectionWriter:
                             list(c.tensor.shape), at])
             at += _up(c.tensor.numel() * c.tensor.element_size())
         return json.dumps({"tensors": tensors, "paths": paths}).encode()
-
-
-def device_copies(section: int, pieces: List[Piece], alive: List[Any]) -> None:
-    """Has the GPU write its tensors to their place in the slot, from a side stream, so that
-    nothing is copied twice; returns when the bytes are there."""
-    import ctypes
-    at, tensors = section, iter(alive)
-    stream = None
-    for address, size in pieces:
-        if address != _ZEROS.data_ptr():
-            tensor = next(tensors)
-            if address is None:
-                if stream is None:
-                    stream = torch.cuda.Stream(tensor.device)
-                    stream.wait_stream(torch.cuda.current_stream(tensor.device))
-                buffer = (ctypes.c_char * size).from_address(at)
-                target = torch.frombuffer(buffer, dtype=torch.uint8) if size else None
-                if target is not None:
-                    with torch.cuda.stream(stream):
-                        target.copy_(tensor.view(-1).view(torch.uint8), non_blocking=True)
-        at += size
-    if stream is not None:
-        event = stream.record_event()
-        event.synchronize()
 
 
 class Section:

@@ -7,7 +7,7 @@ DDP keeps equal nor a DTensor describes.
 """
 import random
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from torch.nn import Module
@@ -61,8 +61,13 @@ def _bare(model: Module) -> Module:
         model = inner
 
 
-def _is_ddp(model: Module) -> bool:
-    return isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel)
+def _kept_equal(model: Module, size: int) -> "Set[int]":
+    """The parameters that DDP keeps equal on all ranks of the program."""
+    model = getattr(model, "_orig_mod", model)
+    if size == 1 or not isinstance(model, DistributedDataParallel) or model.process_group.size() != size:
+        return set()
+    return {id(p) for name, p in model.module.named_parameters()
+            if name not in model.parameters_to_ignore}
 
 
 def rng_state() -> Dict[str, Any]:
@@ -108,8 +113,7 @@ class State:
         shared, own = Tree(), Tree()
         equal = set()
         for name, model in self._models.items():
-            is_ddp = _is_ddp(model) and self._size > 1
-            parameters = {id(p) for p in model.parameters()} if is_ddp else set()
+            parameters = _kept_equal(model, self._size)
             equal |= parameters
             live = _bare(model).state_dict(keep_vars=True)
             for fqn, value in live.items():

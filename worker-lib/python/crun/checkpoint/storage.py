@@ -8,7 +8,7 @@
 """
 import io
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -24,7 +24,8 @@ import crun
 
 from . import library
 from .library import Client, MemoryFault, Part
-from .section import Chunk, Section, SectionWriter, device_copies, load_objects, save_objects
+from .device import DeviceCopies
+from .section import Chunk, Section, SectionWriter, load_objects, save_objects
 
 HAS_SHARED = "crun.has_shared"
 
@@ -35,18 +36,34 @@ def _done(value: Any) -> "Future[Any]":
     return future
 
 
-def write_part(client: Client, step: int, sections: "List[Optional[Tuple[Any, Any]]]",
-               has_shared: bool, files_step: int) -> None:
-    """Writes and commits the sections, own and shared, each (pieces, alive) or None."""
-    sizes = [sum(size for _, size in s[0]) if s else 0 for s in sections]
-    client.begin(step, sizes[0], sizes[1], has_shared, files_step)
-    for shared, section in enumerate(sections):
-        if section:
-            pieces, alive = section
-            if any(address is None for address, _ in pieces):
-                device_copies(client.section(bool(shared)), pieces, alive)
-            client.write(bool(shared), pieces)
-    client.commit()
+class PartWriter:
+    """Writes the parts of this rank, one after the other."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._device = client, DeviceCopies()
+
+    def write(self, step: int, sections: "List[Optional[Tuple[Any, Any]]]", has_shared: bool,
+              files_step: int) -> Callable[[], None]:
+        """Begins to write the sections, own and shared, each (pieces, alive) or None. What is
+        returned ends it, also in another thread, and commits the part."""
+        client, events = self._client, []
+        sizes = [sum(size for _, size in s[0]) if s else 0 for s in sections]
+        self._device.forget(max(sizes))
+        client.begin(step, sizes[0], sizes[1], has_shared, files_step)
+        for shared, section in enumerate(sections):
+            if section and any(address is None for address, _ in section[0]):
+                events.append(self._device.start(client, bool(shared), *section))
+
+        def end() -> None:
+            for event in events:
+                event.synchronize()
+            for shared, section in enumerate(sections):
+                if section:
+                    client.write(bool(shared), section[0])
+            client.commit()
+
+        end.waits = bool(events)  # type: ignore[attr-defined]
+        return end
 
 
 class Parts:
@@ -92,10 +109,11 @@ class Parts:
 
 class MemoryReader(dcp.StorageReader):  # type: ignore[misc]
     """What the job goes back to. `step` is None where nothing is in memory, which is so on
-    all ranks. With another world size, or for tensors cut in another way, the parts of other
-    ranks are fetched."""
+    all ranks. Without `all_ranks` only this rank's part is read if there are as many ranks as
+    there were: enough for tensors that are cut as they were, and no planner but StrictPlanner
+    sees where it is not."""
 
-    def __init__(self, all_ranks: bool = False) -> None:
+    def __init__(self, all_ranks: bool = True) -> None:
         self._client = library.client()
         self.step: Optional[int] = None
         self.parts = Parts()
@@ -213,7 +231,7 @@ class MemoryWriter(dcp.StorageWriter):  # type: ignore[misc]
             results.append(WriteResult(item.index, 0, None))
         paths = dict(getattr(planner, "mappings", {}))
         pieces = SectionWriter().encode(chunks, objects, paths)
-        write_part(self._client, self._step, [pieces, None], False, self._files_step)
+        PartWriter(self._client).write(self._step, [pieces, None], False, self._files_step)()
         return _done(results)
 
     def finish(self, metadata: Metadata, results: Any) -> None:
