@@ -321,6 +321,13 @@ void job_records_put_all(struct journal *j, const struct job *job)
         job_records_put_node(j, job, i);
         job_records_put_place(j, job, i);
     }
+    job_records_put_hosts(j, job);
+}
+
+void job_records_put_hosts(struct journal *j, const struct job *job)
+{
+    const struct membership *m = &job->membership;
+
     /* the PLACE record of a member contains it until the member is gone */
     for (uint32_t slot = 0; slot < m->config.max_nodes; slot++) {
         if (m->slot_identity[slot] == 0)

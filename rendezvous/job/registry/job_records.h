@@ -35,6 +35,8 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index);
 void job_records_put_end(struct journal *j, const struct job *job);
 void job_records_put_rendezvous(struct journal *j, const struct id128 *id);
+/* What is known of hosts whose nodes may be gone. */
+void job_records_put_hosts(struct journal *j, const struct job *job);
 /* All of a job, for a snapshot. */
 void job_records_put_all(struct journal *j, const struct job *job);
 
@@ -53,6 +55,9 @@ int job_records_read(void *reader, unsigned type, const void *data, size_t size,
 struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader);
 /* The journal holds incarnations, and not only digests of them. */
 bool job_records_reader_is_in_clear(const struct job_records_reader *reader);
+/* Writes what was read with the fewest records, which mean the same; frees the reader.
+ */
+void job_records_reader_dump(struct job_records_reader *reader, struct journal *to);
 /* The jobs, restored; frees the reader. */
 struct job *job_records_reader_finish(struct job_records_reader *reader);
 

@@ -311,3 +311,36 @@ struct job *job_records_reader_finish(struct job_records_reader *reader)
     free(reader);
     return jobs;
 }
+
+/* As it was read: times are those of the clock that they were written by. */
+static void dump_job(struct journal *to, struct job *job, uint64_t now_ms)
+{
+    struct membership *m = &job->membership;
+
+    m->state_since = job->stepped_ms; /* it has waited for waited_ms then */
+    m->clock.now = now_ms;            /* of which the times of troubles are ages */
+    m->clock.stalled = 0;
+    job_records_put_job(to, job);
+    job_records_put_state(to, job);
+    if (job->failure.kind != FAILURE_NONE)
+        job_records_put_failure(to, job);
+    for (uint32_t i = 0; i < m->capacity; i++)
+        if (m->node[i].state != MEMBERSHIP_NODE_FREE && job->node[i]) {
+            job_records_put_node(to, job, i);
+            job_records_put_place(to, job, i);
+        }
+    job_records_put_hosts(to, job);
+}
+
+void job_records_reader_dump(struct job_records_reader *reader, struct journal *to)
+{
+    struct job *job;
+
+    job_records_put_rendezvous(to, &reader->rendezvous);
+    while ((job = reader->jobs)) {
+        dump_job(to, job, reader->now_ms);
+        reader->jobs = job->next;
+        job_destroy(job);
+    }
+    free(reader);
+}

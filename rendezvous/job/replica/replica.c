@@ -20,6 +20,7 @@
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
 #define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
 #define NO_SNAPSHOT 0x7fffffffu
+#define TRAILING 64 /* records that are kept for a replica that lags a little */
 
 struct contact {
     uint64_t id;
@@ -69,10 +70,18 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
     return 0;
 }
 
+void replica_keep_compact(struct replica *r, const void *records, size_t size)
+{
+    free(r->records);
+    r->records = xmemdup(records, size);
+    r->size = r->room = size;
+}
+
 static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigned *n)
 {
     struct replica *r = fsm->data;
 
+    r->config.compact(r->config.arg, r->records, r->size);
     *bufs = raft_calloc(1, sizeof(**bufs));
     if (!*bufs || !((*bufs)->base = raft_malloc(r->size + 1)))
         abort();
@@ -426,7 +435,9 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
     }
     raft_set_election_timeout(&r->raft, config->election_ms);
     raft_set_heartbeat_timeout(&r->raft, config->election_ms / TICKS_PER_ELECTION);
-    raft_set_snapshot_threshold(&r->raft, NO_SNAPSHOT);
+    raft_set_snapshot_threshold(&r->raft, config->compact_after ? config->compact_after
+                                                                : NO_SNAPSHOT);
+    raft_set_snapshot_trailing(&r->raft, TRAILING);
     raft_set_pre_vote(&r->raft, true);
     if (config->founds)
         rv = replica_found(r);

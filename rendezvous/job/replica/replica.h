@@ -25,6 +25,10 @@ struct replica_config {
     bool founds;          /* the first one, which leads at once; else it waits */
     uint32_t election_ms; /* a leader that is silent for so long is replaced */
     uint64_t seed;
+    /* After so many records a copy of them is made that is shorter: compact gives it to
+     * replica_keep_compact. 0: never. */
+    uint32_t compact_after;
+    void (*compact)(void *arg, const void *records, size_t size);
     void (*send)(void *arg, uint64_t to, const char *address, const void *data,
                  size_t size);
     /* Who leads, what lasts, or the list of replicas may have changed. */
@@ -64,6 +68,9 @@ struct replica_member {
     bool votes;
     char address[REPLICA_ADDRESS_SIZE];
 };
+
+/* From within `compact`: in place of all records that last. */
+void replica_keep_compact(struct replica *r, const void *records, size_t size);
 
 unsigned replica_count(const struct replica *r);
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m);

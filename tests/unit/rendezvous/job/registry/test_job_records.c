@@ -265,3 +265,73 @@ TEST(a_state_is_as_old_as_it_was)
     memdisk_destroy(disk);
     disk = NULL;
 }
+
+/* -- records without what is superseded -------------------------------------------- */
+
+struct kept {
+    uint8_t data[1 << 16];
+    size_t size;
+};
+
+static void on_keep(void *arg, const void *data, size_t size)
+{
+    struct kept *k = arg;
+
+    ck_assert_uint_le(size, sizeof(k->data) - k->size);
+    memcpy(k->data + k->size, data, size);
+    k->size += size;
+}
+
+static bool on_has_kept(void *arg)
+{
+    return true;
+}
+
+static struct journal_keeper keeper_of(struct kept *k)
+{
+    return (
+        struct journal_keeper){ .keep = on_keep, .has_kept = on_has_kept, .arg = k };
+}
+
+/* All that a registry knows that goes on with these records. */
+static void take_over(const struct kept *from, struct kept *out)
+{
+    struct journal_keeper keeper = keeper_of(out);
+    struct err e = { 0 };
+
+    begin_registry_as((struct registry_config){ .stands_by = { { 1 } } });
+    ck_assert_msg(
+        registry_take_over(g, from->data, from->size, now, now + wall_ahead, &e) == 0,
+        "%s", e.text);
+    ck_assert_ptr_nonnull(registry_jobs(g));
+    registry_keep(g, &keeper, false);
+    ck_assert_int_eq(registry_commit(g, &e), 0);
+    end_registry();
+}
+
+TEST(compact_records_mean_the_same)
+{
+    static struct kept all, compact, from_all, from_compact, again;
+    struct journal_keeper keeper = keeper_of(&all);
+    struct err e;
+
+    begin_registry(false);
+    registry_keep(g, &keeper, false);
+    run_job();
+    for (int i = 0; i < 3; i++) {
+        report_event(0, MSG_FAILED);
+        pass_ticks(100);
+        ck_assert_int_eq(registry_commit(g, &e), 0);
+    }
+    end_registry();
+    keeper = keeper_of(&compact);
+    registry_compact(all.data, all.size, now, &keeper);
+    ck_assert_uint_lt(compact.size, all.size);
+    keeper = keeper_of(&again);
+    registry_compact(compact.data, compact.size, now, &keeper);
+    ck_assert_uint_eq(again.size, compact.size);
+    take_over(&all, &from_all);
+    take_over(&compact, &from_compact);
+    ck_assert_uint_eq(from_all.size, from_compact.size);
+    ck_assert_int_eq(memcmp(from_all.data, from_compact.data, from_all.size), 0);
+}

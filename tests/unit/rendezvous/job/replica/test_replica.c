@@ -63,6 +63,15 @@ static void on_changed(void *arg)
 {
 }
 
+/* Nothing is superseded here. */
+static void on_compact(void *arg, const void *records, size_t size)
+{
+    char *copy = xmemdup(records, size);
+
+    replica_keep_compact(((struct member *)arg)->replica, copy, size);
+    free(copy);
+}
+
 static void create(unsigned i, bool founds)
 {
     char address[16];
@@ -71,6 +80,8 @@ static void create(unsigned i, bool founds)
                                      .founds = founds,
                                      .election_ms = ELECTION_MS,
                                      .seed = chance + i,
+                                     .compact_after = 10,
+                                     .compact = on_compact,
                                      .send = on_send,
                                      .changed = on_changed,
                                      .arg = &member[i] };
