@@ -130,16 +130,24 @@ static bool is_waiting(const struct hang_rank *r)
     return r->progress.phase == PROGRESS_COMMUNICATING && !r->stopped;
 }
 
-/* Its interpreter ends, and then it may turn out to have failed. */
+static bool is_over(const struct hang_rank *r)
+{
+    return r->progress.phase == PROGRESS_DONE || r->progress.raised;
+}
+
 static bool is_ending(const struct hang_rank *r)
 {
-    return r->alive && r->progress.phase == PROGRESS_DONE;
+    return r->alive && is_over(r);
+}
+
+static bool is_failing(const struct hang_rank *r)
+{
+    return r->alive && r->progress.raised;
 }
 
 static bool is_busy(const struct hang_rank *r)
 {
-    return r->alive && r->progress.written && r->progress.phase != PROGRESS_DONE &&
-           !is_waiting(r);
+    return r->alive && r->progress.written && !is_over(r) && !is_waiting(r);
 }
 
 static bool any_rank(const struct hang *h, bool (*is)(const struct hang_rank *r))
@@ -190,8 +198,7 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
 {
     uint64_t step_ms;
 
-    if ((!h->rule.is_auto && !h->rule.timeout_ms) || !r->alive ||
-        r->progress.phase == PROGRESS_DONE)
+    if ((!h->rule.is_auto && !h->rule.timeout_ms) || !r->alive || is_over(r))
         return NEVER;
     if (!r->progress.written) /* its program may be one that never writes */
         return h->rule.is_auto || !any_rank(h, has_written)
@@ -201,9 +208,8 @@ static uint64_t rank_allowance(const struct hang *h, const struct hang_rank *r)
     if (step_ms == NEVER)
         return NEVER;
     if (is_waiting(r))
-        return wait_allowance(h, has_made_step(r) && !any_rank(h, is_ending)
-                                     ? step_ms
-                                     : long_allowance(h, step_ms));
+        return wait_allowance(h,
+                              has_made_step(r) ? step_ms : long_allowance(h, step_ms));
     return busy_allowance(h, r, step_ms);
 }
 
@@ -214,6 +220,8 @@ static uint64_t time_left(const struct hang *h, const struct hang_rank *r)
 
     if (allowed == NEVER)
         return NEVER;
+    if (allowed < HANG_ENDING_MS && any_rank(h, is_waiting(r) ? is_ending : is_failing))
+        allowed = HANG_ENDING_MS;
     return still < allowed ? allowed - still : 0;
 }
 

@@ -25,10 +25,11 @@
  * With `auto`, and ranks on other nodes, it gets the long allowance, because those
  * ranks may be evaluating.
  *
- * A worker that is done is never overdue, and those that wait for it have the long
- * allowance while it ends: it may have failed, and is named then. A worker that never
- * wrote may still be loading: it is overdue only with a timeout given as a number,
- * after ten times that since its start, if another worker of this node has written.
+ * A worker that is done, or that an exception ends, is never overdue, and while it ends
+ * the others have HANG_ENDING_MS: it may have failed, and is named then. A worker that
+ * never wrote may still be loading: it is overdue only with a timeout given as a
+ * number, after ten times that since its start, if another worker of this node has
+ * written.
  *
  * Time without observations (this process was stopped, the machine slept) does not
  * count: see HANG_READ_MS.

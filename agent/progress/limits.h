@@ -10,6 +10,7 @@
 #define HANG_AUTO_STEPS 5    /* seen before --hang-timeout=auto applies to a worker */
 #define HANG_AUTO_MS_MIN 30000
 #define HANG_AUTO_LONG_MS_MIN 600000 /* long phases, and programs that are watched */
+#define HANG_ENDING_MS 60000         /* at least, while a worker's interpreter ends */
 #define HANG_RANKS_REPORTED 64       /* of one node; more would flood the events */
 #define STACKS_MORE_MS 600           /* the same, for one that waits for a CPU */
 #define STACKS_TAKE_MS 800           /* until a worker counts as silent */

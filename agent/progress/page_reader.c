@@ -60,6 +60,7 @@ bool page_reader_read(struct page_values *p, const struct progress_page *page)
     memset(p, 0, sizeof(*p)); /* the padding too, because it is compared */
     p->written = before.written || !is_blank(&r);
     p->watched = r.flags & PROGRESS_WATCHED;
+    p->raised = r.flags & PROGRESS_RAISED;
     p->loss_is_nan = r.flags & PROGRESS_LOSS_IS_NAN;
     p->phase = r.phase < PROGRESS_PHASE_COUNT ? (enum progress_phase)r.phase
                                               : PROGRESS_UNKNOWN;

@@ -13,8 +13,9 @@
  * that it has changed is trusted. Zero-initialise.
  */
 struct page_values {
-    bool written;              /* the worker has written to the page */
-    bool loss_is_nan, watched; /* it is --watch that does, not the program */
+    bool written; /* the worker has written to the page */
+    bool raised, loss_is_nan;
+    bool watched; /* it is --watch that does, not the program */
     enum progress_phase phase;
     uint64_t step, steps, samples;
     uint64_t first_step; /* 0: not told */

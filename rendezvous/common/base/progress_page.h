@@ -44,11 +44,12 @@ struct progress_store {
 #define STEP_UNPLACED UINT64_MAX
 
 enum progress_flag {
-    PROGRESS_WATCHED = 1,     /* written by --watch, not by the program */
-    PROGRESS_HAS_SAVED = 2,   /* it has written a checkpoint in this life */
-    PROGRESS_STACKS = 4,      /* it has a handler for PROGRESS_STACKS_SIGNAL */
-    PROGRESS_SAVES = 8,       /* it writes a checkpoint now, whatever its phase is */
-    PROGRESS_LOSS_IS_NAN = 16 /* its last loss was NaN: one that diverges, not none */
+    PROGRESS_WATCHED = 1,      /* written by --watch, not by the program */
+    PROGRESS_HAS_SAVED = 2,    /* it has written a checkpoint in this life */
+    PROGRESS_STACKS = 4,       /* it has a handler for PROGRESS_STACKS_SIGNAL */
+    PROGRESS_SAVES = 8,        /* it writes a checkpoint now, whatever its phase is */
+    PROGRESS_LOSS_IS_NAN = 16, /* its last loss was NaN: one that diverges, not none */
+    PROGRESS_RAISED = 32       /* an exception ends it: its interpreter ends now */
 };
 
 enum progress_phase {

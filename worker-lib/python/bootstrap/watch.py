@@ -444,6 +444,8 @@ def _hook_module(module: ModuleType) -> None:
 def _begin_end() -> None:
     """The interpreter ends, which takes seconds with torch. A training in another thread
     goes on until then."""
+    if getattr(sys, "last_value", None) is not None:
+        page.set_flags(_page.RAISED)
     if page.is_shown_thread() and not page.is_blank:
         page.set_phase(_page.DONE, _page.NOWHERE)
 

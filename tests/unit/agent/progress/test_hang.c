@@ -118,6 +118,22 @@ TEST(without_a_timeout_no_rank_hangs)
     end_watch();
 }
 
+TEST(a_rank_whose_interpreter_ends_may_have_failed)
+{
+    for (int raised = 0; raised < 2; raised++) {
+        begin_watch(2, false, false);
+        all_write(PROGRESS_TRAINING, 7);
+        look_for_hang();
+        all_write(raised ? PROGRESS_TRAINING : PROGRESS_COMMUNICATING, 8);
+        writes(1, raised ? PROGRESS_TRAINING : PROGRESS_DONE, 8);
+        observation[1].progress.raised = raised;
+        expect(0, HANG_ENDING_MS / 1000);
+        observation[1].alive = false;
+        ck_assert_uint_eq(look_for_hang(), 0);
+        end_watch();
+    }
+}
+
 /* What one rank shows last, the two others being at step 10 and waiting; and who is
  * found when. */
 static const struct last {
@@ -135,8 +151,7 @@ static const struct last {
     { PROGRESS_CHECKPOINTING, 10, true, true, 2, 600 },
     { PROGRESS_COMMUNICATING, 9, true, true, 2, 75 }, /* behind */
     { PROGRESS_COMMUNICATING, 11, true, true, 0, 75 },
-    { PROGRESS_DONE, 10, true, true, 0, 750 }, /* it ends, and may have failed */
-    { PROGRESS_DONE, 10, false, true, 0, 75 },
+    { PROGRESS_DONE, 10, true, true, 0, 75 },
     { PROGRESS_TRAINING, 10, false, true, 0, 75 }, /* has exited */
     { PROGRESS_UNKNOWN, 0, true, false, 0, 75 },   /* never wrote: loads, perhaps */
 };
