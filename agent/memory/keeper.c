@@ -16,11 +16,7 @@
 
 #include "agent/memory/limits.h"
 #include "agent/memory/memory_budget.h"
-#include "agent/memory/memory_copier.h"
-#include "agent/memory/memory_fetcher.h"
-#include "agent/memory/memory_flush.h"
 #include "agent/memory/memory_link.h"
-#include "agent/memory/memory_peers.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/net.h"
@@ -126,8 +122,8 @@ int memory_keeper_grant(struct memory_keeper *k, uint64_t more, struct err *e)
                                memory_table_resident(&k->table), more, e);
 }
 
-int memory_keeper_spawn_locked(struct memory_keeper *k, unsigned *count, unsigned max,
-                               void *(*run)(void *), void *arg)
+int memory_keeper_spawn(struct memory_keeper *k, unsigned *count, unsigned max,
+                        void *(*run)(void *), void *arg)
 {
     pthread_t thread;
 
@@ -138,28 +134,11 @@ int memory_keeper_spawn_locked(struct memory_keeper *k, unsigned *count, unsigne
     return 0;
 }
 
-int memory_keeper_spawn(struct memory_keeper *k, unsigned *count, unsigned max,
-                        void *(*run)(void *), void *arg)
-{
-    int rc;
-
-    pthread_mutex_lock(&k->lock);
-    rc = memory_keeper_spawn_locked(k, count, max, run, arg);
-    pthread_mutex_unlock(&k->lock);
-    return rc;
-}
-
-void memory_keeper_leave_locked(struct memory_keeper *k, unsigned *count)
+void memory_keeper_leave(struct memory_keeper *k, unsigned *count)
 {
     --*count;
     pthread_cond_broadcast(&k->changed);
     pthread_mutex_unlock(&k->lock);
-}
-
-void memory_keeper_leave(struct memory_keeper *k, unsigned *count)
-{
-    pthread_mutex_lock(&k->lock);
-    memory_keeper_leave_locked(k, count);
 }
 
 void memory_keeper_release(struct memory_keeper *k, struct memory_file *f)

@@ -88,14 +88,11 @@ int memory_keeper_watch(struct memory_keeper *k, int fd, void *ptr, uint32_t eve
 int memory_keeper_grant(struct memory_keeper *k, uint64_t more,
                         struct err *e) MUST_CHECK;
 
-/* A thread of its own, if there are not `max` in *count. Its last call is leave. */
+/* A thread of its own, if there are not `max` in *count. With the lock. */
 int memory_keeper_spawn(struct memory_keeper *k, unsigned *count, unsigned max,
                         void *(*run)(void *), void *arg) MUST_CHECK;
+/* Its last call: with the lock, which it gives back. */
 void memory_keeper_leave(struct memory_keeper *k, unsigned *count);
-/* The same with the lock, which leave gives back. */
-int memory_keeper_spawn_locked(struct memory_keeper *k, unsigned *count, unsigned max,
-                               void *(*run)(void *), void *arg) MUST_CHECK;
-void memory_keeper_leave_locked(struct memory_keeper *k, unsigned *count);
 /* A transfer that has used the file is over. */
 void memory_keeper_release(struct memory_keeper *k, struct memory_file *f);
 struct id128 memory_keeper_job(struct memory_keeper *k);
@@ -111,5 +108,41 @@ void memory_service_look(struct memory_keeper *k);
 /* At the end of a turn. */
 void memory_service_free(struct memory_keeper *k);
 void memory_service_close(struct memory_keeper *k);
+
+/* -- memory_peers.c ---------------------------------------------------------------- */
+
+/* The port for other agents of the job: takes their copies, and gives what is here.
+ * Each connection has a thread. */
+void memory_peers_accept(struct memory_keeper *k);
+
+/* -- memory_copier.c --------------------------------------------------------------- */
+
+/* A thread that sends what the workers commit to the neighbour, once there is one. With
+ * the lock, which its work does not hold. */
+void memory_copier_start(struct memory_keeper *k);
+
+/* -- memory_fetcher.c -------------------------------------------------------------- */
+
+/*
+ * Gets parts of the set to restore from the agents that hold them. All with the lock.
+ */
+
+/* An agent that holds these ranks: "0-3", and "+" if it has the shared section. */
+void memory_fetcher_add_holder(struct memory_keeper *k, const char *address,
+                               const char *held);
+/* A new epoch: what this node's workers restore, and is not here, is fetched. */
+void memory_fetcher_begin(struct memory_keeper *k);
+/* What becomes of a part that is not here: MEMORY_OK: it is being fetched, and the
+ * keeper's thread is woken up. Else why it cannot be had. */
+enum memory_status memory_fetcher_want(struct memory_keeper *k, uint32_t rank,
+                                       bool shared, const char **why);
+void memory_fetcher_fini(struct memory_keeper *k);
+
+/* -- memory_flush.c ---------------------------------------------------------------- */
+
+/* Runs the program's command with what is here of that set, unless files have it, in a
+ * thread of its own. A note tells the result. */
+void memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
+                        uint32_t grace_ms);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/memory/memory_copier.h"
+#include "agent/memory/keeper_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -223,6 +223,7 @@ static void *copy_parts(void *arg)
         copier_work(c, &copy);
     memory_link_close(&c->link);
     free(c);
+    pthread_mutex_lock(&k->lock);
     memory_keeper_leave(k, &k->copiers);
     return NULL;
 }
@@ -233,6 +234,6 @@ void memory_copier_start(struct memory_keeper *k)
 
     c->keeper = k;
     c->link.fd = -1;
-    if (memory_keeper_spawn_locked(k, &k->copiers, 1, copy_parts, c) < 0)
+    if (memory_keeper_spawn(k, &k->copiers, 1, copy_parts, c) < 0)
         free(c);
 }

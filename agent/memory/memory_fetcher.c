@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/memory/memory_fetcher.h"
+#include "agent/memory/keeper_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -78,7 +78,7 @@ static struct memory_want *add_want(struct memory_keeper *k, uint32_t rank, bool
     k->want = xrealloc(k->want, (k->want_count + 1) * sizeof(*k->want));
     w = &k->want[k->want_count++];
     *w = (struct memory_want){ .rank = rank, .shared = shared };
-    if (memory_keeper_spawn_locked(k, &k->fetchers, 1, fetch_wants, k) < 0 &&
+    if (memory_keeper_spawn(k, &k->fetchers, 1, fetch_wants, k) < 0 &&
         k->fetchers == 0) {
         w->failed = true;
         snprintf(w->why, sizeof(w->why), "memory: no thread to fetch it");
@@ -350,6 +350,6 @@ static void *fetch_wants(void *arg)
         }
         note_fetched(k, &t, rc, &e);
     }
-    memory_keeper_leave_locked(k, &k->fetchers);
+    memory_keeper_leave(k, &k->fetchers);
     return NULL;
 }

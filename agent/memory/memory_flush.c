@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/memory/memory_flush.h"
+#include "agent/memory/keeper_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -198,6 +198,7 @@ static void *flush_parts(void *arg)
     free(t->fd);
     free(t->parts);
     free(t);
+    pthread_mutex_lock(&k->lock);
     memory_keeper_leave(k, &k->flushers);
     return NULL;
 }
@@ -207,11 +208,15 @@ void memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
 {
     struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1 };
     struct memory_flush *t = xcalloc(1, sizeof(*t));
+    int rc;
 
     t->keeper = k;
     t->set = *set;
     t->grace_ms = grace_ms;
-    if (memory_keeper_spawn(k, &k->flushers, 1, flush_parts, t) == 0)
+    pthread_mutex_lock(&k->lock);
+    rc = memory_keeper_spawn(k, &k->flushers, 1, flush_parts, t);
+    pthread_mutex_unlock(&k->lock);
+    if (rc == 0)
         return;
     free(t);
     memory_keeper_note(k, note);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/memory/memory_peers.h"
+#include "agent/memory/keeper_internal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -175,6 +175,7 @@ static void *serve_peer(void *arg)
         memory_link_close(&p->link);
     }
     free(p);
+    pthread_mutex_lock(&k->lock);
     memory_keeper_leave(k, &k->peers);
     return NULL;
 }
@@ -184,6 +185,7 @@ void memory_peers_accept(struct memory_keeper *k)
     struct net_addr from;
     int fd = net_accept(k->port_listener, &from);
     struct memory_peer *p;
+    int rc;
 
     if (fd < 0) {
         if (errno != EAGAIN) /* no descriptors: it stays readable */
@@ -193,7 +195,10 @@ void memory_peers_accept(struct memory_keeper *k)
     p = xcalloc(1, sizeof(*p));
     p->keeper = k;
     p->fd = fd;
-    if (memory_keeper_spawn(k, &k->peers, MEMORY_PEERS_MAX, serve_peer, p) == 0)
+    pthread_mutex_lock(&k->lock);
+    rc = memory_keeper_spawn(k, &k->peers, MEMORY_PEERS_MAX, serve_peer, p);
+    pthread_mutex_unlock(&k->lock);
+    if (rc == 0)
         return;
     close(fd);
     free(p);

@@ -15,7 +15,6 @@
 
 #include "agent/memory/keeper_internal.h"
 #include "agent/memory/limits.h"
-#include "agent/memory/memory_fetcher.h"
 #include "rendezvous/common/base/xalloc.h"
 
 struct memory_client {
