@@ -27,33 +27,52 @@ struct memory_flush {
     char command[MEMORY_COMMAND_BYTES];
     int *fd; /* of the parts; they become 3 and on */
     size_t count;
-    char *parts;
+    char *parts, *copies; /* CRUN_MEMORY_PARTS, CRUN_MEMORY_COPIES */
+    bool has_first;       /* the part of rank 0, so this node's command completes it */
 };
 
-/* False: there is nothing here that files do not have. With the lock. */
+static void flush_add(struct memory_flush *t, const struct memory_file *f, char **list,
+                      bool with_shared)
+{
+    int fd = memory_file_reader(f);
+    char *before = *list;
+
+    if (fd < 0)
+        return;
+    t->fd = xrealloc(t->fd, (t->count + 1) * sizeof(*t->fd));
+    t->fd[t->count] = fd;
+    *list = xasprintf("%s%s%u:/proc/self/fd/%zu%s", before, *before ? " " : "",
+                      f->header.rank, STDERR_FILENO + 1 + t->count,
+                      with_shared ? ":shared" : "");
+    t->count++;
+    free(before);
+}
+
+/*
+ * Each part is to be written by one node: the one whose worker has made it, and the
+ * shared section by that with rank 0's. Whatever else is here is for a command that
+ * misses parts of nodes that are gone. False: files have the set, or it is not here.
+ */
 static bool flush_fill(struct memory_flush *t)
 {
-    struct memory_keeper *k = t->keeper;
     const struct memory_file *f;
     bool is_newer = false;
 
     t->parts = xstrdup("");
-    TAILQ_FOREACH(f, &k->table.files, entry) {
+    t->copies = xstrdup("");
+    TAILQ_FOREACH(f, &t->keeper->table.files, entry)
+        t->has_first |= f->origin == MEMORY_OWN &&
+                        memory_file_has(f, &t->set, 0, false);
+    TAILQ_FOREACH(f, &t->keeper->table.files, entry) {
         const struct memory_header *h = &f->header;
-        char *before = t->parts;
-        int fd;
 
-        if (t->set.world == 0 || !memory_set_equal(&h->set, &t->set) ||
-            (fd = memory_file_reader(f)) < 0)
+        if (t->set.world == 0 || !memory_set_equal(&h->set, &t->set))
             continue;
         is_newer |= h->set.step > h->files_step;
-        t->fd = xrealloc(t->fd, (t->count + 1) * sizeof(*t->fd));
-        t->fd[t->count] = fd;
-        t->parts = xasprintf("%s%s%u:/proc/self/fd/%zu%s", before, *before ? " " : "",
-                             h->rank, STDERR_FILENO + 1 + t->count,
-                             h->shared_bytes ? ":shared" : "");
-        t->count++;
-        free(before);
+        if (f->origin == MEMORY_OWN)
+            flush_add(t, f, &t->parts, t->has_first && h->shared_bytes);
+        if (f->origin != MEMORY_OWN || (!t->has_first && h->shared_bytes))
+            flush_add(t, f, &t->copies, h->shared_bytes > 0);
     }
     return is_newer;
 }
@@ -76,12 +95,13 @@ static char **flush_environment(const struct memory_flush *t)
 
     while (environ[n])
         n++;
-    env = xcalloc(n + 5, sizeof(*env));
+    env = xcalloc(n + 6, sizeof(*env));
     env[0] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
     env[1] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
     env[2] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
     env[3] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
-    memcpy(env + 4, environ, n * sizeof(*env));
+    env[4] = xasprintf("CRUN_MEMORY_COPIES=%s", t->copies);
+    memcpy(env + 5, environ, n * sizeof(*env));
     return env;
 }
 
@@ -123,7 +143,7 @@ static pid_t flush_spawn(struct memory_flush *t)
     if (child > 0)
         setpgid(child, child); /* it may be killed before it does so itself */
     close(null);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         free(env[i]);
     free(env);
     return child;
@@ -158,8 +178,8 @@ static struct memory_note flush_run(struct memory_flush *t)
     if (child > 0 && status == 0) {
         note.code = 0;
         snprintf(note.text, sizeof(note.text),
-                 "step %" PRIu64 ", which was in memory, was written to files in %s",
-                 t->set.step, took);
+                 "%sstep %" PRIu64 ", which was in memory, was written to files in %s",
+                 t->has_first ? "" : "this node's part of ", t->set.step, took);
         return note;
     }
     if (child < 0)
@@ -197,6 +217,7 @@ static void *flush_parts(void *arg)
         close(t->fd[i]);
     free(t->fd);
     free(t->parts);
+    free(t->copies);
     free(t);
     pthread_mutex_lock(&k->lock);
     memory_keeper_leave(k, &k->flushers);

@@ -83,6 +83,33 @@ TEST(the_command_gets_each_part_of_the_set)
                                                 "written to files in "));
 }
 
+/* The part of rank 0 is elsewhere, and with it the shared section: each is written
+ * once. */
+TEST(what_another_node_writes_is_named_apart)
+{
+    memory_agent_begin(&agent, 1, 2, 4, NULL, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        static const struct memory_set s = { 1, 6, 4, 0 };
+        struct memory_ask hello = { .kind = MEMORY_ASK_HELLO,
+                                    .epoch = 1,
+                                    .local_rank = i };
+        struct memory_answer answer;
+
+        snprintf(hello.command, sizeof(hello.command),
+                 "sh%c-c%cecho $CRUN_MEMORY_PARTS, $CRUN_MEMORY_COPIES > $1%csh%c%s%c",
+                 0, 0, 0, 0, out, 0);
+        worker[i].rank = 2 + i;
+        worker[i].fd = memory_dial(&agent);
+        ck_assert(memory_ask(&worker[i], &hello, &answer, worker[i].slot));
+        memory_worker_save(&worker[i], 0, &s, 5000, i ? 0 : 700);
+    }
+    flush(&(struct memory_set){ 1, 6, 4, 0 }, 10000);
+    ck_assert_int_eq(agent.code, 0);
+    ck_assert_str_eq(written(), "2:/proc/self/fd/3 3:/proc/self/fd/5, "
+                                "2:/proc/self/fd/4:shared\n");
+    ck_assert_ptr_nonnull(strstr(agent.flushed, "this node's part of step 6"));
+}
+
 TEST(the_command_cannot_write_to_parts)
 {
     save_with("if echo x >&3; then echo changed > $1; fi 2> /dev/null");
