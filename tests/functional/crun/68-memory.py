@@ -118,12 +118,26 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
             fail("other states at the end:", ends(*rest))
 
 
+def each_node_of_a_failed_job_leaves_its_part(cluster):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "fail").touch()
+        nodes = [cluster[i].start([CRUN, "--nnodes=2", f"--node-rank={i}", "--master-port=29500",
+                                   f"--master-addr={cluster[0].address}", "--nproc-per-node=1",
+                                   sys.executable, STEPS, folder, "3"]) for i in (0, 1)]
+        expect(nodes[0], 7, ": step 3, which was in memory, was written to files in")
+        expect(nodes[1], 7, ": this node's part of step 3, which was in memory, was written")
+        written = sorted(f.name for f in pathlib.Path(folder).glob("flushed-*"))
+        if written != ["flushed-node-0", "flushed-node-1"]:
+            fail("files are from", written)
+
+
 def main():
     run([killed_workers_cost_no_step, a_failed_job_leaves_files,
          nothing_is_left_of_a_killed_agent])
     if not host.available():
         with host.Cluster(3) as cluster:
-            run([a_spare_goes_on_with_a_lost_nodes_copy], cluster)
+            run([a_spare_goes_on_with_a_lost_nodes_copy,
+                 each_node_of_a_failed_job_leaves_its_part], cluster)
 
 
 if __name__ == "__main__":
