@@ -23,7 +23,7 @@ struct slot {
 
 struct crun_memory {
     int socket;
-    unsigned threads;
+    unsigned threads[2]; /* for a section of its own, and for the shared one */
     struct crun_memory_config config;
     char kind[MEMORY_KIND_BYTES];
     struct memory_set restores;
@@ -94,16 +94,17 @@ static int memory_hello(crun_memory *m, struct err *e)
     return 0;
 }
 
-/* This rank's share of the cores that it may run on. */
-static unsigned threads_of(const struct crun_memory_config *c)
+/* This rank's share of the cores that it may run on; all of them for the shared
+ * section, for which the other ranks of the node wait. */
+static void count_threads(crun_memory *m)
 {
-    unsigned cores = 1;
+    unsigned cores = 1, ranks = m->config.local_world ? m->config.local_world : 1;
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         cores = (unsigned)CPU_COUNT(&set);
-    cores /= c->local_world ? c->local_world : 1;
-    return cores > 0 ? cores : 1;
+    m->threads[true] = cores;
+    m->threads[false] = cores > ranks ? cores / ranks : 1;
 }
 
 crun_memory *crun_memory_open(const struct crun_memory_config *c, struct err *e)
@@ -115,7 +116,7 @@ crun_memory *crun_memory_open(const struct crun_memory_config *c, struct err *e)
         return NULL;
     }
     m->config = *c;
-    m->threads = threads_of(c);
+    count_threads(m);
     snprintf(m->kind, sizeof(m->kind), "%s", c->kind);
     for (unsigned i = 0; i < MEMORY_SLOTS; i++)
         m->slots[i].fd = -1;
@@ -359,8 +360,8 @@ int crun_memory_write(crun_memory *m, bool shared,
         sum += pieces[i].bytes;
     if (!m->written || sum != bytes)
         return err_set(e, "memory: a section has another size than it began with");
-    *hash = memory_copy(crun_memory_section(m, shared), bytes, pieces, m->threads,
-                        m->leaves);
+    *hash = memory_copy(crun_memory_section(m, shared), bytes, pieces,
+                        m->threads[shared], m->leaves);
     return 0;
 }
 

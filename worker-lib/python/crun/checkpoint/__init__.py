@@ -65,6 +65,8 @@ class Checkpointer:
         """On all ranks or on none."""
         client = fault = None
         try:
+            if self._ranks.size != crun.world_size():
+                raise MemoryFault("the process group is not the whole job")
             client = library.client([sys.executable, os.path.join(_HERE, "__main__.py"),
                                      os.path.abspath(self._folder.path), str(keep)])
         except MemoryFault as error:
@@ -147,12 +149,17 @@ class Checkpointer:
                 plan.create_local_plan()
             except Exception as error:
                 fault = error
-                _say(f"rank {self._ranks.rank}: {self._folder.of(step)} is not restored: "
-                     f"{_first_line(error)}")
             if self._ranks.all(fault is None):
-                self._load(reader, flat)
-                self._files_step = step
-                return step
+                try:
+                    self._load(reader, flat)
+                except Exception as error:
+                    fault = error
+                if self._ranks.all(fault is None):
+                    self._files_step = step
+                    return step
+            if fault:
+                _say(f"rank {self._ranks.rank}: {self._folder.of(step)} is not restored: "
+                     f"{_first_line(fault)}")
         if steps:
             raise ValueError(f"no checkpoint in {self._folder.path} fits this program")
         return 0
@@ -214,6 +221,7 @@ class Checkpointer:
 
     def save_files(self, step: int) -> None:
         """Writes step-N in the folder now, by all ranks together."""
+        crun.checkpoint_wanted()  # a rank that did not know of the request may know by now
         with crun.checkpointing():
             self._folder.save(step, self._state.files_tree())
         self._files_step = step

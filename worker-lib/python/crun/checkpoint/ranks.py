@@ -6,6 +6,8 @@ from typing import Any, Tuple
 import torch
 import torch.distributed as dist
 
+import crun
+
 GIVEN_UP, NOT_YET, KEPT = range(3)  # what a rank knows of its part in memory
 
 
@@ -16,6 +18,9 @@ class Ranks:
         together = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if together else 0
         self.size = dist.get_world_size() if together else 1
+        if not together and crun.world_size() > 1:
+            raise RuntimeError("crun.checkpoint: the ranks save together: call "
+                               "torch.distributed.init_process_group first")
         self.group: Any = dist.new_group(backend="gloo") if self.size > 1 else None
         self._work: Any = None
         self._bits = torch.tensor([KEPT, 0], dtype=torch.int32)
