@@ -11,31 +11,13 @@
 #include "agent/logs/kept_output.h"
 #include "agent/logs/limits.h"
 #include "agent/logs/log_file_reads.h"
+#include "agent/logs/log_question.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/base64.h"
-#include "rendezvous/wire/protocol/rank_ranges.h"
 
 #define LOG_FOLLOWERS_MAX 64
-
-/* What a question asks of one stream. */
-struct wanted_stream {
-    uint32_t local_rank;
-    int which;
-    uint64_t offset;
-    uint32_t lines; /* of its file: begin so many before its end; 0: at the offset */
-    bool is_new;    /* crunctl knows nothing of it: answered in any case */
-    bool is_read;   /* from its file */
-};
-
-struct log_question {
-    uint64_t number, epoch, follower, until_ms;
-    size_t share; /* the most of one stream */
-    bool follows; /* another one comes soon after the answer */
-    struct wanted_stream *stream;
-    unsigned count;
-};
 
 /* A crunctl that follows, and until when its next question is expected. It may ask in
  * parts, each of which is known by its first rank here. */
@@ -62,13 +44,6 @@ struct log_answers {
     struct loop_timer shown_timer;
 };
 
-static void question_free(struct log_question *q)
-{
-    if (q)
-        free(q->stream);
-    free(q);
-}
-
 /* Those whose attempt is forgotten have no stream. */
 static const struct kept_stream *find_kept_stream(const struct log_answers *a,
                                                   const struct log_question *q,
@@ -78,102 +53,6 @@ static const struct kept_stream *find_kept_stream(const struct log_answers *a,
 
     return attempt ? &attempt->worker[s->local_rank][s->which] : NULL;
 }
-
-/* -- what is asked ---------------------------------------------------------------- */
-
-static void begin_at_tail(struct wanted_stream *s, const struct kept_stream *kept,
-                          uint32_t tail)
-{
-    s->is_new = true;
-    if (tail == UINT32_MAX) /* the oldest that there is */
-        s->offset = 0;
-    else if (!kept->file)
-        s->offset = log_ring_find_tail(&kept->ring, tail);
-    else
-        s->offset = kept_stream_view(kept).size;
-    s->lines = kept->file && tail != UINT32_MAX ? tail : 0;
-}
-
-static void question_add_stream(struct log_question *q, const struct msg_ask_logs *ask,
-                                const struct kept_attempt *attempt,
-                                struct wanted_stream s, bool has_offset)
-{
-    if (ask->of_epoch && ask->of_epoch != attempt->epoch) { /* from the beginning */
-        s.offset = 0;
-        s.is_new = true;
-    } else if (!has_offset) {
-        begin_at_tail(&s, &attempt->worker[s.local_rank][s.which], ask->tail);
-    }
-    q->stream[q->count++] = s;
-}
-
-static bool stream_is_asked(const struct msg_ask_logs *ask, int which)
-{
-    return ask->stream != (which == LOG_OUT ? OUTPUT_STDERR : OUTPUT_STDOUT);
-}
-
-static void question_add_rank(struct log_question *q, const struct msg_ask_logs *ask,
-                              const struct kept_attempt *attempt, uint32_t local_rank,
-                              const uint64_t offset[LOG_STREAMS], bool has_offset)
-{
-    for (int which = 0; which < LOG_STREAMS; which++)
-        if (stream_is_asked(ask, which))
-            question_add_stream(q, ask, attempt,
-                                (struct wanted_stream){ .local_rank = local_rank,
-                                                        .which = which,
-                                                        .offset = offset[which] },
-                                has_offset);
-}
-
-/* The next rank's; false: there are no more. */
-static bool take_offsets(const char **text, uint64_t offset[LOG_STREAMS])
-{
-    int used = 0;
-
-    offset[LOG_OUT] = offset[LOG_ERR] = 0;
-    if (sscanf(*text, "%" SCNu64 ":%" SCNu64 "%n", &offset[LOG_OUT], &offset[LOG_ERR],
-               &used) != 2)
-        return false;
-    *text += used;
-    return true;
-}
-
-static struct log_question *question_make(const struct log_answers *a,
-                                          const struct msg_ask_logs *ask)
-{
-    struct log_question *q = xcalloc(1, sizeof(*q));
-    struct rank_ranges ranks = { .count = 0 };
-    const struct kept_attempt *attempt = kept_output_find(a->kept, ask->of_epoch);
-    const char *offsets = ask->offsets;
-    uint64_t offset[LOG_STREAMS], asked;
-
-    if (!attempt)
-        attempt = &a->kept->now;
-    q->number = ask->ask;
-    q->epoch = attempt->epoch;
-    q->follower = ask->follower;
-    q->follows = ask->wait_ms > 0;
-    q->until_ms = clock_ms() + (q->follows ? ask->wait_ms : LOG_SETTLE_MS);
-    if (!attempt->epoch || !rank_ranges_parse(&ranks, ask->ranks))
-        ranks.count = 0;
-    asked = rank_ranges_size(&ranks);
-    if (asked > LOGS_RANKS_PER_ASK)
-        asked = ranks.count = 0;
-    q->share = LOG_ANSWER_BYTES / LOG_STREAMS / (asked ? asked : 1);
-    q->stream = xcalloc(asked * LOG_STREAMS + 1, sizeof(*q->stream));
-    for (unsigned i = 0; i < ranks.count; i++)
-        for (uint64_t r = ranks.range[i].first; r <= ranks.range[i].last; r++) {
-            bool has_offset = take_offsets(&offsets, offset);
-
-            if (r >= attempt->first_rank && r - attempt->first_rank < a->kept->workers)
-                question_add_rank(q, ask, attempt, (uint32_t)r - attempt->first_rank,
-                                  offset, has_offset);
-        }
-    rank_ranges_fini(&ranks);
-    return q;
-}
-
-/* -- answers ---------------------------------------------------------------------- */
 
 /* Of the stream, from its offset on. */
 static struct msg piece_make(const struct log_answers *a, const struct log_question *q,
@@ -473,7 +352,7 @@ static void question_finish(struct log_answers *a, struct log_question *q)
         return;
     }
     question_answer(a, q, NULL, rc < 0 ? EAGAIN : 0);
-    question_free(q);
+    log_question_free(q);
 }
 
 static void arm_for_waiting(struct log_answers *a)
@@ -522,7 +401,7 @@ static void on_files_read(void *arg, struct log_file_read *list, size_t count)
 
     a->reading = NULL;
     question_answer(a, q, list, 0);
-    question_free(q);
+    log_question_free(q);
     answer_waiting(a);
 }
 
@@ -562,12 +441,12 @@ void log_answers_ask(struct log_answers *a, const struct msg_ask_logs *ask)
     struct log_question *q;
 
     if (*ask->ranks) {
-        q = question_make(a, ask);
+        q = log_question_make(a->kept, ask);
         if (q->follows && q->count > 0) /* else its ranks are of other nodes */
             forget_follower(a, q->follower, q);
         if (a->waiting_count == LOG_ANSWERS_WAITING_MAX) {
             question_answer(a, q, NULL, EAGAIN);
-            question_free(q);
+            log_question_free(q);
             return;
         }
         a->waiting[a->waiting_count++] = q;
@@ -620,8 +499,8 @@ void log_answers_destroy(struct log_answers *a)
     if (!a)
         return;
     for (unsigned i = 0; i < a->waiting_count; i++)
-        question_free(a->waiting[i]);
-    question_free(a->reading);
+        log_question_free(a->waiting[i]);
+    log_question_free(a->reading);
     log_file_reads_destroy(a->files);
     loop_timer_fini(&a->timer);
     loop_timer_fini(&a->shown_timer);
