@@ -13,6 +13,7 @@
 
 #define MEMORY_PEER_IDLE_MS 30000 /* without a request */
 
+#define MEMORY_COPY_NICE 10 /* of threads that send or take copies */
 #define MEMORY_COPY_IDLE_MS                                                            \
     10000                         /* without a copy, the neighbour's connection ends   \
                                    */

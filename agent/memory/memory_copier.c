@@ -17,8 +17,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 
-#define COPIER_NICE 10
-
 /*
  * Own sections only: a set that spans several nodes has its shared section on each.
  * What cannot be copied counts as kept: training does not wait for a neighbour that is
@@ -218,7 +216,7 @@ static void *copy_parts(void *arg)
     struct memory_keeper *k = c->keeper;
     struct memory_copy copy;
 
-    (void)setpriority(PRIO_PROCESS, 0, COPIER_NICE);
+    (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
     while (await_work(c, &copy))
         copier_work(c, &copy);
     memory_link_close(&c->link);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/memory/limits.h"
@@ -137,6 +138,8 @@ static int peer_put(struct memory_peer *p, const struct memory_request *r,
 
     if (has_copy(k, &r->header))
         return memory_link_reply(&p->link, MEMORY_OK, &r->header, "", e);
+    /* a peer that sends copies asks for no parts: the thread stays so */
+    (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
     f = prepare_copy(k, &r->header, e);
     if (!f)
         return memory_link_reply(&p->link, MEMORY_NO_MEMORY, NULL, e->text, e);
