@@ -6,12 +6,15 @@ import ctypes
 import json
 import os
 import struct
+import sys
+import tempfile
 import types
 import unittest
 
 import torch
 import torch.distributed.checkpoint as dcp
 
+from crun.checkpoint import __main__ as command
 from crun.checkpoint import MemoryFault, MemoryReader, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
 
@@ -117,6 +120,36 @@ class Checks(unittest.TestCase):
                 return os.mkdir, ("/nowhere/evil",)
         with self.assertRaisesRegex(MemoryFault, "cannot be loaded"):
             Section(memoryview(encode([], {"x": Evil()})))
+
+    def test_the_files_of_a_node_that_is_gone(self):
+        """Rank 0's node is: the other one has a copy of its part, and completes the folder."""
+        whole = torch.arange(20.0).reshape(10, 2)
+        own = [Section(memoryview(encode([Chunk("w", whole[5 * r:5 * r + 5], (10, 2), (5 * r, 0)),
+                                          Chunk(f"rank-{r}.m.b", torch.ones(3) * r, (3,), (0,))],
+                                         {storage.HAS_SHARED: True, f"rank-{r}.x": r,
+                                          "o.param_groups": [{"lr": 0.5}]}))) for r in range(WORLD)]
+        shared = Section(memoryview(encode([Chunk("s", torch.ones(2), (2,), (0,))])))
+        self.addCleanup(setattr, command, "read", command.read)
+        command.read = lambda fd, is_shared: shared if is_shared else own[int(os.read(fd, 1))]
+        self.addCleanup(setattr, command, "_OTHERS_SECONDS", command._OTHERS_SECONDS)
+        command._OTHERS_SECONDS = 0.1
+        with tempfile.TemporaryDirectory() as folder:
+            for rank in range(WORLD):
+                with open(f"{folder}/{rank}", "w") as file:
+                    file.write(str(rank))
+            os.environ.update(CRUN_MEMORY_STEP="7", CRUN_MEMORY_EPOCH="2", CRUN_MEMORY_WORLD=str(WORLD),
+                              CRUN_MEMORY_PARTS=f"1:{folder}/1", CRUN_MEMORY_COPIES=f"0:{folder}/0 1:{folder}/1:shared")
+            sys.argv = ["", folder]
+            command.main()
+            self.assertEqual(sorted(os.listdir(folder)), ["0", "1", "step-7"])
+            self.assertEqual(sorted(os.listdir(folder + "/step-7")),
+                             [".metadata", "__0_0.distcp", "__1_0.distcp", "__shared_0.distcp"])
+            state = {"w": torch.zeros(10, 2), "s": torch.zeros(2), "m": {"b": torch.ones(3)},
+                     "rank-1": {"m": {"b": torch.zeros(3)}}, "o": {"param_groups": [{"lr": 0.0}]}}
+            dcp.load(state, checkpoint_id=folder + "/step-7", no_dist=True)
+        self.assertTrue(torch.equal(state["w"], whole))
+        self.assertEqual((state["s"].tolist(), state["m"]["b"].tolist(), state["rank-1"]["m"]["b"].tolist(),
+                          state["o"]), ([1, 1], [0] * 3, [1] * 3, {"param_groups": [{"lr": 0.5}]}))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ may be dead. Each node writes the parts that it has; that with rank 0's waits fo
 and gives the folder its name. The parts are open descriptors:
 
     CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
+
+CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to.
 """
 import dataclasses
 import io
@@ -32,6 +34,10 @@ from crun.checkpoint.library import MemoryFault, read_descriptor  # noqa: E402
 from crun.checkpoint.section import Chunk, Section, save_objects  # noqa: E402
 from crun.checkpoint.state import flat_objects  # noqa: E402
 from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
+
+
+_CLAIM = ".claim-"
+_OTHERS_SECONDS = 3.0
 
 
 class Written(NamedTuple):
@@ -128,30 +134,49 @@ def _number(name: str) -> int:
     return int(os.environ["CRUN_MEMORY_" + name])
 
 
+def claim(new: str, name: str) -> bool:
+    """A part is written by one node."""
+    try:
+        os.close(os.open(os.path.join(new, _CLAIM + name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
+
+
+def write_parts(new: str, variable: str) -> Dict[int, bool]:
+    """Those parts that no other node has begun to write: whether the set has a shared section."""
+    wrote: Dict[int, bool] = {}
+    for word in os.environ.get(variable, "").split():
+        rank, path, *has_shared = word.split(":")
+        fd = os.open(path, os.O_RDONLY)
+        section = read(fd, False)
+        if section and claim(new, rank):
+            wrote[int(rank)] = section.objects.pop(HAS_SHARED, False)
+            write_section(new, section, int(rank))
+        shared = read(fd, True) if has_shared else None
+        if shared and claim(new, "shared"):
+            write_section(new, shared, None)
+        os.close(fd)
+    return wrote
+
+
 def main() -> None:
     folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     step, world = _number("STEP"), _number("WORLD")
     new = os.path.join(folder, f"{files.NEW}{step}-{_number('EPOCH')}")
     os.makedirs(new, exist_ok=True)
-    own: Dict[int, Section] = {}
-    needs_shared = False
-    for word in os.environ["CRUN_MEMORY_PARTS"].split():
-        rank, path, *has_shared = word.split(":")
-        fd = os.open(path, os.O_RDONLY)
-        section = read(fd, False)
-        if section and int(rank) not in own:
-            needs_shared = section.objects.pop(HAS_SHARED, False)
-            own[int(rank)] = section
-            write_section(new, section, int(rank))
-        shared = read(fd, True) if has_shared else None
-        if shared:
-            write_section(new, shared, None)
-        os.close(fd)
-    if 0 in own:
-        names = [str(rank) for rank in range(world)]
-        if needs_shared:
-            names.append("shared")
-        written = wait_for(new, names)
+    wrote = write_parts(new, "CRUN_MEMORY_PARTS")
+    copies = [word.split(":")[0] for word in os.environ.get("CRUN_MEMORY_COPIES", "").split()]
+    until = time.monotonic() + _OTHERS_SECONDS
+    while (time.monotonic() < until and
+           not all(os.path.exists(os.path.join(new, _CLAIM + rank)) for rank in copies)):
+        time.sleep(0.05)
+    wrote.update(write_parts(new, "CRUN_MEMORY_COPIES"))
+    if 0 in wrote:
+        written = wait_for(new, [*map(str, range(world)), *(["shared"] if wrote[0] else [])])
+        for name in os.listdir(new):
+            if name.startswith(_CLAIM):
+                os.unlink(os.path.join(new, name))
         dcp.FileSystemWriter(new).finish(metadata_of(written), [[w.result for w in written]])
         files.complete(folder, new, step, keep)
 
