@@ -15,6 +15,9 @@
  * looks at what has changed, before anything else happens. So a new leader has added
  * its first entry before it counts a single answer, and never takes entries of an
  * earlier term for lasting because they are on a majority (Raft, figure 8).
+ *
+ * The versions of the library differ in when they call back. So no request of this file
+ * has a callback: how far a replica is, what has been applied tells.
  */
 #define TICKS_PER_ELECTION 5
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
@@ -28,6 +31,13 @@ struct contact {
     uint64_t proven_ms; /* it has answered what was sent then */
 };
 
+/* The library has it until its entry is applied, or it leads no more. */
+struct proposal {
+    STAILQ_ENTRY(proposal) entry;
+    raft_index index;
+    struct raft_apply apply;
+};
+
 struct replica {
     struct replica_config config;
     struct raft raft;
@@ -35,17 +45,16 @@ struct replica {
     struct raft_fsm fsm;
     uint8_t *records;
     size_t size, room;
-    unsigned proposed; /* proposals that do not last yet */
-    bool led, leads;   /* as of the last look; all earlier records last */
+    STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
+    bool led, leads;      /* as of the last look; all earlier records last */
+    raft_index first_own; /* its first entry as a leader */
     uint64_t tick_ms;
     uint64_t gone; /* a leader whose process is gone; 0: none */
     uint64_t hurry_ms;
     unsigned hurries;
     struct contact contact[REPLICAS_MAX];
-    bool changing;
     struct raft_change change;
     struct raft_barrier barrier;
-    uint64_t began; /* number of the leaderships of this replica, for the barrier */
 };
 
 bool replica_is_built(void)
@@ -133,21 +142,23 @@ static void on_send(void *arg, const struct raft_message *m)
 
 /* -- after each call -------------------------------------------------------------- */
 
-static void on_barrier(struct raft_barrier *barrier, int status)
-{
-    struct replica *r = barrier->data;
-
-    r->leads = status == 0;
-}
-
 /* All entries before its own first one last when that does. */
 static void replica_begin_to_lead(struct replica *r)
 {
     memset(r->contact, 0, sizeof(r->contact));
-    r->proposed = 0;
-    r->changing = false;
-    r->barrier.data = r;
-    (void)raft_barrier(&r->raft, &r->barrier, on_barrier);
+    r->first_own = 0;
+    if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
+        r->first_own = raft_last_index(&r->raft);
+}
+
+static void replica_end_proposals(struct replica *r, raft_index last)
+{
+    struct proposal *p;
+
+    while ((p = STAILQ_FIRST(&r->proposals)) && p->index <= last) {
+        STAILQ_REMOVE_HEAD(&r->proposals, entry);
+        free(p);
+    }
 }
 
 static bool replica_is_leader(const struct replica *r)
@@ -162,9 +173,12 @@ static void replica_settle(struct replica *r)
             r->led = true;
             replica_begin_to_lead(r);
         } else if (!replica_is_leader(r)) {
-            r->led = r->leads = false;
+            r->led = false;
+            replica_end_proposals(r, UINT64_MAX);
         }
     } while (raft_memory_answer(&r->memory));
+    replica_end_proposals(r, r->raft.last_applied);
+    r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
     if (replica_leader(r) && replica_leader(r) != r->gone)
         r->gone = 0;
     r->config.changed(r->config.arg);
@@ -275,29 +289,22 @@ uint64_t replica_term(const struct replica *r)
     return r->raft.current_term;
 }
 
-static void on_applied(struct raft_apply *apply, int status, void *result)
-{
-    struct replica *r = apply->data;
-
-    if (status == 0)
-        r->proposed--;
-    free(apply);
-}
-
 void replica_propose(struct replica *r, const void *data, size_t size, uint64_t now_ms)
 {
-    struct raft_apply *apply = xcalloc(1, sizeof(*apply));
+    struct proposal *p = xcalloc(1, sizeof(*p));
     struct raft_buffer buf = { .base = raft_malloc(size), .len = size };
 
     if (!buf.base)
         abort();
     memcpy(buf.base, data, size);
     replica_set_now(r, now_ms);
-    apply->data = r;
-    r->proposed++;
-    if (raft_apply(&r->raft, apply, &buf, 1, on_applied) != 0) { /* leads no more */
+    if (raft_apply(&r->raft, &p->apply, &buf, 1, NULL) == 0) {
+        p->index = raft_last_index(&r->raft);
+        STAILQ_INSERT_TAIL(&r->proposals, p, entry);
+    } else { /* it leads no more, or cannot: what follows shall not last either */
         raft_free(buf.base);
-        free(apply);
+        free(p);
+        r->first_own = 0;
     }
     replica_settle(r);
 }
@@ -327,7 +334,7 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t now_ms)
 
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
 {
-    return replica_leads(r) && r->proposed == 0 &&
+    return replica_leads(r) && STAILQ_EMPTY(&r->proposals) &&
            now_ms < replica_proven_ms(r, now_ms) + r->config.election_ms;
 }
 
@@ -353,15 +360,8 @@ void replica_show(const struct replica *r, unsigned at, struct replica_member *m
     snprintf(m->address, sizeof(m->address), "%s", s->address);
 }
 
-static void on_list_changed(struct raft_change *change, int status)
-{
-    ((struct replica *)change->data)->changing = false;
-}
-
-/* The library's answer to a change; an answer to the change itself follows, or none. */
 static int replica_changed_list(struct replica *r, int status)
 {
-    r->changing = status == 0;
     replica_settle(r);
     return status == 0 ? 0 : -1;
 }
@@ -369,33 +369,31 @@ static int replica_changed_list(struct replica *r, int status)
 static bool replica_may_change(struct replica *r, uint64_t now_ms)
 {
     replica_set_now(r, now_ms);
-    r->change.data = r;
-    return replica_leads(r) && !r->changing;
+    return replica_leads(r) && r->raft.configuration_uncommitted_index == 0 &&
+           r->raft.leader_state.promotee_id == 0;
 }
 
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms)
 {
     if (!replica_may_change(r, now_ms) || replica_count(r) >= REPLICAS_MAX)
         return -1;
-    return replica_changed_list(
-        r, raft_add(&r->raft, &r->change, id, address, on_list_changed));
+    return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
 }
 
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
 {
     if (!replica_may_change(r, now_ms))
         return -1;
-    return replica_changed_list(r, raft_assign(&r->raft, &r->change, id,
-                                               votes ? RAFT_VOTER : RAFT_STANDBY,
-                                               on_list_changed));
+    return replica_changed_list(
+        r,
+        raft_assign(&r->raft, &r->change, id, votes ? RAFT_VOTER : RAFT_STANDBY, NULL));
 }
 
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
 {
     if (!replica_may_change(r, now_ms))
         return -1;
-    return replica_changed_list(r,
-                                raft_remove(&r->raft, &r->change, id, on_list_changed));
+    return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }
 
 /* -- life ------------------------------------------------------------------------- */
@@ -425,6 +423,7 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
                                 .apply = on_apply,
                                 .snapshot = on_snapshot,
                                 .restore = on_restore };
+    STAILQ_INIT(&r->proposals);
     raft_memory_init(&r->memory, config->seed, on_send, r);
     r->memory.now_ms = now_ms;
     rv = raft_init(&r->raft, &r->memory.io, &r->fsm, config->id, config->address);
@@ -439,6 +438,9 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
                                                                 : NO_SNAPSHOT);
     raft_set_snapshot_trailing(&r->raft, TRAILING);
     raft_set_pre_vote(&r->raft, true);
+#ifdef RAFT_VERSION_NUMBER
+    raft_set_capacity_threshold(&r->raft, 0); /* there is no disk that could be full */
+#endif
     if (config->founds)
         rv = replica_found(r);
     if (rv == 0)
@@ -461,6 +463,7 @@ void replica_destroy(struct replica *r)
     if (!r)
         return;
     raft_close(&r->raft, on_closed);
+    replica_end_proposals(r, UINT64_MAX);
     raft_memory_fini(&r->memory);
     free(r->records);
     free(r);

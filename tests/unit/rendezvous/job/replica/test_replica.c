@@ -66,9 +66,10 @@ static void on_changed(void *arg)
 /* Nothing is superseded here. */
 static void on_compact(void *arg, const void *records, size_t size)
 {
-    char *copy = xmemdup(records, size);
+    char *copy = size > 0 ? xmemdup(records, size) : NULL;
 
-    replica_keep_compact(((struct member *)arg)->replica, copy, size);
+    if (copy)
+        replica_keep_compact(((struct member *)arg)->replica, copy, size);
     free(copy);
 }
 
@@ -123,6 +124,8 @@ static void check_speakers(void)
         speakers++;
         records = replica_records(member[i].replica, &size);
         ck_assert_uint_ge(size, lasting_size);
+        if (size == 0)
+            continue;
         ck_assert_int_eq(memcmp(records, lasting, lasting_size), 0);
         ck_assert_uint_lt(size, sizeof(lasting));
         memcpy(lasting, records, size);
