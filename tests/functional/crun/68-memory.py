@@ -79,9 +79,10 @@ def nothing_is_left_of_a_killed_agent():
         until(lambda: p.out.count("waits") == 2, lambda: f"both wait: {p.out}{p.err}")
         if memory_of(p.pid) != 4:
             fail("the agent has", memory_of(p.pid), "memories, not 4")
-        name = re.search(r"@crun-memory-\w+", pathlib.Path("/proc/net/unix").read_text()).group()
         workers = subprocess.run(["pgrep", "-f", f"{STEPS} {folder}"], capture_output=True,
                                  text=True, check=True).stdout.split()
+        name = re.search(r"CRUN_MEMORY=(@\w[\w-]+)",
+                         pathlib.Path(f"/proc/{workers[0]}/environ").read_text()).group(1)
         p.kill(signal.SIGKILL)
         p.wait()
         until(lambda: not any(os.path.exists(f"/proc/{w}") for w in workers), "no worker lives")
