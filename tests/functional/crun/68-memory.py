@@ -81,8 +81,8 @@ def nothing_is_left_of_a_killed_agent():
             fail("the agent has", memory_of(p.pid), "memories, not 4")
         workers = subprocess.run(["pgrep", "-f", f"{STEPS} {folder}"], capture_output=True,
                                  text=True, check=True).stdout.split()
-        name = re.search(r"CRUN_MEMORY=(@\w[\w-]+)",
-                         pathlib.Path(f"/proc/{workers[0]}/environ").read_text()).group(1)
+        environs = "".join(pathlib.Path(f"/proc/{w}/environ").read_text() for w in workers)
+        name = re.search(r"CRUN_MEMORY=(@[\w-]+)", environs).group(1)
         p.kill(signal.SIGKILL)
         p.wait()
         until(lambda: not any(os.path.exists(f"/proc/{w}") for w in workers), "no worker lives")
