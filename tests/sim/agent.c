@@ -107,6 +107,7 @@ static void report_own_failure(struct sim_agent *a)
 
 static void act_start(struct sim_agent *a)
 {
+    sim_memory_begin(a);
     sim_group_start(a);
 }
 
@@ -121,7 +122,10 @@ static void act_stop(struct sim_agent *a)
 
 static void act_report_stopped(struct sim_agent *a)
 {
-    report_plain(a, MSG_STOPPED);
+    struct msg m = { .type = MSG_STOPPED, .epoch = a->epoch };
+
+    sim_memory_end(a, m.stopped.memory, sizeof(m.stopped.memory));
+    agent_report(a, &m);
 }
 
 static void act_report_failed(struct sim_agent *a)
@@ -180,6 +184,9 @@ static void agent_obey(struct sim_agent *a, const struct msg *m)
         a->epoch = m->epoch;
         a->start = m->start;
         agent_happens(a, AGENT_EV_START);
+        break;
+    case MSG_MEMORY_AT:
+        sim_memory_note_holders(a, m);
         break;
     case MSG_STOP:
         a->epoch = m->epoch;
@@ -479,6 +486,7 @@ static void fill_join(struct msg_join *j, const struct sim_machine *m,
     j->pid = ++m->sim->pids;
     j->workers = m->plan->workers;
     j->node_rank = node_rank;
+    j->memory_port = 4000 + m->number;
 }
 
 struct sim_agent *agent_start(struct sim_machine *m, int32_t node_rank)

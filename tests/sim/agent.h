@@ -9,6 +9,7 @@
 #include "agent/guard/fence.h"
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/wire/protocol/message.h"
+#include "tests/sim/memory.h"
 
 struct sim_link;
 struct sim_machine;
@@ -92,6 +93,8 @@ struct sim_agent {
     /* the guard */
     struct fence fence;
     uint64_t fence_at_us;
+
+    struct sim_memory memory;
 
     struct agent_facts facts;
 };

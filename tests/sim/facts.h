@@ -29,6 +29,8 @@ struct epoch_facts {
     } node[EPOCH_NODES_MAX];
     char store_address[ADDRESS_MAX_BYTES + 1]; /* as rank 0's agent reported it */
     uint32_t store_port;
+    bool has_memory;
+    char memory[MEMORY_SET_BYTES + 1]; /* START.memory */
 };
 
 /* Where the time of a job went, painted on a line: each span lasts until the next. */
@@ -108,6 +110,11 @@ void time_stepped(struct oracle *o, const struct membership *before,
                   const struct membership *after, const struct membership_event *ev);
 void time_committed(struct job_facts *f, const struct membership *r);
 void time_restored(struct oracle *o, struct job_facts *f, const struct membership *r);
+
+/* oracle_memory.c: an epoch has formed; START arrives. */
+void memory_entered(struct oracle *o, const struct membership *r);
+void memory_start(struct oracle *o, const struct sim_agent *a, const struct msg *m,
+                  struct epoch_facts *e);
 
 /* By how much the membership may be behind the daemon's clock without its sleeps. */
 uint64_t facts_slack_ms(const struct membership *r);

@@ -114,6 +114,7 @@ static void on_workers_run(void *obj, uint64_t generation)
     a->started = true;
     a->run_at_us = world_now(world_of(a));
     a->unfinished = a->alive;
+    sim_memory_run(a);
     if (a->machine->crash_loop && !a->sim->healed)
         call_later(a, world_below(world_of(a), job->start_us), on_failure_time);
     if (!a->sim->healed)

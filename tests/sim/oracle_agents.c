@@ -196,6 +196,7 @@ static void check_start(struct oracle *o, struct sim_agent *a, const struct msg 
     check_store(o, a, m, e);
     check_slot(o, a, m);
     check_restarts(o, a, m, f);
+    memory_start(o, a, m, e);
     a->facts.epoch = m->epoch;
 }
 

@@ -308,9 +308,10 @@ void oracle_acts(struct oracle *o, const struct membership *r,
     time_acts(o, r, a);
     if (a->type == MEMBERSHIP_ACT_REGRESSED)
         check_regressed(o, r);
-    if (a->type == MEMBERSHIP_ACT_ENTERED)
+    if (a->type == MEMBERSHIP_ACT_ENTERED) {
         check_entered(o, r, ev, a->from);
-    else if (a->type == MEMBERSHIP_ACT_EVICTED)
+        memory_entered(o, r);
+    } else if (a->type == MEMBERSHIP_ACT_EVICTED)
         check_eviction(o, r, a->node);
     else if (a->type == MEMBERSHIP_ACT_START &&
              r->node[a->node].state != MEMBERSHIP_NODE_ACTIVE)

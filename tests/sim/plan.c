@@ -146,6 +146,10 @@ void plan_draw(struct sim_plan *p, struct sim_world *w)
         draw_job(p, j, w);
     draw_machines(p, w);
     draw_faults(p, w);
+    p->memory = world_chance(w, 600);
+    p->has_shared = world_chance(w, 500);
+    p->one_shared = world_chance(w, 500);
+    p->restore_fails_per_mille = world_chance(w, 300) ? 500 : 0;
 }
 
 void plan_trace(const struct sim_plan *p, struct trace *t)

@@ -76,6 +76,10 @@ struct sim_plan {
     uint64_t chaos_us; /* then everything heals */
     uint64_t fault_gap_us;
     uint16_t weight[FAULT_COUNT];
+    bool memory; /* programs keep checkpoints in memory, */
+    bool has_shared,
+        one_shared; /* with a section that is equal on all ranks; one node has it */
+    unsigned restore_fails_per_mille; /* then all begin with files */
     bool rejoin; /* agents that died are started again during the chaos */
 };
 

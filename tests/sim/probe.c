@@ -15,6 +15,7 @@
 
 uint64_t probe_edges[PROBE_EDGES_MAX];
 uint64_t probe_agent_edges[AGENT_STATE_COUNT][AGENT_EVENT_COUNT];
+uint64_t probe_memory[PROBE_MEMORY_COUNT];
 
 /* One simulation at a time: membership_step has no argument for it. */
 static struct sim *watched;

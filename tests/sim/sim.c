@@ -38,6 +38,7 @@ struct worker {
     struct seed_result result;
     uint64_t edges[PROBE_EDGES_MAX];
     uint64_t agent_edges[AGENT_STATE_COUNT][AGENT_EVENT_COUNT];
+    uint64_t memory[PROBE_MEMORY_COUNT];
 };
 
 static const struct opt table[] = {
@@ -128,6 +129,7 @@ static void run_share(struct worker *w, const struct sim_options *o, long long i
     alarm(0);
     memcpy(w->edges, probe_edges, sizeof(w->edges));
     memcpy(w->agent_edges, probe_agent_edges, sizeof(w->agent_edges));
+    memcpy(w->memory, probe_memory, sizeof(w->memory));
     if (w->violated)
         tell_story(w->at_seed, w->result.invariant);
     _exit(w->violated);
@@ -197,6 +199,24 @@ static unsigned print_agent_edges(const struct worker *w)
     return missing;
 }
 
+static unsigned print_memory(const uint64_t *counts)
+{
+    static const char *const what[PROBE_MEMORY_COUNT] = {
+        [PROBE_MEMORY_CHOSEN] = "an epoch begins with a set",
+        [PROBE_MEMORY_OTHER_WORLD] = "a set is of another world",
+        [PROBE_MEMORY_NOT_WHOLE] = "a newer one is not whole",
+        [PROBE_MEMORY_FETCHED] = "a part is fetched",
+        [PROBE_MEMORY_LACKED] = "a part is nowhere",
+    };
+    unsigned missing = 0;
+
+    for (unsigned i = 0; i < PROBE_MEMORY_COUNT; i++) {
+        printf("%12" PRIu64 "  memory: %s\n", counts[i], what[i]);
+        missing += counts[i] == 0;
+    }
+    return missing;
+}
+
 static void add_worker(struct worker *sum, const struct worker *w)
 {
     sum->done += w->done;
@@ -207,6 +227,8 @@ static void add_worker(struct worker *sum, const struct worker *w)
     for (unsigned s = 0; s < AGENT_STATE_COUNT; s++)
         for (unsigned e = 0; e < AGENT_EVENT_COUNT; e++)
             sum->agent_edges[s][e] += w->agent_edges[s][e];
+    for (unsigned i = 0; i < PROBE_MEMORY_COUNT; i++)
+        sum->memory[i] += w->memory[i];
 }
 
 static int run_seeds(const struct sim_options *o)
@@ -225,13 +247,14 @@ static int run_seeds(const struct sim_options *o)
     took_ms = clock_ms() - start_ms;
     for (long long i = 0; i < o->jobs; i++)
         add_worker(&sum, &workers[i]);
-    missing = print_edges(sum.edges) + print_agent_edges(&sum);
+    missing = print_edges(sum.edges) + print_agent_edges(&sum) +
+              print_memory(sum.memory);
     printf("%" PRIu64 " seeds, %" PRIu64 " events, %" PRIu64 " a seed, %.1f simulated "
            "hours, in %.1f s on %lld processes\n",
            sum.done, sum.events, sum.done ? sum.events / sum.done : 0,
            (double)sum.simulated_ms / 3.6e6, (double)took_ms / 1e3, o->jobs);
     if (missing && good && o->seeds >= EDGES_EXPECTED_FROM) {
-        printf("%u edges of the state machines were never taken\n", missing);
+        printf("%u of these were never taken, or never happened\n", missing);
         good = false;
     }
     return good ? 0 : 1;

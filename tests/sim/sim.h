@@ -11,6 +11,7 @@ struct sim_agent;
 struct sim_daemon;
 struct sim_machine;
 struct oracle;
+struct sim_epoch;
 
 /* One simulation: the things in it, which all know each other through this. */
 struct sim {
@@ -23,9 +24,10 @@ struct sim {
     struct sim_machine *machine[MACHINES_MAX];
     struct sim_agent *agents; /* every agent that ever was, newest first */
     unsigned agent_count;
-    uint32_t pids; /* process numbers are never used twice */
-    bool healed;   /* no more faults */
-    bool over;     /* the end phase: programs succeed now */
+    struct sim_epoch *epochs; /* see memory.c; newest first */
+    uint32_t pids;            /* process numbers are never used twice */
+    bool healed;              /* no more faults */
+    bool over;                /* the end phase: programs succeed now */
 };
 
 #endif

@@ -136,11 +136,10 @@ TEST(a_report_of_an_epoch_before_does_not_count)
     stop_holding(1, "1.6.4:2-3");
     report_event(0, MSG_STORE_READY);
     report_event(0, MSG_FAILED);
-    stop_holding(0, "2.8.4:0-1 2.7.4:0-1");
-    stop_holding_of(1, 1, "1.6.4:2-3");
-    forget_messages();
     stop_holding(1, "2.8.4:2-3 2.7.4:2-3");
     stop_holding_of(1, 1, "1.6.4:2-3");
+    forget_messages();
+    stop_holding(0, "2.8.4:0-1 2.7.4:0-1");
     ck_assert_str_eq(message_got(0, MSG_DONE)->done.memory, "2.8.4");
 }
 
