@@ -125,6 +125,8 @@ void agent_open_memory(struct agent *a);
 void agent_begin_memory(struct agent *a);
 /* Before it: agents that hold what this node lacks. */
 void agent_note_holders(struct agent *a, const struct msg *m);
+/* For a heartbeat. */
+void agent_fill_memory(struct agent *a, struct msg_memory *memory);
 /* No worker of the epoch lives: sends STOPPED, with what is left in memory. */
 void agent_end_memory(struct agent *a);
 /* The job is over here: what is newest in memory goes to files; then agent_leave. */

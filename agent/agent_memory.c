@@ -138,6 +138,20 @@ void agent_begin_memory(struct agent *a)
                         &restore, neighbour);
 }
 
+void agent_fill_memory(struct agent *a, struct msg_memory *memory)
+{
+    struct memory_figures f;
+
+    memory_keeper_figures(a->memory, &f);
+    *memory = (struct msg_memory){
+        .step = f.step,
+        .copied = f.copied,
+        .restored = a->restored_step,
+        .bytes = f.bytes,
+        .age_ms = f.age_ms < UINT32_MAX ? (uint32_t)f.age_ms : UINT32_MAX,
+    };
+}
+
 void agent_end_memory(struct agent *a)
 {
     if (a->memory)

@@ -286,7 +286,7 @@ static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
     progress_monitor_fill_heartbeat(a->workers.progress, progress);
     gpu_monitor_fill_heartbeat(a->workers.gpus, progress);
     progress_monitor_note_gpus(a->workers.progress, progress);
-    progress->memory.restored = a->restored_step;
+    agent_fill_memory(a, &progress->memory);
     if (strcmp(now, a->containment) != 0)
         snprintf(progress->containment, sizeof(progress->containment), "%s", now);
 }

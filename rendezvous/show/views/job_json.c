@@ -84,6 +84,20 @@ static void add_gpus_object(cJSON *o, const struct msg_gpus *g)
     cJSON_AddNumberToObject(o, "watts", g->watts);
 }
 
+static void add_memory_object(cJSON *o, const struct msg_memory *m)
+{
+    if (m->bytes == 0) {
+        cJSON_AddNullToObject(o, "memory");
+        return;
+    }
+    o = cJSON_AddObjectToObject(o, "memory");
+    add_if_known(o, "step", (double)m->step, 1);
+    add_if_known(o, "copied", (double)m->copied, 1);
+    add_if_known(o, "restored", (double)m->restored, 1);
+    json_add_count(o, "bytes", m->bytes);
+    add_if_known(o, "age_ms", m->step ? m->age_ms : -1.0, 0);
+}
+
 static cJSON *node_object(const struct msg_node_status *s)
 {
     cJSON *o = cJSON_CreateObject();
@@ -108,6 +122,7 @@ static cJSON *node_object(const struct msg_node_status *s)
     add_if_known(o, "xid", s->progress.xid, 1);
     cJSON_AddNumberToObject(o, "xids", s->progress.xids);
     add_if_known(o, "checkpoint_age_ms", s->progress.checkpoint_ms, 1);
+    add_memory_object(o, &s->progress.memory);
     return o;
 }
 
