@@ -34,7 +34,6 @@
 /* The silence after which another replica leads: a fifth of the lease, but */
 #define ELECTION_MS_MIN 200
 #define ELECTION_MS_MAX 1000
-#define COMPACT_AFTER 4096  /* decisions, until replicas forget what is superseded */
 #define KNOCK_EVERY_MS 1000 /* at the endpoint of a job that has left it */
 
 /* The rendezvous that has our port is asked for its job. */

@@ -81,7 +81,7 @@ static void create(unsigned i, bool founds)
                                      .founds = founds,
                                      .election_ms = ELECTION_MS,
                                      .seed = chance + i,
-                                     .compact_after = 10,
+                                     .compact_after = 0,
                                      .compact = on_compact,
                                      .send = on_send,
                                      .changed = on_changed,
