@@ -48,6 +48,7 @@ struct replica {
     STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
+    raft_index matched;   /* the last entry of the message that is answered */
     uint64_t tick_ms;
     uint64_t gone; /* a leader whose process is gone; 0: none */
     uint64_t hurry_ms;
@@ -127,13 +128,24 @@ static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
     return c;
 }
 
-static void on_send(void *arg, const struct raft_message *m)
+/*
+ * Up to version 0.19 the library answers entries with its own last one, which another
+ * leader may have sent: this leader would take that for its own. So the answer is at
+ * most the last entry that is known to match.
+ */
+static void on_send(void *arg, const struct raft_message *message)
 {
     struct replica *r = arg;
+    struct raft_message copy = *message, *m = &copy;
     struct contact *c = contact_of(r, m->server_id, true);
     size_t size;
-    uint8_t *data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
+    uint8_t *data;
 
+    if ((int)m->type == RAFT_MESSAGE_APPENDED &&
+        m->append_entries_result.rejected == 0 &&
+        m->append_entries_result.last_log_index > r->matched)
+        m->append_entries_result.last_log_index = r->matched;
+    data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
     if (!c->asked_ms)
         c->asked_ms = r->memory.now_ms;
     r->config.send(r->config.arg, m->server_id, m->server_address, data, size);
@@ -265,6 +277,10 @@ void replica_receive(struct replica *r, const void *data, size_t size, uint64_t 
     replica_set_now(r, now_ms);
     if ((int)m.type == RAFT_MESSAGE_APPENDED)
         note_answer(r, &m);
+    else if ((int)m.type == RAFT_MESSAGE_APPEND)
+        r->matched = m.append_entries.prev_log_index + m.append_entries.n_entries;
+    else if ((int)m.type == RAFT_MESSAGE_SNAPSHOT)
+        r->matched = m.install_snapshot.last_index;
     r->memory.receive(&r->memory.io, &m);
     replica_settle(r);
 }
