@@ -22,6 +22,7 @@
 #define TICKS_PER_ELECTION 5
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
 #define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
+#define HURRY_MAX 20
 #define NO_SNAPSHOT 0x7fffffffu
 #define TRAILING 64 /* records that are kept for a replica that lags a little */
 
@@ -218,6 +219,8 @@ static unsigned replica_place(const struct replica *r)
 static void replica_hurry(struct replica *r)
 {
     r->hurry_ms = r->memory.now_ms + HURRY_MS;
+    if (r->hurries > HURRY_MAX) /* it cannot win, and must not disturb one that can */
+        r->gone = 0;
     if (replica_is_leader(r) || r->hurries++ < replica_place(r) * HURRY_TURN)
         return;
     raft_memory_skip(&r->memory, 2ull * r->config.election_ms);
