@@ -11,6 +11,7 @@
 struct directory_claim {
     int32_t status;
     bool blocking;
+    uint64_t memory_every;
     struct checkpoint_claim claim;
     struct err error;
 };
@@ -53,7 +54,11 @@ static crun_status claim_directory(struct crun_checkpoints *c,
                                    const crun_checkpoint_options *o)
 {
     bool good = *o->directory && strlen(o->directory) + CHECKPOINT_NAME_MAX < PATH_MAX;
-    struct directory_claim d = { .status = CRUN_BAD_ARGUMENT, .blocking = o->blocking };
+    struct directory_claim d = { .status = CRUN_BAD_ARGUMENT,
+                                 .blocking = o->blocking,
+                                 .memory_every = o->memory_every > 0
+                                                     ? (uint64_t)o->memory_every
+                                                     : 0 };
     /* what they had open is closed: a claim refuses what is still written there */
     crun_status status = checkpoint_share(c->world, CRUN_OK);
 
@@ -68,6 +73,7 @@ static crun_status claim_directory(struct crun_checkpoints *c,
     if (status != CRUN_OK)
         return status;
     c->blocking = d.blocking;
+    c->steps.every = d.memory_every;
     c->claim = d.claim;
     /* the program may change its working directory */
     if (!good || !checkpoint_dir_is_claimed(o->directory, &d.claim) ||
@@ -96,6 +102,8 @@ crun_status crun_checkpoints_open(crun_checkpoints **checkpoints, crun_world *wo
         return status_fail(CRUN_NO_MEMORY, "no memory for checkpoints");
     if (options->directory)
         status = claim_directory(c, options);
+    if (status == CRUN_OK)
+        status = checkpoint_steps_open(c);
     if (status == CRUN_OK)
         *checkpoints = c;
     else

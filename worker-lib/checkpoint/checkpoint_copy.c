@@ -24,7 +24,7 @@ struct checkpoint_copy {
     char step[24], sampler[96], optim[64];
     crun_extra *extra;
     const struct checkpoint_memory *memory;
-    bool has_optim;
+    bool has_optim, in_place;
 };
 
 /* The ranges of one rank do not overlap. */
@@ -72,7 +72,11 @@ static void copy_add_words(struct checkpoint_copy *c,
 
 static bool is_copied(const struct checkpoint_content *content, unsigned part)
 {
-    return content->whole || !is_whole(&content->part[part]);
+    const struct state_part *p = &content->part[part];
+
+    if (content->use == FOR_FILE)
+        return content->whole || !is_whole(p);
+    return (content->sharded && p->of_parameters) == (content->use == FOR_OWN);
 }
 
 static void count_copied(const struct checkpoint_content *content, unsigned *items,
@@ -138,7 +142,10 @@ static crun_status copy_add_range(struct checkpoint_copy *c, const struct state_
         snprintf(name, CHECKPOINT_ITEM_MAX, "%s", p->name);
     else
         snprintf(name, CHECKPOINT_ITEM_MAX, "%s@%zu", p->name, r->begin);
-    c->item[c->items++] = (struct tensors_item){ name, p->type, r->count, data };
+    c->item[c->items++] = (struct tensors_item){ name, p->type, r->count,
+                                                 c->in_place ? r->data : data };
+    if (c->in_place)
+        return CRUN_OK;
     *to += bytes;
     return bytes ? c->memory->ops->copy(queue, data, r->data, bytes) : CRUN_OK;
 }
@@ -194,8 +201,10 @@ crun_status checkpoint_copy_take(struct checkpoint_copy **copy,
     count_copied(content, &items, &bytes);
     if (!c || !copy_alloc(c, items, content->extras))
         s = status_fail(CRUN_NO_MEMORY, "no memory for a copy of the state");
+    else
+        c->in_place = content->use != FOR_FILE && !queues->ops->queued;
     if (s == CRUN_OK)
-        s = memory_reserve(memory, queues->ops, bytes);
+        s = memory_reserve(memory, queues->ops, c->in_place ? 0 : bytes);
     if (s == CRUN_OK) {
         if (content->extras)
             memcpy(c->extra, content->extra, content->extras * sizeof(*c->extra));
@@ -237,6 +246,46 @@ static crun_status copy_await(struct checkpoint_copy *c, struct err *e)
     snprintf(c->optim, sizeof(c->optim), "%" PRIu64 " %a %" PRIu32, optim.steps,
              (double)optim.scale, optim.good);
     return CRUN_OK;
+}
+
+crun_status checkpoint_copy_section(struct checkpoint_copy *c, crun_world *world,
+                                    unsigned parts, struct checkpoint_section *section,
+                                    struct err *e)
+{
+    crun_status status = copy_await(c, e);
+    char which[32];
+    size_t front;
+
+    *section = (struct checkpoint_section){ .front = NULL };
+    snprintf(which, sizeof(which), "1of%u", parts);
+    c->word[c->words] = (struct tensors_word){ "part", which };
+    if (status == CRUN_OK && c->memory->ops->queued)
+        status = world_is_whole(world, e);
+    if (status != CRUN_OK)
+        return status;
+    section->piece = calloc(c->items + 1, sizeof(*section->piece));
+    section->front = tensors_make_front(c->word, c->words + 1, c->item, c->items,
+                                        &front);
+    if (!section->piece || !section->front) {
+        err_set(e, "no memory for a checkpoint's header");
+        return CRUN_NO_MEMORY;
+    }
+    section->piece[section->pieces++] = (struct crun_memory_piece){ section->front,
+                                                                    front };
+    for (unsigned i = 0; i < c->items; i++)
+        section->piece[section->pieces++] = (struct crun_memory_piece){
+            c->item[i].data, tensors_item_bytes(&c->item[i])
+        };
+    for (size_t i = 0; i < section->pieces; i++)
+        section->bytes += section->piece[i].bytes;
+    return CRUN_OK;
+}
+
+void checkpoint_section_free(struct checkpoint_section *s)
+{
+    free(s->front);
+    free(s->piece);
+    *s = (struct checkpoint_section){ .front = NULL };
 }
 
 static crun_status sync_and_rename(int dir, int fd, const char *new_name,

@@ -4,6 +4,7 @@
 
 #include "worker-lib/checkpoint/checkpoint_dir.h"
 #include "worker-lib/checkpoint/tensors.h"
+#include "worker-lib/memory/memory_client.h"
 #include "worker-lib/training/train_state.h"
 
 /* A name in a file: of a part, and where a range begins. */
@@ -30,6 +31,10 @@ struct checkpoint_content {
     const struct state_part *part;
     unsigned parts;
     bool whole; /* all parts, else only those that no rank has entirely */
+    /* Not for a file but for a section in memory, and not copied twice: the optimizer's
+     * state, if it is sharded, is each rank's own, and all else is shared. */
+    enum { FOR_FILE, FOR_SHARED, FOR_OWN } use;
+    bool sharded; /* FOR_SHARED, FOR_OWN */
 };
 
 /* The memory of copies. For copies from a GPU it is pinned, and pinning takes long, so
@@ -69,11 +74,28 @@ struct checkpoint_target {
 crun_status checkpoint_copy_write(struct checkpoint_copy *copy,
                                   const struct checkpoint_target *to, struct err *e);
 
+/* A section in memory: the bytes of a file without generation, save and checksum. */
+struct checkpoint_section {
+    uint8_t *front;
+    struct crun_memory_piece *piece;
+    size_t pieces;
+    uint64_t bytes;
+};
+/* Waits for the copy, whose data the section needs. `parts`: own sections of the set.
+ */
+crun_status checkpoint_copy_section(struct checkpoint_copy *copy, crun_world *world,
+                                    unsigned parts, struct checkpoint_section *section,
+                                    struct err *e);
+void checkpoint_section_free(struct checkpoint_section *section);
+
 struct checkpoint_source;
 
 /* `path` is its first part. CRUN_CORRUPT: a part is damaged; CRUN_NOT_FOUND. */
 crun_status checkpoint_source_open(struct checkpoint_source **s, const char *path,
                                    struct err *e);
+/* What `m` restores. The parts' hashes are right. */
+crun_status checkpoint_source_recall(struct checkpoint_source **s, crun_memory *m,
+                                     struct err *e);
 void checkpoint_source_close(struct checkpoint_source *s); /* NULL is fine */
 
 void checkpoint_source_facts(const struct checkpoint_source *s,

@@ -13,6 +13,7 @@
 /* Broadcast by rank 0 before the state. */
 struct load_verdict {
     int32_t status;
+    bool recalled; /* from memory */
     struct checkpoint_facts facts;
     uint64_t keys; /* the digest of its extras' */
     struct err error;
@@ -76,13 +77,55 @@ static crun_status open_newest(struct crun_checkpoints *c, struct checkpoint_sou
     return status;
 }
 
+/* Whether a step after this one is in files: memory was given up then. */
+static bool files_are_newer(const struct crun_checkpoints *c, uint64_t step)
+{
+    struct checkpoint_set *set;
+    size_t count, first = 0;
+    struct err e;
+    bool newer;
+
+    if (checkpoint_dir_list(c->directory, &set, &count, &e) != CRUN_OK)
+        return false;
+    while (first < count && !checkpoint_set_is_complete(&set[first]))
+        first++;
+    newer = first < count && set[first].step > step;
+    free(set);
+    return newer;
+}
+
+/* What is in memory and cannot be restored is passed over with a warning: *s is NULL.
+ */
+static void recall_source(struct crun_checkpoints *c,
+                          const struct checkpoint_parts *all,
+                          struct checkpoint_source **s)
+{
+    const struct memory_set *set = crun_memory_restores(c->steps.memory);
+    struct err e = { .text = "" };
+
+    if (!set->world || files_are_newer(c, set->step))
+        return;
+    if (checkpoint_source_recall(s, c->steps.memory, &e) == CRUN_OK &&
+        checkpoint_source_fits(*s, all->part, all->count, &e) == CRUN_OK)
+        return;
+    checkpoint_source_close(*s);
+    *s = NULL;
+    warn_of(c, &e);
+}
+
 static crun_status open_matching_source(struct crun_checkpoints *c, const char *file,
                                         const struct checkpoint_parts *all,
-                                        struct checkpoint_source **s, struct err *e)
+                                        struct checkpoint_source **s, bool *recalled,
+                                        struct err *e)
 {
-    crun_status status = *file ? checkpoint_source_open(s, file, e)
-                               : open_newest(c, s, e);
+    crun_status status;
 
+    if (!*file && c->steps.memory)
+        recall_source(c, all, s);
+    *recalled = *s != NULL;
+    if (*recalled)
+        return CRUN_OK;
+    status = *file ? checkpoint_source_open(s, file, e) : open_newest(c, s, e);
     if (status == CRUN_OK)
         status = checkpoint_source_fits(*s, all->part, all->count, e);
     return status;
@@ -165,7 +208,8 @@ static crun_status broadcast_verdict(struct crun_checkpoints *c,
     crun_status status;
 
     if (crun_rank(c->world) == 0) {
-        v->status = (int32_t)open_matching_source(c, l->file, all, s, &v->error);
+        v->status = (int32_t)open_matching_source(c, l->file, all, s, &v->recalled,
+                                                  &v->error);
         if (v->status == CRUN_OK)
             checkpoint_source_facts(*s, &v->facts);
         v->keys = digest_keys(l);
@@ -254,6 +298,10 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
         status = load_together(c, &all, &l, chunk);
     ddp_device(ddp)->host_free(chunk);
     free(all.part);
+    c->steps.recalled = status == CRUN_OK && l.verdict.recalled;
+    if (c->steps.memory)
+        crun_memory_restored(c->steps.memory,
+                             c->steps.recalled ? l.verdict.facts.step : 0);
     if (status == CRUN_OK && step)
         *step = l.verdict.facts.step;
     return status;

@@ -9,7 +9,8 @@
 #define EXTRA_KEY_MAX 128
 
 /* Extras are written to the file's header, which is JSON. */
-static crun_status check_extras(const crun_extra *extra, size_t extras)
+crun_status checkpoint_check_extras(const char *call, const crun_extra *extra,
+                                    size_t extras)
 {
     for (size_t i = 0; i < extras; i++) {
         const char *key = extra[i].key;
@@ -18,20 +19,18 @@ static crun_status check_extras(const crun_extra *extra, size_t extras)
             !text_is_utf8(key, strlen(key)))
             return status_fail(
                 CRUN_BAD_ARGUMENT,
-                "crun_checkpoint_save: the key of an extra is text of 1 to %d "
-                "bytes in UTF-8",
+                "%s: the key of an extra is text of 1 to %d bytes in UTF-8", call,
                 EXTRA_KEY_MAX - 1);
         if (!memchr(extra[i].value, '\0', sizeof(extra[i].value)) ||
             !text_is_utf8(extra[i].value, strlen(extra[i].value)))
             return status_fail(CRUN_BAD_ARGUMENT,
-                               "crun_checkpoint_save: extra \"%s\" is not text of up "
-                               "to %zu bytes in UTF-8",
-                               key, sizeof(extra[i].value) - 1);
+                               "%s: extra \"%s\" is not text of up to %zu bytes in "
+                               "UTF-8",
+                               call, key, sizeof(extra[i].value) - 1);
         for (size_t k = 0; k < i; k++)
             if (strcmp(extra[k].key, key) == 0)
                 return status_fail(CRUN_BAD_ARGUMENT,
-                                   "crun_checkpoint_save: two extras are called \"%s\"",
-                                   key);
+                                   "%s: two extras are called \"%s\"", call, key);
     }
     return CRUN_OK;
 }
@@ -124,7 +123,7 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
         return status;
     last = checkpoint_writer_wait(c);
     status = checkpoint_gather_parts(ddp, optim, &all)
-                 ? check_extras(extra, extras)
+                 ? checkpoint_check_extras("crun_checkpoint_save", extra, extras)
                  : status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = agree_on_save(c, step, &all, status, &sharded, &last);
     content.part = all.part;

@@ -11,6 +11,8 @@
 struct checkpoint_source {
     struct tensors **file;
     unsigned files;
+    const struct tensors *words;     /* the file that has those of rank 0 */
+    struct crun_memory_part *memory; /* NULL: the files are files */
     char path[PATH_MAX];
     struct moved *moved; /* each parameter, in the order of this training */
     unsigned parameters;
@@ -151,7 +153,74 @@ crun_status checkpoint_source_open(struct checkpoint_source **source, const char
     } else {
         snprintf(s->path, sizeof(s->path), "%s", path);
         status = source_open_parts(s, &set, e);
+        s->words = s->file[0];
     }
+    if (status == CRUN_OK)
+        *source = s;
+    else
+        checkpoint_source_close(s);
+    return status;
+}
+
+/* -- in memory --------------------------------------------------------------------- */
+
+static crun_status source_add_section(struct checkpoint_source *s, crun_memory *m,
+                                      unsigned rank, bool shared, struct err *e)
+{
+    struct crun_memory_part *part = &s->memory[s->files];
+    crun_status status;
+
+    if (crun_memory_read(m, rank, shared, part, e) < 0)
+        return CRUN_CORRUPT;
+    status = tensors_open_bytes(&s->file[s->files], part->data, part->bytes, e);
+    if (status == CRUN_OK)
+        s->files++;
+    else
+        crun_memory_part_free(part);
+    return status;
+}
+
+/* The shared section has the parameters, as the first file; rank 0's own has the words,
+ * and how many own sections there are. */
+static crun_status source_add_sections(struct checkpoint_source *s, crun_memory *m,
+                                       struct err *e)
+{
+    unsigned parts = 0, world = crun_memory_restores(m)->world;
+    crun_status status = source_add_section(s, m, 0, true, e);
+
+    if (status == CRUN_OK)
+        status = source_add_section(s, m, 0, false, e);
+    if (status != CRUN_OK)
+        return status;
+    s->words = s->file[1];
+    sscanf(word_or_empty(s->words, "part"), "1of%u", &parts);
+    if (parts != 1 && parts != world) {
+        err_set(e, "rank 0's part is one of %u, and the world had %u ranks", parts,
+                world);
+        return CRUN_CORRUPT;
+    }
+    for (unsigned rank = 1; status == CRUN_OK && rank < parts; rank++)
+        status = source_add_section(s, m, rank, false, e);
+    return status;
+}
+
+crun_status checkpoint_source_recall(struct checkpoint_source **source, crun_memory *m,
+                                     struct err *e)
+{
+    struct checkpoint_source *s = calloc(1, sizeof(*s));
+    size_t most = (size_t)crun_memory_restores(m)->world + 1;
+    crun_status status = CRUN_NO_MEMORY;
+
+    *source = NULL;
+    if (s) {
+        s->file = calloc(most, sizeof(struct tensors *));
+        s->memory = calloc(most, sizeof(*s->memory));
+        snprintf(s->path, sizeof(s->path), "the checkpoint in memory");
+    }
+    if (s && s->file && s->memory)
+        status = source_add_sections(s, m, e);
+    else
+        err_set(e, "no memory to read the checkpoint in memory");
     if (status == CRUN_OK)
         *source = s;
     else
@@ -165,6 +234,9 @@ void checkpoint_source_close(struct checkpoint_source *s)
         return;
     for (unsigned i = 0; s->file && i < s->files; i++)
         tensors_close(s->file[i]);
+    for (unsigned i = 0; s->memory && i < s->files; i++)
+        crun_memory_part_free(&s->memory[i]);
+    free(s->memory);
     free(s->file);
     free(s->moved);
     free(s);
@@ -173,7 +245,7 @@ void checkpoint_source_close(struct checkpoint_source *s)
 void checkpoint_source_facts(const struct checkpoint_source *s,
                              struct checkpoint_facts *f)
 {
-    const struct tensors *t = s->file[0];
+    const struct tensors *t = s->words;
 
     *f = (struct checkpoint_facts){ .optim.scale = 1 };
     f->step = strtoull(word_or_empty(t, "step"), NULL, 10);
@@ -191,7 +263,7 @@ void checkpoint_source_extras(const struct checkpoint_source *s, crun_extra *ext
     for (size_t i = 0; i < extras; i++) {
         snprintf(key, sizeof(key), "extra.%s", extra[i].key);
         snprintf(extra[i].value, sizeof(extra[i].value), "%s",
-                 word_or_empty(s->file[0], key));
+                 word_or_empty(s->words, key));
     }
 }
 

@@ -114,6 +114,7 @@ void crun_checkpoints_close(crun_checkpoints *c)
     if (c->has_writer)
         pthread_join(c->writer, NULL);
     checkpoint_memory_free(&c->memory);
+    checkpoint_steps_close(c);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);

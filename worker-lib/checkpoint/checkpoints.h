@@ -24,6 +24,16 @@ struct crun_checkpoints {
     struct checkpoint_claim claim;
     uint64_t saves; /* so far; the same on all ranks */
 
+    /* checkpoint_step.c */
+    struct checkpoint_steps {
+        crun_memory *memory; /* NULL: none on any rank */
+        uint64_t every;
+        struct checkpoint_memory room[2]; /* of copies of own and shared state */
+        crun_work *work;                  /* the agreement after a step; or NULL */
+        int64_t own, least;               /* of it: enum step_answer */
+        bool recalled;                    /* what was loaded last is from memory */
+    } steps;
+
     pthread_t writer;
     bool has_writer, ending;
     pthread_mutex_t lock;
@@ -66,6 +76,17 @@ CRUN_CHECK crun_status checkpoint_agree(crun_world *world, const char *what,
                                         const char *counts, uint64_t count,
                                         const struct checkpoint_parts *all,
                                         crun_status own, int64_t n[NUMBERS]);
+
+/* -- checkpoint_save.c ------------------------------------------------------------- */
+
+CRUN_CHECK crun_status checkpoint_check_extras(const char *call,
+                                               const crun_extra *extra, size_t extras);
+
+/* -- checkpoint_step.c: checkpoints in memory -------------------------------------- */
+
+/* With an agent that offers memory to all ranks of the job. All together. */
+CRUN_CHECK crun_status checkpoint_steps_open(struct crun_checkpoints *c);
+void checkpoint_steps_close(struct crun_checkpoints *c);
 
 /* -- checkpoint_writer.c ----------------------------------------------------------- */
 

@@ -80,8 +80,8 @@ static char *print_header_json(const struct tensors_word *word, unsigned words,
     return text;
 }
 
-/* Length and header, with a checksum of zeros, padded to 8 bytes. */
-static uint8_t *make_header(const struct tensors_word *word, unsigned words,
+/* Padded to 8 bytes. */
+uint8_t *tensors_make_front(const struct tensors_word *word, unsigned words,
                             const struct tensors_item *item, unsigned items,
                             size_t *size)
 {
@@ -111,7 +111,7 @@ static crun_status write_bytes(int fd, const void *data, size_t size, struct err
     return errnum == ENOSPC || errnum == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
 }
 
-static size_t item_bytes(const struct tensors_item *item)
+size_t tensors_item_bytes(const struct tensors_item *item)
 {
     return item->count * type_sizes[item->type];
 }
@@ -123,7 +123,7 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
     crun_status status;
     char digits[CHECKSUM_DIGITS + 1];
     size_t size;
-    uint8_t *front = make_header(word, words, item, items, &size);
+    uint8_t *front = tensors_make_front(word, words, item, items, &size);
     uLong sum;
 
     if (!front) {
@@ -132,13 +132,14 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
     }
     sum = crc32_z(0, front, size);
     for (unsigned i = 0; i < items; i++)
-        if (item_bytes(&item[i])) /* for NULL zlib would return the initial sum */
-            sum = crc32_z(sum, item[i].data, item_bytes(&item[i]));
+        if (tensors_item_bytes(
+                &item[i])) /* for NULL zlib would return the initial sum */
+            sum = crc32_z(sum, item[i].data, tensors_item_bytes(&item[i]));
     snprintf(digits, sizeof(digits), "%08lx", sum);
     memcpy(front + CHECKSUM_AT, digits, CHECKSUM_DIGITS);
     status = write_bytes(fd, front, size, e);
     for (unsigned i = 0; status == CRUN_OK && i < items; i++)
-        status = write_bytes(fd, item[i].data, item_bytes(&item[i]), e);
+        status = write_bytes(fd, item[i].data, tensors_item_bytes(&item[i]), e);
     free(front);
     return status;
 }
@@ -146,8 +147,9 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
 /* -- reading ----------------------------------------------------------------------- */
 
 struct tensors {
-    uint8_t *map;
+    const uint8_t *map;
     size_t size;
+    bool is_file; /* of which this is the map */
     cJSON *root;
     struct tensors_item *item;
     unsigned items;
@@ -262,7 +264,7 @@ static const char *tensors_read(struct tensors *t)
     header = decode_length(t->map);
     if (header > HEADER_MAX || header > t->size - LENGTH_BYTES)
         return "it is cut short, or not a tensor file";
-    if (!checksum_is_right(t))
+    if (t->is_file && !checksum_is_right(t))
         return "its checksum is wrong";
     t->root = cJSON_ParseWithLength((const char *)t->map + LENGTH_BYTES, header);
     if (!cJSON_IsObject(t->root) || !tensors_read_items(t, header))
@@ -289,13 +291,16 @@ static crun_status tensors_map(struct tensors *t, const char *path, struct err *
     }
     t->map = at;
     t->size = (size_t)st.st_size;
+    t->is_file = true;
     return CRUN_OK;
 }
 
-crun_status tensors_open(struct tensors **tensors, const char *path, struct err *e)
+/* bytes NULL: those of a file. */
+static crun_status tensors_open_either(struct tensors **tensors, const char *path,
+                                       const void *bytes, size_t size, struct err *e)
 {
     struct tensors *t = calloc(1, sizeof(*t));
-    crun_status status;
+    crun_status status = CRUN_OK;
     const char *wrong;
 
     *tensors = NULL;
@@ -303,7 +308,10 @@ crun_status tensors_open(struct tensors **tensors, const char *path, struct err 
         err_set(e, "no memory to read %s", path);
         return CRUN_NO_MEMORY;
     }
-    status = tensors_map(t, path, e);
+    t->map = bytes;
+    t->size = size;
+    if (!bytes)
+        status = tensors_map(t, path, e);
     if (status == CRUN_OK && (wrong = tensors_read(t))) {
         err_set(e, "%s: %s", path, wrong);
         status = CRUN_CORRUPT;
@@ -315,12 +323,23 @@ crun_status tensors_open(struct tensors **tensors, const char *path, struct err 
     return status;
 }
 
+crun_status tensors_open(struct tensors **t, const char *path, struct err *e)
+{
+    return tensors_open_either(t, path, NULL, 0, e);
+}
+
+crun_status tensors_open_bytes(struct tensors **t, const void *bytes, size_t size,
+                               struct err *e)
+{
+    return tensors_open_either(t, "the checkpoint in memory", bytes, size, e);
+}
+
 void tensors_close(struct tensors *t)
 {
     if (!t)
         return;
-    if (t->map)
-        munmap(t->map, t->size);
+    if (t->is_file)
+        munmap((void *)(uintptr_t)t->map, t->size);
     cJSON_Delete(t->root);
     free(t->item);
     free(t);

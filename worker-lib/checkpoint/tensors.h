@@ -28,10 +28,20 @@ crun_status tensors_write(int fd, const struct tensors_word *word, unsigned word
                           const struct tensors_item *item, unsigned items,
                           struct err *e);
 
+/* What a file has before the data: length and header, with a checksum of zeros. The
+ * caller frees it; NULL: no memory. */
+uint8_t *tensors_make_front(const struct tensors_word *word, unsigned words,
+                            const struct tensors_item *item, unsigned items,
+                            size_t *size);
+size_t tensors_item_bytes(const struct tensors_item *item);
+
 /* Maps a file and verifies its checksum: CRUN_NOT_FOUND, CRUN_CORRUPT, CRUN_SYSTEM. */
 struct tensors;
 crun_status tensors_open(struct tensors **t, const char *path, struct err *e);
 void tensors_close(struct tensors *t); /* NULL is fine */
+/* The bytes of a file, which stay where they are; their checksum is not looked at. */
+crun_status tensors_open_bytes(struct tensors **t, const void *bytes, size_t size,
+                               struct err *e);
 
 const char *tensors_word(const struct tensors *t, const char *key); /* or NULL */
 unsigned tensors_count(const struct tensors *t);

@@ -492,10 +492,11 @@ typedef struct crun_checkpoint_options {
     int keep;              /* how many of the newest are kept; 0: 3 */
     bool blocking;         /* crun_checkpoint_save waits as crun_checkpoint_wait does */
     /* Called on rank 0, by crun_checkpoint_load, with one sentence about checkpoints
-     * that are passed over: damaged ones, and parts that were never completed. Or
-     * NULL. */
+     * that are passed over: damaged ones, and parts that were never completed; and on a
+     * rank that cannot have checkpoints in memory. Or NULL. */
     void (*warn)(void *arg, const char *text);
     void *arg;
+    int memory_every; /* steps, of crun_checkpoint_step; 0: none in memory */
 } crun_checkpoint_options;
 
 /* Rank 0's options count. CRUN_BAD_ARGUMENT: not all ranks see rank 0's directory, as
@@ -535,6 +536,19 @@ CRUN_API CRUN_CHECK crun_status crun_checkpoint_save(
  * writers, when all have ended. */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_wait(crun_checkpoints *checkpoints);
 /*
+ * After a step: each memory_every steps the state, as crun_checkpoint_save has it, goes
+ * to memory of crun, which outlives this process; after a failure, also of a whole
+ * node, crun_checkpoint_load goes on from there. Steps only rise within a start of the
+ * program, and one crun_checkpoints of a process saves to memory. The call returns when
+ * this rank's state is copied. It saves nothing if the copies of the step before are
+ * not safe yet; if crun keeps no memory for all ranks, as under torchrun; in a group;
+ * and if some rank could not save, from then on: `warn` says why on that rank. All
+ * ranks together; the status is that of the world.
+ */
+CRUN_API CRUN_CHECK crun_status crun_checkpoint_step(
+    crun_checkpoints *checkpoints, uint64_t step, crun_ddp *ddp, crun_optim *optim,
+    const crun_sampler *sampler, const crun_extra *extra, size_t extras);
+/*
  * Loads the newest complete checkpoint (file ""), or this file (rank 0's argument),
  * which may be the first part of several. What is still being written counts, too.
  * Values belong to the names of parameters, those of the optimizer's state as well:
@@ -546,12 +560,18 @@ CRUN_API CRUN_CHECK crun_status crun_checkpoint_wait(crun_checkpoints *checkpoin
  * is of another model, optimizer or sampler, or has no position of a sampler though
  * there is one. These change nothing. A failure of the world in the middle may leave
  * part of the state loaded.
+ *
+ * "" loads what is in memory (crun_checkpoint_step), unless a file has a later step or
+ * memory is not whole.
  */
 CRUN_API CRUN_CHECK crun_status crun_checkpoint_load(crun_checkpoints *checkpoints,
                                                      const char *file, uint64_t *step,
                                                      crun_ddp *ddp, crun_optim *optim,
                                                      crun_sampler *sampler,
                                                      crun_extra *extra, size_t extras);
+
+/* Whether what was loaded last is from memory. */
+CRUN_API bool crun_checkpoint_in_memory(const crun_checkpoints *checkpoints);
 
 /* -- progress ---------------------------------------------------------------------- */
 

@@ -23,18 +23,35 @@ static void print_settings(const struct trainer *t, char *text, size_t size)
              crun_dtype_name(f->precision));
 }
 
-int checkpoints_write(struct trainer *t, bool safe, struct err *e)
+static void print_extras(const struct trainer *t, crun_extra extra[EXTRAS])
 {
     const struct score *pass = &t->score, *recent = &t->recent.score;
-    crun_extra extra[EXTRAS] = {
-        [SCORES] = { .key = "scores" }, [SETTINGS] = { .key = "settings" }
-    };
 
+    extra[SCORES].key = "scores";
+    extra[SETTINGS].key = "settings";
     /* exactly */
     snprintf(extra[SCORES].value, sizeof(extra[SCORES].value),
              "%a %a %a %a %a %" PRIu64, pass->loss, pass->right, pass->samples,
              recent->loss, recent->samples, t->recent.after);
     print_settings(t, extra[SETTINGS].value, sizeof(extra[SETTINGS].value));
+}
+
+int checkpoints_remember(struct trainer *t, struct err *e)
+{
+    crun_extra extra[EXTRAS];
+
+    print_extras(t, extra);
+    return trainer_check(t,
+                         crun_checkpoint_step(t->checkpoints, t->step, t->ddp, t->optim,
+                                              t->sampler, extra, EXTRAS),
+                         e);
+}
+
+int checkpoints_write(struct trainer *t, bool safe, struct err *e)
+{
+    crun_extra extra[EXTRAS];
+
+    print_extras(t, extra);
     crun_progress(t->world, CRUN_PHASE_CHECKPOINTING, t->step, 0, t->samples_own, NAN);
     if (trainer_check(t,
                       crun_checkpoint_save(t->checkpoints, t->step, t->ddp, t->optim,
@@ -91,6 +108,8 @@ static int resume_training(struct trainer *t, struct err *e)
     }
     if (trainer_check(t, status, e) < 0)
         return err_wrap(e, "cannot resume from %s", from);
+    if (crun_checkpoint_in_memory(t->checkpoints))
+        from = "memory";
     apply_extras(t, extra, from);
     return 0;
 }
@@ -107,6 +126,7 @@ int checkpoints_open(struct trainer *t, struct err *e)
 {
     const struct train_flags *f = t->flags;
     crun_checkpoint_options options = { .directory = f->checkpoints,
+                                        .memory_every = (int)f->memory_every,
                                         .warn = print_warning,
                                         .arg = t };
     int rc;

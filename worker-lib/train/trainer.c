@@ -137,17 +137,26 @@ static int exchange_step(struct trainer *t, const struct score *own,
     return consensus_begin(t, own, e);
 }
 
-/* After a step: writes a checkpoint if one is agreed or due. Returns 1 to stop. */
+static bool step_is_multiple(const struct trainer *t, long long every)
+{
+    return every && t->step % (uint64_t)every == 0;
+}
+
+/* After a step: writes checkpoints if they are agreed or due. Returns 1 to stop. */
 static int write_due_checkpoint(struct trainer *t, struct agreed *agreed, struct err *e)
 {
-    uint64_t every = (uint64_t)t->flags->checkpoint_every;
+    bool remember = step_is_multiple(t, t->flags->memory_every);
+    bool write = step_is_multiple(t, t->flags->checkpoint_every);
     bool now;
 
-    if (!agreed->checkpoint && !agreed->stop && !(every && t->step % every == 0))
-        return 0;
     /* the saved score includes all steps */
-    if (add_last_step(t, agreed, e) < 0)
+    if ((remember || write || agreed->checkpoint || agreed->stop) &&
+        add_last_step(t, agreed, e) < 0)
         return -1;
+    if (remember && checkpoints_remember(t, e) < 0)
+        return -1;
+    if (!agreed->checkpoint && !agreed->stop && !write)
+        return 0;
     now = agreed->checkpoint || agreed->stop;
     if (t->checkpoints && checkpoints_write(t, now, e) < 0)
         return -1;

@@ -89,6 +89,8 @@ int step_evaluate(struct trainer *t, struct score *own, struct err *e) MUST_CHEC
 /* Opens the folder of checkpoints and resumes from it, or from a file, as the flags
  * say. */
 int checkpoints_open(struct trainer *t, struct err *e) MUST_CHECK;
+/* The one in memory, if one is due. */
+int checkpoints_remember(struct trainer *t, struct err *e) MUST_CHECK;
 /* `safe`: return only when it is on disk. */
 int checkpoints_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
 

@@ -50,6 +50,11 @@ const struct device_ops *ddp_device(const crun_ddp *ddp)
     return ddp->ops;
 }
 
+bool ddp_is_sharded(const crun_ddp *ddp)
+{
+    return ddp->options.shard;
+}
+
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)
 {
     *parts = ddp->state.part;

@@ -36,6 +36,8 @@ static inline bool state_is_parameter(const struct state_part *p)
  * number; *parts is valid as long as the ddp. */
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts);
 crun_world *ddp_world(const crun_ddp *ddp);
+/* Each rank has some of the optimizer's state: the same answer on all ranks. */
+bool ddp_is_sharded(const crun_ddp *ddp);
 
 /* Momentum and variance; 0 if the optimizer has none. */
 unsigned optim_state(crun_optim *optim, const struct state_part **parts);

@@ -28,8 +28,9 @@ fail()
 scripts/demo --model mlp --passes 3 --train-limit 12000 >"$out" 2>&1 || fail 'exit code'
 for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
     'crun: rank 2 on .* was killed by SIGKILL' \
-    'train: resumed after step [0-9]*, ' \
-    'loss, undisturbed$' 'loss, killed in the gap' \
+    'train: resumed after step [0-9]*, .* from memory$' \
+    'resumed at step [0-9]* from memory, [01] steps\{0,1\} to be done again' \
+    'loss, undisturbed$' 'loss, killed, then on from memory' \
     'demo: 9[0-9].* % of unseen digits are read correctly; restarts: 1$' \
     'demo: equal, bit by bit$'; do
     grep -q "$words" "$out" || fail "nowhere: $words"

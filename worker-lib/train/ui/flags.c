@@ -141,6 +141,14 @@ static const struct opt table[] = {
       .offset = FIELD(checkpoint_every),
       .min = 1,
       .max = INT64_MAX },
+    { .name = "memory-every",
+      .arg = "STEPS",
+      .help = "Under crun, also keep a checkpoint in memory every so many steps: after "
+              "a failure the training resumes from there.",
+      .set = opt_set_int,
+      .offset = FIELD(memory_every),
+      .min = 1,
+      .max = INT32_MAX },
     { .name = "resume",
       .arg = "auto|none|FILE",
       .help = "Resume from the newest complete checkpoint, from none, or from this "
@@ -167,6 +175,8 @@ static int check_flags_together(struct train_flags *f, struct err *e)
 {
     if (f->checkpoint_every && !f->checkpoints)
         return err_set(e, "--ckpt-every needs --ckpt-dir");
+    if (f->memory_every && !f->checkpoints)
+        return err_set(e, "--memory-every needs --ckpt-dir");
     if (f->metrics_every && !f->metrics)
         return err_set(e, "--metrics-every needs --metrics");
     f->precision = (crun_dtype[]){ CRUN_F32, CRUN_BF16, CRUN_F16 }[f->precision_number];

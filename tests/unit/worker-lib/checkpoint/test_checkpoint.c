@@ -59,6 +59,11 @@ crun_status ddp_await_copies(crun_ddp *ddp)
     return CRUN_OK;
 }
 
+bool ddp_is_sharded(const crun_ddp *ddp)
+{
+    return state[0].range[0].count < TOTAL;
+}
+
 crun_status ddp_put(crun_ddp *ddp, void *to, const void *from, size_t bytes)
 {
     memcpy(to, from, bytes);
