@@ -331,6 +331,42 @@ static void print_keepers(const struct msg_job_status *s, const struct terminal 
                     out);
 }
 
+/* The newest step of which each node of the epoch has its part. They are heard from at
+ * different times: they may all have a newer one meanwhile. */
+static void print_memory(const struct job_view *job, const struct terminal *t,
+                         FILE *out)
+{
+    uint64_t step = UINT64_MAX, copied = UINT64_MAX, bytes = 0, ago_ms = 0;
+    char line[256], age[32], copies[64] = "", saved[96] = "no step of all nodes";
+    bool is_big;
+
+    for (size_t i = 0; i < job->nodes; i++) {
+        const struct msg_node_status *n = &job->node[i];
+        const struct msg_memory *m = &n->progress.memory;
+
+        bytes += m->bytes;
+        if (n->group_rank < 0)
+            continue;
+        if (m->step < step) {
+            step = m->step;
+            ago_ms = n->heard_ms + m->age_ms;
+        }
+        copied = m->copied < copied ? m->copied : copied;
+    }
+    if (job->status.state != JOB_RUNNING || bytes == 0)
+        return;
+    if (step)
+        snprintf(saved, sizeof(saved), "step %" PRIu64 ", saved %s ago", step,
+                 clock_format_duration(ago_ms, age, sizeof(age)));
+    if (step && copied)
+        snprintf(copies, sizeof(copies), ", copies of step %" PRIu64 " on other nodes",
+                 copied);
+    is_big = bytes >= 1 << 30;
+    snprintf(line, sizeof(line), "%s%s, %.1f %s in all", saved, copies,
+             (double)bytes / (is_big ? 1 << 30 : 1 << 20), is_big ? "GiB" : "MiB");
+    print_text_line("checkpoints in memory: ", line, STYLE_PLAIN, t, out);
+}
+
 /* Another process has written it: of its control characters only newlines count. */
 static void print_ended_report(const char *report, FILE *out)
 {
@@ -368,6 +404,7 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_text_line("last failure: ", s->text, STYLE_WARN, t, out);
     if (s->state != JOB_DONE)
         print_keepers(s, t, out);
+    print_memory(job, t, out);
     print_nodes(job, t, out);
     if (job->report)
         print_ended_report(job->report, out);

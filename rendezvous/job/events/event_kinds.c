@@ -15,7 +15,8 @@ const struct event_kind event_kinds[] = {
     { "waiting", ACCESS_VIEW, NEVER, "a restart waits for its time" },
     { "formed", ACCESS_VIEW, RESTART, "an epoch has its nodes and ranks" },
     { "resumed", ACCESS_VIEW, ALWAYS,
-      "the first step after a restart, and what the restart has cost" },
+      "the first step after a restart, what the restart has cost, and from whose "
+      "memory it goes on" },
     { "failed", ACCESS_VIEW, ALWAYS, "a worker has failed: the root cause" },
     { "afterwards", ACCESS_VIEW, NEVER, "a failure that followed from another one" },
     { "hang", ACCESS_VIEW, ALWAYS, "the workers make no progress" },

@@ -9,6 +9,12 @@
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 
+static void put_if_any(struct sample_writer *w, uint64_t number)
+{
+    if (number)
+        sample_put(w, NULL, number);
+}
+
 /* -- the program ------------------------------------------------------------------- */
 
 static void put_build(struct sample_writer *w, const struct metric_source *s)
@@ -184,14 +190,12 @@ static void put_last_recovery(struct sample_writer *w, const struct metric_sourc
 
 static void put_step(struct sample_writer *w, const struct metric_source *s)
 {
-    if (s->step)
-        sample_put(w, NULL, s->step);
+    put_if_any(w, s->step);
 }
 
 static void put_final_step(struct sample_writer *w, const struct metric_source *s)
 {
-    if (s->steps)
-        sample_put(w, NULL, s->steps);
+    put_if_any(w, s->steps);
 }
 
 static void put_known(struct sample_writer *w, double value)
@@ -236,8 +240,7 @@ static void put_heartbeat_age(struct sample_writer *w, const struct metric_sourc
 
 static void put_node_step(struct sample_writer *w, const struct metric_source *s)
 {
-    if (progress_of(s)->step)
-        sample_put(w, NULL, progress_of(s)->step);
+    put_if_any(w, progress_of(s)->step);
 }
 
 static void put_silence(struct sample_writer *w, const struct metric_source *s)
@@ -259,10 +262,30 @@ static void put_checkpoint_age(struct sample_writer *w, const struct metric_sour
         sample_put_ms(w, NULL, heard_ms_ago(s) + progress_of(s)->checkpoint_ms);
 }
 
+static void put_memory_step(struct sample_writer *w, const struct metric_source *s)
+{
+    put_if_any(w, progress_of(s)->memory.step);
+}
+
+static void put_memory_copied(struct sample_writer *w, const struct metric_source *s)
+{
+    put_if_any(w, progress_of(s)->memory.copied);
+}
+
+static void put_memory_bytes(struct sample_writer *w, const struct metric_source *s)
+{
+    put_if_any(w, progress_of(s)->memory.bytes);
+}
+
+static void put_memory_age(struct sample_writer *w, const struct metric_source *s)
+{
+    if (progress_of(s)->memory.step)
+        sample_put_ms(w, NULL, heard_ms_ago(s) + progress_of(s)->memory.age_ms);
+}
+
 static void put_gpus(struct sample_writer *w, const struct metric_source *s)
 {
-    if (progress_of(s)->gpus.count)
-        sample_put(w, NULL, progress_of(s)->gpus.count);
+    put_if_any(w, progress_of(s)->gpus.count);
 }
 
 static void put_gpu_load(struct sample_writer *w, const struct metric_source *s)
@@ -291,14 +314,12 @@ static void put_gpu_size(struct sample_writer *w, const struct metric_source *s)
 
 static void put_gpu_heat(struct sample_writer *w, const struct metric_source *s)
 {
-    if (progress_of(s)->gpus.celsius)
-        sample_put(w, NULL, progress_of(s)->gpus.celsius);
+    put_if_any(w, progress_of(s)->gpus.celsius);
 }
 
 static void put_gpu_power(struct sample_writer *w, const struct metric_source *s)
 {
-    if (progress_of(s)->gpus.watts)
-        sample_put(w, NULL, progress_of(s)->gpus.watts);
+    put_if_any(w, progress_of(s)->gpus.watts);
 }
 
 static void put_xids(struct sample_writer *w, const struct metric_source *s)
@@ -387,6 +408,16 @@ const struct metric metrics_table[] = {
            "How many times as long its slowest rank takes for a step as the median."),
     METRIC("crun_node_checkpoint_age_seconds", GAUGE, "seconds", NODE, NULL,
            put_checkpoint_age, "Since a checkpoint of its ranks was seen complete."),
+    METRIC("crun_node_memory_checkpoint_step", GAUGE, NULL, NODE, NULL, put_memory_step,
+           "The newest step of which its memory has checkpoints of all its ranks."),
+    METRIC("crun_node_memory_checkpoint_copied_step", GAUGE, NULL, NODE, NULL,
+           put_memory_copied,
+           "The newest step of which another node has copies of them."),
+    METRIC("crun_node_memory_checkpoint_bytes", GAUGE, "bytes", NODE, NULL,
+           put_memory_bytes,
+           "What checkpoints take of its memory, those of other nodes too."),
+    METRIC("crun_node_memory_checkpoint_age_seconds", GAUGE, "seconds", NODE, NULL,
+           put_memory_age, "Since the newest step in its memory was saved."),
     METRIC("crun_gpus", GAUGE, NULL, NODE, NULL, put_gpus, "GPUs of its workers."),
     METRIC("crun_gpu_utilization_ratio", GAUGE, "ratio", NODE, NULL, put_gpu_load,
            "The part of the time in which they are in use, on average."),

@@ -18,7 +18,7 @@ sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from process import BIN, PROGRAMS, Process, expect, fail, run, until  # noqa: E402
 import host  # noqa: E402
 
-CRUN, STEPS = BIN / "crun", PROGRAMS / "memory_steps.py"
+CRUN, CRUNCTL, STEPS = BIN / "crun", BIN / "crunctl", PROGRAMS / "memory_steps.py"
 
 
 def ends(*processes):
@@ -72,13 +72,23 @@ def memory_of(pid):
     return sum("crun-memory" in link for link in links)
 
 
+def status_shows(pattern, job, *before):
+    """What crunctl prints of it, as soon as each node has told."""
+    def status():
+        return subprocess.run([*before, CRUNCTL, "status", job], capture_output=True, text=True,
+                              check=False)
+    until(lambda: re.search(pattern, status().stdout, re.M), lambda: f"{pattern}\n{status()}", pause=0.2)
+
+
 def nothing_is_left_of_a_killed_agent():
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "wait-at-3").touch()
-        p = Process([CRUN, "--nproc-per-node=2", sys.executable, STEPS, folder, "5"])
+        job = os.path.basename(folder)
+        p = Process([CRUN, "--nproc-per-node=2", f"--rdzv-id={job}", sys.executable, STEPS, folder, "5"])
         until(lambda: p.out.count("waits") == 2, lambda: f"both wait: {p.out}{p.err}")
         if memory_of(p.pid) != 4:
             fail("the agent has", memory_of(p.pid), "memories, not 4")
+        status_shows(r"^checkpoints in memory: step 3, saved [\d.]+ s ago, 1\.\d MiB in all$", job)
         workers = subprocess.run(["pgrep", "-f", f"{STEPS} {folder}"], capture_output=True,
                                  text=True, check=True).stdout.split()
         environs = "".join(pathlib.Path(f"/proc/{w}/environ").read_text() for w in workers)
@@ -106,6 +116,8 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
         nodes = [node(cluster, i, folder, "12") for i in (0, 1, 2)]
         until(lambda: sum(p.out.count("waits") for p in nodes) == 2,
               lambda: "both wait: " + "".join(p.out + p.err for p in nodes))
+        status_shows(r"^checkpoints in memory: step 6, saved [\d.]+ s ago, copies of step 6 on other "
+                     r"nodes, [\d.]+ MiB in all$", "job", "ip", "netns", "exec", cluster[0].ns)
         victim = next(p for p in nodes[1:] if "waits" in p.out)
         rest = [p for p in nodes if p is not victim]
         victim.kill(signal.SIGKILL)

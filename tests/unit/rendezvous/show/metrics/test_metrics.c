@@ -117,6 +117,33 @@ START_TEST(both_formats_tell_of_a_running_job)
 }
 END_TEST
 
+START_TEST(a_node_without_checkpoints_in_memory_has_no_samples_of_them)
+{
+    static const char *const names[] = { "crun_node_memory_checkpoint_step",
+                                         "crun_node_memory_checkpoint_copied_step",
+                                         "crun_node_memory_checkpoint_bytes",
+                                         "crun_node_memory_checkpoint_age_seconds" };
+    static const double of_node_0[] = { 12, 11, 5000000000, 2.5 };
+
+    run_job();
+    beat_with(0, (struct msg_heartbeat){ .step = 12,
+                                         .memory = { .step = 12,
+                                                     .copied = 11,
+                                                     .bytes = 5000000000,
+                                                     .age_ms = 500 } });
+    beat_with(1, (struct msg_heartbeat){ .step = 12 });
+    now += 2000;
+    for (unsigned i = 0; i < 4; i++) {
+        ck_assert_double_eq(sample_of(names[i], "node=\"node-0\""), of_node_0[i]);
+        ck_assert_double_eq(sample_of(names[i], "node=\"node-1\""), -1);
+    }
+    /* the first parts are being written */
+    beat_with(0, (struct msg_heartbeat){ .step = 12, .memory = { .bytes = 4096 } });
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_double_eq(sample_of(names[i], "node=\"node-0\""), i == 2 ? 4096 : -1);
+}
+END_TEST
+
 START_TEST(each_metric_has_its_line_and_no_other_has)
 {
     unsigned types = 0;
@@ -419,6 +446,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, begin_metrics, end_metrics);
     tcase_add_test(t, both_formats_tell_of_a_running_job);
+    tcase_add_test(t, a_node_without_checkpoints_in_memory_has_no_samples_of_them);
     tcase_add_test(t, each_metric_has_its_line_and_no_other_has);
     tcase_add_test(t, labels_are_escaped);
     tcase_add_test(t, the_program_of_a_job_breaks_no_line);
