@@ -7,14 +7,14 @@
 
 #include "rendezvous/common/base/hash.h"
 
-bool checkpoint_gather_parts(crun_ddp *ddp, crun_optim *optim,
+bool checkpoint_gather_parts(crun_ddp *ddp, crun_optim *optim, bool own,
                              struct checkpoint_parts *all)
 {
     const struct state_part *model, *state = NULL;
     unsigned models = ddp_state(ddp, &model), states = 0;
 
     if (optim)
-        states = optim_state(optim, &state);
+        states = own ? optim_own_state(optim, &state) : optim_state(optim, &state);
     all->count = 0;
     all->part = calloc(models + states + 1, sizeof(*all->part));
     if (!all->part)

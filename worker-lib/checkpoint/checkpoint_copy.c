@@ -76,7 +76,7 @@ static bool is_copied(const struct checkpoint_content *content, unsigned part)
 
     if (content->use == FOR_FILE)
         return content->whole || !is_whole(p);
-    return (content->sharded && p->of_parameters) == (content->use == FOR_OWN);
+    return (content->divided && p->of_parameters) == (content->use == FOR_OWN);
 }
 
 static void count_copied(const struct checkpoint_content *content, unsigned *items,

@@ -32,9 +32,9 @@ struct checkpoint_content {
     unsigned parts;
     bool whole; /* all parts, else only those that no rank has entirely */
     /* Not for a file but for a section in memory, and not copied twice: the optimizer's
-     * state, if it is sharded, is each rank's own, and all else is shared. */
+     * state, if it is divided, is each rank's own, and all else is shared. */
     enum { FOR_FILE, FOR_SHARED, FOR_OWN } use;
-    bool sharded; /* FOR_SHARED, FOR_OWN */
+    bool divided; /* FOR_SHARED, FOR_OWN */
 };
 
 /* The memory of copies. For copies from a GPU it is pinned, and pinning takes long, so

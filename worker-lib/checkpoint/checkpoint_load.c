@@ -287,7 +287,7 @@ crun_status crun_checkpoint_load(crun_checkpoints *c, const char *file, uint64_t
     if (status != CRUN_OK)
         return status;
     (void)!checkpoint_writer_wait(c); /* what is being written counts, too */
-    status = checkpoint_gather_parts(ddp, optim, &all)
+    status = checkpoint_gather_parts(ddp, optim, false, &all)
                  ? ddp_device(ddp)->host_alloc(CHUNK_BYTES, &chunk)
                  : status_fail(CRUN_NO_MEMORY, "no memory to load a checkpoint");
     if (status == CRUN_OK && !*l.file)

@@ -122,7 +122,7 @@ crun_status crun_checkpoint_save(crun_checkpoints *c, uint64_t step, crun_ddp *d
     if (status != CRUN_OK)
         return status;
     last = checkpoint_writer_wait(c);
-    status = checkpoint_gather_parts(ddp, optim, &all)
+    status = checkpoint_gather_parts(ddp, optim, false, &all)
                  ? checkpoint_check_extras("crun_checkpoint_save", extra, extras)
                  : status_fail(CRUN_NO_MEMORY, "no memory for a checkpoint");
     status = agree_on_save(c, step, &all, status, &sharded, &last);

@@ -97,13 +97,13 @@ static crun_status sections_take(struct crun_checkpoints *c,
                                  struct checkpoint_content *content, crun_ddp *ddp,
                                  struct step_sections *s, struct err *e)
 {
-    bool sharded = ddp_is_sharded(ddp), has[2];
+    bool divided = ddp_is_divided(ddp), has[2];
     struct state_queues queues;
     crun_status status = ddp_copy_begin(ddp, &queues);
 
-    has[false] = sharded || crun_rank(c->world) == 0;
+    has[false] = divided || crun_rank(c->world) == 0;
     has[true] = number_of("LOCAL_RANK") == 0;
-    content->sharded = sharded;
+    content->divided = divided;
     for (unsigned i = 0; status == CRUN_OK && i < 2; i++) {
         content->use = i ? FOR_SHARED : FOR_OWN;
         if (has[i])
@@ -117,7 +117,7 @@ static crun_status sections_take(struct crun_checkpoints *c,
     for (unsigned i = 0; status == CRUN_OK && i < 2; i++)
         if (has[i])
             status = checkpoint_copy_section(
-                s->copy[i], c->world, sharded ? (unsigned)crun_size(c->world) : 1,
+                s->copy[i], c->world, divided ? (unsigned)crun_size(c->world) : 1,
                 &s->section[i], e);
     return status;
 }
@@ -166,14 +166,12 @@ static crun_status steps_save(struct crun_checkpoints *c,
     struct checkpoint_parts all = { .part = NULL };
     struct err e = { .text = "" };
 
-    if (status == CRUN_OK && optim)
-        status = optim_state_fetch(optim);
     if (status != CRUN_OK)
         return status;
     if (checkpoint_check_extras("crun_checkpoint_step", content->extra,
                                 content->extras) != CRUN_OK)
         err_set(&e, "%s", crun_error_text());
-    else if (!checkpoint_gather_parts(ddp, optim, &all))
+    else if (!checkpoint_gather_parts(ddp, optim, true, &all))
         err_set(&e, "no memory for a checkpoint");
     content->part = all.part;
     content->parts = all.count;

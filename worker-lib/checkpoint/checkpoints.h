@@ -53,7 +53,8 @@ struct checkpoint_parts {
     unsigned count;
 };
 
-bool checkpoint_gather_parts(crun_ddp *ddp, crun_optim *optim,
+/* own: of the optimizer's state what this rank has itself. */
+bool checkpoint_gather_parts(crun_ddp *ddp, crun_optim *optim, bool own,
                              struct checkpoint_parts *all) MUST_CHECK;
 
 CRUN_CHECK crun_status checkpoint_broadcast(crun_world *world, void *what, size_t size,

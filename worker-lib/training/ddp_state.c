@@ -50,9 +50,9 @@ const struct device_ops *ddp_device(const crun_ddp *ddp)
     return ddp->ops;
 }
 
-bool ddp_is_sharded(const crun_ddp *ddp)
+bool ddp_is_divided(const crun_ddp *ddp)
 {
-    return ddp->options.shard;
+    return ddp->divided;
 }
 
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts)

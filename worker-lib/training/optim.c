@@ -209,6 +209,7 @@ void crun_optim_destroy(crun_optim *optim)
     free(optim->gathered);
     free(optim->piece);
     free(optim->range);
+    free(optim->own_range);
     free(optim);
 }
 

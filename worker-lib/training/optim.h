@@ -32,9 +32,9 @@ struct crun_optim {
     struct optim_piece *piece;
     unsigned pieces;
 
-    struct state_part part[2];
+    struct state_part part[2], own[2]; /* for files; for memory */
     unsigned parts;
-    struct state_range *range; /* of part[0], then part[1] */
+    struct state_range *range, *own_range; /* of part[0], then part[1] */
 };
 
 /* Describes the pieces as ranges of all parameters' elements, without padding. */

@@ -29,24 +29,15 @@ crun_status optim_measure(const crun_optim *optim)
 
 /* -- state ------------------------------------------------------------------------- */
 
-/* The pieces in a checkpoint: one if the state is gathered. */
-static unsigned checkpoint_pieces(const crun_optim *o, struct optim_piece *whole,
-                                  const struct optim_piece **piece)
-{
-    *whole = (struct optim_piece){ .at = 0, .count = o->ddp->arena.length, .state = 0 };
-    *piece = o->gathered ? whole : o->piece;
-    return o->gathered ? 1 : o->pieces;
-}
-
 /* Each intersection of a piece and a parameter is a range. With range NULL they are
  * only counted. */
-static unsigned list_ranges(const crun_optim *o, float *state,
+static unsigned list_ranges(const crun_optim *o, bool gathered, float *state,
                             struct state_range *range)
 {
     const crun_ddp *ddp = o->ddp;
-    struct optim_piece whole;
-    const struct optim_piece *pieces;
-    unsigned n = 0, count = checkpoint_pieces(o, &whole, &pieces);
+    const struct optim_piece whole = { .count = ddp->arena.length };
+    const struct optim_piece *pieces = gathered ? &whole : o->piece;
+    unsigned n = 0, count = gathered ? 1 : o->pieces;
     size_t before = 0;
 
     for (unsigned i = 0; i < ddp->parameters; i++) {
@@ -72,38 +63,54 @@ static unsigned list_ranges(const crun_optim *o, float *state,
     return n;
 }
 
-static float *state_in_checkpoint(const crun_optim *o, unsigned part)
+static float *state_in_checkpoint(const crun_optim *o, bool gathered, unsigned part)
 {
-    if (o->gathered)
+    if (gathered)
         return o->gathered + part * o->ddp->arena.length;
     return part == 0 ? o->m : o->v;
 }
 
-crun_status optim_describe_state(crun_optim *o)
+static crun_status describe_parts(const crun_optim *o, bool gathered,
+                                  struct state_part *part, struct state_range **range)
 {
     static const char *const names[] = { "optimizer.m", "optimizer.v" };
-    unsigned n = list_ranges(o, NULL, NULL);
+    unsigned n = list_ranges(o, gathered, NULL, NULL);
 
-    o->range = calloc(2 * (size_t)n + 1, sizeof(*o->range));
-    if (!o->range)
+    *range = calloc(2 * (size_t)n + 1, sizeof(**range));
+    if (!*range)
         return status_fail(CRUN_NO_MEMORY, "no memory for an optimizer");
     for (unsigned i = 0; i < o->parts; i++) {
-        o->part[i] = (struct state_part){
+        part[i] = (struct state_part){
             .name = names[i],
             .type = CRUN_F32,
             .total = o->ddp->count,
-            .range = o->range + i * (size_t)n,
+            .range = *range + i * (size_t)n,
             .ranges = n,
             .of_parameters = true,
         };
-        list_ranges(o, state_in_checkpoint(o, i), o->range + i * (size_t)n);
+        list_ranges(o, gathered, state_in_checkpoint(o, gathered, i),
+                    *range + i * (size_t)n);
     }
     return CRUN_OK;
+}
+
+crun_status optim_describe_state(crun_optim *o)
+{
+    crun_status s = describe_parts(o, false, o->own, &o->own_range);
+
+    return s == CRUN_OK ? describe_parts(o, o->gathered != NULL, o->part, &o->range)
+                        : s;
 }
 
 unsigned optim_state(crun_optim *optim, const struct state_part **parts)
 {
     *parts = optim->part;
+    return optim->parts;
+}
+
+unsigned optim_own_state(crun_optim *optim, const struct state_part **parts)
+{
+    *parts = optim->own;
     return optim->parts;
 }
 
@@ -123,7 +130,8 @@ crun_status optim_state_fetch(crun_optim *o)
     crun_status s = CRUN_OK;
 
     for (unsigned i = 0; s == CRUN_OK && o->gathered && i < o->parts; i++)
-        s = optim_gather_array(o, i == 0 ? o->m : o->v, state_in_checkpoint(o, i));
+        s = optim_gather_array(o, i == 0 ? o->m : o->v,
+                               state_in_checkpoint(o, true, i));
     return s;
 }
 
@@ -137,7 +145,7 @@ static void optim_scatter_array(const crun_optim *o, float *own, const float *al
 crun_status optim_state_put(crun_optim *o)
 {
     for (unsigned i = 0; o->gathered && i < o->parts; i++)
-        optim_scatter_array(o, i == 0 ? o->m : o->v, state_in_checkpoint(o, i));
+        optim_scatter_array(o, i == 0 ? o->m : o->v, state_in_checkpoint(o, true, i));
     return CRUN_OK;
 }
 

@@ -36,8 +36,9 @@ static inline bool state_is_parameter(const struct state_part *p)
  * number; *parts is valid as long as the ddp. */
 unsigned ddp_state(crun_ddp *ddp, const struct state_part **parts);
 crun_world *ddp_world(const crun_ddp *ddp);
-/* Each rank has some of the optimizer's state: the same answer on all ranks. */
-bool ddp_is_sharded(const crun_ddp *ddp);
+/* Each rank has some of the optimizer's state, with shard or share_step: the same
+ * answer on all ranks. */
+bool ddp_is_divided(const crun_ddp *ddp);
 
 /* Momentum and variance; 0 if the optimizer has none. */
 unsigned optim_state(crun_optim *optim, const struct state_part **parts);
@@ -47,6 +48,9 @@ unsigned optim_state(crun_optim *optim, const struct state_part **parts);
 crun_status ddp_state_put(crun_ddp *ddp) CRUN_CHECK;
 crun_status optim_state_fetch(crun_optim *optim) CRUN_CHECK;
 crun_status optim_state_put(crun_optim *optim) CRUN_CHECK;
+
+/* The same of this rank alone, also with share_step: in place, to be read only. */
+unsigned optim_own_state(crun_optim *optim, const struct state_part **parts);
 
 /*
  * Copying the state to the host, from a GPU while the training continues: copies in

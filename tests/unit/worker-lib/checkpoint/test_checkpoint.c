@@ -59,7 +59,7 @@ crun_status ddp_await_copies(crun_ddp *ddp)
     return CRUN_OK;
 }
 
-bool ddp_is_sharded(const crun_ddp *ddp)
+bool ddp_is_divided(const crun_ddp *ddp)
 {
     return state[0].range[0].count < TOTAL;
 }
@@ -88,6 +88,11 @@ crun_status optim_state_put(crun_optim *optim)
 crun_world *ddp_world(const crun_ddp *ddp)
 {
     return world;
+}
+
+unsigned optim_own_state(crun_optim *optim, const struct state_part **parts)
+{
+    return optim_state(optim, parts);
 }
 
 unsigned optim_state(crun_optim *optim, const struct state_part **parts)
