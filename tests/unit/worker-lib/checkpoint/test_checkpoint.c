@@ -857,3 +857,87 @@ TEST_LOOP(names_are_read_strictly, 0, sizeof(names) / sizeof(*names))
 
     ck_assert(checkpoint_parse(names[_i].name, &set, &part) == names[_i].good);
 }
+
+/* -- in memory --------------------------------------------------------------------- */
+
+/* The section as a file of tensors, in buf. */
+static struct tensors *make_section(int use, uint8_t *buf, size_t room)
+{
+    struct state_queues queues = { .ops = &device_cpu };
+    struct checkpoint_content content = {
+        .step = 5,
+        .optim = &scalars,
+        .part = (struct state_part[]){ model[0], model[1], state[0] },
+        .parts = 3,
+        .use = use,
+        .divided = ddp_is_divided(ddp)
+    };
+    struct checkpoint_memory memory = { .data = NULL };
+    struct checkpoint_section s;
+    struct checkpoint_copy *copy;
+    struct tensors *t;
+    size_t at = 0;
+
+    ck_assert_int_eq(checkpoint_copy_take(&copy, &content, &queues, &memory), CRUN_OK);
+    ck_assert_int_eq(checkpoint_copy_section(copy, world, 4, &s, &e), CRUN_OK);
+    ck_assert_uint_le(s.bytes, room);
+    for (size_t i = 0; i < s.pieces; at += s.piece[i++].bytes)
+        memcpy(buf + at, s.piece[i].data, s.piece[i].bytes);
+    ck_assert_uint_eq(at, s.bytes);
+    checkpoint_section_free(&s);
+    checkpoint_copy_free(copy);
+    checkpoint_memory_free(&memory);
+    ck_assert_int_eq(tensors_open_bytes(&t, buf, at, &e), CRUN_OK);
+    ck_assert_str_eq(tensors_word(t, "step"), "5");
+    ck_assert_str_eq(tensors_word(t, "part"), "1of4");
+    return t;
+}
+
+TEST_LOOP(only_divided_state_is_a_ranks_own, 0, 2)
+{
+    static uint8_t shared[16384], own[16384];
+    struct tensors *s, *o;
+
+    if (_i)
+        hold(100, 50);
+    fill(3);
+    s = make_section(FOR_SHARED, shared, sizeof(shared));
+    o = make_section(FOR_OWN, own, sizeof(own));
+    ck_assert_uint_eq(tensors_count(s), _i ? 2 : 3);
+    ck_assert_uint_eq(tensors_count(o), _i ? 1 : 0);
+    if (_i) {
+        ck_assert_str_eq(tensors_item(o, 0)->name, "optimizer.m@100");
+        ck_assert_mem_eq(tensors_item(o, 0)->data, momentum + 100, 50 * sizeof(float));
+    }
+    tensors_close(s);
+    tensors_close(o);
+}
+
+/* _i 0: no launcher offers memory; 1: its agent is gone. */
+TEST_LOOP(without_memory_there_are_files, 0, 2)
+{
+    crun_checkpoint_options o = { .directory = dir, .warn = warn, .memory_every = 1 };
+    crun_checkpoints *c;
+    uint64_t step;
+
+    if (_i) {
+        setenv("RANK", "0", 1);
+        setenv("WORLD_SIZE", "1", 1);
+        setenv("CRUN_MEMORY", "@crun-test-nobody", 1);
+    } else {
+        unsetenv("CRUN_MEMORY");
+    }
+    ck_assert_int_eq(crun_checkpoints_open(&c, world, &o), CRUN_OK);
+    save(c, 7, 3);
+    ck_assert_int_eq(crun_checkpoint_step(c, 8, ddp, optim, NULL, NULL, 0), CRUN_OK);
+    ck_assert_int_eq(load(c, "", &step), CRUN_OK);
+    ck_assert_uint_eq(step, 7);
+    ck_assert(!crun_checkpoint_in_memory(c));
+    expect_filled(3);
+    if (_i)
+        ck_assert_ptr_nonnull(
+            strstr(warnings, "files only: rank 0: memory: cannot reach the agent"));
+    else
+        ck_assert_str_eq(warnings, "");
+    crun_checkpoints_close(c);
+}
