@@ -12,11 +12,17 @@ import types
 import unittest
 
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from crun.checkpoint import __main__ as command
-from crun.checkpoint import MemoryFault, MemoryReader, library, storage
+from crun.checkpoint import MemoryFault, MemoryReader, _chunks, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
+from crun.checkpoint.state import State
 
 WORLD = 2
 
@@ -51,13 +57,15 @@ class Parts:
         return types.SimpleNamespace(bytes=memoryview(data), close=lambda: None)
 
 
-class Checks(unittest.TestCase):
+class Reading(unittest.TestCase):
     def reader(self, parts, rank, world, all_ranks=True):
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world))
         self.addCleanup(setattr, library, "client", library.client)
         library.client = lambda: parts
         return MemoryReader(all_ranks)
 
+
+class Checks(Reading):
     def test_what_is_written_is_read(self):
         chunks = [Chunk("a", torch.arange(7.0), (7,), (0,)),
                   Chunk("b", torch.tensor(3, dtype=torch.int64), (), ()),
@@ -151,6 +159,105 @@ class Checks(unittest.TestCase):
         self.assertEqual((state["s"].tolist(), state["m"]["b"].tolist(), state["rank-1"]["m"]["b"].tolist(),
                           state["o"]), ([1, 1], [0] * 3, [1] * 3, {"param_groups": [{"lr": 0.5}]}))
 
+
+class Counting(nn.Module):
+    """Has a state beside its parameters, which is a copy."""
+
+    def __init__(self, as_tensor):
+        super().__init__()
+        self.count, self.as_tensor = 0, as_tensor
+
+    def get_extra_state(self):
+        return torch.tensor([self.count]) if self.as_tensor else {1: self.count}
+
+    def set_extra_state(self, state):
+        self.count = int(state[0] if self.as_tensor else state[1])
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Keeps numbers, and tensors of another type than its parameters'."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": torch.tensor(0.5)})
+
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            state["step"] = state.get("step", 0) + 1
+            state["master"] = state.get("master", p.detach().float()) + 0.001
+            state["nothing"] = None
+
+
+class States(Reading):
+    """What a program has, saved by one of two ranks and loaded by another life of it."""
+
+    @classmethod
+    def setUpClass(cls):
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
+        cls.addClassCleanup(dist.destroy_process_group)
+
+    @staticmethod
+    def program(optimizer=Optimizer):
+        model = nn.Sequential(nn.Linear(2, 1).bfloat16(), Counting(True), Counting(False))
+        model = DistributedDataParallel(model)
+        return model, optimizer(model.parameters())
+
+    @staticmethod
+    def state(model, optimizer):
+        return State({"m": model, "o": optimizer}, 0, WORLD, False)
+
+    def through_memory(self, old, new):
+        shared, own = old.trees()
+        own.objects[storage.HAS_SHARED] = True
+        section = encode(_chunks(own), own.objects, own.paths())
+        parts = Parts([section] * WORLD, encode(_chunks(shared), {}, shared.paths()))
+        self.load(self.reader(parts, 0, WORLD, False), new)
+
+    def through_files(self, old, new):
+        with tempfile.TemporaryDirectory() as folder:
+            dcp.save(old.files_tree(), checkpoint_id=folder, no_dist=True)
+            self.load(dcp.FileSystemReader(folder), new)
+
+    @staticmethod
+    def load(reader, new):
+        metadata = reader.read_metadata()
+        flat = new.template(metadata)
+        dcp.load(flat, storage_reader=reader, planner=storage.StrictPlanner(), no_dist=True)
+        new.load(flat)
+
+    def test_all_of_it_is_there_again(self):
+        for way in self.through_memory, self.through_files:
+            (model, optimizer), (other, fresh) = self.program(), self.program()
+            model.module[1].count, model.module[2].count = 3, 4
+            optimizer.step()
+            optimizer.step()
+            way(self.state(model, optimizer), self.state(other, fresh))
+            self.assertEqual([m.count for m in other.module[1:]], [3, 4])
+            for p, q in zip(model.parameters(), other.parameters()):
+                self.assertTrue(torch.equal(p, q))
+                old, new = optimizer.state[p], fresh.state[q]
+                self.assertEqual((new["step"], new["nothing"], new["master"].dtype),
+                                 (2, None, torch.float32))
+                self.assertTrue(torch.equal(old["master"], new["master"]))
+
+    def test_another_optimizer_is_refused(self):
+        (model, optimizer), (other, fresh) = self.program(torch.optim.Adam), self.program(torch.optim.AdamW)
+        for way in self.through_memory, self.through_files:
+            with self.assertRaisesRegex(MemoryFault, "o is another optimizer"):
+                way(self.state(model, optimizer), self.state(other, fresh))
+
+    def test_local_sgd_is_of_each_rank(self):
+        model, optimizer = self.program()
+        optimizer.step()
+        self.assertTrue(self.state(model, optimizer).trees()[0].tensors)
+        state = post_localSGD_hook.PostLocalSGDState(None, dist.group.WORLD, 0)
+        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+        self.assertFalse(self.state(model, optimizer).trees()[0].tensors)
+
+    def test_names_of_crun_itself(self):
+        for name in "rng", "parameters", "rank-0", "a.b":
+            with self.assertRaisesRegex(ValueError, "such a name is crun's own"):
+                State({name: Counting(True)}, 0, 1, True)
 
 if __name__ == "__main__":
     unittest.main()

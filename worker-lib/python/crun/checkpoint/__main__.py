@@ -59,7 +59,7 @@ class Content:
             if rank == 0 and chunk.name.startswith(mine):  # also where others look for it
                 path = section.paths.get(chunk.name, ())[1:]
                 self._add_tensor(chunk._replace(name=chunk.name[len(mine):]), path)
-        for path, value in flat_objects(section.objects):
+        for path, value in flat_objects(section.objects, section.paths):
             name = ".".join(map(str, path))
             if rank != 0 and not name.startswith(mine):
                 continue

@@ -59,7 +59,7 @@ class SectionWriter:
                paths: Dict[str, Tuple[Any, ...]]) -> Tuple[List[Piece], List[Any]]:
         """The pieces, and what must live until they are written: tensors, the first of which
         is None for each that is on a device."""
-        shape = [(c.name, c.tensor.dtype, c.tensor.shape, c.shape, c.offsets) for c in chunks]
+        shape = [paths, *((c.name, c.tensor.dtype, c.tensor.shape, c.shape, c.offsets) for c in chunks)]
         if shape != self._shape:
             self._head = self._encode_index(chunks, paths)
             self._shape = shape

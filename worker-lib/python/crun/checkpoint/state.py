@@ -23,6 +23,7 @@ from .section import load_objects, save_objects
 
 Path = Tuple[Any, ...]
 _PARAMETERS = "parameters"  # of an optimizer, in its order
+_OBJECT = "crun-object"  # in files, the last of a name: bytes
 
 
 class Tree:
@@ -31,6 +32,7 @@ class Tree:
     def __init__(self) -> None:
         self.tensors: Dict[str, Tuple[Path, torch.Tensor]] = {}
         self.objects: Dict[str, Any] = {}
+        self._object_paths: Dict[str, Path] = {}
 
     def put(self, path: Path, value: Any) -> None:
         name = ".".join(map(str, path))
@@ -38,9 +40,10 @@ class Tree:
             self.tensors[name] = (path, value)
         else:
             self.objects[name] = value
+            self._object_paths[name] = path
 
     def paths(self) -> Dict[str, Path]:
-        return {name: path for name, (path, _) in self.tensors.items()}
+        return {**{name: path for name, (path, _) in self.tensors.items()}, **self._object_paths}
 
     def check_objects(self) -> None:
         """What could not be loaded must not be saved."""
@@ -49,6 +52,10 @@ class Tree:
                 load_objects(save_objects({name: value}))
             except MemoryFault as error:
                 raise MemoryFault(f"{name}: {error}") from None
+
+
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks."
+_EQUAL_HOOKS = _HOOKS + "default_hooks", _HOOKS + "powerSGD_hook"
 
 
 def _bare(model: Module) -> Module:
@@ -62,9 +69,12 @@ def _bare(model: Module) -> Module:
 
 
 def _kept_equal(model: Module, size: int) -> "Set[int]":
-    """The parameters that DDP keeps equal on all ranks of the program."""
+    """The parameters that DDP keeps equal on all ranks of the program. A hook may give each
+    rank its own gradients, as that of local SGD does."""
     model = getattr(model, "_orig_mod", model)
-    if size == 1 or not isinstance(model, DistributedDataParallel) or model.process_group.size() != size:
+    if size == 1 or not isinstance(model, DistributedDataParallel) or \
+            model.process_group.size() != size or \
+            not all(getattr(hook, "__module__", "") in _EQUAL_HOOKS for hook, _ in model._comm_hooks):
         return set()
     return {id(p) for name, p in model.module.named_parameters()
             if name not in model.parameters_to_ignore}
@@ -99,7 +109,7 @@ class State:
         for name, value in objects.items():
             if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
                 raise TypeError(f"state[{name!r}] has no state_dict and load_state_dict")
-            if "." in name or name.startswith("rank-"):
+            if "." in name or name.startswith("rank-") or name in (_PARAMETERS, "rng"):
                 raise ValueError(f"state[{name!r}]: such a name is crun's own")
         self._models = {n: v for n, v in objects.items() if isinstance(v, Module)}
         self._optimizers = {n: v for n, v in objects.items() if isinstance(v, Optimizer)}
@@ -143,12 +153,14 @@ class State:
                  tree is own and self._size > 1)
         if plain:
             own.put((f"rank-{self._rank}", *path), value)
-        if not plain or files:
+        if not isinstance(value, torch.Tensor):
+            own.put(path, value)  # the shared section has none
+        elif not plain or files:
             tree.put(path, value)
 
     def _parameters(self, optimizer: Optimizer) -> List[str]:
-        return [self._names.get(id(p), str(tuple(p.shape)))
-                for group in optimizer.param_groups for p in group["params"]]
+        return [type(optimizer).__name__, *(self._names.get(id(p), str(tuple(p.shape)))
+                                            for group in optimizer.param_groups for p in group["params"])]
 
     def files_tree(self) -> Dict[str, Any]:
         """As nested dictionaries; what torch.distributed.checkpoint would take apart and
@@ -159,8 +171,9 @@ class State:
         for tree in shared, own:
             for path, tensor in tree.tensors.values():
                 _insert(nested, path, tensor)
+        paths = own.paths()
         for name, value in own.objects.items():
-            _insert(nested, tuple(name.split(".")), _as_in_files(name, value))
+            _insert(nested, *_as_in_files(paths[name], value))
         return nested
 
     # -- restoring
@@ -187,7 +200,7 @@ class State:
                 continue  # this rank has its own
             if not isinstance(entry, TensorStorageMetadata):
                 flat[name] = None
-            elif bare.split(".")[0] in self._models and not _is_bytes(bare, entry):
+            elif bare.split(".")[0] in self._models and not _is_bytes(bare):
                 flat[name] = self._model_target(bare, entry, live)
             else:
                 flat[name] = self._new_tensor(bare, entry, live)
@@ -211,7 +224,7 @@ class State:
         dtype = entry.properties.dtype
         like: Any = None
         name, *rest = bare.split(".")
-        if name in self._optimizers and rest[:1] == ["state"]:
+        if name in self._optimizers and rest[:1] == ["state"] and not _is_bytes(bare):
             parameters = [p for g in self._optimizers[name].param_groups for p in g["params"]]
             if int(rest[1]) < len(parameters):
                 like = parameters[int(rest[1])]
@@ -229,7 +242,8 @@ class State:
         """That optimizers have the parameters that they had, in their order."""
         for name, optimizer in self._optimizers.items():
             if objects.get(f"{_PARAMETERS}.{name}") != self._parameters(optimizer):
-                raise MemoryFault(f"{name} has other parameters than the checkpoint's")
+                raise MemoryFault(f"{name} is another optimizer than the checkpoint's, or has "
+                                  "other parameters")
             groups = objects.get(f"{name}.param_groups") or []
             if [len(g["params"]) for g in groups] != [
                     len(g["params"]) for g in optimizer.param_groups]:
@@ -247,23 +261,23 @@ class State:
             path = tuple(self._paths.get(name, tuple(name.split("."))))
             if path and path[0] + "." == self._source:
                 path, name = path[1:], name[len(self._source):]
-            if isinstance(value, torch.Tensor) and _is_bytes(name, value):
+            if isinstance(value, torch.Tensor) and _is_bytes(name):
                 value = load_objects(value.numpy().data)[""]
+                path, name = path[:-1], name[:-len(_OBJECT) - 1]
                 objects[name] = value
             elif not isinstance(value, torch.Tensor):
                 objects[name] = value
             _insert(nested, path, value)
-        nested = _with_lists(nested)
-        objects.update({f"{n}.param_groups": nested.get(n, {}).get("param_groups")
+        objects.update({f"{n}.param_groups": _with_lists(nested.get(n, {}).get("param_groups"))
                         for n in self._optimizers})
         self.check(objects)
         for name, model in self._models.items():
-            if any(not isinstance(v, torch.Tensor) for v in nested.get(name, {}).values()):
-                _bare(model).load_state_dict(nested[name])
+            _bare(model).load_state_dict(nested.get(name, {}))  # not all of it need be in place
         for name, optimizer in self._optimizers.items():
             state = {int(k): v for k, v in nested[name].get("state", {}).items()}
             optimizer.load_state_dict({"state": state,
-                                       "param_groups": nested[name]["param_groups"]})
+                                       "param_groups": objects[f"{name}.param_groups"]})
+            _keep_types(optimizer, state)
         for name, value in self._objects.items():
             if name not in self._models and name not in self._optimizers:
                 value.load_state_dict(objects[name])
@@ -271,17 +285,27 @@ class State:
             set_rng_state(objects["rng"])
 
 
-def _as_in_files(name: str, value: Any) -> Any:
-    if name.endswith(".param_groups"):
-        return value
-    return torch.frombuffer(bytearray(save_objects({"": value})), dtype=torch.uint8)
+def _keep_types(optimizer: Optimizer, state: "Dict[int, Dict[Any, Any]]") -> None:
+    """load_state_dict converts a state to the type of its parameter."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for number, values in state.items():
+        live = optimizer.state[parameters[number]]
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor) and live[key].dtype != value.dtype:
+                live[key] = value.to(live[key].device)
 
 
-def flat_objects(objects: Dict[str, Any]) -> "Iterator[Tuple[Path, Any]]":
+def _as_in_files(path: Path, value: Any) -> "Tuple[Path, Any]":
+    if path[1:] == ("param_groups",):
+        return path, value
+    data = bytearray(save_objects({"": value}))
+    return (*path, _OBJECT), torch.frombuffer(data, dtype=torch.uint8)
+
+
+def flat_objects(objects: Dict[str, Any], paths: Dict[str, Path]) -> "Iterator[Tuple[Path, Any]]":
     """The same of objects from memory, with the paths that files have."""
     for name, value in objects.items():
-        path = tuple(name.split("."))
-        value = _as_in_files(name, value)
+        path, value = _as_in_files(paths.get(name, tuple(name.split("."))), value)
         if isinstance(value, list):
             for number, group in enumerate(value):
                 yield from (((*path, number, key), item) for key, item in group.items())
@@ -289,12 +313,9 @@ def flat_objects(objects: Dict[str, Any]) -> "Iterator[Tuple[Path, Any]]":
             yield path, value
 
 
-def _is_bytes(bare: str, entry: Any) -> bool:
+def _is_bytes(bare: str) -> bool:
     """An object in a file: see files_tree."""
-    dtype = entry.dtype if isinstance(entry, torch.Tensor) else entry.properties.dtype
-    size = entry.size() if isinstance(entry, torch.Tensor) else entry.size
-    return dtype == torch.uint8 and len(size) == 1 and (
-        "." not in bare or bare.startswith(_PARAMETERS + "."))
+    return bare.endswith("." + _OBJECT)
 
 
 def _kind(dtype: torch.dtype, shape: Any) -> str:
