@@ -456,7 +456,7 @@
     const rate = jobRate(job, nodes), loss = jobLoss(job, nodes);
     const left = isRunning && job.steps > step && step ? (job.steps - step) / rate * SECOND : NaN;
     const saved = least(nodes.map(n => n.checkpoint_age_ms).filter(isNumber));
-    const inMemory = least(nodes.map(n => n.memory && n.memory.step).filter(isNumber));
+    const inMemory = least(nodes.filter(n => isNumber(n.group_rank)).map(n => n.memory && n.memory.step || 0));
     return h("section", { id: "figures", "aria-label": "Progress" }, h("dl", { class: "tiles" },
       (step > 0 || isRunning) && stepTile(job, step),
       isNumber(rate) && isRunning && tile("Rate", figure(rate), "steps/s"),
@@ -465,7 +465,7 @@
       isNumber(job.goodput) && tile("Goodput", percent(within(job.goodput, 0, 1)),
                                     step || newestOf(job, "step") ? "new steps" : "workers ran"),
       isNumber(saved) && !isOver(job) && !page.isReport && tile("Checkpoint", `${age(saved)} ago`),
-      isNumber(inMemory) && !isOver(job) && tile("In memory", `step ${count(inMemory)}`),
+      inMemory > 0 && isRunning && tile("In memory", `step ${count(inMemory)}`),
       gpuTiles(gpuTotals(nodes))));
   }
 

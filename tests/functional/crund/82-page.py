@@ -219,6 +219,21 @@ def what_the_epoch_before_did_is_not_shown_as_done_now(chromium):
         matches(page.evaluate("document.querySelector('#figures').innerText"), "Step\\s+–\\s+of 1,000,000\n")
 
 
+def a_step_is_in_memory_if_each_node_has_its_part(chromium):
+    with shown(chromium, 3, "3 nodes") as (page, server):
+        def hold(*steps):
+            def change(job):
+                for node, step in zip(job["nodes"], steps):
+                    node.update(memory=step and {"step": step, "copied": None, "restored": None,
+                                                 "bytes": 4096, "age_ms": 300})
+            server.change("llama-70b", change)
+
+        hold(1205, 1204, 1206)
+        page.until("document.querySelector('#figures').innerText.match(/In memory\\s+step 1,204/)", "the least")
+        hold(1205, 1204, None)
+        page.until("!document.querySelector('#figures').innerText.match(/In memory/)", "no step of all nodes")
+
+
 def no_node_is_behind_one_that_is_silent(chromium):
     with shown(chromium, 5, "5 running") as (page, server):
         server.change("llama-70b", lambda job: job["nodes"][3].update(heard_ms_ago=60000))
@@ -396,7 +411,7 @@ def main():
              nodes_are_searched_sorted_and_coloured, what_the_reader_chose_stays,
              the_picked_node_stays_when_another_goes, a_report_stays_of_its_time,
              ages_are_right_when_a_clock_is_set, what_the_epoch_before_did_is_not_shown_as_done_now,
-             no_node_is_behind_one_that_is_silent, huge_numbers_are_drawn,
+             a_step_is_in_memory_if_each_node_has_its_part, no_node_is_behind_one_that_is_silent, huge_numbers_are_drawn,
              another_job_after_the_end_is_live_again, a_server_that_hangs_is_not_live,
              the_keyboard_reaches_everything, a_running_job], chromium)
 
