@@ -99,8 +99,8 @@ def check_facts(found, master, run="none"):
 # -- the manifests --------------------------------------------------------------------
 
 # The fields that the recipes use, as the types of their versions define them: batch/v1, v1,
-# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1 (the CRDs of Kubeflow Trainer 2.3.0, which
-# have JobSet's, took all recipes with unknown fields refused). A list has the fields of its items;
+# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1 (the CRDs of Kubeflow Trainer 2.3.0 took
+# trainjob.yaml and runtimes.yaml with unknown fields refused). A list has the fields of its items;
 # None: any value, str and the like: one of that type.
 EXIT_CODES = {"operator": str, "values": None}
 VARIABLE = {"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}
