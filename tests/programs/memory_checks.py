@@ -5,6 +5,7 @@ what a worker that writes garbage does to its readers."""
 import ctypes
 import json
 import os
+import shutil
 import struct
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from crun.checkpoint import __main__ as command
-from crun.checkpoint import MemoryFault, MemoryReader, _chunks, library, storage
+from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
 from crun.checkpoint.state import State
 
@@ -99,6 +100,29 @@ class Checks(Reading):
             state = {"w": torch.zeros(2)}
             dcp.load(state, storage_reader=self.reader(Parts(sections), rank, 3), no_dist=True)
             self.assertEqual(state["w"].tolist(), [rank % WORLD] * 2)
+
+    def test_a_number_again_saves_nothing(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        with tempfile.TemporaryDirectory() as folder:
+            ckpt = Checkpointer(folder, {"m": nn.Linear(1, 1)}, files_every=1)
+            ckpt.restore()
+            for step, names in (1, ["step-1"]), (1, []), (2, ["step-2"]):
+                ckpt.step(step)
+                self.assertEqual(os.listdir(folder), names)
+                shutil.rmtree(f"{folder}/step-1", ignore_errors=True)
+            with self.assertRaisesRegex(ValueError, "step 1 comes after step 2"):
+                ckpt.step(1)
+
+    def test_two_have_not_the_same_memory(self):
+        os.environ["CRUN_MEMORY"] = "@none"
+        self.addCleanup(os.environ.pop, "CRUN_MEMORY")
+        self.addCleanup(setattr, library, "Client", library.Client)
+        library.Client = lambda path, command: types.SimpleNamespace(is_taken=False)
+        self.addCleanup(setattr, library, "_client", None)
+        first = library.client(["a"])
+        self.assertIs(library.client(), first)
+        with self.assertRaisesRegex(MemoryFault, "another Checkpointer of this process"):
+            library.client(["b"])
 
     def test_a_hostile_index(self):
         data = encode([Chunk("w", torch.ones(4), (4,), (0,))])

@@ -2,6 +2,7 @@
 #include "worker-lib/memory/memory_client.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ struct crun_memory {
     struct slot slots[MEMORY_SLOTS];
     struct slot *written, *committed; /* NULL: none */
     struct memory_header header;      /* of `written` */
+    uint64_t newest_step;             /* of `committed` */
     uint64_t *leaves;
     size_t leaf_room;
 };
@@ -315,6 +317,9 @@ int crun_memory_begin(crun_memory *m, const struct crun_memory_save *save,
                                                            : save->shared_bytes;
 
     m->written = NULL;
+    if (m->committed && save->step <= m->newest_step)
+        return err_set(e, "memory: step %" PRIu64 " comes after step %" PRIu64,
+                       save->step, m->newest_step);
     if (slot_resize(m, s, memory_slot_bytes(save->own_bytes, save->shared_bytes), e) <
             0 ||
         leaves_reserve(m, larger, e) < 0)
@@ -382,6 +387,7 @@ void crun_memory_commit(crun_memory *m)
     ask.slot = (uint32_t)(m->written - m->slots);
     memory_socket_note(m->socket, &ask);
     m->committed = m->written;
+    m->newest_step = h->set.step;
     m->written = NULL;
 }
 

@@ -329,6 +329,21 @@ TEST(a_refusal_is_the_agents_sentence)
     ck_assert_ptr_null(worker(EPOCH - 1));
 }
 
+/* Two parts of one step would be two things with one name. */
+TEST(a_step_is_saved_once)
+{
+    crun_memory *m = worker_opened();
+    struct crun_memory_save s = { .step = 2, .own_bytes = 4 };
+    struct err e;
+
+    save(m, 2, "aaaa", 4);
+    ck_assert_int_eq(crun_memory_begin(m, &s, &e), -1);
+    ck_assert_str_eq(e.text, "memory: step 2 comes after step 2");
+    save(m, 3, "bbbb", 4);
+    ck_assert_uint_eq(slot_step(0), 2);
+    ck_assert_uint_eq(slot_step(1), 3);
+}
+
 TEST(a_section_of_another_size_is_not_written)
 {
     crun_memory *m = worker_opened();

@@ -53,7 +53,7 @@ class Checkpointer:
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
         self._folder = Folder(folder, keep, self._ranks)
         self._every, self._files_every = every, files_every
-        self._files_step = 0
+        self._files_step, self._last_step = 0, -1
         self._writers = SectionWriter(), SectionWriter()
         self._checked = self._gives_up = False
         self._client = self._connect(keep) if every else None
@@ -84,6 +84,7 @@ class Checkpointer:
             from_memory = step is not None
             if step is None:
                 step = self._restore_files()
+        self._last_step = step
         if self._client:
             self._client.restored(step if from_memory else 0)
         return step
@@ -168,7 +169,14 @@ class Checkpointer:
 
     def step(self, step: int, **progress: Any) -> None:
         """So many steps are done. Saves where that is due; `progress` is that of
-        crun.progress."""
+        crun.progress. The same number again, as between two steps that accumulate gradients,
+        saves nothing: ranks could not tell what they have of it."""
+        if step < self._last_step:
+            raise ValueError(f"step {step} comes after step {self._last_step}")
+        if step == self._last_step:
+            crun.progress(step, **progress)
+            return
+        self._last_step = step
         if self._thread:
             self._thread.join()
         kept, wanted = self._ranks.last_answer()

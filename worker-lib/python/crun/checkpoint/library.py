@@ -126,7 +126,7 @@ class Client:
         self._command = ctypes.create_string_buffer(words)  # c_char_p would end at a NUL
         self._config.command = ctypes.cast(self._command, c_char_p) if command else None
         self._memory = _check(self._calls.crun_memory_open(byref(self._config), byref(error)), error)
-        self._has_section = False
+        self.is_taken = False
         restores = self._calls.crun_memory_restores(self._memory).contents
         self.step, self.world = restores.step, restores.world
 
@@ -169,4 +169,7 @@ def client(command: Optional[List[str]] = None) -> Optional[Client]:
         return None
     if _client is None or _pid != os.getpid():
         _client, _pid = Client(path, command or []), os.getpid()
+    elif command and _client.is_taken:
+        raise MemoryFault("another Checkpointer of this process has the memory")
+    _client.is_taken |= bool(command)
     return _client
