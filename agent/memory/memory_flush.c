@@ -90,18 +90,21 @@ static void split_command(struct memory_flush *t)
 static char **flush_environment(const struct memory_flush *t)
 {
     extern char **environ;
+    struct id128 job = memory_keeper_job(t->keeper);
+    char hex[ID128_HEX_SIZE];
     size_t n = 0;
     char **env;
 
     while (environ[n])
         n++;
-    env = xcalloc(n + 6, sizeof(*env));
+    env = xcalloc(n + 7, sizeof(*env));
     env[0] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
     env[1] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
     env[2] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
     env[3] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
     env[4] = xasprintf("CRUN_MEMORY_COPIES=%s", t->copies);
-    memcpy(env + 5, environ, n * sizeof(*env));
+    env[5] = xasprintf("CRUN_MEMORY_JOB=%s", id128_format(&job, hex));
+    memcpy(env + 6, environ, n * sizeof(*env));
     return env;
 }
 
@@ -143,7 +146,7 @@ static pid_t flush_spawn(struct memory_flush *t)
     if (child > 0)
         setpgid(child, child); /* it may be killed before it does so itself */
     close(null);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         free(env[i]);
     free(env);
     return child;

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -172,6 +173,11 @@ class Checks(Reading):
             os.environ.update(CRUN_MEMORY_STEP="7", CRUN_MEMORY_EPOCH="2", CRUN_MEMORY_WORLD=str(WORLD),
                               CRUN_MEMORY_PARTS=f"1:{folder}/1", CRUN_MEMORY_COPIES=f"0:{folder}/0 1:{folder}/1:shared")
             sys.argv = ["", folder]
+            with mock.patch.dict(os.environ, CRUN_MEMORY_JOB="before", CRUN_MEMORY_COPIES=""):
+                other = encode([Chunk("w", whole[:5] - 1, (10, 2), (5, 0))])
+                with mock.patch.object(command, "read", lambda *_: Section(memoryview(other))):
+                    command.main()  # and its other node is gone
+            os.environ["CRUN_MEMORY_JOB"] = "this"
             command.main()
             self.assertEqual(sorted(os.listdir(folder)), ["0", "1", "step-7"])
             self.assertEqual(sorted(os.listdir(folder + "/step-7")),

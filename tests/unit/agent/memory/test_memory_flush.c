@@ -73,11 +73,13 @@ static const char *written(void)
 TEST(the_command_gets_each_part_of_the_set)
 {
     save_with("echo $CRUN_MEMORY_STEP $CRUN_MEMORY_EPOCH $CRUN_MEMORY_WORLD "
+              "$CRUN_MEMORY_JOB "
               "$CRUN_MEMORY_PARTS > $1; for p in $CRUN_MEMORY_PARTS; do "
               "f=${p#*:}; wc -c < ${f%:shared} >> $1; done");
     flush(&s6, 10000);
     ck_assert_int_eq(agent.code, 0);
-    ck_assert_str_eq(written(), "6 1 2 0:/proc/self/fd/3:shared 1:/proc/self/fd/4\n"
+    ck_assert_str_eq(written(), "6 1 2 746865206a6f62000000000000000000 "
+                                "0:/proc/self/fd/3:shared 1:/proc/self/fd/4\n"
                                 "12988\n12288\n");
     ck_assert_ptr_nonnull(strstr(agent.flushed, "step 6, which was in memory, was "
                                                 "written to files in "));

@@ -6,6 +6,7 @@ may be dead. Each node writes the parts that it has; that with rank 0's waits fo
 and gives the folder its name. The parts are open descriptors:
 
     CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
+    CRUN_MEMORY_JOB
 
 CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to.
 """
@@ -163,7 +164,9 @@ def write_parts(new: str, variable: str) -> Dict[int, bool]:
 def main() -> None:
     folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     step, world = _number("STEP"), _number("WORLD")
-    new = os.path.join(folder, f"{files.NEW}{step}-{_number('EPOCH')}")
+    # what a job before this one has left half written is not of this one
+    name = f"{files.NEW}{step}-{_number('EPOCH')}-{os.environ['CRUN_MEMORY_JOB']}"
+    new = os.path.join(folder, name)
     os.makedirs(new, exist_ok=True)
     wrote = write_parts(new, "CRUN_MEMORY_PARTS")
     copies = [word.split(":")[0] for word in os.environ.get("CRUN_MEMORY_COPIES", "").split()]
