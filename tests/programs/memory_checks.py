@@ -114,6 +114,23 @@ class Checks(Reading):
             with self.assertRaisesRegex(ValueError, "step 1 comes after step 2"):
                 ckpt.step(1)
 
+    def test_the_newest_that_is_whole(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        for in_memory, damaged, expected in (5, 9, 5), (5, 0, 9), (9, 0, 9), (None, 9, 2), (-1, 9, 2), (0, 9, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                ckpt = Checkpointer(folder, {"m": nn.Linear(1, 1)})
+                ckpt.save_files(2)
+                ckpt.save_files(9)
+                if damaged:
+                    os.unlink(f"{folder}/step-{damaged}/.metadata")
+                restored = mock.Mock()
+                ckpt._client = in_memory is not None and types.SimpleNamespace(
+                    world=int(in_memory >= 0), step=max(in_memory, 0), restored=restored)
+                ckpt._restore_memory = lambda step=in_memory: step
+                self.assertEqual(ckpt.restore(), expected)
+                if in_memory is not None:
+                    restored.assert_called_with(expected if expected == in_memory else 0)
+
     def test_two_have_not_the_same_memory(self):
         os.environ["CRUN_MEMORY"] = "@none"
         self.addCleanup(os.environ.pop, "CRUN_MEMORY")

@@ -80,20 +80,25 @@ class Checkpointer:
     def restore(self) -> int:
         """The newest step that all ranks can have, of which the state now is; 0: none."""
         with crun.loading():
-            step = self._restore_memory()
-            from_memory = step is not None
+            in_memory = self._client.step if self._client and self._client.world else -1
+            steps = self._folder.steps()
+            # newer ones: memory was given up, and files were not
+            step = self._restore_files([s for s in steps if s > in_memory >= 0])
+            from_memory = False
+            if step is None and in_memory >= 0:
+                step = self._restore_memory()
+                from_memory = step is not None
             if step is None:
-                step = self._restore_files()
-        self._last_step = step
+                step = self._restore_files([s for s in steps if s <= in_memory or in_memory < 0])
+        if step is None and steps:
+            raise ValueError(f"no checkpoint in {self._folder.path} fits this program")
+        step = self._last_step = step or 0
         if self._client:
             self._client.restored(step if from_memory else 0)
         return step
 
     def _restore_memory(self) -> Optional[int]:
-        if not self._client or not self._client.world:
-            return None
-        if self._folder.steps()[:1] > [self._client.step]:
-            return None  # memory was given up, and files were not
+        assert self._client
         reader = flat = fault = None
         try:
             reader, flat = self._open_memory(False)
@@ -136,8 +141,7 @@ class Checkpointer:
             dcp.load(flat, storage_reader=reader, planner=StrictPlanner(), no_dist=True)
         self._state.load(flat)
 
-    def _restore_files(self) -> int:
-        steps = self._folder.steps()
+    def _restore_files(self, steps: List[int]) -> Optional[int]:
         for step in steps:
             fault: Optional[Exception] = None
             try:
@@ -161,9 +165,7 @@ class Checkpointer:
             if fault:
                 _say(f"rank {self._ranks.rank}: {self._folder.of(step)} is not restored: "
                      f"{_first_line(fault)}")
-        if steps:
-            raise ValueError(f"no checkpoint in {self._folder.path} fits this program")
-        return 0
+        return None
 
     # -- saving ----------------------------------------------------------------------------
 
