@@ -47,7 +47,8 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_STOP_JOB] = "CaTTTn",     [MSG_DRAIN] = "CaTTTn",
     [MSG_SHOW_STACKS] = "CaTTTn",  [MSG_SHOW_LOGS] = "CaTTTn",
     [MSG_LOGS] = "CCCTCC",         [MSG_ASK_PAGE] = "CTTTTn",
-    [MSG_SHOW_HISTORY] = "CTTTTn",
+    [MSG_SHOW_HISTORY] = "CTTTTn", [MSG_KEEPING] = "CCCTCC",
+    [MSG_ELSEWHERE] = "Caannn",    [MSG_REPLICATE] = "CCCCCC", /* this job has none */
 };
 
 static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_kind role)
@@ -96,6 +97,8 @@ static unsigned place_actor(enum actor actor, unsigned type)
         greet_as(ACTOR, &origins[actor], PEER_CTL);
     else if (proto_allowed(type, PROTO_AGENT))
         greet_as(ACTOR, &origins[actor], PEER_AGENT);
+    else if (proto_allowed(type, PROTO_REPLICA))
+        greet_as(ACTOR, &origins[actor], PEER_REPLICA);
     else if (actor == AGENT)
         return 0;
     else {
