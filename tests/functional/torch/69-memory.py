@@ -61,13 +61,13 @@ def check_kills(kind, kills, begun, *flags):
         fail(f"{kind}: other bits:\n{digests(out)}\n{undisturbed(kind)}")
 
 
-def ddp_warm():
+def ddp():
     # a rank that ends between two steps may have saved what the other one has not yet
     check_kills("ddp", "0:1:4:step,1:0:8:writing,2:1:10:after", [[0], [3], [7], [9, 10]], "--warm")
 
 
-def fsdp2_cold():
-    check_kills("fsdp2", "0:1:4:writing", [[0], [3]])
+def fsdp2():
+    check_kills("fsdp2", "0:1:4:writing", [[0], [3]], "--warm")
 
 
 def dcp_calls():
@@ -93,7 +93,7 @@ def files():
                      code=137)
         if "step 5, which was in memory, was written to files" not in err:
             fail("no files:", err)
-        _, err = run(["--standalone"], "--width=16", folder=folder, launcher="torchrun", code=1)
+        _, err = run(["--warm"], "--width=16", folder=folder, code=1)
         if not re.search(r"is not restored: model\.\S+ is float32\[16.* and was float32\[32", err):
             fail("another model:", err)
         out, _ = run(["--standalone"], "--files-every=4", folder=folder, launcher="torchrun")
@@ -104,7 +104,7 @@ def files():
 
 
 def main():
-    cases = {f.__name__: f for f in (checks, ddp_warm, fsdp2_cold, dcp_calls, files)}
+    cases = {f.__name__: f for f in (checks, ddp, fsdp2, dcp_calls, files)}
     for name in sys.argv[1:] or cases:
         cases[name]()
 
