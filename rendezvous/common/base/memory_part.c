@@ -35,9 +35,17 @@ struct hasher_state {
     uint64_t leaves, leaf_bytes, first;
 };
 
-_Static_assert(sizeof(struct hasher_state) <= sizeof(struct memory_hasher) &&
-                   _Alignof(struct hasher_state) <= _Alignof(struct memory_hasher),
+_Static_assert(sizeof(struct hasher_state) + _Alignof(struct hasher_state) - 1 <=
+                   sizeof(struct memory_hasher),
                "the state has its place there");
+
+/* Aligned here: XXH3's 64 bytes are more than each compiler gives on a stack. */
+static struct hasher_state *hasher_state(struct memory_hasher *h)
+{
+    uintptr_t mask = _Alignof(struct hasher_state) - 1;
+
+    return (struct hasher_state *)(((uintptr_t)h->state + mask) & ~mask);
+}
 
 uint64_t memory_leaf_hash(const void *data, size_t size)
 {
@@ -64,7 +72,7 @@ uint64_t memory_hash(const void *data, size_t size)
 
 void memory_hasher_begin(struct memory_hasher *h)
 {
-    struct hasher_state *s = (struct hasher_state *)(void *)h;
+    struct hasher_state *s = hasher_state(h);
 
     (void)XXH3_64bits_reset(&s->leaf);
     (void)XXH3_64bits_reset(&s->root);
@@ -84,7 +92,7 @@ static void hasher_end_leaf(struct hasher_state *s)
 
 void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size)
 {
-    struct hasher_state *s = (struct hasher_state *)(void *)h;
+    struct hasher_state *s = hasher_state(h);
 
     for (const uint8_t *at = data; size > 0;) {
         size_t n = MEMORY_LEAF_BYTES - s->leaf_bytes;
@@ -99,13 +107,13 @@ void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size)
     }
 }
 
-uint64_t memory_hasher_end(const struct memory_hasher *h)
+uint64_t memory_hasher_end(struct memory_hasher *h)
 {
-    struct hasher_state s = *(const struct hasher_state *)(const void *)h;
+    struct hasher_state *s = hasher_state(h);
 
-    if (s.leaf_bytes > 0 || s.leaves == 0)
-        hasher_end_leaf(&s);
-    return s.leaves == 1 ? s.first : XXH3_64bits_digest(&s.root);
+    if (s->leaf_bytes > 0 || s->leaves == 0)
+        hasher_end_leaf(s);
+    return s->leaves == 1 ? s->first : XXH3_64bits_digest(&s->root);
 }
 
 uint64_t memory_header_hash(const struct memory_header *h)

@@ -28,13 +28,13 @@ uint64_t memory_hash(const void *data, size_t size);
 uint64_t memory_leaf_hash(const void *data, size_t size);
 uint64_t memory_root_hash(const uint64_t *leaves, size_t count);
 
-/* The same of bytes that come in pieces. */
+/* The same of bytes that come in pieces. It is not copied. */
 struct memory_hasher {
-    _Alignas(64) uint8_t state[1280];
+    uint8_t state[1280 + 63];
 };
 void memory_hasher_begin(struct memory_hasher *h);
 void memory_hasher_add(struct memory_hasher *h, const void *data, size_t size);
-uint64_t memory_hasher_end(const struct memory_hasher *h);
+uint64_t memory_hasher_end(struct memory_hasher *h);
 
 uint64_t memory_header_hash(const struct memory_header *h);
 
