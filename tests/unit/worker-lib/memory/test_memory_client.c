@@ -146,8 +146,24 @@ static void agent_begin(void)
     ck_assert_int_eq(pthread_create(&agent.thread, NULL, agent_run, NULL), 0);
 }
 
-/* Each test ends with its process. */
-FIXTURE(agent_begin, NULL);
+/* The workers that a test has opened, and not closed yet. */
+static crun_memory *workers[8];
+
+static void worker_close(crun_memory *m)
+{
+    for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
+        if (workers[i] == m)
+            workers[i] = NULL;
+    crun_memory_close(m);
+}
+
+static void close_workers(void)
+{
+    for (size_t i = 0; i < sizeof(workers) / sizeof(*workers); i++)
+        crun_memory_close(workers[i]);
+}
+
+FIXTURE(agent_begin, close_workers);
 
 static crun_memory *worker(uint64_t epoch)
 {
@@ -159,8 +175,11 @@ static crun_memory *worker(uint64_t epoch)
                                     .kind = "test 1",
                                     .command = command };
     struct err e;
+    size_t i = 0;
 
-    return crun_memory_open(&c, &e);
+    while (workers[i])
+        ck_assert_uint_lt(++i, sizeof(workers) / sizeof(*workers));
+    return workers[i] = crun_memory_open(&c, &e);
 }
 
 static crun_memory *worker_opened(void)
@@ -209,7 +228,8 @@ static uint64_t slot_step(unsigned slot)
 TEST(a_save_is_what_the_agent_expects)
 {
     crun_memory *m = worker_opened();
-    uint8_t *data = malloc(BIG), *slot;
+    static uint8_t data[BIG];
+    uint8_t *slot;
     struct crun_memory_save s = {
         .step = 7, .own_bytes = BIG, .shared_bytes = 5, .files_step = 3, .has_shared = 1
     };
@@ -246,17 +266,17 @@ TEST(a_save_is_what_the_agent_expects)
     save(m, 8, data, BIG);
     save(m, 9, data, BIG);
     ck_assert_uint_eq(agent.resizes, 2);
-    crun_memory_close(m);
+    worker_close(m);
 }
 
 TEST(threads_copy_the_same_bytes)
 {
-    size_t bytes = 40u << 20;
-    uint8_t *data = malloc(bytes);
+    static uint8_t data[40u << 20];
+    size_t bytes = sizeof(data);
     crun_memory *m = worker_opened();
 
-    for (size_t i = 0; i < bytes / 8; i++)
-        ((uint64_t *)(void *)data)[i] = i * UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < bytes; i += 8)
+        memcpy(data + i, &(uint64_t){ i * UINT64_C(0x9e3779b97f4a7c15) }, 8);
     save(m, 1, data, bytes);
     ck_assert_uint_eq(slot_step(0), 1);
     ck_assert_uint_eq(slot_header(0).own_hash, memory_hash(data, bytes));
@@ -274,7 +294,7 @@ TEST(the_slot_in_the_middle_is_no_part)
     ck_assert_int_eq(crun_memory_begin(m, &s, &e), 0);
     ck_assert_uint_eq(slot_step(0), 0);
     ck_assert_uint_eq(slot_step(1), 11);
-    crun_memory_close(m);
+    worker_close(m);
     /* and the next life writes to the slot that has nothing */
     m = worker_opened();
     save(m, 12, "cccc", 4);
@@ -290,7 +310,7 @@ TEST(what_the_job_goes_back_to_stays)
 
     save(m, 10, "aaaa", 4);
     save(m, 11, "bbbb", 4);
-    crun_memory_close(m);
+    worker_close(m);
     for (unsigned i = 0; i < MEMORY_SLOTS; i++) {
         h = slot_header(i);
         h.set.epoch = EPOCH - 1;
@@ -325,7 +345,7 @@ TEST(a_refusal_is_the_agents_sentence)
     }
     crun_memory_commit(m); /* nothing */
     ck_assert_uint_eq(slot_step(0), 1);
-    crun_memory_close(m);
+    worker_close(m);
     ck_assert_ptr_null(worker(EPOCH - 1));
 }
 
@@ -399,7 +419,7 @@ TEST(a_part_is_read)
     ck_assert_int_eq(crun_memory_read(m, 1, false, &part, &e), -1);
     ck_assert_int_eq(e.code, MEMORY_NOT_HERE);
     save(m, 10, "aaaa", 4);
-    crun_memory_close(m);
+    worker_close(m);
     agent.hello.restore = slot_header(0).set;
     agent.opens = 0;
     m = worker_opened();
@@ -411,7 +431,7 @@ TEST(a_part_is_read)
     ck_assert_int_eq(crun_memory_read(m, 0, false, &part, &e), -1);
     ck_assert_int_eq(crun_memory_read(m, 1, true, &part, &e), -1);
     crun_memory_restored(m, 10);
-    crun_memory_close(m);
+    worker_close(m);
     ck_assert_int_eq(shutdown(agent.listener, SHUT_RDWR), 0);
     ck_assert_int_eq(pthread_join(agent.thread, NULL), 0);
     ck_assert_uint_eq(agent.restored, 10);
@@ -436,7 +456,7 @@ TEST_EACH(a_damaged_part_is_not_read, damages)
     uint8_t byte;
 
     save(m, 10, "aaaa", 4);
-    crun_memory_close(m);
+    worker_close(m);
     agent.hello.restore = slot_header(0).set;
     agent.opens = 0;
     ck_assert_int_eq(pread(agent.slots[0], &byte, 1, damages[_i].at), 1);
@@ -456,7 +476,7 @@ TEST(a_part_of_another_step_is_not_read)
 
     save(m, 10, "aaaa", 4);
     save(m, 11, "bbbb", 4);
-    crun_memory_close(m);
+    worker_close(m);
     agent.hello.restore = slot_header(1).set;
     agent.opens = 0;
     m = worker_opened();
