@@ -201,8 +201,11 @@ class Checkpointer:
             self._end_step(None)
 
     def _end_step(self, end: Any) -> None:
-        if end:
-            end()
+        try:
+            if end:
+                end()
+        except Exception as error:  # in a thread: the other ranks wait for this one's answer
+            self._give_up(error)
         if self._client or self._asks:
             self._ranks.ask(self._memory_state(), self._wants)
 
@@ -225,9 +228,13 @@ class Checkpointer:
                         if writes else None]
             return self._parts.write(step, sections, bool(shared.tensors), self._files_step)
         except MemoryFault as error:
-            _say(f"files only from step {step} on: rank {self._ranks.rank}: {error}")
-            self._gives_up = True
+            self._give_up(error)
             return None
+
+    def _give_up(self, error: Exception) -> None:
+        _say(f"files only from step {self._last_step} on: rank {self._ranks.rank}: "
+             f"{_first_line(error)}")
+        self._gives_up = True
 
     def save_files(self, step: int) -> None:
         """Writes step-N in the folder now, by all ranks together."""
