@@ -158,8 +158,8 @@ mutants:
 
 # the unit tests of threaded code
 threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor \
-    hostile_store key_ring keyed log_writer nccl_.* numa op_groups optim.* page_reader preflight \
-    reduce sampler shm.* split store.* tcpstore thread tls tunnel wait_chain world
+    hostile_store keeper key_ring keyed log_writer memory_.* nccl_.* numa op_groups optim.* \
+    page_reader preflight reduce sampler shm.* split store.* tcpstore thread tls tunnel wait_chain world
 space := $(subst ,, )
 named = --match '$(or $T,^test_($(subst $(space),|,$(strip $1)))$$)'
 races:
@@ -172,7 +172,7 @@ races:
 # what each run of CI has time for: only these tests, and only the layers that they use
 quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client wait_chain
 quick_layers := $(addprefix rendezvous/,common wire tcpstore) \
-    $(addprefix worker-lib/,core numeric meeting engine world device backends training checkpoint)
+    $(addprefix worker-lib/,core numeric meeting engine world device backends training memory checkpoint)
 races-quick:
 	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=no layers='$(quick_layers)' \
 	    $(addprefix build-tsan/tests/test_,$(quick_races))
