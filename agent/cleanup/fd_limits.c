@@ -7,10 +7,10 @@
 #include "agent/config.h"
 #include "rendezvous/common/base/text.h"
 
-/* An agent with its guard's socket and its loop; in addition if it talks to other
- * nodes. */
-#define FDS_BASE 28
-#define FDS_OTHER_NODES 8
+/* An agent with its guard's socket, its loop, the socket for checkpoints in memory, and
+ * a few crunctls that look at it; in addition if it talks to other nodes. */
+#define FDS_BASE 32
+#define FDS_OTHER_NODES 9
 #define FDS_PER_WORKER 2 /* the ends of its two streams */
 #define FDS_PER_WORKER_WITH_FILES 4
 #define FDS_PER_WORKER_WITH_STACKS 1
