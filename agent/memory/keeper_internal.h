@@ -130,10 +130,10 @@ void memory_copier_start(struct memory_keeper *k);
 /* An agent that holds these ranks: "0-3", and "+" if it has the shared section. */
 void memory_fetcher_add_holder(struct memory_keeper *k, const char *address,
                                const char *held);
-/* A new epoch: what this node's workers restore, and is not here, is fetched. */
+/* Begins an epoch: fetches the parts that the workers restore and that are not here. */
 void memory_fetcher_begin(struct memory_keeper *k);
-/* What becomes of a part that is not here: MEMORY_OK: it is being fetched, and the
- * keeper's thread is woken up. Else why it cannot be had. */
+/* Fetches a part that is not here, and wakes the keeper's thread up at the end. Any
+ * status but MEMORY_OK: why it cannot be fetched. */
 enum memory_status memory_fetcher_want(struct memory_keeper *k, uint32_t rank,
                                        bool shared, const char **why);
 void memory_fetcher_fini(struct memory_keeper *k);

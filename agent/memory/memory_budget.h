@@ -7,7 +7,7 @@
 #include "rendezvous/common/base/err.h"
 
 /*
- * How much memory checkpoints may take: what is granted is counted before it is taken,
+ * How much memory checkpoints may take: the keeper counts it before it is taken,
  * against what the machine and the cgroup have free, and --memory-limit.
  */
 struct memory_free {

@@ -224,7 +224,7 @@ static int fetch_all(struct memory_fetch *t, struct memory_link *first, struct e
                                               : rc;
 }
 
-/* The file is nobody else's until all of it is there and sound. */
+/* Makes a file that joins the table only when all of it is there and sound. */
 static int fetch_prepare(struct memory_fetch *t, const struct memory_header *h,
                          struct err *e)
 {
@@ -292,7 +292,7 @@ static bool next_holder(const struct memory_keeper *k, struct memory_fetch *t,
     return false;
 }
 
-/* What has come is of use if the epoch still wants it. With the lock. */
+/* Adds the file to the table, if the epoch still wants it. With the lock. */
 static void note_fetched(struct memory_keeper *k, const struct memory_fetch *t, int rc,
                          const struct err *e)
 {

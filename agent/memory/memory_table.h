@@ -6,7 +6,7 @@
 
 /*
  * All parts that one agent holds: two slots for each local worker, at most two copies
- * for each rank of other nodes, and what was fetched. Whoever uses it has its lock.
+ * for each rank of other nodes, and fetched parts. The caller holds its lock.
  */
 TAILQ_HEAD(memory_files, memory_file);
 
@@ -51,7 +51,8 @@ void memory_table_collect(struct memory_table *t);
 
 /*
  * What is here, newest first: "EPOCH.STEP.WORLD:RANKS" for each set, and "+" if its
- * shared section is here, "-" if it has one elsewhere. What does not fit is left out.
+ * shared section is here, "-" if it has one elsewhere. The oldest are left out if the
+ * buffer is full.
  */
 void memory_table_print(const struct memory_table *t, char *text, size_t size);
 
