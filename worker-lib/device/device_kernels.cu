@@ -287,19 +287,66 @@ static __device__ __forceinline__ double block_sum(double mine)
     return sum[0];
 }
 
+#define CHUNK 4     /* eights of a thread at a time, whose squares are added in f32 */
+#define SPLIT 96.0f /* f + SPLIT is a multiple of 2^-17, for f below 32 */
+
+static __device__ __forceinline__ uint32_t exponent_of(const eight *chunk)
+{
+    uint32_t most = 0;
+
+    for (int n = 0; n < CHUNK; n++)
+        for (int k = 0; k < V; k++) {
+            uint32_t size = bits_of_float(chunk[n].of[k]) & 0x7fffffff;
+
+            most = size > most ? size : most;
+        }
+    return most >> 23;
+}
+
+/*
+ * In f64 but for the sum of a chunk, since many GPUs have one unit for f64 beside 64
+ * for f32. The chunk is scaled by a power of two, so that its largest number is of [1,
+ * 2) and no square overflows. What a square has above 2^-17 is added without rounding.
+ */
+template <int type>
+static __device__ __forceinline__ double squares_of(const eight *chunk)
+{
+    uint32_t exponent = exponent_of(chunk);
+    uint32_t scale = exponent < 254 ? 254 - exponent : 1;
+    float by = float_of_bits(scale << 23), high = 0, low = 0;
+    uint64_t bits;
+    double unscale;
+
+    for (int n = 0; n < CHUNK; n++)
+        for (int k = 0; k < V; k++) {
+            float x = chunk[n].of[k] * by, square = x * x;
+            float part = square + SPLIT - SPLIT, rest = square - part;
+
+            high += part;
+            low += type == CRUN_F32 ? rest + fmaf(x, x, -square) : rest;
+        }
+    if (exponent == 255) /* the difference of infinite numbers is none */
+        return (double)high;
+    bits = (uint64_t)(1023 + 2 * 127 - 2 * scale) << 52;
+    memcpy(&unscale, &bits, sizeof(unscale));
+    return ((double)high + (double)low) * unscale;
+}
+
 /* Every block writes its part; the last block to finish adds them up, in order. */
 template <int type>
 static __global__ void squares_kernel(struct squares_work *work, double *sum,
                                       const void *g, size_t count)
 {
     __shared__ unsigned place;
+    size_t beside = grid_threads() * V;
     double mine = 0, all;
 
-    for (size_t i = grid_thread() * V; i < count; i += grid_threads() * V) {
-        eight x = load_as<type>(g, i);
+    for (size_t i = grid_thread() * V; i < count; i += CHUNK * beside) {
+        eight chunk[CHUNK] = {};
 
-        for (int k = 0; k < V; k++)
-            mine += (double)x.of[k] * (double)x.of[k];
+        for (int n = 0; n < CHUNK && i + n * beside < count; n++)
+            chunk[n] = load_as<type>(g, i + n * beside);
+        mine += squares_of<type>(chunk);
     }
     all = block_sum(mine);
     if (threadIdx.x == 0) {

@@ -3,10 +3,10 @@
  * The cost of the library on a GPU, compared with a copy on the GPU and with NCCL
  * alone.
  *
- *   gpu-load optimizer ELEMENTS       GB/s of each optimizer's kernel, and of a copy
- *   gpu-load all-reduce KIB BUCKETS   microseconds of an all-reduce of KIB, of BUCKETS
- *                                     that are started together, and of the host's part
- *                                     of each call: through the library, and NCCL alone
+ *   gpu-load optimizer ELEMENTS       GB/s of each kernel of an optimizer, and of a
+ * copy gpu-load all-reduce KIB BUCKETS   microseconds of an all-reduce of KIB, of
+ * BUCKETS that are started together, and of the host's part of each call: through the
+ * library, and NCCL alone
  *
  * Both sum the same values, in memory that NCCL has allocated and that is registered in
  * the same way. Rank 0 prints one line of JSON.
@@ -108,6 +108,8 @@ struct stepping {
     struct optim_control *control;
     struct step_arrays a;
     size_t count;
+    struct squares_work *squares;
+    double *sum;
 };
 
 /* Seconds of a round, after some to warm up. */
@@ -169,6 +171,24 @@ static void time_load(struct stepping *s)
     device_gpu()->free(half);
 }
 
+static void square_once(void *arg)
+{
+    const struct stepping *s = arg;
+
+    must(device_gpu()->squares(NULL, s->squares, s->sum, s->a.g, s->count, s->a.type));
+}
+
+/* Of gradients in the memory of s->a.p. */
+static void time_squares(struct stepping *s, const char *name, crun_dtype type)
+{
+    double bytes = (double)crun_dtype_size(type) * (double)s->count;
+
+    fill_with_values(s->a.p, s->count, type);
+    s->a.g = s->a.p;
+    s->a.type = type;
+    printf(", \"%s_gb_s\": %.3f", name, 1e-9 * bytes / time_rounds(square_once, s));
+}
+
 static int time_optimizers(size_t count)
 {
     struct stepping s = { .control = device_room(sizeof(struct optim_control)),
@@ -183,6 +203,10 @@ static int time_optimizers(size_t count)
         s.load = &loads[i];
         time_load(&s);
     }
+    s.squares = device_room(sizeof(*s.squares));
+    s.sum = device_room(sizeof(*s.sum));
+    time_squares(&s, "squares_f32", CRUN_F32);
+    time_squares(&s, "squares_bf16", CRUN_BF16);
     printf("}\n");
     return 0;
 }
@@ -209,7 +233,8 @@ static void open_raw(struct reducing *r)
                                   .cga_cluster_size = INT_MIN,
                                   .ctas_min = INT_MIN,
                                   .ctas_max = INT_MIN,
-                                  .split_share = INT_MIN };
+                                  .split_share = INT_MIN,
+                                  .traffic_class = INT_MIN };
     struct nccl_id id = { "" };
     struct err e;
 

@@ -222,6 +222,37 @@ TEST_LOOP(squares_add_up, 0, TYPES)
     drop(&g), drop(&sum), drop(&again), drop(&work);
 }
 
+/* Numbers whose squares have no place in f32, few numbers, and none that are finite. */
+TEST(squares_are_right_for_all_numbers)
+{
+    static const float sizes[] = { 0x1p127f, 0x1p100f, 0x1p-100f, 0x1p-140f, 0 };
+    static const float kept[] = { 0x1p-149f, INFINITY, -INFINITY, NAN };
+    struct both g = make(64 * 4), sum = make(8),
+                work = make(sizeof(struct squares_work));
+    float *f = g.host;
+    double right, got;
+
+    for (unsigned i = 0; i < 5 * 4 * 8; i++) {
+        size_t count = 8 * (1 + i % 8);
+
+        for (unsigned k = 0; k < count; k++)
+            f[k] = sizes[i / 32] * (1.5f - (float)k / 64) * (k % 2 ? -1 : 1);
+        f[i % count] = kept[i / 8 % 4];
+        right = got = 0;
+        send(&g);
+        must(device()->put(NULL, sum.there, &got, 8));
+        must(device_cpu.squares(NULL, work.host, &right, f, count, CRUN_F32));
+        must(device()->squares(NULL, work.there, sum.there, g.there, count, CRUN_F32));
+        must(device()->fetch(NULL, &got, sum.there, 8));
+        ck_assert_msg(isnan(right)   ? isnan(got)
+                      : isinf(right) ? got == right
+                                     : fabs(got - right) <= 1e-6 * right,
+                      "%zu of size %g with %g: %g, not %g", count,
+                      (double)sizes[i / 32], (double)f[i % count], got, right);
+    }
+    drop(&g), drop(&sum), drop(&work);
+}
+
 TEST_LOOP(narrowing_has_the_same_bits, 0, 2)
 {
     crun_dtype type = types[1 + _i];
