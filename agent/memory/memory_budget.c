@@ -98,9 +98,27 @@ struct memory_free memory_budget_free(void)
     return cgroup < now.bytes ? (struct memory_free){ cgroup, "the cgroup" } : now;
 }
 
-static double gib(uint64_t bytes)
+struct size_text {
+    char text[24];
+};
+
+static struct size_text size_text(uint64_t bytes)
 {
-    return (double)bytes / (1u << 30);
+    static const struct {
+        uint64_t least;
+        const char *format;
+    } units[] = { { UINT64_C(1) << 30, "%.2f GiB" },
+                  { 1 << 20, "%.1f MiB" },
+                  { 1 << 10, "%.1f KiB" },
+                  { 1, "%.0f bytes" } };
+    struct size_text t;
+    unsigned i = 0;
+
+    while (bytes < units[i].least && i < 3)
+        i++;
+    snprintf(t.text, sizeof(t.text), units[i].format,
+             (double)bytes / (double)units[i].least);
+    return t;
 }
 
 int memory_budget_check(uint64_t limit, const struct memory_free *now, uint64_t granted,
@@ -110,14 +128,14 @@ int memory_budget_check(uint64_t limit, const struct memory_free *now, uint64_t 
 
     if (limit && (more > limit || granted > limit - more))
         return err_set(e,
-                       "checkpoints in memory: %.2f GiB more are needed, %.2f GiB are "
-                       "in use, and --memory-limit is %.2f GiB",
-                       gib(more), gib(granted), gib(limit));
+                       "checkpoints in memory: %s more are needed, %s are in use, and "
+                       "--memory-limit is %s",
+                       size_text(more).text, size_text(granted).text,
+                       size_text(limit).text);
     if (more > now->bytes || promised > now->bytes - more)
-        return err_set(e,
-                       "checkpoints in memory: %.2f GiB more are needed, and %s has "
-                       "%.2f GiB left",
-                       gib(more), now->by,
-                       gib(now->bytes > promised ? now->bytes - promised : 0));
+        return err_set(
+            e, "checkpoints in memory: %s more are needed, and %s has %s left",
+            size_text(more).text, now->by,
+            size_text(now->bytes > promised ? now->bytes - promised : 0).text);
     return 0;
 }
