@@ -21,8 +21,10 @@ struct memory_file *memory_file_open(enum memory_origin origin, uint32_t owner,
     f->owner = owner;
     f->slot = slot;
     f->fd = memfd_create("crun-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    /* a worker that shortens it would end whoever reads it by a mapping */
-    if (f->fd >= 0 && fcntl(f->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 &&
+    /* A worker that shortens it would end whoever reads it by a mapping. A descriptor
+     * with which it can only be read opens none for writing, by /proc. */
+    if (f->fd >= 0 && fchmod(f->fd, 0400) == 0 &&
+        fcntl(f->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 &&
         memory_file_grow(f, MEMORY_HEADER_BYTES, e) == 0)
         return f;
     (void)err_set_errno(e, errno, "memory for a checkpoint");

@@ -2,11 +2,22 @@
 #include "worker-lib/memory/memory_socket.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+/* The name of an agent that is gone is anyone's. */
+static bool is_own_agent(int fd)
+{
+    struct ucred user;
+    socklen_t size = sizeof(user);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &user, &size) == 0 &&
+           (user.uid == geteuid() || user.uid == 0);
+}
 
 int memory_socket_open(const char *path, struct err *e)
 {
@@ -20,11 +31,13 @@ int memory_socket_open(const char *path, struct err *e)
     if (a.sun_path[0] == '@')
         a.sun_path[0] = '\0';
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd >= 0 &&
-        connect(fd, (struct sockaddr *)&a,
-                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) == 0)
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        (void)err_set_errno(e, errno, "memory: cannot reach the agent");
+    else if (is_own_agent(fd))
         return fd;
-    (void)err_set_errno(e, errno, "memory: cannot reach the agent");
+    else
+        (void)err_set(e, "memory: the agent is of another user");
     if (fd >= 0)
         close(fd);
     return -1;

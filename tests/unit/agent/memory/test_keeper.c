@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
@@ -200,6 +201,27 @@ TEST(a_worker_cannot_shorten_its_slot)
     ck_assert_int_eq(ftruncate(worker[0].slot[0], 100), -1);
     ck_assert_int_eq(fcntl(worker[0].slot[0], F_ADD_SEALS, F_SEAL_WRITE), -1);
     ck_assert_str_eq(end_workers(), "1.5.2:0-1+");
+}
+
+/* A descriptor that can only be read is no way to one that can be written to. */
+TEST(a_part_that_is_read_cannot_be_opened_for_writing)
+{
+    char path[64];
+    int part, writer;
+
+    SKIP_UNLESS_ROOT(); /* to be a user without the rights of one */
+    open_workers(1);
+    save_all(0, &s5);
+    (void)end_workers();
+    memory_agent_begin(&agent, 2, 0, 2, &s5, NULL);
+    open_workers(2);
+    part = memory_worker_open_part(&worker[0], 0, false);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", part);
+    (void)setfsuid(12345);
+    writer = open(path, O_RDWR | O_CLOEXEC);
+    (void)setfsuid(0);
+    ck_assert_int_eq(writer, -1);
+    close(part);
 }
 
 static const struct {

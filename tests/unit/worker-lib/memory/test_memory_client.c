@@ -328,6 +328,20 @@ TEST(what_the_job_goes_back_to_stays)
     ck_assert_uint_eq(slot_step(1), 11);
 }
 
+/* Who takes the name of an agent that is gone gets no state to keep, and gives none. */
+TEST(an_agent_of_another_user_is_none)
+{
+    struct crun_memory_config c = { .path = agent.path, .epoch = EPOCH, .kind = "" };
+    struct err e;
+
+    SKIP_UNLESS_ROOT();
+    ck_assert_int_eq(seteuid(12345), 0);
+    ck_assert_int_eq(listen(agent.listener, 4), 0);
+    ck_assert_int_eq(seteuid(0), 0);
+    ck_assert_ptr_null(crun_memory_open(&c, &e));
+    ck_assert_str_eq(e.text, "memory: the agent is of another user");
+}
+
 TEST(a_refusal_is_the_agents_sentence)
 {
     crun_memory *m = worker_opened();
