@@ -481,17 +481,15 @@ void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instanc
     pthread_mutex_unlock(&k->lock);
 }
 
-/* A new neighbour has no copies yet. */
+/* It may be another one, or have lost what it had: it is asked. */
 static void keeper_set_neighbour(struct memory_keeper *k, const char *neighbour)
 {
     struct memory_file *f;
 
-    if (strcmp(k->neighbour, neighbour) == 0)
-        return;
     snprintf(k->neighbour, sizeof(k->neighbour), "%s", neighbour);
-    k->copied = (struct memory_set){ .world = 0 };
+    k->copy_again_ms = 0;
     TAILQ_FOREACH(f, &k->table.files, entry)
-        f->kept = 0;
+        f->copied = 0;
     if (*neighbour)
         memory_copier_start(k);
 }
@@ -559,7 +557,7 @@ void memory_keeper_held(struct memory_keeper *k, char *text, size_t size)
 
 void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figures)
 {
-    struct memory_header newest;
+    struct memory_header newest, copied;
     uint64_t now_ms = clock_ms();
 
     *figures = (struct memory_figures){ .step = 0 };
@@ -567,11 +565,13 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
         return;
     pthread_mutex_lock(&k->lock);
     memory_table_look(&k->table);
-    newest = memory_table_newest(&k->table, k->config.workers);
+    newest = memory_table_newest(&k->table, k->config.workers, false);
     figures->bytes = memory_table_resident(&k->table);
-    figures->copied = k->copied.step;
+    copied = memory_table_newest(&k->table, k->config.workers, true);
     pthread_mutex_unlock(&k->lock);
     figures->step = newest.set.step;
+    if (copied.set.step <= newest.set.step) /* else it is one that is done again */
+        figures->copied = copied.set.step;
     if (newest.saved_ns && now_ms > newest.saved_ns / 1000000)
         figures->age_ms = now_ms - newest.saved_ns / 1000000;
 }

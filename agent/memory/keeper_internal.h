@@ -63,7 +63,7 @@ struct memory_keeper {
     bool restored; /* was told */
     char command[MEMORY_COMMAND_BYTES];
     char neighbour[MEMORY_ADDRESS_BYTES]; /* "": none */
-    struct memory_set copied;             /* the newest that it has */
+    uint64_t copy_again_ms;               /* it could not be reached: not before then */
     struct memory_links links;
     unsigned peers, copiers, fetchers, flushers; /* threads, beside the keeper's own */
     pthread_cond_t changed; /* their number, parts, or the neighbour */

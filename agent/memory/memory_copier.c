@@ -26,7 +26,6 @@ struct memory_copier {
     struct memory_keeper *keeper;
     struct memory_link link;              /* fd -1: none */
     char neighbour[MEMORY_ADDRESS_BYTES]; /* of the link */
-    uint64_t again_ms;                    /* after a failure */
     uint64_t paced_us;                    /* when the next chunk may be sent */
     uint8_t chunk[MEMORY_CHUNK_BYTES];
 };
@@ -35,50 +34,67 @@ struct memory_copier {
 struct memory_copy {
     struct memory_file *file;
     struct memory_header header; /* of the file */
+    struct memory_set restore;
+    bool is_due; /* else its worker is told to go on without a copy */
     char neighbour[MEMORY_ADDRESS_BYTES];
 };
 
-/* The newest part of each worker that is not kept. With the lock. */
-static struct memory_file *find_work(const struct memory_keeper *k)
+/* The newest part of each worker that the neighbour lacks; while that cannot be
+ * reached, one whose worker waits. With the lock. */
+static struct memory_file *find_work(const struct memory_keeper *k, uint64_t now_ms)
 {
     struct memory_file *f;
 
     TAILQ_FOREACH(f, &k->table.files, entry)
-        if (f->kept != f->header.header_hash && memory_table_is_newest(&k->table, f))
+        if (f->copied != f->header.header_hash &&
+            (now_ms >= k->copy_again_ms || f->kept != f->header.header_hash) &&
+            memory_table_is_newest(&k->table, f))
             return f;
     return NULL;
+}
+
+/* Until something has changed, or it is time to try again. With the lock, which is
+ * given back meanwhile. A connection that is not used ends. */
+static void copier_sleep(struct memory_copier *c, uint64_t now_ms)
+{
+    struct memory_keeper *k = c->keeper;
+    uint64_t ms = k->copy_again_ms > now_ms ? k->copy_again_ms - now_ms
+                                            : MEMORY_COPY_IDLE_MS;
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ms / 1000 + 1);
+    if (pthread_cond_timedwait(&k->changed, &k->lock, &until) == ETIMEDOUT &&
+        c->link.fd >= 0) {
+        pthread_mutex_unlock(&k->lock);
+        memory_link_close(&c->link);
+        pthread_mutex_lock(&k->lock);
+    }
 }
 
 /* False: the keeper ends. */
 static bool await_work(struct memory_copier *c, struct memory_copy *copy)
 {
     struct memory_keeper *k = c->keeper;
-    bool found = false;
+    struct memory_file *f = NULL;
 
     pthread_mutex_lock(&k->lock);
-    while (!k->stop && !found) {
-        struct memory_file *f = *k->neighbour ? find_work(k) : NULL;
-        struct timespec until;
+    while (!k->stop && !f) {
+        uint64_t now_ms = clock_ms();
 
-        if (f) {
-            copy->file = f;
-            copy->header = f->header;
-            memcpy(copy->neighbour, k->neighbour, sizeof(copy->neighbour));
-            found = true;
-            break;
-        }
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += MEMORY_COPY_IDLE_MS / 1000;
-        if (c->link.fd < 0) {
-            pthread_cond_wait(&k->changed, &k->lock);
-        } else if (pthread_cond_timedwait(&k->changed, &k->lock, &until) == ETIMEDOUT) {
-            pthread_mutex_unlock(&k->lock);
-            memory_link_close(&c->link);
-            pthread_mutex_lock(&k->lock);
-        }
+        f = *k->neighbour ? find_work(k, now_ms) : NULL;
+        if (!f)
+            copier_sleep(c, now_ms);
+    }
+    if (f) {
+        *copy = (struct memory_copy){ .file = f,
+                                      .header = f->header,
+                                      .restore = k->restore,
+                                      .is_due = clock_ms() >= k->copy_again_ms };
+        memcpy(copy->neighbour, k->neighbour, sizeof(copy->neighbour));
     }
     pthread_mutex_unlock(&k->lock);
-    return found;
+    return f != NULL;
 }
 
 /* The rate is that of all copies of this agent. */
@@ -136,7 +152,7 @@ static int copier_connect(struct memory_copier *c, const struct memory_copy *cop
 static int copier_send(struct memory_copier *c, const struct memory_copy *copy,
                        struct err *e)
 {
-    struct memory_request r = { .kind = MEMORY_PUT };
+    struct memory_request r = { .kind = MEMORY_PUT, .set = copy->restore };
     struct memory_file of = { .header = copy->header };
     struct memory_reply reply;
     uint64_t at;
@@ -172,14 +188,13 @@ static int copier_try(struct memory_copier *c, const struct memory_copy *copy,
 }
 
 /* One line for each time that copies stop. */
-static void copier_fail(struct memory_copier *c, const struct memory_copy *copy,
+static void copier_fail(struct memory_keeper *k, const struct memory_copy *copy,
                         const struct err *e)
 {
-    if (!c->again_ms)
-        memory_keeper_say(c->keeper,
-                          "no copies of checkpoints in memory at %s for now: %s",
+    if (!k->copy_again_ms)
+        memory_keeper_say(k, "no copies of checkpoints in memory at %s for now: %s",
                           copy->neighbour, e->text);
-    c->again_ms = clock_ms() + MEMORY_COPY_AGAIN_MS;
+    k->copy_again_ms = clock_ms() + MEMORY_COPY_AGAIN_MS;
 }
 
 static void copier_work(struct memory_copier *c, const struct memory_copy *copy)
@@ -187,27 +202,25 @@ static void copier_work(struct memory_copier *c, const struct memory_copy *copy)
     struct memory_keeper *k = c->keeper;
     struct memory_file *f = copy->file;
     uint64_t hash = copy->header.header_hash;
-    bool copied = false;
     struct err e;
+    bool copied = copy->is_due && copier_try(c, copy, &e) == 0;
 
-    if (clock_ms() >= c->again_ms) {
-        copied = copier_try(c, copy, &e) == 0;
-        if (copied)
-            c->again_ms = 0;
-    }
     pthread_mutex_lock(&k->lock);
     (void)memory_file_look(f);
-    if (copied)
-        k->copied = copy->header.set;
     if (f->header.header_hash == hash) {
         memory_file_set_kept(f);
         f->kept = hash;
-    } else {
-        copied = true; /* the worker has written meanwhile: so it is not wanted */
+    }
+    if (strcmp(k->neighbour, copy->neighbour) != 0 || !copy->is_due) {
+        /* says nothing of the neighbour */
+    } else if (copied) {
+        k->copy_again_ms = 0;
+        f->copied = hash;
+    } else if (f->kept ==
+               f->header.header_hash) { /* else the worker has written to it */
+        copier_fail(k, copy, &e);
     }
     pthread_mutex_unlock(&k->lock);
-    if (!copied && clock_ms() >= c->again_ms)
-        copier_fail(c, copy, &e);
 }
 
 static void *copy_parts(void *arg)

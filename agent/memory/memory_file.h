@@ -29,8 +29,8 @@ struct memory_file {
     uint64_t bytes;              /* its length */
     struct memory_header header; /* when last looked at; set.world 0: not whole */
     uint64_t sound;              /* the hash of the header whose bytes were verified */
-    uint64_t kept;               /* the same: the neighbour has it */
-    unsigned users;              /* transfers: it must stay as it is */
+    uint64_t kept, copied; /* the same: the worker goes on; the neighbour has it */
+    unsigned users;        /* transfers: it must stay as it is */
 };
 
 /* NULL and an error. */

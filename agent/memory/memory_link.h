@@ -28,7 +28,7 @@ enum memory_request_kind {
 struct memory_request {
     uint32_t magic, kind;
     uint32_t rank, shared;       /* GET */
-    struct memory_set set;       /* GET */
+    struct memory_set set;       /* GET; PUT: what the sender's epoch restored */
     uint64_t from, to;           /* GET: of the section */
     struct memory_header header; /* PUT */
 };

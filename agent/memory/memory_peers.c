@@ -79,8 +79,9 @@ static bool has_copy(struct memory_keeper *k, const struct memory_header *h)
 
 /* A place for it, which is in use then, and has no part. NULL and why not. */
 static struct memory_file *prepare_copy(struct memory_keeper *k,
-                                        const struct memory_header *h, struct err *e)
+                                        const struct memory_request *r, struct err *e)
 {
+    const struct memory_header *h = &r->header;
     uint64_t bytes = memory_slot_bytes(h->own_bytes, 0);
     struct memory_file *f = NULL;
 
@@ -89,7 +90,7 @@ static struct memory_file *prepare_copy(struct memory_keeper *k,
         return NULL;
     }
     pthread_mutex_lock(&k->lock);
-    f = memory_table_copy(&k->table, h, e);
+    f = memory_table_copy(&k->table, h, &r->set, e);
     if (f && ((bytes > f->bytes && memory_keeper_grant(k, bytes - f->bytes, e) < 0) ||
               memory_file_grow(f, bytes, e) < 0))
         f = NULL;
@@ -140,7 +141,7 @@ static int peer_put(struct memory_peer *p, const struct memory_request *r,
         return memory_link_reply(&p->link, MEMORY_OK, &r->header, "", e);
     /* a peer that sends copies asks for no parts: the thread stays so */
     (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
-    f = prepare_copy(k, &r->header, e);
+    f = prepare_copy(k, r, e);
     if (!f)
         return memory_link_reply(&p->link, MEMORY_NO_MEMORY, NULL, e->text, e);
     rc = memory_link_reply(&p->link, MEMORY_OK, NULL, "", e);

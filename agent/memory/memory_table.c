@@ -63,28 +63,34 @@ struct memory_file *memory_table_slot(struct memory_table *t, uint32_t local_ran
     return table_get_or_open(t, MEMORY_OWN, local_rank, slot, e);
 }
 
-/* Of two places, the one that is written to next: without a part, or the older. */
-static struct memory_file *older_file(struct memory_file *a, struct memory_file *b)
+/*
+ * What it costs to lose a copy when one of that header comes: nothing, where there is
+ * none or the same again; then the older, unless the job goes back to it as long as
+ * there is no copy of the sender's epoch beside it.
+ */
+static unsigned copy_worth(const struct memory_file *f,
+                           const struct memory_file *beside,
+                           const struct memory_header *h,
+                           const struct memory_set *restore)
 {
-    if (a->header.set.world == 0 || b->header.set.world == 0)
-        return a->header.set.world == 0 ? a : b;
-    return memory_set_compare(&a->header.set, &b->header.set) <= 0 ? a : b;
+    if (f->header.set.world == 0 || memory_file_has(f, &h->set, h->rank, false))
+        return 0;
+    if (restore->world > 0 && memory_set_equal(&f->header.set, restore) &&
+        beside->header.set.epoch != h->set.epoch)
+        return 3;
+    return memory_set_compare(&f->header.set, &beside->header.set) < 0 ? 1 : 2;
 }
 
 struct memory_file *memory_table_copy(struct memory_table *t,
-                                      const struct memory_header *h, struct err *e)
+                                      const struct memory_header *h,
+                                      const struct memory_set *restore, struct err *e)
 {
     struct memory_file *f = table_get_or_open(t, MEMORY_COPY, h->rank, 0, e);
     struct memory_file *g = table_get_or_open(t, MEMORY_COPY, h->rank, 1, e), *to;
 
     if (!f || !g)
         return NULL;
-    to = older_file(f, g);
-    /* the same set again: its place, whatever else is older */
-    if (memory_file_has(f, &h->set, h->rank, false))
-        to = f;
-    else if (memory_file_has(g, &h->set, h->rank, false))
-        to = g;
+    to = copy_worth(f, g, h, restore) <= copy_worth(g, f, h, restore) ? f : g;
     if (to->users == 0 && (to->header.set.world == 0 ||
                            memory_set_compare(&to->header.set, &h->set) <= 0))
         return to;
@@ -177,7 +183,8 @@ bool memory_table_is_newest(const struct memory_table *t, const struct memory_fi
     return true;
 }
 
-struct memory_header memory_table_newest(const struct memory_table *t, uint32_t workers)
+struct memory_header memory_table_newest(const struct memory_table *t, uint32_t workers,
+                                         bool copied)
 {
     struct memory_header newest = { .magic = 0 };
     const struct memory_file *f, *g;
@@ -187,7 +194,8 @@ struct memory_header memory_table_newest(const struct memory_table *t, uint32_t 
 
         TAILQ_FOREACH(g, &t->files, entry)
             parts += g->origin == MEMORY_OWN &&
-                     memory_set_equal(&g->header.set, &f->header.set);
+                     memory_set_equal(&g->header.set, &f->header.set) &&
+                     (!copied || g->copied == g->header.header_hash);
         if (f->header.set.world > 0 && parts >= workers &&
             memory_set_compare(&f->header.set, &newest.set) > 0)
             newest = f->header;

@@ -20,10 +20,12 @@ void memory_table_fini(struct memory_table *t);
 /* A slot of a worker; it is made if it is missing. NULL and an error. */
 struct memory_file *memory_table_slot(struct memory_table *t, uint32_t local_rank,
                                       uint32_t slot, struct err *e) MUST_CHECK;
-/* Where that part of a neighbour may be written: a place whose part is older. NULL and
- * an error: what is here is newer, or in use. */
+/* Where that part of a neighbour may be written: a place whose part is older, and not
+ * what the sender's epoch goes back to if it fails now. NULL and an error: what is here
+ * is newer, or in use. */
 struct memory_file *memory_table_copy(struct memory_table *t,
                                       const struct memory_header *h,
+                                      const struct memory_set *restore,
                                       struct err *e) MUST_CHECK;
 void memory_table_add(struct memory_table *t, struct memory_file *f);
 void memory_table_remove(struct memory_table *t, struct memory_file *f);
@@ -36,9 +38,10 @@ struct memory_file *memory_table_find(const struct memory_table *t,
 uint64_t memory_table_bytes(const struct memory_table *t);
 uint64_t memory_table_resident(const struct memory_table *t);
 
-/* Of the newest set of which each local worker has a part; set.world 0: none. */
-struct memory_header memory_table_newest(const struct memory_table *t,
-                                         uint32_t workers);
+/* Of the newest set of which each local worker has a part, or the neighbour has a copy
+ * of each such part; set.world 0: none. */
+struct memory_header memory_table_newest(const struct memory_table *t, uint32_t workers,
+                                         bool copied);
 
 /* A worker's slot with the newest part that this worker has. */
 bool memory_table_is_newest(const struct memory_table *t, const struct memory_file *f);

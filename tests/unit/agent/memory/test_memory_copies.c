@@ -49,6 +49,18 @@ static void await_kept(const struct memory_worker *w, uint32_t slot)
     }
 }
 
+static void await_held(const struct memory_agent *of, const char *wanted)
+{
+    uint64_t until_ms = clock_ms() + MEMORY_PATIENCE_MS;
+    char held[MEMORY_HELD_SIZE] = "";
+
+    while (strcmp(held, wanted) != 0) {
+        ck_assert_msg(clock_ms() < until_ms, "it has %s", held);
+        loop_turn(memory_world(), 2);
+        memory_keeper_held(of->keeper, held, sizeof(held));
+    }
+}
+
 /* As a replicated program does: the model on each node, its own bytes on each rank. */
 static void save_both(uint32_t slot, const struct memory_set *set, size_t own)
 {
@@ -224,9 +236,63 @@ TEST(copies_are_made_anew_at_another_neighbour)
     await_kept(&wa, 0);
     (void)memory_agent_end(&a);
     memory_agent_begin(&a, 2, 0, 2, &s5, &spare);
-    for (int i = 0; i < 1000 && strcmp(memory_agent_end(&spare), "1.5.2:0-") != 0; i++)
-        loop_turn(memory_world(), 5);
-    ck_assert_str_eq(spare.held, "1.5.2:0-");
+    await_held(&spare, "1.5.2:0-");
+}
+
+/* Not all ranks had step 6, and not all have the first step of the next epoch: then
+ * step 5 is what the job goes back to. */
+TEST(a_neighbour_keeps_what_the_job_goes_back_to)
+{
+    static const struct memory_set next = { 2, 6, 2, 0 };
+
+    save_both(0, &s5, 5000);
+    await_kept(&wa, 0);
+    memory_worker_save(&wa, 1, &s6, 5000, 300000);
+    await_kept(&wa, 1);
+    (void)memory_agent_end(&a);
+    (void)memory_agent_end(&b);
+    memory_agent_begin(&a, 2, 0, 2, &s5, &b);
+    memory_agent_begin(&b, 2, 1, 2, &s5, &a);
+    memory_worker_open(&wa, &a, 2, 0, 0);
+    memory_worker_save(&wa, 1, &next, 5000, 300000);
+    await_kept(&wa, 1);
+    ck_assert_str_eq(memory_agent_end(&b), "2.6.2:0- 1.5.2:0-1+");
+}
+
+/* A neighbour that could not be reached has nothing; and steps that are done again are
+ * not those that it had. */
+TEST(copies_are_those_of_the_newest_set_alone)
+{
+    static const struct memory_set again = { 2, 3, 2, 0 };
+    struct memory_figures figures;
+
+    save_both(0, &s5, 5000);
+    await_kept(&wa, 0);
+    memory_keeper_figures(a.keeper, &figures);
+    ck_assert_uint_eq(figures.copied, 5);
+    (void)memory_agent_end(&a);
+    memory_agent_begin(&a, 2, 0, 2, NULL, &b);
+    memory_agent_close(&b);
+    memory_worker_open(&wa, &a, 2, 0, 0);
+    memory_worker_save(&wa, 1, &again, 5000, 300000);
+    await_kept(&wa, 1);
+    memory_keeper_figures(a.keeper, &figures);
+    ck_assert_uint_eq(figures.step, 3);
+    ck_assert_uint_eq(figures.copied, 0);
+}
+
+TEST(a_neighbour_that_comes_back_gets_what_it_lacks)
+{
+    struct id128 other = { .byte = "another job" }, job = { .byte = "the job" };
+
+    memory_keeper_instance(b.keeper, &other); /* as good as not there */
+    memory_worker_save(&wa, 0, &s5, 5000, 0);
+    await_kept(&wa, 0);
+    memory_until(&a.said_count, 1);
+    memory_keeper_instance(b.keeper, &job);
+    (void)memory_agent_end(&a);
+    memory_agent_begin(&a, 2, 0, 2, &s5, &b);
+    await_held(&b, "1.5.2:0");
 }
 
 TEST(a_neighbour_without_memory_is_told_of_once)

@@ -8,10 +8,12 @@
 #include "tests/worlds/check_main.h"
 
 static struct memory_table t;
+static struct memory_set restore; /* of the epoch whose copies come */
 
 static void setup(void)
 {
     memory_table_init(&t);
+    restore.world = 0;
 }
 
 static void teardown(void)
@@ -53,7 +55,7 @@ static void put_own(uint32_t local_rank, uint32_t slot, struct memory_header h)
 static bool put_copy(struct memory_header h)
 {
     struct err e;
-    struct memory_file *f = memory_table_copy(&t, &h, &e);
+    struct memory_file *f = memory_table_copy(&t, &h, &restore, &e);
 
     if (f)
         put(f, &h);
@@ -102,6 +104,24 @@ TEST(the_older_copy_gives_way)
     ck_assert_str_eq(print(512), "2.1.2:1 1.7.2:1");
 }
 
+/* Not all ranks had step 6, and not all may have what comes after it. */
+TEST(a_copy_that_the_job_goes_back_to_stays)
+{
+    ck_assert(put_copy(header(1, 5, 2, 1)));
+    ck_assert(put_copy(header(1, 6, 2, 1)));
+    restore = (struct memory_set){ 1, 5, 2, 0 };
+    ck_assert(put_copy(header(2, 6, 2, 1)));
+    ck_assert_str_eq(print(512), "2.6.2:1 1.5.2:1");
+    /* again, and again before all ranks have a step of that epoch */
+    ck_assert(put_copy(header(3, 6, 2, 1)));
+    ck_assert_str_eq(print(512), "3.6.2:1 1.5.2:1");
+    ck_assert(put_copy(header(3, 6, 2, 1)));
+    ck_assert_str_eq(print(512), "3.6.2:1 1.5.2:1");
+    /* the sender has this one only if all ranks have the one before */
+    ck_assert(put_copy(header(3, 7, 2, 1)));
+    ck_assert_str_eq(print(512), "3.7.2:1 3.6.2:1");
+}
+
 TEST(a_copy_that_is_being_sent_stays)
 {
     struct memory_header h = header(1, 5, 2, 1), newer = header(1, 7, 2, 1);
@@ -112,9 +132,9 @@ TEST(a_copy_that_is_being_sent_stays)
     ck_assert(put_copy(header(1, 6, 2, 1)));
     f = memory_table_find(&t, &h.set, 1, false);
     f->users = 1;
-    ck_assert_ptr_null(memory_table_copy(&t, &newer, &e));
+    ck_assert_ptr_null(memory_table_copy(&t, &newer, &restore, &e));
     f->users = 0;
-    ck_assert_ptr_eq(memory_table_copy(&t, &newer, &e), f);
+    ck_assert_ptr_eq(memory_table_copy(&t, &newer, &restore, &e), f);
 }
 
 /* Both slots of all workers are newer: so all ranks have committed something newer. */
@@ -139,11 +159,13 @@ TEST(the_newest_is_that_of_all_workers)
     put_own(0, 0, header(1, 6, 2, 0));
     put_own(1, 0, header(1, 6, 2, 1));
     put_own(0, 1, header(1, 7, 2, 0));
-    newest = memory_table_newest(&t, 2);
+    newest = memory_table_newest(&t, 2, false);
     ck_assert_uint_eq(newest.set.step, 6);
     put_own(1, 1, header(1, 7, 2, 1));
-    newest = memory_table_newest(&t, 2);
+    newest = memory_table_newest(&t, 2, false);
     ck_assert_uint_eq(newest.set.step, 7);
+    newest = memory_table_newest(&t, 2, true);
+    ck_assert_uint_eq(newest.set.world, 0);
 }
 
 /* One that has the own section of a rank does not count as the shared one, nor the
