@@ -103,3 +103,23 @@ TEST(a_false_notice_does_not_end_the_wait_for_a_true_one)
     team_run(&(struct team_plan){
         .calls = &backend_shm, .size = 2, .body = await_true_notice });
 }
+
+/* Its own failure counts before it is in the store, another's before it is known here. */
+static void check_both(struct team_member *m)
+{
+    struct abort_word own = { 0 }, others = { 0 };
+
+    ck_assert_int_eq(failure_notice_check(&m->board, &own, &m->e), CRUN_OK);
+    ck_assert(abort_set(&own, CRUN_TIMEOUT, "the end"));
+    ck_assert_int_eq(failure_notice_check(&m->board, &own, &m->e), CRUN_TIMEOUT);
+    failure_notice_write(&m->board, &real);
+    ck_assert_int_eq(failure_notice_check(&m->board, &others, &m->e), CRUN_SYSTEM);
+    ck_assert_int_eq(abort_get(&others), CRUN_SYSTEM);
+    ck_assert_int_eq(failure_notice_check(&m->board, &own, &m->e), CRUN_TIMEOUT);
+}
+
+TEST(a_failure_here_and_one_in_the_store_count)
+{
+    team_run(&(struct team_plan){
+        .calls = &backend_self, .size = 1, .body = check_both });
+}
