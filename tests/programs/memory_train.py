@@ -91,6 +91,7 @@ def digest(*states):
 
 def main():
     args = arguments()
+    print(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()}", flush=True)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     width = args.width_after if args.width_after and crun.restarts() else args.width
