@@ -104,7 +104,8 @@ TEST(a_false_notice_does_not_end_the_wait_for_a_true_one)
         .calls = &backend_shm, .size = 2, .body = await_true_notice });
 }
 
-/* Its own failure counts before it is in the store, another's before it is known here. */
+/* Its own failure counts before it is in the store, another's before it is known here.
+ */
 static void check_both(struct team_member *m)
 {
     struct abort_word own = { 0 }, others = { 0 };
@@ -120,6 +121,6 @@ static void check_both(struct team_member *m)
 
 TEST(a_failure_here_and_one_in_the_store_count)
 {
-    team_run(&(struct team_plan){
-        .calls = &backend_self, .size = 1, .body = check_both });
+    team_run(
+        &(struct team_plan){ .calls = &backend_self, .size = 1, .body = check_both });
 }
