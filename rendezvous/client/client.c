@@ -321,7 +321,7 @@ static void client_dial_keepers(struct client *c)
 
 void client_set_keepers(struct client *c, const char *list, bool safe)
 {
-    session_set_durable(c->session, safe);
+    session_set_kept(c->session, safe);
     free(c->keepers);
     c->keepers = xstrdup(list);
     if (!c->local)

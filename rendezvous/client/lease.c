@@ -45,7 +45,7 @@ uint64_t lease_beat_ms(const struct lease *l)
     return l->lease_ms / HEARTBEATS_PER_LEASE;
 }
 
-uint64_t lease_silent_at(const struct lease *l)
+uint64_t lease_silent_at(const struct lease *l, bool elsewhere)
 {
     uint64_t since = l->heard_at;
 
@@ -53,7 +53,7 @@ uint64_t lease_silent_at(const struct lease *l)
         since = l->open[0];
     if (since < l->resumed_at)
         since = l->resumed_at;
-    return since + l->lease_ms;
+    return since + (elsewhere ? 2 * lease_beat_ms(l) : l->lease_ms);
 }
 
 uint64_t lease_fence_at(const struct lease *l)

@@ -2,6 +2,7 @@
 #ifndef RENDEZVOUS_CLIENT_LEASE_H
 #define RENDEZVOUS_CLIENT_LEASE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "rendezvous/wire/protocol/limits.h"
@@ -29,8 +30,9 @@ void lease_beat_answered(struct lease *l);
 
 uint64_t lease_beat_ms(const struct lease *l);
 /* The connection is dead if by this time nothing has been received, or the oldest
- * heartbeat is not answered. */
-uint64_t lease_silent_at(const struct lease *l);
+ * heartbeat is not answered. elsewhere: the rendezvous may be at another place, which
+ * answers before the fence. */
+uint64_t lease_silent_at(const struct lease *l, bool elsewhere);
 /* Until then no other node can have been started in place of this one. */
 uint64_t lease_fence_at(const struct lease *l);
 

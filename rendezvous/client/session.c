@@ -157,7 +157,7 @@ static void on_timeout(struct session_step *step)
         [SESSION_APART] = "cannot connect in time",
         [SESSION_GREETING] = "no answer from the rendezvous",
         [SESSION_JOINING] = "no answer from the rendezvous",
-        [SESSION_ATTACHED] = "the rendezvous has been silent for a whole lease",
+        [SESSION_ATTACHED] = "the rendezvous has been silent for too long",
     };
 
     drop_connection(step, why[step->session->state]);
@@ -276,7 +276,7 @@ static uint32_t outage_grace_ms(const struct session *s)
 /* When this agent would give up. */
 static void report_fence(const struct session *s)
 {
-    uint64_t at = lease_silent_at(&s->lease) + outage_grace_ms(s);
+    uint64_t at = lease_silent_at(&s->lease, s->kept) + outage_grace_ms(s);
 
     if (s->config.strict_fence)
         at = earlier_time(at, lease_fence_at(&s->lease));
@@ -400,7 +400,7 @@ static uint64_t state_timeout_at(const struct session *s)
     case SESSION_JOINING:
         return s->entered_at + ENTRY_DEADLINE_MS;
     case SESSION_ATTACHED:
-        return lease_silent_at(&s->lease);
+        return lease_silent_at(&s->lease, s->kept);
     default:
         return NEVER;
     }
@@ -556,9 +556,9 @@ bool session_is_with_daemon(const struct session *s)
     return s->identity.daemon;
 }
 
-void session_set_durable(struct session *s, bool durable)
+void session_set_kept(struct session *s, bool kept)
 {
-    s->identity.durable = durable;
+    s->identity.durable = s->kept = kept;
 }
 
 uint32_t session_node(const struct session *s)

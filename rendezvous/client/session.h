@@ -104,8 +104,9 @@ unsigned session_unanswered(const struct session *s);
 const struct id128 *session_instance(const struct session *s);
 uint32_t session_node(const struct session *s);
 uint64_t session_epoch(const struct session *s);
-/* It outlives the loss of its node, or not: for how long workers outlive it. */
-void session_set_durable(struct session *s, bool durable);
+/* Other nodes could go on with the rendezvous, or not: for how long workers outlive it,
+ * and how soon it is looked for elsewhere. */
+void session_set_kept(struct session *s, bool kept);
 /* The rendezvous is a crund, as far as it has told. */
 bool session_is_with_daemon(const struct session *s);
 

@@ -28,6 +28,7 @@ struct session {
 
     uint32_t version; /* of the last WELCOME; 0: there was none */
     struct session_identity identity;
+    bool kept; /* see session_set_kept */
 
     /* ATTACHED */
     struct lease lease;

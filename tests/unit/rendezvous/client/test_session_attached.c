@@ -74,6 +74,20 @@ TEST(silence_for_a_lease_is_a_dead_connection)
     script_expect("disconnect; out; ");
 }
 
+/* With a strict fence, too: another place must have answered before the workers end. */
+TEST(a_silent_rendezvous_that_others_keep_is_soon_looked_for_elsewhere)
+{
+    uint64_t asked;
+
+    script_attach_strictly();
+    session_set_kept(script_member, true);
+    asked = session_next_tick(script_member);
+    while (session_state(script_member) == SESSION_ATTACHED)
+        script_tick();
+    ck_assert_int_eq(session_state(script_member), SESSION_APART);
+    ck_assert_uint_le(script_now, asked + 2 * BEAT_MS);
+}
+
 TEST(other_messages_do_not_stand_in_for_a_beat)
 {
     uint64_t asked;
