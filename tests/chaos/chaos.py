@@ -22,7 +22,7 @@ from run import Run  # noqa: E402
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 NODES = 4
-NAMES = [f"node-{i}" for i in range(NODES)] + ["stranger", "rendezvous"]
+NODES_KEEPING = 6
 SAID_MAX = 8
 
 
@@ -40,6 +40,8 @@ def parse():
     parser.add_argument("--faults", type=int, default=8, help="in a run (8)")
     parser.add_argument("--only", metavar="KIND,...",
                         help="these kinds of faults; a beginning of their names will do")
+    parser.add_argument("--replicas", action="store_true",
+                        help="the job's own nodes keep the rendezvous, and any of them may die")
     parser.add_argument("--list", action="store_true", help="the kinds of faults, and exit")
     parser.add_argument("--keep", action="store_true", help="the folders of good runs too")
     parser.add_argument("--build", default=os.environ.get("BUILD", ROOT + "/build"))
@@ -55,6 +57,11 @@ def available():
             return f"{tool} is not installed"
     probe = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True)
     return None if probe.returncode == 0 else "namespaces cannot be made here"
+
+
+def names(options):
+    count = NODES_KEEPING if options.replicas else NODES
+    return [f"node-{i}" for i in range(count)] + ["stranger", "rendezvous"]
 
 
 def choose(only):
@@ -131,7 +138,8 @@ def tell(run, options, folder, seconds):
     for line in run.violations[:SAID_MAX]:
         print("   ", line)
     if run.violations:
-        only = f" --only {options.only}" if options.only else ""
+        only = (f" --only {options.only}" if options.only else "") + (
+            " --replicas" if options.replicas else "")
         print(f"    again: scripts/chaos --seed {run.seed} --runs 1 "
               f"--faults {options.faults}{only}", flush=True)
 
@@ -141,7 +149,7 @@ def one(net, options, kinds, seed, delays):
     os.makedirs(folder + "/chain/disk")
     begin = time.monotonic()
     mounted = net.disks and mount_disk(folder + "/chain/disk", "32m")
-    run = Run(net, os.path.realpath(options.build), seed, options.faults, kinds, folder, delays)
+    run = Run(net, options, seed, kinds, folder, delays)
     try:
         net.begin(seed, folder)
         run.run()
@@ -164,7 +172,7 @@ def one(net, options, kinds, seed, delays):
 def runs(options, kinds, seed, out):
     """One cluster's runs; a line to `out` for each."""
     end, left, delays = time.monotonic() + options.minutes * 60, options.runs, Delays()
-    with Net(options.build + "/bin/chaos-relay", NAMES) as net:
+    with Net(options.build + "/bin/chaos-relay", names(options)) as net:
         while left if options.runs else time.monotonic() < end:
             json.dump(one(net, options, kinds, seed, delays), out)
             print(file=out, flush=True)
@@ -216,7 +224,7 @@ def main():
         print(f"SKIPPED: chaos needs hosts of its own: {why}")
         return 77
     kinds = choose(options.only)
-    net = Net(options.build + "/bin/chaos-relay", NAMES)
+    net = Net(options.build + "/bin/chaos-relay", names(options))
     if options.list:
         list_kinds(net)
         return 0

@@ -53,20 +53,38 @@ class Kind:
         fails = self.fails or (self.stores and run.plan.mode != "daemon")
         if fails and run.plan.on_loss != "exit" and not run.plan.hang:
             return False
-        return self.on != "crund" or run.plan.mode == "daemon"
+        mode = {"crund": "daemon", "keeper": "replicas"}.get(self.on, run.plan.mode)
+        return mode == run.plan.mode
 
     def choose(self, run):
         """A node that it can happen to. One that hosts the rendezvous is left alone where
         its loss would be the job's end."""
         if self.on == "crund":
             return run.daemon_host
+        if run.plan.mode == "replicas" and self.on in ("agent", "net", "keeper"):
+            return self.choose_keeper(run)
         nodes = [h for h, a in run.agents.items() if a.alive]
         if run.plan.mode != "daemon" and self.on in ("agent", "net"):
             nodes = [h for h in nodes if h is not run.nodes[0]]
         return run.rng.choice(nodes) if nodes else None
 
-    def claims(self, host):
-        return {(self.on,) if self.on in SHARED else (self.on, host)} if host else None
+    def choose_keeper(self, run):
+        """No more may be lost than the others can do without: one of them at a time, while
+        they are as many as they shall be."""
+        if ("keepers",) in run.claims or run.returns:
+            return None
+        found, safe = run.keepers()
+        alive = [h for h, a in run.agents.items() if a.alive]
+        if not safe:
+            return None
+        return found[0] if self.on == "keeper" else run.rng.choice(alive)
+
+    def claims(self, run, host):
+        if not host:
+            return None
+        if run.plan.mode == "replicas" and self.on in ("agent", "net", "keeper"):
+            return {("keepers",), ("net" if self.on == "keeper" else self.on, host)}
+        return {(self.on,) if self.on in SHARED else (self.on, host)}
 
 
 def remove(path):
@@ -309,6 +327,52 @@ def stop_crund(run, _host, seconds):
     return lambda: crund.kill(signal.SIGCONT)
 
 
+# -- the rendezvous inside a node --------------------------------------------------------
+
+
+def power_off(run, host, _seconds):
+    """Nobody is told, and it is started again later."""
+    run.net.order("set", host.index, "both", "loss=100")
+    run.excuse([host], -signal.SIGKILL)
+    run.agents[host].process.kill()
+    return lambda: run.net.order("set", host.index, "both")
+
+
+def after_a_moment(run, host):
+    time.sleep(run.rng.uniform(0, 0.4))
+    kill_agent(run, host, 0)
+
+
+def kill_in_stop(run, host, _seconds):
+    """While workers are being stopped, or those of the next epoch start."""
+    other = run.rng.choice([h for h in run.nodes if h is not host])
+    path = run.order(other, 0, "exit 7")
+    for _ in taken(path, time.monotonic() + 2):
+        time.sleep(0.01)
+    remove(path)
+    after_a_moment(run, host)
+
+
+def kill_in_forming(run, host, _seconds):
+    """While an epoch without another node is being formed."""
+    found, _ = run.keepers()
+    others = [h for h, a in run.agents.items() if a.alive and h not in found]
+    if not others:
+        raise NotHere("all keep the records")
+    kill_agent(run, run.rng.choice(others), 0)
+    after_a_moment(run, host)
+
+
+def kill_in_takeover(run, host, _seconds):
+    """Two of five."""
+    found, _ = run.keepers()
+    if len(found) < 5:
+        raise NotHere("too few keep the records")
+    kill_agent(run, host, 0)
+    time.sleep(run.rng.uniform(0, 0.3))
+    kill_agent(run, run.rng.choice([run.leader() or found[1], *found[1:]]), 0)
+
+
 def fill(name):
     def inject(_run, host, _seconds):
         host.fill(name, True)
@@ -492,6 +556,21 @@ KINDS = [
     Kind("M16-crund-sigterm", "crund", kill_crund(TERM), seconds=(0, 1)),
     Kind("M11-crund-stopped", "crund", stop_crund, leases=(0.2, 2.5)),
     Kind("M4-crund-disk-full", "crund", fill("state"), None, (0.5, 2), needs=no_disks),
+    Kind("R1-host-sigkill", "keeper", kill_agent),
+    Kind("R1-host-and-guard", "keeper", kill_both),
+    Kind("R1-host-powered-off", "keeper", power_off, leases=LONG),
+    Kind("R2-killed-in-stop", "keeper", kill_in_stop, None),
+    Kind("R2-killed-in-forming", "keeper", kill_in_forming),
+    Kind("R2-killed-in-takeover", "keeper", kill_in_takeover),
+    Kind("R3-host-cut-short", "keeper", bad("both", "loss=100"), leases=SHORT),
+    Kind("R3-host-cut-long", "keeper", bad("both", "loss=100"), leases=LONG, seen=LOST),
+    Kind("R3-host-mute", "keeper", bad("out", "loss=100"), leases=LONG, seen=LOST),
+    Kind("R3-host-deaf", "keeper", bad("in", "loss=100"), leases=LONG, seen=LOST),
+    Kind("R4-host-stopped-short", "keeper", stop_agent, leases=SHORT),
+    Kind("R4-host-stopped-long", "keeper", stop_agent, leases=LONG, seen=LOST),
+    Kind("R4-host-frozen-long", "keeper", freeze, leases=LONG, needs=no_freezer, seen=LOST),
+    Kind("R5-host-slow", "keeper", bad("both", "delay=60", "jitter=60"), None, ANY, seen=LOST),
+    Kind("R5-host-loss-10", "keeper", bad("both", "loss=10"), None, ANY, seen=LOST),
     Kind("N1-cut-short", "net", bad("both", "loss=100"), leases=SHORT),
     Kind("N2-cut-long", "net", bad("both", "loss=100"), leases=LONG, seen=LOST),
     Kind("N1-carrier-short", "net", carrier, leases=SHORT),

@@ -38,9 +38,12 @@ LEAVES = {0, 129, 143}
 class Plan:
     """What the seed says of the job."""
 
-    def __init__(self, rng, hosts):
+    def __init__(self, rng, hosts, replicas):
         self.mode = rng.choices(["daemon", "static", "dynamic"], [8, 1, 1])[0]
         self.count = rng.randint(3, hosts)
+        if replicas:
+            self.mode, self.count = "replicas", rng.randint(4, hosts)
+            self.replicas = rng.choice([3, 3, 5]) if self.count > 5 else 3
         self.max = max(2, self.count - rng.choice([0, 0, 0, 1]))
         self.min = rng.choice([1, 1, 1, 2, self.max]) if self.mode == "daemon" else 1
         self.lease = rng.choice([2, 2, 3, 4])
@@ -58,7 +61,7 @@ class Plan:
         self.hang = rng.choice([0, 0, 3])
         self.ending = rng.choices(["finish", "interrupt", "stop", "failure", "host-lost"],
                                   [5, 1, 1, 2, 2])[0]
-        if self.ending == "host-lost" and self.mode == "daemon":
+        if self.ending == "host-lost" and self.mode in ("daemon", "replicas"):
             self.ending = "finish"
         if self.mode == "static":
             self.ranks, self.max = True, self.count
@@ -83,11 +86,12 @@ class Agent:
 
 
 class Run:
-    def __init__(self, net, build, seed, count, kinds, folder, delays):
-        self.net, self.build, self.seed, self.folder = net, build, seed, folder
+    def __init__(self, net, options, seed, kinds, folder, delays):
+        self.net, self.seed, self.folder = net, seed, folder
+        self.build = os.path.realpath(options.build)
         self.delays = delays
         self.rng = random.Random(seed)
-        self.plan = Plan(self.rng, len(net.hosts) - 2)
+        self.plan = Plan(self.rng, len(net.hosts) - 2, options.replicas)
         self.nodes = net.hosts[:self.plan.count]
         self.stranger, self.daemon_host = net.hosts[-2:]
         self.chain = folder + "/chain"
@@ -104,7 +108,7 @@ class Run:
         self.cut_until, self.reset_until = {}, {}
         self.cost, self.spent = None if self.plan.hang else 0, 0
         self.kinds = [k for k in kinds if k.fits(self)]
-        self.count, self.ended = count, False
+        self.count, self.ended = options.faults, False
 
     # -- saying ---------------------------------------------------------------------
 
@@ -126,8 +130,17 @@ class Run:
         return env
 
     def endpoint(self):
+        """Where the rendezvous is."""
         host = self.daemon_host if self.plan.mode == "daemon" else self.nodes[0]
+        if self.plan.mode == "replicas":
+            host = self.leader() or host
         return f"{host.address}:{CRUND_PORT}"
+
+    def endpoints(self):
+        """Where an agent looks for it."""
+        if self.plan.mode != "replicas":
+            return self.endpoint()
+        return ",".join(f"{host.address}:{CRUND_PORT}" for host in self.nodes)
 
     def start_crund(self):
         host = self.daemon_host
@@ -142,14 +155,15 @@ class Run:
                  f"--max-restarts={self.budget}", "--failure-grace=1",
                  f"--restart-backoff={p.backoff}", "--shutdown-timeout=2",
                  f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,"
-                 f"scale={p.scale},quarantine={p.quarantine}",
+                 f"scale={p.scale},quarantine={p.quarantine}"
+                 + (f",replicas={p.replicas}" if p.mode == "replicas" else ""),
                  f"--hang-timeout={p.hang}", "--rdzv-id=chain", *p.logs,
                  "--log-dir=" + host.folder + "/logs"]
         if p.mode == "static":
             flags += [f"--node-rank={host.index}", f"--master-addr={self.nodes[0].address}",
                       f"--master-port={CRUND_PORT}"]
         else:
-            flags += [f"--rdzv-endpoint={self.endpoint()}"]
+            flags += [f"--rdzv-endpoint={self.endpoints()}"]
             flags += [f"--node-rank={host.index}"] if p.ranks else []
             flags += ["--rdzv-backend=c10d"]
         return flags + (["--fence=strict"] if p.strict else [])
@@ -297,7 +311,7 @@ class Run:
 
     def inject(self, kind):
         host = kind.choose(self)
-        claims = kind.claims(host)
+        claims = kind.claims(self, host)
         if claims is None or claims & self.claims:
             self.say("no place for", kind.name)
             return None
@@ -321,7 +335,7 @@ class Run:
     def excuse_late(self, fault):
         """It has lasted for longer than it should have, as we were busy."""
         late = time.monotonic() - fault.until
-        if late > LATE_S and fault.kind.on in ("agent", "net", "crund"):
+        if late > LATE_S and fault.kind.on in ("agent", "net", "crund", "keeper"):
             self.say(f"{late:.2f} s late:", fault.kind.name)
             self.excuse(self.nodes if fault.kind.on == "crund" else [fault.host], *CUT_OFF)
 
@@ -496,15 +510,35 @@ class Run:
         there = self.there()
         return all(a.process.pid in there for a in self.agents.values())
 
+    def status(self, endpoint):
+        """Jobs, as crunctl shows them."""
+        command = ["nsenter", f"--net=/run/netns/{self.stranger.ns}", self.build + "/bin/crunctl",
+                   "-e", endpoint, "--timeout=1", "status", "--json"]
+        try:
+            return json.loads(subprocess.run(command, capture_output=True).stdout)
+        except ValueError:
+            return []
+
     def there(self):
         """Process ids of the agents that the rendezvous knows and has a connection to."""
-        command = ["nsenter", f"--net=/run/netns/{self.stranger.ns}", self.build + "/bin/crunctl",
-                   "-e", self.endpoint(), "--timeout=2", "status", "--json"]
-        try:
-            jobs = json.loads(subprocess.run(command, capture_output=True).stdout)
-        except ValueError:
-            return set()
-        return {node["pid"] for job in jobs for node in job["nodes"] if node["connected"]}
+        return {node["pid"] for job in self.status(self.endpoint()) for node in job["nodes"]
+                if node["connected"]}
+
+    def keepers(self):
+        """Hosts that keep the records of the rendezvous, the one that leads first, and whether
+        they are so many as they shall be."""
+        for host in self.nodes:
+            if not self.agents[host].alive:
+                continue
+            for job in self.status(f"{host.address}:{CRUND_PORT}"):
+                names = job.get("keepers", "").split(", ")
+                found = [h for name in names for h in self.nodes if h.name == name]
+                return found, job.get("kept_safely", False) and len(found) == self.plan.replicas
+        return [], False
+
+    def leader(self):
+        found, _ = self.keepers()
+        return found[0] if found else None
 
     def can_spare(self, host):
         """One that leaves when fewer would remain than the minimum ends the job; and one
@@ -542,7 +576,7 @@ class Run:
             left = oracle.living(self.cookie.encode())
             if not left:
                 break
-            for pid, _ in left:
+            for pid in left:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
