@@ -171,9 +171,6 @@ static crun_status steps_save(struct crun_checkpoints *c,
     if (checkpoint_check_extras("crun_checkpoint_step", content->extra,
                                 content->extras) != CRUN_OK)
         err_set(&e, "%s", crun_error_text());
-    else if (ddp_is_divided(ddp) && crun_nodes(c->world) > 1)
-        /* rank 0 reads all parts, and knows no agent that has those of other nodes */
-        err_set(&e, "sharded state of several nodes is not kept in memory");
     else if (!checkpoint_gather_parts(ddp, optim, true, &all))
         err_set(&e, "no memory for a checkpoint");
     content->part = all.part;

@@ -108,23 +108,30 @@ static void print_neighbour(const struct job *job, uint32_t node, char *buf,
     }
 }
 
-/* The node lacks parts of its ranks, which have begun with this set. Of a set of
- * another world it may need any part. */
-static bool needs_holders(const struct job *job, uint32_t node,
-                          const struct memory_set *set)
+/* The node lacks parts of its ranks, which have begun with this set. */
+static bool lacks_parts(const struct job *job, uint32_t node,
+                        const struct memory_set *set)
 {
     const struct membership_node *n = &job->membership.node[node];
 
     return job->memory && set->world > 0 &&
+           memory_sets_lacks(job->memory, node, set, n->first_rank, n->workers);
+}
+
+/* It may need any part: of a set of another world, and for rank 0, which reads all of
+ * them for the others. */
+static bool needs_any(const struct job *job, uint32_t node,
+                      const struct memory_set *set)
+{
+    return job->memory && set->world > 0 &&
            (set->world != job->membership.world_size ||
-            memory_sets_lacks(job->memory, node, set, n->first_rank, n->workers));
+            job->membership.node[node].first_rank == 0);
 }
 
 static bool is_holder(const struct job *job, uint32_t node, uint32_t other,
-                      const struct memory_set *set)
+                      const struct memory_set *set, bool any)
 {
     const struct membership_node *n = &job->membership.node[node];
-    bool any = set->world != job->membership.world_size;
 
     return other != node && job->node[other] && job->node[other]->memory_port > 0 &&
            memory_sets_has(job->memory, other, set, any ? 0 : n->first_rank,
@@ -136,6 +143,7 @@ static void send_holders(struct registry_peer *p, const struct job *job, uint32_
                          const struct memory_set *set)
 {
     const struct membership *m = &job->membership;
+    bool any = needs_any(job, node, set);
     struct msg msg = { .type = MSG_MEMORY_AT };
     char agent[MEMORY_AGENT_BYTES + 1], held[MEMORY_HELD_MAX_BYTES + 1];
     char *list = msg.memory_at.holders;
@@ -148,7 +156,7 @@ static void send_holders(struct registry_peer *p, const struct job *job, uint32_
                            job->node[other]->memory_port > 0 &&
                            memory_sets_has(job->memory, other, set, 0, 0);
 
-        if (!is_holder(job, node, other, set) && !more_shared)
+        if (!is_holder(job, node, other, set, any) && !more_shared)
             continue;
         shared += more_shared;
         print_agent(job->node[other], agent, sizeof(agent));
@@ -174,7 +182,7 @@ void registry_start_memory(struct registry_peer *p, struct msg_start *start)
         return;
     print_neighbour(job, p->node, start->memory_neighbour,
                     sizeof(start->memory_neighbour));
-    if (needs_holders(job, p->node, &set))
+    if (lacks_parts(job, p->node, &set) || needs_any(job, p->node, &set))
         send_holders(p, job, p->node, &set);
 }
 
@@ -189,10 +197,10 @@ static const char *copy_of(const struct job *job, const struct memory_set *set)
         uint32_t node = m->slot_node[slot];
 
         if (node == MEMBERSHIP_NONE || set->world != m->world_size ||
-            !needs_holders(job, node, set))
+            !lacks_parts(job, node, set))
             continue;
         for (uint32_t i = 1; i < m->used; i++)
-            if (is_holder(job, node, (node + i) % m->used, set))
+            if (is_holder(job, node, (node + i) % m->used, set, false))
                 return job->node[(node + i) % m->used]->host;
     }
     return "";

@@ -16,7 +16,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process  # noqa: E402
+from process import BIN, Process, free_port  # noqa: E402
 from train import Run, finished, main  # noqa: E402
 
 SHORT = ["--model=mlp", "--batch=8", "--train-limit=640", "--passes=2"]
@@ -73,7 +73,19 @@ def killed_ranks_cost_a_step_at_most(folder):
 
 
 def each_rank_has_its_own_state(folder):
-    killed(folder, 2, "--zero", kills=[(0, 7), (1, 30)])
+    """Rank 0 gets the other node's part from that one's crun."""
+    flags = [*SHORT, "--zero", f"--ckpt-dir={folder}", "--memory-every=1"]
+    crun = ["--nnodes=2", "--max-restarts=2", "--restart-backoff=0", "--master-addr=127.0.0.1",
+            f"--master-port={free_port()}"]
+    with Run(*flags, ranks=1, crun=[*crun, "--node-rank=0"]) as first, \
+            Run(*flags, ranks=1, crun=[*crun, "--node-rank=1"]) as second:
+        kill_after_save(second, 1, 1, 7)
+        kill_after_save(first, 0, 2, 15)
+        first.ends_with(0)
+        second.ends_with(0)
+    resumed = re.findall(r"^train: resumed after step (\d+), .* from memory$", first.out, re.M)
+    assert len(resumed) == 2 and int(resumed[0]) >= 6 and int(resumed[1]) >= 14, f"{resumed}: {first}"
+    assert first.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {first}"
 
 
 def newer_files_come_first(folder):
@@ -95,5 +107,5 @@ def without_memory_it_is_off(folder):
 
 
 if __name__ == "__main__":
-    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state,
-                                  newer_files_come_first, without_memory_it_is_off)})
+    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most,
+                                  each_rank_has_its_own_state, newer_files_come_first, without_memory_it_is_off)})

@@ -113,6 +113,7 @@ TEST(an_epoch_begins_with_the_newest_whole_set)
     stop_holding(1, "1.7.4:2-3 1.6.4:2-3");
     stop_holding(0, "1.6.4:0-1 1.5.4:0-1");
     check_start(0, "1.6.4");
+    check_holders(0, "10.0.0.2:4001=2-3"); /* rank 0 may read all parts */
     report_event(0, MSG_STORE_READY);
     check_start(1, "1.6.4");
     ck_assert_ptr_null(message_got(1, MSG_MEMORY_AT));
