@@ -168,11 +168,12 @@ static int copier_send(struct memory_copier *c, const struct memory_copy *copy,
 }
 
 /* An answer of the neighbour ends no connection. A connection that has ended since the
- * last copy is made anew. */
+ * last copy is made anew; a neighbour that was silent is not asked again. */
 static int copier_try(struct memory_copier *c, const struct memory_copy *copy,
                       struct err *e)
 {
     for (int tries = 0; tries < 2; tries++) {
+        uint64_t began_ms = clock_ms();
         bool was_open = c->link.fd >= 0;
 
         e->code = 0;
@@ -181,7 +182,7 @@ static int copier_try(struct memory_copier *c, const struct memory_copy *copy,
         if (e->code)
             return -1;
         memory_link_close(&c->link);
-        if (!was_open)
+        if (!was_open || clock_ms() - began_ms >= MEMORY_PEER_STILL_MS)
             return -1;
     }
     return -1;

@@ -7,6 +7,8 @@ A worker whose "training" is a hash chain: the state of a rank after a step depe
 before. It saves each step in memory, waits until all ranks have (files in FOLDER), and prints with
 which step it begins and with which state it ends. In the epochs named, that rank kills itself
 before it saves that step.
+
+If the copies of a step are not safe in time, all ranks go on without saving until they are.
 """
 import ctypes
 import hashlib
@@ -90,13 +92,28 @@ class Memory:
         self.check(self.lib.crun_memory_write(self.handle, False, ctypes.byref(piece),
                                               ctypes.c_size_t(1), error))
         self.lib.crun_memory_commit(self.handle)
-        while not self.lib.crun_memory_is_kept(self.handle):
+
+    def is_kept(self, seconds):
+        until = time.monotonic() + seconds
+        while not self.lib.crun_memory_is_kept(self.handle) and time.monotonic() < until:
             time.sleep(0.001)
+        return self.lib.crun_memory_is_kept(self.handle)
 
 
 def state_after(step, state):
     seed = hashlib.sha256(state or b"rank %d" % RANK).digest() + step.to_bytes(8, "little")
     return hashlib.shake_256(seed).digest(BYTES)
+
+
+def agree(folder, step, kept):
+    """Each rank tells the others, in files, whether its copies are safe: all of them?"""
+    mine = folder / f"{EPOCH}-{step}-{RANK}"
+    mine.with_suffix(".new").write_text("kept" if kept else "not yet")
+    mine.with_suffix(".new").rename(mine)
+    files = [folder / f"{EPOCH}-{step}-{r}" for r in range(WORLD)]
+    while not all(f.exists() for f in files):
+        time.sleep(0.001)
+    return all(f.read_text() == "kept" for f in files)
 
 
 def main():
@@ -106,15 +123,15 @@ def main():
     memory = Memory(command)
     step, state = memory.restore()
     print(f"begins epoch={EPOCH} rank={RANK} step={step}", flush=True)
+    kept = True
     while step < steps:
         step += 1
         state = state_after(step, state)
         if (EPOCH, RANK, step) in kills:
             os.kill(os.getpid(), signal.SIGKILL)
-        memory.save(step, state)
-        (folder / f"{EPOCH}-{step}-{RANK}").touch()
-        while not all((folder / f"{EPOCH}-{step}-{r}").exists() for r in range(WORLD)):
-            time.sleep(0.001)
+        if kept:
+            memory.save(step, state)
+        kept = agree(folder, step, memory.is_kept(0.1 if (folder / "hasty").exists() else 60))
         if (folder / f"wait-at-{step}").exists():  # for whoever ends this node
             print(f"waits rank={RANK} step={step}", flush=True)
             while (folder / f"wait-at-{step}").exists():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 8 s
+# takes: 13 s
 # sanitizers: no, a Python program loads the library
 """
 Checkpoints in memory, of workers that are killed and of nodes that are lost: the job goes on at the
 step that all ranks have saved, and ends with the bits of an undisturbed one.
 """
+import functools
 import os
 import pathlib
 import re
@@ -39,6 +40,7 @@ def one_node(folder, *kills, steps=12, flags=()):
     return p
 
 
+@functools.cache
 def undisturbed():
     with tempfile.TemporaryDirectory() as folder:
         return ends(one_node(folder))
@@ -131,6 +133,32 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
             fail("other states at the end:", ends(*rest))
 
 
+def training_goes_on_beside_a_stopped_agent(cluster):
+    """Its worker has nobody to copy for it, and the other node's copies arrive nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        wait, hasty = pathlib.Path(folder, "wait-at-3"), pathlib.Path(folder, "hasty")
+        wait.touch()
+        nodes = [node(cluster, i, folder, "12", "1:1:9") for i in (0, 1)]
+        until(lambda: sum(p.out.count("waits") for p in nodes) == 2,
+              lambda: "both wait: " + "".join(p.out + p.err for p in nodes))
+        first, other = sorted(nodes, key=lambda p: "rank=0" not in p.out)
+        other.kill(signal.SIGSTOP)
+        hasty.touch()
+        wait.unlink()
+        until(lambda: all(os.path.exists(f"{folder}/1-8-{rank}") for rank in (0, 1)), "step 8 is done")
+        until(lambda: "no copies of checkpoints in memory at" in first.err, lambda: first.err)
+        other.kill(signal.SIGCONT)
+        for p in nodes:
+            expect(p, 0)
+        if first.err.count("no copies of checkpoints in memory") != 1:
+            fail("more than one line:", first.err)
+        # step 4 is the last that all have saved
+        if [line.split("step=")[1] for line in begins(*nodes) if "epoch=2" in line] != ["4", "4"]:
+            fail("the second epoch begins with", begins(*nodes), first.err)
+        if ends(*nodes) != undisturbed():
+            fail("other states at the end:", ends(*nodes))
+
+
 def each_node_of_a_failed_job_leaves_its_part(cluster):
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "fail").touch()
@@ -150,6 +178,7 @@ def main():
     if not host.available():
         with host.Cluster(3) as cluster:
             run([a_spare_goes_on_with_a_lost_nodes_copy,
+                 training_goes_on_beside_a_stopped_agent,
                  each_node_of_a_failed_job_leaves_its_part], cluster)
 
 
