@@ -301,14 +301,18 @@ static int knock_on_message(void *arg, struct conn *c, const struct msg *m,
                             struct err *e)
 {
     struct keeping *k = arg;
+    const struct job *job = registry_jobs(k->server->registry);
     struct msg answer = { .type = MSG_ELSEWHERE };
 
-    if (m->type != MSG_WELCOME || m->welcome.daemon) {
+    if (m->type != MSG_WELCOME || m->welcome.daemon || !k->serves || !job) {
         conn_hang_up(c);
         return 0;
     }
+    answer.instance = job->membership.instance;
     snprintf(answer.elsewhere.run_id, sizeof(answer.elsewhere.run_id), "%s",
-             registry_jobs(k->server->registry)->run_id);
+             job->run_id);
+    memcpy(answer.elsewhere.arguments_hash, job->membership.config.arguments_hash,
+           sizeof(answer.elsewhere.arguments_hash));
     memcpy(answer.elsewhere.endpoints, k->told.endpoints, sizeof(k->told.endpoints));
     conn_send(c, &answer);
     conn_flush(c);

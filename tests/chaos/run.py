@@ -47,6 +47,8 @@ class Plan:
         self.max = max(2, self.count - rng.choice([0, 0, 0, 1]))
         self.min = rng.choice([1, 1, 1, 2, self.max]) if self.mode == "daemon" else 1
         self.lease = rng.choice([2, 2, 3, 4])
+        if self.mode == "replicas":  # else one node that is cut off is enough for a second job
+            self.min = max(self.min, 2)
         self.workers = [rng.randint(1, 3) for _ in range(hosts)]
         self.strict = rng.random() < 0.15
         self.contained = rng.random() < 0.7
@@ -305,7 +307,8 @@ class Run:
             chosen.append(kind)
             cost += kind.cost or 0
         self.budget = cost + 1 if counted else BUDGET_UNKNOWN
-        length = len(chosen) * SPACING_S
+        # those that keep the rendezvous are replaced in between
+        length = len(chosen) * SPACING_S * (4 if self.plan.mode == "replicas" else 1)
         return sorted(((self.rng.uniform(0, length), k) for k in chosen),
                       key=lambda pair: pair[0])
 

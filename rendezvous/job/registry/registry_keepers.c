@@ -6,6 +6,7 @@
 #include "rendezvous/job/registry/registry_internal.h"
 
 #include <string.h>
+#include <sysexits.h>
 
 #include "rendezvous/common/base/xalloc.h"
 
@@ -154,18 +155,45 @@ void registry_take_keeping(struct registry_peer *p, const struct msg *m,
         p->registry->config.keeping(p->registry->config.arg, p->conn, &offer);
 }
 
+/* Of the same job, as far as a name that was given tells, or else the arguments. */
+static bool is_second(const struct job *job, const struct msg *m)
+{
+    return !id128_equal(&job->membership.instance, &m->instance) &&
+           (strcmp(job->run_id, RUN_ID_DEFAULT) != 0 ||
+            strcmp(job->membership.config.arguments_hash,
+                   m->elsewhere.arguments_hash) == 0);
+}
+
+/* It has formed while the network kept both apart. What it has trained would take the
+ * place of what the first one has, so it saves nothing more. */
+static void end_second(struct registry *g, struct job *job, const struct msg *m)
+{
+    struct membership_event ev = { .type = MEMBERSHIP_EV_END,
+                                   .node = MEMBERSHIP_NONE,
+                                   .exit_code = EX_TEMPFAIL,
+                                   .now = true };
+
+    job_set_ended_by(job, "ended: it runs already at %.*s",
+                     (int)strcspn(m->elsewhere.endpoints, ","), m->elsewhere.endpoints);
+    registry_report(g, job, "ending", "", "the job is %s", job->ended_by);
+    registry_step(g, job, &ev, NULL, NULL, NULL);
+}
+
 void registry_on_elsewhere(struct registry *g, struct registry_peer *p,
                            const struct msg *m)
 {
-    const struct job *job = registry_find(g, p, m->elsewhere.run_id);
+    struct job *job = registry_find(g, p, m->elsewhere.run_id);
 
-    if (!job || !g->config.elsewhere || job->membership.state != JOB_FORMING ||
-        job->membership.epoch > 0) {
+    if (!job || !g->config.elsewhere || job->membership.state == JOB_DONE ||
+        !is_second(job, m)) {
         registry_refuse(p, m, REFUSED_UNKNOWN, false, "no such job waits here");
         return;
     }
     registry_acknowledge(p, m);
-    g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
+    if (job->membership.epoch > 0)
+        end_second(g, job, m);
+    else
+        g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
 }
 
 void registry_on_replicate(struct registry *g, struct registry_peer *p,

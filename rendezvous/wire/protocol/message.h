@@ -182,6 +182,7 @@ struct msg_keeping {
 struct msg_elsewhere {
     char run_id[RUN_ID_MAX + 1];
     char endpoints[KEEPERS_MAX_BYTES + 1]; /* of its rendezvous, as in KEEPERS */
+    char arguments_hash[65];               /* as in job_config */
 };
 
 /* A part of what the library of consensus sends. */

@@ -149,6 +149,7 @@ static const struct proto_field keeping[] = {
 static const struct proto_field elsewhere[] = {
     NAME(msg_elsewhere, run_id, NEED),
     TEXT(msg_elsewhere, endpoints, NEED),
+    TEXT(msg_elsewhere, arguments_hash, OPTIONAL),
 };
 
 static const struct proto_field replicate[] = {

@@ -178,6 +178,18 @@ def a_host_that_starts_again_joins_its_job(cluster):
     end_well(cluster, (again, *ps[1:]))
 
 
+def a_second_job_ends_where_it_meets_the_first(cluster):
+    ps = launch(cluster, 3, conf=",lease=2")
+    cluster[0].cut()
+    ps[0].kill()
+    until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
+    again = start(cluster, 0, conf=",last_call_timeout=0", nodes="1:3")
+    until(lambda: "epoch=1" in again.out, "a second job, as nobody can be asked")
+    cluster[0].mend()
+    expect(again, 75, "it runs already at")
+    end_well(cluster, ps[1:])
+
+
 def a_job_ends_as_ever(cluster):
     ps = launch(cluster, 3)
     touch(cluster, "end")
@@ -199,6 +211,7 @@ TESTS = [
     crunctl_shows_where_the_rendezvous_is,
     under_keys_a_stranger_has_no_vote,
     a_host_that_starts_again_joins_its_job,
+    a_second_job_ends_where_it_meets_the_first,
     a_job_ends_as_ever,
 ]
 

@@ -15,6 +15,73 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 
+/* -- a second job of the same name ------------------------------------------- */
+
+static bool moved_elsewhere;
+
+static void on_elsewhere(void *arg, const char *endpoints)
+{
+    ck_assert_str_eq(endpoints, "10.0.0.9:29400");
+    moved_elsewhere = true;
+}
+
+static void begin_in_a_node(void)
+{
+    moved_elsewhere = false;
+    begin_registry_as((struct registry_config){ .elsewhere = on_elsewhere });
+}
+
+static void knock(unsigned c, const char *run_id, uint8_t instance)
+{
+    struct msg m = { .type = MSG_ELSEWHERE, .instance = { { instance } } };
+
+    greet_registry(c, PEER_AGENT);
+    snprintf(m.elsewhere.run_id, sizeof(m.elsewhere.run_id), "%s", run_id);
+    snprintf(m.elsewhere.endpoints, sizeof(m.elsewhere.endpoints), "10.0.0.9:29400");
+    snprintf(m.elsewhere.arguments_hash, sizeof(m.elsewhere.arguments_hash), "other");
+    if (instance == 0)
+        m.instance = registry_jobs(g)->membership.instance;
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+}
+
+FIXTURE(begin_in_a_node, end_registry);
+
+TEST(a_job_that_waits_where_another_runs_moves_there)
+{
+    join_node(0);
+    knock(2, "resnet", 7);
+    ck_assert_ptr_nonnull(message_got(2, MSG_ACK));
+    ck_assert(moved_elsewhere);
+}
+
+TEST(a_second_job_ends_where_it_has_formed_already)
+{
+    run_job();
+    knock(2, "resnet", 0); /* the same one */
+    refusal_got(2, REFUSED_UNKNOWN, "no such job");
+    ck_assert_int_eq(registry_jobs(g)->membership.state, JOB_RUNNING);
+    link_of[0].count = 0;
+    knock(3, "resnet", 7);
+    ck_assert(!moved_elsewhere);
+    ck_assert_ptr_nonnull(message_got(3, MSG_ACK));
+    ck_assert_ptr_nonnull(message_got(0, MSG_STOP));
+    ck_assert_uint_eq(message_got(0, MSG_STOP)->stop.grace_ms, 0);
+    report_event(0, MSG_STOPPED);
+    report_event(1, MSG_STOPPED);
+    ck_assert_int_eq(message_got(1, MSG_DONE)->done.exit_code, 75);
+}
+
+TEST(a_job_of_the_default_name_and_other_arguments_is_another)
+{
+    struct msg m = join_message(0, RUN_ID_DEFAULT);
+
+    greet_registry(0, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(0, &m), 0);
+    knock(2, RUN_ID_DEFAULT, 7);
+    refusal_got(2, REFUSED_UNKNOWN, "no such job");
+    ck_assert(!moved_elsewhere);
+}
+
 /* -- hello and join --------------------------------------------------------- */
 
 static void begin_standalone(void)
