@@ -11,6 +11,7 @@ one takes minutes to install. With it:
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -113,15 +114,20 @@ def nodes_are_one_cluster(place):
     if why_not:
         print(f"nodes_are_one_cluster is left out: {why_not}")
         return
+    key = place.directory / "key"
+    subprocess.run([BIN / "crunctl", "keygen", key], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
     with host.Cluster(2) as cluster:
-        words = ["--nnodes=2", f"--rdzv-endpoint={cluster[0].address}:29400", "--nproc-per-node=2"]
-        nodes = [node.start([CRUN, *words, place.program], env=place.env)
-                 for node in cluster.nodes]
-        for p in nodes:
-            p.expect(0, seconds=120)
-        workers = is_one_cluster(said("".join(p.out for p in nodes)), 4)
-        same(sorted(worker.rpartition(":")[0] for worker in workers),
-             [node.address for node in cluster.nodes for _ in range(2)])
+        # in a tunnel, the store is at a loopback address, which is no worker's
+        for keyed in ([], [f"--key-file={key}"], [f"--key-file={key}", "--store-tunnel"]):
+            words = ["--nnodes=2", f"--rdzv-endpoint={cluster[0].address}:29400",
+                     "--nproc-per-node=2", *keyed, place.program]
+            nodes = [node.start([CRUN, *words], env=place.env) for node in cluster.nodes]
+            for p in nodes:
+                p.expect(0, seconds=120)
+            workers = is_one_cluster(said("".join(p.out for p in nodes)), 4)
+            same(sorted(worker.rpartition(":")[0] for worker in workers),
+                 [node.address for node in cluster.nodes for _ in range(2)])
 
 
 def what_is_set_stays(place):
