@@ -263,6 +263,23 @@ static void on_remark(void *arg, enum note_kind kind, const char *text)
     report_note(a, kind, text);
 }
 
+/* It may have closed the connections whose end the failed worker saw. */
+static void on_group_succeeded_late(void *arg, uint32_t rank)
+{
+    struct agent *a = arg;
+    struct failure *f = a->failures.item;
+    struct msg m = { .type = MSG_FAILED };
+
+    if (a->state != AGENT_RUNNING || !a->failures.count ||
+        f->origin == FAILURE_ORIGIN_OWN)
+        return;
+    if (f->succeeded++ == 0)
+        f->succeeded_rank = rank;
+    f->again = true;
+    m.failed = *f;
+    agent_send_report(a, &m);
+}
+
 static void on_group_left(void *arg, const char *text)
 {
     on_remark(arg, NOTE_LEFTOVER, text);
@@ -437,6 +454,7 @@ static int start_parts(struct agent *a, struct err *e)
                                                 .arg = a };
     struct local_workers_calls calls = {
         .group = { .failed = agent_on_group_failed,
+                   .succeeded_late = on_group_succeeded_late,
                    .unfit = on_group_unfit,
                    .left = on_group_left,
                    .finished = on_group_finished,

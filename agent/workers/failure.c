@@ -424,7 +424,8 @@ static void print_succeeded(FILE *out, const struct failure *f)
 {
     if (f->origin != FAILURE_ORIGIN_PEER || f->succeeded == 0)
         return;
-    fprintf(out, "  %-14s  rank %" PRIu32, "ended before", f->succeeded_rank);
+    fprintf(out, "  %-14s  rank %" PRIu32, f->again ? "also ended" : "ended before",
+            f->succeeded_rank);
     if (f->succeeded > 1)
         fprintf(out, " and %" PRIu32 " more", f->succeeded - 1);
     fputs(", with exit code 0: others see closed connections\n", out);

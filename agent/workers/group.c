@@ -355,6 +355,8 @@ static void finish_worker(struct group *g, uint32_t local_rank)
     /* a worker that ends on request has not failed */
     if (!g->stopping && (w->exec_errno || w->exit.status != 0))
         report_exit(g, local_rank);
+    else if (!g->stopping && g->failed)
+        g->calls.succeeded_late(g->calls.arg, g->start.first_rank + local_rank);
     group_sweep_if_over(g);
 }
 

@@ -18,6 +18,8 @@ struct loop;
 struct group_calls {
     /* A worker has failed. Called for each, in order. */
     void (*failed)(void *arg, const struct failure *f);
+    /* A worker has exited 0 after another one had failed. */
+    void (*succeeded_late)(void *arg, uint32_t rank);
     /* As failed, but the preflight has found a fault of this node: f->what. */
     void (*unfit)(void *arg, const struct failure *f);
     /* Processes that the workers have left when all had exited 0 are being ended. */

@@ -190,7 +190,8 @@ struct membership_event {
     uint64_t at_ms;
     uint32_t age_ms;    /* at_ms was so long ago */
     uint32_t still_ms;  /* FAILED: it had stood still for so long then */
-    uint32_t succeeded; /* FAILED: of the node's workers, before it */
+    uint32_t succeeded; /* FAILED: of the node's workers, up to now */
+    bool again;         /* FAILED: was reported before */
     int32_t exit_code;
     enum failure_origin origin;
     bool final;         /* a failure after which no restart is tried */

@@ -351,13 +351,29 @@ static bool culprit_may_follow(const struct membership *m)
            m->config.failure_grace_ms > 0 && !all_workers_have_ended(m);
 }
 
+/* The node's other workers have ended well since its failure was reported. */
+static enum membership_verdict on_failed_again(struct step *s)
+{
+    struct membership *m = s->m;
+
+    s->node->succeeded = s->ev->succeeded;
+    if (membership_index(m, s->node) == m->stop.root.node &&
+        s->ev->at_ms == m->stop.root.at)
+        membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, m->stop.root.node);
+    if (all_workers_have_ended(m))
+        membership_stop_failed(s);
+    return MEMBERSHIP_OK;
+}
+
 static enum membership_verdict on_failed_running(struct step *s)
 {
     struct membership *m = s->m;
     bool waited = m->stop.blame_until > 0;
 
-    if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
+    if (s->node->state != MEMBERSHIP_NODE_ACTIVE || (s->ev->again && !waited))
         return MEMBERSHIP_IGNORED;
+    if (s->ev->again)
+        return on_failed_again(s);
     job_time_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
                    m->clock.now);
     if (m->stop.failures++ == 0) {
@@ -384,6 +400,8 @@ static enum membership_verdict on_failed_stopping(struct step *s)
 {
     struct membership *m = s->m;
 
+    if (s->ev->again)
+        return MEMBERSHIP_IGNORED;
     if (m->stop.cause != JOB_CAUSE_FAILURE || !is_likelier_root(s)) {
         membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
         return MEMBERSHIP_OK;
@@ -403,6 +421,8 @@ static enum membership_verdict on_finished(struct step *s)
     if (s->node->leaving &&
         !node_is_vital(s->m, s->node)) /* nothing needs it any more */
         membership_release(s, s->node);
+    if (s->m->stop.blame_until > 0 && all_workers_have_ended(s->m))
+        membership_stop_failed(s);
     return MEMBERSHIP_OK;
 }
 

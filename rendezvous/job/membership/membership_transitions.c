@@ -29,6 +29,7 @@ const struct membership_edge membership_edges[] = {
     { JOB_RUNNING, MEMBERSHIP_EV_DRAIN, JOB_STOPPING },
     { JOB_RUNNING, MEMBERSHIP_EV_END, JOB_STOPPING },
     { JOB_RUNNING, MEMBERSHIP_EV_TICK, JOB_STOPPING }, /* lost, or waited long enough */
+    { JOB_RUNNING, MEMBERSHIP_EV_FINISHED, JOB_STOPPING }, /* all others have failed */
     { JOB_RUNNING, MEMBERSHIP_EV_FINISHED, JOB_DONE },
     { JOB_STOPPING, MEMBERSHIP_EV_STOPPED, JOB_FORMING },
     { JOB_STOPPING, MEMBERSHIP_EV_TICK, JOB_FORMING }, /* the others are lost */

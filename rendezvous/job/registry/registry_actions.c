@@ -323,6 +323,11 @@ static void keep_root_cause(struct registry_step *s, const struct membership_act
     struct failure f = s->msg->failed;
 
     memcpy(f.host, s->job->node[a->node]->host, sizeof(f.host));
+    if (f.again) {
+        s->job->failure = f;
+        job_records_put_failure(s->registry->journal, s->job);
+        return;
+    }
     keep_failure(s, &f,
                  membership->state == JOB_RUNNING && membership->stop.failures == 1);
 }

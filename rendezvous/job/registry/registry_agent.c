@@ -147,6 +147,7 @@ static void take_failed(struct registry_peer *p, const struct msg *m,
     ev->age_ms = m->failed.age_ms;
     ev->still_ms = m->failed.still_ms;
     ev->succeeded = m->failed.succeeded;
+    ev->again = m->failed.again;
     ev->origin = m->failed.origin < FAILURE_ORIGIN_COUNT ? m->failed.origin
                                                          : FAILURE_ORIGIN_OWN;
     ev->final = m->failed.final;

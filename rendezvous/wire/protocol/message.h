@@ -42,8 +42,9 @@ struct failure {
     uint32_t age_ms;                         /* from at_ms to the report */
     char error[FAILURE_ERROR_MAX_BYTES + 1]; /* the line of `said` with the error */
     uint32_t still_ms;       /* a hang: so long before at_ms was its last progress */
-    uint32_t succeeded;      /* workers of its node that had exited with 0 before */
+    uint32_t succeeded;      /* workers of its node that have exited with 0 */
     uint32_t succeeded_rank; /* the first of them */
+    bool again;              /* was reported before: more have since then */
 };
 
 struct msg_hello {

@@ -117,6 +117,7 @@ static const struct proto_field failed[] = {
     ANY_U32(failure, still_ms, OPTIONAL),
     ANY_U32(failure, succeeded, OPTIONAL),
     ANY_U32(failure, succeeded_rank, OPTIONAL),
+    BOOL(failure, again),
 };
 const struct proto_table proto_failure = TABLE(failed);
 

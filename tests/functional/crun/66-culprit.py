@@ -104,6 +104,24 @@ def a_rank_that_succeeded_too_early_is_named(jobs):
         fail("no rank is left, and it was waited:", took)
 
 
+def a_rank_that_succeeds_after_a_consequence_is_named(jobs):
+    """As it closes its connections before it has ended, at its own node or another."""
+    for nodes in (1, 2):
+        took = []
+        for _ in range(3):
+            begun = time.monotonic()
+            cruns = jobs.start("sh", "-c", 'if [ $RANK = 1 ]; then read x <"$0"; sleep 0.3; exit 0; fi; '
+                               'echo >>"$0"; echo Connection reset by peer >&2; exit 4',
+                               jobs.directory + "/fifo", nodes=nodes)
+            for p in cruns:
+                p.expect(4, "has failed: rank 0 ")
+            if nodes == 1 and "also ended      rank 1, with exit code 0" not in cruns[0].err:
+                fail("rank 1 is not named:", cruns[0].err)
+            took.append(time.monotonic() - begun)
+        if min(took) > WAIT_S:
+            fail("no rank is left, and it was waited:", nodes, took)
+
+
 def the_first_of_consequences_alone_is_named(jobs):
     """The cause never ends: after the wait the job ends."""
     p, = jobs.start("sh", "-c", "[ $RANK = 1 ] && exec sleep 1000; "
@@ -120,6 +138,7 @@ def main():
              events_name_the_culprit, a_cause_that_ends_first_is_named_at_once,
              a_job_whose_workers_have_all_ended_is_not_waited_for,
              a_rank_that_succeeded_too_early_is_named,
+             a_rank_that_succeeds_after_a_consequence_is_named,
              the_first_of_consequences_alone_is_named]
     with tempfile.TemporaryDirectory() as directory, busy_cores(os.cpu_count()), \
             contextlib.ExitStack() as stack:

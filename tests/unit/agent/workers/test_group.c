@@ -149,6 +149,11 @@ static void on_failed(void *arg, const struct failure *f)
     trace((char)('0' + f->local_rank));
 }
 
+static void on_succeeded_late(void *arg, uint32_t rank)
+{
+    trace((char)('a' + rank));
+}
+
 static void on_unfit(void *arg, const struct failure *f)
 {
     t.last = *f;
@@ -175,6 +180,7 @@ static void begin(void)
 {
     static const char *argv[] = { "/program", NULL };
     const struct group_calls calls = { .failed = on_failed,
+                                       .succeeded_late = on_succeeded_late,
                                        .unfit = on_unfit,
                                        .left = on_left,
                                        .finished = on_finished,
@@ -268,8 +274,9 @@ static const struct {
     { "a failure is reported when its streams have ended", "X", "" },
     { "or when it exits after them", "dX", "0" },
     { "each failure is reported, in order", "YeXd", "10w" },
-    { "a failed group has not finished", "XdyeE", "0w" },
-    { "and is stopped at once when it is over", "XdyeES", "0wP" },
+    { "a failed group has not finished", "XdyeE", "0fw" },
+    { "and is stopped at once when it is over", "XdyeES", "0fwP" },
+    { "what ends well before a failure is not reported", "yeXd", "0w" },
     { "a failed group is stopped while others run", "XdSyeE", "0twP" },
     { "a worker that was told to end has not failed", "SXdYeE", "twP" },
     { "a stop asks for nothing while a stream is open", "xydS", "t" },
@@ -278,7 +285,7 @@ static const struct {
     { "killed once", "KKSxdyeE", "kwP" },
     { "a stop may become a kill", "SKxdyeE", "tkwP" },
     { "a worker that hangs has failed", "H", "1" },
-    { "a hung group does not finish", "HxdyeE", "1w" },
+    { "a hung group does not finish", "HxdyeE", "1efw" },
     { "a hung group is stopped", "HSxdyeE", "1twP" },
     { "with the guard its workers are forgotten", "xGdeE", "" },
     { "then a stop has nothing to wait for", "xGSd", "P" },

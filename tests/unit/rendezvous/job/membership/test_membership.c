@@ -296,7 +296,7 @@ static void fail_by(uint32_t node, enum failure_origin origin, uint32_t age_ms,
 }
 
 /* As a consequence, after so many workers of the node have exited with 0. */
-static void fail_beside(uint32_t node, uint32_t succeeded)
+static void fail_beside_with(uint32_t node, uint32_t succeeded, bool again)
 {
     take_event((struct membership_event){ .type = MEMBERSHIP_EV_FAILED,
                                           .node = node,
@@ -304,8 +304,14 @@ static void fail_beside(uint32_t node, uint32_t succeeded)
                                           .epoch = w.r.epoch,
                                           .exit_code = 1,
                                           .succeeded = succeeded,
+                                          .again = again,
                                           .origin = FAILURE_ORIGIN_PEER },
                NULL);
+}
+
+static void fail_beside(uint32_t node, uint32_t succeeded)
+{
+    fail_beside_with(node, succeeded, false);
 }
 
 TEST(a_consequence_waits_for_its_cause)
@@ -400,6 +406,40 @@ TEST(workers_that_have_succeeded_are_not_waited_for)
     fail_beside(0, 0); /* those of the epoch before say nothing */
     fail_beside(1, 0);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
+}
+
+TEST(workers_that_succeed_after_a_consequence_are_not_waited_for)
+{
+    uint32_t workers;
+
+    run_membership(2, 2, 0, 2);
+    workers = w.node[0].workers;
+    fail_beside(0, 0);
+    for (uint32_t i = 1; i < workers; i++) {
+        fail_beside_with(0, i, true);
+        ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    }
+    ck_assert_uint_eq(w.r.stop.failures, 1);
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 0);
+    send_event(MEMBERSHIP_EV_FINISHED, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    fail_beside_with(0, 1, true); /* was under way */
+    ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_AFTERWARDS, 0), 0);
+    ck_assert_int_eq(w.r.stop.exit_code, 1);
+}
+
+TEST(the_last_of_them_may_be_of_the_node_that_failed)
+{
+    uint32_t workers;
+
+    run_membership(2, 2, 0, 2);
+    workers = w.node[0].workers;
+    fail_beside(0, 0);
+    send_event(MEMBERSHIP_EV_FINISHED, 1);
+    ck_assert_int_eq(w.r.state, workers > 1 ? JOB_RUNNING : JOB_STOPPING);
+    if (workers > 1)
+        fail_beside_with(0, workers - 1, true);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 
 TEST(what_does_not_read_as_a_consequence_comes_first)
