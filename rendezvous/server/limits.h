@@ -34,6 +34,7 @@
 /* The silence after which another replica leads: a fifth of the lease, but */
 #define ELECTION_MS_MIN 200
 #define ELECTION_MS_MAX 1000
+#define COMPACT_AFTER 64    /* batches of records, until they are made shorter */
 #define KNOCK_EVERY_MS 1000 /* at the endpoint of a job that has left it */
 
 /* The rendezvous that has our port is asked for its job. */

@@ -411,6 +411,20 @@ static void keeping_open_journal(struct keeping *k, bool has_all)
     registry_keep(k->server->registry, &keeper, has_all);
 }
 
+static void on_compact_kept(void *arg, const void *records, size_t size)
+{
+    replica_keep_compact(((struct keeping *)arg)->replica, records, size);
+}
+
+static void on_compact(void *arg, const void *records, size_t size)
+{
+    struct journal_keeper keeper = { .keep = on_compact_kept, .arg = arg };
+    struct err e;
+
+    if (registry_compact(records, size, clock_ms(), &keeper, &e) < 0)
+        log_debug("the records of the rendezvous stay as long as they are: %s", e.text);
+}
+
 /* -- the list of those that keep them ---------------------------------------------- */
 
 void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer)
@@ -669,6 +683,8 @@ static int keeping_create(struct server *s, uint64_t id, uint32_t election_ms,
                                      .address = place,
                                      .founds = founds,
                                      .election_ms = election_ms,
+                                     .compact_after = COMPACT_AFTER,
+                                     .compact = on_compact,
                                      .send = on_replica_send,
                                      .changed = on_replica_changed,
                                      .arg = k };

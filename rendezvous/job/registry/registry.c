@@ -557,20 +557,18 @@ int registry_take_over(struct registry *g, const void *records, size_t size,
     return r;
 }
 
-void registry_compact(const void *records, size_t size, uint64_t now_ms,
-                      const struct journal_keeper *keeper)
+int registry_compact(const void *records, size_t size, uint64_t now_ms,
+                     const struct journal_keeper *keeper, struct err *e)
 {
     struct job_records_reader *reader = job_records_reader_create(now_ms, NULL, NULL);
     struct journal *j = journal_create_kept(keeper);
-    struct err e;
+    int r = journal_give(records, size, job_records_read, reader, e);
 
-    /* what one of this version has written can be read by it */
-    if (journal_give(records, size, job_records_read, reader, &e) < 0)
-        abort();
     job_records_reader_dump(reader, j);
-    if (journal_commit(j, &e) < 0)
-        abort();
+    if (r == 0)
+        r = journal_commit(j, e);
     journal_close(j);
+    return r;
 }
 
 void registry_stand_by(struct registry *g)

@@ -155,9 +155,9 @@ void registry_keep(struct registry *g, const struct journal_keeper *keeper,
 int registry_take_over(struct registry *g, const void *records, size_t size,
                        uint64_t now_ms, uint64_t wall_ms, struct err *e) MUST_CHECK;
 /* The fewest records that mean the same, which the keeper is given. Without a registry:
- * for one that stands by. */
-void registry_compact(const void *records, size_t size, uint64_t now_ms,
-                      const struct journal_keeper *keeper);
+ * for one that stands by. -1: a newer version has written some of them. */
+int registry_compact(const void *records, size_t size, uint64_t now_ms,
+                     const struct journal_keeper *keeper, struct err *e) MUST_CHECK;
 /* Another one has taken over: its jobs are none of this one's. */
 void registry_stand_by(struct registry *g);
 

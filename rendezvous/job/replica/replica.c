@@ -23,13 +23,13 @@
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
 #define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
 #define HURRY_MAX 20
-#define NO_SNAPSHOT 0x7fffffffu
-#define TRAILING 64 /* records that are kept for a replica that lags a little */
+#define TRAILING 64 /* proposals that are kept for a replica that lags a little */
 
 struct contact {
     uint64_t id;
     uint64_t asked_ms;  /* when the oldest unanswered message was sent; 0: none is */
     uint64_t proven_ms; /* it has answered what was sent then */
+    raft_index matches; /* so many entries, by an answer */
 };
 
 /* The library has it until its entry is applied, or it leads no more. */
@@ -83,8 +83,10 @@ static int on_apply(struct raft_fsm *fsm, const struct raft_buffer *buf, void **
 
 void replica_keep_compact(struct replica *r, const void *records, size_t size)
 {
+    uint8_t *copy = xmemdup(records, size); /* it may be a part of them */
+
     free(r->records);
-    r->records = xmemdup(records, size);
+    r->records = copy;
     r->size = r->room = size;
 }
 
@@ -114,14 +116,16 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     return 0;
 }
 
+/* A new one has an empty place, else that of the one that was heard of least recently.
+ */
 static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
 {
-    struct contact *c = NULL;
+    struct contact *c = &r->contact[0];
 
     for (unsigned i = 0; i < REPLICAS_MAX; i++)
         if (r->contact[i].id == id)
             return &r->contact[i];
-        else if (!c || r->contact[i].proven_ms < c->proven_ms)
+        else if (c->id && (!r->contact[i].id || r->contact[i].proven_ms < c->proven_ms))
             c = &r->contact[i];
     if (!make)
         return NULL;
@@ -132,7 +136,8 @@ static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
 /*
  * Up to version 0.19 the library answers entries with its own last one, which another
  * leader may have sent: this leader would take that for its own. So the answer is at
- * most the last entry that is known to match.
+ * most the last entry that is known to match. Version 0.22 may send a snapshot with the
+ * term of an older one.
  */
 static void on_send(void *arg, const struct raft_message *message)
 {
@@ -146,6 +151,8 @@ static void on_send(void *arg, const struct raft_message *message)
         m->append_entries_result.rejected == 0 &&
         m->append_entries_result.last_log_index > r->matched)
         m->append_entries_result.last_log_index = r->matched;
+    if ((int)m->type == RAFT_MESSAGE_SNAPSHOT && r->memory.snapshot)
+        m->install_snapshot.last_term = r->memory.snapshot->term;
     data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
     if (!c->asked_ms)
         c->asked_ms = r->memory.now_ms;
@@ -158,7 +165,8 @@ static void on_send(void *arg, const struct raft_message *message)
 /* All entries before its own first one last when that does. */
 static void replica_begin_to_lead(struct replica *r)
 {
-    memset(r->contact, 0, sizeof(r->contact));
+    for (unsigned i = 0; i < REPLICAS_MAX; i++)
+        r->contact[i] = (struct contact){ .id = r->contact[i].id };
     r->first_own = 0;
     if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
         r->first_own = raft_last_index(&r->raft);
@@ -260,31 +268,60 @@ void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
 
 /* -- messages --------------------------------------------------------------------- */
 
-static void note_answer(struct replica *r, const struct raft_message *m)
+/* False: it was overtaken by a later one, which the library does not always notice. */
+static bool take_answer(struct replica *r, const struct raft_message *m)
 {
+    const struct raft_append_entries_result *a = &m->append_entries_result;
     struct contact *c = contact_of(r, m->server_id, false);
 
-    if (!c || !c->asked_ms || m->append_entries_result.term != r->raft.current_term)
-        return;
-    c->proven_ms = c->asked_ms;
+    if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
+        return true;
+    if (c->asked_ms)
+        c->proven_ms = c->asked_ms;
     c->asked_ms = 0;
+    if (a->rejected > 0)
+        return a->rejected > c->matches && a->last_log_index >= c->matches;
+    if (a->last_log_index > c->matches)
+        c->matches = a->last_log_index;
+    return true;
+}
+
+/* Version 0.22 would take back what lasts, if this message was overtaken. */
+static void take_entries(struct replica *r, struct raft_append_entries *a)
+{
+    r->matched = a->prev_log_index + a->n_entries;
+    if (r->matched < r->raft.commit_index && a->leader_commit > r->raft.commit_index)
+        a->leader_commit = r->raft.commit_index;
+}
+
+/* False: it was overtaken, and the library would forget what came since. */
+static bool take_snapshot(struct replica *r, struct raft_install_snapshot *s)
+{
+    r->matched = s->last_index;
+    if (s->last_index > r->raft.last_applied)
+        return true;
+    raft_configuration_close(&s->conf);
+    raft_free(s->data.base);
+    return false;
 }
 
 void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms)
 {
     char address[REPLICA_ADDRESS_SIZE];
     struct raft_message m;
+    bool good = true;
 
     if (raft_message_decode(data, size, &m, address) < 0)
         return;
     replica_set_now(r, now_ms);
     if ((int)m.type == RAFT_MESSAGE_APPENDED)
-        note_answer(r, &m);
+        good = take_answer(r, &m);
     else if ((int)m.type == RAFT_MESSAGE_APPEND)
-        r->matched = m.append_entries.prev_log_index + m.append_entries.n_entries;
+        take_entries(r, &m.append_entries);
     else if ((int)m.type == RAFT_MESSAGE_SNAPSHOT)
-        r->matched = m.install_snapshot.last_index;
-    r->memory.receive(&r->memory.io, &m);
+        good = take_snapshot(r, &m.install_snapshot);
+    if (good)
+        r->memory.receive(&r->memory.io, &m);
     replica_settle(r);
 }
 
@@ -453,8 +490,7 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
     }
     raft_set_election_timeout(&r->raft, config->election_ms);
     raft_set_heartbeat_timeout(&r->raft, config->election_ms / TICKS_PER_ELECTION);
-    raft_set_snapshot_threshold(&r->raft, config->compact_after ? config->compact_after
-                                                                : NO_SNAPSHOT);
+    raft_set_snapshot_threshold(&r->raft, config->compact_after);
     raft_set_snapshot_trailing(&r->raft, TRAILING);
     raft_set_pre_vote(&r->raft, true);
 #ifdef RAFT_VERSION_NUMBER

@@ -25,9 +25,8 @@ struct replica_config {
     bool founds;          /* the first one, which leads at once; else it waits */
     uint32_t election_ms; /* a leader that is silent for so long is replaced */
     uint64_t seed;
-    /* After so many records a copy of them is made that is shorter: compact gives it to
-     * replica_keep_compact. 0: never. Not used yet: its test has not run for long
-     * enough. */
+    /* After so many proposals `compact` is called, which may give a copy of the records
+     * that is shorter to replica_keep_compact. */
     uint32_t compact_after;
     void (*compact)(void *arg, const void *records, size_t size);
     void (*send)(void *arg, uint64_t to, const char *address, const void *data,

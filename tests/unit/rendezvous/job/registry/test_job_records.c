@@ -325,13 +325,38 @@ TEST(compact_records_mean_the_same)
     }
     end_registry();
     keeper = keeper_of(&compact);
-    registry_compact(all.data, all.size, now, &keeper);
+    ck_assert_int_eq(registry_compact(all.data, all.size, now, &keeper, &e), 0);
     ck_assert_uint_lt(compact.size, all.size);
     keeper = keeper_of(&again);
-    registry_compact(compact.data, compact.size, now, &keeper);
+    ck_assert_int_eq(registry_compact(compact.data, compact.size, now, &keeper, &e), 0);
     ck_assert_uint_eq(again.size, compact.size);
     take_over(&all, &from_all);
     take_over(&compact, &from_compact);
     ck_assert_uint_eq(from_all.size, from_compact.size);
     ck_assert_int_eq(memcmp(from_all.data, from_compact.data, from_all.size), 0);
+}
+
+/* Wherever it stands among the others. */
+TEST(records_of_a_newer_version_are_not_made_shorter)
+{
+    static const uint8_t unknown[] = { 99, 0, 1, 0, 0, 0, 'x' };
+    static struct kept all, some, compact;
+    struct journal_keeper keeper = keeper_of(&all);
+    size_t length;
+    struct err e;
+
+    begin_registry(false);
+    registry_keep(g, &keeper, false);
+    run_job();
+    ck_assert_int_eq(registry_commit(g, &e), 0);
+    end_registry();
+    keeper = keeper_of(&compact);
+    for (size_t at = 0; at <= all.size; at += 6 + length) {
+        some = all;
+        some.size = at + sizeof(unknown);
+        memcpy(some.data + at, unknown, sizeof(unknown));
+        ck_assert_int_eq(registry_compact(some.data, some.size, now, &keeper, &e), -1);
+        length = at < all.size ? all.data[at + 2] + 256u * all.data[at + 3] : 0;
+    }
+    ck_assert_uint_eq(compact.size, 0);
 }
