@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
+# sanitizers: no, the unit tests of options read the same words
 """Every flag of crun, every wrong value, --help, --dry-run, the manual.
 
 The flags are read from --help, so that one which this file does not know is a failure.

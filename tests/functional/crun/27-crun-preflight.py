@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 15 s
+# sanitizers: no, 18 and the unit tests of groups run the code
 """
 crun --preflight on several hosts: a node that does not reach the others is named and kept
 out, though it reaches the rendezvous, and the job goes on with the others if they suffice.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
+# sanitizers: no, test_store_server_doors runs the code
 """
 The store of rank 0 with --store-auth user: a connection of another host is served if it is
 of the job's user there, for whom that host's agent vouches. Other users of that host, whose

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 8 s
+# sanitizers: no, unit tests and a fuzzer escape the same texts
 """
 Texts that would steer a terminal, from workers and from another node, reach no terminal:
 in the report, the log, status, events and JSON they are escaped, and JSON keeps their

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 40 s
+# sanitizers: no, it waits most of the time; test_stuck runs the code
 """
 PyTorch's flight recorder is asked when a job hangs, and what it writes is named. A thread of
 the workers stands for torch's own, which runs with a GPU only. It does what DumpPipe in

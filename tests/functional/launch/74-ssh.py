@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 20 s
-# sanitizers: no, 73-remote runs the same code with a fake ssh
+# sanitizers: no, 75-remote-hosts runs the same code with a fake ssh
 """
 A job that is started over ssh, by Debian's sshd on hosts with different login shells: what
 travels to the hosts, what comes back, hosts that cannot take part, and every end of a job. The

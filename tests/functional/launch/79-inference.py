@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 5 s
+# sanitizers: no, 18 has crun do the same
 """
 The commands of launcher/man/inference.md, on two nodes that are network namespaces. vLLM and SGLang are
 programs that take their flags (vllm/engine/arg_utils.py and vllm/entrypoints/cli/serve.py,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 6 s
-# sanitizers: no, test_environment has what each launcher says, 70 and 81 the same calls
+# sanitizers: no, test_environment has what each launcher says, 70 the same calls
 """
 One binary of the worker library under every launcher there is here: crun, torchrun, Open
 MPI, MPICH and Slurm start coll-bench, whose every result must be right. Those that are

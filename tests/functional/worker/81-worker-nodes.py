@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 12 s
+# sanitizers: no, the unit tests of backends have threads do the same
 """
 The worker library between nodes, which are network namespaces: which backend a world
 takes, right results in worlds of all shapes, and what the ranks say when one of them is
