@@ -15,7 +15,8 @@
  *
  * It prints a line: "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
  * library. It then exits with crun_exit_code, or with 3 if that is 0.
- * GPU_WORKER_TIMEOUT is the timeout of an operation in seconds.
+ * GPU_WORKER_TIMEOUT is the timeout of an operation in seconds, GPU_WORKER_TURNS how
+ * often "free" repeats what it does.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -191,10 +192,11 @@ static void check_all(void)
 
 static void check_free(void)
 {
+    const char *turns = getenv("GPU_WORKER_TURNS");
     void *source;
 
     cuda_must(cudaMalloc(&source, LARGE));
-    for (int turn = 0; turn < FREE_TURNS; turn++) {
+    for (int turn = 0; turn < (turns ? atoi(turns) : FREE_TURNS); turn++) {
         void *memory;
 
         must(crun_alloc(world, LARGE, &memory));

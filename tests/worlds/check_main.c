@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 static Suite *own_suite; /* of TEST */
 static void (*fixture_begin)(void), (*fixture_end)(void);
@@ -65,6 +66,24 @@ int check_main(Suite *suite)
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int check_main_together(Suite *const *suites, unsigned count)
+{
+    int status, result = EXIT_SUCCESS;
+
+    for (unsigned i = 0; i < count; i++) {
+        pid_t pid = fork();
+
+        if (pid < 0)
+            return EXIT_FAILURE;
+        if (pid == 0)
+            return check_main(suites[i]);
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (wait(&status) < 0 || status != 0)
+            result = EXIT_FAILURE;
+    return result;
 }
 
 __attribute__((weak)) int main(void)

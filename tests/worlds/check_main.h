@@ -41,6 +41,8 @@ void check_set_fixture(void (*begin)(void), void (*end)(void));
 
 /* Run a suite as Check's environment variables say. Returns main's exit status. */
 int check_main(Suite *suite);
+/* All at the same time, each in a process of its own, since their cases mostly wait. */
+int check_main_together(Suite *const *suites, unsigned count);
 
 /* End a case that cannot be tried here. scripts/run-tests counts it as skipped. */
 #define SKIP_UNLESS(can_try, reason)                                                   \

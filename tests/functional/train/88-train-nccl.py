@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 12 s
 # sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: training over NCCL, each rank on a GPU of its own
 """
-train on 2, 4 and 8 GPUs over the stand-in for NCCL. In every precision, with sharded state,
-the losses are those of the host. The bits do not depend on the order of the GPU's threads or on a
+train on 4 and 8 GPUs over the stand-in for NCCL. With sharded state the losses are those of the
+host. The bits do not depend on the order of the GPU's threads or on a
 rank that is killed. If a GPU hangs, the job ends and reports why.
 """
 import math
@@ -33,12 +33,9 @@ def last(folder, name, *flags, **options):
 
 
 def same_numbers(folder):
-    """--device=cuda chooses nccl by default."""
-    for ranks, tolerance, flags in (
-            (2, 1e-4, ["--optimizer=sgd"]), (4, 1e-4, ["--zero", "--optimizer=adamw"]),
-            (8, 1e-4, []), (4, 0.03, ["--precision=bf16", "--zero"]),
-            (2, 0.03, ["--precision=f16"]),
-            (2, 1e-3, ["--model=cnn", "--train-limit=24"])):
+    """--device=cuda chooses nccl by default. One and two ranks: 86-train-gpu.py."""
+    for ranks, tolerance, flags in ((4, 1e-4, ["--zero", "--optimizer=adamw"]), (8, 1e-4, []),
+                                    (4, 0.03, ["--precision=bf16", "--zero"])):
         here = last(folder, "cpu", *SMALL, *flags, "--device=cpu", ranks=ranks)
         there = last(folder, "gpu", *SMALL, *flags, *GPU, ranks=ranks)
         assert there["backend"] == "nccl" and there["step"] == here["step"], (here, there)

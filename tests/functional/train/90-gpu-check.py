@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 40 s
+# takes: 20 s
 # sanitizers: no, the programs that it runs have their own tests
 # emulated GPU: every command of scripts/gpu-check, in small, on emulated GPUs
 """

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What the nccl backend detects by itself: errors of the GPU, slow operations.
- * takes: 33 s
+ * takes: 8 s
  * emulated GPU: NCCL is its stand-in
  */
 #include <cuda_runtime.h>
@@ -539,28 +539,35 @@ END_TEST
 
 /* -- suite ------------------------------------------------------------------------- */
 
+/* Each part waits for some seconds. */
 int main(void)
 {
-    Suite *suite = suite_create("nccl_watch");
-    TCase *faults = tcase_create("faults");
+    enum { PARTS = 6 };
+    Suite *suite[PARTS];
+    TCase *part[PARTS];
 
-    tcase_add_loop_test(faults, a_fault_of_the_gpu_ends_all_at_once, 0,
+    for (unsigned i = 0; i < PARTS; i++) {
+        suite[i] = suite_create("nccl_watch");
+        part[i] = tcase_create("faults");
+        suite_add_tcase(suite[i], part[i]);
+    }
+    tcase_add_loop_test(part[0], a_fault_of_the_gpu_ends_all_at_once, 0,
                         sizeof(waits) / sizeof(waits[0]));
-    tcase_add_exit_test(faults, a_process_that_hangs_with_its_gpu_is_ended,
-                        CRUN_EXIT_STUCK);
-    tcase_add_test(faults, a_large_gather_without_a_rank_is_aborted);
-    tcase_add_test(faults, a_call_during_a_capture_is_refused);
-    tcase_add_loop_test(faults, two_worlds_launch_in_the_order_of_the_calls, 1, 8);
-    tcase_add_loop_test(faults, a_call_of_cuda_that_hangs_is_named, 0,
+    tcase_add_test(part[0], a_call_during_a_capture_is_refused);
+    tcase_add_loop_test(part[0], two_worlds_launch_in_the_order_of_the_calls, 1, 8);
+    tcase_add_loop_test(part[1], a_call_of_cuda_that_hangs_is_named, 0, 1);
+    tcase_add_loop_test(part[2], a_call_of_cuda_that_hangs_is_named, 1,
                         sizeof(hangs) / sizeof(hangs[0]));
-    tcase_add_test(faults, no_call_of_nccl_follows_its_abort);
-    tcase_add_test(faults, a_barrier_behind_the_programs_work_has_a_limit);
-    tcase_add_test(faults, a_rank_that_does_not_come_is_named);
-    tcase_add_test(faults, a_world_ends_while_a_library_is_loaded);
-    tcase_add_loop_test(faults, a_call_that_blocks_is_aborted, 0,
+    tcase_add_exit_test(part[3], a_process_that_hangs_with_its_gpu_is_ended,
+                        CRUN_EXIT_STUCK);
+    tcase_add_test(part[3], a_large_gather_without_a_rank_is_aborted);
+    tcase_add_test(part[3], no_call_of_nccl_follows_its_abort);
+    tcase_add_test(part[4], a_barrier_behind_the_programs_work_has_a_limit);
+    tcase_add_test(part[4], a_rank_that_does_not_come_is_named);
+    tcase_add_test(part[4], a_world_ends_while_a_library_is_loaded);
+    tcase_add_test(part[4], what_cannot_be_finalized_is_aborted);
+    tcase_add_loop_test(part[5], a_call_that_blocks_is_aborted, 0,
                         sizeof(blocking) / sizeof(blocking[0]));
-    tcase_add_test(faults, what_cannot_be_finalized_is_aborted);
-    tcase_add_test(faults, an_init_that_blocks_is_aborted);
-    suite_add_tcase(suite, faults);
-    return check_main(suite);
+    tcase_add_test(part[5], an_init_that_blocks_is_aborted);
+    return check_main_together(suite, PARTS);
 }
