@@ -30,6 +30,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--files-every", type=int, default=0)
+    parser.add_argument("--background", action="store_true")
     parser.add_argument("--kill", default="")
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--width-after", type=int, default=0, help="of the model after a restart")
@@ -102,7 +103,7 @@ def main():
     torch.manual_seed(rank)
     random.seed(rank)
     ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
-                                      "loader": loader}, args.every, args.files_every)
+                                      "loader": loader}, args.every, args.files_every, background=args.background)
     first = ckpt.restore()
     print(f"begins rank={rank} step={first}", flush=True)
     write = library.Client.write

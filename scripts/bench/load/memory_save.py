@@ -33,7 +33,9 @@ class Rounds:
     def memory(self):
         self.step += 1
         chunks = [Chunk(n, t, tuple(t.shape), (0,)) for n, t in self.state.items()]
-        self.parts.write(self.step, [self.writer.encode(chunks, {}, {}), None], False, 0)()
+        self.parts.begin(self.step, [self.writer.encode(chunks, {}, {}), None], False, 0)
+        self.parts.write()
+        library.client().commit()
 
     def torch_save(self):
         torch.save(self.state, f"{self.folder}/rank-{self.rank}.pt")

@@ -12,7 +12,7 @@ Without a crun that keeps memory, as under torchrun, the same program has files 
 import os
 import sys
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -45,10 +45,16 @@ class Checkpointer:
     whatever has state_dict and load_state_dict. The states of the random generators are
     saved, too, unless `rng` is false. Each `every` steps a checkpoint goes to memory, each
     `files_every` steps to `folder`, and when crun wants one; 0: never. `keep` folders stay.
+
+    background: parameters and states of optimizers on a CPU are copied to memory while the
+    program goes on, until an optimizer steps. Nothing else may change them meanwhile: what
+    PyTorch's operations do is seen, and such a save does not count, but not what is written
+    through `.data`, NumPy, or a kernel of the program's own.
     """
 
     def __init__(self, folder: "str | os.PathLike[str]", state: Dict[str, Any], every: int = 1,
-                 files_every: int = 0, keep: int = 2, rng: bool = True) -> None:
+                 files_every: int = 0, keep: int = 2, rng: bool = True,
+                 background: bool = False) -> None:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
         self._folder = Folder(folder, keep, self._ranks)
@@ -59,6 +65,12 @@ class Checkpointer:
         self._client = self._connect(keep) if every else None
         self._parts = PartWriter(self._client) if self._client else None
         self._thread: Optional[threading.Thread] = None
+        self._fault: Optional[Exception] = None  # of the thread
+        self._written = threading.Event()
+        self._versions: List[Tuple[torch.Tensor, int]] = []  # what is read in the thread
+        self._in_background = bool(background and self._client)
+        if self._in_background:
+            self._state.when_optimizers_step(self._wait_until_written)
         self._asks = self._ranks.all(crun.is_present())
 
     def _connect(self, keep: int) -> Optional[library.Client]:
@@ -79,6 +91,7 @@ class Checkpointer:
 
     def restore(self) -> int:
         """The newest step that all ranks can have, of which the state now is; 0: none."""
+        self._wait()
         with crun.loading():
             in_memory = self._client.step if self._client and self._client.world else -1
             steps = self._folder.steps()
@@ -179,33 +192,62 @@ class Checkpointer:
             crun.progress(step, **progress)
             return
         self._last_step = step
-        if self._thread:
-            self._thread.join()
+        self._wait()
         kept, wanted = self._ranks.last_answer()
         if kept == GIVEN_UP:
             self._client = None
         crun.progress(step, **progress)
-        end: Any = None
+        saves = self._client and step % self._every == 0 and kept == KEPT
+        begun = False
         with crun.checkpointing():
-            if self._client and step % self._every == 0 and kept == KEPT:
-                end = self._begin_memory(step)
-                if end and not end.waits:
-                    end = end()
+            if saves:
+                begun = self._begin_memory(step)
             if wanted or self._files_every and step % self._files_every == 0:
                 self.save_files(step)
         self._wants = self._asks and crun.checkpoint_wanted()
-        self._thread = threading.Thread(target=self._end_step, args=[end]) if end else None
-        if self._thread:
-            self._thread.start()  # ends when the GPU has copied
+        if begun and not self._written.is_set() or saves and self._in_background:
+            self._thread = threading.Thread(target=self._end_later, args=[begun])
+            self._thread.start()
         else:
-            self._end_step(None)
+            self._end_step(begun, False)
 
-    def _end_step(self, end: Any) -> None:
+    def _wait(self) -> None:
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+        if self._fault:
+            raise self._fault
+
+    def _wait_until_written(self) -> None:
+        if self._thread and self._versions:
+            self._written.wait()
+
+    def _end_later(self, begun: bool) -> None:
         try:
-            if end:
-                end()
-        except Exception as error:  # in a thread: the other ranks wait for this one's answer
+            self._end_step(begun, self._in_background)
+        except Exception as error:  # another rank is dead: the next step fails
+            self._fault = error
+
+    def _end_step(self, begun: bool, together: bool) -> None:
+        """together: no rank commits where another one's tensors have changed meanwhile."""
+        try:
+            if begun and not self._written.is_set():
+                assert self._parts
+                self._parts.write()
+        except Exception as error:  # the other ranks wait for this one's answer
             self._give_up(error)
+            begun = False
+        if any(tensor._version != version for tensor, version in self._versions):
+            _say(f"rank {self._ranks.rank}: step {self._last_step} is not saved in memory, and the "
+                 "next ones are not in the background: the state changes between the steps of "
+                 "its optimizers")
+            begun = False
+        self._versions = []
+        self._written.set()
+        if together:
+            begun = self._in_background = self._ranks.all(begun)
+        if begun and self._client:
+            self._client.commit()
         if self._client or self._asks:
             self._ranks.ask(self._memory_state(), self._wants)
 
@@ -214,22 +256,44 @@ class Checkpointer:
             return GIVEN_UP
         return KEPT if self._client is None or self._client.is_kept() else NOT_YET
 
-    def _begin_memory(self, step: int) -> Any:
+    def _begin_memory(self, step: int) -> bool:
+        """Whether it is to be committed."""
         assert self._client and self._parts
         shared, own = self._state.trees()
         own.objects[HAS_SHARED] = bool(shared.tensors)
         writes = bool(shared.tensors) and crun.local_rank() == 0
+        chunks = [_chunks(own), _chunks(shared) if writes else []]
+        self._versions = []
+        stable = self._stable(own.optimized | shared.optimized, chunks[0] + chunks[1])
         try:
             if not self._checked:
                 own.check_objects()
                 self._checked = True
-            sections = [self._writers[0].encode(_chunks(own), own.objects, own.paths()),
-                        self._writers[1].encode(_chunks(shared), {}, shared.paths())
+            sections = [self._writers[0].encode(chunks[0], own.objects, own.paths(), stable),
+                        self._writers[1].encode(chunks[1], {}, shared.paths(), stable)
                         if writes else None]
-            return self._parts.write(step, sections, bool(shared.tensors), self._files_step)
+            self._parts.begin(step, sections, bool(shared.tensors), self._files_step)
+            self._written.clear()
+            if stable is None:
+                self._parts.write()
+                self._written.set()
+            return True
         except MemoryFault as error:
             self._give_up(error)
+            return False
+
+    def _stable(self, optimized: "Set[str]", chunks: List[Chunk]) -> "Optional[Set[str]]":
+        """Which tensors of the CPU are written later. The others are copied first; None: that
+        would be much, and all is written now."""
+        on_device = any(c.tensor.device.type != "cpu" for c in chunks)
+        if not self._in_background and not on_device:
             return None
+        stable = set() if on_device else optimized
+        here = [c for c in chunks if c.tensor.device.type == "cpu" and c.name not in stable]
+        if sum(c.tensor.nbytes for c in here) * 8 > sum(c.tensor.nbytes for c in chunks):
+            return None
+        self._versions = [(c.tensor, c.tensor._version) for c in chunks if c.name in stable]
+        return stable
 
     def _give_up(self, error: Exception) -> None:
         _say(f"files only from step {self._last_step} on: rank {self._ranks.rank}: "
@@ -238,6 +302,7 @@ class Checkpointer:
 
     def save_files(self, step: int) -> None:
         """Writes step-N in the folder now, by all ranks together."""
+        self._wait()
         crun.checkpoint_wanted()  # a rank that did not know of the request may know by now
         with crun.checkpointing():
             self._folder.save(step, self._state.files_tree())

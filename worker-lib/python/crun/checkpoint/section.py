@@ -7,7 +7,7 @@ objects that is only loaded with weights_only.
 import io
 import json
 import struct
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -55,10 +55,10 @@ class SectionWriter:
         self._shape: Any = None
         self._head = b""
 
-    def encode(self, chunks: List[Chunk], objects: Dict[str, Any],
-               paths: Dict[str, Tuple[Any, ...]]) -> Tuple[List[Piece], List[Any]]:
-        """The pieces, and what must live until they are written: tensors, the first of which
-        is None for each that is on a device."""
+    def encode(self, chunks: List[Chunk], objects: Dict[str, Any], paths: Dict[str, Tuple[Any, ...]],
+               stable: Optional[Set[str]] = None) -> Tuple[List[Piece], List[Any]]:
+        """The pieces, and the tensors that must live until they are written. None but `stable`
+        may be changed meanwhile (if given: else nothing is)."""
         shape = [paths, *((c.name, c.tensor.dtype, c.tensor.shape, c.shape, c.offsets) for c in chunks)]
         if shape != self._shape:
             self._head = self._encode_index(chunks, paths)
@@ -68,7 +68,9 @@ class SectionWriter:
         head += bytes(_up(len(head)) - len(head))
         alive: List[Any] = [torch.frombuffer(head, dtype=torch.uint8)]
         for chunk in chunks:
-            alive.append(chunk.tensor.detach().contiguous())
+            tensor = chunk.tensor.detach().contiguous()
+            stays = stable is None or chunk.name in stable or tensor.device.type != "cpu"
+            alive.append(tensor if stays else tensor.clone())
         if data:
             alive.append(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         pieces: List[Piece] = []

@@ -31,13 +31,16 @@ class Tree:
 
     def __init__(self) -> None:
         self.tensors: Dict[str, Tuple[Path, torch.Tensor]] = {}
+        self.optimized: Set[str] = set()  # what optimizers alone change, in their step
         self.objects: Dict[str, Any] = {}
         self._object_paths: Dict[str, Path] = {}
 
-    def put(self, path: Path, value: Any) -> None:
+    def put(self, path: Path, value: Any, optimized: bool = False) -> None:
         name = ".".join(map(str, path))
         if isinstance(value, torch.Tensor):
             self.tensors[name] = (path, value)
+            if optimized:
+                self.optimized.add(name)
         else:
             self.objects[name] = value
             self._object_paths[name] = path
@@ -122,6 +125,8 @@ class State:
         """What is equal on all ranks, and what is this rank's own."""
         shared, own = Tree(), Tree()
         equal = set()
+        optimized = {id(p) for optimizer in self._optimizers.values()
+                     for group in optimizer.param_groups for p in group["params"]}
         for name, model in self._models.items():
             parameters = _kept_equal(model, self._size)
             equal |= parameters
@@ -129,14 +134,14 @@ class State:
             for fqn, value in live.items():
                 value = value.detach() if isinstance(value, torch.Tensor) else value
                 self._put(shared if id(live[fqn]) in parameters else own, own, files,
-                          (name, fqn), value)
+                          (name, fqn), value, id(live[fqn]) in optimized)
         for name, optimizer in self._optimizers.items():
             is_equal = all(id(p) in equal for g in optimizer.param_groups for p in g["params"])
             state = optimizer.state_dict()
             for number, values in state["state"].items():
                 for key, value in values.items():
                     self._put(shared if is_equal else own, own, files,
-                              (name, "state", str(number), key), value)
+                              (name, "state", str(number), key), value, True)
             own.put((name, "param_groups"), state["param_groups"])
             own.put((_PARAMETERS, name), self._parameters(optimizer))
         for name, value in self._objects.items():
@@ -147,16 +152,21 @@ class State:
             own.put((f"rank-{self._rank}", "rng"), rng_state())
         return shared, own
 
-    def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any) -> None:
+    def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any,
+             optimized: bool) -> None:
         """A plain tensor is this rank's alone; files have it also where others look for it."""
         plain = (isinstance(value, torch.Tensor) and not isinstance(value, DTensor) and
                  tree is own and self._size > 1)
         if plain:
-            own.put((f"rank-{self._rank}", *path), value)
+            own.put((f"rank-{self._rank}", *path), value, optimized)
         if not isinstance(value, torch.Tensor):
             own.put(path, value)  # the shared section has none
         elif not plain or files:
-            tree.put(path, value)
+            tree.put(path, value, optimized)
+
+    def when_optimizers_step(self, call: Any) -> None:
+        for optimizer in self._optimizers.values():
+            optimizer.register_step_pre_hook(lambda *_: call())
 
     def _parameters(self, optimizer: Optimizer) -> List[str]:
         return [type(optimizer).__name__, *(self._names.get(id(p), str(tuple(p.shape)))

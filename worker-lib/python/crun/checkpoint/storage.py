@@ -8,7 +8,7 @@
 """
 import io
 import math
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -42,28 +42,24 @@ class PartWriter:
     def __init__(self, client: Client) -> None:
         self._client, self._device = client, DeviceCopies()
 
-    def write(self, step: int, sections: "List[Optional[Tuple[Any, Any]]]", has_shared: bool,
-              files_step: int) -> Callable[[], None]:
-        """Begins to write the sections, own and shared, each (pieces, alive) or None. What is
-        returned ends it, also in another thread, and commits the part."""
-        client, events = self._client, []
+    def begin(self, step: int, sections: "List[Optional[Tuple[Any, Any]]]", has_shared: bool,
+              files_step: int) -> None:
+        """The sections are own and shared, each (pieces, alive) or None."""
         sizes = [sum(size for _, size in s[0]) if s else 0 for s in sections]
         self._device.forget(max(sizes))
-        client.begin(step, sizes[0], sizes[1], has_shared, files_step)
+        self._client.begin(step, sizes[0], sizes[1], has_shared, files_step)
+        self._sections, self._events = sections, []
         for shared, section in enumerate(sections):
             if section and any(address is None for address, _ in section[0]):
-                events.append(self._device.start(client, bool(shared), *section))
+                self._events.append(self._device.start(self._client, bool(shared), *section))
 
-        def end() -> None:
-            for event in events:
-                event.synchronize()
-            for shared, section in enumerate(sections):
-                if section:
-                    client.write(bool(shared), section[0])
-            client.commit()
-
-        end.waits = bool(events)  # type: ignore[attr-defined]
-        return end
+    def write(self) -> None:
+        """Also in another thread. The part is to be committed then."""
+        for event in self._events:
+            event.synchronize()
+        for shared, section in enumerate(self._sections):
+            if section:
+                self._client.write(bool(shared), section[0])
 
 
 class Parts:
@@ -231,7 +227,10 @@ class MemoryWriter(dcp.StorageWriter):  # type: ignore[misc]
             results.append(WriteResult(item.index, 0, None))
         paths = dict(getattr(planner, "mappings", {}))
         pieces = SectionWriter().encode(chunks, objects, paths)
-        PartWriter(self._client).write(self._step, [pieces, None], False, self._files_step)()
+        part = PartWriter(self._client)
+        part.begin(self._step, [pieces, None], False, self._files_step)
+        part.write()
+        self._client.commit()
         return _done(results)
 
     def finish(self, metadata: Metadata, results: Any) -> None:
