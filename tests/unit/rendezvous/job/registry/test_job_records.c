@@ -240,7 +240,7 @@ TEST(the_nodes_are_read)
     job_destroy(job);
 }
 
-TEST(a_state_is_as_old_as_it_was)
+TEST(the_age_and_the_counts_of_a_job_are_kept)
 {
     struct job_records_reader *reader = job_records_reader_create(500, digest_of, NULL);
     struct job_config config = join_message(0, "run").join.config;
@@ -252,6 +252,9 @@ TEST(a_state_is_as_old_as_it_was)
     disk = memdisk_create();
     j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut, &e);
     job->stepped_ms = 31000;
+    job->counts.hangs = 1;
+    for (uint32_t i = 0; i < JOB_RESTART_COUNT; i++)
+        job->counts.restarts[i] = 2 + i;
     job_records_put_all(j, job);
     ck_assert_int_eq(journal_commit(j, &e), 0);
     journal_close(j);
@@ -260,6 +263,9 @@ TEST(a_state_is_as_old_as_it_was)
     ck_assert_msg(j != NULL, "%s", e.text);
     job = job_records_reader_finish(reader);
     ck_assert_uint_eq(membership_state_age(&job->membership, 500), 30000);
+    ck_assert_uint_eq(job->counts.hangs, 1);
+    for (uint32_t i = 0; i < JOB_RESTART_COUNT; i++)
+        ck_assert_uint_eq(job->counts.restarts[i], 2 + i);
     journal_close(j);
     job_destroy(job);
     memdisk_destroy(disk);
