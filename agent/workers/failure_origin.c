@@ -80,6 +80,10 @@ static const char *const consequences[] = {
     "rank #: ",
 };
 
+/* The end of an own process, of which a chain's first error is a consequence: PyTorch's
+ * loader reads from a connection to it. */
+static const char own_process[] = "DataLoader worker (pid";
+
 /* Shells exit with this for a command that SIGPIPE has killed. */
 #define EXIT_SIGPIPE (128 + SIGPIPE)
 
@@ -167,9 +171,9 @@ static bool line_begins(const struct line *line, const char *with)
 
 /*
  * The error of a chain of tracebacks ("During handling of the above exception ...") is
- * that of its first one. What a thread, a child or a destructor reports is beside the
- * point if the main thread reports too: the loader's threads of a rank that raises
- * often end with errors of their connections.
+ * that of its first one, unless a later one tells of an own process. What a thread, a
+ * child or a destructor reports is beside the point if the main thread reports too: the
+ * loader's threads of a rank that raises often end with errors of their connections.
  */
 enum report { REPORT_NONE, REPORT_MAIN, REPORT_THREAD, REPORT_ASIDE };
 
@@ -213,10 +217,11 @@ static void close_error(struct tracebacks *t, const char *at)
 }
 
 /* The first error of a thread counts, and the last one of the main thread. */
-static void open_error(struct tracebacks *t, const char *at)
+static void open_error(struct tracebacks *t, const char *at, const struct line *line)
 {
     t->in_frames = false;
-    if (t->is_chained || (t->report == REPORT_THREAD && t->error[REPORT_THREAD]))
+    if ((t->is_chained && !strstr(line->bytes, own_process)) ||
+        (t->report == REPORT_THREAD && t->error[REPORT_THREAD]))
         return;
     t->error[t->report] = at;
     t->open = true;
@@ -234,7 +239,7 @@ static void read_traceback_line(struct tracebacks *t, const char *at,
             t->report = report_after(before);
         t->in_frames = true;
     } else if (t->in_frames && *line->bytes && *line->bytes != ' ') {
-        open_error(t, at);
+        open_error(t, at, line);
         t->is_chained = false;
     }
 }

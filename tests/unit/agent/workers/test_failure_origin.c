@@ -48,6 +48,15 @@ static const struct {
       "ValueError: bad" },
     { FRAMES RESET DURING FRAMES "RuntimeError: step failed\n", FAILURE_ORIGIN_PEER,
       "ConnectionResetError: [Errno 104] Connection reset by peer" },
+    { FRAMES RESET DURING FRAMES
+      "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. \n",
+      FAILURE_ORIGIN_OWN,
+      "RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed. " },
+    { FRAMES RESET DURING FRAMES
+      "RuntimeError: DataLoader worker (pid(s) 9, 10) exited "
+      "unexpectedly\n" DURING FRAMES "Error: step failed\n",
+      FAILURE_ORIGIN_OWN,
+      "RuntimeError: DataLoader worker (pid(s) 9, 10) exited unexpectedly" },
     /* an error that was handled before is not it */
     { FRAMES "ValueError: skipped\nnext\n" FRAMES RESET, FAILURE_ORIGIN_PEER,
       "ConnectionResetError: [Errno 104] Connection reset by peer" },
