@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/stack_groups.h"
 
 #define THREADS_MAX 100                /* faulthandler writes no more */
 #define FRAMES_MAX (100 * THREADS_MAX) /* and of a thread no more than 100 */
@@ -312,7 +313,7 @@ static void describe_threads(const struct python_threads *t, struct python_stack
 
     s->waits = th->count && put_place(&brief, &t->frame[th->first], th->count);
     if (!th->count)
-        put_text(&brief, "no Python function");
+        put_text(&brief, STACKS_NO_FUNCTION);
     put_thread(&text, "main thread", &t->frame[th->first], th->count);
     for (unsigned i = t->threads; i-- > 0;) {
         th = &t->thread[i];

@@ -182,14 +182,17 @@ static void conclude_hang(struct registry *g, struct stack_ask *a)
     job_records_put_failure(g->journal, job);
 }
 
-/* Where all ranks wait for one, or did until they ended, that one hangs. */
+/* Where all ranks wait for one, or did until they ended, that one hangs, unless its
+ * interpreter ends: it was a consequence, too. */
 static void conclude_cause(struct registry *g, struct stack_ask *a)
 {
     struct failure *f = &a->ask.job->failure;
     unsigned i;
 
     if (stack_groups_find_culprit(&a->groups, &i) != STACK_CULPRIT_AWAITED ||
-        a->groups.group[i].kind == STACKS_PAGE || f->origin != FAILURE_ORIGIN_PEER)
+        a->groups.group[i].kind == STACKS_PAGE || f->origin != FAILURE_ORIGIN_PEER ||
+        strncmp(a->groups.group[i].brief, STACKS_NO_FUNCTION,
+                strlen(STACKS_NO_FUNCTION)) == 0)
         return;
     job_add_afterwards(a->ask.job, f);
     f->kind = FAILURE_HANG;

@@ -15,6 +15,9 @@
  */
 #define STACK_GROUPS_MAX 1024
 
+/* The brief of a process whose main thread is in none: its interpreter begins or ends. */
+#define STACKS_NO_FUNCTION "no Python function"
+
 struct stack_group {
     enum stacks_kind kind;
     bool waits;

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/job/membership/limits.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry.h"
+#include "rendezvous/wire/protocol/stack_groups.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 
@@ -167,6 +169,46 @@ TEST(a_hang_is_explained_and_its_culprit_named)
     ck_assert_uint_eq(registry_jobs(g)->membership.stop.root.node, 1);
     ck_assert_ptr_nonnull(strstr(f->what, "it is in load (data.py:40)"));
     ck_assert_ptr_nonnull(strstr(f->said, "ranks 2, 3 are in load (data.py:40)\n"));
+}
+
+/* Rank 0 has failed as a consequence, and nothing else has; the rank that has not ended
+ * is in the function `brief`. */
+static const struct failure *cause_with(const char *brief)
+{
+    struct msg failed = { .type = MSG_FAILED, .epoch = 1 };
+    struct msg alive = { .type = MSG_HEARTBEAT, .epoch = 1 };
+    uint64_t ask;
+
+    begin();
+    failed.failed.kind = FAILURE_EXIT;
+    failed.failed.code = 1;
+    failed.failed.origin = FAILURE_ORIGIN_PEER;
+    send_to_registry(0, &failed);
+    for (unsigned i = 0; i < BLAME_WAIT_MS; i += 1000) {
+        ck_assert_int_eq(send_to_registry(0, &alive), 0);
+        ck_assert_int_eq(send_to_registry(1, &alive), 0);
+        pass_ticks(1000);
+    }
+        ask = asked(1);
+    answer(0, ask, "0-1", true, "all_reduce (train.py:91)", true);
+    answer(1, ask, "2-3", false, brief, true);
+    return &registry_jobs(g)->failure;
+}
+
+TEST(the_rank_that_others_gave_up_waiting_for_hangs)
+{
+    const struct failure *f = cause_with("load (data.py:40)");
+
+    ck_assert_int_eq(f->kind, FAILURE_HANG);
+    ck_assert_uint_eq(f->rank, 2);
+}
+
+TEST(a_rank_whose_interpreter_ends_has_not_been_waited_for)
+{
+    const struct failure *f = cause_with(STACKS_NO_FUNCTION);
+
+    ck_assert_int_eq(f->kind, FAILURE_EXIT);
+    ck_assert_uint_eq(f->rank, 0);
 }
 
 TEST(silence_of_all_nodes_is_told_once)
