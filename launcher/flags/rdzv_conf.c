@@ -124,9 +124,7 @@ const struct opt rdzv_conf_keys[] = {
 
 void rdzv_conf_init(struct rdzv_conf *c)
 {
-    *c = (struct rdzv_conf){ .is_host = -1,
-                             .quarantine = QUARANTINE_DEFAULT,
-                             .replicas = 1 };
+    *c = (struct rdzv_conf){ .is_host = -1, .quarantine = QUARANTINE_DEFAULT };
 }
 
 /* The keys of one text that are not known: "a, b (did you mean c?)". */

@@ -23,7 +23,7 @@ struct rdzv_conf {
     int is_host;          /* -1: not given */
     enum job_scale scale;
     uint32_t quarantine;
-    uint32_t replicas; /* as in agent/config.h */
+    uint32_t replicas; /* as in agent/config.h; 0: as many as the job can use */
     uint64_t unused_ms;
     char note[256]; /* a warning about keys that are not known, or "" */
 };

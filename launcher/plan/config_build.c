@@ -224,6 +224,14 @@ static int build_job(const struct options *o, const char *const *words,
     return find_lease(conf, &j->lease_ms, e);
 }
 
+/* Two nodes have no majority without one of them. */
+static uint32_t find_replicas(const struct options *o, const struct job_config *j)
+{
+    if (o->conf.replicas)
+        return o->conf.replicas;
+    return j->max_nodes + j->spares < 3 ? 1 : 3;
+}
+
 int config_build(const struct options *o, const char *const *words,
                  const struct machine *machine, struct config *config, struct err *e)
 {
@@ -245,7 +253,7 @@ int config_build(const struct options *o, const char *const *words,
     }
     config->keep_env = o->keep_env.text;
     config->under_slurm = machine->batch.is_slurm_step;
-    config->replicas = o->conf.replicas;
+    config->replicas = find_replicas(o, &config->job);
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,
         given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));

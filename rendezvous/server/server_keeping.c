@@ -744,7 +744,7 @@ static void server_found_keeping(struct server *s)
     place_format(&own, node, job->node[node] ? job->node[node]->host : "a-host", place);
     memcpy(&n, id.byte, sizeof(n));
     if (keeping_create(s, n, election_ms_of(job), place, true, &e) < 0) {
-        log_warn("no other node keeps the rendezvous' records: %s", e.text);
+        log_info("no other node keeps the rendezvous' records: %s", e.text);
         s->config.replicas = 1;
         return;
     }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # takes: 25 s
 """
-crun with `--rdzv-conf replicas=3` on several nodes, each a network namespace: the one that
+crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
 its budget.
 """
@@ -37,7 +37,7 @@ def start(cluster, index, conf="", nodes="2:3", flags=()):
     return node.start(
         [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={cluster[0].address}:{PORT}",
          "--rdzv-id=job", "--nproc-per-node=1", "--max-restarts=3",
-         f"--rdzv-conf=replicas=3,last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
+         f"--rdzv-conf=last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
         env={"DIR": cluster.directory})
 
 

@@ -175,6 +175,33 @@ START_TEST(a_static_rendezvous_waits_for_its_timeout)
 }
 END_TEST
 
+static const struct {
+    const char *flags;
+    uint32_t replicas;
+} kept[] = {
+    { "", 1 },
+    { "--standalone --nnodes 1:4", 1 },
+    { "--nnodes 2", 1 },
+    { "--nnodes 2 --spares 1 --rdzv-endpoint a", 3 },
+    { "--nnodes 1:3 --rdzv-endpoint a", 3 },
+    { "--nnodes 16 --rdzv-conf replicas=5", 5 },
+    { "--nnodes 16 --rdzv-conf replicas=1", 1 },
+    { "--nnodes 2 --rdzv-conf replicas=3", 3 },
+};
+
+START_TEST(nodes_enough_for_a_majority_keep_the_records)
+{
+    struct options o;
+    struct config c;
+    char line[128];
+
+    snprintf(line, sizeof(line), "%s x", kept[_i].flags);
+    accept_line(line, &o, &c);
+    ck_assert_uint_eq(c.replicas, kept[_i].replicas);
+    config_build_release(&c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("options_rendezvous");
@@ -182,6 +209,8 @@ int main(void)
 
     tcase_add_checked_fixture(t, option_lines_setup, NULL);
     tcase_add_loop_test(t, the_rendezvous_is_where_the_flags_say, 0, COUNT(places));
+    tcase_add_loop_test(t, nodes_enough_for_a_majority_keep_the_records, 0,
+                        COUNT(kept));
     tcase_add_loop_test(t, the_keys_of_rdzv_conf_are_torchruns_and_ours, 0,
                         COUNT(confs));
     tcase_add_loop_test(t, an_unknown_key_is_a_note, 0, COUNT(notes));
