@@ -80,8 +80,7 @@ static const char *const consequences[] = {
     "rank #: ",
 };
 
-/* The end of an own process, of which a chain's first error is a consequence: PyTorch's
- * loader reads from a connection to it. */
+/* PyTorch reads from a connection to it: a chain begins with an error of that. */
 static const char own_process[] = "DataLoader worker (pid";
 
 /* Shells exit with this for a command that SIGPIPE has killed. */

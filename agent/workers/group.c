@@ -362,15 +362,12 @@ static void finish_worker(struct group *g, uint32_t local_rank)
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)
 {
-    struct group *g = arg;
-
-    g->worker[local_rank].pid = pid;
+    ((struct group *)arg)->worker[local_rank].pid = pid;
 }
 
 static void on_exec_failed(void *arg, uint32_t local_rank, int errnum, const char *what)
 {
-    struct group *g = arg;
-    struct group_worker *w = &g->worker[local_rank];
+    struct group_worker *w = &((struct group *)arg)->worker[local_rank];
 
     w->exec_errno = errnum;
     snprintf(w->exec_what, sizeof(w->exec_what), "%s", what);
