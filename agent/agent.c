@@ -416,11 +416,10 @@ static void on_moved(void *arg, bool here)
     rendezvous_host_move(&a->rendezvous, here);
     agent_note_host(a);
     if (!here)
-        client_leave_server(a->client);
+        client_leave_server(a->client, a->config->endpoints);
 }
 
-/* This node was started again: its job has gone on without it. */
-static void on_elsewhere(void *arg, const char *endpoints)
+void agent_join_elsewhere(void *arg, const char *endpoints)
 {
     struct agent *a = arg;
 
@@ -449,7 +448,7 @@ static int start_parts(struct agent *a, struct err *e)
     struct rendezvous_host_calls host_calls = { .store_client = on_store_client,
                                                 .event = agent_note_host_event,
                                                 .fatal = on_fatal,
-                                                .elsewhere = on_elsewhere,
+                                                .elsewhere = agent_join_elsewhere,
                                                 .moved = on_moved,
                                                 .arg = a };
     struct local_workers_calls calls = {

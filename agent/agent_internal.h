@@ -150,6 +150,8 @@ void agent_end_local(struct agent *a, const struct failure_report *report);
 
 /* unfit: why this node can run no workers, or "". */
 int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK;
+/* The job of this name has gone on without this node, which was started again. */
+void agent_join_elsewhere(void *agent, const char *endpoints);
 
 /* -- agent_ends.c ------------------------------------------------------------------ */
 

@@ -181,6 +181,11 @@ static void on_keepers(struct agent *a, const struct msg *m)
     const struct msg_keepers *k = &m->keepers;
     char host[HOST_NAME_MAX_BYTES + 1];
 
+    if (k->anew) {
+        if (a->epoch == 0)
+            agent_join_elsewhere(a, k->endpoints);
+        return;
+    }
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(k->hosts, ","), k->hosts);
     if (*k->lost && strcmp(a->keeper, host) != 0) {
         if (job_messages_cover_rendezvous(a->messages))

@@ -303,14 +303,14 @@ uint32_t client_node(const struct client *c)
     return session_node(c->session);
 }
 
-/* Not while it is connecting. */
-static void client_dial_keepers(struct client *c)
+void client_dial_keepers(struct client *c)
 {
     char *all = xasprintf("%s%s%s", c->endpoints ? c->endpoints : "",
                           c->endpoints ? "," : "", c->keepers);
     struct dialer *d;
     struct err e;
 
+    c->dials_anew = false;
     d = dialer_create(c->loop, all, true, &e);
     free(all);
     if (!d)
@@ -328,11 +328,13 @@ void client_set_keepers(struct client *c, const char *list, bool safe)
         client_dial_keepers(c);
 }
 
-void client_leave_server(struct client *c)
+void client_leave_server(struct client *c, const char *endpoints)
 {
     if (!c->local || !c->keepers)
         return;
     c->local = NULL;
+    if (!c->endpoints && endpoints)
+        c->endpoints = xstrdup(endpoints);
     client_dial_keepers(c);
 }
 

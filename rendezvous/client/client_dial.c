@@ -211,8 +211,11 @@ static void on_found(void *arg, bool first, const struct net_addr *list, size_t 
 
 void client_dial(struct client *c)
 {
-    if (c->local)
+    if (c->local) {
         client_connect_locally(c);
-    else
-        dialer_next(c->dialer, on_found, c);
+        return;
+    }
+    if (c->dials_anew)
+        client_dial_keepers(c);
+    dialer_next(c->dialer, on_found, c);
 }

@@ -48,6 +48,7 @@ struct client {
     struct dialer *dialer;
     char *endpoints; /* NULL: none */
     char *keepers;   /* see client_set_keepers; NULL: none */
+    bool dials_anew; /* they have changed while it was connecting */
     struct key_ring *keys;
     LIST_HEAD(, client_link) links;
     struct client_link *link; /* the session's, or NULL */
@@ -68,6 +69,10 @@ struct client {
 void client_settle(struct client *c);
 /* Passes the session the events that came while it was calling. */
 void client_tell_session(struct client *c);
+
+/* -- client.c: not while it is connecting ------------------------------------------- */
+
+void client_dial_keepers(struct client *c);
 
 /* -- client_dial.c ----------------------------------------------------------------- */
 

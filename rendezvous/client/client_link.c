@@ -173,7 +173,8 @@ static void on_connected(void *arg, struct conn *conn)
     } else {
         l->target->connected = true;
         client_drop_tries(c, l->target, l);
-        if (!c->race_ends_ms)
+        /* of those that keep the records, one that has lost touch may never answer */
+        if (!c->race_ends_ms && !c->keepers)
             c->race_ends_ms = clock_ms() + CONNECT_RACE_MS;
         client_link_greet(l);
         client_arm_race(c);
@@ -195,6 +196,18 @@ static int on_secured(void *arg, struct conn *conn, struct err *e)
     return 0;
 }
 
+/* A node that only keeps the records of the rendezvous names those that it knows of. */
+static int client_link_follow(struct client_link *l, const struct msg *m,
+                              struct err *e)
+{
+    struct client *c = l->client;
+
+    free(c->keepers);
+    c->keepers = xstrdup(m->keepers.endpoints);
+    c->dials_anew = true;
+    return err_set(e, "another node hosts the rendezvous");
+}
+
 /* A message at a try is the answer to its HELLO. */
 static int on_message(void *arg, struct conn *conn, const struct msg *m, struct err *e)
 {
@@ -207,6 +220,8 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     if (client_link_check_user(l, e) < 0)
         return -1;
     foreign_watch_heard(&c->foreign);
+    if (m->type == MSG_KEEPERS && session_state(c->session) != SESSION_ATTACHED)
+        return client_link_follow(l, m, e);
     if (l->trying) {
         client_link_win(l);
         client_tell_session(c);

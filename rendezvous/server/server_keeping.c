@@ -501,8 +501,9 @@ static void list_add(char *list, size_t size, const char *separator, const char 
     snprintf(list + used, size - used, "%s%s", used ? separator : "", item);
 }
 
-/* Itself first. */
-static void keeping_describe(const struct keeping *k, struct msg_keepers *to)
+/* The one that leads first. */
+static void keeping_describe(const struct keeping *k, uint64_t leader,
+                             struct msg_keepers *to)
 {
     unsigned voters = 0;
     struct replica_member m;
@@ -513,7 +514,7 @@ static void keeping_describe(const struct keeping *k, struct msg_keepers *to)
     for (unsigned round = 0; round < 2; round++)
         for (unsigned i = 0; i < replica_count(k->replica); i++) {
             replica_show(k->replica, i, &m);
-            if ((m.id == k->id) != (round == 0) || !place_parse(m.address, &p))
+            if ((m.id == leader) != (round == 0) || !place_parse(m.address, &p))
                 continue;
             voters += m.votes;
             list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
@@ -526,7 +527,7 @@ static void keeping_tell(struct keeping *k)
 {
     struct msg_keepers now;
 
-    keeping_describe(k, &now);
+    keeping_describe(k, k->id, &now);
     if (memcmp(&now, &k->told, sizeof(now)) == 0)
         return;
     k->told = now;
@@ -548,13 +549,27 @@ static void keeping_maintain(struct keeping *k)
 
 /* -- who leads --------------------------------------------------------------------- */
 
+/* Another one leads. */
+static void peer_conn_refer(struct peer_conn *p, const struct msg *hello)
+{
+    const struct keeping *k = p->server->keeping;
+    struct msg m = { .type = MSG_KEEPERS };
+
+    if (hello->hello.role == PEER_AGENT && hello->hello.keepers) {
+        keeping_describe(k, replica_leader(k->replica), &m.keepers);
+        conn_send(p->conn, &m);
+        conn_flush(p->conn);
+    }
+    conn_hang_up(p->conn);
+}
+
 static void server_release_held(struct server *s, bool serve)
 {
     struct peer_conn *p;
 
     TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
         if (p->held && !serve)
-            conn_hang_up(p->conn);
+            peer_conn_refer(p, p->held);
     while (serve) {
         TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
             if (p->held)
@@ -799,7 +814,7 @@ bool server_takes_hello(struct peer_conn *p, const struct msg *m)
     if (server_serves(s) || m->hello.role == PEER_REPLICA)
         return true;
     if (replica_leader(s->keeping->replica)) {
-        conn_hang_up(p->conn);
+        peer_conn_refer(p, m);
         return false;
     }
     p->held = xmemdup(m, sizeof(*m));

@@ -179,6 +179,17 @@ static void end_second(struct registry *g, struct job *job, const struct msg *m)
     registry_step(g, job, &ev, NULL, NULL, NULL);
 }
 
+/* Its nodes go there, too. */
+static void refer_nodes(struct job *job, const struct msg *m)
+{
+    struct msg k = { .type = MSG_KEEPERS, .keepers = { .anew = true } };
+
+    memcpy(k.keepers.endpoints, m->elsewhere.endpoints, sizeof(k.keepers.endpoints));
+    MEMBERSHIP_EACH(i, &job->membership)
+        if (job->node[i]->peer && job->node[i]->peer->keepers)
+            registry_send(job->node[i]->peer, &k);
+}
+
 void registry_on_elsewhere(struct registry *g, struct registry_peer *p,
                            const struct msg *m)
 {
@@ -190,10 +201,12 @@ void registry_on_elsewhere(struct registry *g, struct registry_peer *p,
         return;
     }
     registry_acknowledge(p, m);
-    if (job->membership.epoch > 0)
+    if (job->membership.epoch > 0) {
         end_second(g, job, m);
-    else
-        g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
+        return;
+    }
+    refer_nodes(job, m);
+    g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
 }
 
 void registry_on_replicate(struct registry *g, struct registry_peer *p,

@@ -417,6 +417,7 @@ struct msg_keepers {
     char endpoints[KEEPERS_MAX_BYTES + 1]; /* "HOST:PORT,HOST:PORT"; it is the first */
     char hosts[KEEPERS_MAX_BYTES + 1];     /* names, likewise */
     bool safe;                             /* it outlives the loss of one of them */
+    bool anew; /* the job runs there, and not here: the node joins that */
     char lost[HOST_NAME_MAX_BYTES + 1]; /* it was there before; "": it has not moved */
 };
 

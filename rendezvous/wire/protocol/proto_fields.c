@@ -367,6 +367,7 @@ static const struct proto_field keepers[] = {
     TEXT(msg_keepers, endpoints, NEED),
     TEXT(msg_keepers, hosts, OPTIONAL),
     BOOL(msg_keepers, safe),
+    BOOL(msg_keepers, anew),
     NAME(msg_keepers, lost, OPTIONAL),
 };
 

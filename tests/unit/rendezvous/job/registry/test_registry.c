@@ -49,9 +49,12 @@ FIXTURE(begin_in_a_node, end_registry);
 TEST(a_job_that_waits_where_another_runs_moves_there)
 {
     join_node(0);
+    link_of[0].count = 0;
     knock(2, "resnet", 7);
     ck_assert_ptr_nonnull(message_got(2, MSG_ACK));
     ck_assert(moved_elsewhere);
+    ck_assert_ptr_nonnull(message_got(0, MSG_KEEPERS)); /* its nodes, too */
+    ck_assert(message_got(0, MSG_KEEPERS)->keepers.anew);
 }
 
 TEST(a_second_job_ends_where_it_has_formed_already)
