@@ -28,8 +28,8 @@ struct memory_file {
     int fd;
     uint64_t bytes;              /* its length */
     struct memory_header header; /* when last looked at; set.world 0: not whole */
-    uint64_t sound;              /* the hash of the header whose bytes were verified */
-    uint64_t kept, copied; /* the same: the worker goes on; the neighbour has it */
+    uint64_t kept, copied; /* hash of the header with which the worker goes on; with
+                            * which the neighbour has it */
     unsigned users;        /* transfers: it must stay as it is */
 };
 

@@ -152,6 +152,16 @@ static pid_t flush_spawn(struct memory_flush *t)
     return child;
 }
 
+static bool flush_stops(struct memory_keeper *k)
+{
+    bool stop;
+
+    pthread_mutex_lock(&k->lock);
+    stop = k->stop;
+    pthread_mutex_unlock(&k->lock);
+    return stop;
+}
+
 /* The status as of waitpid; -1: not in time. */
 static int flush_wait(const struct memory_flush *t, pid_t child)
 {
@@ -159,7 +169,7 @@ static int flush_wait(const struct memory_flush *t, pid_t child)
     int status;
 
     while (waitpid(child, &status, WNOHANG) == 0) {
-        if (clock_ms() >= until_ms || memory_keeper_stops(t->keeper)) {
+        if (clock_ms() >= until_ms || flush_stops(t->keeper)) {
             kill(-child, SIGKILL);
             waitpid(child, &status, 0);
             return -1;
@@ -200,7 +210,7 @@ static struct memory_note flush_run(struct memory_flush *t)
     return note;
 }
 
-static void *flush_parts(void *arg)
+static void flush_parts(void *arg)
 {
     struct memory_flush *t = arg;
     struct memory_keeper *k = t->keeper;
@@ -223,25 +233,20 @@ static void *flush_parts(void *arg)
     free(t->copies);
     free(t);
     pthread_mutex_lock(&k->lock);
-    memory_keeper_leave(k, &k->flushers);
-    return NULL;
 }
 
-void memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
+bool memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
                         uint32_t grace_ms)
 {
-    struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1 };
-    struct memory_flush *t = xcalloc(1, sizeof(*t));
-    int rc;
+    struct memory_flush flush = { .keeper = k, .set = *set, .grace_ms = grace_ms };
+    struct memory_flush *t = xmemdup(&flush, sizeof(flush));
+    bool starts;
 
-    t->keeper = k;
-    t->set = *set;
-    t->grace_ms = grace_ms;
     pthread_mutex_lock(&k->lock);
-    rc = memory_keeper_spawn(k, &k->flushers, 1, flush_parts, t);
+    starts = set->world > 0 && !TAILQ_EMPTY(&k->table.files) &&
+             memory_keeper_spawn(k, MEMORY_FLUSHER, flush_parts, t) == 0;
     pthread_mutex_unlock(&k->lock);
-    if (rc == 0)
-        return;
-    free(t);
-    memory_keeper_note(k, note);
+    if (!starts)
+        free(t);
+    return starts;
 }

@@ -2,15 +2,19 @@
 #include "agent/memory/memory_link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/memory/limits.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/net.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/common/tls/tls.h"
 
@@ -25,25 +29,20 @@ struct memory_greeting {
 
 /* -- bytes ------------------------------------------------------------------------- */
 
-static int link_wait(struct memory_link *l, short events, struct err *e)
+static void link_set_patience(const struct memory_link *l, unsigned ms)
 {
-    struct pollfd p = { .fd = l->fd, .events = events };
-    uint64_t now = clock_ms();
-    int wait_ms = !l->until_ms        ? MEMORY_PEER_STILL_MS
-                  : l->until_ms > now ? (int)(l->until_ms - now)
-                                      : 0;
+    struct timeval t = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
 
-    if (poll(&p, 1, wait_ms) == 0)
-        return err_set(e, "no answer in %d s",
-                       (l->until_ms ? MEMORY_PEER_DIAL_MS : MEMORY_PEER_STILL_MS) /
-                           1000);
-    return 0;
+    (void)setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+    (void)setsockopt(l->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
 }
 
 static int link_fault(const struct memory_link *l, ssize_t n, struct err *e)
 {
     if (n == 0)
         return err_set(e, "the connection was closed");
+    if (errno == EAGAIN)
+        return err_set(e, "no answer in %d s", MEMORY_PEER_STILL_MS / 1000);
     return l->tls && *tls_why(l->tls) ? err_set(e, "%s", tls_why(l->tls))
                                       : err_set_errno(e, errno, "the connection");
 }
@@ -55,14 +54,12 @@ int memory_link_send(struct memory_link *l, const void *data, size_t size,
         ssize_t n = l->tls ? tls_write(l->tls, from, size)
                            : send(l->fd, from, size, MSG_NOSIGNAL);
 
-        if (n > 0) {
-            from += n;
-            size -= (size_t)n;
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
             return link_fault(l, n, e);
-        } else if (link_wait(l, POLLOUT, e) < 0) {
-            return -1;
-        }
+        from += n;
+        size -= (size_t)n;
     }
     return 0;
 }
@@ -72,23 +69,83 @@ int memory_link_receive(struct memory_link *l, void *data, size_t size, struct e
     for (uint8_t *to = data; size > 0;) {
         ssize_t n = l->tls ? tls_read(l->tls, to, size) : recv(l->fd, to, size, 0);
 
-        if (n > 0) {
-            to += n;
-            size -= (size_t)n;
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
             return link_fault(l, n, e);
-        } else if (link_wait(l, POLLIN, e) < 0) {
-            return -1;
-        }
+        to += n;
+        size -= (size_t)n;
     }
     return 0;
 }
 
-bool memory_link_idle(struct memory_link *l)
+int memory_link_give(struct memory_link *l, const struct memory_file *f, uint64_t at,
+                     uint64_t size, uint64_t rate, struct err *e)
 {
-    struct pollfd p = { .fd = l->fd, .events = POLLIN };
+    /* a chunk takes at most a tenth of a second */
+    size_t most = rate && rate / 10 < MEMORY_CHUNK_BYTES ? rate / 10 + 1
+                                                         : MEMORY_CHUNK_BYTES;
+    uint8_t *chunk = xmalloc(most);
+    uint64_t began_us = clock_us(), sent = 0;
+    int rc = 0;
 
-    return (l->tls && tls_pending(l->tls)) || poll(&p, 1, MEMORY_PEER_IDLE_MS) > 0;
+    while (sent < size && rc == 0) {
+        size_t n = size - sent < most ? size - sent : most;
+
+        rc = memory_file_read(f, at + sent, chunk, n) < 0
+                 ? err_set_errno(e, errno, "a part")
+                 : memory_link_send(l, chunk, n, e);
+        sent += n;
+        if (rate) {
+            uint64_t until_us = began_us + sent * 1000000 / rate, now_us = clock_us();
+
+            if (until_us > now_us + 1000)
+                poll(NULL, 0, (int)((until_us - now_us) / 1000));
+        }
+    }
+    free(chunk);
+    return rc;
+}
+
+static int link_take_bytes(struct memory_link *l, struct memory_file *f, uint64_t size,
+                           uint64_t *hash, struct err *e)
+{
+    uint8_t *chunk = xmalloc(MEMORY_CHUNK_BYTES);
+    struct memory_hasher hasher;
+    int rc = 0;
+
+    memory_hasher_begin(&hasher);
+    for (uint64_t at = MEMORY_HEADER_BYTES; size > 0 && rc == 0;) {
+        size_t n = size < MEMORY_CHUNK_BYTES ? size : MEMORY_CHUNK_BYTES;
+
+        rc = memory_link_receive(l, chunk, n, e);
+        if (rc == 0 && memory_file_write(f, at, chunk, n) < 0)
+            rc = err_set_errno(e, errno, "memory for a part");
+        memory_hasher_add(&hasher, chunk, n);
+        at += n;
+        size -= n;
+    }
+    *hash = memory_hasher_end(&hasher);
+    free(chunk);
+    return rc;
+}
+
+int memory_link_take(struct memory_link *l, struct memory_file *f,
+                     const struct memory_header *h, struct err *e)
+{
+    bool shared = h->shared_bytes > 0;
+    uint64_t hash;
+
+    e->code = 0;
+    if (link_take_bytes(l, f, shared ? h->shared_bytes : h->own_bytes, &hash, e) < 0)
+        return -1;
+    if (hash != (shared ? h->shared_hash : h->own_hash)) {
+        (void)err_set(e, "its bytes are not those of its hash");
+        return err_set_code(e, MEMORY_REFUSED, 0);
+    }
+    return memory_file_write(f, 0, h, sizeof(*h)) < 0
+               ? err_set_errno(e, errno, "memory for a part")
+               : 0;
 }
 
 /* -- who is there ------------------------------------------------------------------ */
@@ -118,12 +175,11 @@ static bool find_secret(void *arg, const char *identity,
 
 static int link_shake(struct memory_link *l, struct err *e)
 {
-    int done;
+    int done = tls_handshake(l->tls);
 
-    while ((done = tls_handshake(l->tls)) == 0)
-        if (link_wait(l, tls_wants_write(l->tls) ? POLLOUT : POLLIN, e) < 0)
-            return -1;
-    return done > 0 ? 0 : err_set(e, "%s", tls_why(l->tls));
+    return done > 0    ? 0
+           : done == 0 ? err_set(e, "no answer in %d s", MEMORY_PEER_DIAL_MS / 1000)
+                       : err_set(e, "%s", tls_why(l->tls));
 }
 
 static int link_shake_dialled(struct memory_link *l, struct err *e)
@@ -156,14 +212,15 @@ static int link_shake_accepted(struct memory_link *l, struct err *e)
 
 /* -- a link ------------------------------------------------------------------------ */
 
-/* The keeper may end it from here on. */
+/* The socket blocks, for so long. The keeper may end it from here on. */
 static int link_init(struct memory_link *l, struct memory_keeper *k, int fd,
                      struct err *e)
 {
     int rc = 0;
 
     *l = (struct memory_link){ .keeper = k, .fd = fd };
-    l->until_ms = clock_ms() + MEMORY_PEER_DIAL_MS;
+    (void)fcntl(fd, F_SETFL, 0);
+    link_set_patience(l, MEMORY_PEER_DIAL_MS);
     pthread_mutex_lock(&k->lock);
     if (k->stop)
         rc = err_set(e, "this agent ends");
@@ -181,41 +238,45 @@ void memory_link_close(struct memory_link *l)
     pthread_mutex_unlock(&l->keeper->lock);
     tls_destroy(l->tls);
     close(l->fd);
-    l->fd = -1;
-    l->tls = NULL;
+    *l = (struct memory_link){ .keeper = l->keeper, .fd = -1 };
 }
 
 static int link_connect(const char *address, struct err *e)
 {
     struct net_addr list[ADDRESSES_MAX];
     char host[ADDRESS_MAX_BYTES + 1];
+    socklen_t size = sizeof(int);
+    struct pollfd p = { .events = POLLOUT };
     uint16_t port;
     size_t count;
+    int error = ETIMEDOUT;
 
     if (net_split(address, -1, host, sizeof(host), &port, e) < 0 ||
-        net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
+        net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0 ||
+        (p.fd = net_connect(&list[0], e)) < 0)
         return -1;
-    return net_connect(&list[0], e);
+    if (poll(&p, 1, MEMORY_PEER_DIAL_MS) == 1)
+        (void)getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (!error)
+        return p.fd;
+    close(p.fd);
+    return err_set_errno(e, error, "the connection");
 }
 
 int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
                      const char *address, struct err *e)
 {
     struct memory_greeting g = { GREETING_MAGIC, MEMORY_VERSION, memory_keeper_job(k) };
-    int fd = link_connect(address, e), error = 0;
-    socklen_t size = sizeof(error);
+    int fd = link_connect(address, e);
 
     l->fd = -1;
     if (fd < 0)
         return -1;
-    if (link_init(l, k, fd, e) == 0 && link_wait(l, POLLOUT, e) == 0) {
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
-            (void)err_set_errno(e, error, "the connection");
-        else if ((!k->config.keys || link_shake_dialled(l, e) == 0) &&
-                 memory_link_send(l, &g, sizeof(g), e) == 0) {
-            l->until_ms = 0;
-            return 0;
-        }
+    if (link_init(l, k, fd, e) == 0 &&
+        (!k->config.keys || link_shake_dialled(l, e) == 0) &&
+        memory_link_send(l, &g, sizeof(g), e) == 0) {
+        link_set_patience(l, MEMORY_PEER_STILL_MS);
+        return 0;
     }
     memory_link_close(l);
     return -1;
@@ -230,7 +291,7 @@ int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd,
     if (link_init(l, k, fd, e) == 0 &&
         (!k->config.keys || link_shake_accepted(l, e) == 0) &&
         memory_link_receive(l, &g, sizeof(g), e) == 0) {
-        l->until_ms = 0;
+        link_set_patience(l, MEMORY_PEER_STILL_MS);
         if (g.magic == GREETING_MAGIC && g.version == MEMORY_VERSION &&
             !id128_is_zero(&instance) && id128_equal(&g.instance, &instance))
             return 0;

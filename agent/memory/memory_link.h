@@ -15,27 +15,25 @@
 struct memory_link {
     LIST_ENTRY(memory_link) entry; /* of the keeper, which may end it */
     struct memory_keeper *keeper;
-    int fd;
+    int fd;                  /* -1: none */
     struct tls_session *tls; /* NULL: none */
-    uint64_t until_ms;       /* the peer must be known by then; 0: it is */
 };
 
 enum memory_request_kind {
-    MEMORY_GET = 1, /* some bytes of a section; none: only its header */
-    MEMORY_PUT      /* the bytes of `header` follow once that was answered with OK */
+    MEMORY_GET = 1, /* a section, which follows the reply if that is OK */
+    MEMORY_PUT      /* a part, which follows once that was answered with OK */
 };
 
 struct memory_request {
     uint32_t magic, kind;
     uint32_t rank, shared;       /* GET */
     struct memory_set set;       /* GET; PUT: what the sender's epoch restored */
-    uint64_t from, to;           /* GET: of the section */
-    struct memory_header header; /* PUT */
+    struct memory_header header; /* PUT: of a part with an own section alone */
 };
 
 struct memory_reply {
     uint32_t magic;
-    uint32_t status; /* enum memory_status; GET, OK: to - from bytes follow */
+    uint32_t status;             /* enum memory_status */
     struct memory_header header; /* GET; PUT: the part is there already */
     char text[MEMORY_TEXT_BYTES];
 };
@@ -53,8 +51,7 @@ int memory_link_send(struct memory_link *l, const void *data, size_t size,
                      struct err *e) MUST_CHECK;
 int memory_link_receive(struct memory_link *l, void *data, size_t size,
                         struct err *e) MUST_CHECK;
-/* Waits for the next request; false: none has come for long. */
-bool memory_link_idle(struct memory_link *l);
+
 /* Sends a request and waits for its reply; one that is not OK is an error with its
  * status as code. */
 int memory_link_ask(struct memory_link *l, struct memory_request *r,
@@ -64,5 +61,14 @@ int memory_link_await(struct memory_link *l, struct memory_reply *reply,
 int memory_link_reply(struct memory_link *l, enum memory_status status,
                       const struct memory_header *header, const char *text,
                       struct err *e) MUST_CHECK;
+
+/* The bytes of a section, from its place in a file; so many a second, 0: any. */
+int memory_link_give(struct memory_link *l, const struct memory_file *f, uint64_t at,
+                     uint64_t size, uint64_t rate, struct err *e) MUST_CHECK;
+/* The bytes of a part with one section, to a file that is long enough and has no part
+ * before all of it is there and sound. Bytes of another hash are an error with the code
+ * MEMORY_REFUSED. */
+int memory_link_take(struct memory_link *l, struct memory_file *f,
+                     const struct memory_header *h, struct err *e) MUST_CHECK;
 
 #endif

@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The socket of the workers: each message is a question of one worker, which has no
- * other question before that is answered.
+ * The socket of the workers, in the agent's loop: each message is a question of one
+ * worker, which has no other question before that is answered.
  */
 #include <errno.h>
-#include <inttypes.h>
+#include <event2/event.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "agent/memory/keeper_internal.h"
 #include "agent/memory/limits.h"
+#include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 
 struct memory_client {
     LIST_ENTRY(memory_client) entry;
-    int fd;              /* -1: closed */
+    struct memory_keeper *keeper;
+    int fd;
+    struct event *event;
     bool greeted, waits; /* for the part that it asked for last */
+    bool is_gone;        /* it is closed at the end of its turn */
     struct memory_ask ask;
     uint64_t epoch; /* of both, once it is greeted */
     uint32_t local_rank;
 };
 
-static void client_close(struct memory_keeper *k, struct memory_client *c)
+static void client_close(struct memory_client *c)
 {
-    if (c->fd < 0)
-        return;
-    close(c->fd);
-    c->fd = -1;
     LIST_REMOVE(c, entry);
-    LIST_INSERT_HEAD(&k->closed, c, entry); /* the turn may have events of it still */
-    k->client_count--;
+    event_free(c->event);
+    close(c->fd);
+    free(c);
 }
 
 /* -- answers ----------------------------------------------------------------------- */
 
-static void client_answer(struct memory_keeper *k, struct memory_client *c,
-                          const struct memory_answer *answer, const int *fds)
+static void client_answer(struct memory_client *c, const struct memory_answer *answer,
+                          const int *fds)
 {
     struct iovec part = { .iov_base = (void *)(uintptr_t)answer,
                           .iov_len = sizeof(*answer) };
@@ -62,17 +62,16 @@ static void client_answer(struct memory_keeper *k, struct memory_client *c,
         memcpy(CMSG_DATA(h), fds, size);
     }
     /* a worker that does not read its answers is not served */
-    if (sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        client_close(k, c);
+    c->is_gone |= sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0;
 }
 
-static void client_refuse(struct memory_keeper *k, struct memory_client *c,
-                          enum memory_status status, const char *why)
+static void client_refuse(struct memory_client *c, enum memory_status status,
+                          const char *why)
 {
     struct memory_answer answer = { .status = status };
 
     snprintf(answer.text, sizeof(answer.text), "%s", why);
-    client_answer(k, c, &answer, NULL);
+    client_answer(c, &answer, NULL);
 }
 
 /* -- questions --------------------------------------------------------------------- */
@@ -116,7 +115,7 @@ static void answer_hello(struct memory_keeper *k, struct memory_client *c)
         fault = f ? NULL : e.text;
     }
     if (fault) {
-        client_refuse(k, c, MEMORY_REFUSED, fault);
+        client_refuse(c, MEMORY_REFUSED, fault);
         return;
     }
     c->greeted = true;
@@ -124,7 +123,7 @@ static void answer_hello(struct memory_keeper *k, struct memory_client *c)
     c->local_rank = c->ask.local_rank;
     if (*c->ask.command)
         memcpy(k->command, c->ask.command, sizeof(k->command));
-    client_answer(k, c, &answer, fds);
+    client_answer(c, &answer, fds);
 }
 
 static struct memory_file *client_slot(struct memory_keeper *k,
@@ -143,13 +142,11 @@ static void answer_resize(struct memory_keeper *k, struct memory_client *c)
 
     f = client_slot(k, c, &e);
     if (!f)
-        client_refuse(k, c, MEMORY_REFUSED, e.text);
-    else if ((c->ask.bytes > f->bytes &&
-              memory_keeper_grant(k, c->ask.bytes - f->bytes, &e) < 0) ||
-             memory_file_grow(f, c->ask.bytes, &e) < 0)
-        client_refuse(k, c, MEMORY_NO_MEMORY, e.text);
+        client_refuse(c, MEMORY_REFUSED, e.text);
+    else if (memory_keeper_grow(k, f, c->ask.bytes, &e) < 0)
+        client_refuse(c, MEMORY_NO_MEMORY, e.text);
     else
-        client_answer(k, c, &(struct memory_answer){ .status = MEMORY_OK }, NULL);
+        client_answer(c, &(struct memory_answer){ .status = MEMORY_OK }, NULL);
 }
 
 static void note_commit(struct memory_keeper *k, struct memory_client *c)
@@ -173,70 +170,74 @@ static void answer_open(struct memory_keeper *k, struct memory_client *c)
 
     c->waits = false;
     if (fd >= 0) {
-        client_answer(k, c, &answer, &fd);
+        client_answer(c, &answer, &fd);
         close(fd);
     } else if (!f && k->restore.world > 0 &&
-               memory_fetcher_want(k, c->ask.rank, c->ask.shared != 0, &why) ==
-                   MEMORY_OK) {
+               memory_fetcher_want(k, c->ask.rank, c->ask.shared != 0, &why)) {
         c->waits = true;
     } else {
-        client_refuse(k, c, MEMORY_NOT_HERE, why);
+        client_refuse(c, MEMORY_NOT_HERE, why);
     }
 }
 
 static void note_restored(struct memory_keeper *k, struct memory_client *c)
 {
-    struct memory_note note = { .kind = NOTE_RESTORED, .step = c->ask.bytes };
+    enum memory_source from = MEMORY_FROM_FILES;
 
     if (k->restored)
         return;
     k->restored = true;
     if (k->restore.world > 0 && c->ask.bytes == k->restore.step)
-        note.from = *k->fetched_from ? MEMORY_FROM_COPY : MEMORY_FROM_HERE;
-    snprintf(note.text, sizeof(note.text), "%s", k->fetched_from);
-    memory_keeper_note(k, note);
+        from = *k->fetched_from ? MEMORY_FROM_COPY : MEMORY_FROM_HERE;
+    k->calls.restored(k->calls.arg, c->ask.bytes, from, k->fetched_from);
 }
 
-void memory_service_ready(struct memory_keeper *k, struct memory_client *c,
-                          uint32_t events)
+static void client_serve(struct memory_client *c)
 {
     static void (*const answers[])(struct memory_keeper *, struct memory_client *) = {
         [MEMORY_ASK_HELLO] = answer_hello,     [MEMORY_ASK_RESIZE] = answer_resize,
         [MEMORY_ASK_COMMITTED] = note_commit,  [MEMORY_ASK_OPEN] = answer_open,
         [MEMORY_ASK_RESTORED] = note_restored,
     };
-    ssize_t n;
+    struct memory_keeper *k = c->keeper;
+    ssize_t n = recv(c->fd, &c->ask, sizeof(c->ask), MSG_DONTWAIT | MSG_TRUNC);
 
-    if (c->fd < 0)
-        return;
-    if (c->waits) { /* it has ended, or asks before it has its answer */
-        client_close(k, c);
-        return;
-    }
-    n = recv(c->fd, &c->ask, sizeof(c->ask), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    pthread_mutex_lock(&k->lock);
-    if (n == sizeof(c->ask) && c->ask.kind >= MEMORY_ASK_HELLO &&
+    /* one that waits has ended, or asks before it has its answer */
+    if (n == sizeof(c->ask) && !c->waits && c->ask.kind >= MEMORY_ASK_HELLO &&
         c->ask.kind <= MEMORY_ASK_RESTORED &&
         (c->greeted ? c->epoch == k->epoch : c->ask.kind == MEMORY_ASK_HELLO))
         answers[c->ask.kind](k, c);
     else
-        client_close(k, c);
+        c->is_gone = true;
+}
+
+static void on_client(evutil_socket_t fd, short what, void *arg)
+{
+    struct memory_client *c = arg;
+    struct memory_keeper *k = c->keeper;
+
+    pthread_mutex_lock(&k->lock);
+    client_serve(c);
     pthread_mutex_unlock(&k->lock);
+    if (c->is_gone)
+        client_close(c);
 }
 
 void memory_service_look(struct memory_keeper *k)
 {
     struct memory_client *c, *next;
 
-    pthread_mutex_lock(&k->lock);
     for (c = LIST_FIRST(&k->clients); c; c = next) {
         next = LIST_NEXT(c, entry);
+        pthread_mutex_lock(&k->lock);
         if (c->waits)
             answer_open(k, c);
+        pthread_mutex_unlock(&k->lock);
+        if (c->is_gone)
+            client_close(c);
     }
-    pthread_mutex_unlock(&k->lock);
 }
 
 /* -- connections ------------------------------------------------------------------- */
@@ -254,40 +255,30 @@ void memory_service_accept(struct memory_keeper *k)
 {
     int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct memory_client *c;
+    unsigned count = 0;
 
+    LIST_FOREACH(c, &k->clients, entry)
+        count++;
     if (fd < 0) {
         if (errno != EAGAIN) /* no descriptors: it stays readable */
             poll(NULL, 0, 20);
         return;
     }
-    if (!is_own_user(fd) ||
-        k->client_count >= MEMORY_CLIENTS_PER_WORKER * k->config.workers) {
+    if (!is_own_user(fd) || count >= MEMORY_CLIENTS_PER_WORKER * k->config.workers) {
         close(fd);
         return;
     }
     c = xcalloc(1, sizeof(*c));
+    c->keeper = k;
     c->fd = fd;
+    c->event = event_new(loop_base(k->config.loop), fd, EV_READ | EV_PERSIST, on_client,
+                         c);
+    event_add(c->event, NULL);
     LIST_INSERT_HEAD(&k->clients, c, entry);
-    k->client_count++;
-    if (memory_keeper_watch(k, fd, c, EPOLLIN) < 0)
-        client_close(k, c);
-}
-
-void memory_service_free(struct memory_keeper *k)
-{
-    struct memory_client *c;
-
-    while ((c = LIST_FIRST(&k->closed))) {
-        LIST_REMOVE(c, entry);
-        free(c);
-    }
 }
 
 void memory_service_close(struct memory_keeper *k)
 {
-    struct memory_client *c;
-
-    while ((c = LIST_FIRST(&k->clients)))
-        client_close(k, c);
-    memory_service_free(k);
+    while (!LIST_EMPTY(&k->clients))
+        client_close(LIST_FIRST(&k->clients));
 }
