@@ -15,7 +15,7 @@
  */
 #define STACK_GROUPS_MAX 1024
 
-/* The brief of a process whose main thread is in none: its interpreter begins or ends. */
+/* The brief of a process whose interpreter begins or ends. */
 #define STACKS_NO_FUNCTION "no Python function"
 
 struct stack_group {

@@ -189,7 +189,7 @@ static const struct failure *cause_with(const char *brief)
         ck_assert_int_eq(send_to_registry(1, &alive), 0);
         pass_ticks(1000);
     }
-        ask = asked(1);
+    ask = asked(1);
     answer(0, ask, "0-1", true, "all_reduce (train.py:91)", true);
     answer(1, ask, "2-3", false, brief, true);
     return &registry_jobs(g)->failure;
