@@ -18,12 +18,13 @@
  * Shared by the files of the server: server.c (connections, turns, the registry),
  * server_admission.c (which connections are let in), server_keys.c (keys of peers),
  * server_shares.c (what each connection gets of a turn), server_keeping.c (the records
- * on other hosts).
+ * on other hosts), server_knock.c (connections to others).
  */
 struct disk;
 struct handshake;
 struct handshakes;
 struct keeping;
+struct knock;
 struct tls_door;
 struct tls_session;
 struct web;
@@ -159,6 +160,25 @@ bool server_takes_hello(struct peer_conn *p, const struct msg *m);
 /* The registry's calls. */
 void server_on_replicate(void *arg, void *conn, const struct msg *m);
 void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer);
+
+/* -- server_knock.c ---------------------------------------------------------------- */
+
+/* To another rendezvous, with this one's key. NULL: it cannot be tried. */
+struct conn *server_dial(struct server *s, const struct net_addr *addr,
+                         void (*connected)(void *arg, struct conn *c),
+                         const struct conn_calls *calls);
+/* As an agent or a replica, which knows the job's instance. */
+void server_greet(const struct server *s, struct conn *c, enum peer_kind role);
+uint32_t server_on_body_max(void *arg, struct conn *c);
+
+struct knock_calls {
+    const char *(*endpoints)(void *arg); /* where the job is; NULL: not here */
+    bool (*keeps)(void *arg, const struct net_addr *addr); /* they know it there */
+    void *arg;
+};
+/* At the endpoint of its job, as soon as it has moved here. NULL: it is not known. */
+struct knock *knock_begin(struct server *s, const struct knock_calls *calls);
+void knock_end(struct knock *k); /* NULL is fine */
 
 /* -- server_shares.c --------------------------------------------------------------- */
 

@@ -15,17 +15,13 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/tls.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/replica/replica.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
-#include "rendezvous/wire/net/dialer.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/base64.h"
-#include "rendezvous/wire/protocol/own_build.h"
 
 /* How a replica's address looks to the others, which only this file reads. */
 struct place {
@@ -67,11 +63,7 @@ struct keeping {
     uint64_t leader; /* the last one that is not this; 0: none was */
     char lost[HOST_NAME_MAX_BYTES + 1];
     struct msg_keepers told;
-    struct knock {
-        struct dialer *dialer; /* NULL: it does not knock */
-        struct conn *conn;
-        struct loop_timer timer;
-    } knock;
+    struct knock *knock; /* NULL: it has not moved */
 };
 
 static bool place_parse(const char *text, struct place *p)
@@ -159,11 +151,6 @@ static void link_end_wait(struct keeping_link *l, bool send)
     l->waiting_count = 0;
 }
 
-static uint32_t link_on_body_max(void *arg, struct conn *c)
-{
-    return FRAME_BODY_MAX;
-}
-
 static int link_on_message(void *arg, struct conn *c, const struct msg *m,
                            struct err *e)
 {
@@ -202,60 +189,24 @@ static void link_on_closed(void *arg, struct conn *c, const char *why)
     k->server->touched = true;
 }
 
-/* With the job's instance, which a replica knows. */
-static void keeping_greet(const struct keeping *k, struct conn *c, enum peer_kind role)
-{
-    struct msg m = { .type = MSG_HELLO,
-                     .hello = { .version_min = PROTO_VERSION_MAX,
-                                .version_max = PROTO_VERSION_MAX,
-                                .role = role } };
-    const struct server *s = k->server;
-    const struct job *job = registry_jobs(s->registry);
-
-    if (role == PEER_REPLICA)
-        m.instance = job ? job->membership.instance : s->config.standby.instance;
-    snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
-    conn_send(c, &m);
-    conn_flush(c);
-}
-
 static void link_on_connected(void *arg, struct conn *c)
 {
     struct keeping_link *l = arg;
 
-    keeping_greet(l->keeping, c, PEER_REPLICA);
-}
-
-/* NULL: it cannot be tried. */
-static struct conn *keeping_connect(struct keeping *k, const struct net_addr *addr,
-                                    void (*connected)(void *arg, struct conn *c),
-                                    const struct conn_calls *calls)
-{
-    struct server *s = k->server;
-    struct tls_psk psk;
-    struct conn *conn = NULL;
-    struct err e;
-
-    if (!s->config.keys || key_ring_use(s->config.keys, ACCESS_AGENT, &psk, &e) == 0)
-        conn = conn_connect(s->loop, addr, s->config.keys ? &psk : NULL, connected,
-                            calls, &e);
-    explicit_bzero(&psk, sizeof(psk));
-    if (!conn)
-        log_debug("%s", e.text);
-    return conn;
+    server_greet(l->keeping->server, c, PEER_REPLICA);
 }
 
 static void link_connect(struct keeping_link *l, const char *place)
 {
     struct conn_calls calls = { .message = link_on_message,
-                                .body_max = link_on_body_max,
+                                .body_max = server_on_body_max,
                                 .closed = link_on_closed,
                                 .arg = l };
     struct net_addr addr;
 
     l->next_try_ms = clock_ms() + l->keeping->election_ms / 4;
     if (place_address(place, &addr))
-        l->conn = keeping_connect(l->keeping, &addr, link_on_connected, &calls);
+        l->conn = server_dial(l->keeping->server, &addr, link_on_connected, &calls);
 }
 
 static void on_replica_send(void *arg, uint64_t to, const char *address,
@@ -293,101 +244,6 @@ void server_on_replicate(void *arg, void *conn, const struct msg *m)
     free(p->part);
     p->part = NULL;
     p->part_size = 0;
-}
-
-/* -- knocking at the endpoint ------------------------------------------------------ */
-
-static int knock_on_message(void *arg, struct conn *c, const struct msg *m,
-                            struct err *e)
-{
-    struct keeping *k = arg;
-    const struct job *job = registry_jobs(k->server->registry);
-    struct msg answer = { .type = MSG_ELSEWHERE };
-
-    if (m->type != MSG_WELCOME || m->welcome.daemon || !k->serves || !job) {
-        conn_hang_up(c);
-        return 0;
-    }
-    answer.instance = job->membership.instance;
-    snprintf(answer.elsewhere.run_id, sizeof(answer.elsewhere.run_id), "%s",
-             job->run_id);
-    memcpy(answer.elsewhere.arguments_hash, job->membership.config.arguments_hash,
-           sizeof(answer.elsewhere.arguments_hash));
-    memcpy(answer.elsewhere.endpoints, k->told.endpoints, sizeof(k->told.endpoints));
-    conn_send(c, &answer);
-    conn_flush(c);
-    return 0;
-}
-
-static void knock_on_closed(void *arg, struct conn *c, const char *why)
-{
-    ((struct keeping *)arg)->knock.conn = NULL;
-}
-
-static void knock_on_connected(void *arg, struct conn *c)
-{
-    keeping_greet(arg, c, PEER_AGENT);
-}
-
-/* Of the others on the list, one leads, and knows. */
-static bool is_member_at(const struct keeping *k, const struct net_addr *addr)
-{
-    struct replica_member m;
-    struct net_addr at;
-
-    for (unsigned i = 0; i < replica_count(k->replica); i++) {
-        replica_show(k->replica, i, &m);
-        if (place_address(m.address, &at) && net_same_host(&at, addr))
-            return true;
-    }
-    return false;
-}
-
-static void knock_on_found(void *arg, bool first, const struct net_addr *list,
-                           size_t count, const char *why)
-{
-    struct conn_calls calls = { .message = knock_on_message,
-                                .body_max = link_on_body_max,
-                                .closed = knock_on_closed,
-                                .arg = arg };
-    struct keeping *k = arg;
-
-    for (size_t i = 0; i < count && !k->knock.conn; i++)
-        if (!is_member_at(k, &list[i]))
-            k->knock.conn = keeping_connect(k, &list[i], knock_on_connected, &calls);
-}
-
-static void on_knock_timer(void *arg)
-{
-    struct keeping *k = arg;
-
-    loop_timer_arm(&k->knock.timer, clock_ms() + KNOCK_EVERY_MS);
-    conn_destroy(k->knock.conn);
-    k->knock.conn = NULL;
-    if (k->serves && registry_jobs(k->server->registry))
-        dialer_next(k->knock.dialer, knock_on_found, k);
-}
-
-/* It has moved here. */
-static void knock_begin(struct keeping *k)
-{
-    const char *endpoints = k->server->config.endpoints;
-    struct err e;
-
-    if (!endpoints || k->knock.dialer)
-        return;
-    k->knock.dialer = dialer_create(k->server->loop, endpoints, true, &e);
-    loop_timer_init(&k->knock.timer, k->server->loop, on_knock_timer, k);
-    if (k->knock.dialer)
-        loop_timer_arm(&k->knock.timer, clock_ms() + KNOCK_EVERY_MS);
-}
-
-static void knock_end(struct keeping *k)
-{
-    conn_destroy(k->knock.conn);
-    dialer_destroy(k->knock.dialer);
-    if (k->knock.timer.event)
-        loop_timer_fini(&k->knock.timer);
 }
 
 /* -- the journal's keeper ---------------------------------------------------------- */
@@ -580,8 +436,32 @@ static void server_release_held(struct server *s, bool serve)
     }
 }
 
+static const char *on_knock_endpoints(void *arg)
+{
+    const struct keeping *k = arg;
+
+    return k->serves ? k->told.endpoints : NULL;
+}
+
+static bool on_knock_keeps(void *arg, const struct net_addr *addr)
+{
+    const struct keeping *k = arg;
+    struct replica_member m;
+    struct net_addr at;
+
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        replica_show(k->replica, i, &m);
+        if (place_address(m.address, &at) && net_same_host(&at, addr))
+            return true;
+    }
+    return false;
+}
+
 static void keeping_lead(struct keeping *k)
 {
+    struct knock_calls calls = { .endpoints = on_knock_endpoints,
+                                 .keeps = on_knock_keeps,
+                                 .arg = k };
     struct server *s = k->server;
     struct replica_member m;
     struct place own = { .host = "" }, p = { .host = "a node" };
@@ -613,7 +493,8 @@ static void keeping_lead(struct keeping *k)
     if (link_of(k, k->leader)->refused)
         registry_lose_keeper(s->registry, k->leader, clock_ms());
     server_release_held(s, true);
-    knock_begin(k);
+    if (!k->knock)
+        k->knock = knock_begin(s, &calls);
     if (s->config.moved)
         s->config.moved(s->config.arg, true);
 }
@@ -796,7 +677,7 @@ void server_end_keeping(struct server *s)
         conn_destroy(l->conn);
         free(l);
     }
-    knock_end(k);
+    knock_end(k->knock);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);
     free(k);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Connections from this rendezvous to others. A rendezvous that has left the endpoint
+ * of its job knocks there: a node that was started again and waits at that endpoint
+ * learns where its job is, and founds no second one.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/job/registry/job.h"
+#include "rendezvous/server/limits.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/wire/net/dialer.h"
+#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/wire/protocol/own_build.h"
+
+uint32_t server_on_body_max(void *arg, struct conn *c)
+{
+    return FRAME_BODY_MAX;
+}
+
+void server_greet(const struct server *s, struct conn *c, enum peer_kind role)
+{
+    struct msg m = { .type = MSG_HELLO,
+                     .hello = { .version_min = PROTO_VERSION_MAX,
+                                .version_max = PROTO_VERSION_MAX,
+                                .role = role } };
+    const struct job *job = registry_jobs(s->registry);
+
+    if (role == PEER_REPLICA)
+        m.instance = job ? job->membership.instance : s->config.standby.instance;
+    snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
+    conn_send(c, &m);
+    conn_flush(c);
+}
+
+struct conn *server_dial(struct server *s, const struct net_addr *addr,
+                         void (*connected)(void *arg, struct conn *c),
+                         const struct conn_calls *calls)
+{
+    struct tls_psk psk;
+    struct conn *conn = NULL;
+    struct err e;
+
+    if (!s->config.keys || key_ring_use(s->config.keys, ACCESS_AGENT, &psk, &e) == 0)
+        conn = conn_connect(s->loop, addr, s->config.keys ? &psk : NULL, connected,
+                            calls, &e);
+    explicit_bzero(&psk, sizeof(psk));
+    if (!conn)
+        log_debug("%s", e.text);
+    return conn;
+}
+
+/* -- knocking at the endpoint ------------------------------------------------------ */
+
+struct knock {
+    struct server *server;
+    struct knock_calls calls;
+    struct dialer *dialer;
+    struct conn *conn; /* NULL: none */
+    struct loop_timer timer;
+};
+
+static int knock_on_message(void *arg, struct conn *c, const struct msg *m,
+                            struct err *e)
+{
+    const struct knock *k = arg;
+    const struct job *job = registry_jobs(k->server->registry);
+    const char *endpoints = k->calls.endpoints(k->calls.arg);
+    struct msg answer = { .type = MSG_ELSEWHERE };
+
+    if (m->type != MSG_WELCOME || m->welcome.daemon || !job || !endpoints) {
+        conn_hang_up(c);
+        return 0;
+    }
+    snprintf(answer.elsewhere.run_id, sizeof(answer.elsewhere.run_id), "%s",
+             job->run_id);
+    snprintf(answer.elsewhere.endpoints, sizeof(answer.elsewhere.endpoints), "%s",
+             endpoints);
+    conn_send(c, &answer);
+    conn_flush(c);
+    return 0;
+}
+
+static void knock_on_closed(void *arg, struct conn *c, const char *why)
+{
+    ((struct knock *)arg)->conn = NULL;
+}
+
+static void knock_on_connected(void *arg, struct conn *c)
+{
+    server_greet(((struct knock *)arg)->server, c, PEER_AGENT);
+}
+
+static void knock_on_found(void *arg, bool first, const struct net_addr *list,
+                           size_t count, const char *why)
+{
+    struct conn_calls calls = { .message = knock_on_message,
+                                .body_max = server_on_body_max,
+                                .closed = knock_on_closed,
+                                .arg = arg };
+    struct knock *k = arg;
+
+    for (size_t i = 0; i < count && !k->conn; i++)
+        if (!k->calls.keeps(k->calls.arg, &list[i]))
+            k->conn = server_dial(k->server, &list[i], knock_on_connected, &calls);
+}
+
+static void on_knock_timer(void *arg)
+{
+    struct knock *k = arg;
+
+    loop_timer_arm(&k->timer, clock_ms() + KNOCK_EVERY_MS);
+    conn_destroy(k->conn);
+    k->conn = NULL;
+    if (k->calls.endpoints(k->calls.arg) && registry_jobs(k->server->registry))
+        dialer_next(k->dialer, knock_on_found, k);
+}
+
+struct knock *knock_begin(struct server *s, const struct knock_calls *calls)
+{
+    struct dialer *dialer = NULL;
+    struct knock *k;
+    struct err e;
+
+    if (s->config.endpoints)
+        dialer = dialer_create(s->loop, s->config.endpoints, true, &e);
+    if (!dialer)
+        return NULL;
+    k = xcalloc(1, sizeof(*k));
+    *k = (struct knock){ .server = s, .calls = *calls, .dialer = dialer };
+    loop_timer_init(&k->timer, s->loop, on_knock_timer, k);
+    loop_timer_arm(&k->timer, clock_ms() + KNOCK_EVERY_MS);
+    return k;
+}
+
+void knock_end(struct knock *k)
+{
+    if (!k)
+        return;
+    conn_destroy(k->conn);
+    dialer_destroy(k->dialer);
+    loop_timer_fini(&k->timer);
+    free(k);
+}
