@@ -66,7 +66,7 @@ static void team_member_main(unsigned rank, void *arg)
                              .prefix = "team",
                              .board = &m->board,
                              .aborted = &m->aborted,
-                             .address = "127.0.0.1" };
+                             .address = plan->address ? plan->address : "127.0.0.1" };
     m->board = (struct notice_board){ .prefix = "team" };
     memset(&m->board.token, 't', sizeof(m->board.token));
     open_member(m, run);

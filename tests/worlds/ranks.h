@@ -33,7 +33,8 @@ struct team_plan {
     const unsigned *node; /* of each rank; NULL: all on one */
     void (*body)(struct team_member *m);
     void *arg;
-    unsigned open_ms;  /* 0: generous */
+    const char *address; /* of each node; NULL: 127.0.0.1 */
+    unsigned open_ms;    /* 0: generous */
     bool may_not_open; /* then body is called with `opened` set; else it is a failure */
 };
 

@@ -502,23 +502,32 @@ bool net_same_host(const struct net_addr *a, const struct net_addr *b)
            (x.scope == y.scope || x.scope == 0 || y.scope == 0);
 }
 
-bool net_is_local(const struct net_addr *addr)
+char *net_interface(const struct net_addr *addr, char name[NET_INTERFACE_SIZE])
 {
-    bool found = net_is_loopback(addr); /* all of 127/8; only one address is listed */
     struct ifaddrs *all = NULL;
 
-    if (found || getifaddrs(&all) < 0)
-        return found;
-    for (struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+    *name = '\0';
+    if (getifaddrs(&all) < 0)
+        return name;
+    for (struct ifaddrs *i = all; i && !*name; i = i->ifa_next) {
         struct net_addr mine;
 
         if (!ifaddr_is_inet(i))
             continue;
         mine = addr_from_sockaddr(i->ifa_addr);
-        found = net_same_host(addr, &mine);
+        if (net_same_host(addr, &mine))
+            snprintf(name, NET_INTERFACE_SIZE, "%s", i->ifa_name);
     }
     freeifaddrs(all);
-    return found;
+    return name;
+}
+
+bool net_is_local(const struct net_addr *addr)
+{
+    char name[NET_INTERFACE_SIZE];
+
+    /* all of 127/8 is loopback, but only one address of it is listed */
+    return net_is_loopback(addr) || *net_interface(addr, name);
 }
 
 /* Without the scope, because net_same_host may ignore it. */

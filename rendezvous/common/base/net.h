@@ -74,6 +74,9 @@ char *net_format(const struct net_addr *addr, char *buf, size_t size);
 bool net_is_loopback(const struct net_addr *addr);
 /* Same host, ports apart; v4-mapped v6 equals v4. */
 bool net_same_host(const struct net_addr *a, const struct net_addr *b);
+/* The interface of this machine that has the address, or "". Returns name. */
+#define NET_INTERFACE_SIZE 16
+char *net_interface(const struct net_addr *addr, char name[NET_INTERFACE_SIZE]);
 /* Whether an interface of this machine has the address. */
 bool net_is_local(const struct net_addr *addr);
 /* The addresses of this machine, "10.0.0.1, 192.168.1.5, fd00::1": neither loopback nor

@@ -12,7 +12,7 @@
 #define SLOT_BYTES 262144 /* of each rank, for collectives */
 #define CELL_BYTES 16384  /* of each pair, for messages */
 #define NOTE_BYTES 256
-#define PATH_BYTES 128
+#define PATH_BYTES 96
 
 struct pair {
     _Atomic uint64_t written, taken;

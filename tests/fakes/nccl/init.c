@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How communicators begin: ranks meet and compare each other. */
+#include <arpa/inet.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,6 +9,9 @@
 #include <unistd.h>
 
 #include "tests/fakes/nccl/group.h"
+
+#define ID_ADDRESS_AT 8 /* in an id: bootstrap.h, ncclBootstrapHandle, all */
+#define ID_PATH_AT 32
 
 struct peer {
     int version;
@@ -201,7 +205,7 @@ COMM_API int ncclCommInitRankConfig(struct nccl_comm **comm, int size,
     __atomic_store_n(comm, c, __ATOMIC_RELEASE);
     t->task.comm = c;
     t->task.run = run_init;
-    memcpy(t->path, id.bytes, sizeof(t->path));
+    memcpy(t->path, id.bytes + ID_PATH_AT, sizeof(t->path));
     comm_note_call(c, "ncclCommInitRankConfig");
     atomic_store(&c->breaks, fault == FAULT_ASYNC);
     group_note_error(group_add(&t->task));
@@ -211,6 +215,15 @@ COMM_API int ncclCommInitRankConfig(struct nccl_comm **comm, int size,
     else if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
         result = comm_state(c);
     return comm_leave(c, FAULT_NONE, result);
+}
+
+static void put_address(struct nccl_id *id)
+{
+    struct sockaddr_in address = { .sin_family = AF_INET };
+    const char *text = getenv("CRUN_STANDIN_ADDRESS");
+
+    if (text && inet_pton(AF_INET, text, &address.sin_addr) == 1)
+        memcpy(id->bytes + ID_ADDRESS_AT, &address, sizeof(address));
 }
 
 COMM_API int ncclGetUniqueId(struct nccl_id *id)
@@ -223,5 +236,6 @@ COMM_API int ncclGetUniqueId(struct nccl_id *id)
         return result;
     }
     memset(id, 0, sizeof(*id));
-    return area_create(id->bytes) ? NCCL_OK : NCCL_SYSTEM_ERROR;
+    put_address(id);
+    return area_create(id->bytes + ID_PATH_AT) ? NCCL_OK : NCCL_SYSTEM_ERROR;
 }

@@ -8,6 +8,7 @@
  * A test double of NCCL on the emulated GPU (tests/fakes/cuda), for ranks that are
  * processes or threads of one machine. Its data goes through memory that the ranks
  * share. CRUN_STANDIN_VERSION is the version whose rules it follows, 22809 for 2.28.9.
+ * CRUN_STANDIN_ADDRESS is the address of rank 0 in an id, for which nothing listens.
  * CRUN_STANDIN_FAULT injects faults into calls: tests/fakes/cuda/fault.h.
  *
  * The rules, each with the place in NCCL's sources (src/) that it copies; "all" is

@@ -21,6 +21,8 @@
  */
 #define NCCL_STUCK "NCCL hangs and cannot be aborted: this process must end"
 
+#define NCCL_INTERFACES_SIZE 128
+
 struct nccl_area { /* of crun_alloc */
     void *memory;
     size_t bytes;
@@ -40,9 +42,10 @@ struct nccl {
     struct backend backend;
     struct team team;
     struct nccl_gpu gpu;
-    char *prefix;                /* a copy: the team's may be freed earlier */
-    struct abort_word last_word; /* for a thread that still hangs */
-    _Atomic bool outlives;       /* after the team has been freed */
+    char *prefix;                          /* a copy: the team's may be freed earlier */
+    char interfaces[NCCL_INTERFACES_SIZE]; /* by the lock; for the texts of errors */
+    struct abort_word last_word;           /* for a thread that still hangs */
+    _Atomic bool outlives;                 /* after the team has been freed */
 
     pthread_mutex_t lock;
     /* both by the monotonic clock */
@@ -131,6 +134,12 @@ crun_status nccl_settle_gpu(struct nccl *n, const char *call, int code, struct e
 crun_status nccl_comm_open(struct nccl *n, struct nccl_work *w, struct err *e);
 crun_status nccl_comm_split(struct nccl *n, struct nccl_work *w, struct err *e);
 crun_status nccl_comm_close(struct nccl *n, struct nccl_work *w, struct err *e);
+
+/* -- nccl_interface.c -------------------------------------------------------------- */
+/* On rank 0: the interfaces that NCCL and the rendezvous use, if there are several
+ * nodes, else "". Warns if they differ, and the user has chosen none. */
+void nccl_find_interfaces(const struct team *team, const struct nccl_id *id,
+                          char text[NCCL_INTERFACES_SIZE]);
 
 /* -- nccl_ops.c -------------------------------------------------------------------- */
 crun_status nccl_run(struct nccl *n, struct nccl_work *w, struct err *e);

@@ -20,7 +20,15 @@ struct id_note {
     char host[64];
     struct nccl_id id;
     char why_not[200];
+    char interfaces[NCCL_INTERFACES_SIZE];
 };
+
+static void keep_interfaces(struct nccl *n, const char *text)
+{
+    pthread_mutex_lock(&n->lock);
+    text_printable(text, n->interfaces, sizeof(n->interfaces));
+    pthread_mutex_unlock(&n->lock);
+}
 
 /* Rank 0 makes the id. If it cannot, it informs the others, which would wait for it. */
 static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note,
@@ -37,6 +45,9 @@ static crun_status tell_id(struct nccl *n, const char *key, struct id_note *note
                  n->team.world_rank[0], e->text);
     if (n->team.size == 1)
         return s;
+    if (s == CRUN_OK)
+        nccl_find_interfaces(&n->team, &note->id, note->interfaces);
+    keep_interfaces(n, note->interfaces);
     written = store_client_set(n->team.store, key, note, sizeof(*note), deadline_ms, e);
     if (s != CRUN_OK)
         err_set(e, "%s", note->why_not);
@@ -71,6 +82,8 @@ static crun_status hear_id(struct nccl *n, const char *key, struct id_note *note
         return CRUN_MISMATCH;
     }
     note->host[sizeof(note->host) - 1] = '\0';
+    note->interfaces[sizeof(note->interfaces) - 1] = '\0';
+    keep_interfaces(n, note->interfaces);
     if (note->status == CRUN_OK)
         return nccl_gpu_check_version(&n->gpu, &n->team, note->version, note->host, e);
     note->why_not[sizeof(note->why_not) - 1] = '\0';
@@ -167,7 +180,11 @@ crun_status nccl_comm_open(struct nccl *n, struct nccl_work *w, struct err *e)
 {
     crun_status s = open_comm(n, w, e);
 
-    return s == CRUN_OK ? warm_up(n, w, e) : s;
+    if (s == CRUN_OK)
+        s = warm_up(n, w, e);
+    if (s != CRUN_OK && !nccl_is_ending(n) && *n->interfaces)
+        err_wrap(e, "%s", n->interfaces);
+    return s;
 }
 
 /* A communicator of one rank, which needs no other rank to be destroyed. */

@@ -92,6 +92,10 @@ static const char *describe_work(const struct nccl *n, const struct nccl_work *w
                                          [TASK_CLOSE] = "leaving" };
     char what[120];
 
+    if (w->task == TASK_OPEN && *n->interfaces) {
+        snprintf(text, size, "meeting (%s)", n->interfaces);
+        return text;
+    }
     if (w->task != TASK_OPERATION)
         return tasks[w->task];
     snprintf(text, size, "%s #%" PRIu64,
