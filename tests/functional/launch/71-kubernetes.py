@@ -99,9 +99,10 @@ def check_facts(found, master, run="none"):
 # -- the manifests --------------------------------------------------------------------
 
 # The fields that the recipes use, as the types of their versions define them: batch/v1, v1,
-# jobset.x-k8s.io/v1alpha2, trainer.kubeflow.org/v1alpha1 (the CRDs of Kubeflow Trainer 2.3.0 took
-# trainjob.yaml and runtimes.yaml with unknown fields refused). A list has the fields of its items;
-# None: any value, str and the like: one of that type.
+# jobset.x-k8s.io/v1alpha2 (the CRDs of JobSet 0.9 to 0.12 took jobset.yaml), and
+# trainer.kubeflow.org/v1alpha1 (those of Kubeflow Trainer 2.3.0 took trainjob.yaml and runtimes.yaml),
+# with unknown fields refused. A list has the fields of its items; None: any value, str and the like:
+# one of that type.
 EXIT_CODES = {"operator": str, "values": None}
 VARIABLE = {"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}
 RESOURCES = {"limits": None}
@@ -116,7 +117,7 @@ POD = {"subdomain": str, "restartPolicy": str, "enableServiceLinks": bool,
                     "secret": {"secretName": str, "defaultMode": int}}]}
 META = {"name": str, "labels": None}
 JOB = {"completions": int, "parallelism": int, "completionMode": str, "backoffLimit": int,
-       "podFailurePolicy": {"rules": [{"action": str, "onPodConditions": [{"type": str}],
+       "podFailurePolicy": {"rules": [{"action": str, "onPodConditions": [{"type": str, "status": str}],
                                        "onExitCodes": EXIT_CODES}]},
        "template": {"spec": POD}}
 JOBSET = {"network": {"enableDNSHostnames": bool, "subdomain": str,
@@ -163,6 +164,8 @@ def the_manifests_are_sound():
             fail(recipe, "kills crun before it has ended the workers")
         if not re.search(r"\[(/opt/crun/bin/)?crun, ", text) or "publishNotReadyAddresses: true" not in text:
             fail(recipe, "has no crun as process 1, or no names of pods that are not ready")
+        if text.count("type: DisruptionTarget\n") != text.count('status: "True"'):
+            fail(recipe, "is refused by JobSet 0.9 and 0.10: a condition has no status")
         nodes = {int(n) for n in re.findall(r"(?:completions|parallelism|numNodes): (\d+)", text)}
         if not nodes <= {1, 2} or "--nnodes=2" not in text and "numNodes: 2" not in text:
             fail(recipe, "has several numbers of nodes:", nodes)
