@@ -412,6 +412,7 @@ void memory_keeper_end(struct memory_keeper *k)
         return;
     pthread_mutex_lock(&k->lock);
     k->runs = false;
+    memory_table_collect(&k->table); /* the last words of workers may be unread */
     verifies = !TAILQ_EMPTY(&k->table.files) &&
                memory_keeper_spawn(k, MEMORY_VERIFIER, verify, k) == 0;
     pthread_mutex_unlock(&k->lock);
