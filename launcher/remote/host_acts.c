@@ -110,6 +110,7 @@ static void search_copy(struct remote_host *h)
     char *command = push_second_command(&h->remote->push, &e);
 
     if (command) {
+        arm_host_timer(h, REMOTE_ANSWER_MS);
         send_command(h, command);
         return;
     }

@@ -5,7 +5,7 @@
 /* Connections to hosts. sshd refuses some of those that come at once (MaxStartups). */
 #define REMOTE_CONNECTING_MAX 32
 #define REMOTE_LATE_HOSTS_MAX 1024 /* that come while a job runs */
-#define REMOTE_ANSWER_MS 60000 /* from the start of ssh to the far side's greeting */
+#define REMOTE_ANSWER_MS 60000 /* from the start of ssh, and from the next command */
 #define REMOTE_PUSH_MS 120000  /* for the binary to arrive there */
 #define REMOTE_READY_MS 120000 /* to check an order: file servers may be slow */
 #define REMOTE_RETRY_MS 1000   /* before the second attempt; up to twice as long */

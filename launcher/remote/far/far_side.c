@@ -191,7 +191,10 @@ static void on_drain_over(void *arg)
 {
     struct far_side *f = arg;
 
-    if (!f->is_leaving)
+    /* its streams may be full because the launcher has not taken what came before */
+    if (f->is_paused)
+        loop_timer_arm(&f->drain, clock_ms() + REMOTE_DRAIN_MS);
+    else if (!f->is_leaving)
         report_child_exit(f);
 }
 
