@@ -152,11 +152,19 @@ void memory_keeper_release(struct memory_keeper *k, struct memory_file *f)
     pthread_mutex_unlock(&k->lock);
 }
 
+/* A neighbour's epoch may begin a moment before this agent's, which knows no job before
+ * its first one. */
 struct id128 memory_keeper_job(struct memory_keeper *k)
 {
     struct id128 instance;
+    struct timespec until;
 
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += MEMORY_PEER_DIAL_MS / 1000;
     pthread_mutex_lock(&k->lock);
+    while (id128_is_zero(&k->instance) && !k->stop &&
+           pthread_cond_timedwait(&k->changed, &k->lock, &until) == 0)
+        ;
     instance = k->instance;
     pthread_mutex_unlock(&k->lock);
     return instance;
@@ -372,6 +380,7 @@ void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instanc
         return;
     pthread_mutex_lock(&k->lock);
     k->instance = *instance;
+    pthread_cond_broadcast(&k->changed);
     pthread_mutex_unlock(&k->lock);
 }
 

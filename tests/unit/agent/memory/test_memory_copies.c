@@ -295,6 +295,20 @@ TEST(a_neighbour_that_comes_back_gets_what_it_lacks)
     await_held(&b, "1.5.2:0");
 }
 
+/* As the agent of a spare does, whose epoch begins a moment later. */
+TEST(a_neighbour_that_knows_no_job_yet_is_waited_for)
+{
+    struct id128 none = { .byte = "" }, job = { .byte = "the job" };
+
+    memory_keeper_instance(b.keeper, &none);
+    memory_worker_save(&wa, 0, &s5, 5000, 0);
+    for (int i = 0; i < 50; i++)
+        loop_turn(memory_world(), 2);
+    memory_keeper_instance(b.keeper, &job);
+    await_held(&b, "1.5.2:0");
+    ck_assert_uint_eq(a.said_count, 0);
+}
+
 TEST(a_neighbour_without_memory_is_told_of_once)
 {
     memory_agent_close(&b);
