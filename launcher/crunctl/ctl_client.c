@@ -27,6 +27,7 @@
 #define DEFAULT_PORT 29400
 #define ADDRESSES_MAX 16
 #define LATE_MS 10
+#define REDIRECTS_MAX 3
 #define USUAL_MS 1000 /* for a rendezvous that nobody has named */
 
 struct ctl_client {
@@ -35,6 +36,7 @@ struct ctl_client {
     struct key_ring *keys; /* NULL: plain */
     struct tls_psk psk;
     const char *endpoint;
+    char moved[NET_TEXT_SIZE]; /* the endpoint, if the first one has named another */
     char place[128]; /* of a crun of this machine: "train (pid 4711)"; else "" */
     uid_t rendezvous_user;
     uint64_t timeout_ms;
@@ -50,7 +52,7 @@ struct ctl_client {
     bool answered;
     ctl_answer_fn *fn;
     void *arg;
-    struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST */
+    struct msg last; /* ACK, REFUSED, WELCOME or END_OF_LIST; KEEPERS: not here */
 };
 
 /* Without a key, what a process of another user says is not believed: see client.c. */
@@ -76,9 +78,10 @@ static int ctl_on_message(void *arg, struct conn *conn, const struct msg *m,
 
     if (check_rendezvous_user(c, conn, e) < 0)
         return -1;
-    if (!c->answered && (m->sequence == c->asked &&
-                         (m->type == MSG_WELCOME || m->type == MSG_ACK ||
-                          m->type == MSG_REFUSED || m->type == MSG_END_OF_LIST))) {
+    if (!c->answered && ((m->type == MSG_KEEPERS && !c->welcome.version) ||
+                         (m->sequence == c->asked &&
+                          (m->type == MSG_WELCOME || m->type == MSG_ACK ||
+                           m->type == MSG_REFUSED || m->type == MSG_END_OF_LIST)))) {
         c->last = *m;
         c->answered = true;
         loop_stop(c->loop);
@@ -381,6 +384,7 @@ static const struct msg hello = { .type = MSG_HELLO,
                                   .hello = { .version_min = PROTO_VERSION_MIN,
                                              .version_max = PROTO_VERSION_MAX,
                                              .role = PEER_CTL,
+                                             .keepers = true,
                                              .software = "crunctl " CRUN_VERSION } };
 
 static struct ctl_client *ctl_client_create(const struct ctl_options *o)
@@ -395,20 +399,48 @@ static struct ctl_client *ctl_client_create(const struct ctl_options *o)
     return c;
 }
 
+static int ctl_client_reach(struct ctl_client *c, struct err *e)
+{
+    struct net_addr list[ADDRESSES_MAX];
+    size_t count;
+    int rc;
+
+    conn_destroy(c->conn);
+    c->conn = NULL;
+    c->connected = false;
+    rc = resolve_endpoint(c->endpoint, list, &count, e);
+    if (rc == CTL_EXIT_OK)
+        rc = connect_any(c, list, count, e);
+    return rc == CTL_EXIT_OK ? ctl_client_ask(c, &hello, NULL, NULL, NULL, e) : rc;
+}
+
+/* To the node that hosts the rendezvous, from one that only keeps its records. */
+static int ctl_client_follow(struct ctl_client *c, struct err *e)
+{
+    int rc = CTL_EXIT_OK;
+
+    for (unsigned i = 0; rc == CTL_EXIT_OK && c->last.type == MSG_KEEPERS; i++) {
+        const char *list = c->last.keepers.endpoints;
+
+        if (i == REDIRECTS_MAX)
+            return set_unreachable(c, e, "it names another node each time");
+        snprintf(c->moved, sizeof(c->moved), "%.*s", (int)strcspn(list, ","), list);
+        c->endpoint = c->moved;
+        rc = ctl_client_reach(c, e);
+    }
+    return rc;
+}
+
 struct ctl_client *ctl_client_open(const struct ctl_options *o, enum access access,
                                    int *rc, struct err *e)
 {
     struct ctl_client *c = ctl_client_create(o);
-    struct net_addr list[ADDRESSES_MAX];
-    size_t count;
 
     *rc = find_ctl_key(c, o, access, e);
     if (*rc == CTL_EXIT_OK)
-        *rc = resolve_endpoint(o->endpoint, list, &count, e);
+        *rc = ctl_client_reach(c, e);
     if (*rc == CTL_EXIT_OK)
-        *rc = connect_any(c, list, count, e);
-    if (*rc == CTL_EXIT_OK)
-        *rc = ctl_client_ask(c, &hello, NULL, NULL, NULL, e);
+        *rc = ctl_client_follow(c, e);
     if (*rc == CTL_EXIT_OK) {
         c->welcome = c->last.welcome;
         return c;

@@ -411,7 +411,7 @@ static void peer_conn_refer(struct peer_conn *p, const struct msg *hello)
     const struct keeping *k = p->server->keeping;
     struct msg m = { .type = MSG_KEEPERS };
 
-    if (hello->hello.role == PEER_AGENT && hello->hello.keepers) {
+    if (hello->hello.keepers) {
         keeping_describe(k, replica_leader(k->replica), &m.keepers);
         conn_send(p->conn, &m);
         conn_flush(p->conn);

@@ -120,8 +120,8 @@ def the_next_host_dies_too(cluster):
     end_well(cluster, left)
 
 
-def status(cluster, index):
-    r = subprocess.run(["ip", "netns", "exec", cluster[index].ns, CRUNCTL, "status"],
+def status(cluster, index, *flags):
+    r = subprocess.run(["ip", "netns", "exec", cluster[index].ns, CRUNCTL, *flags, "status"],
                        capture_output=True, text=True)
     return r.stdout + r.stderr
 
@@ -130,6 +130,10 @@ def crunctl_shows_where_the_rendezvous_is(cluster):
     ps = launch(cluster, 3)
     line = "rendezvous: node-0, also kept by node-[12], node-[12]\n"
     until(lambda: re.search(line, status(cluster, 2)), lambda: status(cluster, 2))
+    for i in (1, 2):  # those that only keep the records name the host, and crunctl asks that
+        shown = status(cluster, 3, "-e", f"{cluster[i].address}:{PORT}")
+        if not re.search(line, shown):
+            fail("asked at", cluster[i].address, shown)
     ps[0].kill()
     until(lambda: re.search("rendezvous: node-[12]; the job ends if that node is lost\n",
                             status(cluster, 1)), lambda: status(cluster, 1))
