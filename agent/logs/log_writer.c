@@ -308,7 +308,6 @@ struct log_writer *log_writer_create(struct loop *loop,
                                      const struct log_writer_calls *calls)
 {
     struct log_writer *w = xcalloc(1, sizeof(*w));
-    pthread_condattr_t attr;
 
     w->loop = loop;
     w->calls = *calls;
@@ -316,11 +315,8 @@ struct log_writer *log_writer_create(struct loop *loop,
     TAILQ_INIT(&w->outlets);
     TAILQ_INIT(&w->ready);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&w->work, NULL);
-    pthread_cond_init(&w->idle, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&w->idle);
     /* made here, before any thread can use it */
     w->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     w->event = event_new(loop_base(loop), w->news_fd, EV_READ | EV_PERSIST, on_news_fd,
@@ -328,25 +324,6 @@ struct log_writer *log_writer_create(struct loop *loop,
     if (w->event)
         event_add(w->event, NULL);
     return w;
-}
-
-/* False: until_ms has come first. */
-static bool wait_idle_until(struct log_writer *w, uint64_t until_ms)
-{
-    uint64_t now = clock_ms(), left = until_ms > now ? until_ms - now : 0;
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(left / 1000);
-    until.tv_nsec += (long)(left % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    while (w->queued > 0 && w->running)
-        if (pthread_cond_timedwait(&w->idle, &w->lock, &until))
-            return false;
-    return true;
 }
 
 /* Waits as long as something is written every LOG_FLUSH_MS, but not after until_ms. */
@@ -357,8 +334,11 @@ static void wait_idle(struct log_writer *w, uint64_t until_ms)
     do {
         before = __atomic_load_n(&w->written, __ATOMIC_RELAXED);
         next = clock_ms() + LOG_FLUSH_MS;
-    } while (!wait_idle_until(w, next < until_ms ? next : until_ms) &&
-             next < until_ms &&
+        next = next < until_ms ? next : until_ms;
+        while (w->queued > 0 && w->running &&
+               thread_wait_until(&w->idle, &w->lock, next))
+            ;
+    } while (w->queued > 0 && w->running && next < until_ms &&
              __atomic_load_n(&w->written, __ATOMIC_RELAXED) != before);
 }
 

@@ -298,17 +298,13 @@ struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *conf
                                          struct err *e)
 {
     struct memory_keeper *k = xcalloc(1, sizeof(*k));
-    pthread_condattr_t attr;
 
     k->config = *config;
     k->calls = *calls;
     k->listener = k->port_listener = k->notes_ready = -1;
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->notes_lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&k->changed);
     STAILQ_INIT(&k->notes);
     memory_table_init(&k->table);
     if (keeper_listen(k, e) == 0 && keeper_listen_for_peers(k, e) == 0)

@@ -11,6 +11,7 @@
 #include "agent/memory/limits.h"
 #include "agent/memory/memory_link.h"
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
 
 /*
@@ -51,20 +52,14 @@ static bool await_work(struct memory_copier *c)
 
     pthread_mutex_lock(&k->lock);
     while (!k->stop) {
-        uint64_t now_ms = clock_ms();
-        struct timespec until;
-
-        c->is_due = now_ms >= k->copy_again_ms;
+        c->is_due = clock_ms() >= k->copy_again_ms;
         c->file = *k->neighbour ? find_work(k, c->is_due) : NULL;
         if (c->file)
             break;
-        if (c->is_due) {
+        if (c->is_due)
             pthread_cond_wait(&k->changed, &k->lock);
-            continue;
-        }
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)((k->copy_again_ms - now_ms) / 1000 + 1);
-        pthread_cond_timedwait(&k->changed, &k->lock, &until);
+        else
+            (void)thread_wait_until(&k->changed, &k->lock, k->copy_again_ms);
     }
     if (c->file) {
         c->header = c->file->header;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
@@ -124,7 +123,6 @@ static int key_ring_start_thread(struct key_ring *r, struct err *e)
 static struct key_ring *key_ring_create(const char *path, struct key_set *set)
 {
     struct key_ring *r;
-    pthread_condattr_t monotonic;
 
     if (!set)
         return NULL;
@@ -132,12 +130,9 @@ static struct key_ring *key_ring_create(const char *path, struct key_set *set)
     r->set = set;
     r->users = 1;
     r->path = xstrdup(path);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);
-    pthread_cond_init(&r->done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_cond_init(&r->done);
     return r;
 }
 
@@ -179,16 +174,11 @@ int key_ring_open_own(const char *named, bool is_required, struct key_ring **rin
 /* With the lock held: waits for the thread to have looked. False: it was too slow. */
 static bool key_ring_wait(struct key_ring *r, uint64_t asked, unsigned wait_ms)
 {
-    struct timespec until;
+    uint64_t until_ms = clock_ms() + wait_ms;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += wait_ms * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    while (r->looked < asked)
-        if (pthread_cond_timedwait(&r->done, &r->lock, &until) == ETIMEDOUT)
-            return r->looked >= asked;
-    return true;
+    while (r->looked < asked && thread_wait_until(&r->done, &r->lock, until_ms))
+        ;
+    return r->looked >= asked;
 }
 
 void key_ring_close(struct key_ring *r)

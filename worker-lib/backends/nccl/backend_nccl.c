@@ -337,7 +337,6 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
                                const struct nccl_gpu *gpu, struct err *e)
 {
     struct nccl *n = calloc(1, sizeof(*n));
-    pthread_condattr_t attr;
 
     if (!n) {
         err_set(e, "no memory");
@@ -356,11 +355,8 @@ static crun_status create_nccl(struct nccl **out, const struct team *team,
         n->team.timeout_ms = 60000;
     pthread_mutex_init(&n->lock, NULL);
     sem_init(&n->abort_asked, 0, 0);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&n->changed, &attr);
-    pthread_cond_init(&n->queue_changed, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&n->changed);
+    thread_cond_init(&n->queue_changed);
     n->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     n->line = nccl_line_join(gpu->device);
     *out = n;

@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 
@@ -144,15 +144,11 @@ static void *open_in_thread(void *arg)
 
 static bool begin_open(void)
 {
-    pthread_condattr_t monotonic;
     pthread_t thread;
 
     if (state != CLOSED)
         return true;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    thread_cond_init(&changed);
     stuck_prepare();
     setenv("NCCL_SYM_CE_THRESHOLD", NCCL_NO_COPY_ENGINES, 0);
     if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
@@ -165,20 +161,8 @@ static bool begin_open(void)
 /* Holds the lock. */
 static void await_opened(uint64_t deadline_ms)
 {
-    uint64_t now;
-
-    while (state == OPENING && (now = clock_ms()) < deadline_ms) {
-        struct timespec until;
-
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)((deadline_ms - now) / 1000);
-        until.tv_nsec += (long)((deadline_ms - now) % 1000) * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_nsec -= 1000000000;
-            until.tv_sec++;
-        }
-        pthread_cond_timedwait(&changed, &lock, &until);
-    }
+    while (state == OPENING && thread_wait_until(&changed, &lock, deadline_ms))
+        ;
 }
 
 int nccl_version(void)

@@ -6,10 +6,10 @@
  * watch has the communicator aborted.
  */
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/engine/flight_recorder.h"
 
@@ -324,16 +324,11 @@ static void settle_work(struct nccl *n, struct nccl_work *w, crun_status s)
 /* The next work, or NULL if there was none for a while. */
 static struct nccl_work *take_work(struct nccl *n)
 {
-    struct timespec until;
     struct nccl_work *w;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_MS * 1000000l;
-    until.tv_sec += until.tv_nsec / 1000000000l;
-    until.tv_nsec %= 1000000000l;
     pthread_mutex_lock(&n->lock);
     if (!n->first || (n->aborting && !n->ended))
-        pthread_cond_timedwait(&n->queue_changed, &n->lock, &until);
+        (void)thread_wait_until(&n->queue_changed, &n->lock, clock_ms() + LOOK_MS);
     w = n->aborting && !n->ended ? NULL : n->first;
     if (w) {
         n->first = w->next;

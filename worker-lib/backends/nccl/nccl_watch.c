@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 #include "worker-lib/engine/failure_notice.h"
@@ -398,18 +398,6 @@ static void check_time(struct nccl *n)
 
 /* -- the end ----------------------------------------------------------------------- */
 
-/* Under the lock: waits a moment for a change, at most until then. */
-static bool wait_watch_change(struct nccl *n, uint64_t deadline_ms)
-{
-    struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
-                              .tv_nsec = (long)(deadline_ms % 1000) * 1000000 };
-
-    if (clock_ms() >= deadline_ms)
-        return false;
-    pthread_cond_timedwait(&n->changed, &n->lock, &until);
-    return true;
-}
-
 /* Whether the communication thread is in a call of a communicator that blocks. While
  * ranks meet there is nothing yet that could be revoked. */
 static bool is_in_blocking_call(struct nccl *n)
@@ -434,7 +422,7 @@ static bool end_blocking_call(struct nccl *n, struct nccl_comm *comm)
         return true;
     (void)n->gpu.nccl->comm_revoke(comm, 0);
     pthread_mutex_lock(&n->lock);
-    while (n->busy && wait_watch_change(n, leave_ms))
+    while (n->busy && thread_wait_until(&n->changed, &n->lock, leave_ms))
         ;
     left = !n->busy;
     pthread_mutex_unlock(&n->lock);
@@ -484,16 +472,18 @@ static bool abort_and_wait(struct nccl *n)
     pthread_mutex_lock(&n->lock);
     atomic_store(&n->aborting, true);
     pthread_cond_signal(&n->queue_changed);
-    while (n->busy && wait_watch_change(n, leave_ms))
+    while (n->busy && thread_wait_until(&n->changed, &n->lock, leave_ms))
         ;
     n->abort_begun = may_abort(n);
     if (n->abort_begun)
         sem_post(&n->abort_asked);
     until_ms = clock_ms() + nccl_leave_ms(n);
-    while (n->abort_begun && !n->abort_over && wait_watch_change(n, until_ms))
+    while (n->abort_begun && !n->abort_over &&
+           thread_wait_until(&n->changed, &n->lock, until_ms))
         ;
     leave_ms = clock_ms() + LEAVE_CALL_MS;
-    while (n->abort_over && n->busy && wait_watch_change(n, leave_ms))
+    while (n->abort_over && n->busy &&
+           thread_wait_until(&n->changed, &n->lock, leave_ms))
         ;
     over = n->abort_over && !n->busy;
     pthread_mutex_unlock(&n->lock);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/backends/nccl/nccl_work.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 
@@ -153,12 +152,10 @@ static void wait_nccl_change(struct nccl *n, const struct nccl_work *w,
                              uint64_t since_ms)
 {
     uint64_t until_ms = since_ms + w->timeout_ms + 3 * nccl_leave_ms(n);
-    struct timespec until = { .tv_sec = (time_t)(until_ms / 1000),
-                              .tv_nsec = (long)(until_ms % 1000) * 1000000 };
 
     if (w->task == TASK_OPERATION) {
         pthread_cond_wait(&n->changed, &n->lock);
-    } else if (pthread_cond_timedwait(&n->changed, &n->lock, &until) == ETIMEDOUT) {
+    } else if (!thread_wait_until(&n->changed, &n->lock, until_ms)) {
         n->stuck = true;
         stuck_set();
     }

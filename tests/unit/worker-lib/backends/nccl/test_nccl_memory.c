@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/thread.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
@@ -253,8 +254,8 @@ static void set_up(void)
                             .timeout_ms = 1 };
     n.gpu = (struct nccl_gpu){ .cuda = &gpu_table, .nccl = &nccl_table, .device = 3 };
     pthread_mutex_init(&n.lock, NULL);
-    pthread_cond_init(&n.changed, NULL);
-    pthread_cond_init(&n.queue_changed, NULL);
+    thread_cond_init(&n.changed);
+    thread_cond_init(&n.queue_changed);
     n.line = nccl_line_join(n.gpu.device);
     atomic_store(&n.comm, (struct nccl_comm *)(void *)&comm);
     n.stream = (struct gpu_stream *)(void *)&stream;
