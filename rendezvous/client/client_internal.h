@@ -70,7 +70,8 @@ void client_settle(struct client *c);
 /* Passes the session the events that came while it was calling. */
 void client_tell_session(struct client *c);
 
-/* -- client.c: not while it is connecting ------------------------------------------- */
+/* -- client.c: not while it is connecting -------------------------------------------
+ */
 
 void client_dial_keepers(struct client *c);
 

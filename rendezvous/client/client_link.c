@@ -197,8 +197,7 @@ static int on_secured(void *arg, struct conn *conn, struct err *e)
 }
 
 /* A node that only keeps the records of the rendezvous names those that it knows of. */
-static int client_link_follow(struct client_link *l, const struct msg *m,
-                              struct err *e)
+static int client_link_follow(struct client_link *l, const struct msg *m, struct err *e)
 {
     struct client *c = l->client;
 

@@ -399,8 +399,9 @@ static uint64_t state_timeout_at(const struct session *s)
     case SESSION_GREETING:
     case SESSION_JOINING:
         return s->entered_at +
-               (s->kept ? session_identity_within_lease(&s->identity, ENTRY_DEADLINE_MS, 4)
-                        : ENTRY_DEADLINE_MS);
+               (s->kept
+                    ? session_identity_within_lease(&s->identity, ENTRY_DEADLINE_MS, 4)
+                    : ENTRY_DEADLINE_MS);
     case SESSION_ATTACHED:
         return lease_silent_at(&s->lease, s->kept);
     default:
