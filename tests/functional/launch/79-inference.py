@@ -20,10 +20,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 import host  # noqa: E402
-from process import BIN, ROOT, fail, same, skip, until  # noqa: E402
+from process import BIN, ROOT, Process, fail, same, skip, until  # noqa: E402
 
 SECONDS, RAY_SECONDS = 240, 600
 CRUN = str(BIN / "crun")
@@ -69,6 +70,14 @@ p.add_argument("--nnodes", type=int, default=1)
 p.add_argument("--node-rank", type=int, default=0)
 serve(p, lambda a: (a.dist_init_addr.rpartition(":")[0], int(a.dist_init_addr.rpartition(":")[2])))
 """
+# as of Ray 2.60: the program runs on the first node, and if Ray does not start, the code is 0
+RAY = """#!/bin/sh
+[ "$*" != "${*#symmetric-run --address 127.0.0.1:* --min-nodes 1 -- sh}" ] || exit 9
+[ -z "$RAY_FAILS" ] || exit 0
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
 # of verl/trainer/main_ppo.py: overrides of Hydra, and ray.init() in the cluster that is there
 VERL = """
 import json, os, sys, time
@@ -88,11 +97,14 @@ time.sleep(1000)
 """
 
 
+def blocks_of(section):
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(r"((?:^    .*\n)+)", text, re.M)
+
+
 def command_of(section):
     """What stands after "srun crun" in a section of the page."""
-    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    block = re.search(r"((?:^    .*\n)+)", text, re.M)[1]
-    words = shlex.split(block.replace("\\\n", " "))
+    words = shlex.split(blocks_of(section)[-1].replace("\\\n", " "))
     same(words[:2], ["srun", "crun"])
     return words[2:]
 
@@ -103,11 +115,13 @@ class Place:
         for name, text in (("servers.py", SERVER), ("vllm", VLLM.format(python=sys.executable)),
                            ("sglang/launch_server.py", SGLANG), ("sglang/__init__.py", ""),
                            ("verl/__init__.py", ""), ("verl/trainer/__init__.py", ""),
-                           ("verl/trainer/main_ppo.py", VERL)):
+                           ("verl/trainer/main_ppo.py", VERL), ("fake/ray", RAY),
+                           ("ray-job", textwrap.dedent(blocks_of("Ray")[0]))):
             path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        (self.directory / "vllm").chmod(0o755)
+        for name in ("vllm", "fake/ray", "ray-job"):
+            (self.directory / name).chmod(0o755)
         self.env = dict(os.environ, PYTHONPATH=directory, TMPDIR=directory)
 
     @contextlib.contextmanager
@@ -116,7 +130,7 @@ class Place:
         with host.Cluster(2) as cluster:
             own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", CRUN, "--nnodes=2",
                    f"--rdzv-endpoint={cluster[0].address}:29400"]
-            yield [node.start([*own, *words], env=dict(
+            yield [node.start([*own, *words], cwd=self.directory, env=dict(
                 self.env, PATH=f"{path}:{os.environ['PATH']}", RAY_TMPDIR=f"{self.directory}/ray{i}",
                 **env)) for i, node in enumerate(cluster.nodes)]
 
@@ -147,6 +161,16 @@ def sglang_launch_server(place):
     server_restarts(place, "SGLang", False)
 
 
+def ray_that_does_not_start_is_a_failure(place):
+    words = command_of("Ray")
+    words = ["--max-restarts=0", *words[2:words.index("python")]]
+    same(words[1], "./ray-job")
+    for program, fails, wanted in (("exit 0", "", 0), ("exit 7", "", 7), ("exit 0", "1", 1)):
+        p = Process([CRUN, *words, "sh", "-c", program], cwd=place.directory, env=dict(
+            place.env, RAY_FAILS=fails, PATH=f"{place.directory}/fake:{os.environ['PATH']}"))
+        p.expect(wanted)
+
+
 def said_by_verl(p):
     return [json.loads(line) for line in p.out.splitlines() if line.startswith('["')]
 
@@ -158,10 +182,11 @@ def ray_symmetric_run(place):
         return
     if found.returncode:
         fail("scripts/pypi-venv")
+    script = place.directory / "ray-job"
+    script.write_text(script.read_text().replace("--min-nodes", "--num-cpus=1 --min-nodes"))
     for i in range(2):
         (place.directory / f"ray{i}").mkdir()
     words = command_of("verl, OpenRLHF, slime")
-    words.insert(words.index("--min-nodes"), "--num-cpus=1")
     words[words.index("--max-restarts=3")] = "--max-restarts=9"
     with place.nodes(words, found.stdout.strip() + "/bin",
                      RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT="90") as nodes:
@@ -182,7 +207,7 @@ def ray_symmetric_run(place):
         same((first[2] in alive, second[2] in alive), (False, True))
 
 
-CHECKS = [vllm_serve, sglang_launch_server]
+CHECKS = [vllm_serve, sglang_launch_server, ray_that_does_not_start_is_a_failure]
 
 if __name__ == "__main__":
     if host.available():
