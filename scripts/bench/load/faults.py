@@ -4,7 +4,7 @@ Ways in which a training goes wrong, for scripts/bench/faults: one function each
 
 A program of load/faulty.py calls `strike` at its places; at the fault's place and step the ranks
 in `ranks` run its function. The line that a launcher must name ends with "# here", or it is that
-of the program which ends with "# LINE". `word`, a pattern, is what it must say where no line can be known.
+of the program with the mark LINE, as "# loads backward". `word`, a pattern, is what it must say where no line can be known.
 """
 import asyncio
 import ctypes
@@ -53,7 +53,13 @@ class Fault:
             lines, first = inspect.getsourcelines(self.function)
         file = os.path.basename(program if self.line else __file__)
         return [f"{file}:{number}" for number, text in enumerate(lines, first)
-                if text.rstrip().endswith("# " + (self.line or "here"))]
+                if (self.line or "here") in marks_of(text)]
+
+
+def marks_of(text):
+    """Of a line of a program: "# loads backward"."""
+    marks = text.rpartition("# ")[2].split()
+    return marks if set(marks) <= {"here", "loads", "backward", "saves"} else []
 
 
 FAULTS = {}
