@@ -262,9 +262,13 @@ static void print_abandoned(const struct agent *a, const char *why)
     else if (a->has_keepers)
         log_error("the job ends here: too few are left of the nodes that keep the "
                   "rendezvous' records");
+    else if (a->has_joined && a->config->replicas > 1)
+        log_error("the job ends here: no other node has kept the rendezvous' records "
+                  "yet");
     else if (a->has_joined)
-        log_error("the job ends here; a standalone crund on a separate machine would "
-                  "outlive any node (crund(8))");
+        log_error(
+            "the job ends here; a third node that keeps the rendezvous' records "
+            "(--spares=1), or a crund on a separate machine, would have saved it");
 }
 
 static void on_abandoned(void *arg, const char *why)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 25 s
+# takes: 32 s
 """
 crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -32,10 +32,11 @@ def has_replicas():
     return b"raft_apply" in (BIN / "crun").read_bytes()
 
 
-def start(cluster, index, conf="", nodes="2:3", flags=()):
+def start(cluster, index, conf="", nodes="2:3", flags=(), endpoints=(0,)):
     node = cluster[index]
+    there = ",".join(f"{cluster[i].address}:{PORT}" for i in endpoints)
     return node.start(
-        [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={cluster[0].address}:{PORT}",
+        [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={there}",
          "--rdzv-id=job", "--nproc-per-node=1", "--max-restarts=3",
          f"--rdzv-conf=last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
         env={"DIR": cluster.directory})
@@ -194,6 +195,37 @@ def a_second_job_ends_where_it_meets_the_first(cluster):
     end_well(cluster, ps[1:])
 
 
+def a_late_node_finds_its_job_by_any_that_keeps_it(cluster):
+    ps = launch(cluster, 3)
+    ps[0].kill()
+    until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
+    host_at = int(re.search(r"node-([12]) hosts the rendezvous now", ps[1].err)[1])
+    late = start(cluster, 3, endpoints=(0, 3 - host_at))
+    until(lambda: all("world=3 epoch=3" in p.out for p in (late, *ps[1:])), "it is in the job",
+          seconds=30)
+    end_well(cluster, (late, *ps[1:]))
+
+
+def two_nodes_say_what_would_have_saved_their_job(cluster):
+    a = start(cluster, 0, nodes="2")
+    b = start(cluster, 1, nodes="2")
+    until(lambda: "epoch=1" in a.out and "epoch=1" in b.out, "the job runs")
+    a.kill()
+    until(lambda: b.popen.poll() is not None, "the job ends")
+    if "a third node that keeps the rendezvous' records (--spares=1)" not in b.err:
+        fail(b.err)
+
+
+def a_spare_is_a_third_node(cluster):
+    ps = [start(cluster, i, nodes="2", flags=("--spares=1",)) for i in range(3)]
+    until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
+          "three nodes keep the records")
+    until(lambda: sum("epoch=1" in p.out for p in ps) == 2, "two nodes run")
+    ps[0].kill()
+    until(lambda: all("epoch=2" in p.out for p in ps[1:]), "the spare is in the job")
+    end_well(cluster, ps[1:])
+
+
 def a_job_ends_as_ever(cluster):
     ps = launch(cluster, 3)
     touch(cluster, "end")
@@ -216,6 +248,9 @@ TESTS = [
     under_keys_a_stranger_has_no_vote,
     a_host_that_starts_again_joins_its_job,
     a_second_job_ends_where_it_meets_the_first,
+    a_late_node_finds_its_job_by_any_that_keeps_it,
+    two_nodes_say_what_would_have_saved_their_job,
+    a_spare_is_a_third_node,
     a_job_ends_as_ever,
 ]
 
