@@ -34,22 +34,87 @@ static float learning_rate(const struct trainer *t)
     return (float)(t->flags->lr * part);
 }
 
-static void gradient_ready(void *arg, unsigned number)
+static void narrow_gradient(struct trainer *t, unsigned number)
 {
-    struct trainer *t = arg;
     const struct parameter *p = &t->net.parameter[number];
 
     if (t->gradients)
         t->compute->narrow(crun_ddp_gradient(t->ddp, (int)number), p->gradient,
                            p->count, t->flags->precision);
+}
+
+static void announce_gradient(struct trainer *t, unsigned number)
+{
     if (t->status == CRUN_OK)
         t->status = crun_ddp_ready(t->ddp, (int)number);
+}
+
+static void gradient_ready(void *arg, unsigned number)
+{
+    narrow_gradient(arg, number);
+    announce_gradient(arg, number);
+}
+
+/* -- as graphs --------------------------------------------------------------------- */
+
+/* A layer's weight is the last of its gradients, and ends a part. */
+static void gradient_recorded(void *arg, unsigned number)
+{
+    struct trainer *t = arg;
+
+    narrow_gradient(t, number);
+    if (number % 2 != 0)
+        return;
+    t->compute->end_record();
+    t->part_begin[t->parts++] = number;
+    if (number > 0)
+        t->compute->record(t->parts);
+}
+
+/* The seed of dropout, which is in the graphs, changes with the pass. */
+static void record_step(struct trainer *t, float *x, const struct batch *b, float scale,
+                        const float *factor)
+{
+    t->recorded_pass = t->pass + 1;
+    t->parts = 0;
+    t->compute->record(0);
+    t->compute->loss(net_forward(&t->net, x, b), b, scale, factor);
+    net_backward(&t->net, b, gradient_recorded, t);
+}
+
+/* The exchange of a part's gradients overlaps with the parts after it, whose graphs do
+ * not contain it: NCCL and the library's threads work outside. */
+static void replay_step(struct trainer *t)
+{
+    unsigned number = t->net.parameters;
+
+    for (unsigned part = 0; part < t->parts; part++) {
+        t->compute->replay(part);
+        while (number > t->part_begin[part])
+            announce_gradient(t, --number);
+    }
+}
+
+static void compute_gradients(struct trainer *t, float *x, const struct batch *b,
+                              float scale, const float *factor)
+{
+    bool graph = t->flags->cuda_graph && t->compute->record &&
+                 b->size == (size_t)t->flags->batch;
+
+    if (graph && t->recorded_pass != t->pass + 1)
+        record_step(t, x, b, scale, factor);
+    if (graph) {
+        replay_step(t);
+        return;
+    }
+    t->compute->loss(net_forward(&t->net, x, b), b, scale, factor);
+    net_backward(&t->net, b, gradient_ready, t);
 }
 
 int step_run(struct trainer *t, size_t count, struct score *score, struct err *e)
 {
     const float *factor = crun_optim_scale_on_device(t->optim);
-    float scale = factor ? 1 : crun_optim_scale(t->optim), *x, *out;
+    float scale = factor ? 1 : crun_optim_scale(t->optim), *x;
     struct batch b = { .size = count,
                        .training = true,
                        .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass) };
@@ -57,11 +122,8 @@ int step_run(struct trainer *t, size_t count, struct score *score, struct err *e
     if (trainer_check(t, crun_ddp_begin(t->ddp, true), e) < 0)
         return -1;
     x = t->compute->load(t->train, t->sample, &b);
-    out = net_forward(&t->net, x, &b);
-    if (t->compute->loss(out, &b, scale / (float)count, factor, score, e) < 0)
-        return -1;
-    net_backward(&t->net, &b, gradient_ready, t);
-    if (trainer_check(t, t->status, e) < 0 ||
+    compute_gradients(t, x, &b, scale / (float)count, factor);
+    if (t->compute->score(&b, score, e) < 0 || trainer_check(t, t->status, e) < 0 ||
         trainer_check(t, crun_ddp_finish(t->ddp), e) < 0)
         return -1;
     t->samples_own += count;
@@ -83,7 +145,8 @@ int step_evaluate(struct trainer *t, struct score *own, struct err *e)
              next += (uint64_t)crun_size(t->world))
             sample[b.size++] = next;
         x = t->compute->load(t->test, sample, &b);
-        if (t->compute->loss(net_forward(&t->net, x, &b), &b, 0, NULL, own, e) < 0)
+        t->compute->loss(net_forward(&t->net, x, &b), &b, 0, NULL);
+        if (t->compute->score(&b, own, e) < 0)
             return -1;
         stop_signals_alive();
     }

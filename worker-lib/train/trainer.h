@@ -49,6 +49,11 @@ struct trainer {
     float *values;    /* the host's copy of the parameters */
     uint64_t *sample; /* this rank's samples of a step */
 
+    /* --cuda-graph: the parts of a step that are recorded, for 1 + this pass; the first
+     * parameter of each, while the ones after it are in earlier parts */
+    uint64_t recorded_pass;
+    unsigned parts, part_begin[LAYERS_MAX];
+
     bool resumed;         /* in this pass */
     uint64_t step, pass;  /* that are finished */
     uint64_t samples_own; /* samples of this rank since the process started */

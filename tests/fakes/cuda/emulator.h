@@ -59,6 +59,7 @@ struct item {
     enum item_kind kind;
     std::function<void()> run; /* ITEM_RUN */
     bool peers;                /* it may touch every device's memory: a copy */
+    bool of_graph;
     moment_ref when;
     std::shared_ptr<waiting_kernel> waiting;
 };

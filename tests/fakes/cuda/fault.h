@@ -25,7 +25,9 @@
  * device. Faults do not happen after a restart (TORCHELASTIC_RESTART_COUNT).
  *
  * Each call appends the line "RANK CALL" to the file CRUN_STANDIN_CALLS, and each fault
- * appends it to the file CRUN_STANDIN_HAPPENED.
+ * appends it to the file CRUN_STANDIN_HAPPENED. What the device begins to do is in the
+ * file CRUN_STANDIN_TRACE: "work", "graph" for work of one, "ncclReduceScatter",
+ * "nccl".
  */
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +38,7 @@ enum fault { FAULT_NONE, FAULT_ASYNC, FAULT_STALL, FAULT_DEAF, FAULT_STICKY };
 /* The fault of a call by this rank (-1: the call does not know it). *result is what the
  * call is to return; 0: it continues. */
 enum fault standin_fault(const char *call, int rank, int *result);
+void standin_trace(const char *what);
 /* The rank of this thread, for faults of its calls. */
 void standin_set_rank(int rank);
 int standin_number(const char *variable, int otherwise);

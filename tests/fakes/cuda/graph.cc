@@ -51,6 +51,7 @@ static cudaError_t queue_launch(cudaGraphExec_t exec, const stream_ref &origin)
         const stream_ref &s = n.branch == 0 ? origin : exec->streams[n.branch - 1];
         item i = n.i;
 
+        i.of_graph = true;
         if (i.kind == ITEM_RECORD) {
             moment_ref m = std::make_shared<moment>();
 

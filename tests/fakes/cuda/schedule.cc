@@ -25,6 +25,7 @@ static void run_first(CUstream_st *s, device_access &a)
 
     s->items.pop_front();
     s->busy = true;
+    standin_trace(i.of_graph ? "graph" : "work");
     a.add(s->device);
     for (device &d : state().devices)
         if (i.peers && d.arena)

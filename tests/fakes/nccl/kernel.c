@@ -259,6 +259,7 @@ static enum outcome run_operations(struct kernel *k)
     struct operation *o = k->first;
 
     for (; o && o->kind != SEND && o->kind != RECEIVE; o = next_operation(o)) {
+        standin_trace(o->kind == REDUCE_SCATTER ? "ncclReduceScatter" : "nccl");
         outcome = o->faulty ? FAULTED : run_collective(k, o);
         if (outcome != DONE)
             return outcome;

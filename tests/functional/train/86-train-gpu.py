@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 22 s
 # sanitizers: no, there is no emulated GPU in that tree
 # emulated GPU: training on a GPU
 """
@@ -9,6 +9,7 @@ from a checkpoint that the host has written. Needs a GPU, or a build with an emu
 """
 import math
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -62,6 +63,27 @@ def checkpoints(folder):
         close(whole, last(folder, "second", *SMALL, ckpt, *second), 1e-3)
 
 
+def overlapped(trace):
+    """In how many steps an exchange has begun between two graphs of the step."""
+    parts = re.split(r"(?:^0 work\n)+", trace, flags=re.M)
+    return sum(bool(re.search(r"^0 graph\n(0 nccl\n)*0 ncclReduceScatter\n(0 nccl\w*\n)*0 graph", part, re.M))
+               for part in parts)
+
+
+def graphs(folder):
+    """The same bits, and the first buckets are exchanged while the next part is computed."""
+    trace = pathlib.Path(f"{folder}/trace")
+    for flags in (["--model=cnn", "--precision=f16", "--train-limit=12", "--batch=4"],
+                  ["--zero", "--train-limit=56"]):
+        plain = finished(*SMALL, *GPU, *flags, ranks=2)
+        trace.unlink(missing_ok=True)
+        run = finished(*SMALL, *GPU, *flags, "--cuda-graph", ranks=2, env={"CRUN_STANDIN_TRACE": str(trace)})
+        assert run.sha == plain.sha, f"{plain}\n{run}"
+    if trace.exists():
+        lines = "".join(line for line in trace.read_text().splitlines(True) if line.startswith("0 "))
+        assert overlapped(lines) > 0, lines
+
+
 def words(_):
     run = finished(*SMALL, *GPU)
     run.says("a GPU each · nccl", "out")
@@ -76,4 +98,4 @@ if __name__ == "__main__":
         print(probe.stderr.strip())
         sys.exit(77)
     main({"same_numbers": same_numbers, "same_bits": same_bits, "checkpoints": checkpoints,
-          "words": words})
+          "graphs": graphs, "words": words})

@@ -73,6 +73,9 @@ UNUSED = {
     "ncclSend": "a training sends no messages",
     "ncclRecv": "a training sends no messages",
     "ncclCommSplit": "a training has one world",
+    **dict.fromkeys(("cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+                     "cudaGraphLaunch", "cudaGraphDestroy", "cudaGraphExecDestroy"),
+                    "only with --cuda-graph"),
     "ncclCommAbort": "only after another failure",
     "ncclCommRevoke": "only after another failure, by communicators that block",
 }

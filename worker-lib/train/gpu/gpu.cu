@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -52,11 +53,14 @@ static void gpu_note_failure(const char *what)
         snprintf(gpu.failed, sizeof(gpu.failed), "%s", what);
 }
 
+static void gpu_note_code(cudaError_t code)
+{
+    gpu_note_failure(code == cudaSuccess ? NULL : cudaGetErrorString(code));
+}
+
 static void gpu_note_launch(void)
 {
-    cudaError_t code = cudaGetLastError();
-
-    gpu_note_failure(code == cudaSuccess ? NULL : cudaGetErrorString(code));
+    gpu_note_code(cudaGetLastError());
 }
 
 static int gpu_check_noted(struct err *e)
@@ -194,10 +198,14 @@ static void gpu_dropout(float *data, size_t width, unsigned dropped,
            *b);
 }
 
-static int gpu_loss(float *outputs, const struct batch *b, float scale,
-                    const float *factor, struct score *score, struct err *e)
+static void gpu_loss(float *outputs, const struct batch *b, float scale,
+                     const float *factor)
 {
     LAUNCH(loss_kernel, b->size, outputs, *b, scale, factor, gpu.score);
+}
+
+static int gpu_score(const struct batch *b, struct score *score, struct err *e)
+{
     if (gpu_copy(gpu.host.score, gpu.score, b->size * sizeof(*gpu.score), e) < 0)
         return -1;
     for (size_t i = 0; i < b->size; i++) {
@@ -212,6 +220,44 @@ static void gpu_narrow(void *to, const float *from, size_t count, crun_dtype typ
 {
     LAUNCH(narrow_kernel, count, (uint16_t *)to, from, (uint32_t)count,
            type == CRUN_BF16);
+}
+
+/* -- graphs ------------------------------------------------------------------------ */
+
+#define PARTS_MAX 16
+
+static struct {
+    cudaGraphExec_t part[PARTS_MAX];
+    unsigned open; /* the part that is recorded */
+} graphs;
+
+/* The library's threads make calls of CUDA meanwhile. */
+static void gpu_record(unsigned part)
+{
+    assert(part < PARTS_MAX);
+    graphs.open = part;
+    gpu_note_code(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static void gpu_end_record(void)
+{
+    cudaGraphExec_t *exec = &graphs.part[graphs.open];
+    cudaGraph_t graph = NULL;
+    cudaError_t code = cudaStreamEndCapture(gpu.stream, &graph);
+
+    if (*exec) /* of the pass before, which is over */
+        gpu_note_code(cudaGraphExecDestroy(*exec));
+    *exec = NULL;
+    gpu_note_code(code);
+    if (code != cudaSuccess)
+        return;
+    gpu_note_code(cudaGraphInstantiate(exec, graph, 0));
+    gpu_note_code(cudaGraphDestroy(graph));
+}
+
+static void gpu_replay(unsigned part)
+{
+    gpu_note_code(cudaGraphLaunch(graphs.part[part], gpu.stream));
 }
 
 /* -- opening ----------------------------------------------------------------------- */
@@ -266,6 +312,10 @@ const struct compute *compute_on_gpu(size_t capacity, crun_dtype precision,
     compute.unpool = gpu_unpool;
     compute.dropout = gpu_dropout;
     compute.loss = gpu_loss;
+    compute.score = gpu_score;
     compute.narrow = gpu_narrow;
+    compute.record = gpu_record;
+    compute.end_record = gpu_end_record;
+    compute.replay = gpu_replay;
     return &compute;
 }

@@ -48,7 +48,7 @@ struct score {
 /*
  * Where a net computes: on the host, or on a GPU. All arrays are in memory of `alloc`
  * or of crun_ddp. A GPU only queues the work; the functions without a result note a
- * failure, which the next `loss` or `copy` reports.
+ * failure, which the next `score` or `copy` reports.
  */
 struct compute {
     size_t images_at_once; /* of which a convolution's rows are in memory */
@@ -74,12 +74,20 @@ struct compute {
     void (*unpool)(const float *x, const float *dy, float *dx, const struct images *s);
     /* `dropped` of 256 numbers become zero; a sample has `width`, a multiple of 8. */
     void (*dropout)(float *data, size_t width, unsigned dropped, const struct batch *b);
-    /* Adds softmax cross-entropy to *score, which waits for a GPU. In training, the
-     * outputs become `scale`, times *factor unless that is NULL, times the gradient of
-     * its sum. */
-    int (*loss)(float *outputs, const struct batch *b, float scale, const float *factor,
-                struct score *score, struct err *e) MUST_CHECK;
+    /* Softmax cross-entropy. In training, the outputs become `scale`, times *factor
+     * unless that is NULL, times the gradient of its sum. */
+    void (*loss)(float *outputs, const struct batch *b, float scale,
+                 const float *factor);
+    /* Adds the result of the last loss to *score. Waits for a GPU. */
+    int (*score)(const struct batch *b, struct score *score, struct err *e) MUST_CHECK;
     void (*narrow)(void *to, const float *from, size_t count, crun_dtype type);
+
+    /* The work in between is not done, but becomes part `part` of a step, from 0 on,
+     * which `replay` queues as often as it is called: a CUDA graph. On the host NULL.
+     */
+    void (*record)(unsigned part);
+    void (*end_record)(void);
+    void (*replay)(unsigned part);
 };
 
 /* Of batches of at most `capacity` samples. One in a process. NULL: see *e. */

@@ -9,6 +9,7 @@
 static struct {
     float *images;
     uint8_t *label;
+    struct score score; /* of the last loss */
 } host;
 
 static void *host_alloc(size_t bytes)
@@ -142,9 +143,12 @@ static void host_dropout(float *data, size_t width, unsigned dropped,
     }
 }
 
-static int host_loss(float *outputs, const struct batch *b, float scale,
-                     const float *factor, struct score *score, struct err *e)
+static void host_loss(float *outputs, const struct batch *b, float scale,
+                      const float *factor)
 {
+    struct score *score = &host.score;
+
+    *score = (struct score){ .samples = (double)b->size };
     for (size_t s = 0; s < b->size; s++, outputs += CLASSES) {
         size_t label = b->label[s], best = 0;
         double sum = 0;
@@ -160,7 +164,13 @@ static int host_loss(float *outputs, const struct batch *b, float scale,
         for (size_t c = 0; b->training && c < CLASSES; c++)
             outputs[c] = (expf(outputs[c] - most) / (float)sum - (c == label)) * scale;
     }
-    score->samples += (double)b->size;
+}
+
+static int host_score(const struct batch *b, struct score *score, struct err *e)
+{
+    score->loss += host.score.loss;
+    score->right += host.score.right;
+    score->samples += host.score.samples;
     return 0;
 }
 
@@ -184,6 +194,7 @@ const struct compute *compute_on_host(size_t capacity)
                                             .unpool = host_unpool,
                                             .dropout = host_dropout,
                                             .loss = host_loss,
+                                            .score = host_score,
                                             .narrow = host_narrow };
 
     host.images = host_alloc(capacity * IMAGE_PIXELS * sizeof(*host.images));

@@ -124,6 +124,11 @@ static const struct opt table[] = {
       .help = "How ranks communicate. Default: auto.",
       .set = opt_set_text,
       .offset = FIELD(backend) },
+    { .name = "cuda-graph",
+      .help = "Replay the work of a step on a GPU as CUDA graphs, one for each layer's "
+              "gradients.",
+      .set = opt_set_true,
+      .offset = FIELD(cuda_graph) },
     { .name = "zero",
       .help = "Each rank keeps only its part of the optimizer's state (ZeRO-1).",
       .set = opt_set_true,

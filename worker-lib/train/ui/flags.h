@@ -24,7 +24,7 @@ struct train_flags {
     const char *resume; /* "": the newest; NULL: begin anew; else a file */
     const char *metrics;
     long long metrics_every; /* steps; 0: only after each pass */
-    bool zero, help, version;
+    bool cuda_graph, zero, help, version;
 };
 
 extern const char *const train_optimizers[];
