@@ -182,11 +182,13 @@ static uint64_t on_checkpoint_time_asked(void *arg)
 }
 
 /* A job that ends does so first. */
-static void on_suspend_signal(void *arg)
+static void on_suspend_signal(void *arg, int signo)
 {
     struct agent *a = arg;
 
-    if (a->state <= AGENT_FINISHED)
+    if (signo == SIGCONT)
+        suspension_cancel(&a->suspension);
+    else if (a->state <= AGENT_FINISHED)
         suspension_begin(&a->suspension);
 }
 

@@ -165,7 +165,7 @@ static void on_suspend(void *arg, int signo)
 {
     struct signals *s = arg;
 
-    s->suspend(s->arg);
+    s->suspend(s->arg, signo);
 }
 
 static bool is_signal_ignored(int signo)
@@ -192,8 +192,10 @@ void signals_watch(struct signals *s, struct loop *loop, const struct config *co
     }
     if (preemption)
         loop_on_signal(loop, SIGUSR1, on_preempted, s);
-    if (suspension)
+    if (suspension) {
         loop_on_signal(loop, SIGTSTP, on_suspend, s);
+        loop_on_signal(loop, SIGCONT, on_suspend, s);
+    }
     signal(SIGTTOU, SIG_IGN);
 }
 

@@ -48,7 +48,8 @@ struct signals {
     bool typed;     /* the last one, on our terminal */
     bool announces; /* the last one: SIGUSR1, of a scheduler that takes the node away */
     void (*fn)(void *arg, int signo, enum signal_action action);
-    void (*suspend)(void *arg); /* SIGTSTP, if it is not one of --signals-to-handle */
+    /* SIGTSTP and SIGCONT, if SIGTSTP is not one of --signals-to-handle */
+    void (*suspend)(void *arg, int signo);
     void *arg;
 };
 

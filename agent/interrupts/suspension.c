@@ -51,6 +51,10 @@ static void on_suspension_timer(void *arg)
     uint64_t since_ms = clock_ms();
     char took[32];
 
+    if (loop_signal_waits(SIGCONT)) {
+        signal_workers(s, SIGCONT);
+        return;
+    }
     signal_workers(s, SIGSTOP); /* also those that have started since */
     stop_process();
     s->resumed(s->arg);
@@ -84,6 +88,14 @@ void suspension_begin(struct suspension *s)
     status_line_hide(s->status_line);
     announce_suspension(s);
     loop_timer_arm(&s->timer, clock_ms() + OUTPUT_MS);
+}
+
+void suspension_cancel(struct suspension *s)
+{
+    if (!s->timer.armed)
+        return;
+    loop_timer_cancel(&s->timer);
+    signal_workers(s, SIGCONT);
 }
 
 void suspension_init(struct suspension *s, struct loop *loop)

@@ -34,4 +34,7 @@ void suspension_fini(struct suspension *s);
  * happens if there is no shell that could continue it. */
 void suspension_begin(struct suspension *s);
 
+/* SIGCONT came. If this process has not stopped yet, it does not stop. */
+void suspension_cancel(struct suspension *s);
+
 #endif

@@ -120,7 +120,8 @@ static void on_suspend_here(void *arg, int signo)
 /* The frames have left. */
 static void on_suspend_due(void *arg)
 {
-    raise(SIGSTOP);
+    if (!loop_signal_waits(SIGCONT))
+        raise(SIGSTOP);
 }
 
 static void on_child_here(void *arg, int signo)

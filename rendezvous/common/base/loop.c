@@ -77,6 +77,9 @@ static void catch_signal(int signo, siginfo_t *info, void *context)
     const uint64_t one = 1;
     int saved_errno = errno, wake;
 
+    /* as the kernel has it: a stop and an order to go on discard each other */
+    if (signo == SIGCONT || signo == SIGTSTP)
+        atomic_store(&caught.of[SIGCONT + SIGTSTP - signo].count, 0);
     atomic_store(&caught.of[signo].was_caught, true);
     atomic_store(&caught.of[signo].code, info->si_code);
     atomic_store(&caught.of[signo].pid, info->si_pid);
@@ -109,6 +112,11 @@ struct signal_sender loop_signal_sender(int signo)
                                                  0,
                                    .pid = atomic_load(&caught.of[signo].pid),
                                    .uid = atomic_load(&caught.of[signo].uid) };
+}
+
+bool loop_signal_waits(int signo)
+{
+    return atomic_load(&caught.of[signo].count) > 0;
 }
 
 void loop_die_of_signal(int signo)

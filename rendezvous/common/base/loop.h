@@ -50,6 +50,9 @@ struct signal_sender {
 };
 struct signal_sender loop_signal_sender(int signo);
 
+/* It came, and its handler has not run yet. */
+bool loop_signal_waits(int signo);
+
 /* For the end of a program, without a loop: dies of the signal if a loop has handled
  * it, as a shell wants it of a program that Ctrl-C has ended. Returns as process 1,
  * which cannot, and where the signal was ignored or blocked at the start. */

@@ -5,6 +5,7 @@
 """Ctrl-Z in a shell suspends a job with its workers, and fg continues it."""
 import contextlib
 import os
+import signal
 import sys
 import time
 
@@ -152,6 +153,22 @@ def a_pause_is_no_silence(p):
     same(b"nothing moves" in shell.said, False)
 
 
+def continued_before_it_has_stopped(p):
+    """By a program, which does not wait as a shell does."""
+    shell = Shell(p)
+    shell.command(CRUN, "--nproc-per-node=2", *sh(WORK))
+    pids(p, 4)
+    crun = crun_of(p)
+    os.kill(crun, signal.SIGTSTP)
+    time.sleep(0.01)  # it has handled that, if it is not late
+    os.kill(crun, signal.SIGCONT)
+    time.sleep(0.2)
+    p.file("enough")
+    until(lambda: not lives(crun), "the job's end", TIMEOUT)
+    shell.type(b"exit 0; exit 0\n")
+    shell.end(0)
+
+
 def without_a_shell_nothing_is_suspended(p):
     """No shell could continue the job. The kernel treats every program like this."""
     t = Terminal(p, *sh(WORK))
@@ -202,7 +219,7 @@ def a_node_that_is_suspended(p):
 
 
 CHECKS = [ctrl_z_and_fg, longer_than_the_lease, a_suspended_job_can_be_ended, a_pause_is_no_hang,
-          a_pause_is_no_silence, without_a_shell_nothing_is_suspended,
+          a_pause_is_no_silence, continued_before_it_has_stopped, without_a_shell_nothing_is_suspended,
           no_foot_line_under_srun, a_node_that_is_suspended]
 
 if __name__ == "__main__":

@@ -290,6 +290,26 @@ TEST(a_signal_reaches_its_latest_handler_in_a_turn)
     ck_assert_str_eq(t.happened, "12");
 }
 
+static void on_stop_or_go(void *arg, int signo)
+{
+    note_letter(signo == SIGCONT ? 'c' : 't');
+}
+
+TEST(a_stop_and_an_order_to_go_on_discard_each_other)
+{
+    loop_on_signal(t.loop, SIGTSTP, on_stop_or_go, NULL);
+    loop_on_signal(t.loop, SIGCONT, on_stop_or_go, NULL);
+    raise(SIGTSTP);
+    raise(SIGCONT);
+    ck_assert(loop_signal_waits(SIGCONT) && !loop_signal_waits(SIGTSTP));
+    loop_turn(t.loop, 1000);
+    ck_assert(!loop_signal_waits(SIGCONT));
+    raise(SIGCONT);
+    raise(SIGTSTP);
+    loop_turn(t.loop, 1000);
+    ck_assert_str_eq(t.happened, "ct");
+}
+
 static void on_sent(void *arg, int signo)
 {
     *(struct signal_sender *)arg = loop_signal_sender(signo);
