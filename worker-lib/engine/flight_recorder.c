@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/fd.h"
+#include "worker-lib/core/ranges.h"
 
 #define LINE_SIZE 320
 #define RUNNING UINT32_MAX
@@ -23,6 +24,7 @@ struct entry_op {
 
 struct entry {
     _Atomic uint64_t sequence, begin_us, end_us;
+    _Atomic uint64_t range; /* of ranges.h */
     _Atomic uint32_t status, members;
     struct entry_op op;
     struct entry_op member[OP_MEMBERS_SHOWN]; /* of a group */
@@ -125,6 +127,15 @@ static void show_op(struct flight_recorder *f, const struct op *op)
 
 /* -- recording --------------------------------------------------------------------- */
 
+static void begin_range(const struct flight_recorder *f, struct entry *t,
+                        const struct op *op)
+{
+    char text[FLIGHT_RECORDER_WHERE_BYTES];
+
+    op_describe(op, f->world_rank, text, sizeof(text));
+    put(t->range, range_begin("%s #%" PRIu64, text, op->sequence));
+}
+
 uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
                                uint64_t now_us)
 {
@@ -143,6 +154,8 @@ uint64_t flight_recorder_begin(struct flight_recorder *f, const struct op *op,
     atomic_store_explicit(&f->entries, n + 1, memory_order_release);
     if (f->where)
         show_op(f, op);
+    if (ranges_are_on())
+        begin_range(f, t, op);
     return n;
 }
 
@@ -157,6 +170,8 @@ void flight_recorder_end(struct flight_recorder *f, uint64_t entry, crun_status 
         return; /* another operation uses the entry by now */
     put(t->end_us, now_us);
     put(t->status, s);
+    range_end(get(t->range));
+    put(t->range, 0);
 }
 
 /* "12.3 s  #17 all_reduce 1048576 x f32 sum  timeout 1000234 us" */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "worker-lib/core/ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 
@@ -90,6 +91,7 @@ void crun_ddp_destroy(crun_ddp *ddp)
     /* the status of a step that was abandoned does not matter */
     if (ddp_wait_all(ddp, NULL) != CRUN_OK)
         ddp->step.status = CRUN_OK;
+    range_end(ddp->step.range);
     ddp_end_copies(ddp);
     for (unsigned i = 0; i < DDP_NOTES; i++)
         ddp->ops->free_note(ddp->unused.note[i]);

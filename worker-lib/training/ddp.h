@@ -37,6 +37,7 @@ struct ddp_bucket {
     unsigned parameters; /* that lie in it, entirely or in part */
     _Atomic unsigned pending;
     struct crun_work *work; /* of a group: that of its first bucket; or NULL */
+    uint64_t range;         /* from its launch to its end, of ranges.h */
 };
 
 /* Buckets of one group are launched together, as one operation. */
@@ -59,6 +60,7 @@ struct ddp_step {
     bool summed; /* the gradients become the sum over all ranks, not the mean */
     _Atomic uint64_t number; /* counts every begin */
     _Atomic unsigned places; /* parameters that are ready, while they are ordered */
+    uint64_t range;          /* from begin to the optimizer's step */
     /* with the lock: */
     unsigned launched;  /* in launch_order */
     crun_status status; /* of the first launch that failed */

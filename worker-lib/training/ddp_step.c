@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker-lib/core/ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/world/world.h"
@@ -43,6 +45,8 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     if (sync)
         ddp->step.summed = ddp->sums && !ddp->options.hook.begin;
     atomic_store(&ddp->step.sync, sync);
+    range_end(ddp->step.range);
+    ddp->step.range = range_begin("step %" PRIu64, atomic_load(&ddp->step.number));
     atomic_store(&ddp->step.open, true);
     return CRUN_OK;
 }
@@ -178,6 +182,9 @@ static void launch_group(crun_ddp *ddp, unsigned first, unsigned end,
 
     if (ddp->size == 1 || ddp->step.status != CRUN_OK)
         return;
+    for (unsigned i = first; i < end; i++)
+        bucket_in_order(ddp, i)->range = range_begin("bucket %u",
+                                                     ddp->launch_order[i].bucket);
     if (ddp->options.hook.begin) {
         launch_by_hook(ddp, first, end, with_unused);
         return;
@@ -246,6 +253,8 @@ crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
         if (b->work)
             ddp_note(ddp, crun_wait(b->work));
         b->work = NULL;
+        range_end(b->range);
+        b->range = 0;
     }
     if (last)
         ddp_note(ddp, crun_wait(last));

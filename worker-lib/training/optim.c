@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker-lib/core/ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 
@@ -370,5 +371,9 @@ crun_status crun_optim_step(crun_optim *optim, crun_step_info *info)
         s = ddp->ops->prepare(ddp_queue(ddp), optim->control, &r, optim->sums);
     if (s == CRUN_OK && info)
         s = fetch_step_info(optim, info);
-    return s == CRUN_OK ? optim_step_all(optim) : s;
+    if (s == CRUN_OK)
+        s = optim_step_all(optim);
+    range_end(ddp->step.range);
+    ddp->step.range = 0;
+    return s;
 }
