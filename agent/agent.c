@@ -540,7 +540,8 @@ static void destroy_parts(struct agent *a)
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);
     status_line_destroy(a->status_line);
-    memory_keeper_close(a->memory);
+    if (a->memory)
+        memory_keeper_close(a->memory);
     free(a->holders);
     end = local_workers_fini(&a->workers);
     if (a->messages) /* all parts have started */

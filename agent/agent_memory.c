@@ -27,12 +27,11 @@ static void on_memory_held(void *arg, const char *text)
     agent_leave_alone(a);
 }
 
-static void on_memory_restored(void *arg, uint64_t step, enum memory_source from,
-                               const char *host)
+static void on_memory_restored(void *arg, uint64_t step)
 {
     struct agent *a = arg;
 
-    a->restored_step = from == MEMORY_FROM_FILES ? 0 : step;
+    a->restored_step = step;
 }
 
 static void on_memory_said(void *arg, const char *line)
@@ -67,9 +66,10 @@ void agent_open_memory(struct agent *a)
     struct err e;
 
     a->memory = memory_keeper_open(&config, &calls, &e);
-    if (!a->memory)
+    if (a->memory)
+        local_workers_set_memory(&a->workers, memory_keeper_path(a->memory));
+    else
         log_warn("%s", e.text);
-    local_workers_set_memory(&a->workers, memory_keeper_path(a->memory));
 }
 
 /* "rendezvous:4000" is at the address at which this node has reached it. */
@@ -104,45 +104,53 @@ void agent_note_holders(struct agent *a, const struct msg *m)
     a->holders = old;
 }
 
-/* "ADDRESS:PORT=0-3+", of the set that START names. */
-static void pass_holders(struct agent *a)
+/* Of the set that START names, as the keeper reaches them. */
+static char *holders_of_start(struct agent *a)
 {
     char *rest = a->holders_epoch == a->epoch ? a->holders : NULL, *word;
+    char *list = xstrdup("");
 
     while (rest && (word = strsep(&rest, " "))) {
-        char address[MEMORY_AGENT_BYTES + 1];
+        char address[MEMORY_AGENT_BYTES + 1], *before = list;
         char *ranks = strchr(word, '=');
 
         if (!ranks)
             continue;
         *ranks++ = '\0';
         address_of_agent(a, word, address, sizeof(address));
-        memory_keeper_holder(a->memory, address, ranks);
+        list = xasprintf("%s%s%s=%s", before, *before ? " " : "", address, ranks);
+        free(before);
     }
     free(a->holders);
     a->holders = NULL;
+    return list;
 }
 
 void agent_begin_memory(struct agent *a)
 {
-    char neighbour[MEMORY_AGENT_BYTES + 1];
-    struct memory_set restore;
+    struct memory_epoch now = { .epoch = a->epoch,
+                                .first_rank = a->start.first_rank,
+                                .world = a->start.world_size,
+                                .job = *session_instance(client_session(a->client)) };
+    char *holders = holders_of_start(a);
 
-    if (!memory_set_parse(a->start.memory, &restore) && *a->start.memory)
-        log_warn("no checkpoint in memory has the name \"%s\"", a->start.memory);
     a->restored_step = 0;
-    memory_keeper_instance(a->memory, session_instance(client_session(a->client)));
-    pass_holders(a);
-    address_of_agent(a, a->start.memory_neighbour, neighbour, sizeof(neighbour));
-    memory_keeper_begin(a->memory, a->epoch, a->start.first_rank, a->start.world_size,
-                        &restore, neighbour);
+    if (!memory_set_parse(a->start.memory, &now.restore) && *a->start.memory)
+        log_warn("no checkpoint in memory has the name \"%s\"", a->start.memory);
+    address_of_agent(a, a->start.memory_neighbour, now.neighbour,
+                     sizeof(now.neighbour));
+    now.holders = holders;
+    if (a->memory)
+        memory_keeper_begin(a->memory, &now);
+    free(holders);
 }
 
 void agent_fill_memory(struct agent *a, struct msg_memory *memory)
 {
-    struct memory_figures f;
+    struct memory_figures f = { .step = 0 };
 
-    memory_keeper_figures(a->memory, &f);
+    if (a->memory)
+        memory_keeper_figures(a->memory, &f);
     *memory = (struct msg_memory){
         .step = f.step,
         .copied = f.copied,

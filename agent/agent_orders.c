@@ -337,7 +337,8 @@ int agent_join_job(struct agent *a, const char *unfit, struct err *e)
         cc.endpoints = a->elsewhere;
     cc.of_one |= a->elsewhere != NULL;
     cc.keys = a->keys;
-    cc.session.join.memory_port = memory_keeper_port(a->memory);
+    if (a->memory)
+        cc.session.join.memory_port = memory_keeper_port(a->memory);
     snprintf(cc.session.join.unfit, sizeof(cc.session.join.unfit), "%s", unfit);
     a->client = client_create(a->loop, &cc, &calls, e);
     return a->client ? 0 : -1;

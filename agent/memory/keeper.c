@@ -136,10 +136,10 @@ int memory_keeper_grow(struct memory_keeper *k, struct memory_file *f, uint64_t 
 {
     if (bytes > f->bytes) {
         struct memory_free now = memory_budget_free();
+        uint64_t resident, granted = memory_table_bytes(&k->table, &resident);
 
-        if (memory_budget_check(k->config.limit, &now, memory_table_bytes(&k->table),
-                                memory_table_resident(&k->table), bytes - f->bytes,
-                                e) < 0)
+        if (memory_budget_check(k->config.limit, &now, granted, resident,
+                                bytes - f->bytes, e) < 0)
             return -1;
     }
     return memory_file_grow(f, bytes, e);
@@ -156,18 +156,16 @@ void memory_keeper_release(struct memory_keeper *k, struct memory_file *f)
  * its first one. */
 struct id128 memory_keeper_job(struct memory_keeper *k)
 {
-    struct id128 instance;
-    struct timespec until;
+    uint64_t until_ms = clock_ms() + MEMORY_PEER_DIAL_MS;
+    struct id128 job;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += MEMORY_PEER_DIAL_MS / 1000;
     pthread_mutex_lock(&k->lock);
-    while (id128_is_zero(&k->instance) && !k->stop &&
-           pthread_cond_timedwait(&k->changed, &k->lock, &until) == 0)
+    while (id128_is_zero(&k->now.job) && !k->stop &&
+           thread_wait_until(&k->changed, &k->lock, until_ms))
         ;
-    instance = k->instance;
+    job = k->now.job;
     pthread_mutex_unlock(&k->lock);
-    return instance;
+    return job;
 }
 
 /* -- verification ------------------------------------------------------------------ */
@@ -341,8 +339,6 @@ void memory_keeper_close(struct memory_keeper *k)
 {
     struct memory_note *n;
 
-    if (!k)
-        return;
     keeper_stop(k);
     memory_service_close(k);
     close_watched(k->on_worker, k->listener);
@@ -351,7 +347,8 @@ void memory_keeper_close(struct memory_keeper *k)
     while ((n = take_note(k)))
         free(n);
     memory_table_fini(&k->table);
-    memory_fetcher_fini(k);
+    free(k->holders);
+    free(k->want);
     pthread_cond_destroy(&k->changed);
     pthread_mutex_destroy(&k->lock);
     pthread_mutex_destroy(&k->notes_lock);
@@ -362,50 +359,26 @@ void memory_keeper_close(struct memory_keeper *k)
 
 const char *memory_keeper_path(const struct memory_keeper *k)
 {
-    return k ? k->path : "";
+    return k->path;
 }
 
 uint16_t memory_keeper_port(const struct memory_keeper *k)
 {
-    return k ? k->port : 0;
+    return k->port;
 }
 
-void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instance)
+void memory_keeper_begin(struct memory_keeper *k, const struct memory_epoch *epoch)
 {
-    if (!k)
-        return;
     pthread_mutex_lock(&k->lock);
-    k->instance = *instance;
-    pthread_cond_broadcast(&k->changed);
-    pthread_mutex_unlock(&k->lock);
-}
-
-void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first_rank,
-                         uint32_t world, const struct memory_set *restore,
-                         const char *neighbour)
-{
-    if (!k)
-        return;
-    pthread_mutex_lock(&k->lock);
-    k->epoch = epoch;
-    k->first_rank = first_rank;
-    k->world = world;
-    k->restore = *restore;
+    free(k->holders);
+    k->holders = xstrdup(epoch->holders ? epoch->holders : "");
+    k->now = *epoch;
+    k->now.holders = k->holders;
     k->runs = true;
     k->restored = false;
     memory_table_look(&k->table);
-    memory_copier_begin(k, k->config.copies ? neighbour : "");
+    memory_copier_begin(k);
     memory_fetcher_begin(k);
-    pthread_mutex_unlock(&k->lock);
-}
-
-void memory_keeper_holder(struct memory_keeper *k, const char *address,
-                          const char *held)
-{
-    if (!k)
-        return;
-    pthread_mutex_lock(&k->lock);
-    memory_fetcher_add_holder(k, address, held);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -413,8 +386,6 @@ void memory_keeper_end(struct memory_keeper *k)
 {
     bool verifies;
 
-    if (!k)
-        return;
     pthread_mutex_lock(&k->lock);
     k->runs = false;
     memory_table_collect(&k->table); /* the last words of workers may be unread */
@@ -427,9 +398,6 @@ void memory_keeper_end(struct memory_keeper *k)
 
 void memory_keeper_held(struct memory_keeper *k, char *text, size_t size)
 {
-    *text = '\0';
-    if (!k)
-        return;
     pthread_mutex_lock(&k->lock);
     memory_table_look(&k->table);
     memory_table_print(&k->table, text, size);
@@ -442,13 +410,11 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
     uint64_t now_ms = clock_ms();
 
     *figures = (struct memory_figures){ .step = 0 };
-    if (!k)
-        return;
     pthread_mutex_lock(&k->lock);
     memory_table_look(&k->table);
     newest = memory_table_newest(&k->table, k->config.workers, false);
     copied = memory_table_newest(&k->table, k->config.workers, true);
-    figures->bytes = memory_table_resident(&k->table);
+    (void)memory_table_bytes(&k->table, &figures->bytes);
     pthread_mutex_unlock(&k->lock);
     figures->step = newest.set.step;
     if (copied.set.step <= newest.set.step) /* else it is one that is done again */
@@ -460,6 +426,6 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
 void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
                          uint32_t grace_ms)
 {
-    if (k && !memory_flush_start(k, set, grace_ms))
+    if (!memory_flush_start(k, set, grace_ms))
         k->calls.flushed(k->calls.arg, -1, "");
 }

@@ -29,17 +29,14 @@ struct memory_keeper_config {
     struct key_ring *keys; /* NULL: none. Must outlive the keeper */
 };
 
-/* Texts of the held parts, as in memory_table.h. */
-#define MEMORY_HELD_SIZE 512
-
-enum memory_source { MEMORY_FROM_FILES, MEMORY_FROM_HERE, MEMORY_FROM_COPY };
+#define MEMORY_HELD_SIZE 512     /* texts of the held parts, as in memory_table.h */
+#define MEMORY_ADDRESS_BYTES 272 /* "HOST:PORT" */
 
 struct memory_keeper_callbacks {
     /* After memory_keeper_end: the parts that are whole and sound. */
     void (*held)(void *arg, const char *text);
-    /* Once an epoch, when a worker has restored. host: the copy's, or "". */
-    void (*restored)(void *arg, uint64_t step, enum memory_source from,
-                     const char *host);
+    /* Once an epoch, when a worker has restored: from memory, or with step 0. */
+    void (*restored)(void *arg, uint64_t step);
     /* A line for the user. */
     void (*said)(void *arg, const char *line);
     /* After memory_keeper_flush: 0, and what was done; 1: why not; -1: nothing was to
@@ -51,25 +48,24 @@ struct memory_keeper_callbacks {
 struct memory_keeper *memory_keeper_open(const struct memory_keeper_config *config,
                                          const struct memory_keeper_callbacks *calls,
                                          struct err *e) MUST_CHECK;
-/* Ends all transfers. NULL is fine, here and for all that return nothing. */
+/* Ends all transfers. */
 void memory_keeper_close(struct memory_keeper *k);
 
-const char *memory_keeper_path(const struct memory_keeper *k); /* CRUN_MEMORY, or "" */
+const char *memory_keeper_path(const struct memory_keeper *k); /* CRUN_MEMORY */
 uint16_t memory_keeper_port(const struct memory_keeper *k);    /* 0: none */
 
-/* The job, once this node has joined: what proves an agent of it to another. */
-void memory_keeper_instance(struct memory_keeper *k, const struct id128 *instance);
-
-/* An epoch: the workers here have the ranks from first_rank on, of `world`.
- * restore: what they restore, world 0: files. neighbour: "HOST:PORT" of the agent that
- * keeps copies of their parts, or "". */
-void memory_keeper_begin(struct memory_keeper *k, uint64_t epoch, uint32_t first_rank,
-                         uint32_t world, const struct memory_set *restore,
-                         const char *neighbour);
-/* Before it, for each: an agent that holds parts of what is restored: the ranks, as in
- * "0-3,6", then "+" if it has the shared section, "-" if only others have that. */
-void memory_keeper_holder(struct memory_keeper *k, const char *address,
-                          const char *held);
+struct memory_epoch {
+    struct id128 job; /* what proves an agent of it to another */
+    uint64_t epoch;
+    uint32_t first_rank, world; /* the workers here have the ranks from it on */
+    struct memory_set restore;  /* world 0: files */
+    /* "ADDRESS:PORT" of the agent that keeps copies of their parts, or "" */
+    char neighbour[MEMORY_ADDRESS_BYTES];
+    /* Agents with parts of what is restored, and which: "ADDRESS:PORT=0-3,6" and then
+     * "+" if the shared section is there, separated by spaces; or NULL. */
+    const char *holders;
+};
+void memory_keeper_begin(struct memory_keeper *k, const struct memory_epoch *epoch);
 /* No worker lives any more. `held` may be called before this returns. */
 void memory_keeper_end(struct memory_keeper *k);
 /* The text of the parts that are held. */

@@ -32,8 +32,6 @@ struct memory_note {
     char text[MEMORY_HELD_SIZE];
 };
 
-#define MEMORY_ADDRESS_BYTES 272 /* "HOST:PORT" */
-
 struct memory_keeper {
     struct memory_keeper_config config;
     struct memory_keeper_callbacks calls;
@@ -49,23 +47,15 @@ struct memory_keeper {
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
     struct memory_table table;
-    struct id128 instance;
-    bool stop, runs; /* an epoch runs */
-    uint64_t epoch;
-    uint32_t first_rank, world;
-    struct memory_set restore;
-    bool restored; /* was told */
+    struct memory_epoch now; /* the epoch that runs, or did */
+    bool stop, runs, restored /* was told */;
     char command[MEMORY_COMMAND_BYTES];
-    char neighbour[MEMORY_ADDRESS_BYTES]; /* "": none */
-    uint64_t copy_again_ms;               /* it could not be reached: not before then */
+    uint64_t copy_again_ms; /* the neighbour could not be reached: not before then */
     LIST_HEAD(memory_links, memory_link) links;
     unsigned threads[MEMORY_THREADS];
-    struct memory_holder *holder;
-    size_t holder_count;
-    bool holders_used, set_has_shared; /* by the epoch that runs; as the holders tell */
+    char *holders; /* of `now` */
     struct memory_want *want;
     size_t want_count;
-    char fetched_from[MEMORY_ADDRESS_BYTES];
 };
 
 /* Have the agent's loop call back. With the lock or without. */
@@ -98,23 +88,19 @@ void memory_peers_accept(struct memory_keeper *k);
 
 /* -- memory_copier.c --------------------------------------------------------------- */
 
-/* From now on this agent has the copies of what the workers commit; it is asked what it
- * has of that already. With the lock. */
-void memory_copier_begin(struct memory_keeper *k, const char *neighbour);
+/* Begins an epoch: its neighbour gets what the workers commit, and is asked what it has
+ * already. With the lock. */
+void memory_copier_begin(struct memory_keeper *k);
 
 /* -- memory_fetcher.c: parts of the set to restore. With the lock -------------------
  */
 
-/* An agent that holds these ranks: "0-3", and "+" if it has the shared section. */
-void memory_fetcher_add_holder(struct memory_keeper *k, const char *address,
-                               const char *held);
 /* Begins an epoch: fetches the parts that the workers restore and that are not here. */
 void memory_fetcher_begin(struct memory_keeper *k);
 /* Fetches a part that is not here; a note tells of the end. False: why it cannot be
  * fetched. */
 bool memory_fetcher_want(struct memory_keeper *k, uint32_t rank, bool shared,
                          const char **why);
-void memory_fetcher_fini(struct memory_keeper *k);
 
 /* -- memory_flush.c ---------------------------------------------------------------- */
 

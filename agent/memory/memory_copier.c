@@ -53,7 +53,7 @@ static bool await_work(struct memory_copier *c)
     pthread_mutex_lock(&k->lock);
     while (!k->stop) {
         c->is_due = clock_ms() >= k->copy_again_ms;
-        c->file = *k->neighbour ? find_work(k, c->is_due) : NULL;
+        c->file = *k->now.neighbour ? find_work(k, c->is_due) : NULL;
         if (c->file)
             break;
         if (c->is_due)
@@ -63,8 +63,8 @@ static bool await_work(struct memory_copier *c)
     }
     if (c->file) {
         c->header = c->file->header;
-        c->restore = k->restore;
-        memcpy(c->to, k->neighbour, sizeof(c->to));
+        c->restore = k->now.restore;
+        memcpy(c->to, k->now.neighbour, sizeof(c->to));
     }
     pthread_mutex_unlock(&k->lock);
     return c->file && !k->stop;
@@ -136,7 +136,7 @@ static void copier_work(struct memory_copier *c)
         memory_file_set_kept(f);
         f->kept = hash;
     }
-    if (strcmp(k->neighbour, c->to) != 0 || !c->is_due) {
+    if (strcmp(k->now.neighbour, c->to) != 0 || !c->is_due) {
         /* says nothing of the neighbour */
     } else if (copied) {
         k->copy_again_ms = 0;
@@ -163,18 +163,19 @@ static void copy_parts(void *arg)
     free(c);
 }
 
-void memory_copier_begin(struct memory_keeper *k, const char *neighbour)
+void memory_copier_begin(struct memory_keeper *k)
 {
     struct memory_copier copier = { .keeper = k, .link = { .keeper = k, .fd = -1 } },
                          *c;
     struct memory_file *f;
 
-    snprintf(k->neighbour, sizeof(k->neighbour), "%s", neighbour);
+    if (!k->config.copies)
+        *k->now.neighbour = '\0';
     k->copy_again_ms = 0;
     TAILQ_FOREACH(f, &k->table.files, entry)
         f->copied = 0;
     pthread_cond_broadcast(&k->changed);
-    if (!*neighbour || k->threads[MEMORY_COPIER])
+    if (!*k->now.neighbour || k->threads[MEMORY_COPIER])
         return;
     c = xmemdup(&copier, sizeof(copier));
     if (memory_keeper_spawn(k, MEMORY_COPIER, copy_parts, c) < 0)

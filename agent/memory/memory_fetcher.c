@@ -9,53 +9,12 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/rank_ranges.h"
 
-struct memory_holder {
-    char address[MEMORY_ADDRESS_BYTES];
-    struct rank_ranges ranks;
-    bool has_shared;
-};
-
 /* A part that the epoch that runs still lacks. */
 struct memory_want {
     uint32_t rank;
     bool shared, is_taken, has_failed; /* by a thread; at all holders */
     char why[160];
 };
-
-/* -- holders and wants ------------------------------------------------------------- */
-
-static void drop_holders(struct memory_keeper *k)
-{
-    for (size_t i = 0; i < k->holder_count; i++)
-        rank_ranges_fini(&k->holder[i].ranks);
-    k->holder_count = 0;
-}
-
-void memory_fetcher_add_holder(struct memory_keeper *k, const char *address,
-                               const char *held)
-{
-    char text[MEMORY_HELD_SIZE];
-    size_t length = strlen(held);
-    char sign = length > 0 && length < sizeof(text) ? held[length - 1] : '\0';
-    struct memory_holder *h;
-
-    if (k->holders_used)
-        drop_holders(k);
-    k->holders_used = false;
-    snprintf(text, sizeof(text), "%s", held);
-    if (sign == '+' || sign == '-') {
-        text[length - 1] = '\0';
-        k->set_has_shared = true;
-    }
-    k->holder = xrealloc(k->holder, (k->holder_count + 1) * sizeof(*k->holder));
-    h = &k->holder[k->holder_count];
-    *h = (struct memory_holder){ .has_shared = sign == '+' };
-    snprintf(h->address, sizeof(h->address), "%s", address);
-    if (rank_ranges_parse(&h->ranks, text))
-        k->holder_count++;
-    else
-        rank_ranges_fini(&h->ranks);
-}
 
 static struct memory_want *find_want(struct memory_keeper *k, uint32_t rank,
                                      bool shared)
@@ -74,7 +33,7 @@ bool memory_fetcher_want(struct memory_keeper *k, uint32_t rank, bool shared,
     struct memory_want *w = find_want(k, rank, shared);
 
     *why = "memory: no such part";
-    if (rank >= k->restore.world)
+    if (rank >= k->now.restore.world)
         return false;
     if (!w) {
         k->want = xrealloc(k->want, (k->want_count + 1) * sizeof(*k->want));
@@ -93,31 +52,16 @@ bool memory_fetcher_want(struct memory_keeper *k, uint32_t rank, bool shared,
 
 void memory_fetcher_begin(struct memory_keeper *k)
 {
-    const struct memory_set *set = &k->restore;
-    struct memory_file *f;
+    const struct memory_epoch *now = &k->now;
     const char *why;
 
-    if (!k->holders_used && set->world == 0)
-        drop_holders(k);
-    k->holders_used = true; /* the next one is for the next epoch */
     k->want_count = 0;
-    *k->fetched_from = '\0';
-    for (uint32_t i = 0; i < k->config.workers && set->world == k->world; i++)
-        if (!memory_table_find(&k->table, set, k->first_rank + i, false))
-            (void)memory_fetcher_want(k, k->first_rank + i, false, &why);
-    TAILQ_FOREACH(f, &k->table.files, entry)
-        if (memory_set_equal(&f->header.set, set))
-            k->set_has_shared |= f->header.has_shared;
-    if (k->set_has_shared && !memory_table_find(&k->table, set, 0, true))
+    for (uint32_t i = 0; i < k->config.workers && now->restore.world == now->world; i++)
+        if (!memory_table_find(&k->table, &now->restore, now->first_rank + i, false))
+            (void)memory_fetcher_want(k, now->first_rank + i, false, &why);
+    if (strchr(now->holders, '+') &&
+        !memory_table_find(&k->table, &now->restore, 0, true))
         (void)memory_fetcher_want(k, 0, true, &why);
-    k->set_has_shared = false;
-}
-
-void memory_fetcher_fini(struct memory_keeper *k)
-{
-    drop_holders(k);
-    free(k->holder);
-    free(k->want);
 }
 
 /* -- threads ----------------------------------------------------------------------- */
@@ -179,38 +123,44 @@ static int fetch_part(struct memory_fetch *t, struct err *e)
     return rc;
 }
 
-/* The next agent that has it, from *at on. With the lock. */
-static bool next_holder(struct memory_fetch *t, size_t *at)
+/* Whether the word "ADDRESS:PORT=0-3,6+" is of an agent that has the part. */
+static bool is_holder(struct memory_fetch *t, char *word)
 {
-    const struct memory_keeper *k = t->keeper;
+    char *held = strchr(word, '=');
+    size_t length = held ? strlen(held) : 0;
+    struct rank_ranges ranks = { .count = 0 };
+    bool has = length > 0 && held[length - 1] == '+';
 
-    while (*at < k->holder_count && k->epoch == t->epoch) {
-        const struct memory_holder *h = &k->holder[(*at)++];
-
-        if (t->want.shared ? h->has_shared
-                           : rank_ranges_have(&h->ranks, t->want.rank)) {
-            memcpy(t->address, h->address, sizeof(t->address));
-            return true;
-        }
-    }
-    return false;
+    if (length < 2)
+        return false;
+    *held++ = '\0';
+    snprintf(t->address, sizeof(t->address), "%s", word);
+    if (has || held[length - 2] == '-')
+        held[length - 2] = '\0';
+    if (!t->want.shared)
+        has = rank_ranges_parse(&ranks, held) && rank_ranges_have(&ranks, t->want.rank);
+    rank_ranges_fini(&ranks);
+    return has;
 }
 
 /* From the first holder that gives it. With the lock, which is given back meanwhile. */
 static int fetch_want(struct memory_fetch *t, struct err *e)
 {
     struct memory_keeper *k = t->keeper;
+    char *list = xstrdup(k->holders), *rest = list, *word;
     int rc = err_set(e, "no agent has the part of rank %u", t->want.rank);
-    size_t at = 0;
 
-    while (rc < 0 && next_holder(t, &at)) {
-        pthread_mutex_unlock(&k->lock);
+    pthread_mutex_unlock(&k->lock);
+    while (rc < 0 && (word = strsep(&rest, " "))) {
+        if (!is_holder(t, word))
+            continue;
         rc = fetch_part(t, e);
         if (rc < 0)
             memory_keeper_say(k, "no part of rank %u from the memory of %s: %s",
                               t->want.rank, t->address, e->text);
-        pthread_mutex_lock(&k->lock);
     }
+    free(list);
+    pthread_mutex_lock(&k->lock);
     return rc;
 }
 
@@ -219,9 +169,10 @@ static bool next_want(struct memory_keeper *k, struct memory_fetch *t)
     for (size_t i = 0; i < k->want_count && !k->stop; i++)
         if (!k->want[i].is_taken) {
             k->want[i].is_taken = true;
-            *t = (struct memory_fetch){
-                .keeper = k, .epoch = k->epoch, .set = k->restore, .want = k->want[i]
-            };
+            *t = (struct memory_fetch){ .keeper = k,
+                                        .epoch = k->now.epoch,
+                                        .set = k->now.restore,
+                                        .want = k->want[i] };
             return true;
         }
     return false;
@@ -236,13 +187,12 @@ static void fetch_wants(void *arg)
     pthread_mutex_lock(&k->lock);
     while (next_want(k, &t)) {
         int rc = fetch_want(&t, &e);
-        struct memory_want *w = k->epoch == t.epoch
+        struct memory_want *w = k->now.epoch == t.epoch
                                     ? find_want(k, t.want.rank, t.want.shared)
                                     : NULL;
 
         if (rc == 0 && w) {
             memory_table_add(&k->table, t.file);
-            memcpy(k->fetched_from, t.address, sizeof(k->fetched_from));
             *w = k->want[--k->want_count];
         } else if (rc == 0) {
             memory_file_close(t.file);

@@ -74,33 +74,18 @@ bool memory_file_look(struct memory_file *f)
     return f->header.set.world > 0;
 }
 
-static bool section_is_sound(const struct memory_file *f, uint64_t at, uint64_t size,
-                             uint64_t hash)
-{
-    uint8_t *chunk = xmalloc(MEMORY_CHUNK_BYTES);
-    struct memory_hasher hasher;
-    bool reads = true;
-
-    memory_hasher_begin(&hasher);
-    while (size > 0 && reads) {
-        size_t n = size < MEMORY_CHUNK_BYTES ? size : MEMORY_CHUNK_BYTES;
-
-        reads = memory_file_read(f, at, chunk, n) == 0;
-        memory_hasher_add(&hasher, chunk, reads ? n : 0);
-        at += n;
-        size -= n;
-    }
-    free(chunk);
-    return reads && memory_hasher_end(&hasher) == hash;
-}
-
 bool memory_file_is_sound(const struct memory_file *f)
 {
-    const struct memory_header *h = &f->header;
+    size_t size = memory_slot_bytes(f->header.own_bytes, f->header.shared_bytes);
+    void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, f->fd, 0);
+    bool is_sound = map != MAP_FAILED;
 
-    return section_is_sound(f, MEMORY_HEADER_BYTES, h->own_bytes, h->own_hash) &&
-           (!h->shared_bytes || section_is_sound(f, memory_shared_at(h->own_bytes),
-                                                 h->shared_bytes, h->shared_hash));
+    if (!is_sound)
+        return false;
+    (void)madvise(map, size, MADV_DONTDUMP);
+    is_sound = memory_sections_are_sound(&f->header, map);
+    munmap(map, size);
+    return is_sound;
 }
 
 void memory_file_set_kept(struct memory_file *f)
@@ -155,37 +140,21 @@ struct memory_header memory_file_section(const struct memory_file *f, bool share
 
 int memory_file_read(const struct memory_file *f, uint64_t at, void *data, size_t size)
 {
-    for (uint8_t *to = data; size > 0;) {
-        ssize_t n = pread(f->fd, to, size, (off_t)at);
+    ssize_t n = pread(f->fd, data, size, (off_t)at);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n == 0)
-            errno = ENODATA;
-        if (n <= 0)
-            return -1;
-        to += n;
-        at += (uint64_t)n;
-        size -= (size_t)n;
-    }
-    return 0;
+    if (n >= 0 && n != (ssize_t)size)
+        errno = ENODATA;
+    return n == (ssize_t)size ? 0 : -1;
 }
 
 int memory_file_write(const struct memory_file *f, uint64_t at, const void *data,
                       size_t size)
 {
-    for (const uint8_t *from = data; size > 0;) {
-        ssize_t n = pwrite(f->fd, from, size, (off_t)at);
+    ssize_t n = pwrite(f->fd, data, size, (off_t)at);
 
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return -1;
-        from += n;
-        at += (uint64_t)n;
-        size -= (size_t)n;
-    }
-    return 0;
+    if (n >= 0 && n != (ssize_t)size)
+        errno = ENOSPC;
+    return n == (ssize_t)size ? 0 : -1;
 }
 
 int memory_file_reader(const struct memory_file *f)

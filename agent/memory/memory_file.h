@@ -11,9 +11,8 @@
 #include "rendezvous/common/base/memory_part.h"
 
 /*
- * One memfd with the part of a checkpoint, in the layout of memory_slot.h. The agent
- * never maps it: another process that writes to it can only make it wrong, which its
- * hashes show, and no core or forked child has it.
+ * One memfd with the part of a checkpoint, in the layout of memory_slot.h. Another
+ * process that writes to it can only make it wrong, which its hashes show.
  */
 enum memory_origin {
     MEMORY_OWN,    /* a slot of a local worker, which alone writes to it */
@@ -59,7 +58,7 @@ bool memory_file_has(const struct memory_file *f, const struct memory_set *set,
 struct memory_header memory_file_section(const struct memory_file *f, bool shared,
                                          uint64_t *at);
 
-/* All of it; -1 and errno. */
+/* All of it, less than 2 GiB; -1 and errno. */
 int memory_file_read(const struct memory_file *f, uint64_t at, void *data, size_t size);
 int memory_file_write(const struct memory_file *f, uint64_t at, const void *data,
                       size_t size);

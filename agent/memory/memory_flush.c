@@ -17,15 +17,16 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define WORDS_MAX (MEMORY_COMMAND_BYTES / 2)
+#define VARIABLES 6
 #define LOOK_MS 20
 
 struct memory_flush {
     struct memory_keeper *keeper;
     struct memory_set set;
     uint32_t grace_ms;
-    char *word[WORDS_MAX + 1]; /* in command */
+    char *word[VARIABLES + WORDS_MAX + 2]; /* env, variables, those of command */
     char command[MEMORY_COMMAND_BYTES];
-    int *fd; /* of the parts; they become 3 and on */
+    int *fd; /* of the parts */
     size_t count;
     char *parts, *copies; /* CRUN_MEMORY_PARTS, CRUN_MEMORY_COPIES */
     bool has_first;       /* the part of rank 0, so this node's command completes it */
@@ -41,9 +42,8 @@ static void flush_add(struct memory_flush *t, const struct memory_file *f, char 
         return;
     t->fd = xrealloc(t->fd, (t->count + 1) * sizeof(*t->fd));
     t->fd[t->count] = fd;
-    *list = xasprintf("%s%s%u:/proc/self/fd/%zu%s", before, *before ? " " : "",
-                      f->header.rank, STDERR_FILENO + 1 + t->count,
-                      with_shared ? ":shared" : "");
+    *list = xasprintf("%s%s%u:/proc/self/fd/%d%s", before, *before ? " " : "",
+                      f->header.rank, fd, with_shared ? ":shared" : "");
     t->count++;
     free(before);
 }
@@ -77,39 +77,27 @@ static bool flush_fill(struct memory_flush *t)
     return is_newer;
 }
 
-static void split_command(struct memory_flush *t)
+static void flush_fill_words(struct memory_flush *t)
 {
-    char *end = t->command + sizeof(t->command) - 1;
-    size_t n = 0;
-
-    *end = '\0';
-    for (char *w = t->command; w < end && *w && n < WORDS_MAX; w += strlen(w) + 1)
-        t->word[n++] = w;
-}
-
-static char **flush_environment(const struct memory_flush *t)
-{
-    extern char **environ;
     struct id128 job = memory_keeper_job(t->keeper);
-    char hex[ID128_HEX_SIZE];
+    char hex[ID128_HEX_SIZE], *end = t->command + sizeof(t->command) - 1;
     size_t n = 0;
-    char **env;
 
-    while (environ[n])
-        n++;
-    env = xcalloc(n + 7, sizeof(*env));
-    env[0] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
-    env[1] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
-    env[2] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
-    env[3] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
-    env[4] = xasprintf("CRUN_MEMORY_COPIES=%s", t->copies);
-    env[5] = xasprintf("CRUN_MEMORY_JOB=%s", id128_format(&job, hex));
-    memcpy(env + 6, environ, n * sizeof(*env));
-    return env;
+    t->word[n++] = xstrdup("env");
+    t->word[n++] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
+    t->word[n++] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
+    t->word[n++] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
+    t->word[n++] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
+    t->word[n++] = xasprintf("CRUN_MEMORY_COPIES=%s", t->copies);
+    t->word[n++] = xasprintf("CRUN_MEMORY_JOB=%s", id128_format(&job, hex));
+    *end = '\0';
+    for (char *w = t->command; w < end && *w && n <= VARIABLES + WORDS_MAX;
+         w += strlen(w) + 1)
+        t->word[n++] = xstrdup(w);
 }
 
 /* In the child of a process with threads: system calls only. */
-static _Noreturn void become_command(const struct memory_flush *t, char **env, int null)
+static _Noreturn void become_command(const struct memory_flush *t, int null)
 {
     sigset_t none;
 
@@ -121,34 +109,21 @@ static _Noreturn void become_command(const struct memory_flush *t, char **env, i
     dup2(null, STDIN_FILENO);
     dup2(STDERR_FILENO, STDOUT_FILENO);
     for (size_t i = 0; i < t->count; i++)
-        if (dup2(t->fd[i], STDERR_FILENO + 1 + (int)i) < 0)
-            _exit(126);
-    execvpe(t->word[0], t->word, env);
+        (void)fcntl(t->fd[i], F_SETFD, 0);
+    execvp(t->word[0], t->word);
     _exit(127);
 }
 
 static pid_t flush_spawn(struct memory_flush *t)
 {
-    char **env = flush_environment(t);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    pid_t child;
+    pid_t child = fork();
 
-    /* above the numbers that they get */
-    for (size_t i = 0; i < t->count; i++) {
-        int low = t->fd[i];
-
-        t->fd[i] = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1 + (int)t->count);
-        close(low);
-    }
-    child = fork();
     if (child == 0)
-        become_command(t, env, null);
+        become_command(t, null);
     if (child > 0)
         setpgid(child, child); /* it may be killed before it does so itself */
     close(null);
-    for (int i = 0; i < 6; i++)
-        free(env[i]);
-    free(env);
     return child;
 }
 
@@ -183,7 +158,7 @@ static struct memory_note flush_run(struct memory_flush *t)
 {
     struct memory_note note = { .kind = NOTE_FLUSHED, .code = 1 };
     uint64_t began_ms = clock_ms();
-    pid_t child = *t->word ? flush_spawn(t) : -1;
+    pid_t child = *t->command ? flush_spawn(t) : -1;
     int status = child > 0 ? flush_wait(t, child) : -1;
     char took[32], why[64];
 
@@ -197,7 +172,7 @@ static struct memory_note flush_run(struct memory_flush *t)
     }
     if (child < 0)
         snprintf(why, sizeof(why), "%s",
-                 *t->word ? strerror(errno) : "the program names no command for it");
+                 *t->command ? strerror(errno) : "the program names no command for it");
     else if (status < 0)
         snprintf(why, sizeof(why), "it took longer than %s", took);
     else if (WIFSIGNALED(status))
@@ -222,12 +197,14 @@ static void flush_parts(void *arg)
     has_parts = flush_fill(t);
     memcpy(t->command, k->command, sizeof(t->command));
     pthread_mutex_unlock(&k->lock);
-    split_command(t);
+    flush_fill_words(t);
     if (has_parts)
         note = flush_run(t);
     memory_keeper_note(k, note);
     for (size_t i = 0; i < t->count; i++)
         close(t->fd[i]);
+    for (size_t i = 0; t->word[i]; i++)
+        free(t->word[i]);
     free(t->fd);
     free(t->parts);
     free(t->copies);

@@ -19,13 +19,7 @@
 #include "rendezvous/common/tls/tls.h"
 
 #define IDENTITY "crun1-memory:"
-#define GREETING_MAGIC 0x6b707263u /* "crpk" */
 #define ADDRESSES_MAX 8
-
-struct memory_greeting {
-    uint32_t magic, version;
-    struct id128 instance;
-};
 
 /* -- bytes ------------------------------------------------------------------------- */
 
@@ -266,15 +260,13 @@ static int link_connect(const char *address, struct err *e)
 int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
                      const char *address, struct err *e)
 {
-    struct memory_greeting g = { GREETING_MAGIC, MEMORY_VERSION, memory_keeper_job(k) };
     int fd = link_connect(address, e);
 
     l->fd = -1;
     if (fd < 0)
         return -1;
     if (link_init(l, k, fd, e) == 0 &&
-        (!k->config.keys || link_shake_dialled(l, e) == 0) &&
-        memory_link_send(l, &g, sizeof(g), e) == 0) {
+        (!k->config.keys || link_shake_dialled(l, e) == 0)) {
         link_set_patience(l, MEMORY_PEER_STILL_MS);
         return 0;
     }
@@ -282,20 +274,14 @@ int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
     return -1;
 }
 
-int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd,
-                       struct err *e)
+int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd)
 {
-    struct id128 instance = memory_keeper_job(k);
-    struct memory_greeting g;
+    struct err e;
 
-    if (link_init(l, k, fd, e) == 0 &&
-        (!k->config.keys || link_shake_accepted(l, e) == 0) &&
-        memory_link_receive(l, &g, sizeof(g), e) == 0) {
+    if (link_init(l, k, fd, &e) == 0 &&
+        (!k->config.keys || link_shake_accepted(l, &e) == 0)) {
         link_set_patience(l, MEMORY_PEER_STILL_MS);
-        if (g.magic == GREETING_MAGIC && g.version == MEMORY_VERSION &&
-            !id128_is_zero(&instance) && id128_equal(&g.instance, &instance))
-            return 0;
-        (void)err_set(e, "no agent of this job");
+        return 0;
     }
     memory_link_close(l);
     return -1;
@@ -320,9 +306,24 @@ int memory_link_ask(struct memory_link *l, struct memory_request *r,
                     struct memory_reply *reply, struct err *e)
 {
     r->magic = MEMORY_MAGIC;
+    r->version = MEMORY_VERSION;
+    r->instance = memory_keeper_job(l->keeper);
     if (memory_link_send(l, r, sizeof(*r), e) < 0)
         return -1;
     return memory_link_await(l, reply, e);
+}
+
+int memory_link_next(struct memory_link *l, struct memory_request *r)
+{
+    struct id128 instance = memory_keeper_job(l->keeper);
+    struct err e;
+
+    if (memory_link_receive(l, r, sizeof(*r), &e) < 0)
+        return -1;
+    return r->magic == MEMORY_MAGIC && r->version == MEMORY_VERSION &&
+                   !id128_is_zero(&instance) && id128_equal(&r->instance, &instance)
+               ? 0
+               : -1;
 }
 
 int memory_link_reply(struct memory_link *l, enum memory_status status,

@@ -6,8 +6,8 @@
 
 /*
  * A connection between two agents of a job, for a thread that waits: inside TLS with a
- * secret of that job if there is a key, else the connecting agent proves that it is of
- * the job by its instance. A peer that is silent for too long is gone.
+ * secret of that job if there is a key; and each request proves that it is of the job
+ * by its instance. A peer that is silent for too long is gone.
  *
  * The connecting side sends requests, and reads a reply to each. Both machines have the
  * same byte order: the magic numbers say so.
@@ -25,8 +25,10 @@ enum memory_request_kind {
 };
 
 struct memory_request {
-    uint32_t magic, kind;
-    uint32_t rank, shared;       /* GET */
+    uint32_t magic, version, kind;
+    uint32_t rank, shared; /* GET */
+    uint32_t pad;
+    struct id128 instance;
     struct memory_set set;       /* GET; PUT: what the sender's epoch restored */
     struct memory_header header; /* PUT: of a part with an own section alone */
 };
@@ -41,9 +43,9 @@ struct memory_reply {
 /* "HOST:PORT" of another agent. */
 int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
                      const char *address, struct err *e) MUST_CHECK;
-/* Takes fd, of a peer that has to prove itself. */
-int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd,
-                       struct err *e) MUST_CHECK;
+/* Takes fd. */
+int memory_link_accept(struct memory_link *l, struct memory_keeper *k,
+                       int fd) MUST_CHECK;
 void memory_link_close(struct memory_link *l);
 
 /* All of it. */
@@ -56,6 +58,8 @@ int memory_link_receive(struct memory_link *l, void *data, size_t size,
  * status as code. */
 int memory_link_ask(struct memory_link *l, struct memory_request *r,
                     struct memory_reply *reply, struct err *e) MUST_CHECK;
+/* The next request of an agent of this job. */
+int memory_link_next(struct memory_link *l, struct memory_request *r) MUST_CHECK;
 int memory_link_await(struct memory_link *l, struct memory_reply *reply,
                       struct err *e) MUST_CHECK;
 int memory_link_reply(struct memory_link *l, enum memory_status status,

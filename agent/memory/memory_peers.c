@@ -108,9 +108,8 @@ static void serve_peer(void *arg)
     int rc;
 
     free(arg);
-    rc = memory_link_accept(&l, p.keeper, p.fd, &e);
-    while (rc == 0 && memory_link_receive(&l, &r, sizeof(r), &e) == 0 &&
-           r.magic == MEMORY_MAGIC)
+    rc = memory_link_accept(&l, p.keeper, p.fd);
+    while (rc == 0 && memory_link_next(&l, &r) == 0)
         rc = r.kind == MEMORY_GET   ? peer_get(&l, &r, &e)
              : r.kind == MEMORY_PUT ? peer_put(&l, &r, &e)
                                     : -1;

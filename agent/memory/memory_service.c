@@ -82,7 +82,7 @@ static bool is_taken(const struct memory_keeper *k, uint32_t local_rank)
     const struct memory_client *c;
 
     LIST_FOREACH(c, &k->clients, entry)
-        if (c->greeted && c->epoch == k->epoch && c->local_rank == local_rank)
+        if (c->greeted && c->epoch == k->now.epoch && c->local_rank == local_rank)
             return true;
     return false;
 }
@@ -90,7 +90,7 @@ static bool is_taken(const struct memory_keeper *k, uint32_t local_rank)
 static const char *hello_fault(const struct memory_keeper *k,
                                const struct memory_client *c)
 {
-    if (!k->runs || c->ask.epoch != k->epoch)
+    if (!k->runs || c->ask.epoch != k->now.epoch)
         return "memory: not a worker of the epoch that runs";
     if (c->ask.local_rank >= k->config.workers)
         return "memory: no such local rank";
@@ -102,12 +102,12 @@ static const char *hello_fault(const struct memory_keeper *k,
 /* With the lock. */
 static void answer_hello(struct memory_keeper *k, struct memory_client *c)
 {
-    struct memory_answer answer = { .slots = MEMORY_SLOTS, .restore = k->restore };
+    struct memory_answer answer = { .slots = MEMORY_SLOTS, .restore = k->now.restore };
     const char *fault = hello_fault(k, c);
     int fds[MEMORY_SLOTS];
     struct err e;
 
-    answer.copies = *k->neighbour != '\0';
+    answer.copies = *k->now.neighbour != '\0';
     for (uint32_t i = 0; i < MEMORY_SLOTS && !fault; i++) {
         struct memory_file *f = memory_table_slot(&k->table, c->ask.local_rank, i, &e);
 
@@ -119,7 +119,7 @@ static void answer_hello(struct memory_keeper *k, struct memory_client *c)
         return;
     }
     c->greeted = true;
-    c->epoch = k->epoch;
+    c->epoch = k->now.epoch;
     c->local_rank = c->ask.local_rank;
     if (*c->ask.command)
         memcpy(k->command, c->ask.command, sizeof(k->command));
@@ -155,24 +155,24 @@ static void note_commit(struct memory_keeper *k, struct memory_client *c)
     struct memory_file *f = client_slot(k, c, &e);
 
     memory_table_collect(&k->table);
-    if (f && !*k->neighbour)
+    if (f && !*k->now.neighbour)
         memory_file_set_kept(f);
     pthread_cond_broadcast(&k->changed);
 }
 
 static void answer_open(struct memory_keeper *k, struct memory_client *c)
 {
-    struct memory_file *f = memory_table_find(&k->table, &k->restore, c->ask.rank,
+    struct memory_file *f = memory_table_find(&k->table, &k->now.restore, c->ask.rank,
                                               c->ask.shared != 0);
-    struct memory_answer answer = { .slots = 1, .restore = k->restore };
+    struct memory_answer answer = { .slots = 1, .restore = k->now.restore };
     const char *why = "memory: the job restores nothing that is in memory";
-    int fd = f && k->restore.world > 0 ? memory_file_reader(f) : -1;
+    int fd = f && k->now.restore.world > 0 ? memory_file_reader(f) : -1;
 
     c->waits = false;
     if (fd >= 0) {
         client_answer(c, &answer, &fd);
         close(fd);
-    } else if (!f && k->restore.world > 0 &&
+    } else if (!f && k->now.restore.world > 0 &&
                memory_fetcher_want(k, c->ask.rank, c->ask.shared != 0, &why)) {
         c->waits = true;
     } else {
@@ -182,14 +182,11 @@ static void answer_open(struct memory_keeper *k, struct memory_client *c)
 
 static void note_restored(struct memory_keeper *k, struct memory_client *c)
 {
-    enum memory_source from = MEMORY_FROM_FILES;
+    bool from_memory = k->now.restore.world > 0 && c->ask.bytes == k->now.restore.step;
 
-    if (k->restored)
-        return;
+    if (!k->restored)
+        k->calls.restored(k->calls.arg, from_memory ? c->ask.bytes : 0);
     k->restored = true;
-    if (k->restore.world > 0 && c->ask.bytes == k->restore.step)
-        from = *k->fetched_from ? MEMORY_FROM_COPY : MEMORY_FROM_HERE;
-    k->calls.restored(k->calls.arg, c->ask.bytes, from, k->fetched_from);
 }
 
 static void client_serve(struct memory_client *c)
@@ -207,7 +204,7 @@ static void client_serve(struct memory_client *c)
     /* one that waits has ended, or asks before it has its answer */
     if (n == sizeof(c->ask) && !c->waits && c->ask.kind >= MEMORY_ASK_HELLO &&
         c->ask.kind <= MEMORY_ASK_RESTORED &&
-        (c->greeted ? c->epoch == k->epoch : c->ask.kind == MEMORY_ASK_HELLO))
+        (c->greeted ? c->epoch == k->now.epoch : c->ask.kind == MEMORY_ASK_HELLO))
         answers[c->ask.kind](k, c);
     else
         c->is_gone = true;

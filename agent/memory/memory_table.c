@@ -110,23 +110,16 @@ struct memory_file *memory_table_find(const struct memory_table *t,
     return NULL;
 }
 
-uint64_t memory_table_bytes(const struct memory_table *t)
+uint64_t memory_table_bytes(const struct memory_table *t, uint64_t *resident)
 {
     const struct memory_file *f;
     uint64_t sum = 0;
 
-    TAILQ_FOREACH(f, &t->files, entry)
+    *resident = 0;
+    TAILQ_FOREACH(f, &t->files, entry) {
         sum += f->bytes;
-    return sum;
-}
-
-uint64_t memory_table_resident(const struct memory_table *t)
-{
-    const struct memory_file *f;
-    uint64_t sum = 0;
-
-    TAILQ_FOREACH(f, &t->files, entry)
-        sum += memory_file_resident(f);
+        *resident += memory_file_resident(f);
+    }
     return sum;
 }
 

@@ -34,9 +34,8 @@ struct memory_file *memory_table_find(const struct memory_table *t,
                                       const struct memory_set *set, uint32_t rank,
                                       bool shared);
 
-/* What may be taken: the length of all, and how much of it takes memory by now. */
-uint64_t memory_table_bytes(const struct memory_table *t);
-uint64_t memory_table_resident(const struct memory_table *t);
+/* The length of all; *resident: how much of it takes memory by now. */
+uint64_t memory_table_bytes(const struct memory_table *t, uint64_t *resident);
 
 /* Of the newest set of which each local worker has a part, or the neighbour has a copy
  * of each such part; set.world 0: none. */

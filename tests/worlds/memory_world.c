@@ -50,14 +50,11 @@ static void on_held(void *arg, const char *text)
     a->held_count++;
 }
 
-static void on_restored(void *arg, uint64_t step, enum memory_source from,
-                        const char *host)
+static void on_restored(void *arg, uint64_t step)
 {
     struct memory_agent *a = arg;
 
     a->step = step;
-    a->from = from;
-    snprintf(a->host, sizeof(a->host), "%s", host);
     a->restored_count++;
 }
 
@@ -85,7 +82,6 @@ void memory_agent_open(struct memory_agent *a, uint32_t workers, uint32_t copies
                                              .said = on_said,
                                              .flushed = on_flushed,
                                              .arg = a };
-    struct id128 instance = { .byte = "the job" };
     struct err e;
 
     a->config.loop = memory_world();
@@ -93,12 +89,13 @@ void memory_agent_open(struct memory_agent *a, uint32_t workers, uint32_t copies
     a->config.copies = copies;
     a->keeper = memory_keeper_open(&a->config, &calls, &e);
     ck_assert_msg(a->keeper != NULL, "%s", e.text);
-    memory_keeper_instance(a->keeper, &instance);
+    a->job = (struct id128){ .byte = "the job" };
 }
 
 void memory_agent_close(struct memory_agent *a)
 {
-    memory_keeper_close(a->keeper);
+    if (a->keeper)
+        memory_keeper_close(a->keeper);
     *a = (struct memory_agent){ .keeper = NULL };
 }
 
@@ -106,13 +103,19 @@ void memory_agent_begin(struct memory_agent *a, uint64_t epoch, uint32_t first_r
                         uint32_t world, const struct memory_set *restore,
                         const struct memory_agent *neighbour)
 {
-    struct memory_set none = { .world = 0 };
-    char at[64] = "";
+    struct memory_epoch now = { .job = a->job,
+                                .epoch = epoch,
+                                .first_rank = first_rank,
+                                .world = world,
+                                .holders = a->holders };
 
+    if (restore)
+        now.restore = *restore;
     if (neighbour)
-        snprintf(at, sizeof(at), "127.0.0.1:%u", memory_keeper_port(neighbour->keeper));
-    memory_keeper_begin(a->keeper, epoch, first_rank, world, restore ? restore : &none,
-                        at);
+        snprintf(now.neighbour, sizeof(now.neighbour), "127.0.0.1:%u",
+                 memory_keeper_port(neighbour->keeper));
+    memory_keeper_begin(a->keeper, &now);
+    *a->holders = '\0';
 }
 
 const char *memory_agent_end(struct memory_agent *a)

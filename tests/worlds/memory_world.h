@@ -11,10 +11,10 @@
 struct memory_agent {
     struct memory_keeper *keeper;
     struct memory_keeper_config config;
-    char held[MEMORY_HELD_SIZE], said[MEMORY_HELD_SIZE], host[MEMORY_HELD_SIZE],
-        flushed[MEMORY_HELD_SIZE];
+    struct id128 job;
+    char holders[512]; /* of the next epoch */
+    char held[MEMORY_HELD_SIZE], said[MEMORY_HELD_SIZE], flushed[MEMORY_HELD_SIZE];
     unsigned held_count, said_count, restored_count, flushed_count;
-    enum memory_source from;
     uint64_t step;
     int code;
 };

@@ -114,7 +114,6 @@ TEST(the_next_workers_restore_what_the_job_chose)
                      sizeof(restored));
     memory_until(&agent.restored_count, 1);
     ck_assert_uint_eq(agent.step, 6);
-    ck_assert_int_eq(agent.from, MEMORY_FROM_HERE);
     /* the slots are those of before: the older one is written now */
     save_all(0, &s7);
     ck_assert_str_eq(end_workers(), "2.7.2:0-1+ 1.6.2:0-1+");

@@ -25,6 +25,7 @@ static void setup(void)
     memory_agent_open(&a, 1, 1);
     memory_agent_open(&b, 1, 1);
     memory_agent_open(&spare, 1, 1);
+    memory_agent_begin(&spare, 1, 0, 2, NULL, NULL);
     memory_agent_begin(&a, 1, 0, 2, NULL, &b);
     memory_agent_begin(&b, 1, 1, 2, NULL, &a);
     memory_worker_open(&wa, &a, 1, 0, 0);
@@ -68,13 +69,26 @@ static void save_both(uint32_t slot, const struct memory_set *set, size_t own)
     memory_worker_save(&wb, slot, set, own, 300000);
 }
 
+static void hold_at(struct memory_agent *of, unsigned port, const char *held)
+{
+    size_t used = strlen(of->holders);
+
+    snprintf(of->holders + used, sizeof(of->holders) - used, "%s127.0.0.1:%u=%s",
+             used ? " " : "", port, held);
+}
+
 static void hold(struct memory_agent *of, const struct memory_agent *holder,
                  const char *held)
 {
-    char at[64];
+    hold_at(of, memory_keeper_port(holder->keeper), held);
+}
 
-    snprintf(at, sizeof(at), "127.0.0.1:%u", memory_keeper_port(holder->keeper));
-    memory_keeper_holder(of->keeper, at, held);
+/* It becomes one of another job, as good as not there. */
+static void change_job(struct memory_agent *of, const char *job)
+{
+    of->job = (struct id128){ .byte = "" };
+    memcpy(of->job.byte, job, strlen(job));
+    memory_agent_begin(of, 1, 1, 2, NULL, NULL);
 }
 
 FIXTURE(setup, teardown);
@@ -128,8 +142,7 @@ static void expect_spare_restores(size_t own)
     close(fd);
     ck_assert_int_eq(send(ws.fd, &restored, sizeof(restored), 0), sizeof(restored));
     memory_until(&spare.restored_count, 1);
-    ck_assert_int_eq(spare.from, MEMORY_FROM_COPY);
-    ck_assert_ptr_nonnull(strstr(spare.host, "127.0.0.1:"));
+    ck_assert_uint_eq(spare.step, 5);
 }
 
 TEST(a_spare_gets_a_lost_nodes_part_from_its_neighbour)
@@ -169,7 +182,7 @@ TEST(what_was_fetched_is_held_until_it_is_old)
 TEST(a_holder_that_is_gone_is_passed_over)
 {
     lose_b(5000);
-    memory_keeper_holder(spare.keeper, "127.0.0.1:1", "0-1+");
+    hold_at(&spare, 1, "0-1+");
     hold(&spare, &a, "0-1+");
     memory_agent_begin(&spare, 2, 1, 2, &s5, NULL);
     expect_spare_restores(5000);
@@ -179,7 +192,7 @@ TEST(a_holder_that_is_gone_is_passed_over)
 TEST(what_nobody_has_is_told)
 {
     lose_b(5000);
-    memory_keeper_holder(spare.keeper, "127.0.0.1:1", "0-1");
+    hold_at(&spare, 1, "0-1");
     hold(&spare, &a, "0");
     memory_agent_begin(&spare, 2, 1, 2, &s5, NULL);
     memory_worker_open(&ws, &spare, 2, 0, 1);
@@ -283,13 +296,11 @@ TEST(copies_are_those_of_the_newest_set_alone)
 
 TEST(a_neighbour_that_comes_back_gets_what_it_lacks)
 {
-    struct id128 other = { .byte = "another job" }, job = { .byte = "the job" };
-
-    memory_keeper_instance(b.keeper, &other); /* as good as not there */
+    change_job(&b, "another job");
     memory_worker_save(&wa, 0, &s5, 5000, 0);
     await_kept(&wa, 0);
     memory_until(&a.said_count, 1);
-    memory_keeper_instance(b.keeper, &job);
+    change_job(&b, "the job");
     (void)memory_agent_end(&a);
     memory_agent_begin(&a, 2, 0, 2, &s5, &b);
     await_held(&b, "1.5.2:0");
@@ -298,13 +309,11 @@ TEST(a_neighbour_that_comes_back_gets_what_it_lacks)
 /* As the agent of a spare does, whose epoch begins a moment later. */
 TEST(a_neighbour_that_knows_no_job_yet_is_waited_for)
 {
-    struct id128 none = { .byte = "" }, job = { .byte = "the job" };
-
-    memory_keeper_instance(b.keeper, &none);
+    change_job(&b, "");
     memory_worker_save(&wa, 0, &s5, 5000, 0);
     for (int i = 0; i < 50; i++)
         loop_turn(memory_world(), 2);
-    memory_keeper_instance(b.keeper, &job);
+    change_job(&b, "the job");
     await_held(&b, "1.5.2:0");
     ck_assert_uint_eq(a.said_count, 0);
 }
@@ -314,6 +323,7 @@ TEST(a_neighbour_without_memory_is_told_of_once)
     memory_agent_close(&b);
     b.config.limit = 1 << 20;
     memory_agent_open(&b, 1, 1);
+    memory_agent_begin(&b, 1, 1, 2, NULL, NULL);
     (void)memory_agent_end(&a);
     memory_agent_begin(&a, 1, 0, 2, NULL, &b);
     memory_worker_save(&wa, 0, &s5, 5 << 20, 0);
@@ -404,9 +414,7 @@ TEST_LOOP(another_key_opens_nothing, 0, 3)
 
 TEST(another_job_gets_nothing)
 {
-    struct id128 other = { .byte = "another job" };
-
-    memory_keeper_instance(b.keeper, &other);
+    change_job(&b, "another job");
     memory_worker_save(&wa, 0, &s5, 5000, 0);
     await_kept(&wa, 0);
     memory_until(&a.said_count, 1);
@@ -457,18 +465,6 @@ TEST(a_flood_of_strangers_ends_and_copies_go_on)
     ck_assert_ptr_nonnull(strstr(b.held, ":0"));
 }
 
-static void greet(int fd)
-{
-    struct {
-        uint32_t magic, version;
-        struct id128 instance;
-    } g = { 0x6b707263u, 1, { .byte = "the job" } };
-    struct pollfd p = { .fd = fd, .events = POLLOUT };
-
-    ck_assert_int_eq(poll(&p, 1, MEMORY_PATIENCE_MS), 1);
-    ck_assert_int_eq(send(fd, &g, sizeof(g), MSG_NOSIGNAL), sizeof(g));
-}
-
 /* The answer's status; -1: the connection was closed. */
 static int ask_peer(int fd, struct memory_request *r)
 {
@@ -476,6 +472,8 @@ static int ask_peer(int fd, struct memory_request *r)
     struct memory_reply reply;
 
     r->magic = MEMORY_MAGIC;
+    r->version = MEMORY_VERSION;
+    memcpy(r->instance.byte, "the job", sizeof("the job"));
     ck_assert_int_eq(send(fd, r, sizeof(*r), MSG_NOSIGNAL), sizeof(*r));
     for (int i = 0; poll(&p, 1, 5) == 0; i++) {
         ck_assert_int_lt(i, 2000);
@@ -503,7 +501,6 @@ TEST(a_copy_of_wild_sizes_is_refused)
                                       UINT64_C(1) << 50 };
     int fd = dial_port(&b);
 
-    greet(fd);
     for (unsigned i = 0; i < 4; i++) {
         struct memory_request r = put_of(&s5, sizes[i]);
 
@@ -520,7 +517,6 @@ TEST(what_is_not_there_is_not_given)
 
     save_both(0, &s5, 5000);
     await_kept(&wb, 0);
-    greet(fd);
     ck_assert_int_eq(ask_peer(fd, &r), MEMORY_NOT_HERE);
     r.kind = 99;
     ck_assert_int_eq(ask_peer(fd, &r), -1);
@@ -536,7 +532,6 @@ TEST(a_copy_that_was_cut_off_leaves_the_one_before)
 
     save_both(0, &s5, 5000);
     await_kept(&wa, 0);
-    greet(fd);
     ck_assert_int_eq(ask_peer(fd, &r), MEMORY_OK);
     ck_assert_int_eq(send(fd, some, sizeof(some), 0), sizeof(some));
     close(fd);
@@ -551,7 +546,6 @@ TEST(a_copy_with_other_bytes_than_its_hash_is_none)
     struct pollfd p;
     int fd = dial_port(&b);
 
-    greet(fd);
     ck_assert_int_eq(ask_peer(fd, &r), MEMORY_OK);
     ck_assert_int_eq(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
     p = (struct pollfd){ .fd = fd, .events = POLLIN };
@@ -573,7 +567,6 @@ TEST(a_stale_copy_replaces_nothing)
     await_kept(&wa, 0);
     save_both(1, &s6, 5000);
     await_kept(&wa, 1);
-    greet(fd);
     ck_assert_int_eq(ask_peer(fd, &r), MEMORY_NO_MEMORY);
     ck_assert_str_eq(memory_agent_end(&b), "1.6.2:0-1+ 1.5.2:0-1+");
     close(fd);
@@ -582,8 +575,8 @@ TEST(a_stale_copy_replaces_nothing)
 /* A neighbour that is stopped takes a connection, and nothing from it. */
 TEST(a_neighbour_that_stands_still_holds_nobody_up)
 {
+    struct memory_epoch now = { .job = a.job, .epoch = 1, .world = 2 };
     struct net_addr at;
-    char here[64];
     size_t count;
     struct err e;
     int fd;
@@ -591,10 +584,8 @@ TEST(a_neighbour_that_stands_still_holds_nobody_up)
     ck_assert_int_eq(net_resolve("127.0.0.1", 0, &at, 1, &count, &e), 0);
     fd = net_listen(&at, 4, &e);
     ck_assert_int_eq(net_local_addr(fd, &at), 0);
-    memory_keeper_begin(a.keeper, 2, 0, 2, &(struct memory_set){ .world = 0 },
-                        net_format(&at, here, sizeof(here)));
-    (void)memory_agent_end(&a);
-    memory_keeper_begin(a.keeper, 1, 0, 2, &(struct memory_set){ .world = 0 }, here);
+    (void)net_format(&at, now.neighbour, sizeof(now.neighbour));
+    memory_keeper_begin(a.keeper, &now);
     memory_worker_save(&wa, 0, &s5, 50 << 20, 0);
     await_kept(&wa, 0);
     memory_until(&a.said_count, 1);
