@@ -321,7 +321,9 @@ void client_dial_keepers(struct client *c)
 
 void client_set_keepers(struct client *c, const char *list, bool safe)
 {
-    session_set_kept(c->session, safe);
+    /* those three will vote, or do already */
+    session_set_kept(c->session,
+                     safe || (strchr(list, ',') && strchr(strchr(list, ',') + 1, ',')));
     free(c->keepers);
     c->keepers = xstrdup(list);
     if (!c->local)

@@ -217,5 +217,6 @@ void client_dial(struct client *c)
     }
     if (c->dials_anew)
         client_dial_keepers(c);
+    c->targets.at_once = c->keepers != NULL;
     dialer_next(c->dialer, on_found, c);
 }

@@ -221,6 +221,10 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
     foreign_watch_heard(&c->foreign);
     if (m->type == MSG_KEEPERS && session_state(c->session) != SESSION_ATTACHED)
         return client_link_follow(l, m, e);
+    /* one of a node that was started again answers sooner than those that wait until
+     * they know who leads */
+    if (l->trying && m->type == MSG_WELCOME && !session_knows(c->session, &m->welcome))
+        return err_set(e, "another rendezvous answers in its place");
     if (l->trying) {
         client_link_win(l);
         client_tell_session(c);

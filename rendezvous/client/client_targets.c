@@ -32,6 +32,8 @@ unsigned client_targets_delay_ms(struct client_targets *t)
     const struct client_target *next = client_targets_pick(t);
     unsigned delay = CONNECT_AGAIN_MS;
 
+    if (t->at_once && next && next->tries == 0)
+        return 0;
     if (next && next->tries > 0)
         delay <<= next->tries - 1;
     for (size_t i = 0; i < t->count; i++)

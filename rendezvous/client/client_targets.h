@@ -24,6 +24,7 @@ struct client_target {
 struct client_targets {
     struct client_target list[CLIENT_TARGETS_MAX];
     size_t count;
+    bool at_once; /* none waits for another: one may accept, and never answer */
 };
 
 void client_targets_add(struct client_targets *t, const struct net_addr *addr);

@@ -559,6 +559,11 @@ bool session_is_with_daemon(const struct session *s)
     return s->identity.daemon;
 }
 
+bool session_knows(const struct session *s, const struct msg_welcome *welcome)
+{
+    return session_identity_is_home(&s->identity, welcome);
+}
+
 void session_set_kept(struct session *s, bool kept)
 {
     s->identity.durable = s->kept = kept;

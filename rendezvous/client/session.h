@@ -104,6 +104,8 @@ unsigned session_unanswered(const struct session *s);
 const struct id128 *session_instance(const struct session *s);
 uint32_t session_node(const struct session *s);
 uint64_t session_epoch(const struct session *s);
+/* It is the rendezvous of its job, as far as can be told. */
+bool session_knows(const struct session *s, const struct msg_welcome *welcome);
 /* Other nodes could go on with the rendezvous, or not: for how long workers outlive it,
  * and how soon it is looked for elsewhere. */
 void session_set_kept(struct session *s, bool kept);

@@ -321,8 +321,18 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
+/* Three of them or more. */
+static bool keepers_are_several(const char *endpoints)
+{
+    const char *second = strchr(endpoints, ',');
+
+    return second && strchr(second + 1, ',');
+}
+
 /* One change of the list, if one is due. Two of them could not go on without each
- * other, so a second one has no vote before there is a third. */
+ * other, so a second one has no vote before there is a third. And none before all nodes
+ * know of them: this host may step down as soon as others vote, and who takes it for
+ * the only one ends. */
 static bool keeping_change_list(struct keeping *k)
 {
     unsigned n = replica_count(k->replica);
@@ -344,7 +354,9 @@ static bool keeping_change_list(struct keeping *k)
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
-        if (m.id != k->id && m.votes != (n > 2))
+        if (m.id != k->id && m.votes != (n > 2) &&
+            (n < 3 || (keepers_are_several(k->told.endpoints) &&
+                       STAILQ_EMPTY(&k->server->unsent))))
             return replica_set_vote(k->replica, m.id, n > 2, now) == 0;
     }
     return false;
@@ -464,7 +476,7 @@ static void keeping_lead(struct keeping *k)
                                  .arg = k };
     struct server *s = k->server;
     struct replica_member m;
-    struct place own = { .host = "" }, p = { .host = "a node" };
+    struct place own = { .host = "" }, p = { .host = "a-node" };
     const uint8_t *records;
     size_t size;
     struct err e;
@@ -612,7 +624,9 @@ int server_begin_standby(struct server *s, struct err *e)
 
 static uint32_t election_ms_of(const struct job *job)
 {
-    uint32_t ms = job->membership.config.lease_ms / HEARTBEATS_PER_LEASE;
+    const struct job_config *c = &job->membership.config;
+    /* a host that is cut off steps down, then another one leads: before the fences */
+    uint32_t ms = c->lease_ms / HEARTBEATS_PER_LEASE / (c->strict_fence ? 2 : 1);
 
     return ms < ELECTION_MS_MIN   ? ELECTION_MS_MIN
            : ms > ELECTION_MS_MAX ? ELECTION_MS_MAX

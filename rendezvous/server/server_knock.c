@@ -135,7 +135,7 @@ struct knock *knock_begin(struct server *s, const struct knock_calls *calls)
     k = xcalloc(1, sizeof(*k));
     *k = (struct knock){ .server = s, .calls = *calls, .dialer = dialer };
     loop_timer_init(&k->timer, s->loop, on_knock_timer, k);
-    loop_timer_arm(&k->timer, clock_ms() + KNOCK_EVERY_MS);
+    loop_timer_arm(&k->timer, clock_ms());
     return k;
 }
 
