@@ -46,10 +46,14 @@ def kept_by(p):
     return re.findall(r"the records of the rendezvous are on (.*): it outlives", p.err)
 
 
-def launch(cluster, count, **options):
+def forget_last(cluster):
     for name in ("end", "fail"):
         if os.path.exists(f"{cluster.directory}/{name}"):
             os.unlink(f"{cluster.directory}/{name}")
+
+
+def launch(cluster, count, **options):
+    forget_last(cluster)
     ps = [start(cluster, i, **options) for i in range(count)]
     until(lambda: all("epoch=1" in p.out for p in ps), "the job runs")
     until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
@@ -207,6 +211,7 @@ def a_late_node_finds_its_job_by_any_that_keeps_it(cluster):
 
 
 def two_nodes_say_what_would_have_saved_their_job(cluster):
+    forget_last(cluster)
     a = start(cluster, 0, nodes="2")
     b = start(cluster, 1, nodes="2")
     until(lambda: "epoch=1" in a.out and "epoch=1" in b.out, "the job runs")
@@ -217,6 +222,7 @@ def two_nodes_say_what_would_have_saved_their_job(cluster):
 
 
 def a_spare_is_a_third_node(cluster):
+    forget_last(cluster)
     ps = [start(cluster, i, nodes="2", flags=("--spares=1",)) for i in range(3)]
     until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
           "three nodes keep the records")
