@@ -82,23 +82,28 @@ static void host_open_page(struct rendezvous_host *h)
         log_warn("no page: %s", e.text);
 }
 
+static struct server_config host_server_config(const struct rendezvous_host *h)
+{
+    return (struct server_config){ .run_id = h->config->run_id,
+                                   .job = &h->config->job,
+                                   .keys = h->keys,
+                                   .fds_reserved = fd_limits_need(h->config),
+                                   .store_client = h->calls.store_client,
+                                   .event = h->calls.event,
+                                   .replicas = h->config->replicas,
+                                   .moved = h->calls.moved,
+                                   .fatal = h->calls.fatal,
+                                   .arg = h->calls.arg };
+}
+
 static int start_server(struct rendezvous_host *h, const struct net_addr *listen,
                         struct err *e)
 {
-    struct server_config config = { .listen = *listen,
-                                    .listener = h->config->rendezvous_fd,
-                                    .run_id = h->config->run_id,
-                                    .job = &h->config->job,
-                                    .keys = h->keys,
-                                    .fds_reserved = fd_limits_need(h->config),
-                                    .store_client = h->calls.store_client,
-                                    .event = h->calls.event,
-                                    .replicas = h->config->replicas,
-                                    .elsewhere = h->calls.elsewhere,
-                                    .moved = h->calls.moved,
-                                    .fatal = h->calls.fatal,
-                                    .arg = h->calls.arg };
+    struct server_config config = host_server_config(h);
 
+    config.listen = *listen;
+    config.listener = h->config->rendezvous_fd;
+    config.elsewhere = h->calls.elsewhere;
     h->server = server_create(h->loop, &config, e);
     if (!h->server)
         return explain_taken_port(h, listen, e);
@@ -256,19 +261,10 @@ uint16_t rendezvous_host_keep(struct rendezvous_host *h,
                               const struct server_standby *standby, const char *address,
                               struct err *e)
 {
-    struct server_config config = { .run_id = h->config->run_id,
-                                    .job = &h->config->job,
-                                    .keys = h->keys,
-                                    .fds_reserved = fd_limits_need(h->config),
-                                    .store_client = h->calls.store_client,
-                                    .event = h->calls.event,
-                                    .replicas = h->config->replicas,
-                                    .endpoints = h->config->endpoints,
-                                    .standby = *standby,
-                                    .moved = h->calls.moved,
-                                    .fatal = h->calls.fatal,
-                                    .arg = h->calls.arg };
+    struct server_config config = host_server_config(h);
 
+    config.endpoints = h->config->endpoints;
+    config.standby = *standby;
     server_destroy(h->standby);
     h->standby = NULL;
     if (h->server) {

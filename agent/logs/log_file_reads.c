@@ -260,11 +260,6 @@ void log_file_reads_destroy(struct log_file_reads *r)
     free(r);
 }
 
-bool log_file_reads_busy(const struct log_file_reads *r)
-{
-    return r->job != NULL;
-}
-
 bool log_file_reads_start(struct log_file_reads *r, struct log_file_read *list,
                           size_t count)
 {

@@ -55,8 +55,8 @@ log_file_reads_create(struct loop *loop,
 /* Does not wait for a read under way. NULL is fine. */
 void log_file_reads_destroy(struct log_file_reads *r);
 
-bool log_file_reads_busy(const struct log_file_reads *r);
-/* Takes the list over; not while busy. False: no thread can be started. */
+/* Takes the list over; not while it reads another one. False: no thread can be started.
+ */
 bool log_file_reads_start(struct log_file_reads *r, struct log_file_read *list,
                           size_t count);
 

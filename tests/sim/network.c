@@ -335,11 +335,6 @@ struct sim_parcel *link_pack(struct sim_link *l, enum link_end from,
     return p;
 }
 
-struct sim_parcel *link_pack_close(struct sim_link *l, enum link_end from)
-{
-    return parcel_new(l, other(from), PARCEL_CLOSE);
-}
-
 void link_send(struct sim_link *l, enum link_end from, const struct msg *m)
 {
     if (l->end[from].open && !l->connecting)

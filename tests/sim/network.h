@@ -56,7 +56,6 @@ void network_wake(struct network *n);
 void link_send(struct sim_link *l, enum link_end from, const struct msg *m);
 struct sim_parcel *link_pack(struct sim_link *l, enum link_end from,
                              const struct msg *m);
-struct sim_parcel *link_pack_close(struct sim_link *l, enum link_end from);
 void parcel_post(struct sim_parcel *p);
 void parcel_drop(struct sim_parcel *p);
 struct sim_parcel *parcel_next(const struct sim_parcel *p);

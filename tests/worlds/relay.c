@@ -197,11 +197,6 @@ uint16_t relay_port(const struct relay *r)
     return r->port;
 }
 
-unsigned relay_connections(const struct relay *r)
-{
-    return r->connections;
-}
-
 const uint8_t *relay_heard(const struct relay *r, enum relay_direction d, size_t *size)
 {
     *size = evbuffer_get_length(r->heard[d]);

@@ -38,7 +38,6 @@ struct relay *relay_create(struct loop *loop, const struct net_addr *server,
 void relay_destroy(struct relay *r); /* NULL is fine */
 
 uint16_t relay_port(const struct relay *r);
-unsigned relay_connections(const struct relay *r);
 
 /* What the first connection carried so far, as it came from the sender. */
 const uint8_t *relay_heard(const struct relay *r, enum relay_direction d, size_t *size);

@@ -72,7 +72,6 @@ struct gpu_calls {
     int (*stream_create_plain)(struct gpu_stream **stream); /* of normal priority */
     int (*stream_sync)(struct gpu_stream *stream);
     int (*stream_query)(struct gpu_stream *stream);
-    int (*event_sync)(struct gpu_event *event);
     int (*identify)(int device, struct gpu_identity *identity);
     int (*host_alloc)(void **memory, size_t bytes); /* pinned */
     int (*host_free)(void *memory);

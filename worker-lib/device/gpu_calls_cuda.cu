@@ -138,9 +138,6 @@ CUDA_CALL(cuda_event_create, (struct gpu_event * *event),
 CUDA_CALL(cuda_event_create_untimed, (struct gpu_event * *event),
           cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming))
 
-CUDA_CALL(cuda_event_sync, (struct gpu_event * event),
-          cudaEventSynchronize((cudaEvent_t)event))
-
 CUDA_CALL(cuda_event_destroy, (struct gpu_event * event),
           cudaEventDestroy((cudaEvent_t)event))
 
@@ -180,7 +177,6 @@ static const struct gpu_calls calls = {
     cuda_stream_create_plain,
     cuda_stream_sync,
     cuda_stream_query,
-    cuda_event_sync,
     cuda_identify,
     cuda_host_alloc,
     cuda_host_free,

@@ -18,8 +18,6 @@
  * is epoch, step and world, a colon, ranks, and then: + the set has a shared section,
  * and it is here; - it has one, and it is not here.
  */
-#define MEMORY_SET_TEXT_BYTES (MEMORY_SET_BYTES + 1) /* "3.1200.8" */
-
 struct memory_sets;
 
 struct memory_sets *memory_sets_create(void);

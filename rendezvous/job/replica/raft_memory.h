@@ -24,9 +24,8 @@ struct raft_memory {
     uint64_t random;
     raft_io_tick_cb tick;
     raft_io_recv_cb receive;
-    const struct raft_configuration *founders; /* during raft_bootstrap */
-    struct raft_buffer first;                  /* the entry of raft_bootstrap */
-    struct raft_snapshot *snapshot;            /* the newest, or NULL */
+    struct raft_buffer first;       /* the entry of raft_bootstrap */
+    struct raft_snapshot *snapshot; /* the newest, or NULL */
     STAILQ_HEAD(, raft_memory_answer) answers;
     void (*send)(void *arg, const struct raft_message *m);
     void *arg;

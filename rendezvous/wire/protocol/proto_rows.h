@@ -41,10 +41,6 @@
     {                                                                                  \
         FIELD(PROTO_TEXT, type, member, required)                                      \
     }
-#define TAIL(type, member, required)                                                   \
-    {                                                                                  \
-        FIELD(PROTO_TAIL, type, member, required)                                      \
-    }
 #define NAME(type, member, required)                                                   \
     {                                                                                  \
         FIELD(PROTO_NAME, type, member, required)                                      \

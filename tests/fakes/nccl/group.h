@@ -65,9 +65,6 @@ int plan_launch(struct nccl_comm *c, struct task **tasks);
 /* Takes the operations, which are linked. */
 int kernel_launch(struct nccl_comm *c, struct operation *first, cudaStream_t stream);
 size_t operation_item(int type);
-/* How many elements a rank reads and writes. */
-size_t operation_ins(const struct operation *o);
-size_t operation_outs(const struct operation *o);
 
 /* -- sums.c ------------------------------------------------------------------------ */
 

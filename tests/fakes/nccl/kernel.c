@@ -18,20 +18,6 @@ struct kernel {
     char *result; /* of sums */
 };
 
-size_t operation_ins(const struct operation *o)
-{
-    return o->kind == RECEIVE          ? 0
-           : o->kind == REDUCE_SCATTER ? o->count * (size_t)o->task.comm->size
-                                       : o->count;
-}
-
-size_t operation_outs(const struct operation *o)
-{
-    return o->kind == SEND         ? 0
-           : o->kind == ALL_GATHER ? o->count * (size_t)o->task.comm->size
-                                   : o->count;
-}
-
 static struct operation *next_operation(const struct operation *o)
 {
     return (struct operation *)(void *)o->task.next;
