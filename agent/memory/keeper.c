@@ -145,13 +145,6 @@ int memory_keeper_grow(struct memory_keeper *k, struct memory_file *f, uint64_t 
     return memory_file_grow(f, bytes, e);
 }
 
-void memory_keeper_release(struct memory_keeper *k, struct memory_file *f)
-{
-    pthread_mutex_lock(&k->lock);
-    f->users--;
-    pthread_mutex_unlock(&k->lock);
-}
-
 /* A neighbour's epoch may begin a moment before this agent's, which knows no job before
  * its first one. */
 struct id128 memory_keeper_job(struct memory_keeper *k)

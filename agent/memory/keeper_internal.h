@@ -3,6 +3,7 @@
 #define AGENT_MEMORY_KEEPER_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "agent/memory/keeper.h"
 #include "agent/memory/memory_table.h"
@@ -48,7 +49,8 @@ struct memory_keeper {
     pthread_cond_t changed;
     struct memory_table table;
     struct memory_epoch now; /* the epoch that runs, or did */
-    bool stop, runs, restored /* was told */;
+    atomic_bool stop;
+    bool runs, restored /* was told */;
     char command[MEMORY_COMMAND_BYTES];
     uint64_t copy_again_ms; /* the neighbour could not be reached: not before then */
     LIST_HEAD(memory_links, memory_link) links;
@@ -70,8 +72,6 @@ int memory_keeper_spawn(struct memory_keeper *k, enum memory_thread kind,
 /* The file becomes at least so long, if there is memory for it. With the lock. */
 int memory_keeper_grow(struct memory_keeper *k, struct memory_file *f, uint64_t bytes,
                        struct err *e) MUST_CHECK;
-/* A transfer that has used the file is over. */
-void memory_keeper_release(struct memory_keeper *k, struct memory_file *f);
 struct id128 memory_keeper_job(struct memory_keeper *k);
 
 /* -- memory_service.c -------------------------------------------------------------- */

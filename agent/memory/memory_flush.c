@@ -127,16 +127,6 @@ static pid_t flush_spawn(struct memory_flush *t)
     return child;
 }
 
-static bool flush_stops(struct memory_keeper *k)
-{
-    bool stop;
-
-    pthread_mutex_lock(&k->lock);
-    stop = k->stop;
-    pthread_mutex_unlock(&k->lock);
-    return stop;
-}
-
 /* The status as of waitpid; -1: not in time. */
 static int flush_wait(const struct memory_flush *t, pid_t child)
 {
@@ -144,7 +134,7 @@ static int flush_wait(const struct memory_flush *t, pid_t child)
     int status;
 
     while (waitpid(child, &status, WNOHANG) == 0) {
-        if (clock_ms() >= until_ms || flush_stops(t->keeper)) {
+        if (clock_ms() >= until_ms || t->keeper->stop) {
             kill(-child, SIGKILL);
             waitpid(child, &status, 0);
             return -1;

@@ -206,23 +206,6 @@ static int link_shake_accepted(struct memory_link *l, struct err *e)
 
 /* -- a link ------------------------------------------------------------------------ */
 
-/* The socket blocks, for so long. The keeper may end it from here on. */
-static int link_init(struct memory_link *l, struct memory_keeper *k, int fd,
-                     struct err *e)
-{
-    int rc = 0;
-
-    *l = (struct memory_link){ .keeper = k, .fd = fd };
-    (void)fcntl(fd, F_SETFL, 0);
-    link_set_patience(l, MEMORY_PEER_DIAL_MS);
-    pthread_mutex_lock(&k->lock);
-    if (k->stop)
-        rc = err_set(e, "this agent ends");
-    LIST_INSERT_HEAD(&k->links, l, entry);
-    pthread_mutex_unlock(&k->lock);
-    return rc;
-}
-
 void memory_link_close(struct memory_link *l)
 {
     if (l->fd < 0)
@@ -257,34 +240,42 @@ static int link_connect(const char *address, struct err *e)
     return err_set_errno(e, error, "the connection");
 }
 
+/* The socket blocks, for so long. The keeper may end it from here on. */
+static int link_open(struct memory_link *l, struct memory_keeper *k, int fd,
+                     int (*shake)(struct memory_link *, struct err *), struct err *e)
+{
+    int rc = 0;
+
+    *l = (struct memory_link){ .keeper = k, .fd = fd };
+    (void)fcntl(fd, F_SETFL, 0);
+    link_set_patience(l, MEMORY_PEER_DIAL_MS);
+    pthread_mutex_lock(&k->lock);
+    if (k->stop)
+        rc = err_set(e, "this agent ends");
+    LIST_INSERT_HEAD(&k->links, l, entry);
+    pthread_mutex_unlock(&k->lock);
+    if (rc == 0 && k->config.keys)
+        rc = shake(l, e);
+    link_set_patience(l, MEMORY_PEER_STILL_MS);
+    if (rc < 0)
+        memory_link_close(l);
+    return rc;
+}
+
 int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
                      const char *address, struct err *e)
 {
     int fd = link_connect(address, e);
 
     l->fd = -1;
-    if (fd < 0)
-        return -1;
-    if (link_init(l, k, fd, e) == 0 &&
-        (!k->config.keys || link_shake_dialled(l, e) == 0)) {
-        link_set_patience(l, MEMORY_PEER_STILL_MS);
-        return 0;
-    }
-    memory_link_close(l);
-    return -1;
+    return fd < 0 ? -1 : link_open(l, k, fd, link_shake_dialled, e);
 }
 
 int memory_link_accept(struct memory_link *l, struct memory_keeper *k, int fd)
 {
     struct err e;
 
-    if (link_init(l, k, fd, &e) == 0 &&
-        (!k->config.keys || link_shake_accepted(l, &e) == 0)) {
-        link_set_patience(l, MEMORY_PEER_STILL_MS);
-        return 0;
-    }
-    memory_link_close(l);
-    return -1;
+    return link_open(l, k, fd, link_shake_accepted, &e);
 }
 
 /* -- requests ---------------------------------------------------------------------- */

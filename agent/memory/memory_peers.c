@@ -33,7 +33,9 @@ static int peer_get(struct memory_link *l, const struct memory_request *r,
     rc = memory_link_reply(l, MEMORY_OK, &h, "", e);
     if (rc == 0)
         rc = memory_link_give(l, f, at, h.own_bytes + h.shared_bytes, 0, e);
-    memory_keeper_release(k, f);
+    pthread_mutex_lock(&k->lock);
+    f->users--;
+    pthread_mutex_unlock(&k->lock);
     return rc;
 }
 
@@ -104,7 +106,7 @@ static void serve_peer(void *arg)
     struct memory_peer p = *(struct memory_peer *)arg;
     struct memory_request r;
     struct memory_link l;
-    struct err e;
+    struct err e = { .code = 0 };
     int rc;
 
     free(arg);
