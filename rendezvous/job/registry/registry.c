@@ -489,9 +489,12 @@ static uint64_t away_ms(const struct registry *g, const struct job *j)
     return clock < wall ? clock : wall; /* less than 0 is very much */
 }
 
-/* Ends the reader. */
-static void restore_jobs(struct registry *g, struct job_records_reader *reader)
+/* Ends the reader. moved: from another machine, whose clocks are others. Then it was
+ * away for a lease at most: a wall clock that is wrong by more ends no job. */
+static void restore_jobs(struct registry *g, struct job_records_reader *reader,
+                         bool moved)
 {
+    uint64_t away;
     struct msg_event event;
 
     g->id = job_records_reader_rendezvous(reader);
@@ -502,7 +505,10 @@ static void restore_jobs(struct registry *g, struct job_records_reader *reader)
                  "the rendezvous was restarted: earlier events are not kept");
         event_list_add(g->events, &event, &j->owner, j->source); /* not in the log */
         job_history_add_event(j->history, &event);
-        membership_add_away(&j->membership, away_ms(g, j));
+        away = away_ms(g, j);
+        if (moved && away > j->membership.config.lease_ms)
+            away = j->membership.config.lease_ms;
+        membership_add_away(&j->membership, away);
         j->stepped_ms = g->now_ms;
         j->stepped_wall_ms = g->wall_ms;
         if (j->membership.state == JOB_DONE)
@@ -519,7 +525,7 @@ static int open_journal(struct registry *g, struct err *e)
     g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
                               e);
     in_clear = job_records_reader_is_in_clear(reader);
-    restore_jobs(g, reader);
+    restore_jobs(g, reader, false);
     if (!g->journal)
         return -1;
     if (id128_is_zero(&g->id)) {
@@ -553,7 +559,7 @@ int registry_take_over(struct registry *g, const void *records, size_t size,
     g->source = SOURCE_NONE;
     reader = job_records_reader_create(now_ms, g->config.digest, g->config.arg);
     r = journal_give(records, size, job_records_read, reader, e);
-    restore_jobs(g, reader);
+    restore_jobs(g, reader, true);
     return r;
 }
 

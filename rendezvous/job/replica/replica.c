@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/replica/raft_memory.h"
 #include "rendezvous/job/replica/raft_message.h"
@@ -20,6 +21,8 @@
  * has a callback: how far a replica is, what has been applied tells.
  */
 #define TICKS_PER_ELECTION 5
+#define STAMP_SIZE 8 /* of a message: when it was sent; of an answer: what it answers  \
+                      */
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
 #define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
 #define HURRY_MAX 20
@@ -27,7 +30,6 @@
 
 struct contact {
     uint64_t id;
-    uint64_t asked_ms;  /* when the oldest unanswered message was sent; 0: none is */
     uint64_t proven_ms; /* it has answered what was sent then */
     raft_index matches; /* so many entries, by an answer */
 };
@@ -50,6 +52,7 @@ struct replica {
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
     raft_index matched;   /* the last entry of the message that is answered */
+    uint64_t asked_ms;    /* when its sender has sent that, by the sender's clock */
     uint64_t tick_ms;
     uint64_t gone; /* a leader whose process is gone; 0: none */
     uint64_t hurry_ms;
@@ -143,9 +146,11 @@ static void on_send(void *arg, const struct raft_message *message)
 {
     struct replica *r = arg;
     struct raft_message copy = *message, *m = &copy;
-    struct contact *c = contact_of(r, m->server_id, true);
+    struct wire_out stamped = { .used = 0 };
     size_t size;
     uint8_t *data;
+
+    (void)contact_of(r, m->server_id, true);
 
     if ((int)m->type == RAFT_MESSAGE_APPENDED &&
         m->append_entries_result.rejected == 0 &&
@@ -154,9 +159,13 @@ static void on_send(void *arg, const struct raft_message *message)
     if ((int)m->type == RAFT_MESSAGE_SNAPSHOT && r->memory.snapshot)
         m->install_snapshot.last_term = r->memory.snapshot->term;
     data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
-    if (!c->asked_ms)
-        c->asked_ms = r->memory.now_ms;
-    r->config.send(r->config.arg, m->server_id, m->server_address, data, size);
+    stamped.start = xmalloc(stamped.size = size + STAMP_SIZE);
+    wire_put_u64(&stamped, (int)m->type == RAFT_MESSAGE_APPENDED ? r->asked_ms
+                                                                 : r->memory.now_ms);
+    wire_put_bytes(&stamped, data, size);
+    r->config.send(r->config.arg, m->server_id, m->server_address, stamped.start,
+                   stamped.used);
+    free(stamped.start);
     free(data);
 }
 
@@ -269,16 +278,16 @@ void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
 /* -- messages --------------------------------------------------------------------- */
 
 /* False: it was overtaken by a later one, which the library does not always notice. */
-static bool take_answer(struct replica *r, const struct raft_message *m)
+static bool take_answer(struct replica *r, const struct raft_message *m,
+                        uint64_t asked_ms)
 {
     const struct raft_append_entries_result *a = &m->append_entries_result;
     struct contact *c = contact_of(r, m->server_id, false);
 
     if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
         return true;
-    if (c->asked_ms)
-        c->proven_ms = c->asked_ms;
-    c->asked_ms = 0;
+    if (asked_ms > c->proven_ms && asked_ms <= r->memory.now_ms)
+        c->proven_ms = asked_ms;
     if (a->rejected > 0)
         return a->rejected > c->matches && a->last_log_index >= c->matches;
     if (a->last_log_index > c->matches)
@@ -308,15 +317,19 @@ static bool take_snapshot(struct replica *r, struct raft_install_snapshot *s)
 void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms)
 {
     char address[REPLICA_ADDRESS_SIZE];
+    struct wire_in in = { .next = data, .left = size };
+    uint64_t asked_ms = wire_get_u64(&in);
     struct raft_message m;
     bool good = true;
 
-    if (raft_message_decode(data, size, &m, address) < 0)
+    if (in.bad || raft_message_decode(in.next, in.left, &m, address) < 0)
         return;
     replica_set_now(r, now_ms);
     if ((int)m.type == RAFT_MESSAGE_APPENDED)
-        good = take_answer(r, &m);
-    else if ((int)m.type == RAFT_MESSAGE_APPEND)
+        good = take_answer(r, &m, asked_ms);
+    else
+        r->asked_ms = asked_ms;
+    if ((int)m.type == RAFT_MESSAGE_APPEND)
         take_entries(r, &m.append_entries);
     else if ((int)m.type == RAFT_MESSAGE_SNAPSHOT)
         good = take_snapshot(r, &m.install_snapshot);

@@ -104,7 +104,7 @@ static void destroy(unsigned i)
 /* After the id and the address of its sender. */
 static bool is_snapshot(const struct parcel *p)
 {
-    return p->data[10 + p->data[8]] == 5;
+    return p->data[18 + p->data[16]] == 5;
 }
 
 static void deliver(struct parcel *p)
@@ -409,12 +409,12 @@ TEST(garbage_changes_nothing)
 
         for (size_t k = 0; k < size; k++)
             data[k] = (uint8_t)below(256);
-        if (size > 10 && below(2)) { /* a good beginning: from 104, address "" */
-            memset(data, 0, 11);
-            data[0] = 104;
-            data[10] = (uint8_t)below(8);
+        if (size > 18 && below(2)) { /* a good beginning: from 104, address "" */
+            memset(data + 8, 0, 11);
+            data[8] = 104;
+            data[18] = (uint8_t)below(8);
         }
-        replica_receive(member[1].replica, data, size < 11 ? size : 11 + below(60),
+        replica_receive(member[1].replica, data, size < 19 ? size : 19 + below(60),
                         now);
     }
     ck_assert_uint_eq(replica_count(member[1].replica), 3);
