@@ -269,6 +269,7 @@ static void keeping_open_journal(struct keeping *k, bool has_all)
 
 static void on_compact_kept(void *arg, const void *records, size_t size)
 {
+    log_debug("the records of the rendezvous are %zu bytes now", size);
     replica_keep_compact(((struct keeping *)arg)->replica, records, size);
 }
 
