@@ -12,11 +12,12 @@ import pathlib
 import re
 import signal
 import struct
+import subprocess
 import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, free_port  # noqa: E402
+from process import BIN, ROOT, Process, free_port  # noqa: E402
 from train import Run, finished, main  # noqa: E402
 
 SHORT = ["--model=mlp", "--batch=8", "--train-limit=640", "--passes=2"]
@@ -106,6 +107,11 @@ def without_memory_it_is_off(folder):
     assert undisturbed(2) in run.out and "files only" not in run.out, run.out
 
 
+def random_kills(_):
+    subprocess.run([ROOT / "scripts" / "checks" / "memory-kills", "--kills=10", "zero"], check=True)
+
+
 if __name__ == "__main__":
-    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most,
-                                  each_rank_has_its_own_state, newer_files_come_first, without_memory_it_is_off)})
+    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state,
+                                  newer_files_come_first, without_memory_it_is_off,
+                                  *([random_kills] if os.environ.get("CRUN_ALL_ROUNDS") == "1" else []))})

@@ -131,21 +131,22 @@ class Checkpointer:
         """Nothing of the program has changed before all ranks have come so far."""
         reader = MemoryReader(all_ranks)
         try:
-            metadata = reader.read_metadata()
-            flat = self._state.template(metadata)
-            try:
-                plan = StrictPlanner()
-                plan.set_up_planner(flat, metadata, True)
-                plan.create_local_plan()
-            except MemoryFault:
-                if reader.has_all:
-                    raise
-                return self._open_memory(True)  # tensors are cut in another way now
+            flat = self._template(reader.read_metadata())
             self._state.check(reader.parts.objects)
             return reader, flat
-        except BaseException:
+        except BaseException as error:
             reader.close()
-            raise
+            if reader.has_all or not isinstance(error, MemoryFault):
+                raise
+        return self._open_memory(True)  # tensors are perhaps cut in another way now
+
+    def _template(self, metadata: Any) -> Dict[str, Any]:
+        """What is to be loaded, all of which is there."""
+        flat = self._state.template(metadata)
+        plan = StrictPlanner()
+        plan.set_up_planner(flat, metadata, True)
+        plan.create_local_plan()
+        return flat
 
     def _load(self, reader: Any, flat: Dict[str, Any]) -> None:
         import warnings
@@ -161,10 +162,7 @@ class Checkpointer:
                 reader = dcp.FileSystemReader(self._folder.of(step))
                 metadata = reader.read_metadata()
                 self._folder.check(step, metadata)
-                flat = self._state.template(metadata)
-                plan = StrictPlanner()
-                plan.set_up_planner(flat, metadata, True)
-                plan.create_local_plan()
+                flat = self._template(metadata)
             except Exception as error:
                 fault = error
             if self._ranks.all(fault is None):
