@@ -21,7 +21,8 @@
  * has a callback: how far a replica is, what has been applied tells.
  */
 #define TICKS_PER_ELECTION 5
-#define STAMP_SIZE 8 /* of a message: when it was sent; of an answer: what it answers  \
+#define STAMP_SIZE                                                                     \
+    8                /* of a message: when it was sent; of an answer: what it answers  \
                       */
 #define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
 #define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
