@@ -25,6 +25,10 @@ memory_disk := tests/fakes/disk/memdisk.c tests/fakes/disk/memfile.c
 # it observes every step
 crun-sim_src := $(wildcard tests/sim/*.c) tests/worlds/membership_names.c $(memory_disk)
 crun-sim_ldflags := -Wl,--wrap=membership_step -Wl,--wrap=journal_wants_snapshot
+# the real server and client on simulated machines: its own loop and connections
+crun-replicas-sim_src := $(wildcard tests/replicas/*.c) $(addprefix tests/sim/,world.c trace.c view.c)
+crun-replicas-sim_ldflags := $(addprefix -Wl$(comma)--wrap=,clock_ms clock_us clock_wall_ms \
+    id128_random socketpair local_peer_find replica_create replica_destroy)
 worker-calls_src := tests/programs/worker-calls.c tests/worlds/any_memory.c
 # a rank dies in one of these calls
 checkpoint-ranks_ldflags := $(addprefix -Wl$(comma)--wrap=,write pwrite fsync renameat unlinkat \
@@ -34,7 +38,7 @@ preflight-load_ldflags := -Wl,--wrap=link_probe_all
 
 one_file_programs := $(wildcard tests/programs/*.c) \
     $(filter-out %-dialect.c %-echo.c,$(wildcard scripts/bench/load/*.c))
-test_programs := $(basename $(notdir $(one_file_programs))) crun-sim chaos-relay chain-worker \
+test_programs := $(basename $(notdir $(one_file_programs))) crun-sim crun-replicas-sim chaos-relay chain-worker \
     example-all-reduce example-train example-groups example-compress
 test_binaries := $(addprefix $B/bin/,$(test_programs))
 

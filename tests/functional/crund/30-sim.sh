@@ -32,6 +32,14 @@ done
 diff <(grep -- '--' "$dir/one") <(grep -- '--' "$dir/three") ||
     fail "what happens depends on the number of processes"
 
+# the same for a job whose own nodes keep the rendezvous
+"${sim%crun-sim}crun-replicas-sim" 9 60 >"$dir/run" 2>&1
+code=$?
+((code == 0 || code == 77)) || {
+    cat "$dir/run"
+    fail "replicas: an invariant does not hold"
+}
+
 for bad in --seeds=0 --jobs=x --seed=-1 word; do
     "$sim" "$bad" >"$dir/out" 2>&1
     (($? == 2)) || fail "$bad is accepted"
