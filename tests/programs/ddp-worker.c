@@ -87,8 +87,8 @@ static void print_tiny(const char *name, struct tiny *t)
 /* -- a training -------------------------------------------------------------------- */
 
 /* How the ranks share the work. The last two compute with half values. */
-enum sharing { WHOLE, SHARDED, ROUNDED, GATHERED_HALF, SHARINGS };
-static const char *const sharings[] = { "whole", "sharded", "rounded",
+enum sharing { WHOLE, SHARDED, PARTED, ROUNDED, GATHERED_HALF, SHARINGS };
+static const char *const sharings[] = { "whole", "sharded", "parted", "rounded",
                                         "gathered half" };
 
 struct training {
@@ -104,7 +104,7 @@ static void training_open(const struct training *c, struct tiny *t)
     crun_ddp_options d = { .first_bucket_bytes = 256,
                            .bucket_bytes = 700,
                            .grad_type = precisions[c->precision].type,
-                           .shard = c->sharing != WHOLE,
+                           .shard = c->sharing == PARTED ? 2 : c->sharing != WHOLE,
                            .keep_half = c->sharing >= ROUNDED,
                            .gather_half = c->sharing == GATHERED_HALF,
                            .find_unused = c->some_unused };
@@ -236,6 +236,8 @@ static void train_on_gpu(crun_world *w, uint64_t steps, unsigned batch,
         for (unsigned s = 0; s < (p ? SHARINGS : ROUNDED); s++) {
             struct training c = { w, LENGTH(optimizers) - 2, p, 2, s, false };
 
+            if (s == PARTED) /* nothing is accumulated */
+                c.parts = 1;
             train(&c, "accumulated ", steps, batch);
             c.parts = 1;
             c.some_unused = true;
@@ -297,7 +299,8 @@ int main(int argc, char **argv)
     for (unsigned o = 0; o < LENGTH(optimizers); o++)
         for (unsigned p = 0; training && p < LENGTH(precisions); p++)
             for (unsigned s = 0; s < (gpu && p ? SHARINGS : ROUNDED); s++)
-                train(&(struct training){ w, o, p, 1, s, false }, "", steps, batch);
+                if (gpu || s != PARTED)
+                    train(&(struct training){ w, o, p, 1, s, false }, "", steps, batch);
     if (gpu)
         train_on_gpu(w, steps, batch, argv[argc - 1]);
     for (unsigned o = 0; o < LENGTH(optimizers) && !training; o++)

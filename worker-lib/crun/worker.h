@@ -305,7 +305,9 @@ typedef struct crun_ddp_options {
     size_t first_bucket_bytes; /* 0: 1 MiB */
     size_t bucket_bytes;       /* 0: 25 MiB */
     crun_dtype grad_type;      /* CRUN_F32, or CRUN_BF16, CRUN_F16 with f32 masters */
-    bool shard; /* ZeRO-1: each rank has the optimizer state of its part */
+    /* 1, ZeRO-1: each rank has the optimizer state of its part. 2, ZeRO-2: and only its
+     * part of the gradients, see crun_ddp_gradient. */
+    int shard;
     /* In shared memory: each rank steps its part for all ranks, and checkpoints have
      * the state of all ranks. */
     bool share_step;
@@ -338,6 +340,10 @@ CRUN_API CRUN_CHECK crun_status crun_ddp_seal(crun_ddp *ddp);
 /* Views, valid from crun_ddp_seal until crun_ddp_destroy: parameters and buffers in
  * f32, gradients in grad_type. After a failure their values are undefined. */
 CRUN_API float *crun_ddp_value(const crun_ddp *ddp, int parameter);
+/* With shard 2 the memory of a bucket's gradients is used again for others: ask for it
+ * in each step, after crun_ddp_begin. It is zero then, and valid until crun_ddp_ready
+ * of the parameter; NULL outside of this time, and without memory. begin cannot have
+ * sync false. */
 CRUN_API void *crun_ddp_gradient(const crun_ddp *ddp, int parameter);
 CRUN_API const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter);
 CRUN_API float *crun_ddp_buffer_value(const crun_ddp *ddp, int buffer);

@@ -40,6 +40,9 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     if (options && options->keep_half && options->grad_type == CRUN_F32)
         return status_fail(CRUN_BAD_ARGUMENT,
                            "keep_half needs gradients of bf16 or f16");
+    if (options && (options->shard < 0 || options->shard > 2))
+        return status_fail(CRUN_BAD_ARGUMENT, "shard cannot be %d: 0, 1 or 2",
+                           options->shard);
     if (options && options->gather_half && !(options->shard && options->keep_half))
         return status_fail(CRUN_BAD_ARGUMENT, "gather_half needs shard and keep_half");
     if (options && options->hook.begin && options->shard)
@@ -70,6 +73,7 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
     d->size = (unsigned)crun_size(world);
     d->divided = d->options.shard || (d->options.share_step && !d->options.hook.begin &&
                                       !d->ops->queued && world_is_one_memory(world));
+    d->windowed = d->options.shard == 2 && d->size > 1;
     d->element = crun_dtype_size(d->options.grad_type);
     d->gradients_since = 1;
     pthread_mutex_init(&d->lock, NULL);
@@ -102,6 +106,7 @@ void crun_ddp_destroy(crun_ddp *ddp)
         ddp->ops->free(ddp->arena.half);
     crun_free(ddp->world, ddp->arena.buffers);
     crun_free(ddp->world, ddp->arena.gradients);
+    ddp_windows_free(ddp);
     crun_free(ddp->world, ddp->arena.values);
     ddp_free_names(ddp->parameter, ddp->parameters);
     ddp_free_names(ddp->buffer, ddp->buffers);
@@ -162,10 +167,13 @@ static crun_status ddp_alloc_arena(crun_ddp *ddp)
     if (s != CRUN_OK)
         return s;
     ddp->arena.values = values;
-    s = crun_alloc(ddp->world, ddp->arena.length * ddp->element, &gradients);
+    s = crun_alloc(ddp->world, ddp_gradients_kept(ddp), &gradients);
     if (s != CRUN_OK)
         return s;
     ddp->arena.gradients = gradients;
+    s = ddp_windows_alloc(ddp);
+    if (s != CRUN_OK)
+        return s;
     if (ddp->options.gather_half) {
         s = crun_alloc(ddp->world, ddp->arena.length * ddp->element, &half);
         if (s != CRUN_OK)
@@ -242,7 +250,9 @@ void *crun_ddp_gradient(const crun_ddp *ddp, int parameter)
 {
     const struct ddp_parameter *p = sealed_parameter(ddp, parameter);
 
-    return p ? ddp->arena.gradients + p->at * ddp->element : NULL;
+    if (p && ddp->windowed)
+        return ddp_window_gradient((crun_ddp *)(uintptr_t)ddp, p);
+    return p ? ddp_gradient_at(ddp, p->at) : NULL;
 }
 
 const uint16_t *crun_ddp_half_value(const crun_ddp *ddp, int parameter)

@@ -28,13 +28,25 @@ struct ddp_parameter {
     char *name;
     size_t count, at;
     unsigned first_bucket, last_bucket;
+    bool opens_bucket;      /* with windows */
     _Atomic uint64_t ready; /* the last step in which it was ready; 0: none */
     _Atomic unsigned place; /* in the order of the first step */
 };
 
+/* With shard 2: the memory of a bucket's gradients, from the first of them until they
+ * are summed. In a list. */
+struct ddp_window {
+    struct ddp_window *next;
+    struct ddp_bucket *bucket; /* NULL: it is not used */
+    void *memory;              /* for the largest bucket */
+    bool of_all;               /* of crun_alloc */
+};
+#define DDP_WINDOWS 2 /* at first: one is filled while another one is summed */
+
 struct ddp_bucket {
     size_t at, count;
-    unsigned parameters; /* that lie in it, entirely or in part */
+    struct ddp_window *window; /* or NULL */
+    unsigned parameters;       /* that lie in it, entirely or in part */
     _Atomic unsigned pending;
     struct crun_work *work; /* of a group: that of its first bucket; or NULL */
     uint64_t range;         /* from its launch to its end, of ranges.h */
@@ -48,7 +60,7 @@ struct ddp_launch {
 /* The flat memory of parameters, gradients and buffers. */
 struct ddp_arena {
     float *values;
-    char *gradients; /* in options.grad_type */
+    char *gradients; /* in options.grad_type; with windows, only this rank's slices */
     uint16_t *half;  /* the values in grad_type; or NULL */
     float *buffers;
     size_t length;        /* of values, gradients and half, with padding */
@@ -108,6 +120,7 @@ struct crun_ddp {
     crun_ddp_options options;
     unsigned rank, size;
     bool divided;   /* each rank's optimizer steps only its own slices */
+    bool windowed;  /* and only these gradients are kept: shard 2, several ranks */
     size_t element; /* bytes of a gradient's element */
     bool sums;      /* an optimizer divides the next step's gradients */
 
@@ -120,6 +133,7 @@ struct crun_ddp {
     struct ddp_bucket *bucket; /* from the arena's end to its beginning */
     unsigned buckets;
     struct ddp_launch *launch_order; /* of all buckets */
+    struct ddp_window *window;
 
     pthread_mutex_t lock;
     struct ddp_step step;
@@ -143,9 +157,21 @@ static inline size_t ddp_slice_at(const crun_ddp *ddp, const struct ddp_bucket *
     return b->at + ddp->rank * ddp_slice_count(ddp, b);
 }
 
+static inline size_t ddp_gradients_kept(const crun_ddp *ddp)
+{
+    return ddp->arena.length / (ddp->windowed ? ddp->size : 1) * ddp->element;
+}
+
 static inline char *ddp_gradient_at(const crun_ddp *ddp, size_t at)
 {
     return ddp->arena.gradients + at * ddp->element;
+}
+
+/* The sum of this rank's slice. */
+static inline char *ddp_slice_gradients(const crun_ddp *ddp, const struct ddp_bucket *b)
+{
+    return ddp_gradient_at(ddp,
+                           ddp->windowed ? b->at / ddp->size : ddp_slice_at(ddp, b));
 }
 
 static inline void *ddp_queue(const crun_ddp *ddp)
@@ -179,6 +205,21 @@ crun_status ddp_compare(crun_ddp *ddp);
 crun_status ddp_describe_state(crun_ddp *ddp);
 /* Waits until copies to the host have read the state, which can then be freed. */
 void ddp_end_copies(crun_ddp *ddp);
+
+/* -- ddp_window.c ------------------------------------------------------------------ */
+
+/* All ranks together. */
+crun_status ddp_windows_alloc(crun_ddp *ddp) CRUN_CHECK;
+void ddp_windows_free(crun_ddp *ddp);
+/* With the lock: the bucket has a window, which is zero if it had none before. May wait
+ * for another bucket's sum. */
+crun_status ddp_window_take(crun_ddp *ddp, struct ddp_bucket *b) CRUN_CHECK;
+/* Its sum is over. */
+void ddp_window_leave(struct ddp_bucket *b);
+/* Where the gradients of the parameter are now, or NULL. */
+void *ddp_window_place(const crun_ddp *ddp, const struct ddp_parameter *p);
+/* The same in a step, until the parameter's bucket is complete: takes a window. */
+void *ddp_window_gradient(crun_ddp *ddp, const struct ddp_parameter *p);
 
 /* -- ddp_launch_order.c ------------------------------------------------------------ */
 

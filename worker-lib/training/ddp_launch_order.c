@@ -50,7 +50,8 @@ crun_status ddp_reorder(crun_ddp *ddp)
                            ddp->buckets);
     find_completion_order(ddp, order);
     for (unsigned i = 0, group = 0; i < ddp->buckets; i++) {
-        bool together = ddp->ops->queued && i && order[i].place == order[i - 1].place;
+        bool together = ddp->ops->queued && !ddp->windowed && i &&
+                        order[i].place == order[i - 1].place;
 
         group += i && !together;
         ddp->launch_order[i] = (struct ddp_launch){ order[i].bucket, group };

@@ -23,6 +23,31 @@ static size_t place_in_arena(struct ddp_parameter *list, unsigned count)
     return at;
 }
 
+/* With windows a parameter lies in one bucket, so each bucket begins with one. */
+static size_t place_for_windows(crun_ddp *ddp)
+{
+    size_t unit = (size_t)DDP_ALIGN * ddp->size, at = 0, bytes = 0;
+    size_t limit = ddp->options.first_bucket_bytes;
+
+    for (unsigned i = ddp->parameters; i-- > 0;) {
+        struct ddp_parameter *p = &ddp->parameter[i];
+
+        bytes += bytes_round_up(p->count, DDP_ALIGN) * ddp->element;
+        p->opens_bucket = i == 0 || bytes >= limit;
+        if (!p->opens_bucket)
+            continue;
+        bytes = 0;
+        limit = ddp->options.bucket_bytes;
+    }
+    for (unsigned i = 0; i < ddp->parameters; i++) {
+        struct ddp_parameter *p = &ddp->parameter[i];
+
+        p->at = p->opens_bucket ? bytes_round_up(at, unit) : at;
+        at = p->at + bytes_round_up(p->count, DDP_ALIGN);
+    }
+    return at;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -98,7 +123,8 @@ static unsigned cut_buckets(const crun_ddp *ddp, struct ddp_bucket *bucket)
     for (unsigned i = ddp->parameters; i-- > 0;) {
         size_t at = i ? bytes_round_up(ddp->parameter[i].at, unit) : 0;
 
-        if (at >= end || (i && (end - at) * ddp->element < limit))
+        if (ddp->windowed ? !ddp->parameter[i].opens_bucket
+                          : at >= end || (i && (end - at) * ddp->element < limit))
             continue;
         if (bucket) {
             bucket[n].at = at;
@@ -140,7 +166,8 @@ static void assign_to_buckets(crun_ddp *ddp)
 crun_status ddp_lay_out(crun_ddp *ddp)
 {
     crun_status s = check_names(ddp);
-    size_t used = place_in_arena(ddp->parameter, ddp->parameters);
+    size_t used = ddp->windowed ? place_for_windows(ddp)
+                                : place_in_arena(ddp->parameter, ddp->parameters);
 
     if (s != CRUN_OK)
         return s;
@@ -177,7 +204,8 @@ static void describe_entry(const crun_ddp *ddp, uint64_t i, char text[ENTRY_BYTE
         snprintf(text, ENTRY_BYTES,
                  "%s gradients, buckets of %zu and %zu bytes, %s, %s%s",
                  crun_dtype_name(o->grad_type), o->first_bucket_bytes, o->bucket_bytes,
-                 o->shard        ? "sharded"
+                 o->shard == 2   ? "sharded with gradients"
+                 : o->shard      ? "sharded"
                  : o->share_step ? "sharing steps"
                                  : "not sharded",
                  o->gather_half ? "gathering half values, " : "",

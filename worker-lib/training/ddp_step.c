@@ -16,7 +16,7 @@ void crun_ddp_zero(crun_ddp *ddp)
     if (!ddp->sealed)
         return;
     ddp_note(ddp, ddp->ops->zero(ddp_queue(ddp), ddp->arena.gradients,
-                                 ddp->arena.length * ddp->element));
+                                 ddp_gradients_kept(ddp)));
     ddp->gradients_since = atomic_load(&ddp->step.number) +
                            !atomic_load(&ddp->step.open);
 }
@@ -32,6 +32,9 @@ crun_status crun_ddp_begin(crun_ddp *ddp, bool sync)
     if (atomic_load(&ddp->step.open))
         return status_fail(CRUN_BAD_ARGUMENT,
                            "begin of a step before the last one was finished");
+    if (!sync && ddp->options.shard == 2)
+        return status_fail(CRUN_BAD_ARGUMENT, "shard 2 keeps no gradients that the "
+                                              "ranks have not exchanged: sync false");
     for (unsigned i = 0; i < ddp->buckets; i++)
         atomic_store_explicit(&ddp->bucket[i].pending, ddp->bucket[i].parameters,
                               memory_order_relaxed);
@@ -64,7 +67,7 @@ void ddp_note(crun_ddp *ddp, crun_status s)
 
 static struct op bucket_op(const crun_ddp *ddp, const struct ddp_bucket *b)
 {
-    char *whole = ddp_gradient_at(ddp, b->at);
+    char *whole = ddp->windowed ? b->window->memory : ddp_gradient_at(ddp, b->at);
     struct op op = { .kind = OP_ALL_REDUCE,
                      .type = ddp->options.grad_type,
                      .op = ddp->step.summed ? CRUN_SUM : CRUN_MEAN,
@@ -75,7 +78,7 @@ static struct op bucket_op(const crun_ddp *ddp, const struct ddp_bucket *b)
 
     if (ddp->divided) {
         op.kind = OP_REDUCE_SCATTER;
-        op.out = ddp_gradient_at(ddp, ddp_slice_at(ddp, b));
+        op.out = ddp_slice_gradients(ddp, b);
         op.count = ddp_slice_count(ddp, b);
     }
     return op;
@@ -178,10 +181,14 @@ static void launch_group(crun_ddp *ddp, unsigned first, unsigned end,
 {
     bool with_unused = ddp->ops->queued && end == ddp->buckets;
     struct ddp_bucket *b = bucket_in_order(ddp, first);
-    struct op op = bucket_op(ddp, b);
+    struct op op;
 
     if (ddp->size == 1 || ddp->step.status != CRUN_OK)
         return;
+    ddp_note(ddp, ddp_window_take(ddp, b)); /* of parameters without gradients */
+    if (ddp->step.status != CRUN_OK)
+        return;
+    op = bucket_op(ddp, b);
     for (unsigned i = first; i < end; i++)
         bucket_in_order(ddp, i)->range = range_begin("bucket %u",
                                                      ddp->launch_order[i].bucket);
@@ -253,6 +260,7 @@ crun_status ddp_wait_all(crun_ddp *ddp, crun_work *last)
         if (b->work)
             ddp_note(ddp, crun_wait(b->work));
         b->work = NULL;
+        ddp_window_leave(b);
         range_end(b->range);
         b->range = 0;
     }

@@ -20,12 +20,16 @@ int32_t ddp_zero_unused(crun_ddp *ddp)
 
     for (unsigned i = 0; i < ddp->parameters; i++) {
         const struct ddp_parameter *p = &ddp->parameter[i];
+        void *gradient;
 
         if (!is_unused(ddp, p))
             continue;
-        ddp_note(ddp, ddp->ops->zero(ddp_queue(ddp), ddp_gradient_at(ddp, p->at),
-                                     p->count * ddp->element));
         n++;
+        gradient = ddp->windowed ? ddp_window_place(ddp, p)
+                                 : ddp_gradient_at(ddp, p->at);
+        if (gradient) /* a window that is taken later is zero */
+            ddp_note(ddp,
+                     ddp->ops->zero(ddp_queue(ddp), gradient, p->count * ddp->element));
     }
     return n;
 }

@@ -246,9 +246,11 @@ static crun_status optim_step_piece(const crun_optim *o,
     struct step_arrays a = { .p = ddp->arena.values + piece->at,
                              .m = o->m ? o->m + piece->state : NULL,
                              .v = o->v ? o->v + piece->state : NULL,
-                             .g = ddp->arena.gradients + piece->at * ddp->element,
+                             .g = ddp->arena.gradients,
                              .type = ddp->options.grad_type };
 
+    if (ddp->divided)
+        a.g = ddp_slice_gradients(ddp, &ddp->bucket[piece - o->piece]);
     /* if divided, the other ranks' values arrive later, in f32 or as half values */
     if (ddp->arena.half && (!ddp->divided || ddp->options.gather_half))
         a.half = ddp->arena.half + piece->at;

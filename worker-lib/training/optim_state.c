@@ -18,9 +18,8 @@ crun_status optim_measure(const crun_optim *optim)
         const struct ddp_bucket *b = &ddp->bucket[i];
 
         s = ddp->ops->squares(ddp_queue(ddp), optim->work, own,
-                              ddp->arena.gradients +
-                                  ddp_slice_at(ddp, b) * ddp->element,
-                              ddp_slice_count(ddp, b), ddp->options.grad_type);
+                              ddp_slice_gradients(ddp, b), ddp_slice_count(ddp, b),
+                              ddp->options.grad_type);
     }
     if (s == CRUN_OK && ddp->size > 1)
         s = crun_all_gather(ddp->world, own, optim->sums, 1, CRUN_F64, NULL);

@@ -173,7 +173,8 @@ static const crun_optim_options adam = { .kind = CRUN_ADAM, .lr = 0.01f };
 
 struct saving {
     char dir[64];
-    bool shard, stepped, without_optim, half;
+    int shard;
+    bool stepped, without_optim, half;
     float values[VALUES_MAX]; /* when it was saved */
     float after[VALUES_MAX];  /* with stepped: after the next step */
 };
@@ -277,7 +278,8 @@ static void save_and_load(crun_world *w, void *arg)
 
 static struct saving cases[] = {
     { .stepped = true },
-    { .stepped = true, .shard = true },
+    { .stepped = true, .shard = 1 },
+    { .stepped = true, .shard = 2 },
     { .stepped = false },
     { .stepped = true, .without_optim = true },
     { .stepped = true, .shard = true, .half = true },
