@@ -78,7 +78,7 @@ TEST(the_command_gets_each_part_of_the_set)
               "$CRUN_MEMORY_JOB $CRUN_MEMORY_PARTS | " NO_NUMBERS
               " > $1; for p in $CRUN_MEMORY_PARTS; do "
               "f=${p#*:}; wc -c < ${f%:shared} >> $1; done");
-    flush(&s6, 10000);
+    flush(&s6, 60000);
     ck_assert_int_eq(agent.code, 0);
     ck_assert_str_eq(written(), "6 1 2 746865206a6f62000000000000000000 "
                                 "0:FD:shared 1:FD\n"
@@ -108,7 +108,7 @@ TEST(what_another_node_writes_is_named_apart)
         ck_assert(memory_ask(&worker[i], &hello, &answer, worker[i].slot));
         memory_worker_save(&worker[i], 0, &s, 5000, i ? 0 : 700);
     }
-    flush(&(struct memory_set){ 1, 6, 4, 0 }, 10000);
+    flush(&(struct memory_set){ 1, 6, 4, 0 }, 60000);
     ck_assert_int_eq(agent.code, 0);
     ck_assert_str_eq(written(), "2:FD 3:FD, 2:FD:shared\n");
     ck_assert_ptr_nonnull(strstr(agent.flushed, "this node's part of step 6"));
@@ -119,7 +119,7 @@ TEST(the_command_cannot_write_to_parts)
     save_with(
         "for p in $CRUN_MEMORY_PARTS; do f=${p#*:}; f=${f%:shared}; "
         "sed -n 's/^flags:.*\\(.\\)$/\\1/p' /proc/self/fdinfo/${f##*/}; done > $1");
-    flush(&s6, 10000);
+    flush(&s6, 60000);
     ck_assert_str_eq(written(), "0\n0\n"); /* O_RDONLY */
 }
 
@@ -141,7 +141,7 @@ TEST(what_files_have_is_not_written_again)
         h.header_hash = memory_header_hash(&h);
         ck_assert_int_eq(pwrite(worker[i].slot[1], &h, sizeof(h), 0), sizeof(h));
     }
-    flush(&s6, 10000);
+    flush(&s6, 60000);
     ck_assert_int_eq(agent.code, -1);
     ck_assert_str_eq(written(), "");
 }
@@ -158,21 +158,19 @@ TEST(a_set_that_is_not_here_writes_nothing)
 
 static const struct {
     const char *line, *why;
+    uint32_t grace_ms;
 } failures[] = {
-    { "exit 3", "exit code 3" },
-    { "kill -9 $$", "signal 9" },
-    { "sleep 100 & sleep 100", "it took longer than 0.2 s" },
+    { "exit 3", "exit code 3", 60000 },
+    { "kill -9 $$", "signal 9", 60000 },
+    { "sleep 1000 & sleep 1000", "it took longer than ", 200 },
 };
 
 TEST_EACH(a_command_that_fails_is_told_of, failures)
 {
-    uint64_t began_ms = clock_ms();
-
     save_with(failures[_i].line);
-    flush(&s6, 200);
+    flush(&s6, failures[_i].grace_ms);
     ck_assert_int_eq(agent.code, 1);
     ck_assert_msg(strstr(agent.flushed, failures[_i].why) != NULL, "%s", agent.flushed);
-    ck_assert_uint_lt(clock_ms() - began_ms, 5000);
 }
 
 TEST(without_a_command_the_loss_is_told)
@@ -191,8 +189,8 @@ TEST(a_keeper_that_ends_ends_its_command)
 {
     uint64_t began_ms = clock_ms();
 
-    save_with("sleep 100");
-    memory_keeper_flush(agent.keeper, &s6, 100000);
+    save_with("sleep 1000");
+    memory_keeper_flush(agent.keeper, &s6, 1000000);
     memory_agent_close(&agent);
-    ck_assert_uint_lt(clock_ms() - began_ms, 5000);
+    ck_assert_uint_lt(clock_ms() - began_ms, MEMORY_PATIENCE_MS);
 }

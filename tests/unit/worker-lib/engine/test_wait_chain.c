@@ -126,12 +126,18 @@ static void *says_it_early(void *arg)
 
 TEST(what_was_said_early_needs_no_wait)
 {
-    uint64_t begin = clock_ms();
+    uint64_t least_ms = UINT64_MAX;
 
-    with_store(says_it_early);
-    ck_assert_int_eq(told_early.s, CRUN_TIMEOUT);
-    ck_assert_str_eq(told_early.e.text, "rank 1 has waited for rank 2");
-    ck_assert_uint_lt(clock_ms() - begin, 4500); /* other late ranks would have 5 s */
+    for (int i = 0; i < 5 && least_ms >= 4500; i++) { /* a busy machine may be slow */
+        uint64_t begin = clock_ms();
+
+        with_store(says_it_early);
+        ck_assert_int_eq(told_early.s, CRUN_TIMEOUT);
+        ck_assert_str_eq(told_early.e.text, "rank 1 has waited for rank 2");
+        if (clock_ms() - begin < least_ms)
+            least_ms = clock_ms() - begin;
+    }
+    ck_assert_uint_lt(least_ms, 4500); /* other late ranks would have 5 s */
 }
 
 TEST(why_the_world_has_ended_comes_first)

