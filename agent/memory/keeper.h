@@ -35,7 +35,8 @@ struct memory_keeper_config {
 struct memory_keeper_callbacks {
     /* After memory_keeper_end: the parts that are whole and sound. */
     void (*held)(void *arg, const char *text);
-    /* Once an epoch, when a worker has restored: from memory, or with step 0. */
+    /* Once an epoch, when a worker has restored: from memory, or with step 0. It calls
+     * no function of the keeper. */
     void (*restored)(void *arg, uint64_t step);
     /* A line for the user. */
     void (*said)(void *arg, const char *line);

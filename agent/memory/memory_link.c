@@ -20,6 +20,7 @@
 
 #define IDENTITY "crun1-memory:"
 #define ADDRESSES_MAX 8
+#define LOOK_MS 50
 
 /* -- bytes ------------------------------------------------------------------------- */
 
@@ -218,7 +219,9 @@ void memory_link_close(struct memory_link *l)
     *l = (struct memory_link){ .keeper = l->keeper, .fd = -1 };
 }
 
-static int link_connect(const char *address, struct err *e)
+/* The keeper's end ends it soon, too. */
+static int link_connect(const struct memory_keeper *k, const char *address,
+                        struct err *e)
 {
     struct net_addr list[ADDRESSES_MAX];
     char host[ADDRESS_MAX_BYTES + 1];
@@ -232,8 +235,10 @@ static int link_connect(const char *address, struct err *e)
         net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0 ||
         (p.fd = net_connect(&list[0], e)) < 0)
         return -1;
-    if (poll(&p, 1, MEMORY_PEER_DIAL_MS) == 1)
-        (void)getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    for (int ms = 0; error == ETIMEDOUT && ms < MEMORY_PEER_DIAL_MS && !k->stop;
+         ms += LOOK_MS)
+        if (poll(&p, 1, LOOK_MS) == 1)
+            (void)getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (!error)
         return p.fd;
     close(p.fd);
@@ -265,7 +270,7 @@ static int link_open(struct memory_link *l, struct memory_keeper *k, int fd,
 int memory_link_dial(struct memory_link *l, struct memory_keeper *k,
                      const char *address, struct err *e)
 {
-    int fd = link_connect(address, e);
+    int fd = link_connect(k, address, e);
 
     l->fd = -1;
     return fd < 0 ? -1 : link_open(l, k, fd, link_shake_dialled, e);
