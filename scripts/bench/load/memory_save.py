@@ -177,7 +177,7 @@ def step(args):
     """100 MB of parameters and Adam, under DDP; a step of 200 ms or longer."""
     model = DistributedDataParallel(nn.Sequential(nn.Linear(2500, 5000), nn.ReLU(), nn.Linear(5000, 2500)))
     optim = torch.optim.Adam(model.parameters())
-    ckpt = Checkpointer("unused", {"model": model, "optim": optim}, background=True)
+    ckpt = Checkpointer(args.folder + "/step", {"model": model, "optim": optim}, background=True)
     ckpt.restore()
     names = {"none": "a step without", "now": "with every=1", "background": "with every=1, background=True"}
     for waits in True, False:
