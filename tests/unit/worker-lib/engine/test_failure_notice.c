@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
@@ -104,11 +105,11 @@ TEST(a_false_notice_does_not_end_the_wait_for_a_true_one)
         .calls = &backend_shm, .size = 2, .body = await_true_notice });
 }
 
-/* Its own failure counts before it is in the store, another's before it is known here.
- */
+/* Its own failure counts before it is in the store, another's before it is known here,
+ * and a store that does not answer proves nothing. */
 static void check_both(struct team_member *m)
 {
-    struct abort_word own = { 0 }, others = { 0 };
+    struct abort_word own = { 0 }, others = { 0 }, later = { 0 };
 
     ck_assert_int_eq(failure_notice_check(&m->board, &own, &m->e), CRUN_OK);
     ck_assert(abort_set(&own, CRUN_TIMEOUT, "the end"));
@@ -117,6 +118,8 @@ static void check_both(struct team_member *m)
     ck_assert_int_eq(failure_notice_check(&m->board, &others, &m->e), CRUN_SYSTEM);
     ck_assert_int_eq(abort_get(&others), CRUN_SYSTEM);
     ck_assert_int_eq(failure_notice_check(&m->board, &own, &m->e), CRUN_TIMEOUT);
+    shutdown(store_client_handle(m->team.store), SHUT_RDWR);
+    ck_assert_int_eq(failure_notice_check(&m->board, &later, &m->e), CRUN_PEER_LOST);
 }
 
 TEST(a_failure_here_and_one_in_the_store_count)
