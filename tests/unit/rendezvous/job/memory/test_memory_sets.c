@@ -21,7 +21,7 @@ static void end_sets(void)
 static void check_newest(uint64_t newest_epoch, const char *expected)
 {
     struct memory_set set = memory_sets_choose(sets, newest_epoch);
-    char buf[MEMORY_SET_TEXT_BYTES];
+    char buf[MEMORY_SET_BYTES + 1];
 
     ck_assert_str_eq(memory_set_print(&set, buf, sizeof(buf)), expected);
 }
@@ -197,7 +197,7 @@ static void check_against(const struct model *m, const bool *lives)
 {
     for (uint64_t epoch = 0; epoch < 4; epoch++) {
         struct memory_set newest = newest_of(m, lives, epoch);
-        char expected[MEMORY_SET_TEXT_BYTES];
+        char expected[MEMORY_SET_BYTES + 1];
 
         check_newest(epoch, memory_set_print(&newest, expected, sizeof(expected)));
     }
