@@ -82,6 +82,16 @@ static const float means[PARAMETERS] = {
     1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f
 };
 
+/* Whatever else was in a window is summed. */
+static void expect_windows_awaited(const crun_world *w, unsigned first)
+{
+    unsigned under_way = 0;
+
+    for (unsigned i = first; i < w->launches; i++)
+        under_way += !w->launch[i].waited;
+    ck_assert_uint_le(under_way, DDP_WINDOWS);
+}
+
 /* From the last to the first, as a backward pass does. */
 static void step_in_order(crun_world *w, void *arg)
 {
@@ -91,8 +101,10 @@ static void step_in_order(crun_world *w, void *arg)
                       ddp->arena.length * sizeof(float) / RANKS);
     for (int step = 0; step < 3; step++) {
         must(crun_ddp_begin(ddp, true));
-        for (int p = PARAMETERS; p-- > 0;)
-            deliver(ddp, p, (float)(1 + w->rank));
+        for (unsigned n = 0, first = w->launches; n < PARAMETERS; n++) {
+            deliver(ddp, PARAMETERS - 1 - (int)n, (float)(1 + w->rank));
+            expect_windows_awaited(w, first);
+        }
         must(crun_ddp_finish(ddp));
         expect_slices(ddp, means);
     }
