@@ -41,6 +41,7 @@ class Plan:
     def __init__(self, rng, hosts, replicas):
         self.mode = rng.choices(["daemon", "static", "dynamic"], [8, 1, 1])[0]
         self.count = rng.randint(3, hosts)
+        self.replicas = 1  # the loss of the host ends the job
         if replicas:
             self.mode, self.count = "replicas", rng.randint(4, hosts)
             self.replicas = rng.choice([3, 3, 5]) if self.count > 5 else 3
@@ -157,8 +158,7 @@ class Run:
                  f"--max-restarts={self.budget}", "--failure-grace=1",
                  f"--restart-backoff={p.backoff}", "--shutdown-timeout=2",
                  f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,"
-                 f"scale={p.scale},quarantine={p.quarantine}"
-                 + (f",replicas={p.replicas}" if p.mode == "replicas" else ""),
+                 f"scale={p.scale},quarantine={p.quarantine},replicas={p.replicas}",
                  f"--hang-timeout={p.hang}", "--rdzv-id=chain", *p.logs,
                  "--log-dir=" + host.folder + "/logs"]
         if p.mode == "static":

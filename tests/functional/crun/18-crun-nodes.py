@@ -246,7 +246,7 @@ def the_loss_of_the_host_ends_all(cluster):
     b = static(cluster, 1, 1, *sh("echo up; exec sleep 1000"))
     until(lambda: "up" in a.out and "up" in b.out, "both run")
     a.kill(signal.SIGKILL)
-    expect(b, 1, "a standalone crund")
+    expect(b, 1, "a third node that keeps the rendezvous' records", "would have saved it")
 
 
 def a_leader_lost_before_it_begins_holds_nobody_up(cluster):
