@@ -65,8 +65,8 @@ void ddp_window_leave(struct ddp_bucket *b)
     b->window = NULL;
 }
 
-/* One that is free, else one whose sum is under way, else a new one. On a GPU the
- * program's later work waits for the sum, and the host does not. */
+/* One that is free, else that whose sum is under way for longest, else a new one. On a
+ * GPU the program's later work waits for the sum, and the host does not. */
 static crun_status window_find(crun_ddp *ddp, struct ddp_window **found)
 {
     struct ddp_window *w = ddp->window;
@@ -91,6 +91,20 @@ static crun_status window_find(crun_ddp *ddp, struct ddp_window **found)
     return s;
 }
 
+/* The first one is that which was taken before the others. */
+static void window_goes_last(crun_ddp *ddp, struct ddp_window *w)
+{
+    struct ddp_window **at = &ddp->window;
+
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    while (*at)
+        at = &(*at)->next;
+    *at = w;
+    w->next = NULL;
+}
+
 crun_status ddp_window_take(crun_ddp *ddp, struct ddp_bucket *b)
 {
     struct ddp_window *w;
@@ -103,6 +117,7 @@ crun_status ddp_window_take(crun_ddp *ddp, struct ddp_bucket *b)
         s = ddp->ops->zero(ddp_queue(ddp), w->memory, b->count * ddp->element);
     if (s != CRUN_OK)
         return s;
+    window_goes_last(ddp, w);
     w->bucket = b;
     b->window = w;
     return CRUN_OK;
