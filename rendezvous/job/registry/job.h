@@ -70,10 +70,12 @@ struct job_counts {
 #define JOB_RECOVERY_UNIT_US 1000000
 
 struct job {
+    struct job *next; /* what each JOIN reads of all jobs is together */
+    uint64_t done_ms;
+    uint32_t source; /* of its first JOIN, see sources.h */
     char run_id[RUN_ID_MAX + 1];
     char name[JOB_NAME_SIZE]; /* for people, see job_name.h */
     struct job_owner owner;
-    uint32_t source; /* of its first JOIN, see sources.h */
     struct membership membership;
     struct job_counts counts;
     struct job_node **node; /* by the membership's index */
@@ -106,11 +108,9 @@ struct job {
     char memory_set[MEMORY_SET_BYTES + 1]; /* that its workers restore; "": none */
     uint64_t created_wall_ms;              /* kept when the daemon restarts */
     uint64_t stepped_ms, stepped_wall_ms;  /* when its membership was stepped last */
-    uint64_t done_ms;
     struct job_history *history;
     uint64_t next_sample_ms; /* of its curve, at the earliest */
     uint64_t archive_ms;     /* it is written to the archive then; UINT64_MAX: it was */
-    struct job *next;
 };
 
 struct job *job_create(const char *run_id, const struct job_config *config,

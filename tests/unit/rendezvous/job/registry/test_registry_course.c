@@ -196,7 +196,9 @@ static bool claim_job(const char *address, unsigned number, bool stays)
     char run_id[32];
     bool joined;
 
-    link_of[c] = (struct registry_link){ 0 };
+    /* what it got would be megabytes to clear */
+    link_of[c].count = 0;
+    link_of[c].instance = (struct id128){ { 0 } };
     connect_to_registry_as(c, &(struct peer_origin){ .address = address,
                                                      .uid = PEER_UID_UNKNOWN,
                                                      .access = ACCESS_AGENT });
@@ -212,7 +214,7 @@ static bool claim_job(const char *address, unsigned number, bool stays)
         claimant[claimants++] = link_of[c].peer;
     else
         registry_disconnect(g, link_of[c].peer, now);
-    link_of[c] = (struct registry_link){ 0 };
+    link_of[c].peer = NULL;
     return joined;
 }
 
