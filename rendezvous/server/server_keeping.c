@@ -342,8 +342,9 @@ static bool keeping_change_list(struct keeping *k)
 
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
-        if (m.id != k->id && !registry_has_keeper(k->server->registry, m.id))
-            return replica_remove(k->replica, m.id, now) == 0;
+        if (m.id != k->id && !registry_has_keeper(k->server->registry, m.id) &&
+            replica_remove(k->replica, m.id, now) == 0)
+            return true;
     }
     if (k->offered && n < REPLICAS_MAX) {
         uint64_t id = k->offered;

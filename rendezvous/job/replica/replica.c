@@ -52,6 +52,7 @@ struct replica {
     STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
+    uint64_t since_ms;    /* when it began to lead */
     raft_index matched;   /* the last entry of the message that is answered */
     uint64_t asked_ms;    /* when its sender has sent that, by the sender's clock */
     uint64_t tick_ms;
@@ -178,6 +179,7 @@ static void replica_begin_to_lead(struct replica *r)
     for (unsigned i = 0; i < REPLICAS_MAX; i++)
         r->contact[i] = (struct contact){ .id = r->contact[i].id };
     r->first_own = 0;
+    r->since_ms = r->memory.now_ms;
     if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
         r->first_own = raft_last_index(&r->raft);
 }
@@ -379,20 +381,23 @@ void replica_propose(struct replica *r, const void *data, size_t size, uint64_t 
     replica_settle(r);
 }
 
-/* When the k-th newest of the voters' proofs was, where k makes a majority. */
-static uint64_t replica_proven_ms(const struct replica *r, uint64_t now_ms)
+/* When the k-th newest of the voters' proofs was, where k makes a majority. The voters
+ * are those of the list once `changed` votes or not; 0: of the list as it is. One that
+ * is to vote, the library waits for itself. */
+static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
+                                  uint64_t now_ms)
 {
     const struct raft_configuration *c = &r->raft.configuration;
     uint64_t proven[REPLICA_SERVERS_MAX];
     unsigned n = 0;
 
     for (unsigned i = 0; i < c->n && n < REPLICA_SERVERS_MAX; i++) {
-        const struct contact *k = contact_of((struct replica *)r, c->servers[i].id,
-                                             false);
-        uint64_t at = c->servers[i].id == r->raft.id ? now_ms : k ? k->proven_ms : 0;
+        uint64_t id = c->servers[i].id;
+        const struct contact *k = contact_of((struct replica *)r, id, false);
+        uint64_t at = id == r->raft.id || id == changed ? now_ms : k ? k->proven_ms : 0;
         unsigned to = n;
 
-        if (c->servers[i].role != RAFT_VOTER)
+        if (id == changed ? !votes : c->servers[i].role != RAFT_VOTER)
             continue;
         for (; to > 0 && proven[to - 1] < at; to--)
             proven[to] = proven[to - 1];
@@ -405,7 +410,7 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t now_ms)
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
 {
     return replica_leads(r) && STAILQ_EMPTY(&r->proposals) &&
-           now_ms < replica_proven_ms(r, now_ms) + r->config.election_ms;
+           now_ms < replica_proven_ms(r, 0, false, now_ms) + r->config.election_ms;
 }
 
 const uint8_t *replica_records(const struct replica *r, size_t *size)
@@ -436,32 +441,41 @@ static int replica_changed_list(struct replica *r, int status)
     return status == 0 ? 0 : -1;
 }
 
-static bool replica_may_change(struct replica *r, uint64_t now_ms)
+/* A list counts from the moment on that the leader has added it. If those that are left
+ * on it cannot make it last, none of them ever leads again. */
+static bool replica_may_change(struct replica *r, uint64_t id, bool votes,
+                               uint64_t now_ms)
 {
     replica_set_now(r, now_ms);
     return replica_leads(r) && r->raft.configuration_uncommitted_index == 0 &&
-           r->raft.leader_state.promotee_id == 0;
+           r->raft.leader_state.promotee_id == 0 &&
+           now_ms < replica_proven_ms(r, id, votes, now_ms) + r->config.election_ms;
 }
 
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms)
 {
-    if (!replica_may_change(r, now_ms) || replica_count(r) >= REPLICAS_MAX)
+    if (!replica_may_change(r, id, false, now_ms) || replica_count(r) >= REPLICAS_MAX)
         return -1;
     return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
 }
 
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
 {
-    if (!replica_may_change(r, now_ms))
+    if (!replica_may_change(r, id, votes, now_ms))
         return -1;
     return replica_changed_list(
         r,
         raft_assign(&r->raft, &r->change, id, votes ? RAFT_VOTER : RAFT_STANDBY, NULL));
 }
 
+/* Whoever answers may be needed: another one may have died a moment ago. */
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
 {
-    if (!replica_may_change(r, now_ms))
+    const struct contact *k = contact_of(r, id, false);
+    uint64_t answered_ms = k && k->proven_ms > r->since_ms ? k->proven_ms : r->since_ms;
+
+    if (!replica_may_change(r, id, false, now_ms) ||
+        now_ms < answered_ms + r->config.election_ms)
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }

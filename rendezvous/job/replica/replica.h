@@ -74,7 +74,9 @@ void replica_keep_compact(struct replica *r, const void *records, size_t size);
 
 unsigned replica_count(const struct replica *r);
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m);
-/* The leader changes the list, one change at a time. -1: not now. */
+/* The leader changes the list, one change at a time, and only if a majority of the
+ * voters that it leaves has answered within an election's time. One is removed once it
+ * has not answered for so long. -1: not now. */
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);

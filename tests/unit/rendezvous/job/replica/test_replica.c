@@ -397,6 +397,38 @@ TEST(a_lost_one_is_taken_off_the_list)
     ck_assert(wait_for_leader(100) == &member[0]);
 }
 
+/* Else the list of the leader is one that can decide nothing, and the list of the one
+ * that it has taken off, older records: neither ever leads again. */
+TEST(one_that_answers_is_not_taken_off)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    destroy(2);
+    for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
+        ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
+    ck_assert_int_lt(replica_set_vote(member[0].replica, 101, false, now), 0);
+    ck_assert_int_eq(replica_remove(member[0].replica, 102, now), 0);
+}
+
+/* So a new leader waits until it knows which ones answer. */
+TEST(a_new_leader_takes_off_none_that_answers)
+{
+    struct member *m;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    destroy(0);
+    m = wait_for_leader(5000);
+    ck_assert_ptr_nonnull(m);
+    for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
+        ck_assert_int_lt(replica_remove(m->replica, m == &member[1] ? 102 : 101, now),
+                         0);
+    ck_assert(leader() == m);
+    ck_assert_int_eq(replica_remove(m->replica, 100, now), 0);
+}
+
 TEST(garbage_changes_nothing)
 {
     uint8_t data[200];
