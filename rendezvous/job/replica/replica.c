@@ -32,6 +32,7 @@
 struct contact {
     uint64_t id;
     uint64_t proven_ms; /* it has answered what was sent then */
+    uint64_t heard_ms;  /* its last answer has come */
     raft_index matches; /* so many entries, by an answer */
 };
 
@@ -289,6 +290,7 @@ static bool take_answer(struct replica *r, const struct raft_message *m,
 
     if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
         return true;
+    c->heard_ms = r->memory.now_ms;
     if (asked_ms > c->proven_ms && asked_ms <= r->memory.now_ms)
         c->proven_ms = asked_ms;
     if (a->rejected > 0)
@@ -468,14 +470,15 @@ int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms
         raft_assign(&r->raft, &r->change, id, votes ? RAFT_VOTER : RAFT_STANDBY, NULL));
 }
 
-/* Whoever answers may be needed: another one may have died a moment ago. */
+/* Whoever answers, be it late, may be needed: another one may have died a moment ago.
+ */
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
 {
     const struct contact *k = contact_of(r, id, false);
-    uint64_t answered_ms = k && k->proven_ms > r->since_ms ? k->proven_ms : r->since_ms;
+    uint64_t heard_ms = k && k->heard_ms > r->since_ms ? k->heard_ms : r->since_ms;
 
     if (!replica_may_change(r, id, false, now_ms) ||
-        now_ms < answered_ms + r->config.election_ms)
+        now_ms < heard_ms + r->config.election_ms)
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }

@@ -27,6 +27,7 @@ struct member {
     uint64_t id;
     struct replica *replica; /* NULL: dead, or not there yet */
     bool cut;
+    unsigned slow; /* what it sends takes so much longer */
 };
 
 static struct member member[COUNT];
@@ -55,7 +56,8 @@ static void on_send(void *arg, uint64_t to, const char *address, const void *dat
     if (below(100) < lost_in_100)
         return;
     p = xcalloc(1, sizeof(*p));
-    *p = (struct parcel){ m->id, to, now + 1 + below(delay_max), NULL, size, NULL };
+    *p = (struct parcel){ .from = m->id, .to = to, .size = size };
+    p->at = now + 1 + below(delay_max) + m->slow;
     p->data = xmemdup(data, size);
     while (*at)
         at = &(*at)->next;
@@ -409,6 +411,20 @@ TEST(one_that_answers_is_not_taken_off)
         ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
     ck_assert_int_lt(replica_set_vote(member[0].replica, 101, false, now), 0);
     ck_assert_int_eq(replica_remove(member[0].replica, 102, now), 0);
+}
+
+/* Its answers are too old to prove that no other one leads, but it lives. */
+TEST(one_that_answers_late_is_not_taken_off)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    member[1].slow = 2 * ELECTION_MS;
+    for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
+        step();
+    for (unsigned i = 0; i < 3 * ELECTION_MS; i++, step())
+        ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
+    ck_assert(leader() == &member[0]);
 }
 
 /* So a new leader waits until it knows which ones answer. */
