@@ -222,8 +222,9 @@ static void verify(void *arg)
 {
     while (verify_newest(arg))
         ;
-    memory_keeper_note(arg, (struct memory_note){ .kind = NOTE_VERIFIED });
+    /* what follows the note finds this thread ended, and verifies again */
     pthread_mutex_lock(&((struct memory_keeper *)arg)->lock);
+    memory_keeper_note(arg, (struct memory_note){ .kind = NOTE_VERIFIED });
 }
 
 /* -- opening and closing ----------------------------------------------------------- */

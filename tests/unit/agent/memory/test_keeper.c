@@ -153,6 +153,23 @@ TEST(a_flipped_bit_is_found_and_told)
     ck_assert_uint_eq(agent.said_count, 1);
 }
 
+/* Also right after another end, whose thread has yet to end. */
+TEST(each_end_verifies)
+{
+    static const struct memory_set before = { 1, 4, 2, 0 };
+
+    open_workers(1);
+    for (unsigned i = 1; i <= 100; i++) {
+        save_all(0, &before);
+        save_all(1, &s6);
+        ck_assert_str_eq(memory_agent_end(&agent), "1.6.2:0-1+ 1.4.2:0-1+");
+        ck_assert_int_eq(pwrite(worker[1].slot[1], "!", 1, MEMORY_HEADER_BYTES + 4999),
+                         1);
+        ck_assert_str_eq(memory_agent_end(&agent), "1.6.2:0+ 1.4.2:0-1+");
+        memory_until(&agent.said_count, i);
+    }
+}
+
 TEST(both_slots_may_be_damaged)
 {
     open_workers(1);
