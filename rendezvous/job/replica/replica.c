@@ -269,6 +269,10 @@ uint64_t replica_next_tick(const struct replica *r)
  * hear from it and do not vote. */
 void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
 {
+    struct contact *c = contact_of(r, id, false);
+
+    if (id != 0 && c)
+        c->proven_ms = 0;
     replica_set_now(r, now_ms);
     if (r->raft.state != RAFT_FOLLOWER || id == 0 || replica_leader(r) != id)
         return;

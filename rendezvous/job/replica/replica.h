@@ -47,7 +47,8 @@ void replica_tick(struct replica *r, uint64_t now_ms);
 uint64_t replica_next_tick(const struct replica *r);
 /* What another replica has sent: untrusted. */
 void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms);
-/* The process of that replica is gone: if it leads, another one shall soon. */
+/* The process of that replica is gone: if it leads, another one shall soon. Its answers
+ * count no more. */
 void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms);
 
 /* It leads, and replica_records has all that has ever lasted. */

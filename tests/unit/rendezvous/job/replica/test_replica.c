@@ -427,6 +427,22 @@ TEST(one_that_answers_late_is_not_taken_off)
     ck_assert(leader() == &member[0]);
 }
 
+/* Its last answer is recent, but proves no more that a list with it can decide. */
+TEST(one_whose_process_is_gone_makes_no_majority)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    member[1].cut = true;
+    for (unsigned i = 0; i < 2 * ELECTION_MS; i++)
+        step();
+    destroy(2);
+    replica_note_gone(member[0].replica, 102, now);
+    ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
+    member[1].cut = false;
+    ck_assert(wait_for_leader(5000) != NULL);
+}
+
 /* So a new leader waits until it knows which ones answer. */
 TEST(a_new_leader_takes_off_none_that_answers)
 {
