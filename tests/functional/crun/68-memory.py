@@ -115,13 +115,14 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
     with tempfile.TemporaryDirectory() as folder:
         wait = pathlib.Path(folder, "wait-at-6")
         wait.touch()
-        nodes = [node(cluster, i, folder, "12") for i in (0, 1, 2)]
+        nodes = [node(cluster, i, folder, "12") for i in (0, 1)]
+        until(lambda: "formed" in nodes[0].err, lambda: f"a job of two: {nodes[0]}")
+        nodes.append(node(cluster, 2, folder, "12"))  # it would take rank 1
         until(lambda: sum(p.out.count("waits") for p in nodes) == 2,
               lambda: "both wait: " + "".join(p.out + p.err for p in nodes))
         status_shows(r"^checkpoints in memory: step 6, saved [\d.]+ s ago, copies of step 6 on other "
                      r"nodes, [\d.]+ MiB in all$", "job", "ip", "netns", "exec", cluster[0].ns)
-        victim = next(p for p in nodes[1:] if "waits" in p.out)
-        rest = [p for p in nodes if p is not victim]
+        victim, rest = nodes[1], [nodes[0], nodes[2]]
         victim.kill(signal.SIGKILL)
         wait.unlink()
         for p in rest:
