@@ -77,6 +77,11 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def say(line):
+    """At once: under torchrun, all ranks write to one pipe."""
+    os.write(1, f"{line}\n".encode())
+
+
 def digest(*states):
     whole = hashlib.sha256()
     for state in states:
@@ -92,7 +97,7 @@ def digest(*states):
 
 def main():
     args = arguments()
-    print(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()}", flush=True)
+    say(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()}")
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     width = args.width_after if args.width_after and crun.restarts() else args.width
@@ -105,7 +110,7 @@ def main():
     ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
                                       "loader": loader}, args.every, args.files_every, background=args.background)
     first = ckpt.restore()
-    print(f"begins rank={rank} step={first}", flush=True)
+    say(f"begins rank={rank} step={first}")
     write = library.Client.write
 
     for step in range(first, args.steps):
@@ -125,8 +130,8 @@ def main():
         ckpt.step(step + 1)
         if is_victim(args, rank, step + 1, "after"):
             die()
-    print(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'])} "
-          f"{random.random()} {float(torch.rand(1))} {loader.seen}", flush=True)
+    say(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'])} "
+        f"{random.random()} {float(torch.rand(1))} {loader.seen}")
     dist.barrier()
     dist.destroy_process_group()
 
