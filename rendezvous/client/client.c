@@ -9,6 +9,7 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/wire/net/dialer.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /*
  * The session decides, the client carries out. Each event of the loop goes to the
@@ -321,9 +322,8 @@ void client_dial_keepers(struct client *c)
 
 void client_set_keepers(struct client *c, const char *list, bool safe)
 {
-    /* those three will vote, or do already */
-    session_set_kept(c->session,
-                     safe || (strchr(list, ',') && strchr(strchr(list, ',') + 1, ',')));
+    /* three of them will vote, or do already */
+    session_set_kept(c->session, safe || proto_keepers_are_several(list));
     free(c->keepers);
     c->keepers = xstrdup(list);
     if (!c->local)

@@ -22,6 +22,7 @@
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/base64.h"
+#include "rendezvous/wire/protocol/proto.h"
 
 /* How a replica's address looks to the others, which only this file reads. */
 struct place {
@@ -322,18 +323,10 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
-/* Three of them or more. */
-static bool keepers_are_several(const char *endpoints)
-{
-    const char *second = strchr(endpoints, ',');
-
-    return second && strchr(second + 1, ',');
-}
-
 /* One change of the list, if one is due. Two of them could not go on without each
  * other, so a second one has no vote before there is a third. And none before all nodes
- * know of them: this host may step down as soon as others vote, and who takes it for
- * the only one ends. */
+ * know of them: this host may step down as soon as others vote, and a node that knows
+ * no other one ends. */
 static bool keeping_change_list(struct keeping *k)
 {
     unsigned n = replica_count(k->replica);
@@ -357,7 +350,7 @@ static bool keeping_change_list(struct keeping *k)
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
         if (m.id != k->id && m.votes != (n > 2) &&
-            (n < 3 || (keepers_are_several(k->told.endpoints) &&
+            (n < 3 || (proto_keepers_are_several(k->told.endpoints) &&
                        STAILQ_EMPTY(&k->server->unsent))))
             return replica_set_vote(k->replica, m.id, n > 2, now) == 0;
     }

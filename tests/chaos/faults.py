@@ -331,7 +331,7 @@ def stop_crund(run, _host, seconds):
 
 
 def power_off(run, host, _seconds):
-    """Nobody is told, and it is started again later."""
+    """The other nodes get no message, and the host starts again later."""
     run.net.order("set", host.index, "both", "loss=100")
     run.excuse([host], -signal.SIGKILL)
     run.agents[host].process.kill()

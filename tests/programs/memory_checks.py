@@ -309,7 +309,7 @@ class States(Reading):
 
 
 class Slot:
-    """In place of the library: what is written is what the tensors are when `may_write`."""
+    """Stands in for the library: it writes the tensors as they are once `may_write` is set."""
 
     def __init__(self):
         self.world, self.step, self.may_write = 0, 0, threading.Event()

@@ -71,5 +71,7 @@ const char *proto_scale_name(enum job_scale scale);
 enum job_scale proto_scale(const char *name); /* JOB_SCALE_UNKNOWN: it is none */
 const char *proto_note_name(enum note_kind kind);
 const char *proto_stacks_name(enum stacks_kind kind);
+/* Of KEEPERS: three or more, so that the others can go on without one of them. */
+bool proto_keepers_are_several(const char *endpoints);
 
 #endif

@@ -177,3 +177,10 @@ const char *proto_note_name(enum note_kind kind)
 {
     return proto_note_names[kind];
 }
+
+bool proto_keepers_are_several(const char *endpoints)
+{
+    const char *second = strchr(endpoints, ',');
+
+    return second && strchr(second + 1, ',');
+}

@@ -193,7 +193,7 @@ def a_second_job_ends_where_it_meets_the_first(cluster):
     ps[0].kill()
     until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
     again = start(cluster, 0, conf=",last_call_timeout=0", nodes="1:3")
-    until(lambda: "epoch=1" in again.out, "a second job, as nobody can be asked")
+    until(lambda: "epoch=1" in again.out, "a second job, since no keeper answers")
     cluster[0].mend()
     expect(again, 75, "it runs already at")
     end_well(cluster, ps[1:])

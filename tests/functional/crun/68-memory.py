@@ -135,7 +135,7 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
 
 
 def training_goes_on_beside_a_stopped_agent(cluster):
-    """Its worker has nobody to copy for it, and the other node's copies arrive nowhere."""
+    """No agent copies for its worker, and the other node's copies do not arrive."""
     with tempfile.TemporaryDirectory() as folder:
         wait, hasty = pathlib.Path(folder, "wait-at-3"), pathlib.Path(folder, "hasty")
         wait.touch()

@@ -83,7 +83,7 @@ def ddp():
 
 
 def fsdp2():
-    # what is in the background is perhaps not saved yet in the next step
+    # a save in the background may end after the next step has begun
     out, err = run(["--warm", "--max-restarts=2"], "--kind=fsdp2", "--kill=0:1:4:writing,1:0:8:step",
                    "--background")
     check_lives("fsdp2", out, err, [0], [3], [6, 7])
