@@ -92,9 +92,10 @@ static void on_turn_end(void *arg)
         s->touched = false;
         server_keep_on(s);
         next = registry_next_tick(s->registry);
-        if (now >= next)
+        if (now >= next && server_may_decide(s))
             next = registry_tick(s->registry, now, clock_wall_ms());
-        loop_timer_arm(&s->tick, next);
+        if (now < next) /* else when it may decide again */
+            loop_timer_arm(&s->tick, next);
         server_commit(s);
     }
     s->turn++;

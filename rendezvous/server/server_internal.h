@@ -156,6 +156,8 @@ void server_end_keeping(struct server *s);
 /* At the end of a turn, before its commit. */
 void server_keep_on(struct server *s);
 /* A HELLO has come: false: it waits, or its connection is closed. */
+/* Else no lease runs: it is cut off from those that keep its records, too. */
+bool server_may_decide(const struct server *s);
 bool server_takes_hello(struct peer_conn *p, const struct msg *m);
 /* The registry's calls. */
 void server_on_replicate(void *arg, void *conn, const struct msg *m);

@@ -58,6 +58,7 @@ struct keeping {
     uint64_t id;
     uint32_t election_ms;
     bool serves; /* the registry has the job */
+    bool heard;  /* by a majority: only then what it decides may last */
     uint64_t asked, asked_ms;
     uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
     char offer[REPLICA_ADDRESS_SIZE];
@@ -539,6 +540,18 @@ static bool keeping_is_over(const struct keeping *k)
            registry_is_settled(k->server->registry) && STAILQ_EMPTY(&k->server->unsent);
 }
 
+/* A lease that has run while others could not hear this one says nothing of its node.
+ */
+static void keeping_note_heard(struct keeping *k)
+{
+    uint64_t now = clock_ms();
+    bool heard = replica_is_heard(k->replica, now);
+
+    if (heard && !k->heard)
+        registry_renew_leases(k->server->registry, now);
+    k->heard = heard;
+}
+
 static void keeping_look(struct keeping *k)
 {
     uint64_t leader = replica_leader(k->replica);
@@ -556,10 +569,13 @@ static void keeping_look(struct keeping *k)
         keeping_lead(k);
     if (k->server->failed)
         return;
-    if (keeping_is_over(k))
+    if (keeping_is_over(k)) {
         registry_keep(k->server->registry, NULL, false);
-    else
-        keeping_maintain(k);
+        k->heard = true;
+        return;
+    }
+    keeping_note_heard(k);
+    keeping_maintain(k);
 }
 
 static void on_replica_changed(void *arg)
@@ -596,7 +612,7 @@ static int keeping_create(struct server *s, uint64_t id, uint32_t election_ms,
     k->server = s;
     k->id = id;
     k->election_ms = election_ms;
-    k->serves = founds;
+    k->serves = k->heard = founds;
     LIST_INIT(&k->links);
     k->replica = replica_create(&config, clock_ms(), e);
     if (!k->replica) {
@@ -695,6 +711,11 @@ void server_end_keeping(struct server *s)
 bool server_serves(const struct server *s)
 {
     return !s->keeping || s->keeping->serves;
+}
+
+bool server_may_decide(const struct server *s)
+{
+    return server_serves(s) && (!s->keeping || s->keeping->heard);
 }
 
 bool server_takes_hello(struct peer_conn *p, const struct msg *m)

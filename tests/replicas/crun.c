@@ -256,8 +256,6 @@ static void end_crun(void *obj, uint64_t again)
 
     if (m->crun != c)
         return;
-    /* it was declared lost, and kept the records with too few others */
-    sim.lost |= again && c->replica && !sim_may_die(m);
     crun_kill(m, false);
     if (again)
         crun_start(m);

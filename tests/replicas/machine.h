@@ -56,7 +56,6 @@ struct replica_sim {
     uint64_t delay_max_us;
     uint64_t slow_us[MACHINES_MAX]; /* more, to and from that machine */
     bool healed;
-    bool lost; /* the records, with a majority of those that kept them */
 };
 
 extern struct replica_sim sim;

@@ -265,6 +265,13 @@ void membership_add_away(struct membership *m, uint64_t ms)
         m->waited_ms += ms;
 }
 
+void membership_renew_leases(struct membership *m, uint64_t now)
+{
+    credit_stall(m, now);
+    MEMBERSHIP_EACH(i, m)
+        m->node[i].deadline = m->clock.now - m->clock.stalled + m->config.lease_ms;
+}
+
 uint64_t membership_state_age(const struct membership *m, uint64_t now)
 {
     return now - m->clock.stalled - m->state_since + m->waited_ms;

@@ -305,6 +305,8 @@ void membership_past_put(struct membership *m, const struct membership_past *sav
 void membership_restored(struct membership *m, uint64_t now);
 /* Then: the owner did not run for so long. The wait for nodes went on. */
 void membership_add_away(struct membership *m, uint64_t ms);
+/* The owner could decide nothing for a while: each node has a full lease again. */
+void membership_renew_leases(struct membership *m, uint64_t now);
 /* For how long it has had its state. */
 uint64_t membership_state_age(const struct membership *m, uint64_t now);
 

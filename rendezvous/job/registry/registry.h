@@ -175,6 +175,8 @@ void registry_add_keeper(struct registry *g, uint32_t node, const char *host,
                          uint64_t id);
 /* Its process is gone. */
 void registry_lose_keeper(struct registry *g, uint64_t id, uint64_t now_ms);
+/* Others keep the records again: until then this one could not decide. */
+void registry_renew_leases(struct registry *g, uint64_t now_ms);
 /* What all nodes are told, now and when they come back. */
 void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers);
 /* A line for all nodes and the log: the rendezvous has moved. */

@@ -112,6 +112,12 @@ void registry_lose_keeper(struct registry *g, uint64_t id, uint64_t now_ms)
     registry_step(g, g->jobs, &ev, NULL, NULL, NULL);
 }
 
+void registry_renew_leases(struct registry *g, uint64_t now_ms)
+{
+    if (g->jobs)
+        membership_renew_leases(&g->jobs->membership, now_ms);
+}
+
 void registry_send_keepers(struct registry_peer *p)
 {
     struct msg m;

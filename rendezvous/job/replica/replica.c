@@ -413,10 +413,15 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, boo
     return n > 0 ? proven[n / 2] : 0;
 }
 
+bool replica_is_heard(const struct replica *r, uint64_t now_ms)
+{
+    return replica_leads(r) &&
+           now_ms < replica_proven_ms(r, 0, false, now_ms) + r->config.election_ms;
+}
+
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
 {
-    return replica_leads(r) && STAILQ_EMPTY(&r->proposals) &&
-           now_ms < replica_proven_ms(r, 0, false, now_ms) + r->config.election_ms;
+    return STAILQ_EMPTY(&r->proposals) && replica_is_heard(r, now_ms);
 }
 
 const uint8_t *replica_records(const struct replica *r, size_t *size)

@@ -58,8 +58,9 @@ uint64_t replica_term(const struct replica *r);
 
 /* The leader adds records. */
 void replica_propose(struct replica *r, const void *data, size_t size, uint64_t now_ms);
-/* All that it has proposed lasts, and a majority has heard from it within an election's
- * time: no other replica leads. */
+/* A majority has heard from it within an election's time: no other replica leads. */
+bool replica_is_heard(const struct replica *r, uint64_t now_ms);
+/* And all that it has proposed lasts. */
 bool replica_is_settled(const struct replica *r, uint64_t now_ms);
 /* All records that last, in order. */
 const uint8_t *replica_records(const struct replica *r, size_t *size);

@@ -55,6 +55,11 @@ void replica_propose(struct replica *r, const void *data, size_t size, uint64_t 
 {
 }
 
+bool replica_is_heard(const struct replica *r, uint64_t now_ms)
+{
+    return false;
+}
+
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
 {
     return false;

@@ -610,6 +610,17 @@ TEST(a_restored_round_goes_on_with_the_same_epoch)
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
 }
 
+TEST(what_was_silent_while_nothing_could_be_decided_has_a_whole_lease)
+{
+    run_membership(2, 2, 0, 2);
+    pass_time(w.r.config.lease_ms - 100, 1);
+    membership_renew_leases(&w.r, w.now);
+    pass_time(w.r.config.lease_ms - 100, 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    pass_time(200, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+}
+
 /* -- the whole table -------------------------------------------------------- */
 
 /* What a member of the current epoch may say in which state, and what comes of it. */

@@ -303,6 +303,19 @@ TEST(nothing_lasts_before_a_majority_has_it)
     ck_assert_uint_eq(size, 3);
 }
 
+TEST(what_does_not_last_yet_is_no_silence)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    propose(&member[0], "one");
+    ck_assert(replica_is_heard(member[0].replica, now));
+    member[0].cut = true;
+    for (unsigned i = 0; i < ELECTION_MS; i++)
+        step();
+    ck_assert(!replica_is_heard(member[0].replica, now));
+}
+
 TEST(another_one_leads_on_with_all_that_lasted)
 {
     uint64_t died;
