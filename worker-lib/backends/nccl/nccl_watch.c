@@ -180,6 +180,15 @@ static const char *find_long_call(const struct nccl *n, uint64_t *call_ms)
     return call && clock_ms() >= *call_ms + HANGS_MS ? call : NULL;
 }
 
+/* The limit of a work that waits for works in flight is over at the same time as
+ * theirs, and they may wait for another rank. If the GPU has not come to the first of
+ * them, the cause is here. */
+static bool waits_for_flight(const struct nccl *n, const struct nccl_work *w)
+{
+    return n->flight_first && atomic_load(&w->is_behind) &&
+           atomic_load(&n->flight_first->running_ms);
+}
+
 static void find_late(struct nccl *n, struct lateness *l)
 {
     uint64_t call_ms, now, since;
@@ -194,7 +203,8 @@ static void find_late(struct nccl *n, struct lateness *l)
     if (w && w->task == TASK_OPEN && call && call_ms >= since &&
         waits_for_none(n, call))
         check_long_call(n, w, call, now - call_ms, l);
-    if (since && now > since && now - since > w->timeout_ms + extra_limit_ms(w, call))
+    if (since && now > since && now - since > w->timeout_ms + extra_limit_ms(w, call) &&
+        (call || !waits_for_flight(n, w)))
         note_late(n, w, call, l);
     else if (!w && call && now > call_ms && now - call_ms > n->team.timeout_ms)
         note_late(n,

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,6 +330,51 @@ START_TEST(a_rank_that_does_not_come_is_named)
 }
 END_TEST
 
+/* The watch looks more often, and does not name a call that takes so long. */
+#define SLOW_QUERY_US 300000
+static _Atomic bool queries_are_slow;
+static cudaError_t (*query)(cudaEvent_t event);
+
+/* Before a library is loaded, since this takes the loader's lock. */
+__attribute__((constructor)) static void find_query(void)
+{
+    *(void **)&query = dlsym(RTLD_NEXT, "cudaEventQuery");
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (atomic_load(&queries_are_slow))
+        usleep(SLOW_QUERY_US);
+    return query(event);
+}
+
+/* The host's collective waits for the one in flight: its limit is over at the same
+ * time, and the communication thread, as on a busy machine, has not seen that yet. */
+static void stay_away_before_two(crun_world *w, void *arg)
+{
+    crun_work *work = NULL;
+    void *x = NULL;
+
+    ranks_ok(crun_alloc(w, COUNT, &x));
+    rank_threads_sync();
+    atomic_store(&queries_are_slow, true);
+    if (crun_rank(w) != 1) {
+        ranks_ok(crun_all_reduce(w, x, x, COUNT, CRUN_U8, CRUN_SUM, &work));
+        expect_timeout(crun_barrier(w, NULL),
+                       "rank 1 on GPU 1 (0000:02:00.0) did not come to it");
+    }
+    rank_threads_sync();
+    atomic_store(&queries_are_slow, false);
+}
+
+START_TEST(a_rank_that_does_not_come_is_named_by_the_next_operation)
+{
+    struct ranks_config c = { .size = 2, .backend = "nccl", .timeout_s = 1 };
+
+    ranks_run(&c, stay_away_before_two, NULL);
+}
+END_TEST
+
 /* -- a library whose loading hangs ------------------------------------------------- */
 
 static void *open_library(void *path)
@@ -564,6 +610,7 @@ int main(void)
     tcase_add_test(part[3], no_call_of_nccl_follows_its_abort);
     tcase_add_test(part[4], a_barrier_behind_the_programs_work_has_a_limit);
     tcase_add_test(part[4], a_rank_that_does_not_come_is_named);
+    tcase_add_test(part[4], a_rank_that_does_not_come_is_named_by_the_next_operation);
     tcase_add_test(part[4], a_world_ends_while_a_library_is_loaded);
     tcase_add_test(part[4], what_cannot_be_finalized_is_aborted);
     tcase_add_loop_test(part[5], a_call_that_blocks_is_aborted, 0,
