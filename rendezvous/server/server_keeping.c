@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The records of a rendezvous on other hosts: which nodes keep them, the connections
- * between them, and what happens when another one leads. The consensus is the
- * replica's (rendezvous/job/replica), which nodes can be asked the registry's.
+ * The records of a rendezvous on other hosts: which nodes keep them, and what happens
+ * when another one leads. The consensus is the replica's (rendezvous/job/replica),
+ * which nodes can be asked the registry's.
  *
  * A server that stands by has an empty registry. It answers no HELLO before it leads.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -19,6 +17,7 @@
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/replica/replica.h"
 #include "rendezvous/server/limits.h"
+#include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/base64.h"
@@ -31,30 +30,11 @@ struct place {
     char host[HOST_NAME_MAX_BYTES + 1];
 };
 
-#define WAITING_MAX 16 /* messages to a replica that is being connected */
-
-/* To one other replica. Nothing is sent before it has shown itself; what is too much to
- * wait for that, or comes while there is no connection, is lost. */
-struct keeping_link {
-    LIST_ENTRY(keeping_link) entry;
-    struct keeping *keeping;
-    uint64_t id;
-    struct conn *conn; /* NULL: none */
-    bool ready;
-    bool replaced, refused; /* the last try: its process is not there any more */
-    uint64_t next_try_ms;
-    struct {
-        void *data;
-        size_t size;
-    } waiting[WAITING_MAX];
-    unsigned waiting_count;
-};
-
 struct keeping {
     struct server *server;
     struct replica *replica;
     struct loop_timer timer;
-    LIST_HEAD(, keeping_link) links;
+    struct replica_links *links;
     uint64_t id;
     uint32_t election_ms;
     bool serves; /* the registry has the job */
@@ -111,122 +91,26 @@ static bool keeping_find(const struct keeping *k, uint64_t id, struct place *p)
     return false;
 }
 
-/* -- links ------------------------------------------------------------------------ */
-
-static struct keeping_link *link_of(struct keeping *k, uint64_t id)
-{
-    struct keeping_link *l;
-
-    LIST_FOREACH(l, &k->links, entry)
-        if (l->id == id)
-            return l;
-    l = xcalloc(1, sizeof(*l));
-    l->keeping = k;
-    l->id = id;
-    LIST_INSERT_HEAD(&k->links, l, entry);
-    return l;
-}
-
-static void link_write(struct keeping_link *l, const void *data, size_t size)
-{
-    struct msg m = { .type = MSG_REPLICATE };
-
-    if (conn_waiting(l->conn) > CONTROL_OUT_MAX / 2)
-        return;
-    for (size_t at = 0, part; at < size; at += part) {
-        part = size - at < LOGS_PIECE_MAX ? size - at : LOGS_PIECE_MAX;
-        base64_encode((const char *)data + at, part, m.replicate.text);
-        m.replicate.last = at + part == size;
-        conn_send(l->conn, &m);
-    }
-    conn_flush(l->conn);
-}
-
-/* What has waited is sent, or (false) forgotten. */
-static void link_end_wait(struct keeping_link *l, bool send)
-{
-    for (unsigned i = 0; i < l->waiting_count; i++) {
-        if (send)
-            link_write(l, l->waiting[i].data, l->waiting[i].size);
-        free(l->waiting[i].data);
-    }
-    l->waiting_count = 0;
-}
-
-static int link_on_message(void *arg, struct conn *c, const struct msg *m,
-                           struct err *e)
-{
-    struct keeping_link *l = arg;
-    uid_t uid = 0;
-    char why[256];
-
-    /* another process has the port: the one of the list is gone */
-    l->replaced = m->type == MSG_REFUSED && m->refused.why == REFUSED_FENCED;
-    if (m->type != MSG_WELCOME)
-        return err_set(e, "%s", l->replaced ? m->refused.text : "not a replica");
-    if (!l->keeping->server->config.keys &&
-        !local_peer_may_serve(conn_local_peer(c, &uid), uid, geteuid(), why,
-                              sizeof(why)))
-        return err_set(e, "%s", why);
-    l->ready = true;
-    link_end_wait(l, true);
-    return 0;
-}
-
-static void link_on_closed(void *arg, struct conn *c, const char *why)
-{
-    struct keeping_link *l = arg;
-    struct keeping *k = l->keeping;
-
-    log_debug("replica %016" PRIx64 ": %s", l->id, *why ? why : "closed");
-    l->refused = l->replaced || strcmp(why, strerror(ECONNREFUSED)) == 0;
-    l->replaced = false;
-    if (l->refused && k->serves)
-        registry_lose_keeper(k->server->registry, l->id, clock_ms());
-    l->next_try_ms = l->ready ? 0 : clock_ms() + k->election_ms / 4;
-    l->conn = NULL;
-    l->ready = false;
-    link_end_wait(l, false);
-    replica_note_gone(k->replica, l->id, clock_ms());
-    k->server->touched = true;
-}
-
-static void link_on_connected(void *arg, struct conn *c)
-{
-    struct keeping_link *l = arg;
-
-    server_greet(l->keeping->server, c, PEER_REPLICA);
-}
-
-static void link_connect(struct keeping_link *l, const char *place)
-{
-    struct conn_calls calls = { .message = link_on_message,
-                                .body_max = server_on_body_max,
-                                .closed = link_on_closed,
-                                .arg = l };
-    struct net_addr addr;
-
-    l->next_try_ms = clock_ms() + l->keeping->election_ms / 4;
-    if (place_address(place, &addr))
-        l->conn = server_dial(l->keeping->server, &addr, link_on_connected, &calls);
-}
+/* -- the other replicas ------------------------------------------------------------ */
 
 static void on_replica_send(void *arg, uint64_t to, const char *address,
                             const void *data, size_t size)
 {
     struct keeping *k = arg;
-    struct keeping_link *l = link_of(k, to);
-    unsigned n = l->waiting_count;
+    struct net_addr addr;
 
-    if (!l->conn && clock_ms() >= l->next_try_ms)
-        link_connect(l, address);
-    if (l->ready) {
-        link_write(l, data, size);
-    } else if (l->conn && n < WAITING_MAX) {
-        l->waiting[n].data = xmemdup(data, size);
-        l->waiting[n].size = size;
-        l->waiting_count++;
-    }
+    if (place_address(address, &addr))
+        replica_links_send(k->links, to, &addr, data, size);
+}
+
+static void on_link_lost(void *arg, uint64_t id, bool gone)
+{
+    struct keeping *k = arg;
+
+    if (gone && k->serves)
+        registry_lose_keeper(k->server->registry, id, clock_ms());
+    replica_note_gone(k->replica, id, clock_ms());
+    k->server->touched = true;
 }
 
 void server_on_replicate(void *arg, void *conn, const struct msg *m)
@@ -498,7 +382,7 @@ static void keeping_lead(struct keeping *k)
     snprintf(k->lost, sizeof(k->lost), "%s", p.host);
     registry_report_move(s->registry, own.host, k->lost);
     keeping_tell(k);
-    if (link_of(k, k->leader)->refused)
+    if (replica_links_is_gone(k->links, k->leader))
         registry_lose_keeper(s->registry, k->leader, clock_ms());
     server_release_held(s, true);
     if (!k->knock)
@@ -613,12 +497,12 @@ static int keeping_create(struct server *s, uint64_t id, uint32_t election_ms,
     k->id = id;
     k->election_ms = election_ms;
     k->serves = k->heard = founds;
-    LIST_INIT(&k->links);
     k->replica = replica_create(&config, clock_ms(), e);
     if (!k->replica) {
         free(k);
         return -1;
     }
+    k->links = replica_links_create(s, election_ms, on_link_lost, k);
     loop_timer_init(&k->timer, s->loop, on_keeping_timer, k);
     s->keeping = k;
     return 0;
@@ -690,18 +574,12 @@ void server_keep_on(struct server *s)
 void server_end_keeping(struct server *s)
 {
     struct keeping *k = s->keeping;
-    struct keeping_link *l;
 
     if (!k)
         return;
     s->keeping = NULL;
     registry_keep(s->registry, NULL, false);
-    while ((l = LIST_FIRST(&k->links))) {
-        LIST_REMOVE(l, entry);
-        link_end_wait(l, false);
-        conn_destroy(l->conn);
-        free(l);
-    }
+    replica_links_destroy(k->links);
     knock_end(k->knock);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);
