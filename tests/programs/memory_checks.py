@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: MIT
 """Sections as crun.checkpoint encodes them: what is read back, also by another number of ranks, and
 what a worker that writes garbage does to its readers."""
+import contextlib
 import ctypes
+import io
 import json
 import os
+import random
 import shutil
 import struct
 import sys
@@ -14,6 +17,7 @@ import types
 import unittest
 from unittest import mock
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -21,6 +25,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from crun.checkpoint import __main__ as command
 from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, library, storage
@@ -306,6 +311,168 @@ class States(Reading):
         for name in "rng", "parameters", "rank-0", "a.b":
             with self.assertRaisesRegex(ValueError, "such a name is crun's own"):
                 State({name: Counting(True)}, 0, 1, True)
+
+
+class Dots(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return torch.full((4,), index / 24)
+
+
+class Life:
+    """A process of a program that has its state in files: what is not restored is made anew."""
+
+    files_every = 0
+
+    def __init__(self, folder, **more):
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.BatchNorm1d(4), nn.Linear(4, 4))
+        self.model[3].weight = self.model[0].weight  # tied
+        self.ema = torch.optim.swa_utils.AveragedModel(self.model)
+        self.optim = torch.optim.Adam(self.model.parameters())
+        self.scaler = torch.amp.GradScaler("cpu", growth_interval=2)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optim, 0.1, 20)
+        state = {"m": self.model, "o": self.optim, "ema": self.ema, "scaler": self.scaler,
+                 "schedule": self.schedule, **more}
+        state = {name: value for name, value in state.items() if value is not None}
+        self.ckpt = Checkpointer(folder, state, every=0, files_every=Life.files_every)
+
+    def train(self, x, step):
+        self.scaler.scale(self.model(x).square().sum()).backward()
+        self.scaler.step(self.optim)
+        self.scaler.update()
+        self.optim.zero_grad()
+        self.schedule.step()
+        self.ema.update_parameters(self.model)
+        self.ckpt.step(step + 1)
+
+    def digest(self):
+        return [t.tolist() for m in (self.model, self.ema) for t in m.state_dict().values()], random.random()
+
+
+def draws_ahead(folder, steps, draw=lambda: torch.rand(3, 4)):
+    life = Life(folder)
+    first = life.ckpt.restore()
+    x = draw()
+    for step in range(first, steps):
+        now, x = x, draw()
+        life.train(now, step)
+    return life.digest()
+
+
+def draws_numpy_ahead(folder, steps):
+    return draws_ahead(folder, steps, lambda: torch.from_numpy(numpy.random.rand(3, 4)).float())
+
+
+def draws_ahead_in_the_state(folder, steps):
+    batch = {}
+    life = Life(folder, batch=batch)
+    first = life.ckpt.restore()
+    if not batch:
+        batch["x"] = torch.rand(3, 4)
+    for step in range(first, steps):
+        now, batch["x"] = batch["x"], torch.rand(3, 4)
+        life.train(now, step)
+    return life.digest()
+
+
+def has_generators(folder, steps):
+    own, python, bits = torch.Generator(), random.Random(1), numpy.random.default_rng(1)
+    life = Life(folder, own=own, python=python, bits=bits)
+    for step in range(life.ckpt.restore(), steps):
+        shift = float(bits.random()) + float(numpy.random.rand()) + random.random()
+        life.train(torch.rand(3, 4, generator=own) * python.random() + shift, step)
+    return life.digest()
+
+
+def loader_of(workers, epochs_of_sampler):
+    sampler = epochs_of_sampler and torch.utils.data.DistributedSampler(Dots(), 2, 1)
+    return StatefulDataLoader(Dots(), 3, shuffle=None if sampler else True, sampler=sampler or None,
+                              num_workers=workers)
+
+
+def epochs(folder, steps, batches, **more):
+    progress = {"epoch": 0}
+    life = Life(folder, progress=progress, **more)
+    step = life.ckpt.restore()
+    while step < steps:
+        if hasattr(batches.sampler, "set_epoch"):
+            batches.sampler.set_epoch(progress["epoch"])
+        for x in batches:
+            if step < steps:
+                life.train(x, step)
+                step += 1
+        progress["epoch"] += 1
+    return life.digest()
+
+
+def has_loader(folder, steps, workers=0, epochs_of_sampler=False):
+    loader = loader_of(workers, epochs_of_sampler)
+    return epochs(folder, steps, loader, loader=loader)
+
+
+def has_loader_of_processes(folder, steps):
+    return has_loader(folder, steps, 1)
+
+
+def has_distributed_sampler(folder, steps):
+    return has_loader(folder, steps, 0, True)
+
+
+def has_a_plain_loader(folder, steps):
+    return epochs(folder, steps, torch.utils.data.DataLoader(Dots(), 3, shuffle=True))
+
+
+def has_an_old_iterator(folder, steps):
+    loader = loader_of(0, False)
+    batches = iter(loader)
+    life = Life(folder, loader=loader)
+    for step in range(life.ckpt.restore(), steps):
+        life.train(next(batches), step)
+    return life.digest()
+
+
+def has_a_schedule_elsewhere(folder, steps):
+    life = Life(folder, schedule=None)
+    for step in range(life.ckpt.restore(), steps):
+        life.train(torch.rand(3, 4), step)
+    return life.digest()
+
+
+class WholePrograms(unittest.TestCase):
+    """One that is restored has the bits of one that was not disturbed, or a line says why not."""
+
+    RIGHT = (draws_ahead_in_the_state, has_generators, has_loader, has_loader_of_processes,
+             has_distributed_sampler)
+    WRONG = {draws_ahead: "PyTorch's generator: .* not as much as between", draws_numpy_ahead: "NumPy's generator",
+             has_a_plain_loader: "PyTorch's generator", has_an_old_iterator: r"state\['loader'\] is the same",
+             has_a_schedule_elsewhere: "no schedule of o"}
+
+    def lives(self, program, *lives):
+        """What the last of them has, which ended after so many steps each, and what they said."""
+        Life.files_every = lives[0]
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(said):
+            for number, steps in enumerate(lives):
+                random.seed(2)
+                numpy.random.seed(2)
+                torch.manual_seed(2)
+                digest = program(folder, steps)
+        return digest, said.getvalue()
+
+    def test_the_bits(self):
+        for program in self.RIGHT:
+            with self.subTest(program=program.__name__):
+                undisturbed, _ = self.lives(program, 12)
+                self.assertEqual(self.lives(program, 5, 12), (undisturbed, ""))  # in the middle of an epoch
+
+    def test_a_line_says_it(self):
+        for program, line in self.WRONG.items():
+            with self.subTest(program=program.__name__):
+                self.assertRegex(self.lives(program, 5, 9)[1], line)
 
 
 class Slot:

@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 import crun
 
 from . import library
+from .doubts import Doubts
 from .files import Folder
 from .library import MemoryFault
 from .ranks import GIVEN_UP, KEPT, NOT_YET, Ranks
@@ -42,7 +43,8 @@ class Checkpointer:
     """The checkpoints of a program, by all of its ranks together.
 
     state: by name, modules (also in DDP, with FSDP2 or tensor parallelism), optimizers, and
-    whatever has state_dict and load_state_dict. The states of the random generators are
+    whatever has state_dict and load_state_dict; dictionaries, whose values restore() replaces, and
+    generators of torch, numpy and random. The states of the global random generators are
     saved, too, unless `rng` is false. Each `every` steps a checkpoint goes to memory, each
     `files_every` steps to `folder`, and when crun wants one; 0: never. `keep` folders stay.
 
@@ -58,6 +60,7 @@ class Checkpointer:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
         self._folder = Folder(folder, keep, self._ranks)
+        self._doubts = Doubts(self._doubt, self._state.loaders)
         self._every, self._files_every = every, files_every
         self._files_step, self._last_step = 0, -1
         self._writers = SectionWriter(), SectionWriter()
@@ -92,6 +95,8 @@ class Checkpointer:
     def restore(self) -> int:
         """The newest step that all ranks can have, of which the state now is; 0: none."""
         self._wait()
+        for name in self._state.optimizers_with_other_schedules():
+            self._doubt(f"the state has no schedule of {name}, which begins anew after a failure")
         with crun.loading():
             in_memory = self._client.step if self._client and self._client.world else -1
             steps = self._folder.steps()
@@ -108,7 +113,13 @@ class Checkpointer:
         step = self._last_step = step or 0
         if self._client:
             self._client.restored(step if from_memory else 0)
+        if step and self._state.has_rng:
+            self._doubts.begin()
         return step
+
+    def _doubt(self, text: str) -> None:
+        if self._ranks.rank == 0:  # the others run the same program
+            _say(text)
 
     def _restore_memory(self) -> Optional[int]:
         assert self._client
@@ -195,6 +206,7 @@ class Checkpointer:
         if kept == GIVEN_UP:
             self._client = None
         crun.progress(step, **progress)
+        self._doubts.look()
         saves = self._client and step % self._every == 0 and kept == KEPT
         begun = False
         with crun.checkpointing():

@@ -7,13 +7,14 @@ DDP keeps equal nor a DTensor describes.
 """
 import random
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
 
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
@@ -106,22 +107,72 @@ def set_rng_state(state: Dict[str, Any]) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
+class _Stateful:
+    """Two calls, as the methods that other objects have."""
+
+    def __init__(self, save: Callable[[], Any], load: Callable[[Any], Any]) -> None:
+        self.state_dict, self.load_state_dict = save, load
+
+
+def _stateful_dict(values: Dict[Any, Any]) -> _Stateful:
+    def save() -> Any:
+        return dict(values), {k: v.device.type for k, v in values.items() if isinstance(v, torch.Tensor)}
+
+    def load(state: Any) -> None:
+        saved, devices = state
+        values.clear()
+        values.update({k: v.to(devices[k]) if k in devices else v for k, v in saved.items()})
+    return _Stateful(save, load)
+
+
+def _stateful_loader(loader: Any) -> _Stateful:
+    """torchdata's, which draws from the random generator where it makes its iterator, and then skips
+    what its sampler gives in the sampler's epoch."""
+    parts = [part for part in (loader.sampler, loader.batch_sampler, loader.dataset)
+             if hasattr(part, "set_epoch") and isinstance(getattr(part, "epoch", None), int)]
+
+    def load(state: Any) -> None:
+        saved, epochs = state
+        for part, epoch in zip(parts, epochs):
+            part.set_epoch(epoch)
+        loader.load_state_dict(saved)
+        loader.state_dict()  # makes the iterator that the program asks for next
+    return _Stateful(lambda: (loader.state_dict(), [part.epoch for part in parts]), load)
+
+
+def _stateful(name: str, value: Any) -> Any:
+    numpy = sys.modules.get("numpy")
+    if isinstance(value, dict):
+        return _stateful_dict(value)
+    if isinstance(value, torch.Generator):
+        return _Stateful(lambda: [value.get_state()], lambda state: value.set_state(state[0]))
+    if isinstance(value, random.Random):
+        return _Stateful(value.getstate, value.setstate)
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        bits = value.bit_generator
+        return _Stateful(lambda: bits.state, lambda state: setattr(bits, "state", state))
+    if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
+        raise TypeError(f"state[{name!r}] has no state_dict and load_state_dict")
+    return _stateful_loader(value) if isinstance(value, DataLoader) else value
+
+
 class State:
     def __init__(self, objects: Dict[str, Any], rank: int, size: int, rng: bool) -> None:
-        self._objects, self._rank, self._size, self._rng = objects, rank, size, rng
-        for name, value in objects.items():
-            if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
-                raise TypeError(f"state[{name!r}] has no state_dict and load_state_dict")
+        for name in objects:
             if "." in name or name.startswith("rank-") or name in (_PARAMETERS, "rng"):
                 raise ValueError(f"state[{name!r}]: such a name is crun's own")
+        self._rank, self._size, self.has_rng = rank, size, rng
         self._models = {n: v for n, v in objects.items() if isinstance(v, Module)}
         self._optimizers = {n: v for n, v in objects.items() if isinstance(v, Optimizer)}
+        self._loaders = {n for n, v in objects.items() if isinstance(v, DataLoader)}
+        self._others = {n: _stateful(n, v) for n, v in objects.items()
+                        if n not in self._models and n not in self._optimizers}
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
 
     # -- saving
 
-    def trees(self, files: bool = False) -> Tuple[Tree, Tree]:
+    def trees(self, files: bool = False, objects: bool = True) -> Tuple[Tree, Tree]:
         """What is equal on all ranks, and what is this rank's own."""
         shared, own = Tree(), Tree()
         equal = set()
@@ -144,13 +195,24 @@ class State:
                               (name, "state", str(number), key), value, True)
             own.put((name, "param_groups"), state["param_groups"])
             own.put((_PARAMETERS, name), self._parameters(optimizer))
-        for name, value in self._objects.items():
-            if name not in self._models and name not in self._optimizers:
-                top = () if isinstance(value, LRScheduler) else (f"rank-{self._rank}",)
-                own.put((*top, name), value.state_dict())
-        if self._rng:
+        for name, value in self._others.items() if objects else ():
+            top = () if isinstance(value, LRScheduler) else (f"rank-{self._rank}",)
+            own.put((*top, name), value.state_dict())
+        if self.has_rng:
             own.put((f"rank-{self._rank}", "rng"), rng_state())
         return shared, own
+
+    def loaders(self) -> Dict[str, bytes]:
+        """Where the data loaders are."""
+        return {name: save_objects(self._others[name].state_dict()) for name in self._loaders}
+
+    def optimizers_with_other_schedules(self) -> List[str]:
+        """Those that have a schedule, of which the state has none."""
+        if any(isinstance(value, LRScheduler) or hasattr(value, "scheduler")
+               for value in self._others.values()):
+            return []
+        return [name for name, optimizer in self._optimizers.items()
+                if any("initial_lr" in group for group in optimizer.param_groups)]
 
     def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any,
              optimized: bool) -> None:
@@ -193,7 +255,7 @@ class State:
         new ones for optimizers. Raises if the program's model is another one."""
         saved = metadata.state_dict_metadata
         self._paths = metadata.planner_data
-        shared, own = self.trees()
+        shared, own = self.trees(objects=False)
         live = {name: tensor for tree in (shared, own)
                 for name, (_, tensor) in tree.tensors.items()}
         ranks = [int(n.split(".")[0][5:]) for n in saved if n.startswith("rank-")]
@@ -258,9 +320,8 @@ class State:
             if [len(g["params"]) for g in groups] != [
                     len(g["params"]) for g in optimizer.param_groups]:
                 raise MemoryFault(f"{name} has other groups of parameters than the checkpoint's")
-        for name in self._objects:
-            if name not in self._models and name not in self._optimizers and \
-                    not {name, self._source + name} & set(objects):
+        for name in self._others:
+            if not {name, self._source + name} & set(objects):
                 raise MemoryFault(f"the checkpoint has no {name}")
 
     def load(self, flat: Dict[str, Any]) -> None:
@@ -288,10 +349,9 @@ class State:
             optimizer.load_state_dict({"state": state,
                                        "param_groups": objects[f"{name}.param_groups"]})
             _keep_types(optimizer, state)
-        for name, value in self._objects.items():
-            if name not in self._models and name not in self._optimizers:
-                value.load_state_dict(objects[name])
-        if self._rng and "rng" in objects and not self._skips_rng:
+        for name, value in self._others.items():
+            value.load_state_dict(objects[name])
+        if self.has_rng and "rng" in objects and not self._skips_rng:
             set_rng_state(objects["rng"])
 
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""Whether a program that was restored goes on as it would have: what the first steps show of it."""
+import random
+import sys
+from typing import Any, Callable, Dict, List
+
+import torch
+
+_LOOKS = 4  # after restore(), and after the first steps
+_TWISTER = 624  # numbers of a Mersenne twister's state
+
+
+def _places() -> Dict[str, int]:
+    """How far each random generator is, in its state."""
+    places = {"Python": random.getstate()[1][-1] % _TWISTER,
+              "PyTorch": -int(torch.get_rng_state()[8:12].view(torch.int32)) % _TWISTER}
+    if "numpy" in sys.modules:
+        places["NumPy"] = int(sys.modules["numpy"].random.get_state()[2]) % _TWISTER
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        places["CUDA"] = int(torch.cuda.get_rng_state()[8:16].view(torch.int64))
+    return places
+
+
+class Doubts:
+    """A doubt is one line: what it means can be right, as when an epoch begins."""
+
+    def __init__(self, say: Callable[[str], None], loaders: "Callable[[], Dict[str, bytes]]") -> None:
+        self._say, self._loaders = say, loaders
+        self._looks: List[Any] = []
+
+    def begin(self) -> None:
+        """All that a life before had is restored."""
+        self._looks = [(_places(), {})]
+
+    def look(self) -> None:
+        """After each step."""
+        if not self._looks:
+            return
+        self._looks.append((_places(), self._loaders()))
+        if len(self._looks) < _LOOKS:
+            return
+        places, (_, *states) = zip(*self._looks)
+        self._looks = []
+        for name in places[0]:
+            first, *others = ((b[name] - a[name]) % _TWISTER for a, b in zip(places, places[1:]))
+            if len(set(others)) == 1 and first != others[0]:
+                self._say(f"{name}'s generator: what was drawn between restore() and the first step is "
+                          "not as much as between steps. If no epoch began there, the program does not "
+                          "go on as it would have: what is drawn ahead, as a batch, belongs in the state")
+        for name in states[0]:
+            if all(state[name] == states[0][name] for state in states):
+                self._say(f"state[{name!r}] is the same after each step: batches come from another "
+                          "loader, or from an iterator that was made before restore()")
