@@ -74,6 +74,7 @@ override PREFIX := $(abspath $(patsubst ~/%,$(HOME)/%,$(PREFIX)))
 CC ?= gcc
 # makes one object of several
 LD_R ?= $(CC) -r -nostdlib
+OBJCOPY ?= objcopy
 V ?= 0
 T ?=
 CUDA ?= auto
@@ -248,7 +249,7 @@ $B/obj/$(worker_lib).o: $(call objects,$(call layer_sources,worker-lib,c)) $(cud
     $(cuda_libs) $(foreach l,$(worker_lib_layers),$(call archive,$l))
 	$(call say,LINK,$@)
 	$(Q)$(LD_R) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(filter %.a,$^)
-	$(Q)objcopy --wildcard --keep-global-symbol='crun_*' $@
+	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='crun_*' $@
 
 $B/lib/lib$(worker_lib).a: $B/obj/$(worker_lib).o
 	$(make_archive)

@@ -57,7 +57,9 @@ install_it()
 # Only what is in these folders is found: this machine may have a podman.
 PATH=$place/tools:$PATH
 for tool in podman buildah crio; do
-    ! command -v $tool >/dev/null || PATH=$(tr : '\n' <<<"$PATH" | grep -vxF "$(dirname "$(command -v $tool)")" | paste -sd:)
+    while command -v $tool >/dev/null; do
+        PATH=$(tr : '\n' <<<"$PATH" | grep -vxF "$(dirname "$(command -v $tool)")" | paste -sd:)
+    done
 done
 command -v make >/dev/null || { echo "SKIPPED: the folder of podman has make, too" && exit 77; }
 
