@@ -10,9 +10,10 @@
 #define MEMORY_PEER_DIAL_MS 3000  /* to connect, and to be known */
 #define MEMORY_PEER_STILL_MS 5000 /* without a byte: the peer is gone */
 
-#define MEMORY_FETCHERS_MAX 4     /* parts that are fetched at a time */
-#define MEMORY_COPY_NICE 10       /* of threads that send or take copies */
-#define MEMORY_COPY_AGAIN_MS 5000 /* after which a lost neighbour is tried again */
+#define MEMORY_FETCHERS_MAX 4         /* parts that are fetched at a time */
+#define MEMORY_COPY_NICE 10           /* of threads that send or take large copies */
+#define MEMORY_COPY_LARGE (16u << 20) /* for a smaller one, the next save waits */
+#define MEMORY_COPY_AGAIN_MS 5000     /* after which a lost neighbour is tried again */
 
 /* What stays free on the machine: a part of its memory. */
 #define MEMORY_SPARE_PART 32

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "agent/memory/limits.h"
@@ -96,6 +95,7 @@ static int copier_send(struct memory_copier *c, struct err *e)
         return -1;
     if (reply.header.header_hash == r.header.header_hash)
         return 0;
+    memory_link_give_way(r.header.own_bytes);
     if (memory_link_give(&c->link, c->file, at, r.header.own_bytes,
                          c->keeper->config.copy_rate, e) < 0)
         return -1;
@@ -155,7 +155,6 @@ static void copy_parts(void *arg)
 {
     struct memory_copier *c = arg;
 
-    (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
     while (await_work(c))
         copier_work(c);
     memory_link_close(&c->link);

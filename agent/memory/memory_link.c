@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -100,6 +101,12 @@ int memory_link_give(struct memory_link *l, const struct memory_file *f, uint64_
     }
     free(chunk);
     return rc;
+}
+
+void memory_link_give_way(uint64_t bytes)
+{
+    if (bytes >= MEMORY_COPY_LARGE)
+        (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
 }
 
 static int link_take_bytes(struct memory_link *l, struct memory_file *f, uint64_t size,

@@ -72,6 +72,8 @@ int memory_link_give(struct memory_link *l, const struct memory_file *f, uint64_
 /* The bytes of a part with one section, to a file that is long enough and has no part
  * before all of it is there and sound. Bytes of another hash are an error with the code
  * MEMORY_REFUSED. */
+/* This thread gives way to training for the rest of its life, if a copy is so long. */
+void memory_link_give_way(uint64_t bytes);
 int memory_link_take(struct memory_link *l, struct memory_file *f,
                      const struct memory_header *h, struct err *e) MUST_CHECK;
 

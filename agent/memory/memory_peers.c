@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/memory/limits.h"
@@ -80,8 +79,7 @@ static int peer_put(struct memory_link *l, const struct memory_request *r,
         return memory_link_reply(l, MEMORY_OK, &r->header, "", e);
     if (!f)
         return memory_link_reply(l, MEMORY_NO_MEMORY, NULL, e->text, e);
-    /* a peer that sends copies asks for no parts: the thread stays so */
-    (void)setpriority(PRIO_PROCESS, 0, MEMORY_COPY_NICE);
+    memory_link_give_way(r->header.own_bytes);
     rc = memory_link_reply(l, MEMORY_OK, NULL, "", e);
     if (rc == 0)
         rc = memory_link_take(l, f, &r->header, e);

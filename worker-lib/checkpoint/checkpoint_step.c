@@ -70,7 +70,7 @@ crun_status checkpoint_steps_open(struct crun_checkpoints *c)
         crun_memory_close(s->memory);
         s->memory = NULL;
     }
-    s->least = KEPT;
+    s->own = s->least = KEPT;
     return status;
 }
 
@@ -183,14 +183,35 @@ static crun_status steps_save(struct crun_checkpoints *c,
     return CRUN_OK;
 }
 
-/* Whether the next checkpoint may be written: KEPT. */
-static crun_status steps_await_agreement(struct checkpoint_steps *s)
+static crun_status steps_begin_agreement(struct crun_checkpoints *c)
+{
+    struct checkpoint_steps *s = &c->steps;
+
+    if (s->own != GIVEN_UP)
+        s->own = crun_memory_is_kept(s->memory) ? KEPT : NOT_YET;
+    return crun_all_reduce(c->world, &s->own, &s->least, 1, CRUN_I64, CRUN_MIN,
+                           &s->work);
+}
+
+static crun_status steps_end_agreement(struct checkpoint_steps *s)
 {
     crun_work *work = s->work;
-    crun_status status;
 
     s->work = NULL;
-    status = work ? crun_wait(work) : CRUN_OK;
+    return work ? crun_wait(work) : CRUN_OK;
+}
+
+/* Whether the next checkpoint may be written: KEPT. Copies that were not safe have had
+ * the time of a step since. */
+static crun_status steps_await_agreement(struct crun_checkpoints *c)
+{
+    struct checkpoint_steps *s = &c->steps;
+    crun_status status = steps_end_agreement(s);
+
+    if (status == CRUN_OK && s->least == NOT_YET)
+        status = steps_begin_agreement(c);
+    if (status == CRUN_OK)
+        status = steps_end_agreement(s);
     if (status == CRUN_OK && s->least == GIVEN_UP) {
         crun_memory_close(s->memory);
         s->memory = NULL;
@@ -210,22 +231,16 @@ crun_status crun_checkpoint_step(crun_checkpoints *c, uint64_t step, crun_ddp *d
 
     if (status != CRUN_OK || !s->memory || step % s->every != 0)
         return status;
-    status = steps_await_agreement(s);
+    status = steps_await_agreement(c);
     if (status != CRUN_OK || !s->memory)
         return status;
-    s->own = KEPT;
     if (optim)
         content.optim = optim_scalars_in_place(optim);
     if (sampler)
         crun_sampler_save(sampler, &content.sampler);
     if (s->least == KEPT)
         status = steps_save(c, &content, ddp, optim);
-    if (status != CRUN_OK)
-        return status;
-    if (s->own == KEPT && !crun_memory_is_kept(s->memory))
-        s->own = NOT_YET;
-    return crun_all_reduce(c->world, &s->own, &s->least, 1, CRUN_I64, CRUN_MIN,
-                           &s->work);
+    return status == CRUN_OK ? steps_begin_agreement(c) : status;
 }
 
 bool crun_checkpoint_in_memory(const crun_checkpoints *c)

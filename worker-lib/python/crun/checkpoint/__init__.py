@@ -203,6 +203,9 @@ class Checkpointer:
         self._last_step = step
         self._wait()
         kept, wanted = self._ranks.last_answer()
+        if kept == NOT_YET and step % self._every == 0:  # copies have had a step's time
+            self._ranks.ask(self._memory_state(), False)
+            kept, _ = self._ranks.last_answer()
         if kept == GIVEN_UP:
             self._client = None
         crun.progress(step, **progress)
