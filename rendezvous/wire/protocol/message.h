@@ -50,7 +50,7 @@ struct failure {
 struct msg_hello {
     uint32_t version_min, version_max;
     enum peer_kind role; /* its name on the wire */
-    char software[32];   /* "crun 0.1.0" */
+    char software[32];   /* "crun 1.0.0" */
     bool logs;           /* it knows the messages about logs */
     bool keepers;        /* likewise about replicas */
 };
