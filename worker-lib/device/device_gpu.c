@@ -11,6 +11,7 @@
 
 #define SPINS 1000 /* about a millisecond */
 #define PAUSE_NS 50000
+#define PAUSE_NS_MAX 5000000
 #define WAIT_MS 3600000 /* until device_limit_waits says it */
 
 static _Atomic uint64_t wait_ms = WAIT_MS;
@@ -65,7 +66,7 @@ static crun_status device_check_wait(const char *what, uint64_t began_ms)
 static crun_status gpu_await(struct gpu_event *event, void *queue, const char *what)
 {
     const struct gpu_calls *gpu = cuda_calls();
-    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    struct timespec pause = { .tv_nsec = PAUSE_NS };
     uint64_t began_ms = clock_ms();
     crun_status s = CRUN_OK;
 
@@ -75,8 +76,11 @@ static crun_status gpu_await(struct gpu_event *event, void *queue, const char *w
         if (code != GPU_NOT_READY)
             return check_code(code, what);
         s = device_check_wait(what, began_ms);
-        if (n > SPINS)
-            nanosleep(&pause, NULL);
+        if (n <= SPINS)
+            continue;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < PAUSE_NS_MAX) /* about a hundredth of the whole wait */
+            pause.tv_nsec += pause.tv_nsec / 100;
     }
     return s;
 }

@@ -19,6 +19,7 @@
 #define PAGE ((size_t)4096)
 #define ALIGNMENT ((size_t)256)
 #define FILL 0xdb
+#define FILL_MAX ((size_t)16 << 20) /* not the workspace of cuBLASLt, for time */
 
 static thread_local running_kernel *running;
 
@@ -185,7 +186,8 @@ static cudaError_t make_piece(void **memory, size_t bytes, bool mapped)
         return cudaErrorMemoryAllocation;
     p->at = p->base + p->pages - whole;
     d->used += p->pages;
-    memset(view_of(d, p->base), FILL, p->pages);
+    if (p->pages <= FILL_MAX)
+        memset(view_of(d, p->base), FILL, p->pages);
     state().pieces[p->at] = p;
     *memory = p->at;
     return cudaSuccess;

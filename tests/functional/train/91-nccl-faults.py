@@ -34,7 +34,7 @@ from process import BUILD, fail, living  # noqa: E402
 from train import Run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-FLAGS = ["--model=mlp", "--train-limit=96", "--batch=8", "--passes=1", "--device=cuda",
+FLAGS = ["--model=mlp", "--train-limit=64", "--batch=8", "--passes=1", "--device=cuda",
          "--precision=bf16", "--zero", "--ckpt-every=2"]
 TIMEOUT, TIMEOUT_ALONE, STUCK_EXIT = 4, 15, 1
 BUSY = 30  # additional seconds, since other cells keep the machine busy

@@ -16,7 +16,7 @@
 #define LOOK_MS 100 /* how often to ask for NCCL's asynchronous errors */
 #define TURNS_BUSY 200
 #define PAUSE_US_MIN 20
-#define PAUSE_US_MAX 500
+#define PAUSE_US_MAX 5000
 
 /* -- calls of NCCL ----------------------------------------------------------------- */
 
@@ -96,6 +96,7 @@ static crun_status check_async_error(struct nccl *n, int *result, struct err *e)
     return CRUN_OK;
 }
 
+/* For about a hundredth of the time that it has waited. */
 static void sleep_briefly(unsigned *turn)
 {
     unsigned long us = PAUSE_US_MIN;
@@ -104,7 +105,7 @@ static void sleep_briefly(unsigned *turn)
         sched_yield();
         return;
     }
-    us <<= (*turn - TURNS_BUSY) / 100 < 5 ? (*turn - TURNS_BUSY) / 100 : 5;
+    us <<= (*turn - TURNS_BUSY) / 100 < 8 ? (*turn - TURNS_BUSY) / 100 : 8;
     usleep((useconds_t)(us < PAUSE_US_MAX ? us : PAUSE_US_MAX));
 }
 

@@ -10,6 +10,7 @@
 #define THREADS 256
 #define BLOCKS_MAX 4096
 #define PAUSE_NS 20000
+#define PAUSE_NS_MAX 5000000
 
 static struct {
     char name[48];
@@ -84,7 +85,7 @@ static void *gpu_alloc(size_t bytes)
  * 0. */
 static int gpu_wait(struct err *e)
 {
-    const struct timespec pause = { 0, PAUSE_NS };
+    struct timespec pause = { 0, PAUSE_NS };
     cudaError_t code = cudaEventRecord(gpu.reached, gpu.stream);
 
     if (code == cudaSuccess)
@@ -92,6 +93,8 @@ static int gpu_wait(struct err *e)
             if (crun_exit_code())
                 return err_set(e, "%s hangs", gpu.name);
             nanosleep(&pause, NULL);
+            if (pause.tv_nsec < PAUSE_NS_MAX) /* about a hundredth of the wait */
+                pause.tv_nsec += pause.tv_nsec / 100;
         }
     return gpu_check(code, "waiting", e);
 }

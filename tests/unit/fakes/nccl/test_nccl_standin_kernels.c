@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* emulated GPU: the stand-in for NCCL: the memory of its kernels, what they add, and
  * graphs */
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -43,6 +44,8 @@ static void abort_one(unsigned rank, void *arg)
                          r.stream));
     OK(standin_settle(r.comm, standin.all_reduce(memory, memory, count, NCCL_F32,
                                                  NCCL_SUM, r.comm, r.stream)));
+    while (!small && *(volatile float *)cuda_emulated_view(memory) != SIZE)
+        sched_yield();
     rank_threads_sync();
     if (rank == 0)
         OK(standin.abort(r.comm));
