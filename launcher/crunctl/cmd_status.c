@@ -16,7 +16,7 @@
 
 /*
  * crunctl status: the jobs and the nodes of each, as tables or as JSON; and crunctl
- * top, which is status --watch.
+ * top, which is status --watch: live on a terminal (cmd_top.c).
  */
 #define WATCH_MS_MIN 100
 #define WATCH_MS_MAX 3600000
@@ -35,7 +35,9 @@ static void print_views(struct job_views *v, const struct ctl_options *o)
     struct terminal t = terminal_look();
 
     job_views_sort(v);
-    if (o->json)
+    if (o->answer)
+        job_views_move(o->answer, v);
+    else if (o->json)
         job_json_print(job_json_list(v), o->watch_ms > 0, o->out);
     else if (o->run_id && v->count == 1)
         job_view_print(&v->job[0], &t, o->out);
@@ -58,7 +60,7 @@ static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
     if (rc == CTL_EXIT_OK)
         print_views(&v, o);
     /* after all jobs: an operator of many of them wants to know */
-    if (rc == CTL_EXIT_OK && !o->json && !o->run_id && *confinement)
+    if (rc == CTL_EXIT_OK && !o->json && !o->answer && !o->run_id && *confinement)
         fprintf(o->out, "\nrendezvous: %s\n",
                 text_printable(confinement, text, sizeof(text)));
     job_views_clear(&v);
@@ -126,8 +128,7 @@ static const struct opt status_table[] = {
       .letter = 'w',
       .arg = "SECONDS",
       .arg_optional = true,
-      .help = "Show it again and again, every 2 seconds or as often as this says; q "
-              "ends it.",
+      .help = "As crunctl top, every 2 seconds or as often as this says.",
       .set = set_watch,
       FIELD(watch_ms),
       .min = WATCH_MS_MIN,
@@ -169,7 +170,7 @@ const struct ctl_command ctl_status = {
 const struct ctl_command ctl_top = {
     .name = "top",
     .takes_job = true,
-    .summary = "show the same live, on the whole screen, until q",
+    .summary = "show them live, with curves: to scroll, sort, search and open",
     .table = top_table,
     .access = ACCESS_VIEW,
     .watch_ms = CTL_WATCH_MS,

@@ -14,7 +14,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/crunctl/ui/terminal.h"
+#include "launcher/crunctl/ui/screen.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
@@ -360,22 +360,16 @@ static void repeat_frames(const struct ctl_command *command,
     } while (fflush(stdout) == 0 && nanosleep(&pause, NULL) == 0);
 }
 
-/* Every o->watch_ms, on the full screen of a terminal, else one after the other. What
- * is watched may be gone for a while: the error is shown in its place. */
+/* Every o->watch_ms: live on the screen of a terminal, elsewhere one after the other.
+ * What is watched may be gone for a while: the error is shown in its place. */
 static int watch_command(const struct ctl_command *command, const struct ctl_options *o)
 {
     struct screen *s = o->json ? NULL : screen_open();
-    bool goes_on = s != NULL;
 
-    if (!s)
+    if (s)
+        ctl_top_show(s, o, run_anywhere);
+    else
         repeat_frames(command, o);
-    while (goes_on) {
-        char *frame = render_frame(command, o);
-
-        screen_draw(s, frame ? frame : "");
-        free(frame);
-        goes_on = screen_wait(s, o->watch_ms);
-    }
     screen_close(s);
     return CTL_EXIT_OK;
 }

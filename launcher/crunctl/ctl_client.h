@@ -30,6 +30,7 @@ struct ctl_options {
     uint64_t timeout_ms;
     uint64_t watch_ms; /* run the command again, so often; 0: once */
     FILE *out;         /* standard output, or the frame of a command that is watched */
+    void *answer;      /* of top: where the command puts what it would print; NULL */
     long long since;
     long long tail; /* lines; negative: all */
     bool json, follow, now, require_key, all;
@@ -79,6 +80,14 @@ struct ctl_command {
     int (*run_ended)(const struct ctl_options *o, const struct ctl_job *job,
                      struct err *e);
 };
+
+/* Runs a command where the options say, and on a job of this machine or another. */
+typedef int ctl_run_fn(const struct ctl_command *command, const struct ctl_options *o,
+                       struct err *e);
+
+/* crunctl top, on the screen of a terminal. */
+struct screen;
+void ctl_top_show(struct screen *s, const struct ctl_options *o, ctl_run_fn *run);
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
     ctl_logs, ctl_page, ctl_keygen, ctl_top, ctl_report;

@@ -20,7 +20,7 @@
 
 /* -- states ----------------------------------------------------------------------- */
 
-static enum text_style state_style(const char *state)
+enum text_style job_state_style(const char *state)
 {
     static const struct {
         const char *state;
@@ -144,6 +144,24 @@ static uint64_t ran_ms(const struct msg_job_status *s)
     return s->age_ms > s->state_ms ? s->age_ms - s->state_ms : 0;
 }
 
+char *job_view_describe_end(const struct job_view *job, char *buf, size_t size)
+{
+    const struct msg_job_status *s = &job->status;
+    const char *why = ended_text(s);
+    size_t used = strlen(format_end(job, buf, size));
+    char ran[64];
+
+    if (!job->is_silent)
+        used += (size_t)snprintf(buf + used, size - used, ", ran for %s",
+                                 clock_format_duration(ran_ms(s), ran, sizeof(ran)));
+    if (s->exit_code > 0)
+        used += (size_t)snprintf(buf + used, size - used, ", exit code %" PRId32,
+                                 s->exit_code);
+    if (*why)
+        snprintf(buf + used, size - used, ": %s", why);
+    return buf;
+}
+
 static void add_restarts(struct parts_line *l, const struct msg_job_status *s)
 {
     if (s->max_restarts || s->restarts)
@@ -170,16 +188,16 @@ static void print_live_job(const struct job_view *job, struct parts_line *l)
 
     clock_format_duration(s->state_ms, age, sizeof(age));
     if (job->odd_state) {
-        add_part(l, state_style(state), "%s", state);
+        add_part(l, job_state_style(state), "%s", state);
         if (job->pid)
             add_part(l, STYLE_PLAIN, "pid %" PRIu32, job->pid);
         return;
     }
     if (s->state == JOB_STOPPING && s->reason == JOB_REASON_NONE)
-        add_part(l, state_style(state), "%s %s for %s", state, restart_cause(s->cause),
-                 age);
+        add_part(l, job_state_style(state), "%s %s for %s", state,
+                 restart_cause(s->cause), age);
     else
-        add_part(l, state_style(state), "%s for %s", state, age);
+        add_part(l, job_state_style(state), "%s for %s", state, age);
     if (s->state == JOB_FORMING)
         add_part(l, STYLE_PLAIN, "%" PRIu32 " of %" PRIu32 " nodes", s->nodes,
                  s->nodes < s->min_nodes ? s->min_nodes : s->max_nodes);
@@ -206,7 +224,7 @@ static void print_ended_job(const struct job_view *job, struct parts_line *l)
     const char *state = job_view_state(job);
     char text[64];
 
-    add_part(l, state_style(state), "%s %s", state,
+    add_part(l, job_state_style(state), "%s %s", state,
              format_end(job, text, sizeof(text)));
     if (!job->is_silent)
         add_part(l, STYLE_PLAIN, "ran for %s",
@@ -226,9 +244,9 @@ static const struct text_column node_columns[] = {
     { "ADDRESS", 8 },   { "NOTE", 0 },        { NULL, 0 }
 };
 
-/* Nodes of a job that runs in step are heard from at different times. What they may
- * have done meanwhile is no difference: all of them have the least step. */
-static uint64_t common_step(const struct job_view *job)
+/* What they may have done since they were heard from is no difference: all of them have
+ * the least step. */
+uint64_t job_view_common_step(const struct job_view *job)
 {
     uint64_t least = job_view_step(job);
 
@@ -260,7 +278,7 @@ static void add_node_row(struct text_table *t, const struct msg_node_status *s,
         text_table_cell(t, "%" PRIu32 "-%" PRIu32, s->first_rank,
                         s->first_rank + s->workers - 1);
     text_table_cell(t, "%s", state);
-    text_table_style(t, state_style(state));
+    text_table_style(t, job_state_style(state));
     text_table_cell(t, "%s%s", clock_format_duration(s->heard_ms, heard, sizeof(heard)),
                     s->connected ? "" : " (away)");
     text_table_style(t, s->connected ? STYLE_PLAIN : STYLE_BAD);
@@ -288,7 +306,7 @@ static void add_node_row(struct text_table *t, const struct msg_node_status *s,
 static void print_nodes(const struct job_view *job, const struct terminal *t, FILE *out)
 {
     struct text_table *table;
-    uint64_t common = common_step(job);
+    uint64_t common = job_view_common_step(job);
 
     if (job->nodes == 0)
         return;
@@ -436,7 +454,7 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
         text_table_cell(table, "%s", v->job[i].name);
         text_table_style(table, STYLE_BOLD);
         text_table_cell(table, "%s", state);
-        text_table_style(table, state_style(state));
+        text_table_style(table, job_state_style(state));
         text_table_cell(table, "%s", format_end(&v->job[i], text, sizeof(text)));
         text_table_cell(table, "%s",
                         v->job[i].is_silent

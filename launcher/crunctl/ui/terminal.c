@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "launcher/crunctl/ui/terminal.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
-#include <sys/signalfd.h>
-#include <termios.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
-#include "rendezvous/common/base/xalloc.h"
-
-#define ENTER "\033[?1049h\033[?25l"
-#define LEAVE "\033[?25h\033[?1049l"
-
-struct screen {
-    int signals; /* a signalfd */
-    sigset_t mask_before;
-    struct termios before;
-    bool has_keys;
-};
 
 /* -- what standard output is ------------------------------------------------------ */
 
@@ -35,6 +19,17 @@ static unsigned columns_of_environment(void)
     return n > 0 && n < 10000 ? (unsigned)n : 0;
 }
 
+/* As locale(7) has it, without the tables that setlocale reads. */
+static bool environment_has_utf8(void)
+{
+    static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+    const char *value = NULL;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !(value && *value); i++)
+        value = getenv(names[i]);
+    return value && (strcasestr(value, "utf-8") || strcasestr(value, "utf8"));
+}
+
 struct terminal terminal_look(void)
 {
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
@@ -42,6 +37,7 @@ struct terminal terminal_look(void)
     struct winsize size = { .ws_col = 0 };
 
     t.is_dumb = !term || !*term || strcmp(term, "dumb") == 0;
+    t.utf8 = environment_has_utf8();
     if (!t.is_terminal)
         return t;
     t.colours = !t.is_dumb && !(no_color && *no_color);
@@ -108,157 +104,4 @@ size_t terminal_text_fit(const char *text, size_t columns)
         at += size;
     }
     return at;
-}
-
-/* -- the screen ------------------------------------------------------------------- */
-
-static void write_all(const char *text, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(STDOUT_FILENO, text, size);
-
-        if (n < 0 && errno != EINTR)
-            return;
-        text += n > 0 ? n : 0;
-        size -= n > 0 ? (size_t)n : 0;
-    }
-}
-
-static void set_keys(const struct screen *s, bool ours)
-{
-    struct termios t = s->before;
-
-    if (!s->has_keys)
-        return;
-    if (ours) {
-        t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        t.c_cc[VMIN] = 0;
-        t.c_cc[VTIME] = 0;
-    }
-    (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &t);
-}
-
-struct screen *screen_open(void)
-{
-    struct terminal t = terminal_look();
-    struct screen *s;
-    sigset_t watched;
-
-    if (!t.is_terminal || t.is_dumb)
-        return NULL;
-    s = xcalloc(1, sizeof(*s));
-    sigemptyset(&watched);
-    sigaddset(&watched, SIGINT);
-    sigaddset(&watched, SIGTERM);
-    sigaddset(&watched, SIGHUP);
-    sigaddset(&watched, SIGQUIT);
-    sigaddset(&watched, SIGTSTP);
-    sigaddset(&watched, SIGWINCH);
-    sigprocmask(SIG_BLOCK, &watched, &s->mask_before);
-    s->signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    s->has_keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &s->before) == 0;
-    set_keys(s, true);
-    write_all(ENTER, strlen(ENTER));
-    return s;
-}
-
-void screen_close(struct screen *s)
-{
-    if (!s)
-        return;
-    write_all(LEAVE, strlen(LEAVE));
-    set_keys(s, false);
-    if (s->signals >= 0)
-        close(s->signals);
-    sigprocmask(SIG_SETMASK, &s->mask_before, NULL);
-    free(s);
-}
-
-/* Ctrl-Z: the shell's screen comes back until the program continues. */
-static void suspend_screen(struct screen *s)
-{
-    sigset_t stop;
-
-    write_all(LEAVE, strlen(LEAVE));
-    set_keys(s, false);
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTSTP);
-    raise(SIGTSTP);
-    sigprocmask(SIG_UNBLOCK, &stop, NULL);
-    sigprocmask(SIG_BLOCK, &stop, NULL);
-    if (s->has_keys)
-        (void)tcgetattr(STDIN_FILENO, &s->before);
-    set_keys(s, true);
-    write_all(ENTER, strlen(ENTER));
-}
-
-void screen_draw(struct screen *s, const char *text)
-{
-    struct terminal t = terminal_look();
-    size_t size;
-    char *frame;
-    FILE *out = open_memstream(&frame, &size);
-
-    if (!out)
-        return;
-    fputs("\033[H", out);
-    for (unsigned row = 0; *text && (!t.rows || row < t.rows); row++) {
-        size_t length = strcspn(text, "\n");
-        char *line = xasprintf("%.*s", (int)length, text);
-        size_t fit = t.columns ? terminal_text_fit(line, t.columns) : length;
-
-        fprintf(out, "%s%.*s\033[0m\033[K", row ? "\r\n" : "", (int)fit, line);
-        free(line);
-        text += length + (text[length] == '\n');
-    }
-    fputs("\033[J", out);
-    fclose(out);
-    write_all(frame, size);
-    free(frame);
-}
-
-/* True: a key that ends the program. */
-static bool read_keys(void)
-{
-    char key[64];
-    ssize_t n = read(STDIN_FILENO, key, sizeof(key));
-
-    for (ssize_t i = 0; i < n; i++)
-        if (key[i] == 'q' || key[i] == 'Q' || key[i] == '\003')
-            return true;
-    return false;
-}
-
-/* False: a signal that ends the program. *again: draw now. */
-static bool read_screen_signals(struct screen *s, bool *again)
-{
-    struct signalfd_siginfo info;
-
-    while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo == SIGTSTP)
-            suspend_screen(s);
-        else if (info.ssi_signo != SIGWINCH)
-            return false;
-        *again = true;
-    }
-    return true;
-}
-
-bool screen_wait(struct screen *s, uint64_t ms)
-{
-    uint64_t until = clock_ms() + ms, now;
-    bool again = false;
-
-    while (!again && (now = clock_ms()) < until) {
-        struct pollfd p[] = { { .fd = s->signals, .events = POLLIN },
-                              { .fd = s->has_keys ? STDIN_FILENO : -1,
-                                .events = POLLIN } };
-
-        if (poll(p, 2, (int)(until - now)) < 0 && errno != EINTR)
-            return false;
-        if (!read_screen_signals(s, &again) || (p[1].revents & POLLIN && read_keys()) ||
-            p[1].revents & (POLLHUP | POLLERR))
-            return false;
-    }
-    return true;
 }

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_TOP_TOP_FRAME_H
+#define LAUNCHER_CRUNCTL_TOP_TOP_FRAME_H
+
+#include <stdio.h>
+
+#include "launcher/crunctl/top/top_view.h"
+#include "launcher/crunctl/ui/terminal.h"
+
+/*
+ * One frame: a title, the rows or a page, what the selected row has, and the keys. It
+ * notes in the view how much room there is. Pure.
+ */
+void top_frame_print(struct top_view *v, const struct top_look *look,
+                     const struct top_rows *rows, const struct terminal *t, FILE *out);
+
+#endif

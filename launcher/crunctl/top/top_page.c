@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+#include "launcher/crunctl/top/top_page.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "launcher/crunctl/top/top_graph.h"
+#include "launcher/crunctl/top/top_line.h"
+#include "launcher/crunctl/ui/job_views.h"
+#include "rendezvous/common/base/clock.h"
+#include "rendezvous/wire/protocol/proto.h"
+
+#define BAR_COLUMNS 20
+#define TAIL_LINES 4 /* of each stream, beside other things */
+
+struct page {
+    const struct top_look *look;
+    const struct terminal *terminal;
+    const struct job_view *job;
+    const struct top_job *more;
+    const struct msg_node_status *node;
+    const struct top_node *closer; /* NULL: not asked yet */
+    FILE *out;
+};
+
+__attribute__((format(printf, 3, 4))) static void
+print_page_line(const struct page *p, enum text_style style, const char *fmt, ...)
+{
+    char text[2048];
+    struct top_line l;
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    top_line_begin(&l, p->terminal, false, p->out);
+    top_line_add(&l, style, "%s", text);
+    top_line_end(&l);
+}
+
+/* -- the keys --------------------------------------------------------------------- */
+
+static void print_help(const struct page *p)
+{
+    static const char *const lines[] = {
+        "Up Down j k           to the next row",
+        "PgUp PgDn Home End    by a screen, to the first row, to the last",
+        "Enter, Right          open a node or a job; fold the jobs that have ended",
+        "Esc, Left             back; in the list: ends the filter",
+        "space                 fold a job, or open it",
+        "/                     only nodes and jobs with this text in name or state",
+        "f                     only what has a fault",
+        "s > <                 sort by the next column, or the one before",
+        "r                     turn the order round",
+        "l t                   the log of a node; its stacks",
+        "? h                   this page",
+        "q Ctrl-C              quit",
+        "",
+        "At first, what has a fault is on top: lost, quarantined, awaited by all other",
+        "ranks, a GPU error (Xid), slow, or a note of its own.",
+    };
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        print_page_line(p, STYLE_PLAIN, "%s", lines[i]);
+}
+
+/* -- a node ----------------------------------------------------------------------- */
+
+static void print_node_head(const struct page *p)
+{
+    const struct msg_node_status *n = p->node;
+    const struct msg_heartbeat *h = &n->progress;
+    char text[32], trouble[32], step[64] = "", rate[32] = "", loss[32] = "";
+    const char *what = top_node_trouble(n, p->more, trouble, sizeof(trouble));
+
+    print_page_line(p, STYLE_BOLD, "%s of %s", n->host, p->job->name);
+    if (h->step)
+        snprintf(step, sizeof(step), "  step %" PRIu64, h->step);
+    if (*h->steps_per_s)
+        snprintf(rate, sizeof(rate), "  %s steps/s", h->steps_per_s);
+    if (*h->loss)
+        snprintf(loss, sizeof(loss), "  loss %s", h->loss);
+    print_page_line(p, what ? STYLE_WARN : STYLE_PLAIN, "%s%s%s%s%s%s  heard %s ago",
+                    proto_node_state_name(n->state), what ? ", " : "", what ? what : "",
+                    step, rate, loss,
+                    clock_format_duration(n->heard_ms, text, sizeof(text)));
+    print_page_line(p, STYLE_DIM, "%s  pid %" PRIu32 "  %s", n->address, n->pid,
+                    n->containment);
+    if (*h->note)
+        print_page_line(p, what ? STYLE_WARN : STYLE_DIM, "%s", h->note);
+    if (*p->more->awaited)
+        print_page_line(p, STYLE_BAD, "%s", p->more->awaited);
+}
+
+static void print_bar(const struct page *p, const char *name, double share,
+                      const char *value)
+{
+    char bar[TOP_GRAPH_BYTES(BAR_COLUMNS)];
+    struct top_line l;
+
+    top_line_begin(&l, p->terminal, false, p->out);
+    top_line_cell(&l, STYLE_DIM, 8, name);
+    top_line_add(
+        &l, STYLE_GOOD, "%s",
+        top_graph_bar(share, BAR_COLUMNS, p->terminal->utf8, bar, sizeof(bar)));
+    top_line_add(&l, STYLE_PLAIN, " %s", value);
+    top_line_end(&l);
+}
+
+static void print_gpus(const struct page *p)
+{
+    const struct msg_gpus *g = &p->node->progress.gpus;
+    char value[96];
+
+    if (g->count == 0)
+        return;
+    snprintf(value, sizeof(value),
+             "%" PRId32 " %%, mean of %" PRIu32 ", %" PRIu32 " W, hottest %" PRIu32
+             " C",
+             g->percent, g->count, g->watts, g->celsius);
+    if (g->percent >= 0)
+        print_bar(p, "GPUs", g->percent / 100.0, value);
+    snprintf(value, sizeof(value), "%.1f of %.1f GiB of the fullest",
+             g->used_mib / 1024.0, g->total_mib / 1024.0);
+    if (g->total_mib)
+        print_bar(p, "memory", (double)g->used_mib / g->total_mib, value);
+}
+
+static void print_section(const struct page *p, const char *title)
+{
+    fputc('\n', p->out);
+    print_page_line(p, STYLE_DIM, "%s", title);
+}
+
+/* "rank 8 waits in all_reduce (train.py:91, in step)" */
+static void print_ranks(const struct page *p)
+{
+    char text[STACKS_BRIEF_MAX_BYTES + 256];
+
+    if (p->closer->stacks.count == 0)
+        return;
+    print_section(p, "ranks");
+    for (uint32_t r = 0; r < p->node->workers; r++)
+        for (unsigned i = 0; i < p->closer->stacks.count; i++) {
+            struct stack_group one = p->closer->stacks.group[i];
+            struct rank_range range = { p->node->first_rank + r,
+                                        p->node->first_rank + r };
+
+            if (!rank_ranges_have(&one.ranks, range.first))
+                continue;
+            one.ranks = (struct rank_ranges){ .range = &range, .count = 1 };
+            print_page_line(p, one.waits ? STYLE_PLAIN : STYLE_BOLD, "  %s",
+                            stack_group_describe(&one, text, sizeof(text)));
+        }
+}
+
+static void print_stacks(const struct page *p)
+{
+    char text[STACKS_BRIEF_MAX_BYTES + 512];
+
+    print_section(p, "stacks");
+    for (unsigned i = 0; i < p->closer->stacks.count; i++) {
+        const struct stack_group *g = &p->closer->stacks.group[i];
+        const char *line = g->threads;
+
+        print_page_line(p, STYLE_BOLD, "%s",
+                        stack_group_describe(g, text, sizeof(text)));
+        while (*line) {
+            size_t length = strcspn(line, "\n");
+
+            print_page_line(p, STYLE_PLAIN, "  %.*s", (int)length, line);
+            line += length + (line[length] == '\n');
+        }
+    }
+}
+
+/* The last lines of a text, which has whole lines. */
+static const char *tail_of(const char *text, unsigned lines)
+{
+    const char *at = text + strlen(text);
+
+    while (at > text && lines > 0)
+        if (--at == text || at[-1] == '\n')
+            lines--;
+    return at;
+}
+
+static void print_output(const struct page *p, unsigned lines)
+{
+    print_section(p, "last output");
+    for (size_t i = 0; i < p->closer->outputs; i++) {
+        const struct top_output *o = &p->closer->output[i];
+        const char *line = o->text ? tail_of(o->text, lines) : "";
+
+        if (*o->why)
+            print_page_line(p, STYLE_DIM, "[%" PRIu32 "]: %s", o->rank, o->why);
+        while (*line) {
+            size_t length = strcspn(line, "\n");
+
+            print_page_line(p, o->is_error ? STYLE_WARN : STYLE_PLAIN,
+                            "[%" PRIu32 "]: %.*s", o->rank, (int)length, line);
+            line += length + (line[length] == '\n');
+        }
+    }
+}
+
+static void print_node(const struct page *p, enum top_page page)
+{
+    print_node_head(p);
+    if (page == TOP_NODE)
+        print_gpus(p);
+    if (!p->closer) {
+        print_section(p, "asking the node ...");
+        return;
+    }
+    if (*p->closer->error) {
+        fputc('\n', p->out);
+        print_page_line(p, STYLE_WARN, "%s", p->closer->error);
+    }
+    if (page == TOP_NODE)
+        print_ranks(p);
+    if (page == TOP_STACKS)
+        print_stacks(p);
+    else
+        print_output(p, page == TOP_LOG ? UINT32_MAX : TAIL_LINES);
+}
+
+void top_page_print(const struct top_view *v, const struct top_look *look,
+                    const struct terminal *t, FILE *out)
+{
+    struct page p = { .look = look, .terminal = t, .out = out };
+
+    if (v->page == TOP_HELP) {
+        print_help(&p);
+        return;
+    }
+    p.job = top_view_opened(v, look, &p.node, &p.more);
+    if (look->node && strcmp(look->node->name, v->opened) == 0)
+        p.closer = look->node;
+    if (!p.job || (v->page != TOP_JOB && !p.node))
+        print_page_line(&p, STYLE_WARN, "it is not there any more");
+    else if (v->page == TOP_JOB)
+        job_view_print(p.job, t, out);
+    else
+        print_node(&p, v->page);
+}

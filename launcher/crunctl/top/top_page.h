@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef LAUNCHER_CRUNCTL_TOP_TOP_PAGE_H
+#define LAUNCHER_CRUNCTL_TOP_TOP_PAGE_H
+
+#include <stdio.h>
+
+#include "launcher/crunctl/top/top_view.h"
+#include "launcher/crunctl/ui/terminal.h"
+
+/* The page that is open, all of it: of a job, of a node, its log or stacks, or of the
+ * keys. Pure. */
+void top_page_print(const struct top_view *v, const struct top_look *look,
+                    const struct terminal *t, FILE *out);
+
+#endif
