@@ -16,8 +16,12 @@ import tempfile
 
 BUILD = os.path.abspath(os.environ.get("BUILD", "build"))
 CRUN = BUILD + "/bin/crun"
-MANUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                      "../../../launcher/man/crun.1")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+MANUALS = {"crun": "launcher/man/crun.1", "train": "worker-lib/man/train.1",
+           "coll-bench": "worker-lib/man/coll-bench.1"}
+with open(os.path.join(ROOT, "rendezvous/common/base/version.h")) as header:
+    VERSION = re.search(r'CRUN_VERSION "(.*)"', header.read()).group(1)
+FLAG_OF_HELP = r"^  (?:-\w, |    )--?([a-z-]+)"
 failures = 0
 
 # These mean nothing without a list of hosts.
@@ -113,7 +117,7 @@ GOOD = {
     "dry-run": (None, "rank 0"),
     "preflight": (None, None),
     "verbose": (None, None),
-    "version": (None, "crun 0."),
+    "version": (None, "crun " + VERSION),
     "help": (None, "usage: crun"),
 }
 
@@ -219,7 +223,7 @@ def flags_of_help():
         fail(f"--help: {r.returncode} {r.stderr}")
     if max(map(len, r.stdout.split("\n"))) > 80:
         fail("--help has a line of more than 80 characters")
-    return re.findall(r"^  (?:-\w, |    )--?([a-z-]+)", r.stdout, re.M)
+    return re.findall(FLAG_OF_HELP, r.stdout, re.M)
 
 
 def check_good(flags):
@@ -425,7 +429,7 @@ def check_names():
     """A link's name is the program's, in usage, version and messages."""
     for name in ("tcrun", "torchrun"):
         os.symlink(CRUN, name)
-        for words, code, says in ((["--version"], 0, f"{name} 0."),
+        for words, code, says in ((["--version"], 0, f"{name} {VERSION} "),
                                   (["-h"], 0, f"usage: {name} "),
                                   (["--help"], 0, f"usage: {name} "),
                                   (["--nosuch"], 2, f"{name}: unknown flag"),
@@ -508,15 +512,17 @@ def check_full_disk():
             fail(f"{question} into a full disk: exit code 0")
 
 
-def check_manual(flags):
-    with open(MANUAL) as f:
+def check_manual(program):
+    done = subprocess.run([f"{BUILD}/bin/{program}", "--help"], capture_output=True, text=True)
+    flags = re.findall(FLAG_OF_HELP, done.stdout, re.M)
+    with open(os.path.join(ROOT, MANUALS[program])) as f:
         text = f.read().replace("\\-", "-").replace("\\&", "")
     items = re.findall(r"^\.It (Fl .*)$", text, re.M)
     listed = re.findall(r"(?:Fl|,) -?([a-z-]{2,})", "\n".join(items))
     for flag in sorted(set(flags) - set(listed)):
-        fail(f"the manual does not list --{flag}")
+        fail(f"the manual of {program} does not list --{flag}")
     for flag in sorted(set(listed) - set(flags)):
-        fail(f"the manual lists --{flag}, which is none")
+        fail(f"the manual of {program} lists --{flag}, which is none")
 
 
 def check_closed_descriptors():
@@ -558,7 +564,8 @@ def main():
         check_dry_run()
         check_every_program()
         check_full_disk()
-        check_manual(flags)
+        for program in MANUALS:
+            check_manual(program)
         check_closed_descriptors()
         check_limits()
     finally:
