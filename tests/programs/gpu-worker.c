@@ -10,7 +10,7 @@
  *   illegal  on the last rank a kernel uses an illegal address
  *   stuck    on the last rank something in the GPU's stream never ends
  *   save     trains, and saves each step in the folder GPU_WORKER_FOLDER without
- * waiting for the GPU; resumes from there. GPU_WORKER_SHARD=1: shard. It ignores
+ * waiting for the GPU; resumes from there. GPU_WORKER_SHARD: as shard. It ignores
  *            SIGTERM, as a program does that saves when it is stopped
  *
  * It prints a line: "rank N: right", or "rank N: STATUS: TEXT" after a failure of the
@@ -333,7 +333,8 @@ static crun_status train_step(crun_ddp *ddp, crun_optim *optim, int p, const flo
 static void train_and_save(void)
 {
     float *gradient, value = 0, m = 0, mean = sum_of_ranks() / (float)size;
-    crun_ddp_options options = { .shard = getenv("GPU_WORKER_SHARD") != NULL };
+    const char *shard = getenv("GPU_WORKER_SHARD");
+    crun_ddp_options options = { .shard = shard ? atoi(shard) : 0 };
     crun_checkpoints *checkpoints;
     uint64_t step = 0;
     crun_optim *optim;

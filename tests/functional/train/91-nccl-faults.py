@@ -36,6 +36,8 @@ from train import Run  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 FLAGS = ["--model=mlp", "--train-limit=64", "--batch=8", "--passes=1", "--device=cuda",
          "--precision=bf16", "--zero", "--ckpt-every=2"]
+# A graph is replaced in the second pass.
+GRAPH_FLAGS = ["--cuda-graph", "--train-limit=48", "--passes=2"]
 TIMEOUT, TIMEOUT_ALONE, STUCK_EXIT = 4, 15, 1
 BUSY = 30  # additional seconds, since other cells keep the machine busy
 NOT_NAMED = "are not named"
@@ -47,10 +49,13 @@ ORDER = {"deaf": 0, "hang": 1, "stall": 1, "sticky": 2, "async": 2, "error": 2}
 FREED_S = 20  # train's own limit for its last calls
 # Calls that start work on the GPU or in NCCL, which can fail or hang later.
 QUEUES = {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaEventRecord",
-          "cudaStreamWaitEvent"}
+          "cudaStreamWaitEvent", "cudaGraphLaunch"}
 LAUNCHES = {"ncclAllReduce", "ncclBroadcast", "ncclReduceScatter", "ncclAllGather"}
 SET_UP = {"ncclCommInitRankConfig", "ncclCommFinalize", "ncclCommRegister", "ncclGroupEnd",
           "ncclCommWindowRegister"}
+# Only with --cuda-graph.
+GRAPHS = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+          "cudaGraphLaunch", "cudaGraphDestroy", "cudaGraphExecDestroy"}
 # The number of such calls depends on time.
 POLLED = {"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError",
           "cudaThreadExchangeStreamCaptureMode", "cudaSetDevice", "cudaStreamIsCapturing"}
@@ -73,9 +78,6 @@ UNUSED = {
     "ncclSend": "a training sends no messages",
     "ncclRecv": "a training sends no messages",
     "ncclCommSplit": "a training has one world",
-    **dict.fromkeys(("cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
-                     "cudaGraphLaunch", "cudaGraphDestroy", "cudaGraphExecDestroy"),
-                    "only with --cuda-graph"),
     "ncclCommAbort": "only after another failure",
     "ncclCommRevoke": "only after another failure, by communicators that block",
 }
@@ -85,6 +87,7 @@ class Cell:
     def __init__(self, call, kind, nth, rank, ranks, version):
         self.call, self.kind, self.nth = call, kind, nth
         self.rank, self.ranks, self.version = rank, ranks, version
+        self.graph = call in GRAPHS
         # a rank whose GPU ignores an abort reports last
         self.grace = 15 if kind == "deaf" else 1
         self.problems, self.restarted, self.seconds, self.text = [], False, 0, ""
@@ -121,16 +124,17 @@ def environment(version, timeout, **more):
             "CRUN_STANDIN_VERSION": str(version), **more}
 
 
-def job(folder, ranks, env, grace=1):
-    return Run(*FLAGS, f"--ckpt-dir={folder}/checkpoints", ranks=ranks, env=env,
-               crun=["--max-restarts=1", "--restart-backoff=0", f"--failure-grace={grace}"])
+def job(folder, ranks, graph, env, grace=1):
+    return Run(*FLAGS, *(GRAPH_FLAGS if graph else []), f"--ckpt-dir={folder}/checkpoints",
+               ranks=ranks, env=env, crun=["--max-restarts=1", "--restart-backoff=0",
+                                           f"--failure-grace={grace}"])
 
 
-def undisturbed(ranks, version):
+def undisturbed(ranks, version, graph):
     """Parameters, and how often each rank makes each call."""
     with tempfile.TemporaryDirectory() as folder:
         env = environment(version, 60, CRUN_STANDIN_CALLS=f"{folder}/calls")
-        with job(folder, ranks, env) as run:
+        with job(folder, ranks, graph, env) as run:
             run.ends_with(0)
         lines = pathlib.Path(f"{folder}/calls").read_text().split("\n")[:-1]
         return run.sha, collections.Counter(lines)
@@ -173,7 +177,7 @@ def play(cell, sha, timeout=TIMEOUT):
         env = environment(cell.version, timeout, CRUN_STANDIN_FAULT=cell.name,
                           CRUN_STANDIN_HAPPENED=str(happened))
         begun, since = time.monotonic(), 0
-        with job(folder, cell.ranks, env, cell.grace) as run:
+        with job(folder, cell.ranks, cell.graph, env, cell.grace) as run:
             while run.popen.poll() is None and time.monotonic() - begun < limit + BUSY:
                 since = since or (happened.exists() and time.monotonic())
                 if since and not cell.restarted and "restart 1 of 1" in run.err:
@@ -206,8 +210,8 @@ def play_where_it_happens(cell, sha, timeout=TIMEOUT):
 def table(ranks_of, everything):
     """The cells, in an order that mixes calls and kinds."""
     cells, seen = [], set()
-    for version in 22809, WINDOWS:
-        _, counts = ranks_of(2, version)
+    for version, graph in (22809, True), (WINDOWS, False):
+        _, counts = ranks_of(2, version, graph)
         seen |= {line.split()[1] for line in counts}
     unknown = calls_of_sources() - seen - UNUSED.keys()
     if unknown:
@@ -219,7 +223,7 @@ def table(ranks_of, everything):
         ranks = 3 if at % 4 == 3 else 2
         rank = at % ranks
         version = WINDOWS if "Window" in call else 22809
-        counts = ranks_of(ranks, version)[1]
+        counts = ranks_of(ranks, version, call in GRAPHS)[1]
         if counts[f"{rank} {call}"] == 0:
             rank = 0
         count = counts[f"{rank} {call}"]
@@ -238,11 +242,11 @@ def table(ranks_of, everything):
 
 # -- checkpoints -----------------------------------------------------------------------
 
-# ranks, whether the state is sharded, and the fault of rank 1
-SAVES = [(2, shard, f"ncclGroupEnd:{fault}") for shard in ("", "1")
-         for fault in ("kill:1:4", "stall:1:3")]
+# ranks, how far the state is sharded, and the fault of rank 1
+SAVES = [(2, shard, f"ncclGroupEnd:{fault}") for shard, fault in
+         (("", "stall:1:3"), ("1", "kill:1:4"), ("2", "kill:1:4"), ("2", "stall:1:3"))]
 MORE_SAVES = [(ranks, shard, f"ncclGroupEnd:{kind}:{rank}:{nth}")
-              for ranks in (2, 4, 8) for shard in ("", "1") for kind in ("kill", "stall")
+              for ranks in (2, 4, 8) for shard in ("", "1", "2") for kind in ("kill", "stall")
               for rank in {1, ranks - 1} for nth in range(2, 6)]
 
 
@@ -255,7 +259,7 @@ def saves_environment(folder, shard, timeout, **more):
 def saves_of_calls():
     """Each call that the program makes: it fails at once or later, never ends, or kills."""
     for ranks in 2, 4, 8:
-        for shard in "", "1":
+        for shard in "", "1", "2":
             with tempfile.TemporaryDirectory() as folder:
                 env = saves_environment(folder, shard, 60, CRUN_STANDIN_CALLS=f"{folder}/calls")
                 with Run("save", ranks=ranks, env=env, program="gpu-worker") as run:
@@ -306,7 +310,7 @@ def play_save(ranks, shard, fault):
             problems += [] if happened.exists() else [NOT_HAPPENED]
             problems += [f"exit code {run.popen.returncode}"] if run.popen.returncode else []
             problems += wrong_files(folder, ranks)
-    print(f"{'NO' if problems else 'ok'} {'sharded' if shard else 'whole'} checkpoints of {ranks}: "
+    print(f"{'NO' if problems else 'ok'} {shard and 'sharded ' + shard or 'whole'} checkpoints of {ranks}: "
           f"{fault}", *problems, *([run] if problems else []), sep="; ", flush=True)
     return not problems
 
@@ -329,8 +333,8 @@ def main():
     flags = parser.parse_args()
     whole = {}
 
-    def ranks_of(ranks, version):
-        key = ranks, version
+    def ranks_of(ranks, version, graph):
+        key = ranks, version, graph
         if key not in whole:
             whole[key] = undisturbed(*key)
         return whole[key]
@@ -338,7 +342,7 @@ def main():
     cells = [] if flags.saves else table(ranks_of, flags.all or flags.cells)
     if flags.cells:
         cells = [c for c in cells if any(re.search(p, c.name) for p in flags.cells)]
-    goals = {cell: ranks_of(cell.ranks, cell.version)[0] for cell in cells}
+    goals = {cell: ranks_of(cell.ranks, cell.version, cell.graph)[0] for cell in cells}
     saves = [] if flags.cells else SAVES
     if saves and (flags.all or os.environ.get("CRUN_ALL_ROUNDS") == "1"):
         saves = SAVES + MORE_SAVES + list(saves_of_calls())
