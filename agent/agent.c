@@ -419,6 +419,13 @@ static void on_moved(void *arg, bool here)
         client_leave_server(a->client, a->config->endpoints);
 }
 
+static void on_given_up(void *arg)
+{
+    struct agent *a = arg;
+
+    client_give_up_keepers(a->client);
+}
+
 void agent_join_elsewhere(void *arg, const char *endpoints)
 {
     struct agent *a = arg;
@@ -450,6 +457,7 @@ static int start_parts(struct agent *a, struct err *e)
                                                 .fatal = on_fatal,
                                                 .elsewhere = agent_join_elsewhere,
                                                 .moved = on_moved,
+                                                .given_up = on_given_up,
                                                 .arg = a };
     struct local_workers_calls calls = {
         .group = { .failed = agent_on_group_failed,

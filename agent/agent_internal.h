@@ -64,6 +64,7 @@ struct agent {
     char keeper[HOST_NAME_MAX_BYTES + 1]; /* the node that hosts it, if others could */
     char *elsewhere; /* where the job runs, if not at its endpoints; NULL: there */
     struct loop_timer leave_timer;
+    bool is_of_pair;  /* two nodes keep its records */
     bool has_keepers; /* so many that the loss of one changes nothing */
     bool has_hosted;  /* the rendezvous is or was in this process */
     struct client *client;

@@ -197,6 +197,7 @@ static void on_keepers(struct agent *a, const struct msg *m)
               k->safe ? ": it outlives the loss of one" : "");
     memcpy(a->keeper, host, sizeof(a->keeper));
     a->has_keepers = k->safe;
+    a->is_of_pair = k->safe && !proto_keepers_are_several(k->endpoints);
     client_set_keepers(a->client, k->endpoints, k->safe);
 }
 
@@ -259,6 +260,11 @@ static void print_abandoned(const struct agent *a, const char *why)
     if (a->has_joined && a->config->job.strict_fence)
         log_error("this node has fenced itself (--fence=strict); the job can continue "
                   "without it");
+    else if (a->is_of_pair)
+        log_error("the job ends here: nothing proves that %s is gone and not only cut "
+                  "off; a third node that keeps the rendezvous' records (--spares=1), "
+                  "or a crund on a separate machine, would have saved it",
+                  a->keeper);
     else if (a->has_keepers)
         log_error("the job ends here: too few are left of the nodes that keep the "
                   "rendezvous' records");

@@ -92,6 +92,7 @@ static struct server_config host_server_config(const struct rendezvous_host *h)
                                    .event = h->calls.event,
                                    .replicas = h->config->replicas,
                                    .moved = h->calls.moved,
+                                   .given_up = h->calls.given_up,
                                    .fatal = h->calls.fatal,
                                    .arg = h->calls.arg };
 }

@@ -224,12 +224,11 @@ static int build_job(const struct options *o, const char *const *words,
     return find_lease(conf, &j->lease_ms, e);
 }
 
-/* Two nodes have no majority without one of them. */
 static uint32_t find_replicas(const struct options *o, const struct job_config *j)
 {
     if (o->conf.replicas)
         return o->conf.replicas;
-    return j->max_nodes + j->spares < 3 ? 1 : 3;
+    return j->max_nodes + j->spares < 3 ? j->max_nodes + j->spares : 3;
 }
 
 int config_build(const struct options *o, const char *const *words,

@@ -322,12 +322,20 @@ void client_dial_keepers(struct client *c)
 
 void client_set_keepers(struct client *c, const char *list, bool safe)
 {
+    bool several = proto_keepers_are_several(list);
+
     /* three of them will vote, or do already */
-    session_set_kept(c->session, safe || proto_keepers_are_several(list));
+    session_set_kept(c->session, safe || several, several);
     free(c->keepers);
     c->keepers = xstrdup(list);
     if (!c->local)
         client_dial_keepers(c);
+}
+
+void client_give_up_keepers(struct client *c)
+{
+    session_set_kept(c->session, false, false);
+    client_arm_timer(c);
 }
 
 void client_leave_server(struct client *c, const char *endpoints)

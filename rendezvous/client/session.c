@@ -564,9 +564,10 @@ bool session_knows(const struct session *s, const struct msg_welcome *welcome)
     return session_identity_is_home(&s->identity, welcome);
 }
 
-void session_set_kept(struct session *s, bool kept)
+void session_set_kept(struct session *s, bool kept, bool soon)
 {
-    s->identity.durable = s->kept = kept;
+    s->identity.durable = kept;
+    s->kept = soon;
 }
 
 uint32_t session_node(const struct session *s)

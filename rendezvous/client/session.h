@@ -106,9 +106,9 @@ uint32_t session_node(const struct session *s);
 uint64_t session_epoch(const struct session *s);
 /* It is the rendezvous of its job, as far as can be told. */
 bool session_knows(const struct session *s, const struct msg_welcome *welcome);
-/* Other nodes could go on with the rendezvous, or not: for how long workers outlive it,
- * and how soon it is looked for elsewhere. */
-void session_set_kept(struct session *s, bool kept);
+/* Other nodes could go on with the rendezvous, or not: whether workers outlive it, and
+ * (soon) whether it is looked for elsewhere before a lease is over. */
+void session_set_kept(struct session *s, bool kept, bool soon);
 /* The rendezvous is a crund, as far as it has told. */
 bool session_is_with_daemon(const struct session *s);
 

@@ -92,6 +92,7 @@ static int link_on_message(void *arg, struct conn *c, const struct msg *m,
                               sizeof(why)))
         return err_set(e, "%s", why);
     l->ready = true;
+    l->gone = false;
     link_end_wait(l, true);
     return 0;
 }
@@ -129,11 +130,10 @@ static void link_connect(struct replica_link *l, const struct net_addr *addr)
     l->conn = server_dial(l->all->server, addr, link_on_connected, &calls);
 }
 
-void replica_links_send(struct replica_links *all, uint64_t to,
-                        const struct net_addr *addr, const void *data, size_t size)
+static struct replica_link *link_open(struct replica_links *all, uint64_t to,
+                                      const struct net_addr *addr)
 {
     struct replica_link *l = link_find(all, to);
-    unsigned n;
 
     if (!l) {
         l = xcalloc(1, sizeof(*l));
@@ -141,9 +141,23 @@ void replica_links_send(struct replica_links *all, uint64_t to,
         l->id = to;
         LIST_INSERT_HEAD(&all->list, l, entry);
     }
-    n = l->waiting_count;
     if (!l->conn && clock_ms() >= l->next_try_ms)
         link_connect(l, addr);
+    return l;
+}
+
+void replica_links_watch(struct replica_links *all, uint64_t id,
+                         const struct net_addr *addr)
+{
+    (void)link_open(all, id, addr);
+}
+
+void replica_links_send(struct replica_links *all, uint64_t to,
+                        const struct net_addr *addr, const void *data, size_t size)
+{
+    struct replica_link *l = link_open(all, to, addr);
+    unsigned n = l->waiting_count;
+
     if (l->ready) {
         link_write(l, data, size);
     } else if (l->conn && n < WAITING_MAX) {

@@ -23,6 +23,9 @@ replica_links_create(struct server *s, uint32_t election_ms,
 void replica_links_destroy(struct replica_links *all); /* NULL is fine */
 void replica_links_send(struct replica_links *all, uint64_t to,
                         const struct net_addr *addr, const void *data, size_t size);
+/* It is connected, as if there was something to send. */
+void replica_links_watch(struct replica_links *all, uint64_t id,
+                         const struct net_addr *addr);
 /* As of the last try. */
 bool replica_links_is_gone(const struct replica_links *all, uint64_t id);
 

@@ -57,6 +57,9 @@ struct server_config {
     void (*elsewhere)(void *arg, const char *endpoints);
     /* The job's rendezvous is here from now on, or (false) not any more. */
     void (*moved)(void *arg, bool here);
+    /* A server that stands by will not go on: nothing proves that the other one is
+     * gone. */
+    void (*given_up)(void *arg);
     /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
     void *arg;

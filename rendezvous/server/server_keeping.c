@@ -42,7 +42,10 @@ struct keeping {
     uint64_t asked, asked_ms;
     uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
     char offer[REPLICA_ADDRESS_SIZE];
-    uint64_t leader; /* the last one that is not this; 0: none was */
+    uint64_t leader;     /* the last one that is not this; 0: none was */
+    struct place former; /* its place */
+    uint64_t with;       /* the other one of the pair; 0: none is */
+    bool gave_up;
     char lost[HOST_NAME_MAX_BYTES + 1];
     struct msg_keepers told;
     struct knock *knock; /* NULL: it has not moved */
@@ -208,10 +211,9 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
-/* One change of the list, if one is due. Two of them could not go on without each
- * other, so a second one has no vote before there is a third. And none before all nodes
- * know of them: this host may step down as soon as others vote, and a node that knows
- * no other one ends. */
+/* One change of the list, if one is due. Two of them are a pair, so a second one has no
+ * vote before there is a third. And none before all nodes know of them: this host may
+ * step down as soon as others vote, and a node that knows no other one ends. */
 static bool keeping_change_list(struct keeping *k)
 {
     unsigned n = replica_count(k->replica);
@@ -234,7 +236,7 @@ static bool keeping_change_list(struct keeping *k)
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
-        if (m.id != k->id && m.votes != (n > 2) &&
+        if (m.id != k->id && (m.votes != (n > 2) || !m.keeps) &&
             (n < 3 || (proto_keepers_are_several(k->told.endpoints) &&
                        STAILQ_EMPTY(&k->server->unsent))))
             return replica_set_vote(k->replica, m.id, n > 2, now) == 0;
@@ -255,6 +257,7 @@ static void keeping_describe(const struct keeping *k, uint64_t leader,
 {
     unsigned voters = 0;
     struct replica_member m;
+    struct replica_pair pair;
     struct place p;
 
     *to = (struct msg_keepers){ .safe = false };
@@ -268,7 +271,7 @@ static void keeping_describe(const struct keeping *k, uint64_t leader,
             list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
             list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
         }
-    to->safe = voters > 2;
+    to->safe = voters > 2 || (replica_pair(k->replica, &pair) && pair.known);
 }
 
 static void keeping_tell(struct keeping *k)
@@ -356,7 +359,7 @@ static void keeping_lead(struct keeping *k)
                                  .arg = k };
     struct server *s = k->server;
     struct replica_member m;
-    struct place own = { .host = "" }, p = { .host = "a-node" };
+    struct place own = { .host = "" };
     const uint8_t *records;
     size_t size;
     struct err e;
@@ -376,10 +379,11 @@ static void keeping_lead(struct keeping *k)
         if (place_parse(m.address, &other))
             registry_add_keeper(s->registry, other.node, other.host, m.id);
     }
-    k->serves = true;
+    registry_add_keeper(s->registry, k->former.node, k->former.host, k->leader);
+    k->serves = k->heard = true; /* all have a whole lease */
     (void)keeping_find(k, k->id, &own);
-    (void)keeping_find(k, k->leader, &p);
-    snprintf(k->lost, sizeof(k->lost), "%s", p.host);
+    snprintf(k->lost, sizeof(k->lost), "%s",
+             *k->former.host ? k->former.host : "a-node");
     registry_report_move(s->registry, own.host, k->lost);
     keeping_tell(k);
     if (replica_links_is_gone(k->links, k->leader))
@@ -436,15 +440,66 @@ static void keeping_note_heard(struct keeping *k)
     k->heard = heard;
 }
 
+/* The kernel there tells as soon as its process is gone. */
+static void keeping_watch(struct keeping *k, uint64_t id)
+{
+    struct replica_member m;
+    struct net_addr addr;
+
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        replica_show(k->replica, i, &m);
+        if (m.id == id && place_address(m.address, &addr))
+            replica_links_watch(k->links, id, &addr);
+    }
+}
+
+/* It does not go on without the other one of its pair. */
+static void keeping_give_up(struct keeping *k)
+{
+    if (!k->gave_up && k->server->config.given_up)
+        k->server->config.given_up(k->server->config.arg);
+    k->gave_up = true;
+}
+
+/*
+ * Of a pair, the leader goes on alone once the other one has been silent for long, or
+ * its process is gone. The other one does only if the leader's process is gone, and had
+ * not gone on alone before.
+ */
+static void keeping_look_at_pair(struct keeping *k)
+{
+    uint64_t now = clock_ms();
+    struct replica_pair p;
+    bool gone;
+
+    if (!replica_pair(k->replica, &p)) {
+        if (k->with && !k->serves && replica_links_is_gone(k->links, k->with))
+            keeping_give_up(k);
+        return;
+    }
+    k->with = p.with;
+    keeping_watch(k, p.with);
+    gone = replica_links_is_gone(k->links, p.with);
+    if (p.leads ? gone || now >= p.silent_ms : gone && now < p.promised_ms)
+        replica_go_on_alone(k->replica, now);
+    else if (!p.leads && now >= p.promised_ms)
+        keeping_give_up(k);
+    else
+        k->gave_up = false;
+}
+
 static void keeping_look(struct keeping *k)
 {
-    uint64_t leader = replica_leader(k->replica);
+    uint64_t leader;
 
+    keeping_look_at_pair(k);
+    leader = replica_leader(k->replica);
     if (!replica_leads(k->replica)) {
         if (k->serves)
             keeping_stand_down(k);
         if (leader && leader != k->id) {
             k->leader = leader;
+            (void)keeping_find(k, leader, &k->former);
             server_release_held(k->server, false);
         }
         return;
@@ -561,9 +616,10 @@ static void server_found_keeping(struct server *s)
 void server_keep_on(struct server *s)
 {
     struct keeping *k = s->keeping;
+    unsigned others = s->config.replicas > 2 ? 2 : 1;
 
     if (!k && s->config.replicas > 1 && !s->config.standalone && s->listener &&
-        registry_count_keepers(s->registry, 2) == 2)
+        registry_count_keepers(s->registry, others) == others)
         server_found_keeping(s);
     if (!s->keeping)
         return;

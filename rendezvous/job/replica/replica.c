@@ -21,11 +21,10 @@
  * has a callback: how far a replica is, what has been applied tells.
  */
 #define TICKS_PER_ELECTION 5
-#define STAMP_SIZE                                                                     \
-    8                /* of a message: when it was sent; of an answer: what it answers  \
-                      */
-#define HURRY_MS 20  /* between two attempts to replace a leader that is gone */
-#define HURRY_TURN 5 /* attempts before the next replica in line makes one, too */
+#define STAMP_SIZE 24     /* of a message: its times, and the pair's number */
+#define ALONE_ELECTIONS 3 /* of a pair: the silence after which one goes on alone */
+#define HURRY_MS 20       /* between two attempts to replace a leader that is gone */
+#define HURRY_TURN 5      /* attempts before the next replica in line makes one, too */
 #define HURRY_MAX 20
 #define TRAILING 64 /* proposals that are kept for a replica that lags a little */
 
@@ -33,6 +32,7 @@ struct contact {
     uint64_t id;
     uint64_t proven_ms; /* it has answered what was sent then */
     uint64_t heard_ms;  /* its last answer has come */
+    uint64_t its_ms;    /* when it has sent that, by its clock */
     raft_index matches; /* so many entries, by an answer */
 };
 
@@ -60,6 +60,11 @@ struct replica {
     uint64_t gone; /* a leader whose process is gone; 0: none */
     uint64_t hurry_ms;
     unsigned hurries;
+    /* Its pair: as a leader, since when the other one has all that lasts; else until
+     * when the leader has promised not to go on alone, by this clock. */
+    struct replica_pair pair;
+    uint64_t pair_since_ms, pairs;
+    uint64_t forsaken; /* a leader that this one has gone on without */
     struct contact contact[REPLICAS_MAX];
     struct raft_change change;
     struct raft_barrier barrier;
@@ -122,6 +127,11 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     return 0;
 }
 
+static bool replica_is_leader(const struct replica *r)
+{
+    return r->raft.state == RAFT_LEADER;
+}
+
 /* A new one has an empty place, else that of the one that was heard of least recently.
  */
 static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
@@ -149,11 +159,10 @@ static void on_send(void *arg, const struct raft_message *message)
 {
     struct replica *r = arg;
     struct raft_message copy = *message, *m = &copy;
+    const struct contact *c = contact_of(r, m->server_id, true);
     struct wire_out stamped = { .used = 0 };
     size_t size;
     uint8_t *data;
-
-    (void)contact_of(r, m->server_id, true);
 
     if ((int)m->type == RAFT_MESSAGE_APPENDED &&
         m->append_entries_result.rejected == 0 &&
@@ -163,8 +172,11 @@ static void on_send(void *arg, const struct raft_message *message)
         m->install_snapshot.last_term = r->memory.snapshot->term;
     data = raft_message_encode(m, r->raft.id, r->raft.address, &size);
     stamped.start = xmalloc(stamped.size = size + STAMP_SIZE);
-    wire_put_u64(&stamped, (int)m->type == RAFT_MESSAGE_APPENDED ? r->asked_ms
-                                                                 : r->memory.now_ms);
+    wire_put_u64(&stamped, r->memory.now_ms);
+    wire_put_u64(&stamped,
+                 (int)m->type == RAFT_MESSAGE_APPENDED ? r->asked_ms : c->its_ms);
+    wire_put_u64(&stamped,
+                 replica_is_leader(r) && r->pair.with == c->id ? r->pair.id : 0);
     wire_put_bytes(&stamped, data, size);
     r->config.send(r->config.arg, m->server_id, m->server_address, stamped.start,
                    stamped.used);
@@ -179,6 +191,7 @@ static void replica_begin_to_lead(struct replica *r)
 {
     for (unsigned i = 0; i < REPLICAS_MAX; i++)
         r->contact[i] = (struct contact){ .id = r->contact[i].id };
+    r->pair = (struct replica_pair){ .id = 0 };
     r->first_own = 0;
     r->since_ms = r->memory.now_ms;
     if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
@@ -195,9 +208,48 @@ static void replica_end_proposals(struct replica *r, raft_index last)
     }
 }
 
-static bool replica_is_leader(const struct replica *r)
+static const struct raft_server *server_of(const struct replica *r, uint64_t id)
 {
-    return r->raft.state == RAFT_LEADER;
+    const struct raft_configuration *c = &r->raft.configuration;
+
+    for (unsigned i = 0; i < c->n; i++)
+        if (c->servers[i].id == id)
+            return &c->servers[i];
+    return NULL;
+}
+
+/* It has all that this leader has, as of a moment ago. */
+static bool replica_has_all(const struct replica *r, uint64_t id, uint64_t now_ms)
+{
+    const struct contact *c = contact_of((struct replica *)r, id, false);
+
+    return c && c->matches >= raft_last_index((struct raft *)&r->raft) &&
+           now_ms < c->proven_ms + r->config.election_ms;
+}
+
+/* A leader whose only other replica has no vote decides what that one has, too. Once it
+ * votes, a majority does as much. */
+static void replica_look_at_pair(struct replica *r)
+{
+    const struct raft_configuration *c = &r->raft.configuration;
+    const struct raft_server *other;
+
+    if (!r->leads || r->raft.configuration_uncommitted_index != 0)
+        return;
+    if (r->pair.id) {
+        other = server_of(r, r->pair.with);
+        if (!other || other->role == RAFT_VOTER)
+            r->pair = (struct replica_pair){ .id = 0 };
+        return;
+    }
+    if (c->n != 2)
+        return;
+    other = &c->servers[c->servers[0].id == r->raft.id];
+    if (other->role == RAFT_VOTER || !replica_has_all(r, other->id, r->memory.now_ms))
+        return;
+    r->pair = (struct replica_pair){ .id = r->config.id + ++r->pairs,
+                                     .with = other->id };
+    r->pair_since_ms = r->memory.now_ms;
 }
 
 static void replica_settle(struct replica *r)
@@ -213,9 +265,15 @@ static void replica_settle(struct replica *r)
     } while (raft_memory_answer(&r->memory));
     replica_end_proposals(r, r->raft.last_applied);
     r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
+    replica_look_at_pair(r);
     if (replica_leader(r) && replica_leader(r) != r->gone)
         r->gone = 0;
     r->config.changed(r->config.arg);
+}
+
+static uint64_t replica_alone_ms(const struct replica *r)
+{
+    return (uint64_t)ALONE_ELECTIONS * r->config.election_ms;
 }
 
 static void replica_set_now(struct replica *r, uint64_t now_ms)
@@ -253,6 +311,10 @@ void replica_tick(struct replica *r, uint64_t now_ms)
     replica_set_now(r, now_ms);
     if (r->gone && now_ms >= r->hurry_ms)
         replica_hurry(r);
+    if (now_ms > r->tick_ms + r->config.election_ms) { /* it was stopped */
+        r->pair_since_ms = now_ms;
+        r->pair.silent_ms = now_ms + replica_alone_ms(r);
+    }
     if (now_ms >= r->tick_ms) {
         r->tick_ms = now_ms + r->config.election_ms / TICKS_PER_ELECTION;
         r->memory.tick(&r->memory.io);
@@ -287,7 +349,7 @@ void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
 
 /* False: it was overtaken by a later one, which the library does not always notice. */
 static bool take_answer(struct replica *r, const struct raft_message *m,
-                        uint64_t asked_ms)
+                        uint64_t its_ms, uint64_t asked_ms)
 {
     const struct raft_append_entries_result *a = &m->append_entries_result;
     struct contact *c = contact_of(r, m->server_id, false);
@@ -295,6 +357,7 @@ static bool take_answer(struct replica *r, const struct raft_message *m,
     if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
         return true;
     c->heard_ms = r->memory.now_ms;
+    c->its_ms = its_ms;
     if (asked_ms > c->proven_ms && asked_ms <= r->memory.now_ms)
         c->proven_ms = asked_ms;
     if (a->rejected > 0)
@@ -323,27 +386,49 @@ static bool take_snapshot(struct replica *r, struct raft_install_snapshot *s)
     return false;
 }
 
+/* The leader has sent it after it has heard what was sent at heard_ms: it does not go
+ * on alone for a while after that. */
+static void take_pair(struct replica *r, uint64_t from, uint64_t id, uint64_t heard_ms)
+{
+    struct replica_pair *p = &r->pair;
+    uint64_t now = r->memory.now_ms, until = heard_ms + replica_alone_ms(r);
+
+    if (r->raft.state != RAFT_FOLLOWER || replica_leader(r) != from)
+        return;
+    if (p->id != id || p->with != from)
+        *p = (struct replica_pair){ .id = id, .with = from };
+    p->silent_ms = now + replica_alone_ms(r);
+    if (heard_ms <= now && until > p->promised_ms)
+        p->promised_ms = until;
+}
+
 void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms)
 {
     char address[REPLICA_ADDRESS_SIZE];
-    struct wire_in in = { .next = data, .left = size };
-    uint64_t asked_ms = wire_get_u64(&in);
+    struct wire_in in = { .next = data, .left = size }, head;
+    uint64_t its_ms = wire_get_u64(&in), own_ms = wire_get_u64(&in);
+    uint64_t pair = wire_get_u64(&in), from;
     struct raft_message m;
     bool good = true;
 
-    if (in.bad || raft_message_decode(in.next, in.left, &m, address) < 0)
+    head = in;
+    from = wire_get_u64(&head);
+    if (head.bad || (r->forsaken && from == r->forsaken) ||
+        raft_message_decode(in.next, in.left, &m, address) < 0)
         return;
     replica_set_now(r, now_ms);
     if ((int)m.type == RAFT_MESSAGE_APPENDED)
-        good = take_answer(r, &m, asked_ms);
+        good = take_answer(r, &m, its_ms, own_ms);
     else
-        r->asked_ms = asked_ms;
+        r->asked_ms = its_ms;
     if ((int)m.type == RAFT_MESSAGE_APPEND)
         take_entries(r, &m.append_entries);
     else if ((int)m.type == RAFT_MESSAGE_SNAPSHOT)
         good = take_snapshot(r, &m.install_snapshot);
     if (good)
         r->memory.receive(&r->memory.io, &m);
+    if ((int)m.type == RAFT_MESSAGE_APPEND || (int)m.type == RAFT_MESSAGE_SNAPSHOT)
+        take_pair(r, from, pair, own_ms);
     replica_settle(r);
 }
 
@@ -421,13 +506,62 @@ bool replica_is_heard(const struct replica *r, uint64_t now_ms)
 
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
 {
-    return STAILQ_EMPTY(&r->proposals) && replica_is_heard(r, now_ms);
+    return STAILQ_EMPTY(&r->proposals) && replica_is_heard(r, now_ms) &&
+           (!r->pair.id || replica_has_all(r, r->pair.with, now_ms));
 }
 
 const uint8_t *replica_records(const struct replica *r, size_t *size)
 {
     *size = r->size;
     return r->records;
+}
+
+/* -- a pair ----------------------------------------------------------------------- */
+
+bool replica_pair(const struct replica *r, struct replica_pair *p)
+{
+    const struct contact *c = contact_of((struct replica *)r, r->pair.with, false);
+    const struct raft_server *own = server_of(r, r->raft.id);
+
+    *p = r->pair;
+    p->leads = replica_leads(r);
+    if (!p->id || !own)
+        return false;
+    if (!p->leads) {
+        p->known = true;
+        return r->raft.state == RAFT_FOLLOWER && own->role != RAFT_VOTER;
+    }
+    p->known = c && c->proven_ms > r->pair_since_ms;
+    p->silent_ms = replica_alone_ms(r) + (c && c->heard_ms > r->pair_since_ms
+                                              ? c->heard_ms
+                                              : r->pair_since_ms);
+    return true;
+}
+
+/* What the former leader sends means nothing from then on: it may be of a later term.
+ */
+void replica_go_on_alone(struct replica *r, uint64_t now_ms)
+{
+    struct raft_configuration *c = &r->raft.configuration;
+    struct contact *with = contact_of(r, r->pair.with, false);
+
+    replica_set_now(r, now_ms);
+    if (with)
+        with->proven_ms = 0;
+    if (!replica_leads(r)) {
+        r->forsaken = r->pair.with;
+        raft_configuration_close(c);
+        raft_configuration_init(c);
+        if (raft_configuration_add(c, r->raft.id, r->raft.address, RAFT_VOTER) != 0)
+            abort();
+        r->raft.configuration_uncommitted_index = 0;
+        r->raft.current_term++;
+        r->raft.follower_state.current_leader.id = 0;
+        raft_memory_skip(&r->memory, 2ull * r->config.election_ms);
+    }
+    r->pair = (struct replica_pair){ .id = 0 };
+    r->memory.tick(&r->memory.io);
+    replica_settle(r);
 }
 
 /* -- the list --------------------------------------------------------------------- */
@@ -443,6 +577,7 @@ void replica_show(const struct replica *r, unsigned at, struct replica_member *m
 
     m->id = s->id;
     m->votes = s->role == RAFT_VOTER;
+    m->keeps = s->role != RAFT_SPARE;
     snprintf(m->address, sizeof(m->address), "%s", s->address);
 }
 
@@ -487,7 +622,7 @@ int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
     uint64_t heard_ms = k && k->heard_ms > r->since_ms ? k->heard_ms : r->since_ms;
 
     if (!replica_may_change(r, id, false, now_ms) ||
-        now_ms < heard_ms + r->config.election_ms)
+        (r->pair.id && r->pair.with == id) || now_ms < heard_ms + r->config.election_ms)
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }

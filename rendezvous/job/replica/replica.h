@@ -65,9 +65,30 @@ bool replica_is_settled(const struct replica *r, uint64_t now_ms);
 /* All records that last, in order. */
 const uint8_t *replica_records(const struct replica *r, size_t *size);
 
+/*
+ * Two replicas, of which only the one that leads has a vote. It decides nothing that
+ * the other one does not have, until it goes on alone. So can the other one. Only one
+ * of them may, and which one, their owners find out. Until then, for a while after it
+ * has heard from the other one (silent_ms), the leader does not go on alone.
+ */
+struct replica_pair {
+    uint64_t id;          /* another one for each time that two have become a pair */
+    uint64_t with;        /* the other one */
+    bool leads;           /* this one does */
+    bool known;           /* both know of it */
+    uint64_t silent_ms;   /* nothing was heard from the other one for long by then */
+    uint64_t promised_ms; /* until then, the leader has not gone on alone */
+};
+
+/* False: it is not one of a pair. */
+bool replica_pair(const struct replica *r, struct replica_pair *p);
+/* Without the other one of its pair. */
+void replica_go_on_alone(struct replica *r, uint64_t now_ms);
+
 struct replica_member {
     uint64_t id;
     bool votes;
+    bool keeps; /* it is sent the records; one that votes is */
     char address[REPLICA_ADDRESS_SIZE];
 };
 
@@ -78,7 +99,7 @@ unsigned replica_count(const struct replica *r);
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m);
 /* The leader changes the list, one change at a time, and only if a majority of the
  * voters that it leaves has answered within an election's time. One is removed once it
- * has not answered for so long. -1: not now. */
+ * has not answered for so long, and not from a pair. -1: not now. */
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);

@@ -75,6 +75,15 @@ void replica_keep_compact(struct replica *r, const void *records, size_t size)
 {
 }
 
+bool replica_pair(const struct replica *r, struct replica_pair *p)
+{
+    return false;
+}
+
+void replica_go_on_alone(struct replica *r, uint64_t now_ms)
+{
+}
+
 unsigned replica_count(const struct replica *r)
 {
     return 0;

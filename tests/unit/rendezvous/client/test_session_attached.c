@@ -80,7 +80,7 @@ TEST(a_silent_rendezvous_that_others_keep_is_soon_looked_for_elsewhere)
     uint64_t asked;
 
     script_attach_strictly();
-    session_set_kept(script_member, true);
+    session_set_kept(script_member, true, true);
     asked = session_next_tick(script_member);
     while (session_state(script_member) == SESSION_ATTACHED)
         script_tick();

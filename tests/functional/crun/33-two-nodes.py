@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# takes: 20 s
+"""
+crun on two nodes, each a network namespace: the one that hosts the rendezvous dies, is
+stopped or cut off. At most one of the two goes on, and it has all that was decided.
+"""
+import os
+import re
+import signal
+import sys
+
+sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from process import BIN, expect, fail, run, skip, until  # noqa: E402
+import host  # noqa: E402
+
+CRUN = BIN / "crun"
+PORT = 29400
+
+# a worker ends well once its stop file is there, and fails once with the other one
+WORKER = ('echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
+          '$TORCHELASTIC_RESTART_COUNT"; '
+          'while [ ! -e "$DIR/end" ]; do [ "$RANK" != 0 ] || ! rm "$DIR/fail" 2> /dev/null '
+          '|| exit 3; sleep 0.05; done')
+
+
+def has_replicas():
+    """A build without libraft has none."""
+    return b"raft_apply" in (BIN / "crun").read_bytes()
+
+
+def start(cluster, index, conf="", nodes="1:2", flags=()):
+    return cluster[index].start(
+        [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={cluster[0].address}:{PORT}",
+         "--rdzv-id=job", "--nproc-per-node=1", "--max-restarts=3",
+         f"--rdzv-conf=last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
+        env={"DIR": cluster.directory})
+
+
+def touch(cluster, name):
+    open(f"{cluster.directory}/{name}", "w").close()
+
+
+def is_pair(p):
+    said = re.findall(r"the records of the rendezvous are on (.*)\n", p.err)
+    return bool(said) and re.fullmatch(r"node-\d, node-\d: it outlives the loss of one", said[-1])
+
+
+def launch(cluster, **options):
+    for name in ("end", "fail"):
+        if os.path.exists(f"{cluster.directory}/{name}"):
+            os.unlink(f"{cluster.directory}/{name}")
+    ps = [start(cluster, i, **options) for i in range(2)]
+    until(lambda: all("world=2 epoch=1" in p.out for p in ps), "the job runs")
+    until(lambda: all(is_pair(p) for p in ps), lambda: "both keep the records\n" + ps[1].err)
+    return ps
+
+
+def end_well(cluster, ps):
+    touch(cluster, "end")
+    for p in ps:
+        expect(p, 0)
+
+
+def the_host_dies_and_the_other_node_goes_on(cluster):
+    a, b = launch(cluster)
+    touch(cluster, "fail")  # one restart is spent before
+    until(lambda: "epoch=2 restart=1" in b.out, "the workers have been restarted")
+    a.kill()
+    until(lambda: "world=1 epoch=3 restart=1" in b.out, lambda: "the other goes on\n" + b.err)
+    if "crun: node-0 was lost; node-1 hosts the rendezvous now\n" not in b.err:
+        fail(b.err)
+    touch(cluster, "fail")  # the restart is decided by the new host
+    until(lambda: "epoch=4 restart=2" in b.out, "the new host restarts the workers")
+    end_well(cluster, [b])
+
+
+def each_host_in_turn_dies_and_comes_back(cluster):
+    ps = launch(cluster, nodes="2")
+    for turn in range(3):
+        gone, left = turn % 2, 1 - turn % 2
+        ps[gone].kill()
+        until(lambda: f"node-{gone} was lost; node-{left} hosts the rendezvous now"
+              in ps[left].err, lambda: ps[left].err)
+        ps[gone] = start(cluster, gone, nodes="2")
+        until(lambda: all(f"world=2 epoch={turn + 2} restart=0" in p.out for p in ps),
+              lambda: f"it is in the job again\n{ps[0].err}\n{ps[1].err}", seconds=30)
+        until(lambda: all(is_pair(p) for p in ps), "both keep the records")
+    end_well(cluster, ps)
+
+
+def the_other_node_dies_and_comes_back(cluster):
+    a, b = launch(cluster)
+    b.kill()
+    until(lambda: "world=1 epoch=2 restart=0" in a.out, "the host goes on")
+    b = start(cluster, 1)
+    until(lambda: "world=2 epoch=3 restart=0" in b.out, "it is in the job again")
+    until(lambda: is_pair(a) and is_pair(b), "both keep the records")
+    a.kill()
+    until(lambda: "world=1 epoch=4 restart=0" in b.out, lambda: "it goes on\n" + b.err)
+    end_well(cluster, [b])
+
+
+def of_two_that_are_cut_apart_the_host_goes_on(cluster):
+    a, b = launch(cluster, conf=",lease=2")
+    cluster[1].cut()
+    b.wait(30)
+    if b.popen.returncode != 1 or "epoch=2" in b.out or "nothing proves that node-0" not in b.err:
+        fail(b.popen.returncode, b.err)
+    until(lambda: "world=1 epoch=2" in a.out, "the host goes on")
+    cluster[1].mend()
+    end_well(cluster, [a])
+
+
+def a_host_that_has_gone_on_alone_is_not_replaced(cluster):
+    """It dies while they are cut apart: the other one knows nothing of the second epoch."""
+    a, b = launch(cluster, conf=",lease=4")
+    cluster[1].cut()
+    until(lambda: "world=1 epoch=2" in a.out or b.popen.poll() is not None, "the host goes on")
+    a.kill()
+    cluster[1].mend()
+    b.wait(30)
+    if "epoch=2" in b.out:
+        fail("a second epoch of the same number:\n" + b.out, b.err)
+
+
+def a_host_that_was_stopped_goes_on(cluster):
+    a, b = launch(cluster, conf=",lease=2")
+    a.popen.send_signal(signal.SIGSTOP)
+    b.wait(30)
+    if b.popen.returncode != 1 or "epoch=2" in b.out or "nothing proves that node-0" not in b.err:
+        fail(b.popen.returncode, b.err)
+    a.popen.send_signal(signal.SIGCONT)
+    until(lambda: "world=1 epoch=2" in a.out, "the host goes on")
+    end_well(cluster, [a])
+
+
+def a_job_ends_as_ever(cluster):
+    ps = launch(cluster)
+    touch(cluster, "end")
+    for p in ps:
+        expect(p, 0)
+    ps = launch(cluster)
+    ps[1].kill(signal.SIGINT)
+    for p in ps:
+        expect(p, 130)
+        if "was lost" in p.err:
+            fail(p.err)
+
+
+TESTS = [
+    the_host_dies_and_the_other_node_goes_on,
+    each_host_in_turn_dies_and_comes_back,
+    the_other_node_dies_and_comes_back,
+    of_two_that_are_cut_apart_the_host_goes_on,
+    a_host_that_has_gone_on_alone_is_not_replaced,
+    a_host_that_was_stopped_goes_on,
+    a_job_ends_as_ever,
+]
+
+
+def main():
+    host.need()
+    if not has_replicas():
+        skip("this build has no libraft", "two nodes")
+        sys.exit(77)
+    with host.Cluster(2) as cluster:
+        run(TESTS, cluster)
+
+
+main()
