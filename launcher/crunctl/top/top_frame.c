@@ -16,30 +16,31 @@
 
 #define NAME_MIN 12
 #define NAME_MAX 32
-#define NOTE_MIN 12
 #define BAR_COLUMNS 4
 #define GRAPH_MAX 60
+#define CURVES_TEXT 50 /* what is beside the curves of a job */
+#define NOTE_COLUMNS 24
 
 /* -- columns ---------------------------------------------------------------------- */
 
 enum column { NAME, STATE, RANKS, STEP, RATE, LOSS, GPU, MEMORY, NOTE, COLUMNS };
 
-/* right: numbers, under one another. order: in which the columns get room. */
+/* From the left, as far as there is room. */
 static const struct {
     const char *heading;
-    unsigned width, order;
-    bool right;
+    unsigned width;
+    bool is_number; /* to the right */
     enum top_sort sort;
 } columns[COLUMNS] = {
-    [NAME] = { "NAME", NAME_MIN, 0, false, TOP_SORT_NAME },
-    [STATE] = { "STATE", 11, 1, false, TOP_SORT_FAULT },
-    [RANKS] = { "RANKS", 9, 2, false, TOP_SORTS },
-    [STEP] = { "STEP", 9, 3, true, TOP_SORT_STEP },
-    [RATE] = { "STEPS/S", 7, 4, true, TOP_SORT_RATE },
-    [LOSS] = { "LOSS", 7, 6, true, TOP_SORT_LOSS },
-    [GPU] = { "GPU", BAR_COLUMNS + 5, 5, false, TOP_SORT_GPU },
-    [MEMORY] = { "MEM", 5, 7, true, TOP_SORT_MEMORY },
-    [NOTE] = { "NOTE", NOTE_MIN, 8, false, TOP_SORTS },
+    [NAME] = { "NAME", NAME_MIN, false, TOP_SORT_NAME },
+    [STATE] = { "STATE", 11, false, TOP_SORT_FAULT },
+    [RANKS] = { "RANKS", 9, false, TOP_SORTS },
+    [STEP] = { "STEP", 9, true, TOP_SORT_STEP },
+    [RATE] = { "STEPS/S", 7, true, TOP_SORT_RATE },
+    [LOSS] = { "LOSS", 7, true, TOP_SORT_LOSS },
+    [GPU] = { "GPU", BAR_COLUMNS + 5, false, TOP_SORT_GPU },
+    [MEMORY] = { "MEM", 5, true, TOP_SORT_MEMORY },
+    [NOTE] = { "NOTE", 12, false, TOP_SORTS },
 };
 
 struct frame {
@@ -72,26 +73,28 @@ static void note_contents(const struct top_look *look, bool *has, unsigned *name
     has[MEMORY] = has[GPU];
 }
 
+/* The last column takes the rest. */
 static void fit_columns(struct frame *f)
 {
     bool has[COLUMNS] = {
         [NAME] = true, [STATE] = true, [RANKS] = true, [NOTE] = true
     };
-    unsigned name = NAME_MIN, left = f->terminal->columns + 1, most;
+    unsigned name = NAME_MIN, left = f->terminal->columns + 1;
+    unsigned name_max = left / 4 < NAME_MAX ? left / 4 : NAME_MAX;
 
     note_contents(f->look, has, &name);
-    most = f->terminal->columns / 4 + 1 < NAME_MAX ? f->terminal->columns / 4 + 1
-                                                   : NAME_MAX;
-    for (unsigned order = 0; order < COLUMNS; order++)
-        for (unsigned c = 0; c < COLUMNS; c++) {
-            unsigned width = c == NAME ? name > most ? most : name : columns[c].width;
+    for (unsigned c = 0; c < COLUMNS; c++) {
+        unsigned width = c != NAME         ? columns[c].width
+                         : name > name_max ? name_max
+                                           : name;
 
-            f->width[c] = columns[c].order != order ? f->width[c]
-                          : has[c] && width < left  ? width
-                                                    : 0;
-            left -= columns[c].order == order && f->width[c] ? width + 1 : 0;
-        }
-    f->width[NOTE] += f->width[NOTE] ? left : 0;
+        if (!has[c])
+            continue;
+        if (width >= left)
+            return;
+        f->width[c] = c == NOTE ? left - 1 : width;
+        left -= f->width[c] + 1;
+    }
 }
 
 static void put_cells(const struct frame *f, struct top_line *l,
@@ -100,7 +103,7 @@ static void put_cells(const struct frame *f, struct top_line *l,
     for (unsigned c = 0; c < COLUMNS; c++)
         if (f->width[c])
             top_line_cell(l, style[c],
-                          columns[c].right ? -(int)f->width[c] : (int)f->width[c],
+                          columns[c].is_number ? -(int)f->width[c] : (int)f->width[c],
                           cell[c]);
 }
 
@@ -171,9 +174,75 @@ static const struct msg_node_status *telling_node(const struct job_view *job)
 
 /* -- rows ------------------------------------------------------------------------- */
 
+static const char *fold_mark(const struct frame *f, const struct top_row *r)
+{
+    if (f->terminal->utf8)
+        return r->is_open ? "▾" : "▸";
+    return r->is_open ? "-" : "+";
+}
+
 static enum text_style fault_style(unsigned fault)
 {
     return fault >= 4 ? STYLE_BAD : fault ? STYLE_WARN : STYLE_PLAIN;
+}
+
+static void print_curve(struct top_line *l, const char *title, const float *value,
+                        unsigned points, size_t width, bool from_zero, const char *now)
+{
+    char graph[TOP_GRAPH_BYTES(GRAPH_MAX)];
+    unsigned known = 0;
+
+    for (unsigned i = 0; i < points; i++)
+        known += !isnan(value[i]);
+    if (known < 2)
+        return;
+    top_line_add(l, STYLE_DIM, "%s ", title);
+    top_line_add(l, STYLE_GOOD, "%s",
+                 top_graph_curve(value, points, width, from_zero, l->terminal->utf8,
+                                 graph, sizeof(graph)));
+    top_line_add(l, STYLE_PLAIN, " %s  ", now);
+}
+
+/* How far it is, if it tells how many steps there are. */
+static void print_progress(struct top_line *l, const struct job_view *job, double rate)
+{
+    uint64_t step = job_view_step(job), steps = job_view_steps(job);
+    char left[32];
+
+    if (!step || steps < step)
+        return;
+    top_line_add(l, STYLE_PLAIN, "%" PRIu64 " %%", step * 100 / steps);
+    if (rate > 0 && steps > step)
+        top_line_add(
+            l, STYLE_DIM, ", %s left",
+            clock_format_duration((uint64_t)(1000 * (double)(steps - step) / rate),
+                                  left, sizeof(left)));
+}
+
+/* Its rate, its loss and how far it is, in the rest of the line. */
+static void print_curves(const struct frame *f, struct top_line *l,
+                         const struct top_row *r)
+{
+    const struct job_view *job = &f->look->jobs.job[r->job];
+    const struct top_job *more = &f->look->more[r->job];
+    const struct msg_node_status *told = telling_node(job);
+    size_t left = f->terminal->columns - l->used, width = 4;
+
+    if (left > CURVES_TEXT + 2 * width)
+        width = (left - CURVES_TEXT) / 2 < GRAPH_MAX ? (left - CURVES_TEXT) / 2
+                                                     : GRAPH_MAX;
+    print_curve(l, "steps/s", more->rate, more->points, width, true,
+                told ? told->progress.steps_per_s : "");
+    print_curve(l, "loss", more->loss, more->points, width, false,
+                told ? told->progress.loss : "");
+    print_progress(l, job, told ? strtod(told->progress.steps_per_s, NULL) : 0);
+}
+
+static void print_curve_row(const struct frame *f, struct top_line *l,
+                            const struct top_row *r)
+{
+    top_line_reach(l, 2);
+    print_curves(f, l, r);
 }
 
 static void print_job_row(const struct frame *f, struct top_line *l,
@@ -185,11 +254,10 @@ static void print_job_row(const struct frame *f, struct top_line *l,
     const struct msg_job_status *s = &job->status;
     char cell[COLUMNS][128] = { "" }, age[32];
     enum text_style style[COLUMNS] = { [NAME] = STYLE_BOLD };
-    const char *mark = f->terminal->utf8 ? r->is_open ? "▾" : "▸"
-                       : r->is_open      ? "-"
-                                         : "+";
+    struct frame own = *f;
+    bool has_room;
 
-    snprintf(cell[NAME], sizeof(cell[NAME]), "%s %s", mark, job->name);
+    snprintf(cell[NAME], sizeof(cell[NAME]), "%s %s", fold_mark(f, r), job->name);
     snprintf(cell[STATE], sizeof(cell[STATE]), "%s", job_view_state(job));
     style[STATE] = job_state_style(job_view_state(job));
     if (!job->is_silent && s->workers)
@@ -210,7 +278,12 @@ static void print_job_row(const struct frame *f, struct top_line *l,
     else if (!job->is_silent)
         snprintf(cell[NOTE], sizeof(cell[NOTE]), "for %s", age);
     style[NOTE] = r->faults ? STYLE_WARN : STYLE_PLAIN;
-    put_cells(f, l, cell, style);
+    has_room = !r->is_open && f->width[NOTE] > NOTE_COLUMNS + CURVES_TEXT;
+    if (has_room)
+        own.width[NOTE] = NOTE_COLUMNS;
+    put_cells(&own, l, cell, style);
+    if (has_room)
+        print_curves(f, l, r);
 }
 
 static void print_node_row(const struct frame *f, struct top_line *l,
@@ -221,16 +294,12 @@ static void print_node_row(const struct frame *f, struct top_line *l,
     uint64_t common = job_view_takes_part(n)
                           ? job_view_common_step(&f->look->jobs.job[r->job])
                           : 0;
-    char cell[COLUMNS][128] = { "" }, trouble[32];
-    const char *what = top_node_trouble(n, more, trouble, sizeof(trouble));
-    unsigned fault = top_node_fault(n, more);
+    char cell[COLUMNS][128] = { "" };
+    unsigned fault = top_node_fault(n, more, cell[STATE], sizeof(cell[STATE]));
     enum text_style style[COLUMNS] = { [NAME] = fault_style(fault) };
 
     snprintf(cell[NAME], sizeof(cell[NAME]), "  %s %s", fault ? "!" : " ", n->host);
-    snprintf(cell[STATE], sizeof(cell[STATE]), "%s",
-             what ? what : proto_node_state_name(n->state));
-    style[STATE] = what ? fault_style(fault)
-                        : job_state_style(proto_node_state_name(n->state));
+    style[STATE] = fault ? fault_style(fault) : job_state_style(cell[STATE]);
     if (n->group_rank >= 0 && n->workers == 1)
         snprintf(cell[RANKS], sizeof(cell[RANKS]), "%" PRIu32, n->first_rank);
     else if (n->group_rank >= 0)
@@ -270,70 +339,14 @@ static void print_why_row(const struct frame *f, struct top_line *l,
         top_line_add(l, STYLE_DIM, "last failure: %s", s->text);
 }
 
-static void print_curve(const struct frame *f, struct top_line *l, const char *title,
-                        const float *value, unsigned points, const char *now)
-{
-    double values[TOP_CURVE_MAX];
-    char graph[TOP_GRAPH_BYTES(GRAPH_MAX)];
-    size_t room = (f->terminal->columns - 16) / 2, known = 0, columns_max;
-
-    for (unsigned i = 0; i < points; i++) {
-        values[i] = value[i];
-        known += !isnan(values[i]);
-    }
-    if (known < 2)
-        return;
-    columns_max = room > 22 ? room - 18 : 4;
-    top_line_add(l, STYLE_DIM, "%s ", title);
-    top_line_add(l, STYLE_GOOD, "%s",
-                 top_graph_curve(values, points,
-                                 columns_max < GRAPH_MAX ? columns_max : GRAPH_MAX,
-                                 f->terminal->utf8, graph, sizeof(graph)));
-    top_line_add(l, STYLE_PLAIN, " %s  ", now);
-}
-
-/* How far it is, if it tells how many steps there are. */
-static void print_progress(struct top_line *l, const struct job_view *job, double rate)
-{
-    uint64_t step = job_view_step(job), steps = job_view_steps(job);
-    char left[32];
-
-    if (!step || steps < step)
-        return;
-    top_line_add(l, STYLE_PLAIN, "%" PRIu64 " %%", step * 100 / steps);
-    if (rate > 0 && steps > step)
-        top_line_add(
-            l, STYLE_DIM, ", %s left",
-            clock_format_duration((uint64_t)(1000 * (double)(steps - step) / rate),
-                                  left, sizeof(left)));
-}
-
-static void print_curve_row(const struct frame *f, struct top_line *l,
-                            const struct top_row *r)
-{
-    const struct job_view *job = &f->look->jobs.job[r->job];
-    const struct top_job *more = &f->look->more[r->job];
-    const struct msg_node_status *told = telling_node(job);
-
-    top_line_reach(l, 2);
-    print_curve(f, l, "steps/s", more->rate, more->points,
-                told ? told->progress.steps_per_s : "");
-    print_curve(f, l, "loss", more->loss, more->points,
-                told ? told->progress.loss : "");
-    print_progress(l, job, told ? strtod(told->progress.steps_per_s, NULL) : 0);
-}
-
 /* "12 ended: 10 finished, 2 failed" */
 static void print_ended_row(const struct frame *f, struct top_line *l,
                             const struct top_row *r)
 {
     const struct job_views *jobs = &f->look->jobs;
-    const char *mark = f->terminal->utf8 ? r->is_open ? "▾" : "▸"
-                       : r->is_open      ? "-"
-                                         : "+";
     const char *separator = ": ";
 
-    top_line_add(l, STYLE_BOLD, "%s %zu ended", mark, jobs->count - r->job);
+    top_line_add(l, STYLE_BOLD, "%s %zu ended", fold_mark(f, r), jobs->count - r->job);
     for (size_t i = r->job; i < jobs->count; i++) {
         const char *state = job_view_state(&jobs->job[i]);
         size_t first = r->job, count = 0;
@@ -422,7 +435,7 @@ static void print_heading(const struct frame *f)
     for (unsigned c = 0; c < COLUMNS; c++)
         if (f->width[c])
             top_line_cell(&l, columns[c].sort == f->view->sort ? STYLE_BOLD : STYLE_DIM,
-                          columns[c].right ? -(int)f->width[c] : (int)f->width[c],
+                          columns[c].is_number ? -(int)f->width[c] : (int)f->width[c],
                           columns[c].heading);
     top_line_end(&l);
 }
@@ -440,7 +453,7 @@ static void print_chosen(const struct frame *f, const struct top_rows *rows)
     if (r && r->kind == TOP_ROW_NODE) {
         n = &job->node[r->node];
         top_line_add(&l, STYLE_DIM, "%s", n->host);
-        if (top_node_fault(n, &f->look->more[r->job]))
+        if (top_node_fault(n, &f->look->more[r->job], text, sizeof(text)))
             top_line_add(&l, STYLE_WARN, "  %s", n->progress.note);
         top_line_add(&l, STYLE_DIM, "  heard %s ago  %s  %s",
                      clock_format_duration(n->heard_ms, text, sizeof(text)), n->address,

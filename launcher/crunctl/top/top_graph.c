@@ -13,7 +13,7 @@ static const char *const heights[2][LEVELS] = {
 };
 static const char *const widths[LEVELS] = { "", "▏", "▎", "▍", "▌", "▋", "▊", "▉" };
 
-static double mean_between(const double *value, size_t first, size_t end)
+static double mean_between(const float *value, size_t first, size_t end)
 {
     size_t known = 0;
     double sum = 0;
@@ -26,11 +26,11 @@ static double mean_between(const double *value, size_t first, size_t end)
     return known ? sum / (double)known : NAN;
 }
 
-char *top_graph_curve(const double *value, size_t count, size_t columns, bool utf8,
-                      char *buf, size_t size)
+char *top_graph_curve(const float *value, size_t count, size_t columns, bool from_zero,
+                      bool utf8, char *buf, size_t size)
 {
     size_t shown = count < columns ? count : columns, used = 0;
-    double least = INFINITY, most = -INFINITY;
+    double least = from_zero ? 0 : INFINITY, most = -INFINITY;
 
     for (size_t c = 0; c < shown; c++) {
         double v = mean_between(value, c * count / shown, (c + 1) * count / shown);

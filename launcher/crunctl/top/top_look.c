@@ -72,47 +72,43 @@ static bool note_is_fault(const char *note)
     return *note && strncmp(note, "waits ", 6) != 0;
 }
 
-const char *top_node_trouble(const struct msg_node_status *n,
-                             const struct top_job *more, char *buf, size_t size)
+unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more,
+                        char *word, size_t size)
 {
-    if (n->state == NODE_DONE || n->state == NODE_FINISHED)
-        return NULL;
-    if (!n->connected)
-        return "lost";
-    if (n->state == NODE_QUARANTINED)
-        return "quarantined";
-    if (node_has_culprit(n, more))
-        return "awaited";
-    if (n->progress.xid) {
-        snprintf(buf, size, "Xid %" PRIu32, n->progress.xid);
-        return buf;
-    }
-    if (n->state == NODE_RUNNING && n->slowness >= SLOW_PERCENT) {
-        snprintf(buf, size, "slow %.1fx", n->slowness / 100.0);
-        return buf;
-    }
-    return note_is_fault(n->progress.note) ? "note" : NULL;
-}
+    const struct msg_heartbeat *h = &n->progress;
+    bool has_ended = n->state == NODE_DONE || n->state == NODE_FINISHED;
 
-unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more)
-{
-    char trouble[32];
-
-    if (!top_node_trouble(n, more, trouble, sizeof(trouble)))
-        return n->state == NODE_STATE_UNKNOWN || n->state == NODE_LEAVING;
-    if (!n->connected)
+    snprintf(word, size, "%s", proto_node_state_name(n->state));
+    if (has_ended)
+        return 0;
+    if (!n->connected) {
+        snprintf(word, size, "lost");
         return 7;
+    }
     if (n->state == NODE_QUARANTINED)
         return 6;
-    if (node_has_culprit(n, more))
+    if (node_has_culprit(n, more)) {
+        snprintf(word, size, "awaited");
         return 5;
-    return n->progress.xid ? 4 : n->slowness >= SLOW_PERCENT ? 3 : 2;
+    }
+    if (h->xid) {
+        snprintf(word, size, "Xid %" PRIu32, h->xid);
+        return 4;
+    }
+    if (n->state == NODE_RUNNING && n->slowness >= SLOW_PERCENT) {
+        snprintf(word, size, "slow %.1fx", n->slowness / 100.0);
+        return 3;
+    }
+    if (note_is_fault(h->note))
+        return 2;
+    return n->state == NODE_STATE_UNKNOWN || n->state == NODE_LEAVING;
 }
 
 unsigned top_job_fault(const struct job_view *job, const struct top_job *more)
 {
     enum job_state state = job->status.state;
     unsigned worst = 0;
+    char word[32];
 
     if (state == JOB_DONE)
         return 0;
@@ -121,7 +117,7 @@ unsigned top_job_fault(const struct job_view *job, const struct top_job *more)
     if (state != JOB_RUNNING)
         return 8;
     for (size_t i = 0; i < job->nodes; i++) {
-        unsigned fault = top_node_fault(&job->node[i], more);
+        unsigned fault = top_node_fault(&job->node[i], more, word, sizeof(word));
 
         worst = fault > worst ? fault : worst;
     }

@@ -57,11 +57,10 @@ char *top_job_name(const struct job_view *job, char *buf, size_t size);
 char *top_node_name(const struct job_view *job, const struct msg_node_status *n,
                     char *buf, size_t size);
 
-/* What is wrong with it, the more the greater; 0: nothing. */
+/* What is wrong with it, the more the greater; 0: nothing. The word is its state, or
+ * its fault: "lost", "slow 1.4x". */
 unsigned top_job_fault(const struct job_view *job, const struct top_job *more);
-unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more);
-/* In a word or two, instead of its state: "away", "slow 1.4x"; NULL: nothing. */
-const char *top_node_trouble(const struct msg_node_status *n,
-                             const struct top_job *more, char *buf, size_t size);
+unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more,
+                        char *word, size_t size);
 
 #endif

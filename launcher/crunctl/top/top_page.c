@@ -71,8 +71,8 @@ static void print_node_head(const struct page *p)
 {
     const struct msg_node_status *n = p->node;
     const struct msg_heartbeat *h = &n->progress;
-    char text[32], trouble[32], step[64] = "", rate[32] = "", loss[32] = "";
-    const char *what = top_node_trouble(n, p->more, trouble, sizeof(trouble));
+    char text[32], word[32], step[64] = "", rate[32] = "", loss[32] = "";
+    unsigned fault = top_node_fault(n, p->more, word, sizeof(word));
 
     print_page_line(p, STYLE_BOLD, "%s of %s", n->host, p->job->name);
     if (h->step)
@@ -81,14 +81,13 @@ static void print_node_head(const struct page *p)
         snprintf(rate, sizeof(rate), "  %s steps/s", h->steps_per_s);
     if (*h->loss)
         snprintf(loss, sizeof(loss), "  loss %s", h->loss);
-    print_page_line(p, what ? STYLE_WARN : STYLE_PLAIN, "%s%s%s%s%s%s  heard %s ago",
-                    proto_node_state_name(n->state), what ? ", " : "", what ? what : "",
+    print_page_line(p, fault ? STYLE_WARN : STYLE_PLAIN, "%s%s%s%s  heard %s ago", word,
                     step, rate, loss,
                     clock_format_duration(n->heard_ms, text, sizeof(text)));
     print_page_line(p, STYLE_DIM, "%s  pid %" PRIu32 "  %s", n->address, n->pid,
                     n->containment);
     if (*h->note)
-        print_page_line(p, what ? STYLE_WARN : STYLE_DIM, "%s", h->note);
+        print_page_line(p, fault ? STYLE_WARN : STYLE_DIM, "%s", h->note);
     if (*p->more->awaited)
         print_page_line(p, STYLE_BAD, "%s", p->more->awaited);
 }

@@ -69,10 +69,11 @@ static double sort_value(enum top_sort sort, const struct msg_node_status *n,
                          const struct top_job *more)
 {
     const struct msg_heartbeat *p = &n->progress;
+    char word[32];
 
     switch (sort) {
     case TOP_SORT_FAULT:
-        return -(double)top_node_fault(n, more);
+        return -(double)top_node_fault(n, more, word, sizeof(word));
     case TOP_SORT_STEP:
         return (double)p->step; /* the slowest first */
     case TOP_SORT_RATE:
@@ -134,8 +135,10 @@ static bool node_is_wanted(const struct top_view *v, const struct top_look *look
                            size_t job, size_t node, bool whole_job)
 {
     const struct msg_node_status *n = &look->jobs.job[job].node[node];
+    char word[32];
 
-    return (!v->faults_only || top_node_fault(n, &look->more[job])) &&
+    return (!v->faults_only ||
+            top_node_fault(n, &look->more[job], word, sizeof(word))) &&
            (whole_job || has_filter(v, n->host, n->progress.note));
 }
 
@@ -147,9 +150,11 @@ static unsigned add_nodes(const struct top_view *v, const struct top_look *look,
     struct sorted_row *sorted = xcalloc(view->nodes + 1, sizeof(*sorted));
     size_t count = 0;
     unsigned faults = 0;
+    char word[32];
 
     for (size_t i = 0; i < view->nodes; i++) {
-        faults += top_node_fault(&view->node[i], &look->more[job]) > 0;
+        faults += top_node_fault(&view->node[i], &look->more[job], word, sizeof(word)) >
+                  0;
         if (!open || !node_is_wanted(v, look, job, i, whole_job))
             continue;
         sorted[count++] = (struct sorted_row){
@@ -267,9 +272,7 @@ void top_view_arrange(struct top_view *v, const struct top_look *look,
     for (size_t i = 0; i < live; i++)
         sorted[i] = (struct sorted_row){ .row.job = i,
                                          .value = job_sort_value(v, look, i),
-                                         .name = v->sort == TOP_SORT_NAME
-                                                     ? look->jobs.job[i].name
-                                                     : NULL };
+                                         .name = look->jobs.job[i].name };
     add_sorted_rows(v, &order, sorted, live);
     for (size_t i = 0; i < live; i++)
         add_live_job(v, look, order.row[i].job, live, rows);
