@@ -465,7 +465,7 @@
       isNumber(job.goodput) && tile("Goodput", percent(within(job.goodput, 0, 1)),
                                     step || newestOf(job, "step") ? "new steps" : "workers ran"),
       isNumber(saved) && !isOver(job) && !page.isReport && tile("Checkpoint", `${age(saved)} ago`),
-      inMemory > 0 && isRunning && tile("In memory", `step ${count(inMemory)}`),
+      inMemory > 0 && isRunning && tile("In memory", count(inMemory), "step"),
       gpuTiles(gpuTotals(nodes))));
   }
 

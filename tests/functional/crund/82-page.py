@@ -229,7 +229,7 @@ def a_step_is_in_memory_if_each_node_has_its_part(chromium):
             server.change("llama-70b", change)
 
         hold(1205, 1204, 1206)
-        page.until("document.querySelector('#figures').innerText.match(/In memory\\s+step 1,204/)", "the least")
+        page.until("document.querySelector('#figures').innerText.match(/In memory\\s+1,204\\s+step/)", "the least")
         hold(1205, 1204, None)
         page.until("!document.querySelector('#figures').innerText.match(/In memory/)", "no step of all nodes")
 
