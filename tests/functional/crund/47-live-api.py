@@ -173,7 +173,8 @@ def who_does_not_read_gets_the_whole_later(folder):
         other.read()
     slow.until(lambda r: r.events.count("whole") >= 2, "the whole object again")
     until(lambda: is_same(w, "/api/v1/jobs/load-0", slow), "it is that of GET")
-    same([other.events[0], set(other.events[1:])], ["whole", {"patch"}])
+    # on a busy machine the other one may be late for some changes, too
+    same([other.events[0], "patch" in other.events], ["whole", True])
     slow.close()
     other.close()
     load.end()
