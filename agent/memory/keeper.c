@@ -203,15 +203,18 @@ static bool verify_newest(struct memory_keeper *k)
     for (struct verification *v = part; v < part + count; v++) {
         if (v->has_thread)
             pthread_join(v->thread, NULL);
+        pthread_mutex_lock(&k->lock);
+        if (v->is_sound)
+            v->of->sound = v->seen.header.header_hash;
+        else
+            memory_file_drop(v->of);
+        pthread_mutex_unlock(&k->lock);
         if (v->is_sound)
             continue;
         memory_keeper_say(k,
                           "the checkpoint in memory of rank %" PRIu32 ", step %" PRIu64
                           ", is damaged: an older one is used",
                           v->seen.header.rank, v->seen.header.set.step);
-        pthread_mutex_lock(&k->lock);
-        memory_file_drop(v->of);
-        pthread_mutex_unlock(&k->lock);
         dropped = true;
     }
     free(part);

@@ -29,6 +29,7 @@ struct memory_file {
     struct memory_header header; /* when last looked at; set.world 0: not whole */
     uint64_t kept, copied; /* hash of the header with which the worker goes on; with
                             * which the neighbour has it */
+    uint64_t sound;        /* with which the bytes had their hashes in this agent */
     unsigned users;        /* transfers: it must stay as it is */
 };
 

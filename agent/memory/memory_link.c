@@ -145,9 +145,10 @@ int memory_link_take(struct memory_link *l, struct memory_file *f,
         (void)err_set(e, "its bytes are not those of its hash");
         return err_set_code(e, MEMORY_REFUSED, 0);
     }
-    return memory_file_write(f, 0, h, sizeof(*h)) < 0
-               ? err_set_errno(e, errno, "memory for a part")
-               : 0;
+    if (memory_file_write(f, 0, h, sizeof(*h)) < 0)
+        return err_set_errno(e, errno, "memory for a part");
+    f->sound = h->header_hash;
+    return 0;
 }
 
 /* -- who is there ------------------------------------------------------------------ */

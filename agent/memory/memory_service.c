@@ -170,6 +170,7 @@ static void answer_open(struct memory_keeper *k, struct memory_client *c)
 
     c->waits = false;
     if (fd >= 0) {
+        answer.is_sound = f->sound == f->header.header_hash;
         client_answer(c, &answer, &fd);
         close(fd);
     } else if (!f && k->now.restore.world > 0 &&

@@ -31,29 +31,18 @@ void memory_table_remove(struct memory_table *t, struct memory_file *f)
     memory_file_close(f);
 }
 
-static struct memory_file *table_get(const struct memory_table *t,
-                                     enum memory_origin origin, uint32_t owner,
-                                     uint32_t slot)
+static struct memory_file *table_get_or_open(struct memory_table *t,
+                                             enum memory_origin origin, uint32_t owner,
+                                             uint32_t slot, struct err *e)
 {
     struct memory_file *f;
 
     TAILQ_FOREACH(f, &t->files, entry)
         if (f->origin == origin && f->owner == owner && f->slot == slot)
             return f;
-    return NULL;
-}
-
-static struct memory_file *table_get_or_open(struct memory_table *t,
-                                             enum memory_origin origin, uint32_t owner,
-                                             uint32_t slot, struct err *e)
-{
-    struct memory_file *f = table_get(t, origin, owner, slot);
-
-    if (!f) {
-        f = memory_file_open(origin, owner, slot, e);
-        if (f)
-            memory_table_add(t, f);
-    }
+    f = memory_file_open(origin, owner, slot, e);
+    if (f)
+        memory_table_add(t, f);
     return f;
 }
 

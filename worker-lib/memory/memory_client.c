@@ -152,7 +152,7 @@ const struct memory_set *crun_memory_restores(const crun_memory *m)
     return &m->restores;
 }
 
-static int part_check(struct crun_memory_part *part, bool shared,
+static int part_check(struct crun_memory_part *part, bool shared, bool is_sound,
                       struct memory_header *h, struct err *e)
 {
     uint64_t at = MEMORY_HEADER_BYTES, hash;
@@ -168,6 +168,8 @@ static int part_check(struct crun_memory_part *part, bool shared,
     }
     part->data = (const uint8_t *)part->map + at;
     part->bytes = shared ? h->shared_bytes : h->own_bytes;
+    if (is_sound)
+        return 0;
     leaves = calloc(memory_copy_leaves(part->bytes) + 1, sizeof(*leaves));
     if (!leaves)
         return err_set(e, "memory: there is none left");
@@ -178,8 +180,8 @@ static int part_check(struct crun_memory_part *part, bool shared,
                : err_set(e, "memory: the bytes of a part are damaged");
 }
 
-int crun_memory_part_read(int fd, bool shared, struct crun_memory_part *part,
-                          struct memory_header *h, struct err *e)
+static int part_read(int fd, bool shared, bool is_sound, struct crun_memory_part *part,
+                     struct memory_header *h, struct err *e)
 {
     struct stat st;
 
@@ -193,10 +195,16 @@ int crun_memory_part_read(int fd, bool shared, struct crun_memory_part *part,
         return err_set_errno(e, errno, "memory: cannot map a part");
     }
     (void)madvise(part->map, part->map_bytes, MADV_DONTDUMP);
-    if (part_check(part, shared, h, e) == 0)
+    if (part_check(part, shared, is_sound, h, e) == 0)
         return 0;
     crun_memory_part_free(part);
     return -1;
+}
+
+int crun_memory_part_read(int fd, bool shared, struct crun_memory_part *part,
+                          struct memory_header *h, struct err *e)
+{
+    return part_read(fd, shared, false, part, h, e);
 }
 
 int crun_memory_read(crun_memory *m, uint32_t rank, bool shared,
@@ -212,8 +220,9 @@ int crun_memory_read(crun_memory *m, uint32_t rank, bool shared,
 
     if (memory_socket_ask(m->socket, &ask, &answer, fds, e) < 0)
         return -1;
-    result = answer.slots == 1 ? crun_memory_part_read(fds[0], shared, part, &h, e)
-                               : err_set(e, "memory: the agent gave no part");
+    result = answer.slots == 1
+                 ? part_read(fds[0], shared, answer.is_sound != 0, part, &h, e)
+                 : err_set(e, "memory: the agent gave no part");
     for (unsigned i = 0; i < answer.slots; i++)
         close(fds[i]);
     if (result < 0)

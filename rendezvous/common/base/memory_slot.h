@@ -92,7 +92,8 @@ struct memory_answer {
     uint32_t slots;  /* HELLO: so many descriptors come along, read and write. OPEN: one
                       * comes along, only to read: a slot with the part */
     uint32_t copies; /* HELLO: 0: no copy is wanted, and the worker itself sets kept */
-    uint32_t pad;
+    uint32_t
+        is_sound; /* OPEN: the agent has seen it since a worker could write to it */
     struct memory_set restore;    /* HELLO: what all ranks restore; world 0: files */
     char text[MEMORY_TEXT_BYTES]; /* one sentence for the user */
 };

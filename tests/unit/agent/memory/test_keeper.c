@@ -153,6 +153,29 @@ TEST(a_flipped_bit_is_found_and_told)
     ck_assert_uint_eq(agent.said_count, 1);
 }
 
+/* A worker that opens a part reads it twice otherwise. What the agent has not read
+ * itself, the worker verifies. */
+TEST(what_was_verified_is_said_to_be_sound)
+{
+    struct memory_ask ask = { .kind = MEMORY_ASK_OPEN, .rank = 1, .epoch = 2 };
+    struct memory_answer answer;
+    int fd;
+
+    open_workers(1);
+    save_all(0, &s5);
+    save_all(1, &s6);
+    ck_assert_str_eq(end_workers(), "1.6.2:0-1+ 1.5.2:0-1+");
+    for (unsigned i = 0; i < 2; i++) {
+        ask.epoch = 2 + i;
+        memory_agent_begin(&agent, ask.epoch, 0, 2, i ? &s5 : &s6, NULL);
+        open_workers(ask.epoch);
+        ck_assert(memory_ask(&worker[1], &ask, &answer, &fd));
+        ck_assert_uint_eq(answer.is_sound, i == 0);
+        close(fd);
+        (void)end_workers();
+    }
+}
+
 /* Also right after another end, whose thread has yet to end. */
 TEST(each_end_verifies)
 {

@@ -33,6 +33,7 @@ static struct {
     struct memory_answer hello;
     char command[MEMORY_COMMAND_BYTES];
     int opens; /* the slot that answers OPEN; -1: none */
+    bool says_sound;
     pthread_t thread;
 } agent;
 
@@ -94,7 +95,9 @@ static void agent_open(int fd)
     }
     snprintf(path, sizeof(path), "/proc/self/fd/%d", agent.slots[agent.opens]);
     reader = open(path, O_RDONLY | O_CLOEXEC);
-    a = (struct memory_answer){ .status = MEMORY_OK, .slots = 1 };
+    a = (struct memory_answer){ .status = MEMORY_OK,
+                                .slots = 1,
+                                .is_sound = agent.says_sound };
     agent_answer(fd, &a, &reader);
     close(reader);
 }
@@ -455,11 +458,12 @@ TEST(a_part_is_read)
 static const struct {
     off_t at;
     const char *why;
+    bool says_sound; /* the agent, which has read the bytes */
 } damages[] = {
-    { MEMORY_HEADER_BYTES + 2, "memory: the bytes of a part are damaged" },
-    { offsetof(struct memory_header, own_bytes), "memory: a part is damaged" },
-    { offsetof(struct memory_header, set), "memory: a part is damaged" },
-    { offsetof(struct memory_header, state), "memory: a part is damaged" },
+    { MEMORY_HEADER_BYTES + 2, "memory: the bytes of a part are damaged", false },
+    { offsetof(struct memory_header, own_bytes), "memory: a part is damaged", true },
+    { offsetof(struct memory_header, set), "memory: a part is damaged", true },
+    { offsetof(struct memory_header, state), "memory: a part is damaged", true },
 };
 
 TEST_EACH(a_damaged_part_is_not_read, damages)
@@ -473,6 +477,7 @@ TEST_EACH(a_damaged_part_is_not_read, damages)
     worker_close(m);
     agent.hello.restore = slot_header(0).set;
     agent.opens = 0;
+    agent.says_sound = damages[_i].says_sound;
     ck_assert_int_eq(pread(agent.slots[0], &byte, 1, damages[_i].at), 1);
     byte ^= 0x40;
     ck_assert_int_eq(pwrite(agent.slots[0], &byte, 1, damages[_i].at), 1);
