@@ -174,7 +174,10 @@ static void print_introduction(struct trainer *t)
         t->net.model->name, parameters, ranks, text_plural(ranks), nodes,
         text_plural(nodes), t->compute->stream ? " · a GPU each" : "",
         crun_backend(t->world), crun_dtype_name(f->precision), ranks, f->batch,
-        train_optimizers[f->optimizer], f->zero ? " (sharded)" : "");
+        train_optimizers[f->optimizer],
+        f->zero == 2 ? " (sharded with gradients)"
+        : f->zero    ? " (sharded)"
+                     : "");
     progress_bar_print_line("train: %s samples %s%s", samples,
                             f->data ? "of " : "drawn here", f->data ? f->data : "");
 }

@@ -34,6 +34,15 @@ static float learning_rate(const struct trainer *t)
     return (float)(t->flags->lr * part);
 }
 
+/* Of a layer, whose parameters are the two before `number`. With ZeRO-2 their memory
+ * is that of other layers, too. */
+static void take_gradients(struct trainer *t, unsigned number)
+{
+    if (t->flags->zero == 2 && !t->gradients && number > 0)
+        for (unsigned i = number - 2; i < number; i++)
+            t->net.parameter[i].gradient = crun_ddp_gradient(t->ddp, (int)i);
+}
+
 static void narrow_gradient(struct trainer *t, unsigned number)
 {
     const struct parameter *p = &t->net.parameter[number];
@@ -53,6 +62,8 @@ static void gradient_ready(void *arg, unsigned number)
 {
     narrow_gradient(arg, number);
     announce_gradient(arg, number);
+    if (number % 2 == 0)
+        take_gradients(arg, number);
 }
 
 /* -- as graphs --------------------------------------------------------------------- */
@@ -108,6 +119,7 @@ static void compute_gradients(struct trainer *t, float *x, const struct batch *b
         return;
     }
     t->compute->loss(net_forward(&t->net, x, b), b, scale, factor);
+    take_gradients(t, t->net.parameters);
     net_backward(&t->net, b, gradient_ready, t);
 }
 

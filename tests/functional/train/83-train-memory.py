@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 14 s
+# takes: 16 s
 # sanitizers: no, the unit tests of checkpoints run the same code
 """
 The trainer with checkpoints in memory: a worker that is killed right after a step was saved costs
@@ -75,7 +75,7 @@ def killed_ranks_cost_a_step_at_most(folder):
 
 def each_rank_has_its_own_state(folder):
     """Rank 0 gets the other node's part from that one's crun."""
-    flags = [*SHORT, "--zero", f"--ckpt-dir={folder}", "--memory-every=1"]
+    flags = [*SHORT, "--zero=2", f"--ckpt-dir={folder}", "--memory-every=1"]
     crun = ["--nnodes=2", "--max-restarts=2", "--restart-backoff=0", "--master-addr=127.0.0.1",
             f"--master-port={free_port()}"]
     with Run(*flags, ranks=1, crun=[*crun, "--node-rank=0"]) as first, \
@@ -87,6 +87,15 @@ def each_rank_has_its_own_state(folder):
     resumed = re.findall(r"^train: resumed after step (\d+), .* from memory$", first.out, re.M)
     assert len(resumed) == 2 and int(resumed[0]) >= 6 and int(resumed[1]) >= 14, f"{resumed}: {first}"
     assert first.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {first}"
+
+
+def stages_of_zero_resume_each_other(folder):
+    for first, then in (("--zero", "--zero=2"), ("--zero=2", "--zero")):
+        ckpt = f"--ckpt-dir={folder}/{first}"
+        with Run(*SHORT, first, ckpt, "--ckpt-every=3", ranks=2) as run:
+            run.until(lambda: any(pathlib.Path(folder, first).glob("*-s000006-*")), "a file of step 6")
+        run = finished(*SHORT, then, ckpt, ranks=2).says(r"^train: resumed after step \d+", "out")
+        assert run.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {run}"
 
 
 def newer_files_come_first(folder):
@@ -113,5 +122,6 @@ def random_kills(_):
 
 if __name__ == "__main__":
     main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state,
+                                  stages_of_zero_resume_each_other,
                                   newer_files_come_first, without_memory_it_is_off,
                                   *([random_kills] if os.environ.get("CRUN_ALL_ROUNDS") == "1" else []))})

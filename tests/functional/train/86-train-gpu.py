@@ -37,7 +37,7 @@ def close(a, b, tolerance):
 
 def same_numbers(folder):
     for flags, ranks, tolerance in (
-            ([], 1, 1e-4), ([], 2, 1e-4), (["--zero", "--optimizer=adamw"], 2, 1e-4),
+            ([], 1, 1e-4), ([], 2, 1e-4), (["--zero=2", "--optimizer=adamw"], 2, 1e-4),
             (["--optimizer=sgd"], 1, 1e-4),
             (["--precision=bf16"], 2, 0.03), (["--precision=f16"], 1, 0.03),
             (["--model=cnn", "--train-limit=24", "--passes=1"], 1, 1e-3)):

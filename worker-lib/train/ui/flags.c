@@ -33,6 +33,14 @@ static int set_choice(void *target, const struct opt *o, const char *value,
     return err_set(e, "\"%s\" is not %s", value, text);
 }
 
+static int set_zero(void *target, const struct opt *o, const char *value, struct err *e)
+{
+    int *zero = &((struct train_flags *)target)->zero;
+
+    *zero = value ? atoi(value) : 1;
+    return *zero == 1 || *zero == 2 ? 0 : err_set(e, "\"%s\" is not 1 or 2", value);
+}
+
 static int set_learning_rate(void *target, const struct opt *o, const char *value,
                              struct err *e)
 {
@@ -130,9 +138,11 @@ static const struct opt table[] = {
       .set = opt_set_true,
       .offset = FIELD(cuda_graph) },
     { .name = "zero",
-      .help = "Each rank keeps only its part of the optimizer's state (ZeRO-1).",
-      .set = opt_set_true,
-      .offset = FIELD(zero) },
+      .arg = "1|2",
+      .arg_optional = true,
+      .help = "Each rank keeps only its part of the optimizer's state (ZeRO-1), with 2 "
+              "also of the gradients. Default: 1.",
+      .set = set_zero },
     { .name = "ckpt-dir",
       .arg = "DIR",
       .help = "Folder of checkpoints: one is written after each pass and on SIGTERM, "
@@ -184,6 +194,9 @@ static int check_flags_together(struct train_flags *f, struct err *e)
         return err_set(e, "--memory-every needs --ckpt-dir");
     if (f->metrics_every && !f->metrics)
         return err_set(e, "--metrics-every needs --metrics");
+    if (f->cuda_graph && f->zero == 2)
+        return err_set(e,
+                       "--cuda-graph needs gradients that stay in place: not --zero=2");
     f->precision = (crun_dtype[]){ CRUN_F32, CRUN_BF16, CRUN_F16 }[f->precision_number];
     if (f->lr == 0)
         f->lr = f->optimizer == CRUN_SGD ? .05f : .001f;

@@ -24,7 +24,8 @@ struct train_flags {
     const char *resume; /* "": the newest; NULL: begin anew; else a file */
     const char *metrics;
     long long metrics_every; /* steps; 0: only after each pass */
-    bool cuda_graph, zero, help, version;
+    bool cuda_graph, help, version;
+    int zero; /* 0, or the stage of ZeRO */
 };
 
 extern const char *const train_optimizers[];
