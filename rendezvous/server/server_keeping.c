@@ -42,6 +42,7 @@ struct keeping {
     uint64_t asked, asked_ms;
     uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
     char offer[REPLICA_ADDRESS_SIZE];
+    uint64_t added_ms;   /* the newest one of the list */
     uint64_t leader;     /* the last one that is not this; 0: none was */
     struct place former; /* its place */
     uint64_t with;       /* the other one of the pair; 0: none is */
@@ -211,35 +212,68 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
-/* One change of the list, if one is due. Two of them are a pair, so a second one has no
- * vote before there is a third. And none before all nodes know of them: this host may
- * step down as soon as others vote, and a node that knows no other one ends. */
-static bool keeping_change_list(struct keeping *k)
+/* Its node is not there any more, or it was added and does not follow. */
+static bool keeping_misses(const struct keeping *k, const struct replica_member *m,
+                           unsigned there)
 {
-    unsigned n = replica_count(k->replica);
-    uint64_t now = clock_ms();
+    return m->id != k->id && (!registry_has_keeper(k->server->registry, m->id) ||
+                              (there > 2 && !m->votes && !m->follows &&
+                               clock_ms() - k->added_ms > HELLO_DEADLINE_MS));
+}
+
+/* Of those on the list, whose nodes are there. */
+static unsigned keeping_count(const struct keeping *k)
+{
+    unsigned there = 0;
     struct replica_member m;
 
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
         replica_show(k->replica, i, &m);
-        if (m.id != k->id && !registry_has_keeper(k->server->registry, m.id) &&
-            replica_remove(k->replica, m.id, now) == 0)
-            return true;
+        there += !keeping_misses(k, &m, 0);
     }
-    if (k->offered && n < REPLICAS_MAX) {
-        uint64_t id = k->offered;
+    return there;
+}
 
+/* Two of them are a pair, so a second one has no vote before there is a third. And none
+ * before all nodes know of them: this host may step down as soon as others vote, and a
+ * node that knows no other one ends. */
+static bool keeping_may_turn(const struct keeping *k, const struct replica_member *m,
+                             bool votes)
+{
+    return m->id != k->id && m->votes != votes &&
+           (!votes || (m->follows && proto_keepers_are_several(k->told.endpoints) &&
+                       STAILQ_EMPTY(&k->server->unsent)));
+}
+
+/* One change of the list, if one is due. One that is missed stays until another one has
+ * all records and can take its place: it may yet come back. */
+static bool keeping_change_list(struct keeping *k)
+{
+    unsigned n = replica_count(k->replica), there = keeping_count(k);
+    bool coming = k->asked != 0;
+    uint64_t now = clock_ms(), id = k->offered;
+    struct replica_member m;
+
+    if (id && n < REPLICAS_MAX) {
         if (replica_add(k->replica, id, k->offer, now) < 0)
             return false;
         k->offered = 0;
+        k->added_ms = now;
         return true;
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
-        if (m.id != k->id && (m.votes != (n > 2) || !m.keeps) &&
-            (n < 3 || (proto_keepers_are_several(k->told.endpoints) &&
-                       STAILQ_EMPTY(&k->server->unsent))))
-            return replica_set_vote(k->replica, m.id, n > 2, now) == 0;
+        coming |= m.id != k->id && there > 2 && !m.votes && !m.follows &&
+                  !keeping_misses(k, &m, there);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        replica_show(k->replica, i, &m);
+        if (keeping_misses(k, &m, there)
+                ? !coming && replica_remove(k->replica, m.id, now) == 0
+                : (!m.keeps || keeping_may_turn(k, &m, there > 2)) &&
+                      replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) ==
+                          0)
+            return true;
     }
     return false;
 }
@@ -274,10 +308,14 @@ static void keeping_describe(const struct keeping *k, uint64_t leader,
     to->safe = voters > 2 || (replica_pair(k->replica, &pair) && pair.known);
 }
 
+/* Not while it changes: a node that is told of fewer than those whose votes count takes
+ * a host that steps down for the end. */
 static void keeping_tell(struct keeping *k)
 {
     struct msg_keepers now;
 
+    if (replica_is_changing(k->replica))
+        return;
     keeping_describe(k, k->id, &now);
     if (memcmp(&now, &k->told, sizeof(now)) == 0)
         return;
@@ -288,13 +326,12 @@ static void keeping_tell(struct keeping *k)
 static void keeping_maintain(struct keeping *k)
 {
     if (k->asked && (clock_ms() - k->asked_ms > HELLO_DEADLINE_MS ||
-                     !registry_has_keeper(k->server->registry, k->asked)))
+                     !registry_awaits_keeper(k->server->registry, k->asked)))
         k->asked = 0;
+    if (!k->asked && !k->offered && keeping_count(k) < k->server->config.replicas)
+        keeping_ask(k);
     while (keeping_change_list(k))
         ;
-    if (!k->asked && !k->offered &&
-        replica_count(k->replica) < k->server->config.replicas)
-        keeping_ask(k);
     keeping_tell(k);
 }
 

@@ -44,6 +44,7 @@ struct machine {
     struct listener *listeners;
     struct crun *crun; /* NULL: none runs */
     unsigned starts;
+    uint64_t troubled_until_us; /* by a fault, and by what follows from it */
 };
 
 /* All there is. */
@@ -56,12 +57,18 @@ struct replica_sim {
     uint64_t delay_max_us;
     uint64_t slow_us[MACHINES_MAX]; /* more, to and from that machine */
     bool healed;
+    bool gentle;     /* one machine at a time has a fault */
+    bool outnumbers; /* several have had one: with their records, the job may be lost */
+    bool ends;       /* what is violated: the job ends, or begins anew */
 };
 
 extern struct replica_sim sim;
 
 /* Whether the others can go on without the replica there. */
 bool sim_may_die(const struct machine *victim);
+
+/* Before what is violated is noted: the job ends. Returns its argument. */
+bool sim_ends(bool now);
 
 /* The one whose code runs; NULL between events. */
 struct machine *machine_now(void);

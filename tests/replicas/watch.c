@@ -103,7 +103,7 @@ void watch_takes_over(struct crun *c)
     c->led_ms = ++rendezvous;
     memset(&found, 0, sizeof(found));
     view_take(&found, job);
-    if (job && !is_of_the_job(job))
+    if (sim_ends(job && !is_of_the_job(job)))
         trace_violation(&sim.trace, "%s goes on with another job", c->machine->name);
     if (!let_out.exists || !*view_difference(&let_out, &found, what, sizeof(what)))
         return;
@@ -124,7 +124,7 @@ void watch_starts(struct crun *c, const struct msg *m)
     struct epoch *e = &epochs[m->epoch % EPOCHS_MAX];
     const struct epoch *before = &epochs[last_epoch];
 
-    if (last_epoch && !id128_equal(instance, &before->instance)) {
+    if (sim_ends(last_epoch && !id128_equal(instance, &before->instance))) {
         trace_violation(&sim.trace, "a second job begins on %s", c->machine->name);
         return;
     }
@@ -160,13 +160,13 @@ void watch_reports(struct crun *c, const struct msg *report)
 
 void watch_is_done(struct crun *c, const struct msg *m)
 {
-    if (m->done.reason != JOB_REASON_RELEASED && !sim.healed)
+    if (sim_ends(m->done.reason != JOB_REASON_RELEASED && !sim.healed))
         trace_violation(&sim.trace, "the job is over: %s", m->done.text);
 }
 
 void watch_abandons(struct crun *c, const char *why)
 {
-    if (sim.healed)
+    if (sim_ends(sim.healed))
         trace_violation(&sim.trace, "%s gives up though all is well: %s",
                         c->machine->name, why);
 }

@@ -170,6 +170,8 @@ void *registry_ask_keeper(struct registry *g, uint64_t id, uint32_t election_ms,
 unsigned registry_count_keepers(const struct registry *g, unsigned most);
 /* Whether the node that keeps them by this id is there. */
 bool registry_has_keeper(const struct registry *g, uint64_t id);
+/* Whether the node that was asked is still connected. Else it may be asked again. */
+bool registry_awaits_keeper(struct registry *g, uint64_t id);
 /* After registry_take_over: this node keeps them by this id. */
 void registry_add_keeper(struct registry *g, uint32_t node, const char *host,
                          uint64_t id);

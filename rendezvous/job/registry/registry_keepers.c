@@ -91,6 +91,16 @@ bool registry_has_keeper(const struct registry *g, uint64_t id)
     return find_keeper(g, id, &i) != NULL;
 }
 
+bool registry_awaits_keeper(struct registry *g, uint64_t id)
+{
+    uint32_t i;
+    struct job_node *n = find_keeper(g, id, &i);
+
+    if (n && !n->peer)
+        n->keeper = 0;
+    return n && n->peer;
+}
+
 void registry_add_keeper(struct registry *g, uint32_t node, const char *host,
                          uint64_t id)
 {

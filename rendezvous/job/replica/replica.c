@@ -472,11 +472,11 @@ void replica_propose(struct replica *r, const void *data, size_t size, uint64_t 
     replica_settle(r);
 }
 
-/* When the k-th newest of the voters' proofs was, where k makes a majority. The voters
- * are those of the list once `changed` votes or not; 0: of the list as it is. One that
- * is to vote, the library waits for itself. */
+/* When the k-th newest of the voters' proofs was, where k makes a majority, and `more`
+ * besides. The voters are those of the list once `changed` votes or not; 0: of the list
+ * as it is. One that is to vote, the library waits for itself. */
 static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
-                                  uint64_t now_ms)
+                                  unsigned more, uint64_t now_ms)
 {
     const struct raft_configuration *c = &r->raft.configuration;
     uint64_t proven[REPLICA_SERVERS_MAX];
@@ -495,13 +495,13 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, boo
         proven[to] = at;
         n++;
     }
-    return n > 0 ? proven[n / 2] : 0;
+    return n > n / 2 + more ? proven[n / 2 + more] : 0;
 }
 
 bool replica_is_heard(const struct replica *r, uint64_t now_ms)
 {
     return replica_leads(r) &&
-           now_ms < replica_proven_ms(r, 0, false, now_ms) + r->config.election_ms;
+           now_ms < replica_proven_ms(r, 0, false, 0, now_ms) + r->config.election_ms;
 }
 
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)
@@ -566,6 +566,12 @@ void replica_go_on_alone(struct replica *r, uint64_t now_ms)
 
 /* -- the list --------------------------------------------------------------------- */
 
+bool replica_is_changing(const struct replica *r)
+{
+    return r->raft.configuration_uncommitted_index != 0 ||
+           r->raft.leader_state.promotee_id != 0;
+}
+
 unsigned replica_count(const struct replica *r)
 {
     return r->raft.configuration.n;
@@ -574,10 +580,13 @@ unsigned replica_count(const struct replica *r)
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m)
 {
     const struct raft_server *s = &r->raft.configuration.servers[at];
+    const struct contact *k = contact_of((struct replica *)r, s->id, false);
 
     m->id = s->id;
     m->votes = s->role == RAFT_VOTER;
     m->keeps = s->role != RAFT_SPARE;
+    m->follows = k && k->matches >= r->raft.last_applied &&
+                 r->memory.now_ms < k->heard_ms + r->config.election_ms;
     snprintf(m->address, sizeof(m->address), "%s", s->address);
 }
 
@@ -593,9 +602,8 @@ static bool replica_may_change(struct replica *r, uint64_t id, bool votes,
                                uint64_t now_ms)
 {
     replica_set_now(r, now_ms);
-    return replica_leads(r) && r->raft.configuration_uncommitted_index == 0 &&
-           r->raft.leader_state.promotee_id == 0 &&
-           now_ms < replica_proven_ms(r, id, votes, now_ms) + r->config.election_ms;
+    return replica_leads(r) && !replica_is_changing(r) &&
+           now_ms < replica_proven_ms(r, id, votes, 0, now_ms) + r->config.election_ms;
 }
 
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms)
@@ -615,14 +623,17 @@ int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms
 }
 
 /* Whoever answers, be it late, may be needed: another one may have died a moment ago.
- */
+ * Unless those that are left can lose one. */
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
 {
     const struct contact *k = contact_of(r, id, false);
     uint64_t heard_ms = k && k->heard_ms > r->since_ms ? k->heard_ms : r->since_ms;
+    uint64_t proven_ms = replica_proven_ms(r, id, false, 1, now_ms);
 
     if (!replica_may_change(r, id, false, now_ms) ||
-        (r->pair.id && r->pair.with == id) || now_ms < heard_ms + r->config.election_ms)
+        (r->pair.id && r->pair.with == id) ||
+        (now_ms < heard_ms + r->config.election_ms &&
+         now_ms >= proven_ms + r->config.election_ms))
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }
@@ -667,6 +678,8 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
     raft_set_heartbeat_timeout(&r->raft, config->election_ms / TICKS_PER_ELECTION);
     raft_set_snapshot_threshold(&r->raft, config->compact_after);
     raft_set_snapshot_trailing(&r->raft, TRAILING);
+    /* one that does not follow becomes no voter: it stops no other change */
+    raft_set_max_catch_up_round_duration(&r->raft, config->election_ms);
     raft_set_pre_vote(&r->raft, true);
 #ifdef RAFT_VERSION_NUMBER
     raft_set_capacity_threshold(&r->raft, 0); /* there is no disk that could be full */

@@ -88,18 +88,22 @@ void replica_go_on_alone(struct replica *r, uint64_t now_ms);
 struct replica_member {
     uint64_t id;
     bool votes;
-    bool keeps; /* it is sent the records; one that votes is */
+    bool keeps;   /* it is sent the records; one that votes is */
+    bool follows; /* the leader's view: it has all that lasts, and answers */
     char address[REPLICA_ADDRESS_SIZE];
 };
 
 /* From within `compact`: in place of all records that last. */
 void replica_keep_compact(struct replica *r, const void *records, size_t size);
 
+/* A change of the list does not last yet. */
+bool replica_is_changing(const struct replica *r);
 unsigned replica_count(const struct replica *r);
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m);
 /* The leader changes the list, one change at a time, and only if a majority of the
  * voters that it leaves has answered within an election's time. One is removed once it
- * has not answered for so long, and not from a pair. -1: not now. */
+ * has not answered for so long, or if those that it leaves can lose one of them, and
+ * not from a pair. -1: not now. */
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);

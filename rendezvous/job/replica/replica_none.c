@@ -75,6 +75,11 @@ void replica_keep_compact(struct replica *r, const void *records, size_t size)
 {
 }
 
+bool replica_is_changing(const struct replica *r)
+{
+    return false;
+}
+
 bool replica_pair(const struct replica *r, struct replica_pair *p)
 {
     return false;

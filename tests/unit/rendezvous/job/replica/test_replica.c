@@ -428,6 +428,71 @@ TEST(one_that_answers_is_not_taken_off)
     ck_assert_int_eq(replica_remove(member[0].replica, 102, now), 0);
 }
 
+/* Its node is not part of the job any more, and its process ends soon. */
+TEST(one_that_answers_is_taken_off_if_another_one_can_be_lost_then)
+{
+    if (is_left_out())
+        return;
+    make_voters(4);
+    for (unsigned i = 0; i < ELECTION_MS; i++)
+        step();
+    ck_assert_int_eq(replica_remove(member[0].replica, 101, now), 0);
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    ck_assert_uint_eq(replica_count(member[0].replica), 3);
+    destroy(1);
+    destroy(2);
+    propose(&member[0], "one");
+    ck_assert(wait_for_leader(1000) == &member[0]);
+}
+
+TEST(one_that_does_not_follow_stops_no_other_change)
+{
+    struct replica_member m;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    while (replica_add(member[0].replica, 103, "103", now) < 0)
+        step();
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    replica_show(member[0].replica, 3, &m);
+    ck_assert(!m.keeps && !m.follows);
+    propose(&member[0], "one");
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, true, now), 0);
+    ck_assert(replica_is_changing(member[0].replica));
+    for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
+        step();
+    ck_assert(!replica_is_changing(member[0].replica));
+    ck_assert_int_eq(replica_remove(member[0].replica, 103, now), 0);
+}
+
+TEST(one_that_gets_records_follows_before_it_votes)
+{
+    struct replica_member m;
+
+    if (is_left_out())
+        return;
+    make_voters(3);
+    propose(&member[0], "one");
+    create(3, false);
+    while (replica_add(member[0].replica, 103, "103", now) < 0)
+        step();
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, false, now), 0);
+    for (unsigned i = 0; i < ELECTION_MS; i++)
+        step();
+    replica_show(member[0].replica, 3, &m);
+    ck_assert(m.follows && !m.votes && m.keeps);
+    destroy(3);
+    for (unsigned i = 0; i < 2 * ELECTION_MS; i++)
+        step();
+    replica_show(member[0].replica, 3, &m);
+    ck_assert(!m.follows);
+}
+
 /* Its answers are too old to prove that no other one leads, but it lives. */
 TEST(one_that_answers_late_is_not_taken_off)
 {
