@@ -186,6 +186,26 @@ TEST(the_first_step_is_before_the_end_of_those_done_again)
     ck_assert_uint_eq(t->epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 200);
 }
 
+/* The metrics have shown time as productive, and the error began before it. */
+TEST(a_time_that_was_shown_does_not_fall)
+{
+    struct job *job = (struct job *)registry_jobs(g);
+    struct msg late = { .type = MSG_FAILED,
+                        .epoch = job->membership.epoch,
+                        .failed = { .kind = FAILURE_EXIT, .rank = 3, .age_ms = 4000 } };
+    uint64_t shown;
+
+    now += 1000;
+    tell_progress(0, 40, 1, "4", "2");
+    now += 5000;
+    tell_progress(0, 60, 1, "4", "2");
+    shown = job_report_time(job, now)->ms[JOB_PHASE_PRODUCTIVE];
+    ck_assert_uint_ge(shown, 5000);
+    ck_assert_int_eq(send_to_registry(1, &late), 0);
+    ck_assert_uint_eq(job_report_time(job, now)->ms[JOB_PHASE_DETECT], 4000);
+    ck_assert_uint_eq(job_report_time(job, now)->ms[JOB_PHASE_PRODUCTIVE], shown);
+}
+
 TEST(a_viewer_sees_what_crunctl_events_shows_it)
 {
     cJSON *o = (cJSON *)registry_show_history(g, registry_jobs(g), ACCESS_VIEW);

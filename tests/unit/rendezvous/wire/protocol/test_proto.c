@@ -246,6 +246,25 @@ TEST_LOOP(no_member_of_a_message_is_left_out, 0, MSG_TYPE_MAX)
             sizes[_i]);
 }
 
+TEST(a_viewer_is_shown_no_pid_address_or_output)
+{
+    struct msg m;
+
+    for (enum access access = ACCESS_VIEW; access <= ACCESS_OPERATE; access++) {
+        bool all = access == ACCESS_OPERATE;
+
+        proto_fill(&m, MSG_NODE_STATUS, PROTO_FILL_TYPICAL);
+        proto_redact(&m, access);
+        ck_assert_str_ne(m.node_status.host, "");
+        ck_assert_int_eq(*m.node_status.address != '\0', all);
+        ck_assert_int_eq(m.node_status.pid != 0, all);
+        proto_fill(&m, MSG_JOB_STATUS, PROTO_FILL_TYPICAL);
+        proto_redact(&m, access);
+        ck_assert_int_eq(*m.job_status.failure.said != '\0', all);
+        ck_assert(id128_is_zero(&m.job_status.instance)); /* a node's alone */
+    }
+}
+
 TEST(everything_has_a_name_of_its_own)
 {
     for (unsigned i = 0; i < REFUSED_COUNT; i++)
