@@ -298,6 +298,27 @@ static void on_read_deadline(void *arg)
 
 /* -- the heartbeats ------------------------------------------------------------- */
 
+/* Writes "0:97 1:-" */
+static void list_gpus(const struct gpu_monitor *m, char *each, size_t size)
+{
+    char item[32];
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct gpu_health *s = &m->gpu[i].health;
+        const char *blank = i ? " " : "";
+        size_t length = (size_t)snprintf(item, sizeof(item),
+                                         s->percent >= 0 ? "%s%" PRIu32 ":%d"
+                                                         : "%s%" PRIu32 ":-",
+                                         blank, s->index, (int)s->percent);
+
+        if (used + length >= size)
+            return;
+        memcpy(each + used, item, length + 1);
+        used += length;
+    }
+}
+
 static void sum_up_gpus(const struct gpu_monitor *m, struct msg_gpus *sum)
 {
     uint32_t known = 0, percent = 0;
@@ -319,6 +340,7 @@ static void sum_up_gpus(const struct gpu_monitor *m, struct msg_gpus *sum)
     }
     sum->percent = known ? (int32_t)(percent / known) : -1;
     sum->watts = (uint32_t)(milliwatts / 1000);
+    list_gpus(m, sum->each, sizeof(sum->each));
 }
 
 /* Writes "GPU 3 XID 79, GPU 5 hot" before the existing note. */

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/crunctl/top/top_graph.h"
@@ -107,6 +108,21 @@ static void print_bar(const struct page *p, const char *name, double share,
     top_line_end(&l);
 }
 
+/* "0:97" of a node's list of GPUs. Returns where the next one is. */
+static const char *print_one_gpu(const struct page *p, const char *at)
+{
+    char name[32], value[32], *end, *after;
+    unsigned long gpu = strtoul(at, &end, 10);
+    long percent = *end == ':' ? strtol(end + 1, &after, 10) : 0;
+    bool is_known = *end == ':' && after > end + 1;
+
+    snprintf(name, sizeof(name), "GPU %lu", gpu);
+    snprintf(value, sizeof(value), is_known ? "%ld %%" : "-", percent);
+    print_bar(p, name, is_known ? (double)percent / 100 : 0, value);
+    at += strcspn(at, " ");
+    return at + strspn(at, " ");
+}
+
 static void print_gpus(const struct page *p)
 {
     const struct msg_gpus *g = &p->node->progress.gpus;
@@ -114,14 +130,16 @@ static void print_gpus(const struct page *p)
 
     if (g->count == 0)
         return;
-    snprintf(value, sizeof(value),
-             "%" PRId32 " %%, mean of %" PRIu32 ", %" PRIu32 " W, hottest %" PRIu32
-             " C",
-             g->percent, g->count, g->watts, g->celsius);
-    if (g->percent >= 0)
+    fputc('\n', p->out);
+    for (const char *at = g->each; *at;)
+        at = print_one_gpu(p, at);
+    snprintf(value, sizeof(value), "%" PRId32 " %%, mean of %" PRIu32, g->percent,
+             g->count);
+    if (!*g->each && g->percent >= 0) /* of an earlier version */
         print_bar(p, "GPUs", g->percent / 100.0, value);
-    snprintf(value, sizeof(value), "%.1f of %.1f GiB of the fullest",
-             g->used_mib / 1024.0, g->total_mib / 1024.0);
+    snprintf(value, sizeof(value),
+             "%.1f of %.1f GiB of the fullest  %" PRIu32 " W  %" PRIu32 " C",
+             g->used_mib / 1024.0, g->total_mib / 1024.0, g->watts, g->celsius);
     if (g->total_mib)
         print_bar(p, "memory", (double)g->used_mib / g->total_mib, value);
 }

@@ -28,7 +28,8 @@
 #define LOGS_WAIT_MS_MAX 1000
 #define KEEPERS_MAX_BYTES 2047
 #define HISTORY_PIECE_MAX_BYTES 6143 /* in a frame, with each quote escaped */
-#define FREE_PORTS_MAX 16            /* with a name */
+#define GPUS_EACH_MAX_BYTES 127
+#define FREE_PORTS_MAX 16 /* with a name */
 #define FREE_PORT_NAME_MAX 32
 #define FREE_PORTS_MAX_BYTES 663 /* "NAME=PORT" of each, and of one without a name */
 #define LEASE_MS_MIN 200

@@ -113,6 +113,8 @@ struct msg_gpus {
     uint32_t used_mib, total_mib; /* of the fullest one */
     uint32_t celsius;             /* of the hottest one */
     uint32_t watts;               /* together */
+    /* percent of each by its number: "0:97 1:-"; as many as fit */
+    char each[GPUS_EACH_MAX_BYTES + 1];
 };
 
 /* The checkpoints in the memory of a node, while its workers run. */

@@ -58,6 +58,7 @@ static const struct proto_field gpus[] = {
     ANY_U32(msg_gpus, total_mib, OPTIONAL),
     ANY_U32(msg_gpus, celsius, OPTIONAL),
     ANY_U32(msg_gpus, watts, OPTIONAL),
+    TEXT(msg_gpus, each, OPTIONAL),
 };
 static const struct proto_table gpus_table = TABLE(gpus);
 

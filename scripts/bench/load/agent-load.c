@@ -284,7 +284,9 @@ static void train(const struct load *l, long long node, struct msg_heartbeat *pr
                                         .used_mib = 61000,
                                         .total_mib = 81559,
                                         .celsius = 71,
-                                        .watts = 5200 };
+                                        .watts = 5200,
+                                        .each = "0:85 1:86 2:84 3:99 4:85 5:7 6:- "
+                                                "7:85" };
 }
 
 /* Right before a heartbeat. */

@@ -140,6 +140,7 @@ TEST(a_heartbeat_says_how_the_gpus_are)
     ck_assert_uint_eq(beat.gpus.total_mib, 81920);
     ck_assert_uint_eq(beat.gpus.celsius, 88);
     ck_assert_uint_eq(beat.gpus.watts, 610);
+    ck_assert_str_eq(beat.gpus.each, "0:90 1:100");
     ck_assert_str_eq(beat.note, "GPU 1 hot");
     ck_assert_str_eq(remarks, "");
     set_state("GPU-a percent=20\nGPU-b percent=40\n");

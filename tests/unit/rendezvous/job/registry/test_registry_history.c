@@ -92,11 +92,11 @@ TEST(a_sample_has_the_gpus_of_all_nodes)
     struct msg m = { .type = MSG_HEARTBEAT,
                      .epoch = registry_jobs(g)->membership.epoch,
                      .heartbeat = { .step = 5,
-                                    .gpus = { 4, 90, 60000, 80000, 70, 2000 } } };
+                                    .gpus = { 4, 90, 60000, 80000, 70, 2000, "" } } };
 
     ck_assert_int_eq(send_to_registry(0, &m), 0);
     ck_assert_double_eq(curve->point[0].value[CURVE_GPU_PERCENT], 90);
-    m.heartbeat.gpus = (struct msg_gpus){ 12, 50, 61000, 80000, 60, 5000 };
+    m.heartbeat.gpus = (struct msg_gpus){ 12, 50, 61000, 80000, 60, 5000, "" };
     now += 1000;
     ck_assert_int_eq(send_to_registry(1, &m), 0);
     ck_assert_double_eq(curve->point[1].value[CURVE_GPU_PERCENT], 60);
