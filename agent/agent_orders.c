@@ -188,10 +188,13 @@ static void on_keepers(struct agent *a, const struct msg *m)
     }
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(k->hosts, ","), k->hosts);
     if (*k->lost && strcmp(a->keeper, host) != 0) {
+        char text[2 * HOST_NAME_MAX_BYTES + 64];
+
+        snprintf(text, sizeof(text), "%s %s; %s hosts the rendezvous now", k->lost,
+                 k->silent ? "does not answer" : "was lost", host);
         if (job_messages_cover_rendezvous(a->messages))
-            log_info("%s was lost; %s hosts the rendezvous now", k->lost, host);
-        event_file_add(a->events, "moved", a->epoch,
-                       "%s was lost; %s hosts the rendezvous now", k->lost, host);
+            log_info("%s", text);
+        event_file_add(a->events, "moved", a->epoch, "%s", text);
     }
     log_debug("the records of the rendezvous are on %s%s", k->hosts,
               k->safe ? ": it outlives the loss of one" : "");

@@ -47,7 +47,9 @@ struct keeping {
     struct place former; /* its place */
     uint64_t with;       /* the other one of the pair; 0: none is */
     bool gave_up;
+    uint64_t ended; /* a leader whose connection to this one has ended */
     char lost[HOST_NAME_MAX_BYTES + 1];
+    bool silent; /* it has ended no connection */
     struct msg_keepers told;
     struct knock *knock; /* NULL: it has not moved */
 };
@@ -111,6 +113,8 @@ static void on_link_lost(void *arg, uint64_t id, bool gone)
 {
     struct keeping *k = arg;
 
+    if (id == k->leader)
+        k->ended = id;
     if (gone && k->serves)
         registry_lose_keeper(k->server->registry, id, clock_ms());
     replica_note_gone(k->replica, id, clock_ms());
@@ -296,6 +300,7 @@ static void keeping_describe(const struct keeping *k, uint64_t leader,
 
     *to = (struct msg_keepers){ .safe = false };
     snprintf(to->lost, sizeof(to->lost), "%s", k->lost);
+    to->silent = k->silent;
     for (unsigned round = 0; round < 2; round++)
         for (unsigned i = 0; i < replica_count(k->replica); i++) {
             replica_show(k->replica, i, &m);
@@ -396,6 +401,7 @@ static void keeping_lead(struct keeping *k)
                                  .arg = k };
     struct server *s = k->server;
     struct replica_member m;
+    struct msg_keepers now;
     struct place own = { .host = "" };
     const uint8_t *records;
     size_t size;
@@ -421,7 +427,9 @@ static void keeping_lead(struct keeping *k)
     (void)keeping_find(k, k->id, &own);
     snprintf(k->lost, sizeof(k->lost), "%s",
              *k->former.host ? k->former.host : "a-node");
-    registry_report_move(s->registry, own.host, k->lost);
+    k->silent = k->ended != k->leader;
+    keeping_describe(k, k->id, &now);
+    registry_report_move(s->registry, own.host, &now);
     keeping_tell(k);
     if (replica_links_is_gone(k->links, k->leader))
         registry_lose_keeper(s->registry, k->leader, clock_ms());

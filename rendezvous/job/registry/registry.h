@@ -182,7 +182,8 @@ void registry_renew_leases(struct registry *g, uint64_t now_ms);
 /* What all nodes are told, now and when they come back. */
 void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers);
 /* A line for all nodes and the log: the rendezvous has moved. */
-void registry_report_move(struct registry *g, const char *host, const char *lost);
+void registry_report_move(struct registry *g, const char *host,
+                          const struct msg_keepers *now);
 
 /* Bytes that were cut off a torn journal at the start. */
 uint64_t registry_cut_bytes(const struct registry *g);

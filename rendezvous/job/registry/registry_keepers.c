@@ -150,11 +150,12 @@ void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers
             registry_send_keepers(g->jobs->node[i]->peer);
 }
 
-void registry_report_move(struct registry *g, const char *host, const char *lost)
+void registry_report_move(struct registry *g, const char *host,
+                          const struct msg_keepers *now)
 {
     if (g->jobs)
-        registry_report(g, g->jobs, "moved", host,
-                        "%s was lost; %s hosts the rendezvous now", lost, host);
+        registry_report(g, g->jobs, "moved", host, "%s %s; %s hosts the rendezvous now",
+                        now->lost, now->silent ? "does not answer" : "was lost", host);
 }
 
 void registry_take_keeping(struct registry_peer *p, const struct msg *m,

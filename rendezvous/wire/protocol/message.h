@@ -421,6 +421,7 @@ struct msg_keepers {
     bool safe;                             /* it outlives the loss of one of them */
     bool anew; /* the job runs there, and not here: the node joins that */
     char lost[HOST_NAME_MAX_BYTES + 1]; /* it was there before; "": it has not moved */
+    bool silent; /* that node does not answer: no more is known of it */
 };
 
 /* One line for the users at every node. */

@@ -370,6 +370,7 @@ static const struct proto_field keepers[] = {
     BOOL(msg_keepers, safe),
     BOOL(msg_keepers, anew),
     NAME(msg_keepers, lost, OPTIONAL),
+    BOOL(msg_keepers, silent),
 };
 
 static const struct proto_field notice[] = {

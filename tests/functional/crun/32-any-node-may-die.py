@@ -97,6 +97,8 @@ def a_host_that_is_cut_off_gives_the_job_up(cluster):
     cluster[0].cut()
     until(lambda: "hosts the rendezvous no more" in a.err, "the host steps down")
     until(lambda: "epoch=2" in b.out and "epoch=2" in c.out, "the others go on", seconds=30)
+    if not re.search("node-0 does not answer; node-[12] hosts the rendezvous now", b.err):
+        fail(f"a node that is only cut off was lost\n{b.err}")
     if "epoch=2" in a.out:
         fail("the node that was cut off runs the new epoch")
     cluster[0].mend()
