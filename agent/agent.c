@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/agent_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -419,10 +420,11 @@ static void on_moved(void *arg, bool here)
         client_leave_server(a->client, a->config->endpoints);
 }
 
-static void on_given_up(void *arg)
+static void on_given_up(void *arg, bool claimed)
 {
     struct agent *a = arg;
 
+    a->is_left_behind = claimed;
     client_give_up_keepers(a->client);
 }
 
@@ -600,13 +602,20 @@ static int start_notify(struct agent *a, struct err *e)
     return notify_start(&notify, &a->notify, e);
 }
 
+static int check_witness(const struct config *c, struct err *e)
+{
+    if (!c->witness || access(c->witness, W_OK | X_OK) == 0)
+        return 0;
+    return err_set_errno(e, errno, "--rdzv-conf witness: %s", c->witness);
+}
+
 int agent_run(const struct config *config)
 {
     struct agent a = { .config = config, .exit_code = EXIT_FAILURE };
     struct err e;
 
-    if (fd_limits_suffice(config, &e) < 0 || start_notify(&a, &e) < 0 ||
-        open_keys(&a, &e) < 0) {
+    if (fd_limits_suffice(config, &e) < 0 || check_witness(config, &e) < 0 ||
+        start_notify(&a, &e) < 0 || open_keys(&a, &e) < 0) {
         log_error("%s", e.text);
         notify_end(a.notify);
         return EXIT_USAGE;

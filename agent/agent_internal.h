@@ -64,9 +64,10 @@ struct agent {
     char keeper[HOST_NAME_MAX_BYTES + 1]; /* the node that hosts it, if others could */
     char *elsewhere; /* where the job runs, if not at its endpoints; NULL: there */
     struct loop_timer leave_timer;
-    bool is_of_pair;  /* two nodes keep its records */
-    bool has_keepers; /* so many that the loss of one changes nothing */
-    bool has_hosted;  /* the rendezvous is or was in this process */
+    bool is_of_pair;     /* two nodes keep its records */
+    bool is_left_behind; /* the other one has claimed to go on */
+    bool has_keepers;    /* so many that the loss of one changes nothing */
+    bool has_hosted;     /* the rendezvous is or was in this process */
     struct client *client;
     struct epoch_store store; /* while an epoch runs and this node has rank 0 */
 

@@ -161,7 +161,9 @@ static void on_keep(struct agent *a, const struct msg *m)
                                       .election_ms = m->keep.election_ms,
                                       .instance = m->instance,
                                       .node = client_node(a->client),
-                                      .host = a->host };
+                                      .host = a->host,
+                                      .witness = m->keep.witness,
+                                      .alone = m->keep.alone };
     char address[NET_TEXT_SIZE];
     struct err e;
 
@@ -171,7 +173,8 @@ static void on_keep(struct agent *a, const struct msg *m)
         return;
     answer.keeping.port = rendezvous_host_keep(&a->rendezvous, &standby, address, &e);
     if (!answer.keeping.port)
-        log_debug("this node keeps no records of the rendezvous: %s", e.text);
+        log_at(*m->keep.witness ? LOG_WARN : LOG_DEBUG,
+               "this node keeps no records of the rendezvous: %s", e.text);
     agent_send_report(a, &answer);
 }
 
@@ -201,7 +204,7 @@ static void on_keepers(struct agent *a, const struct msg *m)
     memcpy(a->keeper, host, sizeof(a->keeper));
     a->has_keepers = k->safe;
     a->is_of_pair = k->safe && !proto_keepers_are_several(k->endpoints);
-    client_set_keepers(a->client, k->endpoints, k->safe);
+    client_set_keepers(a->client, k->endpoints, k->safe, a->config->witness != NULL);
 }
 
 static void on_order(void *arg, const struct msg *m)
@@ -263,11 +266,15 @@ static void print_abandoned(const struct agent *a, const char *why)
     if (a->has_joined && a->config->job.strict_fence)
         log_error("this node has fenced itself (--fence=strict); the job can continue "
                   "without it");
+    else if (a->is_left_behind)
+        log_error("%s has claimed the job, and goes on without this node", a->keeper);
     else if (a->is_of_pair)
-        log_error("the job ends here: nothing proves that %s is gone and not only cut "
-                  "off; a third node that keeps the rendezvous' records (--spares=1), "
-                  "or a crund on a separate machine, would have saved it",
-                  a->keeper);
+        log_error(
+            "the job ends here: nothing proves that %s is gone and not only cut "
+            "off; a directory of both nodes (--rdzv-conf witness=file:DIR), a third "
+            "node that keeps the rendezvous' records (--spares=1), or a crund on "
+            "a separate machine would have saved it",
+            a->keeper);
     else if (a->has_keepers)
         log_error("the job ends here: too few are left of the nodes that keep the "
                   "rendezvous' records");
@@ -286,10 +293,10 @@ static void on_abandoned(void *arg, const char *why)
 
     if (job_messages_cover_rendezvous(a->messages))
         print_abandoned(a, why);
-    a->exit_code = !a->has_joined                ? EX_UNAVAILABLE
-                   : a->unanswered.due_ms        ? a->unanswered.exit_code
-                   : a->config->job.strict_fence ? EXIT_EVICTED
-                                                 : EXIT_FAILURE;
+    a->exit_code = !a->has_joined         ? EX_UNAVAILABLE
+                   : a->unanswered.due_ms ? a->unanswered.exit_code
+                   : a->config->job.strict_fence || a->is_left_behind ? EXIT_EVICTED
+                                                                      : EXIT_FAILURE;
     agent_handle_event(a, AGENT_EV_ABANDONED);
 }
 

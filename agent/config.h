@@ -59,7 +59,9 @@ struct config {
     const char *key_text;   /* the key itself, instead of a file; NULL: none */
     bool require_key, no_key_warning;
     uint32_t outage_grace_ms;
-    uint32_t replicas; /* nodes that keep the rendezvous' records; 1: its own alone */
+    uint32_t replicas;   /* nodes that keep the rendezvous' records; 1: its own alone */
+    const char *witness; /* a directory, see server_config; NULL: none */
+    bool alone;          /* likewise */
 
     /* the workers of this node */
     uint32_t workers;

@@ -91,6 +91,8 @@ static struct server_config host_server_config(const struct rendezvous_host *h)
                                    .store_client = h->calls.store_client,
                                    .event = h->calls.event,
                                    .replicas = h->config->replicas,
+                                   .witness = h->config->witness,
+                                   .alone = h->config->alone,
                                    .moved = h->calls.moved,
                                    .given_up = h->calls.given_up,
                                    .fatal = h->calls.fatal,

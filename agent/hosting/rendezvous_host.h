@@ -24,7 +24,7 @@ struct rendezvous_host_calls {
     void (*elsewhere)(void *arg, const char *endpoints);
     /* The job's rendezvous is here from now on, or (false) not any more. */
     void (*moved)(void *arg, bool here);
-    void (*given_up)(void *arg);
+    void (*given_up)(void *arg, bool claimed);
     void *arg;
 };
 

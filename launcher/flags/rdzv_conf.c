@@ -71,6 +71,30 @@ static int set_scale(void *target, const struct opt *opt, const char *value,
     return 0;
 }
 
+static int set_witness(void *target, const struct opt *opt, const char *value,
+                       struct err *e)
+{
+    struct rdzv_conf *c = target;
+
+    if (strncmp(value, "file:/", 6) != 0)
+        return err_set(e, "\"%s\" is not file:DIRECTORY, from the root on", value);
+    if (strlen(value + 5) > WITNESS_MAX_BYTES)
+        return err_set(e, "a directory has at most %d bytes", WITNESS_MAX_BYTES);
+    snprintf(c->witness, sizeof(c->witness), "%s", value + 5);
+    return 0;
+}
+
+static int set_alone(void *target, const struct opt *opt, const char *value,
+                     struct err *e)
+{
+    struct rdzv_conf *c = target;
+
+    c->alone = strcmp(value, "continue") == 0;
+    return c->alone || strcmp(value, "end") == 0
+               ? 0
+               : err_set(e, "\"%s\" is not continue or end", value);
+}
+
 static int check_store_type(void *target, const struct opt *opt, const char *value,
                             struct err *e)
 {
@@ -114,6 +138,8 @@ const struct opt rdzv_conf_keys[] = {
       OPT_FIELD(struct rdzv_conf, replicas),
       .min = 1,
       .max = 7 },
+    { .name = "witness", .set = set_witness },
+    { .name = "alone", .set = set_alone },
     UNUSED("close_timeout"),
     UNUSED("heartbeat_timeout"),
     UNUSED("read_timeout"),
@@ -228,6 +254,8 @@ int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e)
             break;
     }
     note_unknown_keys(c, &unknown);
+    if (rc == 0 && *c->witness && c->alone)
+        rc = err_set(e, "witness and alone=continue exclude each other");
     free(copy);
     return rc;
 }

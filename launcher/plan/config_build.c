@@ -253,6 +253,8 @@ int config_build(const struct options *o, const char *const *words,
     config->keep_env = o->keep_env.text;
     config->under_slurm = machine->batch.is_slurm_step;
     config->replicas = find_replicas(o, &config->job);
+    config->witness = *o->conf.witness ? o->conf.witness : NULL;
+    config->alone = o->conf.alone;
     config->outage_grace_ms = given_or(
         config->outage_grace_ms,
         given_or(o->conf.outage_grace_ms, OUTAGE_GRACE_MS_DEFAULT));

@@ -320,12 +320,12 @@ void client_dial_keepers(struct client *c)
     c->dialer = d;
 }
 
-void client_set_keepers(struct client *c, const char *list, bool safe)
+void client_set_keepers(struct client *c, const char *list, bool safe, bool soon)
 {
     bool several = proto_keepers_are_several(list);
 
     /* three of them will vote, or do already */
-    session_set_kept(c->session, safe || several, several);
+    session_set_kept(c->session, safe || several, several || (safe && soon));
     free(c->keepers);
     c->keepers = xstrdup(list);
     if (!c->local)

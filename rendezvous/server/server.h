@@ -29,6 +29,8 @@ struct server_standby {
     struct id128 instance;
     uint32_t node; /* of this process, and its name in the job */
     const char *host;
+    const char *witness; /* likewise */
+    bool alone;
 };
 
 struct server_config {
@@ -50,6 +52,9 @@ struct server_config {
     void (*event)(void *arg, const struct msg_event *event);
     /* On how many nodes of the job its records shall be, its own included. 0: as 1. */
     unsigned replicas;
+    /* Of two nodes, one goes on: NULL and false: only if the other one is gone. */
+    const char *witness; /* or has not claimed to do so in this directory */
+    bool alone;          /* or is silent */
     struct server_standby standby;
     const char *endpoints; /* of the job: where it is looked for. NULL: not known */
     /* The job runs already, at these endpoints: this server ends soon. NULL: it does
@@ -58,8 +63,8 @@ struct server_config {
     /* The job's rendezvous is here from now on, or (false) not any more. */
     void (*moved)(void *arg, bool here);
     /* A server that stands by will not go on: nothing proves that the other one is
-     * gone. */
-    void (*given_up)(void *arg);
+     * gone; or (claimed) that one goes on. */
+    void (*given_up)(void *arg, bool claimed);
     /* The registry cannot continue (the journal's disk): the program must end. */
     void (*fatal)(void *arg, const char *why);
     void *arg;

@@ -19,6 +19,7 @@
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
+#include "rendezvous/server/witness.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/base64.h"
 #include "rendezvous/wire/protocol/proto.h"
@@ -48,6 +49,9 @@ struct keeping {
     uint64_t with;       /* the other one of the pair; 0: none is */
     bool gave_up;
     uint64_t ended; /* a leader whose connection to this one has ended */
+    char directory[WITNESS_MAX_BYTES + 1]; /* of the witness, or "" */
+    bool alone, complained;
+    struct witness *witness; /* that is asked, or NULL */
     char lost[HOST_NAME_MAX_BYTES + 1];
     bool silent; /* it has ended no connection */
     struct msg_keepers told;
@@ -202,7 +206,9 @@ static void keeping_ask(struct keeping *k)
     struct replica_member m;
     struct net_addr addr;
     struct id128 id = id128_random();
+    struct msg_keep keep = { .election_ms = k->election_ms, .alone = k->alone };
 
+    snprintf(keep.witness, sizeof(keep.witness), "%s", k->directory);
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
         hosts[i][0] = '\0';
@@ -212,7 +218,8 @@ static void keeping_ask(struct keeping *k)
     }
     memcpy(&k->asked, id.byte, sizeof(k->asked));
     k->asked_ms = clock_ms();
-    if (!registry_ask_keeper(k->server->registry, k->asked, k->election_ms, taken, n))
+    keep.id = k->asked;
+    if (!registry_ask_keeper(k->server->registry, &keep, taken, n))
         k->asked = 0;
 }
 
@@ -498,12 +505,83 @@ static void keeping_watch(struct keeping *k, uint64_t id)
     }
 }
 
+static const struct id128 *keeping_instance(const struct server *s)
+{
+    const struct job *job = registry_jobs(s->registry);
+
+    return job ? &job->membership.instance : &s->config.standby.instance;
+}
+
+static void on_replica_changed(void *arg)
+{
+    ((struct keeping *)arg)->server->touched = true;
+}
+
+static struct replica *keeping_make_replica(struct keeping *k, uint64_t id,
+                                            const char *place, bool founds,
+                                            struct err *e)
+{
+    struct id128 seed = id128_random();
+    struct replica_config config = { .id = id,
+                                     .address = place,
+                                     .founds = founds,
+                                     .election_ms = k->election_ms,
+                                     .compact_after = COMPACT_AFTER,
+                                     .compact = on_compact,
+                                     .send = on_replica_send,
+                                     .changed = on_replica_changed,
+                                     .arg = k };
+
+    memcpy(&config.seed, seed.byte, sizeof(config.seed));
+    return replica_create(&config, clock_ms(), e);
+}
+
 /* It does not go on without the other one of its pair. */
-static void keeping_give_up(struct keeping *k)
+static void keeping_give_up(struct keeping *k, bool claimed)
 {
     if (!k->gave_up && k->server->config.given_up)
-        k->server->config.given_up(k->server->config.arg);
+        k->server->config.given_up(k->server->config.arg, claimed);
     k->gave_up = true;
+}
+
+/* What it has decided since then is void. Another replica, which no one knows, takes
+ * the place of its own: that would lead. */
+static void keeping_lose_claim(struct keeping *k)
+{
+    struct err e;
+
+    if (k->serves) {
+        keeping_stand_down(k);
+        replica_destroy(k->replica);
+        k->replica = keeping_make_replica(k, k->id + 1, "", false, &e);
+        if (!k->replica)
+            k->server->config.fatal(k->server->config.arg, e.text);
+    }
+    keeping_give_up(k, true);
+}
+
+static void keeping_ask_witness(struct keeping *k, uint64_t pair)
+{
+    const char *why;
+    enum witness_answer answer;
+
+    if (k->gave_up)
+        return;
+    if (!k->witness)
+        k->witness = witness_ask(k->directory, keeping_instance(k->server), pair,
+                                 k->id);
+    answer = witness_answer(k->witness, &why);
+    if (answer == WITNESS_WAITS)
+        return;
+    if (answer == WITNESS_FAILED && !k->complained)
+        log_warn("the witness cannot be asked: %s; trying again", why);
+    k->complained = answer == WITNESS_FAILED;
+    witness_forget(k->witness);
+    k->witness = NULL;
+    if (answer == WITNESS_YES)
+        replica_go_on_alone(k->replica, clock_ms());
+    else if (answer == WITNESS_NO)
+        keeping_lose_claim(k);
 }
 
 /*
@@ -515,20 +593,25 @@ static void keeping_look_at_pair(struct keeping *k)
 {
     uint64_t now = clock_ms();
     struct replica_pair p;
-    bool gone;
+    bool gone, late;
 
     if (!replica_pair(k->replica, &p)) {
         if (k->with && !k->serves && replica_links_is_gone(k->links, k->with))
-            keeping_give_up(k);
+            keeping_give_up(k, false);
         return;
     }
     k->with = p.with;
     keeping_watch(k, p.with);
     gone = replica_links_is_gone(k->links, p.with);
-    if (p.leads ? gone || now >= p.silent_ms : gone && now < p.promised_ms)
+    late = gone || now >= p.silent_ms;
+    if (*k->directory && (late || k->witness))
+        keeping_ask_witness(k, p.id);
+    else if (*k->directory)
+        k->gave_up = false;
+    else if (p.leads || k->alone ? late : gone && now < p.promised_ms)
         replica_go_on_alone(k->replica, now);
     else if (!p.leads && now >= p.promised_ms)
-        keeping_give_up(k);
+        keeping_give_up(k, false);
     else
         k->gave_up = false;
 }
@@ -562,11 +645,6 @@ static void keeping_look(struct keeping *k)
     keeping_maintain(k);
 }
 
-static void on_replica_changed(void *arg)
-{
-    ((struct keeping *)arg)->server->touched = true;
-}
-
 static void on_keeping_timer(void *arg)
 {
     struct keeping *k = arg;
@@ -577,32 +655,26 @@ static void on_keeping_timer(void *arg)
 /* -- begin and end ------------------------------------------------------------------
  */
 
-static int keeping_create(struct server *s, uint64_t id, uint32_t election_ms,
+static int keeping_create(struct server *s, const struct server_standby *how,
                           const char *place, bool founds, struct err *e)
 {
     struct keeping *k = xcalloc(1, sizeof(*k));
-    struct id128 seed = id128_random();
-    struct replica_config config = { .id = id,
-                                     .address = place,
-                                     .founds = founds,
-                                     .election_ms = election_ms,
-                                     .compact_after = COMPACT_AFTER,
-                                     .compact = on_compact,
-                                     .send = on_replica_send,
-                                     .changed = on_replica_changed,
-                                     .arg = k };
 
-    memcpy(&config.seed, seed.byte, sizeof(config.seed));
     k->server = s;
-    k->id = id;
-    k->election_ms = election_ms;
+    k->id = how->id;
+    k->election_ms = how->election_ms;
     k->serves = k->heard = founds;
-    k->replica = replica_create(&config, clock_ms(), e);
+    k->alone = how->alone;
+    if (how->witness)
+        snprintf(k->directory, sizeof(k->directory), "%s", how->witness);
+    if (!*k->directory ||
+        witness_check(k->directory, keeping_instance(s), !founds, e) == 0)
+        k->replica = keeping_make_replica(k, k->id, place, founds, e);
     if (!k->replica) {
         free(k);
         return -1;
     }
-    k->links = replica_links_create(s, election_ms, on_link_lost, k);
+    k->links = replica_links_create(s, k->election_ms, on_link_lost, k);
     loop_timer_init(&k->timer, s->loop, on_keeping_timer, k);
     s->keeping = k;
     return 0;
@@ -614,7 +686,7 @@ int server_begin_standby(struct server *s, struct err *e)
     char place[REPLICA_ADDRESS_SIZE];
 
     place_format(&s->address, standby->node, standby->host, place);
-    return keeping_create(s, standby->id, standby->election_ms, place, false, e);
+    return keeping_create(s, standby, place, false, e);
 }
 
 static uint32_t election_ms_of(const struct job *job)
@@ -632,12 +704,14 @@ static uint32_t election_ms_of(const struct job *job)
 static void server_found_keeping(struct server *s)
 {
     const struct job *job = registry_jobs(s->registry);
-    const struct peer_conn *first = registry_ask_keeper(s->registry, 0, 0, NULL, 0);
+    const struct peer_conn *first = registry_ask_keeper(s->registry, NULL, NULL, 0);
     char place[REPLICA_ADDRESS_SIZE];
     struct id128 id = id128_random();
     struct net_addr own;
     uint32_t node = 0;
-    uint64_t n;
+    struct server_standby how = { .election_ms = election_ms_of(job),
+                                  .witness = s->config.witness,
+                                  .alone = s->config.alone };
     struct err e;
 
     if (!first || !conn_local(first->conn, &own))
@@ -647,13 +721,14 @@ static void server_found_keeping(struct server *s)
         if (job->membership.node[i].host)
             node = i;
     place_format(&own, node, job->node[node] ? job->node[node]->host : "a-host", place);
-    memcpy(&n, id.byte, sizeof(n));
-    if (keeping_create(s, n, election_ms_of(job), place, true, &e) < 0) {
-        log_info("no other node keeps the rendezvous' records: %s", e.text);
+    memcpy(&how.id, id.byte, sizeof(how.id));
+    if (keeping_create(s, &how, place, true, &e) < 0) {
+        log_at(s->config.witness ? LOG_WARN : LOG_INFO,
+               "no other node keeps the rendezvous' records: %s", e.text);
         s->config.replicas = 1;
         return;
     }
-    registry_add_keeper(s->registry, node, job->node[node]->host, n);
+    registry_add_keeper(s->registry, node, job->node[node]->host, how.id);
     replica_tick(s->keeping->replica, clock_ms());
     keeping_open_journal(s->keeping, false);
 }
@@ -681,6 +756,7 @@ void server_end_keeping(struct server *s)
     s->keeping = NULL;
     registry_keep(s->registry, NULL, false);
     replica_links_destroy(k->links);
+    witness_forget(k->witness);
     knock_end(k->knock);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);

@@ -277,7 +277,7 @@ static void crun_end(struct crun *c, const char *why, bool again)
 static void on_keepers(struct crun *c, const struct msg *m)
 {
     if (!m->keepers.anew)
-        client_set_keepers(c->client, m->keepers.endpoints, m->keepers.safe);
+        client_set_keepers(c->client, m->keepers.endpoints, m->keepers.safe, false);
     else if (c->epoch == 0)
         on_elsewhere(c, m->keepers.endpoints);
 }

@@ -162,9 +162,10 @@ int registry_compact(const void *records, size_t size, uint64_t now_ms,
 void registry_stand_by(struct registry *g);
 
 /* registry_keepers.c: the nodes that keep the records too. */
+struct msg_keep;
 /* The connection of a node that could, on none of the hosts of these addresses, and
- * asks it, unless id is 0. NULL: there is none. */
-void *registry_ask_keeper(struct registry *g, uint64_t id, uint32_t election_ms,
+ * asks it, unless keep is NULL. NULL: there is none. */
+void *registry_ask_keeper(struct registry *g, const struct msg_keep *keep,
                           const char *const taken[], unsigned count);
 /* How many could: on how many addresses nodes are connected that know how. */
 unsigned registry_count_keepers(const struct registry *g, unsigned most);

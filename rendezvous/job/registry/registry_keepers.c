@@ -33,11 +33,10 @@ static bool node_could_keep(const struct job *job, uint32_t i)
            !m->leaving && m->state != MEMBERSHIP_NODE_DISMISSED;
 }
 
-void *registry_ask_keeper(struct registry *g, uint64_t id, uint32_t election_ms,
+void *registry_ask_keeper(struct registry *g, const struct msg_keep *keep,
                           const char *const taken[], unsigned count)
 {
-    struct msg m = { .type = MSG_KEEP,
-                     .keep = { .id = id, .election_ms = election_ms } };
+    struct msg m = { .type = MSG_KEEP };
     struct job *job = g->jobs;
 
     if (!job)
@@ -47,8 +46,9 @@ void *registry_ask_keeper(struct registry *g, uint64_t id, uint32_t election_ms,
 
         if (!node_could_keep(job, i) || is_among(keeper_address(n), taken, count))
             continue;
-        if (id) {
-            n->keeper = id;
+        if (keep) {
+            m.keep = *keep;
+            n->keeper = keep->id;
             registry_send(n->peer, &m);
         }
         return n->peer->conn;

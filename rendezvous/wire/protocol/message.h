@@ -410,8 +410,11 @@ struct msg_ask_stacks {
 
 /* The node shall keep a copy of the rendezvous' records. */
 struct msg_keep {
-    uint64_t id;          /* of its replica */
-    uint32_t election_ms; /* the longest silence of the one that leads */
+    uint64_t id;                         /* of its replica */
+    uint32_t election_ms;                /* the longest silence of the one that leads */
+    char witness[WITNESS_MAX_BYTES + 1]; /* the directory where one of two claims to go
+                                            on alone; "": none */
+    bool alone;                          /* it goes on without a proof */
 };
 
 /* Where the rendezvous may be: it, and the nodes that could take it over. */

@@ -362,6 +362,8 @@ static const struct proto_field ask_stacks[] = {
 static const struct proto_field keep[] = {
     U64(msg_keep, id, NEED),
     U32(msg_keep, election_ms, NEED, 1, LEASE_MS_MAX),
+    TEXT(msg_keep, witness, OPTIONAL),
+    BOOL(msg_keep, alone),
 };
 
 static const struct proto_field keepers[] = {

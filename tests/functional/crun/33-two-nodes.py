@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 40 s
 """
 crun on two nodes, each a network namespace: the one that hosts the rendezvous dies, is
 stopped or cut off. At most one of the two goes on, and it has all that was decided.
@@ -136,6 +136,80 @@ def a_host_that_was_stopped_goes_on(cluster):
     end_well(cluster, [a])
 
 
+def one_goes_on(ps, epoch):
+    """Of two that have lost each other: at most one, and the other one ends with 75."""
+    until(lambda: any(f"world=1 epoch={epoch}" in p.out for p in ps)
+          and any(p.popen.poll() is not None for p in ps),
+          lambda: f"one goes on\n{ps[0].err}\n{ps[1].err}", seconds=30)
+    left = [p for p in ps if p.popen.poll() is None]
+    if len(left) != 1:
+        fail("none is left", ps[0].err, ps[1].err)
+    gone = ps[1 - ps.index(left[0])]
+    if f"epoch={epoch}" in gone.out:
+        fail("both went on", ps[0].err, ps[1].err)
+    if gone.popen.returncode != 75:
+        fail("it ended with", gone.popen.returncode, gone.err)
+    return left[0], gone
+
+
+def with_a_witness_one_of_two_goes_on(cluster):
+    conf = f",lease=2,witness=file:{cluster.directory}"
+    for strict in ((), ("--fence=strict",)):
+        ps = launch(cluster, conf=conf, flags=strict)
+        cluster[1].cut()
+        one_goes_on(ps, 2)
+        cluster[1].mend()
+        end_well(cluster, [p for p in ps if p.popen.poll() is None])
+
+
+def with_a_witness_a_silent_host_is_replaced(cluster):
+    """Its machine answers nothing, and it comes back: it is not in the job any more."""
+    a, b = launch(cluster, conf=f",lease=2,witness=file:{cluster.directory}")
+    a.popen.send_signal(signal.SIGSTOP)
+    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err, seconds=30)
+    a.popen.send_signal(signal.SIGCONT)
+    expect(a, 75)
+    if "epoch=2" in a.out:
+        fail("both went on", a.err)
+    again = start(cluster, 0, conf=f",lease=2,witness=file:{cluster.directory}")
+    until(lambda: "world=2 epoch=3" in again.out, lambda: "it joins again\n" + again.err, seconds=30)
+    until(lambda: is_pair(b) and is_pair(again), "both keep the records")
+    b.kill()
+    until(lambda: "world=1 epoch=4" in again.out, lambda: again.err)
+    end_well(cluster, [again])
+
+
+def a_witness_that_is_none_is_named(cluster):
+    for conf, text in ((",witness=file:/not/there", "/not/there: No such file or directory"),
+                       (",witness=here", '"here" is not file:DIRECTORY'),
+                       (",alone=maybe", '"maybe" is not continue or end'),
+                       (",alone=continue,witness=file:/tmp", "exclude each other")):
+        p = start(cluster, 0, conf=conf)
+        expect(p, 2, text)
+    own = f"{cluster.directory}/own"
+    os.mkdir(own)
+    if os.path.exists(f"{cluster.directory}/end"):
+        os.unlink(f"{cluster.directory}/end")
+    a = start(cluster, 0, conf=f",witness=file:{own}")
+    b = cluster[1].start(
+        ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {own}; exec "$@"', "sh",
+         CRUN, "--nnodes=1:2", f"--rdzv-endpoint={cluster[0].address}:{PORT}", "--rdzv-id=job",
+         "--max-restarts=3", f"--rdzv-conf=last_call_timeout=60,witness=file:{own}",
+         "sh", "-c", WORKER],
+        env={"DIR": cluster.directory})
+    until(lambda: f"{own} is not the directory of that name on the other node" in b.err,
+          lambda: b.err)
+    end_well(cluster, [a, b])
+
+
+def who_knows_that_the_network_does_not_split_may_say_so(cluster):
+    a, b = launch(cluster, conf=",lease=2,alone=continue")
+    a.popen.send_signal(signal.SIGSTOP)
+    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err, seconds=30)
+    a.kill()
+    end_well(cluster, [b])
+
+
 def a_job_ends_as_ever(cluster):
     ps = launch(cluster)
     touch(cluster, "end")
@@ -156,6 +230,10 @@ TESTS = [
     of_two_that_are_cut_apart_the_host_goes_on,
     a_host_that_has_gone_on_alone_is_not_replaced,
     a_host_that_was_stopped_goes_on,
+    with_a_witness_one_of_two_goes_on,
+    with_a_witness_a_silent_host_is_replaced,
+    a_witness_that_is_none_is_named,
+    who_knows_that_the_network_does_not_split_may_say_so,
     a_job_ends_as_ever,
 ]
 

@@ -181,7 +181,8 @@ static const struct {
 } kept[] = {
     { "", 1 },
     { "--standalone --nnodes 1:4", 1 },
-    { "--nnodes 2", 1 },
+    { "--nnodes 2", 2 },
+    { "--nnodes 1:2 --rdzv-endpoint a", 2 },
     { "--nnodes 2 --spares 1 --rdzv-endpoint a", 3 },
     { "--nnodes 1:3 --rdzv-endpoint a", 3 },
     { "--nnodes 16 --rdzv-conf replicas=5", 5 },
@@ -189,7 +190,7 @@ static const struct {
     { "--nnodes 2 --rdzv-conf replicas=3", 3 },
 };
 
-START_TEST(nodes_enough_for_a_majority_keep_the_records)
+START_TEST(the_records_are_on_three_nodes_or_all)
 {
     struct options o;
     struct config c;
@@ -209,8 +210,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, option_lines_setup, NULL);
     tcase_add_loop_test(t, the_rendezvous_is_where_the_flags_say, 0, COUNT(places));
-    tcase_add_loop_test(t, nodes_enough_for_a_majority_keep_the_records, 0,
-                        COUNT(kept));
+    tcase_add_loop_test(t, the_records_are_on_three_nodes_or_all, 0, COUNT(kept));
     tcase_add_loop_test(t, the_keys_of_rdzv_conf_are_torchruns_and_ours, 0,
                         COUNT(confs));
     tcase_add_loop_test(t, an_unknown_key_is_a_note, 0, COUNT(notes));

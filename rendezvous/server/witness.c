@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "rendezvous/server/witness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/wire/protocol/limits.h"
+
+#define NAME_SIZE (WITNESS_MAX_BYTES + 128)
+#define CLAIM_BYTES 17 /* of the replica that has it: 16 digits and a line's end */
+
+/* Shared with its thread; the last of them to release it frees it. */
+struct witness {
+    atomic_int users, answer;
+    char directory[WITNESS_MAX_BYTES + 1], job[ID128_HEX_SIZE];
+    uint64_t pair, self;
+    struct err e;
+};
+
+static void witness_release(struct witness *w)
+{
+    if (atomic_fetch_sub(&w->users, 1) == 1)
+        free(w);
+}
+
+int witness_check(const char *directory, const struct id128 *job, bool expected,
+                  struct err *e)
+{
+    char name[NAME_SIZE], text[ID128_HEX_SIZE];
+    int fd;
+
+    id128_format(job, text);
+    snprintf(name, sizeof(name), "%s/crun-%s", directory, text);
+    fd = open(name, O_WRONLY | O_CLOEXEC | (expected ? 0 : O_CREAT), 0600);
+    if (fd >= 0)
+        close(fd);
+    else if (expected && errno == ENOENT && access(directory, F_OK) == 0)
+        return err_set(e,
+                       "%s is not the directory of that name on the other node, "
+                       "which has left a file there",
+                       directory);
+    else
+        return err_set_errno(e, errno, "%s", directory);
+    return 0;
+}
+
+/* Its content is there before its name is. */
+static int write_claim(const struct witness *w, const char *name, struct err *e)
+{
+    char text[CLAIM_BYTES + 1];
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool written;
+
+    if (fd < 0)
+        return err_set_errno(e, errno, "%s", name);
+    snprintf(text, sizeof(text), "%016" PRIx64 "\n", w->self);
+    written = write(fd, text, CLAIM_BYTES) == CLAIM_BYTES && fsync(fd) == 0;
+    if (close(fd) < 0 || !written)
+        return err_set_errno(e, errno, "%s", name);
+    return 0;
+}
+
+/* link() is atomic on NFS as well, but its answer may be lost there: what the claim
+ * says is what counts. */
+static int witness_claim(const struct witness *w, bool *is_own, struct err *e)
+{
+    char own[NAME_SIZE], claim[NAME_SIZE], text[CLAIM_BYTES + 1] = "";
+    uint64_t holder = 0;
+    ssize_t n = -1;
+    int fd, rc;
+
+    snprintf(claim, sizeof(claim), "%s/crun-%s-%016" PRIx64, w->directory, w->job,
+             w->pair);
+    snprintf(own, sizeof(own), "%s-%016" PRIx64, claim, w->self);
+    rc = write_claim(w, own, e);
+    if (rc == 0 && link(own, claim) < 0 && errno != EEXIST)
+        (void)err_set_errno(e, errno, "%s", claim);
+    unlink(own);
+    fd = rc == 0 ? open(claim, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        n = read(fd, text, CLAIM_BYTES);
+        close(fd);
+    }
+    if (n < 0)
+        return *e->text ? -1 : err_set_errno(e, errno, "%s", claim);
+    if (n != CLAIM_BYTES || sscanf(text, "%16" SCNx64 "\n", &holder) != 1)
+        return err_set(e, "%s is not a claim", claim);
+    *is_own = holder == w->self;
+    return 0;
+}
+
+static void *witness_run(void *arg)
+{
+    struct witness *w = arg;
+    bool is_own = false;
+    int rc = witness_claim(w, &is_own, &w->e);
+
+    atomic_store(&w->answer, rc < 0   ? WITNESS_FAILED
+                             : is_own ? WITNESS_YES
+                                      : WITNESS_NO);
+    witness_release(w);
+    return NULL;
+}
+
+struct witness *witness_ask(const char *directory, const struct id128 *job,
+                            uint64_t pair, uint64_t self)
+{
+    struct witness *w = xcalloc(1, sizeof(*w));
+    pthread_t thread;
+    int errnum;
+
+    atomic_init(&w->users, 2);
+    atomic_init(&w->answer, WITNESS_WAITS);
+    snprintf(w->directory, sizeof(w->directory), "%s", directory);
+    id128_format(job, w->job);
+    w->pair = pair;
+    w->self = self;
+    errnum = thread_start(&thread, witness_run, w);
+    if (errnum == 0) {
+        pthread_detach(thread);
+        return w;
+    }
+    (void)err_set_errno(&w->e, errnum, "pthread_create");
+    atomic_store(&w->answer, WITNESS_FAILED);
+    witness_release(w);
+    return w;
+}
+
+enum witness_answer witness_answer(struct witness *w, const char **why)
+{
+    *why = w->e.text;
+    return (enum witness_answer)atomic_load(&w->answer);
+}
+
+void witness_forget(struct witness *w)
+{
+    if (w)
+        witness_release(w);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SERVER_WITNESS_H
+#define RENDEZVOUS_SERVER_WITNESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/common/base/err.h"
+#include "rendezvous/common/base/id128.h"
+
+/*
+ * A directory that two nodes share, where one of them claims to go on without the
+ * other. For each pair there is one claim, and the first one has it for ever: no file
+ * is removed, because whoever lost the other one may ask years later.
+ */
+struct witness;
+
+/* Leaves the job's mark there; or (expected) it must be there, left by the other node.
+ */
+int witness_check(const char *directory, const struct id128 *job, bool expected,
+                  struct err *e) MUST_CHECK;
+
+enum witness_answer { WITNESS_WAITS, WITNESS_YES, WITNESS_NO, WITNESS_FAILED };
+
+/* In a thread: a directory on a network may take long. `self` claims the pair. */
+struct witness *witness_ask(const char *directory, const struct id128 *job,
+                            uint64_t pair, uint64_t self);
+/* why: of WITNESS_FAILED. */
+enum witness_answer witness_answer(struct witness *w, const char **why);
+void witness_forget(struct witness *w); /* NULL is fine */
+
+#endif
