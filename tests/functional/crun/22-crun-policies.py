@@ -137,7 +137,7 @@ def a_drain_says_what_becomes_of_the_node(cluster):
 
 
 def who_waits_learns_who_was_refused(cluster):
-    job = Job(cluster, "refused", 2, "--rdzv-conf=lease=1")
+    job = Job(cluster, "refused", 2, "--rdzv-conf=lease=3")
     a = job.join(0, "exit 0")
     other = job.script(1, "exit 0", flags=["--max-restarts=3"])
     # from another machine, without a key: it learns no value of the job

@@ -200,17 +200,17 @@ def no_foot_line_under_srun(p):
 def a_node_that_is_suspended(p):
     """Says for how long, and is lost after that; the other goes on."""
     flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf",
-             "lease=1,last_call_timeout=10", "--rdzv-id=nodes"]
+             "lease=3,last_call_timeout=10", "--rdzv-id=nodes"]
     script = ('echo "epoch $CRUN_EPOCH"; [ $WORLD_SIZE = 1 ] && exit 0; touch work; '
               'echo $$ >>pids; exec sleep 1000')
     host = p.start(CRUN, *flags, *sh(script), stdin=0)
     shell = Shell(p)
-    shell.command(CRUN, *flags, "--rdzv-conf=lease=1,last_call_timeout=10,is_host=0",
+    shell.command(CRUN, *flags, "--rdzv-conf=lease=3,last_call_timeout=10,is_host=0",
                   *sh(script))
     until(lambda: len(pids(p, 2)) == 2, "both nodes", TIMEOUT)
     shell.type(b"\x1a")
     shell.wait_for(b"crun: suspended: the job loses this node if it is not continued "
-                   b"within 1 s")
+                   b"within 3 s")
     shell.wait_for(b"Stopped")
     p.end(host, 0, "epoch 2", "was lost")
     shell.type(b"fg; echo code $?; exit 0\n")

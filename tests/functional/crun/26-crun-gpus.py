@@ -95,7 +95,7 @@ class World:
 
 
 def the_status_shows_them(world):
-    conf = "--rdzv-conf=lease=1"
+    conf = "--rdzv-conf=lease=3"
     with_gpus = Node(world, "--nnodes=2", conf, *world.until_go(),
                      state=WELL.replace("GPU-b", "GPU-b slowed=64"))
     without = Node(world, "--nnodes=2", conf, *world.until_go(), state=None)
@@ -119,7 +119,7 @@ def the_status_shows_them(world):
 
 def troubles_are_told_once_and_explain_a_failure(world):
     """Rank 1 fails when it is let go, after its GPU has."""
-    node = Node(world, "--rdzv-conf=lease=1", "sh", "-c",
+    node = Node(world, "--rdzv-conf=lease=3", "sh", "-c",
                 f"until [ -e {world.go} ]; do sleep 0.05; done; [ $RANK = 0 ] || exit 7; "
                 "exec sleep 1000")
     until(lambda: any(n.get("gpus") for n in world.nodes()), "the first look")
@@ -136,7 +136,7 @@ def troubles_are_told_once_and_explain_a_failure(world):
 
 
 def a_driver_that_hangs_does_not_cost_the_lease(world):
-    node = Node(world, "--rdzv-conf=lease=1", *world.until_go())
+    node = Node(world, "--rdzv-conf=lease=3", *world.until_go())
     until(lambda: any(n.get("gpus") for n in world.nodes()), "the first look")
     node.set(WELL.replace("GPU-a", "GPU-a hang=1"))
     until(lambda: "GPU driver does not answer" in world.nodes()[0]["note"], world.nodes)
@@ -151,7 +151,7 @@ def a_driver_that_hangs_does_not_cost_the_lease(world):
 
 def a_sick_node_is_kept_out_and_named(world):
     """The others continue without it, whether it joins first, while they wait, or later."""
-    flags = "--preflight", "--nnodes=1:2", "--rdzv-conf=lease=1,last_call_timeout=30"
+    flags = "--preflight", "--nnodes=1:2", "--rdzv-conf=lease=3,last_call_timeout=30"
     idle = "GPU-a percent=0\nGPU-b percent=0\n"
     sick = idle.replace("GPU-b", "GPU-b rows=1")
     what = r"GPU 1 \(0000:5e:00.0\) has faulty memory that waits to be remapped"

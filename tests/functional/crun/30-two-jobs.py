@@ -115,10 +115,10 @@ def a_step_for_each_node():
 def a_taken_rank_names_the_node_that_wants_it():
     port = free_port()
     with processes() as started:
-        a = node(started, port, 0, "exit 0", "--rdzv-conf=lease=1", nnodes=3)
-        b = node(started, port, 1, "exit 0", "--rdzv-conf=lease=1", nnodes=3)
+        a = node(started, port, 0, "exit 0", "--rdzv-conf=lease=3", nnodes=3)
+        b = node(started, port, 1, "exit 0", "--rdzv-conf=lease=3", nnodes=3)
         until(lambda: crunctl(port, "status", "--json")[1].count('"host"') == 2, "both")
-        again = node(started, port, 1, "exit 0", "--rdzv-conf=lease=1", nnodes=3)
+        again = node(started, port, 1, "exit 0", "--rdzv-conf=lease=3", nnodes=3)
         expect(again, 2, f"node rank 1 is taken by", f"(pid {b.pid})")
         until(lambda: f"(pid {again.pid}, 127.0.0.1) was refused: node rank 1" in a.err,
               lambda: a.err)

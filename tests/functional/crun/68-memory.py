@@ -20,6 +20,7 @@ from process import BIN, PROGRAMS, Process, expect, fail, run, until  # noqa: E4
 import host  # noqa: E402
 
 CRUN, CRUNCTL, STEPS = BIN / "crun", BIN / "crunctl", PROGRAMS / "memory_steps.py"
+JOB = f"job-{os.getpid()}"  # crunctl finds jobs of all networks
 
 
 def ends(*processes):
@@ -106,7 +107,7 @@ def nothing_is_left_of_a_killed_agent():
 
 def node(cluster, index, *words):
     return cluster[index].start(
-        [CRUN, "--nnodes=2", "--spares=1", "--rdzv-backend=c10d", "--rdzv-id=job",
+        [CRUN, "--nnodes=2", "--spares=1", "--rdzv-backend=c10d", f"--rdzv-id={JOB}",
          f"--rdzv-endpoint={cluster[0].address}", f"--node-rank={index}" if index < 2 else "--spares=1",
          "--nproc-per-node=1", "--max-restarts=5", sys.executable, STEPS, *words])
 
@@ -121,7 +122,7 @@ def a_spare_goes_on_with_a_lost_nodes_copy(cluster):
         until(lambda: sum(p.out.count("waits") for p in nodes) == 2,
               lambda: "both wait: " + "".join(p.out + p.err for p in nodes))
         status_shows(r"^checkpoints in memory: step 6, saved [\d.]+ s ago, copies of step 6 on other "
-                     r"nodes, [\d.]+ MiB in all$", "job", "ip", "netns", "exec", cluster[0].ns)
+                     r"nodes, [\d.]+ MiB in all$", JOB, "ip", "netns", "exec", cluster[0].ns)
         victim, rest = nodes[1], [nodes[0], nodes[2]]
         victim.kill(signal.SIGKILL)
         wait.unlink()

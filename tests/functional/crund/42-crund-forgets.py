@@ -32,7 +32,7 @@ class Test:
         self.start_crund()
         self.nodes = [self.start(
             CRUN, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--max-restarts=5",
-            "--rdzv-conf=lease=1",
+            "--rdzv-conf=lease=3",
             f"--rdzv-endpoint=127.0.0.1:{self.port}", "sh", "-c", WORKER) for _ in range(2)]
         self.workers(1)
 

@@ -56,7 +56,7 @@ class Test:
         go = self.directory + "/go"
         open(go, "w", encoding="utf-8").close()
         return Process([BIN / "crun", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id=alpha",
-                        "--nnodes=1", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-conf=lease=1",
+                        "--nnodes=1", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-conf=lease=3",
                         "--restart-backoff=0", r"--progress-pattern=^step (\d+)",
                         "--no-python", "sh", "-c", WORKER, "worker", go], stdin=None,
                        env=self.env, cwd=self.directory), go
