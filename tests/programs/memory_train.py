@@ -84,10 +84,9 @@ def say(line):
 
 def digest(*states):
     whole = hashlib.sha256()
-    for state in states:
-        for value in state.values():
-            tensors = value.values() if isinstance(value, dict) else [value]
-            for tensor in tensors:
+    for state in states:  # files keep no order
+        for _, value in sorted(state.items()):
+            for _, tensor in sorted(value.items()) if isinstance(value, dict) else [("", value)]:
                 if hasattr(tensor, "full_tensor"):
                     tensor = tensor.full_tensor()
                 if isinstance(tensor, torch.Tensor):

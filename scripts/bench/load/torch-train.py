@@ -4,6 +4,9 @@ A training of a small net by DistributedDataParallel over gloo, as it is written
 Each rank prints when it came how far, in nanoseconds of CLOCK_MONOTONIC, once it has made its
 first step; and at the end the median time of a step.
 
+With --folder, it has a Checkpointer: checkpoints in memory where crun keeps them, and in files each
+--files-every steps; and it prints when it has made step --lost, or in a later life the first one from it on.
+
 Between two steps it sleeps for --pause, or multiplies matrices for about --work. Both are in
 milliseconds.
 """
@@ -30,6 +33,9 @@ def arguments():
     parser.add_argument("--steps", type=int, default=1000000)
     parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--work", type=float, default=0)
+    parser.add_argument("--folder")
+    parser.add_argument("--files-every", type=int, default=100)
+    parser.add_argument("--lost", type=int, default=0)
     return parser.parse_args()
 
 
@@ -64,12 +70,17 @@ def main():
     net = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, 1))
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    built = time.monotonic_ns()
-
     matrix = torch.rand(192, 192)
     products = products_in(matrix, args.work) if args.work else 0
+    first, checkpointer = 0, None
+    if args.folder:
+        from crun.checkpoint import Checkpointer
+        checkpointer = Checkpointer(args.folder, {"model": model, "optimizer": optimizer},
+                                    files_every=args.files_every)
+        first = checkpointer.restore()
+    built = time.monotonic_ns()
     times = []
-    for step in range(args.steps):
+    for step in range(first, args.steps):
         begin = time.perf_counter()
         multiply(matrix, products)
         x = torch.randn(BATCH, FEATURES)
@@ -77,10 +88,13 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step == 0:
-            say("first", rank=rank, pid=os.getpid(),
+        reached = {"first": first + 1, "lost": args.lost and max(args.lost, first + 1)}
+        for kind in (kind for kind, at in reached.items() if at == step + 1):
+            say(kind, rank=rank, pid=os.getpid(),
                 restarts=os.environ["TORCHELASTIC_RESTART_COUNT"], began=BEGAN,
                 imported=IMPORTED, grouped=grouped, built=built, step=time.monotonic_ns())
+        if checkpointer:
+            checkpointer.step(step + 1)
         times.append(time.perf_counter() - begin)
         time.sleep(args.pause / 1000)
     say("done", rank=rank, step_ms=1000 * statistics.median(times))
