@@ -7,6 +7,7 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_views.h"
 #include "launcher/crunctl/top/top.h"
+#include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/base64.h"
@@ -229,6 +230,11 @@ static int ask_output(void *arg, const struct job_view *job, const char *ranks,
     return rc;
 }
 
+/* The screen is not to be written on. */
+static void drop_line(void *arg, enum log_level level, const char *line)
+{
+}
+
 void ctl_top_show(struct screen *s, const struct ctl_options *o, ctl_run_fn *run)
 {
     static struct top_questions q; /* the thread that asks ends with the process */
@@ -239,5 +245,6 @@ void ctl_top_show(struct screen *s, const struct ctl_options *o, ctl_run_fn *run
                                        .output = ask_output };
 
     q = (struct top_questions){ .o = o, .run = run };
+    log_set_sink(drop_line, NULL);
     top_show(s, &source, o->watch_ms);
 }

@@ -106,5 +106,5 @@ void top_show(struct screen *s, const struct top_source *source, uint64_t every_
     }
     top_look_free(t.look);
     top_view_fini(&t.view);
-    free(t.rows.row);
+    top_rows_fini(&t.rows);
 }

@@ -150,6 +150,18 @@ static void print_section(const struct page *p, const char *title)
     print_page_line(p, STYLE_DIM, "%s", title);
 }
 
+/* Each line of the text, behind "[rank]: " or blanks. */
+static void print_text(const struct page *p, enum text_style style, const char *before,
+                       const char *text)
+{
+    while (*text) {
+        size_t length = strcspn(text, "\n");
+
+        print_page_line(p, style, "%s%.*s", before, (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
 /* "rank 8 waits in all_reduce (train.py:91, in step)" */
 static void print_ranks(const struct page *p)
 {
@@ -179,16 +191,10 @@ static void print_stacks(const struct page *p)
     print_section(p, "stacks");
     for (unsigned i = 0; i < p->closer->stacks.count; i++) {
         const struct stack_group *g = &p->closer->stacks.group[i];
-        const char *line = g->threads;
 
         print_page_line(p, STYLE_BOLD, "%s",
                         stack_group_describe(g, text, sizeof(text)));
-        while (*line) {
-            size_t length = strcspn(line, "\n");
-
-            print_page_line(p, STYLE_PLAIN, "  %.*s", (int)length, line);
-            line += length + (line[length] == '\n');
-        }
+        print_text(p, STYLE_PLAIN, "  ", g->threads);
     }
 }
 
@@ -208,17 +214,13 @@ static void print_output(const struct page *p, unsigned lines)
     print_section(p, "last output");
     for (size_t i = 0; i < p->closer->outputs; i++) {
         const struct top_output *o = &p->closer->output[i];
-        const char *line = o->text ? tail_of(o->text, lines) : "";
+        char before[32];
 
-        if (*o->why)
-            print_page_line(p, STYLE_DIM, "[%" PRIu32 "]: %s", o->rank, o->why);
-        while (*line) {
-            size_t length = strcspn(line, "\n");
-
-            print_page_line(p, o->is_error ? STYLE_WARN : STYLE_PLAIN,
-                            "[%" PRIu32 "]: %.*s", o->rank, (int)length, line);
-            line += length + (line[length] == '\n');
-        }
+        snprintf(before, sizeof(before), "[%" PRIu32 "]: ", o->rank);
+        print_text(p, STYLE_DIM, before, o->why);
+        if (o->text)
+            print_text(p, o->is_error ? STYLE_WARN : STYLE_PLAIN, before,
+                       tail_of(o->text, lines));
     }
 }
 

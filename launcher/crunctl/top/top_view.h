@@ -3,10 +3,11 @@
 #define LAUNCHER_CRUNCTL_TOP_TOP_VIEW_H
 
 #include "launcher/crunctl/top/top_look.h"
+#include "launcher/crunctl/top/top_rows.h"
 
 /*
- * How the user looks: what is selected, open, sorted and searched for; what each key
- * does to that; and the rows that follow. Pure.
+ * How the user looks: what is selected, open, sorted and searched for, and what each
+ * key does to that. Pure.
  */
 enum top_sort {
     TOP_SORT_FAULT,
@@ -21,27 +22,6 @@ enum top_sort {
 
 enum top_page { TOP_LIST, TOP_JOB, TOP_NODE, TOP_LOG, TOP_STACKS, TOP_HELP };
 
-enum top_row_kind {
-    TOP_ROW_JOB,   /* its line */
-    TOP_ROW_WHY,   /* what it waits for, or its last failure */
-    TOP_ROW_CURVE, /* of its rate and loss */
-    TOP_ROW_NODE,
-    TOP_ROW_ENDED, /* of all jobs that have ended */
-    TOP_ROW_PAST,  /* one of them */
-};
-
-struct top_row {
-    enum top_row_kind kind;
-    size_t job, node; /* where they are in the look */
-    unsigned faults;  /* of a job: how many of its nodes */
-    bool is_open;
-};
-
-struct top_rows {
-    struct top_row *row;
-    size_t count, room;
-};
-
 struct top_fold {
     char name[TOP_NAME_BYTES];
     bool is_open;
@@ -55,7 +35,7 @@ struct top_view {
     char chosen[TOP_NAME_BYTES]; /* the selected row; "": the first one */
     size_t at, first;            /* it, and the first row on the screen */
     size_t scroll;               /* lines of a page that are above the screen */
-    bool ended_open;
+    bool ended_turned;     /* they are folded while a job runs, unless the user wants */
     struct top_fold *fold; /* of jobs that the user has opened or closed */
     size_t folds;
     char opened[TOP_NAME_BYTES]; /* the node or job of the page */
@@ -64,6 +44,9 @@ struct top_view {
 };
 
 void top_view_fini(struct top_view *v);
+
+/* Whether the user has opened or closed it; NULL: neither. */
+struct top_fold *top_view_fold(const struct top_view *v, const char *job);
 
 /* The rows of a look, and where the selected one is among them now. */
 void top_view_arrange(struct top_view *v, const struct top_look *look,

@@ -137,7 +137,8 @@ static void print_cell(const char *text, enum text_style style, size_t width,
     size_t fit = terminal_text_fit(text, is_cut ? width - 1 : width);
 
     fprintf(out, "%s%.*s%s%s", terminal_style_begin(terminal->colours, style), (int)fit,
-            text, is_cut ? "…" : "", terminal_style_end(terminal->colours, style));
+            text, is_cut ? terminal->utf8 ? "…" : ">" : "",
+            terminal_style_end(terminal->colours, style));
 }
 
 /* Row -1 is the heading. There are no blanks at the end of a line. */

@@ -219,16 +219,18 @@ def job_on_this_machine(directory):
     print(f"a hang is named after {time.monotonic() - begun:.1f} s")
 
     job.kill(signal.SIGTERM)
-    top.shows("1 ended: 1 stopped")
-    top.shows("no job runs")
+    top.shows("no job runs")  # then those that have ended are open
+    top.shows("▾ 1 ended: 1 stopped")
+    top.press("G\r")
+    top.shows("^by SIGTERM from pid")
     os.kill(top.pid, signal.SIGTERM)
     top.ends()
     job.end()
 
     plain = Top(directory, "top", LC_ALL="C", NO_COLOR="1", **environment)
-    plain.shows(r"^\+ 1 ended: 1 stopped")
-    plain.press(" ")
     plain.shows(r"^  train +stopped +\d.* ago, ran for")
+    plain.press(" ")
+    plain.shows(r"^\+ 1 ended: 1 stopped")
     same(plain.text.isascii(), True)
     plain.press("\x03")
     plain.ends()
