@@ -695,6 +695,26 @@ TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
     expect("JOINED; START; out; out; abandoned; ");
 }
 
+TEST(a_former_host_looks_at_its_endpoints_too)
+{
+    char endpoints[64];
+    int fd;
+
+    start_server(false, NULL);
+    join_within_the_process();
+    wait_until_told("START");
+    port = dead_port(&fd);
+    snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%u", port);
+    client_set_keepers(agent.client, endpoints, true, false);
+    close(fd);
+    fd = silent_listener(&port);
+    snprintf(endpoints, sizeof(endpoints), "127.0.0.1:%u", port);
+    client_leave_server(agent.client, endpoints);
+    stop_server();
+    close(accept_as(geteuid(), fd));
+    close(fd);
+}
+
 TEST_LOOP(it_may_be_destroyed_from_within_an_order, 0, 2)
 {
     agent.destroy_at = _i ? MSG_START : MSG_JOINED;

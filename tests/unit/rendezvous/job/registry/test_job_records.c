@@ -342,6 +342,29 @@ TEST(compact_records_mean_the_same)
     ck_assert_int_eq(memcmp(from_all.data, from_compact.data, from_all.size), 0);
 }
 
+/* It goes on with the wait for nodes, on a machine whose clocks are others. */
+TEST(clocks_that_are_ahead_end_no_wait)
+{
+    static struct kept all;
+    struct journal_keeper keeper = keeper_of(&all);
+    const struct membership *m;
+    struct err e = { 0 };
+
+    begin_registry(false);
+    registry_keep(g, &keeper, false);
+    join_node(0);
+    ck_assert_int_eq(registry_commit(g, &e), 0);
+    end_registry();
+    now += 36000000;
+    begin_registry_as((struct registry_config){ .stands_by = { { 1 } } });
+    ck_assert_int_eq(
+        registry_take_over(g, all.data, all.size, now, now + wall_ahead, &e), 0);
+    m = &registry_jobs(g)->membership;
+    ck_assert_uint_ge(membership_time_left(m, now) + m->config.lease_ms,
+                      m->config.join_timeout_ms);
+    end_registry();
+}
+
 /* Wherever it stands among the others. */
 TEST(records_of_a_newer_version_are_not_made_shorter)
 {
