@@ -366,11 +366,12 @@ static int watch_command(const struct ctl_command *command, const struct ctl_opt
 {
     struct screen *s = o->json ? NULL : screen_open();
 
-    if (s)
+    if (s) {
         ctl_top_show(s, o, run_anywhere);
-    else
-        repeat_frames(command, o);
-    screen_close(s);
+        screen_close(s);
+        _exit(CTL_EXIT_OK); /* its thread may ask still, of what ends with main */
+    }
+    repeat_frames(command, o);
     return CTL_EXIT_OK;
 }
 
