@@ -7,6 +7,7 @@ crunctl top on a terminal, with real jobs: what has a fault is on top, keys do w
 expect, a hang names the rank that all wait for, and the terminal is restored in each way out.
 """
 import atexit
+import codecs
 import fcntl
 import os
 import pathlib
@@ -78,29 +79,29 @@ class Top:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment})
         self.pid = int(until(lambda: pid.exists() and pid.read_text(), "its pid"))
-        self.rest = b""
+        self.rest, self.decoder = "", codecs.getincrementaldecoder("utf-8")()
 
     def read(self, seconds=0):
         while select.select([self.master], [], [], seconds)[0]:
             got = os.read(self.master, 65536)
             self.bytes += len(got)
-            self.rest += got
+            self.rest += self.decoder.decode(got)
             seconds = 0
         self.draw()
 
     def draw(self):
-        pattern = rb"\x1b\[(\??[0-9;]*)([A-Za-z])|[^\x1b]+"
+        pattern = r"\x1b\[(\??[0-9;]*)([A-Za-z])|[^\x1b]+"
         for m in iter(lambda: re.match(pattern, self.rest), None):
             self.rest = self.rest[m.end():]
-            if m[2] == b"H":
-                self.row = int(m[1].split(b";")[0])
+            if m[2] == "H":
+                self.row = int(m[1].split(";")[0])
                 self.lines[self.row] = ""
-            elif m[2] == b"J":
+            elif m[2] == "J":
                 self.lines = {} if m[1] else {k: v for k, v in self.lines.items() if k < self.row}
-            elif m[2] == b"l" or m[2] == b"h":
-                (self.modes.add if m[2] == b"h" else self.modes.discard)(m[1].decode())
+            elif m[2] == "l" or m[2] == "h":
+                (self.modes.add if m[2] == "h" else self.modes.discard)(m[1])
             elif not m[2] and "?1049" in self.modes:
-                self.lines[self.row] += m[0].decode()
+                self.lines[self.row] += m[0]
 
     @property
     def text(self):
