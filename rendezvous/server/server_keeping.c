@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The records of a rendezvous on other hosts: which nodes keep them, and what happens
- * when another one leads. The consensus is the replica's (rendezvous/job/replica),
- * which nodes can be asked the registry's.
+ * The records of a rendezvous on other hosts: what happens when another one leads. The
+ * consensus is the replica's (rendezvous/job/replica), which nodes can be asked the
+ * registry's.
  *
  * A server that stands by has an empty registry. It answers no HELLO before it leads.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,91 +14,11 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/registry/job.h"
-#include "rendezvous/job/replica/replica.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
-#include "rendezvous/server/witness.h"
-#include "rendezvous/wire/net/limits.h"
+#include "rendezvous/server/server_keeping.h"
 #include "rendezvous/wire/protocol/base64.h"
-#include "rendezvous/wire/protocol/proto.h"
-
-/* How a replica's address looks to the others, which only this file reads. */
-struct place {
-    char at[NET_TEXT_SIZE]; /* ADDRESS:PORT */
-    uint32_t node;
-    char host[HOST_NAME_MAX_BYTES + 1];
-};
-
-struct keeping {
-    struct server *server;
-    struct replica *replica;
-    struct loop_timer timer;
-    struct replica_links *links;
-    uint64_t id;
-    uint32_t election_ms;
-    bool serves; /* the registry has the job */
-    bool heard;  /* by a majority: only then what it decides may last */
-    uint64_t asked, asked_ms;
-    uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
-    char offer[REPLICA_ADDRESS_SIZE];
-    uint64_t added_ms;   /* the newest one of the list */
-    uint64_t leader;     /* the last one that is not this; 0: none was */
-    struct place former; /* its place */
-    uint64_t with;       /* the other one of the pair; 0: none is */
-    bool gave_up;
-    uint64_t ended; /* a leader whose connection to this one has ended */
-    char directory[WITNESS_MAX_BYTES + 1]; /* of the witness, or "" */
-    bool alone, complained;
-    struct witness *witness; /* that is asked, or NULL */
-    char lost[HOST_NAME_MAX_BYTES + 1];
-    bool silent; /* it has ended no connection */
-    struct msg_keepers told;
-    struct knock *knock; /* NULL: it has not moved */
-};
-
-static bool place_parse(const char *text, struct place *p)
-{
-    int used = 0;
-
-    return sscanf(text, "%79s %" SCNu32 " %255s%n", p->at, &p->node, p->host, &used) ==
-               3 &&
-           text[used] == '\0';
-}
-
-static void place_format(const struct net_addr *addr, uint32_t node, const char *host,
-                         char text[REPLICA_ADDRESS_SIZE])
-{
-    char at[NET_TEXT_SIZE];
-
-    snprintf(text, REPLICA_ADDRESS_SIZE, "%s %" PRIu32 " %s",
-             net_format(addr, at, sizeof(at)), node, host);
-}
-
-static bool place_address(const char *text, struct net_addr *addr)
-{
-    char host[HOST_NAME_MAX_BYTES + 1];
-    struct place p;
-    uint16_t port;
-    struct err e;
-
-    return place_parse(text, &p) &&
-           net_split(p.at, -1, host, sizeof(host), &port, &e) == 0 &&
-           net_parse_host(host, port, addr, &e) == 0;
-}
-
-/* The member's place; false: it is not on the list. */
-static bool keeping_find(const struct keeping *k, uint64_t id, struct place *p)
-{
-    struct replica_member m;
-
-    for (unsigned i = 0; i < replica_count(k->replica); i++) {
-        replica_show(k->replica, i, &m);
-        if (m.id == id)
-            return place_parse(m.address, p);
-    }
-    return false;
-}
 
 /* -- the other replicas ------------------------------------------------------------ */
 
@@ -178,173 +97,6 @@ static void on_compact(void *arg, const void *records, size_t size)
 
     if (registry_compact(records, size, clock_ms(), &keeper, &e) < 0)
         log_debug("the records of the rendezvous stay as long as they are: %s", e.text);
-}
-
-/* -- the list of those that keep them ---------------------------------------------- */
-
-void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer)
-{
-    struct server *s = arg;
-    struct keeping *k = s->keeping;
-    struct net_addr addr;
-    struct err e;
-
-    if (!k || offer->id != k->asked)
-        return;
-    k->asked = 0;
-    if (!offer->port || net_parse_host(offer->address, offer->port, &addr, &e) < 0)
-        return;
-    k->offered = offer->id;
-    place_format(&addr, offer->node, offer->host, k->offer);
-}
-
-static void keeping_ask(struct keeping *k)
-{
-    char hosts[REPLICAS_MAX][NET_TEXT_SIZE];
-    const char *taken[REPLICAS_MAX];
-    unsigned n = replica_count(k->replica);
-    struct replica_member m;
-    struct net_addr addr;
-    struct id128 id = id128_random();
-    struct msg_keep keep = { .election_ms = k->election_ms, .alone = k->alone };
-
-    snprintf(keep.witness, sizeof(keep.witness), "%s", k->directory);
-    for (unsigned i = 0; i < n; i++) {
-        replica_show(k->replica, i, &m);
-        hosts[i][0] = '\0';
-        if (place_address(m.address, &addr))
-            net_format_host(&addr, hosts[i], sizeof(hosts[i]));
-        taken[i] = hosts[i];
-    }
-    memcpy(&k->asked, id.byte, sizeof(k->asked));
-    k->asked_ms = clock_ms();
-    keep.id = k->asked;
-    if (!registry_ask_keeper(k->server->registry, &keep, taken, n))
-        k->asked = 0;
-}
-
-/* Its node is not there any more, or it was added and does not follow. */
-static bool keeping_misses(const struct keeping *k, const struct replica_member *m,
-                           unsigned there)
-{
-    return m->id != k->id && (!registry_has_keeper(k->server->registry, m->id) ||
-                              (there > 2 && !m->votes && !m->follows &&
-                               clock_ms() - k->added_ms > HELLO_DEADLINE_MS));
-}
-
-/* Of those on the list, whose nodes are there. */
-static unsigned keeping_count(const struct keeping *k)
-{
-    unsigned there = 0;
-    struct replica_member m;
-
-    for (unsigned i = 0; i < replica_count(k->replica); i++) {
-        replica_show(k->replica, i, &m);
-        there += !keeping_misses(k, &m, 0);
-    }
-    return there;
-}
-
-/* Two of them are a pair, so a second one has no vote before there is a third. And none
- * before all nodes know of them: this host may step down as soon as others vote, and a
- * node that knows no other one ends. */
-static bool keeping_may_turn(const struct keeping *k, const struct replica_member *m,
-                             bool votes)
-{
-    return m->id != k->id && m->votes != votes &&
-           (!votes || (m->follows && proto_keepers_are_several(k->told.endpoints) &&
-                       STAILQ_EMPTY(&k->server->unsent)));
-}
-
-/* One change of the list, if one is due. One that is missed stays until another one has
- * all records and can take its place: it may yet come back. */
-static bool keeping_change_list(struct keeping *k)
-{
-    unsigned n = replica_count(k->replica), there = keeping_count(k);
-    bool coming = k->asked != 0;
-    uint64_t now = clock_ms(), id = k->offered;
-    struct replica_member m;
-
-    if (id && n < REPLICAS_MAX) {
-        if (replica_add(k->replica, id, k->offer, now) < 0)
-            return false;
-        k->offered = 0;
-        k->added_ms = now;
-        return true;
-    }
-    for (unsigned i = 0; i < n; i++) {
-        replica_show(k->replica, i, &m);
-        coming |= m.id != k->id && there > 2 && !m.votes && !m.follows &&
-                  !keeping_misses(k, &m, there);
-    }
-    for (unsigned i = 0; i < n; i++) {
-        replica_show(k->replica, i, &m);
-        if (keeping_misses(k, &m, there)
-                ? !coming && replica_remove(k->replica, m.id, now) == 0
-                : (!m.keeps || keeping_may_turn(k, &m, there > 2)) &&
-                      replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) ==
-                          0)
-            return true;
-    }
-    return false;
-}
-
-static void list_add(char *list, size_t size, const char *separator, const char *item)
-{
-    size_t used = strlen(list);
-
-    snprintf(list + used, size - used, "%s%s", used ? separator : "", item);
-}
-
-/* The one that leads first. */
-static void keeping_describe(const struct keeping *k, uint64_t leader,
-                             struct msg_keepers *to)
-{
-    unsigned voters = 0;
-    struct replica_member m;
-    struct replica_pair pair;
-    struct place p;
-
-    *to = (struct msg_keepers){ .safe = false };
-    snprintf(to->lost, sizeof(to->lost), "%s", k->lost);
-    to->silent = k->silent;
-    for (unsigned round = 0; round < 2; round++)
-        for (unsigned i = 0; i < replica_count(k->replica); i++) {
-            replica_show(k->replica, i, &m);
-            if ((m.id == leader) != (round == 0) || !place_parse(m.address, &p))
-                continue;
-            voters += m.votes;
-            list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
-            list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
-        }
-    to->safe = voters > 2 || (replica_pair(k->replica, &pair) && pair.known);
-}
-
-/* Not while it changes: a node that is told of fewer than those whose votes count takes
- * a host that steps down for the end. */
-static void keeping_tell(struct keeping *k)
-{
-    struct msg_keepers now;
-
-    if (replica_is_changing(k->replica))
-        return;
-    keeping_describe(k, k->id, &now);
-    if (memcmp(&now, &k->told, sizeof(now)) == 0)
-        return;
-    k->told = now;
-    registry_tell_keepers(k->server->registry, &now);
-}
-
-static void keeping_maintain(struct keeping *k)
-{
-    if (k->asked && (clock_ms() - k->asked_ms > HELLO_DEADLINE_MS ||
-                     !registry_awaits_keeper(k->server->registry, k->asked)))
-        k->asked = 0;
-    if (!k->asked && !k->offered && keeping_count(k) < k->server->config.replicas)
-        keeping_ask(k);
-    while (keeping_change_list(k))
-        ;
-    keeping_tell(k);
 }
 
 /* -- who leads --------------------------------------------------------------------- */
@@ -448,7 +200,7 @@ static void keeping_lead(struct keeping *k)
 }
 
 /* Another one leads, or may: whoever is connected looks for it. */
-static void keeping_stand_down(struct keeping *k)
+void keeping_stand_down(struct keeping *k)
 {
     struct server *s = k->server;
     struct peer_conn *p, *next;
@@ -492,20 +244,7 @@ static void keeping_note_heard(struct keeping *k)
     k->heard = heard;
 }
 
-/* The kernel there tells as soon as its process is gone. */
-static void keeping_watch(struct keeping *k, uint64_t id)
-{
-    struct replica_member m;
-    struct net_addr addr;
-
-    for (unsigned i = 0; i < replica_count(k->replica); i++) {
-        replica_show(k->replica, i, &m);
-        if (m.id == id && place_address(m.address, &addr))
-            replica_links_watch(k->links, id, &addr);
-    }
-}
-
-static const struct id128 *keeping_instance(const struct server *s)
+const struct id128 *keeping_instance(const struct server *s)
 {
     const struct job *job = registry_jobs(s->registry);
 
@@ -517,9 +256,8 @@ static void on_replica_changed(void *arg)
     ((struct keeping *)arg)->server->touched = true;
 }
 
-static struct replica *keeping_make_replica(struct keeping *k, uint64_t id,
-                                            const char *place, bool founds,
-                                            struct err *e)
+struct replica *keeping_make_replica(struct keeping *k, uint64_t id, const char *place,
+                                     bool founds, struct err *e)
 {
     struct id128 seed = id128_random();
     struct replica_config config = { .id = id,
@@ -534,86 +272,6 @@ static struct replica *keeping_make_replica(struct keeping *k, uint64_t id,
 
     memcpy(&config.seed, seed.byte, sizeof(config.seed));
     return replica_create(&config, clock_ms(), e);
-}
-
-/* It does not go on without the other one of its pair. */
-static void keeping_give_up(struct keeping *k, bool claimed)
-{
-    if (!k->gave_up && k->server->config.given_up)
-        k->server->config.given_up(k->server->config.arg, claimed);
-    k->gave_up = true;
-}
-
-/* What it has decided since then is void. Another replica, which no one knows, takes
- * the place of its own: that would lead. */
-static void keeping_lose_claim(struct keeping *k)
-{
-    struct err e;
-
-    if (k->serves) {
-        keeping_stand_down(k);
-        replica_destroy(k->replica);
-        k->replica = keeping_make_replica(k, k->id + 1, "", false, &e);
-        if (!k->replica)
-            k->server->config.fatal(k->server->config.arg, e.text);
-    }
-    keeping_give_up(k, true);
-}
-
-static void keeping_ask_witness(struct keeping *k, uint64_t pair)
-{
-    const char *why;
-    enum witness_answer answer;
-
-    if (k->gave_up)
-        return;
-    if (!k->witness)
-        k->witness = witness_ask(k->directory, keeping_instance(k->server), pair,
-                                 k->id);
-    answer = witness_answer(k->witness, &why);
-    if (answer == WITNESS_WAITS)
-        return;
-    if (answer == WITNESS_FAILED && !k->complained)
-        log_warn("the witness cannot be asked: %s; trying again", why);
-    k->complained = answer == WITNESS_FAILED;
-    witness_forget(k->witness);
-    k->witness = NULL;
-    if (answer == WITNESS_YES)
-        replica_go_on_alone(k->replica, clock_ms());
-    else if (answer == WITNESS_NO)
-        keeping_lose_claim(k);
-}
-
-/*
- * Of a pair, the leader goes on alone once the other one has been silent for long, or
- * its process is gone. The other one does only if the leader's process is gone, and had
- * not gone on alone before.
- */
-static void keeping_look_at_pair(struct keeping *k)
-{
-    uint64_t now = clock_ms();
-    struct replica_pair p;
-    bool gone, late;
-
-    if (!replica_pair(k->replica, &p)) {
-        if (k->with && !k->serves && replica_links_is_gone(k->links, k->with))
-            keeping_give_up(k, false);
-        return;
-    }
-    k->with = p.with;
-    keeping_watch(k, p.with);
-    gone = replica_links_is_gone(k->links, p.with);
-    late = gone || now >= p.silent_ms;
-    if (*k->directory && (late || k->witness))
-        keeping_ask_witness(k, p.id);
-    else if (*k->directory)
-        k->gave_up = false;
-    else if (p.leads || k->alone ? late : gone && now < p.promised_ms)
-        replica_go_on_alone(k->replica, now);
-    else if (!p.leads && now >= p.promised_ms)
-        keeping_give_up(k, false);
-    else
-        k->gave_up = false;
 }
 
 static void keeping_look(struct keeping *k)

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef RENDEZVOUS_SERVER_KEEPING_H
+#define RENDEZVOUS_SERVER_KEEPING_H
+
+/*
+ * Shared by the files of a rendezvous whose records other hosts keep: server_keeping.c
+ * (which host leads), server_keeping_list.c (which keep the records) and
+ * server_keeping_pair.c (two of them).
+ */
+#include "rendezvous/common/base/loop.h"
+#include "rendezvous/job/replica/replica.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/server/witness.h"
+
+/* How a replica's address looks to the others. */
+struct place {
+    char at[NET_TEXT_SIZE]; /* ADDRESS:PORT */
+    uint32_t node;
+    char host[HOST_NAME_MAX_BYTES + 1];
+};
+
+struct keeping {
+    struct server *server;
+    struct replica *replica;
+    struct loop_timer timer;
+    struct replica_links *links;
+    uint64_t id;
+    uint32_t election_ms;
+    bool serves; /* the registry has the job */
+    bool heard;  /* by a majority: only then what it decides may last */
+    uint64_t asked, asked_ms;
+    uint64_t offered; /* it has answered, and is not on the list yet; 0: none has */
+    char offer[REPLICA_ADDRESS_SIZE];
+    uint64_t added_ms;   /* the newest one of the list */
+    uint64_t leader;     /* the last one that is not this; 0: none was */
+    struct place former; /* its place */
+    uint64_t with;       /* the other one of the pair; 0: none is */
+    bool gave_up;
+    uint64_t ended; /* a leader whose connection to this one has ended */
+    char directory[WITNESS_MAX_BYTES + 1]; /* of the witness, or "" */
+    bool alone, complained;
+    struct witness *witness; /* that is asked, or NULL */
+    char lost[HOST_NAME_MAX_BYTES + 1];
+    bool silent; /* it has ended no connection */
+    struct msg_keepers told;
+    struct knock *knock; /* NULL: it has not moved */
+};
+
+void place_format(const struct net_addr *addr, uint32_t node, const char *host,
+                  char text[REPLICA_ADDRESS_SIZE]);
+bool place_parse(const char *text, struct place *p);
+bool place_address(const char *text, struct net_addr *addr);
+/* The member's place; false: it is not on the list. */
+bool keeping_find(const struct keeping *k, uint64_t id, struct place *p);
+/* The list as nodes are told it, the one that leads first. */
+void keeping_describe(const struct keeping *k, uint64_t leader, struct msg_keepers *to);
+void keeping_tell(struct keeping *k);
+/* The list's changes that are due. */
+void keeping_maintain(struct keeping *k);
+
+/* Goes on alone, or not, if it has lost the other one of its pair. */
+void keeping_look_at_pair(struct keeping *k);
+
+/* Another one leads, or may. */
+void keeping_stand_down(struct keeping *k);
+const struct id128 *keeping_instance(const struct server *s);
+struct replica *keeping_make_replica(struct keeping *k, uint64_t id, const char *place,
+                                     bool founds, struct err *e);
+
+#endif
