@@ -120,7 +120,7 @@ static void beat_load(struct load_node *n)
                                        .steps_per_s = "2.51",
                                        .loss = "1.873",
                                        .first_step = 1,
-                                       .gpus = { 8, 97, 71234, 81559, 68, 5210 },
+                                       .gpus = { 8, 97, 71234, 81559, 68, 5210, "" },
                                        .steps = 1000000,
                                        .busy = 731,
                                        .usual_busy = 712,
