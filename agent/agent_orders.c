@@ -190,7 +190,7 @@ static void on_keepers(struct agent *a, const struct msg *m)
         return;
     }
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(k->hosts, ","), k->hosts);
-    if (*k->lost && strcmp(a->keeper, host) != 0) {
+    if (*k->lost && *a->keeper && strcmp(a->keeper, host) != 0) {
         char text[2 * HOST_NAME_MAX_BYTES + 64];
 
         snprintf(text, sizeof(text), "%s %s; %s hosts the rendezvous now", k->lost,
@@ -267,7 +267,7 @@ static void print_abandoned(const struct agent *a, const char *why)
         log_error("this node has fenced itself (--fence=strict); the job can continue "
                   "without it");
     else if (a->is_left_behind)
-        log_error("%s has claimed the job, and goes on without this node", a->keeper);
+        log_error("the other node has claimed the job, and goes on without this one");
     else if (a->is_of_pair)
         log_error(
             "the job ends here: nothing proves that %s is gone and not only cut "
@@ -280,7 +280,7 @@ static void print_abandoned(const struct agent *a, const char *why)
                   "rendezvous' records");
     else if (a->has_joined && a->config->replicas > 1)
         log_error("the job ends here: no other node has kept the rendezvous' records "
-                  "yet");
+                  "(one with the same address does not)");
     else if (a->has_joined)
         log_error(
             "the job ends here; a third node that keeps the rendezvous' records "

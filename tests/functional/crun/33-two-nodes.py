@@ -87,6 +87,8 @@ def each_host_in_turn_dies_and_comes_back(cluster):
         until(lambda: re.search(f"world=2 epoch=({epoch + 1}|{epoch + 2}) restart=0", ps[gone].out),
               lambda: f"it is in the job again\n{ps[0].err}\n{ps[1].err}", seconds=30)
         until(lambda: all(is_pair(p) for p in ps), "both keep the records")
+        if f"node-{gone} was lost" in ps[gone].err:  # what was before it came
+            fail(ps[gone].err)
     end_well(cluster, ps)
 
 
@@ -157,7 +159,9 @@ def with_a_witness_one_of_two_goes_on(cluster):
     for strict in ((), ("--fence=strict",)):
         ps = launch(cluster, conf=conf, flags=strict)
         cluster[1].cut()
-        one_goes_on(ps, 2)
+        _, gone = one_goes_on(ps, 2)
+        if not strict and "the other node has claimed the job, and goes on" not in gone.err:
+            fail(gone.err)
         cluster[1].mend()
         end_well(cluster, [p for p in ps if p.popen.poll() is None])
 
