@@ -329,8 +329,8 @@ static void print_why_row(const struct frame *f, struct top_line *l,
     if (job->odd_state)
         top_line_add(l, STYLE_WARN, "%s", s->text);
     else if (more->still_ms)
-        top_line_add(l, *more->awaited ? STYLE_BAD : STYLE_WARN, "no %s for %s%s%s",
-                     job_view_step(job) ? "new step" : "sign of life",
+        top_line_add(l, *more->awaited ? STYLE_BAD : STYLE_WARN, "%s for %s%s%s",
+                     job_view_step(job) ? "no new step" : "nothing moves on any rank",
                      clock_format_duration(more->still_ms, age, sizeof(age)),
                      *more->awaited ? ": " : "", more->awaited);
     else if (*s->notice)

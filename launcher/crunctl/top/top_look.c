@@ -121,5 +121,6 @@ unsigned top_job_fault(const struct job_view *job, const struct top_job *more)
 
         worst = fault > worst ? fault : worst;
     }
-    return worst ? worst : more->still_ms > 0;
+    /* a program without steps may well have nothing to do */
+    return worst ? worst : more->still_ms > 0 && job_view_step(job) > 0;
 }

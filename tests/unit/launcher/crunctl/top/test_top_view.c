@@ -128,6 +128,17 @@ TEST(what_has_a_fault_is_on_top)
     ck_assert_str_eq(listed(), "train* train-n2 train-n1");
 }
 
+TEST(a_job_without_steps_may_have_nothing_to_do)
+{
+    struct msg_node_status n = { .state = NODE_RUNNING, .connected = true };
+    struct job_view job = { .status.state = JOB_RUNNING, .node = &n, .nodes = 1 };
+    struct top_job more = { .still_ms = 20000 };
+
+    ck_assert_uint_eq(top_job_fault(&job, &more), 0);
+    n.progress.step = 1;
+    ck_assert_uint_ne(top_job_fault(&job, &more), 0);
+}
+
 TEST(the_rank_that_all_wait_for_is_a_fault_of_its_node)
 {
     look->more[0].still_ms = 20000;
