@@ -14,9 +14,9 @@
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
- * crunctl top: what its screen (launcher/crunctl/top/) shows is asked here, as by the
- * other commands: each question finds its job and opens its connection anew, so that
- * none outlives a rendezvous.
+ * crunctl top: asks what its screen (launcher/crunctl/top/) shows, as other commands
+ * do: each question finds its job and opens a new connection, so that none outlives a
+ * rendezvous.
  */
 #define TAIL_MOST 64 /* lines of each stream, as far as one piece holds them */
 
@@ -206,8 +206,8 @@ static int compare_outputs(const void *a, const void *b)
     return x->is_error - y->is_error;
 }
 
-/* A piece holds the beginning of what was asked for: where that is not all of it, fewer
- * lines are asked for. */
+/* An answer has the beginning of the lines: if it has not all of them, this asks for
+ * fewer. */
 static int ask_output(void *arg, const struct job_view *job, const char *ranks,
                       struct top_node *node, struct err *e)
 {

@@ -361,7 +361,7 @@ static void repeat_frames(const struct ctl_command *command,
 }
 
 /* Every o->watch_ms: live on the screen of a terminal, elsewhere one after the other.
- * What is watched may be gone for a while: the error is shown in its place. */
+ * While the rendezvous cannot be reached, the error is shown. */
 static int watch_command(const struct ctl_command *command, const struct ctl_options *o)
 {
     struct screen *s = o->json ? NULL : screen_open();

@@ -35,7 +35,7 @@ struct top_asker {
     size_t count;
 
     pthread_mutex_t lock;  /* of what follows */
-    struct top_look *look; /* that nobody has taken yet */
+    struct top_look *look; /* not taken yet */
     char opened[TOP_NAME_BYTES];
 };
 

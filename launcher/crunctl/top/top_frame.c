@@ -37,7 +37,7 @@ static const struct {
     [RANKS] = { "RANKS", 9, false, TOP_SORTS },
     [STEP] = { "STEP", 9, true, TOP_SORT_STEP },
     [RATE] = { "STEPS/S", 7, true, TOP_SORT_RATE },
-    [LOSS] = { "LOSS", 7, true, TOP_SORT_LOSS },
+    [LOSS] = { "LOSS", 9, true, TOP_SORT_LOSS },
     [GPU] = { "GPU", BAR_COLUMNS + 5, false, TOP_SORT_GPU },
     [MEMORY] = { "MEM", 5, true, TOP_SORT_MEMORY },
     [NOTE] = { "NOTE", 12, false, TOP_SORTS },

@@ -18,7 +18,7 @@ enum top_key {
 };
 
 /*
- * The first key of what was typed, which has `*used` bytes. 0: more bytes may come.
+ * The first key of what was typed; it takes `*used` bytes. 0: more bytes may come.
  * is_all: nothing came for a while, so that ESC is the key and begins no sequence.
  */
 int top_key_next(const char *typed, size_t size, bool is_all, size_t *used);

@@ -58,8 +58,9 @@ static void print_help(const struct page *p)
         "? h                   this page",
         "q Ctrl-C              quit",
         "",
-        "At first, what has a fault is on top: lost, quarantined, awaited by all other",
-        "ranks, a GPU error (Xid), slow, or a note of its own.",
+        "Rows with a fault come first: a node that is lost, quarantined, slow, or "
+        "awaited",
+        "by all other ranks, or one with a GPU error (Xid) or a note.",
     };
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
