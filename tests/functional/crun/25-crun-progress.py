@@ -364,8 +364,9 @@ def a_node_to_be_taken_away_leaves_after_a_checkpoint(directory, daemon):
     if saved(b) != ["2", "3"] or saved(a) != ["0", "0", "1", "1"]:
         fail("checkpoints of the first node and the second:", saved(a), saved(b))
     end(a)
-    for rank, times in ((0, 2), (1, 2)):
-        if a.out.count(f"signalled {rank}") != times:
+    # a worker that reads the request on its page may write and end before the signal comes
+    for rank in (0, 1):
+        if not 1 <= a.out.count(f"signalled {rank}") <= 2:
             fail("signals:", a.out)
 
 
