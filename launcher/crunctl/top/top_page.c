@@ -58,9 +58,8 @@ static void print_help(const struct page *p)
         "? h                   this page",
         "q Ctrl-C              quit",
         "",
-        "Rows with a fault come first: a node that is lost, quarantined, slow, or "
-        "awaited",
-        "by all other ranks, or one with a GPU error (Xid) or a note.",
+        "Rows with a fault come first: a node that is lost, quarantined, slow, or",
+        "awaited by all other ranks, or one with a GPU error (Xid) or a note.",
     };
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
