@@ -40,14 +40,12 @@ ELSEWHERE = {
     "make install PREFIX=$HOME/.local": "what installed() below does, and 77-install.sh",
     "make CRUN=tcrun install": "tests/functional/launch/77-install.sh",
     "scripts/deb": "tests/functional/launch/77-install.sh",
-    "pip install crun-launcher": "is not there yet",
-    "scripts/wheel": "builds with a compiler of PyPI: scripts/checks/packages FILE.whl",
     "scripts/tarball": "as scripts/wheel: scripts/checks/packages FILE.tar.gz",
     "scripts/demo": "tests/functional/train/84-demo.sh",
     "scripts/test": "this is one of them",
 }
 # what a sentence says of a program rather than has typed
-NOT_TYPED = {"make", "make install", "crunctl status", "crunctl page", "crund --state-dir", "crun"}
+NOT_TYPED = {"make", "make install", "crunctl status", "crunctl top", "crunctl page", "crund --state-dir", "crun"}
 
 
 def commands_of(block):
