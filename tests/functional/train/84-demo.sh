@@ -37,6 +37,7 @@ for words in 'demo: kill -9 [0-9]*, which is rank 2$' \
 done
 ls "$TMPDIR"/crun-demo.*/{undisturbed,killed}/{checkpoints,metrics,logs} >/dev/null ||
     fail 'nothing was kept'
+grep -q 'rank 2 on [^ ]* was killed by SIGKILL' "$TMPDIR"/crun-demo.*/report.html || fail 'the report is of another run'
 
 # what the demo draws, as a file for a browser
 cat "$TMPDIR"/crun-demo.*/{killed,undisturbed}/metrics >"$TMPDIR/metrics"
