@@ -70,13 +70,17 @@ p.add_argument("--nnodes", type=int, default=1)
 p.add_argument("--node-rank", type=int, default=0)
 serve(p, lambda a: (a.dist_init_addr.rpartition(":")[0], int(a.dist_init_addr.rpartition(":")[2])))
 """
-# as of Ray 2.60: the program runs on the first node, and if Ray does not start, the code is 0
+# as of Ray 2.60: the program runs on the first node, and if Ray does not start, the code is 0;
+# the end of Ray is slow
 RAY = """#!/bin/sh
 [ "$*" != "${*#symmetric-run --address 127.0.0.1:* --min-nodes 1 -- sh}" ] || exit 9
 [ -z "$RAY_FAILS" ] || exit 0
 while [ "$1" != -- ]; do shift; done
 shift
-exec "$@"
+"$@"
+code=$?
+[ $code = 0 ] || exec sleep 1000
+exit $code
 """
 # of verl/trainer/main_ppo.py: overrides of Hydra, and ray.init() in the cluster that is there
 VERL = """
@@ -165,7 +169,8 @@ def ray_that_does_not_start_is_a_failure(place):
     words = command_of("Ray")
     words = ["--max-restarts=0", *words[2:words.index("python")]]
     same(words[1], "./ray-job")
-    for program, fails, wanted in (("exit 0", "", 0), ("exit 7", "", 7), ("exit 0", "1", 1)):
+    for program, fails, wanted in (("exit 0", "", 0), ("exit 7", "", 7), ("exit 99", "", 99),
+                                   ("kill -9 $$", "", 137), ("exit 0", "1", 1)):
         p = Process([CRUN, *words, "sh", "-c", program], cwd=place.directory, env=dict(
             place.env, RAY_FAILS=fails, PATH=f"{place.directory}/fake:{os.environ['PATH']}"))
         p.expect(wanted)
