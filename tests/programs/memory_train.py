@@ -5,12 +5,14 @@ A training that keeps its checkpoints in memory. It draws random numbers of all 
 buffers that differ between ranks. Each rank prints the steps that it begins with and, at the
 end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,... ends a rank with SIGKILL; the
 first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is not whole) or "after".
+While FOLDER/wait-at-STEP exists, each rank waits before that step.
 """
 import argparse
 import hashlib
 import os
 import random
 import signal
+import time
 
 import torch
 import torch.distributed as dist
@@ -77,6 +79,14 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wait_here(folder, rank, step):
+    waits = os.path.join(folder, f"wait-at-{step}")
+    if os.path.exists(waits):
+        say(f"waits rank={rank} step={step}")
+    while os.path.exists(waits):
+        time.sleep(0.01)
+
+
 def say(line):
     """At once: under torchrun, all ranks write to one pipe."""
     os.write(1, f"{line}\n".encode())
@@ -96,7 +106,8 @@ def digest(*states):
 
 def main():
     args = arguments()
-    say(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()}")
+    say(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()} "
+        f"store={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     width = args.width_after if args.width_after and crun.restarts() else args.width
@@ -113,6 +124,7 @@ def main():
     write = library.Client.write
 
     for step in range(first, args.steps):
+        wait_here(args.folder, rank, step + 1)
         def slow_write(client, shared, pieces, step=step):
             write(client, shared, pieces)
             if is_victim(args, rank, step + 1, "writing"):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 40 s
+# takes: 60 s
 # sanitizers: no, a Python program loads the library
 """
 PyTorch programs whose checkpoints are in memory: a rank is killed in the middle of a step, then one
 in the middle of a save. Each time at most one step is done again, and at the end each rank has the
 bits of the undisturbed run. A job that dies for good leaves files, from which the program goes on
-under torchrun, and which a program with another model refuses.
+under torchrun, and which a program with another model refuses. On three nodes, the crun that hosts the
+rendezvous is killed with its worker: a spare goes on with the copy, and with a store of its own.
 """
 import functools
 import os
@@ -15,9 +16,10 @@ import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+import host  # noqa: E402
 import process  # noqa: E402
-from process import BIN, BUILD, PROGRAMS, fail, same  # noqa: E402
-from pytorch import SECONDS, torch_env  # noqa: E402
+from process import BIN, BUILD, PROGRAMS, fail, same, until  # noqa: E402
+from pytorch import SECONDS, said, torch_env  # noqa: E402
 
 TRAIN = PROGRAMS / "memory_train.py"
 
@@ -90,6 +92,46 @@ def fsdp2():
     check_end("fsdp2", out)
 
 
+def wait_for(ps, step):
+    """Two ranks wait at this step; none has a reason to end."""
+    until(lambda: any(p.popen.poll() is not None for p in ps) or
+          sum(line["step"] == step for line in said("waits", *ps)) == 2,
+          lambda: "\n".join(p.out + p.err for p in ps), seconds=SECONDS)
+
+
+def host_of_rendezvous():
+    if host.available() or b"raft_apply" not in (BIN / "crun").read_bytes():
+        print("SKIPPED: no network namespaces, or no libraft")
+        return
+    with host.Cluster(3) as cluster:
+        waits = [f"{cluster.directory}/wait-at-{step}" for step in (6, 9)]
+        for path in waits:
+            open(path, "w").close()
+        ps = []
+        for node in cluster.nodes:
+            ps.append(node.start(
+                [BIN / "crun", "-v", "--warm=torch", "--nnodes=2", "--spares=1", "--rdzv-id=job",
+                 f"--rdzv-endpoint={cluster[0].address}:29400", TRAIN, f"--folder={cluster.directory}"],
+                env={**torch_env(), "GLOO_SOCKET_IFNAME": node.interface,
+                     "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")}))
+            until(lambda: "node-0 joined" in ps[0].err, lambda: ps[0].err)  # so the others' rank is not 0
+        wait_for(ps, "6")
+        until(lambda: all("it outlives the loss of one" in p.err for p in ps), "three keep the records")
+        ps[0].kill()
+        os.unlink(waits[0])
+        wait_for(ps[1:], "9")
+        stores = [line["store"] for line in said("life", *ps[1:]) if line["epoch"] == "2"]
+        os.unlink(waits[1])
+        for p in ps[1:]:
+            p.expect(0, "node-0 was lost; node-", seconds=SECONDS)
+        out, err = "".join(p.out for p in ps[1:]), ps[1].err
+        if len(stores) != 2 or len(set(stores)) != 1 or stores[0].startswith(cluster[0].address + ":"):
+            fail("the stores of the second epoch:", stores, err)
+        if sorted(line["step"] for line in said("begins", *ps[1:])) != ["0", "5", "5"]:
+            fail("the lives began with", out, err)
+        check_end("ddp", out)
+
+
 def dcp_calls():
     """dcp.async_save and dcp.load, called by the program, with memory as their storage."""
     out, err = run(["--warm", "--max-restarts=1"], "writing", program=PROGRAMS / "memory_dcp.py")
@@ -108,7 +150,7 @@ def checks():
 
 
 def main():
-    cases = {f.__name__: f for f in (checks, ddp, fsdp2, dcp_calls)}
+    cases = {f.__name__: f for f in (checks, ddp, fsdp2, host_of_rendezvous, dcp_calls)}
     if not os.environ.get("CRUN_ALL_ROUNDS") and not sys.argv[1:]:
         del cases["dcp_calls"]  # its storage is what the others have, too
     for name in sys.argv[1:] or cases:
