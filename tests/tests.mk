@@ -14,7 +14,6 @@ test_libs = $(shell pkg-config --libs check 2>/dev/null)
 # -- programs: tests/programs/NAME.c, scripts/bench/load/NAME.c, or what is said here ----
 
 example-all-reduce_src := worker-lib/examples/all_reduce.c
-example-train_src := worker-lib/examples/train.c
 example-groups_src := worker-lib/examples/groups.c
 example-compress_src := worker-lib/examples/compress.c
 store-load_src := $(wildcard scripts/bench/load/store-load*.c)
@@ -39,7 +38,7 @@ preflight-load_ldflags := -Wl,--wrap=link_probe_all
 one_file_programs := $(wildcard tests/programs/*.c) \
     $(filter-out %-dialect.c %-echo.c,$(wildcard scripts/bench/load/*.c))
 test_programs := $(basename $(notdir $(one_file_programs))) crun-sim crun-replicas-sim chaos-relay chain-worker \
-    example-all-reduce example-train example-groups example-compress
+    example-all-reduce example-groups example-compress
 test_binaries := $(addprefix $B/bin/,$(test_programs))
 
 define test_program_rules
