@@ -51,6 +51,10 @@ const struct opt_hint habits_flags[] = {
     { .typed = "tree-above",
       .text = "crun connects to all hosts itself",
       .removed = true },
+    { .typed = "host-discovery",
+      .text =
+          "write its output to the file of --hostfile, which is read when it changes",
+      .removed = true },
     { .typed = "include", .text = SELECT, .removed = true },
     { .typed = "exclude", .text = SELECT, .removed = true },
     { .typed = "print-completion",

@@ -96,16 +96,11 @@ const struct opt options_table[] = {
     { .name = "hostfile",
       .arg = "FILE",
       .help = "The same of a host file of mpirun, mpiexec, DeepSpeed, PBS or LSF. -: "
-              "standard input; auto: the one that a scheduler or operator has written.",
+              "standard input; auto: the one that a scheduler or operator has written. "
+              "If it changes, hosts that are new join the job, those that are gone are "
+              "drained.",
       .set = option_set_some_text,
       FIELD(hosts.file) },
-    { .name = "host-discovery",
-      .arg = "COMMAND",
-      .help = "The same of what this command prints. It is run every few seconds: "
-              "hosts that are new join the job, those that are gone are drained. A "
-              "host file that changes is read again, too.",
-      .set = option_set_some_text,
-      FIELD(hosts.discovery) },
     { .name = "env",
       .letter = 'x',
       .arg = "NAME[=VALUE]",

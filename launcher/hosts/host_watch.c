@@ -5,14 +5,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "launcher/hosts/host_discovery.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define WATCH_TICK_MS 500
-#define WATCH_DISCOVERY_MS 5000      /* between two runs of the program */
-#define WATCH_DISCOVERY_END_MS 60000 /* a run of it that has not ended is killed */
 
 /* What tells two versions of a file apart. */
 struct file_version {
@@ -26,12 +23,8 @@ struct host_watch {
     const struct hosts_wanted *wanted;
     struct host_watch_calls calls;
     struct loop_timer tick;
-    const char *path; /* of the host file; NULL: it cannot change */
     struct file_version read, seen;
-    struct host_discovery discovery;
-    uint64_t discovery_at; /* when it is run, or killed */
-    char *discovered;      /* what it has printed last */
-    char *known;           /* the list that was reported last */
+    char *known; /* the list that was reported last */
     bool has_failed;
 };
 
@@ -84,9 +77,7 @@ static void report_hosts(struct host_watch *watch)
     struct err e;
     char *text;
 
-    if (watch->wanted->discovery && !watch->discovered)
-        return; /* the program has not run yet */
-    if (hosts_read_with(watch->wanted, watch->discovered, &h, &e) < 0) {
+    if (hosts_read(watch->wanted, &h, &e) < 0) {
         report_failure(watch, e.text);
     } else {
         watch->has_failed = false;
@@ -104,57 +95,13 @@ static void report_hosts(struct host_watch *watch)
 /* A file is read once it has not changed for a tick, so that no half of it is. */
 static void check_file(struct host_watch *watch)
 {
-    struct file_version now;
+    struct file_version now = find_version(watch->wanted->file);
 
-    if (!watch->path)
-        return;
-    now = find_version(watch->path);
     if (is_same_version(&now, &watch->seen) && !is_same_version(&now, &watch->read)) {
         watch->read = now;
         report_hosts(watch);
     }
     watch->seen = now;
-}
-
-static void end_discovery(struct host_watch *watch)
-{
-    watch->discovery_at = clock_ms() + WATCH_DISCOVERY_MS;
-}
-
-static void check_discovery(struct host_watch *watch)
-{
-    struct err e;
-    char *text;
-    int rc;
-
-    if (!watch->wanted->discovery)
-        return;
-    if (!watch->discovery.pid) {
-        if (clock_ms() < watch->discovery_at)
-            return;
-        watch->discovery_at = clock_ms() + WATCH_DISCOVERY_END_MS;
-        if (host_discovery_start(&watch->discovery, watch->wanted->discovery, &e) < 0) {
-            report_failure(watch, e.text);
-            end_discovery(watch);
-        }
-        return;
-    }
-    rc = host_discovery_read(&watch->discovery, &text, &e);
-    if (rc == 0 && clock_ms() >= watch->discovery_at) {
-        host_discovery_stop(&watch->discovery);
-        rc = err_set(&e, "has not ended after %d s", WATCH_DISCOVERY_END_MS / 1000);
-    }
-    if (rc == 0)
-        return;
-    end_discovery(watch);
-    if (rc < 0) {
-        (void)err_wrap(&e, "--host-discovery %s", watch->wanted->discovery);
-        report_failure(watch, e.text);
-        return;
-    }
-    free(watch->discovered);
-    watch->discovered = text;
-    report_hosts(watch);
 }
 
 static void on_watch_tick(void *arg)
@@ -163,29 +110,22 @@ static void on_watch_tick(void *arg)
 
     loop_timer_arm(&watch->tick, clock_ms() + WATCH_TICK_MS);
     check_file(watch);
-    check_discovery(watch);
 }
 
 struct host_watch *host_watch_create(struct loop *loop, const struct hosts_wanted *w,
                                      const struct hosts *now,
                                      const struct host_watch_calls *calls)
 {
-    struct host_watch *watch = xcalloc(1, sizeof(*watch));
+    struct host_watch *watch;
 
-    if (!w->discovery &&
-        (!w->file || strcmp(w->file, "-") == 0 || strcmp(w->file, "auto") == 0)) {
-        free(watch);
+    if (!w->file || strcmp(w->file, "-") == 0 || strcmp(w->file, "auto") == 0)
         return NULL;
-    }
+    watch = xcalloc(1, sizeof(*watch));
     watch->wanted = w;
     watch->calls = *calls;
-    watch->discovery.fd = -1;
-    watch->discovery_at = clock_ms() + WATCH_DISCOVERY_MS;
     watch->known = print_hosts(now);
-    if (w->file && strcmp(w->file, "-") != 0 && strcmp(w->file, "auto") != 0)
-        watch->path = w->file;
-    if (watch->path) /* it may have changed since it was read: it is read again */
-        watch->seen = find_version(watch->path);
+    /* it may have changed since it was read: it is read again */
+    watch->seen = find_version(w->file);
     loop_timer_init(&watch->tick, loop, on_watch_tick, watch);
     loop_timer_arm(&watch->tick, clock_ms() + WATCH_TICK_MS);
     return watch;
@@ -196,18 +136,13 @@ void host_watch_destroy(struct host_watch *watch)
     if (!watch)
         return;
     loop_timer_fini(&watch->tick);
-    host_discovery_stop(&watch->discovery);
-    free(watch->discovered);
     free(watch->known);
     free(watch);
 }
 
 void host_watch_reload(struct host_watch *watch)
 {
-    if (watch->path)
-        watch->read = watch->seen = find_version(watch->path);
-    if (watch->discovery.pid == 0)
-        watch->discovery_at = 0;
+    watch->read = watch->seen = find_version(watch->wanted->file);
     *watch->known = '\0';
     report_hosts(watch);
 }

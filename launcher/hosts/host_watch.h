@@ -8,9 +8,8 @@ struct host_watch;
 struct loop;
 
 /*
- * Follows the hosts of a job while it runs: the host file, which is read again when it
- * has changed, and the program of --host-discovery, which is run every few seconds. A
- * list that cannot be read leaves the last one as it is.
+ * Follows the hosts of a job while it runs: the host file is read again when it has
+ * changed. A list that cannot be read leaves the last one as it is.
  */
 struct host_watch_calls {
     /* The list has changed. It is the callee's until the next call. */
@@ -20,7 +19,7 @@ struct host_watch_calls {
     void *arg;
 };
 
-/* now: the hosts with which the job starts. NULL: nothing of w can change. w stays the
+/* now: the hosts with which the job starts. NULL: w names no file. w stays the
  * caller's and must live as long. */
 struct host_watch *host_watch_create(struct loop *loop, const struct hosts_wanted *w,
                                      const struct hosts *now,

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/hosts/host_discovery.h"
 #include "launcher/hosts/host_parse.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/text.h"
@@ -17,7 +16,7 @@
 
 bool hosts_are_wanted(const struct hosts_wanted *w)
 {
-    return w->lists.count || w->file || w->discovery;
+    return w->lists.count || w->file;
 }
 
 void hosts_clear(struct hosts *h)
@@ -155,8 +154,7 @@ static int check_host_names(const struct hosts *h, struct err *e)
     return 0;
 }
 
-int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
-                    struct hosts *h, struct err *e)
+int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
 {
     for (unsigned i = 0; i < w->lists.count; i++)
         if (read_list(w->lists.text[i], h, e) < 0)
@@ -165,22 +163,9 @@ int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
                         ? read_known_file(h, e)
                         : read_host_file(w->file, "--hostfile", h, e)) < 0)
         return -1;
-    if (discovered && hosts_parse(discovered, "--host-discovery:", h, e) < 0)
-        return -1;
     if (check_host_names(h, e) < 0)
         return -1;
     return h->count ? 0 : err_set(e, "no hosts are given");
-}
-
-int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e)
-{
-    char *discovered = NULL;
-    int rc = w->discovery ? host_discovery_run(w->discovery, &discovered, e) : 0;
-
-    if (rc == 0)
-        rc = hosts_read_with(w, discovered, h, e);
-    free(discovered);
-    return rc;
 }
 
 /* total processes fill the slots of the hosts in order. */

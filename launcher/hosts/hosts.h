@@ -40,7 +40,6 @@ struct hosts {
 struct hosts_wanted {
     struct opt_texts lists; /* -H, --hosts; "^FILE" is a host file */
     const char *file;       /* --hostfile: a path, "-" is stdin, "auto" looks for one */
-    const char *discovery;  /* --host-discovery: the program that prints the list */
 };
 
 bool hosts_are_wanted(const struct hosts_wanted *w);
@@ -55,10 +54,6 @@ int hosts_parse(const char *text, const char *from, struct hosts *h,
 
 /* All that the flags name, in order. */
 int hosts_read(const struct hosts_wanted *w, struct hosts *h, struct err *e) MUST_CHECK;
-/* The same; `discovered` is what the program of --host-discovery has printed, or NULL.
- */
-int hosts_read_with(const struct hosts_wanted *w, const char *discovered,
-                    struct hosts *h, struct err *e) MUST_CHECK;
 
 /*
  * Decides the workers of each host, which become its slots; 0 stays where

@@ -41,7 +41,6 @@ GOOD = {
     "role": ("trainer", "ROLE_NAME=trainer"),
     "hosts": ("a:8,b", None),
     "hostfile": ("hostfile", None),
-    "host-discovery": ("echo a", None),
     "env": ("NAME=value", None),
     "wdir": (".", None),
     "rsh": ("docker exec -i", None),
@@ -134,7 +133,6 @@ BAD = {
     "ppn": ["0", "tow", ""],
     "hosts": [""],
     "hostfile": [""],
-    "host-discovery": [""],
     "env": ["", "=x", "1A=x", "A B=x", "A*=x"],
     "wdir": ["", "no/such/folder"],
     "numa-binding": ["near", ""],
@@ -320,7 +318,7 @@ HABITS = [
     (["--virtual_local_rank=1"], "--virtual_local_rank takes no value"),
     (["--node_rank=1"], "crun: --node_rank: "),
     (["-r", "x"], "crun: -r: "),
-    (["--host_discovery=false", "--standalone"], "--standalone and a list"),
+    (["--hostfile=/dev/null", "--standalone"], "--standalone and a list"),
     # addresses
     (["--nnodes=2", "--master_addr=http://10.0.0.1"],
      '--master_addr: "http://10.0.0.1" is a URL and not an address'),
@@ -337,6 +335,7 @@ HABITS = [
     # flags that were removed
     (["--print-completion=bash"], "make install installs it"),
     (["--tree-above=4"], "crun connects to all hosts itself"),
+    (["--host-discovery=./hosts"], "write its output to the file of --hostfile"),
     (["--include=a:0,2"], "-H names the hosts, and -x CUDA_VISIBLE_DEVICES=0,2 their GPUs"),
 ]
 

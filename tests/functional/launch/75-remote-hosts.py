@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 15 s
-"""Hosts come and go while a job runs: the host file that changes, SIGHUP, and the program of
---host-discovery. In the place of ssh stands a script that executes the command here."""
+"""Hosts come and go while a job runs: the host file that changes, and SIGHUP. In the place of ssh
+stands a script that executes the command here."""
 import os
 import signal
 import subprocess
@@ -81,19 +81,6 @@ def test_sighup_tries_failed_hosts_again(p):
     p.file("open")
     made.send_signal(signal.SIGHUP)
     sizes(p, 2, 2)
-    finish(p, made)
-
-
-def test_a_program_discovers_hosts(p):
-    replace(p, "hosts", "h1:1\n")
-    made = start(p, "--host-discovery", "cat hosts", "--nnodes=1:3")
-    sizes(p, 1, 1)
-    replace(p, "hosts", "h1:1\nh2:1\n")
-    made.send_signal(signal.SIGHUP)  # at once, not in 5 s
-    sizes(p, 2, 2)
-    os.remove(f"{p.path}/hosts")
-    made.send_signal(signal.SIGHUP)
-    says(p, "the list of hosts stays as it was: --host-discovery cat hosts: exit code 1")
     finish(p, made)
 
 
