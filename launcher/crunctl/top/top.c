@@ -78,9 +78,9 @@ static void press_keys(struct top *t, bool is_all)
     memmove(t->typed, t->typed + at, t->size);
     if (t->size == sizeof(t->typed))
         t->size = 0;
-    top_asker_open_node(t->asker, t->view.page == TOP_LIST || t->view.page == TOP_HELP
-                                      ? ""
-                                      : t->view.opened);
+    top_asker_open(t->asker, t->view.page == TOP_LIST || t->view.page == TOP_HELP
+                                 ? ""
+                                 : t->view.opened);
 }
 
 void top_show(struct screen *s, const struct top_source *source, uint64_t every_ms)

@@ -30,7 +30,7 @@ struct known_job {
 struct top_asker {
     struct top_source source;
     uint64_t every_ms;
-    int fd, changed;         /* eventfds: a new look, another node */
+    int fd, changed;         /* eventfds: a new look, another page */
     struct known_job *known; /* the thread's own */
     size_t count;
 
@@ -157,38 +157,41 @@ static void look_closer(struct top_asker *a, struct top_look *look)
     forget_others(a);
 }
 
-/* -- the node that is open -------------------------------------------------------- */
+/* -- the node or job that is open ------------------------------------------------- */
 
-static void ask_node(struct top_asker *a, struct top_look *look, const char *name,
+static void ask_node(struct top_asker *a, struct top_node *node,
                      const struct job_view *job, const struct msg_node_status *n)
 {
     struct err e = { .code = 0 };
     char ranks[32];
 
-    look->node = xcalloc(1, sizeof(*look->node));
-    snprintf(look->node->name, sizeof(look->node->name), "%s", name);
     snprintf(ranks, sizeof(ranks), "%" PRIu32 "-%" PRIu32, n->first_rank,
              n->first_rank + n->workers - 1);
     if (n->group_rank < 0 || n->workers == 0)
         err_set(&e, "it has no ranks now");
-    else if (a->source.output(a->source.arg, job, ranks, look->node, &e) == 0 &&
-             a->source.stacks(a->source.arg, job, ranks, &look->node->stacks, &e) == 0)
+    else if (a->source.output(a->source.arg, job, ranks, node, &e) == 0 &&
+             a->source.stacks(a->source.arg, job, ranks, &node->stacks, &e) == 0)
         return;
-    snprintf(look->node->error, sizeof(look->node->error), "%s", e.text);
+    snprintf(node->error, sizeof(node->error), "%s", e.text);
 }
 
-static void look_at_node(struct top_asker *a, struct top_look *look, const char *opened)
+static void look_at_opened(struct top_asker *a, struct top_look *look,
+                           const char *opened)
 {
-    char name[TOP_NAME_BYTES];
+    const struct msg_node_status *n;
+    const struct top_job *more;
+    const struct job_view *job;
+    struct err e;
 
-    for (size_t i = 0; *opened && i < look->jobs.count; i++) {
-        const struct job_view *job = &look->jobs.job[i];
-
-        for (size_t n = 0; n < job->nodes && !look->node; n++)
-            if (strcmp(top_node_name(job, &job->node[n], name, sizeof(name)), opened) ==
-                0)
-                ask_node(a, look, opened, job, &job->node[n]);
-    }
+    job = top_look_find(look, opened, &n, &more);
+    if (!job)
+        return;
+    look->node = xcalloc(1, sizeof(*look->node));
+    snprintf(look->node->name, sizeof(look->node->name), "%s", opened);
+    if (n)
+        ask_node(a, look->node, job, n);
+    else if (job->status.state == JOB_RUNNING && !job->odd_state)
+        (void)!a->source.stacks(a->source.arg, job, "", &look->node->stacks, &e);
 }
 
 /* -- the thread ------------------------------------------------------------------- */
@@ -204,7 +207,7 @@ static void give_look(struct top_asker *a, struct top_look *look)
     (void)!write(a->fd, &one, sizeof(one));
 }
 
-/* Until the next look is due, or another node is opened. */
+/* Until the next look is due, or another page is opened. */
 static void await_turn(struct top_asker *a, uint64_t until_ms, char *opened)
 {
     struct pollfd p = { .fd = a->changed, .events = POLLIN };
@@ -231,7 +234,7 @@ static void *ask_again_and_again(void *arg)
             snprintf(look->error, sizeof(look->error), "%s", e.text);
         job_views_sort(&look->jobs);
         look_closer(a, look);
-        look_at_node(a, look, opened);
+        look_at_opened(a, look, opened);
         give_look(a, look);
         await_turn(a, next_ms, opened);
     }
@@ -271,7 +274,7 @@ struct top_look *top_asker_take(struct top_asker *a)
     return look;
 }
 
-void top_asker_open_node(struct top_asker *a, const char *name)
+void top_asker_open(struct top_asker *a, const char *name)
 {
     uint64_t one = 1;
     bool is_other;

@@ -29,7 +29,7 @@ struct top_asker *top_asker_start(const struct top_source *source, uint64_t ever
 int top_asker_fd(const struct top_asker *a);
 /* The newest look, for the caller to free; NULL: there has been none since. */
 struct top_look *top_asker_take(struct top_asker *a);
-/* The node that is looked at closely, by its name; "": none. */
-void top_asker_open_node(struct top_asker *a, const char *name);
+/* The node or job that is looked at closely, by its name; "": none. */
+void top_asker_open(struct top_asker *a, const char *name);
 
 #endif

@@ -124,3 +124,25 @@ unsigned top_job_fault(const struct job_view *job, const struct top_job *more)
     /* a program without steps may well have nothing to do */
     return worst ? worst : more->still_ms > 0 && job_view_step(job) > 0;
 }
+
+const struct job_view *top_look_find(const struct top_look *look, const char *name,
+                                     const struct msg_node_status **node,
+                                     const struct top_job **more)
+{
+    char own[TOP_NAME_BYTES];
+
+    for (size_t i = 0; i < look->jobs.count; i++) {
+        const struct job_view *job = &look->jobs.job[i];
+
+        *more = &look->more[i];
+        *node = NULL;
+        if (strcmp(name, look->more[i].name) == 0)
+            return job;
+        for (size_t n = 0; n < job->nodes; n++) {
+            *node = &job->node[n];
+            if (strcmp(top_node_name(job, *node, own, sizeof(own)), name) == 0)
+                return job;
+        }
+    }
+    return NULL;
+}

@@ -32,9 +32,9 @@ struct top_output {
     char why[ERROR_TEXT_MAX_BYTES]; /* there is none */
 };
 
-/* Of one node that is looked at closely. */
+/* Of one node that is looked at closely, or of a job, without its output. */
 struct top_node {
-    char name[TOP_NAME_BYTES]; /* as top_node_name has it */
+    char name[TOP_NAME_BYTES]; /* as top_node_name has it, or top_job_name */
     struct stack_groups stacks;
     struct top_output *output;
     size_t outputs;
@@ -56,6 +56,11 @@ void top_node_forget_output(struct top_node *n);
 char *top_job_name(const struct job_view *job, char *buf, size_t size);
 char *top_node_name(const struct job_view *job, const struct msg_node_status *n,
                     char *buf, size_t size);
+
+/* The job of this name, or that of the node of this name; NULL: gone. */
+const struct job_view *top_look_find(const struct top_look *look, const char *name,
+                                     const struct msg_node_status **node,
+                                     const struct top_job **more);
 
 /* What is wrong with it, the more the greater; 0: nothing. The word is its state, or
  * its fault: "lost", "slow 1.4x". */

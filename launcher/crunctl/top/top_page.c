@@ -184,17 +184,19 @@ static void print_ranks(const struct page *p)
         }
 }
 
-static void print_stacks(const struct page *p)
+/* Those that do the same in one line. */
+static void print_stacks(const struct page *p, bool with_threads)
 {
     char text[STACKS_BRIEF_MAX_BYTES + 512];
 
-    print_section(p, "stacks");
+    print_section(p, with_threads ? "stacks" : "ranks");
     for (unsigned i = 0; i < p->closer->stacks.count; i++) {
         const struct stack_group *g = &p->closer->stacks.group[i];
 
-        print_page_line(p, STYLE_BOLD, "%s",
+        print_page_line(p, g->waits && !with_threads ? STYLE_PLAIN : STYLE_BOLD, "%s",
                         stack_group_describe(g, text, sizeof(text)));
-        print_text(p, STYLE_PLAIN, "  ", g->threads);
+        if (with_threads)
+            print_text(p, STYLE_PLAIN, "  ", g->threads);
     }
 }
 
@@ -240,9 +242,17 @@ static void print_node(const struct page *p, enum top_page page)
     if (page == TOP_NODE)
         print_ranks(p);
     if (page == TOP_STACKS)
-        print_stacks(p);
+        print_stacks(p, true);
     else
         print_output(p, page == TOP_LOG ? UINT32_MAX : TAIL_LINES);
+}
+
+/* What its ranks did a moment before it ended or restarted is not what they do. */
+static void print_job(const struct page *p)
+{
+    job_view_print(p->job, p->terminal, p->out);
+    if (p->closer && p->closer->stacks.count && p->job->status.state == JOB_RUNNING)
+        print_stacks(p, false);
 }
 
 void top_page_print(const struct top_view *v, const struct top_look *look,
@@ -254,13 +264,13 @@ void top_page_print(const struct top_view *v, const struct top_look *look,
         print_help(&p);
         return;
     }
-    p.job = top_view_opened(v, look, &p.node, &p.more);
+    p.job = top_look_find(look, v->opened, &p.node, &p.more);
     if (look->node && strcmp(look->node->name, v->opened) == 0)
         p.closer = look->node;
     if (!p.job || (v->page != TOP_JOB && !p.node))
         print_page_line(&p, STYLE_WARN, "it is not there any more");
     else if (v->page == TOP_JOB)
-        job_view_print(p.job, t, out);
+        print_job(&p);
     else
         print_node(&p, v->page);
 }

@@ -242,30 +242,3 @@ void top_view_press(struct top_view *v, const struct top_look *look,
     else
         press_in_page(v, key);
 }
-
-const struct job_view *top_view_opened(const struct top_view *v,
-                                       const struct top_look *look,
-                                       const struct msg_node_status **node,
-                                       const struct top_job **more)
-{
-    char name[TOP_NAME_BYTES];
-
-    *node = NULL;
-    for (size_t i = 0; i < look->jobs.count; i++) {
-        const struct job_view *job = &look->jobs.job[i];
-        size_t length = strlen(look->more[i].name);
-
-        *more = &look->more[i];
-        if (strncmp(v->opened, look->more[i].name, length) != 0)
-            continue;
-        if (v->opened[length] == '\0')
-            return job;
-        for (size_t n = 0; v->opened[length] == '/' && n < job->nodes; n++)
-            if (strcmp(top_node_name(job, &job->node[n], name, sizeof(name)),
-                       v->opened) == 0) {
-                *node = &job->node[n];
-                return job;
-            }
-    }
-    return NULL;
-}

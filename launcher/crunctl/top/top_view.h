@@ -56,12 +56,6 @@ void top_view_arrange(struct top_view *v, const struct top_look *look,
 void top_view_press(struct top_view *v, const struct top_look *look,
                     const struct top_rows *rows, int key);
 
-/* The job and the node that the page is of, NULL where it is none or gone. */
-const struct job_view *top_view_opened(const struct top_view *v,
-                                       const struct top_look *look,
-                                       const struct msg_node_status **node,
-                                       const struct top_job **more);
-
 const char *top_sort_name(enum top_sort sort);
 
 #endif

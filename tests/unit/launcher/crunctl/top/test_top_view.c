@@ -236,7 +236,7 @@ TEST(keys_open_pages_and_go_back)
 
     press("j\r");
     ck_assert_int_eq(view.page, TOP_NODE);
-    ck_assert_ptr_nonnull(top_view_opened(&view, look, &node, &more));
+    ck_assert_ptr_nonnull(top_look_find(look, view.opened, &node, &more));
     ck_assert_str_eq(node->host, "train-n0");
     press("l");
     ck_assert_int_eq(view.page, TOP_LOG);
@@ -251,7 +251,7 @@ TEST(keys_open_pages_and_go_back)
     press("\033t");
     ck_assert_int_eq(view.page, TOP_STACKS);
     look->jobs.job[0].nodes = 0;
-    ck_assert_ptr_null(top_view_opened(&view, look, &node, &more));
+    ck_assert_ptr_null(top_look_find(look, view.opened, &node, &more));
     press("q");
     ck_assert(view.quits);
 }
@@ -373,4 +373,22 @@ TEST(a_node_shows_its_ranks_and_output)
     press("t");
     expect_frame(80, true, "ranks 0-7 wait in all_reduce");
     expect_frame(80, true, "    all_reduce (train.py:91)");
+}
+
+TEST(a_job_shows_what_its_ranks_do_while_it_runs)
+{
+    struct msg_stacks stacks = {
+        .kind = STACKS_PYTHON, .waits = true, .ranks = "0-7", .brief = "all_reduce"
+    };
+    char *text;
+
+    press("\r");
+    look->node = xcalloc(1, sizeof(*look->node));
+    memcpy(look->node->name, view.opened, sizeof(view.opened));
+    stack_groups_add(&look->node->stacks, &stacks);
+    expect_frame(80, true, "\nranks\nranks 0-7 wait in all_reduce\n");
+    look->jobs.job[0].status.state = JOB_STOPPING;
+    text = frame(80, 24, true);
+    ck_assert_ptr_null(strstr(text, "ranks 0-7 wait"));
+    free(text);
 }
