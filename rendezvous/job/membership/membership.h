@@ -149,7 +149,7 @@ struct membership {
     uint64_t bucket_key[2];  /* of the hash that chooses a bucket */
     uint32_t *slot_node;     /* lent, max_nodes entries: the epoch's member in a slot */
     uint64_t *slot_identity; /* lent, max_nodes entries: the last holder of a slot */
-    uint32_t conflict;       /* the holder of the slot that a join was refused for */
+    uint32_t conflict;       /* it has asked for the slot that a join was refused for */
     struct membership_past past[PASTS_MAX];
     uint32_t pasts;
 };
@@ -217,7 +217,7 @@ enum membership_verdict {
     MEMBERSHIP_REFUSED_FULL,
     MEMBERSHIP_REFUSED_SPARES, /* join: all spares of --spares have joined */
     MEMBERSHIP_REFUSED_SLOT_RANGE,
-    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: membership.conflict has the slot */
+    MEMBERSHIP_REFUSED_SLOT_TAKEN, /* join: membership.conflict has asked for it */
     MEMBERSHIP_REFUSED_MIN,        /* drain: too few nodes would remain */
     MEMBERSHIP_VERDICT_COUNT
 };

@@ -211,7 +211,7 @@ static enum membership_verdict on_join(struct step *s)
     if (wanted != MEMBERSHIP_NONE && wanted >= m->config.max_nodes)
         return MEMBERSHIP_REFUSED_SLOT_RANGE;
     if (wanted != MEMBERSHIP_NONE &&
-        (m->conflict = membership_table_holder(m, wanted)) != MEMBERSHIP_NONE)
+        (m->conflict = membership_table_namesake(m, wanted)) != MEMBERSHIP_NONE)
         return MEMBERSHIP_REFUSED_SLOT_TAKEN;
     if (has_all_spares(m))
         return MEMBERSHIP_REFUSED_SPARES;

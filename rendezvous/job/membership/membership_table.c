@@ -173,16 +173,12 @@ uint32_t membership_find(const struct membership *m, const struct id128 *incarna
     return i;
 }
 
-uint32_t membership_table_holder(const struct membership *m, uint32_t slot)
+uint32_t membership_table_namesake(const struct membership *m, uint32_t slot)
 {
-    MEMBERSHIP_EACH(i, m) {
-        const struct membership_node *n = &m->node[i];
-
-        if (n->state == MEMBERSHIP_NODE_DISMISSED)
-            continue;
-        if (n->slot == slot || (n->slot == MEMBERSHIP_NONE && n->wanted_slot == slot))
+    MEMBERSHIP_EACH(i, m)
+        if (m->node[i].state != MEMBERSHIP_NODE_DISMISSED &&
+            m->node[i].wanted_slot == slot)
             return i;
-    }
     return MEMBERSHIP_NONE;
 }
 
@@ -192,7 +188,8 @@ static bool can_be_member(const struct membership_node *n)
 }
 
 /* The passes in which slots are given.
- * An absent node may have asked for the slot of a spare. */
+ * A node that is absent may have asked for the slot of a spare: it has it in the next
+ * epoch again. */
 enum slot_pass {
     SLOT_NAMED,
     SLOT_HELD,

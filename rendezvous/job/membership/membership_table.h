@@ -29,8 +29,9 @@ void membership_table_set_leaving(struct membership *m, struct membership_node *
 void membership_table_set_quarantined(struct membership *m, struct membership_node *n,
                                       bool on);
 
-/* The live node that holds the slot or has asked for it, or MEMBERSHIP_NONE. */
-uint32_t membership_table_holder(const struct membership *m, uint32_t slot);
+/* The live node that has asked for the slot, or MEMBERSHIP_NONE. A node that has it
+ * without having asked gives it back in the next epoch. */
+uint32_t membership_table_namesake(const struct membership *m, uint32_t slot);
 
 /*
  * Choose the members of the next epoch among the connected, waiting nodes: sets

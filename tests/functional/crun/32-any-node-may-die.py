@@ -213,14 +213,22 @@ def a_late_node_finds_its_job_by_any_that_keeps_it(cluster):
 
 
 def a_spare_is_a_third_node(cluster):
+    """And the first node, which comes back with its rank, is a spare meanwhile."""
     forget_last(cluster)
-    ps = [start(cluster, i, nodes="2", flags=("--spares=1",)) for i in range(3)]
+    flags = [("--spares=1", f"--node-rank={i}") for i in (0, 1)] + [("--spares=1",)]
+    ps = []
+    for i in range(3):
+        ps.append(start(cluster, i, nodes="2", flags=flags[i]))
+        until(lambda: f"node-{i} joined" in ps[0].err, lambda: ps[0].err)
     until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
           "three nodes keep the records")
-    until(lambda: sum("epoch=1" in p.out for p in ps) == 2, "two nodes run")
     ps[0].kill()
-    until(lambda: all("epoch=2" in p.out for p in ps[1:]), "the spare is in the job")
-    end_well(cluster, ps[1:])
+    until(lambda: "rank=0 world=2 epoch=2" in ps[2].out, "the spare is in the job")
+    again = start(cluster, 0, nodes="2", flags=flags[0])
+    until(lambda: "waits as a spare" in again.err, lambda: "it waits\n" + again.err)
+    ps[1].kill()
+    until(lambda: "rank=0 world=2 epoch=3" in again.out, "it has its rank again")
+    end_well(cluster, (again, ps[2]))
 
 
 def a_job_ends_as_ever(cluster):

@@ -158,6 +158,20 @@ TEST(refuses_slots_that_are_taken_or_out_of_range)
     ck_assert_int_eq(try_join_agent(3, 2, 2, NULL), MEMBERSHIP_REFUSED_SLOT_RANGE);
 }
 
+/* The node that it was given to before is back, or came later than a spare. */
+TEST(a_rank_that_its_node_has_not_asked_for_may_be_asked_for)
+{
+    uint32_t spare, node;
+
+    begin_membership(1, 1, 0);
+    spare = join_agent(1);
+    ck_assert_uint_eq(w.node[spare].slot, 0);
+    ck_assert_int_eq(try_join_agent(2, 0, 2, &node), MEMBERSHIP_OK);
+    ck_assert_int_eq(w.node[node].state, MEMBERSHIP_NODE_WAITING);
+    ck_assert_int_eq(try_join_agent(3, 0, 2, NULL), MEMBERSHIP_REFUSED_SLOT_TAKEN);
+    ck_assert_uint_eq(w.r.conflict, node);
+}
+
 TEST(refuses_when_no_record_is_free)
 {
     begin_membership(1, 1, 0);
