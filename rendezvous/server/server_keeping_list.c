@@ -119,13 +119,17 @@ static unsigned keeping_count(const struct keeping *k)
 
 /* Two of them are a pair, so a second one has no vote before there is a third. And none
  * before all nodes know of them: this host may step down as soon as others vote, and a
- * node that knows no other one ends. */
+ * node that knows no other one ends. It keeps its vote until those that are missed have
+ * none. */
 static bool keeping_may_turn(const struct keeping *k, const struct replica_member *m,
-                             bool votes)
+                             unsigned there)
 {
+    bool votes = there > 2;
+
     return m->id != k->id && m->votes != votes &&
-           (!votes || (m->follows && proto_keepers_are_several(k->told.endpoints) &&
-                       STAILQ_EMPTY(&k->server->unsent)));
+           (votes ? m->follows && proto_keepers_are_several(k->told.endpoints) &&
+                        STAILQ_EMPTY(&k->server->unsent)
+                  : there == replica_count(k->replica));
 }
 
 /* One change of the list, if one is due. One that is missed stays until another one has
@@ -153,7 +157,7 @@ static bool keeping_change_list(struct keeping *k)
         replica_show(k->replica, i, &m);
         if (keeping_misses(k, &m, there)
                 ? !coming && replica_remove(k->replica, m.id, now) == 0
-                : (!m.keeps || keeping_may_turn(k, &m, there > 2)) &&
+                : (!m.keeps || keeping_may_turn(k, &m, there)) &&
                       replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) ==
                           0)
             return true;

@@ -246,6 +246,26 @@ void crun_finish(struct machine *m)
     machine_enter(m, finish_workers, m->crun, 0);
 }
 
+/* A drain of its node, or a signal to it. One that hosts the rendezvous cannot. */
+static void ask_to_leave(void *obj, uint64_t token)
+{
+    struct crun *c = obj;
+    struct msg m = { .type = MSG_LEAVE,
+                     .epoch = c->epoch,
+                     .leave = { .exit_code = 143, .reason = "SIGTERM", .now = true } };
+
+    c->leaves = true;
+    client_report(c->client, &m);
+}
+
+bool crun_leave(struct machine *m)
+{
+    if (!m->crun || m->paused || !m->crun->works || m->crun->server)
+        return false;
+    machine_enter(m, ask_to_leave, m->crun, 0);
+    return true;
+}
+
 /* -- orders -------------------------------------------------------------------------
  */
 

@@ -24,7 +24,7 @@ struct crun {
     char *elsewhere;
     struct loop_timer leave;
     uint64_t epoch; /* the last one begun here; 0: none */
-    bool works, ending;
+    bool works, leaves, ending;
     struct msg_start start;
     uint64_t led_ms; /* how many rendezvous had been taken over before; 0: never */
 };
@@ -36,6 +36,8 @@ void crun_start(struct machine *m);
 void crun_kill(struct machine *m, bool quiet);
 /* One of its workers fails. False: none works. */
 bool crun_fail_worker(struct machine *m);
+/* It asks to leave the job; another crun follows. False: it cannot. */
+bool crun_leave(struct machine *m);
 /* All its workers have ended well, if some work. */
 void crun_finish(struct machine *m);
 /* It serves the job. NULL: it does not, or has none. */

@@ -266,6 +266,12 @@ static void slow_down(struct machine *m)
     world_after(sim.world, for_us, on_heal_slow, m, 0);
 }
 
+static void leave_one(struct machine *m)
+{
+    if (crun_leave(m))
+        trouble(m, 0);
+}
+
 static struct machine *choose(void)
 {
     struct crun *host = leader();
@@ -282,7 +288,7 @@ static void make_fault(void)
     if (sim.gentle && is_troubled(NULL))
         return;
     faults_made++;
-    switch (world_below(sim.world, 9)) {
+    switch (world_below(sim.world, 10)) {
     case 0:
         kill_one(m, false);
         break;
@@ -305,6 +311,9 @@ static void make_fault(void)
         break;
     case 7:
         m->clock.wall_ms = world_between(sim.world, 1000000000000, 2000000000000);
+        break;
+    case 8:
+        leave_one(&sim.machine[world_below(sim.world, sim.count)]);
         break;
     default:
         if (crun_fail_worker(m))
@@ -349,7 +358,8 @@ static bool all_run(void)
 
     for (unsigned i = 0; i < sim.count; i++)
         attached += sim.machine[i].crun && !sim.machine[i].paused &&
-                    crun_is_attached(sim.machine[i].crun) && sim.machine[i].crun->works;
+                    crun_is_attached(sim.machine[i].crun) &&
+                    sim.machine[i].crun->works && !sim.machine[i].crun->leaves;
     return job && job->membership.state == JOB_RUNNING && attached == sim.count;
 }
 
