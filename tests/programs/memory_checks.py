@@ -30,7 +30,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from crun.checkpoint import __main__ as command
 from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
-from crun.checkpoint.state import State
+from crun.checkpoint import trainer
+from crun.checkpoint.state import FILES, Files, State
 
 WORLD = 2
 
@@ -292,6 +293,25 @@ class States(Reading):
                 self.assertEqual((new["step"], new["nothing"], new["master"].dtype),
                                  (2, None, torch.float32))
                 self.assertTrue(torch.equal(old["master"], new["master"]))
+
+    def test_the_files_of_a_trainer(self):
+        content = {"a.b/c.d": torch.arange(5, dtype=torch.uint8), "empty": torch.empty(0, dtype=torch.uint8)}
+        for way in self.through_memory, self.through_files:
+            old, new = Files(lambda: content), Files(dict)
+            way(*(State({FILES: files}, 0, WORLD, False) for files in (old, new)))
+            self.assertEqual({name: t.tolist() for name, t in new.loaded.items()},
+                             {name: t.tolist() for name, t in content.items()})
+
+    def test_files_go_to_no_other_folder(self):
+        os.environ.update(RANK="0", WORLD_SIZE=str(WORLD))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(trainer, "Checkpointer"):
+            kept = trainer.TrainerCheckpoints(f"{folder}/kept", 1, lambda _: None)
+            kept._memory.restore.return_value = 3
+            for name in "../restored-too", "a/../../x", folder + "/x":
+                kept._files.loaded = {name: torch.ones(1, dtype=torch.uint8)}
+                with self.assertRaisesRegex(MemoryFault, "in no folder of a checkpoint"):
+                    kept.restore(1)
+            self.assertEqual(os.listdir(folder), [])
 
     def test_another_optimizer_is_refused(self):
         (model, optimizer), (other, fresh) = self.program(torch.optim.Adam), self.program(torch.optim.AdamW)

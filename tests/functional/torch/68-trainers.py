@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 30 s
+# takes: 45 s
 # sanitizers: no, 25 has crun do the same
 """
 Lightning's and transformers' trainers, the newest of PyPI: with the callback of the package
 crun they save when crun asks for a checkpoint; unmodified and under `crun --watch` they continue
-from it, and their steps are shown. 66-watch takes a node in at such a checkpoint. Launchers
-that start torchrun as a module start crun. What cannot be had is said loudly, and the exit code
+from it, and their steps are shown. 66-watch takes a node in at such a checkpoint. A trainer whose
+checkpoints are in memory has the bits of an undisturbed one after each death of a rank. Launchers that start torchrun as a module start crun. What cannot be had is said loudly, and the exit code
 is 77.
 
     BUILD=build tests/functional/torch/68-trainers.py [TEST...]
 """
+import glob
 import json
 import os
 import pathlib
@@ -22,7 +23,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, PROGRAMS, ROOT, fail, run, skip, until  # noqa: E402
+import process  # noqa: E402
+from process import BIN, BUILD, PROGRAMS, ROOT, fail, run, skip, until  # noqa: E402
 from pytorch import Here, SECONDS, said  # noqa: E402
 
 
@@ -110,6 +112,31 @@ def transformers_saves_and_is_watched():
     trains("transformers")
 
 
+def lives(*kills):
+    """The steps with which those of rank 0 began, and what the ranks had at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = process.Process([BIN / "crun", "--nproc-per-node=2", "--warm", "--max-restarts=9",
+                               PROGRAMS / "memory_trainers.py", "transformers", folder, *kills],
+                              env={**os.environ, **environment(), "TMPDIR": folder,
+                                   "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
+        if job.wait(SECONDS) != 0:
+            fail("exit code", job.popen.returncode, job.err)
+        left = glob.glob(folder + "/crun-*-*-*") + glob.glob(folder + "/saved/crun-memory/*")
+        if left:
+            fail("left:", left)
+    return (re.findall(r"begins rank=0 step=(\d+)", job.out),
+            sorted(line for line in job.out.splitlines() if line.startswith("digest")))
+
+
+def transformers_goes_on_from_memory():
+    _, undisturbed = lives()
+    begun, digests = lives("0:1:3:dump,1:0:5:evaluation,2:1:6:file,3:0:8:step")
+    if begun != ["0", "2", "4", "5", "7"]:
+        fail("the lives began with steps", begun)
+    if digests != undisturbed or len(digests) != 2:
+        fail("other bits:", digests, undisturbed)
+
+
 WHO = """import os, sys
 print(os.environ["RANK"], os.environ["WORLD_SIZE"], *sys.argv[1:], "CRUN_PROGRESS" in os.environ,
       sys.prefix, *[name for name in ("CRUN_AS_TORCHRUN", "PYTHONPATH") if name in os.environ])
@@ -139,4 +166,4 @@ def what_starts_torchrun_starts_crun():
 
 
 run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
-     transformers_saves_and_is_watched, what_starts_torchrun_starts_crun])
+     transformers_saves_and_is_watched, transformers_goes_on_from_memory, what_starts_torchrun_starts_crun])

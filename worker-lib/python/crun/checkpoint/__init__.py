@@ -46,7 +46,8 @@ class Checkpointer:
     whatever has state_dict and load_state_dict; dictionaries, whose values restore() replaces, and
     generators of torch, numpy and random. The states of the global random generators are
     saved, too, unless `rng` is false. Each `every` steps a checkpoint goes to memory, each
-    `files_every` steps to `folder`, and when crun wants one; 0: never. `keep` folders stay.
+    `files_every` steps to `folder`, and when crun wants one (`on_request`); 0: never. `keep` folders
+    stay.
 
     background: parameters and states of optimizers on a CPU are copied to memory while the
     program goes on, until an optimizer steps. Nothing else may change them meanwhile: what
@@ -56,7 +57,7 @@ class Checkpointer:
 
     def __init__(self, folder: "str | os.PathLike[str]", state: Dict[str, Any], every: int = 1,
                  files_every: int = 0, keep: int = 2, rng: bool = True,
-                 background: bool = False) -> None:
+                 background: bool = False, on_request: bool = True) -> None:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
         self._folder = Folder(folder, keep, self._ranks)
@@ -74,7 +75,7 @@ class Checkpointer:
         self._in_background = bool(background and self._client)
         if self._in_background:
             self._state.when_optimizers_step(self._wait_until_written)
-        self._asks = self._ranks.all(crun.is_present())
+        self._asks = self._ranks.all(on_request and crun.is_present())
 
     def _connect(self, keep: int) -> Optional[library.Client]:
         """On all ranks or on none."""
@@ -92,14 +93,16 @@ class Checkpointer:
 
     # -- restoring -------------------------------------------------------------------------
 
-    def restore(self) -> int:
-        """The newest step that all ranks can have, of which the state now is; 0: none."""
+    def restore(self, least: int = 1) -> int:
+        """The newest step that all ranks can have, of which the state now is; 0: none from `least`
+        on."""
         self._wait()
         for name in self._state.optimizers_with_other_schedules():
             self._doubt(f"the state has no schedule of {name}, which begins anew after a failure")
         with crun.loading():
             in_memory = self._client.step if self._client and self._client.world else -1
-            steps = self._folder.steps()
+            in_memory = in_memory if in_memory >= least else -1
+            steps = [step for step in self._folder.steps() if step >= least]
             # newer ones: memory was given up, and files were not
             step = self._restore_files([s for s in steps if s > in_memory >= 0])
             from_memory = False

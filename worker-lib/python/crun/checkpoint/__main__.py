@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.planner import (  # noqa: E402
 from crun.checkpoint import files  # noqa: E402
 from crun.checkpoint.library import MemoryFault, read_descriptor  # noqa: E402
 from crun.checkpoint.section import Chunk, Section, save_objects  # noqa: E402
-from crun.checkpoint.state import flat_objects  # noqa: E402
+from crun.checkpoint.state import FILES, flat_objects  # noqa: E402
 from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
 
 
@@ -57,7 +57,8 @@ class Content:
         mine = f"rank-{rank}."
         for chunk in section.chunks:
             self._add_tensor(chunk, section.paths.get(chunk.name, tuple(chunk.name.split("."))))
-            if rank == 0 and chunk.name.startswith(mine):  # also where others look for it
+            if rank == 0 and chunk.name.startswith(mine) and not chunk.name.startswith(mine + FILES):
+                # also where others look for it
                 path = section.paths.get(chunk.name, ())[1:]
                 self._add_tensor(chunk._replace(name=chunk.name[len(mine):]), path)
         for path, value in flat_objects(section.objects, section.paths):

@@ -24,6 +24,7 @@ from .section import load_objects, save_objects
 
 Path = Tuple[Any, ...]
 _PARAMETERS = "parameters"  # of an optimizer, in its order
+FILES = "crun-files"  # the name of a Files
 _OBJECT = "crun-object"  # in files, the last of a name: bytes
 
 
@@ -114,6 +115,13 @@ class _Stateful:
         self.state_dict, self.load_state_dict = save, load
 
 
+class Files:
+    """Files of this rank, by name: write() writes them."""
+
+    def __init__(self, write: "Callable[[], Dict[str, torch.Tensor]]") -> None:
+        self.write, self.loaded = write, {}
+
+
 def _stateful_dict(values: Dict[Any, Any]) -> _Stateful:
     def save() -> Any:
         return dict(values), {k: v.device.type for k, v in values.items() if isinstance(v, torch.Tensor)}
@@ -165,8 +173,9 @@ class State:
         self._models = {n: v for n, v in objects.items() if isinstance(v, Module)}
         self._optimizers = {n: v for n, v in objects.items() if isinstance(v, Optimizer)}
         self._loaders = {n for n, v in objects.items() if isinstance(v, DataLoader)}
+        self._files: Optional[Files] = objects.get(FILES)
         self._others = {n: _stateful(n, v) for n, v in objects.items()
-                        if n not in self._models and n not in self._optimizers}
+                        if n not in (FILES, *self._models, *self._optimizers)}
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
 
@@ -198,6 +207,8 @@ class State:
         for name, value in self._others.items() if objects else ():
             top = () if isinstance(value, LRScheduler) else (f"rank-{self._rank}",)
             own.put((*top, name), value.state_dict())
+        for name, content in self._files.write().items() if self._files and objects else ():
+            own.put((f"rank-{self._rank}", FILES, name), content)
         if self.has_rng:
             own.put((f"rank-{self._rank}", "rng"), rng_state())
         return shared, own
@@ -351,6 +362,8 @@ class State:
             _keep_types(optimizer, state)
         for name, value in self._others.items():
             value.load_state_dict(objects[name])
+        if self._files:
+            self._files.loaded = nested.get(FILES, {})
         if self.has_rng and "rng" in objects and not self._skips_rng:
             set_rng_state(objects["rng"])
 
