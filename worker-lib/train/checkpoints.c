@@ -7,33 +7,20 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "worker-lib/train/trainer.h"
 
-enum { SCORES, SETTINGS, EXTRAS };
-
-/* What changes the numbers, and may be changed in the middle. */
-static void print_settings(const struct trainer *t, char *text, size_t size)
-{
-    const struct train_flags *f = t->flags;
-
-    snprintf(text, size, "--optimizer=%s --lr=%g --batch=%lld --precision=%s",
-             train_optimizers[f->optimizer], (double)f->lr, f->batch,
-             crun_dtype_name(f->precision));
-}
+enum { SCORES, EXTRAS };
 
 static void print_extras(const struct trainer *t, crun_extra extra[EXTRAS])
 {
     const struct score *pass = &t->score, *recent = &t->recent.score;
 
     extra[SCORES].key = "scores";
-    extra[SETTINGS].key = "settings";
     /* exactly */
     snprintf(extra[SCORES].value, sizeof(extra[SCORES].value),
              "%a %a %a %a %a %" PRIu64, pass->loss, pass->right, pass->samples,
              recent->loss, recent->samples, t->recent.after);
-    print_settings(t, extra[SETTINGS].value, sizeof(extra[SETTINGS].value));
 }
 
 int checkpoints_remember(struct trainer *t, struct err *e)
@@ -64,20 +51,13 @@ int checkpoints_write(struct trainer *t, bool safe, struct err *e)
 static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
                          const char *from)
 {
-    const char *settings = extra[SETTINGS].value;
     struct score *pass = &t->score, *recent = &t->recent.score;
-    char now[sizeof(extra[SETTINGS].value)];
     crun_sampler_state s;
 
-    t->resumed = true;
     if (sscanf(extra[SCORES].value, "%la %la %la %la %la %" SCNu64, &pass->loss,
                &pass->right, &pass->samples, &recent->loss, &recent->samples,
                &t->recent.after) != 6)
         t->recent.after = t->step; /* an older checkpoint has none */
-    print_settings(t, now, sizeof(now));
-    if (*settings && strcmp(settings, now) != 0)
-        progress_bar_print_line("train: the settings change from %s to %s", settings,
-                                now);
     crun_sampler_save(t->sampler, &s);
     t->pass = s.pass;
     if (t->pass >= (uint64_t)t->flags->passes)
@@ -92,15 +72,13 @@ static void apply_extras(struct trainer *t, const crun_extra extra[EXTRAS],
 
 static int resume_training(struct trainer *t, struct err *e)
 {
-    const char *file = t->flags->resume, *from = *file ? file : t->flags->checkpoints;
-    crun_extra extra[EXTRAS] = {
-        [SCORES] = { .key = "scores" }, [SETTINGS] = { .key = "settings" }
-    };
+    const char *from = t->flags->checkpoints;
+    crun_extra extra[EXTRAS] = { [SCORES] = { .key = "scores" } };
     crun_status status;
 
-    status = crun_checkpoint_load(t->checkpoints, file, &t->step, t->ddp, t->optim,
+    status = crun_checkpoint_load(t->checkpoints, "", &t->step, t->ddp, t->optim,
                                   t->sampler, extra, EXTRAS);
-    if (status == CRUN_NOT_FOUND && *file == '\0') {
+    if (status == CRUN_NOT_FOUND) {
         if (t->warned || crun_restarts(t->world) > 0)
             progress_bar_print_line(
                 "train: begins at step 0: there is no whole checkpoint in %s", from);
@@ -108,9 +86,7 @@ static int resume_training(struct trainer *t, struct err *e)
     }
     if (trainer_check(t, status, e) < 0)
         return err_wrap(e, "cannot resume from %s", from);
-    if (crun_checkpoint_in_memory(t->checkpoints))
-        from = "memory";
-    apply_extras(t, extra, from);
+    apply_extras(t, extra, crun_checkpoint_in_memory(t->checkpoints) ? "memory" : from);
     return 0;
 }
 
@@ -129,22 +105,11 @@ int checkpoints_open(struct trainer *t, struct err *e)
                                         .memory_every = (int)f->memory_every,
                                         .warn = print_warning,
                                         .arg = t };
-    int rc;
 
-    if (!f->checkpoints && !(f->resume && *f->resume))
+    if (!f->checkpoints)
         return 0;
     if (trainer_check(t, crun_checkpoints_open(&t->checkpoints, t->world, &options),
                       e) < 0)
         return -1;
-    /* it cannot be known which checkpoints are of earlier epochs of this job */
-    if (f->checkpoints && !(f->resume && !*f->resume) && crun_restarts(t->world) > 0)
-        progress_bar_print_line("train: as --resume=%s says, checkpoints that this job "
-                                "wrote before the restart are not used",
-                                f->resume ? f->resume : "none");
-    rc = f->resume ? resume_training(t, e) : 0;
-    if (!f->checkpoints) { /* --resume=FILE only loads a file */
-        crun_checkpoints_close(t->checkpoints);
-        t->checkpoints = NULL;
-    }
-    return rc;
+    return resume_training(t, e);
 }

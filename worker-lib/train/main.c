@@ -3,21 +3,18 @@
  * The trainer: a small net that learns to read digits, on any number of ranks.
  * It uses all of crun/worker.h, on CPUs and GPUs, and measures it.
  */
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-#define CLOSING_FACTOR 4 /* of CRUN_TIMEOUT: more than crun_finalize ever takes */
-#define CLOSING_MAX 10
 #define LAUNCHER_MS 1000 /* in which it ends this rank after another one failed */
+#define PAUSES 100
 
 /* All ranks find the same mistake and one line is enough: the others wait for the
  * launcher to end them. */
@@ -32,22 +29,19 @@ static int report_refusal(const struct err *e, int code)
 }
 
 /* If another rank is lost, the launcher knows the reason best, and ends this rank
- * too. The sender of SIGTERM expects a checkpoint. */
+ * too. */
 static int report_failure(const struct trainer *t, const struct err *e)
 {
     bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
-    int number = of_others ? stop_signals_wait(LAUNCHER_MS) : 0;
+    int number;
 
-    if (!number || stop_signals_gave_up()) {
-        fprintf(stderr, "train: rank %d: ", crun_rank(t->world));
-        if (number)
-            fprintf(stderr, "told to end, ");
-        if (number && t->checkpoints)
-            fprintf(stderr, "and there is no checkpoint of step %" PRIu64 ": ",
-                    t->step);
-        fprintf(stderr, "%s\n", e->text);
-    }
-    return number ? 128 + number : EXIT_FAILED;
+    for (int i = 0; of_others && i < PAUSES && !stop_signals_received(); i++)
+        usleep(LAUNCHER_MS * 1000 / PAUSES);
+    number = of_others ? stop_signals_received() : 0;
+    if (number)
+        return 128 + number;
+    fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
+    return EXIT_FAILED;
 }
 
 /* exit(), and the calls that free memory of the GPU, would wait for it. */
@@ -57,32 +51,6 @@ static void exit_if_stuck(void)
         return;
     fflush(stdout);
     _exit(crun_exit_code());
-}
-
-/* At the end of crun_finalize the library stops watching for calls that hang, and the
- * launcher would wait for this rank. */
-static void close_in_time(struct trainer *t)
-{
-    static char text[160];
-    const char *timeout = getenv("CRUN_TIMEOUT"), *gpu = NULL;
-    double limit = timeout ? (double)clock_parse_duration(timeout) / 1000 : 0;
-    int rank = t->world ? crun_rank(t->world) : 0;
-
-    if (t->world && t->compute)
-        gpu = t->compute->gpu;
-    if (gpu) {
-        snprintf(text, sizeof(text),
-                 "train: rank %d: the memory of %s could not be freed\n", rank, gpu);
-        stop_signals_limit(CLOSING_FACTOR * (unsigned)(limit > 0 && limit < CLOSING_MAX
-                                                           ? limit + 1
-                                                           : CLOSING_MAX),
-                           text);
-    }
-    trainer_close(t);
-    alarm(0);
-    if (crun_exit_code())
-        fprintf(stderr, "train: rank %d: NCCL could not be closed: %s hangs\n", rank,
-                gpu ? gpu : "the GPU");
 }
 
 static int train_with_flags(const struct train_flags *f)
@@ -99,7 +67,7 @@ static int train_with_flags(const struct train_flags *f)
         code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
     exit_if_stuck();
-    close_in_time(&t);
+    trainer_close(&t);
     exit_if_stuck();
     return code;
 }

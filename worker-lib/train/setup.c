@@ -56,7 +56,7 @@ static int trainer_open_world(struct trainer *t, struct err *e)
     if (must && crun_device(t->world) < 0)
         return err_set(e, "--device=cuda: backend %s has no GPU",
                        crun_backend(t->world));
-    stop_signals_watch(t->world);
+    stop_signals_watch();
     crun_progress(t->world, CRUN_PHASE_LOADING, 0, 0, 0, NAN);
     return 0;
 }

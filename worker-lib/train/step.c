@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "worker-lib/train/data/hash.h"
-#include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 #define WARMUP 0.05
@@ -139,7 +138,6 @@ int step_run(struct trainer *t, size_t count, struct score *score, struct err *e
         trainer_check(t, crun_ddp_finish(t->ddp), e) < 0)
         return -1;
     t->samples_own += count;
-    stop_signals_alive();
     if (trainer_check(t, crun_optim_set_lr(t->optim, learning_rate(t)), e) < 0)
         return -1;
     return trainer_check(t, crun_optim_step(t->optim, NULL), e);
@@ -160,7 +158,6 @@ int step_evaluate(struct trainer *t, struct score *own, struct err *e)
         t->compute->loss(net_forward(&t->net, x, &b), &b, 0, NULL);
         if (t->compute->score(&b, own, e) < 0)
             return -1;
-        stop_signals_alive();
     }
     return 0;
 }

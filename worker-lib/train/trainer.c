@@ -198,33 +198,26 @@ static int trainer_run_pass(struct trainer *t, struct err *e)
     return rc;
 }
 
-/* The process before this one has perhaps written the line. */
 static int append_pass(struct trainer *t, const struct score *test,
                        double samples_per_s, double seconds, struct err *e)
 {
     const crun_ddp_stats *before = &t->stats_before;
-    bool resumed = t->resumed;
     crun_ddp_stats now;
-    char results[256];
 
-    t->resumed = false;
     if (!t->flags->metrics || crun_rank(t->world) != 0)
-        return 0;
-    snprintf(results, sizeof(results),
-             "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
-             "\"train_accuracy\":%.6f,\"test_loss\":%.6f,\"test_accuracy\":%.6f,",
-             t->pass + 1, t->step, t->score.loss / t->score.samples,
-             t->score.right / t->score.samples, test->loss / test->samples,
-             test->right / test->samples);
-    if (resumed && metrics_has(t->flags->metrics, results))
         return 0;
     crun_ddp_get_stats(t->ddp, &now);
     return metrics_append(
         t->flags->metrics, e,
-        "%s\"samples_per_s\":%.1f,\"seconds\":%.3f,\"communication_s\":%.6f,"
+        "{\"pass\":%" PRIu64 ",\"step\":%" PRIu64 ",\"train_loss\":%.6f,"
+        "\"train_accuracy\":%.6f,\"test_loss\":%.6f,\"test_accuracy\":%.6f,"
+        "\"samples_per_s\":%.1f,\"seconds\":%.3f,\"communication_s\":%.6f,"
         "\"exposed_s\":%.6f,\"skew_s\":%.6f,\"ranks\":%d,\"restarts\":%d,"
         "\"backend\":\"%s\"}\n",
-        results, samples_per_s, seconds, now.communication_s - before->communication_s,
+        t->pass + 1, t->step, t->score.loss / t->score.samples,
+        t->score.right / t->score.samples, test->loss / test->samples,
+        test->right / test->samples, samples_per_s, seconds,
+        now.communication_s - before->communication_s,
         now.exposed_s - before->exposed_s, now.skew_s - before->skew_s,
         crun_size(t->world), crun_restarts(t->world), crun_backend(t->world));
 }

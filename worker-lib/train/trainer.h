@@ -54,7 +54,6 @@ struct trainer {
     uint64_t recorded_pass;
     unsigned parts, part_begin[LAYERS_MAX];
 
-    bool resumed;         /* in this pass */
     uint64_t step, pass;  /* that are finished */
     uint64_t samples_own; /* samples of this rank since the process started */
     struct score score;   /* of this pass, over all ranks */

@@ -82,19 +82,6 @@ def interrupted(folder):
         run.ends_with(130).says("^train: checkpoint of step", "out")
 
 
-def no_answer(folder):
-    """A rank that waits for a rank that does not answer still leaves on SIGTERM."""
-    with Run(*LONG, f"--ckpt-dir={folder}", "--ckpt-every=10", ranks=2,
-             crun=["--failure-grace=1"]) as run:
-        run.until(lambda: saved(folder) and len(run.workers()) == 2, "two workers")
-        workers = run.workers()
-        os.kill(workers[1], signal.SIGSTOP)
-        os.kill(workers[0], signal.SIGTERM)
-        run.ends_with(143)
-        run.says("^train: rank 0: told to end, and there is no checkpoint of step [0-9]+: .*"
-                 f"waiting for rank 1 \\(pid {workers[1]}, stopped\\)$")
-
-
 class Page:
     """What a worker and its launcher share."""
 
@@ -123,8 +110,8 @@ def on_demand(folder):
 
 
 def goes_on(folder):
-    """After a resume each step and each pass is in one line of metrics, settings that change are
-    told, and the number of all steps is right, too, for another number of ranks."""
+    """After a resume each step is in one line of metrics, and the number of all steps is right, also
+    for another number of ranks and with other settings."""
     path, saves = f"{folder}/metrics", f"{folder}/saves"
     flags = ["--model=mlp", "--train-limit=416", f"--ckpt-dir={saves}", "--ckpt-every=3",
              f"--metrics={path}", "--metrics-every=5"]
@@ -133,62 +120,20 @@ def goes_on(folder):
     os.unlink(f"{saves}/{last}")  # as if it had been killed before it wrote that one
     again = finished(*flags, "--passes=1", ranks=2)
     again.says("^train: resumed after step 6, ", "out")
-    assert again.sha == first.sha and "settings" not in again.out, again
+    assert again.sha == first.sha, again
     page = Page(f"{folder}/page")
     with Run(*flags, "--passes=40", "--lr=0.002", "--optimizer=adamw", env=page.env) as run:
         run.until(lambda: page.number(16, "Q") > 10, "steps of one rank")
         run.until(lambda: page.number(24, "Q") == 7 + 39 * 13, "all steps")  # 0 while it saves
-        run.says("^train: the settings change from --optimizer=adam --lr=0.001 --batch=32 .* to "
-                 "--optimizer=adamw --lr=0.002 --batch=32 ", "out")
         run.until(lambda: len(metrics(path, "after")) > 1, "a line about steps")
     lines = metrics(path, "after")
     assert [line["after"] for line in lines] == [0] + [line["step"] for line in lines[:-1]], lines
-    passes = [line["pass"] for line in metrics(path)]
-    assert passes == list(range(1, len(passes) + 1)), passes
-
-
-def begins_again(folder):
-    """--resume=none holds after a restart, too, which is told."""
-    with Run("--model=mlp", "--passes=40", f"--ckpt-dir={folder}/saves", "--ckpt-every=3",
-             "--resume=none", ranks=1, crun=["--max-restarts=1", "--restart-backoff=0"]) as run:
-        run.until(lambda: "parameters" in run.out and run.workers(), "a worker")
-        os.kill(run.workers()[0], signal.SIGKILL)
-        run.until(lambda: "as --resume=none says, checkpoints" in run.out, "what is told")
 
 
 def other_model(folder):
     finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
         run.ends_with(1).says("^train: rank 0: cannot resume from " + folder)
-        assert run.err.count("\n") == 1, run
-    run = finished(*LONG, "--model=cnn", "--passes=1", "--train-limit=64", "--resume=none",
-                   f"--ckpt-dir={folder}")
-    assert "goes on" not in run.out, run
-
-
-def one_file(folder):
-    """The message names the file it resumes from, not the folder that it writes to."""
-    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/old")
-    sha = run.sha
-    file, = saved(folder + "/old")
-    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}/new",
-                   f"--resume={folder}/old/{os.path.basename(file)}")
-    run.says(f"^train: all passes are done already, according to {folder}/old/checkpoint-g1.000001-", "out")
-    assert run.sha == sha, run
-
-
-def one_file_and_no_folder(folder):
-    """The file to resume from is enough: then nothing is written and its folder is not claimed."""
-    run = finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
-    there = sorted(os.listdir(folder))
-    file, = saved(folder)
-    again = finished(*LONG, "--passes=1", "--train-limit=64", f"--resume={folder}/{file}", ranks=2)
-    again.says("^train: all passes are done already, according to ", "out")
-    assert again.sha == run.sha, again
-    finished(*LONG, "--passes=2", "--train-limit=64", f"--resume={folder}/{file}").says("^pass 2 ", "out")
-    assert sorted(os.listdir(folder)) == there, os.listdir(folder)
-    with Run(*LONG, f"--resume={folder}/none.safetensors") as run:
-        run.ends_with(1).says(f"^train: rank 0: cannot resume from {folder}/none.safetensors: ")
         assert run.err.count("\n") == 1, run
 
 
@@ -225,7 +170,5 @@ def own_folders(folder):
 
 
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
-      "interrupted": interrupted, "no_answer": no_answer,
-      "on_demand": on_demand, "goes_on": goes_on, "begins_again": begins_again, "other_model": other_model, "one_file": one_file,
-      "one_file_and_no_folder": one_file_and_no_folder, "read_in_python": read_in_python,
-      "parts_alone": parts_alone, "own_folders": own_folders})
+      "interrupted": interrupted, "on_demand": on_demand, "goes_on": goes_on, "other_model": other_model,
+      "read_in_python": read_in_python, "parts_alone": parts_alone, "own_folders": own_folders})

@@ -53,17 +53,6 @@ static int set_learning_rate(void *target, const struct opt *o, const char *valu
     return 0;
 }
 
-static int set_resume(void *target, const struct opt *o, const char *value,
-                      struct err *e)
-{
-    if (*value == '\0')
-        return err_set(e, "\"\" is not auto, none or a checkpoint's file");
-    ((struct train_flags *)target)->resume = strcmp(value, "auto") == 0   ? ""
-                                             : strcmp(value, "none") == 0 ? NULL
-                                                                          : value;
-    return 0;
-}
-
 static const struct opt table[] = {
     { .name = "model",
       .arg = "mlp|cnn",
@@ -164,11 +153,6 @@ static const struct opt table[] = {
       .offset = FIELD(memory_every),
       .min = 1,
       .max = INT32_MAX },
-    { .name = "resume",
-      .arg = "auto|none|FILE",
-      .help = "Resume from the newest complete checkpoint, from none, or from this "
-              "file, which needs no --ckpt-dir; after a restart, too. Default: auto.",
-      .set = set_resume },
     { .name = "metrics",
       .arg = "FILE",
       .help = "Append a line of JSON to FILE after each pass.",
@@ -208,12 +192,9 @@ int train_flags_parse(struct train_flags *f, int argc, char **argv, struct err *
     const struct opt_rules rules = { .table = table };
     int word = argc;
 
-    *f = (struct train_flags){ .model = MODEL_CNN,
-                               .passes = 10,
-                               .batch = 32,
-                               .seed = 1,
-                               .optimizer = CRUN_ADAM,
-                               .resume = "" };
+    *f = (struct train_flags){
+        .model = MODEL_CNN, .passes = 10, .batch = 32, .seed = 1, .optimizer = CRUN_ADAM
+    };
     if (opt_parse(&rules, argc, argv, f, &word, e) < 0)
         return -1;
     if (word < argc)

@@ -21,7 +21,6 @@ struct train_flags {
     enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA } device;
     const char *checkpoints;                  /* NULL: none are written */
     long long checkpoint_every, memory_every; /* steps; 0: never */
-    const char *resume; /* "": the newest; NULL: begin anew; else a file */
     const char *metrics;
     long long metrics_every; /* steps; 0: only after each pass */
     bool cuda_graph, help, version;

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/fd.h"
@@ -23,17 +22,4 @@ int metrics_append(const char *path, struct err *e, const char *fmt, ...)
     if (close(fd) != 0 || written < 0)
         return err_set_errno(e, errno, "--metrics: %s", path);
     return 0;
-}
-
-bool metrics_has(const char *path, const char *beginning)
-{
-    FILE *file = fopen(path, "re");
-    char line[512];
-    bool found = false;
-
-    while (file && !found && fgets(line, sizeof(line), file))
-        found = strncmp(line, beginning, strlen(beginning)) == 0;
-    if (file)
-        fclose(file);
-    return found;
 }

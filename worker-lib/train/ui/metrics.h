@@ -2,8 +2,6 @@
 #ifndef WORKER_LIB_TRAIN_UI_METRICS_H
 #define WORKER_LIB_TRAIN_UI_METRICS_H
 
-#include <stdbool.h>
-
 #include "rendezvous/common/base/err.h"
 
 /* --metrics: one line of JSON about each pass, with --metrics-every about some steps,
@@ -13,7 +11,5 @@
  */
 int metrics_append(const char *path, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))) MUST_CHECK;
-/* Whether an earlier process has written a line with this beginning. */
-bool metrics_has(const char *path, const char *beginning);
 
 #endif
