@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """
 A training that keeps its checkpoints in memory. It draws random numbers of all kinds and has
-buffers that differ between ranks. Each rank prints the steps that it begins with and, at the
+buffers and, with DDP, a parameter that differ between ranks. Each rank prints the steps that it begins with and, at the
 end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,... ends a rank with SIGKILL; the
 first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is not whole) or "after".
 While FOLDER/wait-at-STEP exists, each rank waits before that step.
@@ -39,6 +39,17 @@ def arguments():
     return parser.parse_args()
 
 
+class Gain(nn.Module):
+    """A frozen parameter, which DDP makes equal on all ranks only where it begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1), requires_grad=False)
+
+    def forward(self, x):
+        return x * self.gain
+
+
 class Loader:
     """A data loader that knows where it is, and is another one on each rank."""
 
@@ -60,9 +71,12 @@ class Loader:
 def make_model(kind, width):
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(FEATURES, width), nn.BatchNorm1d(width), nn.Tanh(),
-                          nn.Dropout(0.2), nn.Linear(width, 1))
+                          nn.Dropout(0.2), nn.Linear(width, 1), Gain())
     if kind == "ddp":
-        return DistributedDataParallel(model)
+        model = DistributedDataParallel(model)
+        if not crun.restarts() and crun.is_present():
+            model.module[5].gain.data.add_(dist.get_rank())  # a later life has it from the checkpoint
+        return model
     if kind == "fsdp2":
         from torch.distributed.fsdp import fully_shard
         for layer in model[0], model[4]:

@@ -63,7 +63,7 @@ class Checkpointer:
         self._folder = Folder(folder, keep, self._ranks)
         self._doubts = Doubts(self._doubt, self._state.loaders)
         self._every, self._files_every = every, files_every
-        self._files_step, self._last_step = 0, -1
+        self._files_step, self._last_step, self._saves = 0, -1, 0
         self._writers = SectionWriter(), SectionWriter()
         self._checked = self._gives_up = False
         self._client = self._connect(keep) if every else None
@@ -275,6 +275,7 @@ class Checkpointer:
     def _begin_memory(self, step: int) -> bool:
         """Whether it is to be committed."""
         assert self._client and self._parts
+        self._find_differing()
         shared, own = self._state.trees()
         own.objects[HAS_SHARED] = bool(shared.tensors)
         writes = bool(shared.tensors) and crun.local_rank() == 0
@@ -297,6 +298,13 @@ class Checkpointer:
         except MemoryFault as error:
             self._give_up(error)
             return False
+
+    def _find_differing(self) -> None:
+        """At the first save, the second, the fourth...: it reads all that is shared."""
+        self._saves += 1
+        if self._saves & (self._saves - 1) == 0 and (names := self._state.find_differing(self._ranks)):
+            self._doubt(f"{len(names)} tensors of DDP are not the same on all ranks, as {names[0]}: each "
+                        "rank's own are saved from now on")
 
     def _stable(self, optimized: "Set[str]", chunks: List[Chunk]) -> "Optional[Set[str]]":
         """Which tensors of the CPU are written later. The others are copied first; None: that
@@ -321,6 +329,7 @@ class Checkpointer:
         self._wait()
         crun.checkpoint_wanted()  # a rank that did not know of the request may know by now
         with crun.checkpointing():
+            self._find_differing()
             self._folder.save(step, self._state.files_tree())
         self._files_step = step
         crun.checkpoint_done()

@@ -32,6 +32,14 @@ class Ranks:
             dist.all_reduce(bit, dist.ReduceOp.MIN, self.group)
         return bool(bit.item())
 
+    def differ(self, values: torch.Tensor) -> torch.Tensor:
+        """Which of these integers are not the same on all ranks."""
+        both = torch.cat((values, -values))
+        if self.group:
+            dist.all_reduce(both, dist.ReduceOp.MIN, self.group)
+        least, most = both.chunk(2)
+        return least != -most
+
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value."""
         values = [value]

@@ -7,6 +7,7 @@ DDP keeps equal nor a DTensor describes.
 """
 import random
 import sys
+import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
@@ -20,6 +21,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
 from .library import MemoryFault
+from .ranks import Ranks
 from .section import load_objects, save_objects
 
 Path = Tuple[Any, ...]
@@ -59,6 +61,7 @@ class Tree:
                 raise MemoryFault(f"{name}: {error}") from None
 
 
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks."
 _EQUAL_HOOKS = _HOOKS + "default_hooks", _HOOKS + "powerSGD_hook"
 
@@ -83,6 +86,13 @@ def _kept_equal(model: Module, size: int) -> "Set[int]":
         return set()
     return {id(p) for name, p in model.module.named_parameters()
             if name not in model.parameters_to_ignore}
+
+
+def _sum_of_bits(tensor: torch.Tensor) -> int:
+    values = tensor.detach().contiguous().view(-1)
+    if values.is_complex():
+        values = torch.view_as_real(values)
+    return int(values.view(_INTEGERS[values.element_size()]).sum(dtype=torch.int64)) >> 1
 
 
 def rng_state() -> Dict[str, Any]:
@@ -176,6 +186,7 @@ class State:
         self._files: Optional[Files] = objects.get(FILES)
         self._others = {n: _stateful(n, v) for n, v in objects.items()
                         if n not in (FILES, *self._models, *self._optimizers)}
+        self._differing: Set[str] = set()
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
 
@@ -211,7 +222,22 @@ class State:
             own.put((f"rank-{self._rank}", FILES, name), content)
         if self.has_rng:
             own.put((f"rank-{self._rank}", "rng"), rng_state())
+        for name in self._differing & set(shared.tensors):
+            path, value = shared.tensors[name] if files else shared.tensors.pop(name)
+            own.put((f"rank-{self._rank}", *path), value, name in shared.optimized)
         return shared, own
+
+    def find_differing(self, ranks: Ranks) -> List[str]:
+        """What DDP would keep equal, and the program does not: frozen parameters, or what it changes
+        itself. It is each rank's own from now on. By all ranks together."""
+        shared, _ = self.trees(objects=False)
+        names = sorted(shared.tensors)
+        new = set(names)
+        if not ranks.differ(torch.tensor([zlib.crc32(repr(names).encode())])).any():
+            sums = [_sum_of_bits(shared.tensors[name][1]) for name in names]
+            new = {name for name, differs in zip(names, ranks.differ(torch.tensor(sums, dtype=torch.int64))) if differs}
+        self._differing |= new
+        return sorted(new)
 
     def loaders(self) -> Dict[str, bytes]:
         """Where the data loaders are."""
