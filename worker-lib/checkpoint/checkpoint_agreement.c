@@ -46,13 +46,15 @@ crun_status checkpoint_fail(crun_world *world, int64_t least)
 {
     crun_status status, failed = (crun_status)(-least >> 32);
     int rank = (int)(-least & INT32_MAX);
-    struct err e = { 0 };
+    struct err own = { 0 }, e;
 
-    err_set(&e, "%s", crun_error_text());
-    if (rank == crun_rank(world) && crun_size(world) > 1)
-        err_wrap(&e, "rank %u", world_own_number(world));
+    err_set(&own, "%s", crun_error_text());
+    e = own;
+    err_wrap(&e, "rank %u", world_own_number(world));
     status = checkpoint_broadcast(world, e.text, sizeof(e.text), rank);
-    return status == CRUN_OK ? status_fail_with(failed, &e) : status;
+    if (status != CRUN_OK)
+        return status;
+    return status_fail_with(failed, rank == crun_rank(world) ? &own : &e);
 }
 
 crun_status checkpoint_share(crun_world *world, crun_status own)

@@ -226,24 +226,21 @@ bool checkpoint_dir_is_stale(const char *dir, const struct checkpoint_claim *cla
 {
     char id[ID128_HEX_SIZE];
     uint64_t newest;
+    bool is_newer;
 
     if (newest_generation(dir, &newest, e) < 0)
         return false; /* the write fails, too */
-    if (newest > claim->generation) {
-        err_set(e,
-                "generation %" PRIu64
-                " of this job now writes to %s, this one is %" PRIu64,
-                newest, dir, claim->generation);
-        return true;
+    is_newer = newest > claim->generation;
+    if (!is_newer) {
+        /* in a directory that was removed, the next start has the same number */
+        read_claim(dir, claim->generation, id);
+        if (!*id || strcmp(id, claim->id) == 0)
+            return false;
     }
-    /* in a directory that was removed, the next start has the same number */
-    read_claim(dir, claim->generation, id);
-    if (!*id || strcmp(id, claim->id) == 0)
-        return false;
     err_set(e,
-            "the directory %s was replaced, and another start of this job now writes "
-            "to it",
-            dir);
+            "another job, or a later start of this one, now writes its checkpoints to "
+            "%s%s: end it, or give this job a directory of its own",
+            dir, is_newer ? "" : ", which was replaced");
     return true;
 }
 

@@ -486,7 +486,7 @@ CRUN_API CRUN_CHECK crun_status crun_sampler_restore(crun_sampler *sampler,
  * Files are in the safetensors format, which other programs can read.
  *
  * All ranks call open, save, wait and load together, and get the same status, unless it
- * says otherwise: a failure of one rank is that of all, and its text names the rank.
+ * says otherwise: a failure of one rank is that of all, whose texts name the rank.
  * Checkpoints are ordered by generation, then by the order in which they were saved,
  * whatever their steps: after going back to an older checkpoint, the next one that is
  * saved is the newest. Two saves of the same step are two checkpoints.
