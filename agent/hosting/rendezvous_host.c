@@ -17,6 +17,8 @@
 
 #define ADDRESSES_MAX 16
 #define DEFAULT_PORT 29400
+/* A rendezvous of the same job that has left this endpoint has knocked by then. */
+#define KNOCKED_MS 1500
 #define HOSTS_FILE "/etc/hosts"
 
 /* Reads the first endpoint of the list: only that can be hosted. */
@@ -33,19 +35,32 @@ static int read_endpoint(struct rendezvous_host *h, const char *list, struct err
     return 0;
 }
 
-static const struct net_addr *find_local_address(const struct net_addr *list,
-                                                 size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (net_is_loopback(&list[i]) || net_is_local(&list[i]))
-            return &list[i];
-    return NULL;
-}
-
 /* The user, or the node rank, says that it is here. */
 static bool host_is_given(const struct rendezvous_host *h)
 {
     return h->config->is_host == 1 || h->config->rendezvous == CONFIG_STATIC;
+}
+
+/* A name may have the addresses of several nodes: the one with the lowest hosts it. */
+static const struct net_addr *
+find_local_address(struct rendezvous_host *h, const struct net_addr *list, size_t count)
+{
+    const struct net_addr *lowest = net_lowest(list, count);
+    char text[NET_TEXT_SIZE];
+
+    if (!lowest || net_is_local(lowest))
+        return lowest;
+    for (size_t i = 0; i < count; i++)
+        if (net_is_local(&list[i])) {
+            if (host_is_given(h))
+                return &list[i];
+            log_at(h->is_lower ? LOG_DEBUG : LOG_INFO,
+                   "of the addresses of %s, the lowest hosts the rendezvous: %s",
+                   h->name, net_format_host(lowest, text, sizeof(text)));
+            h->is_lower = true;
+            break;
+        }
+    return NULL;
 }
 
 /* Another job may have the port: e names it. Returns -1. */
@@ -104,6 +119,10 @@ static int start_server(struct rendezvous_host *h, const struct net_addr *listen
 {
     struct server_config config = host_server_config(h);
 
+    h->job = h->config->job;
+    if (listen->len && !net_is_loopback(listen) && h->job.last_call_ms < KNOCKED_MS)
+        h->job.last_call_ms = KNOCKED_MS;
+    config.job = &h->job;
     config.listen = *listen;
     config.listener = h->config->rendezvous_fd;
     config.elsewhere = h->calls.elsewhere;
@@ -196,7 +215,7 @@ static int host_or_yield(struct rendezvous_host *h, int rc, struct err *e)
 int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *list,
                              size_t count, const char *why, struct err *e)
 {
-    const struct net_addr *own = find_local_address(list, count);
+    const struct net_addr *own = find_local_address(h, list, count);
 
     if (!h->undecided || h->server)
         return 0;

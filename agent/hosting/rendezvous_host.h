@@ -32,7 +32,8 @@ struct rendezvous_host_calls {
  * Decides where the rendezvous runs. A job of one node has it in its own process.
  * Static: node rank 0 hosts it, whether or not it knows the address by which the others
  * reach it. Dynamic: the node that has the endpoint's address on an interface and can
- * bind it hosts it; if the address is in use, a crund or another agent hosts it.
+ * bind it hosts it; if the address is in use, a crund or another agent hosts it. Of a
+ * name with the addresses of several nodes, the lowest one counts.
  * A name that is not in the file of hosts is decided on when the client has looked it
  * up, and again with each answer until this node has joined.
  */
@@ -47,7 +48,9 @@ struct rendezvous_host {
     const struct config *config;
     struct key_ring *keys;
     struct rendezvous_host_calls calls;
-    bool undecided;                     /* an answer may say that it is here */
+    struct job_config job; /* as its server has it */
+    bool is_lower;         /* another node's address, which the user knows */
+    bool undecided;        /* an answer may say that it is here */
     char name[HOST_NAME_MAX_BYTES + 1]; /* the first endpoint's */
     uint16_t port_wanted;
     struct name_check check; /* of a name that is only taken for ours */

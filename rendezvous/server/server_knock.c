@@ -2,7 +2,8 @@
 /*
  * Connections from this rendezvous to others. A rendezvous that has left the endpoint
  * of its job knocks there: a node that was started again and waits at that endpoint
- * learns where its job is, and founds no second one.
+ * learns where its job is, and founds no second one. Only the first endpoint can be
+ * hosted, and of a name the lowest address.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,10 +106,10 @@ static void knock_on_found(void *arg, bool first, const struct net_addr *list,
                                 .closed = knock_on_closed,
                                 .arg = arg };
     struct knock *k = arg;
+    const struct net_addr *at = net_lowest(list, count);
 
-    for (size_t i = 0; i < count && !k->conn; i++)
-        if (!k->calls.keeps(k->calls.arg, &list[i]))
-            k->conn = server_dial(k->server, &list[i], knock_on_connected, &calls);
+    if (first && at && !k->calls.keeps(k->calls.arg, at))
+        k->conn = server_dial(k->server, at, knock_on_connected, &calls);
 }
 
 static void on_knock_timer(void *arg)

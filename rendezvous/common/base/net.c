@@ -502,6 +502,23 @@ bool net_same_host(const struct net_addr *a, const struct net_addr *b)
            (x.scope == y.scope || x.scope == 0 || y.scope == 0);
 }
 
+const struct net_addr *net_lowest(const struct net_addr *list, size_t count)
+{
+    const struct net_addr *lowest = NULL;
+    struct net_host least = { .size = 0 };
+
+    for (size_t i = 0; i < count; i++) {
+        struct net_host h = net_host_of(&list[i]);
+
+        if (!lowest || h.size < least.size ||
+            (h.size == least.size && memcmp(h.byte, least.byte, h.size) < 0)) {
+            lowest = &list[i];
+            least = h;
+        }
+    }
+    return lowest;
+}
+
 char *net_interface(const struct net_addr *addr, char name[NET_INTERFACE_SIZE])
 {
     struct ifaddrs *all = NULL;

@@ -74,6 +74,8 @@ char *net_format(const struct net_addr *addr, char *buf, size_t size);
 bool net_is_loopback(const struct net_addr *addr);
 /* Same host, ports apart; v4-mapped v6 equals v4. */
 bool net_same_host(const struct net_addr *a, const struct net_addr *b);
+/* The same of these addresses, in whatever order they are; NULL: there are none. */
+const struct net_addr *net_lowest(const struct net_addr *list, size_t count);
 /* The interface of this machine that has the address, or "". Returns name. */
 #define NET_INTERFACE_SIZE 16
 char *net_interface(const struct net_addr *addr, char name[NET_INTERFACE_SIZE]);

@@ -32,11 +32,17 @@ def has_replicas():
     return b"raft_apply" in (BIN / "crun").read_bytes()
 
 
-def start(cluster, index, conf="", nodes="2:3", flags=(), endpoints=(0,)):
-    node = cluster[index]
+def start(cluster, index, conf="", nodes="2:3", flags=(), endpoints=(0,), name=None):
+    """name: it has the addresses of all nodes."""
+    node, before = cluster[index], []
     there = ",".join(f"{cluster[i].address}:{PORT}" for i in endpoints)
+    if name:
+        there, hosts = f"{name}:{PORT}", f"{cluster.directory}/hosts"
+        with open(hosts, "w") as f:
+            f.writelines(f"{n.address} {name}\n" for n in reversed(cluster.nodes))
+        before = ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts; exec "$@"', "sh"]
     return node.start(
-        [CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={there}",
+        [*before, CRUN, "-v", f"--nnodes={nodes}", f"--rdzv-endpoint={there}",
          "--rdzv-id=job", "--nproc-per-node=1", "--max-restarts=3",
          f"--rdzv-conf=last_call_timeout=60{conf}", *flags, "sh", "-c", WORKER],
         env={"DIR": cluster.directory})
@@ -178,11 +184,12 @@ def under_keys_a_stranger_has_no_vote(cluster):
 
 
 def a_host_that_starts_again_joins_its_job(cluster):
-    ps = launch(cluster, 3)
+    """Also if it could be a job by itself, at once."""
+    ps = launch(cluster, 3, nodes="1:3")
     strangers_are_no_replicas(cluster, ps)
     ps[0].kill()
     until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
-    again = start(cluster, 0)
+    again = start(cluster, 0, nodes="1:3", conf=",last_call_timeout=0")
     until(lambda: "job \"job\" runs already: this node joins it at" in again.err,
           lambda: "it learns where its job is:\n" + again.err)
     until(lambda: all("world=3 epoch=3" in p.out for p in (again, *ps[1:])), "it is in the job")
@@ -218,13 +225,13 @@ def a_spare_is_a_third_node(cluster):
     flags = [("--spares=1", f"--node-rank={i}") for i in (0, 1)] + [("--spares=1",)]
     ps = []
     for i in range(3):
-        ps.append(start(cluster, i, nodes="2", flags=flags[i]))
+        ps.append(start(cluster, i, nodes="2", flags=flags[i], name="job.test"))
         until(lambda: f"node-{i} joined" in ps[0].err, lambda: ps[0].err)
     until(lambda: all(kept_by(p) and kept_by(p)[-1].count(",") == 2 for p in ps),
           "three nodes keep the records")
     ps[0].kill()
     until(lambda: "rank=0 world=2 epoch=2" in ps[2].out, "the spare is in the job")
-    again = start(cluster, 0, nodes="2", flags=flags[0])
+    again = start(cluster, 0, nodes="2", flags=flags[0], name="job.test")
     until(lambda: "waits as a spare" in again.err, lambda: "it waits\n" + again.err)
     ps[1].kill()
     until(lambda: "rank=0 world=2 epoch=3" in again.out, "it has its rank again")

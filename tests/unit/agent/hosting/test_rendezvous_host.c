@@ -206,6 +206,31 @@ TEST_EACH(each_answer_is_considered, looked_up)
     end();
 }
 
+/* A name has the addresses of two nodes, one of them ours. */
+static const struct {
+    const char *other;
+    int is_host, result;
+} several[] = { { "203.0.113.1", -1, HOSTED },
+                { "1.2.3.4", -1, NOT_HOSTED },
+                { "1.2.3.4", 1, HOSTED } };
+
+TEST_EACH(of_the_addresses_of_a_name_the_lowest_hosts, several)
+{
+    struct config c = { .rendezvous = CONFIG_DYNAMIC,
+                        .is_host = several[_i].is_host,
+                        .endpoints = "surely-no-host.test:0",
+                        .job = { .max_nodes = 2 } };
+    struct net_addr list[2];
+    struct err e;
+
+    ck_assert_int_eq(net_parse_host("127.0.0.1", 0, &list[_i % 2], &e), 0);
+    ck_assert_int_eq(net_parse_host(several[_i].other, 0, &list[1 - _i % 2], &e), 0);
+    ck_assert_int_eq(start(&c, &e), 0);
+    ck_assert_int_eq(rendezvous_host_consider(&host, list, 2, "", &e), 0);
+    ck_assert_int_eq(host.server ? HOSTED : NOT_HOSTED, several[_i].result);
+    end();
+}
+
 /* The port is in use: by a crund, or by another agent of this machine. */
 static const struct {
     int is_host, result;

@@ -246,6 +246,23 @@ TEST(an_unknown_family_is_no_host_at_all)
     ck_assert_str_eq(net_format_host(&a, text, sizeof(text)), "?");
 }
 
+TEST(the_lowest_address_is_the_same_in_any_order)
+{
+    static const char *const text[] = { "10.77.0.2", "fd00::1", "10.77.0.1",
+                                        "9.255.0.3" };
+    struct net_addr list[4], *first = &list[0];
+
+    for (int turn = 0; turn < 4; turn++) {
+        char lowest[NET_TEXT_SIZE];
+
+        for (int i = 0; i < 4; i++)
+            ck_assert_int_eq(net_parse_host(text[(i + turn) % 4], 1, &list[i], &e), 0);
+        ck_assert_str_eq(net_format_host(net_lowest(first, 4), lowest, sizeof(lowest)),
+                         "9.255.0.3");
+    }
+    ck_assert_ptr_null(net_lowest(first, 0));
+}
+
 TEST(a_port_is_set_in_both_families)
 {
     struct net_addr v4 = numeric("127.0.0.1", 1), v6 = numeric("::1", 1);
