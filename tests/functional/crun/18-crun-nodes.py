@@ -253,12 +253,12 @@ def a_leader_lost_before_it_begins_holds_nobody_up(cluster):
     crund = cluster[2].start([BIN / "crund", "--listen", ":29400"])
     until(lambda: "listening" in crund.err, "crund")
     both = [dynamic(cluster[i], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
-                    flags=[f"--node-rank={i}", "--rdzv-conf=lease=1,last_call_timeout=60"])
+                    flags=[f"--node-rank={i}", "--rdzv-conf=lease=3,last_call_timeout=60"])
             for i in (0, 1)]
     until(lambda: crund.err.count(" joined ") == 2, "both have joined")
     both[0].kill(signal.SIGSTOP)  # rank 0's, which never opens the store
     last = dynamic(cluster[2], cluster[2].address, 1, *sh(SHOW), nnodes="1:3",
-                   flags=["--node-rank=2", "--rdzv-conf=lease=1,last_call_timeout=60"])
+                   flags=["--node-rank=2", "--rdzv-conf=lease=3,last_call_timeout=60"])
     expect(both[1], 0, "epoch 2")
     expect(last, 0)
     both[0].kill()

@@ -95,21 +95,25 @@ def ctrl_z_and_fg(p):
 
 def longer_than_the_lease(p):
     """The rendezvous is in the process that stops, so it is not said to be silent."""
-    for flags in ["--nproc-per-node=2"], [
-            "--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]:
-        shell = Shell(p)
-        shell.command(CRUN, *flags, "--rdzv-conf=lease=1,last_call_timeout=0", *sh(
-            'echo $$ >>pids; touch work; while [ ! -e enough ]; do sleep 0.02; done'))
-        suspend(p, shell, 3 - len(flags))
-        time.sleep(1.6)  # more than the lease and the time to come back
-        shell.type(b"fg; echo code $?; exit 0\n")
-        time.sleep(2)  # two leases
-        p.file("enough")
-        shell.wait_for(b"code 0")
-        shell.end(0)
-        same(b"out of reach" in shell.said or b"no answer" in shell.said, False)
-        for name in "pids", "work", "enough":
-            os.unlink(f"{p.path}/{name}")
+    with contextlib.closing(Place()) as other:
+        shells = []
+        for place, flags in (p, ["--nproc-per-node=2"]), (other, [
+                "--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]):
+            shell = Shell(place)
+            shell.command(CRUN, *flags, "--rdzv-conf=lease=3,last_call_timeout=0", *sh(
+                'echo $$ >>pids; touch work; while [ ! -e enough ]; do sleep 0.02; done'))
+            suspend(place, shell, 3 - len(flags))
+            shells.append((place, shell))
+        time.sleep(3.6)  # more than the lease and the time to come back
+        for _, shell in shells:
+            shell.type(b"fg; echo code $?; exit 0\n")
+        time.sleep(3.1)  # more than a lease
+        for place, shell in shells:
+            place.file("enough")
+            shell.wait_for(b"code 0")
+            shell.end(0)
+            same(b"out of reach" in shell.said or b"no answer" in shell.said, False)
+        other.nothing_is_left()
 
 
 def a_suspended_job_can_be_ended(p):

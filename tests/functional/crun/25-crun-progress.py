@@ -255,7 +255,7 @@ class Daemon:
 
 def join(daemon, *words):
     return [f"--rdzv-endpoint={daemon.address}", "--rdzv-backend=c10d", "--rdzv-id=job",
-            "--nnodes=1", "--rdzv-conf=lease=2", *words]
+            "--nnodes=1", "--rdzv-conf=lease=3", *words]
 
 
 def the_status_says_how_far_the_workers_are(directory, daemon):
@@ -291,8 +291,8 @@ while [ $from -lt $to ]; do from=$((from + 1)); echo step $from; sleep 0.03; don
 
 def it_is_told_what_a_restart_cost(directory, daemon):
     """It fails after step 20, and goes on from the checkpoint of step 10."""
-    job = Job(directory, *join(daemon, "--rdzv-conf=lease=3", "--max-restarts=1",
-                               "--progress-pattern=step (\\d+)"), "sh", "-c", STEPS, workers=1)
+    job = Job(directory, *join(daemon, "--max-restarts=1", "--progress-pattern=step (\\d+)"),
+              "sh", "-c", STEPS, workers=1)
     status = until(lambda: [j for j in json.loads(daemon.ask("status", "--json"))
                             if j["last_restart"] and j["last_restart"]["steps_again"] == 10],
                    "the steps done again")[0]

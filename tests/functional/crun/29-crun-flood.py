@@ -97,7 +97,7 @@ def descriptors_for_a_restart_are_set_aside(p):
 
 def requests_do_not_take_the_lease(p):
     """200 connections ask for everything 195 times, for longer than the job's lease."""
-    port, first, second = started(p, 1024, 1, "--rdzv-conf=lease=2")
+    port, first, second = started(p, 1024, 1, "--rdzv-conf=lease=3")
     begun = time.monotonic()
     asking = [dial_narrow(port, PREFACE + hello() + frame(EVENTS) * 195) for _ in range(200)]
     flood = Flood(port, words())

@@ -58,7 +58,7 @@ def a_failure_is_reported_once():
 
 def the_loss_of_rank_0_is_reported_by_the_next(listen):
     with step("echo up; exec sleep 1000", f"--rdzv-endpoint={listen}", "--rdzv-backend=c10d",
-              "--rdzv-conf=lease=2") as nodes:
+              "--rdzv-conf=lease=3") as nodes:
         until(lambda: all("up" in p.out for p in nodes), lambda: [p.err for p in nodes])
         nodes[0].kill(signal.SIGKILL)
         same([p.wait() for p in nodes[1:]], [1, 1])
@@ -69,7 +69,7 @@ def the_loss_of_rank_0_is_reported_by_the_next(listen):
 
 def the_loss_of_the_host_is_reported_by_the_next():
     with step("echo up; exec sleep 1000", *static(free_ports(1)[0]),
-              "--rdzv-conf=lease=2") as nodes:
+              "--rdzv-conf=lease=3") as nodes:
         until(lambda: all("up" in p.out for p in nodes), lambda: [p.err for p in nodes])
         nodes[0].kill(signal.SIGKILL)
         same([p.wait() for p in nodes[1:]], [1, 1])
