@@ -147,7 +147,8 @@ static bool on_knock_keeps(void *arg, const struct net_addr *addr)
 
     for (unsigned i = 0; i < replica_count(k->replica); i++) {
         replica_show(k->replica, i, &m);
-        if (place_address(m.address, &at) && net_same_host(&at, addr))
+        if (!replica_links_is_gone(k->links, m.id) && place_address(m.address, &at) &&
+            net_same_host(&at, addr))
             return true;
     }
     return false;
