@@ -231,7 +231,7 @@ def script_of_the_readme(cluster):
     """It is submitted as it stands there; the time limit comes early."""
     at = pathlib.Path(cluster.directory) / "readme"
     at.mkdir()
-    (at / "job.sh").write_text(readme.blocks("Slurm", "sh")[0])
+    (at / "job.sh").write_text(readme.blocks("Slurm, Kubernetes, ssh", "sh")[0])
     (at / "train.py").write_text(WORKER.replace(
         "name, seconds, end = sys.argv[1], float(sys.argv[2]), False",
         "name, seconds, end = 'readme', 1, False"))
