@@ -268,6 +268,9 @@ static void say_waiting(struct job_messages *s, const struct msg_beat *beat, boo
         log_info("rendezvous %s is loopback: other machines cannot connect", at);
     else if (where)
         log_info("rendezvous %s", at);
+    if (where && !s->config->under_slurm && !s->config->shares_output)
+        log_info("start the same command on each missing node%s%s",
+                 *beat->missing ? ", with --node-rank " : "", beat->missing);
     if (*beat->refused)
         log_info("%s", beat->refused);
 }

@@ -224,6 +224,7 @@ TEST(a_node_that_was_refused_is_named_at_once)
     job_messages_waiting(t.messages, &beat);
     expect("crun: waiting for nodes: 1 of 2 joined · 90 s left\n"
            "crun: rendezvous 10.0.0.1:29400\n"
+           "crun: start the same command on each missing node\n"
            "crun: node-7 was refused: another program\n");
     job_messages_waiting(t.messages, &beat); /* the same again */
     expect("");
@@ -244,11 +245,13 @@ TEST_LOOP(what_is_missing_is_named, 0, 3)
     strcpy(beat.missing, "1, 3");
     strcpy(beat.refused, "x");
     job_messages_waiting(t.messages, &beat);
-    snprintf(where, sizeof(where),
-             "crun: waiting for nodes: 2 of 4 joined (missing: rank 1, 3) · starts in "
-             "5 s\ncrun: rendezvous %s is loopback: other machines cannot connect\n"
-             "crun: x\n",
-             loopbacks[_i]);
+    snprintf(
+        where, sizeof(where),
+        "crun: waiting for nodes: 2 of 4 joined (missing: rank 1, 3) · starts in "
+        "5 s\ncrun: rendezvous %s is loopback: other machines cannot connect\n"
+        "crun: start the same command on each missing node, with --node-rank 1, 3\n"
+        "crun: x\n",
+        loopbacks[_i]);
     expect(where);
     strcpy(beat.refused, "y"); /* where the rendezvous is has been said */
     job_messages_waiting(t.messages, &beat);
