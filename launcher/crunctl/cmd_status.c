@@ -42,7 +42,7 @@ static void print_views(struct job_views *v, const struct ctl_options *o)
     else if (o->run_id && v->count == 1)
         job_view_print(&v->job[0], &t, o->out);
     else
-        job_views_print(v, &t, o->out);
+        job_views_print(v, o->all, &t, o->out);
 }
 
 static int cmd_status_run(struct ctl_client *c, const struct ctl_options *o,
@@ -135,7 +135,7 @@ static const struct opt status_table[] = {
       .max = WATCH_MS_MAX },
     { .name = "all",
       .letter = 'a',
-      .help = "Also jobs that are over, as far as crund has kept them.",
+      .help = "All jobs that are over, also those that crund has kept.",
       .set = opt_set_true,
       FIELD(all) },
     CTL_JSON_FLAG("Print an array of jobs as JSON; with --watch, one in each line."),

@@ -16,7 +16,7 @@
 
 #define DAY_MS (24 * 3600 * 1000ull)
 #define HEARTBEAT_MS 5000 /* how much older than its age the step of a node may be */
-#define ENDED_MIN 5       /* shown on the smallest terminal */
+#define ENDED_SHOWN 5     /* beside jobs that run */
 
 /* -- states ----------------------------------------------------------------------- */
 
@@ -428,15 +428,8 @@ void job_view_print(const struct job_view *job, const struct terminal *t, FILE *
         print_ended_report(job->report, out);
 }
 
-/* On a terminal, the jobs that run must not scroll away. */
-static size_t ended_jobs_shown(size_t count, const struct terminal *t)
-{
-    size_t room = t->rows / 2 > ENDED_MIN + 2 ? t->rows / 2 - 2 : ENDED_MIN;
-
-    return t->is_terminal && t->rows && count > room + 1 ? room : count;
-}
-
-static void print_ended_jobs(const struct job_views *v, size_t first,
+/* first: the jobs before it run, and must not scroll away. */
+static void print_ended_jobs(const struct job_views *v, size_t first, bool all,
                              const struct terminal *t, FILE *out)
 {
     static const struct text_column columns[] = { { "ENDED", 0 },    { "RESULT", 0 },
@@ -444,7 +437,8 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
                                                   { "RESTARTS", 3 }, { "EXIT", 1 },
                                                   { "WHY", 0 },      { NULL, 0 } };
     struct text_table *table = text_table_create(columns);
-    size_t end = first + ended_jobs_shown(v->count - first, t);
+    bool few = !all && first > 0 && v->count - first > ENDED_SHOWN + 1;
+    size_t end = few ? first + ENDED_SHOWN : v->count;
 
     for (size_t i = first; i < end; i++) {
         const struct msg_job_status *s = &v->job[i].status;
@@ -471,7 +465,7 @@ static void print_ended_jobs(const struct job_views *v, size_t first,
     text_table_print(table, t, out);
     text_table_destroy(table);
     if (end < v->count)
-        fprintf(out, "and %zu older: crunctl status | less\n", v->count - end);
+        fprintf(out, "and %zu older: crunctl status --all\n", v->count - end);
 }
 
 /* "2 running, 1 waiting, 3 finished" */
@@ -497,7 +491,8 @@ static void print_counts(const struct job_views *v, FILE *out)
     fputs(v->count ? "\n" : "no jobs\n", out);
 }
 
-void job_views_print(const struct job_views *v, const struct terminal *t, FILE *out)
+void job_views_print(const struct job_views *v, bool all, const struct terminal *t,
+                     FILE *out)
 {
     size_t i = 0;
 
@@ -509,5 +504,5 @@ void job_views_print(const struct job_views *v, const struct terminal *t, FILE *
     if (i == v->count)
         return;
     fputc('\n', out);
-    print_ended_jobs(v, i, t, out);
+    print_ended_jobs(v, i, all, t, out);
 }

@@ -8,8 +8,9 @@
 #include "rendezvous/show/views/job_view.h"
 
 /* All of them: how many are in which state, each job with its nodes, and those that
- * have ended in a table. */
-void job_views_print(const struct job_views *v, const struct terminal *t, FILE *out);
+ * have ended in a table: all, or beside jobs that run, the newest few. */
+void job_views_print(const struct job_views *v, bool all, const struct terminal *t,
+                     FILE *out);
 
 /* One job, in full. */
 void job_view_print(const struct job_view *job, const struct terminal *t, FILE *out);

@@ -10,14 +10,12 @@ while after their end.
 import contextlib
 import json
 import os
-import pty
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 import unicodedata
 
@@ -120,21 +118,6 @@ def the_clock_is_set_back(p):
     assert 0.2 <= ran < 60, ran
 
 
-def on_terminal(p, rows, *words):
-    """What crunctl shows on a terminal of so many rows."""
-    master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (rows, 100))
-    subprocess.run([CRUNCTL, *words], env={**p.env, "NO_COLOR": "1"}, stdout=slave, timeout=SECONDS,
-                   check=True)
-    os.close(slave)
-    said = b""
-    with contextlib.suppress(OSError):
-        while data := os.read(master, 65536):
-            said += data
-    os.close(master)
-    return said.decode().replace("\r\n", "\n")
-
-
 def only_the_newest_are_kept(p):
     p.crun(sh("exit 3"), 3)
     ended = os.path.join(p.run, "ended")
@@ -145,8 +128,11 @@ def only_the_newest_are_kept(p):
                 f.write('{"pid":7}')
     p.file("run/ended/mine.txt", "mine")
     p.crun(sh("exit 4"), 4)
-    matches(on_terminal(p, 24, "status"), r"RESULT.*\n(.*failed.*\n){10}and 10 older: crunctl status")
     same(len(p.ctl("status")[1].splitlines()), 23)
+    job = p.begin(*SLEEP)
+    matches(p.ctl("status")[1], r"sleep +running.*\n(.*\n)+.*RESULT.*\n(.*failed.*\n){5}and 15 older: crunctl status --all\n$")
+    matches(p.ctl("status", "--all")[1], r"sleep +running.*\n(.*\n)+.*RESULT.*\n(.*failed.*\n){20}$")
+    p.stop(job)
     left = os.listdir(ended)
     same(len([f for f in left if f.endswith(".json")]), 20)
     same(len([f for f in left if f.endswith(".events")]), 20)
