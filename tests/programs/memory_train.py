@@ -128,11 +128,16 @@ def main():
     model = make_model(args.kind, width)
     optim = torch.optim.Adam(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optim, 3, 0.9)
+    stage = nn.ModuleDict({f"of-{rank}": nn.Linear(1, 1)})  # as of a pipeline
+    stage_optim = torch.optim.SGD(stage.parameters(), 0.1 / (rank + 1), 0.5)
+    stage_schedule = torch.optim.lr_scheduler.StepLR(stage_optim, 2, 0.9 - 0.1 * rank)
     loader = Loader(rank)
     torch.manual_seed(rank)
     random.seed(rank)
     ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
-                                      "loader": loader}, args.every, args.files_every, background=args.background)
+                                      "loader": loader, "stage": stage, "stage_optim": stage_optim,
+                                      "stage_schedule": stage_schedule},
+                        args.every, args.files_every, background=args.background)
     first = ckpt.restore()
     say(f"begins rank={rank} step={first}")
     write = library.Client.write
@@ -145,17 +150,21 @@ def main():
                 die()
         library.Client.write = slow_write
         optim.zero_grad()
+        stage_optim.zero_grad()
         x = loader.next() * random.random()
         loss = model(x).square().mean() + model(x * 2).abs().mean()
+        stage[f"of-{rank}"](x[:, :1] + loss.detach()).square().mean().backward()
         if is_victim(args, rank, step + 1, "step"):
             die()
         loss.backward()
         optim.step()
         schedule.step()
+        stage_optim.step()
+        stage_schedule.step()
         ckpt.step(step + 1)
         if is_victim(args, rank, step + 1, "after"):
             die()
-    say(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'])} "
+    say(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'], stage.state_dict())} "
         f"{random.random()} {float(torch.rand(1))} {loader.seen}")
     dist.barrier()
     dist.destroy_process_group()

@@ -33,7 +33,7 @@ def run(flags, *words, folder=None, launcher="crun", code=0, program=TRAIN):
         p = process.Process([str(programs[launcher]), "--nproc-per-node=2", *flags, str(program),
                              *where, *words], env=env)
         if p.wait(SECONDS) != code:
-            fail(f"{words}: exit code {p.returncode}, not {code}:\n{p.out}{p.err}")
+            fail(f"{words}: exit code {p.popen.returncode}, not {code}:\n{p.out}{p.err}")
     return p.out, p.err
 
 

@@ -61,7 +61,11 @@ class Content:
                 # also where others look for it
                 path = section.paths.get(chunk.name, ())[1:]
                 self._add_tensor(chunk._replace(name=chunk.name[len(mine):]), path)
-        for path, value in flat_objects(section.objects, section.paths):
+        objects, paths = dict(section.objects), dict(section.paths)
+        for name in [n for n in objects if rank == 0 and n.startswith(mine)]:
+            objects[name[len(mine):]] = objects[name]
+            paths[name[len(mine):]] = paths.get(name, tuple(name.split(".")))[1:]
+        for path, value in flat_objects(objects, paths):
             name = ".".join(map(str, path))
             if rank != 0 and not name.startswith(mine):
                 continue

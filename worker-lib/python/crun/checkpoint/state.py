@@ -213,11 +213,13 @@ class State:
                 for key, value in values.items():
                     self._put(shared if is_equal else own, own, files,
                               (name, "state", str(number), key), value, True)
-            own.put((name, "param_groups"), state["param_groups"])
-            own.put((_PARAMETERS, name), self._parameters(optimizer))
+            self._put(own, own, files, (name, "param_groups"), state["param_groups"])
+            self._put(own, own, files, (_PARAMETERS, name), self._parameters(optimizer))
         for name, value in self._others.items() if objects else ():
-            top = () if isinstance(value, LRScheduler) else (f"rank-{self._rank}",)
-            own.put((*top, name), value.state_dict())
+            if isinstance(value, LRScheduler):
+                self._put(own, own, files, (name,), value.state_dict())
+            else:
+                own.put((f"rank-{self._rank}", name), value.state_dict())
         for name, content in self._files.write().items() if self._files and objects else ():
             own.put((f"rank-{self._rank}", FILES, name), content)
         if self.has_rng:
@@ -252,15 +254,14 @@ class State:
                 if any("initial_lr" in group for group in optimizer.param_groups)]
 
     def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any,
-             optimized: bool) -> None:
-        """A plain tensor is this rank's alone; files have it also where others look for it."""
-        plain = (isinstance(value, torch.Tensor) and not isinstance(value, DTensor) and
-                 tree is own and self._size > 1)
-        if plain:
+             optimized: bool = False) -> None:
+        """What neither DDP nor a DTensor has of all ranks is this rank's alone; files have it also
+        where others look for it. The shared section has no objects."""
+        tree = tree if isinstance(value, torch.Tensor) else own
+        alone = tree is own and self._size > 1 and not isinstance(value, DTensor)
+        if alone:
             own.put((f"rank-{self._rank}", *path), value, optimized)
-        if not isinstance(value, torch.Tensor):
-            own.put(path, value)  # the shared section has none
-        elif not plain or files:
+        if not alone or files:
             tree.put(path, value, optimized)
 
     def when_optimizers_step(self, call: Any) -> None:
@@ -300,13 +301,15 @@ class State:
         mine = f"rank-{self._rank % old_size}."
         self._skips_rng = self._rank >= old_size
         self._source = mine
+        owned = {n.split(".", 1)[1] for n in saved if n.startswith("rank-")}
+        objects = tuple(name[:-len(_OBJECT)] for name in owned if _is_bytes(name))
         flat: Dict[str, Any] = {}
         for name, entry in saved.items():
             if name.startswith("rank-") and not name.startswith(mine):
                 continue
             bare = name[len(mine):] if name.startswith(mine) else name
-            if bare == name and mine + name in saved:
-                continue  # this rank has its own
+            if bare == name and (name in owned or name.startswith(objects)):
+                continue  # of each rank, or of some
             if not isinstance(entry, TensorStorageMetadata):
                 flat[name] = None
             elif bare.split(".")[0] in self._models and not _is_bytes(bare):
@@ -349,6 +352,8 @@ class State:
 
     def check(self, objects: Dict[str, Any]) -> None:
         """That optimizers have the parameters that they had, in their order."""
+        objects = {**objects, **{name[len(self._source):]: value for name, value in objects.items()
+                                 if name.startswith(self._source)}}
         for name, optimizer in self._optimizers.items():
             if objects.get(f"{_PARAMETERS}.{name}") != self._parameters(optimizer):
                 raise MemoryFault(f"{name} is another optimizer than the checkpoint's, or has "
@@ -358,7 +363,7 @@ class State:
                     len(g["params"]) for g in optimizer.param_groups]:
                 raise MemoryFault(f"{name} has other groups of parameters than the checkpoint's")
         for name in self._others:
-            if not {name, self._source + name} & set(objects):
+            if name not in objects:
                 raise MemoryFault(f"the checkpoint has no {name}")
 
     def load(self, flat: Dict[str, Any]) -> None:
