@@ -93,5 +93,6 @@ cp "$root/.github/CHANGELOG.md" .github/
 cp "$root/rendezvous/common/base/version.h" rendezvous/common/base/
 commit
 test_record 0
-scripts/release --check "$(sed -n 's/.*VERSION "\(.*\)"/\1/p' rendezvous/common/base/version.h)" >/dev/null || fail "this tree's version"
+notes=$(scripts/release --check "$(sed -n 's/.*VERSION "\(.*\)"/\1/p' rendezvous/common/base/version.h)") || fail "this tree's version"
+[[ $notes != *']('[!h]* ]] || fail "the notes have a link that leads nowhere on a release's page"
 echo "ok: release"
