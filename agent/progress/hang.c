@@ -132,7 +132,7 @@ static bool is_waiting(const struct hang_rank *r)
 
 static bool is_over(const struct hang_rank *r)
 {
-    return r->progress.phase == PROGRESS_DONE || r->progress.raised;
+    return r->progress.phase == PROGRESS_DONE || r->progress.raised || r->progress.ends;
 }
 
 static bool is_ending(const struct hang_rank *r)

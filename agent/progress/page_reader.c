@@ -61,6 +61,7 @@ bool page_reader_read(struct page_values *p, const struct progress_page *page)
     p->written = before.written || !is_blank(&r);
     p->watched = r.flags & PROGRESS_WATCHED;
     p->raised = r.flags & PROGRESS_RAISED;
+    p->ends = r.flags & PROGRESS_ENDS;
     p->loss_is_nan = r.flags & PROGRESS_LOSS_IS_NAN;
     p->phase = r.phase < PROGRESS_PHASE_COUNT ? (enum progress_phase)r.phase
                                               : PROGRESS_UNKNOWN;

@@ -14,7 +14,7 @@
  */
 struct page_values {
     bool written; /* the worker has written to the page */
-    bool raised, loss_is_nan;
+    bool raised, ends, loss_is_nan;
     bool watched; /* it is --watch that does, not the program */
     enum progress_phase phase;
     uint64_t step, steps, samples;

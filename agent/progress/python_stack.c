@@ -154,6 +154,7 @@ static const struct known_function {
     { "torch/distributed/elastic/", NULL, NULL, false },
     { "torch/distributed/", NULL, NULL, true },
     { "jax/_src/distributed.py", "initialize", NULL, true },
+    { "jax/_src/api.py", "clean_up", "JAX's clean-up after the program's exit", false },
     { "jax/_src/array.py", NULL, NULL, true }, /* for a device, which may wait */
     { "jax/experimental/multihost_utils.py", NULL, NULL, true },
     { "horovod/torch/mpi_ops.py", NULL, NULL, true },

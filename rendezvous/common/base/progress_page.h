@@ -49,7 +49,8 @@ enum progress_flag {
     PROGRESS_STACKS = 4,       /* it has a handler for PROGRESS_STACKS_SIGNAL */
     PROGRESS_SAVES = 8,        /* it writes a checkpoint now, whatever its phase is */
     PROGRESS_LOSS_IS_NAN = 16, /* its last loss was NaN: one that diverges, not none */
-    PROGRESS_RAISED = 32       /* an exception ends it: its interpreter ends now */
+    PROGRESS_RAISED = 32,      /* an exception ends it: its interpreter ends now */
+    PROGRESS_ENDS = 64         /* its interpreter ends now */
 };
 
 enum progress_phase {

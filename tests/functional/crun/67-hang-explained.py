@@ -411,17 +411,23 @@ def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
 # -- without a status page ----------------------------------------------------------------
 
 STEPS = """
-i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo "step = $i, loss 0.5"; sleep 0.05; done
-[ $RANK = 1 ] && sleep 1000
-while :; do i=$((i+1)); printf "step=$i\\r"; sleep 0.05; done
+import atexit, os, time
+rank, i = int(os.environ["RANK"]), 0
+while rank < 2 or i < 3:
+    i += 1
+    print(f"step = {i}, loss 0.5" if i < 5 else f"step={i}", end="\\n" if i < 5 else "\\r", flush=True)
+    if rank == 1 and i == 5:
+        time.sleep(1000)
+    time.sleep(0.05)
+atexit.register(time.sleep, 1000)  # as JAX, which waits for the other ranks
 """
 
 
 def steps_are_read_from_the_output(here):
-    script = here.directory / "steps.sh"
+    script = here.directory / "steps.py"
     script.write_text(STEPS)
-    p = Process([str(BIN / "crun"), "--nproc-per-node=2", "--hang-timeout=2", "--no-python",
-                 r"--progress-pattern=step[ =]+(\d+)", "sh", str(script)],
+    p = Process([str(BIN / "crun"), "--nproc-per-node=3", "--hang-timeout=2",
+                 r"--progress-pattern=step[ =]+(\d+)", str(script)],
                 start_new_session=True)
     expect(p, 1, r"rank 1 on \S+ hangs: no progress for \S+ s at step 5, training")
     for pattern in ("step(", "step", "[(]1"):

@@ -162,12 +162,54 @@ def an_exception_ends_a_process_at_once(place):
     """JAX would wait for the others at the end, for five minutes, and they wait for it."""
     raises = place.directory / "raises.py"
     raises.write_text(PROGRAM + """
-if os.environ["RANK"] == "1":
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     raise ValueError("a bad sample")
+if os.environ["RANK"] == "1":
+    sys.exit(3)
 jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
 """)
-    p = place.crun("--nproc-per-node=2", raises)
-    p.expect(1, "first failure   rank 1 ", "ValueError: a bad sample", seconds=SECONDS)
+    p = place.crun("--nproc-per-node=2", "--max-restarts=1", raises)
+    p.expect(3, "rank 1 on ", " exited with code 1", "ValueError: a bad sample", "first failure   rank 1 ",
+             "exit code 3", seconds=SECONDS)
+
+
+# What JAX's state is without JAX: `left` is printed if this process has left the others.
+LEAVES = """
+import contextlib, sys, threading, types
+sys.modules["_crun"] = package = types.ModuleType("_crun")
+package.__path__ = [sys.argv.pop()]
+from _crun import jax_cluster
+class State:
+    client = None
+jax = types.ModuleType("jax._src.distributed")
+jax.global_state = State()
+State.client = object()
+sys.modules[jax.__name__] = jax
+threading._register_atexit(lambda: print("left" if jax.global_state.client is None else "there", flush=True))
+jax_cluster.start()
+jax_cluster.note_exits()
+def main(code):
+    try:
+        sys.exit(code)
+    finally:
+        print(end="")
+"""
+
+
+def a_process_that_fails_leaves_the_others(place):
+    """One that ends well waits for them, whatever it has caught before."""
+    for text, code, wanted in (("main(3)", 3, "left"), ("main('no data')", 1, "left"),
+                               ("raise ValueError", 1, "left"), ("main(0)", 0, "there"),
+                               ("main(None)", 0, "there"), ("", 0, "there"),
+                               ("with contextlib.suppress(SystemExit): main(3)", 0, "there"),
+                               ("t = threading.Thread(target=main, args=[3]); t.start(); t.join()", 0, "there"),
+                               ("import pickle\ntry: main(3)\nexcept SystemExit as e:"
+                                " assert type(pickle.loads(pickle.dumps(e))) is SystemExit", 0, "there")):
+        script = place.directory / "leaves.py"
+        script.write_text(LEAVES + text + "\n")
+        done = subprocess.run([place.python, script, ROOT / "worker-lib/python/bootstrap"],
+                              env=place.env, capture_output=True, text=True)
+        same((text, done.returncode, done.stdout), (text, code, wanted + "\n"))
 
 
 def a_proxy_is_named(place):
@@ -274,8 +316,8 @@ def jax_venv():
 
 HERE = [all_workers_of_a_node_are_one_world, two_jobs_of_a_host_are_two_worlds,
         a_world_forms_anew_after_a_rank_was_killed, what_a_user_has_set_stays,
-        each_worker_has_its_device, an_exception_ends_a_process_at_once, a_proxy_is_named,
-        the_coordinator_is_awaited,
+        each_worker_has_its_device, an_exception_ends_a_process_at_once,
+        a_process_that_fails_leaves_the_others, a_proxy_is_named, the_coordinator_is_awaited,
         a_program_without_jax_sees_nothing, the_page_is_true]
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from _crun import import_watch
 
@@ -111,8 +111,32 @@ def _register(module: ModuleType) -> None:
     base._cluster_types.insert(0, CrunCluster)
 
 
+class _Exit(SystemExit):
+    """It notes whether it ends the interpreter, which sets sys.last_value for other exceptions only: then
+    it is destroyed before the end begins, where no function of Python runs."""
+    ends_failing = False
+
+    def __del__(self) -> None:
+        if (sys._getframe().f_back is None and self.code not in (None, 0) and
+                threading.current_thread() is threading.main_thread()):
+            _Exit.ends_failing = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SystemExit, self.args
+
+
+_Exit.__name__ = _Exit.__qualname__ = "SystemExit"
+
+
+def note_exits() -> None:
+    def exit(status: Any = None, /) -> NoReturn:
+        raise _Exit(*(() if status is None else (status,)))
+    sys.exit = exit
+
+
 def _imported(module: ModuleType) -> None:
     try:
+        note_exits()
         _register(module)
     except Exception as error:  # another version of JAX: initialize() needs arguments there
         os.write(2, f"crun: JAX does not take its ranks from crun: {error!r}\n"
@@ -120,10 +144,10 @@ def _imported(module: ModuleType) -> None:
 
 
 def _leave_peers() -> None:
-    """After an exception JAX would wait at its end, for five minutes, for the other processes, which
+    """After a failure JAX would wait at its end, for five minutes, for the other processes, which
     wait for this one. What holds the connection is not destroyed either: that waits, too."""
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    if state is None or getattr(sys, "last_value", None) is None:
+    if state is None or (getattr(sys, "last_value", None) is None and not _Exit.ends_failing):
         return
     import ctypes
     for name in ("preemption_sync_manager", "client", "service"):

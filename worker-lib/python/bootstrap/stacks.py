@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 
 STACKS_SIGNAL = 60  # PROGRESS_STACKS_SIGNAL of progress_page.h
 
@@ -18,7 +19,7 @@ def start() -> None:
     path = sys.modules["_crun"].settings.get("CRUN_STACKS")
     if not path or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
         return
-    from _crun.page import worker_page
+    from _crun.page import ENDS, worker_page
     if not worker_page.open():
         return
     try:
@@ -35,3 +36,11 @@ def start() -> None:
             os.close(fd)
 
     os.register_at_fork(after_in_child=stop)
+
+    def note_end() -> None:
+        """Threads that are waited for may go on with the training. JAX waits for the other ranks after this."""
+        if all(t.daemon or t is threading.current_thread() for t in threading.enumerate()):
+            worker_page.set_flags(ENDS)
+
+    if hasattr(threading, "_register_atexit"):
+        threading._register_atexit(note_end)

@@ -134,6 +134,20 @@ TEST(a_rank_whose_interpreter_ends_may_have_failed)
     }
 }
 
+TEST(a_rank_that_ended_well_may_wait_for_the_others)
+{
+    begin_watch(2, false, false);
+    all_write(PROGRESS_TRAINING, 7);
+    observation[1].progress.ends = true;
+    for (int i = 0; i < 10; i++, now_ms += 1000) {
+        writes(0, PROGRESS_TRAINING, 8 + (uint64_t)i);
+        writes(2, PROGRESS_TRAINING, 8 + (uint64_t)i);
+        ck_assert_uint_eq(look_for_hang(), HANG_NONE);
+    }
+    expect(0, 1);
+    end_watch();
+}
+
 /* What one rank shows last, the two others being at step 10 and waiting; and who is
  * found when. */
 static const struct last {

@@ -44,6 +44,9 @@ static const struct {
     { CURRENT FRAME(SITE "jax/_src/array.py", "631", "_value")
           FRAME(SITE "jax/_src/array.py", "294", "__float__") TRAIN,
       "__float__ (train.py:91, in backward)", true },
+    { CURRENT FRAME(SITE "jax/_src/distributed.py", "199", "shutdown")
+          FRAME(SITE "jax/_src/api.py", "2582", "clean_up"),
+      "JAX's clean-up after the program's exit (distributed.py:199)", false },
     { CURRENT FRAME(LIB "threading.py", "331", "wait")
           FRAME(SITE "torch/utils/data/dataloader.py", "1480", "_try_get_data")
               FRAME(SITE "torch/utils/data/dataloader.py", "700", "__next__") TRAIN,
