@@ -23,6 +23,7 @@ from run import Run  # noqa: E402
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 NODES = 4
 NODES_KEEPING = 6
+NODES_PAIR = 2
 SAID_MAX = 8
 
 
@@ -42,6 +43,8 @@ def parse():
                         help="these kinds of faults; a beginning of their names will do")
     parser.add_argument("--replicas", action="store_true",
                         help="the job's own nodes keep the rendezvous, and any of them may die")
+    parser.add_argument("--pairs", action="store_true",
+                        help="two nodes keep it, in half of the runs with a witness")
     parser.add_argument("--list", action="store_true", help="the kinds of faults, and exit")
     parser.add_argument("--keep", action="store_true", help="the folders of good runs too")
     parser.add_argument("--build", default=os.environ.get("BUILD", ROOT + "/build"))
@@ -60,7 +63,7 @@ def available():
 
 
 def names(options):
-    count = NODES_KEEPING if options.replicas else NODES
+    count = NODES_PAIR if options.pairs else NODES_KEEPING if options.replicas else NODES
     return [f"node-{i}" for i in range(count)] + ["stranger", "rendezvous"]
 
 
@@ -139,7 +142,7 @@ def tell(run, options, folder, seconds):
         print("   ", line)
     if run.violations:
         only = (f" --only {options.only}" if options.only else "") + (
-            " --replicas" if options.replicas else "")
+            " --pairs" if options.pairs else " --replicas" if options.replicas else "")
         print(f"    again: scripts/chaos --seed {run.seed} --runs 1 "
               f"--faults {options.faults}{only}", flush=True)
 

@@ -18,6 +18,7 @@ import time
 from hosts import ip
 
 CRUND_PORT = 29400
+IN_TURN, IN_TURN_S = 3, 30
 ORDER_S = 10  # in which a worker takes an order, unless it is a spare's
 CUT_OFF = {75, 1}  # evicted; or ended by its own fence
 
@@ -75,7 +76,7 @@ class Kind:
             return None
         found, safe = run.keepers()
         alive = [h for h, a in run.agents.items() if a.alive]
-        if not safe:
+        if not safe or not run.settled() or any(a.leaving for a in run.agents.values()):
             return None
         return found[0] if self.on == "keeper" else run.rng.choice(alive)
 
@@ -203,6 +204,8 @@ def kill_both(run, host, _seconds):
 
 def cut_off(run, hosts, seconds):
     """After so long without the rendezvous these may be taken for lost."""
+    if run.plan.pair:  # one of them goes on
+        hosts = run.nodes
     if seconds > run.plan.lease * (0.2 if run.plan.strict else 0.5):
         run.excuse(hosts, *CUT_OFF)
     if seconds > reconnect_grace(run):
@@ -332,6 +335,8 @@ def stop_crund(run, _host, seconds):
 
 def power_off(run, host, _seconds):
     """The other nodes get no message, and the host starts again later."""
+    if run.plan.pair and not run.plan.witness:
+        raise NotHere("the other node cannot know")
     run.net.order("set", host.index, "both", "loss=100")
     run.excuse([host], -signal.SIGKILL)
     run.agents[host].process.kill()
@@ -363,14 +368,35 @@ def kill_in_forming(run, host, _seconds):
     after_a_moment(run, host)
 
 
-def kill_in_takeover(run, host, _seconds):
-    """Two of five."""
-    found, _ = run.keepers()
-    if len(found) < 5:
-        raise NotHere("too few keep the records")
+def kill_two(latest):
+    """Two of five: the second one with the first, or during the takeover."""
+    def inject(run, host, _seconds):
+        found, _ = run.keepers()
+        if len(found) < 5:
+            raise NotHere("too few keep the records")
+        kill_agent(run, host, 0)
+        time.sleep(run.rng.uniform(0, latest))
+        other = run.rng.choice([run.leader() or found[1], *found[1:]]) if latest else found[1]
+        kill_agent(run, other, 0)
+    return inject
+
+
+def kill_in_turn(run, host, _seconds):
+    """And the next one, as soon as all is as before."""
     kill_agent(run, host, 0)
-    time.sleep(run.rng.uniform(0, 0.3))
-    kill_agent(run, run.rng.choice([run.leader() or found[1], *found[1:]]), 0)
+
+    def heal():
+        for _ in range(IN_TURN):
+            end = time.monotonic() + IN_TURN_S
+            while not (run.keepers()[1] and run.settled()):
+                if time.monotonic() > end:
+                    run.wrong(f"{IN_TURN_S} s after the death of a host not all is as before")
+                    return
+                yield
+            kill_agent(run, run.leader() or host, 0)
+            while any(a.alive and -signal.SIGKILL in a.codes for a in run.agents.values()):
+                yield
+    return heal
 
 
 def fill(name):
@@ -561,7 +587,9 @@ KINDS = [
     Kind("R1-host-powered-off", "keeper", power_off, leases=LONG),
     Kind("R2-killed-in-stop", "keeper", kill_in_stop, None),
     Kind("R2-killed-in-forming", "keeper", kill_in_forming),
-    Kind("R2-killed-in-takeover", "keeper", kill_in_takeover),
+    Kind("R2-killed-in-takeover", "keeper", kill_two(0.3)),
+    Kind("R2-killed-with-next", "keeper", kill_two(0)),
+    Kind("R2-killed-in-turn", "keeper", kill_in_turn),
     Kind("R3-host-cut-short", "keeper", bad("both", "loss=100"), leases=SHORT),
     Kind("R3-host-cut-long", "keeper", bad("both", "loss=100"), leases=LONG, seen=LOST),
     Kind("R3-host-mute", "keeper", bad("out", "loss=100"), leases=LONG, seen=LOST),

@@ -104,6 +104,18 @@ def check_epochs(folder):
     return wrong
 
 
+def check_budget(folder):
+    """Restarts are counted on."""
+    wrong, spent, last = [], {}, 0
+    for words in lines(folder, "starts"):
+        spent.setdefault(int(words[2]), set()).add(int(words[6]))
+    for epoch, counts in sorted(spent.items()):
+        if len(counts) > 1 or min(counts) < last:
+            wrong.append(f"epoch {epoch} begins with restart {counts} after {last}")
+        last = max(counts)
+    return wrong
+
+
 def check_seen(folder):
     """What the workers have seen themselves."""
     return [" ".join(words[1:]) for words in lines(folder, "violations")]
