@@ -697,6 +697,35 @@ TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
     expect("JOINED; START; out; out; abandoned; ");
 }
 
+/* A node that was started again hosts one, and answers sooner than those that wait
+ * until they know which one of them leads. */
+TEST(another_rendezvous_that_answers_first_is_passed_over)
+{
+    uint16_t number[2];
+    int fd[2] = { silent_listener(&number[0]), silent_listener(&number[1]) }, taken;
+    char keepers[64], byte;
+
+    start_server(true, NULL);
+    join_over_the_network();
+    wait_until_told("START");
+    snprintf(keepers, sizeof(keepers), "127.0.0.1:%u,127.0.0.1:%u", number[0],
+             number[1]);
+    client_set_keepers(agent.client, keepers, true, false);
+    stop_server();
+    taken = accept_as(geteuid(), fd[0]);
+    while (last_received(taken) != MSG_HELLO)
+        loop_turn(loop, 10);
+    welcome(taken);
+    while (recv(taken, &byte, 1, 0) > 0 || errno == EAGAIN) {
+        errno = 0;
+        loop_turn(loop, 10);
+    }
+    expect("JOINED; START; out; "); /* it waits for the other one */
+    close(taken);
+    close(fd[0]);
+    close(fd[1]);
+}
+
 TEST(a_former_host_looks_at_its_endpoints_too)
 {
     char endpoints[64];
