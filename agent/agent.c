@@ -385,11 +385,12 @@ static void on_fatal(void *arg, const char *why)
     loop_stop(a->loop);
 }
 
-/* This node hosts the rendezvous: it cannot leave before the others. */
+/* The node that hosts the rendezvous cannot leave before the others, if none of them
+ * could go on with it. */
 void agent_note_host(struct agent *a)
 {
     a->has_hosted |= a->rendezvous.server != NULL;
-    a->signals.cannot_leave = a->rendezvous.server != NULL;
+    a->signals.cannot_leave = a->rendezvous.server && !a->has_keepers;
     a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
 }
 

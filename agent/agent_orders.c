@@ -190,11 +190,10 @@ static void on_keepers(struct agent *a, const struct msg *m)
         return;
     }
     snprintf(host, sizeof(host), "%.*s", (int)strcspn(k->hosts, ","), k->hosts);
-    if (*k->lost && *a->keeper && strcmp(a->keeper, host) != 0) {
+    if (*a->keeper && strcmp(a->keeper, host) != 0) {
         char text[2 * HOST_NAME_MAX_BYTES + 64];
 
-        snprintf(text, sizeof(text), "%s %s; %s hosts the rendezvous now", k->lost,
-                 k->silent ? "does not answer" : "was lost", host);
+        proto_keepers_moved(k, host, text, sizeof(text));
         if (job_messages_cover_rendezvous(a->messages))
             log_info("%s", text);
         event_file_add(a->events, "moved", a->epoch, "%s", text);
@@ -203,6 +202,7 @@ static void on_keepers(struct agent *a, const struct msg *m)
               k->safe ? ": it outlives the loss of one" : "");
     memcpy(a->keeper, host, sizeof(a->keeper));
     a->has_keepers = k->safe;
+    agent_note_host(a);
     a->is_of_pair = k->safe && !proto_keepers_are_several(k->endpoints);
     client_set_keepers(a->client, k->endpoints, k->safe, a->config->witness != NULL);
 }

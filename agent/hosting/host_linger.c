@@ -15,7 +15,8 @@ static bool linger_is_over(const struct host_linger *l)
 
     if (now < l->relays_until_ms && socket_relays_are_followed(l->relays))
         return false;
-    return rendezvous_host_is_done(l->host, l->config) || now >= l->until_ms;
+    return rendezvous_host_is_done(l->host, l->config) || now >= l->until_ms ||
+           rendezvous_host_may_leave(l->host);
 }
 
 static void on_linger_timer(void *arg)

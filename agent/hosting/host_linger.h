@@ -12,7 +12,8 @@
 struct socket_relays;
 
 /*
- * The host of the rendezvous ends last, after the other nodes have received the result.
+ * The host of the rendezvous ends last, after the other nodes have received the result,
+ * or, if another node will host it, once those go on.
  * A crun that relays output to tools ends after them, if they do not take too long.
  * This is the agent's last act; it stops the loop at its end.
  */

@@ -350,6 +350,14 @@ bool rendezvous_host_must_stay(const struct rendezvous_host *h,
     return true;
 }
 
+bool rendezvous_host_may_leave(const struct rendezvous_host *h)
+{
+    const struct job *job = registry_jobs(server_registry(h->server));
+
+    return server_is_kept(h->server) && job && job->membership.state == JOB_RUNNING &&
+           job->membership.store_ready && job->membership.tally.leaving == 0;
+}
+
 bool rendezvous_host_job_runs(const struct rendezvous_host *h)
 {
     const struct job *job = registry_jobs(server_registry(h->server));

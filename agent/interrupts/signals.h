@@ -38,7 +38,7 @@ enum signal_action {
 
 struct signals {
     sigset_t ignored;  /* ignored when crun was started */
-    bool cannot_leave; /* this node hosts the rendezvous */
+    bool cannot_leave; /* this node hosts the rendezvous, and none keeps it */
     bool preempted;
     unsigned leaves, ends;     /* how often each was requested */
     uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */

@@ -186,7 +186,9 @@ static void keeping_lead(struct keeping *k)
     k->serves = k->heard = true; /* all have a whole lease */
     (void)keeping_find(k, k->id, &own);
     snprintf(k->lost, sizeof(k->lost), "%s",
-             *k->former.host ? k->former.host : "a-node");
+             !registry_has_keeper(s->registry, k->leader) ? "" /* it has left */
+             : *k->former.host                            ? k->former.host
+                                                          : "a-node");
     k->silent = k->ended != k->leader;
     keeping_describe(k, k->id, &now);
     registry_report_move(s->registry, own.host, &now);
@@ -425,6 +427,11 @@ void server_end_keeping(struct server *s)
 bool server_serves(const struct server *s)
 {
     return !s->keeping || s->keeping->serves;
+}
+
+bool server_is_kept(const struct server *s)
+{
+    return s->keeping && s->keeping->serves && s->keeping->told.safe;
 }
 
 bool server_may_decide(const struct server *s)

@@ -153,9 +153,11 @@ void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers
 void registry_report_move(struct registry *g, const char *host,
                           const struct msg_keepers *now)
 {
+    char text[2 * HOST_NAME_MAX_BYTES + 64];
+
+    proto_keepers_moved(now, host, text, sizeof(text));
     if (g->jobs)
-        registry_report(g, g->jobs, "moved", host, "%s %s; %s hosts the rendezvous now",
-                        now->lost, now->silent ? "does not answer" : "was lost", host);
+        registry_report(g, g->jobs, "moved", host, "%s", text);
 }
 
 void registry_take_keeping(struct registry_peer *p, const struct msg *m,

@@ -73,5 +73,8 @@ const char *proto_note_name(enum note_kind kind);
 const char *proto_stacks_name(enum stacks_kind kind);
 /* Of KEEPERS: three or more, so that the others can go on without one of them. */
 bool proto_keepers_are_several(const char *endpoints);
+/* For users: another node, `host`, hosts it now, and why. */
+void proto_keepers_moved(const struct msg_keepers *k, const char *host, char *text,
+                         size_t size);
 
 #endif

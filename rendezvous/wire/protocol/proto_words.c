@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/wire/protocol/proto_words.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/wire/protocol/proto.h"
@@ -176,6 +177,16 @@ const char *proto_stacks_name(enum stacks_kind kind)
 const char *proto_note_name(enum note_kind kind)
 {
     return proto_note_names[kind];
+}
+
+void proto_keepers_moved(const struct msg_keepers *k, const char *host, char *text,
+                         size_t size)
+{
+    snprintf(text, size, "%s%s%s hosts the rendezvous now", k->lost,
+             !*k->lost   ? ""
+             : k->silent ? " does not answer; "
+                         : " was lost; ",
+             host);
 }
 
 bool proto_keepers_are_several(const char *endpoints)

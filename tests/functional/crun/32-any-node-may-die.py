@@ -97,6 +97,22 @@ def the_host_dies_and_the_job_goes_on(cluster):
     end_well(cluster, (b, c))
 
 
+def a_host_that_is_told_to_end_leaves(cluster):
+    """As any other node does; the others do not stop when the rendezvous moves."""
+    a, b, c = launch(cluster, 3)
+    a.kill(signal.SIGTERM)
+    expect(a, 143, "this node has left the job")
+    until(lambda: all(re.search("crun: node-[12] hosts the rendezvous now\n", p.err) for p in (b, c)),
+          lambda: b.err)
+    touch(cluster, "fail")
+    until(lambda: "epoch=3 restart=1" in b.out and "epoch=3 restart=1" in c.out, lambda: b.err)
+    if "world=2 epoch=2 restart=0" not in b.out or "was lost" in b.err:
+        fail(b.out, b.err)
+    b.kill(signal.SIGTERM)  # too few are left
+    expect(b, 143)
+    expect(c, 143)
+
+
 def a_host_that_is_cut_off_gives_the_job_up(cluster):
     ps = launch(cluster, 3, conf=",lease=2,outage_grace=8", nodes="2:3")
     a, b, c = ps
@@ -256,6 +272,7 @@ def a_job_ends_as_ever(cluster):
 
 TESTS = [
     the_host_dies_and_the_job_goes_on,
+    a_host_that_is_told_to_end_leaves,
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,

@@ -104,6 +104,18 @@ def the_other_node_dies_and_comes_back(cluster):
     end_well(cluster, [b])
 
 
+def a_host_that_is_told_to_end_leaves(cluster):
+    a, b = launch(cluster)
+    a.kill(signal.SIGTERM)
+    expect(a, 143, "this node has left the job")
+    until(lambda: "crun: node-1 hosts the rendezvous now\n" in b.err, lambda: b.err)
+    touch(cluster, "fail")
+    until(lambda: "epoch=3 restart=1" in b.out, lambda: b.err)
+    if "world=1 epoch=2 restart=0" not in b.out or "was lost" in b.err:
+        fail(b.out, b.err)
+    end_well(cluster, [b])
+
+
 def of_two_that_are_cut_apart_the_host_goes_on(cluster):
     a, b = launch(cluster, conf=",lease=2")
     cluster[1].cut()
@@ -231,6 +243,7 @@ TESTS = [
     the_host_dies_and_the_other_node_goes_on,
     each_host_in_turn_dies_and_comes_back,
     the_other_node_dies_and_comes_back,
+    a_host_that_is_told_to_end_leaves,
     of_two_that_are_cut_apart_the_host_goes_on,
     a_host_that_has_gone_on_alone_is_not_replaced,
     a_host_that_was_stopped_goes_on,
