@@ -571,6 +571,14 @@ class InTheBackground(unittest.TestCase):
         self.ckpt._wait()
         self.expect_commits((1, first), (2, second))
 
+    def test_nothing_is_undone(self):
+        """The agents have newer steps, which are whole."""
+        self.slot.may_write.set()
+        self.ckpt.restore()
+        self.ckpt.step(1)
+        with self.assertRaisesRegex(ValueError, "after a save"):
+            self.ckpt.restore()
+
     def test_changes_by_others_are_seen(self):
         weight, moment = self.model[0].weight, self.optimizer.state[self.model[0].weight]["exp_avg"]
         ways = {"mul_": lambda: weight.mul_(2), "detach": lambda: weight.detach().clamp_(0, 0.1),

@@ -97,6 +97,8 @@ class Checkpointer:
         """The newest step that all ranks can have, of which the state now is; 0: none from `least`
         on."""
         self._wait()
+        if self._client and self._checked:
+            raise ValueError("restore() after a save: a failure would bring back what it undoes, from memory")
         for name in self._state.optimizers_with_other_schedules():
             self._doubt(f"the state has no schedule of {name}, which begins anew after a failure")
         with crun.loading():
