@@ -440,8 +440,9 @@ class Run:
             self.wrong(f"exit codes {codes}, not {'all the same' if code is None else code}")
 
     def code(self, host):
-        """Without the loss of output where there was no place for it."""
+        """As a shell has it, without the loss of output where there was no place for it."""
         code = self.agents[host].process.poll()
+        code = 128 - code if code == -signal.SIGINT else code
         full = any(f.host is host and f.kind.name.startswith("S") for f in self.injected)
         return 0 if code == os.EX_IOERR and full else code
 
