@@ -140,6 +140,11 @@ class Node(host.Node):
         self.cluster.processes.append(p)
         return p
 
+    def kill(self, pid):
+        """The process that has this number there."""
+        subprocess.run(["nsenter", f"--pid=/proc/{self.init.pid}/ns/pid_for_children", "sh", "-c",
+                        f"kill -KILL {pid}"], check=True)
+
     def lose(self):
         """As if its power failed: the link is dead before its processes are."""
         self.cut()

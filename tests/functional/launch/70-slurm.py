@@ -4,7 +4,7 @@
 # sanitizers: no, Slurm's daemons take most of the time, and other tests run the same code
 """
 crun on a real Slurm of a controller and three nodes: steps, batch jobs, allocations, signals,
-limits, requeueing, a lost node. The cases run side by side, because they mostly wait.
+limits, requeueing, lost nodes. The cases run side by side, because they mostly wait.
 """
 import os
 import pathlib
@@ -339,8 +339,23 @@ def requeued_job_resumes(cluster):
     same(len({fact["run"] for fact in found}), 2)
 
 
+def lost_host(cluster):
+    """The crun of the first node, which hosts the rendezvous, is killed: the job goes on."""
+    p = cluster.start("srun", "-N3", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", CRUN, "-v",
+                      "--nnodes=2:3", "--nproc_per_node=1", *worker("first"))
+    until(lambda: len(facts(p.out)) == 3 and p.err.count("it outlives the loss of one") >= 3,
+          lambda: p.out + p.err)
+    cluster[1].kill(re.search(r": n1 joined \(pid (\d+)", p.err)[1])
+    until(lambda: [f["world"] for f in facts(p.out)].count("2") == 2, lambda: p.out + p.err)
+    (pathlib.Path(cluster.directory) / "first-enough").touch()
+    p.wait()
+    if not re.search("n1 was lost; n[23] hosts the rendezvous now", p.err):
+        fail(p.err)
+
+
 def lost_node(cluster):
     """The job of two to three nodes goes on with two."""
+    lost_host(cluster)  # while there are three
     p = cluster.start("srun", "-N3", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", CRUN,
                       "--nnodes=2:3", "--nproc_per_node=1", *worker("lost"))
     until(lambda: len(facts(p.out)) == 3, lambda: p.out + p.err)
