@@ -86,14 +86,6 @@ static int is_address(const struct dirent *entry)
                   &part[3], &end) == 4;
 }
 
-static int is_device(const struct dirent *entry)
-{
-    unsigned minor;
-    char end;
-
-    return sscanf(entry->d_name, "nvidia%u%c", &minor, &end) == 1;
-}
-
 /* Reads "GPU UUID: \t GPU-8932f937-..." from the driver's description. */
 static void read_uuid(const char *root, const char *address, char *uuid)
 {
@@ -111,42 +103,22 @@ static void read_uuid(const char *root, const char *address, char *uuid)
     fclose(in);
 }
 
-static void add_entry(struct gpu_list *list, const char *root,
-                      const struct dirent *entry)
-{
-    char uuid[96] = "";
-
-    if (!is_address(entry)) {
-        add_gpu(list, "", "", false);
-        return;
-    }
-    read_uuid(root, entry->d_name, uuid);
-    add_gpu(list, entry->d_name, uuid, false);
-}
-
-static void read_directory(struct gpu_list *list, const char *root, const char *below,
-                           int (*is_gpu)(const struct dirent *))
+void gpu_list_read(struct gpu_list *list, const char *root)
 {
     struct dirent **entry;
-    char path[512];
+    char path[512], uuid[96];
     int count;
 
-    snprintf(path, sizeof(path), "%s/%s", root, below);
-    count = scandir(path, &entry, is_gpu, alphasort);
+    memset(list, 0, sizeof(*list));
+    if (read_nvml(list))
+        return;
+    snprintf(path, sizeof(path), "%s/proc/driver/nvidia/gpus", root);
+    count = scandir(path, &entry, is_address, alphasort);
     for (int i = 0; i < count; i++) {
-        add_entry(list, root, entry[i]);
+        read_uuid(root, entry[i]->d_name, uuid);
+        add_gpu(list, entry[i]->d_name, uuid, false);
         free(entry[i]);
     }
     if (count >= 0)
         free(entry);
-}
-
-void gpu_list_read(struct gpu_list *list, const char *root)
-{
-    memset(list, 0, sizeof(*list));
-    if (read_nvml(list))
-        return;
-    read_directory(list, root, "proc/driver/nvidia/gpus", is_address);
-    if (list->count == 0)
-        read_directory(list, root, "dev", is_device);
 }

@@ -7,7 +7,7 @@
 /*
  * The GPUs of this machine and the parts (MIG devices) that some are divided into, in
  * the order of their PCI addresses. From NVML or, without it, from the driver's files
- * in /proc and /dev below root. Without a driver there is none.
+ * in /proc below root. Without a driver there is none.
  */
 struct gpu_device {
     char address[32]; /* "0000:1b:00.0"; "" if unknown */

@@ -53,7 +53,6 @@ static const struct {
     /* PALS and ALPS, LSF's jsrun, Flux. Flux's own commands need the rest of FLUX_*. */
     { "PALS_*", TASK_VARIABLE_DROPPED },
     { "ALPS_APP_PE", TASK_VARIABLE_DROPPED },
-    { "JSM_NAMESPACE_*", TASK_VARIABLE_DROPPED },
     { "FLUX_TASK_*", TASK_VARIABLE_DROPPED },
     { "FLUX_JOB_SIZE", TASK_VARIABLE_DROPPED },
 };

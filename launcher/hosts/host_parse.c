@@ -20,7 +20,6 @@
 #include "rendezvous/common/environment/host_list.h"
 
 #define BLANKS " \t\r\v\f"
-#define OTHER_LINES_SHOWN 5
 
 /* A host as one line names it. */
 struct host_entry {
@@ -38,9 +37,6 @@ struct host_parser {
     size_t count, capacity;
     size_t line_first; /* the first entry of this line */
     size_t word_first; /* that of the last word that named hosts */
-    unsigned bad_lines;
-    struct err *first_error;
-    char others[64]; /* the numbers of the other bad lines */
 };
 
 static bool is_decimal(const char *text)
@@ -225,27 +221,11 @@ static int apply_slots(struct host_parser *p, size_t first, const char *number,
     return 0;
 }
 
-/* A user for hosts that have none: "node1 user=me". */
-static int apply_user(struct host_parser *p, const char *user, struct err *e)
-{
-    if (!*user || find_bad_letter(user, "-+\\"))
-        return err_set(e, "\"%s\" is not the name of a user", user);
-    for (size_t i = p->line_first; i < p->count; i++) {
-        char *name = p->entry[i].name;
-
-        if (strchr(name, '@'))
-            continue;
-        p->entry[i].name = xasprintf("%s@%s", user, name);
-        free(name);
-    }
-    return 0;
-}
-
 static int parse_setting(struct host_parser *p, char *word, struct err *e)
 {
     /* what other launchers know and crun has no use for */
     static const char *const unused[] = { "max_slots", "max-slots", "binding", "bindto",
-                                          "ifname",    "sockets",   NULL };
+                                          "ifname",    "sockets",   "user",    NULL };
     char *value = strchr(word, '=');
 
     *value++ = '\0';
@@ -255,8 +235,6 @@ static int parse_setting(struct host_parser *p, char *word, struct err *e)
                            word);
         return apply_slots(p, p->line_first, value, e);
     }
-    if (strcmp(word, "user") == 0 || strcmp(word, "username") == 0)
-        return apply_user(p, value, e);
     for (const char *const *u = unused; *u; u++)
         if (strcmp(word, *u) == 0)
             return 0;
@@ -268,23 +246,6 @@ static bool line_is_sge(char *const *word, size_t count)
 {
     return count == 4 && is_decimal(word[1]) && strchr(word[2], '@') &&
            !is_decimal(word[3]);
-}
-
-/* "slots = 4" is "slots=4". */
-static void join_settings(char *line)
-{
-    char *out = line;
-
-    for (const char *in = line; *in; in++) {
-        size_t blanks = strspn(in, BLANKS);
-
-        if (blanks && in[blanks] == '=' && out > line)
-            in += blanks;
-        *out++ = *in;
-        if (*in == '=')
-            in += strspn(in + 1, BLANKS);
-    }
-    *out = '\0';
 }
 
 static int parse_word(struct host_parser *p, char *word, struct err *e)
@@ -319,48 +280,18 @@ static bool lines_are_numbered(const struct host_parser *p)
     return length && p->from[length - 1] == ':';
 }
 
-/* The first error is kept, of the others only the lines. */
-static void note_bad_line(struct host_parser *p, const struct err *e)
-{
-    size_t used = strlen(p->others);
-
-    if (p->bad_lines++ == 0) {
-        *p->first_error = *e;
-        if (lines_are_numbered(p))
-            (void)err_wrap(p->first_error, "%s%u", p->from, p->line);
-        else
-            (void)err_wrap(p->first_error, "%s", p->from);
-    } else if (p->bad_lines <= OTHER_LINES_SHOWN) {
-        snprintf(p->others + used, sizeof(p->others) - used, "%s%u", used ? ", " : "",
-                 p->line);
-    } else if (p->bad_lines == OTHER_LINES_SHOWN + 1) {
-        snprintf(p->others + used, sizeof(p->others) - used, " and others");
-    }
-}
-
-static int complain_of_bad_lines(const struct host_parser *p, struct err *e)
-{
-    size_t used = strlen(e->text);
-
-    if (*p->others)
-        snprintf(e->text + used, sizeof(e->text) - used, " (bad too: line %s)",
-                 p->others);
-    return -1;
-}
-
 static int parse_lines(struct host_parser *p, char *text, struct err *e)
 {
-    struct err error;
-
     for (char *line; (line = strsep(&text, "\n"));) {
         p->line++;
         line[strcspn(line, "#")] = '\0';
-        join_settings(line);
         p->line_first = p->word_first = p->count;
-        if (parse_words(p, line, &error) < 0)
-            note_bad_line(p, &error);
+        if (parse_words(p, line, e) == 0)
+            continue;
+        return lines_are_numbered(p) ? err_wrap(e, "%s%u", p->from, p->line)
+                                     : err_wrap(e, "%s", p->from);
     }
-    return p->bad_lines ? complain_of_bad_lines(p, e) : 0;
+    return 0;
 }
 
 static int compare_entry_names(const void *a, const void *b)
@@ -427,7 +358,7 @@ static int merge_entries(struct host_parser *p, struct err *e)
 
 int hosts_parse(const char *text, const char *from, struct hosts *h, struct err *e)
 {
-    struct host_parser p = { .from = from, .first_error = e };
+    struct host_parser p = { .from = from };
     char *copy = xstrdup(text);
     int rc = parse_lines(&p, copy, e);
 

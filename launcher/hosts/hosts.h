@@ -46,8 +46,7 @@ bool hosts_are_wanted(const struct hosts_wanted *w);
 
 /*
  * Adds the hosts of a text to h. `from` begins each message: after "--hostfile F:"
- * follows the number of the line ("--hostfile F:3: ..."), after "-H" follows none. The
- * error is that of the first bad line, with the numbers of the others.
+ * follows the number of the line ("--hostfile F:3: ..."), after "-H" follows none.
  */
 int hosts_parse(const char *text, const char *from, struct hosts *h,
                 struct err *e) MUST_CHECK;

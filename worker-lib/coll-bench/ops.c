@@ -154,24 +154,10 @@ static const struct bench_op ops[] = {
       .calls = 2 },
 };
 
-static bool same_name(const char *a, const char *b)
-{
-    for (;; a++, b++) {
-        while (*a == '_')
-            a++;
-        while (*b == '_' || *b == '-')
-            b++;
-        if (*a != *b)
-            return false;
-        if (*a == '\0')
-            return true;
-    }
-}
-
 const struct bench_op *bench_find(const char *name)
 {
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
-        if (same_name(ops[i].name, name))
+        if (strcmp(ops[i].name, name) == 0)
             return &ops[i];
     return NULL;
 }

@@ -28,7 +28,7 @@ struct bench_op {
     double calls; /* sequential transfers in a run */
 };
 
-/* "allreduce" is "all_reduce". NULL: unknown name. */
+/* NULL: unknown name. */
 const struct bench_op *bench_find(const char *name);
 /* "all_reduce, broadcast, ..." */
 const char *bench_names(void);

@@ -90,21 +90,6 @@ int pals_read(struct scheduler_reading *r)
     return 0;
 }
 
-/* The list of LSF may begin with the launch node, which runs no tasks. */
-int jsm_read(struct scheduler_reading *r)
-{
-    struct host_list l;
-    size_t first;
-
-    if (lsf_read_hosts(r, &l) < 0)
-        return -1;
-    first = l.count == (size_t)r->n->nodes + 1 ? 1 : 0;
-    if (l.count >= r->n->nodes && l.count > first)
-        snprintf(r->n->host, sizeof(r->n->host), "%s", l.name[first]);
-    host_list_clear(&l);
-    return 0;
-}
-
 /* mpirun starts its daemons by srun, and tells which hosts it uses in no other way. */
 int open_mpi_read(struct scheduler_reading *r)
 {

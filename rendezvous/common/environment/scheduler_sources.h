@@ -35,7 +35,6 @@ int volcano_read(struct scheduler_reading *r) MUST_CHECK;
 int flux_read(struct scheduler_reading *r) MUST_CHECK;
 int pmi_read(struct scheduler_reading *r) MUST_CHECK;
 int pals_read(struct scheduler_reading *r) MUST_CHECK;
-int jsm_read(struct scheduler_reading *r) MUST_CHECK;
 int open_mpi_read(struct scheduler_reading *r) MUST_CHECK;
 int pbs_read(struct scheduler_reading *r) MUST_CHECK;
 int lsf_read(struct scheduler_reading *r) MUST_CHECK;

@@ -18,7 +18,7 @@ from process import BIN, Process, free_port, matches, run, same, skip  # noqa: E
 
 CRUN = BIN / "crun"
 HERE = socket.gethostname()
-PREFIXES = ("SLURM", "PET_", "CRUN_", "PMI", "OMPI_", "PALS_", "JSM_", "FLUX_", "PBS_", "LSB_",
+PREFIXES = ("SLURM", "PET_", "CRUN_", "PMI", "OMPI_", "PALS_", "FLUX_", "PBS_", "LSB_",
             "LSF_", "SM_", "SKYPILOT_", "VC_", "VK_", "LWS_", "JAX_", "MPI_", "JOB_COMPLETION_INDEX",
             "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "CUDA_VISIBLE_DEVICES")
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(PREFIXES)}

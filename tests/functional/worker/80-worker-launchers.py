@@ -86,7 +86,7 @@ def same_results_under_every_launcher():
 
 def every_operation_is_right():
     crun = launchers(4)["crun"]
-    for op in ("all_reduce", "broadcast", "reduce_scatter", "allgather", "all-to-all",
+    for op in ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all",
                "barrier", "sendrecv"):
         for more in (["--own-buffers"], ["--backend=tcp"], ["--dtype=bf16"]):
             command = crun + [BENCH, "--op", op, *SIZES, *more]

@@ -154,27 +154,11 @@ TEST(without_the_library_the_driver_tells)
              "proc/driver/nvidia/gpus/0000:1b:00.0/information");
     tree_put("", "proc/driver/nvidia/gpus/0000:9a:00.0/registry");
     tree_put("", "proc/driver/nvidia/gpus/readme");
-    tree_put("", "dev/nvidia0");
     gpu_list_read(&list, tree_root);
     ck_assert_uint_eq(list.count, 3);
     expect_gpu(&list.item[0], "0000:1b:00.0", "GPU-a", false);
     expect_gpu(&list.item[1], "0000:3d:00.0", "GPU-b", false);
     expect_gpu(&list.item[2], "0000:9a:00.0", "", false);
-    free(list.item);
-}
-
-TEST(without_either_the_devices_are_counted)
-{
-    struct gpu_list list;
-
-    tree_put("", "dev/nvidia0");
-    tree_put("", "dev/nvidia12");
-    tree_put("", "dev/nvidiactl");
-    tree_put("", "dev/nvidia-uvm");
-    tree_put("", "dev/nvidia0x");
-    gpu_list_read(&list, tree_root);
-    ck_assert_uint_eq(list.count, 2);
-    expect_gpu(&list.item[0], "", "", false);
     free(list.item);
 }
 

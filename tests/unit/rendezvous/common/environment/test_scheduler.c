@@ -17,8 +17,6 @@ static char *read_fake_file(const char *path)
         return xstrdup("n1.cluster\nn1.cluster\nn2.cluster\n");
     if (strcmp(path, "/one") == 0)
         return xstrdup("n2\n");
-    if (strcmp(path, "/summit") == 0)
-        return xstrdup("batch1\nn1\nn1\nn2\n");
     return NULL;
 }
 
@@ -67,9 +65,6 @@ static int find(const char *variables, struct scheduler_node *n, struct err *e)
 #define PALS                                                                           \
     "PALS_RANKID=1|PALS_LOCAL_RANKID=0|PALS_LOCAL_SIZE=1|PALS_APID=a-1|PMI_SIZE=2|"    \
     "PMI_RANK=1|PBS_JOBID=12.server"
-#define JSM                                                                            \
-    "JSM_NAMESPACE_RANK=1|JSM_NAMESPACE_SIZE=2|JSM_NAMESPACE_LOCAL_RANK=0|"            \
-    "JSM_NAMESPACE_LOCAL_SIZE=1|LSB_JOBID=7"
 #define OMPI                                                                           \
     "OMPI_COMM_WORLD_RANK=1|OMPI_COMM_WORLD_SIZE=2|OMPI_COMM_WORLD_LOCAL_SIZE=1"
 #define PBS "PBS_JOBID=12.server|PBS_NODEFILE=/nodes"
@@ -104,7 +99,7 @@ static const struct {
       "SM_HOSTS, SM_CURRENT_HOST" },
     { VOLCANO, "Volcano", "Volcano", 2, 1, "j-worker-0.j", "", 0,
       "VC_TASK_INDEX, VC_WORKER_HOSTS" },
-    { "VK_TASK_INDEX=0|VC_TRAIN_HOSTS=a,b|MA_NUM_GPUS=8", "Volcano", "Volcano", 2, 0,
+    { "VC_TASK_INDEX=0|VC_TRAIN_HOSTS=a,b|MA_NUM_GPUS=8", "Volcano", "Volcano", 2, 0,
       "a", "", 8, NULL },
     { "VC_TASK_INDEX=0|VC_X_HOSTS|VC_WORKER_HOSTS=a,b", "Volcano", "Volcano", 2, 0, "a",
       "", 0, "VC_TASK_INDEX, VC_WORKER_HOSTS" },
@@ -116,9 +111,6 @@ static const struct {
     { HYDRA, "mpiexec", "mpiexec", 2, 1, "", "", 0, "PMI_RANK, PMI_SIZE" },
     { PALS "|PBS_NODEFILE=/nodes", "PALS", "PALS application 12.server.a-1", 2, 1,
       "n1.cluster", "12.server.a-1", 0, "PALS_RANKID, PMI_SIZE, PBS_NODEFILE" },
-    { JSM "|LSB_DJOB_RANKFILE=/summit", "JSM", "JSM job 7", 2, 1, "n1", "7", 0, NULL },
-    { JSM "|LSB_MCPU_HOSTS=batch1 1 n1 42 n2 42", "JSM", "JSM job 7", 2, 1, "n1", "7",
-      0, NULL },
     { OMPI "|SLURM_STEP_NODELIST=n[1-2]", "Open MPI", "Open MPI", 2, 1, "n1", "", 0,
       NULL },
     { OMPI "|MASTER_ADDR=n7", "Open MPI", "Open MPI", 2, 1, "n7", "", 0,
@@ -178,7 +170,6 @@ static const struct {
     { "PMI_FD=3|PMI_RANK=0", "PMI_SIZE", "", "" },
     { "PMI_RANK=0|PMI_SIZE=2", "", "", "the variables of mpiexec" },
     { PALS, "", "", "the variables of PALS" },
-    { JSM, "", "", "the variables of JSM" },
     { OMPI, "", "", "the variables of Open MPI" },
     { PBS, "", "PBS_NODEFILE names 2 hosts", "" },
     { "PBS_JOBID=1|PBS_NODEFILE=/none", "PBS_NODEFILE cannot be read",
@@ -231,7 +222,6 @@ static const struct {
     { "FLUX_JOB_SIZE=4|" FLUX, "flux run --tasks-per-node=1" },
     { "MPI_LOCALNRANKS=2|" HYDRA, "mpiexec -ppn 1" },
     { "PALS_LOCAL_SIZE=4|" PALS, "mpiexec --ppn 1" },
-    { "JSM_NAMESPACE_LOCAL_SIZE=4|" JSM, "jsrun" },
     { "OMPI_COMM_WORLD_LOCAL_SIZE=2|" OMPI, "mpirun --map-by ppr:1:node" },
     { "LSB_JOBID=7|LSB_MCPU_HOSTS=a 4 b 4",
       "LSB_MCPU_HOSTS does not name this host, n2" },
