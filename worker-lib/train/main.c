@@ -6,13 +6,17 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/common/base/clock.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+#define CLOSING_FACTOR 4 /* of CRUN_TIMEOUT: more than crun_finalize ever takes */
+#define CLOSING_MAX 10
 #define LAUNCHER_MS 1000 /* in which it ends this rank after another one failed */
 #define PAUSES 100
 
@@ -53,6 +57,37 @@ static void exit_if_stuck(void)
     _exit(crun_exit_code());
 }
 
+static char closing_text[160];
+
+static void on_closing_limit(int number)
+{
+    (void)!write(STDERR_FILENO, closing_text, strlen(closing_text));
+    _exit(CRUN_EXIT_STUCK);
+}
+
+/* At the end of crun_finalize the library stops watching for calls that hang, and the
+ * launcher would wait for this rank. */
+static void close_in_time(struct trainer *t)
+{
+    const char *timeout = getenv("CRUN_TIMEOUT"),
+               *gpu = t->world && t->compute ? t->compute->gpu : NULL;
+    double limit = timeout ? (double)clock_parse_duration(timeout) / 1000 : 0;
+    int rank = t->world ? crun_rank(t->world) : 0;
+
+    if (gpu) {
+        snprintf(closing_text, sizeof(closing_text),
+                 "train: rank %d: the memory of %s could not be freed\n", rank, gpu);
+        signal(SIGALRM, on_closing_limit);
+        alarm(CLOSING_FACTOR *
+              (unsigned)(limit > 0 && limit < CLOSING_MAX ? limit + 1 : CLOSING_MAX));
+    }
+    trainer_close(t);
+    alarm(0);
+    if (crun_exit_code())
+        fprintf(stderr, "train: rank %d: NCCL could not be closed: %s hangs\n", rank,
+                gpu ? gpu : "the GPU");
+}
+
 static int train_with_flags(const struct train_flags *f)
 {
     static struct trainer t;
@@ -67,7 +102,7 @@ static int train_with_flags(const struct train_flags *f)
         code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
     }
     exit_if_stuck();
-    trainer_close(&t);
+    close_in_time(&t);
     exit_if_stuck();
     return code;
 }
