@@ -186,9 +186,8 @@ static void keeping_lead(struct keeping *k)
     k->serves = k->heard = true; /* all have a whole lease */
     (void)keeping_find(k, k->id, &own);
     snprintf(k->lost, sizeof(k->lost), "%s",
-             !registry_has_keeper(s->registry, k->leader) ? "" /* it has left */
-             : *k->former.host                            ? k->former.host
-                                                          : "a-node");
+             registry_has_keeper(s->registry, k->leader) ? k->former.host
+                                                         : ""); /* it has left */
     k->silent = k->ended != k->leader;
     keeping_describe(k, k->id, &now);
     registry_report_move(s->registry, own.host, &now);
