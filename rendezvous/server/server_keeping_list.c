@@ -7,6 +7,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/job/replica/replica.h"
+#include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"
 #include "rendezvous/wire/net/limits.h"
@@ -95,11 +96,12 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
-/* Its node is not there any more, or it was added and does not follow. */
+/* Its node or process is not there any more, or it was added and does not follow. */
 static bool keeping_misses(const struct keeping *k, const struct replica_member *m,
                            unsigned there)
 {
     return m->id != k->id && (!registry_has_keeper(k->server->registry, m->id) ||
+                              replica_links_is_gone(k->links, m->id) ||
                               (there > 2 && !m->votes && !m->follows &&
                                clock_ms() - k->added_ms > HELLO_DEADLINE_MS));
 }
