@@ -74,6 +74,7 @@ serve(p, lambda a: (a.dist_init_addr.rpartition(":")[0], int(a.dist_init_addr.rp
 # the end of Ray is slow
 RAY = """#!/bin/sh
 [ "$*" != "${*#symmetric-run --address 127.0.0.1:* --min-nodes 1 -- sh}" ] || exit 9
+[ -z "$RANK$WORLD_SIZE$LOCAL_RANK$MASTER_ADDR$TORCHELASTIC_USE_AGENT_STORE$JAX_PROCESS_ID" ] || exit 9
 [ -z "$RAY_FAILS" ] || exit 0
 while [ "$1" != -- ]; do shift; done
 shift
@@ -199,7 +200,7 @@ def ray_symmetric_run(place):
         workers = subprocess.run(["pgrep", "-f", "/ray symmetric-run"], stdout=subprocess.PIPE,
                                  text=True).stdout.split()
         for pid in workers:
-            if "RANK=1" in pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0"):
+            if "NODE_RANK=1" in pathlib.Path(f"/proc/{pid}/environ").read_text().split("\0"):
                 os.kill(int(pid), 9)
         until(lambda: len(said_by_verl(nodes[0])) == 2, lambda: f"{nodes[0]}\n{nodes[1]}", RAY_SECONDS)
         first, second = said_by_verl(nodes[0])
