@@ -4,9 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "rendezvous/common/base/real.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/curve.h"
 #include "rendezvous/job/registry/registry.h"
@@ -136,19 +134,15 @@ static void write_metric(struct sample_writer *w, const struct metric *m,
 {
     for (size_t i = 0; i < count; i++) {
         w->labels = list[i].labels;
-        w->created_ms = m->subject == METRIC_OF_JOB
-                            ? list[i].source.job->created_wall_ms
-                            : 0;
         m->write(w, &list[i].source);
     }
 }
 
-void metrics_write(const struct metrics_view *view, enum metrics_format format,
-                   FILE *out)
+void metrics_write(const struct metrics_view *view, FILE *out)
 {
     const struct labelled_source program = { .source = { .view = view },
                                              .labels = (char *)"" };
-    struct sample_writer w = { .out = out, .format = format };
+    struct sample_writer w = { .out = out };
     struct metric_sources all;
 
     collect_sources(&all, view);
@@ -157,7 +151,7 @@ void metrics_write(const struct metrics_view *view, enum metrics_format format,
 
         if (m->subject == METRIC_OF_DAEMON && !view->is_daemon)
             continue;
-        sample_begin_family(&w, m->name, m->type, m->unit, m->help);
+        sample_begin_family(&w, m->name, m->type, m->help);
         w.label = m->label;
         if (m->subject == METRIC_OF_JOB)
             write_metric(&w, m, all.job, all.jobs);
@@ -168,50 +162,4 @@ void metrics_write(const struct metrics_view *view, enum metrics_format format,
     }
     sample_end(&w);
     free_sources(&all);
-}
-
-/* -- the format -------------------------------------------------------------------- */
-
-/* Of one range of media, up to `end`: its q, 1 if there is none. */
-static double quality_of(const char *range, const char *end)
-{
-    for (const char *c = range; c < end; c++) {
-        if (*c != ';')
-            continue;
-        c += 1 + strspn(c + 1, " \t");
-        if (end - c > 2 && strncasecmp(c, "q=", 2) == 0)
-            return strtod(c + 2, NULL);
-        c--;
-    }
-    return 1;
-}
-
-/* The greatest q of the ranges of that type; 0: none of them is. */
-static double quality_accepted(const char *accept, const char *type)
-{
-    double best = 0;
-
-    for (const char *end; *accept; accept = *end ? end + 1 : end) {
-        accept += strspn(accept, " \t");
-        end = accept + strcspn(accept, ",");
-        if (strncasecmp(accept, type, strlen(type)) == 0)
-            best = real_max(best, quality_of(accept, end));
-    }
-    return best;
-}
-
-enum metrics_format metrics_format_accepted(const char *accept)
-{
-    double open = accept ? quality_accepted(accept, "application/openmetrics-text") : 0;
-
-    return open > 0 && open >= quality_accepted(accept, "text/plain")
-               ? METRICS_OPENMETRICS
-               : METRICS_TEXT;
-}
-
-const char *metrics_content_type(enum metrics_format format)
-{
-    return format == METRICS_OPENMETRICS
-               ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-               : "text/plain; version=0.0.4; charset=utf-8";
 }

@@ -11,16 +11,12 @@ struct job_owner;
 struct registry;
 
 /*
- * The jobs of a rendezvous as metrics, in the formats that Prometheus reads. The table
- * in metrics_table.c names them. Labels are bounded: hosts, run ids and fixed words; no
- * pid, no text of an error and nothing that a program prints is in them. A job that has
- * ended is shown for METRICS_ENDED_SHOWN_MS, so that its end is seen, and then no more.
+ * The jobs of a rendezvous as metrics, in the text format 0.0.4 of Prometheus. The
+ * table in metrics_table.c names them. Labels are bounded: hosts, run ids and fixed
+ * words; no pid, no text of an error and nothing that a program prints is in them. A
+ * job that has ended is shown for METRICS_ENDED_SHOWN_MS, so that its end is seen, and
+ * then no more.
  */
-enum metrics_format {
-    METRICS_TEXT,       /* the text format 0.0.4 of Prometheus, and of node_exporter */
-    METRICS_OPENMETRICS /* OpenMetrics 1.0.0 */
-};
-
 struct metrics_view {
     struct registry *registry; /* the sums that must never fall are kept in its jobs */
     const struct job_owner *viewer; /* only jobs that exist for it; NULL: all */
@@ -32,11 +28,7 @@ struct metrics_view {
 
 #define METRICS_COMMIT_UNIT_US 100
 
-void metrics_write(const struct metrics_view *view, enum metrics_format format,
-                   FILE *out);
-
-/* What the Accept header of a request prefers; NULL: there is none. */
-enum metrics_format metrics_format_accepted(const char *accept);
-const char *metrics_content_type(enum metrics_format format);
+void metrics_write(const struct metrics_view *view, FILE *out);
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 #endif

@@ -44,7 +44,7 @@ static int write_beside(const struct metrics_file *f, FILE *out)
 
     f->view(f->arg, &view);
     errno = 0;
-    metrics_write(&view, METRICS_TEXT, out);
+    metrics_write(&view, out);
     if (ferror(out))
         why = errno ? errno : EIO;
     if (fclose(out) != 0 && !why)

@@ -31,7 +31,6 @@ struct metric_source {
 struct metric {
     const char *name; /* as a family: without _total and _info */
     enum metric_type type;
-    const char *unit; /* the last word of the name, or NULL */
     enum metric_subject subject;
     const char *label; /* one more than its subject has, or NULL */
     const char *help;

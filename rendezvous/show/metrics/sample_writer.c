@@ -109,28 +109,23 @@ static const char *suffix_of(enum metric_type type)
 }
 
 void sample_begin_family(struct sample_writer *w, const char *name,
-                         enum metric_type type, const char *unit, const char *help)
+                         enum metric_type type, const char *help)
 {
     static const char *const types[] = { [METRIC_COUNTER] = "counter",
                                          [METRIC_GAUGE] = "gauge",
-                                         [METRIC_INFO] = "info",
+                                         [METRIC_INFO] = "gauge",
                                          [METRIC_HISTOGRAM] = "histogram" };
-    bool is_open = w->format == METRICS_OPENMETRICS;
-    const char *suffix = is_open ? "" : suffix_of(type);
+    const char *suffix = suffix_of(type);
 
     w->name = name;
     w->type = type;
     write_buffered(w);
     fprintf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", name, suffix, help, name,
-            suffix, type == METRIC_INFO && !is_open ? "gauge" : types[type]);
-    if (unit && is_open)
-        fprintf(w->out, "# UNIT %s %s\n", name, unit);
+            suffix, types[type]);
 }
 
 void sample_end(struct sample_writer *w)
 {
-    if (w->format == METRICS_OPENMETRICS)
-        value_put_text(w, "# EOF\n");
     write_buffered(w);
 }
 
@@ -160,17 +155,6 @@ static void end_sample(struct sample_writer *w)
     value_put_text(w, "\n");
 }
 
-/* When the sample before it began to count. */
-static void put_created(struct sample_writer *w, const char *label, const char *word)
-{
-    if (w->format != METRICS_OPENMETRICS || !w->created_ms ||
-        (w->type != METRIC_COUNTER && w->type != METRIC_HISTOGRAM))
-        return;
-    begin_sample(w, "_created", label, word);
-    value_put_thousandths(w, w->created_ms);
-    end_sample(w);
-}
-
 static void put_sample(struct sample_writer *w, const char *word, uint64_t value,
                        void (*put)(struct sample_writer *w, uint64_t value))
 {
@@ -179,7 +163,6 @@ static void put_sample(struct sample_writer *w, const char *word, uint64_t value
     begin_sample(w, suffix_of(w->type), label, word);
     put(w, value);
     end_sample(w);
-    put_created(w, label, word);
 }
 
 void sample_put(struct sample_writer *w, const char *word, uint64_t value)
@@ -218,7 +201,7 @@ void sample_put_histogram(struct sample_writer *w, const struct histogram *h,
     for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
         count += h->count[i];
         snprintf(end, sizeof(end), "%g", (double)(histogram_end[i] * unit_us) / 1e6);
-        if (!strpbrk(end, ".e")) /* OpenMetrics wants a real number */
+        if (!strpbrk(end, ".e")) /* as Prometheus writes it */
             strcat(end, ".0");
         begin_sample(w, "_bucket", "le", end);
         value_put_number(w, count);
@@ -234,5 +217,4 @@ void sample_put_histogram(struct sample_writer *w, const struct histogram *h,
     begin_sample(w, "_count", NULL, NULL);
     value_put_number(w, count);
     end_sample(w);
-    put_created(w, NULL, NULL);
 }

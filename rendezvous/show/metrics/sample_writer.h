@@ -18,18 +18,15 @@ struct sample_writer {
     FILE *out;
     char buf[8192]; /* for out */
     size_t used;
-    enum metrics_format format;
     /* of the family */
     const char *name;
     enum metric_type type;
-    const char *label; /* of the words of samples, or NULL */
-    /* of the next samples */
-    const char *labels;  /* `run_id="a"`, or "" */
-    uint64_t created_ms; /* wall time at which its counts began; 0: not known */
+    const char *label;  /* of the words of samples, or NULL */
+    const char *labels; /* of the next samples: `run_id="a"`, or "" */
 };
 
 void sample_begin_family(struct sample_writer *w, const char *name,
-                         enum metric_type type, const char *unit, const char *help);
+                         enum metric_type type, const char *help);
 void sample_end(struct sample_writer *w); /* after all families */
 
 /* word: of the family's label; NULL: none. */

@@ -174,7 +174,7 @@ static bool is_object_for(const struct web_object *o, const struct web_object *w
     const struct job_owner *owner = &o->viewer.owner;
 
     return o->page == wanted->page && o->rank == wanted->rank &&
-           o->format == wanted->format && strcmp(o->run_id, wanted->run_id) == 0 &&
+           strcmp(o->run_id, wanted->run_id) == 0 &&
            id128_equal(&o->instance, &wanted->instance) &&
            o->viewer.sight == wanted->viewer.sight &&
            owner->uid == wanted->viewer.owner.uid &&
@@ -216,9 +216,6 @@ struct web_object *web_object_open(struct web *w, const struct web_request *r,
     memcpy(wanted.run_id, r->route.run_id, sizeof(wanted.run_id));
     if (job)
         wanted.instance = job->membership.instance;
-    if (page == WEB_METRICS)
-        wanted.format = metrics_format_accepted(
-            evhttp_find_header(evhttp_request_get_input_headers(r->http), "Accept"));
     LIST_FOREACH(o, &w->objects, entry) {
         if (is_object_for(o, &wanted))
             return o;
@@ -259,7 +256,7 @@ static void write_metrics(struct web *w, const struct web_object *o, FILE *out)
 
     w->config.view_metrics(w->config.arg, &view);
     view.viewer = &o->viewer.owner;
-    metrics_write(&view, o->format, out);
+    metrics_write(&view, out);
 }
 
 static void write_report(struct web *w, const struct web_object *o, FILE *out)
@@ -356,7 +353,7 @@ struct evbuffer *web_object_whole(struct web_object *o)
 static const char *type_of_object(const struct web_object *o)
 {
     if (o->page == WEB_METRICS)
-        return metrics_content_type(o->format);
+        return METRICS_CONTENT_TYPE;
     return o->page == WEB_REPORT ? WEB_TYPE_HTML : WEB_TYPE_JSON;
 }
 

@@ -39,7 +39,6 @@ struct web_object {
     char run_id[RUN_ID_MAX + 1]; /* "": of all jobs */
     struct id128 instance;       /* zero: of no job in the registry */
     uint32_t rank;
-    enum metrics_format format;
     uint64_t rendered_ms; /* 0: it was not rendered yet */
     uint64_t version;     /* changes with the content */
     cJSON *json;          /* of this version, as long as somebody reads it live */
