@@ -27,6 +27,7 @@ SHED_S = 10 * SLOW  # in which crund sheds connections that say nothing
 BUDGET_UNKNOWN = 100000
 SPACING_S = 0.7  # from one fault to the next, on average
 LATE_S = 0.2
+YOUNG_S = 2  # by then one that was lost has been replaced on the list of those that keep records
 STARVED = 0.3  # of a lease, within which the machine let things wait for so long
 OUR_BUGS = re.compile(r"Assertion|AddressSanitizer|runtime error:|LeakSanitizer|"
                       r"ThreadSanitizer|stack smashing", re.I)
@@ -82,7 +83,7 @@ class Agent:
     """A crun that the run looks after. `codes`: how it may end before the job does."""
 
     def __init__(self, process):
-        self.process, self.codes = process, set()
+        self.process, self.codes, self.begun = process, set(), time.monotonic()
         self.seen = False  # its end
         self.leaving = False  # told so, and not asked by another
 
@@ -162,7 +163,7 @@ class Run:
                  f"--restart-backoff={p.backoff}", "--shutdown-timeout=2",
                  f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,"
                  f"scale={p.scale},quarantine={p.quarantine},"
-                 f"replicas={3 if p.pair else p.replicas}" +
+                 f"replicas={p.replicas}" +
                  (f",witness=file:{self.chain}/witness" if p.witness else ""),
                  f"--hang-timeout={p.hang}", "--rdzv-id=chain", *p.logs,
                  "--log-dir=" + host.folder + "/logs"]
@@ -545,6 +546,10 @@ class Run:
         return {node["pid"] for job in self.status(self.endpoint()) for node in job["nodes"]
                 if node["connected"]}
 
+    def has_young(self):
+        """The list may have the one that was there before."""
+        return any(time.monotonic() - a.begun < YOUNG_S for a in self.agents.values())
+
     def keepers(self):
         """Hosts that keep the records of the rendezvous, the one that leads first, and whether
         they are so many as they shall be."""
@@ -554,7 +559,8 @@ class Run:
             for job in self.status(f"{host.address}:{CRUND_PORT}"):
                 names = job.get("keepers", "").split(", ")
                 found = [h for name in names for h in self.nodes if h.name == name]
-                return found, job.get("kept_safely", False) and len(found) == self.plan.replicas
+                return found, (job.get("kept_safely", False) and
+                               len(found) == self.plan.replicas and not self.has_young())
         return [], False
 
     def leader(self):
@@ -566,8 +572,6 @@ class Run:
         that is cut off is heard later, when others may be lost. None: a newcomer."""
         if self.claims & {("crund",), ("net", host)} or (host and self.agents[host].leaving):
             return False
-        if self.plan.mode == "replicas" and host is self.leader():
-            return False  # the job ends with it
         there = self.there()
         others = [self.agents[h] for h in self.healthy() if h is not host]
         return sum(a.process.pid in there and not a.leaving for a in others) >= self.plan.min
