@@ -88,7 +88,7 @@ def train_by_transformers():
         output_dir=FOLDER + "/saved", per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
         num_train_epochs=2, logging_steps=1, eval_strategy="epoch", save_strategy="steps",
         save_steps=6, save_total_limit=2, lr_scheduler_type="cosine", warmup_steps=3,
-        report_to=[], disable_tqdm=True, seed=3)
+        metric_for_best_model="loss", report_to=[], disable_tqdm=True, seed=3)
     model = Net()
     memory = crun.transformers.Memory()
     trainer = Trainer(model, arguments, train_dataset=Numbers(),
@@ -96,7 +96,7 @@ def train_by_transformers():
                       callbacks=[Kills(), memory])
     trainer.train(resume_from_checkpoint=memory.restore(trainer))
     # times and speeds, and the mean of a life, differ
-    digest(model, [{name: value for name, value in entry.items() if name in (
+    digest(model, [trainer.state.best_global_step, trainer.state.best_model_checkpoint] + [{name: value for name, value in entry.items() if name in (
         "loss", "grad_norm", "learning_rate", "epoch", "step", "eval_loss")}
         for entry in trainer.state.log_history])
 

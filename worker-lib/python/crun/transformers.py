@@ -107,6 +107,7 @@ class Memory(Progress):
         trainer.args = copy.copy(args)
         trainer.args.output_dir = folder
         trainer.args.push_to_hub = trainer.args.save_only_model = False
+        trainer.args.save_strategy = "no"  # the best one is not there
         try:
             trainer._save_checkpoint(trainer.model_wrapped, None)
         finally:
