@@ -461,6 +461,14 @@ def has_a_schedule_elsewhere(folder, steps):
     return life.digest()
 
 
+def has_an_optimizer_elsewhere(folder, steps):
+    life = Life(folder, schedule=None, o=None)
+    life.optim = torch.optim.Adam(life.model.parameters())
+    for step in range(life.ckpt.restore(), steps):
+        life.train(torch.rand(3, 4), step)
+    return life.digest()
+
+
 class WholePrograms(unittest.TestCase):
     """One that is restored has the bits of one that was not disturbed, or a line says why not."""
 
@@ -468,7 +476,8 @@ class WholePrograms(unittest.TestCase):
              has_distributed_sampler)
     WRONG = {draws_ahead: "PyTorch's generator: .* not as much as between", draws_numpy_ahead: "NumPy's generator",
              has_a_plain_loader: "PyTorch's generator", has_an_old_iterator: r"state\['loader'\] is the same",
-             has_a_schedule_elsewhere: "no schedule of o"}
+             has_a_schedule_elsewhere: "no schedule of o",
+             has_an_optimizer_elsewhere: "not have an optimizer that steps, of type Adam:"}
 
     def lives(self, program, *lives):
         """What the last of them has, which ended after so many steps each, and what they said."""

@@ -5,6 +5,8 @@ import sys
 from typing import Any, Callable, Dict, List
 
 import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 _LOOKS = 4  # after restore(), and after the first steps
 _TWISTER = 624  # numbers of a Mersenne twister's state
@@ -24,9 +26,14 @@ def _places() -> Dict[str, int]:
 class Doubts:
     """A doubt is one line: what it means can be right, as when an epoch begins."""
 
-    def __init__(self, say: Callable[[str], None], loaders: "Callable[[], Dict[str, bytes]]") -> None:
-        self._say, self._loaders = say, loaders
+    def __init__(self, say: Callable[[str], None], loaders: "Callable[[], Dict[str, bytes]]",
+                 knows: Callable[[Optimizer], bool]) -> None:
+        self._say, self._loaders, self._knows = say, loaders, knows
         self._looks: List[Any] = []
+        self._stepped: Dict[int, Optimizer] = {}
+        self._looks_at_optimizers = _LOOKS
+        self._hook: Any = register_optimizer_step_post_hook(
+            lambda optimizer, *_: self._stepped.update({id(optimizer): optimizer}))
 
     def begin(self) -> None:
         """All that a life before had is restored."""
@@ -34,6 +41,8 @@ class Doubts:
 
     def look(self) -> None:
         """After each step."""
+        if self._hook:
+            self._look_at_optimizers()
         if not self._looks:
             return
         self._looks.append((_places(), self._loaders()))
@@ -51,3 +60,13 @@ class Doubts:
             if all(state[name] == states[0][name] for state in states):
                 self._say(f"state[{name!r}] is the same after each step: batches come from another "
                           "loader, or from an iterator that was made before restore()")
+
+    def _look_at_optimizers(self) -> None:
+        unknown = [optimizer for optimizer in self._stepped.values() if not self._knows(optimizer)]
+        self._looks_at_optimizers -= 1
+        if unknown or not self._looks_at_optimizers:
+            self._hook.remove()
+            self._hook, self._stepped = None, {}
+        if unknown:
+            self._say(f"the state does not have an optimizer that steps, of type {type(unknown[0]).__name__}: "
+                      "it begins anew after a failure")

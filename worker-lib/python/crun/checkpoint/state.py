@@ -253,6 +253,14 @@ class State:
         return [name for name, optimizer in self._optimizers.items()
                 if any("initial_lr" in group for group in optimizer.param_groups)]
 
+    def knows(self, optimizer: Optimizer) -> bool:
+        """Whether it is in the state, or one of the same parameters, or an object that has it."""
+        known = {id(p) for o in self._optimizers.values() for g in o.param_groups for p in g["params"]}
+        return (self._files is not None or
+                all(id(p) in known for group in optimizer.param_groups for p in group["params"]) or
+                any(value is optimizer for other in self._others.values()
+                    for value in getattr(other, "__dict__", {}).values()))
+
     def _put(self, tree: Tree, own: Tree, files: bool, path: Path, value: Any,
              optimized: bool = False) -> None:
         """What neither DDP nor a DTensor has of all ranks is this rank's alone; files have it also
