@@ -7,9 +7,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/core/stuck.h"
 
@@ -142,6 +145,25 @@ static void *open_in_thread(void *arg)
     return NULL;
 }
 
+/* Not by setenv: that frees the list in which another thread may be looking for
+ * something. */
+static void turn_copy_engines_off(void)
+{
+    static char off[] = "NCCL_SYM_CE_THRESHOLD=" NCCL_NO_COPY_ENGINES;
+    static char **list;
+    size_t count = 0;
+
+    if (getenv("NCCL_SYM_CE_THRESHOLD"))
+        return;
+    while (environ && environ[count])
+        count++;
+    list = xcalloc(count + 2, sizeof(*list));
+    if (count > 0)
+        memcpy(list, environ, count * sizeof(*list));
+    list[count] = off;
+    __atomic_store_n(&environ, list, __ATOMIC_RELEASE);
+}
+
 static bool begin_open(void)
 {
     pthread_t thread;
@@ -150,7 +172,7 @@ static bool begin_open(void)
         return true;
     thread_cond_init(&changed);
     stuck_prepare();
-    setenv("NCCL_SYM_CE_THRESHOLD", NCCL_NO_COPY_ENGINES, 0);
+    turn_copy_engines_off();
     if (pthread_create(&thread, NULL, open_in_thread, NULL) != 0)
         return false;
     pthread_detach(thread);

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
@@ -145,4 +147,26 @@ TEST(an_id_of_the_real_library_has_an_address)
     ck_assert_int_eq(nccl->get_unique_id(&id), NCCL_OK);
     nccl_find_interfaces(&team, &id, text);
     ck_assert_msg(strstr(text, "NCCL uses lo (127.0.0.1), "), "%s", text);
+}
+
+/* Another thread may be in getenv: what it reads is neither changed nor freed. */
+TEST(the_environment_that_others_read_stays)
+{
+    const struct nccl_calls *nccl;
+    char **read, **same;
+    size_t bytes = 0;
+    struct err e;
+
+    unsetenv("NCCL_SYM_CE_THRESHOLD");
+    setenv("CRUN_TEST_FIRST", "1", 1); /* the list is one that setenv frees */
+    read = environ;
+    while (read[bytes / sizeof(*read)])
+        bytes += sizeof(*read);
+    same = xcalloc(1, bytes);
+    memcpy(same, read, bytes);
+    ck_assert_int_eq(nccl_open(&nccl, clock_ms() + 20000, &e), CRUN_OK);
+    ck_assert_ptr_nonnull(getenv("NCCL_SYM_CE_THRESHOLD"));
+    ck_assert_ptr_ne(environ, read);
+    ck_assert_mem_eq(read, same, bytes);
+    free(same);
 }
