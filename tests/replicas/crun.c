@@ -246,7 +246,8 @@ void crun_finish(struct machine *m)
     machine_enter(m, finish_workers, m->crun, 0);
 }
 
-/* A drain of its node, or a signal to it. One that hosts the rendezvous cannot. */
+/* A drain of its node, or a signal to it. One that hosts the rendezvous leaves if
+ * others could go on with it. */
 static void ask_to_leave(void *obj, uint64_t token)
 {
     struct crun *c = obj;
@@ -260,7 +261,7 @@ static void ask_to_leave(void *obj, uint64_t token)
 
 bool crun_leave(struct machine *m)
 {
-    if (!m->crun || m->paused || !m->crun->works || m->crun->server)
+    if (!m->crun || m->paused || !m->crun->works || (m->crun->server && !m->crun->safe))
         return false;
     machine_enter(m, ask_to_leave, m->crun, 0);
     return true;
@@ -296,6 +297,7 @@ static void crun_end(struct crun *c, const char *why, bool again)
 
 static void on_keepers(struct crun *c, const struct msg *m)
 {
+    c->safe = m->keepers.safe;
     if (!m->keepers.anew)
         client_set_keepers(c->client, m->keepers.endpoints, m->keepers.safe, false);
     else if (c->epoch == 0)

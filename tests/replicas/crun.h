@@ -25,6 +25,7 @@ struct crun {
     struct loop_timer leave;
     uint64_t epoch; /* the last one begun here; 0: none */
     bool works, leaves, ending;
+    bool safe; /* others could host its rendezvous */
     struct msg_start start;
     uint64_t led_ms; /* how many rendezvous had been taken over before; 0: never */
 };
