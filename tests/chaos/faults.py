@@ -412,7 +412,8 @@ def fill(name):
 def bad(*words, cuts=True):
     """The relay treats one host's frames badly."""
     def inject(run, host, seconds):
-        hosts = run.nodes if host is run.daemon_host else [host]
+        half = "loss=100" not in words and run.plan.mode == "replicas"
+        hosts = run.nodes if host is run.daemon_host or (half and host is run.leader()) else [host]
         cut_off(run, hosts, seconds if cuts else 0)
         run.net.order("set", host.index, *words)
         return lambda: run.net.order("set", host.index, "both")
