@@ -430,7 +430,21 @@ bool server_serves(const struct server *s)
 
 bool server_is_kept(const struct server *s)
 {
-    return s->keeping && s->keeping->serves && s->keeping->told.safe;
+    const struct keeping *k = s->keeping;
+    unsigned voters = 0, others = 0;
+    struct replica_member m;
+    struct replica_pair pair;
+
+    if (!k || !k->serves || replica_is_changing(k->replica))
+        return false;
+    if (replica_pair(k->replica, &pair))
+        return pair.known;
+    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+        replica_show(k->replica, i, &m);
+        voters += m.votes;
+        others += m.votes && m.follows && m.id != k->id;
+    }
+    return others > voters / 2;
 }
 
 bool server_may_decide(const struct server *s)

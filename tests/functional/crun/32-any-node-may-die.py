@@ -113,6 +113,19 @@ def a_host_that_is_told_to_end_leaves(cluster):
     expect(c, 143)
 
 
+def a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one(cluster):
+    """Of the three that keep the records, one is lost just before."""
+    ps = launch(cluster, 4, nodes="2:4")
+    lost = int(kept_by(ps[0])[-1].split(", ")[1][-1])
+    ps[lost].kill()
+    ps[0].kill(signal.SIGTERM)
+    expect(ps[0], 143)
+    left = [p for i, p in enumerate(ps) if i not in (0, lost)]
+    until(lambda: all(re.search("crun: node-[123] hosts the rendezvous now\n", p.err) for p in left),
+          lambda: left[0].err)
+    end_well(cluster, left)
+
+
 def a_host_that_is_cut_off_gives_the_job_up(cluster):
     ps = launch(cluster, 3, conf=",lease=2,outage_grace=8", nodes="2:3")
     a, b, c = ps
@@ -275,6 +288,7 @@ def a_job_ends_as_ever(cluster):
 TESTS = [
     the_host_dies_and_the_job_goes_on,
     a_host_that_is_told_to_end_leaves,
+    a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one,
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,
