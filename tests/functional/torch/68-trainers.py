@@ -146,8 +146,7 @@ AS_TORCHRUN = (
      "--mixed_precision=no", "--dynamo_backend=no", "who.py", "x", "--y"),
     ("fabric", "run", "--devices=2", "--accelerator=cpu", "--strategy=ddp", "who.py", "x", "--y"),
     ("python", "-um", "torch.distributed.run", "--nproc-per-node=2", "who.py", "x", "--y"),
-    ("sh", "-c", "python -c 'from torch.distributed.run import main; "
-     "main([\"--nproc-per-node=2\", \"who.py\", \"x\", \"--y\"])'"))
+    ("sh", "-c", "python -m torch.distributed.launch --nproc-per-node=2 who.py x --y"))
 
 
 def what_starts_torchrun_starts_crun():
@@ -160,8 +159,9 @@ def what_starts_torchrun_starts_crun():
         for command in AS_TORCHRUN:
             done = subprocess.run([BIN.resolve() / "crun", "as-torchrun", *command], cwd=folder,
                                   env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            lines = sorted(line for line in done.stdout.splitlines() if " 2 x --y " in line)
-            if done.returncode or lines != [f"{rank} 2 x --y True {venv}" for rank in (0, 1)]:
+            lines = sorted(line for line in done.stdout.splitlines() if " x --y " in line)
+            own = " --local-rank=%d" if "launch --nproc" in command[-1] else ""
+            if done.returncode or lines != [f"{rank} 2{own and own % rank} x --y True {venv}" for rank in (0, 1)]:
                 fail(command, done.returncode, done.stdout, done.stderr)
 
 

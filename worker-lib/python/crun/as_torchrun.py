@@ -99,7 +99,9 @@ def _replace_entries(module: ModuleType) -> None:
         _execute(sys.argv[1:] if args is None else list(args))
 
     def run(args: Any) -> NoReturn:
-        _execute(_flags_of(args, module.get_args_parser()))  # type: ignore[attr-defined]
+        # torch.distributed.launch passes on --local-rank, which torchrun has no flag for
+        compat = [] if getattr(args, "use_env", True) else ["--launch-compat"]
+        _execute([*compat, *_flags_of(args, module.get_args_parser())])  # type: ignore[attr-defined]
 
     module.main, module.run = main, run  # type: ignore[attr-defined]
 
