@@ -116,6 +116,8 @@ def a_host_that_is_told_to_end_leaves(cluster):
 def a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one(cluster):
     """Of the three that keep the records, one is lost just before."""
     ps = launch(cluster, 4, nodes="2:4")
+    touch(cluster, "fail")  # all three have votes once the workers have been restarted
+    until(lambda: all("epoch=2 restart=1" in p.out for p in ps), "the workers have been restarted")
     lost = int(kept_by(ps[0])[-1].split(", ")[1][-1])
     ps[lost].kill()
     ps[0].kill(signal.SIGTERM)
