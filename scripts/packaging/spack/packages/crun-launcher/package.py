@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""For Spack: spack repo add scripts/packaging/spack; spack install crun-launcher"""
+"""For Spack: spack repo add scripts/packaging/spack; then, in the folder with a release's source
+archive, spack install -n crun-launcher (-n: sums stand in its SHA256SUMS)"""
+import os
+
 from spack.package import *
+
+try:
+    from spack_repo.builtin.build_systems.makefile import MakefilePackage
+except ImportError:
+    pass  # Spack before 1.0 has it in spack.package
 
 
 class CrunLauncher(MakefilePackage):
     """torchrun in C: launches distributed training on one or many machines and keeps it alive."""
 
     license("MIT")
-    # spack checksum adds the released files: their address, and a version with its sha256
     manual_download = True
-    version("1.0.0", expand=True)
+    url = f"file://{os.getcwd()}/crun-launcher-1.0.0.tar.gz"
+    version("1.0.0")
 
     depends_on("c", type="build")
     depends_on("gmake", type="build")
