@@ -160,7 +160,7 @@ mutants:
 	$(Q)scripts/checks/mutants $(selected)
 
 # the unit tests of threaded code
-threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor \
+threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor gpu_worlds \
     hostile_store keeper key_ring keyed log_writer memory_.* nccl_.* numa op_groups optim.* \
     page_reader preflight reduce sampler shm.* split store.* tcpstore thread tls tunnel wait_chain world
 space := $(subst ,, )
