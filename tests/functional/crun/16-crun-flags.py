@@ -540,6 +540,7 @@ def check_limits():
 
 def main():
     directory = tempfile.mkdtemp()
+    os.environ["CRUN_RUNTIME_DIR"] = directory  # no launch of another test is swept up here
     os.chdir(directory)
     try:
         with open("prog.py", "w") as f:
