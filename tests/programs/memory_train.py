@@ -74,8 +74,7 @@ def make_model(kind, width):
                           nn.Dropout(0.2), nn.Linear(width, 1), Gain())
     if kind == "ddp":
         model = DistributedDataParallel(model)
-        if not crun.restarts() and crun.is_present():
-            model.module[5].gain.data.add_(dist.get_rank())  # a later life has it from the checkpoint
+        model.module[5].gain.data.add_(dist.get_rank())
         return model
     if kind == "fsdp2":
         from torch.distributed.fsdp import fully_shard
