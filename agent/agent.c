@@ -391,6 +391,7 @@ void agent_note_host(struct agent *a)
 {
     a->has_hosted |= a->rendezvous.server != NULL;
     a->signals.cannot_leave = a->rendezvous.server && !a->has_keepers;
+    a->signals.all_are_preempted = a->rendezvous.server && a->config->under_slurm;
     a->suspension.hosts_rendezvous = a->rendezvous.server != NULL;
 }
 

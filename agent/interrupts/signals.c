@@ -54,7 +54,7 @@ enum signal_action signals_action_preempted(struct signals *s)
     s->preempted = true;
     if (asked)
         return SIGNAL_NO_CHANGE;
-    return s->cannot_leave ? SIGNAL_END : SIGNAL_LEAVE;
+    return s->cannot_leave || s->all_are_preempted ? SIGNAL_END : SIGNAL_LEAVE;
 }
 
 static const struct {

@@ -37,8 +37,9 @@ enum signal_action {
 #define SIGNAL_SENDER_MAX_BYTES 63
 
 struct signals {
-    sigset_t ignored;  /* ignored when crun was started */
-    bool cannot_leave; /* this node hosts the rendezvous, and none keeps it */
+    sigset_t ignored;       /* ignored when crun was started */
+    bool cannot_leave;      /* this node hosts the rendezvous, and none keeps it */
+    bool all_are_preempted; /* it hosts it, and SIGUSR1 is sent to all nodes */
     bool preempted;
     unsigned leaves, ends;     /* how often each was requested */
     uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */

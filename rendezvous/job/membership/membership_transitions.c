@@ -285,7 +285,7 @@ static void complete_stop(struct step *s)
         membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     MEMBERSHIP_EACH(i, m)
         if (membership_is_member(&m->node[i])) {
-            if (m->node[i].leaving && !m->last_checkpoint.asked)
+            if (m->node[i].leaving && !m->last_checkpoint.asked && !m->stop.ending)
                 membership_release(s, &m->node[i]);
             else
                 membership_set_state(s, &m->node[i], MEMBERSHIP_NODE_WAITING);

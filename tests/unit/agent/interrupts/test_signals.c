@@ -94,6 +94,14 @@ TEST_EACH(each_signal_asks_for_what_those_before_it_leave_open, sequences)
     }
 }
 
+TEST(where_all_nodes_are_preempted_the_host_ends_the_job)
+{
+    struct signals s = { .all_are_preempted = true }, other = s;
+
+    ck_assert_int_eq(signals_action_preempted(&s), SIGNAL_END);
+    ck_assert_int_eq(signals_action(&other, SIGTERM, 100), SIGNAL_LEAVE);
+}
+
 TEST(equal_signals_within_two_seconds_are_one)
 {
     struct signals s = { .cannot_leave = false };

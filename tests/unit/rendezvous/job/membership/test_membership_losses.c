@@ -543,6 +543,26 @@ TEST(when_all_nodes_leave_the_job_ends_after_a_checkpoint)
     ck_assert(!w.r.node[0].leaving && !w.r.node[1].leaving); /* told the result */
 }
 
+TEST(those_that_leave_before_the_last_one_are_told_the_result)
+{
+    struct membership_event leave = { .type = MEMBERSHIP_EV_LEAVE,
+                                      .exit_code = 75,
+                                      .now = true };
+
+    run_membership(1, 3, 5, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        leave.node = i;
+        leave.incarnation = incarnation_of(i + 1);
+        take_event(leave, NULL);
+        ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    }
+    stop_all_nodes();
+    ck_assert_int_eq(w.r.state, JOB_DONE);
+    ck_assert_int_eq(w.r.stop.exit_code, 75);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert(!w.r.node[i].leaving);
+}
+
 TEST(a_failure_before_the_end_starts_nothing_again)
 {
     run_membership(2, 2, 5, 2);
