@@ -54,8 +54,8 @@ static void on_done(struct agent *a, const struct msg *m)
                      a->signals.sender);
     }
     rendezvous_host_stop_keeping(&a->rendezvous);
-    a->linger.until_job_ends |= m->done.reason == JOB_REASON_RELEASED &&
-                                a->rendezvous.server;
+    a->linger.has_left = m->done.reason == JOB_REASON_RELEASED;
+    a->linger.until_job_ends |= a->linger.has_left && a->rendezvous.server;
     agent_handle_event(a, AGENT_EV_DONE);
 }
 

@@ -23,7 +23,7 @@ static void on_linger_timer(void *arg)
 {
     struct host_linger *l = arg;
 
-    if (l->until_job_ends && rendezvous_host_job_runs(l->host))
+    if (l->until_job_ends && rendezvous_host_job_runs(l->host, l->has_left))
         l->until_ms = clock_ms() + LINGER_MS;
     if (linger_is_over(l))
         loop_stop(l->loop);

@@ -25,6 +25,7 @@ struct host_linger {
     uint64_t until_ms, relays_until_ms;
     const struct socket_relays *relays;
     bool until_job_ends; /* this node runs no workers, but hosts the rendezvous */
+    bool has_left;       /* the job: it does not wait for nodes that are missing */
 };
 
 void host_linger_init(struct host_linger *l, struct loop *loop,

@@ -358,9 +358,13 @@ bool rendezvous_host_may_leave(const struct rendezvous_host *h)
            job->membership.store_ready && job->membership.tally.leaving == 0;
 }
 
-bool rendezvous_host_job_runs(const struct rendezvous_host *h)
+bool rendezvous_host_job_runs(const struct rendezvous_host *h, bool with_enough)
 {
     const struct job *job = registry_jobs(server_registry(h->server));
+    const struct membership *m = job ? &job->membership : NULL;
 
-    return job && job->membership.state != JOB_DONE;
+    if (!m || m->state == JOB_DONE)
+        return false;
+    return !with_enough || m->state != JOB_FORMING ||
+           m->tally.live - m->tally.leaving >= m->config.min_nodes;
 }

@@ -90,7 +90,8 @@ bool rendezvous_host_is_done(const struct rendezvous_host *h,
  * logs. */
 bool rendezvous_host_must_stay(const struct rendezvous_host *h,
                                const struct config *config);
-/* Whether the job on this node's server has no result yet. */
-bool rendezvous_host_job_runs(const struct rendezvous_host *h);
+/* Whether the job on this node's server has no result yet; with_enough: and does not
+ * wait for nodes that are missing. */
+bool rendezvous_host_job_runs(const struct rendezvous_host *h, bool with_enough);
 
 #endif

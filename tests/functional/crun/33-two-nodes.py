@@ -18,7 +18,8 @@ CRUN = BIN / "crun"
 PORT = 29400
 
 # a worker ends well once its stop file is there, and fails once with the other one
-WORKER = ('echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
+WORKER = ('[ ! -e "$DIR/slow" ] || trap \': > "$DIR/saving"; sleep 1; exit 143\' TERM; '
+          'echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
           '$TORCHELASTIC_RESTART_COUNT"; '
           'while [ ! -e "$DIR/end" ]; do [ "$RANK" != 0 ] || ! rm "$DIR/fail" 2> /dev/null '
           '|| exit 3; sleep 0.05; done')
@@ -47,7 +48,7 @@ def is_pair(p):
 
 
 def launch(cluster, **options):
-    for name in ("end", "fail"):
+    for name in ("end", "fail", "slow", "saving"):
         if os.path.exists(f"{cluster.directory}/{name}"):
             os.unlink(f"{cluster.directory}/{name}")
     ps = [start(cluster, i, **options) for i in range(2)]
@@ -114,6 +115,17 @@ def a_host_that_is_told_to_end_leaves(cluster):
     if "world=1 epoch=2 restart=0" not in b.out or "was lost" in b.err:
         fail(b.out, b.err)
     end_well(cluster, [b])
+
+
+def a_host_that_leaves_does_not_wait_for_one_that_dies(cluster):
+    a, b = launch(cluster)
+    touch(cluster, "slow")
+    touch(cluster, "fail")
+    until(lambda: "epoch=2" in a.out and "epoch=2" in b.out, "the workers save slowly")
+    a.kill(signal.SIGTERM)
+    until(lambda: os.path.exists(f"{cluster.directory}/saving"), "they save")
+    b.kill()
+    expect(a, 143, "this node has left the job")
 
 
 def of_two_that_are_cut_apart_the_host_goes_on(cluster):
@@ -244,6 +256,7 @@ TESTS = [
     each_host_in_turn_dies_and_comes_back,
     the_other_node_dies_and_comes_back,
     a_host_that_is_told_to_end_leaves,
+    a_host_that_leaves_does_not_wait_for_one_that_dies,
     of_two_that_are_cut_apart_the_host_goes_on,
     a_host_that_has_gone_on_alone_is_not_replaced,
     a_host_that_was_stopped_goes_on,
