@@ -16,6 +16,7 @@
 #include "launcher/plan/bootstrap.h"
 #include "launcher/plan/config_build.h"
 #include "launcher/program/command.h"
+#include "launcher/program/mpi_use.h"
 #include "rendezvous/common/base/log.h"
 
 uint32_t command_line_count_cpus(void)
@@ -49,6 +50,28 @@ const char *command_line_own_folder(char *buf, size_t size)
     return slash ? buf : NULL;
 }
 
+/* What a user does not expect about the program. */
+static void warn_about_program(const struct program *p, const struct config *c)
+{
+    unsigned long ranks = (unsigned long)c->workers * c->job.max_nodes;
+    const char *file;
+    char how[96];
+
+    if (p->is_guessed)
+        log_info("%s is not executable and has no \"#!\" line: Python runs it",
+                 p->name);
+    if (ranks > 1 && mpi_use_find(p, &file, how, sizeof(how)))
+        log_warn(
+            "%s %s, which crun does not start: MPI_Init makes each rank a world of its "
+            "own; type \"mpirun -n %lu %s%s%s\", or let the program take its rank from "
+            "RANK or ${rank}",
+            file, how, ranks,
+            file != p->name ? p->name
+            : p->python     ? p->python
+                            : "",
+            file != p->name || p->python ? " " : "", file);
+}
+
 int command_line_build_argv(const struct options *o, const char *const *words,
                             struct config *config, struct err *e)
 {
@@ -77,9 +100,7 @@ int command_line_build_argv(const struct options *o, const char *const *words,
         advice = o->module ? NULL : habits_explain_word(words[0]);
         return advice ? err_set(e, "no program \"%s\" here: %s", words[0], advice) : -1;
     }
-    if (program.is_guessed)
-        log_info("%s is not executable and has no \"#!\" line: Python runs it",
-                 program.name);
+    warn_about_program(&program, config);
     bootstrap_find(o, &program, c.beside, config);
     config->argv = command_argv(&c, &program);
     program_release(&program);

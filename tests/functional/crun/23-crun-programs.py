@@ -85,6 +85,43 @@ def what_torchrun_takes_or_refuses(p):
     p.crun(["--logs-specs=default", "true"], 0)
 
 
+def mpi_programs_in_python(p):
+    """mpi4py itself need not be here: the line comes from the program's text."""
+    p.file("mpi4py.py", "MPI = None\n")
+    p.file("mpi4py_fft.py", "")
+    for text, is_mpi in [("import os\nfrom mpi4py import MPI\n", True),
+                         ("import mpi4py", True),
+                         ("try:\n    import mpi4py\nexcept ImportError:\n    pass\n", False),
+                         ("import mpi4py_fft\n", False)]:
+        p.file("mpi.py", text)
+        for words in ["mpi.py"], ["python3", "-u", "mpi.py"]:
+            err = p.crun(["-n", "2", *words], 0, stderr=subprocess.STDOUT)
+            same(err.count("crun: mpi.py imports mpi4py, which crun does not start: "), int(is_mpi))
+            same(re.search('type "mpirun -n 2 [^ ]*python3 mpi.py"', err) is not None, is_mpi)
+
+
+def mpi_programs(p):
+    """Each rank would be a world of its own: one line says so."""
+    cc = shutil.which(os.environ.get("CC", "cc")) or shutil.which("cc")
+    if not cc:
+        print("no C compiler: mpi_programs is left out")
+        return
+    p.file("mpi.c", "int MPI_Init(void) { return 0; }\n")
+    p.file("main.c", "int MPI_Init(void);\nint main(void) { return MPI_Init(); }\n")
+    for words in (["-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", "libmpi.so.40",
+                   "mpi.c"], ["-o", "prog", "main.c", "libmpi.so.40"]):
+        subprocess.run([cc, *words], cwd=p.path, check=True)
+    env = {**p.env, "LD_LIBRARY_PATH": p.path}
+    c = p.start(CRUN, "--nproc-per-node=2", "./prog", env=env)
+    out, err = c.communicate()
+    same((c.returncode, err.count(b"\n")), (0, 1))
+    same(err.startswith(b"crun: ./prog is linked with MPI (libmpi.so.40), which crun does "
+                        b"not start: "), True)
+    same(p.crun(["./prog"], 0, env=env, stderr=subprocess.STDOUT), "")
+    mpi_programs_in_python(p)
+    same(p.crun(["--nproc-per-node=2", "true"], 0, stderr=subprocess.STDOUT), "")
+
+
 def arguments_of_each_rank(p):
     out = p.crun(["--nproc-per-node=2", "echo", "${rank}/${world_size}", "$rank",
                   "${node_rank}.${local_rank}", "${unknown}", "$${rank}"], 0)
@@ -132,7 +169,7 @@ def ports_of_rank_0(p):
     same(p.crun(["echo", "$${free_port:api}"], 0), "${free_port:api}\n")
 
 
-CHECKS = [arguments_of_each_rank, ports_of_rank_0, what_torchrun_takes_or_refuses,
+CHECKS = [arguments_of_each_rank, ports_of_rank_0, mpi_programs, what_torchrun_takes_or_refuses,
           environments_that_are_not_activated,
           a_file_of_the_working_directory_is_first]
 
