@@ -92,9 +92,10 @@ struct config {
     bool shares_output;
     bool live_output;          /* crun's own reaches a terminal by another program */
     bool ignore_closed_output; /* a job of one node goes on when nobody reads it */
-    const char *log_dir; /* NULL: a new one below TMPDIR, made when first needed */
-    uint32_t log_keep;   /* newest attempts whose files stay; 0: all */
-    uint32_t log_mode;   /* of log files and the events file; 0: for the user only */
+    const char *log_dir;   /* NULL: a new one below TMPDIR, made when first needed */
+    uint32_t log_keep;     /* newest attempts whose files stay; 0: all */
+    uint64_t log_max_size; /* of a log file, before a new one begins; 0: any */
+    uint32_t log_mode;     /* of log files and the events file; 0: for the user only */
     struct config_streams streams;
     const char *const
         *stdout_filters; /* NULL-ended; lines that contain one are copied */

@@ -14,6 +14,7 @@
 #define FDS_PER_WORKER 2 /* the ends of its two streams */
 #define FDS_PER_WORKER_WITH_FILES 4
 #define FDS_PER_WORKER_WITH_STACKS 1
+#define FDS_PER_WORKER_WITH_MAX_SIZE 2 /* the folder of each of its files */
 
 static struct rlimit started_with;
 static bool is_raised;
@@ -50,6 +51,8 @@ unsigned fd_limits_need(const struct config *c)
     unsigned each = any_worker_has_files(c) ? FDS_PER_WORKER_WITH_FILES
                                             : FDS_PER_WORKER;
 
+    if (c->log_max_size)
+        each += FDS_PER_WORKER_WITH_MAX_SIZE;
     if (c->bootstrap)
         each += FDS_PER_WORKER_WITH_STACKS;
     return FDS_BASE + (c->rendezvous == CONFIG_LOCAL ? 0 : FDS_OTHER_NODES) +

@@ -119,8 +119,8 @@ struct kept_view kept_stream_view(const struct kept_stream *s)
     struct kept_view v = { .size = s->ring.total, .ended = s->ended };
 
     if (s->file) {
-        v.pending = !outlet_find_place(s->file, &v.place);
-        v.size = v.place.written;
+        v.pending = !outlet_find_parts(s->file, &v.parts);
+        v.size = v.parts.written;
         v.ended = s->ended && !v.pending;
     }
     return v;

@@ -65,7 +65,7 @@ struct kept_view {
     uint64_t size;
     bool ended;             /* no more follows */
     bool pending;           /* more is on its way to the file */
-    struct log_place place; /* in its file */
+    struct log_parts parts; /* of a file */
 };
 
 struct kept_view kept_stream_view(const struct kept_stream *s);

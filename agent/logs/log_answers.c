@@ -117,15 +117,15 @@ static void send_unwritten(const struct log_answers *a, const struct log_questio
     const struct kept_view view = kept_stream_view(find_kept_stream(a, q, s));
     struct msg m = piece_make(a, q, s);
 
-    if (view.place.lost == 0 ||
+    if (view.parts.lost == 0 ||
         !(s->is_new || (view.ended && s->offset + size >= view.size)))
         return;
     m.logs.kind = LOGS_FAILED;
     m.logs.size = s->offset; /* nothing is passed over */
     snprintf(m.logs.where, sizeof(m.logs.where), "%" PRIu64 " bytes of %s lost: %s",
-             view.place.lost,
+             view.parts.lost,
              s->which == LOG_OUT ? "standard output" : "standard error",
-             view.place.lost_errno ? strerror(view.place.lost_errno) : "too slow");
+             view.parts.lost_errno ? strerror(view.parts.lost_errno) : "too slow");
     a->answer(a->arg, &m);
 }
 
@@ -263,7 +263,7 @@ static int read_files(struct log_answers *a, struct log_question *q)
         if (!stream_needs_file(s, kept))
             continue;
         list[count++] = (struct log_file_read){ .path = xstrdup(kept->path),
-                                                .place = kept_stream_view(kept).place,
+                                                .parts = kept_stream_view(kept).parts,
                                                 .offset = s->offset,
                                                 .lines = s->lines,
                                                 .size = q->share };

@@ -356,15 +356,43 @@ int log_dirs_begin(struct log_dirs *d, uint64_t attempt, uint32_t workers,
 
 #define LOG_FILE (O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY)
 
-int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *name,
-                  struct err *e)
+int log_dirs_folder(const struct log_dirs *d, uint32_t local_rank)
 {
     char folder[32] = ".";
-    int dir, fd;
 
     if (local_rank != LOG_DIRS_NODE)
         snprintf(folder, sizeof(folder), "%" PRIu32, local_rank);
-    dir = openat(d->attempt_fd, folder, FOLDER | O_NOFOLLOW);
+    return openat(d->attempt_fd, folder, FOLDER | O_NOFOLLOW);
+}
+
+int log_dirs_renew(int folder, const char *name, int old, const char *line, size_t size)
+{
+    char newer[64], older[64];
+    struct stat st;
+    int fd;
+
+    snprintf(newer, sizeof(newer), "%s.0", name);
+    snprintf(older, sizeof(older), "%s.1", name);
+    unlinkat(folder, newer, 0);
+    fd = fstat(old, &st) < 0
+             ? -1
+             : openat(folder, newer, LOG_FILE | O_EXCL, st.st_mode & 0777);
+    if (fd < 0)
+        return -1;
+    if (fchmod(fd, st.st_mode & 0777) == 0 && fd_write_all(fd, line, &size) == 0 &&
+        (renameat(folder, name, folder, older) == 0 || errno == ENOENT) &&
+        renameat(folder, newer, folder, name) == 0)
+        return fd;
+    unlinkat(folder, newer, 0);
+    close(fd);
+    return -1;
+}
+
+int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *name,
+                  struct err *e)
+{
+    int dir = log_dirs_folder(d, local_rank), fd;
+
     fd = dir < 0 ? -1 : openat(dir, name, LOG_FILE, d->mode);
     if (fd < 0)
         set_path_error(d, local_rank, name, e);

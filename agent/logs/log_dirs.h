@@ -54,5 +54,11 @@ char *log_dirs_file_path(const struct log_dirs *d, uint32_t local_rank,
                          const char *name);
 int log_dirs_open(const struct log_dirs *d, uint32_t local_rank, const char *name,
                   struct err *e) MUST_CHECK;
+/* The folder of such a file, or -1; the caller closes it. */
+int log_dirs_folder(const struct log_dirs *d, uint32_t local_rank);
+/* Renames a file of that folder to <name>.1, and returns a descriptor of a new one with
+ * the mode of the old one and that first line; -1: it cannot. */
+int log_dirs_renew(int folder, const char *name, int old, const char *line,
+                   size_t size);
 
 #endif

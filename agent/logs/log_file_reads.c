@@ -67,31 +67,71 @@ static size_t read_fully(int fd, char *data, size_t size, uint64_t offset)
     return used;
 }
 
-struct log_place log_place_of(int fd)
+struct log_part log_part_of(int fd, uint64_t start)
 {
     struct stat st = { 0 };
 
     (void)!fstat(fd, &st);
-    return (struct log_place){ .inode = st.st_ino, .shift = -(uint64_t)st.st_size };
+    return (struct log_part){ .inode = st.st_ino,
+                              .start = start,
+                              .shift = start - (uint64_t)st.st_size };
 }
 
-/* -1 and an errno, 0 for a file that is not of the stream, or not any more. */
-static int open_log_file(const struct log_file_read *r, int *errnum)
-{
-    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+/* fd: of the files of both parts, newest first; -1: it is gone. */
+struct log_reader {
+    const struct log_parts *parts;
+    int fd[2];
+};
 
-    *errnum = fd < 0 ? errno : 0;
-    if (fd >= 0 && log_place_of(fd).inode != r->place.inode) {
-        close(fd);
-        fd = -1;
+/* Closes a file that is not of the stream, or not any more. Returns an errno. */
+static int log_reader_add(struct log_reader *l, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    uint64_t inode;
+
+    if (fd < 0)
+        return errno;
+    inode = log_part_of(fd, 0).inode;
+    for (int i = 0; i < 2; i++)
+        if (inode == l->parts->part[i].inode && l->fd[i] < 0) {
+            l->fd[i] = fd;
+            return 0;
+        }
+    close(fd);
+    return 0;
+}
+
+static uint64_t log_reader_start(const struct log_reader *l)
+{
+    return l->fd[1] >= 0   ? l->parts->part[1].start
+           : l->fd[0] >= 0 ? l->parts->part[0].start
+                           : l->parts->written;
+}
+
+static size_t log_reader_read(const struct log_reader *l, char *data, size_t size,
+                              uint64_t offset)
+{
+    const struct log_part *part = l->parts->part;
+    size_t used = 0;
+
+    if (l->fd[1] >= 0 && offset < part[0].start) {
+        uint64_t left = part[0].start - offset;
+
+        used = read_fully(l->fd[1], data, left < size ? (size_t)left : size,
+                          offset - part[1].shift);
+        if (used < left)
+            return used;
     }
-    return fd;
+    if (l->fd[0] < 0)
+        return used;
+    return used + read_fully(l->fd[0], data + used, size - used,
+                             offset + used - part[0].shift);
 }
 
 /* Where the last lines begin: whole ones, as far as it is searched. */
-static uint64_t find_last_lines(int fd, const struct log_place *p, uint32_t lines)
+static uint64_t log_reader_find_lines(const struct log_reader *l, uint32_t lines)
 {
-    uint64_t end = p->written, at = end, low = p->start;
+    uint64_t end = l->parts->written, at = end, low = log_reader_start(l);
     char *block = xmalloc(SEARCH_BYTES);
 
     if (end > low + LOG_TAIL_SEARCH_BYTES)
@@ -99,15 +139,15 @@ static uint64_t find_last_lines(int fd, const struct log_place *p, uint32_t line
     while (at > low) {
         size_t n = at - low < SEARCH_BYTES ? (size_t)(at - low) : SEARCH_BYTES;
 
-        for (size_t i = read_fully(fd, block, n, at - n - p->shift); i > 0; i--)
+        for (size_t i = log_reader_read(l, block, n, at - n); i > 0; i--)
             if (block[i - 1] == '\n' && at - n + i < end && --lines == 0) {
                 free(block);
                 return at - n + i;
             }
         at -= n;
     }
-    if (low > p->start) {
-        size_t n = read_fully(fd, block, SEARCH_BYTES, low - p->shift);
+    if (low > log_reader_start(l)) {
+        size_t n = log_reader_read(l, block, SEARCH_BYTES, low);
         const char *newline = memchr(block, '\n', n);
 
         low += newline ? (size_t)(newline + 1 - block) : 0;
@@ -116,30 +156,37 @@ static uint64_t find_last_lines(int fd, const struct log_place *p, uint32_t line
     return low;
 }
 
-/* Skips what the user has removed from the file. */
+/* Skips what the user has removed from the files. */
 static void read_log_file(struct log_file_read *r)
 {
-    uint64_t end = r->place.written;
-    int fd = open_log_file(r, &r->errnum);
+    struct log_reader l = { .parts = &r->parts, .fd = { -1, -1 } };
+    char *older = xasprintf("%s.1", r->path);
+    uint64_t end = r->parts.written, start;
 
-    if (fd >= 0 && r->lines)
-        r->offset = find_last_lines(fd, &r->place, r->lines);
-    if (fd >= 0 && r->offset < r->place.start)
-        r->offset = r->place.start;
-    if (fd < 0 || r->offset > end)
+    r->errnum = log_reader_add(&l, r->path);
+    if (log_reader_add(&l, older) ==
+        0) /* the file itself, if it was renamed just now */
+        r->errnum = 0;
+    free(older);
+    start = log_reader_start(&l);
+    if (r->lines)
+        r->offset = log_reader_find_lines(&l, r->lines);
+    if (r->offset < start)
+        r->offset = start;
+    if (r->offset > end)
         r->offset = end;
     if (end - r->offset < r->size)
         r->size = (size_t)(end - r->offset);
     r->data = xmalloc(r->size + 1);
-    if (fd < 0)
-        return;
     errno = 0;
-    r->size = read_fully(fd, r->data, r->size, r->offset - r->place.shift);
+    r->size = log_reader_read(&l, r->data, r->size, r->offset);
     if (r->size == 0 && r->offset < end) {
-        r->errnum = errno;
+        r->errnum = r->errnum ? r->errnum : errno;
         r->offset = end;
     }
-    close(fd);
+    for (int i = 0; i < 2; i++)
+        if (l.fd[i] >= 0)
+            close(l.fd[i]);
 }
 
 static void *run_reads(void *arg)

@@ -2,6 +2,7 @@
 #ifndef AGENT_LOGS_LOG_FILE_READS_H
 #define AGENT_LOGS_LOG_FILE_READS_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,18 +10,28 @@
 struct loop;
 struct log_file_reads;
 
-/* Where a stream is in its file. */
-struct log_place {
-    uint64_t written; /* bytes of the stream */
-    uint64_t lost; /* of which no mark in the file tells; why: an errno, 0: too slow */
-    int lost_errno;
-    uint64_t inode;
+/* The first line of a file that follows another one of the same stream: how much of the
+ * stream came before, and the file's name. */
+#define LOG_NEXT_FILE_LINE                                                             \
+    "[crun: %" PRIu64 " bytes came before: the last of them are in %s.1]\n"
+
+/* A file with a part of a stream. */
+struct log_part {
+    uint64_t inode; /* 0: there is none */
     uint64_t start; /* the first byte of the stream in it */
     uint64_t shift; /* offset in the stream less offset in the file */
 };
 
-/* Of an open file to whose end a stream is written. */
-struct log_place log_place_of(int fd);
+/* Where a stream is: in its file, and before that in file.1, if it still is one. */
+struct log_parts {
+    uint64_t written; /* bytes of the stream */
+    uint64_t lost;    /* of which no mark in a file tells; why: an errno, 0: too slow */
+    int lost_errno;
+    struct log_part part[2];
+};
+
+/* Of an open file to whose end the stream is written, from that offset on. */
+struct log_part log_part_of(int fd, uint64_t start);
 
 /*
  * Reads parts of log files on a thread of its own, because a file server may not
@@ -28,7 +39,7 @@ struct log_place log_place_of(int fd);
  */
 struct log_file_read {
     char *path; /* allocated; freed with the list, as the data */
-    struct log_place place;
+    struct log_parts parts;
     uint64_t offset; /* of the stream; changed if lines are wanted, or it is gone */
     uint32_t lines;  /* begin so many lines before the end; 0: at the offset */
     char *data;

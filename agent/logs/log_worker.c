@@ -136,15 +136,19 @@ void logs_drain(struct logs *l, uint32_t local_rank, uint32_t grace_ms)
 static struct outlet *open_log_file(struct logs *l, uint32_t local_rank,
                                     const char *name, struct err *e)
 {
-    struct outlet_options options = { .owned = true,
-                                      .mark = true,
-                                      .queue_max = LOG_FILE_QUEUE_MAX };
+    struct outlet_options options = {
+        .owned = true, .mark = true, .queue_max = LOG_FILE_QUEUE_MAX, .file = name
+    };
     struct log_writer_calls calls = { .news = logs_on_writer_news, .arg = l };
     struct outlet *o;
 
     options.fd = log_dirs_open(l->dirs, local_rank, name, e);
     if (options.fd < 0)
         return NULL;
+    if (l->config->log_max_size) {
+        options.folder = log_dirs_folder(l->dirs, local_rank);
+        options.max_size = options.folder < 0 ? 0 : l->config->log_max_size;
+    }
     options.name = log_dirs_file_path(l->dirs, local_rank, name);
     if (!l->files)
         l->files = log_writer_create(l->loop, &calls);

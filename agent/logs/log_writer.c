@@ -50,7 +50,7 @@ struct outlet {
     bool has_lost;
     uint64_t retry_ms;
     struct log_file_out out; /* the thread's own, and as of the last write: */
-    struct log_place place;
+    struct log_parts parts;
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
     int lost_errno;             /* 0: too slow */
@@ -144,7 +144,7 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
     if (!errnum)
         errnum = log_file_out_write(&o->out, data, size, &w->written);
     pthread_mutex_lock(&w->lock);
-    o->place = o->out.at;
+    o->parts = o->out.at;
     if (mark_size == 0)
         o->unmarked_in_file -= unmarked;
     return errnum;
@@ -215,17 +215,19 @@ static void free_blocks(struct blocks *list)
     }
 }
 
-static void close_outlet_file(struct outlet *o)
+static void close_outlet_files(struct outlet *o)
 {
     if (o->options.owned && o->options.fd >= 0)
         close(o->options.fd);
+    if (o->options.max_size && o->options.fd >= 0)
+        close(o->options.folder);
     o->options.fd = -1;
 }
 
 static void free_outlet(struct outlet *o)
 {
     free_blocks(&o->blocks);
-    close_outlet_file(o);
+    close_outlet_files(o);
     TAILQ_REMOVE(&o->writer->outlets, o, link);
     free((char *)o->options.name);
     free(o);
@@ -279,7 +281,7 @@ static void end_closed_outlets(struct log_writer *w)
         next = TAILQ_NEXT(o, link);
         if (!o->closing || o->queued > 0)
             continue;
-        close_outlet_file(o);
+        close_outlet_files(o);
         if (o->released)
             free_outlet(o);
     }
@@ -380,10 +382,14 @@ struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *
     o->writer = w;
     o->options = *options;
     o->options.name = xstrdup(options->name);
-    o->out = (struct log_file_out){ .fd = options->fd, .is_file = options->mark };
+    o->out = (struct log_file_out){ .fd = options->fd,
+                                    .is_file = options->mark,
+                                    .max_size = options->max_size,
+                                    .folder = options->folder,
+                                    .file = options->file };
     if (options->mark)
-        o->out.at = log_place_of(options->fd);
-    o->place = o->out.at;
+        o->out.at.part[0] = log_part_of(options->fd, 0);
+    o->parts = o->out.at;
     TAILQ_INIT(&o->blocks);
     pthread_mutex_lock(&w->lock);
     TAILQ_INSERT_TAIL(&w->outlets, o, link);
@@ -495,14 +501,14 @@ void outlet_release(struct outlet *o)
     end_closed_outlets(o->writer);
 }
 
-bool outlet_find_place(struct outlet *o, struct log_place *place)
+bool outlet_find_parts(struct outlet *o, struct log_parts *parts)
 {
     bool is_written;
 
     pthread_mutex_lock(&o->writer->lock);
-    *place = o->place;
-    place->lost = o->unmarked_in_file + o->unmarked_in_queue;
-    place->lost_errno = o->lost_errno;
+    *parts = o->parts;
+    parts->lost = o->unmarked_in_file + o->unmarked_in_queue;
+    parts->lost_errno = o->lost_errno;
     is_written = o->queued == 0;
     pthread_mutex_unlock(&o->writer->lock);
     return is_written;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct log_place;
+struct log_parts;
 struct loop;
 struct log_writer;
 struct outlet;
@@ -44,7 +44,10 @@ struct outlet_options {
     bool owned, mark;
     size_t queue_max;
     const char *name;
-    const char *then; /* what a closed pipe means; NULL: the job continues */
+    uint64_t max_size; /* a larger file becomes file.1, and a new one begins; 0: none */
+    int folder;        /* with it: owned, too, and */
+    const char *file;  /* the name in it, static */
+    const char *then;  /* what a closed pipe means; NULL: the job continues */
 };
 
 struct outlet *outlet_create(struct log_writer *w,
@@ -54,8 +57,8 @@ void outlet_close(struct outlet *o);
 /* The pointer is invalid from now on. After outlet_close; NULL is fine. */
 void outlet_release(struct outlet *o);
 
-/* Where the stream is in its file. False: more of it is queued. */
-bool outlet_find_place(struct outlet *o, struct log_place *place);
+/* Where the stream is in the files. False: more of it is queued. */
+bool outlet_find_parts(struct outlet *o, struct log_parts *parts);
 
 /* Its pipe was closed, or its terminal hung up: it takes nothing any more. */
 bool outlet_is_dead(struct outlet *o);

@@ -36,22 +36,23 @@ static void list_numbers(const char *folder, const char *prefix,
         closedir(d);
 }
 
-/* Where the last lines begin. */
-static off_t find_tail(int fd, off_t size, long long lines)
+/* Where the last *lines lines begin; *lines becomes how many are not in the file. */
+static off_t find_tail(int fd, off_t size, long long *lines)
 {
     char *part = xmalloc(PART_BYTES);
-    off_t at = size, found = lines > 0 ? 0 : size;
+    off_t at = *lines > 0 ? size : 0, found = *lines > 0 ? 0 : size;
 
-    while (at > 0 && lines > 0) {
+    while (at > 0 && *lines > 0) {
         off_t from = at > PART_BYTES ? at - PART_BYTES : 0;
         ssize_t n = pread(fd, part, (size_t)(at - from), from);
 
-        for (; n > 0 && lines > 0; n--)
-            if (part[n - 1] == '\n' && from + n < size && --lines == 0)
+        for (; n > 0 && *lines > 0; n--)
+            if (part[n - 1] == '\n' && from + n < size && --*lines == 0)
                 found = from + n;
         at = from;
     }
     free(part);
+    *lines -= *lines > 0 && size > 0; /* its first one */
     return found;
 }
 
@@ -86,18 +87,24 @@ static void show_file(int fd, off_t at, const struct log_lines_style *style)
     free(part);
 }
 
-/* False: there is nothing. */
-static bool show_stream_file(const char *path, const struct log_lines_style *style,
-                             long long tail, uid_t owner)
+/* The stream's file and, with --log-max-size, what came before. False: there is
+ * nothing. */
+static bool show_stream_files(const char *path, const struct log_lines_style *style,
+                              long long tail, uid_t owner)
 {
-    off_t size;
-    int fd = open_file(path, owner, &size);
+    char *older = xasprintf("%s.1", path);
+    off_t size[2], at[2] = { 0, 0 };
+    int fd[2] = { open_file(path, owner, &size[0]), open_file(older, owner, &size[1]) };
 
-    if (fd < 0)
-        return false;
-    show_file(fd, tail < 0 ? 0 : find_tail(fd, size, tail), style);
-    close(fd);
-    return size > 0;
+    for (int i = 0; i < 2 && tail >= 0; i++)
+        at[i] = find_tail(fd[i], size[i], &tail);
+    for (int i = 1; i >= 0; i--)
+        if (fd[i] >= 0) {
+            show_file(fd[i], at[i], style);
+            close(fd[i]);
+        }
+    free(older);
+    return size[0] > 0 || size[1] > 0;
 }
 
 static bool show_rank_files(const struct ctl_options *o, const char *attempt,
@@ -111,7 +118,7 @@ static bool show_rank_files(const struct ctl_options *o, const char *attempt,
 
         style.error = k == 1;
         if (k ? !o->only_stdout : !o->only_stderr)
-            any |= show_stream_file(path, &style, o->tail, owner);
+            any |= show_stream_files(path, &style, o->tail, owner);
         free(path);
     }
     return any;

@@ -55,9 +55,6 @@ const struct opt_hint habits_flags[] = {
       .text =
           "write its output to the file of --hostfile, which is read when it changes",
       .removed = true },
-    { .typed = "log-max-size",
-      .text = "logrotate with copytruncate limits log files",
-      .removed = true },
     { .typed = "include", .text = SELECT, .removed = true },
     { .typed = "exclude", .text = SELECT, .removed = true },
     { .typed = "print-completion",

@@ -288,6 +288,13 @@ const struct opt options_table[] = {
       FIELD(config.log_keep),
       .min = 1,
       .max = LOG_KEEP_MAX },
+    { .name = "log-max-size",
+      .arg = "SIZE",
+      .help = "A log file of this size, as 500M or 2G, is renamed to NAME.1, over an "
+              "older one, and a new one begins. Default: any size.",
+      .set = option_set_size,
+      FIELD(config.log_max_size),
+      .min = LOG_MAX_SIZE_MIN },
     { .name = "log-mode",
       .arg = "MODE",
       .help =

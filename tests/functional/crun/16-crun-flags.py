@@ -75,6 +75,7 @@ GOOD = {
     "log-dir": ("logs", None),
     "log-mode": ("0640", None),
     "log-keep": ("10", None),
+    "log-max-size": ("2G", None),
     "redirects": ("0:1,12:3", None),
     "tee": ("3", None),
     "local-ranks-filter": ("0,1", None),
@@ -153,6 +154,7 @@ BAD = {
     "start-method": ["x", ""],
     "log-dir": [""],
     "log-keep": ["", "0", "-1", "x", "1000001"],
+    "log-max-size": ["", "0", "63K", "-1M", "1MB", "1T", "65535", "M"],
     "log-mode": ["", "640x", "0777", "0400", "1600", "00600"],
     "redirects": ["4", "0:4", "0:1,", "x", ""],
     "tee": ["4", "0:4", "0:1,", "x", ""],
@@ -334,7 +336,6 @@ HABITS = [
     (["--print-completion=bash"], "make install installs it"),
     (["--tree-above=4"], "crun connects to all hosts itself"),
     (["--host-discovery=./hosts"], "write its output to the file of --hostfile"),
-    (["--log-max-size=1G"], "logrotate with copytruncate"),
     (["--include=a:0,2"], "-H names the hosts, and -x CUDA_VISIBLE_DEVICES=0,2 their GPUs"),
 ]
 

@@ -306,6 +306,28 @@ def job_without_a_reader_ends(p):
         same(f.read(), "got TERM\n")
 
 
+def file_of_a_size(p):
+    """Of whole lines: the newest, twice the size at most, and how much came before is told."""
+    for flag in "-r", "-t":
+        shutil.rmtree(p.logs, ignore_errors=True)
+        p.crun(["--log-dir", p.logs, flag, "1", "--log-max-size", "64K", "--log-mode=0640"],
+               "seq 100000 199999", workers=1, check=True)
+        path, = glob.glob(f"{p.logs}/*_*/attempt_0/0/stdout.log")
+        kept = []
+        for name in f"{path}.1", path:
+            with open(name, "rb") as f:
+                header, *got = f.read().splitlines()
+            before = int(re.fullmatch(rb"\[crun: (\d+) bytes came before: the last of them are "
+                                      rb"in stdout.log.1\]", header)[1])
+            same(int(got[0]), 100000 + before // 7)
+            same(os.stat(name).st_mode & 0o777, 0o640)
+            is_in(os.path.getsize(name), range(65536 + 8))
+            kept += got
+        same(os.path.getsize(path + ".1") >= 65536, True)
+        same(kept, [b"%d" % i for i in range(200000 - len(kept), 200000)])
+        same(sorted(os.listdir(os.path.dirname(path))), ["stdout.log", "stdout.log.1"])
+
+
 def mount_small_disk(path):
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) or \
@@ -435,7 +457,7 @@ CHECKS = [plain, redirected, teed, prefix_from_template, for_some_ranks, shown_r
           temporary_logs_stay_if_written,
           stderr_ends_in_the_report, order_is_kept,
           strange_bytes, line_of_10_mb, flood, slow_reader_gets_the_end, reader_goes_away,
-          reader_goes_away_early, job_without_a_reader_ends, full_disk, full_disk_is_told_once, terminal,
+          reader_goes_away_early, job_without_a_reader_ends, file_of_a_size, full_disk, full_disk_is_told_once, terminal,
           terminal_with_prefix, redirected_is_no_terminal, stopped_terminal]
 
 

@@ -194,6 +194,30 @@ def shows_files_also_when_the_job_has_ended():
         same(lines(ended.stdout), ["[0]:50000", "[1]:50000"])
 
 
+def shows_both_files_of_a_bounded_log():
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [f"--log-dir={folder}", "--redirects=3", "--log-max-size=96K"]
+        wanted = "".join(f"{i}\n" for i in range(100000, 150000))
+        with Job("seq 100000 149999; await go", flags=flags) as job:
+            job.await_last("1", "149999")
+            kept = job.logs("--stdout", "1")
+            told, = kept.stderr.splitlines()
+            lost = int(re.search(r"(\d+) bytes of standard output of rank 1 are not", told)[1])
+            same(kept.stdout, wanted[lost:])
+            same(len(kept.stdout) > 96 << 10, True)
+            same(job.logs("--stdout", "--tail=10", "1").stdout, wanted[-70:])
+            until(job.is_recorded, "the record")
+            job.end()
+            command = [BIN / "crunctl", "logs", "-j", str(job.crun[0].pid), "--stdout", "1"]
+            ended, tail = (subprocess.run([*command, *more], capture_output=True, text=True,
+                                          env=job.of_node(0)) for more in ([], ["--tail=14500"]))
+        same((ended.stderr, tail.stderr), ("", ""))
+        first, *rest = ended.stdout.splitlines(True)
+        same(tail.stdout, "".join(rest[-14500:]))  # of both files
+        same(first, f"[crun: {lost} bytes came before: the last of them are in stdout.log.1]\n")
+        same("".join(line for line in rest if line[0] != "["), wanted[lost:])
+
+
 def says_where_a_tail_is_shorter():
     """Of a file that is searched no further, and of a ring: whole lines, and how many."""
     script = "seq 1000001 1300000; await go"
@@ -226,13 +250,14 @@ def cuts_no_character():
 
 
 def follows_files():
-    """Over a file that is emptied, and over a restart that removes the files."""
+    """Over rotations, over a file that is emptied, and over a restart that removes the files."""
     script = ('i=0; while [ $i -lt 6000 ]; do i=$((i + 1)); echo line $i of $RANK; '
               '[ $((i % 300)) -ne 0 ] || sleep 0.05; done; await emptied; echo more of $RANK; await go; '
               'echo end $TORCHELASTIC_RESTART_COUNT of $RANK; '
               'if [ $TORCHELASTIC_RESTART_COUNT.$RANK = 0.1 ]; then sleep 0.2; exit 3; fi')
     with tempfile.TemporaryDirectory() as folder:
-        flags = [f"--log-dir={folder}", "--redirects=3", "--log-keep=1", "--max-restarts=2"]
+        flags = [f"--log-dir={folder}", "--redirects=3", "--log-max-size=64K", "--log-keep=1",
+                 "--max-restarts=2"]
         with Job(script, flags=flags) as job:
             follower = Process(job.command("-f"))
             until(lambda: follower.out.count("line 6000 of") == 2,
@@ -357,7 +382,7 @@ def slow_readers_cost_nothing():
 
 run([follows_two_nodes_over_a_restart, tells_that_it_comes_too_late,
      goes_on_after_a_lost_connection, shows_what_is_kept_and_what_is_lost,
-     shows_files_also_when_the_job_has_ended, cuts_no_character,
+     shows_files_also_when_the_job_has_ended, shows_both_files_of_a_bounded_log, cuts_no_character,
      says_where_a_tail_is_shorter, follows_files, a_file_that_was_moved_is_reported_twice,
      follows_an_attempt_that_fails_at_once,
      a_follower_that_is_gone_is_not_waited_for, names_a_lost_node, slow_readers_cost_nothing])

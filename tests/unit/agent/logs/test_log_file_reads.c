@@ -54,15 +54,24 @@ static void teardown(void)
     rmdir(t.folder);
 }
 
-static struct log_place write_file(const char *text)
+/* As a part of a stream: `text` follows a header. */
+static struct log_part write_part(const char *path, const char *header,
+                                  const char *text, uint64_t start)
 {
-    int fd = open(t.path, O_CREAT | O_TRUNC | O_RDWR, 0600);
-    struct log_place place = log_place_of(fd);
+    int fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0600);
+    struct log_part part;
 
+    ck_assert_int_eq(write(fd, header, strlen(header)), strlen(header));
+    part = log_part_of(fd, start);
     ck_assert_int_eq(write(fd, text, strlen(text)), strlen(text));
-    place.written = strlen(text);
     close(fd);
-    return place;
+    return part;
+}
+
+static struct log_parts write_file(const char *text)
+{
+    return (struct log_parts){ .written = strlen(text),
+                               .part = { write_part(t.path, "", text, 0) } };
 }
 
 static void run_reads(const struct log_file_read *list, size_t count)
@@ -104,33 +113,63 @@ FIXTURE(setup, teardown);
 TEST_EACH(the_part_that_is_asked_for_is_read, parts)
 {
     struct log_file_read r = { .path = t.path,
-                               .place = write_file("one\ntwo\nthree\n"),
+                               .parts = write_file("one\ntwo\nthree\n"),
                                .offset = parts[_i].offset,
                                .lines = parts[_i].lines,
                                .size = parts[_i].size };
 
-    r.place.written = parts[_i].written;
+    r.parts.written = parts[_i].written;
     run_reads(&r, 1);
     ck_assert_int_eq(t.got[0].errnum, 0);
     ck_assert_uint_eq(t.got[0].offset, parts[_i].from);
     ck_assert_str_eq(t.got[0].data, parts[_i].text);
 }
 
-/* Somebody has emptied it, or another file has its name. */
-TEST_LOOP(what_is_gone_is_passed_over, 0, 2)
-{
-    struct log_file_read r = {
-        .path = t.path, .place = write_file("one\ntwo\n"), .offset = 4, .size = 100
-    };
+/* Of "one\ntwo\nthree\nfour\n", the first two lines are in the older file. */
+enum { BOTH, RENAMED, NO_OLDER, TWICE, SHORTER };
 
-    if (_i == 0)
+static const struct {
+    int files;
+    uint64_t offset;
+    uint32_t lines;
+    uint64_t from;
+    const char *wanted;
+} rotated[] = {
+    { BOTH, 0, 0, 0, "one\ntwo\nthree\nfour\n" },
+    { BOTH, 10, 0, 10, "ree\nfour\n" },
+    { BOTH, 0, 1, 14, "four\n" },
+    { BOTH, 0, 3, 4, "two\nthree\nfour\n" },
+    { RENAMED, 10, 0, 10, "ree\nfour\n" }, /* the newer file just now */
+    { NO_OLDER, 2, 0, 8, "three\nfour\n" },
+    { TWICE, 2, 0, 19, "" },    /* both are gone: others have their names */
+    { SHORTER, 14, 0, 19, "" }, /* somebody has emptied it */
+};
+
+TEST_EACH(a_stream_is_read_from_both_its_files, rotated)
+{
+    struct log_file_read r = { .path = t.path,
+                               .parts.written = 19,
+                               .offset = rotated[_i].offset,
+                               .lines = rotated[_i].lines,
+                               .size = 100 };
+    char older[128];
+
+    snprintf(older, sizeof(older), "%s.1", t.path);
+    r.parts.part[1] = write_part(older, "", "one\ntwo\n", 0);
+    r.parts.part[0] = write_part(t.path, "[header]\n", "three\nfour\n", 8);
+    if (rotated[_i].files == RENAMED)
+        ck_assert_int_eq(rename(t.path, older), 0);
+    if (rotated[_i].files == NO_OLDER)
+        unlink(older);
+    if (rotated[_i].files == SHORTER)
         ck_assert_int_eq(truncate(t.path, 0), 0);
-    else
-        r.place.inode++;
+    if (rotated[_i].files == TWICE)
+        r.parts.part[0].inode = r.parts.part[1].inode = 1;
     run_reads(&r, 1);
+    unlink(older);
     ck_assert_int_eq(t.got[0].errnum, 0);
-    ck_assert_uint_eq(t.got[0].offset, 8);
-    ck_assert_str_eq(t.got[0].data, "");
+    ck_assert_uint_eq(t.got[0].offset, rotated[_i].from);
+    ck_assert_str_eq(t.got[0].data, rotated[_i].wanted);
 }
 
 TEST(lines_are_found_far_before_the_end)
@@ -139,7 +178,7 @@ TEST(lines_are_found_far_before_the_end)
     char text[200008];
 
     snprintf(text, sizeof(text), "first\n%0200000d\n", 1);
-    r.place = write_file(text);
+    r.parts = write_file(text);
     run_reads(&r, 1);
     ck_assert_uint_eq(t.got[0].offset, 6);
     ck_assert_str_eq(t.got[0].data, "0000000000");
@@ -147,12 +186,12 @@ TEST(lines_are_found_far_before_the_end)
 
 TEST(a_list_is_read_in_its_order)
 {
-    struct log_place all = write_file("abc");
+    struct log_parts all = write_file("abc");
     char missing[128];
     const struct log_file_read list[] = {
-        { .path = t.path, .place = all, .size = 10 },
-        { .path = missing, .place = all, .size = 10 },
-        { .path = t.path, .place = all, .offset = 1, .size = 10 },
+        { .path = t.path, .parts = all, .size = 10 },
+        { .path = missing, .parts = all, .size = 10 },
+        { .path = t.path, .parts = all, .offset = 1, .size = 10 },
     };
 
     snprintf(missing, sizeof(missing), "%s/missing", t.folder);
@@ -166,7 +205,7 @@ TEST(a_list_is_read_in_its_order)
 
 TEST_LOOP(neither_a_link_nor_a_pipe_is_read, 0, 2)
 {
-    const struct log_file_read r = { .path = t.path, .place.written = 10, .size = 10 };
+    const struct log_file_read r = { .path = t.path, .parts.written = 10, .size = 10 };
 
     if (_i == 0)
         ck_assert_int_eq(symlink("/etc/passwd", t.path), 0);
@@ -181,7 +220,7 @@ TEST(reads_are_given_up_at_the_end)
 {
     struct log_file_read *list = calloc(1, sizeof(*list));
 
-    list->place = write_file("abc");
+    list->parts = write_file("abc");
     list->path = strdup(t.path);
     list->size = 3;
     ck_assert(log_file_reads_start(t.reads, list, 1));
