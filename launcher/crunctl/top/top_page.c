@@ -247,7 +247,7 @@ static void print_node(const struct page *p, enum top_page page)
         print_output(p, page == TOP_LOG ? UINT32_MAX : TAIL_LINES);
 }
 
-/* What its ranks did a moment before it ended or restarted is not what they do. */
+/* The stacks are older than the state: after an end or a restart they are not shown. */
 static void print_job(const struct page *p)
 {
     job_view_print(p->job, p->terminal, p->out);
