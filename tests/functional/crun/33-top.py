@@ -224,6 +224,8 @@ def job_on_this_machine(directory):
     job.kill(signal.SIGTERM)
     top.shows("no job runs")  # then those that have ended are open
     top.shows("▾ 1 ended: 1 stopped")
+    job.popen.wait(60)  # while it answers, the last row is its node
+    top.shows(r"^  train +stopped +\S+ s ago, ran for")
     top.press("G\r")
     top.shows("^by SIGTERM from pid")
     os.kill(top.pid, signal.SIGTERM)
