@@ -27,11 +27,14 @@ static unsigned count;
 
 static nvtxRangeId_t start_range(const char *name)
 {
+    nvtxRangeId_t id;
+
     pthread_mutex_lock(&lock);
     ck_assert_uint_lt(count, RANGES_MAX);
     snprintf(started[count], sizeof(started[0]), "%s", name);
+    id = ++count;
     pthread_mutex_unlock(&lock);
-    return ++count;
+    return id;
 }
 
 static void end_range(nvtxRangeId_t id)
