@@ -606,7 +606,7 @@ static int start_notify(struct agent *a, struct err *e)
 
 static int check_witness(const struct config *c, struct err *e)
 {
-    if (!c->witness || access(c->witness, W_OK | X_OK) == 0)
+    if (!c->witness || *c->witness != '/' || access(c->witness, W_OK | X_OK) == 0)
         return 0;
     return err_set_errno(e, errno, "--rdzv-conf witness: %s", c->witness);
 }

@@ -271,12 +271,11 @@ static void print_abandoned(const struct agent *a, const char *why)
     else if (a->is_left_behind)
         log_error("the other node has claimed the job, and goes on without this one");
     else if (a->is_of_pair)
-        log_error(
-            "the job ends here: nothing proves that %s is gone and not only cut "
-            "off; a directory of both nodes (--rdzv-conf witness=file:DIR), a third "
-            "node that keeps the rendezvous' records (--spares=1), or a crund on "
-            "a separate machine would have saved it",
-            a->keeper);
+        log_error("the job ends here: nothing proves that %s is gone and not only cut "
+                  "off; a start by crun -H, a directory of both nodes (--rdzv-conf "
+                  "witness=file:DIR), a third node that keeps the rendezvous' records "
+                  "(--spares=1), or a crund on a separate machine would have saved it",
+                  a->keeper);
     else if (a->has_keepers)
         log_error("the job ends here: too few are left of the nodes that keep the "
                   "rendezvous' records");

@@ -60,7 +60,8 @@ struct config {
     bool require_key, no_key_warning;
     uint32_t outage_grace_ms;
     uint32_t replicas;   /* nodes that keep the rendezvous' records; 1: its own alone */
-    const char *witness; /* a directory, see server_config; NULL: none */
+    const char *witness; /* see server_config; NULL: none */
+    int witness_fd;      /* likewise */
     bool alone;          /* likewise */
 
     /* the workers of this node */

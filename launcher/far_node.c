@@ -57,7 +57,7 @@ static int prepare_far_node(void *arg, const struct remote_order *order,
 /* Standard input reaches node rank 0 only. */
 static void place_far_node(struct config *c, const struct rdzv_conf *conf,
                            const struct remote_order *order,
-                           const struct remote_start *s, int listener)
+                           const struct remote_start *s, int listener, int witness)
 {
     snprintf(c->run_id, sizeof(c->run_id), "%s", order->run_id);
     c->job.min_nodes = s->min_nodes;
@@ -70,6 +70,9 @@ static void place_far_node(struct config *c, const struct rdzv_conf *conf,
     free((void *)c->endpoints);
     c->endpoints = *s->endpoints ? xstrdup(s->endpoints) : NULL;
     c->rendezvous_fd = listener;
+    c->witness_fd = witness;
+    if (witness && !c->witness && !c->alone)
+        c->witness = WITNESS_LAUNCHER;
     c->key_text = *s->endpoints ? order->key : NULL;
     c->live_output = order->live;
     c->ignore_closed_output = true; /* the launcher decides */
@@ -79,7 +82,7 @@ static void place_far_node(struct config *c, const struct rdzv_conf *conf,
 }
 
 static int run_far_node(void *arg, const struct remote_order *order,
-                        const struct remote_start *s, int listener)
+                        const struct remote_start *s, int listener, int witness)
 {
     struct far_node *n = arg;
     bool given = n->options.stdin_mode != STDIN_NOT_GIVEN;
@@ -89,7 +92,7 @@ static int run_far_node(void *arg, const struct remote_order *order,
         command_line_print_notes(&n->options);
     if (!given)
         n->config.stdin_mode = CONFIG_STDIN_FIRST;
-    place_far_node(&n->config, &n->options.conf, order, s, listener);
+    place_far_node(&n->config, &n->options.conf, order, s, listener, witness);
     if (order->detach && far_side_end_file("/proc/self/fd/1", n->end_file)) {
         unlink(n->end_file); /* of an earlier job with this name and pid */
         n->config.end_file = n->end_file;

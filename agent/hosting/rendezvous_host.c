@@ -107,6 +107,7 @@ static struct server_config host_server_config(const struct rendezvous_host *h)
                                    .event = h->calls.event,
                                    .replicas = h->config->replicas,
                                    .witness = h->config->witness,
+                                   .witness_fd = h->config->witness_fd,
                                    .alone = h->config->alone,
                                    .moved = h->calls.moved,
                                    .given_up = h->calls.given_up,

@@ -38,6 +38,7 @@ enum channel_type {
     CHANNEL_DETACH,    /* the job outlives this connection */
     CHANNEL_TOOL_OPEN, /* a tool has connected to the launcher (tool_lines.h) */
     CHANNEL_TOOL_IN,   /* data; none: its end */
+    CHANNEL_CLAIMED,   /* a struct pair_claim, with its holder */
 
     /* up: to the launcher */
     CHANNEL_HELLO = 64,  /* JSON, remote_order.h */
@@ -51,6 +52,7 @@ enum channel_type {
      * job is reached (far_reach.h) */
     CHANNEL_DETACHED,
     CHANNEL_TOOL_OUT, /* data; none: its end */
+    CHANNEL_CLAIM,    /* a struct pair_claim: of two nodes that have lost each other */
 };
 
 struct channel_frame {

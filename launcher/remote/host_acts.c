@@ -3,6 +3,7 @@
  * What is done about a host: the acts that its table gives.
  */
 #include "launcher/remote/remote_internal.h"
+#include "launcher/remote/tool_lines.h"
 
 #include <event2/buffer.h>
 #include <signal.h>
@@ -207,12 +208,33 @@ static void fail_host(struct remote_host *h)
     remote_host_close(h);
 }
 
+void remote_lead(struct remote_host *h)
+{
+    struct remote *r = h->remote;
+
+    if (h != r->first)
+        tool_lines_end_all(r->tools);
+    r->first = h;
+}
+
+/* The first host is gone: with fewer nodes the job goes on on another one. */
+static bool lead_elsewhere(struct remote *r)
+{
+    for (size_t i = 0; i < r->count && r->is_elastic; i++)
+        if (r->host[i].state == HOST_RUNNING) {
+            remote_lead(&r->host[i]);
+            return true;
+        }
+    return false;
+}
+
 static void end_host(struct remote_host *h)
 {
     struct remote *r = h->remote;
 
     remote_host_close(h);
-    if (h == r->first && h->state == HOST_EXITED) {
+    if (h == r->first && h->state == HOST_EXITED &&
+        (h->code == 0 || !lead_elsewhere(r))) {
         /* They would come to a job that has ended. */
         for (size_t i = 0; i < r->count; i++)
             if (r->host[i].state < HOST_RUNNING) {
@@ -233,7 +255,7 @@ static void lose_host(struct remote_host *h)
     remote_host_close(h);
     if (r->is_ending)
         return;
-    if (r->is_elastic && h != r->first) {
+    if (r->is_elastic && (h != r->first || lead_elsewhere(r))) {
         log_warn("the connection to %s is lost%s%s: the job goes on without it",
                  h->target->name, *line ? ": " : "", line);
         return;

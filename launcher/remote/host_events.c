@@ -111,6 +111,21 @@ static void handle_tool_frame(struct remote_host *h, const struct channel_frame 
         tool_lines_write(h->remote->tools, frame->number, frame->body, frame->size);
 }
 
+static void receive_claim(struct remote_host *h, const struct channel_frame *frame)
+{
+    struct pair_claim c;
+    bool is_new;
+
+    if (frame->size != sizeof(c) || h->state != HOST_RUNNING)
+        return;
+    memcpy(&c, frame->body, sizeof(c));
+    if (!claims_take(&h->remote->claims, &c, &is_new))
+        return;
+    remote_host_send(h, CHANNEL_CLAIMED, &c, sizeof(c));
+    if (is_new)
+        remote_lead(h);
+}
+
 static void on_malformed(void *arg, const char *why)
 {
     struct remote_host *h = arg;
@@ -132,6 +147,7 @@ static bool on_frame(void *arg, const struct channel_frame *frame)
         [CHANNEL_STDIN_TAKEN] = { receive_taken, 0 },
         [CHANNEL_DETACHED] = { receive_detached, HOST_EV_DETACHED },
         [CHANNEL_TOOL_OUT] = { handle_tool_frame, 0 },
+        [CHANNEL_CLAIM] = { receive_claim, 0 },
     };
     struct remote_host *h = arg;
     uint8_t type = frame->type;

@@ -11,6 +11,7 @@
 #include "launcher/remote/remote_order.h"
 #include "launcher/remote/remote_output.h"
 #include "launcher/remote/remote_report.h"
+#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/wire/protocol/job_name.h"
@@ -53,10 +54,12 @@ struct remote {
     struct host_watch *watch;
     char *endpoints;
     uint32_t nodes, max_nodes; /* at the start, and at most */
-    struct remote_host *first; /* node rank 0, once started */
+    struct remote_host *first; /* node rank 0, once started; or, if that is gone from a
+                                * job that goes on, another one that runs */
     struct local_job *local;   /* for tools of this machine */
     struct job_reach place;    /* of the job, for them */
     struct tool_lines *tools;
+    struct claims claims;           /* this process is the witness of its nodes */
     struct socket_relays *refusals; /* of tools, before there is a job */
     char name[JOB_NAME_SIZE];
     char *key; /* in memory for secrets */
@@ -78,6 +81,8 @@ void remote_host_handle_event(struct remote_host *h, enum host_event event);
 void remote_host_note_failure(struct remote_host *h, uint8_t refusal, const char *what,
                               const char *said);
 void remote_host_start(struct remote_host *h, int32_t node_rank);
+/* Its node gives the result, and gets what tools and signals ask. */
+void remote_lead(struct remote_host *h);
 void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
                       size_t size);
 void remote_send_to_all(struct remote *r, enum channel_type type, const void *body,

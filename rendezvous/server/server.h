@@ -53,7 +53,8 @@ struct server_config {
     /* On how many nodes of the job its records shall be, its own included. 0: as 1. */
     unsigned replicas;
     /* Of two nodes, one goes on: NULL and false: only if the other one is gone. */
-    const char *witness; /* or has not claimed to do so in this directory */
+    const char *witness; /* or has not claimed to do so there, see witness.h */
+    int witness_fd;      /* to the launcher of this node; 0: there is none */
     bool alone;          /* or is silent */
     struct server_standby standby;
     const char *endpoints; /* of the job: where it is looked for. NULL: not known */

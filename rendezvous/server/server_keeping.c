@@ -326,9 +326,9 @@ static int keeping_create(struct server *s, const struct server_standby *how,
     k->serves = k->heard = founds;
     k->alone = how->alone;
     if (how->witness)
-        snprintf(k->directory, sizeof(k->directory), "%s", how->witness);
-    if (!*k->directory ||
-        witness_check(k->directory, keeping_instance(s), !founds, e) == 0)
+        snprintf(k->witness_at, sizeof(k->witness_at), "%s", how->witness);
+    if (!*k->witness_at || witness_check(k->witness_at, s->config.witness_fd,
+                                         keeping_instance(s), !founds, e) == 0)
         k->replica = keeping_make_replica(k, k->id, place, founds, e);
     if (!k->replica) {
         free(k);

@@ -37,7 +37,7 @@ struct keeping {
     uint64_t with;       /* the other one of the pair; 0: none is */
     bool gave_up;
     uint64_t ended; /* a leader whose connection to this one has ended */
-    char directory[WITNESS_MAX_BYTES + 1]; /* of the witness, or "" */
+    char witness_at[WITNESS_MAX_BYTES + 1]; /* see witness.h, or "" */
     bool alone, complained;
     struct witness *witness; /* that is asked, or NULL */
     char lost[HOST_NAME_MAX_BYTES + 1];

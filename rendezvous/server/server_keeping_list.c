@@ -81,7 +81,7 @@ static void keeping_ask(struct keeping *k)
     struct id128 id = id128_random();
     struct msg_keep keep = { .election_ms = k->election_ms, .alone = k->alone };
 
-    snprintf(keep.witness, sizeof(keep.witness), "%s", k->directory);
+    snprintf(keep.witness, sizeof(keep.witness), "%s", k->witness_at);
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
         hosts[i][0] = '\0';

@@ -53,8 +53,8 @@ static void keeping_ask_witness(struct keeping *k, uint64_t pair)
     if (k->gave_up)
         return;
     if (!k->witness)
-        k->witness = witness_ask(k->directory, keeping_instance(k->server), pair,
-                                 k->id);
+        k->witness = witness_ask(k->witness_at, k->server->config.witness_fd,
+                                 keeping_instance(k->server), pair, k->id);
     answer = witness_answer(k->witness, &why);
     if (answer == WITNESS_WAITS)
         return;
@@ -89,9 +89,9 @@ void keeping_look_at_pair(struct keeping *k)
     keeping_watch(k, p.with);
     gone = replica_links_is_gone(k->links, p.with);
     late = gone || now >= p.silent_ms;
-    if (*k->directory && (late || k->witness))
+    if (*k->witness_at && (late || k->witness))
         keeping_ask_witness(k, p.id);
-    else if (*k->directory)
+    else if (*k->witness_at)
         k->gave_up = false;
     else if (p.leads || k->alone ? late : gone && now < p.promised_ms)
         replica_go_on_alone(k->replica, now);

@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/server/witness.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/limits.h"
 
 #define NAME_SIZE (WITNESS_MAX_BYTES + 128)
+#define LINE_ANSWER_MS 5000
 #define CLAIM_BYTES 17 /* of the replica that has it: 16 digits and a line's end */
 
 /* Shared with its thread; the last of them to release it frees it. */
 struct witness {
     atomic_int users, answer;
     char directory[WITNESS_MAX_BYTES + 1], job[ID128_HEX_SIZE];
-    uint64_t pair, self;
+    int line;
+    struct pair_claim claim;
     struct err e;
 };
 
@@ -32,12 +39,16 @@ static void witness_release(struct witness *w)
         free(w);
 }
 
-int witness_check(const char *directory, const struct id128 *job, bool expected,
-                  struct err *e)
+int witness_check(const char *directory, int line, const struct id128 *job,
+                  bool expected, struct err *e)
 {
     char name[NAME_SIZE], text[ID128_HEX_SIZE];
     int fd;
 
+    if (strcmp(directory, WITNESS_LAUNCHER) == 0)
+        return line ? 0
+                    : err_set(e, "the witness is a crun -H, which has not started "
+                                 "this node");
     id128_format(job, text);
     snprintf(name, sizeof(name), "%s/crun-%s", directory, text);
     fd = open(name, O_WRONLY | O_CLOEXEC | (expected ? 0 : O_CREAT), 0600);
@@ -62,7 +73,7 @@ static int write_claim(const struct witness *w, const char *name, struct err *e)
 
     if (fd < 0)
         return err_set_errno(e, errno, "%s", name);
-    snprintf(text, sizeof(text), "%016" PRIx64 "\n", w->self);
+    snprintf(text, sizeof(text), "%016" PRIx64 "\n", w->claim.self);
     written = write(fd, text, CLAIM_BYTES) == CLAIM_BYTES && fsync(fd) == 0;
     if (close(fd) < 0 || !written)
         return err_set_errno(e, errno, "%s", name);
@@ -71,7 +82,7 @@ static int write_claim(const struct witness *w, const char *name, struct err *e)
 
 /* link() is atomic on NFS as well, but its answer may be lost there: what the claim
  * says is what counts. */
-static int witness_claim(const struct witness *w, bool *is_own, struct err *e)
+static int claim_in_directory(const struct witness *w, bool *is_own, struct err *e)
 {
     char own[NAME_SIZE], claim[NAME_SIZE], text[CLAIM_BYTES + 1] = "";
     uint64_t holder = 0;
@@ -79,8 +90,8 @@ static int witness_claim(const struct witness *w, bool *is_own, struct err *e)
     int fd, rc;
 
     snprintf(claim, sizeof(claim), "%s/crun-%s-%016" PRIx64, w->directory, w->job,
-             w->pair);
-    snprintf(own, sizeof(own), "%s-%016" PRIx64, claim, w->self);
+             w->claim.pair);
+    snprintf(own, sizeof(own), "%s-%016" PRIx64, claim, w->claim.self);
     rc = write_claim(w, own, e);
     if (rc == 0 && link(own, claim) < 0 && errno != EEXIST)
         (void)err_set_errno(e, errno, "%s", claim);
@@ -94,15 +105,39 @@ static int witness_claim(const struct witness *w, bool *is_own, struct err *e)
         return *e->text ? -1 : err_set_errno(e, errno, "%s", claim);
     if (n != CLAIM_BYTES || sscanf(text, "%16" SCNx64 "\n", &holder) != 1)
         return err_set(e, "%s is not a claim", claim);
-    *is_own = holder == w->self;
+    *is_own = holder == w->claim.self;
     return 0;
+}
+
+/* An answer to an earlier claim may still come before it. */
+static int claim_by_line(const struct witness *w, bool *is_own, struct err *e)
+{
+    struct pair_claim c = w->claim, answer;
+    struct pollfd readable = { .fd = w->line, .events = POLLIN };
+
+    c.pair = htole64(c.pair); /* the other node's order may be another */
+    if (send(w->line, &c, sizeof(c), MSG_NOSIGNAL) < 0)
+        return err_set_errno(e, errno, "crun -H");
+    while (poll(&readable, 1, LINE_ANSWER_MS) > 0) {
+        ssize_t n = recv(w->line, &answer, sizeof(answer), MSG_DONTWAIT);
+
+        if (n == 0)
+            return err_set(e, "crun -H is gone");
+        if (n == sizeof(answer) &&
+            memcmp(&answer, &c, offsetof(struct pair_claim, holder)) == 0) {
+            *is_own = answer.holder == c.self;
+            return 0;
+        }
+    }
+    return err_set(e, "crun -H does not answer");
 }
 
 static void *witness_run(void *arg)
 {
     struct witness *w = arg;
     bool is_own = false;
-    int rc = witness_claim(w, &is_own, &w->e);
+    int rc = (*w->directory == '/' ? claim_in_directory : claim_by_line)(w, &is_own,
+                                                                         &w->e);
 
     atomic_store(&w->answer, rc < 0   ? WITNESS_FAILED
                              : is_own ? WITNESS_YES
@@ -111,7 +146,7 @@ static void *witness_run(void *arg)
     return NULL;
 }
 
-struct witness *witness_ask(const char *directory, const struct id128 *job,
+struct witness *witness_ask(const char *where, int line, const struct id128 *job,
                             uint64_t pair, uint64_t self)
 {
     struct witness *w = xcalloc(1, sizeof(*w));
@@ -120,10 +155,10 @@ struct witness *witness_ask(const char *directory, const struct id128 *job,
 
     atomic_init(&w->users, 2);
     atomic_init(&w->answer, WITNESS_WAITS);
-    snprintf(w->directory, sizeof(w->directory), "%s", directory);
+    snprintf(w->directory, sizeof(w->directory), "%s", where);
+    w->line = line;
     id128_format(job, w->job);
-    w->pair = pair;
-    w->self = self;
+    w->claim = (struct pair_claim){ .job = *job, .pair = pair, .self = self };
     errnum = thread_start(&thread, witness_run, w);
     if (errnum == 0) {
         pthread_detach(thread);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@
 
 /* The child's ends of its pipes. */
 struct child_ends {
-    int in, out, err, status, go, listener;
+    int in, out, err, status, go, listener, witness;
 };
 
 /* -- in the child ------------------------------------------------------------------ */
@@ -29,7 +30,7 @@ struct child_ends {
 /* Moves a descriptor above the standard ones, where it stays open in no program. */
 static int lift_fd(int fd)
 {
-    return fcntl(fd, F_DUPFD_CLOEXEC, 3 + 3);
+    return fcntl(fd, F_DUPFD_CLOEXEC, 3 + 4);
 }
 
 static void arrange_fds(struct child_ends *ends)
@@ -39,7 +40,8 @@ static void arrange_fds(struct child_ends *ends)
                                .err = lift_fd(ends->err),
                                .status = lift_fd(ends->status),
                                .go = lift_fd(ends->go),
-                               .listener = lift_fd(ends->listener) };
+                               .listener = lift_fd(ends->listener),
+                               .witness = lift_fd(ends->witness) };
 
     dup2(high.in, STDIN_FILENO);
     dup2(high.out, STDOUT_FILENO);
@@ -47,8 +49,9 @@ static void arrange_fds(struct child_ends *ends)
     ends->status = dup2(high.status, 3);
     ends->go = dup2(high.go, 4);
     ends->listener = dup2(high.listener, 5);
-    fd_close_from(6);
-    for (int fd = 3; fd < 6; fd++)
+    ends->witness = dup2(high.witness, 6);
+    fd_close_from(ends->witness < 0 ? 6 : 7);
+    for (int fd = 3; fd < 7; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
@@ -163,7 +166,8 @@ static void run_node_child(const struct far_side_calls *calls, struct remote_ord
         _exit(0);
     if (!start.host)
         close(ends->listener);
-    code = calls->run(calls->arg, o, &start, start.host ? ends->listener : 0);
+    code = calls->run(calls->arg, o, &start, start.host ? ends->listener : 0,
+                      ends->witness < 0 ? 0 : ends->witness);
     remote_start_clear(&start);
     exit(code);
 }
@@ -229,6 +233,8 @@ static void close_ends(const struct child_ends *ends)
         close(ends->err);
     close(ends->status);
     close(ends->go);
+    if (ends->witness >= 0)
+        close(ends->witness);
 }
 
 int far_child_start(struct far_child *c, const struct far_side_calls *calls,
@@ -236,17 +242,21 @@ int far_child_start(struct far_child *c, const struct far_side_calls *calls,
 {
     struct child_ends ends = { .listener = listener };
     pid_t parent = getpid();
-    int status[2], go[2];
+    int status[2], go[2], witness[2] = { -1, -1 };
 
     *c = (struct far_child){ .pid = -1 };
     if (open_child_streams(c, &ends, o, e) < 0)
         return -1;
-    if (pipe2(status, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
+    if (pipe2(status, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0 ||
+        (!o->detach &&
+         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, witness) < 0))
         return err_set_errno(e, errno, "pipe");
     ends.status = status[1];
     ends.go = go[0];
     c->status = status[0];
     c->go = go[1];
+    c->witness = witness[0];
+    ends.witness = witness[1];
     c->pid = fork();
     if (c->pid < 0)
         return err_set_errno(e, errno, "fork");
@@ -265,5 +275,6 @@ int far_child_start(struct far_child *c, const struct far_side_calls *calls,
     set_nonblocking(c->out);
     set_nonblocking(c->err);
     set_nonblocking(c->status);
+    set_nonblocking(c->witness);
     return 0;
 }

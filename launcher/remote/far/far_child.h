@@ -19,6 +19,7 @@ struct far_child {
     int in, out, err; /* its standard streams; err -1: in out, too */
     int status;       /* what far_child_status reads */
     int go;           /* where the start is written, and then closed */
+    int witness;      /* packets for the launcher, and from it; with --detach -1 */
     char *log;        /* the path of the file, NULL: none */
 };
 

@@ -37,7 +37,7 @@
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/common/base/xalloc.h"
 
-#define STREAM_COUNT 2
+#define STREAM_COUNT 3 /* its output and errors, and its claims, in packets */
 
 struct far_side;
 
@@ -352,6 +352,12 @@ static void on_child_status(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+static void handle_claimed(struct far_side *f, const struct channel_frame *frame)
+{
+    if (f->stream[2].event)
+        (void)!send(f->child.witness, frame->body, frame->size, MSG_NOSIGNAL);
+}
+
 static void handle_order(struct far_side *f, const struct channel_frame *frame)
 {
     struct remote_order order;
@@ -374,6 +380,7 @@ static void handle_order(struct far_side *f, const struct channel_frame *frame)
         event_add(f->status, NULL);
         watch_stream(f, 0, CHANNEL_OUT, f->child.out);
         watch_stream(f, 1, CHANNEL_ERR, f->child.err);
+        watch_stream(f, 2, CHANNEL_CLAIM, f->child.witness);
         watch_child_in(f);
     }
     remote_order_clear(&order);
@@ -471,7 +478,7 @@ static void far_side_handle(struct far_side *f, const struct channel_frame *fram
         [CHANNEL_SIGNAL] = handle_signal,   [CHANNEL_DRAIN] = handle_drain,
         [CHANNEL_STDIN] = handle_stdin,     [CHANNEL_PING] = NULL,
         [CHANNEL_DETACH] = handle_detach,   [CHANNEL_TOOL_OPEN] = handle_tool_open,
-        [CHANNEL_TOOL_IN] = handle_tool_in,
+        [CHANNEL_TOOL_IN] = handle_tool_in, [CHANNEL_CLAIMED] = handle_claimed,
     };
 
     if (frame->type < sizeof(handlers) / sizeof(*handlers) && handlers[frame->type])

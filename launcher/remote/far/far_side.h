@@ -21,9 +21,10 @@ struct far_side_calls {
     int (*prepare)(void *arg, const struct remote_order *o, uint32_t *grace_ms,
                    struct err *e);
     /* Runs the node. Returns its exit code. listener: a socket, if the node hosts the
-     * rendezvous; else 0. */
+     * rendezvous; else 0. witness: a socket, on which the launcher answers claims; else
+     * 0. */
     int (*run)(void *arg, const struct remote_order *o, const struct remote_start *s,
-               int listener);
+               int listener, int witness);
     void *arg;
 };
 

@@ -28,6 +28,8 @@
 #define LOGS_WAIT_MS_MAX 1000
 #define KEEPERS_MAX_BYTES 2047
 #define WITNESS_MAX_BYTES 255
+#define WITNESS_LAUNCHER                                                               \
+    "launcher" /* in its place: the crun -H that started the node */
 #define HISTORY_PIECE_MAX_BYTES 6143 /* in a frame, with each quote escaped */
 #define GPUS_EACH_MAX_BYTES 127
 #define FREE_PORTS_MAX 16 /* with a name */

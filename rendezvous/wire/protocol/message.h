@@ -412,8 +412,8 @@ struct msg_ask_stacks {
 struct msg_keep {
     uint64_t id;                         /* of its replica */
     uint32_t election_ms;                /* the longest silence of the one that leads */
-    char witness[WITNESS_MAX_BYTES + 1]; /* the directory where one of two claims to go
-                                            on alone; "": none */
+    char witness[WITNESS_MAX_BYTES + 1]; /* where one of two claims to go on
+                                            alone; "": nowhere */
     bool alone;                          /* it goes on without a proof */
 };
 
