@@ -118,49 +118,6 @@ static void act_start(struct agent *a)
     agent_update_local(a);
 }
 
-static int signal_for_workers(const struct agent *a)
-{
-    return signals_for_workers(&a->signals, a->signo);
-}
-
-/* After a failure the workers cannot begin a checkpoint of all ranks. */
-static void stop_workers(struct agent *a)
-{
-    const struct msg_stop *s = &a->stop;
-    bool quick = !s->last &&
-                 (s->cause == JOB_CAUSE_FAILURE || s->cause == JOB_CAUSE_LOST);
-
-    local_workers_stop(&a->workers, signal_for_workers(a),
-                       quick ? a->config->survivor_grace_ms : s->grace_ms, s->grace_ms);
-}
-
-void agent_act_stop(struct agent *a)
-{
-    uint32_t hurry_ms = a->config->job.failure_grace_ms;
-
-    if (a->stops_fast && a->stop.grace_ms > hurry_ms)
-        a->stop.grace_ms = hurry_ms;
-    job_messages_stopping(a->messages, &a->stop, group_alive(a->workers.group));
-    event_file_add_stopping(a->events, a->epoch, &a->stop);
-    if (a->stop.hang) {
-        progress_monitor_report_ranks(a->workers.progress);
-        progress_monitor_ask_recorders(a->workers.progress);
-    }
-    a->stop_waits = a->stop.hang && !a->stop_waits && !a->stops_fast &&
-                    progress_monitor_takes_stacks(a->workers.progress);
-    if (!a->stop_waits)
-        stop_workers(a);
-}
-
-static void on_stacks_taken(void *arg)
-{
-    struct agent *a = arg;
-
-    if (a->stop_waits && a->state == AGENT_STOPPING)
-        stop_workers(a);
-    a->stop_waits = false;
-}
-
 static void act_report_stopped(struct agent *a)
 {
     job_messages_stopped(a->messages);
@@ -187,13 +144,6 @@ static void act_report_guard_died(struct agent *a)
     report_own_failure(a, a->guard_died_why, false);
 }
 
-static void act_end(struct agent *a)
-{
-    local_workers_stop(&a->workers, signal_for_workers(a),
-                       a->config->job.failure_grace_ms,
-                       a->config->job.failure_grace_ms);
-}
-
 void agent_leave(struct agent *a)
 {
     epoch_store_release(&a->store);
@@ -217,7 +167,7 @@ static void (*const acts[AGENT_ACT_COUNT])(struct agent *) = {
     [AGENT_ACT_REPORT_FAILED] = act_report_failed,
     [AGENT_ACT_REPORT_FINISHED] = act_report_finished,
     [AGENT_ACT_REPORT_GUARD_DIED] = act_report_guard_died,
-    [AGENT_ACT_END] = act_end,
+    [AGENT_ACT_END] = agent_act_end,
     [AGENT_ACT_LEAVE] = act_leave,
 };
 
@@ -473,7 +423,7 @@ static int start_parts(struct agent *a, struct err *e)
                    .arg = a },
         .progress = { .remark = on_remark,
                       .stacks = send_answer,
-                      .stacks_taken = on_stacks_taken,
+                      .stacks_taken = agent_on_stacks_taken,
                       .checkpointed = on_checkpointed,
                       .stepped = on_stepped,
                       .arg = a },

@@ -23,12 +23,11 @@
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
- * Shared by the files of the agent: agent.c (its parts, acts and workers),
- * agent_memory.c (checkpoints in memory),
- * agent_local.c (what tools of this machine see), agent_orders.c (orders of the
- * rendezvous), agent_ends.c (why this node or the job ends early: signals, the
- * deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that does
- * not answer then).
+ * Shared by the files of the agent: agent.c (its parts and acts), agent_stop.c (the end of
+ * an epoch's workers), agent_memory.c (checkpoints in memory), agent_tools.c (what tools of
+ * this machine see), agent_orders.c (orders of the rendezvous), agent_interrupts.c (why this
+ * node or the job ends early: signals, the deadline, workers that end by a signal),
+ * agent_unanswered.c (a rendezvous that does not answer then).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -112,13 +111,19 @@ struct agent {
 void agent_send_report(struct agent *a, struct msg *m);
 /* The event's edge in the table of agent_state.c is taken. */
 void agent_handle_event(struct agent *a, enum agent_event event);
-/* Performs a->stop, also when it has become more urgent. */
-void agent_act_stop(struct agent *a);
 /* If this node hosts the rendezvous, it cannot leave before the others. */
 void agent_note_host(struct agent *a);
 
 /* The last act: nothing of the job is alive here. */
 void agent_leave(struct agent *a);
+
+/* -- agent_stop.c ------------------------------------------------------------------ */
+
+/* Performs a->stop, also when it has become more urgent. */
+void agent_act_stop(struct agent *a);
+void agent_on_stacks_taken(void *agent);
+/* This node leaves, or the job ends: not by an order. */
+void agent_act_end(struct agent *a);
 
 /* -- agent_memory.c ---------------------------------------------------------------- */
 
@@ -134,7 +139,7 @@ void agent_end_memory(struct agent *a);
 /* The job is over here: what is newest in memory goes to files; then agent_leave. */
 void agent_flush_memory(struct agent *a);
 
-/* -- agent_local.c ---------------------------------------------------------------- */
+/* -- agent_tools.c ---------------------------------------------------------------- */
 
 /* From here on, tools of this machine find this crun. */
 void agent_open_local(struct agent *a);
@@ -155,7 +160,7 @@ int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK
 /* The job of this name has gone on without this node, which was started again. */
 void agent_join_elsewhere(void *agent, const char *endpoints);
 
-/* -- agent_ends.c ------------------------------------------------------------------ */
+/* -- agent_interrupts.c ------------------------------------------------------------ */
 
 /* Before the workers can fail. */
 void agent_init_ends(struct agent *a);
