@@ -23,11 +23,12 @@
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
- * Shared by the files of the agent: agent.c (its parts and acts), agent_stop.c (the end of
- * an epoch's workers), agent_memory.c (checkpoints in memory), agent_tools.c (what tools of
- * this machine see), agent_orders.c (orders of the rendezvous), agent_interrupts.c (why this
- * node or the job ends early: signals, the deadline, workers that end by a signal),
- * agent_unanswered.c (a rendezvous that does not answer then).
+ * Shared by the files of the agent: agent.c (its parts and acts), agent_stop.c (the end
+ * of an epoch's workers), agent_memory.c (checkpoints in memory), agent_tools.c (what
+ * tools of this machine see), agent_orders.c (orders of the rendezvous),
+ * agent_interrupts.c (why this node or the job ends early: signals, the deadline,
+ * workers that end by a signal), agent_unanswered.c (a rendezvous that does not answer
+ * then).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL

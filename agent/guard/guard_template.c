@@ -14,6 +14,7 @@
 
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_workers.h"
+#include "agent/guard/oom_kills.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 
@@ -183,7 +184,7 @@ static void end_template(enum template_fault fault)
 
 static void report_ended(int status)
 {
-    if (guard_workers_claim_oom_kill(status))
+    if (oom_kills_claim(status))
         template.fault = TEMPLATE_OUT_OF_MEMORY;
     guard_events_add((struct guard_event){ .type = GUARD_EVENT_TEMPLATE_ENDED,
                                            .pid = template.pid,

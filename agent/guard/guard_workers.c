@@ -18,6 +18,7 @@
 #include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
+#include "agent/guard/oom_kills.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 
@@ -35,9 +36,6 @@ static struct {
     struct spawn_home home;
     bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
-    bool counts_oom_kills;
-    int oom_counter; /* of the job's cgroup; -1: none */
-    uint64_t oom_kills;
     bool machine_stays_full; /* the last retries found no room either */
     struct guard_worker worker[WORKERS_PER_NODE_MAX];
     uint32_t end; /* one above the highest local rank so far */
@@ -186,12 +184,8 @@ static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
         epoll_ctl(table.epoll, EPOLL_CTL_ADD, pidfd, &event);
     guard_events_add((struct guard_event){
         .type = GUARD_EVENT_STARTED, .local_rank = local_rank, .pid = pid });
-    if (table.counts_oom_kills)
-        return;
     /* now that a worker runs: to find the counter takes longer than to start one */
-    table.counts_oom_kills = true;
-    table.oom_counter = cgroup_open_oom_kills(table.cgroup);
-    table.oom_kills = cgroup_read_oom_kills(table.oom_counter);
+    oom_kills_watch(table.cgroup);
 }
 
 void guard_workers_spawn(const struct guard_request *request,
@@ -305,15 +299,6 @@ bool guard_workers_is_empty(void)
     return !has_other_children() && !cgroup_populated(table.cgroup);
 }
 
-bool guard_workers_claim_oom_kill(int status)
-{
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL ||
-        cgroup_read_oom_kills(table.oom_counter) <= table.oom_kills)
-        return false;
-    table.oom_kills++;
-    return true;
-}
-
 static void report_exited(uint32_t local_rank, pid_t pid, int status)
 {
     struct guard_event t = { .type = GUARD_EVENT_EXITED,
@@ -323,7 +308,7 @@ static void report_exited(uint32_t local_rank, pid_t pid, int status)
                              .nothing_left = guard_workers_is_empty(),
                              .at_ms = clock_ms() };
 
-    t.out_of_memory = guard_workers_claim_oom_kill(status);
+    t.out_of_memory = oom_kills_claim(status);
     guard_events_add(t);
 }
 

@@ -47,10 +47,6 @@ const struct cgroup *guard_workers_cgroup(void);
 void guard_workers_except(pid_t pid);
 bool guard_workers_is_excepted(pid_t pid);
 
-/* Whether a child that ended with this status was killed for lack of memory; each such
- * kill counts for one child. */
-bool guard_workers_claim_oom_kill(int status);
-
 void guard_workers_reap(uint32_t local_rank);
 /* Reaps adopted orphans, and workers without a pidfd. True: there may be more; call it
  * again after the next event. */

@@ -94,6 +94,7 @@ void remote_end_hosts(struct remote *r);
 /* remote_start.c */
 void remote_check_progress(struct remote *r);
 void remote_on_connect_due(void *arg);
+/* late_hosts.c */
 void remote_host_init(struct remote *r, size_t index, const struct host *target);
 void remote_follow_list(struct remote *r);
 

@@ -89,6 +89,11 @@ void family_stop_listening(struct family *f); /* NULL is fine */
 /* A call of crun/worker.h: runs it, or adds it to the group that is open. */
 crun_status world_call_or_record(crun_world *w, struct op op, crun_work **work);
 
+/* -- world_options.c --------------------------------------------------------------- */
+
+/* Sets its limits; its time to begin runs from here on. */
+crun_status world_read_options(crun_world *w, const crun_options *o, struct err *e);
+
 /* -- world_join.c: joining the ranks ----------------------------------------------- */
 crun_status world_meet(crun_world *w, struct err *e);
 void world_leave(crun_world *w);

@@ -111,19 +111,6 @@ uint64_t membership_next_tick(const struct membership *m)
     return due < next && due > m->clock.ticked_at ? due : next;
 }
 
-uint32_t membership_backoff_ms(const struct membership *m)
-{
-    uint64_t wait = RESTART_BACKOFF_FIRST_MS;
-
-    if (m->stop.cause != JOB_CAUSE_FAILURE || m->crash_loop <= RESTARTS_AT_ONCE)
-        return 0;
-    for (uint32_t i = RESTARTS_AT_ONCE + 1;
-         i < m->crash_loop && wait < m->config.restart_backoff_ms; i++)
-        wait *= 2;
-    return wait < m->config.restart_backoff_ms ? (uint32_t)wait
-                                               : m->config.restart_backoff_ms;
-}
-
 static uint64_t left_while_forming(const struct membership *m, uint64_t end,
                                    uint64_t now)
 {

@@ -31,7 +31,7 @@ struct job_node {
     char seen[ADDRESS_MAX_BYTES + 1];    /* the source of its connection */
     char containment[32];
     char role[ROLE_MAX_BYTES + 1];             /* "": ROLE_DEFAULT */
-    uint32_t role_first_rank, role_world_size; /* in the epoch: see roles.h */
+    uint32_t role_first_rank, role_world_size; /* in the epoch: see worker_roles.h */
     uint32_t source;                           /* see sources.h */
     uint32_t pid;
     uint32_t memory_port; /* as in JOIN; not kept in the journal */

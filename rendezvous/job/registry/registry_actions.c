@@ -8,7 +8,7 @@
 
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/registry/job_records.h"
-#include "rendezvous/job/registry/roles.h"
+#include "rendezvous/job/registry/worker_roles.h"
 
 /*
  * Carries out the actions of the membership, one function for each: save, send a
@@ -147,7 +147,7 @@ static void send_start(struct registry_step *s, const struct membership_action *
     if (!p)
         return;
     if (s->job->roles_epoch != membership->epoch)
-        roles_count(s->job);
+        worker_roles_count(s->job);
     s->job->roles_epoch = membership->epoch;
     m.start = (struct msg_start){ .group_rank = n->group_rank,
                                   .group_size = membership->group_size,

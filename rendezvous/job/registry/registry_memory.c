@@ -90,9 +90,10 @@ static void print_agent(const struct job_node *n, char *buf, size_t size)
              n->memory_port);
 }
 
-/* The next node in the order of ranks that is on another host. */
-static void print_neighbour(const struct job *job, uint32_t node, char *buf,
-                            size_t size)
+/* It keeps a copy of the node's sets: the next one in the order of ranks that is on
+ * another host. */
+static void choose_neighbour(const struct job *job, uint32_t node, char *buf,
+                             size_t size)
 {
     const struct membership *m = &job->membership;
     uint32_t slots = m->config.max_nodes;
@@ -180,8 +181,8 @@ void registry_start_memory(struct registry_peer *p, struct msg_start *start)
     memory_set_print(&set, start->memory, sizeof(start->memory));
     if (job->node[p->node]->memory_port == 0) /* it does not know MEMORY_AT */
         return;
-    print_neighbour(job, p->node, start->memory_neighbour,
-                    sizeof(start->memory_neighbour));
+    choose_neighbour(job, p->node, start->memory_neighbour,
+                     sizeof(start->memory_neighbour));
     if (lacks_parts(job, p->node, &set) || needs_any(job, p->node, &set))
         send_holders(p, job, p->node, &set);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/registry/roles.h"
+#include "rendezvous/job/registry/worker_roles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static uint32_t count_alike(const struct role_member *member, uint32_t count)
     return alike;
 }
 
-void roles_count(struct job *j)
+void worker_roles_count(struct job *j)
 {
     struct role_member *member = xcalloc(j->membership.config.max_nodes,
                                          sizeof(*member));

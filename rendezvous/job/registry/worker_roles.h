@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_ROLES_H
-#define RENDEZVOUS_JOB_REGISTRY_ROLES_H
+#ifndef RENDEZVOUS_JOB_REGISTRY_WORKER_ROLES_H
+#define RENDEZVOUS_JOB_REGISTRY_WORKER_ROLES_H
 
 struct job;
 
@@ -8,6 +8,6 @@ struct job;
  * Sets the ranks of roles (ROLE_RANK, ROLE_WORLD_SIZE) in job->node[] for the members
  * of the epoch: the workers of one role are numbered in the order of their ranks.
  */
-void roles_count(struct job *j);
+void worker_roles_count(struct job *j);
 
 #endif
