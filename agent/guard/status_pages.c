@@ -166,6 +166,13 @@ bool status_pages_saves(const struct status_pages *p, uint32_t index)
             __atomic_load_n(&page->flags, __ATOMIC_RELAXED) & PROGRESS_SAVES);
 }
 
+bool status_pages_saves_together(const struct status_pages *p, uint32_t index)
+{
+    return index < p->count && !status_pages_saves(p, index) &&
+           __atomic_load_n(&p->page[index]->flags, __ATOMIC_RELAXED) &
+               PROGRESS_SAVES_TOGETHER;
+}
+
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,
                         char *buf, size_t size)
 {

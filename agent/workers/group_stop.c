@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "agent/cleanup/freezer.h"
@@ -157,6 +158,10 @@ void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms
         return;
     }
     guard_signal(g->guard, GUARD_ALL, signo);
+    for (uint32_t i = 0; quick_ms < grace_ms && i < g->started; i++)
+        if (!g->worker[i].exited &&
+            status_pages_saves_together(guard_pages(g->guard), i))
+            guard_signal(g->guard, i, SIGKILL); /* its peers have not all survived */
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
     if (g->delays_term)

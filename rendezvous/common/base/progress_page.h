@@ -50,7 +50,9 @@ enum progress_flag {
     PROGRESS_SAVES = 8,        /* it writes a checkpoint now, whatever its phase is */
     PROGRESS_LOSS_IS_NAN = 16, /* its last loss was NaN: one that diverges, not none */
     PROGRESS_RAISED = 32,      /* an exception ends it: its interpreter ends now */
-    PROGRESS_ENDS = 64         /* its interpreter ends now */
+    PROGRESS_ENDS = 64,        /* its interpreter ends now */
+    /* its handler of SIGTERM saves with all ranks, or nothing */
+    PROGRESS_SAVES_TOGETHER = 128
 };
 
 enum progress_phase {

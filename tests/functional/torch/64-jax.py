@@ -32,13 +32,18 @@ from process import BIN, ROOT, Process, fail, free_port, run, same, skip, until 
 SECONDS = 120
 PAGE = "launcher/man/jax.md"
 CRUN = str(BIN / "crun")
+OWN_FOLDERS = [str(ROOT / "worker-lib/python" / name) for name in ("bootstrap", "crun")]
 
 # psum is compiled, so it needs devices of all processes
 PROGRAM = """
-import os, sys, time
+import os, signal, struct, sys, time
 import jax
 from jax.experimental.multihost_utils import process_allgather
 jax.distributed.initialize()
+page = os.open(os.environ["CRUN_PROGRESS"], os.O_RDWR)
+def saves_together():
+    return bool(struct.unpack("I", os.pread(page, 4, 60))[0] & 128)
+before = saves_together()
 import jax.numpy as jnp
 gathered = process_allgather(jnp.array([jax.process_index() + 1]))
 summed = jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
@@ -46,7 +51,21 @@ print(f"jax {jax.process_index()}/{jax.process_count()} gathered={gathered.ravel
       f"sum={int(summed[0])} rank={os.environ['RANK']} "
       f"restart={os.environ['TORCHELASTIC_RESTART_COUNT']} pid={os.getpid()} "
       f"at={os.environ['JAX_COORDINATOR_ADDRESS']}", flush=True)
-if sys.argv[1:] == ["wait"] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+if sys.argv[1:] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    folder, rank = sys.argv[1], os.environ["RANK"]
+    def save(*_):
+        with open(f"{folder}/0.pid") as file:
+            other = file.read()
+        while os.path.exists(f"/proc/{other}"):
+            time.sleep(0.01)
+        print("the other one has ended", flush=True)
+        os._exit(0)
+    if rank == "2":
+        signal.signal(signal.SIGTERM, save)
+        os.pwrite(page, struct.pack("I", 3), 12)  # a checkpoint of its own is being written
+    with open(f"{folder}/{rank}.pid", "w") as file:
+        file.write(str(os.getpid()))
+    print(f"rank {rank} saves together: {before}, {saves_together()}", flush=True)
     time.sleep(1000)
 """
 # a world of one each, as the arguments say
@@ -124,13 +143,18 @@ def two_jobs_of_a_host_are_two_worlds(place):
 
 
 def a_world_forms_anew_after_a_rank_was_killed(place):
-    for words in ([], ["--warm=jax"]):
-        p = place.crun("--nproc-per-node=2", "--max-restarts=1", *words, place.program, "wait")
-        until(lambda: len(said(p.out)) == 2, lambda: f"two lines: {p}", SECONDS)
-        os.kill(int(next(line["pid"] for line in said(p.out) if line["rank"] == "1")), 9)
+    """A rank with JAX's handler of SIGTERM ends at once; one with its own has the time that it needs."""
+    for count, words in ((2, []), (3, ["--warm=jax"])):
+        p = place.crun(f"--nproc-per-node={count}", "--max-restarts=1", *words, place.program,
+                       place.directory)
+        until(lambda: p.out.count("saves together") == count, lambda: f"{count} lines: {p}", SECONDS)
+        os.kill(int((place.directory / "1.pid").read_text()), 9)
         p.expect(0, seconds=SECONDS)
-        if is_one_world(said(p.out), 2, 0) == is_one_world(said(p.out), 2, 1):
+        if is_one_world(said(p.out), count, 0) == is_one_world(said(p.out), count, 1):
             fail("the coordinator of the world before:", p.out)
+        same(sorted(line for line in p.out.splitlines() if "together" in line or "other" in line),
+             ["rank 0 saves together: True, True", "rank 1 saves together: True, True",
+              "rank 2 saves together: True, False", "the other one has ended"][:2 * count - 2])
 
 
 def what_a_user_has_set_stays(place):
@@ -177,7 +201,7 @@ jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count())
 LEAVES = """
 import contextlib, sys, threading, types
 sys.modules["_crun"] = package = types.ModuleType("_crun")
-package.__path__ = [sys.argv.pop()]
+package.__path__ = [sys.argv.pop(), sys.argv.pop()]
 from _crun import jax_cluster
 class State:
     client = None
@@ -207,7 +231,7 @@ def a_process_that_fails_leaves_the_others(place):
                                 " assert type(pickle.loads(pickle.dumps(e))) is SystemExit", 0, "there")):
         script = place.directory / "leaves.py"
         script.write_text(LEAVES + text + "\n")
-        done = subprocess.run([place.python, script, ROOT / "worker-lib/python/bootstrap"],
+        done = subprocess.run([place.python, script, *OWN_FOLDERS],
                               env=place.env, capture_output=True, text=True)
         same((text, done.returncode, done.stdout), (text, code, wanted + "\n"))
 
@@ -227,7 +251,7 @@ def a_proxy_is_named(place):
 def the_coordinator_is_awaited(_):
     """By the other ranks: gRPC, which comes too early, tries again after a second."""
     sys.modules["_crun"] = package = types.ModuleType("_crun")
-    package.__path__ = [str(ROOT / "worker-lib/python/bootstrap")]
+    package.__path__ = OWN_FOLDERS
     wait = importlib.import_module("_crun.jax_cluster").wait_for_coordinator
     for address in ("", "127.0.0.1", "nowhere.invalid:1", "[::1:x"):
         wait(address)

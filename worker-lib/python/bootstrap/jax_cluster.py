@@ -6,14 +6,17 @@ first of them, as a scheduler's variables may tell of crun's own process.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
 import time
+from functools import update_wrapper
 from types import ModuleType
 from typing import Any, NoReturn
 
 from _crun import import_watch
+from _crun.page import SAVES_TOGETHER, worker_page
 
 DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/dri/renderD*")
@@ -105,6 +108,8 @@ def _register(module: ModuleType) -> None:
 
         @classmethod
         def get_local_process_id(cls) -> int | None:
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and worker_page.open():
+                worker_page.set_flags(SAVES_TOGETHER)
             return own_device()
 
     base._cluster_types.remove(CrunCluster)
@@ -134,9 +139,21 @@ def note_exits() -> None:
     sys.exit = exit
 
 
+def note_handlers() -> None:
+    """What JAX does at SIGTERM needs all processes. After a failure crun waits for the program's handlers only."""
+    set_handler = signal.signal
+
+    def noting(signalnum: Any, handler: Any) -> Any:
+        if signalnum == signal.SIGTERM:
+            worker_page.set_flags(0, SAVES_TOGETHER)
+        return set_handler(signalnum, handler)
+    signal.signal = update_wrapper(noting, set_handler)
+
+
 def _imported(module: ModuleType) -> None:
     try:
         note_exits()
+        note_handlers()
         _register(module)
     except Exception as error:  # another version of JAX: initialize() needs arguments there
         os.write(2, f"crun: JAX does not take its ranks from crun: {error!r}\n"

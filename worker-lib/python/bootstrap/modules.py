@@ -16,6 +16,7 @@ import _crun  # type: ignore[import-not-found]
 from _crun import kernel, notes
 
 DEFAULT = ["torch"]
+LATER = {"jax": ["jaxlib.mlir.dialects.mhlo", "jaxlib.mlir.dialects.builtin"]}  # imported at the first use
 OLD_MARKER_S = 3600  # of a template that is not there any more, nor the one after it
 PACKAGE_LIMIT = 3  # so many of one package left out: all of its modules are
 
@@ -37,6 +38,7 @@ def wanted() -> list[str]:
     given = _crun.settings.get("CRUN_TEMPLATE_MODULES", "")
     names = [name.strip() for name in given.split(",") if name.strip()]
     names = names or notes.read_note("modules") or DEFAULT
+    names = names + [name for package in names for name in LATER.get(package, [])]
     return without_left_out([name for name in names if not notes.is_program(name)])
 
 

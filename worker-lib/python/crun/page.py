@@ -19,7 +19,7 @@ UNKNOWN, TRAINING, EVALUATING, CHECKPOINTING, COMMUNICATING, LOADING, DONE = ran
 PHASES = ("unknown", "training", "evaluating", "checkpointing", "communicating", "loading",
           "done")
 
-WATCHED, HAS_SAVED, STACKS, LOSS_IS_NAN, RAISED, ENDS = 1, 2, 4, 16, 32, 64  # flags
+WATCHED, HAS_SAVED, STACKS, LOSS_IS_NAN, RAISED, ENDS, SAVES_TOGETHER = 1, 2, 4, 16, 32, 64, 128  # flags
 
 _BYTES = 4096
 _MAGIC = 0x67707263

@@ -16,7 +16,7 @@ class Finder:
             return None
         sys.meta_path.remove(Finder)
         package = sys.modules["_crun"] = type(sys)("_crun")
-        package.__path__ = [os.path.join(os.path.dirname(FOLDER), "bootstrap")]
+        package.__path__ = [os.path.join(os.path.dirname(FOLDER), name) for name in ("bootstrap", "crun")]
         from _crun import jax_cluster, tf_config
         jax_cluster.start()
         tf_config.start()

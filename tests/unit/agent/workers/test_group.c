@@ -82,7 +82,7 @@ void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms)
 
 void guard_signal(struct guard *g, uint32_t local_rank, int signo)
 {
-    trace(signo == SIGTERM ? 't' : '?');
+    trace(signo == SIGTERM ? 't' : signo == SIGKILL && local_rank == 0 ? '9' : '?');
 }
 
 void guard_kill(struct guard *g)
@@ -405,6 +405,26 @@ TEST(a_worker_that_writes_a_checkpoint_has_more_time)
     while (!strchr(t.trace, 'k') && clock_ms() < until)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tk");
+    end();
+}
+
+/* Nor is a checkpoint of all ranks waited for when one of them has failed. */
+TEST(what_needs_all_ranks_is_not_waited_for_after_a_failure)
+{
+    begin();
+    page_of_worker.flags = PROGRESS_SAVES_TOGETHER;
+    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
+    ck_assert_str_eq(t.trace, "t");
+    page_of_worker.phase = PROGRESS_CHECKPOINTING;
+    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    ck_assert_str_eq(t.trace, "tt");
+    page_of_worker.phase = PROGRESS_TRAINING;
+    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    ck_assert_str_eq(t.trace, "ttt9");
+    exits(0, 0);
+    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    ck_assert_str_eq(t.trace, "ttt9t");
+    page_of_worker.flags = 0;
     end();
 }
 
