@@ -66,7 +66,7 @@ struct agent {
     struct loop_timer leave_timer;
     bool is_of_pair;     /* two nodes keep its records */
     bool is_left_behind; /* the other one has claimed to go on */
-    bool has_keepers;    /* so many that the loss of one changes nothing */
+    bool has_keepers;    /* others keep its records, or begin to */
     bool has_hosted;     /* the rendezvous is or was in this process */
     struct client *client;
     struct epoch_store store; /* while an epoch runs and this node has rank 0 */

@@ -53,9 +53,9 @@ static void on_done(struct agent *a, const struct msg *m)
             snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", m->done.text,
                      a->signals.sender);
     }
-    rendezvous_host_stop_keeping(&a->rendezvous);
     a->linger.has_left = m->done.reason == JOB_REASON_RELEASED;
-    a->linger.until_job_ends |= a->linger.has_left && a->rendezvous.server;
+    if (!a->linger.has_left)
+        rendezvous_host_stop_keeping(&a->rendezvous);
     agent_handle_event(a, AGENT_EV_DONE);
 }
 
@@ -203,7 +203,7 @@ static void on_keepers(struct agent *a, const struct msg *m)
     log_debug("the records of the rendezvous are on %s%s", k->hosts,
               k->safe ? ": it outlives the loss of one" : "");
     memcpy(a->keeper, host, sizeof(a->keeper));
-    a->has_keepers = k->safe;
+    a->has_keepers = strchr(k->hosts, ',') != NULL;
     agent_note_host(a);
     a->is_of_pair = k->safe && !proto_keepers_are_several(k->endpoints);
     client_set_keepers(a->client, k->endpoints, k->safe, a->config->witness != NULL);

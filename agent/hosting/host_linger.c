@@ -6,6 +6,7 @@
 
 #define LINGER_MS 5000 /* for the result to reach the other nodes */
 #define RELAYS_MS 5000 /* for the last output to reach the tools */
+#define KEEP_MS 3000   /* for another node to keep the rendezvous' records */
 #define CHECK_MS 5
 #define CHECK_SERVING_MS 50
 
@@ -15,6 +16,8 @@ static bool linger_is_over(const struct host_linger *l)
 
     if (now < l->relays_until_ms && socket_relays_are_followed(l->relays))
         return false;
+    if (l->has_left && now < l->keep_until_ms && rendezvous_host_is_needed(l->host))
+        return false;
     return rendezvous_host_is_done(l->host, l->config) || now >= l->until_ms ||
            rendezvous_host_may_leave(l->host);
 }
@@ -22,14 +25,14 @@ static bool linger_is_over(const struct host_linger *l)
 static void on_linger_timer(void *arg)
 {
     struct host_linger *l = arg;
+    bool stays = l->until_job_ends || (l->has_left && l->host->server);
 
-    if (l->until_job_ends && rendezvous_host_job_runs(l->host, l->has_left))
+    if (stays && rendezvous_host_job_runs(l->host, l->has_left))
         l->until_ms = clock_ms() + LINGER_MS;
     if (linger_is_over(l))
         loop_stop(l->loop);
     else
-        loop_timer_arm(&l->timer,
-                       clock_ms() + (l->until_job_ends ? CHECK_SERVING_MS : CHECK_MS));
+        loop_timer_arm(&l->timer, clock_ms() + (stays ? CHECK_SERVING_MS : CHECK_MS));
 }
 
 void host_linger_init(struct host_linger *l, struct loop *loop,
@@ -44,6 +47,7 @@ void host_linger_begin(struct host_linger *l, const struct socket_relays *relays
     l->relays = relays;
     l->relays_until_ms = clock_ms() + RELAYS_MS;
     l->until_ms = clock_ms() + LINGER_MS;
+    l->keep_until_ms = clock_ms() + KEEP_MS;
     loop_timer_arm(&l->timer, clock_ms());
 }
 

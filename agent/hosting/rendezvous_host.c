@@ -351,6 +351,11 @@ bool rendezvous_host_must_stay(const struct rendezvous_host *h,
     return true;
 }
 
+bool rendezvous_host_is_needed(const struct rendezvous_host *h)
+{
+    return h->standby && server_is_needed(h->standby);
+}
+
 bool rendezvous_host_may_leave(const struct rendezvous_host *h)
 {
     const struct job *job = registry_jobs(server_registry(h->server));

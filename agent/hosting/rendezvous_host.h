@@ -77,6 +77,8 @@ uint16_t rendezvous_host_keep(struct rendezvous_host *h,
 void rendezvous_host_move(struct rendezvous_host *h, bool here);
 /* The job has ended. */
 void rendezvous_host_stop_keeping(struct rendezvous_host *h);
+/* The others can decide nothing without the records that this node keeps. */
+bool rendezvous_host_is_needed(const struct rendezvous_host *h);
 /* The other nodes run the job, and one of them goes on with the rendezvous. */
 bool rendezvous_host_may_leave(const struct rendezvous_host *h);
 /* The server's end. */

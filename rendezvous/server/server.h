@@ -110,6 +110,8 @@ void server_shut(struct server *s);
 const struct net_addr *server_address(const struct server *s);
 /* Another server goes on with the job if this one ends. */
 bool server_is_kept(const struct server *s);
+/* Others decide nothing without what this one keeps, or not yet. */
+bool server_is_needed(const struct server *s);
 struct registry *server_registry(struct server *s);
 /* The address of this machine to which an agent of another one has connected; false:
  * none has. */

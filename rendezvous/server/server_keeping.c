@@ -428,23 +428,29 @@ bool server_serves(const struct server *s)
     return !s->keeping || s->keeping->serves;
 }
 
+bool server_is_needed(const struct server *s)
+{
+    return s->keeping && replica_is_needed(s->keeping->replica);
+}
+
 bool server_is_kept(const struct server *s)
 {
     const struct keeping *k = s->keeping;
     unsigned voters = 0, others = 0;
     struct replica_member m;
     struct replica_pair pair;
+    bool of_two = k && replica_pair(k->replica, &pair);
 
-    if (!k || !k->serves || replica_is_changing(k->replica))
+    if (!k || !k->serves || replica_is_changing(k->replica) || (of_two && !pair.known))
         return false;
-    if (replica_pair(k->replica, &pair))
-        return pair.known;
     for (unsigned i = 0; i < replica_count(k->replica); i++) {
         replica_show(k->replica, i, &m);
+        if ((m.votes || of_two) && keeping_misses(k, &m, 0))
+            return false; /* it may end, too */
         voters += m.votes;
         others += m.votes && m.follows && m.id != k->id;
     }
-    return others > voters / 2;
+    return of_two || others > voters / 2;
 }
 
 bool server_may_decide(const struct server *s)

@@ -52,6 +52,10 @@ bool place_parse(const char *text, struct place *p);
 bool place_address(const char *text, struct net_addr *addr);
 /* The member's place; false: it is not on the list. */
 bool keeping_find(const struct keeping *k, uint64_t id, struct place *p);
+/* Its node leaves, its process is not there any more, or it was added and does not
+ * follow. `there`: of those on the list, whose nodes are there, or 0. */
+bool keeping_misses(const struct keeping *k, const struct replica_member *m,
+                    unsigned there);
 /* The list as nodes are told it, the one that leads first. */
 void keeping_describe(const struct keeping *k, uint64_t leader, struct msg_keepers *to);
 void keeping_tell(struct keeping *k);

@@ -96,11 +96,10 @@ static void keeping_ask(struct keeping *k)
         k->asked = 0;
 }
 
-/* Its node or process is not there any more, or it was added and does not follow. */
-static bool keeping_misses(const struct keeping *k, const struct replica_member *m,
-                           unsigned there)
+bool keeping_misses(const struct keeping *k, const struct replica_member *m,
+                    unsigned there)
 {
-    return m->id != k->id && (!registry_has_keeper(k->server->registry, m->id) ||
+    return m->id != k->id && (!registry_keeper_stays(k->server->registry, m->id) ||
                               replica_links_is_gone(k->links, m->id) ||
                               (there > 2 && !m->votes && !m->follows &&
                                clock_ms() - k->added_ms > HELLO_DEADLINE_MS));
@@ -134,8 +133,17 @@ static bool keeping_may_turn(const struct keeping *k, const struct replica_membe
                   : there == replica_count(k->replica));
 }
 
+/* One that leaves is still there: it ends once it knows that it has no vote. */
+static int keeping_let_go(struct keeping *k, const struct replica_member *m)
+{
+    bool votes = m->votes && m->follows && !replica_links_is_gone(k->links, m->id);
+
+    return votes ? replica_set_vote(k->replica, m->id, false, clock_ms())
+                 : replica_remove(k->replica, m->id, clock_ms());
+}
+
 /* One change of the list, if one is due. One that is missed stays until another one has
- * all records and can take its place: it may yet come back. */
+ * all records and a vote in its place: it may yet come back, and counts until then. */
 static bool keeping_change_list(struct keeping *k)
 {
     unsigned n = replica_count(k->replica), there = keeping_count(k);
@@ -157,11 +165,14 @@ static bool keeping_change_list(struct keeping *k)
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
-        if (keeping_misses(k, &m, there)
-                ? !coming && replica_remove(k->replica, m.id, now) == 0
-                : (!m.keeps || keeping_may_turn(k, &m, there)) &&
-                      replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) ==
-                          0)
+        if (!keeping_misses(k, &m, there) &&
+            (!m.keeps || keeping_may_turn(k, &m, there)) &&
+            replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) == 0)
+            return true;
+    }
+    for (unsigned i = 0; i < n && !coming; i++) {
+        replica_show(k->replica, i, &m);
+        if (keeping_misses(k, &m, there) && keeping_let_go(k, &m) == 0)
             return true;
     }
     return false;

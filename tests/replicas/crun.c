@@ -16,6 +16,7 @@
 #include "tests/replicas/watch.h"
 
 #define REPLICAS 3
+#define KEEP_US 3000000 /* of a node that has left, as in host_linger.c */
 
 struct job_config replica_job;
 
@@ -261,7 +262,7 @@ static void ask_to_leave(void *obj, uint64_t token)
 
 bool crun_leave(struct machine *m)
 {
-    if (!m->crun || m->paused || !m->crun->works || (m->crun->server && !m->crun->safe))
+    if (!m->crun || m->paused || !m->crun->works || (m->crun->server && !m->crun->kept))
         return false;
     machine_enter(m, ask_to_leave, m->crun, 0);
     return true;
@@ -270,6 +271,17 @@ bool crun_leave(struct machine *m)
 /* -- orders -------------------------------------------------------------------------
  */
 
+/* One that has left ends once the others can do without it. */
+static bool crun_is_needed(const struct crun *c)
+{
+    if (!c->has_left || c->machine->paused)
+        return false;
+    return c->standby ? server_is_needed(c->standby) &&
+                            world_now(sim.world) < c->left_us + KEEP_US
+                      : crun_job(c) && crun_job(c)->membership.state != JOB_DONE &&
+                            !server_is_kept(c->server);
+}
+
 static void end_crun(void *obj, uint64_t again)
 {
     struct crun *c = obj;
@@ -277,6 +289,10 @@ static void end_crun(void *obj, uint64_t again)
 
     if (m->crun != c)
         return;
+    if (crun_is_needed(c)) {
+        world_after(sim.world, 50000, end_crun, c, again);
+        return;
+    }
     crun_kill(m, false);
     if (again)
         crun_start(m);
@@ -291,13 +307,15 @@ static void crun_end(struct crun *c, const char *why, bool again)
     if (c->ending)
         return;
     c->ending = true;
-    world_after(sim.world, world_between(sim.world, 300000, 1500000), end_crun, c,
-                again);
+    world_after(sim.world,
+                c->has_left ? world_below(sim.world, 100000)
+                            : world_between(sim.world, 300000, 1500000),
+                end_crun, c, again);
 }
 
 static void on_keepers(struct crun *c, const struct msg *m)
 {
-    c->safe = m->keepers.safe;
+    c->kept = strchr(m->keepers.hosts, ',') != NULL;
     if (!m->keepers.anew)
         client_set_keepers(c->client, m->keepers.endpoints, m->keepers.safe, false);
     else if (c->epoch == 0)
@@ -324,9 +342,13 @@ static void on_order(void *arg, const struct msg *m)
         break;
     case MSG_DONE:
         watch_is_done(c, m);
-        server_destroy(c->standby);
-        c->standby = NULL;
-        crun_end(c, "done", m->done.reason == JOB_REASON_RELEASED);
+        c->has_left = m->done.reason == JOB_REASON_RELEASED;
+        c->left_us = world_now(sim.world);
+        if (!c->has_left) {
+            server_destroy(c->standby);
+            c->standby = NULL;
+        }
+        crun_end(c, "done", c->has_left);
         break;
     case MSG_REFUSED:
         crun_end(c, m->refused.text, true);

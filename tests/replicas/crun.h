@@ -25,7 +25,9 @@ struct crun {
     struct loop_timer leave;
     uint64_t epoch; /* the last one begun here; 0: none */
     bool works, leaves, ending;
-    bool safe; /* others could host its rendezvous */
+    bool has_left; /* the job, since then */
+    uint64_t left_us;
+    bool kept; /* others could host its rendezvous */
     struct msg_start start;
     uint64_t led_ms; /* how many rendezvous had been taken over before; 0: never */
 };

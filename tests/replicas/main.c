@@ -266,10 +266,32 @@ static void slow_down(struct machine *m)
     world_after(sim.world, for_us, on_heal_slow, m, 0);
 }
 
-static void leave_one(struct machine *m)
+static void on_leave_too(void *obj, uint64_t token)
 {
-    if (crun_leave(m))
-        trouble(m, 0);
+    struct machine *m = obj;
+
+    if (m->crun && m->crun->replica && crun_leave(m))
+        m->troubled_until_us = world_now(sim.world) + 1000ull * TROUBLE_MS;
+}
+
+/* And at times another one, before that one is replaced: no fault, if enough are left.
+ */
+static void leave_some(struct machine *m)
+{
+    uint64_t gap_us = world_below(sim.world, 200000);
+    unsigned work = 0;
+
+    for (unsigned i = 0; i < sim.count; i++)
+        work += sim.machine[i].crun && sim.machine[i].crun->works;
+    if (!crun_leave(m))
+        return;
+    trouble(m, 0);
+    for (unsigned i = 0; i < sim.count; i++)
+        if (work >= replica_job.min_nodes + 2 && &sim.machine[i] != m &&
+            sim.machine[i].crun && sim.machine[i].crun->replica) {
+            world_after(sim.world, gap_us, on_leave_too, &sim.machine[i], 0);
+            break;
+        }
 }
 
 static struct machine *choose(void)
@@ -313,7 +335,7 @@ static void make_fault(void)
         m->clock.wall_ms = world_between(sim.world, 1000000000000, 2000000000000);
         break;
     case 8:
-        leave_one(&sim.machine[world_below(sim.world, sim.count)]);
+        leave_some(&sim.machine[world_below(sim.world, sim.count)]);
         break;
     default:
         if (crun_fail_worker(m))

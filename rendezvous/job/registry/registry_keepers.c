@@ -91,6 +91,13 @@ bool registry_has_keeper(const struct registry *g, uint64_t id)
     return find_keeper(g, id, &i) != NULL;
 }
 
+bool registry_keeper_stays(const struct registry *g, uint64_t id)
+{
+    uint32_t i;
+
+    return find_keeper(g, id, &i) && !g->jobs->membership.node[i].leaving;
+}
+
 bool registry_awaits_keeper(struct registry *g, uint64_t id)
 {
     uint32_t i;

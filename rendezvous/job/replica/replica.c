@@ -53,6 +53,7 @@ struct replica {
     STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
+    raft_index told;      /* whoever has this one knows the list; 0: it is not there */
     uint64_t since_ms;    /* when it began to lead */
     raft_index matched;   /* the last entry of the message that is answered */
     uint64_t asked_ms;    /* when its sender has sent that, by the sender's clock */
@@ -192,7 +193,7 @@ static void replica_begin_to_lead(struct replica *r)
     for (unsigned i = 0; i < REPLICAS_MAX; i++)
         r->contact[i] = (struct contact){ .id = r->contact[i].id };
     r->pair = (struct replica_pair){ .id = 0 };
-    r->first_own = 0;
+    r->first_own = r->told = 0;
     r->since_ms = r->memory.now_ms;
     if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
         r->first_own = raft_last_index(&r->raft);
@@ -252,6 +253,18 @@ static void replica_look_at_pair(struct replica *r)
     r->pair_since_ms = r->memory.now_ms;
 }
 
+/* An entry after a change of the list that lasts: the others learn at once that it
+ * does, one that has lost its vote too. */
+static void replica_tell_list(struct replica *r)
+{
+    if (replica_is_changing(r))
+        r->told = 0;
+    else if (r->leads && r->told == 0) {
+        r->told = raft_last_index(&r->raft) + 1;
+        replica_propose(r, "", 0, r->memory.now_ms);
+    }
+}
+
 static void replica_settle(struct replica *r)
 {
     do {
@@ -265,6 +278,7 @@ static void replica_settle(struct replica *r)
     } while (raft_memory_answer(&r->memory));
     replica_end_proposals(r, r->raft.last_applied);
     r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
+    replica_tell_list(r);
     replica_look_at_pair(r);
     if (replica_leader(r) && replica_leader(r) != r->gone)
         r->gone = 0;
@@ -572,6 +586,14 @@ bool replica_is_changing(const struct replica *r)
            r->raft.leader_state.promotee_id != 0;
 }
 
+bool replica_is_needed(const struct replica *r)
+{
+    const struct raft_server *own = server_of(r, r->raft.id);
+
+    return own &&
+           (own->role == RAFT_VOTER || r->raft.configuration_uncommitted_index != 0);
+}
+
 unsigned replica_count(const struct replica *r)
 {
     return r->raft.configuration.n;
@@ -622,18 +644,21 @@ int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms
         raft_assign(&r->raft, &r->change, id, votes ? RAFT_VOTER : RAFT_STANDBY, NULL));
 }
 
-/* Whoever answers, be it late, may be needed: another one may have died a moment ago.
- * Unless those that are left can lose one. */
+/* A voter that answers, be it late, may be needed: another one may have died a moment
+ * ago. Unless those that are left can lose one. */
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
 {
+    const struct raft_server *s = server_of(r, id);
     const struct contact *k = contact_of(r, id, false);
     uint64_t heard_ms = k && k->heard_ms > r->since_ms ? k->heard_ms : r->since_ms;
     uint64_t proven_ms = replica_proven_ms(r, id, false, 1, now_ms);
+    bool answers = now_ms < heard_ms + r->config.election_ms;
 
     if (!replica_may_change(r, id, false, now_ms) ||
         (r->pair.id && r->pair.with == id) ||
-        (now_ms < heard_ms + r->config.election_ms &&
-         now_ms >= proven_ms + r->config.election_ms))
+        (answers && s && s->role == RAFT_VOTER &&
+         now_ms >= proven_ms + r->config.election_ms) ||
+        (answers && s && s->role == RAFT_STANDBY && k && k->matches < r->told))
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }

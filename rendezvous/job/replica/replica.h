@@ -98,12 +98,16 @@ void replica_keep_compact(struct replica *r, const void *records, size_t size);
 
 /* A change of the list does not last yet. */
 bool replica_is_changing(const struct replica *r);
+/* It has a vote, or does not know yet that it has none any more. */
+bool replica_is_needed(const struct replica *r);
 unsigned replica_count(const struct replica *r);
 void replica_show(const struct replica *r, unsigned at, struct replica_member *m);
 /* The leader changes the list, one change at a time, and only if a majority of the
- * voters that it leaves has answered within an election's time. One is removed once it
- * has not answered for so long, or if those that it leaves can lose one of them, and
- * not from a pair. -1: not now. */
+ * voters that it leaves has answered within an election's time. One that votes is
+ * removed once it has not answered for so long, or if those that it leaves can lose one
+ * of them; one that does not, once it knows that it does not. Not from a pair. -1: not
+ * now.
+ */
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);

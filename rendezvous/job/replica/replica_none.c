@@ -80,6 +80,11 @@ bool replica_is_changing(const struct replica *r)
     return false;
 }
 
+bool replica_is_needed(const struct replica *r)
+{
+    return false;
+}
+
 bool replica_pair(const struct replica *r, struct replica_pair *p)
 {
     return false;

@@ -128,6 +128,26 @@ def a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one(cluster):
     end_well(cluster, left)
 
 
+def nodes_that_keep_the_records_leave_together(cluster):
+    """Two of three: the votes of those that are left decide nothing before they are replaced."""
+    for host_too in (False, True):
+        ps = launch(cluster, 4, conf=",lease=3", nodes="1:4")
+        keepers = [int(name[-1]) for name in kept_by(ps[0])[-1].split(", ")]
+        leave = keepers[:2] if host_too else keepers[1:]
+        for i in leave:
+            ps[i].kill(signal.SIGTERM)
+            if host_too:  # the other one as soon as it may be needed
+                expect(ps[i], 143, "this node has left the job")
+        left = [p for i, p in enumerate(ps) if i not in leave]
+        for i in leave:
+            expect(ps[i], 143, "this node has left the job")
+        until(lambda: all("world=2 epoch=" in p.out for p in left), "an epoch without both")
+        touch(cluster, "fail")
+        until(lambda: all("world=2" in p.out and "restart=1" in p.out for p in left),
+              lambda: f"the workers are restarted\n{left[0].err}\n{left[1].err}")
+        end_well(cluster, left)
+
+
 def a_host_that_is_cut_off_gives_the_job_up(cluster):
     ps = launch(cluster, 3, conf=",lease=2,outage_grace=8", nodes="2:3")
     a, b, c = ps
@@ -159,7 +179,7 @@ def the_next_host_dies_too(cluster):
     gone = int(second[-1])
     ps[gone].kill()
     left = [p for i, p in enumerate(ps) if i not in (0, gone)]
-    until(lambda: all("world=2 epoch=" in p.out for p in left), "an epoch without both hosts")
+    until(lambda: all("world=2 epoch=" in p.out for p in left), lambda: "an epoch without both hosts\n" + left[0].err + "\n" + left[1].err)
     for p in left:
         if f"crun: {second} was lost; node-" not in p.err:
             fail(p.err)
@@ -291,6 +311,7 @@ TESTS = [
     the_host_dies_and_the_job_goes_on,
     a_host_that_is_told_to_end_leaves,
     a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one,
+    nodes_that_keep_the_records_leave_together,
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,

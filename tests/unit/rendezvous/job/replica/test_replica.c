@@ -227,6 +227,8 @@ static void make_voters(unsigned n)
     create(0, true);
     for (unsigned i = 1; i < n; i++)
         add_voter(i);
+    for (unsigned i = 0; i < 10; i++) /* until all know that the list lasts */
+        step();
 }
 
 static void setup(void)
@@ -426,6 +428,25 @@ TEST(one_that_answers_is_not_taken_off)
         ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
     ck_assert_int_lt(replica_set_vote(member[0].replica, 101, false, now), 0);
     ck_assert_int_eq(replica_remove(member[0].replica, 102, now), 0);
+}
+
+/* Its node leaves while no other one can take its place. */
+TEST(one_that_leaves_is_needed_until_it_knows_that_it_has_no_vote)
+{
+    if (is_left_out())
+        return;
+    make_voters(3);
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 102, false, now), 0);
+    while (replica_is_needed(member[2].replica))
+        step();
+    ck_assert(!replica_is_changing(member[0].replica));
+    while (replica_remove(member[0].replica, 102, now) < 0)
+        step();
+    destroy(2);
+    destroy(1); /* and this one's vote would be needed */
+    for (unsigned i = 0; i < 2 * ELECTION_MS; i++)
+        step();
+    ck_assert(leader() == NULL);
 }
 
 /* Its node is not part of the job any more, and its process ends soon. */
