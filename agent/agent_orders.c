@@ -131,6 +131,7 @@ static void on_checkpoint_asked(struct agent *a, const struct msg *m)
     a->obeys_until_ms = clock_ms() + m->ask_checkpoint.within_ms;
     progress_monitor_request_checkpoint(a->workers.progress,
                                         m->ask_checkpoint.within_ms);
+    client_hurry(a->client); /* a node that stays silent is not waited for */
 }
 
 static void on_stacks_asked(struct agent *a, const struct msg *m)

@@ -195,6 +195,7 @@ static void agent_obey(struct sim_agent *a, const struct msg *m)
         break;
     case MSG_ASK_CHECKPOINT:
         sim_group_ask_checkpoint(a, m->epoch);
+        session_hurry(a->session, now_ms(a));
         break;
     case MSG_DONE:
         a->verdict = AGENT_TOLD;

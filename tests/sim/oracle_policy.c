@@ -248,7 +248,8 @@ static void check_patience(struct oracle *o, const struct membership *r,
     MEMBERSHIP_EACH(i, r) {
         const struct sim_agent *a = agent_find(o->sim, &r->node[i].incarnation);
 
-        if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch)
+        if (has_part(&r->node[i]) && a && a->facts.checkpointed_epoch != r->epoch &&
+            r->node[i].heard_at > r->checkpoint.asked_at)
             VIOLATION(o, "epoch %" PRIu64 " stops (%s) without a checkpoint of %s",
                       r->epoch, proto_cause_name(r->stop.cause), a->name);
     }

@@ -120,6 +120,7 @@ struct membership {
 
     struct {
         uint64_t until; /* a checkpoint is waited for until then; 0: none is */
+        uint64_t asked_at;
         enum job_cause cause;
     } checkpoint;
 

@@ -364,10 +364,17 @@ static bool wants_newcomers(const struct membership *m)
            m->config.scale != JOB_SCALE_NEVER;
 }
 
-static bool all_have_checkpointed(const struct membership *m)
+/* One that has sent no heartbeat since it was asked is not waited for: it may be gone.
+ */
+static bool all_have_checkpointed(const struct step *s)
 {
+    const struct membership *m = s->m;
+    uint64_t asked_at = m->checkpoint.asked_at;
+    bool late = s->t > asked_at + m->config.lease_ms / HEARTBEATS_PER_LEASE;
+
     MEMBERSHIP_EACH(i, m)
-        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].checkpointed)
+        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].checkpointed &&
+            !(late && m->node[i].heard_at <= asked_at))
             return false;
     return true;
 }
@@ -377,6 +384,7 @@ static void ask_for_checkpoint(struct step *s, uint64_t until)
     struct membership *m = s->m;
 
     m->checkpoint.until = until;
+    m->checkpoint.asked_at = s->t;
     MEMBERSHIP_EACH(i, m) {
         m->node[i].checkpointed = false;
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && m->node[i].started)
@@ -400,7 +408,7 @@ static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t wi
         ask_for_checkpoint(s, s->t + within_ms);
     else if (m->checkpoint.until > s->t + within_ms) /* requested for another stop */
         m->checkpoint.until = s->t + within_ms;
-    all = all_have_checkpointed(m) &&
+    all = all_have_checkpointed(s) &&
           (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
     return all || (tick && s->t >= m->checkpoint.until);
 }

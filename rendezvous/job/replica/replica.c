@@ -34,6 +34,7 @@ struct contact {
     uint64_t heard_ms;  /* its last answer has come */
     uint64_t its_ms;    /* when it has sent that, by its clock */
     raft_index matches; /* so many entries, by an answer */
+    uint64_t leaves_ms; /* since when it shall lose its vote; 0: it shall not */
 };
 
 /* The library has it until its entry is applied, or it leads no more. */
@@ -635,9 +636,18 @@ int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t no
     return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
 }
 
+/* Whoever loses its vote answers: those that are left must have answered since then, or
+ * its vote may be the one that is missed. */
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
 {
-    if (!replica_may_change(r, id, votes, now_ms))
+    const struct raft_server *s = server_of(r, id);
+    struct contact *c = contact_of(r, id, true);
+    bool loses = s && s->role == RAFT_VOTER && !votes;
+
+    if (!loses || !c->leaves_ms)
+        c->leaves_ms = loses ? now_ms : 0;
+    if (!replica_may_change(r, id, votes, now_ms) ||
+        replica_proven_ms(r, id, votes, 0, now_ms) < c->leaves_ms)
         return -1;
     return replica_changed_list(
         r,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 32 s
+# takes: 40 s
 """
 crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -21,7 +21,8 @@ CRUN, CRUNCTL = BIN / "crun", BIN / "crunctl"
 PORT = 29400
 
 # a worker ends well once its stop file is there, and fails once with the other one
-WORKER = ('echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
+WORKER = ('[ ! -e "$DIR/slow" ] || trap \'sleep 1; : > "$DIR/saved-$RANK"; exit 143\' TERM; '
+          'echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
           '$TORCHELASTIC_RESTART_COUNT"; '
           'while [ ! -e "$DIR/end" ]; do [ "$RANK" != 1 ] || ! rm "$DIR/fail" 2> /dev/null '
           '|| exit 3; sleep 0.05; done')
@@ -53,7 +54,7 @@ def kept_by(p):
 
 
 def forget_last(cluster):
-    for name in ("end", "fail"):
+    for name in ("end", "fail", "slow", "saved-0", "saved-1", "saved-2"):
         if os.path.exists(f"{cluster.directory}/{name}"):
             os.unlink(f"{cluster.directory}/{name}")
 
@@ -146,6 +147,23 @@ def nodes_that_keep_the_records_leave_together(cluster):
         until(lambda: all("world=2" in p.out and "restart=1" in p.out for p in left),
               lambda: f"the workers are restarted\n{left[0].err}\n{left[1].err}")
         end_well(cluster, left)
+
+
+def beside_a_silent_node_the_others_end_in_time(cluster):
+    """Their workers get the signal of a node that leaves long before that one is lost."""
+    ps = launch(cluster, 3, conf=",lease=10")
+    touch(cluster, "slow")
+    touch(cluster, "fail")
+    until(lambda: all("epoch=2" in p.out for p in ps), "the workers save slowly")
+    ranks = [int(re.findall(r"rank=(\d)", p.out)[-1]) for p in ps]
+    ps[2].popen.send_signal(signal.SIGSTOP)
+    ps[1].kill(signal.SIGTERM)
+    until(lambda: all(os.path.exists(f"{cluster.directory}/saved-{r}") for r in ranks[:2]),
+          lambda: ps[0].err, seconds=30)
+    if "was lost" in ps[0].err:
+        fail("the workers were signalled after the silent node's end", ps[0].err)
+    for p in ps:
+        p.kill()
 
 
 def a_host_that_is_cut_off_gives_the_job_up(cluster):
@@ -312,6 +330,7 @@ TESTS = [
     a_host_that_is_told_to_end_leaves,
     a_host_that_leaves_waits_for_a_node_in_place_of_a_lost_one,
     nodes_that_keep_the_records_leave_together,
+    beside_a_silent_node_the_others_end_in_time,
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,

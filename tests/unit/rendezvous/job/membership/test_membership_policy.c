@@ -444,6 +444,22 @@ TEST(a_drain_waits_for_a_checkpoint_of_all)
     ck_assert_uint_eq(w.r.restarts, 0);
 }
 
+/* Nor for one that is lost later, and they end with the whole grace. */
+TEST(a_drain_waits_for_no_checkpoint_of_a_silent_node)
+{
+    run_membership(1, 3, 0, 3);
+    pass_time(100, ALL_ALIVE);
+    send_event(MEMBERSHIP_EV_DRAIN, 1);
+    pass_time(w.r.config.lease_ms / 5 - 1, 1u << 0 | 1u << 1);
+    send_event(MEMBERSHIP_EV_CHECKPOINTED, 0);
+    pass_time(2, 1u << 0 | 1u << 1);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING); /* the others save yet */
+    send_event(MEMBERSHIP_EV_CHECKPOINTED, 1);
+    ck_assert_int_eq(w.r.state, JOB_STOPPING);
+    ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_DRAIN);
+    ck_assert_uint_eq(w.r.stop.grace_ms, w.r.config.shutdown_grace_ms);
+}
+
 TEST(a_drain_hurries_a_scale_up)
 {
     struct job_config c = small_job_config(1, 3, 0);
