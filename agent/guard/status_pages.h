@@ -46,8 +46,7 @@ void status_pages_clear(const struct status_pages *p, uint32_t index);
 /* Whether its worker says that it writes a checkpoint. */
 bool status_pages_saves(const struct status_pages *p, uint32_t index);
 
-/* Whether only a checkpoint of all ranks keeps its worker alive after SIGTERM, and it
- * writes none. */
+/* Whether SIGTERM only has its worker wait for a checkpoint of all ranks. */
 bool status_pages_saves_together(const struct status_pages *p, uint32_t index);
 
 /* The path that a worker opens; "" if there is none. Returns buf. */
