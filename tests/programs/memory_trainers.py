@@ -2,12 +2,12 @@
 """
 A training by a framework's own trainer whose checkpoints crun keeps in memory.
 
-    memory_trainers.py transformers FOLDER [KILL,...]
+    memory_trainers.py transformers|lightning FOLDER [KILL,...]
 
-It shuffles, drops out, accumulates gradients, evaluates, and has two epochs of four steps and a half. KILL is LIFE:RANK:STEP:WHERE, WHERE is "step" (its end), "evaluation" (of this step), "dump"
-(the checkpoint is half written) or "file" (a checkpoint of the trainer's own is). Each rank prints
-where its lives began and, at the end, a digest of all that it has: parameters, random generators,
-what was logged.
+It shuffles, drops out, accumulates gradients, evaluates, and has two epochs of four steps and a half. KILL is LIFE:RANK:STEP:WHERE, WHERE is "step" (its end), "evaluation" (of this step), "epoch" (its
+end), "dump" (the checkpoint is half written) or "file" (a checkpoint of the trainer's own is). Each
+rank prints where its lives began and, at the end, a digest of all that it has: parameters, random
+generators, what was logged. Then it trains once more, without crun's checkpoints, and prints that.
 """
 import hashlib
 import json
@@ -22,6 +22,7 @@ import crun
 
 KIND, FOLDER, *KILLS = sys.argv[1:]
 KILLS = KILLS[0].split(",") if KILLS else []
+ENDED = []  # the training that is killed
 RANK = crun.rank()
 
 
@@ -50,7 +51,7 @@ def say(line):
 
 
 def die_if(step, where):
-    if f"{crun.restarts()}:{RANK}:{step}:{where}" in KILLS:
+    if not ENDED and f"{crun.restarts()}:{RANK}:{step}:{where}" in KILLS:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -63,7 +64,7 @@ def digest(model, history):
         f"{hashlib.sha256(json.dumps(history, sort_keys=True).encode()).hexdigest()[:16]}")
 
 
-def train_by_transformers():
+def train_by_transformers(saved):
     import transformers
     import crun.transformers
 
@@ -79,26 +80,81 @@ def train_by_transformers():
 
     class Trainer(transformers.Trainer):
         def _save_rng_state(self, output_dir):
-            own = output_dir.startswith(FOLDER + "/saved")
+            own = output_dir.startswith(saved)
             die_if(self.state.global_step, "file" if own else "dump")
             super()._save_rng_state(output_dir)
 
     transformers.set_seed(RANK + 1)
     arguments = transformers.TrainingArguments(
-        output_dir=FOLDER + "/saved", per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
+        output_dir=saved, per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
         num_train_epochs=2, logging_steps=1, eval_strategy="epoch", save_strategy="steps",
         save_steps=6, save_total_limit=2, lr_scheduler_type="cosine", warmup_steps=3,
         metric_for_best_model="loss", report_to=[], disable_tqdm=True, seed=3)
     model = Net()
-    memory = crun.transformers.Memory()
+    memory = None if ENDED else crun.transformers.Memory()
     trainer = Trainer(model, arguments, train_dataset=Numbers(),
                       eval_dataset=torch.utils.data.Subset(Numbers(), range(16)),
-                      callbacks=[Kills(), memory])
-    trainer.train(resume_from_checkpoint=memory.restore(trainer))
+                      callbacks=[Kills(), memory or crun.transformers.Progress()])
+    trainer.train(resume_from_checkpoint=memory and memory.restore(trainer))
     # times and speeds, and the mean of a life, differ
-    digest(model, [trainer.state.best_global_step, trainer.state.best_model_checkpoint] + [{name: value for name, value in entry.items() if name in (
+    digest(model, [trainer.state.best_global_step, str(trainer.state.best_model_checkpoint).replace(saved, "")] + [{name: value for name, value in entry.items() if name in (
         "loss", "grad_norm", "learning_rate", "epoch", "step", "eval_loss")}
         for entry in trainer.state.log_history])
 
 
-train_by_transformers()
+def train_by_lightning(saved):
+    import logging
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    import lightning.pytorch as lightning
+    import crun.lightning
+
+    class Kills(lightning.Callback):
+        def on_train_start(self, trainer, module):
+            say(f"begins rank={RANK} step={trainer.global_step}")
+
+        def on_train_batch_end(self, trainer, *_):
+            die_if(trainer.global_step, "step")
+
+        def on_validation_batch_start(self, trainer, *_):
+            die_if(trainer.global_step, "evaluation")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch):
+            loss = self.net(**batch)["loss"]
+            self.log("loss", loss, on_step=True, on_epoch=True)
+            return loss
+
+        def validation_step(self, batch):
+            self.log("validation", self.net(**batch)["loss"], sync_dist=True)
+
+        def on_train_epoch_end(self):
+            self.trainer.strategy.barrier()  # all have saved the last step
+            die_if(self.trainer.global_step, "epoch")
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters(), 0.01)
+            return [optimizer], [torch.optim.lr_scheduler.MultiStepLR(optimizer, [1], 0.5)]
+
+    random.seed(RANK)
+    torch.manual_seed(RANK)
+    module = Module()
+    files = lightning.callbacks.ModelCheckpoint(saved, monitor="validation", save_top_k=2)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, accumulate_grad_batches=2, logger=False,
+        callbacks=[Kills(), files, *([] if ENDED else [crun.lightning.Memory(saved)])],
+        enable_progress_bar=False, enable_model_summary=False)
+    loader = torch.utils.data.DataLoader
+    trainer.fit(module, loader(Numbers(), 4, shuffle=True),
+                loader(torch.utils.data.Subset(Numbers(), range(16)), 4))
+    digest(module, [sorted((name, float(value)) for name, value in trainer.callback_metrics.items()),
+                    float(files.best_model_score), len(files.best_k_models), trainer.global_step])
+
+
+TRAIN = {"transformers": train_by_transformers, "lightning": train_by_lightning}[KIND]
+TRAIN(FOLDER + "/saved")
+ENDED.append(True)
+TRAIN(FOLDER + "/undisturbed")

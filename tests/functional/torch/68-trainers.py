@@ -112,11 +112,11 @@ def transformers_saves_and_is_watched():
     trains("transformers")
 
 
-def lives(*kills):
-    """The steps with which those of rank 0 began, and what the ranks had at the end."""
+def goes_on_from_memory(kind, kills, steps):
+    """The lives of rank 0 begin with these steps, and all ends as in a training without them."""
     with tempfile.TemporaryDirectory() as folder:
-        job = process.Process([BIN / "crun", "--nproc-per-node=2", "--warm", "--max-restarts=9",
-                               PROGRAMS / "memory_trainers.py", "transformers", folder, *kills],
+        job = process.Process([BIN / "crun", "--nproc-per-node=2", "--warm", "--max-restarts=4",
+                               PROGRAMS / "memory_trainers.py", kind, folder, kills],
                               env={**os.environ, **environment(), "TMPDIR": folder,
                                    "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
         if job.wait(SECONDS) != 0:
@@ -124,17 +124,22 @@ def lives(*kills):
         left = glob.glob(folder + "/crun-*-*-*") + glob.glob(folder + "/saved/crun-memory/*")
         if left:
             fail("left:", left)
-    return (re.findall(r"begins rank=0 step=(\d+)", job.out),
-            sorted(line for line in job.out.splitlines() if line.startswith("digest")))
+    begun = re.findall(r"begins rank=0 step=(\d+)", job.out)
+    if begun != [*steps, "0"]:
+        fail("the lives began with steps", begun, job.err)
+    digests = [line for line in job.out.splitlines() if line.startswith("digest")]
+    if len(digests) != 4 or len(set(digests)) != 2:
+        fail("other bits:", digests)
 
 
 def transformers_goes_on_from_memory():
-    _, undisturbed = lives()
-    begun, digests = lives("0:1:3:dump,1:0:5:evaluation,2:1:6:file,3:0:8:step")
-    if begun != ["0", "2", "4", "5", "7"]:
-        fail("the lives began with steps", begun)
-    if digests != undisturbed or len(digests) != 2:
-        fail("other bits:", digests, undisturbed)
+    goes_on_from_memory("transformers", "0:1:3:dump,1:0:5:evaluation,2:1:6:file,3:0:8:step",
+                        ["0", "2", "4", "5", "7"])
+
+
+def lightning_goes_on_from_memory():
+    goes_on_from_memory("lightning", "0:1:3:step,1:0:5:evaluation,2:1:5:epoch,3:0:8:step",
+                        ["0", "2", "4", "5", "7"])
 
 
 WHO = """import os, sys
@@ -166,4 +171,5 @@ def what_starts_torchrun_starts_crun():
 
 
 run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
-     transformers_saves_and_is_watched, transformers_goes_on_from_memory, what_starts_torchrun_starts_crun])
+     transformers_saves_and_is_watched, transformers_goes_on_from_memory,
+     lightning_goes_on_from_memory, what_starts_torchrun_starts_crun])

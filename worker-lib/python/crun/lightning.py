@@ -34,14 +34,14 @@ class Progress(Callback):  # type: ignore[misc]
         self._samples += _length(batch)
         crun.progress(trainer.global_step, steps=_steps(trainer), samples=self._samples,
                       loss=_loss(trainer, outputs))
+        self._save_if_wanted(trainer)
+
+    def _save_if_wanted(self, trainer: Any) -> None:
         every = self._together_every if trainer.world_size > 1 else 0
         if crun.checkpoint_wanted(together_every=every):
-            self._save(trainer)
-
-    def _save(self, trainer: Any) -> None:
-        with crun.checkpointing():
-            trainer.save_checkpoint(self._path or _last_checkpoint(trainer))
-        crun.checkpoint_done()
+            with crun.checkpointing():
+                trainer.save_checkpoint(self._path or _last_checkpoint(trainer))
+            crun.checkpoint_done()
 
     # -- evaluations
 
@@ -69,6 +69,43 @@ class Progress(Callback):  # type: ignore[misc]
         if self._evaluation is not None:
             self._evaluation.__exit__()
             self._evaluation = None
+
+
+class Memory(Progress):
+    """Has a checkpoint in memory each `every` steps, and goes on from it by itself:
+
+        Trainer(callbacks=[crun.lightning.Memory()]).fit(...)
+
+    In files they are `step-N` in `folder` (`crun-memory` in default_root_dir), one each
+    `files_every` steps and when crun wants one; `keep` stay.
+    """
+
+    def __init__(self, folder: Optional[str] = None, every: int = 1, files_every: int = 0,
+                 keep: int = 2) -> None:
+        super().__init__()
+        self._folder, self._how = folder, {"every": every, "files_every": files_every, "keep": keep}
+        self._fit: Any = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage != "fit" or self._fit:
+            return
+        kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if "DeepSpeedStrategy" in kinds or not kinds & {"DDPStrategy", "SingleDeviceStrategy"}:
+            return self._say(trainer, f"nothing in memory with {type(trainer.strategy).__name__}: it takes one "
+                             "process, or DDP")
+        from .checkpoint import Checkpointer  # imports torch.distributed.checkpoint
+        from .checkpoint.fit import Fit
+        folder = self._folder or os.path.join(trainer.default_root_dir, "crun-memory")
+        self._fit = Fit(trainer, lambda state: Checkpointer(folder, state, **self._how),
+                        lambda text: self._say(trainer, text))
+
+    def _say(self, trainer: Any, text: str) -> None:
+        if trainer.is_global_zero:
+            print(f"crun.lightning: {text}", file=sys.stderr, flush=True)
+
+    def _save_if_wanted(self, trainer: Any) -> None:
+        if not self._fit:  # else its Checkpointer looks
+            super()._save_if_wanted(trainer)
 
 
 def _steps(trainer: Any) -> Optional[int]:

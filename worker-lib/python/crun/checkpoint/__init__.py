@@ -118,7 +118,7 @@ class Checkpointer:
         step = self._last_step = step or 0
         if self._client:
             self._client.restored(step if from_memory else 0)
-        if step and self._state.has_rng:
+        if step and self._state.has_rng and not self._state.is_trainers:
             self._doubts.begin()
         return step
 

@@ -12,7 +12,7 @@ _LOOKS = 4  # after restore(), and after the first steps
 _TWISTER = 624  # numbers of a Mersenne twister's state
 
 
-def _places() -> Dict[str, int]:
+def how_far() -> Dict[str, int]:
     """How far each random generator is, in its state."""
     places = {"Python": random.getstate()[1][-1] % _TWISTER,
               "PyTorch": -int(torch.get_rng_state()[8:12].view(torch.int32)) % _TWISTER}
@@ -37,7 +37,7 @@ class Doubts:
 
     def begin(self) -> None:
         """All that a life before had is restored."""
-        self._looks = [(_places(), {})]
+        self._looks = [(how_far(), {})]
 
     def look(self) -> None:
         """After each step."""
@@ -45,7 +45,7 @@ class Doubts:
             self._look_at_optimizers()
         if not self._looks:
             return
-        self._looks.append((_places(), self._loaders()))
+        self._looks.append((how_far(), self._loaders()))
         if len(self._looks) < _LOOKS:
             return
         places, (_, *states) = zip(*self._looks)

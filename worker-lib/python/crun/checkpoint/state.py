@@ -158,10 +158,9 @@ def _stateful_loader(loader: Any) -> _Stateful:
     return _Stateful(lambda: (loader.state_dict(), [part.epoch for part in parts]), load)
 
 
-def _stateful(name: str, value: Any) -> Any:
+def generator_state(value: Any) -> Optional[_Stateful]:
+    """Of a random generator."""
     numpy = sys.modules.get("numpy")
-    if isinstance(value, dict):
-        return _stateful_dict(value)
     if isinstance(value, torch.Generator):
         return _Stateful(lambda: [value.get_state()], lambda state: value.set_state(state[0]))
     if isinstance(value, random.Random):
@@ -169,6 +168,14 @@ def _stateful(name: str, value: Any) -> Any:
     if numpy is not None and isinstance(value, numpy.random.Generator):
         bits = value.bit_generator
         return _Stateful(lambda: bits.state, lambda state: setattr(bits, "state", state))
+    return None
+
+
+def _stateful(name: str, value: Any) -> Any:
+    if isinstance(value, dict):
+        return _stateful_dict(value)
+    if generator := generator_state(value):
+        return generator
     if not hasattr(value, "state_dict") or not hasattr(value, "load_state_dict"):
         raise TypeError(f"state[{name!r}] has no state_dict and load_state_dict")
     return _stateful_loader(value) if isinstance(value, DataLoader) else value
@@ -186,6 +193,7 @@ class State:
         self._files: Optional[Files] = objects.get(FILES)
         self._others = {n: _stateful(n, v) for n, v in objects.items()
                         if n not in (FILES, *self._models, *self._optimizers)}
+        self.is_trainers = self._files is not None  # which knows itself what belongs to its state
         self._differing: Set[str] = set()
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
@@ -256,7 +264,7 @@ class State:
     def knows(self, optimizer: Optimizer) -> bool:
         """Whether it is in the state, or one of the same parameters, or an object that has it."""
         known = {id(p) for o in self._optimizers.values() for g in o.param_groups for p in g["params"]}
-        return (self._files is not None or
+        return (self.is_trainers or
                 all(id(p) in known for group in optimizer.param_groups for p in group["params"]) or
                 any(value is optimizer for other in self._others.values()
                     for value in getattr(other, "__dict__", {}).values()))
