@@ -39,7 +39,7 @@ LEAVES = {0, 129, 143}
 class Plan:
     """What the seed says of the job."""
 
-    def __init__(self, rng, hosts, options):
+    def __init__(self, rng, hosts, options, kinds):
         self.mode = rng.choices(["daemon", "static", "dynamic"], [8, 1, 1])[0]
         self.count = rng.randint(min(3, hosts), hosts)
         self.replicas = 1  # the loss of the host ends the job
@@ -47,8 +47,9 @@ class Plan:
         if self.pair:
             self.mode, self.replicas = "replicas", 2
         elif options.replicas:
-            self.mode, self.count = "replicas", rng.randint(4, hosts)
-            self.replicas = rng.choice([3, 3, 5]) if self.count > 5 else 3
+            least = 5 if all(k.replicas > 3 for k in kinds) else 3
+            self.mode, self.replicas = "replicas", max(least, rng.choice([3, 3, 5]))
+            self.count = rng.randint(self.replicas + 1, hosts)
         self.max = max(2, self.count - rng.choice([0, 0, 0, 1]))
         self.min = rng.choice([1, 1, 1, 2, self.max]) if self.mode == "daemon" else 1
         self.lease = rng.choice([2, 2, 3, 4])
@@ -98,7 +99,7 @@ class Run:
         self.build = os.path.realpath(options.build)
         self.delays = delays
         self.rng = random.Random(seed)
-        self.plan = Plan(self.rng, len(net.hosts) - 2, options)
+        self.plan = Plan(self.rng, len(net.hosts) - 2, options, kinds)
         self.nodes = net.hosts[:self.plan.count]
         self.stranger, self.daemon_host = net.hosts[-2:]
         self.chain = folder + "/chain"

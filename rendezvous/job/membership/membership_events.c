@@ -236,8 +236,9 @@ static enum membership_verdict on_disconnect(struct step *s)
     struct membership_node *n = s->node;
     uint64_t grace_end = s->t + s->m->reconnect_grace_ms;
 
+    if (n->connected)
+        n->gone_at = s->t;
     membership_table_set_connected(s->m, n, false);
-    n->gone_at = s->t;
     /* a connection that ends by itself is a sign of a node that is lost */
     if (!s->ev->ended_here && n->deadline > grace_end)
         n->deadline = grace_end;
