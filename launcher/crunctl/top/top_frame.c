@@ -258,8 +258,12 @@ static void print_job_row(const struct frame *f, struct top_line *l,
     bool has_room;
 
     snprintf(cell[NAME], sizeof(cell[NAME]), "%s %s", fold_mark(f, r), job->name);
-    snprintf(cell[STATE], sizeof(cell[STATE]), "%s", job_view_state(job));
-    style[STATE] = job_state_style(job_view_state(job));
+    if (r->faults && s->state == JOB_RUNNING && !job->odd_state)
+        snprintf(cell[STATE], sizeof(cell[STATE]), "%u fault%s", r->faults,
+                 text_plural(r->faults));
+    else
+        snprintf(cell[STATE], sizeof(cell[STATE]), "%s", job_view_state(job));
+    style[STATE] = r->faults ? STYLE_WARN : job_state_style(job_view_state(job));
     if (!job->is_silent && s->workers)
         snprintf(cell[RANKS], sizeof(cell[RANKS]), "%" PRIu32, s->workers);
     if (job_view_step(job))
@@ -270,14 +274,11 @@ static void print_job_row(const struct frame *f, struct top_line *l,
     }
     put_gpus(f, &gpus, cell);
     clock_format_duration(s->state_ms, age, sizeof(age));
-    if (r->faults)
-        snprintf(cell[NOTE], sizeof(cell[NOTE]), "%u with a fault", r->faults);
-    else if (s->restarts)
-        snprintf(cell[NOTE], sizeof(cell[NOTE]), "%s, restart %" PRIu32 " of %" PRIu32,
-                 age, s->restarts, s->max_restarts);
+    if (s->restarts)
+        snprintf(cell[NOTE], sizeof(cell[NOTE]), "restart %" PRIu32 " of %" PRIu32,
+                 s->restarts, s->max_restarts);
     else if (!job->is_silent)
         snprintf(cell[NOTE], sizeof(cell[NOTE]), "for %s", age);
-    style[NOTE] = r->faults ? STYLE_WARN : STYLE_PLAIN;
     has_room = !r->is_open && f->width[NOTE] > NOTE_COLUMNS + CURVES_TEXT;
     if (has_room)
         own.width[NOTE] = NOTE_COLUMNS;
@@ -339,28 +340,33 @@ static void print_why_row(const struct frame *f, struct top_line *l,
         top_line_add(l, STYLE_DIM, "last failure: %s", s->text);
 }
 
-/* "12 ended: 10 finished, 2 failed" */
+/* "10 finished, 2 failed": the jobs from `first` up to `end`. */
+static void print_states(struct top_line *l, const struct job_views *jobs, size_t first,
+                         size_t end)
+{
+    for (size_t i = first; i < end; i++) {
+        const char *state = job_view_state(&jobs->job[i]);
+        size_t count = 0, earliest = i;
+
+        for (size_t j = end; j-- > first;)
+            if (strcmp(job_view_state(&jobs->job[j]), state) == 0) {
+                count++;
+                earliest = j;
+            }
+        if (earliest == i)
+            top_line_add(l, job_state_style(state), "%s%zu %s", i > first ? ", " : "",
+                         count, state);
+    }
+}
+
 static void print_ended_row(const struct frame *f, struct top_line *l,
                             const struct top_row *r)
 {
     const struct job_views *jobs = &f->look->jobs;
-    const char *separator = ": ";
 
-    top_line_add(l, STYLE_BOLD, "%s %zu ended", fold_mark(f, r), jobs->count - r->job);
-    for (size_t i = r->job; i < jobs->count; i++) {
-        const char *state = job_view_state(&jobs->job[i]);
-        size_t first = r->job, count = 0;
-
-        while (strcmp(job_view_state(&jobs->job[first]), state) != 0)
-            first++;
-        for (size_t j = first; j < jobs->count; j++)
-            count += strcmp(job_view_state(&jobs->job[j]), state) == 0;
-        if (first < i)
-            continue;
-        top_line_add(l, STYLE_PLAIN, "%s", separator);
-        top_line_add(l, job_state_style(state), "%zu %s", count, state);
-        separator = ", ";
-    }
+    top_line_add(l, STYLE_BOLD, "%s %zu ended: ", fold_mark(f, r),
+                 jobs->count - r->job);
+    print_states(l, jobs, r->job, jobs->count);
 }
 
 static void print_past_row(const struct frame *f, struct top_line *l,
@@ -393,37 +399,31 @@ static void print_row(const struct frame *f, const struct top_row *r, bool is_ch
 
 /* -- the frame -------------------------------------------------------------------- */
 
-static void print_title(const struct frame *f)
+static void print_title(const struct frame *f, const struct top_rows *rows)
 {
-    static const char *const states[] = { "running",  "waiting", "restarting",
-                                          "stopping", "silent",  "suspended",
-                                          "unknown" };
     const struct job_views *jobs = &f->look->jobs;
     const struct top_view *v = f->view;
     struct top_line l;
-    size_t counts = 0;
+    size_t live = 0;
 
+    while (live < jobs->count && jobs->job[live].status.state != JOB_DONE)
+        live++;
     top_line_begin(&l, f->terminal, false, f->out);
     top_line_add(&l, STYLE_BOLD, "crun ");
-    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-        size_t count = 0;
-
-        for (size_t j = 0; j < jobs->count; j++)
-            count += strcmp(job_view_state(&jobs->job[j]), states[i]) == 0;
-        if (count)
-            top_line_add(&l, job_state_style(states[i]), "%s%zu %s",
-                         counts++ ? ", " : "", count, states[i]);
-    }
-    if (counts == 0)
+    print_states(&l, jobs, 0, live);
+    if (live == 0)
         top_line_add(&l, STYLE_PLAIN, "no job runs");
+    if (*f->look->error)
+        top_line_add(&l, STYLE_BAD, "  %s", f->look->error);
     if (*v->filter)
         top_line_add(&l, STYLE_WARN, "  filter: %s", v->filter);
     if (v->faults_only)
         top_line_add(&l, STYLE_WARN, "  only faults");
-    top_line_add(&l, STYLE_DIM, "  by %s%s", top_sort_name(v->sort),
-                 v->reversed ? ", reversed" : "");
-    if (*f->look->error)
-        top_line_add(&l, STYLE_BAD, "  %s", f->look->error);
+    if (v->page == TOP_LIST && rows->count)
+        top_line_add(&l, STYLE_DIM, "  sorted by %s", top_sort_name(v->sort));
+    if (v->page == TOP_LIST && rows->count > v->height)
+        top_line_add(&l, STYLE_DIM, "  rows %zu-%zu of %zu", v->first + 1,
+                     v->first + v->height, rows->count);
     top_line_end(&l);
 }
 
@@ -455,16 +455,15 @@ static void print_chosen(const struct frame *f, const struct top_rows *rows)
         top_line_add(&l, STYLE_DIM, "%s", n->host);
         if (top_node_fault(n, &f->look->more[r->job], text, sizeof(text)))
             top_line_add(&l, STYLE_WARN, "  %s", n->progress.note);
-        top_line_add(&l, STYLE_DIM, "  heard %s ago  %s  %s",
-                     clock_format_duration(n->heard_ms, text, sizeof(text)), n->address,
-                     n->containment);
+        top_line_add(&l, STYLE_DIM, "  heard %s ago%s%s  %s",
+                     clock_format_duration(n->heard_ms, text, sizeof(text)),
+                     *n->address ? "  " : "", n->address, n->containment);
     } else if (r && r->kind == TOP_ROW_JOB) {
-        top_line_add(&l, STYLE_DIM, "%s  %" PRIu32 " node%s  epoch %" PRIu64 "  %s",
-                     job->name, job->status.nodes, text_plural(job->status.nodes),
-                     job->status.epoch, job->status.program);
-    } else if (r && r->kind == TOP_ROW_PAST) {
-        top_line_add(&l, STYLE_DIM, "%s",
-                     job_view_describe_end(job, text, sizeof(text)));
+        clock_format_duration(job->status.state_ms, text, sizeof(text));
+        top_line_add(&l, STYLE_DIM,
+                     "%s  %" PRIu32 " node%s  epoch %" PRIu64 "  for %s  %s", job->name,
+                     job->status.nodes, text_plural(job->status.nodes),
+                     job->status.epoch, text, job->status.program);
     }
     top_line_end(&l);
 }
@@ -543,7 +542,7 @@ void top_frame_print(struct top_view *v, const struct top_look *look,
 {
     struct frame f = { .view = v, .look = look, .terminal = t, .out = out };
 
-    print_title(&f);
+    print_title(&f, rows);
     fit_columns(&f);
     if (v->page == TOP_LIST)
         print_list(&f, rows);

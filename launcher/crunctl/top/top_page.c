@@ -53,9 +53,7 @@ static void print_help(const struct page *p)
         "/                     only nodes and jobs with this text in name or state",
         "f                     only what has a fault",
         "s > <                 sort by the next column, or the one before",
-        "r                     turn the order round",
         "l t                   the log of a node; its stacks",
-        "? h                   this page",
         "q Ctrl-C              quit",
         "",
         "Rows with a fault come first: a node that is lost, quarantined, slow, or",
@@ -85,8 +83,8 @@ static void print_node_head(const struct page *p)
     print_page_line(p, fault ? STYLE_WARN : STYLE_PLAIN, "%s%s%s%s  heard %s ago", word,
                     step, rate, loss,
                     clock_format_duration(n->heard_ms, text, sizeof(text)));
-    print_page_line(p, STYLE_DIM, "%s  pid %" PRIu32 "  %s", n->address, n->pid,
-                    n->containment);
+    print_page_line(p, STYLE_DIM, "%s%spid %" PRIu32 "  %s", n->address,
+                    *n->address ? "  " : "", n->pid, n->containment);
     if (*h->note)
         print_page_line(p, fault ? STYLE_WARN : STYLE_DIM, "%s", h->note);
     if (*p->more->awaited)
@@ -133,10 +131,6 @@ static void print_gpus(const struct page *p)
     fputc('\n', p->out);
     for (const char *at = g->each; *at;)
         at = print_one_gpu(p, at);
-    snprintf(value, sizeof(value), "%" PRId32 " %%, mean of %" PRIu32, g->percent,
-             g->count);
-    if (!*g->each && g->percent >= 0) /* of an earlier version */
-        print_bar(p, "GPUs", g->percent / 100.0, value);
     snprintf(value, sizeof(value),
              "%.1f of %.1f GiB of the fullest  %" PRIu32 " W  %" PRIu32 " C",
              g->used_mib / 1024.0, g->total_mib / 1024.0, g->watts, g->celsius);

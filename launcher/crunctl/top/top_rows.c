@@ -107,19 +107,6 @@ static int compare_sorted_rows(const void *a, const void *b)
     return x->row.node < y->row.node ? -1 : x->row.node > y->row.node;
 }
 
-/* Takes the sorted rows, turned round if the user wants. */
-static void add_sorted_rows(const struct top_view *v, struct top_rows *rows,
-                            struct sorted_row *sorted, size_t count)
-{
-    if (count)
-        qsort(sorted, count, sizeof(*sorted), compare_sorted_rows);
-    for (size_t i = 0; i < count; i++) {
-        const struct top_row *r = &sorted[v->reversed ? count - 1 - i : i].row;
-
-        *add_row(rows, r->kind, r->job, r->node) = *r;
-    }
-}
-
 static bool has_filter(const struct top_view *v, const char *a, const char *b)
 {
     return strcasestr(a, v->filter) || strcasestr(b, v->filter);
@@ -160,7 +147,9 @@ static unsigned add_nodes(const struct top_view *v, const struct top_look *look,
             .rank = view->node[i].group_rank < 0 ? UINT32_MAX : view->node[i].first_rank
         };
     }
-    add_sorted_rows(v, rows, sorted, count);
+    qsort(sorted, count, sizeof(*sorted), compare_sorted_rows);
+    for (size_t i = 0; i < count; i++)
+        add_row(rows, TOP_ROW_NODE, job, sorted[i].row.node);
     free(sorted);
     return faults;
 }
@@ -227,7 +216,6 @@ static void add_past_jobs(const struct top_view *v, const struct top_look *look,
 void top_rows_fill(struct top_rows *rows, const struct top_look *look,
                    const struct top_view *v)
 {
-    struct top_rows order = { .count = 0 };
     struct sorted_row *sorted;
     size_t live = 0;
 
@@ -239,10 +227,9 @@ void top_rows_fill(struct top_rows *rows, const struct top_look *look,
         sorted[i] = (struct sorted_row){ .row.job = i,
                                          .value = job_sort_value(v, look, i),
                                          .name = look->jobs.job[i].name };
-    add_sorted_rows(v, &order, sorted, live);
+    qsort(sorted, live, sizeof(*sorted), compare_sorted_rows);
     for (size_t i = 0; i < live; i++)
-        add_live_job(v, look, order.row[i].job, live, rows);
+        add_live_job(v, look, sorted[i].row.job, live, rows);
     free(sorted);
-    top_rows_fini(&order);
     add_past_jobs(v, look, live, rows);
 }

@@ -6,8 +6,8 @@
 
 /*
  * Whether a job makes no steps for longer than is usual for it, seen from outside: by
- * the steps of several looks, and by what its nodes say of their silence. Pure;
- * zero-initialise.
+ * the steps of several looks, at first the rate that a node tells, and by what its
+ * nodes say of their silence. Pure; zero-initialise.
  */
 struct top_stall {
     uint64_t epoch, step, moved_ms;

@@ -80,12 +80,12 @@ class Reader:
         self.place = place
         tools = place / "tools"
         tools.mkdir()
-        # pgrep finds the processes of this user only, not those of other tests
-        (tools / "pgrep").write_text(
-            "#!/bin/sh\nfor pid in $(" + shlex.quote(shutil.which("pgrep") or "pgrep") +
-            ' -x "$3"); do\n  grep -qsxz "README_READER=$README_READER" /proc/$pid/environ &&'
+        # pidof finds the processes of this user only, not those of other tests
+        (tools / "pidof").write_text(
+            "#!/bin/sh\nfor pid in $(" + shlex.quote(shutil.which("pidof") or "pidof") +
+            ' "$2"); do\n  grep -qsxz "README_READER=$README_READER" /proc/$pid/environ &&'
             " last=$pid\ndone\necho $last\n")
-        (tools / "pgrep").chmod(0o755)
+        (tools / "pidof").chmod(0o755)
         self.env = {**os.environ, "PATH": f"{tools}:{programs}:{os.environ['PATH']}",
                     "README_READER": str(place), "CRUN_RUNTIME_DIR": str(place / "run"),
                     "PKG_CONFIG_PATH": ":".join(map(str, programs.parent.rglob("pkgconfig"))),

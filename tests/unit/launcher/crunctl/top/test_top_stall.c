@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
+#include <stdio.h>
 
 #include "launcher/crunctl/top/top_stall.h"
 #include "tests/worlds/check_main.h"
@@ -68,4 +69,33 @@ TEST(silence_of_all_nodes_is_a_stall)
     node[1].group_rank = -1; /* a spare */
     node[1].state = NODE_SPARE;
     ck_assert_uint_eq(note(0, 4000), 9000);
+}
+
+/* top that is opened on a job which has run for long */
+static uint64_t look_first(const char *rate, uint64_t ran_ms)
+{
+    stall = (struct top_stall){ .epoch = 0 };
+    job.status.state_ms = ran_ms;
+    node[0].progress.first_step = node[1].progress.first_step = 1;
+    for (unsigned i = 0; i < 2; i++)
+        snprintf(node[i].progress.steps_per_s, sizeof(node[i].progress.steps_per_s),
+                 "%s", rate);
+    return note(199, 20000);
+}
+
+TEST(the_first_look_sees_a_stall_by_the_rate)
+{
+    ck_assert_uint_eq(look_first("0.00", 60000), 15000);
+    ck_assert_uint_eq(note(199, 25000), 20000);
+    ck_assert_uint_eq(look_first("0.05", 60000), 0); /* a step takes 20 s */
+    ck_assert_uint_eq(note(199, 79999), 0);
+    ck_assert_uint_eq(note(199, 80000), 60000);
+}
+
+TEST(a_rate_of_the_epoch_before_is_no_stall)
+{
+    ck_assert_uint_eq(look_first("0.00", 5000), 0);
+    ck_assert_uint_eq(note(199, 200000), 0);
+    job.status.state = JOB_STOPPING;
+    ck_assert_uint_eq(look_first("0.00", 60000), 0);
 }
