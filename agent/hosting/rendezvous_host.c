@@ -6,6 +6,7 @@
 
 #include "agent/cleanup/fd_limits.h"
 #include "agent/hosting/own_name.h"
+#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/job/registry/job.h"
@@ -19,6 +20,10 @@
 #define DEFAULT_PORT 29400
 /* A rendezvous of the same job that has left this endpoint has knocked by then. */
 #define KNOCKED_MS 1500
+/* Another node that takes itself for the first one has the port by then. */
+#define MEET_MS 1000
+#define MEET_WITHIN_MS 200 /* this one may find itself, and does not answer */
+#define TAKEN_MS 2000
 #define HOSTS_FILE "/etc/hosts"
 
 /* Reads the first endpoint of the list: only that can be hosted. */
@@ -70,7 +75,7 @@ static int explain_taken_port(const struct rendezvous_host *h,
     char job[RUN_ID_MAX + PROGRAM_MAX_BYTES + 64], why[sizeof(e->text)];
 
     if (!host_is_given(h) || !net_port(listen) ||
-        !port_holder_describe(listen, h->keys, job, sizeof(job)))
+        !port_holder_describe(listen, h->keys, TAKEN_MS, job, sizeof(job)))
         return -1;
     snprintf(why, sizeof(why), "%s", e->text);
     return err_set(e, "%.150s, %.250s: give this job another port", why, job);
@@ -182,6 +187,23 @@ static int host_at(struct rendezvous_host *h, const struct net_addr *own, struct
     return start_everywhere(h, e);
 }
 
+/* Another node has its rendezvous at that address: two are started as the first one.
+ * This one finds out there what is wrong. */
+static void on_meet_timer(void *arg)
+{
+    struct rendezvous_host *h = arg;
+    const struct job *job = h->server ? registry_jobs(server_registry(h->server))
+                                      : NULL;
+    char text[RUN_ID_MAX + PROGRAM_MAX_BYTES + 64];
+
+    if (!h->server || (job && job->membership.epoch > 0))
+        return;
+    if (port_holder_describe(&h->foreign, h->keys, MEET_WITHIN_MS, text, sizeof(text)))
+        h->calls.elsewhere(h->calls.arg, h->config->endpoints);
+    else
+        loop_timer_arm(&h->meet, clock_ms() + MEET_MS);
+}
+
 /* A Service's address, NAT, or a published port of a container: other nodes reach this
  * one by an address that it does not know itself. Or the name is a mistake. */
 static int host_at_foreign(struct rendezvous_host *h, const struct net_addr *foreign,
@@ -200,6 +222,9 @@ static int host_at_foreign(struct rendezvous_host *h, const struct net_addr *for
            "%s is not an address of this machine, which has %s: listening on all of "
            "them; the other nodes must reach port %u here by that address",
            shown, has, h->port_wanted);
+    h->foreign = *foreign;
+    loop_timer_init(&h->meet, h->loop, on_meet_timer, h);
+    loop_timer_arm(&h->meet, clock_ms() + MEET_MS);
     return start_everywhere(h, e);
 }
 
@@ -328,6 +353,7 @@ void rendezvous_host_end(struct rendezvous_host *h)
     h->undecided = false;
     rendezvous_host_stop_keeping(h);
     name_check_end(&h->check);
+    loop_timer_fini(&h->meet);
     metrics_file_end(h->metrics);
     h->metrics = NULL;
     server_destroy(h->server);

@@ -54,6 +54,8 @@ struct rendezvous_host {
     char name[HOST_NAME_MAX_BYTES + 1]; /* the first endpoint's */
     uint16_t port_wanted;
     struct name_check check; /* of a name that is only taken for ours */
+    struct net_addr foreign; /* by which the others shall reach it */
+    struct loop_timer meet;
 };
 
 /* keys: of this node, or NULL; they and config must outlive the server. */

@@ -37,7 +37,4 @@
 #define COMPACT_AFTER 64    /* batches of records, until they are made shorter */
 #define KNOCK_EVERY_MS 1000 /* at the endpoint of a job that has left it */
 
-/* The rendezvous that has our port is asked for its job. */
-#define PORT_HOLDER_MS 2000
-
 #endif

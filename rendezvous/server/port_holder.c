@@ -90,7 +90,7 @@ static struct conn *port_holder_connect(struct port_holder *p,
 }
 
 bool port_holder_describe(const struct net_addr *addr, struct key_ring *keys,
-                          char *text, size_t size)
+                          uint64_t within_ms, char *text, size_t size)
 {
     struct port_holder p = { .loop = loop_create() };
     struct conn *conn = port_holder_connect(&p, addr, keys);
@@ -100,7 +100,7 @@ bool port_holder_describe(const struct net_addr *addr, struct key_ring *keys,
 
     loop_timer_init(&limit, p.loop, port_holder_on_timeout, &p);
     if (conn) {
-        loop_timer_arm(&limit, clock_ms() + PORT_HOLDER_MS);
+        loop_timer_arm(&limit, clock_ms() + within_ms);
         loop_run(p.loop);
         if (!p.closed)
             conn_destroy(conn);

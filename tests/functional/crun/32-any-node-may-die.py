@@ -311,6 +311,16 @@ def a_spare_is_a_third_node(cluster):
     end_well(cluster, (again, ps[2]))
 
 
+def two_first_nodes_are_told_apart(cluster):
+    """A wrong command line: the second one would be a job of its own."""
+    forget_last(cluster)
+    a, b = [start(cluster, i, nodes="1:2", flags=("--node-rank=0",)) for i in range(2)]
+    expect(b, 2, "node rank 0 is taken by node-0")
+    b.kill()
+    a.kill(signal.SIGINT)
+    a.wait()
+
+
 def a_job_ends_as_ever(cluster):
     ps = launch(cluster, 3)
     touch(cluster, "end")
@@ -339,6 +349,7 @@ TESTS = [
     a_second_job_ends_where_it_meets_the_first,
     a_late_node_finds_its_job_by_any_that_keeps_it,
     a_spare_is_a_third_node,
+    two_first_nodes_are_told_apart,
     a_job_ends_as_ever,
 ]
 
