@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_AGENT_H
-#define AGENT_AGENT_H
+#pragma once
 
 #include "agent/config.h"
 
@@ -10,5 +9,3 @@
  * 0, and prints messages for users. Returns crun's exit code.
  */
 int agent_run(const struct config *config);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_AGENT_INTERNAL_H
-#define AGENT_AGENT_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -179,5 +178,3 @@ void agent_await_answer(struct agent *a, int exit_code);
 void agent_hurry_answer(struct agent *a);
 /* If it leaves without the rendezvous, and its workers are gone. */
 void agent_leave_alone(struct agent *a);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_AGENT_STATE_H
-#define AGENT_AGENT_STATE_H
+#pragma once
 
 #include "agent/workers/failure.h"
 #include "rendezvous/wire/protocol/message.h"
@@ -63,5 +62,3 @@ struct agent_edge agent_edge(enum agent_state state, enum agent_event event);
 
 const char *agent_state_name(enum agent_state s);
 const char *agent_event_name(enum agent_event e);
-
-#endif

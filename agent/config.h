@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CONFIG_H
-#define AGENT_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -129,5 +128,3 @@ struct config {
     const char *metrics_file; /* of a rendezvous in this process; NULL: none */
     bool verbose;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_JOIN_REQUEST_H
-#define AGENT_JOIN_REQUEST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ void join_request_host_name(char *host, size_t size);
 
 /* The exit code of a crun that the rendezvous refuses. */
 int join_request_exit_code(enum refusal why);
-
-#endif

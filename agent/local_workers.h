@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOCAL_WORKERS_H
-#define AGENT_LOCAL_WORKERS_H
+#pragma once
 
 #include "agent/devices/gpu_monitor.h"
 #include "agent/logs/logs.h"
@@ -58,5 +57,3 @@ const char *local_workers_containment(const struct local_workers *w, char *buf,
 /* As group_stop, with no more monitoring of progress. */
 void local_workers_stop(struct local_workers *w, int signo, uint32_t quick_ms,
                         uint32_t grace_ms);
-
-#endif

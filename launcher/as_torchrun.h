@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_AS_TORCHRUN_H
-#define LAUNCHER_AS_TORCHRUN_H
+#pragma once
 
 /*
  * crun as-torchrun COMMAND...: executes the command. Where a Python process of it would
  * start torchrun, in whatever way, it starts this crun; see crun/as_torchrun.py.
  */
 void as_torchrun_main_if_asked(int argc, char **argv);
-
-#endif

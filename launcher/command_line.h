@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_COMMAND_LINE_H
-#define LAUNCHER_COMMAND_LINE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ void command_line_print_notes(const struct options *o);
 /* Prints an error about the command line, with its flags as they were typed. Returns
  * the exit code. */
 int command_line_refuse(const struct options *o, struct err *e);
-
-#endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FAR_NODE_H
-#define LAUNCHER_FAR_NODE_H
+#pragma once
 
 /* `crun --agent-stdin`: the node that a launcher starts on this host. Returns unless
  * argv asks for it. */
 void far_node_main_if_asked(int argc, char **argv);
 /* `crun --agent-socket`, in the same way. */
 void far_socket_main_if_asked(int argc, char **argv);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_CGROUP_H
-#define AGENT_CLEANUP_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ uint64_t cgroup_read_oom_kills(int fd);
  * /proc/self/cgroup, which are cut into words. False if no mount shows it. */
 bool cgroup_own_path(char *mountinfo, char *cgroup, const char *controller, char *path,
                      size_t size);
-
-#endif

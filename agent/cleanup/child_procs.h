@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_CHILD_PROCS_H
-#define AGENT_CLEANUP_CHILD_PROCS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ size_t child_procs_list_by_scan(pid_t *pids, size_t max);
 
 /* Whether there is a child, alive or not reaped. */
 bool child_procs_exist(void);
-
-#endif

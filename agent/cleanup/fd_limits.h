@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_FD_LIMITS_H
-#define AGENT_CLEANUP_FD_LIMITS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 
@@ -21,5 +20,3 @@ unsigned fd_limits_need(const struct config *config);
  * -1: it is not, see e.
  */
 int fd_limits_suffice(const struct config *config, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_FREEZER_H
-#define AGENT_CLEANUP_FREEZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,5 +11,3 @@
  * process thaws it; by version 2 (cgroup.events) it is.
  */
 bool freezer_holds(pid_t pid, char *path, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_LAUNCH_LOCK_H
-#define AGENT_CLEANUP_LAUNCH_LOCK_H
+#pragma once
 
 /*
  * A lock that shows that a launch lives: a file /dev/shm/crun-<uid>/<tag>, locked by
@@ -27,5 +26,3 @@ void launch_lock_make_with_tmpdir(void);
 
 /* Removes the file; called by the last living process of the launch. */
 void launch_lock_remove(const char *tag);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_CLEANUP_RUN_TMPDIR_H
-#define AGENT_CLEANUP_RUN_TMPDIR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ void run_tmpdir_remove_at(int parent, const char *name, int depth, bool with_fil
 void run_tmpdir_remove_empty(const char *tag);
 /* The same for a launch whose run_tmpdir_parent was `parent`. */
 void run_tmpdir_remove_empty_below(const char *parent, const char *tag);
-
-#endif

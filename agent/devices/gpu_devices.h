@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_GPU_DEVICES_H
-#define AGENT_DEVICES_GPU_DEVICES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
 /* Whether it is a part of a GPU (a MIG device); then its UUID, "MIG-...". */
 bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
                            size_t size);
-
-#endif

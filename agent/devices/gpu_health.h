@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_GPU_HEALTH_H
-#define AGENT_DEVICES_GPU_HEALTH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ const char *gpu_health_repair_text(const struct gpu_health *s);
 
 /* Describes an XID: "it has fallen off the bus", or "". */
 const char *gpu_health_xid_text(uint64_t xid);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_GPU_LIST_H
-#define AGENT_DEVICES_GPU_LIST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ struct gpu_list {
 
 /* The caller frees item. */
 void gpu_list_read(struct gpu_list *list, const char *root);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_GPU_MONITOR_H
-#define AGENT_DEVICES_GPU_MONITOR_H
+#pragma once
 
 #include "agent/config.h"
 
@@ -38,5 +37,3 @@ void gpu_monitor_fill_heartbeat(struct gpu_monitor *m, struct msg_heartbeat *pro
 
 /* A worker has failed: adds to `what` an XID that its GPU had just before. */
 void gpu_monitor_explain(struct gpu_monitor *m, struct failure *f);
-
-#endif

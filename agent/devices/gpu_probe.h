@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_GPU_PROBE_H
-#define AGENT_DEVICES_GPU_PROBE_H
+#pragma once
 
 #include "agent/devices/gpu_health.h"
 #include "rendezvous/common/base/err.h"
@@ -38,5 +37,3 @@ bool gpu_probe_request(int socket);
 /* Called first in main: the probe is this program, executed again. It does not return
  * then. */
 void gpu_probe_main_if_asked(int argc, char **argv);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_ID_SET_H
-#define AGENT_DEVICES_ID_SET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void id_set_join(struct id_set *set, const struct id_set *other);
 /* Keeps only the members that are in other too. */
 void id_set_keep(struct id_set *set, const struct id_set *other);
 void id_set_drop(struct id_set *set, const struct id_set *other);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_LIMITS_H
-#define AGENT_DEVICES_LIMITS_H
+#pragma once
 
 /* Monitoring of a node's GPUs. */
 #define GPUS_PER_NODE_MAX 64    /* that are monitored */
@@ -11,5 +10,3 @@
 #define GPU_XIDS_KEPT 8         /* of one GPU and epoch, each reported once */
 #define GPU_XID_BEFORE_MS 30000 /* before a failure, to be named in its report */
 #define PREFLIGHT_MEMORY_FREE_PERCENT 80
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_NUMA_H
-#define AGENT_DEVICES_NUMA_H
+#pragma once
 
 #include <sched.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ struct numa_place {
 
 int numa_place(const char *root, enum config_numa binding, uint32_t local_rank,
                uint32_t workers, struct numa_place *place, struct err *e) MUST_CHECK;
-
-#endif

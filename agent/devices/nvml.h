@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_NVML_H
-#define AGENT_DEVICES_NVML_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -109,5 +108,3 @@ void nvml_close(struct nvml *nvml);
 
 /* "0000:1b:00.0", or "" if unknown. buf has room for 32. */
 char *nvml_address(const struct nvml *nvml, struct nvml_device *device, char *buf);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_DEVICES_TOPOLOGY_H
-#define AGENT_DEVICES_TOPOLOGY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ int topology_core(const struct topology *t, int cpu, struct id_set *cpus,
                   struct err *e) MUST_CHECK;
 int topology_complex(const struct topology *t, int cpu, struct id_set *cpus,
                      struct err *e) MUST_CHECK;
-
-#endif

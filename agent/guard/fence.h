@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_FENCE_H
-#define AGENT_GUARD_FENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ void fence_resume(struct fence *f, uint64_t now_ms);
 uint32_t fence_grace_left_ms(const struct fence *f, uint64_t now_ms);
 /* When to call fence_passed next; 0: never. */
 uint64_t fence_next_ms(const struct fence *f);
-
-#endif

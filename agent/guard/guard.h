@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_H
-#define AGENT_GUARD_GUARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -153,5 +152,3 @@ void guard_disconnect(struct guard *g); /* NULL is fine */
 /* Ends the guard and waits for that; workers still alive are killed. May be called in a
  * callback. */
 void guard_stop(struct guard *g); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_EVENTS_H
-#define AGENT_GUARD_GUARD_EVENTS_H
+#pragma once
 
 #include "agent/guard/guard_wire.h"
 
@@ -16,5 +15,3 @@ enum guard_events_state {
 
 void guard_events_add(struct guard_event t);
 enum guard_events_state guard_events_flush(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_PROCESS_H
-#define AGENT_GUARD_GUARD_PROCESS_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -26,5 +25,3 @@ struct guard_process {
 void guard_process_remember_origin(void);
 /* The caller keeps the guard's end of the socket. 0, or -1 and errno. */
 int guard_process_start(struct guard_process *p, int socket) MUST_CHECK;
-
-#endif

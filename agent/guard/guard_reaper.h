@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_REAPER_H
-#define AGENT_GUARD_GUARD_REAPER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -29,5 +28,3 @@ _Noreturn void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_
 /* Called in main before anything else; does not return in a process that was executed
  * as a reaper. */
 void guard_reaper_main_if_asked(int argc, char **argv);
-
-#endif

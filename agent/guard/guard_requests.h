@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_REQUESTS_H
-#define AGENT_GUARD_GUARD_REQUESTS_H
+#pragma once
 
 #include "agent/guard/guard_wire.h"
 
@@ -35,5 +34,3 @@ int guard_requests_put(struct guard_requests *requests,
 /* Drops the request if others wait: a newer one will follow. */
 void guard_requests_try(struct guard_requests *requests,
                         const struct guard_request *request);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_SHUTDOWN_H
-#define AGENT_GUARD_GUARD_SHUTDOWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ void guard_shutdown_kill_all(void);
 bool guard_shutdown_is_running(void);
 /* Does one step. Returns how long the next one may wait, or -1. */
 int guard_shutdown_advance(void);
-
-#endif

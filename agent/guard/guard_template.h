@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_TEMPLATE_H
-#define AGENT_GUARD_GUARD_TEMPLATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,5 +82,3 @@ int guard_template_advance(void);
 
 /* The agent is gone: the template is killed with all other children. */
 void guard_template_give_up(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_WIRE_H
-#define AGENT_GUARD_GUARD_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,5 +103,3 @@ int guard_payload_open(struct guard_payload *w, int fd,
                        const struct guard_request *request,
                        struct spawn *spawn) MUST_CHECK;
 void guard_payload_close(struct guard_payload *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_GUARD_WORKERS_H
-#define AGENT_GUARD_GUARD_WORKERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,5 +66,3 @@ bool guard_workers_is_taken(uint32_t local_rank);
 bool guard_workers_has(pid_t pid);
 /* Neither a worker nor a descendant of one is left. */
 bool guard_workers_is_empty(void);
-
-#endif

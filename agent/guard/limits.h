@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_LIMITS_H
-#define AGENT_GUARD_LIMITS_H
+#pragma once
 
 /* Limits of the guard and of the fence. */
 #define GUARD_END_MS 5000 /* for the guard to exit after its last request */
@@ -10,5 +9,3 @@
 #define FENCE_EXTENSION_MS                                                             \
     5000 /* ... and the agent gets this time to hear from the rendezvous */
 #define FENCE_MARGIN_MS 1000 /* for the agent to end its workers itself */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_OOM_KILLS_H
-#define AGENT_GUARD_OOM_KILLS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ void oom_kills_watch(const struct cgroup *cgroup);
 /* Whether a child that ended with this status was killed for lack of memory; each such
  * kill counts for one child. */
 bool oom_kills_claim(int status);
-
-#endif

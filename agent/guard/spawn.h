@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_SPAWN_H
-#define AGENT_GUARD_SPAWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ int spawn_write_text(int dir, const char *path, const char *text);
 
 /* The call that failed: "execve". */
 const char *spawn_stage_name(enum spawn_stage stage);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_GUARD_STATUS_PAGES_H
-#define AGENT_GUARD_STATUS_PAGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ bool status_pages_saves_together(const struct status_pages *p, uint32_t index);
 /* The path that a worker opens; "" if there is none. Returns buf. */
 char *status_pages_path(const struct status_pages *p, pid_t guard, uint32_t index,
                         char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_HOSTING_HOST_LINGER_H
-#define AGENT_HOSTING_HOST_LINGER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void host_linger_init(struct host_linger *l, struct loop *loop,
 void host_linger_begin(struct host_linger *l, const struct socket_relays *relays);
 /* If it was not initialised, it must be zeroed. */
 void host_linger_fini(struct host_linger *l);
-
-#endif

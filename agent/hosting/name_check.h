@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_HOSTING_NAME_CHECK_H
-#define AGENT_HOSTING_NAME_CHECK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ void name_check_begin(struct name_check *c, struct loop *loop, const char *name,
                       uint16_t port);
 /* The job has formed, or this process ends. If it has not begun, it must be zeroed. */
 void name_check_end(struct name_check *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_HOSTING_OWN_NAME_H
-#define AGENT_HOSTING_OWN_NAME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ size_t own_name_find(const char *hosts_file, const char *name, uint16_t port,
 /* Whether the name is this machine's: its first label is the first label of the host
  * name, or it is the beginning of a name that the file has for one of our addresses. */
 bool own_name_is(const char *hosts_file, const char *name);
-
-#endif

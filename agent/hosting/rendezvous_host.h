@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_HOSTING_RENDEZVOUS_HOST_H
-#define AGENT_HOSTING_RENDEZVOUS_HOST_H
+#pragma once
 
 #include "agent/config.h"
 #include "agent/hosting/name_check.h"
@@ -97,5 +96,3 @@ bool rendezvous_host_must_stay(const struct rendezvous_host *h,
 /* Whether the job on this node's server has no result yet; with_enough: and does not
  * wait for nodes that are missing. */
 bool rendezvous_host_job_runs(const struct rendezvous_host *h, bool with_enough);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_INTERRUPTS_DEADLINE_H
-#define AGENT_INTERRUPTS_DEADLINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ char *deadline_plan(const struct config *config, char *buf, size_t size);
 
 /* "14:05:00 (SLURM_JOB_END_TIME)". Returns buf. */
 char *deadline_describe(const struct config *config, char *buf, size_t size);
-
-#endif

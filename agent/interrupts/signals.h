@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_INTERRUPTS_SIGNALS_H
-#define AGENT_INTERRUPTS_SIGNALS_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
  * because then the workers ignore it too.
  */
 int signals_for_workers(const struct signals *s, int signo);
-
-#endif

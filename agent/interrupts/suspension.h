@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_INTERRUPTS_SUSPENSION_H
-#define AGENT_INTERRUPTS_SUSPENSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void suspension_begin(struct suspension *s);
 
 /* SIGCONT came. If this process has not stopped yet, it does not stop. */
 void suspension_cancel(struct suspension *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_CONSOLE_H
-#define AGENT_LOGS_CONSOLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ void console_write_line(struct console *c, const char *line);
  * it.
  */
 void console_set_status(struct console *c, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_KEPT_OUTPUT_H
-#define AGENT_LOGS_KEPT_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ struct kept_view {
 };
 
 struct kept_view kept_stream_view(const struct kept_stream *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LIMITS_H
-#define AGENT_LOGS_LIMITS_H
+#pragma once
 
 /* The output of workers and the threads that write it. */
 #define LOG_TAIL_BYTES                                                                 \
@@ -30,5 +29,3 @@
 #define WRITER_SLOW_BYTES (1u << 20) /* fewer bytes than this ... */
 #define WRITER_SLOW_MS 500           /* ... in this time: too slow to wait for */
 #define WRITER_RETRY_MS 100          /* after a full disk */
-
-#endif

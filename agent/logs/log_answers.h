@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_ANSWERS_H
-#define AGENT_LOGS_LOG_ANSWERS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -31,5 +30,3 @@ void log_answers_note_end(struct log_answers *a);
 bool log_answers_finish(struct log_answers *a, void (*shown)(void *arg), void *arg);
 /* A new attempt begins: shown is not called any more. */
 void log_answers_begin(struct log_answers *a);
-
-#endif

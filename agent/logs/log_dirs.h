@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_DIRS_H
-#define AGENT_LOGS_LOG_DIRS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ int log_dirs_folder(const struct log_dirs *d, uint32_t local_rank);
  * the mode of the old one and that first line; -1: it cannot. */
 int log_dirs_renew(int folder, const char *name, int old, const char *line,
                    size_t size);
-
-#endif

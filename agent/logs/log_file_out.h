@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_FILE_OUT_H
-#define AGENT_LOGS_LOG_FILE_OUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ int log_file_out_write(struct log_file_out *f, const char *data, size_t *size,
                        uint64_t *written);
 /* A mark, which is no part of a line. */
 int log_file_out_mark(struct log_file_out *f, const char *mark, size_t *size);
-
-#endif

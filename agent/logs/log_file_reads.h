@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_FILE_READS_H
-#define AGENT_LOGS_LOG_FILE_READS_H
+#pragma once
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -59,5 +58,3 @@ void log_file_reads_destroy(struct log_file_reads *r);
  */
 bool log_file_reads_start(struct log_file_reads *r, struct log_file_read *list,
                           size_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_FILTER_H
-#define AGENT_LOGS_LOG_FILTER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ struct log_filter *log_filter_create(struct outlet *outlet, const char *const *s
 void log_filter_destroy(struct log_filter *f);
 
 void log_filter_put(struct log_filter *f, const char *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_PREFIX_H
-#define AGENT_LOGS_LOG_PREFIX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@
  */
 char *log_prefix_make(const char *template, const char *role, uint32_t rank,
                       uint32_t local_rank);
-
-#endif

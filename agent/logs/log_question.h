@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_QUESTION_H
-#define AGENT_LOGS_LOG_QUESTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ struct log_question {
 struct log_question *log_question_make(const struct kept_output *kept,
                                        const struct msg_ask_logs *ask);
 void log_question_free(struct log_question *q); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_RING_H
-#define AGENT_LOGS_LOG_RING_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ uint64_t log_ring_find_tail(const struct log_ring *r, uint32_t lines);
  * most size - 1 bytes. Returns text.
  */
 char *log_ring_text(const struct log_ring *r, char *text, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_ROUTING_H
-#define AGENT_LOGS_LOG_ROUTING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -55,5 +54,3 @@ bool log_routing_is_one_stream(const struct log_routing routing[LOG_STREAMS],
 bool log_routing_needs_files(const struct config *c);
 /* --log-dir=/dev/null: no logs and no error files. */
 bool log_routing_has_no_files(const struct config *c);
-
-#endif

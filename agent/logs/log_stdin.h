@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_STDIN_H
-#define AGENT_LOGS_LOG_STDIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ void log_stdin_begin(struct log_stdin *s, const struct config *c);
 /* What a worker reads: STDIN_FILENO, or /dev/null, which the caller closes. */
 int log_stdin_open(const struct config *c, uint32_t local_rank,
                    struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_STREAM_H
-#define AGENT_LOGS_LOG_STREAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ void log_stream_finish(struct log_stream *s);
 
 /* Gives the pty the size of the terminal `from`, less `columns` for a prefix. */
 void log_stream_resize(const struct log_stream *s, int from, unsigned columns);
-
-#endif

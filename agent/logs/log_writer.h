@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOG_WRITER_H
-#define AGENT_LOGS_LOG_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ bool log_writer_check(struct log_writer *w, uint64_t now_ms);
  * was of all outlets. */
 void log_writer_report_losses(struct log_writer *w);
 bool log_writer_has_losses(struct log_writer *w);
-
-#endif

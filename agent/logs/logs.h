@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOGS_H
-#define AGENT_LOGS_LOGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,5 +117,3 @@ char *logs_attempt_folder(const struct logs *l);
  * is none. */
 const char *logs_error_file(const struct logs *l, uint32_t local_rank);
 const char *logs_stderr_file(const struct logs *l, uint32_t local_rank);
-
-#endif

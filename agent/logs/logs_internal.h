@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_LOGS_LOGS_INTERNAL_H
-#define AGENT_LOGS_LOGS_INTERNAL_H
+#pragma once
 
 #include "agent/logs/console.h"
 #include "agent/logs/kept_output.h"
@@ -98,5 +97,3 @@ static inline void log_timer_arm_if_idle(struct loop_timer *t, uint64_t ms)
     if (!t->armed)
         loop_timer_arm(t, clock_ms() + ms);
 }
-
-#endif

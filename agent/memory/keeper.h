@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_KEEPER_H
-#define AGENT_MEMORY_KEEPER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -85,5 +84,3 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
  * than what they have. `flushed` may be called before this returns. */
 void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
                          uint32_t grace_ms);
-
-#endif

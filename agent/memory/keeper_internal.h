@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_KEEPER_INTERNAL_H
-#define AGENT_MEMORY_KEEPER_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -108,5 +107,3 @@ bool memory_fetcher_want(struct memory_keeper *k, uint32_t rank, bool shared,
  * note tells the result. False: it does not begin. */
 bool memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
                         uint32_t grace_ms);
-
-#endif

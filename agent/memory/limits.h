@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_LIMITS_H
-#define AGENT_MEMORY_LIMITS_H
+#pragma once
 
 #define MEMORY_CHUNK_BYTES (256u << 10) /* read, hashed and sent at a time */
 
@@ -17,5 +16,3 @@
 
 /* What stays free on the machine: a part of its memory. */
 #define MEMORY_SPARE_PART 32
-
-#endif

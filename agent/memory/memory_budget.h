@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_MEMORY_BUDGET_H
-#define AGENT_MEMORY_MEMORY_BUDGET_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ uint64_t memory_budget_parse(const char *meminfo);
 /* limit: for all; 0: none. granted, resident: as of memory_table.h; more: is wanted. */
 int memory_budget_check(uint64_t limit, const struct memory_free *now, uint64_t granted,
                         uint64_t resident, uint64_t more, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_MEMORY_FILE_H
-#define AGENT_MEMORY_MEMORY_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ int memory_file_write(const struct memory_file *f, uint64_t at, const void *data
                       size_t size);
 /* A descriptor with which it can only be read; -1 and errno. */
 int memory_file_reader(const struct memory_file *f);
-
-#endif

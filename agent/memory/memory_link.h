@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_MEMORY_LINK_H
-#define AGENT_MEMORY_MEMORY_LINK_H
+#pragma once
 
 #include "agent/memory/keeper_internal.h"
 
@@ -76,5 +75,3 @@ int memory_link_give(struct memory_link *l, const struct memory_file *f, uint64_
 void memory_link_give_way(uint64_t bytes);
 int memory_link_take(struct memory_link *l, struct memory_file *f,
                      const struct memory_header *h, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_MEMORY_MEMORY_TABLE_H
-#define AGENT_MEMORY_MEMORY_TABLE_H
+#pragma once
 
 #include "agent/memory/memory_file.h"
 
@@ -57,5 +56,3 @@ void memory_table_collect(struct memory_table *t);
  * buffer is full.
  */
 void memory_table_print(const struct memory_table *t, char *text, size_t size);
-
-#endif

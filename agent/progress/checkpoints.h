@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_CHECKPOINTS_H
-#define AGENT_PROGRESS_CHECKPOINTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void checkpoints_request(struct checkpoints *c, const struct status_pages *pages
 bool checkpoints_are_written(const struct checkpoints *c,
                              const struct hang_observation *s, uint32_t count,
                              bool any_page);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_HANG_H
-#define AGENT_PROGRESS_HANG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ uint64_t hang_deadline(const struct hang *h);
 
 /* For how long its page has not changed, or since the start. */
 uint64_t hang_unchanged_ms(const struct hang *h, uint32_t local_rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_LIMITS_H
-#define AGENT_PROGRESS_LIMITS_H
+#pragma once
 
 /* Hangs, stragglers, and checkpoints on request. */
 #define HANG_READ_MS 1000    /* between two readings of the status pages */
@@ -27,5 +26,3 @@
 #define STRAGGLERS_ASKS 3           /* for the stack of one */
 #define STRAGGLERS_SAMPLES_CLEAR 18 /* of a rank that is far slower */
 #define CHECKPOINT_READ_MS 20       /* while a checkpoint is awaited */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_OUTPUT_STEPS_H
-#define AGENT_PROGRESS_OUTPUT_STEPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ void output_steps_read(struct output_steps *s, uint32_t local_rank, int stream,
  * yet. */
 bool output_steps_get(const struct output_steps *s, uint32_t local_rank, uint64_t *step,
                       uint64_t *first);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_PAGE_READER_H
-#define AGENT_PROGRESS_PAGE_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ const char *progress_phase_name(enum progress_phase phase);
 
 /* Whether the phase may take as long as many steps. */
 bool progress_phase_is_long(enum progress_phase phase);
-
-#endif

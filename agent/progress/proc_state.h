@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_PROC_STATE_H
-#define AGENT_PROGRESS_PROC_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ struct proc_signals {
 };
 
 bool proc_state_read_signals(pid_t pid, struct proc_signals *signals);
-
-#endif

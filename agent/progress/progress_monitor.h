@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_PROGRESS_MONITOR_H
-#define AGENT_PROGRESS_PROGRESS_MONITOR_H
+#pragma once
 
 #include "agent/config.h"
 #include "agent/workers/group.h"
@@ -75,5 +74,3 @@ uint64_t progress_monitor_checkpoint_ms(const struct progress_monitor *m);
  * returns. A second request before that is the same one. */
 void progress_monitor_request_checkpoint(struct progress_monitor *m,
                                          uint32_t within_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_PYTHON_STACK_H
-#define AGENT_PROGRESS_PYTHON_STACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ void python_stack_add_children(const char *bytes, size_t size, struct python_sta
 
 /* False if there is no stack of a thread in it. */
 bool python_stack_parse(const char *bytes, size_t size, struct python_stack *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_SILENCE_H
-#define AGENT_PROGRESS_SILENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void silence_break(struct silence *s);
 
 /* 0 before after_ms. The time in which this process was suspended does not count. */
 uint32_t silence_lasts_ms(const struct silence *s);
-
-#endif

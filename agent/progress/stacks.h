@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_STACKS_H
-#define AGENT_PROGRESS_STACKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ bool stacks_are_asked(const struct stacks *s);
 
 /* Whether this worker can write its stacks. */
 bool stacks_has_handler(const struct stacks *s, uint32_t local_rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_STEP_PATTERN_H
-#define AGENT_PROGRESS_STEP_PATTERN_H
+#pragma once
 
 #include <regex.h>
 #include <stdbool.h>
@@ -14,5 +13,3 @@ int step_pattern_compile(regex_t *regex, const char *pattern, struct err *e) MUS
 
 /* False if the line does not match, or the group is no number. */
 bool step_pattern_match(const regex_t *regex, const char *line, uint64_t *step);
-
-#endif

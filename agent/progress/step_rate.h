@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_STEP_RATE_H
-#define AGENT_PROGRESS_STEP_RATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ void step_rate_add(struct step_rate *r, uint64_t step, uint64_t now_ms);
 
 /* -1: not known yet. */
 double step_rate_per_s(const struct step_rate *r);
-
-#endif

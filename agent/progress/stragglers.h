@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_PROGRESS_STRAGGLERS_H
-#define AGENT_PROGRESS_STRAGGLERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ bool stragglers_own_shares(const struct stragglers *s, double *slowest, double *
 
 /* The median share of time spent waiting, 0 to 1; -1: not known yet. */
 double stragglers_waiting_share(const struct stragglers *s);
-
-#endif

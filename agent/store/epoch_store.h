@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_EPOCH_STORE_H
-#define AGENT_STORE_EPOCH_STORE_H
+#pragma once
 
 #include "agent/config.h"
 #include "agent/hosting/rendezvous_host.h"
@@ -78,5 +77,3 @@ void epoch_store_allow(struct epoch_store *s, const struct client *client,
 void epoch_store_owners_found(struct epoch_store *s, const struct msg_owners *found);
 /* The rendezvous is back and may have forgotten what it was asked. */
 void epoch_store_ask_again(struct epoch_store *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_HELD_PORTS_H
-#define AGENT_STORE_HELD_PORTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ struct held_ports {
 void held_ports_renew(struct held_ports *h, const char names[][FREE_PORT_NAME_MAX + 1],
                       char *text, size_t size);
 void held_ports_close(struct held_ports *h);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_OWNER_LOOKUP_H
-#define AGENT_STORE_OWNER_LOOKUP_H
+#pragma once
 
 #include "rendezvous/wire/protocol/message.h"
 
@@ -8,5 +7,3 @@
  * process's user and of root. */
 void owner_lookup_answer(const struct msg_ask_owners *question,
                          struct msg_owners *answer);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_STORE_TOKEN_H
-#define AGENT_STORE_STORE_TOKEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void store_token_wipe(struct store_epoch *of);
 /* For the accepting side: the secret of an identity of this epoch and one of the keys.
  * of: a struct store_epoch, of which it is the only user for that time. */
 bool store_token_find(void *of, const char *identity, uint8_t secret[TLS_SECRET_BYTES]);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_TUNNEL_H
-#define AGENT_STORE_TUNNEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ struct tunnel *tunnel_create(const struct tunnel_config *config,
 /* Ends the thread and all connections. NULL is fine. */
 void tunnel_destroy(struct tunnel *t);
 uint16_t tunnel_port(const struct tunnel *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_STORE_VOUCHING_H
-#define AGENT_STORE_VOUCHING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ void vouching_ask_again(struct vouching *v);
 
 void vouching_tick(struct vouching *v, uint64_t now_ms);
 uint64_t vouching_next_tick(const struct vouching *v); /* UINT64_MAX: none */
-
-#endif

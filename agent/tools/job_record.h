@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_TOOLS_JOB_RECORD_H
-#define AGENT_TOOLS_JOB_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -70,5 +69,3 @@ void job_record_write_end_file(const struct job_facts *facts,
 void job_record_end(struct job_record *r, const struct run_folder *folder,
                     const char *name, const struct job_facts *facts,
                     const struct job_result *result);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_TOOLS_LIMITS_H
-#define AGENT_TOOLS_LIMITS_H
+#pragma once
 
 /* The socket of a crun. */
 #define LOCAL_OPEN_AFTER_MS 50    /* of the start, which does not wait for it */
@@ -13,5 +12,3 @@
 #define LOCAL_RELAY_OUT_WAIT (64u << 10) /* while more waits, nothing more is read */
 #define LOCAL_RELAY_WAIT_MS 10
 #define LOCAL_HELLO_MS 10000
-
-#endif

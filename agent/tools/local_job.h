@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_TOOLS_LOCAL_JOB_H
-#define AGENT_TOOLS_LOCAL_JOB_H
+#pragma once
 
 #include "agent/tools/job_record.h"
 
@@ -35,5 +34,3 @@ bool local_job_leaves_record(const struct local_job *l, int exit_code);
  * on without this process. */
 void local_job_end(struct local_job *l, const struct job_result *result);
 void local_job_destroy(struct local_job *l); /* NULL is fine */
-
-#endif

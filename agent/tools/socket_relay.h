@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_TOOLS_SOCKET_RELAY_H
-#define AGENT_TOOLS_SOCKET_RELAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -32,5 +31,3 @@ struct relay_target {
 /* Takes over the socket, whose first bytes are not read yet. */
 void socket_relays_add(struct socket_relays *s, int fd,
                        const struct relay_target *target);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_UI_EVENT_FILE_H
-#define AGENT_UI_EVENT_FILE_H
+#pragma once
 
 #include "agent/config.h"
 #include "rendezvous/wire/protocol/message.h"
@@ -29,5 +28,3 @@ void event_file_add_failed(struct event_file *ev, uint64_t epoch,
 /* A hang or a lost node, if that is the cause, and that the epoch stops. */
 void event_file_add_stopping(struct event_file *ev, uint64_t epoch,
                              const struct msg_stop *stop);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_UI_JOB_MESSAGES_H
-#define AGENT_UI_JOB_MESSAGES_H
+#pragma once
 
 #include "agent/config.h"
 #include "rendezvous/wire/protocol/message.h"
@@ -65,5 +64,3 @@ void job_messages_unreached(struct job_messages *s, bool out, const char *why);
 
 /* The rendezvous was reached before, and is out of reach, or back. */
 void job_messages_outage(bool out, const char *why);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_UI_STATUS_LINE_H
-#define AGENT_UI_STATUS_LINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void status_line_hide(struct status_line *s);
 bool status_line_is_shown(const struct status_line *s);
 void status_line_set_urgent(struct status_line *s,
                             const char *text); /* "": none any more */
-
-#endif

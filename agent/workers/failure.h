@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_FAILURE_H
-#define AGENT_WORKERS_FAILURE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -82,5 +81,3 @@ int failure_exit_code(const struct msg_done *done);
 /* Reports the end of a job: a report to standard error and to crun's own error file if
  * a worker or a node has failed, else one line. */
 void failure_report_result(const struct failure_report *r, int exit_code);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_FAILURE_ORIGIN_H
-#define AGENT_WORKERS_FAILURE_ORIGIN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ void failure_origin_read(struct failure *f, const struct failure_output *output)
 
 /* The way in which the worker ended leaves open who failed, unlike most signals. */
 bool failure_needs_text(const struct failure *f);
-
-#endif

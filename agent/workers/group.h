@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_GROUP_H
-#define AGENT_WORKERS_GROUP_H
+#pragma once
 
 #include "agent/config.h"
 #include "agent/guard/guard.h"
@@ -72,5 +71,3 @@ struct torch_recorder *group_torch_recorder(const struct group *g);
 /* A living worker makes no progress, as `what` says: it counts as failed. */
 void group_report_hang(struct group *g, uint32_t local_rank, const char *what,
                        uint64_t still_ms);
-
-#endif

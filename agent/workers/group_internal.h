@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_GROUP_INTERNAL_H
-#define AGENT_WORKERS_GROUP_INTERNAL_H
+#pragma once
 
 #include "agent/workers/group.h"
 #include "agent/workers/leftovers.h"
@@ -52,5 +51,3 @@ void group_report_leftovers(void *arg);
  * group_on_empty. */
 void group_sweep_if_over(struct group *g);
 void group_on_empty(void *arg);
-
-#endif

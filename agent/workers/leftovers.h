@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_LEFTOVERS_H
-#define AGENT_WORKERS_LEFTOVERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void leftovers_clear(struct leftovers *l);
 
 /* "rank 0 left 1 process (upload)" */
 void leftovers_describe(const struct leftovers *l, char *text, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_LIMITS_H
-#define AGENT_WORKERS_LIMITS_H
+#pragma once
 
 /* The part of --shutdown-timeout for which processes that successful workers have left
  * may go on, and their output is read; then they are told to end. */
@@ -17,5 +16,3 @@
 /* A worker that lives on after a traceback for longer than this has handled the error.
  */
 #define TRACEBACK_AGE_MAX_MS 1000
-
-#endif

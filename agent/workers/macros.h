@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_MACROS_H
-#define AGENT_WORKERS_MACROS_H
+#pragma once
 
 #include "agent/config.h"
 #include "rendezvous/common/base/err.h"
@@ -30,5 +29,3 @@ uint32_t macros_port(const char *ports, const char *name);
  * it has all. */
 const char *macros_lacking_port(const struct config *config,
                                 const struct msg_start *start, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_STACK_FILES_H
-#define AGENT_WORKERS_STACK_FILES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ char *stack_files_renew(struct stack_files *s, uint32_t local_rank, char *buf,
 
 /* The worker's file, or -1. */
 int stack_files_fd(const struct stack_files *s, uint32_t local_rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_TASK_VARIABLES_H
-#define AGENT_WORKERS_TASK_VARIABLES_H
+#pragma once
 
 /*
  * Variables that name the place of one process in the layer that has started crun: a
@@ -20,5 +19,3 @@ enum task_variable {
 /* Of "NAME=value". keep: NULL-ended lists of names or patterns, separated by commas,
  * that are left as they are; or NULL. */
 enum task_variable task_variable_of(const char *entry, const char *const *keep);
-
-#endif

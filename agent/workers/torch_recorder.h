@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_TORCH_RECORDER_H
-#define AGENT_WORKERS_TORCH_RECORDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ uint32_t torch_recorder_awaited(struct torch_recorder *r);
 /* "PyTorch's flight recorder: 2 of 4 ranks in /logs/x/nccl_trace_rank_*"; "" if none
  * has written. Returns buf. */
 char *torch_recorder_describe(const struct torch_recorder *r, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_WARM_H
-#define AGENT_WORKERS_WARM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ void warm_set_guard(struct warm *w, struct guard *guard);
 
 /* Workers that are started now come out of the template. */
 bool warm_is_ready(const struct warm *w);
-
-#endif

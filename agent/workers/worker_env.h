@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef AGENT_WORKERS_WORKER_ENV_H
-#define AGENT_WORKERS_WORKER_ENV_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -36,5 +35,3 @@ const char **worker_env_build(const struct worker_env_inputs *f,
  * needs. Of start, only max_restarts counts. */
 const char **worker_env_build_template(const struct worker_env_inputs *f, pid_t guard,
                                        const char *const *base);
-
-#endif

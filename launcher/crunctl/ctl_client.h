@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_CTL_CLIENT_H
-#define LAUNCHER_CRUNCTL_CTL_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -195,5 +194,3 @@ int ctl_client_listen(struct ctl_client *c, ctl_answer_fn *fn, void *arg,
                       struct err *e) MUST_CHECK;
 /* Called by fn when its output is closed: ctl_client_listen returns at once. */
 void ctl_client_stop_listening(struct ctl_client *c);
-
-#endif

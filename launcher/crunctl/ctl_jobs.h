@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_CTL_JOBS_H
-#define LAUNCHER_CRUNCTL_CTL_JOBS_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -91,5 +90,3 @@ uint64_t ctl_record_number(const cJSON *o, const char *name, uint64_t max);
 cJSON *ctl_job_read_history(const struct ctl_job *job);
 /* The events of an ended job, JSON lines, or "": to be freed by the caller. */
 char *ctl_job_read_events(const struct ctl_job *job);
-
-#endif

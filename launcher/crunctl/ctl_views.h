@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_CTL_VIEWS_H
-#define LAUNCHER_CRUNCTL_CTL_VIEWS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ void ctl_views_add_ended(struct job_views *v, const struct ctl_job *job);
 /* One that runs, by its crun, which has been greeted; c may be NULL. */
 void ctl_views_ask_running(struct job_views *v, struct ctl_client *c,
                            const struct ctl_job *job, uint64_t until_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_ENDED_LOGS_H
-#define LAUNCHER_CRUNCTL_ENDED_LOGS_H
+#pragma once
 
 #include "launcher/crunctl/ctl_client.h"
 
@@ -8,5 +7,3 @@
  * attempt here. Returns an exit code, with e. */
 int ended_logs_show(const struct ctl_options *o, const struct ctl_job *job,
                     struct err *e);
-
-#endif

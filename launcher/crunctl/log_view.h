@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_LOG_VIEW_H
-#define LAUNCHER_CRUNCTL_LOG_VIEW_H
+#pragma once
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ui/log_lines.h"
@@ -63,5 +62,3 @@ struct shown_rank *log_view_find_rank(struct log_view *v, uint32_t rank);
 void log_view_finish_lines(struct log_view *v);
 /* And begins anew, with another epoch. */
 void log_view_forget_ranks(struct log_view *v);
-
-#endif

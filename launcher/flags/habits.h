@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_HABITS_H
-#define LAUNCHER_FLAGS_HABITS_H
+#pragma once
 
 #include "rendezvous/common/base/opt.h"
 
@@ -12,5 +11,3 @@ extern const struct opt_hint habits_flags[]; /* ended by .typed == NULL */
 
 /* What a word means that was given as the program, and is no file. NULL: not known. */
 const char *habits_explain_word(const char *word);
-
-#endif

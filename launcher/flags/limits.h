@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_LIMITS_H
-#define LAUNCHER_FLAGS_LIMITS_H
+#pragma once
 
 /* Defaults and limits of the flags. */
 #define SIGNALS_DEFAULT "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
@@ -19,5 +18,3 @@
 #define LOG_MAX_SIZE_MIN 65536
 #define MEMORY_SIZE_MIN 65536
 #define TIME_LIMIT_S_MAX (1000 * 86400)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_OPTION_SETTERS_H
-#define LAUNCHER_FLAGS_OPTION_SETTERS_H
+#pragma once
 
 #include "rendezvous/common/base/opt.h"
 
@@ -46,5 +45,3 @@ OPTION_SETTER(option_ignore_start_method);
 OPTION_SETTER(option_check_logs_specs);
 
 #undef OPTION_SETTER
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_OPTIONS_H
-#define LAUNCHER_FLAGS_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ void options_forget_hosts(struct options *o);
 void options_print_help(FILE *out);
 /* About as many lines as a terminal shows at a glance. */
 void options_print_short_help(FILE *out);
-
-#endif

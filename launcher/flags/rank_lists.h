@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_RANK_LISTS_H
-#define LAUNCHER_FLAGS_RANK_LISTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ int rank_lists_shown(const char *text, bool *shown, uint32_t workers,
 /* "a,b,,c" is "a" and "b,c". NULL-ended, in one allocation;
  * empty items are left out. */
 const char **rank_lists_words(const char *text);
-
-#endif

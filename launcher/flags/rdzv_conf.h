@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_FLAGS_RDZV_CONF_H
-#define LAUNCHER_FLAGS_RDZV_CONF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void rdzv_conf_init(struct rdzv_conf *c);
 
 /* Sets the fields of c that text names. */
 int rdzv_conf_parse(struct rdzv_conf *c, const char *text, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_HOSTS_HOST_ENVIRONMENT_H
-#define LAUNCHER_HOSTS_HOST_ENVIRONMENT_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 
@@ -23,5 +22,3 @@ int host_environment_check(const char *text, struct err *e) MUST_CHECK;
 char **host_environment_carried(const char *const *environ, const char *const *named);
 
 void host_environment_free(char **list);
-
-#endif

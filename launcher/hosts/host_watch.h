@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_HOSTS_HOST_WATCH_H
-#define LAUNCHER_HOSTS_HOST_WATCH_H
+#pragma once
 
 #include "launcher/hosts/hosts.h"
 
@@ -29,5 +28,3 @@ void host_watch_destroy(struct host_watch *watch);
 
 /* Reads all again, and reports the list even if it is the same. */
 void host_watch_reload(struct host_watch *watch);
-
-#endif

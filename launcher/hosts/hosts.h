@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_HOSTS_HOSTS_H
-#define LAUNCHER_HOSTS_HOSTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ int hosts_share_workers(struct hosts *h, uint32_t total, uint32_t per_node,
                         struct err *e) MUST_CHECK;
 
 void hosts_clear(struct hosts *h);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_BOOTSTRAP_H
-#define LAUNCHER_PLAN_BOOTSTRAP_H
+#pragma once
 
 #include "agent/config.h"
 #include "launcher/flags/options.h"
@@ -17,5 +16,3 @@ void bootstrap_find(const struct options *o, struct program *program,
 /* A folder of Python's that was installed with crun, which the caller frees; or NULL.
  */
 char *bootstrap_installed(const char *own_folder, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_CONFIG_BUILD_H
-#define LAUNCHER_PLAN_CONFIG_BUILD_H
+#pragma once
 
 #include "agent/config.h"
 #include "launcher/flags/options.h"
@@ -28,5 +27,3 @@ int config_build(const struct options *o, const char *const *words,
 
 /* Frees what config_build has allocated, and argv. */
 void config_build_release(struct config *config);
-
-#endif

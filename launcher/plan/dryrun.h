@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_DRYRUN_H
-#define LAUNCHER_PLAN_DRYRUN_H
+#pragma once
 
 #include <stdio.h>
 
@@ -12,5 +11,3 @@
  * in the syntax of a shell.
  */
 void dryrun_print(const struct config *config, const char *const *base, FILE *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_RENDEZVOUS_ADDRESS_H
-#define LAUNCHER_PLAN_RENDEZVOUS_ADDRESS_H
+#pragma once
 
 #include "agent/config.h"
 #include "launcher/flags/options.h"
@@ -11,5 +10,3 @@
  */
 int rendezvous_address_find(const struct options *o, struct config *config,
                             struct err *e) MUST_CHECK;
-
-#endif

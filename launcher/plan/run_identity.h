@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_RUN_IDENTITY_H
-#define LAUNCHER_PLAN_RUN_IDENTITY_H
+#pragma once
 
 #include "agent/config.h"
 
@@ -14,5 +13,3 @@ void run_identity_fill(struct config *c, const char *batch_job);
  * before it was such a flag; returns whether this one is. */
 bool run_identity_hash_word(unsigned long *crc, const char *word, bool value,
                             const char *host);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PLAN_SCHEDULER_DEFAULTS_H
-#define LAUNCHER_PLAN_SCHEDULER_DEFAULTS_H
+#pragma once
 
 #include "launcher/flags/options.h"
 #include "rendezvous/common/environment/scheduler.h"
@@ -28,5 +27,3 @@ int defaults_find(struct options *o, const struct defaults_machine *m,
 /* After an error: another task of this node, the first one, reports it. */
 bool defaults_is_later_task(const struct defaults_machine *m,
                             const struct defaults_found *p);
-
-#endif

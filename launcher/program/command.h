@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PROGRAM_COMMAND_H
-#define LAUNCHER_PROGRAM_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -49,5 +48,3 @@ void program_release(struct program *p);
  * are copies.
  */
 const char **command_argv(const struct command *c, const struct program *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PROGRAM_ELF_NEEDED_H
-#define LAUNCHER_PROGRAM_ELF_NEEDED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,5 +11,3 @@
  */
 bool elf_needs(const char *path, const char *const *prefixes, char *library,
                size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PROGRAM_FILE_SEARCH_H
-#define LAUNCHER_PROGRAM_FILE_SEARCH_H
+#pragma once
 
 #include <unistd.h>
 
@@ -30,5 +29,3 @@ int file_search_refuse(const struct file_search *s, const char *looked, struct e
 
 /* Releases all but found. */
 void file_search_release(struct file_search *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PROGRAM_MPI_USE_H
-#define LAUNCHER_PROGRAM_MPI_USE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@
  * (libmpi.so.40)". False for what is only used by a module, or loaded later.
  */
 bool mpi_use_find(const struct program *p, const char **file, char *how, size_t size);
-
-#endif

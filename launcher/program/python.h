@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_PROGRAM_PYTHON_H
-#define LAUNCHER_PROGRAM_PYTHON_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ bool python_is_script(const char *path);
 /* The interpreter that a script in a folder "shims" (pyenv, asdf) starts here; the
  * caller frees it. NULL: it is another script, which may change the environment. */
 char *python_behind_shim(const char *script);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_CHANNEL_H
-#define LAUNCHER_REMOTE_CHANNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,5 +84,3 @@ void channel_put(struct evbuffer *out, enum channel_type type, uint32_t number,
                  const void *body, size_t size);
 /* The same of a secret: takes the body, which is wiped and freed once it is sent. */
 void channel_put_secret(struct evbuffer *out, enum channel_type type, char *body);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_DETACHED_JOB_H
-#define LAUNCHER_REMOTE_DETACHED_JOB_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@ struct remote;
  * say so. False: the job has ended already, or has never begun.
  */
 bool detached_job_leave(const struct remote *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_HOST_LINK_H
-#define LAUNCHER_REMOTE_HOST_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,5 +63,3 @@ void host_link_end(struct host_link *l, unsigned within_ms);
 void host_link_reap(struct host_link *l);
 /* Without a call. */
 void host_link_close(struct host_link *l);
-
-#endif

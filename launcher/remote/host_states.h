@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_HOST_STATES_H
-#define LAUNCHER_REMOTE_HOST_STATES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -73,5 +72,3 @@ bool host_state_has_answered(enum host_state state);
 bool host_state_is_over(enum host_state state);
 /* Whether it counts among the connections that are being made. */
 bool host_state_is_connecting(enum host_state state);
-
-#endif

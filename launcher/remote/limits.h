@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_LIMITS_H
-#define LAUNCHER_REMOTE_LIMITS_H
+#pragma once
 
 /* Connections to hosts. sshd refuses some of those that come at once (MaxStartups). */
 #define REMOTE_CONNECTING_MAX 32
@@ -28,5 +27,3 @@
 #define REMOTE_IN_WINDOW 65536      /* of standard input, on its way to the worker */
 
 #define REMOTE_ADDRESSES_MAX 16 /* of one host */
-
-#endif

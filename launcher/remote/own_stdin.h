@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_OWN_STDIN_H
-#define LAUNCHER_REMOTE_OWN_STDIN_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void own_stdin_destroy(struct own_stdin *s); /* NULL is fine */
 void own_stdin_start(struct own_stdin *s);
 /* The worker has read so many of the bytes. */
 void own_stdin_taken(struct own_stdin *s, uint32_t bytes);
-
-#endif

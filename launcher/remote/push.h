@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_PUSH_H
-#define LAUNCHER_REMOTE_PUSH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ char *push_second_command(struct push *p, struct err *e) MUST_CHECK;
 /* The files, in the order that the second command expects. */
 int push_add_files(const struct push *p, struct evbuffer *out,
                    struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_H
-#define LAUNCHER_REMOTE_REMOTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ int remote_run(const struct remote_job *job);
 
 /* What would be started where: --dry-run. */
 int remote_print(const struct remote_job *job, FILE *out, struct err *e) MUST_CHECK;
-
-#endif

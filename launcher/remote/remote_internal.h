@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_INTERNAL_H
-#define LAUNCHER_REMOTE_REMOTE_INTERNAL_H
+#pragma once
 
 #include "agent/tools/job_record.h"
 #include "launcher/remote/host_link.h"
@@ -101,5 +100,3 @@ void remote_follow_list(struct remote *r);
 /* remote.c */
 /* arg: the struct remote */
 void remote_fill_facts(void *arg, struct job_facts *facts);
-
-#endif

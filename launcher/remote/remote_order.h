@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_ORDER_H
-#define LAUNCHER_REMOTE_REMOTE_ORDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ enum remote_refusal {
     REMOTE_NO_SOCKET,
     REMOTE_REFUSAL_COUNT
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_OUTPUT_H
-#define LAUNCHER_REMOTE_REMOTE_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void remote_output_remove(struct remote_output *o, struct console_source *s);
 /* False: there is no room; `room` is called later. */
 bool remote_output_put(struct remote_output *o, int stream, struct console_source *s,
                        const char *data, size_t size);
-
-#endif

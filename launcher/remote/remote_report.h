@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_REMOTE_REPORT_H
-#define LAUNCHER_REMOTE_REMOTE_REPORT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void remote_report_failures(const struct remote_failure *failures, size_t count,
 /* The exit code of a job that could not start: of a mistake, or of a failure that time
  * may mend. */
 int remote_report_code(const struct remote_failure *failures, size_t count);
-
-#endif

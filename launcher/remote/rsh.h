@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_RSH_H
-#define LAUNCHER_REMOTE_RSH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ void rsh_free(char **argv);
 
 /* localhost, or its own name. */
 bool rsh_is_this_machine(const char *host);
-
-#endif

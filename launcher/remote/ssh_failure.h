@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_SSH_FAILURE_H
-#define LAUNCHER_REMOTE_SSH_FAILURE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@
  * may succeed.
  */
 const char *ssh_failure_explain(const char *said, bool *busy);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_TOOL_LINES_H
-#define LAUNCHER_REMOTE_TOOL_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ void tool_lines_end_all(struct tool_lines *t);
 /* The other end takes nothing for now. */
 void tool_lines_pause(struct tool_lines *t, bool pause);
 bool tool_lines_are_idle(const struct tool_lines *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_START_BY_PMI1_H
-#define LAUNCHER_START_BY_PMI1_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ struct pmi1_meeting {
 
 /* Waits for all processes. Workers get none of PMI's variables afterwards. */
 int pmi1_meet(struct pmi1_meeting *m, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_START_BY_SRUN_H
-#define LAUNCHER_START_BY_SRUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@
  */
 int srun_start(const char *source, uint32_t nodes, char **argv, bool print_only,
                struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_BACKOFF_H
-#define RENDEZVOUS_CLIENT_BACKOFF_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ uint64_t backoff_delay_ms(struct backoff *b, uint64_t most);
 void backoff_reset(struct backoff *b);
 /* A random number below limit; 0 for 0. */
 uint64_t backoff_below(struct backoff *b, uint64_t limit);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_CLIENT_H
-#define RENDEZVOUS_CLIENT_CLIENT_H
+#pragma once
 
 #include "rendezvous/client/session.h"
 #include "rendezvous/common/base/err.h"
@@ -79,5 +78,3 @@ bool client_local_address(const struct client *c, char *buf, size_t size);
 /* The address of the rendezvous;
  * NULL without a connection, or if it is in this process. */
 const struct net_addr *client_peer(const struct client *c);
-
-#endif

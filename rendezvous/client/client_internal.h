@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
-#define RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -105,5 +104,3 @@ void client_link_win(struct client_link *l);
 /* No other address is left that could answer instead. */
 bool client_link_is_sole(const struct client_link *l);
 /* Found while the connection has stayed silent: it ends. */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_CLIENT_TARGETS_H
-#define RENDEZVOUS_CLIENT_CLIENT_TARGETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ struct client_target *client_targets_pick(struct client_targets *t);
 unsigned client_targets_delay_ms(struct client_targets *t);
 /* How many have not failed. */
 size_t client_targets_alive(const struct client_targets *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_FOREIGN_WATCH_H
-#define RENDEZVOUS_CLIENT_FOREIGN_WATCH_H
+#pragma once
 
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/net.h"
@@ -30,5 +29,3 @@ void foreign_watch_note(struct foreign_watch *w, const struct net_addr *addr,
 /* What is there, as far as known; else NULL. */
 const char *foreign_watch_name(const struct foreign_watch *w,
                                const struct net_addr *addr);
-
-#endif

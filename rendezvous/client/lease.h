@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_LEASE_H
-#define RENDEZVOUS_CLIENT_LEASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ uint64_t lease_beat_ms(const struct lease *l);
 uint64_t lease_silent_at(const struct lease *l, bool elsewhere);
 /* Until then no other node can have been started in place of this one. */
 uint64_t lease_fence_at(const struct lease *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_LIMITS_H
-#define RENDEZVOUS_CLIENT_LIMITS_H
+#pragma once
 
 /* How a client connects: the time until its next try, while one is not answered. It
  * doubles after each. */
@@ -13,5 +12,3 @@
 
 /* An unanswered connection: another server may be there. */
 #define FOREIGN_SILENCE_MS 5000
-
-#endif

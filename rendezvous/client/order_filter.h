@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_ORDER_FILTER_H
-#define RENDEZVOUS_CLIENT_ORDER_FILTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ struct order_filter {
 bool order_filter_take(struct order_filter *o, const struct msg *order);
 /* The agent reports. */
 void order_filter_reported(struct order_filter *o, const struct msg *report);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_OUTBOX_H
-#define RENDEZVOUS_CLIENT_OUTBOX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void outbox_settle(struct outbox *o, uint64_t sequence);
 /* As if all of this type were answered. */
 void outbox_settle_type(struct outbox *o, enum msg_type type);
 void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg);
-
-#endif

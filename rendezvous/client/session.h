@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_SESSION_H
-#define RENDEZVOUS_CLIENT_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -111,5 +110,3 @@ bool session_knows(const struct session *s, const struct msg_welcome *welcome);
 void session_set_kept(struct session *s, bool kept, bool soon);
 /* The rendezvous is a crund, as far as it has told. */
 bool session_is_with_daemon(const struct session *s);
-
-#endif

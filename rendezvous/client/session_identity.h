@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_SESSION_IDENTITY_H
-#define RENDEZVOUS_CLIENT_SESSION_IDENTITY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ uint64_t session_identity_within_lease(const struct session_identity *p, uint64_
 /* A rendezvous without a journal does not come back; only the connection may. */
 uint32_t session_identity_outage_grace_ms(const struct session_identity *p,
                                           uint32_t configured_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_CLIENT_SESSION_INTERNAL_H
-#define RENDEZVOUS_CLIENT_SESSION_INTERNAL_H
+#pragma once
 
 #include "rendezvous/client/backoff.h"
 #include "rendezvous/client/lease.h"
@@ -60,5 +59,3 @@ session_handler session_on_entry_refused;
 void session_send_reports(struct session *s);
 session_handler session_on_report, session_on_ack, session_on_refused;
 session_handler session_on_order, session_on_early_order, session_on_notice;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_JOB_OWNER_H
-#define RENDEZVOUS_JOB_JOB_OWNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -20,5 +19,3 @@ struct job_owner {
 /* Whether the job exists for that peer. Root and the rendezvous' own user
  * know the jobs of all users. */
 bool job_owner_admits(const struct job_owner *owner, const struct job_owner *peer);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_CONFINEMENT_H
-#define RENDEZVOUS_SERVER_CONFINEMENT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -20,5 +19,3 @@ void confinement_hide_memory(void);
  */
 char *confinement_enter(const char *state_dir, const char *key_path,
                         const char *metrics_file, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_CONN_SOURCES_H
-#define RENDEZVOUS_SERVER_CONN_SOURCES_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/queue.h>
@@ -37,5 +36,3 @@ void conn_sources_remove(struct conn_sources *s, struct conn_source_entry *e);
 /* The owner of the oldest or of the newest connection of that source, or NULL. */
 void *conn_sources_oldest(const struct conn_sources *s);
 void *conn_sources_newest(const struct conn_sources *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_LIMITS_H
-#define RENDEZVOUS_SERVER_LIMITS_H
+#pragma once
 
 /* All connections of a server. */
 #define CONTROL_CONNS_MAX 40000
@@ -36,5 +35,3 @@
 #define ELECTION_MS_MAX 1000
 #define COMPACT_AFTER 64    /* batches of records, until they are made shorter */
 #define KNOCK_EVERY_MS 1000 /* at the endpoint of a job that has left it */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_PORT_HOLDER_H
-#define RENDEZVOUS_SERVER_PORT_HOLDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ struct key_ring;
  */
 bool port_holder_describe(const struct net_addr *addr, struct key_ring *keys,
                           uint64_t within_ms, char *text, size_t size);
-
-#endif

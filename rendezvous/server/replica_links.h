@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_REPLICA_LINKS_H
-#define RENDEZVOUS_SERVER_REPLICA_LINKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void replica_links_watch(struct replica_links *all, uint64_t id,
                          const struct net_addr *addr);
 /* As of the last try. */
 bool replica_links_is_gone(const struct replica_links *all, uint64_t id);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_SERVER_H
-#define RENDEZVOUS_SERVER_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -119,5 +118,3 @@ bool server_reached_at(const struct server *s, struct net_addr *addr);
 unsigned server_connections(const struct server *s);
 /* What metrics_write is given, for a viewer that may see all jobs. `s` is a server. */
 void server_view_metrics(void *s, struct metrics_view *view);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_SERVER_INTERNAL_H
-#define RENDEZVOUS_SERVER_SERVER_INTERNAL_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/queue.h>
@@ -194,5 +193,3 @@ bool server_on_room(void *arg, void *conn);
 void peer_conn_release(struct peer_conn *p);
 /* Connections that wait for their turn are served. */
 void server_on_serve(void *arg);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_KEEPING_H
-#define RENDEZVOUS_SERVER_KEEPING_H
+#pragma once
 
 /*
  * Shared by the files of a rendezvous whose records other hosts keep: server_keeping.c
@@ -70,5 +69,3 @@ void keeping_stand_down(struct keeping *k);
 const struct id128 *keeping_instance(const struct server *s);
 struct replica *keeping_make_replica(struct keeping *k, uint64_t id, const char *place,
                                      bool founds, struct err *e);
-
-#endif

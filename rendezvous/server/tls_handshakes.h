@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_TLS_HANDSHAKES_H
-#define RENDEZVOUS_SERVER_TLS_HANDSHAKES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void handshake_fini(struct handshake *w);
 bool handshake_may_step(struct handshake *w, bool proven);
 /* Its peer has shown a key: later ones from its address come first. */
 void handshake_succeeded(const struct handshake *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SERVER_WITNESS_H
-#define RENDEZVOUS_SERVER_WITNESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ struct witness *witness_ask(const char *where, int line, const struct id128 *job
 /* why: of WITNESS_FAILED. */
 enum witness_answer witness_answer(struct witness *w, const char **why);
 void witness_forget(struct witness *w); /* NULL is fine */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_DECIMAL_H
-#define RENDEZVOUS_TCPSTORE_DECIMAL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ int decimal_parse(struct span text, int64_t *number, struct err *e) MUST_CHECK;
 
 /* The text, which lies somewhere in buf. */
 struct span decimal_format(int64_t number, uint8_t buf[DECIMAL_SIZE]);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_HOST_SET_H
-#define RENDEZVOUS_TCPSTORE_HOST_SET_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ struct host_set *host_set_create(void);
 void host_set_destroy(struct host_set *set); /* NULL is fine */
 void host_set_add(struct host_set *set, const struct net_addr *host);
 bool host_set_has(const struct host_set *set, const struct net_addr *host);
-
-#endif

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_LIMITS_H
-#define RENDEZVOUS_TCPSTORE_LIMITS_H
+#pragma once
 
 /* One request to the store: PyTorch's own limits. */
 #define STORE_KEY_MAX 8192
 #define STORE_VALUE_MAX (8u << 20)
 #define STORE_KEYS_PER_OP_MAX (128u * 1024)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_OUTBUF_H
-#define RENDEZVOUS_TCPSTORE_OUTBUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ static inline void outbuf_put_u8(struct outbuf *o, uint8_t byte)
 {
     outbuf_put(o, &byte, 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_SERVER_LIMITS_H
-#define RENDEZVOUS_TCPSTORE_SERVER_LIMITS_H
+#pragma once
 
 /* All of one store. */
 #define STORE_KEYS_MAX (4u << 20)
@@ -13,5 +12,3 @@
 #define STORE_ALL_OUT_MAX (128u << 20) /* of those of all clients */
 #define STORE_HANDSHAKES_PER_TURN 8
 #define STORE_HELLO_DEADLINE_MS 5000
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_SHARED_BUFFER_H
-#define RENDEZVOUS_TCPSTORE_SHARED_BUFFER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ static inline struct span shared_buffer_span(const struct shared_buffer *b)
 {
     return (struct span){ b->bytes + b->at, b->size };
 }
-
-#endif

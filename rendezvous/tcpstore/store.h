@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_STORE_H
-#define RENDEZVOUS_TCPSTORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,5 +94,3 @@ struct store_stats {
     uint64_t values, queues, waits, bytes;
 };
 struct store_stats store_stats(const struct store *s);
-
-#endif

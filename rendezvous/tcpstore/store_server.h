@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_STORE_SERVER_H
-#define RENDEZVOUS_TCPSTORE_STORE_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ struct store_server_stats {
     uint64_t keys, queues, waits, bytes;
 };
 struct store_server_stats store_server_stats(const struct store_server *s);
-
-#endif

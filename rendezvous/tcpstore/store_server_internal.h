@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_STORE_SERVER_INTERNAL_H
-#define RENDEZVOUS_TCPSTORE_STORE_SERVER_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -98,5 +97,3 @@ void store_conn_flush(struct store_server *s, struct store_conn *c);
 void store_conn_refuse(struct store_server *s, struct store_conn *c, const char *why);
 /* Its memory stays until the end of the turn, which may still have an event for it. */
 void store_conn_close(struct store_server *s, struct store_conn *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_STORE_TABLE_H
-#define RENDEZVOUS_TCPSTORE_STORE_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ struct store_node *store_table_find(const struct store_table *t, struct span key
 struct store_node *store_table_add(struct store_table *t, struct span key,
                                    uint64_t hash);
 void store_table_remove(struct store_table *t, struct store_node *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_TCPSTORE_H
-#define RENDEZVOUS_TCPSTORE_TCPSTORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ struct tcpstore_stats {
     uint64_t requests, held_bytes;
 };
 struct tcpstore_stats tcpstore_stats(const struct tcpstore *t);
-
-#endif

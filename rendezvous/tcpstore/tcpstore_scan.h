@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_TCPSTORE_SCAN_H
-#define RENDEZVOUS_TCPSTORE_TCPSTORE_SCAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ int tcpstore_scan(struct tcpstore_scan *scan, const uint8_t *data, size_t size,
 
 /* The first bytes of a client, at most TCPSTORE_HELLO_SIZE: 1, 0 and -1 as above. */
 int tcpstore_scan_hello(const uint8_t *hello, size_t size, struct err *e) MUST_CHECK;
-
-#endif

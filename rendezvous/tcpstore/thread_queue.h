@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_TCPSTORE_THREAD_QUEUE_H
-#define RENDEZVOUS_TCPSTORE_THREAD_QUEUE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -16,5 +15,3 @@ void thread_queue_wake(struct thread_queue *q);
 void thread_queue_put(struct thread_queue *q, const void *item);
 /* At most `max`, the oldest first. Returns how many. */
 size_t thread_queue_take(struct thread_queue *q, void *items, size_t max);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_CHAOS_CHAIN_STORE_H
-#define TESTS_CHAOS_CHAIN_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ bool chain_store_set(const char *key, const char *value);
 bool chain_store_get(const char *key, char *value, size_t size);
 bool chain_store_delete(const char *key);
 void chain_store_close(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_CHAOS_CHAIN_H
-#define TESTS_CHAOS_CHAIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ bool chain_commit(const struct chain *c);
 
 /* chain-order.c: what this worker was told to do wrong, if anything; may not return. */
 void chain_obey(const char *node, unsigned local_rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_CHAOS_RELAY_TCP_H
-#define TESTS_CHAOS_RELAY_TCP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ struct relay_flows {
 void relay_flows_forget(struct relay_flows *f, unsigned tcp_port);
 /* Whether the frame belongs to a connection that is forgotten. */
 bool relay_flow_lost(struct relay_flows *f, const struct relay_segment *seg);
-
-#endif

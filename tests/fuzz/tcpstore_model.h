@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FUZZ_TCPSTORE_MODEL_H
-#define TESTS_FUZZ_TCPSTORE_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ void model_forget(struct model_world *w, int client);
 /* The request of that client, all of it: what it must get, and others with it, is put
  * into `expected`; w->refused if it is to be cut off instead. */
 void model_run(struct model_world *w, int client);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_REPLICAS_CRUN_H
-#define TESTS_REPLICAS_CRUN_H
+#pragma once
 
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/wire/protocol/message.h"
@@ -46,5 +45,3 @@ void crun_finish(struct machine *m);
 /* It serves the job. NULL: it does not, or has none. */
 const struct job *crun_job(const struct crun *c);
 bool crun_is_attached(const struct crun *c);
-
-#endif

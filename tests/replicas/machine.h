@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_REPLICAS_MACHINE_H
-#define TESTS_REPLICAS_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -90,5 +89,3 @@ void wire_lose(struct machine *m, bool quiet);
 void wire_wake(void);
 /* One of its connections to another machine breaks. */
 void wire_break_one(struct machine *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_REPLICAS_WATCH_H
-#define TESTS_REPLICAS_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ struct watch_counts {
     uint64_t epochs, takeovers, failures, flushes;
 };
 extern struct watch_counts watch_counts;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_AGENT_H
-#define TESTS_SIM_AGENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -121,5 +120,3 @@ void agent_fenced(struct sim_agent *a);
 /* The agent at the client's end of a connection, or NULL if it is no agent. */
 struct sim_agent *agent_of_link(const struct sim_link *l);
 struct sim_agent *agent_find(struct sim *s, const struct id128 *incarnation);
-
-#endif

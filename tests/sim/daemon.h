@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_DAEMON_H
-#define TESTS_SIM_DAEMON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ uint64_t daemon_awake_ms(const struct sim_daemon *d);
 const struct job *daemon_job(const struct sim_daemon *d, const char *run_id);
 /* While it is torn down: what it does has no meaning. */
 bool daemon_is_dying(const struct sim_daemon *d);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_FACTS_H
-#define TESTS_SIM_FACTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -122,5 +121,3 @@ uint64_t facts_slack_ms(const struct membership *r);
 const struct job_config *facts_config(const struct sim_agent *a);
 /* The job of that agent's name as the daemon has it now, or NULL. */
 const struct job *facts_current_job(const struct oracle *o, const struct sim_agent *a);
-
-#endif

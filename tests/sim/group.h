@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_GROUP_H
-#define TESTS_SIM_GROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ void sim_group_fence(struct sim_agent *a, uint64_t until_ms);
 void sim_group_fail(struct sim_agent *a, bool final);
 /* The program has done its work: every worker exits with 0 now. */
 void sim_group_succeed(struct sim_agent *a);
-
-#endif

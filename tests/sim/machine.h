@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_MACHINE_H
-#define TESTS_SIM_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ void machine_trouble(struct sim_machine *m);
 void machine_trouble_for(struct sim_machine *m, uint64_t for_us);
 /* While the machine is paused: true, and fn is called when it wakes. */
 bool machine_defer(struct sim_machine *m, world_fn *fn, void *obj, uint64_t token);
-
-#endif

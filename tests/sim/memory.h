@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_MEMORY_H
-#define TESTS_SIM_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ void sim_memory_end(struct sim_agent *a, char *text, size_t size);
 bool sim_memory_has(const struct sim_agent *a, const struct memory_set *set,
                     uint32_t rank);
 bool sim_memory_has_shared(const struct sim_agent *a, const struct memory_set *set);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_NETWORK_H
-#define TESTS_SIM_NETWORK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ void link_set_tag(struct sim_link *l, void *tag); /* the server's own */
 void *link_tag(const struct sim_link *l);
 void *link_client(const struct sim_link *l); /* arg of network_connect */
 const struct link_calls *link_client_calls(const struct sim_link *l);
-
-#endif

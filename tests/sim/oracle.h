@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_ORACLE_H
-#define TESTS_SIM_ORACLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ void oracle_acts(struct oracle *o, const struct membership *r,
                  const struct membership_event *ev, const struct membership_action *a);
 void oracle_stepped(struct oracle *o, const struct membership *before,
                     const struct membership *after, const struct membership_event *ev);
-
-#endif

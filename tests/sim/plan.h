@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_PLAN_H
-#define TESTS_SIM_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ struct sim_plan {
 void plan_draw(struct sim_plan *p, struct sim_world *w);
 /* What was drawn, for people. */
 void plan_trace(const struct sim_plan *p, struct trace *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_PROBE_H
-#define TESTS_SIM_PROBE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ enum probe_memory {
     PROBE_MEMORY_COUNT
 };
 extern uint64_t probe_memory[PROBE_MEMORY_COUNT];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_SEED_H
-#define TESTS_SIM_SEED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ struct seed_result {
 
 /* trace NULL: silent. */
 void seed_run(uint64_t seed, FILE *trace, struct seed_result *result);
-
-#endif

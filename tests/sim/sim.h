@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_SIM_H
-#define TESTS_SIM_SIM_H
+#pragma once
 
 #include "tests/sim/network.h"
 #include "tests/sim/plan.h"
@@ -29,5 +28,3 @@ struct sim {
     bool healed;              /* no more faults */
     bool over;                /* the end phase: programs succeed now */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_TRACE_H
-#define TESTS_SIM_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void trace_message(struct trace *t, const char *from, const char *to,
 /* An invariant does not hold. The first one counts; the simulation ends soon. */
 void trace_violation(struct trace *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_VIEW_H
-#define TESTS_SIM_VIEW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ void view_take(struct view *v, const struct job *job);
 /* "" if the daemon's part is the same, else what differs. Returns buf. */
 char *view_difference(const struct view *a, const struct view *b, char *buf,
                       size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_VISITOR_H
-#define TESTS_SIM_VISITOR_H
+#pragma once
 
 #include "rendezvous/wire/protocol/message.h"
 
@@ -15,5 +14,3 @@ void visitor_ask(struct sim *s, const struct msg *question);
 /* Comes back as `a` and wants to go on; `instance`: believes to be in that launch. */
 void visitor_haunt(struct sim *s, const struct sim_agent *a,
                    const struct id128 *instance);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_SIM_WORLD_H
-#define TESTS_SIM_WORLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ uint64_t machine_clock_wall_ms(const struct machine_clock *c,
 /* How long until it shows that. */
 uint64_t machine_clock_until_us(const struct machine_clock *c,
                                 const struct sim_world *w, uint64_t ms);
-
-#endif

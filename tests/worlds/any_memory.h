@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_ANY_MEMORY_H
-#define TESTS_WORLDS_ANY_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@
 bool memory_is_of_gpu(const void *memory);
 void memory_write(void *to, const void *from, size_t bytes);
 void memory_read(void *to, const void *from, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_CHECK_MAIN_H
-#define TESTS_WORLDS_CHECK_MAIN_H
+#pragma once
 
 #include <check.h>
 #include <unistd.h>
@@ -55,5 +54,3 @@ int check_main_together(Suite *const *suites, unsigned count);
 #define SKIP_UNLESS_ROOT() SKIP_UNLESS(geteuid() == 0, "only root can be another user")
 
 void print_skipped(const char *reason);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_COLLECTIVES_H
-#define TESTS_WORLDS_COLLECTIVES_H
+#pragma once
 
 #include "tests/worlds/ranks.h"
 
@@ -24,5 +23,3 @@ struct collectives {
  * has all. */
 unsigned collectives_rounds(unsigned rounds);
 void collectives_check(struct team_member *m, const struct collectives *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_GUARD_WORLD_H
-#define TESTS_WORLDS_GUARD_WORLD_H
+#pragma once
 
 #include "agent/guard/guard.h"
 
@@ -66,5 +65,3 @@ void expect_empty_by_kill(void);
 
 /* All tests that are run in each mode. */
 #define TEST_IN_EACH_MODE(name) TEST_LOOP(name, 0, MODE_COUNT)
-
-#endif

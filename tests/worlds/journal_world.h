@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_JOURNAL_WORLD_H
-#define TESTS_WORLDS_JOURNAL_WORLD_H
+#pragma once
 
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/journal/journal_format.h"
@@ -51,5 +50,3 @@ struct sample sample_make(void);
 
 /* The file as it is; the caller's to free. */
 uint8_t *copy_journal(size_t *size);
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_MEMBERSHIP_NAMES_H
-#define TESTS_WORLDS_MEMBERSHIP_NAMES_H
+#pragma once
 
 #include "rendezvous/job/membership/membership.h"
 
 const char *membership_event_name(enum membership_event_type t);
-
-#endif

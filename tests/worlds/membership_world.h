@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_MEMBERSHIP_WORLD_H
-#define TESTS_WORLDS_MEMBERSHIP_WORLD_H
+#pragma once
 
 #include "rendezvous/job/membership/membership.h"
 
@@ -54,5 +53,3 @@ void pass_time(uint64_t ms, unsigned alive_mask);
 void run_nodes(uint32_t n);
 void run_membership(uint32_t min, uint32_t max, uint32_t restarts, uint32_t n);
 void stop_all_nodes(void);
-
-#endif

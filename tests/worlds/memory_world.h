@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_MEMORY_WORLD_H
-#define TESTS_WORLDS_MEMORY_WORLD_H
+#pragma once
 
 #include "agent/memory/keeper.h"
 #include "rendezvous/common/base/loop.h"
@@ -59,5 +58,3 @@ bool memory_is_part(int fd, const struct memory_set *set, uint32_t rank, size_t 
 int memory_worker_open_part(struct memory_worker *w, uint32_t rank, bool shared);
 /* header.kept, as the worker sees it. */
 bool memory_worker_is_kept(const struct memory_worker *w, uint32_t slot);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_OPTIMIZERS_H
-#define TESTS_WORLDS_OPTIMIZERS_H
+#pragma once
 
 #include "tests/worlds/check_main.h"
 #include "worker-lib/crun/worker.h"
@@ -39,5 +38,3 @@ static const struct named {
 };
 
 #define OPTIMIZERS (int)(sizeof(optimizers) / sizeof(*optimizers))
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_OPTION_LINES_H
-#define TESTS_WORLDS_OPTION_LINES_H
+#pragma once
 
 #include "launcher/plan/config_build.h"
 
@@ -24,5 +23,3 @@ void option_lines_setup(void);
 int read_line(struct line *l, const char *text, struct options *o, struct config *c,
               struct err *e);
 void accept_line(const char *text, struct options *o, struct config *c);
-
-#endif

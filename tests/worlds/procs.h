@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_PROCS_H
-#define TESTS_WORLDS_PROCS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ uint64_t procs_patience(uint64_t ms);
 
 /* How many runnable threads share a core: 1 on a machine with cores to spare. */
 unsigned procs_crowd(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_PROTO_FILL_H
-#define TESTS_WORLDS_PROTO_FILL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ int proto_decode_exactly(unsigned type, const char *body, size_t size, struct ms
 
 /* Whether two messages differ at most in the length of texts that are not names. */
 bool proto_same_but_texts(const struct msg *a, const struct msg *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_RANDOM_CALLS_H
-#define TESTS_WORLDS_RANDOM_CALLS_H
+#pragma once
 
 #include "worker-lib/crun/worker.h"
 
@@ -14,5 +13,3 @@ void random_calls(crun_world *world, unsigned seed, unsigned calls, size_t count
 /* Messages of all sizes around the ring of ranks, and back. */
 void random_messages(crun_world *world, unsigned seed, unsigned calls,
                      size_t count_max);
-
-#endif

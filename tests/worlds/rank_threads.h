@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_RANK_THREADS_H
-#define TESTS_WORLDS_RANK_THREADS_H
+#pragma once
 
 /* Ranks that are threads of the test. A ck_assert in one of them ends the test. */
 #define RANK_THREADS_MAX 64
@@ -12,5 +11,3 @@ void rank_threads_run(unsigned size, rank_thread_fn *fn, void *arg);
 
 /* In fn: until all ranks are here. */
 void rank_threads_sync(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_RANKS_H
-#define TESTS_WORLDS_RANKS_H
+#pragma once
 
 #include "tests/worlds/rank_threads.h"
 #include "worker-lib/crun/worker.h"
@@ -66,5 +65,3 @@ uint64_t ranks_store_keys(void);
 
 #define ranks_ok(call)                                                                 \
     ck_assert_msg((call) == CRUN_OK, "%s: %s", #call, crun_error_text())
-
-#endif

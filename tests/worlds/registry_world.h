@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_REGISTRY_WORLD_H
-#define TESTS_WORLDS_REGISTRY_WORLD_H
+#pragma once
 
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
@@ -61,5 +60,3 @@ void report_event(unsigned c, enum msg_type type);
 
 /* Two nodes, and the store is open. */
 void run_job(void);
-
-#endif

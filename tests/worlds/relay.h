@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_RELAY_H
-#define TESTS_WORLDS_RELAY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ uint16_t relay_port(const struct relay *r);
 
 /* What the first connection carried so far, as it came from the sender. */
 const uint8_t *relay_heard(const struct relay *r, enum relay_direction d, size_t *size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_SESSION_SCRIPT_H
-#define TESTS_WORLDS_SESSION_SCRIPT_H
+#pragma once
 
 #include <check.h>
 
@@ -61,5 +60,3 @@ void script_join(void);
 void script_attach(void);
 void script_attach_strictly(void);
 void script_lose(const char *why);
-
-#endif

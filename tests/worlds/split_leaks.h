@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_SPLIT_LEAKS_H
-#define TESTS_WORLDS_SPLIT_LEAKS_H
+#pragma once
 
 #include "tests/worlds/ranks.h"
 
@@ -9,5 +8,3 @@
  * of them, for what threads and pools keep. */
 void split_leaks_check(const struct ranks_config *config, unsigned splits,
                        size_t bytes_each);
-
-#endif

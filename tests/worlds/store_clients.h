@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_STORE_CLIENTS_H
-#define TESTS_WORLDS_STORE_CLIENTS_H
+#pragma once
 
 #include <poll.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ void expect_closed(int fd);
             poll(NULL, 0, 1);                                                          \
         ck_assert_uint_eq(store_server_stats(server).field, (value));                  \
     } while (0)
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_TCPSTORE_WORLD_H
-#define TESTS_WORLDS_TCPSTORE_WORLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void tcpstore_world_destroy(struct tcpstore_world *w);
 int feed_client(struct tcpstore_world *w, int client, const void *data, size_t size);
 /* Take at most `max` bytes of what the client is to be sent. */
 size_t take_answers(struct tcpstore_world *w, int client, uint8_t *to, size_t max);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_TINY_MODEL_H
-#define TESTS_WORLDS_TINY_MODEL_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -277,5 +276,3 @@ static inline crun_status tiny_step(struct tiny *t, uint64_t step, unsigned batc
                           weight, i == parts - 1);
     return s == CRUN_OK ? crun_optim_step(t->optim, info) : s;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_TREE_H
-#define TESTS_WORLDS_TREE_H
+#pragma once
 
 /* A directory that stands in for "/": a test puts into it what it wants to be read. */
 extern char tree_root[64];
@@ -13,5 +12,3 @@ void tree_teardown(void);
 void tree_put(const char *text, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void tree_remove(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_WORLD_STUB_H
-#define TESTS_WORLDS_WORLD_STUB_H
+#pragma once
 
 #include "tests/worlds/check_main.h"
 #include <stdatomic.h>
@@ -63,5 +62,3 @@ void world_stub_run(int size, world_stub_fn *fn, void *arg);
         world_stub_run(size, name##_rank, NULL);                                       \
     }                                                                                  \
     static void name##_rank(crun_world *w, void *arg)
-
-#endif

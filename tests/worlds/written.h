@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_WRITTEN_H
-#define TESTS_WORLDS_WRITTEN_H
+#pragma once
 
 struct outlet;
 
@@ -8,5 +7,3 @@ struct outlet;
 struct outlet *written_begin(void);
 /* Ends the writer; valid until the next one begins. */
 const char *written_end(void);
-
-#endif

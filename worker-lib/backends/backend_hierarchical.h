@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_BACKEND_HIERARCHICAL_H
-#define WORKER_LIB_BACKENDS_BACKEND_HIERARCHICAL_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -47,5 +46,3 @@ crun_status hierarchical_messages(struct hierarchical *n, const struct op *op,
 /* Over TCP only, as if every rank were on a separate node. */
 crun_status hierarchical_flat(struct hierarchical *n, const struct op *op,
                               struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_BACKEND_SELECT_H
-#define WORKER_LIB_BACKENDS_BACKEND_SELECT_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -16,5 +15,3 @@ crun_status backend_select(const struct team *team, const char *name,
 
 /* For memory of the hosts: shm on one node, tcp for nodes of one rank, or both. */
 const struct backend_calls *backend_for_hosts(const struct team *team);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CHECKPOINT_CHECKPOINT_DIR_H
-#define WORKER_LIB_CHECKPOINT_CHECKPOINT_DIR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -67,5 +66,3 @@ bool checkpoint_set_is_complete(const struct checkpoint_set *set);
 /* Removes checkpoints older than the newest `keep` complete ones, and unfinished files
  * of older generations. */
 void checkpoint_dir_prune(const char *dir, uint64_t generation, unsigned keep);
-
-#endif

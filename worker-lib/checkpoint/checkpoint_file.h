@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CHECKPOINT_CHECKPOINT_FILE_H
-#define WORKER_LIB_CHECKPOINT_CHECKPOINT_FILE_H
+#pragma once
 
 #include "worker-lib/checkpoint/checkpoint_dir.h"
 #include "worker-lib/checkpoint/tensors.h"
@@ -111,5 +110,3 @@ crun_status checkpoint_source_fits(struct checkpoint_source *s,
 void checkpoint_source_read(const struct checkpoint_source *s,
                             const struct state_part *part, size_t begin, size_t count,
                             void *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CHECKPOINT_CHECKPOINTS_H
-#define WORKER_LIB_CHECKPOINT_CHECKPOINTS_H
+#pragma once
 
 #include <pthread.h>
 
@@ -99,5 +98,3 @@ CRUN_CHECK crun_status checkpoint_writer_take(struct crun_checkpoints *c,
                                               uint64_t step, bool sharded);
 /* Waits until it is idle: the status of the last write. */
 CRUN_CHECK crun_status checkpoint_writer_wait(struct crun_checkpoints *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CHECKPOINT_TENSORS_H
-#define WORKER_LIB_CHECKPOINT_TENSORS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -46,5 +45,3 @@ crun_status tensors_open_bytes(struct tensors **t, const void *bytes, size_t siz
 const char *tensors_word(const struct tensors *t, const char *key); /* or NULL */
 unsigned tensors_count(const struct tensors *t);
 const struct tensors_item *tensors_item(const struct tensors *t, unsigned i);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_COLL_BENCH_FLAGS_H
-#define WORKER_LIB_COLL_BENCH_FLAGS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/coll-bench/ops.h"
@@ -20,5 +19,3 @@ struct bench_flags {
 int bench_flags_parse(struct bench_flags *f, int argc, char **argv,
                       struct err *e) MUST_CHECK;
 void bench_flags_print_help(void);
-
-#endif

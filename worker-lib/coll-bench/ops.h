@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_COLL_BENCH_OPS_H
-#define WORKER_LIB_COLL_BENCH_OPS_H
+#pragma once
 
 #include "worker-lib/crun/worker.h"
 
@@ -39,5 +38,3 @@ size_t bench_out_count(const struct bench *b);
 void bench_fill(const struct bench *b);
 /* How many elements of out are wrong. */
 size_t bench_errors(const struct bench *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_COLL_BENCH_VALUES_H
-#define WORKER_LIB_COLL_BENCH_VALUES_H
+#pragma once
 
 #include "worker-lib/crun/worker.h"
 
@@ -14,5 +13,3 @@ unsigned reduced_value(int ranks, size_t element, crun_op op);
 
 void store_value(void *to, size_t index, crun_dtype type, unsigned value);
 bool stored_value_is(const void *in, size_t index, crun_dtype type, unsigned value);
-
-#endif

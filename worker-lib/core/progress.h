@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CORE_PROGRESS_H
-#define WORKER_LIB_CORE_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void progress_saved(struct progress *p);
 void progress_set_saves(struct progress *p, bool saves);
 /* Where the page says what operation this rank is in: PROGRESS_WHERE_BYTES, or NULL. */
 char *progress_where(struct progress *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CORE_RANGES_H
-#define WORKER_LIB_CORE_RANGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ bool ranges_are_on(void);
 /* Another thread may end it. Returns its number; 0: there is none. */
 __attribute__((format(printf, 1, 2))) uint64_t range_begin(const char *format, ...);
 void range_end(uint64_t range); /* 0 is fine */
-
-#endif

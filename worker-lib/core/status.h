@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CORE_STATUS_H
-#define WORKER_LIB_CORE_STATUS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
@@ -14,5 +13,3 @@ crun_status status_fail(crun_status s, const char *format, ...)
 
 /* The same with the text of an error; CRUN_OK changes nothing. */
 crun_status status_fail_with(crun_status s, const struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_CORE_STUCK_H
-#define WORKER_LIB_CORE_STUCK_H
+#pragma once
 
 /* A call of a foreign library hangs in this process and cannot be ended: from now on
  * crun_exit_code returns CRUN_EXIT_STUCK, and the process ends with that code in
@@ -10,5 +9,3 @@ void stuck_set(void);
 /* Before the first such call: starts the thread that ends the process. A call that
  * hangs may hold the loader's lock, and then no thread can be started. */
 void stuck_prepare(void);
-
-#endif

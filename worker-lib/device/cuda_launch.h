@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_DEVICE_CUDA_LAUNCH_H
-#define WORKER_LIB_DEVICE_CUDA_LAUNCH_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -31,5 +30,3 @@ static __device__ __forceinline__ size_t grid_threads(void)
 {
     return (size_t)gridDim.x * blockDim.x;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_DEVICE_DEVICE_H
-#define WORKER_LIB_DEVICE_DEVICE_H
+#pragma once
 
 #include "worker-lib/crun/worker.h"
 #include "worker-lib/numeric/optim_math.h"
@@ -87,5 +86,3 @@ void device_limit_waits(uint64_t ms);
 extern const struct device_ops device_cpu;
 /* That of a GPU; NULL: this machine, or this build, has none. */
 const struct device_ops *device_gpu(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_DEVICE_DEVICE_KERNELS_H
-#define WORKER_LIB_DEVICE_DEVICE_KERNELS_H
+#pragma once
 
 #include "worker-lib/device/gpu_calls.h"
 
@@ -16,5 +15,3 @@ int device_kernel_narrow(struct gpu_stream *stream, uint16_t *to, const float *f
                          size_t count, crun_dtype type);
 int device_kernel_divide(void *memory, size_t count, crun_dtype type, unsigned divisor,
                          struct gpu_stream *stream);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_DEVICE_GPU_CALLS_H
-#define WORKER_LIB_DEVICE_GPU_CALLS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/device/device.h"
@@ -117,5 +116,3 @@ crun_status gpu_calls_refuse_capture(const struct gpu_calls *gpu,
  * Returns CRUN_NO_MEMORY. */
 crun_status gpu_calls_no_memory(const struct gpu_calls *gpu, const char *call,
                                 int device, size_t bytes, struct err *e);
-
-#endif

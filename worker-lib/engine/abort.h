@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_ABORT_H
-#define WORKER_LIB_ENGINE_ABORT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ struct abort_notice abort_notice_of_error(crun_status s, const struct err *e);
 bool abort_notice_is_valid(const struct abort_notice *n);
 /* The error of another rank's notice. Returns its status, or CRUN_PEER_LOST. */
 crun_status abort_notice_error(const struct abort_notice *n, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_BACKEND_H
-#define WORKER_LIB_ENGINE_BACKEND_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -113,5 +112,3 @@ struct backend {
 /* backend_hierarchical: shm within each node and tcp between them, "shm+tcp". */
 extern const struct backend_calls backend_self, backend_shm, backend_tcp,
     backend_hierarchical, backend_nccl;
-
-#endif

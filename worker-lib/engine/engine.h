@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_ENGINE_H
-#define WORKER_LIB_ENGINE_ENGINE_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 #include "worker-lib/engine/flight_recorder.h"
@@ -42,5 +41,3 @@ crun_status engine_alloc(struct engine *g, size_t bytes, void **memory);
 /* All work ends with this. From any thread; from a signal handler if it is `quiet`:
  * then only ranks that can be reached by shared memory or a socket are informed. */
 void engine_abort(struct engine *g, crun_status s, const char *reason, bool quiet);
-
-#endif

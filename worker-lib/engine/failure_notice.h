@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_FAILURE_NOTICE_H
-#define WORKER_LIB_ENGINE_FAILURE_NOTICE_H
+#pragma once
 
 #include "rendezvous/common/base/id128.h"
 #include "worker-lib/engine/abort.h"
@@ -49,5 +48,3 @@ crun_status failure_notice_check(const struct notice_board *b, struct abort_word
 crun_status failure_notice_await_key(const struct notice_board *b, const char *key,
                                      void *value, size_t *size, uint64_t deadline_ms,
                                      struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_FLIGHT_RECORDER_H
-#define WORKER_LIB_ENGINE_FLIGHT_RECORDER_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -35,5 +34,3 @@ size_t flight_recorder_print(const struct flight_recorder *f, char *text, size_t
 /* Writes it to <directory>/flight-rank-N<name>.txt; errors are ignored. */
 void flight_recorder_dump(const struct flight_recorder *f, const char *directory,
                           const char *reason);
-
-#endif

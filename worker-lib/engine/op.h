@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_OP_H
-#define WORKER_LIB_ENGINE_OP_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -123,5 +122,3 @@ struct op_counter {
 bool op_counter_init(struct op_counter *c, unsigned size); /* false: no memory */
 void op_counter_fini(struct op_counter *c);
 uint64_t op_counter_next(struct op_counter *c, const struct op *op);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_OP_QUEUE_H
-#define WORKER_LIB_ENGINE_OP_QUEUE_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -24,5 +23,3 @@ struct op_queue_config {
 /* NULL: no memory. `close` leaves the inner backend open; works that have not been
  * waited for are freed. */
 struct backend *op_queue_open(const struct op_queue_config *config);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_WAIT_CHAIN_H
-#define WORKER_LIB_ENGINE_WAIT_CHAIN_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -37,5 +36,3 @@ void wait_chain_withdraw(struct wait_chain *b);
 crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
                               uint64_t timeout_ms, bool early,
                               const struct abort_word *aborted, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_ENGINE_WORLD_FAILURE_H
-#define WORKER_LIB_ENGINE_WORLD_FAILURE_H
+#pragma once
 
 #include "worker-lib/engine/backend.h"
 
@@ -29,5 +28,3 @@ crun_status world_failure_settle(struct world_failure *f, crun_status s, struct 
 
 /* The abort word is set: returns the program's status. */
 crun_status world_failure_error(struct world_failure *f, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEETING_ENVIRONMENT_H
-#define WORKER_LIB_MEETING_ENVIRONMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ void environment_again(struct environment *env, unsigned worlds);
 #define ENVIRONMENT_PORTS 16
 /* The port to try at this turn: the same sequence in all ranks of the job. */
 uint16_t environment_port(const struct environment *env, unsigned turn);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEETING_STORE_CLIENT_H
-#define WORKER_LIB_MEETING_STORE_CLIENT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ crun_status store_client_add(struct store_client *s, const char *key, int64_t am
                              int64_t *sum, uint64_t deadline_ms, struct err *e);
 crun_status store_client_delete(struct store_client *s, const char *key,
                                 uint64_t deadline_ms, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEETING_STORE_TOKEN_H
-#define WORKER_LIB_MEETING_STORE_TOKEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct store_token {
 
 /* False: there is none, so the store is reached without TLS. The caller wipes it. */
 bool store_token_read(struct store_token *out);
-
-#endif

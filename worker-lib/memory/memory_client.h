@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEMORY_MEMORY_CLIENT_H
-#define WORKER_LIB_MEMORY_MEMORY_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,5 +81,3 @@ int crun_memory_write(crun_memory *m, bool shared,
 void crun_memory_commit(crun_memory *m);
 /* All copies of the part committed last that are wanted are safe. */
 bool crun_memory_is_kept(const crun_memory *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEMORY_MEMORY_COPY_H
-#define WORKER_LIB_MEMORY_MEMORY_COPY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +24,4 @@ uint64_t memory_copy_hash(const uint8_t *data, uint64_t bytes, unsigned threads,
  * aligned to 32. */
 uint64_t memory_copy_leaf_avx2(uint8_t *to, const uint8_t *from);
 uint64_t memory_copy_hash_avx2(const uint8_t *data, size_t size);
-#endif
-
 #endif

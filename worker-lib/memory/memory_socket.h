@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_MEMORY_MEMORY_SOCKET_H
-#define WORKER_LIB_MEMORY_MEMORY_SOCKET_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/memory_slot.h"
@@ -19,5 +18,3 @@ int memory_socket_ask(int fd, const struct memory_ask *ask,
 /* A message without an answer. It may be lost when the agent is slow or gone, which
  * costs nothing but its knowledge. */
 void memory_socket_note(int fd, const struct memory_ask *ask);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_NUMERIC_OPTIM_KERNELS_H
-#define WORKER_LIB_NUMERIC_OPTIM_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ double kernel_squares(const float *g, size_t count);
 
 void kernel_from_f16(float *out, const uint16_t *in, size_t count);
 void kernel_from_bf16(float *out, const uint16_t *in, size_t count);
-
-#endif

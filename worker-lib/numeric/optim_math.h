@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_NUMERIC_OPTIM_MATH_H
-#define WORKER_LIB_NUMERIC_OPTIM_MATH_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -224,5 +223,3 @@ BOTH void optim_prepare(struct optim_control *c, const struct optim_request *r,
     if (r->loss_scaling)
         optim_adapt_scale(c);
 }
-
-#endif

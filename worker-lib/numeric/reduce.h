@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_NUMERIC_REDUCE_H
-#define WORKER_LIB_NUMERIC_REDUCE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ void reduce_to_all(void *const out[], unsigned outputs, const void *const in[],
 /* f16 or bf16 to f32, and back, rounded to nearest even. */
 void reduce_widen(float *to, const void *from, size_t count, crun_dtype type);
 void reduce_narrow(void *to, const float *from, size_t count, crun_dtype type);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_NUMERIC_REDUCE_KERNELS_H
-#define WORKER_LIB_NUMERIC_REDUCE_KERNELS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ extern const struct reduce_kernels *const reduce_plain, *const reduce_avx2,
 void reduce_with(const struct reduce_kernels *kernels, void *const out[],
                  unsigned outputs, const void *const in[], unsigned inputs,
                  size_t count, crun_dtype type, crun_op op, unsigned divisor);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_PREFLIGHT_ALLREDUCE_CHECK_H
-#define WORKER_LIB_PREFLIGHT_ALLREDUCE_CHECK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ struct allreduce_result {
 /* CRUN_CORRUPT: the result is wrong. */
 crun_status allreduce_check_run(double timeout_s, double init_timeout_s,
                                 struct allreduce_result *result, struct err *e);
-
-#endif

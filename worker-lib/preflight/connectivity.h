@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_PREFLIGHT_CONNECTIVITY_H
-#define WORKER_LIB_PREFLIGHT_CONNECTIVITY_H
+#pragma once
 
 #include "worker-lib/meeting/environment.h"
 #include "worker-lib/meeting/store_client.h"
@@ -25,5 +24,3 @@ enum connectivity_result {
 
 enum connectivity_result connectivity_check(const struct connectivity *r, char *why,
                                             size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_PREFLIGHT_LINK_PROBE_H
-#define WORKER_LIB_PREFLIGHT_LINK_PROBE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void link_listener_stop(struct link_listener *h); /* NULL is fine */
  */
 void link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
                     unsigned self, uint64_t until_ms, char *letters);
-
-#endif

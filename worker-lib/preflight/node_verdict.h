@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_PREFLIGHT_NODE_VERDICT_H
-#define WORKER_LIB_PREFLIGHT_NODE_VERDICT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ typedef const char *node_name_fn(const void *arg, unsigned node, char *buf,
                                  size_t size);
 char *node_verdict_reason(const char *letters, unsigned nodes, unsigned node,
                           node_name_fn *name, const void *arg, char *buf, size_t size);
-
-#endif

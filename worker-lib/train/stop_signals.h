@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_STOP_SIGNALS_H
-#define WORKER_LIB_TRAIN_STOP_SIGNALS_H
+#pragma once
 
 /*
  * Handles SIGTERM and SIGINT: after stop_signals_watch they are recorded, so that all
@@ -10,5 +9,3 @@ void stop_signals_watch(void);
 
 /* The signal that was received, or 0. */
 int stop_signals_received(void);
-
-#endif

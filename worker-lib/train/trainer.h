@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_TRAINER_H
-#define WORKER_LIB_TRAIN_TRAINER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -97,5 +96,3 @@ int checkpoints_open(struct trainer *t, struct err *e) MUST_CHECK;
 int checkpoints_remember(struct trainer *t, struct err *e) MUST_CHECK;
 /* `safe`: return only when it is on disk. */
 int checkpoints_write(struct trainer *t, bool safe, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAINING_DDP_H
-#define WORKER_LIB_TRAINING_DDP_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -241,5 +240,3 @@ crun_status ddp_read_unused(crun_ddp *ddp, int32_t *unused) CRUN_CHECK;
 bool ddp_names_own_unused(const crun_ddp *ddp);
 /* Fills in unused.names. An error unless options.find_unused. */
 crun_status ddp_name_unused(crun_ddp *ddp) CRUN_CHECK;
-
-#endif

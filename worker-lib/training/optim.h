@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAINING_OPTIM_H
-#define WORKER_LIB_TRAINING_OPTIM_H
+#pragma once
 
 #include "worker-lib/training/ddp.h"
 #include "worker-lib/training/train_state.h"
@@ -43,5 +42,3 @@ crun_status optim_describe_state(crun_optim *optim);
 /* Sums the squares of the mean gradient: each rank those of its slices, into
  * sums[rank]; then all ranks have the same bits. */
 crun_status optim_measure(const crun_optim *optim);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAINING_TRAIN_STATE_H
-#define WORKER_LIB_TRAINING_TRAIN_STATE_H
+#pragma once
 
 #include "worker-lib/device/device.h"
 
@@ -84,5 +83,3 @@ const struct optim_scalars *optim_scalars_in_place(const crun_optim *optim);
 void optim_get_scalars(const crun_optim *optim, struct optim_scalars *s);
 crun_status optim_set_scalars(crun_optim *optim,
                               const struct optim_scalars *s) CRUN_CHECK;
-
-#endif

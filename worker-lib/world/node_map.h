@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_WORLD_NODE_MAP_H
-#define WORKER_LIB_WORLD_NODE_MAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ size_t node_map_format(const unsigned *node, unsigned ranks, void *value);
 /* Fills in the node of each rank. False: it is not the value of any map of so many
  * ranks, and `node` is undefined. */
 bool node_map_parse(const void *value, size_t size, unsigned ranks, unsigned *node);
-
-#endif

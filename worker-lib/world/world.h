@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_WORLD_WORLD_H
-#define WORKER_LIB_WORLD_WORLD_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/engine/op.h"
@@ -35,5 +34,3 @@ uint64_t world_overlap_us(crun_world *w);
  * and the stream of crun_set_stream. */
 const struct device_ops *world_device(const crun_world *w);
 void *world_queue(const crun_world *w);
-
-#endif

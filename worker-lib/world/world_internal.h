@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_WORLD_WORLD_INTERNAL_H
-#define WORKER_LIB_WORLD_WORLD_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 
@@ -102,5 +101,3 @@ void world_leave(crun_world *w);
 crun_status world_map(crun_world *w, struct err *e);
 /* The part of it that is computed from `node`. */
 void world_find_place(crun_world *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_ASKER_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_ASKER_H
+#pragma once
 
 #include "launcher/crunctl/top/top_look.h"
 
@@ -31,5 +30,3 @@ int top_asker_fd(const struct top_asker *a);
 struct top_look *top_asker_take(struct top_asker *a);
 /* The node or job that is looked at closely, by its name; "": none. */
 void top_asker_open(struct top_asker *a, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_FRAME_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_FRAME_H
+#pragma once
 
 #include <stdio.h>
 
@@ -13,5 +12,3 @@
  */
 void top_frame_print(struct top_view *v, const struct top_look *look,
                      const struct top_rows *rows, const struct terminal *t, FILE *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_GRAPH_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_GRAPH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ char *top_graph_curve(const float *value, size_t count, size_t columns, bool fro
 
 /* A bar of `columns` characters, of which the share is filled. */
 char *top_graph_bar(double share, size_t columns, bool utf8, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_KEYS_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_KEYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ enum top_key {
  * is_all: nothing came for a while, so that ESC is the key and begins no sequence.
  */
 int top_key_next(const char *typed, size_t size, bool is_all, size_t *used);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_LINE_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_LINE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -25,5 +24,3 @@ void top_line_cell(struct top_line *l, enum text_style style, int width,
 /* Fills up to a column. */
 void top_line_reach(struct top_line *l, size_t column);
 void top_line_end(struct top_line *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_LOOK_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_LOOK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ const struct job_view *top_look_find(const struct top_look *look, const char *na
 unsigned top_job_fault(const struct job_view *job, const struct top_job *more);
 unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more,
                         char *word, size_t size);
-
-#endif

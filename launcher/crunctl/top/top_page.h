@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_PAGE_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_PAGE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -11,5 +10,3 @@
  * keys. Pure. */
 void top_page_print(const struct top_view *v, const struct top_look *look,
                     const struct terminal *t, FILE *out);
-
-#endif

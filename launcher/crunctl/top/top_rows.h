@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_ROWS_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_ROWS_H
+#pragma once
 
 #include "launcher/crunctl/top/top_look.h"
 
@@ -37,5 +36,3 @@ bool top_row_takes_cursor(const struct top_row *r);
 /* In all looks the same. Returns buf. */
 char *top_row_name(const struct top_row *r, const struct top_look *look, char *buf,
                    size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_STALL_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_STALL_H
+#pragma once
 
 #include "rendezvous/show/views/job_view.h"
 
@@ -19,5 +18,3 @@ struct top_stall {
  */
 uint64_t top_stall_note(struct top_stall *s, const struct job_view *job,
                         uint64_t now_ms);
-
-#endif

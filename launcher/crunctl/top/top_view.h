@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_TOP_TOP_VIEW_H
-#define LAUNCHER_CRUNCTL_TOP_TOP_VIEW_H
+#pragma once
 
 #include "launcher/crunctl/top/top_look.h"
 #include "launcher/crunctl/top/top_rows.h"
@@ -57,5 +56,3 @@ void top_view_press(struct top_view *v, const struct top_look *look,
                     const struct top_rows *rows, int key);
 
 const char *top_sort_name(enum top_sort sort);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_JOB_VIEWS_H
-#define LAUNCHER_CRUNCTL_UI_JOB_VIEWS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -23,5 +22,3 @@ enum text_style job_state_style(const char *state); /* of a job or a node */
 
 /* "12 s ago, ran for 4.1 s, exit code 1: why". Returns buf. */
 char *job_view_describe_end(const struct job_view *job, char *buf, size_t size);
-
-#endif

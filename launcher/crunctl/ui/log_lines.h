@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_LOG_LINES_H
-#define LAUNCHER_CRUNCTL_UI_LOG_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void log_lines_add(struct log_lines *l, const struct log_lines_style *style,
                    uint64_t offset, const char *data, size_t size);
 /* Shows the line that has no end, if there is one, and frees all. */
 void log_lines_finish(struct log_lines *l, const struct log_lines_style *style);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_SCREEN_H
-#define LAUNCHER_CRUNCTL_UI_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ enum screen_news {
 /* Waits, until a time of clock_ms. keys has room for *size bytes. */
 enum screen_news screen_wait(struct screen *s, uint64_t until_ms, int fd, char *keys,
                              size_t *size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_TERMINAL_H
-#define LAUNCHER_CRUNCTL_UI_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ const char *terminal_style_end(bool colours, enum text_style style);
 /* How many columns the text takes, and how many of its bytes fit into `columns`. */
 size_t terminal_text_width(const char *text);
 size_t terminal_text_fit(const char *text, size_t columns);
-
-#endif

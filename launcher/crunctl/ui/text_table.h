@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_CRUNCTL_UI_TEXT_TABLE_H
-#define LAUNCHER_CRUNCTL_UI_TEXT_TABLE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -31,5 +30,3 @@ void text_table_style(struct text_table *t, enum text_style style);
 
 void text_table_print(const struct text_table *t, const struct terminal *terminal,
                       FILE *out);
-
-#endif

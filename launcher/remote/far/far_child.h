@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_FAR_FAR_CHILD_H
-#define LAUNCHER_REMOTE_FAR_FAR_CHILD_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -33,5 +32,3 @@ struct far_child_status {
 /* listener: the socket of the rendezvous. */
 int far_child_start(struct far_child *c, const struct far_side_calls *calls,
                     struct remote_order *o, int listener, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_FAR_FAR_REACH_H
-#define LAUNCHER_REMOTE_FAR_FAR_REACH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -33,5 +32,3 @@ bool far_side_end_file(const char *log, char path[PATH_MAX + 8]);
 int far_socket_connect(pid_t pid);
 /* The exit code. */
 int far_socket_run(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef LAUNCHER_REMOTE_FAR_FAR_SIDE_H
-#define LAUNCHER_REMOTE_FAR_FAR_SIDE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ struct far_side_calls {
 
 /* The exit code of the process. */
 int far_side_run(const struct far_side_calls *calls);
-
-#endif

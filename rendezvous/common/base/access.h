@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_ACCESS_H
-#define RENDEZVOUS_COMMON_BASE_ACCESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -26,5 +25,3 @@ extern const char *const access_names[ACCESS_COUNT];
 
 /* False: the word is no name of an access. */
 bool access_parse(const char *word, enum access *access);
-
-#endif

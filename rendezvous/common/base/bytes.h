@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_BYTES_H
-#define RENDEZVOUS_COMMON_BASE_BYTES_H
+#pragma once
 
 #include <endian.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ static inline size_t bytes_round_up(size_t size, size_t unit)
 {
     return (size + unit - 1) / unit * unit;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_CLAIMS_H
-#define RENDEZVOUS_COMMON_BASE_CLAIMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ struct claims {
 /* Fills in the holder; *is_new: nobody was before. False: there is no room. */
 bool claims_take(struct claims *all, struct pair_claim *c, bool *is_new);
 void claims_free(struct claims *all);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_CLOCK_H
-#define RENDEZVOUS_COMMON_BASE_CLOCK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ char *clock_format_duration(uint64_t ms, char *buf, size_t size);
 /* Milliseconds of a duration that a person types: "90" and "1.5" are seconds; units are
  * as in "500ms", "5m", "1h30m", "2d". -1: it is none. */
 int64_t clock_parse_duration(const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_ERR_H
-#define RENDEZVOUS_COMMON_BASE_ERR_H
+#pragma once
 
 /*
  * A description of an error. A function that can fail for a reason outside the program
@@ -31,5 +30,3 @@ int err_set_code(struct err *e, int code, unsigned rank);
 int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define MUST_CHECK __attribute__((warn_unused_result))
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_FD_H
-#define RENDEZVOUS_COMMON_BASE_FD_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -33,5 +32,3 @@ ssize_t fd_read_all(int fd, char *text, size_t size);
 
 /* The same of the file at path, which is relative to the directory `dir`. */
 ssize_t fd_read_file(int dir, const char *path, char *text, size_t size);
-
-#endif

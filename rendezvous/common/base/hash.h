@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_HASH_H
-#define RENDEZVOUS_COMMON_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ static inline uint64_t hash_fnv1a(uint64_t hash, const void *data, size_t size)
         hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
     return hash;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_HISTOGRAM_H
-#define RENDEZVOUS_COMMON_BASE_HISTOGRAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ static inline void histogram_add(struct histogram *h, uint64_t unit_us, uint64_t
     h->count[i]++;
     h->sum_us += us;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_ID128_H
-#define RENDEZVOUS_COMMON_BASE_ID128_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ char *id128_format(const struct id128 *id, char hex[ID128_HEX_SIZE]);
 
 /* False unless `hex` is exactly 32 hex digits. */
 bool id128_parse(const char *hex, struct id128 *id);
-
-#endif

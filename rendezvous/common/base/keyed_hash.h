@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_KEYED_HASH_H
-#define RENDEZVOUS_COMMON_BASE_KEYED_HASH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -116,5 +115,3 @@ static inline bool keyed_hash_tag_equal(const struct id128 *a, const struct id12
         differ |= a->byte[i] ^ b->byte[i];
     return differ == 0;
 }
-
-#endif

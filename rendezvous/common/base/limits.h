@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_LIMITS_H
-#define RENDEZVOUS_COMMON_BASE_LIMITS_H
+#pragma once
 
 /*
  * Caps that several folders share. Every other cap and every deadline is in the
@@ -18,5 +17,3 @@
 #define NODES_MAX 16384
 #define WORKERS_PER_NODE_MAX 4096
 #define QUARANTINE_MAX 8
-
-#endif

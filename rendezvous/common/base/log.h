@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_LOG_H
-#define RENDEZVOUS_COMMON_BASE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ struct log_bursts {
 
 bool log_bursts_pass(struct log_bursts *bursts, uint64_t source, uint64_t now_ms,
                      unsigned *held_back);
-
-#endif

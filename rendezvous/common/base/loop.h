@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_LOOP_H
-#define RENDEZVOUS_COMMON_BASE_LOOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ void loop_timer_fini(struct loop_timer *t);
 /* Fire at clock_ms() >= at_ms; arming again moves it. */
 void loop_timer_arm(struct loop_timer *t, uint64_t at_ms);
 void loop_timer_cancel(struct loop_timer *t);
-
-#endif

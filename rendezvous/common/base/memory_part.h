@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_MEMORY_PART_H
-#define RENDEZVOUS_COMMON_BASE_MEMORY_PART_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ bool memory_sections_are_sound(const struct memory_header *h, const void *slot);
 /* Less than, equal to or greater than 0: a is older, of the same step, or newer. */
 int memory_set_compare(const struct memory_set *a, const struct memory_set *b);
 bool memory_set_equal(const struct memory_set *a, const struct memory_set *b);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_MEMORY_SLOT_H
-#define RENDEZVOUS_COMMON_BASE_MEMORY_SLOT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -97,5 +96,3 @@ struct memory_answer {
     struct memory_set restore;    /* HELLO: what all ranks restore; world 0: files */
     char text[MEMORY_TEXT_BYTES]; /* one sentence for the user */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_NET_H
-#define RENDEZVOUS_COMMON_BASE_NET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -94,5 +93,3 @@ uint64_t net_hash_source(const struct net_addr *addr, const uint64_t key[2]);
 void net_log_peer(struct log_limit *limit, enum log_level level,
                   const struct net_addr *peer, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_OPT_H
-#define RENDEZVOUS_COMMON_BASE_OPT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -114,5 +113,3 @@ int opt_set_int(void *target, const struct opt *, const char *,
 int opt_set_seconds(void *target, const struct opt *, const char *, struct err *);
 int opt_set_user(void *target, const struct opt *, const char *,
                  struct err *); /* uid_t: by name or number */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_PORT_OWNER_H
-#define RENDEZVOUS_COMMON_BASE_PORT_OWNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,5 +11,3 @@
  * of /proc, so it is only for error messages.
  */
 bool port_owner_find(uint16_t port, char *text, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_PREFLIGHT_VERDICT_H
-#define RENDEZVOUS_COMMON_BASE_PREFLIGHT_VERDICT_H
+#pragma once
 
 /*
  * How a failing preflight reports the reason to its agent: the worker's error file
@@ -16,5 +15,3 @@ enum preflight_verdict {
     PREFLIGHT_UNFIT,        /* this node is at fault */
     PREFLIGHT_NOT_EXECUTED, /* the checks passed; execve of the program failed */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_PROC_H
-#define RENDEZVOUS_COMMON_BASE_PROC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool proc_user_name(uid_t uid, char *name, size_t size);
 
 /* The number of the pid namespace of this process; 0: unknown. */
 uint64_t proc_pid_namespace(void);
-
-#endif

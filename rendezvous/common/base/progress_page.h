@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_PROGRESS_PAGE_H
-#define RENDEZVOUS_COMMON_BASE_PROGRESS_PAGE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -94,5 +93,3 @@ struct progress_page {
     /* written by the agent before the worker starts */
     struct progress_store store; /* 256 */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_REAL_H
-#define RENDEZVOUS_COMMON_BASE_REAL_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,5 +23,3 @@ static inline double real_of_text(const char *text)
 
     return *text && !*end ? value : NAN;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_RUN_FOLDER_H
-#define RENDEZVOUS_COMMON_BASE_RUN_FOLDER_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -68,5 +67,3 @@ int run_folder_open_file(const struct run_folder *f, const char *name) MUST_CHEC
  * errno. */
 char *run_folder_read(const struct run_folder *f, const char *name, size_t max);
 void run_folder_remove(const struct run_folder *f, const char *name);
-
-#endif

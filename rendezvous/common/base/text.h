@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_TEXT_H
-#define RENDEZVOUS_COMMON_BASE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ size_t text_drawn(char *text, size_t size);
 /* Takes printed JSON and frees it. Returns JSON of the same value with unprintable
  * characters as \uNNNN, to be freed by the caller; NULL stays NULL. */
 char *text_printable_json(char *json);
-
-#endif

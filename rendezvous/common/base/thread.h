@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_THREAD_H
-#define RENDEZVOUS_COMMON_BASE_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -28,5 +27,3 @@ void thread_cond_init(pthread_cond_t *c);
 /* With the lock. False: it is until_ms of clock_ms, which counts a suspend, as no clock
  * of a condition does. */
 bool thread_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t until_ms);
-
-#endif

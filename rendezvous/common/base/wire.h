@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_WIRE_H
-#define RENDEZVOUS_COMMON_BASE_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ uint64_t wire_get_u64(struct wire_in *r);
 void wire_get_bytes(struct wire_in *r, void *data, size_t size);
 /* Bad if the text with its NUL does not fit in size, or holds a NUL. */
 void wire_get_text(struct wire_in *r, char *text, size_t size);
-
-#endif

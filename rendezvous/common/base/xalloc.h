@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_BASE_XALLOC_H
-#define RENDEZVOUS_COMMON_BASE_XALLOC_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ void *xrealloc(void *old, size_t size);
 char *xstrdup(const char *text) __attribute__((malloc));
 void *xmemdup(const void *data, size_t size) __attribute__((malloc));
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2), malloc));
-
-#endif

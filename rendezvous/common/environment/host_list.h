@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_ENVIRONMENT_HOST_LIST_H
-#define RENDEZVOUS_COMMON_ENVIRONMENT_HOST_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ void host_list_clear(struct host_list *l);
 bool host_list_is_same(const char *a, const char *b);
 /* The index of the host, or -1. */
 long host_list_find(const struct host_list *l, const char *host);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_H
-#define RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,5 +96,3 @@ scheduler_find_rank(const struct scheduler_env *env);
 
 /* The first name of a list of hosts: "gpu[03-05,9],x" is "gpu03". */
 int scheduler_first_host(const char *list, char *host, size_t size) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_READING_H
-#define RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_READING_H
+#pragma once
 
 #include "rendezvous/common/environment/host_list.h"
 #include "rendezvous/common/environment/scheduler.h"
@@ -34,5 +33,3 @@ int reading_host_file(struct scheduler_reading *r, const char *name,
                       struct host_list *l) MUST_CHECK;
 /* The list's first host is rank 0's; an empty list changes nothing. */
 void scheduler_node_set_host(struct scheduler_node *n, const struct host_list *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_ROW_H
-#define RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_ROW_H
+#pragma once
 
 #include "rendezvous/common/environment/scheduler.h"
 #include "rendezvous/common/environment/scheduler_reading.h"
@@ -35,5 +34,3 @@ struct scheduler_row {
 
 extern const struct scheduler_row scheduler_rows[];
 extern const size_t scheduler_row_count;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_SOURCES_H
-#define RENDEZVOUS_COMMON_ENVIRONMENT_SCHEDULER_SOURCES_H
+#pragma once
 
 #include "rendezvous/common/environment/scheduler_row.h"
 
@@ -38,5 +37,3 @@ int pals_read(struct scheduler_reading *r) MUST_CHECK;
 int open_mpi_read(struct scheduler_reading *r) MUST_CHECK;
 int pbs_read(struct scheduler_reading *r) MUST_CHECK;
 int lsf_read(struct scheduler_reading *r) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ bool key_has_ended(int64_t expires, int64_t now);
 char *key_format_date(int64_t at, char buf[KEY_DATE_SIZE]);
 
 void key_wipe(struct key *k);
-
-#endif

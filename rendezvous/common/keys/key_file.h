@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_FILE_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/stat.h>
@@ -29,5 +28,3 @@ int key_file_parse(const char *path, const char *text, size_t size, struct key *
 /* Make a new file of one key, with mode 0600, in folders that get mode 0700 if they are
  * missing. Never replaces a file. */
 int key_file_create(const char *path, const struct key *k, struct err *e) MUST_CHECK;
-
-#endif

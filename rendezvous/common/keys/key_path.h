@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_PATH_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_PATH_H
+#pragma once
 
 #include <sys/stat.h>
 
@@ -18,5 +17,3 @@ int key_path_open(const char *path, struct stat *st, struct err *e) MUST_CHECK;
 
 /* The owner is this user or root. `what` names it in e. */
 int key_path_check_owner(const char *what, const struct stat *st, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_RING_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_RING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -91,5 +90,3 @@ int key_ring_derive(struct key_ring *r, char key_id[KEY_ID_SIZE], const char *la
 const char *key_ring_path(const struct key_ring *r);
 /* The highest access of any key: a rendezvous needs ACCESS_AGENT. */
 enum access key_ring_access(struct key_ring *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_SEARCH_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_SEARCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ int key_search(const char *named, char *path, size_t size, struct err *e) MUST_C
 /* The file in the user's configuration folder, where crunctl keygen puts it. False:
  * there is no such folder, because neither XDG_CONFIG_HOME nor HOME is set. */
 bool key_search_home(char *path, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_KEY_SET_H
-#define RENDEZVOUS_COMMON_KEYS_KEY_SET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ bool key_set_is_current(const struct key_set *s, const char *path);
 const struct key_set_entry *key_set_find(const struct key_set *s, const char *id);
 /* The name of the entry's file in a folder, else "". */
 const char *key_set_file(const struct key_set *s, const struct key_set_entry *entry);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_KEYS_LIMITS_H
-#define RENDEZVOUS_COMMON_KEYS_LIMITS_H
+#pragma once
 
 #define KEY_FILE_BYTES_MAX 65536
 #define KEYS_PER_FILE_MAX 64
@@ -19,5 +18,3 @@
 #define KEY_REFRESH_UNKNOWN_MS 2
 /* looking takes no more than this share of the time, as a divisor */
 #define KEY_REFRESH_SHARE 10
-
-#endif

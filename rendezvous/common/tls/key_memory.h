@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_KEY_MEMORY_H
-#define RENDEZVOUS_COMMON_TLS_KEY_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -13,5 +12,3 @@
 void *key_memory_create(size_t size, struct err *e) MUST_CHECK;
 /* Wipes it. NULL is fine. */
 void key_memory_destroy(void *memory, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_LIMITS_H
-#define RENDEZVOUS_COMMON_TLS_LIMITS_H
+#pragma once
 
 #define TLS_HANDSHAKE_BYTES_MAX 4096 /* taken from a peer before it is done */
 /* A peer of this project changes its keys every TLS_RECORDS_PER_KEY records: more
@@ -10,5 +9,3 @@
 #define TLS_RECORDS_PER_UPDATE_MIN 4096
 /* RFC 8446, 5.5: AES-GCM allows 2^24.5 of the longest records */
 #define TLS_RECORDS_PER_KEY (UINT64_C(1) << 23)
-
-#endif

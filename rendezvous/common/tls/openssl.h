@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_OPENSSL_H
-#define RENDEZVOUS_COMMON_TLS_OPENSSL_H
+#pragma once
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -81,5 +80,3 @@ int openssl_open(struct openssl *o, const char *const *libraries,
                  struct err *e) MUST_CHECK;
 /* What failed last on this thread, in OpenSSL's words; or `otherwise`. */
 const char *openssl_reason(const char *otherwise);
-
-#endif

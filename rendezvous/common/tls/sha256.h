@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_SHA256_H
-#define RENDEZVOUS_COMMON_TLS_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void hmac_sha256_finish(struct hmac_sha256 *m, uint8_t out[SHA256_BYTES]);
 
 void hkdf_sha256_extract(const void *salt, size_t salt_size, const void *secret,
                          size_t secret_size, uint8_t out[SHA256_BYTES]);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_TLS_H
-#define RENDEZVOUS_COMMON_TLS_TLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,5 +98,3 @@ const char *tls_why(const struct tls_session *s);
 /* The identity that the peer has named, on the accepting side; "" before. It is proven
  * once the handshake is done. */
 const char *tls_identity(const struct tls_session *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_COMMON_TLS_TLS_INTERNAL_H
-#define RENDEZVOUS_COMMON_TLS_TLS_INTERNAL_H
+#pragma once
 
 #include "rendezvous/common/tls/openssl.h"
 #include "rendezvous/common/tls/tls.h"
@@ -35,5 +34,3 @@ int tls_find_psk(SSL *ssl, const unsigned char *identity, size_t size,
 int tls_use_psk(SSL *ssl, const EVP_MD *digest, const unsigned char **identity,
                 size_t *size, SSL_SESSION **session);
 void tls_forget_secret(struct tls_session *s);
-
-#endif

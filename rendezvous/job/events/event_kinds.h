@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_EVENTS_EVENT_KINDS_H
-#define RENDEZVOUS_JOB_EVENTS_EVENT_KINDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void event_hide_text(struct msg_event *event);
 bool event_kind_calls(const struct msg_event *event);
 /* "failed,done": a bit for each kind, by its place in the table; "all": all. */
 int event_kinds_select(const char *list, uint64_t *chosen, struct err *e) MUST_CHECK;
-
-#endif

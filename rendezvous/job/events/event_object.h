@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_EVENTS_EVENT_OBJECT_H
-#define RENDEZVOUS_JOB_EVENTS_EVENT_OBJECT_H
+#pragma once
 
 #include <cjson/cJSON.h>
 
@@ -23,5 +22,3 @@ char *event_object_message(const struct msg_event *event);
 /* The event that event_object has made. Each value is checked: another user may have
  * written it. What is missing is empty. */
 void event_object_read(const cJSON *o, struct msg_event *event);
-
-#endif

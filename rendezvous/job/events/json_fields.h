@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_EVENTS_JSON_FIELDS_H
-#define RENDEZVOUS_JOB_EVENTS_JSON_FIELDS_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -16,5 +15,3 @@ void json_add_count_if(cJSON *o, bool is_known, const char *name, uint64_t value
 bool json_is_count(const cJSON *item);
 uint64_t json_count(const cJSON *o, const char *name);   /* 0: there is none */
 const char *json_text(const cJSON *o, const char *name); /* "": there is none */
-
-#endif

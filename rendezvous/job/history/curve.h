@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_CURVE_H
-#define RENDEZVOUS_JOB_HISTORY_CURVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void curve_add(struct curve *c, const struct curve_point *point);
 
 /* A point that was read from a file, in order, fewer than CURVE_POINTS_MAX of them. */
 void curve_restore_point(struct curve *c, const struct curve_point *point);
-
-#endif

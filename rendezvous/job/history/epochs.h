@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_EPOCHS_H
-#define RENDEZVOUS_JOB_HISTORY_EPOCHS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void epochs_restore_epoch(struct epochs *t, const struct past_epoch *epoch);
  * epoch does not run any more. */
 void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_over,
                      const struct job_time *time, uint64_t now, uint64_t wall_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_HISTORY_JSON_H
-#define RENDEZVOUS_JOB_HISTORY_HISTORY_JSON_H
+#pragma once
 
 #include <cjson/cJSON.h>
 
@@ -24,5 +23,3 @@ cJSON *history_json(const struct job_history *h, const struct history_reader *re
 /* The history that history_json has made; NULL: it makes no sense. Its owner may have
  * been another, so that each value is checked. */
 struct job_history *history_from_json(const cJSON *o);
-
-#endif

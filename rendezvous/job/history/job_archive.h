@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_JOB_ARCHIVE_H
-#define RENDEZVOUS_JOB_HISTORY_JOB_ARCHIVE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ int job_archive_status(const struct archived_job *job, uint64_t wall_ms,
 struct job_history *job_archive_history(const struct job_archive *a,
                                         const struct archived_job *job,
                                         struct err *e) MUST_CHECK;
-
-#endif

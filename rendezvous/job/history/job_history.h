@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_JOB_HISTORY_H
-#define RENDEZVOUS_JOB_HISTORY_JOB_HISTORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ void job_history_take_events(struct job_history *h, struct job_history *from);
 
 /* The memory that it uses, for tests. */
 size_t job_history_size(const struct job_history *h);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_HISTORY_LIMITS_H
-#define RENDEZVOUS_JOB_HISTORY_LIMITS_H
+#pragma once
 
 /* What is kept of one job. */
 #define CURVE_POINTS_MAX 256
@@ -18,5 +17,3 @@
 #define ARCHIVE_EVERY_MS 60000    /* of a job that runs */
 #define ARCHIVE_EPOCH_MS 5000     /* after an epoch has formed or stopped */
 #define ARCHIVE_WRITES_PER_TURN 8 /* then other work is done first */
-
-#endif

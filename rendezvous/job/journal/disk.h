@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_JOURNAL_DISK_H
-#define RENDEZVOUS_JOB_JOURNAL_DISK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ struct disk_ops {
 /* The directory `path` on the real file system, created (0700) if it does not exist. */
 struct disk *disk_open_directory(const char *path, struct err *e) MUST_CHECK;
 void disk_destroy(struct disk *d); /* NULL is fine */
-
-#endif

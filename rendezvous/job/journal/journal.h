@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_JOURNAL_JOURNAL_H
-#define RENDEZVOUS_JOB_JOURNAL_JOURNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ bool journal_is_settled(const struct journal *j);
 /* Give every record of what a keeper was given to fn. */
 int journal_give(const void *records, size_t size, journal_record_fn *fn, void *arg,
                  struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_JOURNAL_JOURNAL_FORMAT_H
-#define RENDEZVOUS_JOB_JOURNAL_JOURNAL_FORMAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ struct journal_extent {
 /* Give every record of an open file to fn. See journal_open. */
 int journal_load(struct disk *disk, int file, journal_record_fn *fn, void *arg,
                  struct journal_extent *extent, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_JOB_TIME_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_JOB_TIME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -75,5 +74,3 @@ struct job_time_sums job_time_all(const struct job_time *t, uint64_t now);
 struct job_time_sums job_time_last(const struct job_time *t, uint64_t now);
 uint64_t job_time_age(const struct job_time_sums *sums);
 uint64_t job_time_lost(const struct job_time_sums *sums);
-
-#endif

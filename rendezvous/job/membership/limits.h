@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_LIMITS_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_LIMITS_H
+#pragma once
 
 /* How long a job waits, and how much it remembers. */
 #define STOP_MARGIN_MS 30000      /* past the grace, a node that cannot stop is lost */
@@ -13,5 +12,3 @@
 #define QUARANTINE_WINDOW_MS 600000
 #define EPOCHS_LOST_MAX 1000000 /* a node may know so many more than its rendezvous */
 #define PASTS_MAX 64            /* nodes whose troubles are remembered */
-
-#endif

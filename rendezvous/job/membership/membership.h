@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -322,5 +321,3 @@ extern const unsigned membership_edge_count;
 
 /* Asserts what must always hold. */
 void membership_sane(const struct membership *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_BLAME_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_BLAME_H
+#pragma once
 
 #include "rendezvous/job/membership/membership.h"
 
@@ -16,5 +15,3 @@ uint32_t membership_past_blame(struct membership *m, uint64_t identity, uint64_t
                                bool *news);
 
 bool membership_past_is_quarantined(const struct membership *m, uint64_t identity);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_INTERNAL_H
+#pragma once
 
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/job/membership/membership_table.h"
@@ -112,5 +111,3 @@ static inline void membership_decide(struct membership *m, enum job_reason reaso
     m->stop.reason = reason;
     m->stop.exit_code = exit_code;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_TABLE_H
-#define RENDEZVOUS_JOB_MEMBERSHIP_MEMBERSHIP_TABLE_H
+#pragma once
 
 #include "rendezvous/job/membership/membership.h"
 
@@ -53,5 +52,3 @@ bool membership_table_forget_lost_slot(struct membership *m, uint32_t index);
 
 /* Asserts list, buckets and tally. */
 void membership_table_sane(const struct membership *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_MEMORY_MEMORY_SETS_H
-#define RENDEZVOUS_JOB_MEMORY_MEMORY_SETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ bool memory_sets_lacks(const struct memory_sets *s, uint32_t node,
 char *memory_set_print(const struct memory_set *set, char *buf, size_t size);
 /* False, and world 0, if the text is none, or "". */
 bool memory_set_parse(const char *text, struct memory_set *set);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_EVENT_LIST_H
-#define RENDEZVOUS_JOB_REGISTRY_EVENT_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ uint64_t event_list_add(struct event_list *h, struct msg_event *event,
 const struct msg_event *event_list_next(const struct event_list *h, uint64_t since,
                                         const char *run_id,
                                         const struct job_owner *peer);
-
-#endif

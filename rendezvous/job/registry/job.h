@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_H
-#define RENDEZVOUS_JOB_REGISTRY_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -171,5 +170,3 @@ bool job_can_spare(const struct job_config *config);
 
 /* False, with the reason in why, if no job can have this configuration. */
 bool job_config_is_valid(const struct job_config *c, char *why, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_END_H
-#define RENDEZVOUS_JOB_REGISTRY_JOB_END_H
+#pragma once
 
 #include "rendezvous/job/registry/job.h"
 
@@ -31,5 +30,3 @@ void job_set_failure_text(struct job *job);
 void job_set_result_text(struct job *job);
 /* Sets job->change: the nodes for which a planned stop is made. */
 void job_set_change_text(struct job *job);
-
-#endif

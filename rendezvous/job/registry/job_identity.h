@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_IDENTITY_H
-#define RENDEZVOUS_JOB_REGISTRY_JOB_IDENTITY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ bool job_identity_admits(const struct job *job, const struct job_config *theirs,
 
 /* job "26.0" (train.py) of user alice, Slurm job 26, started 14:03:22. Returns buf. */
 char *job_identity_describe(const struct job *job, char *buf, size_t size);
-
-#endif

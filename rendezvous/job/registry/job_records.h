@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_H
-#define RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/job/registry/job.h"
@@ -60,5 +59,3 @@ bool job_records_reader_is_in_clear(const struct job_records_reader *reader);
 void job_records_reader_dump(struct job_records_reader *reader, struct journal *to);
 /* The jobs, restored; frees the reader. */
 struct job *job_records_reader_finish(struct job_records_reader *reader);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_INTERNAL_H
-#define RENDEZVOUS_JOB_REGISTRY_JOB_RECORDS_INTERNAL_H
+#pragma once
 
 #include "rendezvous/job/registry/job_records.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
@@ -33,5 +32,3 @@ extern const struct proto_table job_record_node, job_record_place;
 #define STATE_FIELDS_ALWAYS 22
 #define CONFIG_FIELDS_ALWAYS 18
 #define FAILURE_FIELDS_ALWAYS 15
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_LIMITS_H
-#define RENDEZVOUS_JOB_REGISTRY_LIMITS_H
+#pragma once
 
 /* How much the daemon keeps of its jobs, and how much of it fits in one answer. */
 #define JOBS_MAX 4096
@@ -22,5 +21,3 @@
 #define MEMORY_RESHAPE_NODES_MAX 256
 #define MEMORY_NEIGHBOURS_MAX 256   /* slots in which another host is looked for */
 #define MEMORY_SHARED_HOLDERS_MAX 4 /* that a node is told of */
-
-#endif

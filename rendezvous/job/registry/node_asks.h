@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_NODE_ASKS_H
-#define RENDEZVOUS_JOB_REGISTRY_NODE_ASKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ struct node_ask *node_ask_find(const struct registry_peer *p,
 void node_ask_settle(struct registry *g, struct node_ask *a, uint32_t node);
 /* With the answers that there are. */
 void node_ask_finish(struct registry *g, struct node_ask *a);
-
-#endif

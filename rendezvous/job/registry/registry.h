@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_REGISTRY_H
-#define RENDEZVOUS_JOB_REGISTRY_REGISTRY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -249,5 +248,3 @@ bool registry_next_past_job(const struct registry *g, unsigned *at,
 struct cJSON *registry_show_past_job(const struct registry *g, const char *run_id,
                                      const struct job_owner *viewer, enum access sight,
                                      struct msg *m, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_REGISTRY_INTERNAL_H
-#define RENDEZVOUS_JOB_REGISTRY_REGISTRY_INTERNAL_H
+#pragma once
 
 #include "rendezvous/job/registry/event_list.h"
 #include "rendezvous/job/registry/job_end.h"
@@ -246,5 +245,3 @@ void registry_follow_news(struct registry *g, const struct job *job,
                           const struct msg_event *event);
 void registry_unfollow(struct registry_peer *p);
 void registry_drop_list(struct registry_peer *p);
-
-#endif

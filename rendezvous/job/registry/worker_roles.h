@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REGISTRY_WORKER_ROLES_H
-#define RENDEZVOUS_JOB_REGISTRY_WORKER_ROLES_H
+#pragma once
 
 struct job;
 
@@ -9,5 +8,3 @@ struct job;
  * of the epoch: the workers of one role are numbered in the order of their ranks.
  */
 void worker_roles_count(struct job *j);
-
-#endif

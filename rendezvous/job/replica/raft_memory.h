@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REPLICA_RAFT_MEMORY_H
-#define RENDEZVOUS_JOB_REPLICA_RAFT_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ void raft_memory_fini(struct raft_memory *m);
 bool raft_memory_answer(struct raft_memory *m);
 /* To the library, so much time has passed at once. */
 void raft_memory_skip(struct raft_memory *m, uint64_t ms);
-
-#endif

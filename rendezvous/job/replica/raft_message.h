@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REPLICA_RAFT_MESSAGE_H
-#define RENDEZVOUS_JOB_REPLICA_RAFT_MESSAGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ uint8_t *raft_message_encode(const struct raft_message *m, raft_id from,
  * the address of the sender is in `address`, of REPLICA_ADDRESS_SIZE bytes. */
 int raft_message_decode(const uint8_t *data, size_t size, struct raft_message *m,
                         char *address);
-
-#endif

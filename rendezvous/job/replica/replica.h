@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_JOB_REPLICA_REPLICA_H
-#define RENDEZVOUS_JOB_REPLICA_REPLICA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -111,5 +110,3 @@ void replica_show(const struct replica *r, unsigned at, struct replica_member *m
 int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms);
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms);
 int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms);
-
-#endif

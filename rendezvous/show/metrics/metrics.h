@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_METRICS_METRICS_H
-#define RENDEZVOUS_SHOW_METRICS_METRICS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ struct metrics_view {
 
 void metrics_write(const struct metrics_view *view, FILE *out);
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
-
-#endif

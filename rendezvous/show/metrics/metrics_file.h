@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_METRICS_METRICS_FILE_H
-#define RENDEZVOUS_SHOW_METRICS_METRICS_FILE_H
+#pragma once
 
 #include "rendezvous/show/metrics/metrics.h"
 
@@ -18,5 +17,3 @@ metrics_file_start(struct loop *loop, const char *path,
                    void (*view)(void *arg, struct metrics_view *view), void *arg);
 /* Writes it once more. NULL is fine. */
 void metrics_file_end(struct metrics_file *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_METRICS_METRICS_TABLE_H
-#define RENDEZVOUS_SHOW_METRICS_METRICS_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ struct metric {
 
 extern const struct metric metrics_table[];
 extern const unsigned metrics_count;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_METRICS_SAMPLE_WRITER_H
-#define RENDEZVOUS_SHOW_METRICS_SAMPLE_WRITER_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -42,5 +41,3 @@ void sample_put_histogram(struct sample_writer *w, const struct histogram *h,
 /* Appends `name="value"`, escaped, and a comma before it if there is something already.
  * Returns the new length of buf; what does not fit is left out. */
 size_t sample_add_label(char *buf, size_t size, const char *name, const char *value);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_NOTIFY_NOTIFY_H
-#define RENDEZVOUS_SHOW_NOTIFY_NOTIFY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ int notify_start(const struct notify_config *c, struct notify **n,
 void notify_event(struct notify *n, const struct msg_event *event);
 /* Waits until everything was told, for NOTIFY_LAST_MS at most. */
 void notify_end(struct notify *n);
-
-#endif

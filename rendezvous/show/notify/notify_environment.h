@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_NOTIFY_NOTIFY_ENVIRONMENT_H
-#define RENDEZVOUS_SHOW_NOTIFY_NOTIFY_ENVIRONMENT_H
+#pragma once
 
 #include "rendezvous/wire/protocol/message.h"
 
 /* Makes this process' environment that of a command: without the settings and secrets
  * of the program, and with the event as CRUN_EVENT_KIND, CRUN_EVENT_TEXT and others. */
 void notify_environment_set(const struct msg_event *event);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_NOTIFY_NOTIFY_LANE_H
-#define RENDEZVOUS_SHOW_NOTIFY_NOTIFY_LANE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void notify_lane_step(struct notify_lane *l, uint64_t now_ms);
 /* When it must step again; UINT64_MAX: not by itself. */
 uint64_t notify_lane_due(const struct notify_lane *l);
 void notify_lane_kill(struct notify_lane *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_NOTIFY_NOTIFY_PROCESS_H
-#define RENDEZVOUS_SHOW_NOTIFY_NOTIFY_PROCESS_H
+#pragma once
 
 #include "rendezvous/show/notify/notify.h"
 
@@ -13,5 +12,3 @@ struct notify_packet {
 /* The life of the process, until the program closes its end. */
 void notify_process_run(const struct notify_config *c, int socket)
     __attribute__((noreturn));
-
-#endif

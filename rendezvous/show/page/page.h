@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_PAGE_PAGE_H
-#define RENDEZVOUS_SHOW_PAGE_PAGE_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void page_write_report(FILE *out, const cJSON *job, uint64_t now_ms);
 /* The Content-Security-Policy of the page: its own style, its own script, and requests
  * to its own server. Computed once. */
 const char *page_policy(void);
-
-#endif

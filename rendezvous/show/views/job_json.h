@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_VIEWS_JOB_JSON_H
-#define RENDEZVOUS_SHOW_VIEWS_JOB_JSON_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ void job_json_print(cJSON *json, bool in_one_line, FILE *out);
 void job_json_add_time(cJSON *o, const char *name, uint64_t wall_ms);
 /* Where time went; null if the rendezvous does not tell, or no restart has been. */
 void job_json_add_phases(cJSON *o, const char *name, const struct msg_job_time *t);
-
-#endif

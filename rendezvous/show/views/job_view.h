@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_VIEWS_JOB_VIEW_H
-#define RENDEZVOUS_SHOW_VIEWS_JOB_VIEW_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -60,5 +59,3 @@ uint64_t job_view_age_ms(const struct msg_job_time *t);
 /* "running", "waiting", "restarting", "stopping", "finished", "failed", "stopped",
  * "not started" or what is odd. */
 const char *job_view_state(const struct job_view *job);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_VIEWS_JSON_PATCH_H
-#define RENDEZVOUS_VIEWS_JSON_PATCH_H
+#pragma once
 
 #include <cjson/cJSON.h>
 
@@ -10,5 +9,3 @@
  * need no escapes. To be freed; NULL: they are equal.
  */
 char *json_patch(const cJSON *from, const cJSON *to);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_LIMITS_H
-#define RENDEZVOUS_SHOW_WEB_LIMITS_H
+#pragma once
 
 /* Connections of browsers: all, and those of one user of this machine or one address.
  */
@@ -55,5 +54,3 @@
 #define WEB_NAMES_MAX 16
 #define WEB_BACKLOG 128
 #define WEB_SEND_BUFFER (128 << 10) /* the kernel may use twice that */
-
-#endif

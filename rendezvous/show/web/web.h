@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_H
-#define RENDEZVOUS_SHOW_WEB_WEB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ char *web_link(struct web *w, const struct web_viewer *viewer, const char *run_i
  * what is before the port. */
 int web_parse_listen(const char *text, struct net_addr *addr, char *host, size_t size,
                      struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_CONNS_H
-#define RENDEZVOUS_SHOW_WEB_WEB_CONNS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ void web_conn_send_now(struct web_conn *c);
 int web_conn_fd(const struct web_conn *c);
 /* Ends in this turn or the next; what is not sent is lost. */
 void web_conn_abort(struct web_conn *c);
-
-#endif

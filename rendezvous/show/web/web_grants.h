@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_GRANTS_H
-#define RENDEZVOUS_SHOW_WEB_WEB_GRANTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ struct web_grant *web_grants_find_link(struct web_grants *g, const char *hex,
                                        uint64_t now_ms);
 const struct web_grant *web_grants_find_cookie(const struct web_grants *g,
                                                const char *hex, uint64_t now_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_HEAD_H
-#define RENDEZVOUS_SHOW_WEB_WEB_HEAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ bool web_origin_is_host(const char *origin, const char *host);
 
 /* The value of a cookie in the header Cookie. False: it is not there or too long. */
 bool web_cookie_get(const char *header, const char *name, char *value, size_t size);
-
-#endif

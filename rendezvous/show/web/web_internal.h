@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_INTERNAL_H
-#define RENDEZVOUS_SHOW_WEB_WEB_INTERNAL_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <sys/queue.h>
@@ -107,5 +106,3 @@ void on_live_tick(void *arg);
 /* web_rank.c: the output and the stacks of a rank. */
 void web_rank_begin(struct web *w, struct web_request *r, const struct job *job);
 void web_rank_fini(struct web *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WEB_WEB_OBJECTS_H
-#define RENDEZVOUS_WEB_WEB_OBJECTS_H
+#pragma once
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -61,5 +60,3 @@ void web_object_forget(struct web_object *o);
 const struct job *web_object_job(const struct web *w, const struct web_object *o);
 void web_object_answer(struct web *w, struct web_request *r, const struct job *job);
 void web_objects_fini(struct web *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_SHOW_WEB_WEB_ROUTE_H
-#define RENDEZVOUS_SHOW_WEB_WEB_ROUTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ struct web_route web_route_parse(const char *target);
 /* The value of a parameter of the target's query, decoded. False: it is not there, or
  * is too long or not text. */
 bool web_query_get(const char *target, const char *name, char *value, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_ACCEPTOR_H
-#define RENDEZVOUS_WIRE_NET_ACCEPTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ void *acceptor_late(const struct acceptor *a, uint64_t now_ms);
 
 /* When a pause or a deadline is over; UINT64_MAX: there is none. */
 uint64_t acceptor_next_ms(const struct acceptor *a);
-
-#endif

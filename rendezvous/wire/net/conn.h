@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_CONN_H
-#define RENDEZVOUS_WIRE_NET_CONN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,5 +92,3 @@ const struct tls_session *conn_session(const struct conn *c);
 enum local_peer conn_local_peer(const struct conn *c, uid_t *uid);
 /* The address of this end. False for a local socket, which has none. */
 bool conn_local(const struct conn *c, struct net_addr *addr);
-
-#endif

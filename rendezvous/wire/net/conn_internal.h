@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_CONN_INTERNAL_H
-#define RENDEZVOUS_WIRE_NET_CONN_INTERNAL_H
+#pragma once
 
 #include <event2/util.h>
 
@@ -59,5 +58,3 @@ void conn_move_deadline(struct conn *c, uint64_t *deadline, uint64_t at_ms);
 void conn_on_readable(evutil_socket_t fd, short what, void *arg);
 void conn_on_writable(evutil_socket_t fd, short what, void *arg);
 void conn_on_timer(void *arg);
-
-#endif

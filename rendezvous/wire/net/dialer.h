@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_DIALER_H
-#define RENDEZVOUS_WIRE_NET_DIALER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void dialer_next(struct dialer *d, dialer_found_fn *found, void *arg);
 bool dialer_is_busy(const struct dialer *d);
 /* `found` is not called any more. */
 void dialer_cancel(struct dialer *d);
-
-#endif

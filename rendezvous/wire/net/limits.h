@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_LIMITS_H
-#define RENDEZVOUS_WIRE_NET_LIMITS_H
+#pragma once
 
 /* One connection, and one look-up of a name. */
 #define CONTROL_OUT_MAX (4u << 20)
@@ -21,5 +20,3 @@
 #define ADDRESSES_PER_NAME_MAX 8
 #define OWN_ADDRESSES_KNOWN 256 /* whether an address is of this machine */
 #define OWN_ADDRESSES_KEPT_MS 1000
-
-#endif

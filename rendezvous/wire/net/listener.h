@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_LISTENER_H
-#define RENDEZVOUS_WIRE_NET_LISTENER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ const struct net_addr *listener_address(const struct listener *l);
 unsigned listener_waiting(const struct listener *l);
 /* Close the one of them that has waited longest. False if there is none. */
 bool listener_drop_oldest(struct listener *l);
-
-#endif

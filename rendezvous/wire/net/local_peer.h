@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_LOCAL_PEER_H
-#define RENDEZVOUS_WIRE_NET_LOCAL_PEER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ bool local_peer_may_join(enum local_peer kind, uid_t uid, bool all_users, char *
  * may also be of `also`, a user that the client's user trusts. */
 bool local_peer_may_serve(enum local_peer kind, uid_t uid, uid_t also, char *why,
                           size_t size);
-
-#endif

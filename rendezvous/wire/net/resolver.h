@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_RESOLVER_H
-#define RENDEZVOUS_WIRE_NET_RESOLVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void resolver_cancel(struct resolver *r); /* NULL is fine */
 
 /* Whether it is an address in numbers, for which net_resolve does not block. */
 bool resolver_is_numeric(const char *host);
-
-#endif

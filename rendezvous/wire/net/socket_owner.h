@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_SOCKET_OWNER_H
-#define RENDEZVOUS_WIRE_NET_SOCKET_OWNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ bool socket_owner_may(uid_t uid);
 
 /* "user bob (uid 1001)", "uid 1001" if /etc/passwd does not list it. Returns buf. */
 char *socket_owner_describe(uid_t uid, char *buf, size_t size);
-
-#endif

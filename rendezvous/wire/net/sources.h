@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_NET_SOURCES_H
-#define RENDEZVOUS_WIRE_NET_SOURCES_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,5 +16,3 @@
 /* 1 to SOURCES_MAX, or SOURCE_NONE for the address "". uid: of the user of this
  * machine, or PEER_UID_UNKNOWN. */
 uint32_t source_of(const char *address, uid_t uid);
-
-#endif

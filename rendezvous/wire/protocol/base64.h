@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_BASE64_H
-#define RENDEZVOUS_WIRE_PROTOCOL_BASE64_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -13,5 +12,3 @@ char *base64_encode(const void *data, size_t size, char *text);
 
 /* Returns how many bytes it is, or -1: the text is no base64, or longer than size. */
 ssize_t base64_decode(const char *text, void *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_FOREIGN_SERVER_H
-#define RENDEZVOUS_WIRE_PROTOCOL_FOREIGN_SERVER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
 
 /* "an HTTP server", by the first bytes that it sends; NULL: they do not tell. */
 const char *foreign_server_name(const void *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_FRAME_H
-#define RENDEZVOUS_WIRE_PROTOCOL_FRAME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ enum frame_kind {
 };
 
 enum frame_kind frame_sniff(const void *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_JOB_NAME_H
-#define RENDEZVOUS_WIRE_PROTOCOL_JOB_NAME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ bool job_name_is_generated(const char *run_id);
 /* A short run id of random hex digits (RUN_ID of a launcher), 9 bytes with its NUL, of
  * at least 8 random ones. */
 void job_name_make_id(const char *random_hex, char id[9]);
-
-#endif

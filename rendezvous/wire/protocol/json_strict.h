@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_JSON_STRICT_H
-#define RENDEZVOUS_WIRE_PROTOCOL_JSON_STRICT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@
  * strings and numbers; the structure is left to cJSON. */
 int json_check(const char *text, size_t size, unsigned depth_max,
                struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_LIMITS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_LIMITS_H
+#pragma once
 
 /*
  * Sizes of messages, and the times that both sides of a connection know. PROTOCOL.md
@@ -58,5 +57,3 @@
 #define RECONNECT_DELAY_MS_MAX 5000
 #define CONNECT_TIMEOUT_MS 5000
 #define ENTRY_DEADLINE_MS 10000 /* from HELLO to WELCOME, from JOIN to JOINED */
-
-#endif

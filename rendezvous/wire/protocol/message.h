@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_MESSAGE_H
-#define RENDEZVOUS_WIRE_PROTOCOL_MESSAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -543,5 +542,3 @@ struct msg {
 #include "rendezvous/wire/protocol/message_table.h"
     };
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_MESSAGE_WORDS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_MESSAGE_WORDS_H
+#pragma once
 
 /* The enums in messages. Most travel as words: proto_words.h has them. */
 
@@ -181,5 +180,3 @@ enum logs_kind {
     LOGS_KIND_COUNT,
     LOGS_KIND_UNKNOWN = LOGS_KIND_COUNT
 };
-
-#endif

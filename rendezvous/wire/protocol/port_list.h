@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_PORT_LIST_H
-#define RENDEZVOUS_WIRE_PROTOCOL_PORT_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@ bool port_list_next(const char **at, uint16_t *port);
 bool port_list_has(const char *list, uint16_t port);
 /* Adds the port to the list in buf, unless there is no room for it. */
 void port_list_add(char *buf, size_t size, uint16_t port);
-
-#endif

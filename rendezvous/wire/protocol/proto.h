@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_PROTO_H
-#define RENDEZVOUS_WIRE_PROTOCOL_PROTO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ bool proto_keepers_are_several(const char *endpoints);
 /* For users: another node, `host`, hosts it now, and why. */
 void proto_keepers_moved(const struct msg_keepers *k, const char *host, char *text,
                          size_t size);
-
-#endif

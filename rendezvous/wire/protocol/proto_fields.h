@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_PROTO_FIELDS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_PROTO_FIELDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ unsigned proto_word(const char *const *names, unsigned count, const char *word);
 
 /* By number; an unused number has no name. */
 extern const struct proto_message proto_messages[];
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_PROTO_ROWS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_PROTO_ROWS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@
     {                                                                                  \
         fields, sizeof(fields) / sizeof((fields)[0])                                   \
     }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_PROTO_WORDS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_PROTO_WORDS_H
+#pragma once
 
 #include "rendezvous/wire/protocol/message.h"
 
@@ -22,5 +21,3 @@ extern const char *const proto_note_names[NOTE_KIND_COUNT + 1];
 extern const char *const proto_stacks_names[STACKS_KIND_COUNT + 1];
 extern const char *const proto_logs_names[LOGS_KIND_COUNT + 1];
 extern const char *const proto_stream_names[OUTPUT_STREAM_COUNT + 1];
-
-#endif

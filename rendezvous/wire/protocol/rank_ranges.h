@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_RANK_RANGES_H
-#define RENDEZVOUS_WIRE_PROTOCOL_RANK_RANGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ unsigned rank_ranges_print(const struct rank_ranges *r, unsigned from, char *buf
 
 /* For users: "rank 2", "ranks 0, 1, 3-9"; "..." where it is cut. Returns buf. */
 char *rank_ranges_describe(const struct rank_ranges *r, char *buf, size_t size);
-
-#endif

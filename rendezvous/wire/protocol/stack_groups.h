@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef RENDEZVOUS_WIRE_PROTOCOL_STACK_GROUPS_H
-#define RENDEZVOUS_WIRE_PROTOCOL_STACK_GROUPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ char *stack_groups_describe(const struct stack_groups *s, char *buf, size_t size
 /* "all other ranks wait for rank 2", or "". Returns buf. */
 char *stack_groups_describe_culprit(const struct stack_groups *s, char *buf,
                                     size_t size);
-
-#endif

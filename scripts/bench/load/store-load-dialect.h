@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SCRIPTS_BENCH_LOAD_STORE_LOAD_DIALECT_H
-#define SCRIPTS_BENCH_LOAD_STORE_LOAD_DIALECT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ void dialect_script(enum dialect d, enum operation op, const char *key,
 
 void script_fini(struct script *script);
 void exchange_fini(struct exchange *exchange);
-
-#endif

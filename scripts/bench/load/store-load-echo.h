@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SCRIPTS_BENCH_LOAD_STORE_LOAD_ECHO_H
-#define SCRIPTS_BENCH_LOAD_STORE_LOAD_ECHO_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ struct echo_head {
 /* Serves on 127.0.0.1 and prints the port on standard output.
  * Returns only with an error. */
 int echo_serve(uint16_t port, struct err *e) MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_CUDA_CUBLASLT_H
-#define TESTS_FAKES_CUDA_CUBLASLT_H
+#pragma once
 
 #include "tests/fakes/cuda/cuda_runtime.h"
 
@@ -100,6 +99,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

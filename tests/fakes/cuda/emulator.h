@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_CUDA_EMULATOR_H
-#define TESTS_FAKES_CUDA_EMULATOR_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -238,5 +237,3 @@ cudaGraph_t make_graph(const capture_ref &c);
 /* Returns the code of a memory fault in what it runs. */
 cudaError_t run_guarded(const std::function<void()> &run, const device_access &a);
 void guard_memory_faults(void);
-
-#endif

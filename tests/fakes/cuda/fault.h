@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_CUDA_FAULT_H
-#define TESTS_FAKES_CUDA_FAULT_H
+#pragma once
 
 /*
  * Faults of the emulated GPU's calls and of the stand-in for NCCL, one grammar:
@@ -46,6 +45,4 @@ const char *standin_last_error(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_DISK_MEMDISK_H
-#define TESTS_FAKES_DISK_MEMDISK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ void memdisk_set_chunk(struct memdisk *m, size_t bytes);
 const uint8_t *memdisk_get(const struct memdisk *m, const char *name, size_t *size);
 /* Make a file that lasts, or replace what it holds. */
 void memdisk_put(struct memdisk *m, const char *name, const void *data, size_t size);
-
-#endif

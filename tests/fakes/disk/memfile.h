@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_DISK_MEMFILE_H
-#define TESTS_FAKES_DISK_MEMFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void memfile_put(struct memfile *f, const void *data, size_t size);
 
 size_t memfile_blocks(size_t size);
 unsigned memfile_random(uint64_t *rng, unsigned bound);
-
-#endif

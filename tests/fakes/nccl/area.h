@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_NCCL_AREA_H
-#define TESTS_FAKES_NCCL_AREA_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -69,5 +68,3 @@ uint32_t link_news(const struct link *l);
 void link_await_news(struct link *l, uint32_t seen);
 void link_tell(struct link *l, int peer);
 bool link_is_aborted(const struct link *l);
-
-#endif

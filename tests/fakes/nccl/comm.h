@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_NCCL_COMM_H
-#define TESTS_FAKES_NCCL_COMM_H
+#pragma once
 
 #include <cuda_runtime.h>
 #include <pthread.h>
@@ -77,5 +76,3 @@ int comm_meet(struct nccl_comm *c, const char *path);
 bool memory_is_reachable(const struct nccl_comm *c, const void *memory);
 bool memory_is_symmetric(const struct nccl_comm *c, const void *memory);
 void memory_forget_windows(struct nccl_comm *c);
-
-#endif

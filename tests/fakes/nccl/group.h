@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_NCCL_GROUP_H
-#define TESTS_FAKES_NCCL_GROUP_H
+#pragma once
 
 #include "tests/fakes/nccl/comm.h"
 
@@ -77,5 +76,3 @@ void sum_scale(void *elements, size_t count, int type, int op, int ranks);
  */
 void sum_in_ring(void *out, const void *const in[], int ranks, size_t begin,
                  size_t count, size_t whole, int owner, int type, int op);
-
-#endif

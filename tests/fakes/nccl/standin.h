@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_NCCL_STANDIN_H
-#define TESTS_FAKES_NCCL_STANDIN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -156,5 +155,3 @@ bool rule_symmetric_is_deaf(int version);     /* 20 */
 bool rule_null_handle_refused(int version);   /* 21 */
 bool rule_has_copy_engines(int version);      /* 26 */
 bool rule_has_revoke(int version);            /* 27 */
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_FAKES_NET_SLOW_NAMES_H
-#define TESTS_FAKES_NET_SLOW_NAMES_H
+#pragma once
 
 #include <semaphore.h>
 
@@ -15,5 +14,3 @@
  * names are looked up for real.
  */
 extern sem_t slow_may_end, slow_has_ended;
-
-#endif

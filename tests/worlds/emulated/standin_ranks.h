@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_WORLDS_EMULATED_STANDIN_RANKS_H
-#define TESTS_WORLDS_EMULATED_STANDIN_RANKS_H
+#pragma once
 
 #include <check.h>
 #include <cuda_runtime.h>
@@ -71,5 +70,3 @@ bool standin_aborts(comm_t comm);
 int standin_all_reduce(struct standin_rank *r, size_t count);
 void standin_fill(struct standin_rank *r, float value);
 float standin_value_at(struct standin_rank *r, size_t i);
-
-#endif

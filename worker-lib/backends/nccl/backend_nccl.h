@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_NCCL_BACKEND_NCCL_H
-#define WORKER_LIB_BACKENDS_NCCL_BACKEND_NCCL_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -173,5 +172,3 @@ void *nccl_abort_comm(void *arg);
 uint64_t nccl_call_ms(uint64_t timeout_ms);
 /* How long leaving and aborting may take. */
 uint64_t nccl_leave_ms(const struct nccl *n);
-
-#endif

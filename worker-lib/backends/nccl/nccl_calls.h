@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_CALLS_H
-#define WORKER_LIB_BACKENDS_NCCL_NCCL_CALLS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -127,5 +126,3 @@ char *nccl_version_text(int version, char *text, size_t size);
  */
 crun_status nccl_open(const struct nccl_calls **calls, uint64_t deadline_ms,
                       struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
-#define WORKER_LIB_BACKENDS_NCCL_NCCL_GPU_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
@@ -40,5 +39,3 @@ crun_status nccl_gpu_check_version(const struct nccl_gpu *g, const struct team *
 
 /* This host's name. Returns buf. */
 char *nccl_gpu_host(char *buf, size_t size);
-
-#endif

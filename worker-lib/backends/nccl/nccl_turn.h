@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_TURN_H
-#define WORKER_LIB_BACKENDS_NCCL_NCCL_TURN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -41,5 +40,3 @@ struct gpu_event *nccl_turn_previous(struct nccl_line *line, const struct nccl_t
  * there was none. No effect if no turn was taken or it has ended. */
 void nccl_turn_give_back(struct nccl_line *line, struct nccl_turn *t, const void *world,
                          struct gpu_event *launched);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_NCCL_NCCL_WORK_H
-#define WORKER_LIB_BACKENDS_NCCL_NCCL_WORK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,5 +78,3 @@ crun_status nccl_work_perform(struct nccl *n, enum nccl_task task, uint64_t time
 crun_status nccl_work_check_open(struct nccl *n, struct err *e);
 /* No thread uses it any more. */
 void nccl_work_free(struct nccl *n, struct nccl_work *w);
-
-#endif

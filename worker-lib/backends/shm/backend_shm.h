@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_SHM_BACKEND_SHM_H
-#define WORKER_LIB_BACKENDS_SHM_BACKEND_SHM_H
+#pragma once
 
 #include <sched.h>
 #include <stdalign.h>
@@ -195,5 +194,3 @@ crun_status shm_collective(struct shm *s, const struct op *op, struct err *e);
 /* Operations of one meeting in two parts: see backend_calls. */
 bool shm_post(struct shm *s, const struct op *op);
 crun_status shm_complete(struct shm *s, const struct op *op, struct err *e);
-
-#endif

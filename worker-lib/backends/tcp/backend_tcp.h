@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_TCP_BACKEND_TCP_H
-#define WORKER_LIB_BACKENDS_TCP_BACKEND_TCP_H
+#pragma once
 
 #include "worker-lib/backends/tcp/tcp_link.h"
 #include "worker-lib/engine/backend.h"
@@ -177,5 +176,3 @@ void tcp_tell(struct tcp *t, const struct abort_notice *n);
  * handler. */
 void tcp_tell_aborted(struct tcp *t);
 void tcp_say_bye(struct tcp *t);
-
-#endif

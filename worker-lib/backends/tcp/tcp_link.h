@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_TCP_TCP_LINK_H
-#define WORKER_LIB_BACKENDS_TCP_TCP_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,5 +85,3 @@ bool tcp_link_read(struct tcp_link *l);
 
 /* Whether data was sent and nothing has been acknowledged for that long. */
 bool tcp_link_is_dead(const struct tcp_link *l, unsigned dead_ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_BACKENDS_TCP_TCP_MEETING_H
-#define WORKER_LIB_BACKENDS_TCP_TCP_MEETING_H
+#pragma once
 
 #include <poll.h>
 
@@ -65,5 +64,3 @@ CRUN_CHECK crun_status tcp_exchange_addresses(struct meeting *m);
 /* All ranks have connected to rank 0, so they have read its list, which has their
  * addresses. */
 void tcp_delete_addresses(const struct meeting *m);
-
-#endif

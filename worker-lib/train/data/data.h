@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_DATA_DATA_H
-#define WORKER_LIB_TRAIN_DATA_DATA_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void data_get(struct data *d, const uint64_t *sample, size_t count, float *image
  * Writes IMAGE_SIDE * IMAGE_SIDE pixels and returns the digit.
  */
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels);
-
-#endif

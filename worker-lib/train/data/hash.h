@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_DATA_HASH_H
-#define WORKER_LIB_TRAIN_DATA_HASH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ HASH float hash_uniform(uint64_t key, uint64_t n)
 {
     return (float)(hash_mix(key + n) >> 40) * 0x1p-24f;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_GPU_GPU_BLAS_CUH
-#define WORKER_LIB_TRAIN_GPU_GPU_BLAS_CUH
+#pragma once
 
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -186,5 +185,3 @@ static const char *blas_multiply(const struct product *p, cudaStream_t stream)
         blas.MatmulDescDestroy(q.description);
     return status == CUBLAS_STATUS_SUCCESS ? NULL : "cuBLASLt refused a product";
 }
-
-#endif

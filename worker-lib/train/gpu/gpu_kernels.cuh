@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_GPU_GPU_KERNELS_CUH
-#define WORKER_LIB_TRAIN_GPU_GPU_KERNELS_CUH
+#pragma once
 
 #include "worker-lib/device/cuda_launch.h"
 #include "worker-lib/numeric/optim_math.h"
@@ -156,5 +155,3 @@ static __global__ void fill_kernel(float *to, uint32_t count, float value)
     FOR_EACH(i, count)
     to[i] = value;
 }
-
-#endif

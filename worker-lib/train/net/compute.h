@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_NET_COMPUTE_H
-#define WORKER_LIB_TRAIN_NET_COMPUTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,5 +96,3 @@ const struct compute *compute_on_gpu(size_t capacity, crun_dtype precision,
 
 /* Adds p->a * p->b to p->out, on the host. In each run the result is the same. */
 void matrix_add_product(const struct product *p);
-
-#endif

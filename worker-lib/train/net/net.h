@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_NET_NET_H
-#define WORKER_LIB_TRAIN_NET_NET_H
+#pragma once
 
 #include "worker-lib/train/net/compute.h"
 
@@ -65,5 +64,3 @@ float *net_forward(struct net *n, float *x, const struct batch *b);
  */
 void net_backward(struct net *n, const struct batch *b,
                   void (*ready)(void *arg, unsigned parameter), void *arg);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_UI_FLAGS_H
-#define WORKER_LIB_TRAIN_UI_FLAGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,5 +32,3 @@ extern const char *const train_optimizers[];
 int train_flags_parse(struct train_flags *f, int argc, char **argv,
                       struct err *e) MUST_CHECK;
 void train_flags_print_help(FILE *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_UI_METRICS_H
-#define WORKER_LIB_TRAIN_UI_METRICS_H
+#pragma once
 
 #include "rendezvous/common/base/err.h"
 
@@ -11,5 +10,3 @@
  */
 int metrics_append(const char *path, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))) MUST_CHECK;
-
-#endif

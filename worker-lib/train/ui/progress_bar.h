@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef WORKER_LIB_TRAIN_UI_PROGRESS_BAR_H
-#define WORKER_LIB_TRAIN_UI_PROGRESS_BAR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ void progress_bar_update(const struct pass_progress *p);
 
 /* "1,199,882". Returns text. */
 char *format_number(uint64_t n, char *text, size_t size);
-
-#endif

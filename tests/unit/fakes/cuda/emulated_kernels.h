@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_UNIT_FAKES_CUDA_EMULATED_KERNELS_H
-#define TESTS_UNIT_FAKES_CUDA_EMULATED_KERNELS_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -23,6 +22,4 @@ void launch_too_wide(int *to, cudaStream_t s);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef TESTS_UNIT_FAKES_CUDA_EMULATED_TEST_H
-#define TESTS_UNIT_FAKES_CUDA_EMULATED_TEST_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -110,5 +109,3 @@ static inline void queue_waiter(cudaStream_t s, struct waiter *w)
 {
     must_do(cuda_emulated_queue_waiting(s, run_waiter, release_waiter, w));
 }
-
-#endif
