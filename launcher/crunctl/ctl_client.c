@@ -44,7 +44,6 @@ struct ctl_client {
     bool trusted, foreign; /* the user of the rendezvous: may be obeyed, or not */
     bool connected, ended, timed_out, listening, interrupted;
     enum tls_failure refused;
-    const char *foreign_name; /* another server is there; NULL: not known */
     char why[sizeof(((struct err *)0)->text)]; /* the connection ended */
 
     struct msg_welcome welcome;
@@ -102,7 +101,6 @@ static void ctl_on_closed(void *arg, struct conn *conn, const char *why)
 
     c->refused = conn_session(conn) ? tls_failure(conn_session(conn))
                                     : TLS_FAILURE_NONE;
-    c->foreign_name = conn_foreign(conn);
     snprintf(c->why, sizeof(c->why), "%s", *why ? why : "the connection was closed");
     c->conn = NULL;
     c->ended = true;
@@ -163,7 +161,8 @@ static int set_key_error(const struct ctl_client *c, struct err *e)
             "there",
             c->endpoint, file);
     else
-        err_set(e, "%s: in the TLS handshake: %s", c->endpoint, c->why);
+        err_set(e, "%s: in the TLS handshake: %s; or another program listens there",
+                c->endpoint, c->why);
     return CTL_EXIT_UNREACHABLE;
 }
 
@@ -175,14 +174,6 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
         err_set(e, "the crun of %s does not answer (%s)", c->place, why);
         return CTL_EXIT_UNREACHABLE;
     }
-    if (c->foreign_name) {
-        err_set(e,
-                "%s is not a crun rendezvous: %s answers there; is the port of "
-                "--rdzv-endpoint right?",
-                c->endpoint, c->foreign_name);
-        return CTL_EXIT_UNREACHABLE;
-    }
-
     if (c->foreign) {
         err_set(e, "%s: %s", c->endpoint, why);
         return CTL_EXIT_UNREACHABLE;

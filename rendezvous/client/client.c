@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/clock.h"
+#include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/keys/key_ring.h"
 #include "rendezvous/wire/net/dialer.h"
@@ -196,6 +197,18 @@ static void client_on_timer(void *arg)
 
 /* -- the whole -------------------------------------------------------------------- */
 
+/* The client keeps trying: the rendezvous may begin when another program has ended. */
+static void client_on_silence(void *arg)
+{
+    struct client *c = arg;
+
+    if (!c->silence_reported)
+        log_warn("%s does not answer as a crun rendezvous does: if another program "
+                 "listens there, is the port right?",
+                 c->endpoints);
+    c->silence_reported = true;
+}
+
 struct client *client_create(struct loop *loop, const struct client_config *config,
                              const struct client_calls *calls, struct err *e)
 {
@@ -228,7 +241,7 @@ struct client *client_create(struct loop *loop, const struct client_config *conf
     c->session = session_create(&config->session, &session_calls, clock_ms());
     loop_timer_init(&c->timer, loop, client_on_timer, c);
     loop_timer_init(&c->again, loop, client_on_again, c);
-    foreign_watch_init(&c->foreign, c->loop);
+    loop_timer_init(&c->silence, loop, client_on_silence, c);
     client_arm_timer(c);
     return c;
 }
@@ -254,7 +267,7 @@ void client_destroy(struct client *c)
     free(c->keepers);
     loop_timer_fini(&c->timer);
     loop_timer_fini(&c->again);
-    foreign_watch_fini(&c->foreign);
+    loop_timer_fini(&c->silence);
     session_destroy(c->session);
     loop_defer(c->loop, free, c);
 }

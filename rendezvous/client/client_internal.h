@@ -7,7 +7,6 @@
 
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/client_targets.h"
-#include "rendezvous/client/foreign_watch.h"
 #include "rendezvous/client/limits.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/keys/key.h"
@@ -54,7 +53,8 @@ struct client {
     struct client_targets targets;
     uint64_t race_ends_ms; /* 0: no target is connected */
     struct loop_timer again;
-    struct foreign_watch foreign;
+    struct loop_timer silence; /* the newest connection is not answered */
+    bool silence_reported;
     bool opened, lost; /* not yet passed to the session */
     char lost_why[ERROR_TEXT_MAX_BYTES + 1];
     STAILQ_HEAD(, upcall) upcalls;

@@ -67,14 +67,11 @@ static char *client_link_explain(const struct client_link *l, const char *why,
     const struct tls_session *tls = conn_session(l->conn);
     enum tls_failure failure = tls ? tls_failure(tls) : TLS_FAILURE_NONE;
     const char *file = c->keys ? key_ring_path(c->keys) : "";
-    const char *foreign = foreign_watch_name(&c->foreign, conn_peer(l->conn));
 
-    if (foreign)
-        snprintf(buf, size, "not a crun rendezvous: %s answers there", foreign);
-    else if (!c->keys && !c->local && (!l->trying || l->greeted) && !l->heard)
+    if (!c->keys && !c->local && (!l->trying || l->greeted) && !l->heard)
         snprintf(
             buf, size,
-            "the rendezvous has closed the connection without an answer%s%s%s; if it "
+            "the connection has ended without an answer of a rendezvous%s%s%s; if it "
             "asks for a key, this node needs the same key file (--key-file); or "
             "another program listens there",
             *why ? " (" : "", why, *why ? ")" : "");
@@ -93,18 +90,9 @@ static char *client_link_explain(const struct client_link *l, const char *why,
                  "listens there",
                  file);
     else
-        snprintf(buf, size, "in the TLS handshake: %s", why);
+        snprintf(buf, size,
+                 "in the TLS handshake: %s; or another program listens there", why);
     return buf;
-}
-
-/* Another program may have the port. */
-static void client_link_judge(const struct client_link *l)
-{
-    struct client *c = l->client;
-    bool connected = !l->trying || l->greeted;
-
-    if (!c->local && !l->heard && connected)
-        foreign_watch_note(&c->foreign, conn_peer(l->conn), conn_foreign(l->conn));
 }
 
 static void on_closed(void *arg, struct conn *conn, const char *why)
@@ -119,7 +107,7 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
     if (current && tls && tls_failure(tls) == TLS_FAILURE_KEY)
         session_key_refused(c->session);
     if (current)
-        client_link_judge(l);
+        loop_timer_cancel(&c->silence);
     client_link_explain(l, why, text, sizeof(text));
     client_link_forget(l);
     if (!current)
@@ -167,7 +155,7 @@ static void on_connected(void *arg, struct conn *conn)
 
     if (!l->trying)
         return;
-    foreign_watch_connected(&c->foreign, conn_peer(conn));
+    loop_timer_arm(&c->silence, clock_ms() + FOREIGN_SILENCE_MS);
     if (client_link_is_sole(l)) {
         client_link_win(l);
     } else {
@@ -218,7 +206,8 @@ static int on_message(void *arg, struct conn *conn, const struct msg *m, struct 
         return 0;
     if (client_link_check_user(l, e) < 0)
         return -1;
-    foreign_watch_heard(&c->foreign);
+    loop_timer_cancel(&c->silence);
+    c->silence_reported = false;
     if (m->type == MSG_KEEPERS && session_state(c->session) != SESSION_ATTACHED)
         return client_link_follow(l, m, e);
     /* one of a node that was started again answers sooner than those that wait until

@@ -501,11 +501,6 @@ const char *conn_identity(const struct conn *c)
     return "";
 }
 
-const char *conn_foreign(const struct conn *c)
-{
-    return NULL;
-}
-
 const struct tls_session *conn_session(const struct conn *c)
 {
     return NULL;

@@ -75,9 +75,6 @@ ssize_t tls_write(struct tls_session *s, const void *data, size_t size);
 bool tls_pending(const struct tls_session *s);
 /* A part of a record has come, and its rest has not. */
 bool tls_is_partial(const struct tls_session *s);
-/* What the peer has sent first, in the handshake, as far as it was read: up to size
- * bytes. Returns how many. */
-size_t tls_first_bytes(const struct tls_session *s, uint8_t *data, size_t size);
 /* Signal the peer that no more bytes follow. */
 void tls_shut(struct tls_session *s);
 void tls_destroy(struct tls_session *s); /* NULL is fine */

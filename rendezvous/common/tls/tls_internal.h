@@ -18,7 +18,6 @@ struct tls_session {
     bool accepting, done, wants_write, refused;
     int io_errno;      /* of the socket's last failure */
     size_t taken;      /* bytes, in the handshake */
-    uint8_t first[16]; /* of them */
     unsigned updates;  /* of the peer's keys */
     uint64_t received; /* calls that gave data */
     uint64_t sent;     /* the same, since the last change of keys */

@@ -29,13 +29,6 @@ static SSL_CTX *connecting;
 
 /* -- the socket under OpenSSL ----------------------------------------------------- */
 
-static void tls_note_taken(struct tls_session *s, const char *data, size_t n)
-{
-    for (size_t i = 0; i < n && s->taken + i < sizeof(s->first); i++)
-        s->first[s->taken + i] = (uint8_t)data[i];
-    s->taken += n;
-}
-
 static int bio_read(BIO *bio, char *data, int size)
 {
     struct tls_session *s = openssl.BIO_get_data(bio);
@@ -56,7 +49,7 @@ static int bio_read(BIO *bio, char *data, int size)
     else if (n == 0)
         s->io_errno = ECONNRESET; /* the peer has not ended the session first */
     else if (!s->done)
-        tls_note_taken(s, data, (size_t)n);
+        s->taken += (size_t)n;
     return (int)n;
 }
 
@@ -464,15 +457,6 @@ ssize_t tls_write(struct tls_session *s, const void *data, size_t size)
 bool tls_pending(const struct tls_session *s)
 {
     return openssl.SSL_pending(s->ssl) > 0;
-}
-
-size_t tls_first_bytes(const struct tls_session *s, uint8_t *data, size_t size)
-{
-    size_t kept = s->taken < sizeof(s->first) ? s->taken : sizeof(s->first);
-    size_t n = kept < size ? kept : size;
-
-    memcpy(data, s->first, n);
-    return n;
 }
 
 bool tls_is_partial(const struct tls_session *s)

@@ -26,7 +26,6 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/common/tls/tls.h"
 #include "rendezvous/wire/net/limits.h"
-#include "rendezvous/wire/protocol/foreign_server.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/limits.h"
 
@@ -279,8 +278,6 @@ static size_t conn_take_frames(struct conn *c, const uint8_t *data, size_t size)
         int whole = frame_get_header(data + used, size - used,
                                      c->calls.body_max(c->calls.arg, c), &h, &e);
 
-        if (whole < 0 && c->connected)
-            c->foreign = foreign_server_name(data + used, size - used);
         if (whole < 0)
             conn_end(c, e.text);
         if (whole <= 0)
@@ -367,26 +364,6 @@ static void conn_read_some(struct conn *c)
 
 /* -- the TLS handshake ------------------------------------------------------------ */
 
-/*
- * The first answer to a TLS hello, which the TLS library does not tell apart: no TLS at
- * all, or an alert that no rendezvous sends. That refuses a hello with a PSK by
- * illegal_parameter, and a server without PSKs by another alert.
- */
-static const char *conn_name_foreign(const struct conn *c)
-{
-    enum { ALERT = 0x15, HANDSHAKE = 0x16, FATAL = 2, ILLEGAL_PARAMETER = 47 };
-    uint8_t data[16];
-    size_t n = tls_first_bytes(c->tls, data, sizeof(data));
-    ssize_t more = recv(c->fd, data + n, sizeof(data) - n, MSG_PEEK);
-
-    if (more > 0)
-        n += (size_t)more;
-    if (n == 0 || data[0] == HANDSHAKE || (data[0] == ALERT && n < 7) ||
-        (data[0] == ALERT && (data[5] != FATAL || data[6] == ILLEGAL_PARAMETER)))
-        return NULL;
-    return foreign_server_name(data, n);
-}
-
 /* One step, if the owner allows it. */
 static void conn_shake(struct conn *c)
 {
@@ -401,10 +378,6 @@ static void conn_shake(struct conn *c)
         return;
     }
     done = tls_handshake(c->tls);
-    if (done < 0 && c->connected)
-        c->foreign = tls_failure(c->tls) == TLS_FAILURE_CERTIFICATE
-                         ? "a TLS server"
-                         : conn_name_foreign(c);
     conn_wait_to_write(c, done == 0 && tls_wants_write(c->tls));
     if (done < 0)
         conn_end(c, tls_why(c->tls));

@@ -83,9 +83,6 @@ void conn_set_deadline(struct conn *c, uint64_t at_ms, const char *why);
 const struct net_addr *conn_peer(const struct conn *c);
 /* What the connecting peer has proven to be; "" while plain or not yet known. */
 const char *conn_identity(const struct conn *c);
-/* After conn_connect: what the other end is, if it has shown that it is no rendezvous:
- * "an HTTP server"; else NULL. */
-const char *conn_foreign(const struct conn *c);
 /* The session, as long as the connection is there; NULL: plain. */
 const struct tls_session *conn_session(const struct conn *c);
 /* The user of the other end, if it is on this machine. */

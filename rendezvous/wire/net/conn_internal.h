@@ -47,8 +47,7 @@ struct conn {
     uint64_t send_at;        /* any progress in sending */
     uint64_t resume_at;      /* ask the owner whether it is ready */
     const char *owner_why;
-    const char *foreign; /* the other end is such a server; NULL: not known */
-    char *why;           /* of the end */
+    char *why; /* of the end */
     struct net_addr peer;
 };
 

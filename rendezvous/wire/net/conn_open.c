@@ -110,11 +110,6 @@ const char *conn_identity(const struct conn *c)
                : "";
 }
 
-const char *conn_foreign(const struct conn *c)
-{
-    return c->foreign;
-}
-
 const struct tls_session *conn_session(const struct conn *c)
 {
     return c->tls;
