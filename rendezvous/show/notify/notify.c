@@ -15,8 +15,9 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/event_kinds.h"
-#include "rendezvous/show/notify/limits.h"
 #include "rendezvous/show/notify/notify_process.h"
+
+#define QUEUE_BYTES (1 << 20) /* of events that wait; the system may allow less */
 
 struct notify {
     int socket;
@@ -47,14 +48,15 @@ int notify_check(const struct notify_config *c, struct err *e)
 
 int notify_start(const struct notify_config *c, struct notify **n, struct err *e)
 {
+    int end[2], queue = QUEUE_BYTES;
     struct notify *made;
-    int end[2];
 
     *n = NULL;
     if (!c->command)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, end) < 0)
         return err_set_errno(e, errno, "cannot make a socket pair");
+    (void)setsockopt(end[0], SOL_SOCKET, SO_SNDBUF, &queue, sizeof(queue));
     made = xcalloc(1, sizeof(*made));
     made->calls = !c->kinds;
     if (c->kinds && event_kinds_select(c->kinds, &made->chosen, e) < 0)

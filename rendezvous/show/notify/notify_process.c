@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,16 +17,19 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/show/notify/limits.h"
-#include "rendezvous/show/notify/notify_lane.h"
+#include "rendezvous/job/events/event_object.h"
+#include "rendezvous/show/notify/notify_environment.h"
 
+#define COMMAND_MS 30000 /* that a command may take */
 #define SOCKET_FD 3
 #define CHILDREN_FD 4
 
+/* Commands run one at a time. The events that wait are in the socket. */
 struct notify_state {
-    struct notify_lane lane;
-    bool ends; /* the program has closed its end */
-    uint64_t until_ms;
+    const char *command;
+    uint64_t until_ms; /* the program has closed its end; UINT64_MAX: not yet */
+    bool fails;        /* the last command has failed, which was reported */
+    unsigned untold;
 };
 
 /* It keeps nothing of the program but standard error. Privileges remain for a command
@@ -54,7 +58,7 @@ static void give_up(int socket)
 }
 
 /* The program may have been taken over: its texts end, and a bool is one. */
-static void take_packet(struct notify_state *s, struct notify_packet *p)
+static void packet_check(struct notify_packet *p)
 {
     struct msg_event *event = &p->event;
 
@@ -66,88 +70,135 @@ static void take_packet(struct notify_state *s, struct notify_packet *p)
     event->text[sizeof(event->text) - 1] = '\0';
     if (p->left_out)
         log_warn("%u events came too fast and were left out", p->left_out);
-    notify_lane_add(&s->lane, event);
 }
 
-static void read_packets(struct notify_state *s)
+/* A pipe that has the event; its size is less than what a pipe holds. */
+static int make_input(const struct msg_event *event)
 {
-    struct notify_packet p;
-    ssize_t n = 1;
+    char *line = event_object_message(event);
+    int end[2];
 
-    while (n > 0) {
-        n = recv(SOCKET_FD, &p, sizeof(p), MSG_DONTWAIT);
-        if (n == (ssize_t)sizeof(p))
-            take_packet(s, &p);
+    if (!line || pipe2(end, O_CLOEXEC | O_NONBLOCK) < 0) {
+        free(line);
+        return -1;
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    s->ends = true;
-    s->until_ms = clock_ms() + NOTIFY_LAST_MS;
+    (void)!write(end[1], line, strlen(line));
+    (void)!write(end[1], "\n", 1);
+    close(end[1]);
+    fcntl(end[0], F_SETFL, 0);
+    free(line);
+    return end[0];
 }
 
-static void reap_commands(struct notify_state *s)
+static void child_run(const char *command, const struct msg_event *event, pid_t parent,
+                      int input)
 {
+    sigset_t none;
+
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXIT_FAILURE);
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    notify_environment_set(event);
+    if (dup2(input, STDIN_FILENO) < 0)
+        _exit(EXIT_FAILURE);
+    fd_close_from(STDERR_FILENO + 1);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+/* False: its time is over. */
+static bool wait_for_command(struct notify_state *s, pid_t child)
+{
+    struct pollfd p[] = { { .fd = CHILDREN_FD, .events = POLLIN },
+                          { .fd = SOCKET_FD, .events = POLLRDHUP } };
+    uint64_t now = clock_ms(), due = now + COMMAND_MS, until;
     struct signalfd_siginfo info;
     siginfo_t ended = { 0 };
-    int status;
 
-    while (read(CHILDREN_FD, &info, sizeof(info)) > 0)
-        continue;
-    while (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid) {
-        kill(-ended.si_pid, SIGKILL); /* what it has left behind */
-        (void)waitpid(ended.si_pid, &status, 0);
-        notify_lane_reap(&s->lane, ended.si_pid, status);
-        ended.si_pid = 0;
+    while (waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           !ended.si_pid) {
+        until = due < s->until_ms ? due : s->until_ms;
+        now = clock_ms();
+        if (now >= until)
+            return false;
+        p[1].fd = s->until_ms == UINT64_MAX ? SOCKET_FD : -1;
+        if (poll(p, 2, (int)(until - now)) > 0 && p[1].revents)
+            s->until_ms = clock_ms() + NOTIFY_LAST_MS;
+        while (read(CHILDREN_FD, &info, sizeof(info)) > 0)
+            continue;
     }
-}
-
-/* How long it may wait; -1: until something comes. */
-static int step_lane(struct notify_state *s)
-{
-    uint64_t now = clock_ms(), due = s->ends ? s->until_ms : UINT64_MAX;
-
-    notify_lane_step(&s->lane, now);
-    if (notify_lane_due(&s->lane) < due)
-        due = notify_lane_due(&s->lane);
-    if (due == UINT64_MAX)
-        return -1;
-    return due > now ? (int)(due - now) : 0;
-}
-
-static bool is_over(struct notify_state *s)
-{
-    unsigned left = s->lane.count;
-
-    if (!s->ends)
-        return false;
-    if (left > 0 && clock_ms() < s->until_ms)
-        return false;
-    if (left > 0)
-        log_warn("ending: %u event%s could not be told in time", left,
-                 left == 1 ? "" : "s");
-    notify_lane_kill(&s->lane);
     return true;
+}
+
+/* Once for failures in a row. */
+static void report_result(struct notify_state *s, const char *kind, bool in_time,
+                          int status)
+{
+    bool failed = !in_time || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    char why[64];
+
+    if (!in_time)
+        snprintf(why, sizeof(why), "it takes more than %d s", COMMAND_MS / 1000);
+    else if (WIFSIGNALED(status))
+        snprintf(why, sizeof(why), "killed by signal %d", WTERMSIG(status));
+    else
+        snprintf(why, sizeof(why), "exit code %d", WEXITSTATUS(status));
+    if (failed && !s->fails)
+        log_warn("--on-event: the command has failed for the event \"%s\": %s", kind,
+                 why);
+    else if (!failed && s->fails)
+        log_info("--on-event works again");
+    s->fails = failed;
+}
+
+static void run_command(struct notify_state *s, const struct msg_event *event)
+{
+    int input = make_input(event), status = 0;
+    pid_t parent = getpid(), child = input >= 0 ? fork() : -1;
+    bool in_time;
+
+    if (child == 0)
+        child_run(s->command, event, parent, input);
+    if (child < 0)
+        log_warn("--on-event: cannot start a process: %s", strerror(errno));
+    if (input >= 0)
+        close(input);
+    if (child < 0)
+        return;
+    setpgid(child, child);
+    in_time = wait_for_command(s, child);
+    kill(-child, SIGKILL); /* and what it has left behind */
+    kill(child, SIGKILL);
+    (void)waitpid(child, &status, 0);
+    if (in_time || clock_ms() < s->until_ms)
+        report_result(s, event->kind, in_time, status);
+    else
+        s->untold++;
 }
 
 void notify_process_run(const struct notify_config *c, int socket)
 {
-    static struct notify_state s;
-    struct pollfd p[] = { { .fd = SOCKET_FD, .events = POLLIN },
-                          { .fd = CHILDREN_FD, .events = POLLIN } };
+    struct notify_state s = { .command = c->command, .until_ms = UINT64_MAX };
+    struct notify_packet p;
+    ssize_t n;
 
     give_up(socket);
-    s.lane.command = c->command;
-    s.lane.keep_closed = SOCKET_FD;
-    while (!is_over(&s)) {
-        int wait_ms = step_lane(&s);
-
-        p[0].fd = s.ends ? -1 : SOCKET_FD;
-        if (poll(p, 2, wait_ms) < 0)
+    while ((n = recv(SOCKET_FD, &p, sizeof(p), 0)) > 0 || (n < 0 && errno == EINTR)) {
+        if (n != (ssize_t)sizeof(p))
             continue;
-        if (p[0].revents)
-            read_packets(&s);
-        if (p[1].revents)
-            reap_commands(&s);
+        packet_check(&p);
+        if (clock_ms() < s.until_ms)
+            run_command(&s, &p.event);
+        else
+            s.untold++;
     }
+    if (s.untold > 0)
+        log_warn("ending: %u event%s could not be told in time", s.untold,
+                 s.untold == 1 ? "" : "s");
     _exit(EXIT_SUCCESS);
 }

@@ -3,6 +3,8 @@
 
 #include "rendezvous/show/notify/notify.h"
 
+#define NOTIFY_LAST_MS 5000 /* that the end of the program may be delayed */
+
 /* What the program sends. */
 struct notify_packet {
     unsigned left_out; /* events before this one that did not fit */
