@@ -16,14 +16,14 @@ __attribute__((constructor(900))) static void have_time(void)
     setenv("CK_DEFAULT_TIMEOUT", "120", 0);
 }
 
-void check_add(const TTest *test, int from, int to)
+void check_add(const TTest *test, int signo, int from, int to)
 {
     TCase *tcase = tcase_create(test->name);
 
     if (!own_suite)
         own_suite = suite_create(program_invocation_short_name);
     tcase_add_checked_fixture(tcase, fixture_begin, fixture_end);
-    tcase_add_loop_test(tcase, test, from, to);
+    tcase_add_loop_test_raise_signal(tcase, test, signo, from, to);
     suite_add_tcase(own_suite, tcase);
 }
 

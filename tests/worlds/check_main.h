@@ -8,24 +8,25 @@
  * A test is written as TEST(what_holds) { ... } and is run by the main of check_main.c,
  * in the order of the file: no list of them is kept. CK_RUN_CASE=what_holds selects it.
  * TEST_EACH is run for each row of a table, TEST_LOOP for each number from `from` to
- * below `to`; the number is _i.
+ * below `to`; the number is _i. TEST_RAISES is a loop whose runs end by that signal.
  */
 #define TEST(name) TEST_LOOP(name, 0, 1)
 #define TEST_EACH(name, table)                                                         \
     TEST_LOOP(name, 0, (int)(sizeof(table) / sizeof((table)[0])))
-#define TEST_LOOP(name, from, to)                                                      \
+#define TEST_LOOP(name, from, to) TEST_RAISES(name, 0, from, to)
+#define TEST_RAISES(name, signo, from, to)                                             \
     static void name(int _i);                                                          \
     CHECK_BEFORE_MAIN(name##_added)                                                    \
     {                                                                                  \
         static const TTest test = { #name, name, __FILE__, __LINE__ };                 \
-        check_add(&test, from, to);                                                    \
+        check_add(&test, signo, from, to);                                             \
     }                                                                                  \
     static void name(int _i)
 
 /* For the tests that follow: what is called before and after each (NULL: nothing). */
 #define FIXTURE(begin, end) CHECK_SET(__LINE__, check_set_fixture(begin, end))
 
-void check_add(const TTest *test, int from, int to);
+void check_add(const TTest *test, int signo, int from, int to);
 void check_set_fixture(void (*begin)(void), void (*end)(void));
 
 #define CHECK_BEFORE_MAIN(name)                                                        \

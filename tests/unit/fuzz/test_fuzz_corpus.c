@@ -47,7 +47,7 @@ static void check_fields(const char *path, const struct proto_table *table)
     }
 }
 
-START_TEST(there_is_a_message_of_each_type)
+TEST_LOOP(there_is_a_message_of_each_type, 0, MSG_TYPE_MAX)
 {
     struct frame_header h = { .type = (uint16_t)_i };
     char *path;
@@ -66,7 +66,6 @@ START_TEST(there_is_a_message_of_each_type)
     check_fields(path, &proto_messages[_i].body);
     free(path);
 }
-END_TEST
 
 static int count_record(void *arg, unsigned type, const void *data, size_t size,
                         struct err *e)
@@ -75,7 +74,7 @@ static int count_record(void *arg, unsigned type, const void *data, size_t size,
     return 0;
 }
 
-START_TEST(the_journal_is_a_whole_one)
+TEST(the_journal_is_a_whole_one)
 {
     size_t size = load(JOURNAL);
     struct memdisk *m = memdisk_create();
@@ -93,21 +92,4 @@ START_TEST(the_journal_is_a_whole_one)
     ck_assert_uint_ge(count, JOURNAL_RECORDS);
     journal_close(j);
     memdisk_destroy(m);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-    Suite *s = suite_create("fuzz_corpus");
-    TCase *t = tcase_create("formats");
-
-    tcase_add_loop_test(t, there_is_a_message_of_each_type, 0, MSG_TYPE_MAX);
-    tcase_add_test(t, the_journal_is_a_whole_one);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(suite());
 }

@@ -10,7 +10,7 @@
 
 /* -- devices ---------------------------------------------------------------- */
 
-START_TEST(devices_are_counted)
+TEST(devices_are_counted)
 {
     char first[16], second[16];
     int count;
@@ -32,9 +32,8 @@ START_TEST(devices_are_counted)
     setenv("CRUN_STANDIN_COUNT", "214", 1);
     expect_code(cudaGetDeviceCount(&count), cudaErrorECCUncorrectable);
 }
-END_TEST
 
-START_TEST(an_old_driver_does_nothing)
+TEST(an_old_driver_does_nothing)
 {
     int count, driver;
     void *memory;
@@ -45,9 +44,8 @@ START_TEST(an_old_driver_does_nothing)
     must_do(cudaDriverGetVersion(&driver));
     ck_assert_int_eq(driver, 12090);
 }
-END_TEST
 
-START_TEST(streams_and_events_belong_to_devices)
+TEST(streams_and_events_belong_to_devices)
 {
     cudaStream_t s = make_queue();
     cudaEvent_t e = make_mark();
@@ -63,9 +61,8 @@ START_TEST(streams_and_events_belong_to_devices)
     must_do(cudaEventSynchronize(e));
     ck_assert_int_eq(read_int(first), 7);
 }
-END_TEST
 
-START_TEST(a_kernel_touches_its_device_only)
+TEST(a_kernel_touches_its_device_only)
 {
     int *first = make_zero();
 
@@ -75,9 +72,8 @@ START_TEST(a_kernel_touches_its_device_only)
     must_do(cudaSetDevice(0));
     ck_assert_int_eq(read_int(first), 0);
 }
-END_TEST
 
-START_TEST(a_device_can_be_one_process_s)
+TEST(a_device_can_be_one_process_s)
 {
     char folder[] = "/tmp/cuda-emulated-XXXXXX", path[64];
     int status, ready[2];
@@ -105,9 +101,8 @@ START_TEST(a_device_can_be_one_process_s)
     }
     rmdir(folder);
 }
-END_TEST
 
-START_TEST(a_forked_process_cannot_use_it)
+TEST(a_forked_process_cannot_use_it)
 {
     int status;
     pid_t child;
@@ -119,17 +114,15 @@ START_TEST(a_forked_process_cannot_use_it)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(WEXITSTATUS(status), cudaErrorInitializationError);
 }
-END_TEST
 
 /* -- memory ----------------------------------------------------------------- */
 
-START_TEST(the_program_cannot_touch_memory_of_the_device)
+TEST_RAISES(the_program_cannot_touch_memory_of_the_device, SIGSEGV, 0, 1)
 {
     *make_ints(1) = 1;
 }
-END_TEST
 
-START_TEST(new_memory_holds_no_zeros)
+TEST(new_memory_holds_no_zeros)
 {
     int *i = make_ints(100);
 
@@ -137,9 +130,8 @@ START_TEST(new_memory_holds_no_zeros)
         ck_assert_int_ne(read_int(&i[k]), 0);
     ck_assert_uint_eq((uintptr_t)i % 256, 0);
 }
-END_TEST
 
-START_TEST(a_kernel_stays_within_memory)
+TEST(a_kernel_stays_within_memory)
 {
     int *i = make_ints(64);
 
@@ -149,9 +141,8 @@ START_TEST(a_kernel_stays_within_memory)
     must_do(cudaGetLastError()); /* it comes later */
     expect_code(cudaStreamSynchronize(NULL), cudaErrorIllegalAddress);
 }
-END_TEST
 
-START_TEST(a_copy_stays_within_memory)
+TEST(a_copy_stays_within_memory)
 {
     int *i = make_ints(65), *host = malloc(65 * sizeof(int));
 
@@ -164,9 +155,8 @@ START_TEST(a_copy_stays_within_memory)
                 cudaErrorInvalidValue);
     free(host);
 }
-END_TEST
 
-START_TEST(access_is_aligned)
+TEST(access_is_aligned)
 {
     char *memory = (char *)make_ints(64);
 
@@ -177,9 +167,8 @@ START_TEST(access_is_aligned)
     expect_code(cudaStreamSynchronize(NULL), cudaErrorMisalignedAddress);
 #endif
 }
-END_TEST
 
-START_TEST(freeing_waits)
+TEST(freeing_waits)
 {
     cudaStream_t s = make_queue();
     int *i = make_zero(), *other = make_ints(1);
@@ -198,9 +187,8 @@ START_TEST(freeing_waits)
     must_do(cudaFreeHost(seen));
     expect_code(cudaFreeHost(seen), cudaErrorInvalidValue);
 }
-END_TEST
 
-START_TEST(unmapping_does_not_wait)
+TEST(unmapping_does_not_wait)
 {
     cudaStream_t s = make_queue();
     void *memory;
@@ -212,9 +200,8 @@ START_TEST(unmapping_does_not_wait)
     expect_code(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
     expect_code(cuda_emulated_unmap(memory), cudaErrorIllegalAddress);
 }
-END_TEST
 
-START_TEST(memory_ends)
+TEST(memory_ends)
 {
     size_t available, total;
     void *first, *second;
@@ -230,9 +217,8 @@ START_TEST(memory_ends)
     must_do(cudaSetDevice(1));
     must_do(cudaMalloc(&first, 600000));
 }
-END_TEST
 
-START_TEST(pointers_are_told_apart)
+TEST(pointers_are_told_apart)
 {
     struct cudaPointerAttributes a;
     void *pinned;
@@ -251,9 +237,8 @@ START_TEST(pointers_are_told_apart)
                 cudaErrorHostMemoryAlreadyRegistered);
     must_do(cudaHostUnregister(here));
 }
-END_TEST
 
-START_TEST(pageable_memory_is_copied_at_once)
+TEST(pageable_memory_is_copied_at_once)
 {
     cudaStream_t s = make_queue();
     int *i = make_zero(), *pinned, here = 5;
@@ -268,33 +253,4 @@ START_TEST(pageable_memory_is_copied_at_once)
     *pinned = 8;
     must_do(cudaStreamSynchronize(s));
     ck_assert_int_eq(read_int(i), 8);
-}
-END_TEST
-
-/* -- suite ------------------------------------------------------------------ */
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda_memory");
-    TCase *t = tcase_create("cuda_memory");
-
-    tcase_add_test(t, devices_are_counted);
-    tcase_add_test(t, an_old_driver_does_nothing);
-    tcase_add_test(t, streams_and_events_belong_to_devices);
-    tcase_add_test(t, a_kernel_touches_its_device_only);
-    tcase_add_test(t, a_device_can_be_one_process_s);
-    tcase_add_test(t, a_forked_process_cannot_use_it);
-    tcase_add_test_raise_signal(t, the_program_cannot_touch_memory_of_the_device,
-                                SIGSEGV);
-    tcase_add_test(t, new_memory_holds_no_zeros);
-    tcase_add_test(t, a_kernel_stays_within_memory);
-    tcase_add_test(t, a_copy_stays_within_memory);
-    tcase_add_test(t, access_is_aligned);
-    tcase_add_test(t, freeing_waits);
-    tcase_add_test(t, unmapping_does_not_wait);
-    tcase_add_test(t, memory_ends);
-    tcase_add_test(t, pointers_are_told_apart);
-    tcase_add_test(t, pageable_memory_is_copied_at_once);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

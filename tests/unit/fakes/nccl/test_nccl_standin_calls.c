@@ -49,11 +49,12 @@ static void call_twice(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(a_second_call_in_progress_is_refused)
+FIXTURE(standin_open, NULL);
+
+TEST(a_second_call_in_progress_is_refused)
 {
     rank_threads_run(SIZE, call_twice, NULL);
 }
-END_TEST
 
 /* The kernel enters the stream after the event. */
 static void record_early(unsigned rank, void *arg)
@@ -80,11 +81,10 @@ static void record_early(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(an_event_recorded_too_early_is_before_the_kernel)
+TEST(an_event_recorded_too_early_is_before_the_kernel)
 {
     rank_threads_run(SIZE, record_early, NULL);
 }
-END_TEST
 
 static const struct {
     const char *version;
@@ -125,12 +125,11 @@ static void return_early(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(some_calls_return_success_in_progress)
+TEST_EACH(some_calls_return_success_in_progress, early)
 {
     setenv("CRUN_STANDIN_VERSION", early[_i].version, 1);
     rank_threads_run(SIZE, return_early, &_i);
 }
-END_TEST
 
 static void stick(unsigned rank, void *arg)
 {
@@ -145,12 +144,11 @@ static void stick(unsigned rank, void *arg)
     OK(standin.abort(r.comm));
 }
 
-START_TEST(errors_stay)
+TEST(errors_stay)
 {
     setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:error:0", 1);
     rank_threads_run(1, stick, NULL);
 }
-END_TEST
 
 static void use_after_abort(unsigned rank, void *arg)
 {
@@ -161,11 +159,10 @@ static void use_after_abort(unsigned rank, void *arg)
     (void)standin_all_reduce(&r, COUNT);
 }
 
-START_TEST(what_was_freed_is_refused)
+TEST_RAISES(what_was_freed_is_refused, SIGABRT, 0, 1)
 {
     rank_threads_run(1, use_after_abort, NULL);
 }
-END_TEST
 
 /* -- communicators ------------------------------------------------------------------
  */
@@ -186,11 +183,10 @@ static void share_a_gpu(unsigned rank, void *arg)
     OK(standin.abort(comm));
 }
 
-START_TEST(two_ranks_on_a_gpu_are_refused)
+TEST(two_ranks_on_a_gpu_are_refused)
 {
     rank_threads_run(SIZE, share_a_gpu, NULL);
 }
-END_TEST
 
 static void differ_in_version(unsigned rank, void *arg)
 {
@@ -212,13 +208,12 @@ static void differ_in_version(unsigned rank, void *arg)
     OK(standin.abort(comm));
 }
 
-START_TEST(different_versions_are_refused)
+TEST(different_versions_are_refused)
 {
     rank_threads_run(SIZE, differ_in_version, NULL);
 }
-END_TEST
 
-START_TEST(wrong_arguments_are_refused)
+TEST(wrong_arguments_are_refused)
 {
     struct nccl_config config = standin_config(0);
     comm_t comm = (comm_t)&config;
@@ -230,7 +225,6 @@ START_TEST(wrong_arguments_are_refused)
     ck_assert_int_eq(standin.init(&comm, 1, standin_id, 0, &config), NCCL_BAD_ARGUMENT);
     ck_assert_int_eq(standin.group_end(), NCCL_BAD_USAGE);
 }
-END_TEST
 
 static _Atomic bool inside;
 static bool revokes;
@@ -265,13 +259,12 @@ static void block(unsigned rank, void *arg)
     }
 }
 
-START_TEST(a_blocking_communicator_blocks_until_it_is_aborted)
+TEST_LOOP(a_blocking_communicator_blocks_until_it_is_aborted, 0, 2)
 {
     revokes = _i == 1;
     setenv("CRUN_STANDIN_VERSION", revokes ? "22807" : "22803", 1);
     rank_threads_run(SIZE, block, NULL);
 }
-END_TEST
 
 /* Ranks 0 and 2 in reverse order; rank 1 in none. */
 static void split(unsigned rank, void *arg)
@@ -301,11 +294,10 @@ static void split(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(a_communicator_is_split)
+TEST(a_communicator_is_split)
 {
     rank_threads_run(3, split, NULL);
 }
-END_TEST
 
 /* -- groups -------------------------------------------------------------------------
  */
@@ -344,11 +336,10 @@ static void group(unsigned rank, void *arg)
     OK(standin.abort(r.comm));
 }
 
-START_TEST(nothing_of_a_group_starts_before_its_end)
+TEST(nothing_of_a_group_starts_before_its_end)
 {
     rank_threads_run(SIZE, group, NULL);
 }
-END_TEST
 
 /* One rank groups messages that the other one sends in single calls. */
 static void group_differently(unsigned rank, void *arg)
@@ -383,37 +374,13 @@ static void group_differently(unsigned rank, void *arg)
     ck_assert(standin_aborts(r.comm));
 }
 
-START_TEST(groups_that_differ_fail)
+TEST(groups_that_differ_fail)
 {
     static _Atomic unsigned right;
 
     rank_threads_run(SIZE, group_differently, &right);
     ck_assert_uint_lt(right, SIZE);
 }
-END_TEST
 
 /* -- suite --------------------------------------------------------------------------
  */
-
-int main(void)
-{
-    Suite *suite = suite_create("nccl_standin_calls");
-    TCase *t = tcase_create("rules");
-
-    tcase_add_checked_fixture(t, standin_open, NULL);
-    tcase_add_test(t, a_second_call_in_progress_is_refused);
-    tcase_add_test(t, an_event_recorded_too_early_is_before_the_kernel);
-    tcase_add_loop_test(t, some_calls_return_success_in_progress, 0,
-                        sizeof(early) / sizeof(early[0]));
-    tcase_add_test(t, errors_stay);
-    tcase_add_test_raise_signal(t, what_was_freed_is_refused, SIGABRT);
-    tcase_add_test(t, two_ranks_on_a_gpu_are_refused);
-    tcase_add_test(t, different_versions_are_refused);
-    tcase_add_test(t, wrong_arguments_are_refused);
-    tcase_add_loop_test(t, a_blocking_communicator_blocks_until_it_is_aborted, 0, 2);
-    tcase_add_test(t, a_communicator_is_split);
-    tcase_add_test(t, nothing_of_a_group_starts_before_its_end);
-    tcase_add_test(t, groups_that_differ_fail);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
-}

@@ -60,14 +60,15 @@ static void abort_one(unsigned rank, void *arg)
     free(ones);
 }
 
-START_TEST(peers_of_an_aborted_rank_end_with_wrong_data)
+FIXTURE(standin_open, NULL);
+
+TEST_LOOP(peers_of_an_aborted_rank_end_with_wrong_data, 0, 2)
 {
     size_t count = _i == 0 ? COUNT : TWO_PIECES;
 
     setenv("CRUN_STANDIN_FAULT", "ncclAllReduce:stall:0:2", 1);
     rank_threads_run(SIZE, abort_one, &count);
 }
-END_TEST
 
 static void abort_a_sender(unsigned rank, void *arg)
 {
@@ -90,12 +91,11 @@ static void abort_a_sender(unsigned rank, void *arg)
         OK(standin.abort(r.comm));
 }
 
-START_TEST(a_message_of_an_aborted_rank_arrives_without_data)
+TEST(a_message_of_an_aborted_rank_arrives_without_data)
 {
     setenv("CRUN_STANDIN_FAULT", "ncclSend:stall:0", 1);
     rank_threads_run(SIZE, abort_a_sender, NULL);
 }
-END_TEST
 
 /* -- memory -------------------------------------------------------------------------
  */
@@ -138,14 +138,13 @@ static void abandon(unsigned rank, void *arg)
         cuda_emulated_fail(0, cudaErrorIllegalAddress); /* so that it ends */
 }
 
-START_TEST(symmetric_kernels_are_deaf_by_version)
+TEST_EACH(symmetric_kernels_are_deaf_by_version, deafness)
 {
     setenv("CRUN_STANDIN_VERSION", deafness[_i].version, 1);
     if (deafness[_i].engines_above)
         setenv("NCCL_SYM_CE_THRESHOLD", deafness[_i].engines_above, 1);
     rank_threads_run(SIZE, abandon, &_i);
 }
-END_TEST
 
 static void free_early(unsigned rank, void *arg)
 {
@@ -166,11 +165,10 @@ static void free_early(unsigned rank, void *arg)
     ck_assert(standin_aborts(r.comm));
 }
 
-START_TEST(memory_that_is_freed_under_work_faults)
+TEST(memory_that_is_freed_under_work_faults)
 {
     rank_threads_run(SIZE, free_early, NULL);
 }
-END_TEST
 
 static void use_host_memory(unsigned rank, void *arg)
 {
@@ -183,11 +181,10 @@ static void use_host_memory(unsigned rank, void *arg)
     ck_assert_int_eq(cudaStreamSynchronize(r.stream), cudaErrorIllegalAddress);
 }
 
-START_TEST(memory_of_the_host_faults)
+TEST(memory_of_the_host_faults)
 {
     rank_threads_run(1, use_host_memory, NULL);
 }
-END_TEST
 
 static void register_others_memory(unsigned rank, void *arg)
 {
@@ -203,11 +200,10 @@ static void register_others_memory(unsigned rank, void *arg)
     OK(standin.abort(r.comm));
 }
 
-START_TEST(a_window_is_ncclMemAllocs)
+TEST(a_window_is_ncclMemAllocs)
 {
     rank_threads_run(1, register_others_memory, NULL);
 }
-END_TEST
 
 static void register_without_windows(unsigned rank, void *arg)
 {
@@ -218,12 +214,11 @@ static void register_without_windows(unsigned rank, void *arg)
     standin.window(r.comm, r.x, BYTES, &window, NCCL_WINDOW_SYMMETRIC);
 }
 
-START_TEST(a_call_that_a_version_lacks_ends_the_process)
+TEST_RAISES(a_call_that_a_version_lacks_ends_the_process, SIGABRT, 0, 1)
 {
     setenv("CRUN_STANDIN_VERSION", "22304", 1);
     rank_threads_run(1, register_without_windows, NULL);
 }
-END_TEST
 
 /* -- sums ---------------------------------------------------------------------------
  */
@@ -268,13 +263,12 @@ static void sum_in_ring(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(floats_are_added_in_a_ring)
+TEST_LOOP(floats_are_added_in_a_ring, 1, 6)
 {
     int size = _i;
 
     rank_threads_run((unsigned)size, sum_in_ring, &size);
 }
-END_TEST
 
 /* -- graphs -------------------------------------------------------------------------
  */
@@ -300,32 +294,10 @@ static void capture(unsigned rank, void *arg)
     standin_end(&r);
 }
 
-START_TEST(a_captured_call_runs_with_the_graph)
+TEST(a_captured_call_runs_with_the_graph)
 {
     rank_threads_run(SIZE, capture, NULL);
 }
-END_TEST
 
 /* -- suite --------------------------------------------------------------------------
  */
-
-int main(void)
-{
-    Suite *suite = suite_create("nccl_standin_kernels");
-    TCase *t = tcase_create("rules");
-
-    tcase_add_checked_fixture(t, standin_open, NULL);
-    tcase_add_loop_test(t, peers_of_an_aborted_rank_end_with_wrong_data, 0, 2);
-    tcase_add_test(t, a_message_of_an_aborted_rank_arrives_without_data);
-    tcase_add_loop_test(t, symmetric_kernels_are_deaf_by_version, 0,
-                        sizeof(deafness) / sizeof(deafness[0]));
-    tcase_add_test(t, memory_that_is_freed_under_work_faults);
-    tcase_add_test(t, memory_of_the_host_faults);
-    tcase_add_test(t, a_window_is_ncclMemAllocs);
-    tcase_add_test_raise_signal(t, a_call_that_a_version_lacks_ends_the_process,
-                                SIGABRT);
-    tcase_add_loop_test(t, floats_are_added_in_a_ring, 1, 6);
-    tcase_add_test(t, a_captured_call_runs_with_the_graph);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
-}

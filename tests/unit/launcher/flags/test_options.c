@@ -75,7 +75,9 @@ static const struct {
     { "-q x", "unknown flag -q" },
 };
 
-START_TEST(a_wrong_value_is_refused_in_one_line_that_names_it)
+FIXTURE(option_lines_setup, NULL);
+
+TEST_EACH(a_wrong_value_is_refused_in_one_line_that_names_it, refused)
 {
     struct line line;
     struct options o;
@@ -89,9 +91,8 @@ START_TEST(a_wrong_value_is_refused_in_one_line_that_names_it)
     ck_assert_ptr_null(strchr(e.text, '\n'));
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(without_flags_it_is_as_with_torchrun)
+TEST(without_flags_it_is_as_with_torchrun)
 {
     static const int signals[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, 0 };
     struct options o;
@@ -131,9 +132,8 @@ START_TEST(without_flags_it_is_as_with_torchrun)
     ck_assert_uint_eq(o.note_count, 0);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(every_flag_reaches_its_place)
+TEST(every_flag_reaches_its_place)
 {
     struct options o;
     struct config c;
@@ -165,9 +165,8 @@ START_TEST(every_flag_reaches_its_place)
     ck_assert(c.job.limit_spares && c.job.spares == 1);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(output_goes_where_it_is_sent_rank_by_rank)
+TEST(output_goes_where_it_is_sent_rank_by_rank)
 {
     static const uint8_t redirect[12] = { 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2 };
     static const uint8_t tee[12] = { 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 };
@@ -199,9 +198,8 @@ START_TEST(output_goes_where_it_is_sent_rank_by_rank)
     ck_assert_mem_eq(c.streams.tee, tee, sizeof(tee));
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(workers_are_counted_as_the_machine_says)
+TEST_LOOP(workers_are_counted_as_the_machine_says, 0, 6)
 {
     static const struct {
         const char *flag;
@@ -218,9 +216,8 @@ START_TEST(workers_are_counted_as_the_machine_says)
     ck_assert_uint_eq(c.workers, cases[_i].workers);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(processes_of_all_nodes_are_divided_among_them)
+TEST_LOOP(processes_of_all_nodes_are_divided_among_them, 0, 12)
 {
     static const struct {
         const char *line;
@@ -248,9 +245,8 @@ START_TEST(processes_of_all_nodes_are_divided_among_them)
         ck_assert_uint_eq(c.workers, cases[_i].workers);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(hosts_and_variables_are_gathered)
+TEST(hosts_and_variables_are_gathered)
 {
     struct options o;
     struct config c;
@@ -266,9 +262,8 @@ START_TEST(hosts_and_variables_are_gathered)
     ck_assert(!hosts_are_wanted(&o.hosts) && !o.folder && o.exports.count == 0);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(virtual_local_ranks_need_a_gpu_each)
+TEST(virtual_local_ranks_need_a_gpu_each)
 {
     struct line line;
     struct options o;
@@ -285,7 +280,6 @@ START_TEST(virtual_local_ranks_need_a_gpu_each)
     accept_line("--virtual-local-rank --nproc-per-node 3 x", &o, &c);
     config_build_release(&c);
 }
-END_TEST
 
 static const struct {
     const char *line;
@@ -304,7 +298,7 @@ static const struct {
     { "--time-limit 1-00:00:01 x", 87401 },
 };
 
-START_TEST(the_end_of_its_time_is_given_or_that_of_the_slurm_job)
+TEST_EACH(the_end_of_its_time_is_given_or_that_of_the_slurm_job, time_limits)
 {
     struct options o;
     struct config c;
@@ -322,9 +316,8 @@ START_TEST(the_end_of_its_time_is_given_or_that_of_the_slurm_job)
     ck_assert(c.under_slurm);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
+TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
 {
     struct options o;
     struct config c;
@@ -346,9 +339,8 @@ START_TEST(the_environment_gives_defaults_and_crun_is_the_stronger)
     ck_assert_uint_eq(c.job.max_nodes, 5);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(a_wrong_variable_is_refused_by_its_name)
+TEST(a_wrong_variable_is_refused_by_its_name)
 {
     struct line line;
     struct options o;
@@ -362,9 +354,8 @@ START_TEST(a_wrong_variable_is_refused_by_its_name)
     ck_assert(read_line(&line, "x", &o, &c, &e) < 0);
     ck_assert_ptr_nonnull(strstr(e.text, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT: \"x\" is"));
 }
-END_TEST
 
-START_TEST(flags_for_python_alone_leave_a_note_each)
+TEST(flags_for_python_alone_leave_a_note_each)
 {
     struct options o;
     struct config c;
@@ -376,9 +367,8 @@ START_TEST(flags_for_python_alone_leave_a_note_each)
     ck_assert_ptr_nonnull(strstr(o.notes[0], "--start-method has no effect"));
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(signals_are_known_by_their_names)
+TEST(signals_are_known_by_their_names)
 {
     static const int signals[] = { SIGUSR1, SIGTERM, SIGINT, 0 };
     char *argv[] = { "crun", "--signals-to-handle", "SIGUSR1, TERM ,sigint", "x",
@@ -391,9 +381,8 @@ START_TEST(signals_are_known_by_their_names)
     ck_assert_mem_eq(o.config.signals, signals, sizeof(signals));
     ck_assert_str_eq(o.config.signals_text, "SIGUSR1, TERM ,sigint");
 }
-END_TEST
 
-START_TEST(a_job_on_one_node_has_a_name_of_its_own)
+TEST(a_job_on_one_node_has_a_name_of_its_own)
 {
     char first[RUN_ID_MAX + 1];
     struct options o;
@@ -413,7 +402,6 @@ START_TEST(a_job_on_one_node_has_a_name_of_its_own)
     ck_assert_str_eq(c.run_id, "none");
     config_build_release(&c);
 }
-END_TEST
 
 /* Whether two command lines are of one job. */
 static bool same_job(const char *a, const char *b)
@@ -433,7 +421,7 @@ static bool same_job(const char *a, const char *b)
     return same;
 }
 
-START_TEST(the_same_program_with_the_same_arguments_is_one_job)
+TEST(the_same_program_with_the_same_arguments_is_one_job)
 {
     ck_assert(same_job("train.py --lr 1", "train.py --lr 1"));
     ck_assert(same_job("train.py --lr 1", "--nproc-per-node 2 -v train.py --lr 1"));
@@ -443,9 +431,8 @@ START_TEST(the_same_program_with_the_same_arguments_is_one_job)
     ck_assert(!same_job("train.py --lr 1", "eval.py --lr 1"));
     ck_assert(!same_job("train", "-m train"));
 }
-END_TEST
 
-START_TEST(several_nodes_do_not_read_standard_input)
+TEST(several_nodes_do_not_read_standard_input)
 {
     struct options o;
     struct config c;
@@ -460,9 +447,8 @@ START_TEST(several_nodes_do_not_read_standard_input)
     ck_assert_int_eq(c.stdin_mode, CONFIG_STDIN_NONE);
     config_build_release(&c);
 }
-END_TEST
 
-START_TEST(every_flag_is_in_the_help_once)
+TEST(every_flag_is_in_the_help_once)
 {
     char *text = NULL;
     size_t size = 0;
@@ -485,39 +471,4 @@ START_TEST(every_flag_is_in_the_help_once)
         ck_assert_msg(!strstr(at + 1, flag), "--%s is there twice", o->name);
     }
     free(text);
-}
-END_TEST
-
-static Suite *options_suite(void)
-{
-    Suite *s = suite_create("options");
-    TCase *t = tcase_create("command lines");
-
-    tcase_add_checked_fixture(t, option_lines_setup, NULL);
-    tcase_add_loop_test(t, a_wrong_value_is_refused_in_one_line_that_names_it, 0,
-                        COUNT(refused));
-    tcase_add_test(t, without_flags_it_is_as_with_torchrun);
-    tcase_add_test(t, every_flag_reaches_its_place);
-    tcase_add_test(t, output_goes_where_it_is_sent_rank_by_rank);
-    tcase_add_loop_test(t, workers_are_counted_as_the_machine_says, 0, 6);
-    tcase_add_loop_test(t, processes_of_all_nodes_are_divided_among_them, 0, 12);
-    tcase_add_test(t, hosts_and_variables_are_gathered);
-    tcase_add_test(t, virtual_local_ranks_need_a_gpu_each);
-    tcase_add_loop_test(t, the_end_of_its_time_is_given_or_that_of_the_slurm_job, 0,
-                        sizeof(time_limits) / sizeof(time_limits[0]));
-    tcase_add_test(t, the_environment_gives_defaults_and_crun_is_the_stronger);
-    tcase_add_test(t, a_wrong_variable_is_refused_by_its_name);
-    tcase_add_test(t, flags_for_python_alone_leave_a_note_each);
-    tcase_add_test(t, signals_are_known_by_their_names);
-    tcase_add_test(t, a_job_on_one_node_has_a_name_of_its_own);
-    tcase_add_test(t, the_same_program_with_the_same_arguments_is_one_job);
-    tcase_add_test(t, several_nodes_do_not_read_standard_input);
-    tcase_add_test(t, every_flag_is_in_the_help_once);
-    suite_add_tcase(s, t);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(options_suite());
 }

@@ -59,7 +59,9 @@ static const struct {
       -1, 0, "10.1.1.1" },
 };
 
-START_TEST(the_rendezvous_is_where_the_flags_say)
+FIXTURE(option_lines_setup, NULL);
+
+TEST_EACH(the_rendezvous_is_where_the_flags_say, places)
 {
     struct options o;
     struct config c;
@@ -74,7 +76,6 @@ START_TEST(the_rendezvous_is_where_the_flags_say)
     ck_assert_pstr_eq(c.local_addr, places[_i].local_addr);
     config_build_release(&c);
 }
-END_TEST
 
 static const struct {
     const char *conf;
@@ -102,7 +103,7 @@ static const struct {
     { "''", 15000, 600000, 30000, 300000, -1 },
 };
 
-START_TEST(the_keys_of_rdzv_conf_are_torchruns_and_ours)
+TEST_EACH(the_keys_of_rdzv_conf_are_torchruns_and_ours, confs)
 {
     char conf[128],
         *argv[] = { "crun", "--rdzv-endpoint=a", "--nnodes=2", "--rdzv-conf", conf, "x",
@@ -123,7 +124,6 @@ START_TEST(the_keys_of_rdzv_conf_are_torchruns_and_ours)
     ck_assert_int_eq(c.is_host, confs[_i].is_host);
     config_build_release(&c);
 }
-END_TEST
 
 static const struct {
     const char *conf, *note;
@@ -137,7 +137,7 @@ static const struct {
       "have no effect" },
 };
 
-START_TEST(an_unknown_key_is_a_note)
+TEST_EACH(an_unknown_key_is_a_note, notes)
 {
     struct rdzv_conf conf;
     struct err e;
@@ -146,9 +146,8 @@ START_TEST(an_unknown_key_is_a_note)
     ck_assert_int_eq(rdzv_conf_parse(&conf, notes[_i].conf, &e), 0);
     ck_assert_str_eq(conf.note, notes[_i].note);
 }
-END_TEST
 
-START_TEST(many_unknown_keys_fit_into_a_note)
+TEST(many_unknown_keys_fit_into_a_note)
 {
     char text[4096] = "";
     struct rdzv_conf conf;
@@ -162,9 +161,8 @@ START_TEST(many_unknown_keys_fit_into_a_note)
     ck_assert_ptr_nonnull(strstr(conf.note, "key0, key1, "));
     ck_assert_ptr_nonnull(strstr(conf.note, ", ... are not keys of crun"));
 }
-END_TEST
 
-START_TEST(a_static_rendezvous_waits_for_its_timeout)
+TEST(a_static_rendezvous_waits_for_its_timeout)
 {
     struct options o;
     struct config c;
@@ -173,7 +171,6 @@ START_TEST(a_static_rendezvous_waits_for_its_timeout)
     ck_assert_uint_eq(c.job.join_timeout_ms, 3000);
     config_build_release(&c);
 }
-END_TEST
 
 static const struct {
     const char *flags;
@@ -190,7 +187,7 @@ static const struct {
     { "--nnodes 2 --rdzv-conf replicas=3", 3 },
 };
 
-START_TEST(the_records_are_on_three_nodes_or_all)
+TEST_EACH(the_records_are_on_three_nodes_or_all, kept)
 {
     struct options o;
     struct config c;
@@ -200,22 +197,4 @@ START_TEST(the_records_are_on_three_nodes_or_all)
     accept_line(line, &o, &c);
     ck_assert_uint_eq(c.replicas, kept[_i].replicas);
     config_build_release(&c);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("options_rendezvous");
-    TCase *t = tcase_create("rendezvous");
-
-    tcase_add_checked_fixture(t, option_lines_setup, NULL);
-    tcase_add_loop_test(t, the_rendezvous_is_where_the_flags_say, 0, COUNT(places));
-    tcase_add_loop_test(t, the_records_are_on_three_nodes_or_all, 0, COUNT(kept));
-    tcase_add_loop_test(t, the_keys_of_rdzv_conf_are_torchruns_and_ours, 0,
-                        COUNT(confs));
-    tcase_add_loop_test(t, an_unknown_key_is_a_note, 0, COUNT(notes));
-    tcase_add_test(t, many_unknown_keys_fit_into_a_note);
-    tcase_add_test(t, a_static_rendezvous_waits_for_its_timeout);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -34,7 +34,7 @@ static const struct {
     { "4294967296:1", false, { 0 } },
 };
 
-START_TEST(streams_are_given_for_all_ranks_or_for_each)
+TEST_EACH(streams_are_given_for_all_ranks_or_for_each, streams)
 {
     uint8_t found[12];
     struct err e;
@@ -47,7 +47,6 @@ START_TEST(streams_are_given_for_all_ranks_or_for_each)
         ck_assert_uint_eq(found[11], streams[_i].streams[2]);
     }
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -66,7 +65,7 @@ static const struct {
     { "all", false, { false } },
 };
 
-START_TEST(a_filter_shows_the_ranks_it_names)
+TEST_EACH(a_filter_shows_the_ranks_it_names, filters)
 {
     bool found[12];
     struct err e;
@@ -79,7 +78,6 @@ START_TEST(a_filter_shows_the_ranks_it_names)
         ck_assert_int_eq(found[11], filters[_i].shown[2]);
     }
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -91,7 +89,7 @@ static const struct {
     { ",", { NULL } },
 };
 
-START_TEST(two_commas_are_one_in_a_list_of_texts)
+TEST_EACH(two_commas_are_one_in_a_list_of_texts, word_lists)
 {
     const char **words = rank_lists_words(word_lists[_i].text);
     int i = 0;
@@ -100,18 +98,4 @@ START_TEST(two_commas_are_one_in_a_list_of_texts)
         ck_assert_pstr_eq(words[i], word_lists[_i].words[i]);
     ck_assert_ptr_null(words[i]);
     free(words);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("rank lists");
-    TCase *t = tcase_create("lists");
-
-    tcase_add_loop_test(t, streams_are_given_for_all_ranks_or_for_each, 0,
-                        COUNT(streams));
-    tcase_add_loop_test(t, a_filter_shows_the_ranks_it_names, 0, COUNT(filters));
-    tcase_add_loop_test(t, two_commas_are_one_in_a_list_of_texts, 0, COUNT(word_lists));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

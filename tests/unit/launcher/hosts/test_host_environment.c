@@ -63,7 +63,7 @@ static const struct {
     { "NCCL_X=", true },
 };
 
-START_TEST(programs_and_settings_travel_but_no_session_and_no_secret)
+TEST_EACH(programs_and_settings_travel_but_no_session_and_no_secret, variables)
 {
     const char *const environment[] = { variables[_i].variable, NULL };
     char **list = host_environment_carried(environment, NULL);
@@ -74,7 +74,6 @@ START_TEST(programs_and_settings_travel_but_no_session_and_no_secret)
         ck_assert_ptr_null(list[0]);
     host_environment_free(list);
 }
-END_TEST
 
 static const char *const here[] = { "NCCL_DEBUG=INFO", "SEED=1",
                                     "DATA_DIR=/data",  "DATA_TOKEN=t",
@@ -98,7 +97,7 @@ static const struct {
     { { "SEE" }, { "NCCL_DEBUG=INFO" } },
 };
 
-START_TEST(x_adds_a_variable_by_name_value_or_pattern)
+TEST_EACH(x_adds_a_variable_by_name_value_or_pattern, additions)
 {
     char **list = host_environment_carried(here, additions[_i].named);
     int i = 0;
@@ -108,7 +107,6 @@ START_TEST(x_adds_a_variable_by_name_value_or_pattern)
     ck_assert_ptr_null(list[i]);
     host_environment_free(list);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -119,25 +117,10 @@ static const struct {
     { "A B=x", false }, { "A*=x", false }, { "A,B", false },
 };
 
-START_TEST(a_value_of_x_is_checked)
+TEST_EACH(a_value_of_x_is_checked, values)
 {
     struct err e;
 
     ck_assert_int_eq(host_environment_check(values[_i].text, &e),
                      values[_i].ok ? 0 : -1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("host environment");
-    TCase *t = tcase_create("variables");
-
-    tcase_add_loop_test(t, programs_and_settings_travel_but_no_session_and_no_secret, 0,
-                        COUNT(variables));
-    tcase_add_loop_test(t, x_adds_a_variable_by_name_value_or_pattern, 0,
-                        COUNT(additions));
-    tcase_add_loop_test(t, a_value_of_x_is_checked, 0, COUNT(values));
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

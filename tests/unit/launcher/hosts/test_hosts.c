@@ -107,7 +107,7 @@ static const struct {
     { "n1\nn1 slots=2", NULL },
 };
 
-START_TEST(one_parser_takes_the_lists_of_all_launchers)
+TEST_EACH(one_parser_takes_the_lists_of_all_launchers, texts)
 {
     struct hosts h = { .count = 0 };
     struct err e;
@@ -120,7 +120,6 @@ START_TEST(one_parser_takes_the_lists_of_all_launchers)
         ck_assert_uint_eq(h.count, 0);
     hosts_clear(&h);
 }
-END_TEST
 
 static const struct {
     const char *from, *text, *message;
@@ -143,7 +142,7 @@ static const struct {
     { "--hosts", "a@b@c", "--hosts: \"a@b@c\" is not USER@HOST" },
 };
 
-START_TEST(a_bad_line_is_named_with_what_is_right)
+TEST_EACH(a_bad_line_is_named_with_what_is_right, messages)
 {
     struct hosts h = { .count = 0 };
     struct err e;
@@ -152,7 +151,6 @@ START_TEST(a_bad_line_is_named_with_what_is_right)
     ck_assert_pstr_eq(e.text, messages[_i].message);
     hosts_clear(&h);
 }
-END_TEST
 
 static const struct {
     const char *list;
@@ -175,7 +173,7 @@ static const struct {
     { "a", 4097, 0, NULL },
 };
 
-START_TEST(processes_fill_the_slots_in_order)
+TEST_EACH(processes_fill_the_slots_in_order, shares)
 {
     struct hosts h = { .count = 0 };
     struct err e;
@@ -187,9 +185,8 @@ START_TEST(processes_fill_the_slots_in_order)
         ck_assert_pstr_eq(show_hosts(&h), shares[_i].hosts);
     hosts_clear(&h);
 }
-END_TEST
 
-START_TEST(files_and_lists_are_read_in_order)
+TEST(files_and_lists_are_read_in_order)
 {
     char path[] = "/tmp/test-hosts.XXXXXX", list[64];
     struct hosts_wanted w = { .lists = { { "gpu[1,2]:8", list }, 2, false } };
@@ -216,9 +213,8 @@ START_TEST(files_and_lists_are_read_in_order)
     hosts_clear(&h);
     close(fd);
 }
-END_TEST
 
-START_TEST(the_host_files_of_schedulers_are_found)
+TEST(the_host_files_of_schedulers_are_found)
 {
     struct hosts_wanted w = { .file = "auto" };
     struct hosts h = { .count = 0 };
@@ -233,20 +229,4 @@ START_TEST(the_host_files_of_schedulers_are_found)
     hosts_clear(&h);
     unlink(path);
     close(fd);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("hosts");
-    TCase *t = tcase_create("lists");
-
-    tcase_add_loop_test(t, one_parser_takes_the_lists_of_all_launchers, 0,
-                        COUNT(texts));
-    tcase_add_loop_test(t, a_bad_line_is_named_with_what_is_right, 0, COUNT(messages));
-    tcase_add_loop_test(t, processes_fill_the_slots_in_order, 0, COUNT(shares));
-    tcase_add_test(t, files_and_lists_are_read_in_order);
-    tcase_add_test(t, the_host_files_of_schedulers_are_found);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

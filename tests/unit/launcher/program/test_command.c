@@ -169,7 +169,9 @@ static const char **find_argv(const char *word, int flags, const char *python,
     return argv;
 }
 
-START_TEST(a_program_is_found_and_run_by_what_it_needs)
+FIXTURE(setup, teardown);
+
+TEST_EACH(a_program_is_found_and_run_by_what_it_needs, found)
 {
     static const char *const arguments[] = { "--flag", "", "a b", NULL };
     struct err e;
@@ -188,7 +190,6 @@ START_TEST(a_program_is_found_and_run_by_what_it_needs)
         ck_assert_pstr_eq(argv[n + i], arguments[i]);
     free(argv);
 }
-END_TEST
 
 static const struct {
     const char *word;
@@ -222,16 +223,15 @@ static const struct {
     { "m", MODULE | RUN_PATH, "--module and --run-path exclude each other" },
 };
 
-START_TEST(what_cannot_be_run_is_said_with_the_places_looked_in)
+TEST_EACH(what_cannot_be_run_is_said_with_the_places_looked_in, missing)
 {
     struct err e;
 
     ck_assert_ptr_null(find_argv(missing[_i].word, missing[_i].flags, NULL, &e));
     ck_assert_str_eq(e.text, missing[_i].error);
 }
-END_TEST
 
-START_TEST(a_missing_interpreter_is_named)
+TEST(a_missing_interpreter_is_named)
 {
     struct err e;
 
@@ -244,7 +244,6 @@ START_TEST(a_missing_interpreter_is_named)
     ck_assert_str_eq(e.text, "train.py needs python3, which is not in PATH "
                              "(PYTHON_EXEC names another)");
 }
-END_TEST
 
 /* crun's own name, as it was typed, and the interpreter of train.py. */
 static const struct {
@@ -273,7 +272,7 @@ static const struct {
     { NULL, "bin", NULL, "bin/python3" },
 };
 
-START_TEST(the_interpreter_is_that_of_the_environment_of_crun)
+TEST_EACH(the_interpreter_is_that_of_the_environment_of_crun, interpreters)
 {
     struct err e;
     const char **argv;
@@ -285,7 +284,6 @@ START_TEST(the_interpreter_is_that_of_the_environment_of_crun)
     ck_assert_str_eq(argv[0], interpreters[_i].python);
     free(argv);
 }
-END_TEST
 
 /* Called as torchrun. */
 static const struct {
@@ -312,7 +310,7 @@ static const struct {
     { "bin", 0, { NULL }, "bin is a directory" },
 };
 
-START_TEST(called_as_torchrun_every_program_is_python)
+TEST_EACH(called_as_torchrun_every_program_is_python, torchrun)
 {
     struct err e;
     const char **argv;
@@ -329,9 +327,8 @@ START_TEST(called_as_torchrun_every_program_is_python)
         ck_assert_pstr_eq(argv[n], torchrun[_i].argv[n]);
     free(argv);
 }
-END_TEST
 
-START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
+TEST(a_folder_of_path_that_is_closed_is_passed_over)
 {
     struct err e;
     const char **argv;
@@ -352,9 +349,8 @@ START_TEST(a_folder_of_path_that_is_closed_is_passed_over)
     ck_assert_str_eq(e.text, "locked/x: Permission denied");
     (void)!setresuid(0, 0, 0); /* root again, if it was */
 }
-END_TEST
 
-START_TEST(an_empty_entry_of_path_is_the_working_directory)
+TEST_LOOP(an_empty_entry_of_path_is_the_working_directory, 0, 4)
 {
     static const char *const paths[] = { "", ":nowhere", "nowhere:", "nowhere::own" };
     struct err e;
@@ -365,26 +361,4 @@ START_TEST(an_empty_entry_of_path_is_the_working_directory)
     ck_assert_msg(argv, "%s", e.text);
     ck_assert_str_eq(argv[0], "./local");
     free(argv);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("command");
-    TCase *t = tcase_create("files");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_program_is_found_and_run_by_what_it_needs, 0,
-                        COUNT(found));
-    tcase_add_loop_test(t, what_cannot_be_run_is_said_with_the_places_looked_in, 0,
-                        COUNT(missing));
-    tcase_add_test(t, a_missing_interpreter_is_named);
-    tcase_add_loop_test(t, the_interpreter_is_that_of_the_environment_of_crun, 0,
-                        COUNT(interpreters));
-    tcase_add_loop_test(t, called_as_torchrun_every_program_is_python, 0,
-                        COUNT(torchrun));
-    tcase_add_test(t, a_folder_of_path_that_is_closed_is_passed_over);
-    tcase_add_loop_test(t, an_empty_entry_of_path_is_the_working_directory, 0, 4);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

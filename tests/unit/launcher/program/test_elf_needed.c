@@ -14,7 +14,7 @@
 static const char *const libc_prefixes[] = { "libnosuch.", "libc.", NULL };
 static const char *const mpi_prefixes[] = { "libmpi.", NULL };
 
-START_TEST(a_library_of_a_program_is_found)
+TEST(a_library_of_a_program_is_found)
 {
     char library[64] = "";
 
@@ -22,9 +22,8 @@ START_TEST(a_library_of_a_program_is_found)
     ck_assert_int_eq(strncmp(library, "libc.so", 7), 0);
     ck_assert(!elf_needs(SELF, mpi_prefixes, library, sizeof(library)));
 }
-END_TEST
 
-START_TEST(what_is_no_program_needs_nothing)
+TEST_LOOP(what_is_no_program_needs_nothing, 0, 4)
 {
     static const char *const paths[] = { "/no/such/file", "/", "/dev/null",
                                          "/etc/passwd" };
@@ -32,10 +31,9 @@ START_TEST(what_is_no_program_needs_nothing)
 
     ck_assert(!elf_needs(paths[_i], libc_prefixes, library, sizeof(library)));
 }
-END_TEST
 
 /* Every byte of the headers with another value, and the file cut off. */
-START_TEST(a_damaged_program_is_read_to_its_end_only)
+TEST(a_damaged_program_is_read_to_its_end_only)
 {
     char path[] = "/tmp/test_elf_needed.XXXXXX", library[64], head[4096];
     int fd = mkstemp(path), self = open(SELF, O_RDONLY);
@@ -60,17 +58,4 @@ START_TEST(a_damaged_program_is_read_to_its_end_only)
     close(self);
     close(fd);
     unlink(path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("elf_needed");
-    TCase *t = tcase_create("files");
-
-    tcase_add_test(t, a_library_of_a_program_is_found);
-    tcase_add_loop_test(t, what_is_no_program_needs_nothing, 0, 4);
-    tcase_add_test(t, a_damaged_program_is_read_to_its_end_only);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -40,7 +40,9 @@ static char *python_behind(const char *script)
     return python_behind_shim(shim);
 }
 
-START_TEST(a_shim_tells_its_interpreter)
+FIXTURE(setup, teardown);
+
+TEST(a_shim_tells_its_interpreter)
 {
     char *python = python_behind("printf /proc/self/exe");
 
@@ -48,7 +50,6 @@ START_TEST(a_shim_tells_its_interpreter)
     ck_assert_str_eq(python, "/proc/self/exe");
     free(python);
 }
-END_TEST
 
 static const char *const useless[] = {
     "exit 1",
@@ -61,30 +62,14 @@ static const char *const useless[] = {
     "head -c 200000 /dev/zero | tr '\\0' /",
 };
 
-START_TEST(other_scripts_tell_none)
+TEST_EACH(other_scripts_tell_none, useless)
 {
     ck_assert_ptr_null(python_behind(useless[_i]));
 }
-END_TEST
 
-START_TEST(only_a_folder_of_shims_has_shims)
+TEST(only_a_folder_of_shims_has_shims)
 {
     ck_assert_ptr_null(python_behind_shim("/bin/sh"));
     ck_assert_ptr_null(python_behind_shim("python3"));
     ck_assert_ptr_null(python_behind_shim("shims/nowhere"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("python");
-    TCase *t = tcase_create("shims");
-
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_shim_tells_its_interpreter);
-    tcase_add_loop_test(t, other_scripts_tell_none, 0,
-                        (int)(sizeof(useless) / sizeof(useless[0])));
-    tcase_add_test(t, only_a_folder_of_shims_has_shims);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -25,7 +25,7 @@ static size_t put_two(uint8_t *bytes, size_t size)
     return n;
 }
 
-START_TEST(frames_survive_any_cut)
+TEST(frames_survive_any_cut)
 {
     uint8_t bytes[64];
     size_t n = put_two(bytes, sizeof(bytes));
@@ -48,9 +48,8 @@ START_TEST(frames_survive_any_cut)
     }
     channel_reader_wipe(&reader);
 }
-END_TEST
 
-START_TEST(what_was_read_is_wiped)
+TEST(what_was_read_is_wiped)
 {
     struct evbuffer *out = evbuffer_new();
     uint8_t bytes[64];
@@ -66,17 +65,15 @@ START_TEST(what_was_read_is_wiped)
     ck_assert_ptr_null(memmem(reader.data, reader.size, "secret", 6));
     channel_reader_wipe(&reader);
 }
-END_TEST
 
-START_TEST(other_bytes_are_no_frames)
+TEST(other_bytes_are_no_frames)
 {
     channel_reader_add(&reader, "Last login: Sun Nov 22\n", 23);
     ck_assert_int_eq(channel_reader_next(&reader, &frame, &e), -1);
     channel_reader_wipe(&reader);
 }
-END_TEST
 
-START_TEST(words_of_the_shell_come_before_the_greeting)
+TEST(words_of_the_shell_come_before_the_greeting)
 {
     static const char text[] = "Welcome to n1!" CHANNEL_GREETING;
     char before[8];
@@ -91,9 +88,8 @@ START_TEST(words_of_the_shell_come_before_the_greeting)
     ck_assert_uint_eq(channel_reader_rest(&reader), 0);
     channel_reader_wipe(&reader);
 }
-END_TEST
 
-START_TEST(an_order_carries_any_bytes)
+TEST(an_order_carries_any_bytes)
 {
     char *argv[] = { "crun", "--", "a b", "\"'$`\\\n\t\r*", "\xff\xfe", "", NULL };
     char *environment[] = { "A=1\n2", "B=", NULL };
@@ -124,9 +120,8 @@ START_TEST(an_order_carries_any_bytes)
     remote_order_clear(&got);
     free(text);
 }
-END_TEST
 
-START_TEST(a_damaged_message_is_refused)
+TEST(a_damaged_message_is_refused)
 {
     static const char *const orders[] = {
         "",
@@ -152,9 +147,8 @@ START_TEST(a_damaged_message_is_refused)
         ck_assert_int_eq(remote_hello_parse(orders[i], strlen(orders[i]), &h, &e), -1);
     }
 }
-END_TEST
 
-START_TEST(starts_and_greetings_go_there_and_back)
+TEST(starts_and_greetings_go_there_and_back)
 {
     char *addresses[] = { "10.0.0.1", "fd00::1", NULL };
     struct remote_start s = { -1, 2, 4, 3, true, "10.0.0.1:1" }, start;
@@ -179,21 +173,4 @@ START_TEST(starts_and_greetings_go_there_and_back)
     ck_assert_ptr_null(hello.addresses[2]);
     remote_hello_clear(&hello);
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("channel");
-    TCase *t = tcase_create("core");
-
-    tcase_add_test(t, frames_survive_any_cut);
-    tcase_add_test(t, what_was_read_is_wiped);
-    tcase_add_test(t, other_bytes_are_no_frames);
-    tcase_add_test(t, words_of_the_shell_come_before_the_greeting);
-    tcase_add_test(t, an_order_carries_any_bytes);
-    tcase_add_test(t, a_damaged_message_is_refused);
-    tcase_add_test(t, starts_and_greetings_go_there_and_back);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -55,7 +55,7 @@ static const struct life lives[] = {
     { { HOST_EV_CONNECT, HOST_EV_START, HOST_EV_EXITED }, HOST_CONNECTING },
 };
 
-START_TEST(a_host_lives_by_the_table)
+TEST_EACH(a_host_lives_by_the_table, lives)
 {
     const struct life *life = &lives[_i];
     enum host_state state = HOST_IDLE;
@@ -65,9 +65,8 @@ START_TEST(a_host_lives_by_the_table)
             state = host_state_edge(state, life->events[i]).to;
     ck_assert_str_eq(host_state_name(state), host_state_name(life->end));
 }
-END_TEST
 
-START_TEST(the_end_is_the_end)
+TEST(the_end_is_the_end)
 {
     for (int s = HOST_DETACHED; s < HOST_STATE_COUNT; s++) {
         ck_assert(host_state_is_over((enum host_state)s));
@@ -81,16 +80,14 @@ START_TEST(the_end_is_the_end)
         }
     }
 }
-END_TEST
 
 /* A connection may end, or be cut off, at any time. */
-START_TEST(no_state_waits_for_a_closed_connection)
+TEST(no_state_waits_for_a_closed_connection)
 {
     for (int s = HOST_CONNECTING; s <= HOST_RUNNING; s++)
         ck_assert(
             host_state_is_over(host_state_edge((enum host_state)s, HOST_EV_CLOSED).to));
 }
-END_TEST
 
 /* -- words of ssh ------------------------------------------------------------------ */
 
@@ -120,14 +117,13 @@ static const struct {
     { "", "could not be started", false },
 };
 
-START_TEST(words_of_ssh_are_understood)
+TEST_EACH(words_of_ssh_are_understood, words)
 {
     bool busy;
 
     ck_assert_str_eq(ssh_failure_explain(words[_i].said, &busy), words[_i].means);
     ck_assert_int_eq(busy, words[_i].busy);
 }
-END_TEST
 
 /* -- the command ------------------------------------------------------------------- */
 
@@ -147,7 +143,7 @@ static const struct {
     { "rsh", "-l me", "a", "rsh -l me a sh" },
 };
 
-START_TEST(a_host_is_reached_by_a_command)
+TEST_EACH(a_host_is_reached_by_a_command, commands)
 {
     char **argv = rsh_command(commands[_i].program, commands[_i].ssh_args,
                               commands[_i].host);
@@ -163,9 +159,8 @@ START_TEST(a_host_is_reached_by_a_command)
     free(joined);
     rsh_free(argv);
 }
-END_TEST
 
-START_TEST(the_address_that_ssh_found_is_the_first)
+TEST(the_address_that_ssh_found_is_the_first)
 {
     char **list = host_addresses_list("192.0.2.7 51000 192.0.2.99 22");
 
@@ -180,20 +175,4 @@ START_TEST(the_address_that_ssh_found_is_the_first)
     for (char **a = list; *a; a++)
         free(*a);
     free(list);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("host_states");
-    TCase *t = tcase_create("core");
-
-    tcase_add_loop_test(t, a_host_lives_by_the_table, 0, COUNT(lives));
-    tcase_add_test(t, the_end_is_the_end);
-    tcase_add_test(t, no_state_waits_for_a_closed_connection);
-    tcase_add_loop_test(t, words_of_ssh_are_understood, 0, COUNT(words));
-    tcase_add_loop_test(t, a_host_is_reached_by_a_command, 0, COUNT(commands));
-    tcase_add_test(t, the_address_that_ssh_found_is_the_first);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -40,7 +40,7 @@ static int meet(int32_t rank, const char *answers, struct pmi1_meeting *m,
     return rc;
 }
 
-START_TEST(rank_0_puts_its_addresses)
+TEST(rank_0_puts_its_addresses)
 {
     struct pmi1_meeting m;
     struct err e;
@@ -59,9 +59,8 @@ START_TEST(rank_0_puts_its_addresses)
     ck_assert_str_eq(m.job, "kvs_7-a");
     close(m.listener);
 }
-END_TEST
 
-START_TEST(others_get_them)
+TEST(others_get_them)
 {
     struct pmi1_meeting m;
     struct err e;
@@ -79,7 +78,6 @@ START_TEST(others_get_them)
                            "cmd=get kvsname=kvs_7/a key=crun-rendezvous\n"
                            "cmd=finalize\n");
 }
-END_TEST
 
 static const struct {
     const char *answers, *error;
@@ -94,7 +92,7 @@ static const struct {
     { BEGIN MEET "cmd=get_result rc=0\n", "get_result" },
 };
 
-START_TEST(an_answer_that_is_none_is_shown)
+TEST_EACH(an_answer_that_is_none_is_shown, bad)
 {
     struct pmi1_meeting m;
     struct err e;
@@ -102,9 +100,8 @@ START_TEST(an_answer_that_is_none_is_shown)
     ck_assert_int_eq(meet(1, bad[_i].answers, &m, &e), -1);
     ck_assert_msg(strstr(e.text, bad[_i].error) != NULL, "%s", e.text);
 }
-END_TEST
 
-START_TEST(lines_have_a_limit)
+TEST(lines_have_a_limit)
 {
     static char answers[8192];
     struct pmi1_meeting m;
@@ -117,9 +114,8 @@ START_TEST(lines_have_a_limit)
              1);
     ck_assert_int_eq(meet(1, answers, &m, &e), -1);
 }
-END_TEST
 
-START_TEST(a_descriptor_is_a_number)
+TEST(a_descriptor_is_a_number)
 {
     struct pmi1_meeting m = { .rank = 1 };
     struct err e;
@@ -127,20 +123,4 @@ START_TEST(a_descriptor_is_a_number)
     setenv("PMI_FD", "x", 1);
     ck_assert_int_eq(pmi1_meet(&m, &e), -1);
     ck_assert_str_eq(e.text, "PMI_FD is \"x\": it must be a descriptor");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("pmi1");
-    TCase *tc = tcase_create("pmi1");
-
-    tcase_add_test(tc, rank_0_puts_its_addresses);
-    tcase_add_test(tc, others_get_them);
-    tcase_add_loop_test(tc, an_answer_that_is_none_is_shown, 0,
-                        sizeof(bad) / sizeof(bad[0]));
-    tcase_add_test(tc, lines_have_a_limit);
-    tcase_add_test(tc, a_descriptor_is_a_number);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

@@ -49,16 +49,15 @@ static const struct held all[] = {
     { -1, 4000, { .bytes = 1 << 29 } },
 };
 
-START_TEST(the_step_is_the_one_that_all_nodes_have)
+TEST(the_step_is_the_one_that_all_nodes_have)
 {
     ck_assert_str_eq(line_of(JOB_RUNNING, all),
                      TITLE "step 1199, saved 2.4 s ago, copies of step 1198 on other "
                            "nodes, 2.5 GiB in all");
     ck_assert_str_eq(line_of(JOB_STOPPING, all), "");
 }
-END_TEST
 
-START_TEST(a_node_that_has_none_counts)
+TEST(a_node_that_has_none_counts)
 {
     struct held some[] = { all[0], all[1], all[2] };
 
@@ -74,16 +73,4 @@ START_TEST(a_node_that_has_none_counts)
                      TITLE "no step of all nodes, 1.5 MiB in all");
     some[0].memory.bytes = 0;
     ck_assert_str_eq(line_of(JOB_RUNNING, some), "");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("job_views");
-    TCase *t = tcase_create("memory");
-
-    tcase_add_test(t, the_step_is_the_one_that_all_nodes_have);
-    tcase_add_test(t, a_node_that_has_none_counts);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

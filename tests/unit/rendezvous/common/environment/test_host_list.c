@@ -48,7 +48,7 @@ static const struct {
     { "n\x1b[1-2]", NULL },
 };
 
-START_TEST(a_list_has_these_hosts_or_is_refused)
+TEST_EACH(a_list_has_these_hosts_or_is_refused, lists)
 {
     struct host_list l;
     struct err e;
@@ -68,9 +68,8 @@ START_TEST(a_list_has_these_hosts_or_is_refused)
     ck_assert_str_eq(names, lists[_i].names);
     host_list_clear(&l);
 }
-END_TEST
 
-START_TEST(the_limit_is_the_number_of_hosts)
+TEST(the_limit_is_the_number_of_hosts)
 {
     struct host_list l;
     struct err e;
@@ -82,9 +81,8 @@ START_TEST(the_limit_is_the_number_of_hosts)
     ck_assert_int_eq(host_list_expand("n[1-65536],m", &l, &e), -1);
     ck_assert_ptr_null(l.name);
 }
-END_TEST
 
-START_TEST(a_name_has_a_limit)
+TEST(a_name_has_a_limit)
 {
     char list[400];
     struct host_list l;
@@ -97,10 +95,9 @@ START_TEST(a_name_has_a_limit)
     strcpy(list + 255, "[1]");
     ck_assert_int_eq(host_list_expand(list, &l, &e), -1);
 }
-END_TEST
 
 /* Whatever the bytes are, the result is a list within its limits or an error. */
-START_TEST(random_bytes_do_no_harm)
+TEST(random_bytes_do_no_harm)
 {
     static const char letters[] = "n19[]-, .\n\x80";
     char list[24];
@@ -121,7 +118,6 @@ START_TEST(random_bytes_do_no_harm)
         host_list_clear(&l);
     }
 }
-END_TEST
 
 static const struct {
     const char *a, *b;
@@ -140,14 +136,13 @@ static const struct {
     { "fe80::1", "fe80::1", true },
 };
 
-START_TEST(a_domain_may_be_left_out)
+TEST_EACH(a_domain_may_be_left_out, pairs)
 {
     ck_assert_int_eq(host_list_is_same(pairs[_i].a, pairs[_i].b), pairs[_i].same);
     ck_assert_int_eq(host_list_is_same(pairs[_i].b, pairs[_i].a), pairs[_i].same);
 }
-END_TEST
 
-START_TEST(a_host_is_found)
+TEST(a_host_is_found)
 {
     struct host_list l;
     struct err e;
@@ -156,22 +151,4 @@ START_TEST(a_host_is_found)
     ck_assert_int_eq(host_list_find(&l, "n3"), 2);
     ck_assert_int_eq(host_list_find(&l, "n4"), -1);
     host_list_clear(&l);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("host_list");
-    TCase *t = tcase_create("host_list");
-
-    tcase_add_loop_test(t, a_list_has_these_hosts_or_is_refused, 0,
-                        sizeof(lists) / sizeof(lists[0]));
-    tcase_add_test(t, the_limit_is_the_number_of_hosts);
-    tcase_add_test(t, a_name_has_a_limit);
-    tcase_add_test(t, random_bytes_do_no_harm);
-    tcase_add_loop_test(t, a_domain_may_be_left_out, 0,
-                        sizeof(pairs) / sizeof(pairs[0]));
-    tcase_add_test(t, a_host_is_found);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

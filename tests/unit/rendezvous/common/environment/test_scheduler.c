@@ -125,7 +125,7 @@ static const struct {
       0, "n2", "4711", 0, NULL },
 };
 
-START_TEST(complete_variables_tell_the_place)
+TEST_EACH(complete_variables_tell_the_place, good)
 {
     struct scheduler_node n;
     struct err e = { 0 };
@@ -146,7 +146,6 @@ START_TEST(complete_variables_tell_the_place)
     ck_assert_str_eq(n.missing_rank, "");
     ck_assert_str_eq(n.warning, "");
 }
-END_TEST
 
 static const struct {
     const char *variables, *nodes, *rank, *host; /* what begins each text */
@@ -177,7 +176,7 @@ static const struct {
     { LSF, "", "LSB_MCPU_HOSTS names 2 hosts", "" },
 };
 
-START_TEST(what_variables_do_not_tell_is_named)
+TEST_EACH(what_variables_do_not_tell_is_named, partial)
 {
     struct scheduler_node n;
     struct err e = { 0 };
@@ -194,7 +193,6 @@ START_TEST(what_variables_do_not_tell_is_named)
     ck_assert_int_eq(*n.missing_nodes == '\0', n.nodes > 0);
     ck_assert_int_eq(*n.missing_rank == '\0', n.rank >= 0);
 }
-END_TEST
 
 static const struct {
     const char *variables, *error; /* a part of it */
@@ -227,7 +225,7 @@ static const struct {
       "LSB_MCPU_HOSTS does not name this host, n2" },
 };
 
-START_TEST(what_cannot_be_is_an_error_that_names_the_variable)
+TEST_EACH(what_cannot_be_is_an_error_that_names_the_variable, wrong)
 {
     struct scheduler_node n;
     struct err e = { 0 };
@@ -235,10 +233,9 @@ START_TEST(what_cannot_be_is_an_error_that_names_the_variable)
     ck_assert_int_eq(find(wrong[_i].variables, &n, &e), -1);
     ck_assert_msg(strstr(e.text, wrong[_i].error) != NULL, "%s", e.text);
 }
-END_TEST
 
 /* Variables that a shell or ssh took along say nothing about this process. */
-START_TEST(stale_variables_are_not_taken)
+TEST(stale_variables_are_not_taken)
 {
     struct scheduler_node n;
     struct err e;
@@ -265,9 +262,8 @@ START_TEST(stale_variables_are_not_taken)
     ck_assert(n.is_shell); /* slurmd says that this is its node n7 */
     ck_assert(!n.is_outside);
 }
-END_TEST
 
-START_TEST(a_shell_of_a_job_is_no_step)
+TEST(a_shell_of_a_job_is_no_step)
 {
     struct scheduler_node n;
     struct err e;
@@ -295,9 +291,8 @@ START_TEST(a_shell_of_a_job_is_no_step)
     ck_assert(n.is_outside);
     ck_assert_str_eq(n.warning, "");
 }
-END_TEST
 
-START_TEST(sources_that_disagree_are_both_named)
+TEST(sources_that_disagree_are_both_named)
 {
     struct scheduler_node n;
     struct err e;
@@ -313,7 +308,6 @@ START_TEST(sources_that_disagree_are_both_named)
     ck_assert_str_eq(n.source, "LeaderWorkerSet");
     ck_assert_str_eq(n.warning, "");
 }
-END_TEST
 
 static uint16_t step_port(unsigned job, unsigned step)
 {
@@ -326,7 +320,7 @@ static uint16_t step_port(unsigned job, unsigned step)
     return n.port;
 }
 
-START_TEST(steps_and_jobs_have_ports_of_their_own)
+TEST(steps_and_jobs_have_ports_of_their_own)
 {
     ck_assert_uint_eq(step_port(4711, 0), step_port(4711, 0));
     for (unsigned job = 1; job < 40; job++)
@@ -341,9 +335,8 @@ START_TEST(steps_and_jobs_have_ports_of_their_own)
         ck_assert_uint_ne(step_port(4711, step), step_port(4711, 0));
     ck_assert_uint_ne(step_port(4294967293u, 4294967279u), 0);
 }
-END_TEST
 
-START_TEST(the_first_host_of_a_list)
+TEST(the_first_host_of_a_list)
 {
     static const struct {
         const char *list, *host;
@@ -371,7 +364,6 @@ START_TEST(the_first_host_of_a_list)
     }
     ck_assert_int_eq(scheduler_first_host("a-name-that-is-too-long", host, 16), -1);
 }
-END_TEST
 
 /* -- one process per rank ---------------------------------------------------------- */
 
@@ -384,7 +376,7 @@ static const char *rank_launcher(const char *variable, const char *other)
     return l ? l->launcher : "";
 }
 
-START_TEST(a_rank_belongs_to_the_innermost_launcher)
+TEST(a_rank_belongs_to_the_innermost_launcher)
 {
     ck_assert_str_eq(rank_launcher("LANG=C", NULL), "");
     ck_assert_str_eq(rank_launcher("SLURM_STEP_ID=0", NULL), "Slurm");
@@ -396,7 +388,6 @@ START_TEST(a_rank_belongs_to_the_innermost_launcher)
     ck_assert_str_eq(rank_launcher("RANK=0", "OMPI_COMM_WORLD_RANK=0"), "torchrun");
     ck_assert_str_eq(rank_launcher("RANK=", "OMPI_COMM_WORLD_RANK=0"), "Open MPI");
 }
-END_TEST
 
 static const struct {
     const char *variables[4];
@@ -413,7 +404,7 @@ static const struct {
     { { "FLUX_JOB_ID=f1" }, { .job = "Flux job f1" } },
 };
 
-START_TEST(the_batch_job_is_named_with_its_end)
+TEST_EACH(the_batch_job_is_named_with_its_end, batches)
 {
     const struct scheduler_env env = { .variables = batches[_i].variables };
     struct scheduler_batch b;
@@ -422,28 +413,4 @@ START_TEST(the_batch_job_is_named_with_its_end)
     ck_assert_str_eq(b.job, batches[_i].expected.job);
     ck_assert_int_eq(b.end_time, batches[_i].expected.end_time);
     ck_assert(b.is_slurm_step == batches[_i].expected.is_slurm_step);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("scheduler");
-    TCase *tc = tcase_create("scheduler");
-
-    tcase_add_loop_test(tc, the_batch_job_is_named_with_its_end, 0,
-                        sizeof(batches) / sizeof(batches[0]));
-    tcase_add_loop_test(tc, complete_variables_tell_the_place, 0,
-                        sizeof(good) / sizeof(good[0]));
-    tcase_add_loop_test(tc, what_variables_do_not_tell_is_named, 0,
-                        sizeof(partial) / sizeof(partial[0]));
-    tcase_add_loop_test(tc, what_cannot_be_is_an_error_that_names_the_variable, 0,
-                        sizeof(wrong) / sizeof(wrong[0]));
-    tcase_add_test(tc, stale_variables_are_not_taken);
-    tcase_add_test(tc, a_shell_of_a_job_is_no_step);
-    tcase_add_test(tc, sources_that_disagree_are_both_named);
-    tcase_add_test(tc, steps_and_jobs_have_ports_of_their_own);
-    tcase_add_test(tc, the_first_host_of_a_list);
-    tcase_add_test(tc, a_rank_belongs_to_the_innermost_launcher);
-    suite_add_tcase(suite, tc);
-    return check_main(suite);
 }

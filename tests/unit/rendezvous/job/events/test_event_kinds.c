@@ -12,7 +12,7 @@
 
 #define MANUAL "launcher/man/crunctl.1"
 
-START_TEST(the_manual_has_the_same_table)
+TEST(the_manual_has_the_same_table)
 {
     static const char *const called[] = { [EVENT_CALL_NEVER] = "no",
                                           [EVENT_CALL_RESTART] = "a restart",
@@ -39,9 +39,8 @@ START_TEST(the_manual_has_the_same_table)
     ck_assert_int_eq(strncmp(at, ".El\n", 4), 0);
     free(text);
 }
-END_TEST
 
-START_TEST(a_kind_fits_into_a_message_and_is_there_once)
+TEST(a_kind_fits_into_a_message_and_is_there_once)
 {
     for (const struct event_kind *k = event_kinds; k->name; k++) {
         ck_assert(proto_is_name(k->name));
@@ -51,9 +50,8 @@ START_TEST(a_kind_fits_into_a_message_and_is_there_once)
     for (int i = 0; i < NOTE_KIND_COUNT; i++)
         ck_assert_ptr_nonnull(event_kind_find(proto_note_name((enum note_kind)i)));
 }
-END_TEST
 
-START_TEST(what_an_unknown_kind_tells_is_not_for_all)
+TEST(what_an_unknown_kind_tells_is_not_for_all)
 {
     ck_assert_ptr_null(event_kind_find("exploded"));
     ck_assert_int_eq(event_kind_access("exploded"), ACCESS_OPERATE);
@@ -61,9 +59,8 @@ START_TEST(what_an_unknown_kind_tells_is_not_for_all)
     ck_assert_int_eq(event_kind_access("refused"), ACCESS_AGENT);
     ck_assert_int_eq(event_kind_access("failed"), ACCESS_VIEW);
 }
-END_TEST
 
-START_TEST(failures_restarts_and_ends_call)
+TEST(failures_restarts_and_ends_call)
 {
     struct msg_event event = { .kind = "failed", .epoch = 1 };
 
@@ -77,9 +74,8 @@ START_TEST(failures_restarts_and_ends_call)
     strcpy(event.kind, "exploded");
     ck_assert(!event_kind_calls(&event));
 }
-END_TEST
 
-START_TEST(kinds_are_chosen_by_name)
+TEST(kinds_are_chosen_by_name)
 {
     uint64_t chosen;
     struct err e;
@@ -92,24 +88,4 @@ START_TEST(kinds_are_chosen_by_name)
     ck_assert_str_eq(e.text, "\"falied\" is no kind of event; did you mean failed?");
     ck_assert_int_eq(event_kinds_select("", &chosen, &e), -1);
     ck_assert_str_eq(e.text, "\"\" is no kind of event (crunctl(1) lists them)");
-}
-END_TEST
-
-static Suite *event_kinds_suite(void)
-{
-    Suite *s = suite_create("event_kinds");
-    TCase *tc = tcase_create("event_kinds");
-
-    tcase_add_test(tc, the_manual_has_the_same_table);
-    tcase_add_test(tc, a_kind_fits_into_a_message_and_is_there_once);
-    tcase_add_test(tc, what_an_unknown_kind_tells_is_not_for_all);
-    tcase_add_test(tc, failures_restarts_and_ends_call);
-    tcase_add_test(tc, kinds_are_chosen_by_name);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(event_kinds_suite());
 }

@@ -19,7 +19,7 @@ static struct msg_event read_line(const char *line)
     return event;
 }
 
-START_TEST(it_has_both_clocks_and_the_older_names)
+TEST(it_has_both_clocks_and_the_older_names)
 {
     struct msg_event event = { .number = 7,
                                .wall_ms = 5017,
@@ -57,9 +57,8 @@ START_TEST(it_has_both_clocks_and_the_older_names)
     ck_assert(after.of_rank);
     free(line);
 }
-END_TEST
 
-START_TEST(what_is_not_known_is_null)
+TEST(what_is_not_known_is_null)
 {
     struct msg_event event = { .number = 1, .kind = "formed" }, after;
     char *line = event_object_line(&event);
@@ -75,9 +74,8 @@ START_TEST(what_is_not_known_is_null)
     ck_assert(id128_is_zero(&after.instance));
     free(line);
 }
-END_TEST
 
-START_TEST(another_users_file_is_not_trusted)
+TEST(another_users_file_is_not_trusted)
 {
     struct msg_event event = read_line(
         "{\"number\":-1,\"time_ms\":1e300,\"rank\":4294967296,\"instance\":\"0\","
@@ -91,9 +89,8 @@ START_TEST(another_users_file_is_not_trusted)
     ck_assert_str_eq(event.run_id, "");
     ck_assert_uint_eq(strlen(event.kind), sizeof(event.kind) - 1);
 }
-END_TEST
 
-START_TEST(a_chat_is_told_the_job_and_calls_nobody)
+TEST(a_chat_is_told_the_job_and_calls_nobody)
 {
     struct msg_event event = { .run_id = "resnet", .text = "<!channel> \xc3\xa4 & b" };
     char *line = event_object_message(&event);
@@ -110,23 +107,4 @@ START_TEST(a_chat_is_told_the_job_and_calls_nobody)
     line = event_object_message(&event);
     ck_assert_ptr_nonnull(line);
     free(line);
-}
-END_TEST
-
-static Suite *event_object_suite(void)
-{
-    Suite *s = suite_create("event_object");
-    TCase *tc = tcase_create("event_object");
-
-    tcase_add_test(tc, it_has_both_clocks_and_the_older_names);
-    tcase_add_test(tc, what_is_not_known_is_null);
-    tcase_add_test(tc, another_users_file_is_not_trusted);
-    tcase_add_test(tc, a_chat_is_told_the_job_and_calls_nobody);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(event_object_suite());
 }

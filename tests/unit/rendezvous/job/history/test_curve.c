@@ -29,7 +29,9 @@ static void check_order(void)
         ck_assert_uint_le(c.point[i - 1].wall_ms, c.point[i].wall_ms);
 }
 
-START_TEST(points_that_come_too_soon_replace_the_newest)
+FIXTURE(begin_curve, end_curve);
+
+TEST(points_that_come_too_soon_replace_the_newest)
 {
     add_point(1000, 1, 1, 1);
     add_point(2000, 2, 1, 1);
@@ -45,9 +47,8 @@ START_TEST(points_that_come_too_soon_replace_the_newest)
     ck_assert_uint_eq(c.point[2].wall_ms, 3000);
     ck_assert_uint_eq(c.point[3].wall_ms, 3500);
 }
-END_TEST
 
-START_TEST(a_long_curve_is_thinned_by_pairs)
+TEST(a_long_curve_is_thinned_by_pairs)
 {
     const unsigned seconds = 86400;
 
@@ -69,9 +70,8 @@ START_TEST(a_long_curve_is_thinned_by_pairs)
         ck_assert_double_eq(c.point[i].value[CURVE_RATE], 10);
     }
 }
-END_TEST
 
-START_TEST(what_is_not_known_is_no_number)
+TEST(what_is_not_known_is_no_number)
 {
     for (unsigned s = 0; s < 3 * CURVE_POINTS_MAX; s++)
         add_point(1000ull * s, s, s % 2 ? 4 : NAN, s == 0 ? INFINITY : NAN);
@@ -83,9 +83,8 @@ START_TEST(what_is_not_known_is_no_number)
             ck_assert_double_eq(c.point[i].value[CURVE_RATE], 4);
     }
 }
-END_TEST
 
-START_TEST(a_clock_that_is_set_back_leaves_times_in_order)
+TEST(a_clock_that_is_set_back_leaves_times_in_order)
 {
     for (unsigned s = 0; s < 10; s++)
         add_point(100000 + 1000ull * s, s, 1, 1);
@@ -97,28 +96,4 @@ START_TEST(a_clock_that_is_set_back_leaves_times_in_order)
     add_point(106000, 11, 1, 1);
     check_order();
     ck_assert_uint_eq(c.point[c.count - 1].wall_ms, 106000);
-}
-END_TEST
-
-static Suite *curve_suite(void)
-{
-    const TTest *const tests[] = {
-        points_that_come_too_soon_replace_the_newest,
-        a_long_curve_is_thinned_by_pairs,
-        what_is_not_known_is_no_number,
-        a_clock_that_is_set_back_leaves_times_in_order,
-    };
-    Suite *s = suite_create("curve");
-    TCase *tc = tcase_create("points");
-
-    tcase_add_checked_fixture(tc, begin_curve, end_curve);
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(curve_suite());
 }

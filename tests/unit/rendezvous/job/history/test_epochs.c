@@ -71,7 +71,9 @@ static void run_and_restart(void)
     form_epoch_at(10550);
 }
 
-START_TEST(epochs_follow_each_other)
+FIXTURE(begin_epochs, end_epochs);
+
+TEST(epochs_follow_each_other)
 {
     const struct past_epoch *first, *second;
 
@@ -100,11 +102,10 @@ START_TEST(epochs_follow_each_other)
     ck_assert_uint_eq(second->time.steps_again, 20);
     ck_assert_str_eq(second->text, "rank 1 failed");
 }
-END_TEST
 
 /* The sums of the last restart are reset by the next one, also while steps are done
  * again: they are whole. */
-START_TEST(rework_is_whole_when_it_is_over)
+TEST_LOOP(rework_is_whole_when_it_is_over, 0, 2)
 {
     run_and_restart();
     start_epoch_at(10600);
@@ -124,10 +125,9 @@ START_TEST(rework_is_whole_when_it_is_over)
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
     ck_assert_uint_eq(t.epoch[1].ended_ms, WALL + (_i == 0 ? 21000 : 15000));
 }
-END_TEST
 
 /* A failure is known of, but others may explain it: the epoch does not stop yet. */
-START_TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
+TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
 {
     run_and_restart();
     start_epoch_at(10600);
@@ -138,10 +138,9 @@ START_TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 8000);
     ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
 }
-END_TEST
 
 /* The wall clock is a little ahead when the next epoch forms. */
-START_TEST(epochs_follow_each_other_by_one_clock)
+TEST(epochs_follow_each_other_by_one_clock)
 {
     struct past_epoch next = { .epoch = 2, .cause = JOB_CAUSE_FAILURE };
 
@@ -154,9 +153,8 @@ START_TEST(epochs_follow_each_other_by_one_clock)
     ck_assert_uint_eq(t.epoch[1].begun_ms, t.epoch[0].ended_ms);
     ck_assert_uint_eq(t.epoch[1].formed_ms, WALL + 10553);
 }
-END_TEST
 
-START_TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
+TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
 {
     struct job_time_sums last;
     uint64_t all = 0, now = 0;
@@ -176,9 +174,8 @@ START_TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
     last = job_time_last(&account, now);
     ck_assert_uint_eq(all + job_time_age(&last), now);
 }
-END_TEST
 
-START_TEST(the_first_epochs_and_the_newest_stay)
+TEST(the_first_epochs_and_the_newest_stay)
 {
     uint64_t now = 0;
 
@@ -197,10 +194,9 @@ START_TEST(the_first_epochs_and_the_newest_stay)
     for (unsigned i = EPOCHS_KEPT_FIRST; i + 1 < EPOCHS_KEPT; i++)
         ck_assert_uint_eq(t.epoch[i].epoch + 1, t.epoch[i + 1].epoch);
 }
-END_TEST
 
 /* After a restart of the rendezvous: what was written is up to a minute old. */
-START_TEST(an_epoch_that_was_written_goes_on)
+TEST(an_epoch_that_was_written_goes_on)
 {
     struct past_epoch written, none = { .epoch = 2 };
 
@@ -220,9 +216,8 @@ START_TEST(an_epoch_that_was_written_goes_on)
     ck_assert_uint_eq(t.epoch[0].time.ms[JOB_PHASE_PRODUCTIVE], 6000);
     ck_assert_uint_eq(t.epoch[0].ended_ms, WALL + 21000);
 }
-END_TEST
 
-START_TEST(an_epoch_that_was_not_written_is_added)
+TEST(an_epoch_that_was_not_written_is_added)
 {
     struct past_epoch written, newest = { .epoch = 2, .nodes = 2, .workers = 8 };
 
@@ -241,32 +236,4 @@ START_TEST(an_epoch_that_was_not_written_is_added)
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
     ck_assert_uint_eq(t.epoch[1].formed_ms, 0);
     ck_assert_uint_eq(t.epoch[1].ended_ms, 0);
-}
-END_TEST
-
-static Suite *epochs_suite(void)
-{
-    const TTest *const tests[] = {
-        epochs_follow_each_other,
-        epochs_follow_each_other_by_one_clock,
-        a_failure_that_is_looked_at_is_of_the_next_epoch,
-        all_epochs_and_the_restart_under_way_are_the_age_of_the_job,
-        the_first_epochs_and_the_newest_stay,
-        an_epoch_that_was_written_goes_on,
-        an_epoch_that_was_not_written_is_added,
-    };
-    Suite *s = suite_create("epochs");
-    TCase *tc = tcase_create("epochs");
-
-    tcase_add_checked_fixture(tc, begin_epochs, end_epochs);
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, rework_is_whole_when_it_is_over, 0, 2);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(epochs_suite());
 }

@@ -72,7 +72,9 @@ static char *print_history(const struct history_reader *reader)
     return text;
 }
 
-START_TEST(it_is_written_as_the_manual_says)
+FIXTURE(begin_history, end_history);
+
+TEST(it_is_written_as_the_manual_says)
 {
     char *text;
 
@@ -105,9 +107,8 @@ START_TEST(it_is_written_as_the_manual_says)
         "mber\":18,\"job\":\"resnet\",\"host\":\"node-2\"}]}");
     free(text);
 }
-END_TEST
 
-START_TEST(it_is_read_as_it_was_written)
+TEST(it_is_read_as_it_was_written)
 {
     const struct past_epoch unplaced = { .epoch = 3,
                                          .cause = JOB_CAUSE_FAILURE,
@@ -131,14 +132,13 @@ START_TEST(it_is_read_as_it_was_written)
     free(before);
     free(after);
 }
-END_TEST
 
 static bool is_failure(void *arg, const char *kind)
 {
     return strcmp(kind, "failed") == 0;
 }
 
-START_TEST(a_reader_who_may_see_less_sees_the_kind_of_an_event)
+TEST(a_reader_who_may_see_less_sees_the_kind_of_an_event)
 {
     struct history_reader reader = { .sees_text = is_failure, .run_id = "resnet" };
     char *text;
@@ -150,7 +150,6 @@ START_TEST(a_reader_who_may_see_less_sees_the_kind_of_an_event)
     ck_assert_ptr_null(strstr(text, "4711"));
     free(text);
 }
-END_TEST
 
 static const char *const broken[] = {
     "{}",
@@ -167,7 +166,7 @@ static const char *const broken[] = {
     "{\"curve\":{\"time_ms\":[1],\"step\":[\"1\"],\"steps_per_s\":[1],\"loss\":[1]}}",
 };
 
-START_TEST(what_makes_no_sense_is_refused)
+TEST_EACH(what_makes_no_sense_is_refused, broken)
 {
     cJSON *o = cJSON_Parse(broken[_i]);
 
@@ -175,7 +174,6 @@ START_TEST(what_makes_no_sense_is_refused)
     ck_assert_ptr_null(history_from_json(o));
     cJSON_Delete(o);
 }
-END_TEST
 
 #define NO_CURVE "\"curve\":{\"time_ms\":[],\"step\":[],\"steps_per_s\":[],\"loss\":[]}"
 
@@ -187,7 +185,7 @@ static const char *const odd[] = {
     "\"events\":[[],{\"kind\":\"a kind that is much longer than any that there is\"}]}",
 };
 
-START_TEST(odd_values_do_no_harm)
+TEST_EACH(odd_values_do_no_harm, odd)
 {
     cJSON *o = cJSON_Parse(odd[_i]);
     char *text;
@@ -201,9 +199,8 @@ START_TEST(odd_values_do_no_harm)
     free(text);
     cJSON_Delete(o);
 }
-END_TEST
 
-START_TEST(more_points_than_there_is_room_for_are_refused)
+TEST(more_points_than_there_is_room_for_are_refused)
 {
     double number[4 * CURVE_POINTS_MAX];
     cJSON *o = cJSON_CreateObject(), *curve = cJSON_AddObjectToObject(o, "curve");
@@ -217,9 +214,8 @@ START_TEST(more_points_than_there_is_room_for_are_refused)
     ck_assert_ptr_null(history_from_json(o));
     cJSON_Delete(o);
 }
-END_TEST
 
-START_TEST(the_newest_events_are_kept)
+TEST(the_newest_events_are_kept)
 {
     char text[400];
 
@@ -234,32 +230,4 @@ START_TEST(the_newest_events_are_kept)
     ck_assert_uint_le(h->event_bytes, JOB_EVENTS_BYTES_MAX);
     ck_assert_uint_gt(h->event_bytes, JOB_EVENTS_BYTES_MAX - 2 * sizeof(text));
     ck_assert_uint_eq(h->event[h->events - 1]->number, 3 * JOB_EVENTS_KEPT);
-}
-END_TEST
-
-static Suite *history_json_suite(void)
-{
-    const TTest *const tests[] = {
-        it_is_written_as_the_manual_says,
-        it_is_read_as_it_was_written,
-        a_reader_who_may_see_less_sees_the_kind_of_an_event,
-        more_points_than_there_is_room_for_are_refused,
-        the_newest_events_are_kept,
-    };
-    Suite *s = suite_create("history as JSON");
-    TCase *tc = tcase_create("history");
-
-    tcase_add_checked_fixture(tc, begin_history, end_history);
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, what_makes_no_sense_is_refused, 0,
-                        sizeof(broken) / sizeof(broken[0]));
-    tcase_add_loop_test(tc, odd_values_do_no_harm, 0, sizeof(odd) / sizeof(odd[0]));
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(history_json_suite());
 }

@@ -96,7 +96,9 @@ static const char *file_of_job(unsigned n)
     return path;
 }
 
-START_TEST(a_job_is_read_as_it_was_written)
+FIXTURE(begin_archive, end_archive);
+
+TEST_LOOP(a_job_is_read_as_it_was_written, 0, 2)
 {
     const struct archived_job *job;
     struct msg_job_status status;
@@ -131,9 +133,8 @@ START_TEST(a_job_is_read_as_it_was_written)
     ck_assert_int_eq(stat(file_of_job(2), &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0600);
 }
-END_TEST
 
-START_TEST(a_job_that_is_written_again_is_there_once)
+TEST(a_job_that_is_written_again_is_there_once)
 {
     struct archived_job job = job_number(1);
 
@@ -146,7 +147,6 @@ START_TEST(a_job_that_is_written_again_is_there_once)
     ck_assert_uint_eq(job_archive_count(a), 2);
     ck_assert_uint_eq(job_archive_at(a, 1)->ended_ms, 2000001);
 }
-END_TEST
 
 static void put_file(const char *name, const char *text, size_t size)
 {
@@ -168,7 +168,7 @@ static char *file_text(size_t *size)
 }
 
 /* At each length; and each byte of it may be any other. */
-START_TEST(a_torn_file_is_left_out)
+TEST(a_torn_file_is_left_out)
 {
     size_t size;
     char *text;
@@ -187,9 +187,8 @@ START_TEST(a_torn_file_is_left_out)
     write_job(1); /* it is replaced */
     ck_assert_ptr_nonnull(job_archive_at(a, 1)->status);
 }
-END_TEST
 
-START_TEST(a_damaged_file_does_no_harm)
+TEST(a_damaged_file_does_no_harm)
 {
     static const char bytes[] = "\0\"{}[],:-9e\\\xff";
     struct msg_job_status status;
@@ -215,10 +214,9 @@ START_TEST(a_damaged_file_does_no_harm)
     }
     free(text);
 }
-END_TEST
 
 /* One is of another job, one is long, one is deep, one has no owner, one is no file. */
-START_TEST(files_of_others_are_left_out)
+TEST(files_of_others_are_left_out)
 {
     static char large[ARCHIVE_FILE_MAX + 2];
     const char *no_owner = "{\"version\":1,\"status\":{}}";
@@ -245,9 +243,8 @@ START_TEST(files_of_others_are_left_out)
     ck_assert_uint_eq(job_archive_count(a), 8);
     ck_assert_int_eq(access(path, F_OK), 0);
 }
-END_TEST
 
-START_TEST(the_newest_jobs_are_kept)
+TEST(the_newest_jobs_are_kept)
 {
     for (unsigned n = 0; n < ARCHIVE_JOBS_MAX + 50; n++)
         ck_assert(write_job_as(job_number(n), 1));
@@ -258,9 +255,8 @@ START_TEST(the_newest_jobs_are_kept)
     open_archive();
     ck_assert_uint_eq(job_archive_count(a), ARCHIVE_JOBS_MAX);
 }
-END_TEST
 
-START_TEST(so_many_bytes_are_kept)
+TEST(so_many_bytes_are_kept)
 {
     struct job_history *h = job_history_create();
     struct msg_event event = { .kind = "joined" };
@@ -283,9 +279,8 @@ START_TEST(so_many_bytes_are_kept)
     ck_assert_uint_gt(bytes, ARCHIVE_BYTES_MAX * 9 / 10);
     ck_assert_uint_eq(job_archive_at(a, 0)->created_ms, 1000899);
 }
-END_TEST
 
-START_TEST(a_job_that_runs_is_kept_before_those_that_have_ended)
+TEST(a_job_that_runs_is_kept_before_those_that_have_ended)
 {
     struct archived_job job = job_number(0);
 
@@ -295,9 +290,8 @@ START_TEST(a_job_that_runs_is_kept_before_those_that_have_ended)
         ck_assert(write_job_as(job_number(n), 1));
     ck_assert_ptr_nonnull(job_archive_find(a, &job.instance));
 }
-END_TEST
 
-START_TEST(what_cannot_be_written_is_no_error)
+TEST(what_cannot_be_written_is_no_error)
 {
     char moved[300];
 
@@ -315,42 +309,11 @@ START_TEST(what_cannot_be_written_is_no_error)
     write_job(3);
     ck_assert_uint_eq(job_archive_count(a), 3);
 }
-END_TEST
 
-START_TEST(what_a_killed_writer_has_left_is_removed)
+TEST(what_a_killed_writer_has_left_is_removed)
 {
     snprintf(path, sizeof(path), "%s/history/new", dir);
     put_file(path, "{", 1);
     open_archive();
     ck_assert_int_lt(access(path, F_OK), 0);
-}
-END_TEST
-
-static Suite *job_archive_suite(void)
-{
-    const TTest *const tests[] = {
-        a_job_that_is_written_again_is_there_once,
-        a_torn_file_is_left_out,
-        a_damaged_file_does_no_harm,
-        files_of_others_are_left_out,
-        the_newest_jobs_are_kept,
-        so_many_bytes_are_kept,
-        a_job_that_runs_is_kept_before_those_that_have_ended,
-        what_cannot_be_written_is_no_error,
-        what_a_killed_writer_has_left_is_removed,
-    };
-    Suite *s = suite_create("job archive");
-    TCase *tc = tcase_create("files");
-
-    tcase_add_checked_fixture(tc, begin_archive, end_archive);
-    for (unsigned i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
-        tcase_add_test(tc, tests[i]);
-    tcase_add_loop_test(tc, a_job_is_read_as_it_was_written, 0, 2);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(job_archive_suite());
 }

@@ -81,7 +81,9 @@ static void end_metrics(void)
 
 /* -- the text ---------------------------------------------------------------------- */
 
-START_TEST(the_text_has_a_running_job)
+FIXTURE(begin_metrics, end_metrics);
+
+TEST(the_text_has_a_running_job)
 {
     run_job();
     beat_with(0, (struct msg_heartbeat){ .step = 12,
@@ -102,9 +104,8 @@ START_TEST(the_text_has_a_running_job)
     ck_assert_ptr_nonnull(strstr(text, "\n# TYPE crun_job_restarts_total counter\n"));
     ck_assert_ptr_nonnull(strstr(text, "# TYPE crun_build_info gauge\n"));
 }
-END_TEST
 
-START_TEST(a_node_without_checkpoints_in_memory_has_no_samples_of_them)
+TEST(a_node_without_checkpoints_in_memory_has_no_samples_of_them)
 {
     static const char *const names[] = { "crun_node_memory_checkpoint_step",
                                          "crun_node_memory_checkpoint_copied_step",
@@ -129,9 +130,8 @@ START_TEST(a_node_without_checkpoints_in_memory_has_no_samples_of_them)
     for (unsigned i = 0; i < 4; i++)
         ck_assert_double_eq(sample_of(names[i], "node=\"node-0\""), i == 2 ? 4096 : -1);
 }
-END_TEST
 
-START_TEST(each_metric_has_its_line_and_no_other_has)
+TEST(each_metric_has_its_line_and_no_other_has)
 {
     unsigned types = 0;
 
@@ -146,9 +146,8 @@ START_TEST(each_metric_has_its_line_and_no_other_has)
         ck_assert_msg(m->help[strlen(m->help) - 1] == '.', "%s", m->name);
     }
 }
-END_TEST
 
-START_TEST(labels_are_escaped)
+TEST(labels_are_escaped)
 {
     char labels[64] = "", small[16] = "";
 
@@ -158,9 +157,8 @@ START_TEST(labels_are_escaped)
     ck_assert_str_eq(labels, "a=\"b\\\"c\\\\d??\",e=\"\xc3\xa4\"");
     ck_assert_uint_eq(sample_add_label(small, sizeof(small), "abc", "0123456789"), 0);
 }
-END_TEST
 
-START_TEST(the_program_of_a_job_breaks_no_line)
+TEST(the_program_of_a_job_breaks_no_line)
 {
     struct msg m = join_message(0, "resnet");
 
@@ -169,7 +167,6 @@ START_TEST(the_program_of_a_job_breaks_no_line)
     ck_assert_int_eq(send_to_registry(0, &m), 0);
     ck_assert_ptr_nonnull(strstr(write_metrics(), "program=\"a?b\\\" 1\"} 1\n"));
 }
-END_TEST
 
 /* -- the manual -------------------------------------------------------------------- */
 
@@ -195,7 +192,7 @@ static void describe_metric(const struct metric *m, char *buf, size_t size)
              *labels && m->label ? ", " : "", m->label ? m->label : "", m->help);
 }
 
-START_TEST(the_manual_has_the_table)
+TEST(the_manual_has_the_table)
 {
     char manual[65536] = "", row[512];
     FILE *f = fopen(MANUAL, "r");
@@ -212,7 +209,6 @@ START_TEST(the_manual_has_the_table)
         ck_assert_msg(strstr(manual, row) != NULL, MANUAL " lacks:%s", row);
     }
 }
-END_TEST
 
 /* -- counts ------------------------------------------------------------------------ */
 
@@ -229,7 +225,9 @@ static void fail_and_form_again(enum failure_kind kind)
     now += 1000;
 }
 
-START_TEST(restarts_are_counted_by_cause_and_kept)
+FIXTURE(begin_on_disk, end_metrics);
+
+TEST(restarts_are_counted_by_cause_and_kept)
 {
     run_job();
     now += 5000;
@@ -243,9 +241,10 @@ START_TEST(restarts_are_counted_by_cause_and_kept)
     ck_assert_double_eq(sample_of("crun_hangs_total", ""), 1);
     ck_assert_double_eq(sample_of("crun_job_lost_seconds_total", "phase=\"stop\""), 2);
 }
-END_TEST
 
-START_TEST(a_recovery_is_counted_when_training_goes_on)
+FIXTURE(begin_metrics, end_metrics);
+
+TEST(a_recovery_is_counted_when_training_goes_on)
 {
     run_job();
     beat_with(0, (struct msg_heartbeat){ .step = 5, .first_step = 1 });
@@ -260,9 +259,8 @@ START_TEST(a_recovery_is_counted_when_training_goes_on)
     ck_assert_double_eq(sample_of("crun_recovery_seconds_bucket", "le=\"+Inf\""), 1);
     ck_assert_double_eq(sample_of("crun_job_steps_again_total", ""), 2);
 }
-END_TEST
 
-START_TEST(what_is_not_known_of_steps_is_left_out)
+TEST(what_is_not_known_of_steps_is_left_out)
 {
     run_job();
     beat_with(0, (struct msg_heartbeat){ .step = 5, .first_step = STEP_UNPLACED });
@@ -278,9 +276,8 @@ START_TEST(what_is_not_known_of_steps_is_left_out)
                         -1);
     ck_assert_double_ge(sample_of("crun_job_lost_seconds_total", "phase=\"stop\""), 0);
 }
-END_TEST
 
-START_TEST(productive_time_never_falls)
+TEST(productive_time_never_falls)
 {
     struct msg failed = { .type = MSG_FAILED,
                           .epoch = 1,
@@ -303,17 +300,15 @@ START_TEST(productive_time_never_falls)
     ck_assert_double_ge(sample_of("crun_job_lost_seconds_total", "phase=\"detect\""),
                         7);
 }
-END_TEST
 
-START_TEST(a_program_that_tells_no_steps_is_productive_up_to_now)
+TEST(a_program_that_tells_no_steps_is_productive_up_to_now)
 {
     run_job();
     now += 3000;
     ck_assert_double_eq(sample_of("crun_job_productive_seconds_total", ""), 3);
 }
-END_TEST
 
-START_TEST(a_commit_counts_in_the_bucket_that_it_fits)
+TEST(a_commit_counts_in_the_bucket_that_it_fits)
 {
     commits = (struct histogram){ .sum_us = 0 };
     histogram_add(&commits, METRICS_COMMIT_UNIT_US, 100);
@@ -329,11 +324,10 @@ START_TEST(a_commit_counts_in_the_bucket_that_it_fits)
                                  "crund_journal_fsync_seconds_sum 2.000201\n"
                                  "crund_journal_fsync_seconds_count 3\n"));
 }
-END_TEST
 
 /* -- what is told of --------------------------------------------------------------- */
 
-START_TEST(a_job_that_has_ended_is_shown_for_a_while)
+TEST(a_job_that_has_ended_is_shown_for_a_while)
 {
     struct msg bye = { .type = MSG_BYE };
 
@@ -352,9 +346,8 @@ START_TEST(a_job_that_has_ended_is_shown_for_a_while)
     ck_assert_ptr_null(strstr(text, "run_id"));
     ck_assert_ptr_nonnull(strstr(text, "\ncrund_jobs{state=\"done\"} 1\n"));
 }
-END_TEST
 
-START_TEST(no_two_samples_have_the_same_labels)
+TEST(no_two_samples_have_the_same_labels)
 {
     struct msg again;
 
@@ -371,9 +364,8 @@ START_TEST(no_two_samples_have_the_same_labels)
                               "node=\"node-1\"} 0\n"
                               "crun_node_connected"));
 }
-END_TEST
 
-START_TEST(a_viewer_is_told_of_its_jobs_alone)
+TEST(a_viewer_is_told_of_its_jobs_alone)
 {
     struct job_owner other = { .uid = 1001 }, own = { .uid = 1000 };
     struct metrics_view view = { .registry = g, .viewer = &other, .now_ms = now };
@@ -391,33 +383,4 @@ START_TEST(a_viewer_is_told_of_its_jobs_alone)
         ck_assert_int_eq(strstr(text, "run_id") != NULL, i);
         ck_assert_ptr_null(strstr(text, "crund_"));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *s = suite_create("metrics");
-    TCase *t = tcase_create("text");
-
-    tcase_add_checked_fixture(t, begin_metrics, end_metrics);
-    tcase_add_test(t, the_text_has_a_running_job);
-    tcase_add_test(t, a_node_without_checkpoints_in_memory_has_no_samples_of_them);
-    tcase_add_test(t, each_metric_has_its_line_and_no_other_has);
-    tcase_add_test(t, labels_are_escaped);
-    tcase_add_test(t, the_program_of_a_job_breaks_no_line);
-    tcase_add_test(t, the_manual_has_the_table);
-    tcase_add_test(t, a_recovery_is_counted_when_training_goes_on);
-    tcase_add_test(t, what_is_not_known_of_steps_is_left_out);
-    tcase_add_test(t, productive_time_never_falls);
-    tcase_add_test(t, a_program_that_tells_no_steps_is_productive_up_to_now);
-    tcase_add_test(t, a_commit_counts_in_the_bucket_that_it_fits);
-    tcase_add_test(t, a_job_that_has_ended_is_shown_for_a_while);
-    tcase_add_test(t, no_two_samples_have_the_same_labels);
-    tcase_add_test(t, a_viewer_is_told_of_its_jobs_alone);
-    suite_add_tcase(s, t);
-    t = tcase_create("on disk");
-    tcase_add_checked_fixture(t, begin_on_disk, end_metrics);
-    tcase_add_test(t, restarts_are_counted_by_cause_and_kept);
-    suite_add_tcase(s, t);
-    return check_main(s);
 }

@@ -66,7 +66,9 @@ static char *read_told(void)
     return text;
 }
 
-START_TEST(without_a_flag_there_is_no_process)
+FIXTURE(make_folder, remove_folder);
+
+TEST(without_a_flag_there_is_no_process)
 {
     struct notify_config c = { .kinds = NULL };
     struct notify *n;
@@ -77,18 +79,16 @@ START_TEST(without_a_flag_there_is_no_process)
     tell(n, "failed", 1);
     notify_end(n);
 }
-END_TEST
 
-START_TEST(flags_that_need_others)
+TEST(flags_that_need_others)
 {
     struct notify_config kinds = { .kinds = "done" };
     struct err e;
 
     ck_assert_int_eq(notify_check(&kinds, &e), -1);
 }
-END_TEST
 
-START_TEST(commands_run_in_order_before_the_end)
+TEST(commands_run_in_order_before_the_end)
 {
     char *command = xasprintf("cat > /dev/null; echo $CRUN_EVENT_SEQUENCE >> %s/told",
                               folder);
@@ -103,9 +103,8 @@ START_TEST(commands_run_in_order_before_the_end)
     ck_assert_str_eq(read_told(), "1\n3\n5\n");
     free(command);
 }
-END_TEST
 
-START_TEST(only_kinds_that_were_asked_for)
+TEST(only_kinds_that_were_asked_for)
 {
     char *command = xasprintf("echo $CRUN_EVENT_KIND >> %s/told", folder);
     struct notify *n = start_command(command, "joined,formed");
@@ -118,10 +117,9 @@ START_TEST(only_kinds_that_were_asked_for)
     ck_assert_str_eq(read_told(), "joined\nformed\n");
     free(command);
 }
-END_TEST
 
 /* Its process does not read: what does not fit is counted, and told then. */
-START_TEST(the_program_never_waits)
+TEST(the_program_never_waits)
 {
     char *command = xasprintf("kill -STOP $PPID; echo $CRUN_EVENT_SEQUENCE $PPID >> "
                               "%s/told",
@@ -141,10 +139,9 @@ START_TEST(the_program_never_waits)
     notify_end(n);
     free(command);
 }
-END_TEST
 
 /* Each text of a packet ends, whatever the program sends. */
-START_TEST(texts_of_a_program_that_was_taken_over_end)
+TEST(texts_of_a_program_that_was_taken_over_end)
 {
     struct notify_config c = { .command = xasprintf(
                                    "echo ${#CRUN_EVENT_NAME} ${#CRUN_EVENT_RUN_ID} "
@@ -169,26 +166,4 @@ START_TEST(texts_of_a_program_that_was_taken_over_end)
              sizeof(p.event.run_id) - 1, sizeof(p.event.host) - 1);
     ck_assert_str_eq(read_told(), want);
     free((char *)(uintptr_t)c.command);
-}
-END_TEST
-
-static Suite *notify_suite(void)
-{
-    Suite *s = suite_create("notify");
-    TCase *tc = tcase_create("notify");
-
-    tcase_add_checked_fixture(tc, make_folder, remove_folder);
-    tcase_add_test(tc, without_a_flag_there_is_no_process);
-    tcase_add_test(tc, flags_that_need_others);
-    tcase_add_test(tc, commands_run_in_order_before_the_end);
-    tcase_add_test(tc, only_kinds_that_were_asked_for);
-    tcase_add_test(tc, the_program_never_waits);
-    tcase_add_test(tc, texts_of_a_program_that_was_taken_over_end);
-    suite_add_tcase(s, tc);
-    return s;
-}
-
-int main(void)
-{
-    return check_main(notify_suite());
 }

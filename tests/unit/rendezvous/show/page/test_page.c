@@ -54,7 +54,7 @@ static void expect_digest(const char *html, const char *begin, const char *end,
     ck_assert_ptr_nonnull(strstr(page_policy(), wanted));
 }
 
-START_TEST(the_policy_has_the_digests_of_style_and_script)
+TEST(the_policy_has_the_digests_of_style_and_script)
 {
     char *html = render_page(NULL);
 
@@ -64,9 +64,8 @@ START_TEST(the_policy_has_the_digests_of_style_and_script)
     ck_assert_ptr_null(strstr(html, "<!--"));
     free(html);
 }
-END_TEST
 
-START_TEST(no_text_of_a_report_ends_its_element)
+TEST(no_text_of_a_report_ends_its_element)
 {
     cJSON *job = cJSON_CreateObject(), *inside;
     char *html, *text, *from;
@@ -86,16 +85,4 @@ START_TEST(no_text_of_a_report_ends_its_element)
     cJSON_Delete(job);
     free(text);
     free(html);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("page");
-    TCase *t = tcase_create("page");
-
-    tcase_add_test(t, the_policy_has_the_digests_of_style_and_script);
-    tcase_add_test(t, no_text_of_a_report_ends_its_element);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

@@ -44,7 +44,7 @@ static const struct {
       "[{\"op\":\"replace\",\"path\":\"/a\",\"value\":\"\\u202e\"}]" },
 };
 
-START_TEST(a_patch_is_what_differs)
+TEST_EACH(a_patch_is_what_differs, cases)
 {
     cJSON *from = cJSON_Parse(cases[_i].from), *to = cJSON_Parse(cases[_i].to);
     char *text = json_patch(from, to);
@@ -59,16 +59,4 @@ START_TEST(a_patch_is_what_differs)
     cJSON_Delete(to);
     cJSON_Delete(patch);
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("json patch");
-    TCase *t = tcase_create("patches");
-
-    tcase_add_loop_test(t, a_patch_is_what_differs, 0,
-                        sizeof(cases) / sizeof(cases[0]));
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

@@ -9,7 +9,7 @@ static struct web_grants grants;
 static const struct web_viewer viewer = { .owner = { .key_file = "alice", .uid = 7 },
                                           .sight = ACCESS_OPERATE };
 
-START_TEST(a_link_and_its_cookie_count_for_a_while)
+TEST(a_link_and_its_cookie_count_for_a_while)
 {
     struct id128 link = web_grants_add(&grants, &viewer, 1000);
     char hex[ID128_HEX_SIZE], cookie[ID128_HEX_SIZE];
@@ -28,9 +28,8 @@ START_TEST(a_link_and_its_cookie_count_for_a_while)
     ck_assert_ptr_null(web_grants_find_cookie(&grants, hex, 1000));
     ck_assert_ptr_null(web_grants_find_link(&grants, cookie, 1000));
 }
-END_TEST
 
-START_TEST(what_is_no_secret_is_not_found)
+TEST(what_is_no_secret_is_not_found)
 {
     web_grants_add(&grants, &viewer, 0);
     ck_assert_ptr_null(web_grants_find_link(&grants, "", 1));
@@ -39,9 +38,8 @@ START_TEST(what_is_no_secret_is_not_found)
     ck_assert_ptr_null(
         web_grants_find_cookie(&grants, "00000000000000000000000000000000", 1));
 }
-END_TEST
 
-START_TEST(the_oldest_gives_way)
+TEST(the_oldest_gives_way)
 {
     struct id128 first = web_grants_add(&grants, &viewer, 0), second;
     char hex[ID128_HEX_SIZE];
@@ -52,9 +50,8 @@ START_TEST(the_oldest_gives_way)
     ck_assert_ptr_null(web_grants_find_link(&grants, id128_format(&first, hex), 1));
     ck_assert_ptr_nonnull(web_grants_find_link(&grants, id128_format(&second, hex), 1));
 }
-END_TEST
 
-START_TEST(rendering_has_a_share_of_a_core)
+TEST(rendering_has_a_share_of_a_core)
 {
     uint64_t now = 5000;
     struct web_budget s = { .us = WEB_RENDER_BURST_US, .at_ms = now };
@@ -67,18 +64,4 @@ START_TEST(rendering_has_a_share_of_a_core)
     ck_assert(web_budget_allows(&s, now + 1));
     ck_assert(web_budget_allows(&s, now + 3600000));
     ck_assert_int_eq(s.us, WEB_RENDER_BURST_US);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("web grants");
-    TCase *t = tcase_create("grants");
-
-    tcase_add_test(t, a_link_and_its_cookie_count_for_a_while);
-    tcase_add_test(t, what_is_no_secret_is_not_found);
-    tcase_add_test(t, the_oldest_gives_way);
-    tcase_add_test(t, rendering_has_a_share_of_a_core);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

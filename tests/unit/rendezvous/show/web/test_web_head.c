@@ -34,7 +34,7 @@ static void check_fault(const struct web_head *h, const char *fault, const char 
         ck_assert_msg(strstr(h->fault, fault) != NULL, "%s: %s", head, h->fault);
 }
 
-START_TEST(each_head_has_its_fault)
+TEST_EACH(each_head_has_its_fault, heads)
 {
     struct web_head whole = { .lines = 0 }, bytes = { .lines = 0 };
     const char *head = heads[_i].head;
@@ -46,9 +46,8 @@ START_TEST(each_head_has_its_fault)
     check_fault(&bytes, heads[_i].fault, head);
     ck_assert(heads[_i].fault || whole.ended);
 }
-END_TEST
 
-START_TEST(a_head_has_a_zero_byte_or_too_many_lines)
+TEST(a_head_has_a_zero_byte_or_too_many_lines)
 {
     struct web_head zero = { .lines = 0 }, many = { .lines = 0 };
 
@@ -61,7 +60,6 @@ START_TEST(a_head_has_a_zero_byte_or_too_many_lines)
     web_head_add(&many, "A: b\r\n", 6);
     ck_assert_ptr_nonnull(many.fault);
 }
-END_TEST
 
 /* -- hosts ------------------------------------------------------------------------ */
 
@@ -96,7 +94,7 @@ static const struct {
     { "a localhost", false },
 };
 
-START_TEST(a_host_is_ours_by_its_name_or_address)
+TEST_EACH(a_host_is_ours_by_its_name_or_address, hosts)
 {
     struct web_names names = { .name = { "train.example" }, .count = 1 };
     struct net_addr own;
@@ -106,9 +104,8 @@ START_TEST(a_host_is_ours_by_its_name_or_address)
     ck_assert_msg(web_host_is_ours(hosts[_i].host, &names, &own) == hosts[_i].ours,
                   "%s", hosts[_i].host);
 }
-END_TEST
 
-START_TEST(an_origin_is_the_same_host)
+TEST(an_origin_is_the_same_host)
 {
     ck_assert(web_origin_is_host("http://localhost:80", "localhost:80"));
     ck_assert(web_origin_is_host("https://Train.example", "train.example"));
@@ -118,9 +115,8 @@ START_TEST(an_origin_is_the_same_host)
     ck_assert(!web_origin_is_host("", ""));
     ck_assert(!web_origin_is_host("ftp://localhost", "localhost"));
 }
-END_TEST
 
-START_TEST(a_cookie_is_found_by_its_whole_name)
+TEST(a_cookie_is_found_by_its_whole_name)
 {
     char value[5];
 
@@ -133,21 +129,4 @@ START_TEST(a_cookie_is_found_by_its_whole_name)
     ck_assert(!web_cookie_get("crun_1=abcde", "crun_1", value, sizeof(value)));
     ck_assert(!web_cookie_get("", "crun_1", value, sizeof(value)));
     ck_assert(!web_cookie_get(";;; ;", "crun_1", value, sizeof(value)));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("web head");
-    TCase *t = tcase_create("heads");
-
-    tcase_add_loop_test(t, each_head_has_its_fault, 0,
-                        sizeof(heads) / sizeof(heads[0]));
-    tcase_add_test(t, a_head_has_a_zero_byte_or_too_many_lines);
-    tcase_add_loop_test(t, a_host_is_ours_by_its_name_or_address, 0,
-                        sizeof(hosts) / sizeof(hosts[0]));
-    tcase_add_test(t, an_origin_is_the_same_host);
-    tcase_add_test(t, a_cookie_is_found_by_its_whole_name);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }

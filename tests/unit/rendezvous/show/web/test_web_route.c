@@ -79,7 +79,7 @@ static const struct {
     { "/metrics/x", WEB_NOTHING, "", 0 },
 };
 
-START_TEST(each_target_has_its_page)
+TEST_EACH(each_target_has_its_page, routes)
 {
     struct web_route r = web_route_parse(routes[_i].target);
 
@@ -87,9 +87,8 @@ START_TEST(each_target_has_its_page)
     ck_assert_str_eq(r.run_id, routes[_i].run_id);
     ck_assert_uint_eq(r.rank, routes[_i].rank);
 }
-END_TEST
 
-START_TEST(names_and_targets_have_a_longest_length)
+TEST(names_and_targets_have_a_longest_length)
 {
     char target[WEB_TARGET_MAX + 16] = "/jobs/";
 
@@ -103,9 +102,8 @@ START_TEST(names_and_targets_have_a_longest_length)
     target[WEB_TARGET_MAX] = 'a';
     ck_assert_int_eq(web_route_parse(target).page, WEB_NOTHING);
 }
-END_TEST
 
-START_TEST(a_parameter_is_found_by_its_whole_name)
+TEST(a_parameter_is_found_by_its_whole_name)
 {
     char value[8];
 
@@ -118,18 +116,4 @@ START_TEST(a_parameter_is_found_by_its_whole_name)
     ck_assert(!web_query_get("/token=1", "token", value, sizeof(value)));
     ck_assert(!web_query_get("/?token=12345678", "token", value, sizeof(value)));
     ck_assert(!web_query_get("/?token=%00", "token", value, sizeof(value)));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("web route");
-    TCase *t = tcase_create("targets");
-
-    tcase_add_loop_test(t, each_target_has_its_page, 0,
-                        sizeof(routes) / sizeof(routes[0]));
-    tcase_add_test(t, names_and_targets_have_a_longest_length);
-    tcase_add_test(t, a_parameter_is_found_by_its_whole_name);
-    suite_add_tcase(suite, t);
-    return check_main(suite);
 }
