@@ -374,10 +374,6 @@ static int cmd_logs_run(struct ctl_client *c, const struct ctl_options *o,
 
     if (ctl_ranks_parse(o, &v.wanted, e) < 0)
         return CTL_EXIT_USAGE;
-    if (!ctl_client_welcome(c)->logs) {
-        err_set(e, "the rendezvous is of an older version, which cannot show output");
-        return CTL_EXIT_REFUSED;
-    }
     v.prefix = rank_ranges_size(&v.wanted) > 1;
     rc = show_first(&v, true, e);
     if (rc == CTL_EXIT_OK)

@@ -78,10 +78,6 @@ static int cmd_page_run(struct ctl_client *c, const struct ctl_options *o,
 {
     struct msg m = { .type = MSG_ASK_PAGE };
 
-    if (!ctl_client_welcome(c)->page) {
-        err_set(e, "the rendezvous is of an older version, which has no page");
-        return CTL_EXIT_REFUSED;
-    }
     snprintf(m.ask_page.run_id, sizeof(m.ask_page.run_id), "%s",
              o->run_id ? o->run_id : "");
     return ctl_client_ask(c, &m, print_link, (void *)(uintptr_t)o, NULL, e);

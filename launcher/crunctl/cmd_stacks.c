@@ -122,10 +122,6 @@ static int cmd_stacks_run(struct ctl_client *c, const struct ctl_options *o,
 
     if (join_ranks(o, m.show_stacks.ranks, sizeof(m.show_stacks.ranks), e) < 0)
         return CTL_EXIT_USAGE;
-    if (ctl_client_welcome(c)->version < PROTO_VERSION_STACKS) {
-        err_set(e, "the rendezvous is of an older version, which cannot show stacks");
-        return CTL_EXIT_REFUSED;
-    }
     snprintf(m.show_stacks.run_id, sizeof(m.show_stacks.run_id), "%s",
              o->run_id ? o->run_id : "");
     rc = ctl_client_ask(c, &m, on_stacks, &groups, NULL, e);

@@ -187,10 +187,6 @@ static int on_output_asked(struct ctl_client *c, const struct ctl_options *o,
     struct msg m = { .type = MSG_SHOW_LOGS,
                      .ask_logs = { .stream = OUTPUT_BOTH, .tail = question->tail } };
 
-    if (!ctl_client_welcome(c)->logs) {
-        err_set(e, "the rendezvous is of an older version, which cannot show output");
-        return CTL_EXIT_REFUSED;
-    }
     snprintf(m.ask_logs.run_id, sizeof(m.ask_logs.run_id), "%s",
              question->job->status.run_id);
     snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%s", question->ranks);

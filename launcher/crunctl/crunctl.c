@@ -207,7 +207,7 @@ static void find_named_job(struct ctl_client *c, struct ctl_options *o,
 
     *f = (struct job_name_search){ .wanted = o->run_id };
     (void)!ctl_client_ask_pages(c, &m, note_name, f, &e);
-    if (!f->has_run_id && !f->named && may_have_ended && ctl_client_welcome(c)->history)
+    if (!f->has_run_id && !f->named && may_have_ended)
         (void)!ctl_client_ask_pages(c, &past, note_past_name, f, &e); /* newest first */
     if (!f->has_run_id && f->named == 1) {
         o->run_id = f->run_id;

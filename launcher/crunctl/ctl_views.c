@@ -97,10 +97,6 @@ static int ask_past(struct ctl_client *c, const char *run_id, struct past_answer
     int rc;
 
     *history = NULL;
-    if (!ctl_client_welcome(c)->history) {
-        err_set(e, "the rendezvous is of an older version and keeps no history");
-        return CTL_EXIT_REFUSED;
-    }
     snprintf(m.show_history.run_id, sizeof(m.show_history.run_id), "%s", run_id);
     rc = ctl_client_ask(c, &m, on_past_piece, a, NULL, e);
     if (rc == CTL_EXIT_OK && a->text &&
@@ -142,7 +138,7 @@ int ctl_views_ask_job(struct ctl_client *c, const char *run_id, struct job_views
     int rc = ask_pages(c, run_id, on_job_detail, v, e);
     struct err past;
 
-    if (rc != CTL_EXIT_REFUSED || !ctl_client_welcome(c)->history)
+    if (rc != CTL_EXIT_REFUSED)
         return rc;
     return ask_past_job(c, run_id, v, &past) == CTL_EXIT_OK ? CTL_EXIT_OK : rc;
 }
@@ -171,7 +167,7 @@ int ctl_views_ask_all(struct ctl_client *c, const struct ctl_jobs *local,
     for (size_t i = 0; i < names.count && rc == CTL_EXIT_OK; i++)
         rc = ask_pages(c, names.run_id[i], on_job_detail, v, e);
     free(names.run_id);
-    if (rc == CTL_EXIT_OK && with_past && ctl_client_welcome(c)->history)
+    if (rc == CTL_EXIT_OK && with_past)
         rc = ctl_client_ask_pages(c, &ask_past, on_past_job, &past, e);
     return rc;
 }

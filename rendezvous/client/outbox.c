@@ -68,17 +68,6 @@ void outbox_settle(struct outbox *o, uint64_t sequence)
     free(entry);
 }
 
-void outbox_settle_type(struct outbox *o, enum msg_type type)
-{
-    struct outbox_entry *next;
-
-    for (struct outbox_entry *entry = o->first; entry; entry = next) {
-        next = entry->next;
-        if (entry->msg.type == type)
-            outbox_settle(o, entry->msg.sequence);
-    }
-}
-
 void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg)
 {
     for (struct outbox_entry *entry = o->first; entry; entry = entry->next)

@@ -26,6 +26,4 @@ bool outbox_has(const struct outbox *o, uint64_t sequence);
 struct msg *outbox_find_type(const struct outbox *o, enum msg_type type);
 /* The message is answered; may be called again. */
 void outbox_settle(struct outbox *o, uint64_t sequence);
-/* As if all of this type were answered. */
-void outbox_settle_type(struct outbox *o, enum msg_type type);
 void outbox_each(struct outbox *o, void (*fn)(void *arg, struct msg *msg), void *arg);

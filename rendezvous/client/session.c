@@ -177,7 +177,6 @@ void session_fill_hello(const struct session *s, struct msg *hello)
                            .hello = { .version_min = PROTO_VERSION_MIN,
                                       .version_max = PROTO_VERSION_MAX,
                                       .role = PEER_AGENT,
-                                      .logs = true,
                                       .keepers = true } };
     snprintf(hello->hello.software, sizeof(hello->hello.software), "%s",
              s->config.software ? s->config.software : "");
@@ -210,16 +209,6 @@ static void on_welcome(struct session_step *step)
         s->impostor = true;
         drop_connection(step, "another rendezvous answers in its place");
         return;
-    }
-    s->version = version;
-    /* an older one may have taken the place of the one before */
-    if (version < PROTO_VERSION_STACKS)
-        outbox_settle_type(&s->reports, MSG_STACKS);
-    if (!step->msg->welcome.logs)
-        outbox_settle_type(&s->reports, MSG_LOGS);
-    if (version < PROTO_VERSION_OWNERS) {
-        outbox_settle_type(&s->reports, MSG_ASK_OWNERS);
-        outbox_settle_type(&s->reports, MSG_OWNERS);
     }
     session_identity_ask(&s->identity, &s->config.join, &ask);
     /* in an outage, KEEPERS alone ends what another one has promised */

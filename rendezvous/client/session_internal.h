@@ -25,7 +25,6 @@ struct session {
     uint64_t out_since;
     char why[ERROR_TEXT_MAX_BYTES + 1];
 
-    uint32_t version; /* of the last WELCOME; 0: there was none */
     struct session_identity identity;
     bool kept; /* see session_set_kept */
 

@@ -40,8 +40,6 @@ void session_on_report(struct session_step *step)
          is_of_owners(step->msg)) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
-    if (is_of_owners(step->msg) && s->version < PROTO_VERSION_OWNERS)
-        return;
     if (step->msg->type == MSG_STOPPED)
         memcpy(s->identity.memory, step->msg->stopped.memory,
                sizeof(s->identity.memory));

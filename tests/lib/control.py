@@ -28,7 +28,7 @@ def frame(kind, body=None, sequence=1, epoch=0, instance=bytes(16)):
 
 
 def hello(role="ctl"):
-    return frame(HELLO, {"version_min": 1, "version_max": 1, "role": role,
+    return frame(HELLO, {"version_min": 3, "version_max": 3, "role": role,
                          "software": "test"})
 
 

@@ -80,7 +80,7 @@ void proto_fill(struct msg *m, unsigned type, enum proto_fill how)
     memset(&m->instance, (int)how, sizeof(m->instance));
     fill_table(&proto_messages[type].body, (char *)m + BODY_OFFSET, how);
     if (type == MSG_HELLO) /* of a version that is understood */
-        m->hello.version_min = PROTO_VERSION_MIN;
+        m->hello.version_min = m->hello.version_max = PROTO_VERSION_MIN;
 }
 
 /* -- texts ------------------------------------------------------------------------- */

@@ -119,9 +119,8 @@ void connect_to_registry(unsigned c, const char *address)
 void greet_registry(unsigned c, enum peer_kind role)
 {
     struct msg m = { .type = MSG_HELLO,
-                     .hello = { .version_min = 1,
+                     .hello = { .version_min = PROTO_VERSION_MIN,
                                 .version_max = PROTO_VERSION_MAX,
-                                .logs = true,
                                 .keepers = true } };
 
     m.hello.role = role;

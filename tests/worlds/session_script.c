@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/wire/protocol/proto.h"
+
 struct session *script_member;
 uint64_t script_now;
 char script_called[4096];
@@ -135,7 +137,7 @@ struct id128 script_rendezvous = { { 0x4e } };
 void script_receive_welcome(void)
 {
     struct msg m = { .type = MSG_WELCOME,
-                     .welcome = { .version = 1,
+                     .welcome = { .version = PROTO_VERSION_MAX,
                                   .durable = script_durable,
                                   .rendezvous = script_rendezvous } };
 

@@ -56,10 +56,8 @@ static void ask_node_for_logs(struct node_ask *a, uint32_t node,
     struct registry_peer *p = a->job->node[node]->peer;
     struct msg m = { .type = MSG_ASK_LOGS, .ask_logs = *wanted };
 
-    if (!p || !p->logs) {
-        miss_logs(a, a->job->node[node]->host,
-                  p ? "its crun is of an older version, which cannot show output"
-                    : "not connected");
+    if (!p) {
+        miss_logs(a, a->job->node[node]->host, "not connected");
         return;
     }
     m.ask_logs.ask = a->number;
@@ -189,6 +187,6 @@ void registry_drop_log_follower(struct registry_peer *p)
     while (job && !id128_equal(&job->membership.instance, &p->log_job))
         job = job->next;
     for (uint32_t i = 0; job && i < job->membership.capacity; i++)
-        if (job->node[i] && job->node[i]->peer && job->node[i]->peer->logs)
+        if (job->node[i] && job->node[i]->peer)
             registry_send(job->node[i]->peer, &m);
 }

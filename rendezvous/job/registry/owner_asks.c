@@ -62,8 +62,7 @@ static void owner_ask_send(const struct job *job, struct owner_ask *a, uint32_t 
     struct msg m = { .type = MSG_FIND_OWNERS, .ask_owners = a->question };
     unsigned ignored;
 
-    if (!p || p->version < PROTO_VERSION_OWNERS ||
-        job->membership.node[node].group_rank == MEMBERSHIP_NONE)
+    if (!p || job->membership.node[node].group_rank == MEMBERSHIP_NONE)
         return;
     if (!owner_ask_owes(a, node, &ignored)) {
         if (a->owing == a->capacity) {

@@ -234,13 +234,11 @@ void registry_send(struct registry_peer *p, struct msg *m)
 void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal why,
                      bool retry, const char *fmt, ...)
 {
-    struct msg m = { .type = MSG_REFUSED, .sequence = to ? to->sequence : 0 };
+    struct msg m = { .type = MSG_REFUSED,
+                     .sequence = to ? to->sequence : 0,
+                     .refused = { .why = why, .retry = retry } };
     va_list ap;
 
-    m.refused.why = why == REFUSED_ACCESS && p->version < PROTO_VERSION_KEYS
-                        ? REFUSED_UNKNOWN
-                        : why;
-    m.refused.retry = retry;
     va_start(ap, fmt);
     vsnprintf(m.refused.text, sizeof(m.refused.text), fmt, ap);
     va_end(ap);

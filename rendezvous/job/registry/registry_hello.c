@@ -38,15 +38,10 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
     p->phase = h->role == PEER_CTL       ? PROTO_CTL
                : h->role == PEER_REPLICA ? PROTO_REPLICA
                                          : PROTO_AGENT;
-    p->version = h->version_max < PROTO_VERSION_MAX ? h->version_max
-                                                    : PROTO_VERSION_MAX;
-    reply.welcome.version = p->version;
-    p->logs = h->logs;
+    reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
+                                                               : PROTO_VERSION_MAX;
     p->keepers = h->keepers;
     memcpy(p->software, h->software, sizeof(p->software));
-    reply.welcome.logs = true;
-    reply.welcome.history = true;
-    reply.welcome.page = true;
     reply.welcome.daemon = g->config.standalone;
     reply.welcome.durable = g->config.disk || (g->keepers && g->keepers->keepers.safe);
     reply.welcome.rendezvous = g->id;

@@ -40,9 +40,7 @@ struct registry_peer {
     struct registry *registry;
     void *conn;
     enum proto_phase phase;
-    uint32_t version; /* of the protocol, for this connection */
-    bool logs;        /* it knows the messages about logs */
-    bool keepers;     /* likewise about replicas */
+    bool keepers; /* it knows the messages about replicas */
     char software[sizeof(((struct msg_hello *)0)->software)];
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */

@@ -291,9 +291,8 @@ static void ask_node_for_stacks(struct node_ask *a, uint32_t node, const char *r
     struct registry_peer *p = a->job->node[node]->peer;
     struct msg m = { .type = MSG_ASK_STACKS };
 
-    if (!p || p->version < PROTO_VERSION_STACKS) {
-        miss_stacks(a, a->job->node[node]->host,
-                    p ? "its crun is too old" : "not connected");
+    if (!p) {
+        miss_stacks(a, a->job->node[node]->host, "not connected");
         return;
     }
     m.ask_stacks.ask = a->number;

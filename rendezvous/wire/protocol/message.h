@@ -50,8 +50,7 @@ struct msg_hello {
     uint32_t version_min, version_max;
     enum peer_kind role; /* its name on the wire */
     char software[32];   /* "crun 1.0.0" */
-    bool logs;           /* it knows the messages about logs */
-    bool keepers;        /* likewise about replicas */
+    bool keepers;        /* it knows the messages about replicas */
 };
 
 /* The settings that must be the same for all nodes of a job. */
@@ -313,11 +312,8 @@ struct msg_welcome {
     uint32_t version;
     char software[32];
     bool durable;
-    bool logs;               /* it knows the messages about logs */
-    bool history;            /* likewise about the past of jobs */
-    bool page;               /* likewise about its page */
     bool daemon;             /* it is a crund, of many jobs */
-    struct id128 rendezvous; /* which one it is; zero: an older version */
+    struct id128 rendezvous; /* which one it is; zero: not known */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
 

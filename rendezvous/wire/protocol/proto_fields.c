@@ -22,7 +22,6 @@ static const struct proto_field hello[] = {
     U32(msg_hello, version_max, NEED, 1, UINT32_MAX),
     ENUM(msg_hello, role, proto_peer_names, PEER_AGENT, PEER_KIND_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
-    BOOL(msg_hello, logs),
     BOOL(msg_hello, keepers),
 };
 
@@ -274,9 +273,6 @@ static const struct proto_field welcome[] = {
     U32(msg_welcome, version, NEED, 1, UINT32_MAX),
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
-    BOOL(msg_welcome, logs),
-    BOOL(msg_welcome, history),
-    BOOL(msg_welcome, page),
     BOOL(msg_welcome, daemon),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),

@@ -194,7 +194,7 @@ class Impostor:
             try:
                 while HELLO not in kinds_of(data):
                     data += s.recv(65536)
-                s.sendall(frame(WELCOME, {"version": 1, "software": "crund"}) +
+                s.sendall(frame(WELCOME, {"version": 3, "software": "crund"}) +
                           frame(JOINED, {"node": 0, "slot": 0}, 2) +
                           frame(DONE, {"reason": "success", "exit_code": 0}, 3))
                 while more := s.recv(65536):

@@ -127,7 +127,7 @@ def orders_of_a_false_rendezvous(s, words):
     """To the agent at the other end of a connection: the job forms, and has succeeded."""
     instance = os.urandom(16)
     same(s.recv(len(PREFACE), socket.MSG_WAITALL), PREFACE)
-    answers = {HELLO: [(WELCOME, {"version": 1, "software": "test"}, 0)],
+    answers = {HELLO: [(WELCOME, {"version": 3, "software": "test"}, 0)],
                JOIN: [(JOINED, {"node": 0, "slot": 0, "lease_ms": 15000}, 0),
                       (START, {"group_rank": 1, "group_size": 2, "first_rank": 1,
                                "world_size": 2, "workers": 1, "slot": 1, "restarts": 0,

@@ -434,7 +434,7 @@ def serve_nonsense(listener, says):
 
 def endless_pages(header):
     if header[1] == HELLO:
-        return frame(WELCOME, {"version": 3, "software": "crund", "logs": True}, header[3])
+        return frame(WELCOME, {"version": 3, "software": "crund"}, header[3])
     if header[1] == SHOW_LOGS:
         return (frame(RANK_LOGS, {"kind": "missing", "host": "a"}, header[3]) +
                 frame(END_OF_LIST, {"next": "1"}, header[3]))

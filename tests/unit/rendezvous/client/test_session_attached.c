@@ -230,23 +230,6 @@ TEST(reports_are_sent_again_in_order_until_answered)
     script_expect("send STOPPED 2#5; ");
 }
 
-/* It would close the connection, again and again. */
-TEST(a_rendezvous_of_version_1_gets_no_stacks)
-{
-    script_attach();
-    script_report(MSG_FAILED, 1);
-    script_report(MSG_STACKS, 1);
-    script_report(MSG_STACKS, 1);
-    script_report(MSG_STOPPED, 1);
-    script_lose("gone");
-    script_join();
-    script_called[0] = '\0';
-    script_receive_joined();
-    script_expect("back; send FAILED 1#1; send STOPPED 1#4; ");
-    script_report(MSG_FINISHED, 1);
-    script_expect("send FINISHED 1#5; ");
-}
-
 TEST(a_refused_report_is_answered)
 {
     script_attach();

@@ -27,25 +27,6 @@ static void begin(void)
     link_of[0].count = link_of[1].count = link_of[CTL].count = 0;
 }
 
-/* The second node knows nothing of logs. */
-static void begin_with_old_node(void)
-{
-    struct msg hello = { .type = MSG_HELLO,
-                         .hello = { .version_min = 1,
-                                    .version_max = PROTO_VERSION_MAX,
-                                    .role = PEER_AGENT } };
-    struct msg join = join_message(1, "resnet");
-
-    begin_registry(true);
-    for (unsigned c = 0; c <= CTL; c++)
-        connect_to_registry_as(c, &with_key);
-    join_node(0);
-    ck_assert_int_eq(send_to_registry(1, &hello), 0);
-    ck_assert_int_eq(send_to_registry(1, &join), 0);
-    report_event(0, MSG_STORE_READY);
-    greet_registry(CTL, PEER_CTL);
-}
-
 static int show_ranks(const char *ranks, uint64_t of_epoch, uint32_t wait_ms)
 {
     struct msg m = { .type = MSG_SHOW_LOGS,
@@ -174,18 +155,6 @@ TEST(one_answer_hurries_the_other_nodes)
     ck_assert_uint_eq(asked(1), ask);
     ck_assert_str_eq(message_got(1, MSG_ASK_LOGS)->ask_logs.ranks, "");
     ck_assert_ptr_null(message_got(0, MSG_ASK_LOGS));
-}
-
-TEST(nodes_that_cannot_answer_are_named)
-{
-    begin_with_old_node();
-    link_of[1].count = 0;
-    show_ranks("2", 0, 0);
-    ck_assert_ptr_null(message_got(1, MSG_ASK_LOGS));
-    ck_assert_int_eq(message_got(CTL, MSG_RANK_LOGS)->logs.kind, LOGS_MISSING);
-    ck_assert_ptr_nonnull(
-        strstr(message_got(CTL, MSG_RANK_LOGS)->logs.where, "older version"));
-    ck_assert_ptr_nonnull(message_got(CTL, MSG_END_OF_LIST));
 }
 
 TEST(a_node_that_is_late_is_named)

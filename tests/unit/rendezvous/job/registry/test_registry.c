@@ -102,7 +102,7 @@ TEST(a_foreign_version_is_told_both_ranges)
     connect_to_registry(0, "10.0.0.1");
     ck_assert_int_eq(send_to_registry(0, &m), 0);
     refusal_got(0, REFUSED_VERSION, "7 to 9");
-    refusal_got(0, REFUSED_VERSION, "1 to 3");
+    refusal_got(0, REFUSED_VERSION, "3 to 3");
     ck_assert(link_of[0].hung_up);
 }
 

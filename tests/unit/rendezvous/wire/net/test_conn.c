@@ -105,7 +105,7 @@ static size_t make_frame(uint8_t *out, size_t size)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 7, .epoch = 3 };
 
-    m.hello.version_min = m.hello.version_max = 1;
+    m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = PEER_AGENT;
     strcpy(m.hello.software, "test");
     return proto_encode(&m, out, size);
@@ -115,7 +115,7 @@ static struct msg hello(void)
 {
     struct msg m = { .type = MSG_HELLO };
 
-    m.hello.version_min = m.hello.version_max = 1;
+    m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = PEER_AGENT;
     strcpy(m.hello.software, "test");
     return m;

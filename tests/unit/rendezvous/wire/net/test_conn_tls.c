@@ -198,7 +198,7 @@ static void send_hello(struct conn *c)
 {
     struct msg m = { .type = MSG_HELLO };
 
-    m.hello.version_min = m.hello.version_max = 1;
+    m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = PEER_AGENT;
     strcpy(m.hello.software, "test");
     conn_send(c, &m);

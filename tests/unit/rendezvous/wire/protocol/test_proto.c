@@ -156,10 +156,10 @@ static const struct {
     const char *body;
     bool ok;
 } hellos[] = {
-    { "{\"version_min\":1,\"version_max\":1,\"role\":\"agent\"}", true },
-    { "{\"version_min\":1,\"version_max\":1}", false },
-    { "{\"version_min\":1,\"version_max\":1,\"role\":\"boss\"}", false },
-    { "{\"version_min\":1,\"version_max\":1,\"role\":\"none\"}", false },
+    { "{\"version_min\":3,\"version_max\":3,\"role\":\"agent\"}", true },
+    { "{\"version_min\":3,\"version_max\":3}", false },
+    { "{\"version_min\":3,\"version_max\":3,\"role\":\"boss\"}", false },
+    { "{\"version_min\":3,\"version_max\":3,\"role\":\"none\"}", false },
     { "{\"version_min\":1,\"version_max\":9,\"role\":17}", false },
     { "{\"version_min\":8,\"version_max\":9}", true },
     { "{\"version_min\":8,\"version_max\":9,\"role\":17,\"software\":[]}", true },
