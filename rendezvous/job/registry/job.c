@@ -49,7 +49,6 @@ struct job *job_create(const char *run_id, const struct job_config *config,
     j->node = xcalloc(capacity, sizeof(*j->node));
     j->name_hash = xcalloc(capacity, sizeof(*j->name_hash));
     j->seen_hash = xcalloc(capacity, sizeof(*j->seen_hash));
-    TAILQ_INIT(&j->owner_asks);
     membership_init(&j->membership, config, instance, &memory, now_ms);
     return j;
 }

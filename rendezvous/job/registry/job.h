@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/queue.h>
 #include <sys/types.h>
 
 #include "rendezvous/common/base/histogram.h"
@@ -16,8 +15,6 @@
 struct job_history;
 struct memory_sets;
 struct registry_peer;
-struct owner_ask;
-TAILQ_HEAD(owner_asks, owner_ask); /* see owner_asks.c */
 
 /*
  * One job: its membership, and the data that plays no part in decisions: names,
@@ -80,7 +77,6 @@ struct job {
     struct job_node **node; /* by the membership's index */
     uint32_t *name_hash;    /* of each node's host, to find it quickly; 0: none */
     uint32_t *seen_hash;    /* likewise of its `seen` */
-    struct owner_asks owner_asks;
     char store_address[ADDRESS_MAX_BYTES + 1];
     uint32_t store_port; /* of STORE_READY, as are the next */
     char free_ports[FREE_PORTS_MAX_BYTES + 1];

@@ -44,16 +44,11 @@ void job_records_put_all(struct journal *j, const struct job *job);
  * the membership of each job. -1: the record makes no sense.
  */
 struct job_records_reader;
-/* For the incarnations of a journal that an older version has written. */
-typedef struct id128 job_records_digest_fn(void *arg, const struct id128 *incarnation);
-struct job_records_reader *
-job_records_reader_create(uint64_t now_ms, job_records_digest_fn *digest, void *arg);
+struct job_records_reader *job_records_reader_create(uint64_t now_ms);
 int job_records_read(void *reader, unsigned type, const void *data, size_t size,
                      struct err *e) MUST_CHECK;
 /* The id of the rendezvous; zero: it is in no record. */
 struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader);
-/* The journal holds incarnations, and not only digests of them. */
-bool job_records_reader_is_in_clear(const struct job_records_reader *reader);
 /* Writes what was read with the fewest records, which mean the same; frees the reader.
  */
 void job_records_reader_dump(struct job_records_reader *reader, struct journal *to);

@@ -12,8 +12,7 @@ enum record_type {
     RECORD_STATE,
     RECORD_FAILURE,
     RECORD_NODE,
-    RECORD_PLACE_IN_CLEAR, /* of older versions: with the incarnation itself */
-    RECORD_DROP,
+    RECORD_DROP = 6,
     RECORD_END,
     RECORD_SLOT,
     RECORD_PAST,

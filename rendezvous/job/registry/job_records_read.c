@@ -14,20 +14,14 @@
 struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
-    job_records_digest_fn *digest;
-    void *arg;
     struct id128 rendezvous;
-    bool in_clear;
 };
 
-struct job_records_reader *
-job_records_reader_create(uint64_t now_ms, job_records_digest_fn *digest, void *arg)
+struct job_records_reader *job_records_reader_create(uint64_t now_ms)
 {
     struct job_records_reader *reader = xcalloc(1, sizeof(*reader));
 
     reader->now_ms = now_ms;
-    reader->digest = digest;
-    reader->arg = arg;
     return reader;
 }
 
@@ -172,15 +166,6 @@ static void read_place(struct record_read *r)
         r->job->membership.slot_identity[n->slot] = n->identity;
 }
 
-static void read_place_in_clear(struct record_read *r)
-{
-    struct id128 *incarnation = &r->job->membership.node[r->index].incarnation;
-
-    read_place(r);
-    *incarnation = r->reader->digest(r->reader->arg, incarnation);
-    r->reader->in_clear = true;
-}
-
 static void read_drop(struct record_read *r)
 {
     r->job->membership.node[r->index].state = MEMBERSHIP_NODE_FREE;
@@ -216,15 +201,10 @@ static const struct {
     void (*read)(struct record_read *r);
     bool of_node; /* begins with the index of a node */
 } records[RECORD_TYPE_COUNT] = {
-    [RECORD_STATE] = { read_state, false },
-    [RECORD_FAILURE] = { read_failure, false },
-    [RECORD_NODE] = { read_node, true },
-    [RECORD_PLACE_IN_CLEAR] = { read_place_in_clear, true },
-    [RECORD_PLACE] = { read_place, true },
-    [RECORD_DROP] = { read_drop, true },
-    [RECORD_SLOT] = { read_slot, false },
-    [RECORD_PAST] = { read_past, false },
-    [RECORD_OWNER] = { read_owner, false },
+    [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
+    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },
+    [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
+    [RECORD_PAST] = { read_past, false },   [RECORD_OWNER] = { read_owner, false },
 };
 
 int job_records_read(void *arg, unsigned type, const void *data, size_t size,
@@ -295,11 +275,6 @@ static void restore_nodes(struct job *job, uint64_t now_ms)
 struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader)
 {
     return reader->rendezvous;
-}
-
-bool job_records_reader_is_in_clear(const struct job_records_reader *reader)
-{
-    return reader->in_clear;
 }
 
 struct job *job_records_reader_finish(struct job_records_reader *reader)

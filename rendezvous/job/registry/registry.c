@@ -69,7 +69,6 @@ void registry_forget(struct registry *g, struct job *job)
     }
     registry_archive_last(g, job);
     registry_conclude_asks(g, job, true);
-    registry_forget_owner_asks(job);
     job_records_put_end(g->journal, job);
     job_destroy(job);
 }
@@ -380,9 +379,6 @@ uint64_t registry_next_tick(const struct registry *g)
             t = j->done_ms + FINISHED_KEPT_MS;
         if (t < next)
             next = t;
-        t = registry_next_owner_ask(j);
-        if (t < next)
-            next = t;
         t = registry_next_archive(g, j);
         if (t < next)
             next = t;
@@ -402,7 +398,6 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
         next = j->next;
         if (now_ms >= membership_next_tick(&j->membership))
             registry_step(g, j, &tick, NULL, NULL, NULL);
-        registry_tick_owner_asks(g, j);
         if (job_is_forgettable(g, j))
             registry_forget(g, j);
     }
@@ -516,13 +511,10 @@ static void restore_jobs(struct registry *g, struct job_records_reader *reader,
 
 static int open_journal(struct registry *g, struct err *e)
 {
-    struct job_records_reader *reader = job_records_reader_create(
-        g->now_ms, g->config.digest, g->config.arg);
-    bool in_clear;
+    struct job_records_reader *reader = job_records_reader_create(g->now_ms);
 
     g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
                               e);
-    in_clear = job_records_reader_is_in_clear(reader);
     restore_jobs(g, reader, false);
     if (!g->journal)
         return -1;
@@ -530,8 +522,6 @@ static int open_journal(struct registry *g, struct err *e)
         g->id = g->config.random_id(g->config.arg);
         job_records_put_rendezvous(g->journal, &g->id);
     }
-    if (in_clear) /* what it replaces is removed */
-        return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
     return shorten_journal(g, e);
 }
 
@@ -555,7 +545,7 @@ int registry_take_over(struct registry *g, const void *records, size_t size,
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
     g->source = SOURCE_NONE;
-    reader = job_records_reader_create(now_ms, g->config.digest, g->config.arg);
+    reader = job_records_reader_create(now_ms);
     r = journal_give(records, size, job_records_read, reader, e);
     restore_jobs(g, reader, true);
     return r;
@@ -564,7 +554,7 @@ int registry_take_over(struct registry *g, const void *records, size_t size,
 int registry_compact(const void *records, size_t size, uint64_t now_ms,
                      const struct journal_keeper *keeper, struct err *e)
 {
-    struct job_records_reader *reader = job_records_reader_create(now_ms, NULL, NULL);
+    struct job_records_reader *reader = job_records_reader_create(now_ms);
     struct journal *j = journal_create_kept(keeper);
     int r = journal_give(records, size, job_records_read, reader, e);
 
@@ -614,7 +604,6 @@ void registry_destroy(struct registry *g)
     while (g->jobs) {
         struct job *next = g->jobs->next;
 
-        registry_forget_owner_asks(g->jobs);
         job_destroy(g->jobs);
         g->jobs = next;
     }

@@ -555,10 +555,8 @@ static void report_state(struct registry_step *s, const struct membership_action
     const struct membership *membership = &s->job->membership;
     char text[NOTICE_MAX_BYTES + 1];
 
-    if (membership->state != JOB_STOPPING) {
+    if (membership->state != JOB_STOPPING)
         registry_conclude_asks(s->registry, s->job, membership->state == JOB_DONE);
-        registry_forget_owner_asks(s->job);
-    }
     switch (membership->state) {
     case JOB_FORMING:
         registry_describe_wait(s->registry, s->job, text, sizeof(text));

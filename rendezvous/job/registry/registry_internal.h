@@ -192,10 +192,6 @@ void registry_tick_asks(struct registry *g);
 registry_taker registry_ask_owners, registry_take_owners;
 /* A node is back: it is asked what it has not answered. */
 void registry_ask_owners_again(struct registry_peer *p);
-/* Without an answer. */
-void registry_forget_owner_asks(struct job *job);
-uint64_t registry_next_owner_ask(const struct job *job);
-void registry_tick_owner_asks(struct registry *g, struct job *job);
 
 /* registry_keepers.c */
 registry_taker registry_take_keeping;

@@ -25,12 +25,12 @@ static const struct {
     { 3, "05010000000200000003000000fcffffff0100010500000000000000060000000000"
          "0000070000000000000001006801007701007301006c05006166746572" },
     { 4, "00000000020061610700392e392e392e390700382e382e382e380200636764000000" },
-    { 5, "000000000100000000000000000000000000000037000000000000000203000000ff"
-         "ffffff00000000000000000000000001000000000000000100" },
+    { 11, "000000000100000000000000000000000000000037000000000000000203000000ff"
+          "ffffff00000000000000000000000001000000000000000100" },
     { 4, "01000000020062620700392e392e392e390700382e382e382e380200636765000000"
          "0700747261696e6572" },
-    { 5, "010000000200000000000000000000000000000038000000000000000203000000ff"
-         "ffffff01000000010000000300000002000000000000000001" },
+    { 11, "010000000200000000000000000000000000000038000000000000000203000000ff"
+          "ffffff01000000010000000300000002000000000000000001" },
     { 8, "010000003800000000000000" },
     { 9, "370000000000000001020000005802000000000000f401000000000000" },
 };
@@ -58,29 +58,6 @@ static int take_any_record(void *arg, unsigned type, const void *data, size_t si
     return 0;
 }
 
-/* A journal as an earlier version left it. */
-static void write_journal(void)
-{
-    struct err e = { 0 };
-    uint64_t cut;
-    struct journal *j = journal_open(memdisk_disk(disk), take_any_record, NULL, &cut,
-                                     &e);
-    uint8_t data[1024];
-
-    ck_assert_msg(j != NULL, "%s", e.text);
-    for (size_t i = 0; i < RECORD_COUNT; i++) {
-        size_t size = sizeof(instance);
-        unsigned byte;
-
-        memcpy(data, &instance, sizeof(instance));
-        for (const char *at = records[i].hex; sscanf(at, "%2x", &byte) == 1; at += 2)
-            data[size++] = (uint8_t)byte;
-        journal_append(j, records[i].type, data, size);
-    }
-    ck_assert_int_eq(journal_commit(j, &e), 0);
-    journal_close(j);
-}
-
 static bool journal_has(const void *bytes, size_t size)
 {
     size_t length;
@@ -92,8 +69,7 @@ static bool journal_has(const void *bytes, size_t size)
 
 static struct job *read_job(size_t cut)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
-                                                                  NULL);
+    struct job_records_reader *reader = job_records_reader_create(1000);
 
     for (size_t i = 0; i < RECORD_COUNT; i++)
         ck_assert_int_eq(read_record(reader, i, i == 0 ? cut : 0), 0);
@@ -128,33 +104,6 @@ TEST(a_setting_that_came_later_may_be_missing)
     job_destroy(job);
 }
 
-TEST(incarnations_of_an_older_journal_become_digests)
-{
-    struct job *job = read_job(0);
-    struct id128 first = { { 1 } };
-
-    first = digest_of(NULL, &first);
-    ck_assert(id128_equal(&job->membership.node[0].incarnation, &first));
-    job_destroy(job);
-}
-
-/* The fixture's incarnations are short: the second node's has the identity behind it.
- */
-TEST(an_older_journal_is_replaced_by_one_with_digests)
-{
-    const uint8_t place[] = { 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x38 };
-    struct id128 second = { { 2 } };
-
-    disk = memdisk_create();
-    write_journal();
-    ck_assert(journal_has(place, sizeof(place)));
-    begin_registry(true);
-    second = digest_of(NULL, &second);
-    ck_assert(!journal_has(place, sizeof(place)));
-    ck_assert(journal_has(&second, sizeof(second)));
-    end_registry_on_disk();
-}
-
 TEST(the_journal_holds_no_incarnation)
 {
     struct id128 digest, incarnation = join_message(0, "resnet").join.incarnation;
@@ -177,8 +126,7 @@ TEST(the_journal_holds_no_incarnation)
 
 TEST(an_older_setting_may_not_be_missing)
 {
-    struct job_records_reader *reader = job_records_reader_create(1000, digest_of,
-                                                                  NULL);
+    struct job_records_reader *reader = job_records_reader_create(1000);
 
     ck_assert_int_eq(read_record(reader, 0, 2), -1);
     ck_assert_ptr_null(job_records_reader_finish(reader));
@@ -242,7 +190,7 @@ TEST(the_nodes_are_read)
 
 TEST(the_age_and_the_counts_of_a_job_are_kept)
 {
-    struct job_records_reader *reader = job_records_reader_create(500, digest_of, NULL);
+    struct job_records_reader *reader = job_records_reader_create(500);
     struct job_config config = join_message(0, "run").join.config;
     struct job *job = job_create("run", &config, &instance, 1000);
     struct err e = { 0 };
