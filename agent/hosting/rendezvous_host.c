@@ -24,6 +24,9 @@
 #define MEET_MS 1000
 #define MEET_WITHIN_MS 200 /* this one may find itself, and does not answer */
 #define TAKEN_MS 2000
+/* Who had the port may have ended since, as a host does that leaves: if it is not there
+ * after so long, this one has it, where the job's rendezvous knocks. */
+#define YIELD_MS 3000
 #define HOSTS_FILE "/etc/hosts"
 
 /* Reads the first endpoint of the list: only that can be hosted. */
@@ -233,7 +236,7 @@ static int host_or_yield(struct rendezvous_host *h, int rc, struct err *e)
 {
     if (rc == 0 || host_is_given(h))
         return rc;
-    h->undecided = false;
+    h->yields_until_ms = clock_ms() + YIELD_MS;
     log_debug("%s: another rendezvous seems to listen there", e->text);
     return 0;
 }
@@ -243,7 +246,7 @@ int rendezvous_host_consider(struct rendezvous_host *h, const struct net_addr *l
 {
     const struct net_addr *own = find_local_address(h, list, count);
 
-    if (!h->undecided || h->server)
+    if (!h->undecided || h->server || clock_ms() < h->yields_until_ms)
         return 0;
     if (own)
         return host_or_yield(h, host_at(h, own, e), e);

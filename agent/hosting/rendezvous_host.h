@@ -49,7 +49,8 @@ struct rendezvous_host {
     struct rendezvous_host_calls calls;
     struct job_config job; /* as its server has it */
     bool is_lower;         /* another node's address, which the user knows */
-    bool undecided;        /* an answer may say that it is here */
+    bool undecided;        /* an answer may say that it is here, from then on */
+    uint64_t yields_until_ms;
     char name[HOST_NAME_MAX_BYTES + 1]; /* the first endpoint's */
     uint16_t port_wanted;
     struct name_check check; /* of a name that is only taken for ours */

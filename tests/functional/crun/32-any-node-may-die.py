@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 40 s
+# takes: 48 s
 """
 crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -269,6 +269,23 @@ def a_host_that_starts_again_joins_its_job(cluster):
     end_well(cluster, (again, *ps[1:]))
 
 
+LISTENER = ("import socket, sys; s = socket.create_server((sys.argv[1], int(sys.argv[2]))); "
+            "print('listens', flush=True); s.accept()[0].close()")
+
+
+def a_host_that_starts_again_too_early_joins_its_job(cluster):
+    """While the one that leaves has the port, which is gone when it is asked."""
+    ps = launch(cluster, 3)
+    ps[0].kill(signal.SIGTERM)
+    expect(ps[0], 143)
+    old = cluster[0].start(["python3", "-c", LISTENER, cluster[0].address, str(PORT)])
+    until(lambda: "listens" in old.out, "the port is taken")
+    again = start(cluster, 0)
+    until(lambda: all("world=3 epoch=3" in p.out for p in (again, *ps[1:])),
+          lambda: "it is in the job\n" + again.err, seconds=30)
+    end_well(cluster, (again, *ps[1:]))
+
+
 def a_second_job_ends_where_it_meets_the_first(cluster):
     ps = launch(cluster, 3, conf=",lease=2")
     cluster[0].cut()
@@ -346,6 +363,7 @@ TESTS = [
     crunctl_shows_where_the_rendezvous_is,
     under_keys_a_stranger_has_no_vote,
     a_host_that_starts_again_joins_its_job,
+    a_host_that_starts_again_too_early_joins_its_job,
     a_second_job_ends_where_it_meets_the_first,
     a_late_node_finds_its_job_by_any_that_keeps_it,
     a_spare_is_a_third_node,
