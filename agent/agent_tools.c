@@ -3,14 +3,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/tools/local_job.h"
 #include "agent/tools/socket_relay.h"
 #include "agent/ui/event_file.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/server.h"

@@ -15,7 +15,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"

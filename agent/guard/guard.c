@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <event2/event.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

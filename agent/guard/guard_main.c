@@ -29,7 +29,6 @@
 #include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/fence.h"
 #include "agent/guard/guard_events.h"
-#include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_shutdown.h"
 #include "agent/guard/guard_template.h"
 #include "agent/guard/guard_wire.h"

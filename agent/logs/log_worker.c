@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/xalloc.h"
 
 const struct log_own_stream log_own_streams[LOG_STREAMS] = {
     [LOG_OUT] = { "stdout.log", "filtered_stdout.log", "standard output",

@@ -2,7 +2,6 @@
 #include "agent/progress/silence.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

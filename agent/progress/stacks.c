@@ -16,7 +16,6 @@
 #include "agent/progress/proc_state.h"
 #include "agent/progress/python_stack.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/proc.h"
 #include "rendezvous/common/base/xalloc.h"

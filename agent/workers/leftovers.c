@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/common/base/text.h"
-
 static bool leftovers_have(const char *list, const char *name)
 {
     size_t length = strlen(name);

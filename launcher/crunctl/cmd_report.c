@@ -14,7 +14,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/text.h"
 #include "rendezvous/show/page/page.h"
 #include "rendezvous/show/views/job_json.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ui/screen.h"
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/wire/protocol/job_name.h"

@@ -6,7 +6,6 @@
  */
 #include "launcher/crunctl/ctl_jobs.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -19,7 +18,6 @@
 #include "launcher/remote/far/far_reach.h"
 #include "launcher/remote/rsh.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 

@@ -9,7 +9,6 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/base64.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /* -- what is shown ----------------------------------------------------------------- */
 

@@ -8,10 +8,8 @@
 #include "launcher/flags/habits.h"
 #include "launcher/flags/limits.h"
 #include "launcher/flags/option_setters.h"
-#include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/limits.h"
 
 static const struct opt *option_row(const char *name)
 {

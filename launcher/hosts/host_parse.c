@@ -10,7 +10,6 @@
 #include "launcher/hosts/host_parse.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

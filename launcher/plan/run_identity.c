@@ -2,7 +2,6 @@
 #include "launcher/plan/run_identity.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>

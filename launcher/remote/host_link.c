@@ -7,14 +7,12 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/remote/push.h"
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/xalloc.h"
 
 #define SHELL_WORDS_MAX (1u << 20)
 

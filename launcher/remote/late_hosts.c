@@ -4,7 +4,6 @@
  */
 #include "launcher/remote/remote_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "launcher/hosts/host_watch.h"

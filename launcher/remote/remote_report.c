@@ -8,7 +8,6 @@
 #include <sysexits.h>
 
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define EXIT_USAGE 2

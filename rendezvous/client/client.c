@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"

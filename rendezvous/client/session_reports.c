@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/wire/protocol/proto.h"
-
 /* What the agent reports, and what the rendezvous orders and repeats. */
 
 void session_send_reports(struct session *s)

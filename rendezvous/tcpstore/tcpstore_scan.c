@@ -2,7 +2,6 @@
 #include "rendezvous/tcpstore/tcpstore_scan.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "rendezvous/common/base/bytes.h"
 #include "rendezvous/tcpstore/limits.h"

@@ -10,7 +10,6 @@
  *                                       FILE.checkpoints is a directory
  *   ddp-worker optimizers STEPS FILE    one rank; a formula computes the gradients
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

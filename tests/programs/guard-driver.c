@@ -8,7 +8,6 @@
  * Its first line is "guard PID CONTAINMENT", then "started RANK PID", "exited RANK PID
  * STATUS", "empty", "died WHY".
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -18,8 +18,6 @@
  *   grandchild    its forks stay children of a child of the template
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

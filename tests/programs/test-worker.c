@@ -5,7 +5,6 @@
  *
  *   test-worker exit 3        test-worker orphan 2 sleep
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -2,7 +2,6 @@
 #include "tests/replicas/machine.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/loop.h"

@@ -2,7 +2,6 @@
 #include "tests/replicas/watch.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/client/client.h"

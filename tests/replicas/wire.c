@@ -12,7 +12,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/wire/net/conn.h"
-#include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/net/listener.h"
 #include "rendezvous/wire/protocol/limits.h"
 #include "tests/replicas/machine.h"

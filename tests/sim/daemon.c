@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/daemon.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/job/events/event_kinds.h"

@@ -2,7 +2,6 @@
 #include "tests/sim/nemesis.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/client/session.h"
 #include "rendezvous/job/registry/job.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/probe.h"
 
-#include <stddef.h>
-
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/wire/protocol/proto.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/seed.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "rendezvous/client/session.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/visitor.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/client/session.h"

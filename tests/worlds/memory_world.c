@@ -2,7 +2,6 @@
 #include "tests/worlds/memory_world.h"
 
 #include <check.h>
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 #include "tests/worlds/random_calls.h"
 
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker-lib/backends/tcp/backend_tcp.h"
 

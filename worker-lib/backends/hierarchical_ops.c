@@ -2,7 +2,6 @@
 #include "worker-lib/backends/backend_hierarchical.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/shm/backend_shm.h"

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/core/status.h"
-
 struct checkpoint_source {
     struct tensors **file;
     unsigned files;

@@ -2,7 +2,6 @@
 #include "worker-lib/engine/failure_notice.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/stop_signals.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker-lib/core/ranges.h"
 #include "worker-lib/core/status.h"

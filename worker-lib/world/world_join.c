@@ -2,8 +2,6 @@
 /* Joins the ranks at the store, which the launcher or rank 0 serves. */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"

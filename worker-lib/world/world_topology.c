@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the node of each rank: every rank names its machine, rank 0 numbers the nodes
  * and publishes the map. */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

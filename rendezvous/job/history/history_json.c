@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/job/events/event_kinds.h"
 #include "rendezvous/job/events/event_object.h"

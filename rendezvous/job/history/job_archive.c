@@ -13,7 +13,6 @@
 
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/job/history/history_json.h"

@@ -12,7 +12,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"

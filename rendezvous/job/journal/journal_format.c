@@ -2,7 +2,6 @@
 /* The headers of the journal's file and of its batches, to and from bytes. */
 #include "rendezvous/job/journal/journal_format.h"
 
-#include <string.h>
 #include <zlib.h>
 
 #include "rendezvous/common/base/wire.h"

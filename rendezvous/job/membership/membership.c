@@ -2,7 +2,6 @@
 #include "rendezvous/job/membership/membership.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "rendezvous/job/membership/membership_blame.h"
 #include "rendezvous/job/membership/membership_internal.h"

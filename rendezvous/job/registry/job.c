@@ -2,7 +2,6 @@
 #include "rendezvous/job/registry/job.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +9,6 @@
 #include <wchar.h>
 
 #include "rendezvous/common/base/hash.h"
-#include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/job_history.h"
 #include "rendezvous/job/memory/memory_sets.h"

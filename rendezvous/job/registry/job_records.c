@@ -3,14 +3,11 @@
 
 #include <assert.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/wire.h"
-#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/journal/limits.h"
-#include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 
 /*

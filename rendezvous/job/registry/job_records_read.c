@@ -8,7 +8,6 @@
 
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/proto.h"
 
 /* While reading, nodes are in membership.node[] at their index; FREE: none is there. */
 struct job_records_reader {

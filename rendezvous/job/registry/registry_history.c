@@ -4,10 +4,8 @@
  * epochs from the membership's steps, and all events. Each history is written to the
  * archive from time to time.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/log.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/show/metrics/sample_writer.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 #include "rendezvous/show/notify/notify.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>

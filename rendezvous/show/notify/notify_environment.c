@@ -10,7 +10,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/text.h"
-#include "rendezvous/common/base/xalloc.h"
 
 /* Settings of the program, which may be secret, and the doors to its secrets. */
 static bool is_kept_back(const char *variable)

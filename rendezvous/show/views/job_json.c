@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/show/views/job_json.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/real.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/show/web/web_head.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -2,7 +2,6 @@
 #include <event2/buffer.h>
 #include <event2/http.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"

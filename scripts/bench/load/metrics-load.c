@@ -6,7 +6,6 @@
  *
  * The registry is that of crund, without connections; each node tells of everything.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,6 @@
  */
 #include "scripts/bench/load/store-load-dialect.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/proc.h"
 #include "worker-lib/backends/shm/backend_shm.h"
-#include "worker-lib/engine/flight_recorder.h"
 
 #define SPINS 4000          /* with a core for each rank */
 #define SPINS_SHARED 400    /* other programs may need this core */

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/backends/tcp/tcp_meeting.h"
 
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ADDRESSES_MAX 8
 #define KEY_SIZE 512

@@ -12,7 +12,6 @@
  * In every collective each rank receives the header of every other rank before it is
  * done, even if they exchange no data: else calls that differ could all succeed.
  */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
 #include <math.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "worker-lib/train/data/data.h"
 #include "worker-lib/train/data/hash.h"

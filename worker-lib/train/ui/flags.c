@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/train/ui/flags.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -17,7 +16,6 @@
 #include <unistd.h>
 
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/procs.h"
 
 /* -- where our own is ------------------------------------------------------- */
 

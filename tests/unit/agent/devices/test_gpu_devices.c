@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/devices/gpu_list.h"
 #include "tests/fakes/nvml/nvml.h"

@@ -6,7 +6,6 @@
  * one, in sessions, and in sessions of an ordinary user. How workers begin and end.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_reaper.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,6 @@
  * agent or its warden is killed, or the fence passes.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_reaper.h"
 
 #include <linux/sched.h>
 #include <signal.h>

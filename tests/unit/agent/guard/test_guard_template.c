@@ -6,7 +6,6 @@
  * what it should, or fails in each way that a test-template can fail.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_reaper.h"
 
 #include <errno.h>
 #include <fcntl.h>

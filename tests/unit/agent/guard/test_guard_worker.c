@@ -4,7 +4,6 @@
  * What a worker of the guard finds around itself, in each containment.
  */
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_reaper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +18,6 @@
 #include <unistd.h>
 
 #include "agent/guard/status_pages.h"
-#include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/progress_page.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"

@@ -3,7 +3,6 @@
 
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/loop.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_dirs.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/log_writer.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

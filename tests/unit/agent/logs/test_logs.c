@@ -13,7 +13,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 /* crun's own two streams are files here, so that what reaches them can be read back. */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"

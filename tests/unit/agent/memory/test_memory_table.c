@@ -2,9 +2,6 @@
 /* Which parts are held, and which of them give way. */
 #include "agent/memory/memory_table.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/worlds/check_main.h"
 
 static struct memory_table t;

@@ -5,7 +5,6 @@
  */
 #include "agent/progress/hang.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "agent/progress/limits.h"

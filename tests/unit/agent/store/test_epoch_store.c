@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/store/epoch_store.h"
 
-#include <arpa/inet.h>
 #include <check.h>
-#include <netinet/in.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>

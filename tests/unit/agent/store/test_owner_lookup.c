@@ -6,8 +6,6 @@
 #include <dlfcn.h>
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "agent/ui/status_line.h"
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"

@@ -2,8 +2,6 @@
 #include "agent/workers/failure_origin.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "agent/workers/limits.h"
 #include "tests/worlds/check_main.h"

@@ -2,8 +2,6 @@
 #include "launcher/hosts/host_environment.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/worlds/check_main.h"
 

@@ -2,7 +2,6 @@
 #include "launcher/program/elf_needed.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

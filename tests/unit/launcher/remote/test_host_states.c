@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "launcher/remote/far/host_addresses.h"
 #include "launcher/remote/host_states.h"

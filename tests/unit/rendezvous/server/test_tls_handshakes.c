@@ -2,7 +2,6 @@
 /* The order in which steps of handshakes are made. A hello of one byte asks for one. */
 #include "rendezvous/server/tls_handshakes.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

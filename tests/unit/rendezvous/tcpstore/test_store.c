@@ -7,7 +7,6 @@
 #include "rendezvous/tcpstore/store.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/clock.h"

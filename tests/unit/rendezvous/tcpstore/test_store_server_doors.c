@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/engine/abort.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "tests/worlds/check_main.h"

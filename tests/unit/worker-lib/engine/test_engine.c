@@ -3,7 +3,6 @@
 #include "worker-lib/engine/engine.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/engine/failure_notice.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
 #include "worker-lib/engine/wait_chain.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"

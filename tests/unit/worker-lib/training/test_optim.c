@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/optimizers.h"

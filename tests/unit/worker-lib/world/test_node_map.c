@@ -2,7 +2,6 @@
 #include "worker-lib/world/node_map.h"
 
 #include <stdint.h>
-#include <string.h>
 
 #include "tests/worlds/check_main.h"
 

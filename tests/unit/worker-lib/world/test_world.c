@@ -3,7 +3,6 @@
 #include "worker-lib/world/world_internal.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "launcher/crunctl/top/top_frame.h"
-#include "launcher/crunctl/top/top_keys.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 

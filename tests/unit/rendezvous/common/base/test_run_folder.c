@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 
 #define STRANGER 65534

@@ -2,7 +2,6 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/keys/key_file.h"
 #include "tests/worlds/check_main.h"
 
 static char folder[64], path[128];

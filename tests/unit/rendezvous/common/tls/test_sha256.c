@@ -3,7 +3,6 @@
 #include "rendezvous/common/tls/sha256.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/tls/tls.h"

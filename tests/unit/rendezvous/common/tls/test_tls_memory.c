@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Each allocation of a handshake and of a message fails in turn, ours and OpenSSL's. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Epochs and the phases between them, as the account of the job's time has them. */
 #include <check.h>
-#include <string.h>
 
 #include "rendezvous/job/history/epochs.h"
 #include "tests/worlds/check_main.h"

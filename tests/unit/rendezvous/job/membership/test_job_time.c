@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/job/membership/job_time.h"
 #include "tests/worlds/check_main.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/membership/limits.h"

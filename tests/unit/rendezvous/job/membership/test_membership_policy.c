@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
-#include <string.h>
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/membership_world.h"

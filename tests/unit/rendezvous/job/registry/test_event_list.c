@@ -2,7 +2,6 @@
 /* Which events are kept when there are too many. */
 #include <check.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/job/registry/event_list.h"
 #include "rendezvous/job/registry/limits.h"

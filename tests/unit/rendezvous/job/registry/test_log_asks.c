@@ -3,7 +3,6 @@
  * Questions for output: to whom they go, whose answers count, and what of them.
  */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/registry/limits.h"

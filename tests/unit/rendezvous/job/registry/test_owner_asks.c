@@ -4,8 +4,6 @@
  * and how long they are waited for.
  */
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/registry/job.h"

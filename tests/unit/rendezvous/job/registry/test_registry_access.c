@@ -4,8 +4,6 @@
  * message, sent by every kind of peer to a running job.
  */
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/registry/job.h"

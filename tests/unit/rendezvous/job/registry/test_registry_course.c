@@ -4,7 +4,6 @@
  */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/registry/job_end.h"
@@ -12,7 +11,6 @@
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
 #include "rendezvous/wire/protocol/limits.h"
-#include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 

@@ -2,7 +2,6 @@
 /* What the registry keeps of a job's past, however long the job runs. */
 #include <check.h>
 #include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/registry/limits.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 

@@ -4,7 +4,6 @@
  * waited for.
  */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/job/membership/limits.h"

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/show/web/limits.h"
 #include "rendezvous/show/web/web_route.h"
 #include "tests/worlds/check_main.h"

@@ -3,18 +3,14 @@
 /* Two connections with a session each. */
 #include "rendezvous/wire/net/conn.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/tls/tls.h"
-#include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "tests/worlds/check_main.h"
 

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 
-#include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/net.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/wire/protocol/base64.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/worlds/check_main.h"

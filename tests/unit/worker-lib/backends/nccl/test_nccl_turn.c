@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The order of several worlds' launches on a GPU. */
-#include <stdlib.h>
 
 #include "tests/worlds/check_main.h"
 #include "worker-lib/backends/nccl/nccl_turn.h"

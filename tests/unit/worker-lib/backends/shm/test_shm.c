@@ -3,9 +3,6 @@
 /* Worlds in shared memory, whose ranks are threads of this process. */
 #include "worker-lib/crun/worker.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -16,11 +13,9 @@
 #include <sys/fsuid.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
 #include "tests/worlds/random_calls.h"

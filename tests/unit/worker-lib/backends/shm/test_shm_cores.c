@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Where ranks in shared memory run; the other ranks are only what their seats say. */
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "tests/worlds/check_main.h"

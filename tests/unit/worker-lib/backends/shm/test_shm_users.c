@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/clock.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/collectives.h"
-#include "tests/worlds/random_calls.h"
 #include "tests/worlds/ranks.h"
 
 /* Which processes get the ranks' shared memory: those of the same user only. */

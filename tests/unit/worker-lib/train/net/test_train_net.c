@@ -2,7 +2,6 @@
 #include "worker-lib/train/net/net.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/worlds/check_main.h"
