@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 15 s
+# takes: 23 s
 """
 Another server has the port where a rendezvous was expected: crun and crunctl, with and
 without a key, say so.
@@ -89,11 +89,6 @@ def http(folder):
         check(folder, port)
 
 
-def ssh(folder):
-    with answering(lambda c: c.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n")) as port:
-        check(folder, port)
-
-
 def tls_of_openssl(folder):
     key, certificate = folder.certificate
     with server(["openssl", "s_server", "-accept", "127.0.0.1:PORT", "-key", key, "-cert",
@@ -146,7 +141,6 @@ def it_goes_on_when_the_port_is_free(folder):
 
 TESTS = [
     http,
-    ssh,
     tls_of_openssl,
     silent_store,
     a_crun_with_a_store_is_none,
