@@ -31,6 +31,7 @@ from crun.checkpoint import __main__ as command
 from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
 from crun.checkpoint import trainer
+from crun.checkpoint.loaders import Place
 from crun.checkpoint.state import FILES, Files, State
 
 WORLD = 2
@@ -632,6 +633,66 @@ class InTheBackground(unittest.TestCase):
         self.model.much.add_(1)
         self.ckpt._wait()
         self.expect_commits((1, now))
+
+
+class Shuffles(torch.utils.data.Sampler):
+    """Counts its epochs, and draws once in each, or for each sample."""
+
+    def __init__(self, draws_always=False):
+        self.draws_always, self.epoch = draws_always, 0
+
+    def __len__(self):
+        return 20
+
+    def __iter__(self):
+        self.epoch += 1
+        order = random.Random(random.random() + self.epoch).sample(range(20), 20)
+        return iter(order) if not self.draws_always else (random.randrange(20) for _ in order)
+
+
+class Places(unittest.TestCase):
+    """A DataLoader goes on where another one was, and draws nothing that the program would notice."""
+
+    def loader(self, **more):
+        loader = torch.utils.data.DataLoader(range(20), 4, **more)
+        return loader, Place(loader)
+
+    def goes_on(self, make, batches):
+        random.seed(1)
+        torch.manual_seed(1)
+        old, place = self.loader(**make())
+        list(old)
+        iterator = iter(old)
+        for _ in range(batches):
+            next(iterator)
+        self.assertTrue(place.is_known and not place.reason, place.reason)
+        saved, rng = place.state_dict(), (random.getstate(), torch.get_rng_state())
+        is_over = batches == len(old)  # then nothing more is drawn from this iterator
+        left = [] if is_over else [*map(torch.Tensor.tolist, iterator)], [*map(torch.Tensor.tolist, old)]
+        new, place = self.loader(**make())
+        self.assertTrue(place.go_to(saved, batches))
+        iterator = iter(new)
+        random.setstate(rng[0])
+        torch.set_rng_state(rng[1])
+        place.load_now(saved)
+        rest = [] if is_over else [*map(torch.Tensor.tolist, iterator)]
+        self.assertEqual((rest, [*map(torch.Tensor.tolist, new)]), left)
+
+    def test_it_goes_on_from_its_place(self):
+        for workers in 0, 1:
+            for make in (lambda: {"shuffle": True}, lambda: {"sampler": Shuffles()},
+                         lambda: {"shuffle": True, "generator": torch.Generator().manual_seed(3)}):
+                for batches in 2, 5:
+                    with self.subTest(workers=workers, batches=batches):
+                        self.goes_on(lambda: {**make(), "num_workers": workers}, batches)
+
+    def test_what_has_no_place_says_so(self):
+        loader, place = self.loader(sampler=Shuffles(True))
+        next(iterator := iter(loader))
+        self.assertFalse(place.is_known)
+        next(iterator)
+        self.assertIn("for each batch", place.reason)
+        self.assertIn("no state_dict", Place(iter([])).reason)
 
 
 if __name__ == "__main__":

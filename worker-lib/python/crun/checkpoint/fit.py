@@ -159,10 +159,11 @@ class Fit:
         if any(place.drawn is not None and place.drawn[0] for place in self._places):
             self._say_once("the data loader's processes draw random numbers: after a failure they draw those "
                            "of the epoch's beginning again")
-        reason = None if self._epoch._num_ready_batches_reached() else self._no_place()
+        is_end = self._epoch._num_ready_batches_reached()
+        reason = None if is_end else self._no_place()
         if reason:
             self._say_once(f"memory has ends of epochs only: {reason}")
-        else:
+        elif is_end or all(place.is_known for place in self._places):
             self._memory.step(self._trainer.global_step)
         self._look()
 

@@ -39,7 +39,9 @@ class Place:
         self.reason: Optional[str] = None
         self.drawn: Optional[torch.Tensor] = None  # whether the loader's processes draw
         self._begun: Any = None  # with what the sampler began the epoch
-        self._skip: Optional[int] = None
+        self.skip: Optional[int] = None  # of the loader's iterator
+        self._next_skip: Optional[int] = None
+        self.is_known = not self._is_loader  # from the second batch on, and in later lives
         self.makes_processes_again = False  # which the undisturbed loader still has
         if not self._is_loader:
             self.reason = f"of type {type(loader).__name__}, has no state_dict"
@@ -57,7 +59,8 @@ class Place:
     def state_dict(self) -> Any:
         if not self._is_loader:
             return None
-        return {"begun": self._begun, "now": self._samplers_state(), "batches": self.batches()}
+        return {"begun": self._begun, "now": self._samplers_state(), "batches": self.batches(),
+                "is_known": self.is_known and not self.reason}
 
     def batches(self) -> int:
         return -1 if self.reason else len(self._loader)
@@ -65,8 +68,9 @@ class Place:
     def go_to(self, saved: Any, skip: int) -> bool:
         """The next iterator begins after so many batches. False: an epoch has other batches now."""
         if saved and not self.reason:
-            self._begun, self._skip = saved["begun"], skip
-        return not saved or saved["batches"] == self.batches()
+            self._begun, self._next_skip = saved["begun"], skip
+            self.is_known = saved["is_known"]
+        return not saved or saved["batches"] in (-1, self.batches())
 
     def load_now(self, saved: Any) -> None:
         if saved and self._is_loader:
@@ -79,8 +83,8 @@ class Place:
                 for thing, first in zip(_samplers(self._loader), self._first)]
 
     def _set_samplers(self, states: List[Any]) -> None:
-        for thing, (numbers, generators) in zip(_samplers(self._loader), states):
-            vars(thing).update(numbers)
+        for thing, first, (numbers, generators) in zip(_samplers(self._loader), self._first, states):
+            vars(thing).update({**first, **numbers})
             for name, state in _generators(thing).items():
                 if name in generators:
                     state.load_state_dict(generators[name])
@@ -97,10 +101,10 @@ class Place:
         call()
         self._set_state(now)
 
-    def take_skip(self) -> Optional[int]:
-        """It is of one iterator, also of one that nothing is drawn from."""
-        skip, self._skip = self._skip, None
-        return skip
+    def begin_iterator(self) -> None:
+        """What is to be skipped is of this one, also if nothing is drawn from it. It asks for the indices
+        twice if it has processes."""
+        self.skip, self._next_skip = self._next_skip, None
 
     def indices(self, sampler: Any, skip: Optional[int]) -> Iterator[Any]:
         """Those of an epoch that are left."""
@@ -111,6 +115,8 @@ class Place:
             self._set_state(self._begun)
         drawn: Any = None
         for number, batch in enumerate(sampler):
+            if number == 1:
+                self.is_known = True
             if number == 1 and drawn != how_far():
                 self.reason = "has a sampler that draws random numbers for each batch"
             if number == skip:
@@ -128,7 +134,7 @@ class _Indices:
         self._sampler, self._place = sampler, place
 
     def __iter__(self) -> Iterator[Any]:
-        return self._place.indices(self._sampler, self._place.take_skip())
+        return self._place.indices(self._sampler, self._place.skip)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -141,6 +147,7 @@ def _placed(kind: Any) -> Any:
         if place.makes_processes_again and loader._iterator is None:
             place.without_draws(lambda: kind.__iter__(loader))
         place.makes_processes_again = False
+        place.begin_iterator()
         return kind.__iter__(loader)
 
     def indices(loader: Any) -> Any:
