@@ -187,7 +187,7 @@ static void list_add(char *list, size_t size, const char *separator, const char 
 
 void keeping_describe(const struct keeping *k, uint64_t leader, struct msg_keepers *to)
 {
-    unsigned voters = 0;
+    unsigned voters = 0, there = 0;
     struct replica_member m;
     struct replica_pair pair;
     struct place p;
@@ -201,10 +201,12 @@ void keeping_describe(const struct keeping *k, uint64_t leader, struct msg_keepe
             if ((m.id == leader) != (round == 0) || !place_parse(m.address, &p))
                 continue;
             voters += m.votes;
+            there += m.votes && !(k->serves && keeping_misses(k, &m, 0));
             list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
             list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
         }
-    to->safe = voters > 2 || (replica_pair(k->replica, &pair) && pair.known);
+    to->safe = (there > 1 && 2 * (there - 1) > voters) ||
+               (replica_pair(k->replica, &pair) && pair.known);
 }
 
 /* Not while it changes: a node that is told of fewer than those whose votes count takes

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 48 s
+# takes: 57 s
 """
 crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -244,6 +244,18 @@ def strangers_are_no_replicas(cluster, ps):
         fail("a node has ended")
 
 
+def a_lost_one_is_not_counted(cluster):
+    """It stays on the list for a while, and then two are a pair."""
+    ps = launch(cluster, 3)
+    seen = len(ps[0].err)
+    ps[2].kill()
+    until(lambda: "it outlives" in ps[0].err[seen:], "two of them are a pair")
+    first = re.search(r"the records of the rendezvous are on ([^:\n]*)(.*)", ps[0].err[seen:])
+    if first[1].count(",") != 2 or first[2]:
+        fail("it outlives the loss of another one at once:", first[0])
+    end_well(cluster, ps[:2])
+
+
 def under_keys_a_stranger_has_no_vote(cluster):
     key = f"{cluster.directory}/key"
     subprocess.run([CRUNCTL, "keygen", key], check=True, capture_output=True)
@@ -269,8 +281,8 @@ def a_host_that_starts_again_joins_its_job(cluster):
     end_well(cluster, (again, *ps[1:]))
 
 
-LISTENER = ("import socket, sys; s = socket.create_server((sys.argv[1], int(sys.argv[2]))); "
-            "print('listens', flush=True); s.accept()[0].close()")
+LISTENER = ("import signal, socket, sys; s = socket.create_server((sys.argv[1], int(sys.argv[2]))); "
+            "print('listens', flush=True); signal.pause()")
 
 
 def a_host_that_starts_again_too_early_joins_its_job(cluster):
@@ -281,6 +293,8 @@ def a_host_that_starts_again_too_early_joins_its_job(cluster):
     old = cluster[0].start(["python3", "-c", LISTENER, cluster[0].address, str(PORT)])
     until(lambda: "listens" in old.out, "the port is taken")
     again = start(cluster, 0)
+    until(lambda: "another rendezvous seems to listen" in again.err, lambda: again.err)
+    old.kill()
     until(lambda: all("world=3 epoch=3" in p.out for p in (again, *ps[1:])),
           lambda: "it is in the job\n" + again.err, seconds=30)
     end_well(cluster, (again, *ps[1:]))
@@ -361,6 +375,7 @@ TESTS = [
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,
+    a_lost_one_is_not_counted,
     under_keys_a_stranger_has_no_vote,
     a_host_that_starts_again_joins_its_job,
     a_host_that_starts_again_too_early_joins_its_job,
