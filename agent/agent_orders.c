@@ -166,6 +166,7 @@ static void on_keep(struct agent *a, const struct msg *m)
                                       .node = client_node(a->client),
                                       .host = a->host,
                                       .witness = m->keep.witness,
+                                      .witness_id = m->keep.witness_id,
                                       .alone = m->keep.alone };
     char address[NET_TEXT_SIZE];
     struct err e;
@@ -273,9 +274,10 @@ static void print_abandoned(const struct agent *a, const char *why)
         log_error("the other node has claimed the job, and goes on without this one");
     else if (a->is_of_pair)
         log_error("the job ends here: nothing proves that %s is gone and not only cut "
-                  "off; a start by crun -H, a directory of both nodes (--rdzv-conf "
-                  "witness=file:DIR), a third node that keeps the rendezvous' records "
-                  "(--spares=1), or a crund on a separate machine would have saved it",
+                  "off; a start by crun -H, another witness (--rdzv-conf "
+                  "witness=file:DIR or HOST:PORT), a third node that keeps the "
+                  "rendezvous' records (--spares=1), or a crund on a separate machine "
+                  "would have saved it",
                   a->keeper);
     else if (a->has_keepers)
         log_error("the job ends here: too few are left of the nodes that keep the "

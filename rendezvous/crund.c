@@ -45,8 +45,8 @@ struct crund_options {
     struct notify_config notify;
     long long conns_max;
     enum log_format format;
-    bool require_key, no_key_warning, allow_root, unconfined, verbose, help, short_help,
-        version;
+    bool witness, require_key, no_key_warning, allow_root, unconfined, verbose, help,
+        short_help, version;
 };
 
 struct daemon {
@@ -111,6 +111,13 @@ static const struct opt table[] = {
               "Without it they end with crund.",
       .set = set_state_dir,
       .offset = offsetof(struct crund_options, state_dir) },
+    { .name = "witness",
+      .help =
+          "Be a witness of jobs whose rendezvous is in one of two nodes, too: if they "
+          "lose each other, the first one that asks goes on (crun --rdzv-conf "
+          "witness=HOST:PORT).",
+      .set = opt_set_true,
+      .offset = offsetof(struct crund_options, witness) },
     { .name = "key-file",
       .arg = "FILE",
       .help = "The key of all agents and operators; crunctl keygen makes it. Default: "
@@ -420,6 +427,7 @@ static int run_daemon(const struct crund_options *o)
 {
     struct daemon d = { .exit_code = EXIT_SUCCESS };
     struct server_config config = { .standalone = true,
+                                    .is_witness = o->witness,
                                     .state_dir = o->state_dir,
                                     .conns_max = (unsigned)o->conns_max,
                                     .event = on_daemon_event,

@@ -11,6 +11,7 @@
 
 #include "launcher/flags/limits.h"
 #include "rendezvous/common/base/limits.h"
+#include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/wire/protocol/limits.h"
@@ -75,12 +76,17 @@ static int set_witness(void *target, const struct opt *opt, const char *value,
                        struct err *e)
 {
     struct rdzv_conf *c = target;
+    char host[HOST_NAME_MAX_BYTES + 1];
+    uint16_t port;
 
-    if (strncmp(value, "file:/", 6) != 0)
-        return err_set(e, "\"%s\" is not file:DIRECTORY, from the root on", value);
-    if (strlen(value + 5) > WITNESS_MAX_BYTES)
-        return err_set(e, "a directory has at most %d bytes", WITNESS_MAX_BYTES);
-    snprintf(c->witness, sizeof(c->witness), "%s", value + 5);
+    if (strncmp(value, "file:/", 6) == 0)
+        value += strlen("file:");
+    else if (net_split(value, -1, host, sizeof(host), &port, e) < 0 || !*host)
+        return err_set(
+            e, "\"%s\" is not file:DIRECTORY, from the root on, or HOST:PORT", value);
+    if (strlen(value) > WITNESS_MAX_BYTES)
+        return err_set(e, "it has at most %d bytes", WITNESS_MAX_BYTES);
+    snprintf(c->witness, sizeof(c->witness), "%s", value);
     return 0;
 }
 

@@ -23,7 +23,7 @@ struct rdzv_conf {
     enum job_scale scale;
     uint32_t quarantine;
     uint32_t replicas; /* as in agent/config.h; 0: as many as the job can use */
-    char witness[WITNESS_MAX_BYTES + 1]; /* a directory, or "" */
+    char witness[WITNESS_MAX_BYTES + 1]; /* a directory, HOST:PORT, or "" */
     bool alone;
     uint64_t unused_ms;
     char note[256]; /* a warning about keys that are not known, or "" */

@@ -433,6 +433,7 @@ static int server_open_registry(struct server *s, struct err *e)
 {
     struct registry_config config = {
         .standalone = s->config.standalone,
+        .witness = s->config.is_witness,
         .run_id = s->config.run_id,
         .job = s->config.job,
         .software = own_build_crund,

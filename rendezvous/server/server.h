@@ -29,6 +29,7 @@ struct server_standby {
     uint32_t node; /* of this process, and its name in the job */
     const char *host;
     const char *witness; /* likewise */
+    struct id128 witness_id;
     bool alone;
 };
 
@@ -36,6 +37,7 @@ struct server_config {
     struct net_addr listen; /* port 0: any; zeroes: no listener */
     int listener;           /* a socket that listens already; 0: none. Is taken over */
     bool standalone;
+    bool is_witness;    /* of jobs elsewhere */
     const char *run_id; /* and job: the one job of an embedded rendezvous, or NULL */
     const struct job_config *job;
     const char *state_dir; /* NULL: no journal */

@@ -234,15 +234,17 @@ static bool keeping_is_over(const struct keeping *k)
            registry_is_settled(k->server->registry) && STAILQ_EMPTY(&k->server->unsent);
 }
 
-/* A lease that has run while others could not hear this one says nothing of its node.
- */
+/* A lease that has run while others could not hear this one says nothing of its node,
+ * unless that is the one that this one has gone on without. */
 static void keeping_note_heard(struct keeping *k)
 {
     uint64_t now = clock_ms();
     bool heard = replica_is_heard(k->replica, now);
+    struct replica_pair pair;
 
     if (heard && !k->heard)
-        registry_renew_leases(k->server->registry, now);
+        registry_renew_leases(k->server->registry,
+                              replica_pair(k->replica, &pair) ? 0 : k->with, now);
     k->heard = heard;
 }
 
@@ -327,8 +329,8 @@ static int keeping_create(struct server *s, const struct server_standby *how,
     k->alone = how->alone;
     if (how->witness)
         snprintf(k->witness_at, sizeof(k->witness_at), "%s", how->witness);
-    if (!*k->witness_at || witness_check(k->witness_at, s->config.witness_fd,
-                                         keeping_instance(s), !founds, e) == 0)
+    k->witness_id = how->witness_id;
+    if (!*k->witness_at || witness_check(s, k->witness_at, !founds, e) == 0)
         k->replica = keeping_make_replica(k, k->id, place, founds, e);
     if (!k->replica) {
         free(k);
@@ -336,6 +338,8 @@ static int keeping_create(struct server *s, const struct server_standby *how,
     }
     k->links = replica_links_create(s, k->election_ms, on_link_lost, k);
     loop_timer_init(&k->timer, s->loop, on_keeping_timer, k);
+    if (witness_is_crund(k->witness_at))
+        k->meeting = witness_ask(s, k->witness_at, &k->witness_id, 0, 0);
     s->keeping = k;
     return 0;
 }
@@ -417,6 +421,7 @@ void server_end_keeping(struct server *s)
     registry_keep(s->registry, NULL, false);
     replica_links_destroy(k->links);
     witness_forget(k->witness);
+    witness_forget(k->meeting);
     knock_end(k->knock);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);

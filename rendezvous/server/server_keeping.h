@@ -37,8 +37,10 @@ struct keeping {
     bool gave_up;
     uint64_t ended; /* a leader whose connection to this one has ended */
     char witness_at[WITNESS_MAX_BYTES + 1]; /* see witness.h, or "" */
+    struct id128 witness_id; /* of a crund there; zero: it has not answered yet */
     bool alone, complained;
     struct witness *witness; /* that is asked, or NULL */
+    struct witness *meeting; /* whether it is there at all; NULL: that is known */
     char lost[HOST_NAME_MAX_BYTES + 1];
     bool silent; /* it has ended no connection */
     struct msg_keepers told;

@@ -79,7 +79,9 @@ static void keeping_ask(struct keeping *k)
     struct replica_member m;
     struct net_addr addr;
     struct id128 id = id128_random();
-    struct msg_keep keep = { .election_ms = k->election_ms, .alone = k->alone };
+    struct msg_keep keep = { .election_ms = k->election_ms,
+                             .alone = k->alone,
+                             .witness_id = k->witness_id };
 
     snprintf(keep.witness, sizeof(keep.witness), "%s", k->witness_at);
     for (unsigned i = 0; i < n; i++) {
@@ -229,7 +231,8 @@ void keeping_maintain(struct keeping *k)
     if (k->asked && (clock_ms() - k->asked_ms > HELLO_DEADLINE_MS ||
                      !registry_awaits_keeper(k->server->registry, k->asked)))
         k->asked = 0;
-    if (!k->asked && !k->offered && keeping_count(k) < k->server->config.replicas)
+    if (!k->meeting && !k->asked && !k->offered &&
+        keeping_count(k) < k->server->config.replicas)
         keeping_ask(k);
     while (keeping_change_list(k))
         ;

@@ -48,14 +48,14 @@ static void keeping_lose_claim(struct keeping *k)
 static void keeping_ask_witness(struct keeping *k, uint64_t pair)
 {
     const char *why;
+    struct id128 id;
     enum witness_answer answer;
 
     if (k->gave_up)
         return;
     if (!k->witness)
-        k->witness = witness_ask(k->witness_at, k->server->config.witness_fd,
-                                 keeping_instance(k->server), pair, k->id);
-    answer = witness_answer(k->witness, &why);
+        k->witness = witness_ask(k->server, k->witness_at, &k->witness_id, pair, k->id);
+    answer = witness_answer(k->witness, &why, &id);
     if (answer == WITNESS_WAITS)
         return;
     if (answer == WITNESS_FAILED && !k->complained)
@@ -69,6 +69,27 @@ static void keeping_ask_witness(struct keeping *k, uint64_t pair)
         keeping_lose_claim(k);
 }
 
+/* The founder of the job does without a crund that does not answer: before it has asked
+ * another node to keep the records, which follows the same rule. */
+static void keeping_meet_witness(struct keeping *k)
+{
+    bool is_founder = id128_is_zero(&k->witness_id);
+    const char *why;
+    enum witness_answer answer = witness_answer(k->meeting, &why, &k->witness_id);
+
+    if (answer == WITNESS_WAITS)
+        return;
+    if (answer == WITNESS_FAILED)
+        log_warn("%s %s: %s", k->witness_at,
+                 is_founder ? "is no witness of this job"
+                            : "is the witness, and cannot be asked from here",
+                 why);
+    if (answer == WITNESS_FAILED && is_founder)
+        *k->witness_at = '\0';
+    witness_forget(k->meeting);
+    k->meeting = NULL;
+}
+
 /*
  * Of a pair, the leader goes on alone once the other one has been silent for long, or
  * its process is gone. The other one does only if the leader's process is gone, and had
@@ -80,6 +101,8 @@ void keeping_look_at_pair(struct keeping *k)
     struct replica_pair p;
     bool gone, late;
 
+    if (k->meeting)
+        keeping_meet_witness(k);
     if (!replica_pair(k->replica, &p)) {
         if (k->with && !k->serves && replica_links_is_gone(k->links, k->with))
             keeping_give_up(k, false);

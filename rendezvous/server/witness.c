@@ -18,14 +18,19 @@
 #include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/server/server_internal.h"
+#include "rendezvous/server/server_keeping.h"
+#include "rendezvous/server/witness_crund.h"
 #include "rendezvous/wire/protocol/limits.h"
 
 #define NAME_SIZE (WITNESS_MAX_BYTES + 128)
 #define LINE_ANSWER_MS 5000
 #define CLAIM_BYTES 17 /* of the replica that has it: 16 digits and a line's end */
 
-/* Shared with its thread; the last of them to release it frees it. */
+/* Shared with its thread, as a directory on a network may take long; the last of them
+ * to release it frees it. */
 struct witness {
+    struct witness_crund *crund; /* asked without a thread; NULL: it is none */
     atomic_int users, answer;
     char directory[WITNESS_MAX_BYTES + 1], job[ID128_HEX_SIZE];
     int line;
@@ -39,17 +44,23 @@ static void witness_release(struct witness *w)
         free(w);
 }
 
-int witness_check(const char *directory, int line, const struct id128 *job,
-                  bool expected, struct err *e)
+bool witness_is_crund(const char *where)
+{
+    return *where && *where != '/' && strcmp(where, WITNESS_LAUNCHER) != 0;
+}
+
+int witness_check(const struct server *s, const char *directory, bool expected,
+                  struct err *e)
 {
     char name[NAME_SIZE], text[ID128_HEX_SIZE];
     int fd;
 
-    if (strcmp(directory, WITNESS_LAUNCHER) == 0)
-        return line ? 0
-                    : err_set(e, "the witness is a crun -H, which has not started "
-                                 "this node");
-    id128_format(job, text);
+    if (*directory != '/')
+        return s->config.witness_fd || witness_is_crund(directory)
+                   ? 0
+                   : err_set(e, "the witness is a crun -H, which has not started "
+                                "this node");
+    id128_format(keeping_instance(s), text);
     snprintf(name, sizeof(name), "%s/crun-%s", directory, text);
     fd = open(name, O_WRONLY | O_CLOEXEC | (expected ? 0 : O_CREAT), 0600);
     if (fd >= 0)
@@ -146,7 +157,7 @@ static void *witness_run(void *arg)
     return NULL;
 }
 
-struct witness *witness_ask(const char *where, int line, const struct id128 *job,
+struct witness *witness_ask(struct server *s, const char *where, const struct id128 *id,
                             uint64_t pair, uint64_t self)
 {
     struct witness *w = xcalloc(1, sizeof(*w));
@@ -156,9 +167,15 @@ struct witness *witness_ask(const char *where, int line, const struct id128 *job
     atomic_init(&w->users, 2);
     atomic_init(&w->answer, WITNESS_WAITS);
     snprintf(w->directory, sizeof(w->directory), "%s", where);
-    w->line = line;
-    id128_format(job, w->job);
-    w->claim = (struct pair_claim){ .job = *job, .pair = pair, .self = self };
+    w->line = s->config.witness_fd;
+    w->claim = (struct pair_claim){ .job = *keeping_instance(s),
+                                    .pair = pair,
+                                    .self = self };
+    if (witness_is_crund(where)) {
+        w->crund = witness_crund_ask(s, where, id, &w->claim);
+        return w;
+    }
+    id128_format(&w->claim.job, w->job);
     errnum = thread_start(&thread, witness_run, w);
     if (errnum == 0) {
         pthread_detach(thread);
@@ -170,14 +187,23 @@ struct witness *witness_ask(const char *where, int line, const struct id128 *job
     return w;
 }
 
-enum witness_answer witness_answer(struct witness *w, const char **why)
+enum witness_answer witness_answer(struct witness *w, const char **why,
+                                   struct id128 *id)
 {
+    if (w->crund)
+        return witness_crund_answer(w->crund, why, id);
     *why = w->e.text;
     return (enum witness_answer)atomic_load(&w->answer);
 }
 
 void witness_forget(struct witness *w)
 {
-    if (w)
+    if (!w)
+        return;
+    if (w->crund)
+        witness_crund_forget(w->crund);
+    if (w->crund)
+        free(w);
+    else
         witness_release(w);
 }

@@ -63,8 +63,10 @@ void begin_registry_as(struct registry_config c)
 
 void begin_registry(bool standalone)
 {
-    begin_registry_as((struct registry_config){
-        .standalone = standalone, .disk = disk ? memdisk_disk(disk) : NULL });
+    begin_registry_as(
+        (struct registry_config){ .standalone = standalone,
+                                  .witness = true,
+                                  .disk = disk ? memdisk_disk(disk) : NULL });
 }
 
 void pass_ticks(unsigned ms)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/journal/limits.h"
@@ -304,6 +305,19 @@ void job_records_put_end(struct journal *j, const struct job *job)
 void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
 {
     journal_append(j, RECORD_RENDEZVOUS, id->byte, sizeof(id->byte));
+}
+
+void job_records_put_claim(struct journal *j, const struct pair_claim *c)
+{
+    uint8_t data[sizeof(*c)];
+    struct wire_out out = { .start = data, .size = sizeof(data) };
+
+    if (!j)
+        return;
+    wire_put_bytes(&out, c->job.byte, sizeof(c->job.byte));
+    wire_put_u64(&out, c->pair);
+    wire_put_u64(&out, c->holder);
+    journal_append(j, RECORD_CLAIM, data, out.used);
 }
 
 void job_records_put_all(struct journal *j, const struct job *job)

@@ -21,6 +21,7 @@ struct journal;
  *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE contains it
  *   PAST     the troubles of a host: at each
  *   RENDEZVOUS  the id of this rendezvous; about no job
+ *   CLAIM    who has been first of a pair (claims.h); about no job here
  *   OWNER    the key file or the user that a job belongs to: when it is made
  *
  * Without a journal nothing is kept.
@@ -34,6 +35,8 @@ void job_records_put_drop(struct journal *j, const struct job *job, uint32_t ind
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index);
 void job_records_put_end(struct journal *j, const struct job *job);
 void job_records_put_rendezvous(struct journal *j, const struct id128 *id);
+struct pair_claim;
+void job_records_put_claim(struct journal *j, const struct pair_claim *c);
 /* What is known of hosts whose nodes may be gone. */
 void job_records_put_hosts(struct journal *j, const struct job *job);
 /* All of a job, for a snapshot. */
@@ -49,6 +52,9 @@ int job_records_read(void *reader, unsigned type, const void *data, size_t size,
                      struct err *e) MUST_CHECK;
 /* The id of the rendezvous; zero: it is in no record. */
 struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader);
+struct claims;
+void job_records_reader_move_claims(struct job_records_reader *reader,
+                                    struct claims *to);
 /* Writes what was read with the fewest records, which mean the same; frees the reader.
  */
 void job_records_reader_dump(struct job_records_reader *reader, struct journal *to);

@@ -19,6 +19,7 @@ enum record_type {
     RECORD_OWNER,
     RECORD_PLACE,
     RECORD_RENDEZVOUS,
+    RECORD_CLAIM,
     RECORD_TYPE_COUNT
 };
 

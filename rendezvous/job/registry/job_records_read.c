@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -14,6 +15,7 @@ struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
     struct id128 rendezvous;
+    struct claims claims;
 };
 
 struct job_records_reader *job_records_reader_create(uint64_t now_ms)
@@ -105,6 +107,18 @@ static int read_job(struct job_records_reader *reader, struct wire_in *in,
     *at = job_create(run_id, &config, instance, reader->now_ms);
     (*at)->created_wall_ms = created_wall_ms;
     return 0;
+}
+
+static int read_claim(struct job_records_reader *reader, struct wire_in *in,
+                      const struct id128 *instance, struct err *e)
+{
+    struct pair_claim c = { .job = *instance, .pair = wire_get_u64(in) };
+    bool is_new;
+
+    c.self = wire_get_u64(in);
+    return in->bad || !claims_take(&reader->claims, &c, &is_new)
+               ? err_set(e, "a claim's record makes no sense")
+               : 0;
 }
 
 /* A record about a known job. */
@@ -219,6 +233,8 @@ int job_records_read(void *arg, unsigned type, const void *data, size_t size,
         reader->rendezvous = instance; /* the id is in its place */
         return 0;
     }
+    if (type == RECORD_CLAIM)
+        return read_claim(reader, &r.in, &instance, e);
     if (type == RECORD_JOB)
         return read_job(reader, &r.in, &instance, e);
     at = find_job(reader, &instance);
@@ -276,12 +292,20 @@ struct id128 job_records_reader_rendezvous(const struct job_records_reader *read
     return reader->rendezvous;
 }
 
+void job_records_reader_move_claims(struct job_records_reader *reader,
+                                    struct claims *to)
+{
+    *to = reader->claims;
+    reader->claims = (struct claims){ .list = NULL };
+}
+
 struct job *job_records_reader_finish(struct job_records_reader *reader)
 {
     struct job *jobs = reader->jobs;
 
     for (struct job *j = jobs; j; j = j->next)
         restore_nodes(j, reader->now_ms);
+    claims_free(&reader->claims);
     free(reader);
     return jobs;
 }
@@ -316,5 +340,6 @@ void job_records_reader_dump(struct job_records_reader *reader, struct journal *
         reader->jobs = job->next;
         job_destroy(job);
     }
+    claims_free(&reader->claims);
     free(reader);
 }

@@ -411,6 +411,8 @@ static void dump_jobs(void *arg, struct journal *journal)
     const struct registry *g = arg;
 
     job_records_put_rendezvous(journal, &g->id);
+    for (size_t i = 0; i < g->claims.count; i++)
+        job_records_put_claim(journal, &g->claims.list[i]);
     for (const struct job *j = g->jobs; j; j = j->next)
         job_records_put_all(journal, j);
 }
@@ -491,6 +493,7 @@ static void restore_jobs(struct registry *g, struct job_records_reader *reader,
     struct msg_event event;
 
     g->id = job_records_reader_rendezvous(reader);
+    job_records_reader_move_claims(reader, &g->claims);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         event = make_event(g, j, "restored", "");
@@ -608,6 +611,7 @@ void registry_destroy(struct registry *g)
         g->jobs = next;
     }
     event_list_destroy(g->events);
+    claims_free(&g->claims);
     free(g->keepers);
     free(g->nodes_of);
     free(g);

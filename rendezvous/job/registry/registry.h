@@ -32,6 +32,7 @@ struct keeper_offer {
  */
 struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */
+    bool witness;      /* it answers CLAIM */
     struct disk *disk; /* where to keep a journal, or NULL */
     /* Embedded: the only job, as configured on its host; NULL: as in the first JOIN. */
     const char *run_id;
@@ -179,8 +180,9 @@ void registry_add_keeper(struct registry *g, uint32_t node, const char *host,
                          uint64_t id);
 /* Its process is gone. */
 void registry_lose_keeper(struct registry *g, uint64_t id, uint64_t now_ms);
-/* Others keep the records again: until then this one could not decide. */
-void registry_renew_leases(struct registry *g, uint64_t now_ms);
+/* Others keep the records again: until then this one could not decide. Not that of
+ * `but`, 0 or a replica that it goes on without. */
+void registry_renew_leases(struct registry *g, uint64_t but, uint64_t now_ms);
 /* What all nodes are told, now and when they come back. */
 void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers);
 /* A line for all nodes and the log: the rendezvous has moved. */

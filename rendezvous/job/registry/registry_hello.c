@@ -43,6 +43,7 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
     p->keepers = h->keepers;
     memcpy(p->software, h->software, sizeof(p->software));
     reply.welcome.daemon = g->config.standalone;
+    reply.welcome.witness = g->config.witness;
     reply.welcome.durable = g->config.disk || (g->keepers && g->keepers->keepers.safe);
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)

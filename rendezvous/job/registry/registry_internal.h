@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
+#include "rendezvous/common/base/claims.h"
 #include "rendezvous/job/registry/event_list.h"
 #include "rendezvous/job/registry/job_end.h"
 #include "rendezvous/job/registry/registry.h"
@@ -34,6 +35,7 @@ struct registry {
     uint32_t *nodes_of; /* how many have joined from each source; NULL: none has */
     uint64_t now_ms, wall_ms; /* of the call under way */
     struct msg *keepers;      /* KEEPERS, or NULL */
+    struct claims claims;     /* of jobs elsewhere, whose witness this is */
 };
 
 struct registry_peer {

@@ -9,6 +9,7 @@
 #include <sysexits.h>
 
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/registry/job_records.h"
 
 static const char *keeper_address(const struct job_node *n)
 {
@@ -129,10 +130,17 @@ void registry_lose_keeper(struct registry *g, uint64_t id, uint64_t now_ms)
     registry_step(g, g->jobs, &ev, NULL, NULL, NULL);
 }
 
-void registry_renew_leases(struct registry *g, uint64_t now_ms)
+void registry_renew_leases(struct registry *g, uint64_t but, uint64_t now_ms)
 {
-    if (g->jobs)
-        membership_renew_leases(&g->jobs->membership, now_ms);
+    struct membership *m = g->jobs ? &g->jobs->membership : NULL;
+    uint32_t i;
+    bool found = m && but && find_keeper(g, but, &i);
+    uint64_t end = found ? m->node[i].deadline + m->clock.stalled : 0;
+
+    if (m)
+        membership_renew_leases(m, now_ms);
+    if (found)
+        m->node[i].deadline = end > m->clock.stalled ? end - m->clock.stalled : 0;
 }
 
 void registry_send_keepers(struct registry_peer *p)
@@ -233,6 +241,27 @@ void registry_on_elsewhere(struct registry *g, struct registry_peer *p,
     }
     refer_nodes(job, m);
     g->config.elsewhere(g->config.arg, m->elsewhere.endpoints);
+}
+
+/* The job runs elsewhere. The first claim of a pair is durable before its answer. */
+void registry_on_claim(struct registry *g, struct registry_peer *p, const struct msg *m)
+{
+    struct msg answer = { .type = MSG_CLAIMED, .sequence = m->sequence };
+    struct pair_claim c = { .job = m->instance,
+                            .pair = m->claim.pair,
+                            .self = m->claim.self };
+    bool is_new;
+
+    if (!g->config.witness || !claims_take(&g->claims, &c, &is_new)) {
+        registry_refuse(p, m, g->config.witness ? REFUSED_FULL : REFUSED_UNKNOWN, false,
+                        g->config.witness ? "it has no room for more claims"
+                                          : "it is no witness (crund --witness)");
+        return;
+    }
+    if (is_new)
+        job_records_put_claim(g->journal, &c);
+    answer.claimed.holder = c.holder;
+    registry_send(p, &answer);
 }
 
 void registry_on_replicate(struct registry *g, struct registry_peer *p,

@@ -515,8 +515,12 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, boo
 
 bool replica_is_heard(const struct replica *r, uint64_t now_ms)
 {
-    return replica_leads(r) &&
-           now_ms < replica_proven_ms(r, 0, false, 0, now_ms) + r->config.election_ms;
+    uint64_t proven_ms = replica_proven_ms(r, 0, false, 0, now_ms);
+    const struct contact *c = contact_of((struct replica *)r, r->pair.with, false);
+
+    if (r->pair.id)
+        proven_ms = c ? c->proven_ms : 0;
+    return replica_leads(r) && now_ms < proven_ms + r->config.election_ms;
 }
 
 bool replica_is_settled(const struct replica *r, uint64_t now_ms)

@@ -57,7 +57,8 @@ uint64_t replica_term(const struct replica *r);
 
 /* The leader adds records. */
 void replica_propose(struct replica *r, const void *data, size_t size, uint64_t now_ms);
-/* A majority has heard from it within an election's time: no other replica leads. */
+/* A majority, or the other one of its pair, has heard from it within an election's
+ * time: no other replica leads. */
 bool replica_is_heard(const struct replica *r, uint64_t now_ms);
 /* And all that it has proposed lasts. */
 bool replica_is_settled(const struct replica *r, uint64_t now_ms);

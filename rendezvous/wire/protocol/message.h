@@ -186,6 +186,12 @@ struct msg_elsewhere {
     char arguments_hash[65];               /* as in job_config */
 };
 
+/* To a witness, about the job of the header: this replica goes on without the other one
+ * of its pair, if it is the first that says so. */
+struct msg_claim {
+    uint64_t pair, self;
+};
+
 /* A part of what the library of consensus sends. */
 struct msg_replicate {
     bool last;                          /* of a message */
@@ -313,6 +319,7 @@ struct msg_welcome {
     char software[32];
     bool durable;
     bool daemon;             /* it is a crund, of many jobs */
+    bool witness;            /* likewise, which answers CLAIM */
     struct id128 rendezvous; /* which one it is; zero: not known */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
@@ -321,6 +328,10 @@ struct msg_refused {
     enum refusal why;
     bool retry; /* the same request may succeed later */
     char text[ERROR_TEXT_MAX_BYTES + 1];
+};
+
+struct msg_claimed {
+    uint64_t holder; /* the replica that was first */
 };
 
 struct msg_joined {
@@ -409,6 +420,7 @@ struct msg_keep {
     uint32_t election_ms;                /* the longest silence of the one that leads */
     char witness[WITNESS_MAX_BYTES + 1]; /* where one of two claims to go on
                                             alone; "": nowhere */
+    struct id128 witness_id;             /* of a crund there; else zero */
     bool alone;                          /* it goes on without a proof */
 };
 

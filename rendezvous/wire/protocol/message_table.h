@@ -50,6 +50,7 @@ REQUEST(24, OWNERS, owners, JOINED, AGENT, registry_on_report)
 REQUEST(25, LOGS, logs, JOINED, AGENT, registry_on_report)
 REQUEST(26, KEEPING, keeping, JOINED, AGENT, registry_on_report)
 REQUEST(27, ELSEWHERE, elsewhere, AGENT, AGENT, registry_on_elsewhere)
+REQUEST(28, CLAIM, claim, AGENT, AGENT, registry_on_claim)
 
 /* crunctl to the rendezvous */
 REQUEST(30, STATUS, status, CTL, VIEW, registry_on_status)
@@ -68,6 +69,7 @@ REQUEST(38, REPLICATE, replicate, REPLICA, AGENT, registry_on_replicate)
 ANSWER(50, WELCOME, welcome, WELCOME)
 ANSWER(51, REFUSED, refused, REFUSED)
 ANSWER(52, ACK, ack, ACK)
+ANSWER(53, CLAIMED, claimed, STRANGE)
 
 /* the rendezvous to an agent */
 ANSWER(60, JOINED, joined, JOINED)

@@ -147,6 +147,15 @@ static const struct proto_field keeping[] = {
     U32(msg_keeping, port, OPTIONAL, 0, 65535),
 };
 
+static const struct proto_field claim[] = {
+    U64(msg_claim, pair, NEED),
+    U64(msg_claim, self, NEED),
+};
+
+static const struct proto_field claimed[] = {
+    U64(msg_claimed, holder, NEED),
+};
+
 static const struct proto_field elsewhere[] = {
     NAME(msg_elsewhere, run_id, NEED),
     TEXT(msg_elsewhere, endpoints, NEED),
@@ -274,6 +283,7 @@ static const struct proto_field welcome[] = {
     TEXT(msg_welcome, software, OPTIONAL),
     BOOL(msg_welcome, durable),
     BOOL(msg_welcome, daemon),
+    BOOL(msg_welcome, witness),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };
@@ -359,6 +369,7 @@ static const struct proto_field keep[] = {
     U64(msg_keep, id, NEED),
     U32(msg_keep, election_ms, NEED, 1, LEASE_MS_MAX),
     TEXT(msg_keep, witness, OPTIONAL),
+    ID(msg_keep, witness_id, OPTIONAL),
     BOOL(msg_keep, alone),
 };
 

@@ -711,6 +711,28 @@ TEST(roles_outlive_the_daemon)
     start_is(2, 3, 1, 9);
 }
 
+static uint64_t claim_pair(unsigned c, uint64_t pair, uint64_t self)
+{
+    struct msg m = { .type = MSG_CLAIM,
+                     .instance = { { 7 } },
+                     .claim = { .pair = pair, .self = self } };
+
+    greet_registry(c, PEER_AGENT);
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_CLAIMED));
+    return message_got(c, MSG_CLAIMED)->claimed.holder;
+}
+
+/* Whoever asks late, after a restart, hears the same. */
+TEST(a_witness_remembers_who_was_first)
+{
+    ck_assert_uint_eq(claim_pair(0, 1, 100), 100);
+    ck_assert_uint_eq(claim_pair(1, 1, 200), 100);
+    restart_registry();
+    ck_assert_uint_eq(claim_pair(2, 1, 200), 100);
+    ck_assert_uint_eq(claim_pair(3, 2, 200), 200);
+}
+
 TEST(a_result_outlives_the_daemon)
 {
     struct msg m = { .type = MSG_RESUME };

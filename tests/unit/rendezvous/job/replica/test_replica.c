@@ -748,7 +748,9 @@ TEST(one_of_a_pair_decides_only_what_the_other_one_has)
     propose(&member[0], "two");
     ck_assert(wait_for_leader(10 * ELECTION_MS) == NULL);
     ck_assert_uint_eq(lasting_size, 3);
+    ck_assert(!replica_is_heard(member[0].replica, now));
     replica_go_on_alone(member[0].replica, now);
+    ck_assert(replica_is_heard(member[0].replica, now));
     step();
     ck_assert(leader() == &member[0]);
     ck_assert_uint_eq(lasting_size, 6);
