@@ -4,6 +4,7 @@ import copy
 import glob
 import json
 import os
+import sys
 import zipfile
 from typing import Any, Dict, Optional, Tuple
 
@@ -78,8 +79,14 @@ class Memory(Progress):
         """The folder of the newest checkpoint that is whole, in memory or in files, if any is."""
         self._trainer, self._trainer_does = trainer, trainer._maybe_log_save_evaluate
         trainer._maybe_log_save_evaluate = self._after_a_step
+        every = self._every
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # all ranks write into one folder
+            every = 0
+            if trainer.args.process_index == 0:
+                print("crun.transformers: nothing in memory with FSDP or DeepSpeed: it takes one process, or DDP",
+                      file=sys.stderr, flush=True)
         self._memory = TrainerCheckpoints(os.path.join(trainer.args.output_dir, "crun-memory"),
-                                          self._every, self._write)
+                                          every, self._write)
         in_files, newest = self._memory.agreed(_newest_in_files(trainer.args))
         step, folder = self._memory.restore(newest)
         return os.path.join(folder, f"checkpoint-{step}") if step else in_files
