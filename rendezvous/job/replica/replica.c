@@ -2,14 +2,13 @@
 #ifdef CRUN_RAFT
 #include "rendezvous/job/replica/replica.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/replica/raft_memory.h"
 #include "rendezvous/job/replica/raft_message.h"
+#include "rendezvous/job/replica/replica_internal.h"
 
 /*
  * Each call of the library may leave requests behind: replica_settle answers them, and
@@ -21,55 +20,17 @@
  * has a callback: how far a replica is, what has been applied tells.
  */
 #define TICKS_PER_ELECTION 5
-#define STAMP_SIZE 24     /* of a message: its times, and the pair's number */
-#define ALONE_ELECTIONS 3 /* of a pair: the silence after which one goes on alone */
-#define HURRY_MS 20       /* between two attempts to replace a leader that is gone */
-#define HURRY_TURN 5      /* attempts before the next replica in line makes one, too */
+#define STAMP_SIZE 24 /* of a message: its times, and the pair's number */
+#define HURRY_MS 20   /* between two attempts to replace a leader that is gone */
+#define HURRY_TURN 5  /* attempts before the next replica in line makes one, too */
 #define HURRY_MAX 20
 #define TRAILING 64 /* proposals that are kept for a replica that lags a little */
-
-struct contact {
-    uint64_t id;
-    uint64_t proven_ms; /* it has answered what was sent then */
-    uint64_t heard_ms;  /* its last answer has come */
-    uint64_t its_ms;    /* when it has sent that, by its clock */
-    raft_index matches; /* so many entries, by an answer */
-    uint64_t leaves_ms; /* since when it shall lose its vote; 0: it shall not */
-};
 
 /* The library has it until its entry is applied, or it leads no more. */
 struct proposal {
     STAILQ_ENTRY(proposal) entry;
     raft_index index;
     struct raft_apply apply;
-};
-
-struct replica {
-    struct replica_config config;
-    struct raft raft;
-    struct raft_memory memory;
-    struct raft_fsm fsm;
-    uint8_t *records;
-    size_t size, room;
-    STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
-    bool led, leads;      /* as of the last look; all earlier records last */
-    raft_index first_own; /* its first entry as a leader */
-    raft_index told;      /* whoever has this one knows the list; 0: it is not there */
-    uint64_t since_ms;    /* when it began to lead */
-    raft_index matched;   /* the last entry of the message that is answered */
-    uint64_t asked_ms;    /* when its sender has sent that, by the sender's clock */
-    uint64_t tick_ms;
-    uint64_t gone; /* a leader whose process is gone; 0: none */
-    uint64_t hurry_ms;
-    unsigned hurries;
-    /* Its pair: as a leader, since when the other one has all that lasts; else until
-     * when the leader has promised not to go on alone, by this clock. */
-    struct replica_pair pair;
-    uint64_t pair_since_ms, pairs;
-    uint64_t forsaken; /* a leader that this one has gone on without */
-    struct contact contact[REPLICAS_MAX];
-    struct raft_change change;
-    struct raft_barrier barrier;
 };
 
 bool replica_is_built(void)
@@ -136,7 +97,7 @@ static bool replica_is_leader(const struct replica *r)
 
 /* A new one has an empty place, else that of the one that was heard of least recently.
  */
-static struct contact *contact_of(struct replica *r, uint64_t id, bool make)
+struct contact *replica_contact(struct replica *r, uint64_t id, bool make)
 {
     struct contact *c = &r->contact[0];
 
@@ -161,7 +122,7 @@ static void on_send(void *arg, const struct raft_message *message)
 {
     struct replica *r = arg;
     struct raft_message copy = *message, *m = &copy;
-    const struct contact *c = contact_of(r, m->server_id, true);
+    const struct contact *c = replica_contact(r, m->server_id, true);
     struct wire_out stamped = { .used = 0 };
     size_t size;
     uint8_t *data;
@@ -210,7 +171,7 @@ static void replica_end_proposals(struct replica *r, raft_index last)
     }
 }
 
-static const struct raft_server *server_of(const struct replica *r, uint64_t id)
+const struct raft_server *replica_server(const struct replica *r, uint64_t id)
 {
     const struct raft_configuration *c = &r->raft.configuration;
 
@@ -218,40 +179,6 @@ static const struct raft_server *server_of(const struct replica *r, uint64_t id)
         if (c->servers[i].id == id)
             return &c->servers[i];
     return NULL;
-}
-
-/* It has all that this leader has, as of a moment ago. */
-static bool replica_has_all(const struct replica *r, uint64_t id, uint64_t now_ms)
-{
-    const struct contact *c = contact_of((struct replica *)r, id, false);
-
-    return c && c->matches >= raft_last_index((struct raft *)&r->raft) &&
-           now_ms < c->proven_ms + r->config.election_ms;
-}
-
-/* A leader whose only other replica has no vote decides what that one has, too. Once it
- * votes, a majority does as much. */
-static void replica_look_at_pair(struct replica *r)
-{
-    const struct raft_configuration *c = &r->raft.configuration;
-    const struct raft_server *other;
-
-    if (!r->leads || r->raft.configuration_uncommitted_index != 0)
-        return;
-    if (r->pair.id) {
-        other = server_of(r, r->pair.with);
-        if (!other || other->role == RAFT_VOTER)
-            r->pair = (struct replica_pair){ .id = 0 };
-        return;
-    }
-    if (c->n != 2)
-        return;
-    other = &c->servers[c->servers[0].id == r->raft.id];
-    if (other->role == RAFT_VOTER || !replica_has_all(r, other->id, r->memory.now_ms))
-        return;
-    r->pair = (struct replica_pair){ .id = r->config.id + ++r->pairs,
-                                     .with = other->id };
-    r->pair_since_ms = r->memory.now_ms;
 }
 
 /* An entry after a change of the list that lasts: the others learn at once that it
@@ -266,7 +193,7 @@ static void replica_tell_list(struct replica *r)
     }
 }
 
-static void replica_settle(struct replica *r)
+void replica_settle(struct replica *r)
 {
     do {
         if (replica_is_leader(r) && !r->led) {
@@ -286,12 +213,7 @@ static void replica_settle(struct replica *r)
     r->config.changed(r->config.arg);
 }
 
-static uint64_t replica_alone_ms(const struct replica *r)
-{
-    return (uint64_t)ALONE_ELECTIONS * r->config.election_ms;
-}
-
-static void replica_set_now(struct replica *r, uint64_t now_ms)
+void replica_set_now(struct replica *r, uint64_t now_ms)
 {
     if (now_ms > r->memory.now_ms)
         r->memory.now_ms = now_ms;
@@ -346,7 +268,7 @@ uint64_t replica_next_tick(const struct replica *r)
  * hear from it and do not vote. */
 void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
 {
-    struct contact *c = contact_of(r, id, false);
+    struct contact *c = replica_contact(r, id, false);
 
     if (id != 0 && c)
         c->proven_ms = 0;
@@ -367,7 +289,7 @@ static bool take_answer(struct replica *r, const struct raft_message *m,
                         uint64_t its_ms, uint64_t asked_ms)
 {
     const struct raft_append_entries_result *a = &m->append_entries_result;
-    struct contact *c = contact_of(r, m->server_id, false);
+    struct contact *c = replica_contact(r, m->server_id, false);
 
     if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
         return true;
@@ -401,22 +323,6 @@ static bool take_snapshot(struct replica *r, struct raft_install_snapshot *s)
     return false;
 }
 
-/* The leader has sent it after it has heard what was sent at heard_ms: it does not go
- * on alone for a while after that. */
-static void take_pair(struct replica *r, uint64_t from, uint64_t id, uint64_t heard_ms)
-{
-    struct replica_pair *p = &r->pair;
-    uint64_t now = r->memory.now_ms, until = heard_ms + replica_alone_ms(r);
-
-    if (r->raft.state != RAFT_FOLLOWER || replica_leader(r) != from)
-        return;
-    if (p->id != id || p->with != from)
-        *p = (struct replica_pair){ .id = id, .with = from };
-    p->silent_ms = now + replica_alone_ms(r);
-    if (heard_ms <= now && until > p->promised_ms)
-        p->promised_ms = until;
-}
-
 void replica_receive(struct replica *r, const void *data, size_t size, uint64_t now_ms)
 {
     char address[REPLICA_ADDRESS_SIZE];
@@ -443,7 +349,7 @@ void replica_receive(struct replica *r, const void *data, size_t size, uint64_t 
     if (good)
         r->memory.receive(&r->memory.io, &m);
     if ((int)m.type == RAFT_MESSAGE_APPEND || (int)m.type == RAFT_MESSAGE_SNAPSHOT)
-        take_pair(r, from, pair, own_ms);
+        replica_take_pair(r, from, pair, own_ms);
     replica_settle(r);
 }
 
@@ -487,11 +393,8 @@ void replica_propose(struct replica *r, const void *data, size_t size, uint64_t 
     replica_settle(r);
 }
 
-/* When the k-th newest of the voters' proofs was, where k makes a majority, and `more`
- * besides. The voters are those of the list once `changed` votes or not; 0: of the list
- * as it is. One that is to vote, the library waits for itself. */
-static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
-                                  unsigned more, uint64_t now_ms)
+uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
+                           unsigned more, uint64_t now_ms)
 {
     const struct raft_configuration *c = &r->raft.configuration;
     uint64_t proven[REPLICA_SERVERS_MAX];
@@ -499,7 +402,7 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, boo
 
     for (unsigned i = 0; i < c->n && n < REPLICA_SERVERS_MAX; i++) {
         uint64_t id = c->servers[i].id;
-        const struct contact *k = contact_of((struct replica *)r, id, false);
+        const struct contact *k = replica_contact((struct replica *)r, id, false);
         uint64_t at = id == r->raft.id || id == changed ? now_ms : k ? k->proven_ms : 0;
         unsigned to = n;
 
@@ -516,7 +419,7 @@ static uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, boo
 bool replica_is_heard(const struct replica *r, uint64_t now_ms)
 {
     uint64_t proven_ms = replica_proven_ms(r, 0, false, 0, now_ms);
-    const struct contact *c = contact_of((struct replica *)r, r->pair.with, false);
+    const struct contact *c = replica_contact((struct replica *)r, r->pair.with, false);
 
     if (r->pair.id)
         proven_ms = c ? c->proven_ms : 0;
@@ -533,148 +436,6 @@ const uint8_t *replica_records(const struct replica *r, size_t *size)
 {
     *size = r->size;
     return r->records;
-}
-
-/* -- a pair ----------------------------------------------------------------------- */
-
-bool replica_pair(const struct replica *r, struct replica_pair *p)
-{
-    const struct contact *c = contact_of((struct replica *)r, r->pair.with, false);
-    const struct raft_server *own = server_of(r, r->raft.id);
-
-    *p = r->pair;
-    p->leads = replica_leads(r);
-    if (!p->id || !own)
-        return false;
-    if (!p->leads) {
-        p->known = true;
-        return r->raft.state == RAFT_FOLLOWER && own->role != RAFT_VOTER;
-    }
-    p->known = c && c->proven_ms > r->pair_since_ms;
-    p->silent_ms = replica_alone_ms(r) + (c && c->heard_ms > r->pair_since_ms
-                                              ? c->heard_ms
-                                              : r->pair_since_ms);
-    return true;
-}
-
-/* What the former leader sends means nothing from then on: it may be of a later term.
- */
-void replica_go_on_alone(struct replica *r, uint64_t now_ms)
-{
-    struct raft_configuration *c = &r->raft.configuration;
-    struct contact *with = contact_of(r, r->pair.with, false);
-
-    replica_set_now(r, now_ms);
-    if (with)
-        with->proven_ms = 0;
-    if (!replica_leads(r)) {
-        r->forsaken = r->pair.with;
-        raft_configuration_close(c);
-        raft_configuration_init(c);
-        if (raft_configuration_add(c, r->raft.id, r->raft.address, RAFT_VOTER) != 0)
-            abort();
-        r->raft.configuration_uncommitted_index = 0;
-        r->raft.current_term++;
-        r->raft.follower_state.current_leader.id = 0;
-        raft_memory_skip(&r->memory, 2ull * r->config.election_ms);
-    }
-    r->pair = (struct replica_pair){ .id = 0 };
-    r->memory.tick(&r->memory.io);
-    replica_settle(r);
-}
-
-/* -- the list --------------------------------------------------------------------- */
-
-bool replica_is_changing(const struct replica *r)
-{
-    return r->raft.configuration_uncommitted_index != 0 ||
-           r->raft.leader_state.promotee_id != 0;
-}
-
-bool replica_is_needed(const struct replica *r)
-{
-    const struct raft_server *own = server_of(r, r->raft.id);
-
-    return own &&
-           (own->role == RAFT_VOTER || r->raft.configuration_uncommitted_index != 0);
-}
-
-unsigned replica_count(const struct replica *r)
-{
-    return r->raft.configuration.n;
-}
-
-void replica_show(const struct replica *r, unsigned at, struct replica_member *m)
-{
-    const struct raft_server *s = &r->raft.configuration.servers[at];
-    const struct contact *k = contact_of((struct replica *)r, s->id, false);
-
-    m->id = s->id;
-    m->votes = s->role == RAFT_VOTER;
-    m->keeps = s->role != RAFT_SPARE;
-    m->follows = k && k->matches >= r->raft.last_applied &&
-                 r->memory.now_ms < k->heard_ms + r->config.election_ms;
-    snprintf(m->address, sizeof(m->address), "%s", s->address);
-}
-
-static int replica_changed_list(struct replica *r, int status)
-{
-    replica_settle(r);
-    return status == 0 ? 0 : -1;
-}
-
-/* A list counts from the moment on that the leader has added it. If those that are left
- * on it cannot make it last, none of them ever leads again. */
-static bool replica_may_change(struct replica *r, uint64_t id, bool votes,
-                               uint64_t now_ms)
-{
-    replica_set_now(r, now_ms);
-    return replica_leads(r) && !replica_is_changing(r) &&
-           now_ms < replica_proven_ms(r, id, votes, 0, now_ms) + r->config.election_ms;
-}
-
-int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t now_ms)
-{
-    if (!replica_may_change(r, id, false, now_ms) || replica_count(r) >= REPLICAS_MAX)
-        return -1;
-    return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
-}
-
-/* Whoever loses its vote answers: those that are left must have answered since then, or
- * its vote may be the one that is missed. */
-int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
-{
-    const struct raft_server *s = server_of(r, id);
-    struct contact *c = contact_of(r, id, true);
-    bool loses = s && s->role == RAFT_VOTER && !votes;
-
-    if (!loses || !c->leaves_ms)
-        c->leaves_ms = loses ? now_ms : 0;
-    if (!replica_may_change(r, id, votes, now_ms) ||
-        replica_proven_ms(r, id, votes, 0, now_ms) < c->leaves_ms)
-        return -1;
-    return replica_changed_list(
-        r,
-        raft_assign(&r->raft, &r->change, id, votes ? RAFT_VOTER : RAFT_STANDBY, NULL));
-}
-
-/* A voter that answers, be it late, may be needed: another one may have died a moment
- * ago. Unless those that are left can lose one. */
-int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
-{
-    const struct raft_server *s = server_of(r, id);
-    const struct contact *k = contact_of(r, id, false);
-    uint64_t heard_ms = k && k->heard_ms > r->since_ms ? k->heard_ms : r->since_ms;
-    uint64_t proven_ms = replica_proven_ms(r, id, false, 1, now_ms);
-    bool answers = now_ms < heard_ms + r->config.election_ms;
-
-    if (!replica_may_change(r, id, false, now_ms) ||
-        (r->pair.id && r->pair.with == id) ||
-        (answers && s && s->role == RAFT_VOTER &&
-         now_ms >= proven_ms + r->config.election_ms) ||
-        (answers && s && s->role == RAFT_STANDBY && k && k->matches < r->told))
-        return -1;
-    return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }
 
 /* -- life ------------------------------------------------------------------------- */
