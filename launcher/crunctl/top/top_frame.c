@@ -420,7 +420,8 @@ static void print_title(const struct frame *f, const struct top_rows *rows)
     if (v->faults_only)
         top_line_add(&l, STYLE_WARN, "  only faults");
     if (v->page == TOP_LIST && rows->count)
-        top_line_add(&l, STYLE_DIM, "  sorted by %s", top_sort_name(v->sort));
+        top_line_add(&l, STYLE_DIM, "  sorted by %s%s", top_sort_name(v->sort),
+                     v->reversed ? ", reversed" : "");
     if (v->page == TOP_LIST && rows->count > v->height)
         top_line_add(&l, STYLE_DIM, "  rows %zu-%zu of %zu", v->first + 1,
                      v->first + v->height, rows->count);

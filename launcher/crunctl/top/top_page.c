@@ -53,6 +53,7 @@ static void print_help(const struct page *p)
         "/                     only nodes and jobs with this text in name or state",
         "f                     only what has a fault",
         "s > <                 sort by the next column, or the one before",
+        "r I                   turn the order round",
         "l t                   the log of a node; its stacks",
         "q Ctrl-C              quit",
         "",

@@ -149,7 +149,8 @@ static unsigned add_nodes(const struct top_view *v, const struct top_look *look,
     }
     qsort(sorted, count, sizeof(*sorted), compare_sorted_rows);
     for (size_t i = 0; i < count; i++)
-        add_row(rows, TOP_ROW_NODE, job, sorted[i].row.node);
+        add_row(rows, TOP_ROW_NODE, job,
+                sorted[v->reversed ? count - 1 - i : i].row.node);
     free(sorted);
     return faults;
 }
@@ -229,7 +230,8 @@ void top_rows_fill(struct top_rows *rows, const struct top_look *look,
                                          .name = look->jobs.job[i].name };
     qsort(sorted, live, sizeof(*sorted), compare_sorted_rows);
     for (size_t i = 0; i < live; i++)
-        add_live_job(v, look, sorted[i].row.job, live, rows);
+        add_live_job(v, look, sorted[v->reversed ? live - 1 - i : i].row.job, live,
+                     rows);
     free(sorted);
     add_past_jobs(v, look, live, rows);
 }

@@ -195,6 +195,8 @@ static void press_in_list(struct top_view *v, const struct top_look *look,
         change_sort(v, 1);
     else if (key == '<')
         change_sort(v, TOP_SORTS - 1);
+    else if (key == 'r' || key == 'I')
+        v->reversed = !v->reversed;
     else if (key == 'f')
         v->faults_only = !v->faults_only;
     else if (key == TOP_KEY_ESC) {

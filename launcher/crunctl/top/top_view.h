@@ -29,7 +29,7 @@ struct top_fold {
 struct top_view {
     enum top_page page;
     enum top_sort sort;
-    bool faults_only, types_filter, quits;
+    bool reversed, faults_only, types_filter, quits;
     char filter[64];
     char chosen[TOP_NAME_BYTES]; /* the selected row; "": the first one */
     size_t at, first;            /* it, and the first row on the screen */

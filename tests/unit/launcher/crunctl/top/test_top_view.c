@@ -360,7 +360,6 @@ TEST(a_node_shows_its_ranks_and_output)
     look->node->output[0].rank = 5;
     look->node->output[0].text = xstrdup("one\ntwo\nthree\nfour\nfive\n");
     expect_frame(80, true, "rank 7 waits in all_reduce (train.py:91, in step)");
-    expect_frame(80, true, "██████████·········· 50 %, mean of 8");
     memcpy(look->jobs.job[0].node[0].progress.gpus.each, "0:97 3:- 4 x 5:", 16);
     expect_frame(80, true,
                  "GPU 0    ███████████████████▍ 97 %\nGPU 3    ···················· -");
