@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/common/base/text.h"
@@ -14,6 +15,12 @@
 /* crunctl stacks: what the ranks of a job do now, those that do the same together. */
 
 #define RANKS_LISTED_MAX 1000000
+#define LOOK_AGAIN_NS 300000000
+
+struct look {
+    struct stack_groups groups;
+    bool moves; /* no rank waits for ever */
+};
 
 /* -- text ------------------------------------------------------------------------- */
 
@@ -38,15 +45,17 @@ static void print_stacks(const char *text)
     free(copy);
 }
 
-static void print_groups(const struct stack_groups *s)
+static void print_groups(const struct look *look)
 {
-    char culprit[256], line[STACKS_BRIEF_MAX_BYTES + 512];
+    const struct stack_groups *s = &look->groups;
+    char culprit[256] = "", line[STACKS_BRIEF_MAX_BYTES + 512];
 
     for (unsigned i = 0; i < s->count; i++) {
         print_printable("", stack_group_describe(&s->group[i], line, sizeof(line)));
         print_stacks(s->group[i].threads);
     }
-    stack_groups_describe_culprit(s, culprit, sizeof(culprit));
+    if (!look->moves)
+        stack_groups_describe_culprit(s, culprit, sizeof(culprit));
     if (*culprit)
         printf("%s\n", culprit);
     if (s->count == 0)
@@ -66,8 +75,9 @@ static void add_ranks(cJSON *o, const struct rank_ranges *ranks)
             cJSON_AddItemToArray(array, cJSON_CreateNumber((double)r));
 }
 
-static void print_json(const struct stack_groups *s)
+static void print_json(const struct look *look)
 {
+    const struct stack_groups *s = &look->groups;
     cJSON *array = cJSON_CreateArray();
     unsigned culprit;
     enum stack_culprit why = stack_groups_find_culprit(s, &culprit);
@@ -82,7 +92,8 @@ static void print_json(const struct stack_groups *s)
         cJSON_AddBoolToObject(o, "waits", g->waits);
         cJSON_AddStringToObject(o, "brief", g->brief);
         cJSON_AddStringToObject(o, "threads", g->threads);
-        cJSON_AddBoolToObject(o, "culprit", why != STACK_CULPRIT_NONE && i == culprit);
+        cJSON_AddBoolToObject(
+            o, "culprit", !look->moves && why != STACK_CULPRIT_NONE && i == culprit);
         cJSON_AddItemToArray(array, o);
     }
     job_json_print(array, false, stdout);
@@ -112,23 +123,55 @@ static int join_ranks(const struct ctl_options *o, char *ranks, size_t size,
     return printed < all.count ? -1 : 0;
 }
 
+static int take_look(struct ctl_client *c, const struct msg *question,
+                     struct stack_groups *groups, struct err *e)
+{
+    struct msg m = *question;
+    int rc = ctl_client_ask(c, &m, on_stacks, groups, NULL, e);
+
+    stack_groups_sort(groups);
+    return rc;
+}
+
+/* Ranks that wait for each other in different calls do so for ever; those of a job that
+ * goes on are a moment later in other calls. */
+static int look_again(struct ctl_client *c, const struct msg *question,
+                      struct look *look, struct err *e)
+{
+    const struct timespec pause = { .tv_nsec = LOOK_AGAIN_NS };
+    struct stack_groups first = look->groups;
+    unsigned before, now;
+    int rc;
+
+    if (stack_groups_find_culprit(&first, &before) != STACK_CULPRIT_APART)
+        return CTL_EXIT_OK;
+    nanosleep(&pause, NULL);
+    look->groups = (struct stack_groups){ .count = 0 };
+    rc = take_look(c, question, &look->groups, e);
+    look->moves = stack_groups_find_culprit(&look->groups, &now) ==
+                      STACK_CULPRIT_APART &&
+                  strcmp(first.group[before].brief, look->groups.group[now].brief) != 0;
+    stack_groups_fini(&first);
+    return rc;
+}
+
 static int cmd_stacks_run(struct ctl_client *c, const struct ctl_options *o,
                           const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_SHOW_STACKS };
-    struct stack_groups groups = { .count = 0 };
+    struct look look = { .moves = false };
     int rc;
 
     if (join_ranks(o, m.show_stacks.ranks, sizeof(m.show_stacks.ranks), e) < 0)
         return CTL_EXIT_USAGE;
     snprintf(m.show_stacks.run_id, sizeof(m.show_stacks.run_id), "%s",
              o->run_id ? o->run_id : "");
-    rc = ctl_client_ask(c, &m, on_stacks, &groups, NULL, e);
-    if (rc == CTL_EXIT_OK) {
-        stack_groups_sort(&groups);
-        o->json ? print_json(&groups) : print_groups(&groups);
-    }
-    stack_groups_fini(&groups);
+    rc = take_look(c, &m, &look.groups, e);
+    if (rc == CTL_EXIT_OK)
+        rc = look_again(c, &m, &look, e);
+    if (rc == CTL_EXIT_OK)
+        o->json ? print_json(&look) : print_groups(&look);
+    stack_groups_fini(&look.groups);
     return rc;
 }
 
