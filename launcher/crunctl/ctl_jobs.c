@@ -491,7 +491,7 @@ static const struct ctl_job *find_pid(const struct ctl_jobs *jobs, const char *w
     return job;
 }
 
-/* "several jobs run here, name one: train (pid 41), eval (pid 42)" */
+/* "several jobs run here, name one by -j PID: train (pid 41), eval (pid 42)" */
 static int set_several(const struct ctl_jobs *jobs, const char *word, struct err *e)
 {
     char list[400] = "", name[128];
@@ -507,10 +507,9 @@ static int set_several(const struct ctl_jobs *jobs, const char *word, struct err
             text_printable(j->name, name, sizeof(name)), (int)j->pid);
     }
     if (word)
-        return err_set(e,
-                       "several jobs are called \"%.100s\", say which by its pid: %s",
+        return err_set(e, "several jobs are called \"%.100s\", name one by -j PID: %s",
                        word, list);
-    return err_set(e, "several jobs run here, name one: %s", list);
+    return err_set(e, "several jobs run here, name one by -j PID: %s", list);
 }
 
 int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,

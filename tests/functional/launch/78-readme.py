@@ -141,6 +141,9 @@ def sixty_seconds(user, blocks):
         with urllib.request.urlopen(link, timeout=30) as answer:
             if b"<title>crun</title>" not in (page := answer.read()):
                 fail(link, page[:2000])
+        user.type("crunctl report train")
+        if "<title>" not in (user.place / "train.html").read_text():
+            fail("the report is no page")
         user.type("crunctl stop train")
         if crun.wait(60) != 128 + signal.SIGTERM:
             fail("exit code", crun.returncode)
@@ -197,7 +200,7 @@ def check_links():
                 fail(f"{page}: {file} has no heading {heading}")
 
 
-TYPED = {"crunctl stop train", "crunctl page train", "ln -s $(command -v crun) venv/bin/torchrun"}
+TYPED = {"crunctl stop train", "crunctl page train", "crunctl report train", "ln -s $(command -v crun) venv/bin/torchrun"}
 
 
 def main():
