@@ -152,9 +152,13 @@ def a_world_forms_anew_after_a_rank_was_killed(place):
         p.expect(0, seconds=SECONDS)
         if is_one_world(said(p.out), count, 0) == is_one_world(said(p.out), count, 1):
             fail("the coordinator of the world before:", p.out)
-        same(sorted(line for line in p.out.splitlines() if "together" in line or "other" in line),
+        same(sorted(line for line in p.out.splitlines() if "together" in line),
              ["rank 0 saves together: True, True", "rank 1 saves together: True, True",
-              "rank 2 saves together: True, False", "the other one has ended"][:2 * count - 2])
+              "rank 2 saves together: True, False"][:count])
+        # JAX's client may see the end of rank 0 before rank 2 does, and ends the process
+        if count == 3 and "the other one has ended" not in p.out and \
+                "JAX distributed service detected fatal errors" not in p.err:
+            fail("rank 2 has not outlived rank 0:", p)
 
 
 def what_a_user_has_set_stays(place):

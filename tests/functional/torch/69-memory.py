@@ -129,7 +129,9 @@ def host_of_rendezvous():
         out, err = "".join(p.out for p in ps[1:]), ps[1].err
         if len(stores) != 2 or len(set(stores)) != 1 or stores[0].startswith(cluster[0].address + ":"):
             fail("the stores of the second epoch:", stores, err)
-        if sorted(line["step"] for line in said("begins", *ps[1:])) != ["0", "5", "5"]:
+        # a step whose copy is still on its way when the next one comes is not saved
+        first, *again = sorted(int(line["step"]) for line in said("begins", *ps[1:]))
+        if first != 0 or len(again) != 2 or len(set(again)) != 1 or not 1 <= again[0] <= 5:
             fail("the lives began with", out, err)
         check_end("ddp", out)
 
