@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
@@ -731,6 +732,28 @@ TEST(a_witness_remembers_who_was_first)
     restart_registry();
     ck_assert_uint_eq(claim_pair(2, 1, 200), 100);
     ck_assert_uint_eq(claim_pair(3, 2, 200), 200);
+}
+
+bool __real_journal_wants_snapshot(const struct journal *j);
+bool __wrap_journal_wants_snapshot(const struct journal *j);
+
+static bool snapshot_is_due;
+
+bool __wrap_journal_wants_snapshot(const struct journal *j)
+{
+    return snapshot_is_due || __real_journal_wants_snapshot(j);
+}
+
+/* The journal has begun anew since, with what is true then. */
+TEST(a_claim_outlives_a_snapshot)
+{
+    ck_assert_uint_eq(claim_pair(0, 1, 100), 100);
+    snapshot_is_due = true;
+    ck_assert_uint_eq(claim_pair(1, 2, 200), 200);
+    snapshot_is_due = false;
+    restart_registry();
+    ck_assert_uint_eq(claim_pair(2, 1, 300), 100);
+    ck_assert_uint_eq(claim_pair(3, 2, 300), 200);
 }
 
 TEST(a_result_outlives_the_daemon)
