@@ -10,15 +10,18 @@ no sshd. Needs root; nothing of the machine's /etc is written.
 The test runs in namespaces of its own (host.enclose), so that nothing outlives it. The folder
 `hosts.folder` has the same path on all hosts and is another one on each.
 """
+import concurrent.futures
 import os
 import pathlib
 import shlex
 import shutil
 import socket
 import subprocess
+import sys
+import time
 
 import host
-from process import BIN, Process, children, read, skip, stat_of, until
+from process import BIN, Process, children, fail, read, skip, stat_of, until
 
 SSHD = "/usr/sbin/sshd"
 USER, UID = "ann", 4711  # an ordinary user of all hosts
@@ -261,3 +264,27 @@ def os_setns(fd):
 
 def quoted(*words):
     return " ".join(shlex.quote(str(word)) for word in words)
+
+
+# -- cases --------------------------------------------------------------------------------
+
+
+def _run_case(case, given):
+    begun = time.monotonic()
+    try:
+        case(given)
+    except (Exception, SystemExit) as e:
+        return f"FAILED {case.__name__}: {e}"
+    print(f"ok {case.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+    return None
+
+
+def run_cases(cases, give, at_once):
+    """Those that are asked for, side by side, because they mostly wait. give(): what one gets."""
+    wanted = [case for case in cases if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        failed = [said for said in pool.map(lambda case: _run_case(case, give()), wanted) if said]
+    for said in failed:
+        print(said)
+    if failed:
+        fail(f"{len(failed)} of {len(wanted)} cases")

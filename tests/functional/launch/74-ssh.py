@@ -9,7 +9,6 @@ cases run side by side, because they mostly wait.
 
     BUILD=build tests/functional/launch/74-ssh.py [TEST...]
 """
-import concurrent.futures
 import fcntl
 import hashlib
 import json
@@ -461,16 +460,6 @@ CASES = [
 ]
 
 
-def run_case(test, hosts):
-    begun = time.monotonic()
-    try:
-        test(Case(hosts))
-    except (Exception, SystemExit) as e:
-        return f"FAILED {test.__name__}: {e}"
-    print(f"ok {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
-    return None
-
-
 def main():
     sshd.need("csh", "fish")
     hosts = sshd.Hosts(HOSTS)
@@ -479,13 +468,8 @@ def main():
         path = pathlib.Path(hosts.directory, name)
         path.write_text(text)
         path.chmod(0o755)
-    wanted = [case for case in CASES if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
-    with hosts, concurrent.futures.ThreadPoolExecutor(6) as pool:
-        failed = [said for said in pool.map(lambda case: run_case(case, hosts), wanted) if said]
-    for said in failed:
-        print(said)
-    if failed:
-        fail(f"{len(failed)} of {len(wanted)} cases")
+    with hosts:
+        sshd.run_cases(CASES, lambda: Case(hosts), 6)
 
 
 main()

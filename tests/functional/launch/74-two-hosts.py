@@ -9,7 +9,6 @@ witness. The cases run side by side, because they mostly wait.
 
     BUILD=build tests/functional/launch/74-two-hosts.py [TEST...]
 """
-import concurrent.futures
 import os
 import re
 import signal
@@ -130,28 +129,13 @@ CASES = [
 HOSTS = ["a1", "a2", "b1", "b2", "c1", "c2", "c3", "d1", "d2", "e1", "e2", "f1", "f2"]
 
 
-def run_case(test, hosts):
-    try:
-        test(hosts)
-    except (Exception, SystemExit) as e:
-        return f"FAILED {test.__name__}: {e}"
-    print(f"ok {test.__name__}", flush=True)
-    return None
-
-
 def main():
-    wanted = [case for case in CASES if not sys.argv[1:] or case.__name__ in sys.argv[1:]]
     if b"raft_apply" not in CRUN.read_bytes():
         skip("this build has no libraft", "two hosts")
         sys.exit(77)
     sshd.need()
-    with sshd.Hosts({name: {} for name in HOSTS}) as hosts, \
-            concurrent.futures.ThreadPoolExecutor(len(CASES)) as pool:
-        failed = [said for said in pool.map(lambda case: run_case(case, hosts), wanted) if said]
-    for said in failed:
-        print(said)
-    if failed:
-        fail(f"{len(failed)} of {len(wanted)} cases")
+    with sshd.Hosts({name: {} for name in HOSTS}) as hosts:
+        sshd.run_cases(CASES, lambda: hosts, len(CASES))
 
 
 main()
