@@ -20,12 +20,12 @@
 #define DEFAULT_PORT 29400
 /* A rendezvous of the same job that has left this endpoint has knocked by then. */
 #define KNOCKED_MS 1500
-/* Another node that takes itself for the first one has the port by then. */
+/* How often this node looks for another one that was started as the first, too. */
 #define MEET_MS 1000
 #define MEET_WITHIN_MS 200 /* this one may find itself, and does not answer */
 #define TAKEN_MS 2000
-/* Who had the port may have ended since, as a host does that leaves: if it is not there
- * after so long, this one has it, where the job's rendezvous knocks. */
+/* The process that had the port may have ended since, as a leaving host does. After so
+ * long this node tries to take the port again: the job's rendezvous knocks there. */
 #define YIELD_MS 3000
 #define HOSTS_FILE "/etc/hosts"
 

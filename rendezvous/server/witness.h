@@ -10,8 +10,8 @@
 /*
  * Where one of two nodes claims to go on without the other. For each pair there is one
  * claim, and the first one has it for ever. It is
- * - a directory that both share. No file is removed, because whoever lost the other one
- *   may ask years later.
+ * - a directory that both share. No file is removed, because a node that lost the
+ *   other one may ask years later.
  * - WITNESS_LAUNCHER: the crun -H that has started both, at the other end of
  *   server_config.witness_fd;
  * - HOST:PORT of a crund --witness. One that has begun anew without its journal is

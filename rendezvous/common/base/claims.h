@@ -10,7 +10,7 @@
 /*
  * What a witness knows: of two nodes that have lost each other, which one was first to
  * claim that it goes on. It has the claim for ever, as the other one may ask late.
- * Between two processes a claim is these bytes; whoever sends one decides their order.
+ * Between two processes a claim is these bytes, in the byte order of its sender.
  */
 struct pair_claim {
     struct id128 job;
@@ -26,6 +26,7 @@ struct claims {
 
 #define CLAIMS_MAX 65536
 
-/* Fills in the holder; *is_new: nobody was before. False: there is no room. */
+/* Fills in the holder; *is_new: the pair had no claim before. False: there is no room.
+ */
 bool claims_take(struct claims *all, struct pair_claim *c, bool *is_new);
 void claims_free(struct claims *all);

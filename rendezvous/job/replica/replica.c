@@ -155,7 +155,7 @@ static void replica_begin_to_lead(struct replica *r)
     for (unsigned i = 0; i < REPLICAS_MAX; i++)
         r->contact[i] = (struct contact){ .id = r->contact[i].id };
     r->pair = (struct replica_pair){ .id = 0 };
-    r->first_own = r->told = 0;
+    r->first_own = r->confirmed = 0;
     r->since_ms = r->memory.now_ms;
     if (raft_barrier(&r->raft, &r->barrier, NULL) == 0)
         r->first_own = raft_last_index(&r->raft);
@@ -183,12 +183,12 @@ const struct raft_server *replica_server(const struct replica *r, uint64_t id)
 
 /* An entry after a change of the list that lasts: the others learn at once that it
  * does, one that has lost its vote too. */
-static void replica_tell_list(struct replica *r)
+static void replica_confirm_list(struct replica *r)
 {
     if (replica_is_changing(r))
-        r->told = 0;
-    else if (r->leads && r->told == 0) {
-        r->told = raft_last_index(&r->raft) + 1;
+        r->confirmed = 0;
+    else if (r->leads && r->confirmed == 0) {
+        r->confirmed = raft_last_index(&r->raft) + 1;
         replica_propose(r, "", 0, r->memory.now_ms);
     }
 }
@@ -206,7 +206,7 @@ void replica_settle(struct replica *r)
     } while (raft_memory_answer(&r->memory));
     replica_end_proposals(r, r->raft.last_applied);
     r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
-    replica_tell_list(r);
+    replica_confirm_list(r);
     replica_look_at_pair(r);
     if (replica_leader(r) && replica_leader(r) != r->gone)
         r->gone = 0;

@@ -31,7 +31,7 @@ struct replica {
     STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
-    raft_index told;      /* whoever has this one knows the list; 0: it is not there */
+    raft_index confirmed; /* a replica with this entry knows the list; 0: none */
     uint64_t since_ms;    /* when it began to lead */
     raft_index matched;   /* the last entry of the message that is answered */
     uint64_t asked_ms;    /* when its sender has sent that, by the sender's clock */

@@ -61,8 +61,8 @@ int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t no
     return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
 }
 
-/* Whoever loses its vote answers: those that are left must have answered since then, or
- * its vote may be the one that is missed. */
+/* A replica that loses its vote still answers: those that are left must have answered
+ * since then, or its vote may be the one that is missed. */
 int replica_set_vote(struct replica *r, uint64_t id, bool votes, uint64_t now_ms)
 {
     const struct raft_server *s = replica_server(r, id);
@@ -93,7 +93,7 @@ int replica_remove(struct replica *r, uint64_t id, uint64_t now_ms)
         (r->pair.id && r->pair.with == id) ||
         (answers && s && s->role == RAFT_VOTER &&
          now_ms >= proven_ms + r->config.election_ms) ||
-        (answers && s && s->role == RAFT_STANDBY && k && k->matches < r->told))
+        (answers && s && s->role == RAFT_STANDBY && k && k->matches < r->confirmed))
         return -1;
     return replica_changed_list(r, raft_remove(&r->raft, &r->change, id, NULL));
 }

@@ -176,7 +176,7 @@ def joins():
 
 @fault("hang")
 def future():
-    """waits for a future that nobody completes"""
+    """waits for a future that is never completed"""
     Future().result()  # here
 
 
@@ -366,7 +366,7 @@ def skips():
 
 @fault("hang", programs=TORCH, world=3)
 def receives():
-    """receives what nobody sends"""
+    """receives what no rank sends"""
     dist, one = torch_distributed()
     dist.recv(one, 0, tag=77)  # here
 
@@ -380,7 +380,7 @@ def new_group():
 
 @fault("hang", programs=TORCH)
 def store_key():
-    """waits for a key in the store that nobody sets"""
+    """waits for a key in the store that no rank sets"""
     dist, _ = torch_distributed()
     dist.distributed_c10d._get_default_store().get("never")  # here
 
@@ -482,7 +482,7 @@ def killed():
 
 @fault("signal", word="SIGTERM")
 def terminated():
-    """gets a SIGTERM of somebody"""
+    """gets a SIGTERM from outside the job"""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
