@@ -364,7 +364,8 @@ static uint32_t election_ms_of(const struct job *job)
                                   : ms;
 }
 
-/* The others reach this node as the first of them does. */
+/* The others reach this node as the first of them does, which may join before its own
+ * one: until then the records are on no node. */
 static void server_found_keeping(struct server *s)
 {
     const struct job *job = registry_jobs(s->registry);
@@ -372,19 +373,19 @@ static void server_found_keeping(struct server *s)
     char place[REPLICA_ADDRESS_SIZE];
     struct id128 id = id128_random();
     struct net_addr own;
-    uint32_t node = 0;
+    uint32_t node = MEMBERSHIP_NONE;
     struct server_standby how = { .election_ms = election_ms_of(job),
                                   .witness = s->config.witness,
                                   .alone = s->config.alone };
     struct err e;
 
-    if (!first || !conn_local(first->conn, &own))
-        return;
-    net_set_port(&own, net_port(&s->address));
     MEMBERSHIP_EACH(i, &job->membership)
         if (job->membership.node[i].host)
             node = i;
-    place_format(&own, node, job->node[node] ? job->node[node]->host : "a-host", place);
+    if (node == MEMBERSHIP_NONE || !first || !conn_local(first->conn, &own))
+        return;
+    net_set_port(&own, net_port(&s->address));
+    place_format(&own, node, job->node[node]->host, place);
     memcpy(&how.id, id.byte, sizeof(how.id));
     if (keeping_create(s, &how, place, true, &e) < 0) {
         log_at(s->config.witness ? LOG_WARN : LOG_INFO,

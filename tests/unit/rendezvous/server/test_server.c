@@ -130,15 +130,22 @@ static void say_message(int fd, const struct msg *m)
     send_to_server(fd, frame, proto_encode(m, frame, sizeof(frame)));
 }
 
-static void say_hello(int fd, enum peer_kind role)
+/* Without the preface: over a connection of its own process. */
+static void say_local_hello(int fd, enum peer_kind role)
 {
     struct msg m = { .type = MSG_HELLO, .sequence = 1 };
 
     m.hello.version_min = m.hello.version_max = PROTO_VERSION_MAX;
     m.hello.role = role;
+    m.hello.keepers = role == PEER_AGENT;
     snprintf(m.hello.software, sizeof(m.hello.software), "test");
-    send_to_server(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
     say_message(fd, &m);
+}
+
+static void say_hello(int fd, enum peer_kind role)
+{
+    send_to_server(fd, FRAME_PREFACE, FRAME_PREFACE_SIZE);
+    say_local_hello(fd, role);
 }
 
 /* True once that many whole messages are there, m the last of them. They stay there. */
@@ -756,4 +763,35 @@ TEST(tools_that_are_handed_in_are_bounded)
         close(tool[i]);
     close(known);
     WAIT_FOR(server_connections(server) == 0);
+}
+
+/* -- other nodes that keep the records ------------------------------------------- */
+
+static bool has_message(int fd, enum msg_type type)
+{
+    struct msg m;
+
+    for (int count = 1; peek_messages(fd, count, &m); count++)
+        if (m.type == type)
+            return true;
+    return false;
+}
+
+/* It is the first on the list of those that keep them. */
+TEST(no_other_node_keeps_the_records_before_the_own_one_has_joined)
+{
+    struct msg m;
+    int other, own;
+    struct err e;
+
+    create_server((struct server_config){ .replicas = 2 });
+    other = dial_from("127.0.0.2");
+    join_job(other, "job", 9, &m);
+    own = server_connect_local(server, &e);
+    ck_assert_msg(own >= 0, "%s", e.text);
+    say_local_hello(own, PEER_AGENT);
+    say_join(own, "job", 9);
+    WAIT_FOR(has_message(other, MSG_KEEP) || strstr(log_last, "no libraft"));
+    close(other);
+    close(own);
 }
