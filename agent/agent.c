@@ -480,7 +480,7 @@ static void report_result(struct agent *a, const struct logs_end *end)
     if (end->open_line && (exit_code || a->result.reason == JOB_REASON_RELEASED))
         (void)!write(STDERR_FILENO, "\n", 1); /* there will be a message */
     event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
-                   proto_reason_name(a->result.reason), exit_code);
+                   agent_result_name(a), exit_code);
     failure_report_result(&r, a->exit_code);
     agent_end_local(a, &r);
     if (only_lost)

@@ -151,6 +151,8 @@ void agent_keep_past(struct agent *a);
 void agent_update_local(struct agent *a);
 /* An event of the rendezvous in this process. */
 void agent_note_host_event(void *arg, const struct msg_event *event);
+/* "success", "failure", ..., or how it ended without an order: "lost", "not-formed". */
+const char *agent_result_name(const struct agent *a);
 void agent_end_local(struct agent *a, const struct failure_report *report);
 
 /* -- agent_orders.c ---------------------------------------------------------------- */

@@ -297,6 +297,7 @@ static void on_abandoned(void *arg, const char *why)
 
     if (job_messages_cover_rendezvous(a->messages))
         print_abandoned(a, why);
+    snprintf(a->result.text, sizeof(a->result.text), "%s", why);
     a->exit_code = !a->has_joined         ? EX_UNAVAILABLE
                    : a->unanswered.due_ms ? a->unanswered.exit_code
                    : a->config->job.strict_fence || a->is_left_behind ? EXIT_EVICTED

@@ -163,11 +163,18 @@ static char *print_report(const struct failure_report *report)
     return text;
 }
 
+const char *agent_result_name(const struct agent *a)
+{
+    if (a->result.reason != JOB_REASON_NONE)
+        return proto_reason_name(a->result.reason);
+    return local_has_formed(a) ? "lost" : "not-formed";
+}
+
 static const char *local_state(const struct agent *a)
 {
     switch (a->result.reason) {
     case JOB_REASON_NONE:
-        return local_has_formed(a) ? "lost" : "not-formed";
+        return agent_result_name(a);
     case JOB_REASON_RELEASED:
         return "left";
     default:

@@ -149,7 +149,7 @@ static int refuse_name(struct opt_parser *p, const char *typed, size_t length,
         return refuse_with_hint(p, hint, "--", typed, length, e);
     nearest = opt_find_nearest(p->table, typed, length, false);
     if (!nearest)
-        return err_set(e, "unknown flag --%.*s", (int)length, typed);
+        return err_set(e, "unknown flag --%.*s (see --help)", (int)length, typed);
     spell_like(typed, length, nearest->name, name);
     return err_set(e, "unknown flag --%.*s; did you mean --%s?", (int)length, typed,
                    name);
@@ -264,7 +264,7 @@ static int refuse_letter(struct opt_parser *p, const char *letters, struct err *
     if (nearest)
         return err_set(e, "unknown flag -%.*s; did you mean --%s?", (int)length,
                        letters, nearest->name);
-    return err_set(e, "unknown flag -%c", *letters);
+    return err_set(e, "unknown flag -%c (see --help)", *letters);
 }
 
 /* "-vq", "-pVALUE", "-p VALUE" */

@@ -12,9 +12,9 @@ import socket
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, fail, free_ports, run, same, until  # noqa: E402
+from process import BIN, Process, expect, fail, free_ports, run, same, until  # noqa: E402
 
-CRUN, CRUND = BIN / "crun", BIN / "crund"
+CRUN, CRUND, CRUNCTL = BIN / "crun", BIN / "crund", BIN / "crunctl"
 SCHEDULERS = ("SLURM_", "PMI_", "PBS_", "LSB_", "FLUX_", "CRUN_", "PET_")
 ENV = {name: value for name, value in os.environ.items() if not name.startswith(SCHEDULERS)}
 HOST = socket.gethostname()
@@ -76,6 +76,12 @@ def the_loss_of_the_host_is_reported_by_the_next():
         same([count([p], "the job ends here") for p in nodes], [0, 1, 0])
         if nodes[2].err:
             fail(nodes[2].err)
+        pid = str(nodes[2].popen.pid)
+        for command, text in (("events", "lost, exit code 1"), ("status", "out of reach")):
+            p = Process([CRUNCTL, command, pid], env=ENV)
+            expect(p, 0)
+            if text not in p.out:
+                fail(command, p.out)
 
 
 def with_crund(test):

@@ -72,7 +72,7 @@ static const struct {
     { "--no-pyton x", "unknown flag --no-pyton; did you mean --no-python?" },
     { "--local x", "--local could be --local-addr or --local-ranks-filter" },
     { "--standalone=yes x", "--standalone takes no value" },
-    { "-q x", "unknown flag -q" },
+    { "-q x", "unknown flag -q (see --help)" },
 };
 
 FIXTURE(option_lines_setup, NULL);
