@@ -362,7 +362,10 @@ static void arm_for_waiting(struct log_answers *a)
     for (unsigned i = 0; i < a->waiting_count; i++) {
         if (a->waiting[i]->until_ms < next)
             next = a->waiting[i]->until_ms;
-        if (soon < next && question_has(a, a->waiting[i], stream_is_pending))
+        /* what was pending may have been written since it was looked for: nothing but
+         * this look brings that answer */
+        if (soon < next && (question_has(a, a->waiting[i], stream_is_pending) ||
+                            question_is_ready(a, a->waiting[i])))
             next = soon;
     }
     if (next == UINT64_MAX || a->reading)

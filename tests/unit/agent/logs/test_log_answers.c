@@ -29,7 +29,24 @@ static struct {
     unsigned count, complete;
     unsigned shown;
     uint64_t follower; /* of the next questions */
+    int drained_fd;    /* 0: none */
 } t;
+
+bool __real_outlet_find_parts(struct outlet *o, struct log_parts *parts);
+bool __wrap_outlet_find_parts(struct outlet *o, struct log_parts *parts);
+
+/* A writer that waits for this pipe is done right after it was looked at. */
+bool __wrap_outlet_find_parts(struct outlet *o, struct log_parts *parts)
+{
+    bool is_written = __real_outlet_find_parts(o, parts);
+    static char bytes[65536];
+    struct log_parts after;
+
+    if (t.drained_fd > 0)
+        while (!__real_outlet_find_parts(o, &after))
+            (void)!read(t.drained_fd, bytes, sizeof(bytes));
+    return is_written;
+}
 
 static void on_answer(void *arg, const struct msg *m)
 {
@@ -305,6 +322,36 @@ TEST(what_a_full_disk_has_not_taken_is_told)
     run_until_complete();
     ck_assert_ptr_nonnull(strstr(t.got[0].where, "8 bytes of standard output lost"));
     ck_assert(t.got[1].ended);
+    kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
+    kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
+    log_writer_destroy(writer, clock_ms() + 1000);
+}
+
+/* No later output brings the answer. */
+TEST(what_is_written_between_two_looks_is_an_answer)
+{
+    struct log_writer *writer = log_writer_create(
+        t.loop, &(struct log_writer_calls){ .news = on_news });
+    struct outlet_options options = { .owned = true,
+                                      .queue_max = 1 << 20,
+                                      .name = "out" };
+    struct outlet *o;
+    int full[2];
+
+    ck_assert_int_eq(pipe2(full, O_NONBLOCK), 0);
+    while (write(full[1], "x", 1) == 1)
+        ;
+    fcntl(full[1], F_SETFL, 0);
+    options.fd = full[1];
+    o = outlet_create(writer, &options);
+    kept_output_set_file(&t.kept, 0, LOG_OUT, o, xstrdup("/dev/null"));
+    outlet_put(o, "one\n", 4);
+    t.drained_fd = full[0];
+    ask("4", EPOCH, "0:0", 0, LONG_MS);
+    run_until_complete();
+    ck_assert_uint_eq(t.got[0].size, 4);
+    close(full[0]);
+    outlet_close(o);
     kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
     kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
     log_writer_destroy(writer, clock_ms() + 1000);
