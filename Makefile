@@ -176,7 +176,7 @@ archive_of = $(filter %.a,$(or $(call pc_file,$1),$(filter /%,$(shell \
 # links these statically if their archives exist.
 along = $(or $(call archive_of,$(l:-l%=%)),$l)
 $B/obj/rendezvous/server/confinement.o: all_cflags += $(seccomp_cflags)
-$B/obj/rendezvous/job/replica/%.o: all_cflags += $(raft_cflags)
+$B/obj/rendezvous/job/records/r%.o: all_cflags += $(raft_cflags)
 raft_libs := $(if $(raft_cflags),$(or $(call archive_of,raft),$(shell pkg-config --libs raft)))
 statically = $(foreach l,$(pc_libs),$(if $(filter $1,$l),$(along),$l))
 $B/bin/crun: pc_libs := $(call statically,-levent_extra -levent_core -lz -lcjson)
@@ -296,12 +296,12 @@ $B/obj/%.o: %.c
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
 # the page, as strings of C
-page_assets := $(addprefix $B/obj/rendezvous/show/page/,page.html.inc page.css.inc page.js.inc)
+page_assets := $(addprefix $B/obj/rendezvous/show/web/,page.html.inc page.css.inc page.js.inc)
 $(page_assets): $B/obj/%.inc: %
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< > $@
-$B/obj/rendezvous/show/page/page.o: $(page_assets)
-$B/obj/rendezvous/show/page/page.o: all_cflags += -I$B/obj
+$B/obj/rendezvous/show/web/page.o: $(page_assets)
+$B/obj/rendezvous/show/web/page.o: all_cflags += -I$B/obj
 
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong

@@ -19,8 +19,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/show/notify/notify.h"
+#include "rendezvous/common/security/key_ring.h"
+#include "rendezvous/job/events/notify.h"
 
 /*
  * Connects the parts of the agent: each occurrence becomes an event, the table in

@@ -9,7 +9,7 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/memory/memory_sets.h"
+#include "rendezvous/job/membership/memory_sets.h"
 
 /* The checkpoints of this node's workers in memory, over the epochs of the job. */
 

@@ -10,9 +10,9 @@
 #include "agent/ui/event_file.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/events/notify.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/server.h"
-#include "rendezvous/show/notify/notify.h"
 #include "rendezvous/show/views/job_json.h"
 
 /* What tools of this machine see of this crun (local_job.h). */

@@ -13,7 +13,7 @@
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/port_holder.h"
 #include "rendezvous/server/server.h"
-#include "rendezvous/show/metrics/metrics_file.h"
+#include "rendezvous/show/views/metrics_file.h"
 #include "rendezvous/show/web/web.h"
 
 #define ADDRESSES_MAX 16

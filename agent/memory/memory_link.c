@@ -16,8 +16,8 @@
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/key_ring.h"
+#include "rendezvous/common/security/tls.h"
 
 #define IDENTITY "crun1-memory:"
 #define ADDRESSES_MAX 8

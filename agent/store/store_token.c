@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/security/key_memory.h"
+#include "rendezvous/common/security/key_ring.h"
 #include "rendezvous/wire/protocol/limits.h"
 
 /* The key of that id, or the first one, whose id is filled in. */

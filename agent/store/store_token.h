@@ -6,7 +6,7 @@
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/id128.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 
 #define STORE_KEYS_KEPT 8
 

@@ -24,7 +24,7 @@
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/security/key_memory.h"
 #include "rendezvous/wire/net/local_peer.h"
 
 #define EVENTS_PER_TURN 64

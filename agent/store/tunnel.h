@@ -5,7 +5,7 @@
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/limits.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 
 /*
  * The way to the store of rank 0 for workers that cannot speak TLS: a port of 127.0.0.1

@@ -10,10 +10,10 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/common/keys/key_file.h"
-#include "rendezvous/common/keys/key_search.h"
-#include "rendezvous/common/keys/limits.h"
-#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/security/key_file.h"
+#include "rendezvous/common/security/key_memory.h"
+#include "rendezvous/common/security/key_search.h"
+#include "rendezvous/common/security/limits.h"
 
 /*
  * crunctl keygen: make a key, or one of less access from the agents' key. It speaks to

@@ -14,8 +14,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/show/page/page.h"
 #include "rendezvous/show/views/job_json.h"
+#include "rendezvous/show/web/page.h"
 
 /*
  * crunctl report: a job that runs or is over as one file of HTML, to keep or to send.

@@ -18,7 +18,7 @@
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/text.h"
-#include "rendezvous/show/notify/notify.h"
+#include "rendezvous/job/events/notify.h"
 #include "rendezvous/wire/protocol/limits.h"
 #include "rendezvous/wire/protocol/proto.h"
 

@@ -16,7 +16,7 @@
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/show/notify/notify.h"
+#include "rendezvous/job/events/notify.h"
 #include "rendezvous/wire/protocol/limits.h"
 
 #define KEEP_ALIVE_INTERVAL_MS 5000

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/sha256.h"
+#include "rendezvous/common/security/sha256.h"
 
 #define SMALL_FILE_BYTES 65536
 

@@ -29,8 +29,8 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key.h"
-#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/security/key.h"
+#include "rendezvous/common/security/key_memory.h"
 #include "rendezvous/wire/protocol/job_name.h"
 
 #define WAIT_FIRST_MS 5000 /* of silence, before it says what it waits for */

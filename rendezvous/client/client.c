@@ -7,7 +7,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/security/key_ring.h"
 #include "rendezvous/wire/net/dialer.h"
 #include "rendezvous/wire/protocol/proto.h"
 

@@ -9,7 +9,7 @@
 #include "rendezvous/client/client_targets.h"
 #include "rendezvous/client/limits.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/common/keys/key.h"
+#include "rendezvous/common/security/key.h"
 #include "rendezvous/wire/net/conn.h"
 
 /*

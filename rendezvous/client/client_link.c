@@ -8,8 +8,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/key_ring.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/wire/net/dialer.h"
 
 /* Of an outage, the session tells only the first reason. */

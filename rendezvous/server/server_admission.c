@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/wire/net/limits.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The records of a rendezvous on other hosts: what happens when another one leads. The
- * consensus is the replica's (rendezvous/job/replica), which nodes can be asked the
+ * consensus is the replica's (rendezvous/job/records), which nodes can be asked the
  * registry's.
  *
  * A server that stands by has an empty registry. It answers no HELLO before it leads.
@@ -12,7 +12,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/replica_links.h"

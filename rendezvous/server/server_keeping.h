@@ -7,7 +7,7 @@
  * server_keeping_pair.c (two of them).
  */
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/job/replica/replica.h"
+#include "rendezvous/job/records/replica.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/witness.h"
 

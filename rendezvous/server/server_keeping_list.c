@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/job/replica/replica.h"
+#include "rendezvous/job/records/replica.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"

@@ -2,7 +2,7 @@
 /* Two nodes keep the records: which one goes on when it has lost the other one. */
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-#include "rendezvous/job/replica/replica.h"
+#include "rendezvous/job/records/replica.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"

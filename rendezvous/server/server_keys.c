@@ -2,9 +2,9 @@
 #include <stdio.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/keys/key.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/key.h"
+#include "rendezvous/common/security/key_ring.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/tls_handshakes.h"

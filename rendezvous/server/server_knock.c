@@ -11,8 +11,8 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/key_ring.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/tcpstore/host_set.h"
 #include "rendezvous/tcpstore/store_server_internal.h"
 #include "rendezvous/tcpstore/thread_queue.h"

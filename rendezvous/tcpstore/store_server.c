@@ -21,7 +21,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/thread.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/tcpstore/host_set.h"
 #include "rendezvous/tcpstore/server_limits.h"
 #include "rendezvous/tcpstore/thread_queue.h"

@@ -7,7 +7,7 @@
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/common/base/net.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 
 /*
  * PyTorch's store on the network: an empty store at first, and a thread that serves it.

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/journal.h"
-#include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/records/journal.h"
+#include "rendezvous/job/records/journal_format.h"
 #include "tests/fakes/disk/memdisk.h"
 
 #define SAMPLE_BATCHES 5

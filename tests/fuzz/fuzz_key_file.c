@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_file.h"
+#include "rendezvous/common/security/key_file.h"
 
 #define FUZZED_KEYS_MAX 4
 

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 
 enum { FUZZ_FIRST_BYTES, FUZZ_CHANGED_HELLO, FUZZ_SECOND_FLIGHT, FUZZ_DATA, FUZZ_WAYS };
 

@@ -17,7 +17,7 @@ import queue
 import threading
 import urllib.parse
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "rendezvous/show/page"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "rendezvous/show/web"
 VIEWER = {"version": "0.1.0", "now_ms": 0, "server": "-e 127.0.0.1:29500", "sees_output": True,
           "has_list": True}
 

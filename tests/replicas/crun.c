@@ -9,9 +9,9 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/records/replica.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
-#include "rendezvous/job/replica/replica.h"
 #include "rendezvous/server/server.h"
 #include "tests/replicas/watch.h"
 

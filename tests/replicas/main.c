@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "rendezvous/common/base/log.h"
+#include "rendezvous/job/records/replica.h"
 #include "rendezvous/job/registry/job.h"
-#include "rendezvous/job/replica/replica.h"
 #include "tests/replicas/crun.h"
 #include "tests/replicas/machine.h"
 #include "tests/replicas/watch.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/job/events/event_kinds.h"
-#include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/records/journal_format.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/sim/probe.h"
 
-#include "rendezvous/job/journal/journal.h"
 #include "rendezvous/job/membership/membership.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "tests/sim/daemon.h"
 #include "tests/sim/oracle.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "rendezvous/job/journal/journal.h"
-#include "rendezvous/job/journal/journal_format.h"
-#include "rendezvous/job/journal/limits.h"
+#include "rendezvous/job/records/journal.h"
+#include "rendezvous/job/records/journal_format.h"
+#include "rendezvous/job/records/limits.h"
 #include "tests/fakes/disk/memdisk.h"
 
 /*

@@ -23,8 +23,8 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/net.h"
-#include "rendezvous/common/tls/key_memory.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/key_memory.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/tcpstore/limits.h"
 #include "rendezvous/tcpstore/tcpstore_scan.h"
 #include "worker-lib/meeting/environment.h"

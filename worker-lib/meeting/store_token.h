@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 
 /* How this worker reaches its job's store by TLS, as its agent says in the status page:
  * an environment can be read in more places. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "rendezvous/common/tls/sha256.h"
+#include "rendezvous/common/security/sha256.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/ui/metrics.h"
 

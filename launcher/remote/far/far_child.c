@@ -17,7 +17,7 @@
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/run_folder.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/key_memory.h"
+#include "rendezvous/common/security/key_memory.h"
 
 /* The child's ends of its pipes. */
 struct child_ends {

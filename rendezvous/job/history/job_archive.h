@@ -7,7 +7,7 @@
 
 #include "rendezvous/common/base/err.h"
 #include "rendezvous/job/history/job_history.h"
-#include "rendezvous/job/job_owner.h"
+#include "rendezvous/wire/protocol/job_owner.h"
 #include "rendezvous/wire/protocol/message.h"
 
 /*

@@ -11,7 +11,7 @@
 #include "rendezvous/common/base/hash.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/job_history.h"
-#include "rendezvous/job/memory/memory_sets.h"
+#include "rendezvous/job/membership/memory_sets.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 

@@ -7,9 +7,9 @@
 #include <sys/types.h>
 
 #include "rendezvous/common/base/histogram.h"
-#include "rendezvous/job/job_owner.h"
 #include "rendezvous/job/membership/membership.h"
 #include "rendezvous/wire/protocol/job_name.h"
+#include "rendezvous/wire/protocol/job_owner.h"
 #include "rendezvous/wire/protocol/message.h"
 
 struct job_history;

@@ -7,8 +7,8 @@
 
 #include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
-#include "rendezvous/job/journal/journal.h"
-#include "rendezvous/job/journal/limits.h"
+#include "rendezvous/job/records/journal.h"
+#include "rendezvous/job/records/limits.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
 
 /*

@@ -9,7 +9,7 @@
 
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/history/job_history.h"
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
 
 /* A finished job can be inspected for this long. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
 #include "rendezvous/job/registry/worker_roles.h"
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 
 /*
  * JOIN: which job a node joins, and why it may not. A node that is refused is named to

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/memory/memory_sets.h"
+#include "rendezvous/job/membership/memory_sets.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry_internal.h"
 

@@ -5,7 +5,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/node_asks.h"

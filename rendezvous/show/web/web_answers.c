@@ -8,7 +8,7 @@
 
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/show/page/page.h"
+#include "rendezvous/show/web/page.h"
 #include "rendezvous/show/web/web_internal.h"
 
 void web_answer_begin(struct evhttp_request *http, const char *type)

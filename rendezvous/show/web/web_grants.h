@@ -7,7 +7,7 @@
 
 #include "rendezvous/common/base/access.h"
 #include "rendezvous/common/base/id128.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/show/web/limits.h"
 

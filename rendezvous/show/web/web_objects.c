@@ -13,10 +13,10 @@
 #include "rendezvous/job/events/event_object.h"
 #include "rendezvous/job/events/json_fields.h"
 #include "rendezvous/job/registry/job.h"
-#include "rendezvous/show/metrics/metrics.h"
-#include "rendezvous/show/page/page.h"
 #include "rendezvous/show/views/job_json.h"
 #include "rendezvous/show/views/json_patch.h"
+#include "rendezvous/show/views/metrics.h"
+#include "rendezvous/show/web/page.h"
 #include "rendezvous/show/web/web_internal.h"
 
 /* -- jobs ------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/show/views/metrics.h"
 #include "rendezvous/show/web/web_grants.h"
 #include "rendezvous/show/web/web_route.h"
 

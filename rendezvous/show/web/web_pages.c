@@ -8,7 +8,7 @@
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/job/registry/job.h"
-#include "rendezvous/show/page/page.h"
+#include "rendezvous/show/web/page.h"
 #include "rendezvous/show/web/web_internal.h"
 
 /* -- jobs ------------------------------------------------------------------------- */

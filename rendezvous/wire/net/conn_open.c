@@ -11,7 +11,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/wire/net/limits.h"
 #include "rendezvous/wire/protocol/frame.h"
 

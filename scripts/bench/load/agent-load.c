@@ -21,7 +21,7 @@
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/opt.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/security/key_ring.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/proto.h"

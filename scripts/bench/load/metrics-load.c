@@ -13,7 +13,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/registry/registry.h"
-#include "rendezvous/show/metrics/metrics.h"
+#include "rendezvous/show/views/metrics.h"
 
 #define ROUNDS 11
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "rendezvous/job/journal/disk.h"
+#include "rendezvous/job/records/disk.h"
 
 /*
  * A disk in memory that keeps no more than a real one promises. What was synced stays.

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/journal/journal.h"
-#include "rendezvous/job/journal/journal_format.h"
+#include "rendezvous/job/records/journal.h"
+#include "rendezvous/job/records/journal_format.h"
 #include "rendezvous/wire/protocol/frame.h"
 #include "rendezvous/wire/protocol/proto.h"
 #include "rendezvous/wire/protocol/proto_fields.h"

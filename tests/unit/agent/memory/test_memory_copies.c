@@ -11,8 +11,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/memory_part.h"
 #include "rendezvous/common/base/net.h"
-#include "rendezvous/common/keys/key.h"
-#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/security/key.h"
+#include "rendezvous/common/security/key_ring.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/memory_world.h"
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rendezvous/common/keys/key.h"
-#include "rendezvous/common/keys/key_ring.h"
+#include "rendezvous/common/security/key.h"
+#include "rendezvous/common/security/key_ring.h"
 #include "tests/worlds/check_main.h"
 
 static char folder[32], path[64];

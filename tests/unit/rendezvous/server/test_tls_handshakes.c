@@ -9,7 +9,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/hash.h"
 #include "rendezvous/common/base/loop.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "rendezvous/wire/net/conn.h"
 #include "tests/worlds/check_main.h"
 

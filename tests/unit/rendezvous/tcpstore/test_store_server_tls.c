@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/tls/tls.h"
+#include "rendezvous/common/security/tls.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/store_clients.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/job/journal/journal.h"
+#include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/protocol/proto_fields.h"
