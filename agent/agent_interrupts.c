@@ -4,9 +4,9 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "agent/interface/event_file.h"
+#include "agent/interface/job_messages.h"
 #include "agent/logs/logs.h"
-#include "agent/ui/event_file.h"
-#include "agent/ui/job_messages.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 

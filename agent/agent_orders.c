@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/hosting/owner_lookup.h"
+#include "agent/interface/event_file.h"
+#include "agent/interface/job_messages.h"
 #include "agent/join_request.h"
 #include "agent/memory/keeper.h"
-#include "agent/store/owner_lookup.h"
-#include "agent/ui/event_file.h"
-#include "agent/ui/job_messages.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/job/registry/job.h"

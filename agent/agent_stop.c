@@ -5,8 +5,8 @@
  */
 #include "agent/agent_internal.h"
 
-#include "agent/ui/event_file.h"
-#include "agent/ui/job_messages.h"
+#include "agent/interface/event_file.h"
+#include "agent/interface/job_messages.h"
 
 static int signal_for_workers(const struct agent *a)
 {

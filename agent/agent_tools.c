@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/tools/local_job.h"
-#include "agent/tools/socket_relay.h"
-#include "agent/ui/event_file.h"
+#include "agent/interface/event_file.h"
+#include "agent/interface/local_job.h"
+#include "agent/interface/socket_relay.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/events/notify.h"

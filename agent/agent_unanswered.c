@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-#include "agent/ui/job_messages.h"
+#include "agent/interface/job_messages.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 

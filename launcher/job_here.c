@@ -13,7 +13,7 @@
 #include "launcher/plan/config_build.h"
 #include "launcher/plan/dryrun.h"
 #include "launcher/plan/scheduler_defaults.h"
-#include "launcher/start_by/srun.h"
+#include "launcher/plan/srun.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/xalloc.h"

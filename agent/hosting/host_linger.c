@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/hosting/host_linger.h"
 
-#include "agent/tools/socket_relay.h"
+#include "agent/interface/socket_relay.h"
 #include "rendezvous/common/base/clock.h"
 
 #define LINGER_MS 5000 /* for the result to reach the other nodes */

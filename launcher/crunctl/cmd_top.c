@@ -6,7 +6,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_views.h"
-#include "launcher/crunctl/top/top.h"
+#include "launcher/crunctl/ui/top.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -14,7 +14,7 @@
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
- * crunctl top: asks what its screen (launcher/crunctl/top/) shows, as other commands
+ * crunctl top: asks what its screen (launcher/crunctl/ui/) shows, as other commands
  * do: each question finds its job and opens a new connection, so that none outlives a
  * rendezvous.
  */

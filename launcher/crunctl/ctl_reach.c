@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/remote/far/far_reach.h"
+#include "launcher/remote/far_reach.h"
 #include "launcher/remote/rsh.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"

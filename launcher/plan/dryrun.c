@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/interrupts/deadline.h"
+#include "agent/deadline.h"
 #include "agent/workers/macros.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/worker_env.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/plan/pmi1.h"
 #include "launcher/program/python.h"
-#include "launcher/start_by/pmi1.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"

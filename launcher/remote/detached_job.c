@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/tools/job_record.h"
+#include "agent/interface/job_record.h"
 #include "launcher/remote/remote_internal.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"

@@ -4,8 +4,8 @@
  * events of the hosts' table (host_events.c), whose acts follow (host_acts.c). This
  * file begins and ends it all, and has the launcher's own signals, input and output.
  */
-#include "agent/tools/local_job.h"
-#include "agent/tools/socket_relay.h"
+#include "agent/interface/local_job.h"
+#include "agent/interface/socket_relay.h"
 #include "launcher/remote/remote_internal.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "agent/tools/job_record.h"
+#include "agent/interface/job_record.h"
 #include "launcher/remote/host_link.h"
 #include "launcher/remote/host_states.h"
 #include "launcher/remote/limits.h"

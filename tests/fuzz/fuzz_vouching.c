@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/store/vouching.h"
+#include "agent/hosting/vouching.h"
 #include "rendezvous/common/base/net.h"
 
 #define CONNS 1024

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "launcher/remote/far/host_addresses.h"
+#include "launcher/remote/host_addresses.h"
 #include "launcher/remote/host_states.h"
 #include "launcher/remote/rsh.h"
 #include "launcher/remote/ssh_failure.h"
