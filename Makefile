@@ -273,12 +273,12 @@ $(python_built): $B/lib/crun/python/%: worker-lib/python/%
 $B/obj/worker-lib/train/%.o: OPT := $(if $(SAN),-O1,-O3) -g
 # products of numbers are 40 times as slow with a sanitizer
 ifneq ($(SAN),)
-$B/obj/worker-lib/train/net/matrix.o: all_cflags += -O3
-$B/obj/worker-lib/train/net/matrix.o: san :=
+$B/obj/worker-lib/train/matrix.o: all_cflags += -O3
+$B/obj/worker-lib/train/matrix.o: san :=
 endif
 
 # Vectorized, without fused operations or reordering: the same bits on every machine.
-numeric := worker-lib/numeric/optim_kernels.c
+numeric := worker-lib/compute/optim_kernels.c
 $(call objects,$(numeric)): OPT += -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math
 
 # which commit it is of, also in an archive that git has made; one small object knows it
@@ -305,13 +305,13 @@ $B/obj/rendezvous/show/web/page.o: all_cflags += -I$B/obj
 
 # one file per vector width, chosen at run time; a loop that clang cannot vectorize under
 # instrumentation is slow, not wrong
-reduce := $B/obj/worker-lib/numeric/reduce
-$(call objects,$(wildcard worker-lib/numeric/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
+reduce := $B/obj/worker-lib/compute/reduce
+$(call objects,$(wildcard worker-lib/compute/reduce*.c)): all_cflags += -O3 -ffp-contract=off \
     -Wno-pass-failed
 ifneq ($(filter x86_64%,$(shell $(CC) -dumpmachine)),)
 $(reduce)_avx2.o: all_cflags += -mavx2 -mf16c
 $(reduce)_avx512.o: all_cflags += -mavx512f -mavx512bw -mavx512vl -mf16c
-$B/obj/worker-lib/memory/memory_copy_avx2.o: all_cflags += -mavx2
+$B/obj/worker-lib/checkpoint/memory_copy_avx2.o: all_cflags += -mavx2
 endif
 
 lint:

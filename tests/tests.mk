@@ -177,7 +177,7 @@ races:
 # what each run of CI has time for: only these tests, and only the layers that they use
 quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client wait_chain
 quick_layers := $(addprefix rendezvous/,common wire tcpstore) \
-    $(addprefix worker-lib/,core numeric meeting engine world device backends training memory checkpoint)
+    $(addprefix worker-lib/,core compute meeting engine world backends training checkpoint)
 races-quick:
 	$(Q)$(MAKE) --no-print-directory SAN=tsan CUDA=no layers='$(quick_layers)' \
 	    $(addprefix build-tsan/tests/test_,$(quick_races))

@@ -29,7 +29,7 @@
 #ifdef CRUN_CUDA
 #include <cuda_runtime_api.h>
 
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 
 #define COUNT 4096
 #define LARGE (4 << 20)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/device/gpu_calls.h"
+#include "worker-lib/compute/gpu_calls.h"
 
 bool memory_is_of_gpu(const void *memory)
 {

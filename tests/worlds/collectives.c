@@ -8,7 +8,7 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/any_memory.h"
-#include "worker-lib/numeric/reduce.h"
+#include "worker-lib/compute/reduce.h"
 
 /* One call: what all ranks know of it, and this rank's buffers. */
 struct collective_call {

@@ -6,8 +6,8 @@
 
 #include "tests/worlds/rank_threads.h"
 #include "tests/worlds/tiny_model.h"
+#include "worker-lib/compute/device.h"
 #include "worker-lib/core/status.h"
-#include "worker-lib/device/device.h"
 #include "worker-lib/engine/op.h"
 #include "worker-lib/world/world.h"
 

@@ -6,8 +6,8 @@
 #include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
+#include "worker-lib/compute/reduce.h"
 #include "worker-lib/engine/wait_chain.h"
-#include "worker-lib/numeric/reduce.h"
 
 #define SMALL_BYTES 32768 /* too small to be cut into slices */
 #define ALIGNMENT 64

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "worker-lib/checkpoint/checkpoint_dir.h"
+#include "worker-lib/checkpoint/memory_client.h"
 #include "worker-lib/checkpoint/tensors.h"
-#include "worker-lib/memory/memory_client.h"
 #include "worker-lib/training/train_state.h"
 
 /* A name in a file: of a part, and where a range begins. */

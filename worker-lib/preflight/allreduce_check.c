@@ -6,7 +6,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 
 #define COUNT (ALLREDUCE_CHECK_BYTES / sizeof(float))
 #define TURNS 4

@@ -4,9 +4,9 @@
 
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "worker-lib/train/metrics.h"
 #include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
-#include "worker-lib/train/ui/metrics.h"
 
 #define DRAWN_TRAIN 60000
 #define DRAWN_TEST 10000

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 
-#include "worker-lib/train/data/hash.h"
+#include "worker-lib/train/hash.h"
 #include "worker-lib/train/trainer.h"
 
 #define WARMUP 0.05

@@ -8,8 +8,8 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/security/sha256.h"
+#include "worker-lib/train/metrics.h"
 #include "worker-lib/train/stop_signals.h"
-#include "worker-lib/train/ui/metrics.h"
 
 /* The actions that all ranks have agreed on after this step. */
 struct agreed {

@@ -6,10 +6,10 @@
 
 #include "rendezvous/common/base/err.h"
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/train/data/data.h"
-#include "worker-lib/train/net/net.h"
-#include "worker-lib/train/ui/flags.h"
-#include "worker-lib/train/ui/progress_bar.h"
+#include "worker-lib/train/data.h"
+#include "worker-lib/train/flags.h"
+#include "worker-lib/train/net.h"
+#include "worker-lib/train/progress_bar.h"
 
 #define TEST_BATCH 64 /* the net has memory for at least so many samples */
 

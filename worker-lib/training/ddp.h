@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 #include "worker-lib/training/train_state.h"
 #include "worker-lib/world/world.h"
 

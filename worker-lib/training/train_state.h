@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 
 /*
  * The state of a training for checkpoints: named arrays, of which this rank has some

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "worker-lib/backends/backend_select.h"
+#include "worker-lib/compute/device.h"
 #include "worker-lib/core/status.h"
-#include "worker-lib/device/device.h"
 
 /* -- failure ----------------------------------------------------------------------- */
 

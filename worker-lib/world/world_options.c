@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 
 #define TIMEOUT_S 1800
 #define INIT_TIMEOUT_S 300

@@ -23,7 +23,7 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "worker-lib/backends/nccl/nccl_calls.h"
-#include "worker-lib/device/device.h"
+#include "worker-lib/compute/device.h"
 #include "worker-lib/training/ddp.h"
 
 #define WARM_ROUNDS 5

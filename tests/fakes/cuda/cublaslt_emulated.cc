@@ -7,7 +7,7 @@
 #include <vector>
 
 extern "C" {
-#include "worker-lib/numeric/optim_math.h"
+#include "worker-lib/compute/optim_math.h"
 }
 
 struct cublasLtContext {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/fakes/nccl/group.h"
-#include "worker-lib/numeric/reduce.h"
+#include "worker-lib/compute/reduce.h"
 
 static const crun_dtype types[] = {
     [NCCL_U8] = CRUN_U8,     [NCCL_I32] = CRUN_I32, [NCCL_I64] = CRUN_I64,

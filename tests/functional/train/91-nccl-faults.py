@@ -100,8 +100,8 @@ class Cell:
 def calls_of_sources():
     found = set()
     for path in [ROOT / "worker-lib/backends/nccl/nccl_calls.c",
-                 ROOT / "worker-lib/device/gpu_calls_cuda.cu",
-                 *(ROOT / "worker-lib/train/gpu").iterdir()]:
+                 ROOT / "worker-lib/compute/gpu_calls_cuda.cu",
+                 *(ROOT / "worker-lib/train").iterdir()]:
         text = path.read_text()
         found |= set(re.findall(r"\b(cuda[A-Z]\w+)\(", text))
         found |= set(re.findall(r'{ "(nccl\w+)"', text))

@@ -10,7 +10,7 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null) || {
     echo "skipped: there is no nvcc" && exit 77
 }
 "${nvcc%%$'\n'*}" -std=c++17 -O3 -I. -Iworker-lib -DCRUN_CUDA -fmad=false -arch=sm_80 -ptx \
-    -o /dev/stdout worker-lib/device/device_kernels.cu |
+    -o /dev/stdout worker-lib/compute/device_kernels.cu |
     awk '/\.entry/ { squares = /squares_kernel/; kernels += squares }
         squares && /cvt\.f64\.f32/ { count++ }
         END {

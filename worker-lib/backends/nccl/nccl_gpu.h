@@ -2,8 +2,8 @@
 #pragma once
 
 #include "rendezvous/common/base/err.h"
+#include "worker-lib/compute/gpu_calls.h"
 #include "worker-lib/crun/worker.h"
-#include "worker-lib/device/gpu_calls.h"
 
 struct nccl_calls;
 struct team;

@@ -13,7 +13,7 @@
 
 #include "rendezvous/common/base/bytes.h"
 #include "worker-lib/backends/shm/backend_shm.h"
-#include "worker-lib/numeric/reduce.h"
+#include "worker-lib/compute/reduce.h"
 
 #define SMALL_ALL_BYTES 65536u    /* of all ranks, if each reduces everything */
 #define SMALL_REDUCED_BYTES 2048u /* of more, a share is fetched sooner, */

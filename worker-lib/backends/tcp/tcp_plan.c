@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "worker-lib/backends/tcp/backend_tcp.h"
-#include "worker-lib/numeric/reduce.h"
+#include "worker-lib/compute/reduce.h"
 
 #define PIECE_BYTES 524288
 #define PIECE_BYTES_MIN 16384

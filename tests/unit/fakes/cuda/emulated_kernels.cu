@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/unit/fakes/cuda/emulated_kernels.h"
 
-#include "worker-lib/device/cuda_launch.h"
+#include "worker-lib/compute/cuda_launch.h"
 
 static __global__ void add_kernel(int *to, int more)
 {

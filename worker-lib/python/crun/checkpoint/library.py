@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The worker library's part of checkpoints in memory (worker-lib/memory/memory_client.h)."""
+"""The worker library's part of checkpoints in memory (worker-lib/checkpoint/memory_client.h)."""
 import ctypes
 import os
 from ctypes import POINTER, byref, c_bool, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p

@@ -1,4 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-#include "worker-lib/numeric/reduce_kernels_body.h"
-
-const struct reduce_kernels *const reduce_plain = &kernels;
