@@ -83,7 +83,9 @@ static void on_disconnect(void *arg)
     if (!c->link)
         return;
     conn_flush(c->link->conn);
-    conn_hang_up(c->link->conn);
+    /* the end of one that is only silent would say that this node is gone */
+    if (session_state(c->session) != SESSION_ATTACHED)
+        conn_hang_up(c->link->conn);
     c->link = NULL;
 }
 

@@ -41,7 +41,9 @@ static void agent_end(struct sim_agent *a, enum agent_end how, bool quiet)
     a->alive = 0; /* its guard ends them */
     if (a->link)
         link_abandon(a->link, LINK_CLIENT, quiet);
-    a->link = NULL;
+    if (a->silent_link)
+        link_abandon(a->silent_link, LINK_CLIENT, quiet);
+    a->link = a->silent_link = NULL;
 }
 
 void agent_crash(struct sim_agent *a, bool quiet)
@@ -411,7 +413,9 @@ static void on_disconnect(void *arg)
 {
     struct sim_agent *a = arg;
 
-    if (a->link)
+    if (a->link && session_state(a->session) == SESSION_ATTACHED)
+        a->silent_link = a->link;
+    else if (a->link)
         link_close(a->link, LINK_CLIENT);
     a->link = NULL;
 }

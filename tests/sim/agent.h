@@ -63,6 +63,7 @@ struct sim_agent {
     int32_t node_rank; /* asked for, or -1 */
     struct session *session;
     struct sim_link *link;
+    struct sim_link *silent_link; /* the last one that was given up */
     enum agent_state state;
     enum agent_end end;     /* AGENT_LIVES until it has left */
     enum agent_end verdict; /* how it will end when its workers have */

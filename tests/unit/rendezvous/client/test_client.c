@@ -567,15 +567,21 @@ static int accept_as(uid_t user, int listener)
     return fd;
 }
 
+static void send_frame(int fd, const struct msg *m)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
+    size_t size = proto_encode(m, frame, sizeof(frame));
+
+    ck_assert_int_eq(send(fd, frame, size, 0), (ssize_t)size);
+}
+
 static void welcome(int fd)
 {
     struct msg m = { .type = MSG_WELCOME,
                      .sequence = 1,
                      .welcome = { .version = PROTO_VERSION_MIN, .software = "x" } };
-    uint8_t frame[FRAME_HEADER_SIZE + FRAME_BODY_MAX];
-    size_t size = proto_encode(&m, frame, sizeof(frame));
 
-    ck_assert_int_eq(send(fd, frame, size, 0), (ssize_t)size);
+    send_frame(fd, &m);
 }
 
 /* The type of the last message that the client has sent. */
@@ -695,6 +701,32 @@ TEST(another_daemon_in_the_place_of_ours_is_not_obeyed)
     start_server(true, NULL);
     wait_until_told("abandoned");
     expect("JOINED; START; out; out; abandoned; ");
+}
+
+/* Its end would be a sign that the node is gone, once the network lets it through. */
+TEST(a_silent_connection_is_given_up_and_not_ended)
+{
+    struct msg m = { .type = MSG_JOINED, .sequence = 2, .joined.lease_ms = 200 };
+    char bytes[4096];
+    int listener = silent_listener(&port), fd;
+    ssize_t n;
+
+    join_over_the_network();
+    fd = accept_as(geteuid(), listener);
+    close(listener);
+    while (last_received(fd) != MSG_HELLO)
+        loop_turn(loop, 10);
+    welcome(fd);
+    while (last_received(fd) != MSG_JOIN)
+        loop_turn(loop, 10);
+    m.instance = id128_random();
+    send_frame(fd, &m);
+    wait_until_told("out");
+    expect("JOINED; out; ");
+    while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0)
+        ;
+    ck_assert_msg(n < 0 && errno == EAGAIN, "it has ended");
+    close(fd);
 }
 
 /* A node that was started again hosts one, and answers sooner than those that wait
