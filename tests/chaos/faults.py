@@ -325,8 +325,6 @@ def kill_crund_often(run, _host, _seconds):
 def stop_crund(run, _host, seconds):
     if run.plan.strict:
         cut_off(run, run.nodes, seconds)
-    if seconds > run.plan.lease:  # agents then end the connection and try another one
-        may_end(run, run.nodes, seconds)
     crund = run.crund
     crund.kill(signal.SIGSTOP)
     return lambda: crund.kill(signal.SIGCONT)
@@ -371,8 +369,7 @@ def kill_in_forming(run, host, _seconds):
 
 
 def kill_two(latest):
-    """Two of five: the second one with the first, or during the takeover. Then a failure that
-    the first loss has caused may cost a restart: their order is lost with the second host."""
+    """Two of five: the second one with the first, or during the takeover."""
     def inject(run, host, _seconds):
         found, _ = run.keepers()
         kill_agent(run, host, 0)
@@ -589,7 +586,7 @@ KINDS = [
     Kind("R1-host-powered-off", "keeper", power_off, leases=LONG),
     Kind("R2-killed-in-stop", "keeper", kill_in_stop, None),
     Kind("R2-killed-in-forming", "keeper", kill_in_forming),
-    Kind("R2-killed-in-takeover", "keeper", kill_two(0.3), None, replicas=5),
+    Kind("R2-killed-in-takeover", "keeper", kill_two(0.3), replicas=5),
     Kind("R2-killed-with-next", "keeper", kill_two(0), replicas=5),
     Kind("R2-killed-in-turn", "keeper", kill_in_turn),
     Kind("R3-host-cut-short", "keeper", bad("both", "loss=100"), leases=SHORT),

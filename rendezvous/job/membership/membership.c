@@ -220,8 +220,10 @@ void membership_restored(struct membership *m, uint64_t now)
     m->clock.stalled = 0;
     m->state_since = now;
     m->last_call_at = m->checkpoint.until = m->formed_at = 0;
-    /* The order of failures and silences is lost; no node could report a cause. */
-    m->stop.root.heard_at = 0;
+    /* The order of failures and silences is lost: a node that does not come back may
+     * have caused them. No node could report a cause. */
+    if (m->stop.root.heard_at > 0)
+        m->stop.root.heard_at = now;
     if (m->stop.blame_until > 0)
         m->stop.blame_until = membership_blame_end(m, now);
     MEMBERSHIP_EACH(i, m) {

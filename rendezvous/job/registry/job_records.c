@@ -101,6 +101,7 @@ static const struct proto_field state_fields[] = {
     PLAIN(U64, job, membership.time.all.unplaced),
     PLAIN(U64, job, membership.time.last.unplaced),
     PLAIN(TEXT, job, free_ports),
+    PLAIN(U64, job, membership.stop.root.heard_at),
 };
 const struct proto_table job_record_state = TABLE(state_fields);
 

@@ -322,9 +322,18 @@ TEST(a_spare_takes_the_slot_of_a_lost_node)
     ck_assert_uint_eq(w.r.leader, spare);
 }
 
+/* Another host goes on with the stop, and two nodes come back. */
+static void restore_two_nodes(void)
+{
+    membership_restored(&w.r, w.now);
+    w.now += 10;
+    send_event(MEMBERSHIP_EV_RESUME, 0);
+    send_event(MEMBERSHIP_EV_RESUME, 1);
+}
+
 /* 1: after a takeover, the new host hears after the failure that the process is gone.
- */
-TEST_LOOP(a_failure_that_a_lost_node_explains_costs_no_restart, 0, 2)
+ * 2: it never hears of the node. */
+TEST_LOOP(a_failure_that_a_lost_node_explains_costs_no_restart, 0, 3)
 {
     run_membership(2, 3, 1, 3);
     send_event(MEMBERSHIP_EV_DISCONNECT, 2);
@@ -334,17 +343,37 @@ TEST_LOOP(a_failure_that_a_lost_node_explains_costs_no_restart, 0, 2)
     w.now += 10;
     if (_i == 1)
         send_event(MEMBERSHIP_EV_DISCONNECT, 2);
+    else if (_i == 2)
+        restore_two_nodes();
     send_event(MEMBERSHIP_EV_STOPPED, 0);
     send_event(MEMBERSHIP_EV_STOPPED, 1);
     ck_assert_int_eq(w.r.state, JOB_STOPPING);
-    pass_time(700, ALL_ALIVE);
+    pass_time(_i == 2 ? 3100 : 700, ALL_ALIVE);
     ck_assert_uint_eq(times_asked(MEMBERSHIP_ACT_ROOT_LOST, 2), 1);
     ck_assert_uint_eq(w.r.restarts, 0);
     ck_assert_int_eq(w.r.stop.cause, JOB_CAUSE_LOST);
     ck_assert_int_eq(w.r.state, JOB_RUNNING);
 }
 
-TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
+TEST(a_loss_after_a_takeover_explains_no_failure_before_it)
+{
+    run_membership(2, 3, 1, 3);
+    fail_worker_at(0, 5, 1);
+    membership_restored(&w.r, w.now);
+    for (uint32_t i = 0; i < 3; i++) {
+        w.now += 10;
+        send_event(MEMBERSHIP_EV_RESUME, i);
+    }
+    send_event(MEMBERSHIP_EV_DISCONNECT, 2);
+    send_event(MEMBERSHIP_EV_STOPPED, 0);
+    send_event(MEMBERSHIP_EV_STOPPED, 1);
+    pass_time(700, ALL_ALIVE);
+    ck_assert_int_eq(w.r.state, JOB_RUNNING);
+    ck_assert_uint_eq(w.r.restarts, 1);
+}
+
+/* 1: another host goes on with the stop. */
+TEST_LOOP(a_loss_does_not_undo_the_end_that_was_asked_for, 0, 2)
 {
     run_membership(2, 3, 0, 3);
     send_event(MEMBERSHIP_EV_DISCONNECT, 2);
@@ -353,9 +382,11 @@ TEST(a_loss_does_not_undo_the_end_that_was_asked_for)
     take_event(
         (struct membership_event){ .type = MEMBERSHIP_EV_END, .node = MEMBERSHIP_NONE },
         NULL);
+    if (_i == 1)
+        restore_two_nodes();
     send_event(MEMBERSHIP_EV_STOPPED, 0);
     send_event(MEMBERSHIP_EV_STOPPED, 1);
-    pass_time(700, ALL_ALIVE);
+    pass_time(_i == 1 ? 3100 : 700, ALL_ALIVE);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
 }
