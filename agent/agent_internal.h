@@ -22,12 +22,14 @@
 #include "rendezvous/wire/protocol/proto.h"
 
 /*
- * Shared by the files of the agent: agent.c (its parts and acts), agent_stop.c (the end
- * of an epoch's workers), agent_memory.c (checkpoints in memory), agent_tools.c (what
- * tools of this machine see), agent_orders.c (orders of the rendezvous),
+ * Shared by the files of the agent: agent.c (its parts, from start to end),
+ * agent_acts.c (the acts of agent_state.c), agent_workers.c (what happens to the
+ * workers), agent_stop.c (the end of an epoch's workers), agent_memory.c (checkpoints
+ * in memory), agent_tools.c (what tools of this machine see), agent_orders.c (orders of
+ * the rendezvous), agent_rendezvous.c (a rendezvous in this process),
  * agent_interrupts.c (why this node or the job ends early: signals, the deadline,
  * workers that end by a signal), agent_unanswered.c (a rendezvous that does not answer
- * then).
+ * then), agent_result.c (how it has ended, and the exit code).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -105,17 +107,28 @@ struct agent {
     struct host_linger linger;
 };
 
-/* -- agent.c ----------------------------------------------------------------------- */
+/* -- agent_acts.c ------------------------------------------------------------------ */
 
 /* Sends the message to the rendezvous, as one of this epoch. */
 void agent_send_report(struct agent *a, struct msg *m);
 /* The event's edge in the table of agent_state.c is taken. */
 void agent_handle_event(struct agent *a, enum agent_event event);
-/* If this node hosts the rendezvous, it cannot leave before the others. */
-void agent_note_host(struct agent *a);
-
 /* The last act: nothing of the job is alive here. */
 void agent_leave(struct agent *a);
+
+/* -- agent_workers.c --------------------------------------------------------------- */
+
+int agent_open_workers(struct agent *a, struct err *e) MUST_CHECK;
+
+/* -- agent_rendezvous.c ------------------------------------------------------------ */
+
+int agent_open_rendezvous(struct agent *a, struct err *e) MUST_CHECK;
+/* If this node hosts the rendezvous, it cannot leave before the others. */
+void agent_note_host(struct agent *a);
+/* The job of this name has gone on without this node, which was started again. */
+void agent_join_elsewhere(void *agent, const char *endpoints);
+/* The agent cannot go on. */
+void agent_on_fatal(void *agent, const char *why);
 
 /* -- agent_stop.c ------------------------------------------------------------------ */
 
@@ -151,16 +164,22 @@ void agent_keep_past(struct agent *a);
 void agent_update_local(struct agent *a);
 /* An event of the rendezvous in this process. */
 void agent_note_host_event(void *arg, const struct msg_event *event);
+bool agent_has_formed(const struct agent *a);
+void agent_end_local(struct agent *a, const struct failure_report *report);
+
+/* -- agent_result.c ---------------------------------------------------------------- */
+
 /* "success", "failure", ..., or how it ended without an order: "lost", "not-formed". */
 const char *agent_result_name(const struct agent *a);
-void agent_end_local(struct agent *a, const struct failure_report *report);
+/* "done", "left", or how it ended without an order. */
+const char *agent_end_state(const struct agent *a);
+/* Prints how the job has ended, and sets the exit code. */
+void agent_report_result(struct agent *a, const struct logs_end *end);
 
 /* -- agent_orders.c ---------------------------------------------------------------- */
 
 /* unfit: why this node can run no workers, or "". */
 int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK;
-/* The job of this name has gone on without this node, which was started again. */
-void agent_join_elsewhere(void *agent, const char *endpoints);
 
 /* -- agent_interrupts.c ------------------------------------------------------------ */
 

@@ -18,7 +18,7 @@
 /* What tools of this machine see of this crun (local_job.h). */
 
 /* Only then its other nodes, and so its number of nodes, are known. */
-static bool local_has_formed(const struct agent *a)
+bool agent_has_formed(const struct agent *a)
 {
     return a->start.world_size > 0;
 }
@@ -28,7 +28,7 @@ void agent_keep_facts(struct agent *a)
     const struct session *session = a->client ? client_session(a->client) : NULL;
     const char *made = a->workers.logs ? logs_made_directory(a->workers.logs) : NULL;
 
-    if (local_has_formed(a) && session)
+    if (agent_has_formed(a) && session)
         id128_format(session_instance(session), a->instance);
     if (made) {
         free(a->log_folder);
@@ -77,8 +77,8 @@ static void fill_local_facts(void *arg, struct job_facts *facts)
     facts->is_host = a->has_hosted;
     facts->end_file = c->end_file;
     facts->instance = a->instance;
-    facts->nodes = local_has_formed(a) ? a->start.group_size : c->job.min_nodes;
-    facts->workers = local_has_formed(a) ? a->start.world_size : c->workers;
+    facts->nodes = agent_has_formed(a) ? a->start.group_size : c->job.min_nodes;
+    facts->workers = agent_has_formed(a) ? a->start.world_size : c->workers;
 }
 
 static void relay_local_connection(struct agent *a, int fd)
@@ -163,30 +163,11 @@ static char *print_report(const struct failure_report *report)
     return text;
 }
 
-const char *agent_result_name(const struct agent *a)
-{
-    if (a->result.reason != JOB_REASON_NONE)
-        return proto_reason_name(a->result.reason);
-    return local_has_formed(a) ? "lost" : "not-formed";
-}
-
-static const char *local_state(const struct agent *a)
-{
-    switch (a->result.reason) {
-    case JOB_REASON_NONE:
-        return agent_result_name(a);
-    case JOB_REASON_RELEASED:
-        return "left";
-    default:
-        return "done";
-    }
-}
-
 void agent_end_local(struct agent *a, const struct failure_report *report)
 {
     char *text = print_report(report);
     struct job_result result = {
-        .state = local_state(a),
+        .state = agent_end_state(a),
         .reason = proto_reason_name(a->result.reason),
         .text = a->result.text,
         .report = text,

@@ -114,29 +114,12 @@ static void on_slow_time(void *arg)
         log_timer_arm_if_idle(&l->slow, WRITER_SLOW_MS);
 }
 
-bool logs_need_reader(const struct config *c)
-{
-    return c->rendezvous == CONFIG_LOCAL && !c->ignore_closed_output && !c->log_dir &&
-           !log_routing_needs_files(c);
-}
-
-static void report_closed_output(struct logs *l)
-{
-    struct console *c = l->sink[l->sinks.same ? LOG_ERR : LOG_OUT].console;
-    void (*closed)(void *) = l->closed;
-
-    if (!closed || !c || !outlet_is_dead(console_outlet(c)))
-        return;
-    l->closed = NULL;
-    closed(l->closed_arg);
-}
-
 static void on_loss_time(void *arg)
 {
     for (int i = 0; i <= LOG_STREAMS; i++)
         if (find_writer(arg, i))
             log_writer_report_losses(find_writer(arg, i));
-    report_closed_output(arg);
+    logs_report_closed_output(arg);
 }
 
 void logs_on_writer_news(void *arg)

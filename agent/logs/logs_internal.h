@@ -92,6 +92,9 @@ struct console *logs_console_for(struct logs *l, int which);
 /* A writer has room again, or has lost bytes. */
 void logs_on_writer_news(void *arg);
 
+/* closed_output.c: calls back if the reader of standard output is gone. */
+void logs_report_closed_output(struct logs *l);
+
 static inline void log_timer_arm_if_idle(struct loop_timer *t, uint64_t ms)
 {
     if (!t->armed)

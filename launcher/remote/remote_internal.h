@@ -97,6 +97,15 @@ void remote_on_connect_due(void *arg);
 void remote_host_init(struct remote *r, size_t index, const struct host *target);
 void remote_follow_list(struct remote *r);
 
-/* remote.c */
+/* job_key.c: of a job whose user has no key */
+int remote_make_key(struct remote *r, struct err *e) MUST_CHECK;
+/* remote_signals.c: this process' own; Ctrl-C, suspension, hangup */
+void remote_watch_signals(struct remote *r);
+/* remote_exit_code.c */
+int remote_exit_code(const struct remote *r);
+
+/* remote_tools.c: tools of this machine, such as crunctl, reach the job */
+void remote_open_tools(struct remote *r);
+void remote_close_tools(struct remote *r);
 /* arg: the struct remote */
 void remote_fill_facts(void *arg, struct job_facts *facts);

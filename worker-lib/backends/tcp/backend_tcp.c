@@ -89,44 +89,24 @@ static bool push_lane(struct tcp_run *r, unsigned p)
 
 /* -- in ---------------------------------------------------------------------------- */
 
-static bool is_collective(const struct op_header *w)
-{
-    return w->kind != OP_SEND && w->kind != OP_RECEIVE && w->kind != OP_GROUP;
-}
-
-/* Whether both ranks make the same call, or one sends and the other receives. */
-static bool headers_agree(const struct op_header *mine, const struct op_header *its)
-{
-    struct op_header same = *mine;
-
-    if (mine->kind == OP_RECEIVE)
-        same.kind = OP_SEND;
-    return memcmp(&same, its, sizeof(same)) == 0;
-}
-
-/*
- * The header of its operation has arrived. A rank that needs nothing from us may be at
- * a later operation, but not at another operation with our number. True: look at the
- * next frame.
- */
+/* The header of its operation has arrived. True: look at the next frame. */
 static bool handle_op_frame(struct tcp_run *r, unsigned p, const struct op_header *w)
 {
     struct tcp_lane *lane = &r->plan.lane[p];
-    struct op_header mine = tcp_header_in(&r->plan, lane);
-    bool awaited = lane->expects && !lane->has_met;
 
-    if (awaited && headers_agree(&mine, w)) {
+    switch (tcp_compare_call(&r->plan, lane, w)) {
+    case TCP_CALL_SAME:
         lane->has_met = true;
         tcp_link_skip(&r->tcp->link[p]);
         tcp_lane_received(lane);
         return true;
-    }
-    if (awaited || (is_collective(&mine) && is_collective(w) && !lane->has_met &&
-                    w->sequence == mine.sequence))
-        r->status = tcp_fail_mismatch(&r->plan, p, w, r->e);
-    else
+    case TCP_CALL_LATER:
         lane->parked = true;
-    return false;
+        return false;
+    default:
+        r->status = tcp_fail_mismatch(&r->plan, p, w, r->e);
+        return false;
+    }
 }
 
 /* True: its bytes must be read. */

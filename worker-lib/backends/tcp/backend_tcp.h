@@ -157,11 +157,26 @@ void tcp_number_by(struct backend *b, uint64_t steps);
 crun_status tcp_meet(struct tcp *t, const struct team *team, uint64_t deadline_ms,
                      struct err *e);
 
+/* -- tcp_mismatch.c ---------------------------------------------------------------- */
+
+/* The other rank's call, beside the one that this rank expects of it. */
+enum tcp_call { TCP_CALL_SAME, TCP_CALL_LATER, TCP_CALL_OTHER };
+enum tcp_call tcp_compare_call(const struct tcp_plan *plan, const struct tcp_lane *lane,
+                               const struct op_header *its);
+crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
+                              const struct op_header *w, struct err *e);
+
+#define TCP_CALL_TEXT_SIZE 120
+void tcp_describe_header(const struct tcp *t, const struct op_header *w, unsigned other,
+                         char text[TCP_CALL_TEXT_SIZE]);
+/* The number of its call in the program. */
+unsigned long long tcp_call_of(const struct tcp *t, const struct op_header *w);
+
+/* -- tcp_failure.c ----------------------------------------------------------------- */
+
 /* The reason of the failure, in a text that is valid on all ranks, because it is sent
  * to them. */
 crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e);
-crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
-                              const struct op_header *w, struct err *e);
 crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e);
 /* Shortly before the deadline: writes the rank that this one waits for to the store. */
 void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms);

@@ -15,31 +15,10 @@
 
 #define TELL_MS 200 /* for the other ranks to receive it */
 #define RANKS_NAMED 8
-#define CALL_TEXT_SIZE 120
 
 static unsigned world_rank(const struct tcp *t, unsigned p)
 {
     return p < t->size ? t->world_rank[p] : p;
-}
-
-static void describe_header(const struct tcp *t, const struct op_header *w,
-                            unsigned other, char text[CALL_TEXT_SIZE])
-{
-    bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
-    struct op op = { .kind = (enum op_kind)w->kind,
-                     .type = (crun_dtype)w->type,
-                     .op = (crun_op)w->op,
-                     .peer = (int)((is_pair ? other : w->peer) % t->size),
-                     .count = w->count };
-
-    op_describe(&op, t->world_rank, text, CALL_TEXT_SIZE);
-}
-
-static unsigned long long call_of(const struct tcp *t, const struct op_header *w)
-{
-    bool is_pair = w->kind == OP_SEND || w->kind == OP_RECEIVE;
-
-    return w->sequence / (is_pair ? 1 : t->steps);
 }
 
 /* Skips everything up to the last frame, which has the reason of the rank's failure.
@@ -89,26 +68,6 @@ crun_status tcp_fail_lost(struct tcp_plan *plan, unsigned peer, struct err *e)
     else
         err_set(e, "rank %u is gone: its connection was closed", rank);
     return CRUN_PEER_LOST;
-}
-
-/* The lower rank first, so that both report the same text. */
-crun_status tcp_fail_mismatch(struct tcp_plan *plan, unsigned peer,
-                              const struct op_header *w, struct err *e)
-{
-    struct tcp *t = plan->tcp;
-    char mine[CALL_TEXT_SIZE], its[CALL_TEXT_SIZE];
-    unsigned here = world_rank(t, t->rank), there = world_rank(t, peer);
-    struct op_header own = tcp_header_in(plan, &plan->lane[peer]);
-    bool first = here < there;
-
-    describe_header(t, &own, peer, mine);
-    describe_header(t, w, t->rank, its);
-    err_set(e,
-            "ranks call different things: rank %u %s (call %llu), "
-            "rank %u %s (call %llu)",
-            first ? here : there, first ? mine : its, call_of(t, first ? &own : w),
-            first ? there : here, first ? its : mine, call_of(t, first ? w : &own));
-    return CRUN_MISMATCH;
 }
 
 /* -- late ranks -------------------------------------------------------------------- */
@@ -191,7 +150,7 @@ static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms
     static const char *const what[] = { [LATE_INPUT] = "",
                                         [LATE_RESULT] = " to send results",
                                         [LATE_TAKING] = " to receive the data" };
-    char ranks[160], call[CALL_TEXT_SIZE];
+    char ranks[160], call[TCP_CALL_TEXT_SIZE];
     enum late why = LATE_INPUT;
     struct op_header late;
     unsigned count, first;
@@ -201,10 +160,10 @@ static unsigned accuse_late_rank(const struct tcp_plan *plan, uint64_t waited_ms
         why++;
     first = first_late(plan, why);
     late = late_call(plan, first, why);
-    describe_header(plan->tcp, &late, late_peer(plan, first), call);
+    tcp_describe_header(plan->tcp, &late, late_peer(plan, first), call);
     err_set(e, "rank %u has waited %.1f s for rank%s %s%s in %s (call %llu)",
             world_rank(plan->tcp, plan->tcp->rank), (double)waited_ms / 1000,
-            text_plural(count), ranks, what[why], call, call_of(plan->tcp, &late));
+            text_plural(count), ranks, what[why], call, tcp_call_of(plan->tcp, &late));
     return world_rank(plan->tcp, first);
 }
 

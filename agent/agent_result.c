@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+#include "agent/agent_internal.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/interface/event_file.h"
+#include "agent/interface/job_messages.h"
+#include "agent/logs/logs.h"
+#include "rendezvous/common/base/log.h"
+
+const char *agent_result_name(const struct agent *a)
+{
+    if (a->result.reason != JOB_REASON_NONE)
+        return proto_reason_name(a->result.reason);
+    return agent_has_formed(a) ? "lost" : "not-formed";
+}
+
+const char *agent_end_state(const struct agent *a)
+{
+    switch (a->result.reason) {
+    case JOB_REASON_NONE:
+        return agent_result_name(a);
+    case JOB_REASON_RELEASED:
+        return "left";
+    default:
+        return "done";
+    }
+}
+
+/* Lost output alone is an error, but never hides another one. */
+void agent_report_result(struct agent *a, const struct logs_end *end)
+{
+    struct failure_report r = { .job = job_messages_job(a->messages),
+                                .done = &a->result,
+                                .others = &a->failures,
+                                .epoch = a->epoch,
+                                .own_host = a->host,
+                                .is_first_nodes = job_messages_are_first_nodes(
+                                    a->messages) };
+    bool only_lost = end->has_lost && a->exit_code == 0;
+    int exit_code = only_lost ? EX_IOERR : a->exit_code;
+
+    if (end->open_line && (exit_code || a->result.reason == JOB_REASON_RELEASED))
+        (void)!write(STDERR_FILENO, "\n", 1); /* there will be a message */
+    event_file_add(a->events, "done", a->epoch, "%s, exit code %d",
+                   agent_result_name(a), exit_code);
+    failure_report_result(&r, a->exit_code);
+    agent_end_local(a, &r);
+    if (only_lost)
+        log_error("exit code %d, because output was lost", exit_code);
+    a->exit_code = exit_code;
+}
