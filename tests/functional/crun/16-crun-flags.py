@@ -198,7 +198,7 @@ def fail(text):
 def run(*words, env=None, **more):
     base = {k: v for k, v in os.environ.items()
             if not k.startswith(("PET_", "CRUN_", "TORCH", "OMP_", "CUDA_", "HIP_"))}
-    return subprocess.run([CRUN, *words], capture_output=True, text=True, timeout=20,
+    return subprocess.run([CRUN, *words], capture_output=True, text=True, timeout=120,
                           env={**base, **(env or {})}, stdin=subprocess.DEVNULL, **more)
 
 

@@ -106,7 +106,7 @@ def each_role_has_its_ranks(cluster):
     check_roles(left, {0: "trainer", 1: "reader"}, {"trainer": 1, "reader": 2})
     left[0].kill(signal.SIGINT)
     for p in left:
-        p.wait(30)
+        p.wait()
     crund.kill(signal.SIGTERM)
     expect(crund, 0)
 

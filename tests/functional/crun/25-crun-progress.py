@@ -19,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, fail, shell_code, until  # noqa: E402
+from process import BIN, SECONDS, fail, shell_code, until  # noqa: E402
 import host  # noqa: E402
 import readme  # noqa: E402
 
@@ -49,13 +49,10 @@ class Job:
     def err(self):
         return self.text("err")
 
-    def expect(self, code, *patterns, seconds=60):
-        try:
-            got = shell_code(self.popen.wait(seconds))
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            got = "none"
-        if got != code:
+    def expect(self, code, *patterns):
+        until(lambda: self.popen.poll() is not None,
+              lambda: f"the end of {self.words}:\n{self.out}{self.err}", SECONDS, pause=0.02)
+        if (got := shell_code(self.popen.returncode)) != code:
             fail(f"{self.words}: exit code {got}, not {code}:\n{self.out}{self.err}")
         for pattern in patterns:
             if not re.search(pattern, self.err):
@@ -246,7 +243,7 @@ class Daemon:
 
     def ask(self, *words):
         return subprocess.run([BIN / "crunctl", "-e", self.address, *words], check=True,
-                              capture_output=True, text=True, timeout=30).stdout
+                              capture_output=True, text=True, timeout=SECONDS).stdout
 
     def node(self):
         jobs = json.loads(self.ask("status", "--json"))
@@ -310,7 +307,7 @@ def the_first_step_is_known_before_the_next_heartbeat(directory, daemon):
     job = Job(directory, *join(daemon, "--rdzv-conf=lease=600"), "sh", "-c",
               f"sleep 0.5; exec python3 {WRITER} --until=100000", workers=1)
     told = until(lambda: [j["time"] for j in json.loads(daemon.ask("status", "--json"))
-                          if j["time"]["first_step_ms"]], "the first step", 20)[0]
+                          if j["time"]["first_step_ms"]], "the first step")[0]
     if not 400 < told["first_step_ms"] < 20000:
         fail("not the time until the first step:", told)
     job.popen.send_signal(signal.SIGINT)
@@ -331,7 +328,7 @@ def two_nodes(directory, daemon, name, *words):
     a = Job(directory, *crun, workers=2)
     until(lambda: len(began(a.out)) == 2, "the first node's workers")
     b = Job(directory, *crun, workers=2)
-    until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers", 60)
+    until(lambda: len(began(a.out)) == 4 and len(began(b.out)) == 2, "all workers")
     return a, b
 
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, SANITIZED, Process, fail, free_port, read, run, same, until  # noqa: E402
+from process import BIN, SANITIZED, SECONDS, Process, fail, free_port, read, run, same, until  # noqa: E402
 
 
 # what the scripts begin with: `await NAME` waits until the test has made that file
@@ -67,7 +67,7 @@ class Job:
         return [BIN / "crunctl", "-e", self.address, "logs", *words]
 
     def logs(self, *words):
-        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60)
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=SECONDS)
 
     def await_last(self, rank, line):
         """What a worker writes to its standard error later may come before that."""

@@ -159,7 +159,7 @@ def beside_a_silent_node_the_others_end_in_time(cluster):
     ps[2].popen.send_signal(signal.SIGSTOP)
     ps[1].kill(signal.SIGTERM)
     until(lambda: all(os.path.exists(f"{cluster.directory}/saved-{r}") for r in ranks[:2]),
-          lambda: ps[0].err, seconds=30)
+          lambda: ps[0].err)
     if "was lost" in ps[0].err:
         fail("the workers were signalled after the silent node's end", ps[0].err)
     for p in ps:
@@ -171,13 +171,13 @@ def a_host_that_is_cut_off_gives_the_job_up(cluster):
     a, b, c = ps
     cluster[0].cut()
     until(lambda: "hosts the rendezvous no more" in a.err, "the host steps down")
-    until(lambda: "epoch=2" in b.out and "epoch=2" in c.out, "the others go on", seconds=30)
+    until(lambda: "epoch=2" in b.out and "epoch=2" in c.out, "the others go on")
     if not re.search("node-0 does not answer; node-[12] hosts the rendezvous now", b.err):
         fail(f"a node that is only cut off was lost\n{b.err}")
     if "epoch=2" in a.out:
         fail("the node that was cut off runs the new epoch")
     cluster[0].mend()
-    until(lambda: a.popen.poll() is not None, "it learns that it was declared lost", seconds=30)
+    until(lambda: a.popen.poll() is not None, "it learns that it was declared lost")
     if a.wait() != 75:
         fail("it ended with", a.wait(), a.err)
     if epoch_of(b) != 2 or epoch_of(c) != 2:
@@ -296,7 +296,7 @@ def a_host_that_starts_again_too_early_joins_its_job(cluster):
     until(lambda: "another rendezvous seems to listen" in again.err, lambda: again.err)
     old.kill()
     until(lambda: all("world=3 epoch=3" in p.out for p in (again, *ps[1:])),
-          lambda: "it is in the job\n" + again.err, seconds=30)
+          lambda: "it is in the job\n" + again.err)
     end_well(cluster, (again, *ps[1:]))
 
 
@@ -318,8 +318,7 @@ def a_late_node_finds_its_job_by_any_that_keeps_it(cluster):
     until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
     host_at = int(re.search(r"node-([12]) hosts the rendezvous now", ps[1].err)[1])
     late = start(cluster, 3, endpoints=(0, 3 - host_at))
-    until(lambda: all("world=3 epoch=3" in p.out for p in (late, *ps[1:])), "it is in the job",
-          seconds=30)
+    until(lambda: all("world=3 epoch=3" in p.out for p in (late, *ps[1:])), "it is in the job")
     end_well(cluster, (late, *ps[1:]))
 
 

@@ -111,9 +111,9 @@ class Top:
     def press(self, keys):
         os.write(self.master, keys.encode())
 
-    def shows(self, pattern, seconds=60):
+    def shows(self, pattern):
         until(lambda: self.read(0.05) or re.search(pattern, self.text, re.M),
-              lambda: f"nothing like {pattern!r} in:\n{self.text}", seconds)
+              lambda: f"nothing like {pattern!r} in:\n{self.text}")
         if len(self.lines) > self.size[0] or max(map(len, self.lines.values())) > self.size[1]:
             fail(f"more than {self.size}:\n{self.text}")
 

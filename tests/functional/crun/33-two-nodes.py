@@ -86,7 +86,7 @@ def each_host_in_turn_dies_and_comes_back(cluster):
         epoch = int(re.findall(r"epoch=(\d+)", ps[left].out)[-1])
         ps[gone] = start(cluster, gone)
         until(lambda: re.search(f"world=2 epoch=({epoch + 1}|{epoch + 2}) restart=0", ps[gone].out),
-              lambda: f"it is in the job again\n{ps[0].err}\n{ps[1].err}", seconds=30)
+              lambda: f"it is in the job again\n{ps[0].err}\n{ps[1].err}")
         until(lambda: all(is_pair(p) for p in ps), "both keep the records")
         if f"node-{gone} was lost" in ps[gone].err:  # what was before it came
             fail(ps[gone].err)
@@ -131,7 +131,7 @@ def a_host_that_leaves_does_not_wait_for_one_that_dies(cluster):
 def of_two_that_are_cut_apart_the_host_goes_on(cluster):
     a, b = launch(cluster, conf=",lease=2")
     cluster[1].cut()
-    b.wait(30)
+    b.wait()
     if b.popen.returncode != 1 or "epoch=2" in b.out or "nothing proves that node-0" not in b.err:
         fail(b.popen.returncode, b.err)
     until(lambda: "world=1 epoch=2" in a.out, "the host goes on")
@@ -146,7 +146,7 @@ def a_host_that_has_gone_on_alone_is_not_replaced(cluster):
     until(lambda: "world=1 epoch=2" in a.out or b.popen.poll() is not None, "the host goes on")
     a.kill()
     cluster[1].mend()
-    b.wait(30)
+    b.wait()
     if "epoch=2" in b.out:
         fail("a second epoch of the same number:\n" + b.out, b.err)
 
@@ -154,7 +154,7 @@ def a_host_that_has_gone_on_alone_is_not_replaced(cluster):
 def a_host_that_was_stopped_goes_on(cluster):
     a, b = launch(cluster, conf=",lease=2")
     a.popen.send_signal(signal.SIGSTOP)
-    b.wait(30)
+    b.wait()
     if b.popen.returncode != 1 or "epoch=2" in b.out or "nothing proves that node-0" not in b.err:
         fail(b.popen.returncode, b.err)
     a.popen.send_signal(signal.SIGCONT)
@@ -166,7 +166,7 @@ def one_goes_on(ps, epoch):
     """Of two that have lost each other: at most one, and the other one ends with 75."""
     until(lambda: any(f"world=1 epoch={epoch}" in p.out for p in ps)
           and any(p.popen.poll() is not None for p in ps),
-          lambda: f"one goes on\n{ps[0].err}\n{ps[1].err}", seconds=30)
+          lambda: f"one goes on\n{ps[0].err}\n{ps[1].err}")
     left = [p for p in ps if p.popen.poll() is None]
     if len(left) != 1:
         fail("none is left", ps[0].err, ps[1].err)
@@ -194,13 +194,13 @@ def with_a_witness_a_silent_host_is_replaced(cluster):
     """Its machine answers nothing, and it comes back: it is not in the job any more."""
     a, b = launch(cluster, conf=f",lease=2,witness=file:{cluster.directory}")
     a.popen.send_signal(signal.SIGSTOP)
-    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err, seconds=30)
+    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err)
     a.popen.send_signal(signal.SIGCONT)
     expect(a, 75)
     if "epoch=2" in a.out:
         fail("both went on", a.err)
     again = start(cluster, 0, conf=f",lease=2,witness=file:{cluster.directory}")
-    until(lambda: "world=2 epoch=3" in again.out, lambda: "it joins again\n" + again.err, seconds=30)
+    until(lambda: "world=2 epoch=3" in again.out, lambda: "it joins again\n" + again.err)
     until(lambda: is_pair(b) and is_pair(again), "both keep the records")
     b.kill()
     until(lambda: "world=1 epoch=4" in again.out, lambda: again.err)
@@ -233,7 +233,7 @@ def a_witness_that_is_none_is_named(cluster):
 def who_knows_that_the_network_does_not_split_may_say_so(cluster):
     a, b = launch(cluster, conf=",lease=2,alone=continue")
     a.popen.send_signal(signal.SIGSTOP)
-    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err, seconds=30)
+    until(lambda: "world=1 epoch=2" in b.out, lambda: "the other goes on\n" + b.err)
     a.kill()
     end_well(cluster, [b])
 

@@ -33,7 +33,7 @@ def start(cluster, index, witness=WITNESS, port=PORT, flags=()):
 
 def start_witness(cluster, *flags):
     p = cluster[2].start([CRUND, "--allow-root", f"--listen={WITNESS}", *flags])
-    until(lambda: "listening on" in p.err, lambda: p.err, 10)
+    until(lambda: "listening on" in p.err, lambda: p.err)
     return p
 
 
@@ -64,8 +64,8 @@ def apart(cluster, on):
                 "on" if on else "off", ns=cluster.switch)
 
 
-def says(p, text, seconds=30):
-    until(lambda: text in p.out + p.err, lambda: f"{text}:\n{p.out}{p.err}", seconds)
+def says(p, text):
+    until(lambda: text in p.out + p.err, lambda: f"{text}:\n{p.out}{p.err}")
 
 
 def one_of_two_goes_on(cluster):
@@ -81,7 +81,7 @@ def one_of_two_goes_on(cluster):
     w = start_witness(cluster, *flags)
     apart(cluster, True)
     until(lambda: any("world=1 epoch=2" in p.out for p in ps)
-          and any(p.popen.poll() is not None for p in ps), lambda: ps[0].err + ps[1].err, 30)
+          and any(p.popen.poll() is not None for p in ps), lambda: ps[0].err + ps[1].err)
     left, gone = ps if "epoch=2" in ps[0].out else ps[::-1]
     says(gone, "the other node has claimed the job, and goes on without this one")
     expect(gone, 75)
@@ -101,7 +101,7 @@ def a_host_without_power_is_replaced(cluster):
     says(b, "world=1 epoch=2")
     says(b, "node-0 does not answer; node-1 hosts the rendezvous now")
     cluster[0].mend()
-    expect(a, 75, seconds=30)
+    expect(a, 75)
     end_well(cluster, b)
     if "epoch=2" in a.out:
         fail("both went on", a.err)
@@ -114,7 +114,7 @@ def a_host_that_loses_the_other_node_goes_on(cluster):
     cluster[1].cut()
     says(a, "world=1 epoch=2")
     cluster[1].mend()
-    expect(b, 75, seconds=30)
+    expect(b, 75)
     end_well(cluster, a)
     w.end()
 
@@ -138,7 +138,7 @@ def a_witness_that_may_have_forgotten_grants_nothing(cluster):
     apart(cluster, True)
     for p in ps:
         says(p, "it is another one than when the two nodes met")
-    ps[1].wait(30)
+    ps[1].wait()
     ps[0].kill()
     apart(cluster, False)
     if any("epoch=2" in p.out for p in ps):

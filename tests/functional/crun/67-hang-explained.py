@@ -19,7 +19,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, Process, fail, free_port, slowdown, until  # noqa: E402
+from process import BIN, SECONDS, Process, fail, free_port, slowdown, until  # noqa: E402
 import host  # noqa: E402
 
 RANKS_OF_FIGURE = 64
@@ -243,7 +243,7 @@ class Job:
         self.process = here.crun(flags, *words) if command is None else Process(
             [str(w) for w in (BIN / "crun", *flags, *command)], start_new_session=True)
 
-        until(lambda: self.run().returncode == 0, lambda: self.run().stderr, 60)
+        until(lambda: self.run().returncode == 0, lambda: self.run().stderr)
 
     def __enter__(self):
         return self
@@ -255,7 +255,7 @@ class Job:
 
     def run(self, *words):
         return subprocess.run([BIN / "crunctl", "-e", self.address, "stacks", *words],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=SECONDS)
 
     def ask(self, *words, code=0):
         p = self.run(*words)
@@ -397,7 +397,7 @@ def sixty_four_ranks_are_merged_and_shown_in_a_second(here):
     with Job(here, [f"--nproc-per-node={RANKS_OF_FIGURE}", "--watch"], "loader", 5) as job:
         until(lambda: job.process.out.count("began") == RANKS_OF_FIGURE, "workers", 120)
         text = until(lambda: (t := job.ask()).count("\nranks ") == 0 and
-                     re.search(r"ranks 0-4, 6-63 wait in all_reduce", t) and t, job.ask, 60)
+                     re.search(r"ranks 0-4, 6-63 wait in all_reduce", t) and t, job.ask)
         slowness = slowdown()
         for _ in range(5):
             start = time.monotonic()
@@ -443,7 +443,7 @@ def silence_of_all_ranks_is_told_once(here):
     with Job(here, ["--nproc-per-node=2", "--watch", "--silence-warning=2"],
              command=[program]) as job:
         text = r"crun: nothing moves on any rank for \S+ s: ranks 0, 1 are in idle \(quiet.py:3\)\n"
-        until(lambda: re.search(text, job.process.err), lambda: job.process.err, 60)
+        until(lambda: re.search(text, job.process.err), lambda: job.process.err)
         time.sleep(2)
         if len(re.findall(text, job.process.err)) != 1:
             fail("not once:", job.process.err)
@@ -480,7 +480,7 @@ def a_node_that_does_not_answer_is_named(here, cluster):
         asked.wait(60)
         return asked.out
 
-    until(lambda: "rank 0 waits in" in (t := ask()) and "rank 1 is in load_image" in t, ask, 60)
+    until(lambda: "rank 0 waits in" in (t := ask()) and "rank 1 is in load_image" in t, ask)
     os.kill(both[1].popen.pid, signal.SIGSTOP)
     text = ask()
     os.kill(both[1].popen.pid, signal.SIGCONT)

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import (BIN, Process, children, fail, free_port,  # noqa: E402
+from process import (BIN, SECONDS, Process, children, fail, free_port,  # noqa: E402
                      read, run, same, until)
 
 CRUN, CRUND, CRUNCTL = str(BIN / "crun"), str(BIN / "crund"), str(BIN / "crunctl")
@@ -53,7 +53,7 @@ class World:
 
 def call(env, *words, **options):
     return subprocess.run([str(w) for w in words], env=env, capture_output=True, text=True,
-                          timeout=60, stdin=subprocess.DEVNULL, **options)
+                          timeout=SECONDS, stdin=subprocess.DEVNULL, **options)
 
 
 def keygen(env, *words):

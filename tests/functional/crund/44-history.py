@@ -103,7 +103,7 @@ def run_through_a_kill(t):
           t.history)
     # written five seconds after an epoch has formed, at the latest
     until(lambda: any(len(json.load(open(f, encoding="utf-8"))["history"]["epochs"]) == 2
-                      for f in t.files()), t.files, 20)
+                      for f in t.files()), t.files)
     before = t.history()
     t.kill()
     after = t.history()

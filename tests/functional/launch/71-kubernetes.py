@@ -205,7 +205,7 @@ def runtimes_bring_crun_along():
                                                   for name, value in POLICIES[policy].items()}})
                     for rank in range(2)]
             for p in ends:
-                p.expect(0, seconds=60)
+                p.expect(0)
             same(sorted("".join(p.out for p in ends).splitlines()), ["rank 0 of 2", "rank 1 of 2"])
 
 

@@ -119,7 +119,7 @@ class Case:
 
     def until_began(self, p, count):
         until(lambda: p.out.count("began ") == count or p.popen.poll() is not None,
-              lambda: f"{count} workers of {p} run:\n{p.out}{p.err}", 30)
+              lambda: f"{count} workers of {p} run:\n{p.out}{p.err}")
         if p.out.count("began ") != count:
             fail(f"{p}: {p.popen.poll()}\n{p.out}{p.err}")
 
@@ -341,7 +341,7 @@ def a_lost_ssh_ends_the_job(case):
     if code in (0, None) or not re.search(r"\blost\b", p.err):
         fail(f"{p}: exit code {code}: {p.out}{p.err}")
     until(lambda: not any(" lost " in line for line in case.hosts["lost"].left().values()),
-          lambda: f"its worker ends: {case.hosts['lost'].left()}", 30)
+          lambda: f"its worker ends: {case.hosts['lost'].left()}")
 
 
 def a_killed_ssh_ends_the_job(case):
@@ -354,7 +354,7 @@ def a_killed_ssh_ends_the_job(case):
     if code in (0, None) or not re.search(r"\bended\b", p.err):
         fail(f"{p}: exit code {code}: {p.out}{p.err}")
     until(lambda: not any(" ssh " in line for line in case.hosts["ended"].left().values()),
-          "its worker ends", 30)
+          "its worker ends")
 
 
 def a_dead_link_ends_the_job(case):
@@ -385,7 +385,7 @@ def detached_it_goes_on_and_can_be_looked_at(case):
     ctl("stop", "left")
     until(lambda: not any("wait.py" in line for name in ("h2", "h3")
                           for line in case.hosts[name].left().values() if "detached" in line),
-          "the detached job ends", 30)
+          "the detached job ends")
     until(lambda: "stopped" in ctl("status", "left"), lambda: ctl("status", "left"))
 
 

@@ -118,7 +118,7 @@ def installed(place):
 
 def until_printed(shown, file):
     until(lambda: not missing(shown, file.read_text()),
-          lambda: f"{missing(shown, file.read_text())}, but\n{file.read_text()}", seconds=60)
+          lambda: f"{missing(shown, file.read_text())}, but\n{file.read_text()}")
 
 
 def sixty_seconds(user, blocks):
@@ -128,11 +128,11 @@ def sixty_seconds(user, blocks):
     crun = user.begin(training[0], out)
     try:
         until_printed(training[1], out)
-        until(lambda: len(list(user.place.glob("digits/*1of1.safetensors"))) > 0, "checkpoint", 60)
+        until(lambda: len(list(user.place.glob("digits/*1of1.safetensors"))) > 0, "checkpoint")
         (status, table), (kill, _) = looking
         header = [line for line in table
                   if line.startswith(("train ", "NODE"))]
-        until(lambda: "STEPS/S" in user.type(status), "steps", 60)
+        until(lambda: "STEPS/S" in user.type(status), "steps")
         if "kill" not in kill or len(header) != 2 or missing(header, user.type(status)):
             fail("status shows", user.type(status))
         user.type(kill)

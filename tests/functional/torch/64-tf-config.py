@@ -96,15 +96,15 @@ def is_one_cluster(lines, count, before=None):
 def workers_of_a_node_are_one_cluster(place):
     for words in ([], ["--watch"], ["--warm=tensorflow"]):
         p = place.crun("--nproc-per-node=3", *words, place.program)
-        p.expect(0, seconds=120)
+        p.expect(0)
         is_one_cluster(said(p.out), 3)
 
 
 def each_attempt_has_addresses_of_its_own(place):
     p = place.crun("--nproc-per-node=2", "--max-restarts=1", place.program, "wait")
-    until(lambda: len(said(p.out)) == 2, lambda: p.out, 120)
+    until(lambda: len(said(p.out)) == 2, lambda: p.out)
     os.kill(said(p.out)[0][-1], 9)
-    p.expect(0, seconds=120)
+    p.expect(0)
     first, second = (is_one_cluster(said(p.out, epoch), 2) for epoch in "12")
     same(set(first) & set(second), set())
 
@@ -124,7 +124,7 @@ def nodes_are_one_cluster(place):
                      "--nproc-per-node=2", *keyed, place.program]
             nodes = [node.start([CRUN, *words], env=place.env) for node in cluster.nodes]
             for p in nodes:
-                p.expect(0, seconds=120)
+                p.expect(0)
             workers = is_one_cluster(said("".join(p.out for p in nodes)), 4)
             same(sorted(worker.rpartition(":")[0] for worker in workers),
                  [node.address for node in cluster.nodes for _ in range(2)])
@@ -133,10 +133,10 @@ def nodes_are_one_cluster(place):
 def what_is_set_stays(place):
     own = json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 7}})
     p = place.crun("--nproc-per-node=2", place.program, "own", TF_CONFIG=own)
-    p.expect(0, seconds=120)
+    p.expect(0)
     same([line[1:4] for line in said(p.out)], [[own, ["a:1"], 7]] * 2)
     p = place.crun("--nproc-per-node=1", place.program)
-    p.expect(0, seconds=120)
+    p.expect(0)
     same([line[1:4] for line in said(p.out)], [[None, [], None]])
 
 
