@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define WORDS_MAX (MEMORY_COMMAND_BYTES / 2)
-#define VARIABLES 6
+#define VARIABLES 7
 #define LOOK_MS 20
 
 struct memory_flush {
@@ -80,10 +81,16 @@ static bool flush_fill(struct memory_flush *t)
 static void flush_fill_words(struct memory_flush *t)
 {
     struct id128 job = memory_keeper_job(t->keeper);
+    char self[PATH_MAX] = "", *slash;
     char hex[ID128_HEX_SIZE], *end = t->command + sizeof(t->command) - 1;
     size_t n = 0;
 
+    /* a program of crun's is the one beside this */
+    (void)!readlink("/proc/self/exe", self, sizeof(self) - 1);
+    slash = strrchr(self, '/');
     t->word[n++] = xstrdup("env");
+    t->word[n++] = xasprintf("PATH=%.*s:%s", slash ? (int)(slash - self) : 0, self,
+                             getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
     t->word[n++] = xasprintf("CRUN_MEMORY_STEP=%" PRIu64, t->set.step);
     t->word[n++] = xasprintf("CRUN_MEMORY_EPOCH=%" PRIu64, t->set.epoch);
     t->word[n++] = xasprintf("CRUN_MEMORY_WORLD=%" PRIu32, t->set.world);
@@ -153,6 +160,10 @@ static struct memory_note flush_run(struct memory_flush *t)
     char took[32], why[64];
 
     clock_format_duration(clock_ms() - began_ms, took, sizeof(took));
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == MEMORY_EXIT_IN_FILES) {
+        note.code = -1;
+        return note;
+    }
     if (child > 0 && status == 0) {
         note.code = 0;
         snprintf(note.text, sizeof(note.text),

@@ -21,7 +21,7 @@ struct checkpoint_copy {
     unsigned words;
     char (*name)[CHECKPOINT_ITEM_MAX];
     char (*key)[CHECKPOINT_ITEM_MAX];
-    char step[24], sampler[96], optim[64];
+    char step[24], sampler[96], optim[64], part[32], generation[24], save[64];
     crun_extra *extra;
     const struct checkpoint_memory *memory;
     bool has_optim, in_place;
@@ -248,24 +248,36 @@ static crun_status copy_await(struct checkpoint_copy *c, struct err *e)
     return CRUN_OK;
 }
 
-crun_status checkpoint_copy_section(struct checkpoint_copy *c, crun_world *world,
-                                    unsigned parts, struct checkpoint_section *section,
-                                    struct err *e)
+/* What a file or a section has besides the state. The values of a GPU are good only if
+ * the world was whole when they had arrived. */
+static crun_status copy_complete(struct checkpoint_copy *c,
+                                 const struct checkpoint_target *to, struct err *e)
 {
     crun_status status = copy_await(c, e);
-    char which[32];
+
+    snprintf(c->part, sizeof(c->part), "%uof%u", to->part, to->set.parts);
+    snprintf(c->generation, sizeof(c->generation), "%" PRIu64, to->set.generation);
+    snprintf(c->save, sizeof(c->save), "%s %" PRIu64, to->claim->id, to->set.save);
+    copy_add_word(c, "part", c->part);
+    copy_add_word(c, "generation", c->generation);
+    copy_add_word(c, "save", c->save);
+    if (status == CRUN_OK && c->memory->ops->queued)
+        status = world_is_whole(to->world, e);
+    return status;
+}
+
+crun_status checkpoint_copy_section(struct checkpoint_copy *c,
+                                    const struct checkpoint_target *to,
+                                    struct checkpoint_section *section, struct err *e)
+{
+    crun_status status = copy_complete(c, to, e);
     size_t front;
 
     *section = (struct checkpoint_section){ .front = NULL };
-    snprintf(which, sizeof(which), "1of%u", parts);
-    c->word[c->words] = (struct tensors_word){ "part", which };
-    if (status == CRUN_OK && c->memory->ops->queued)
-        status = world_is_whole(world, e);
     if (status != CRUN_OK)
         return status;
     section->piece = calloc(c->items + 1, sizeof(*section->piece));
-    section->front = tensors_make_front(c->word, c->words + 1, c->item, c->items,
-                                        &front);
+    section->front = tensors_make_front(c->word, c->words, c->item, c->items, &front);
     if (!section->piece || !section->front) {
         err_set(e, "no memory for a checkpoint's header");
         return CRUN_NO_MEMORY;
@@ -306,52 +318,59 @@ static crun_status sync_and_rename(int dir, int fd, const char *new_name,
     return CRUN_OK;
 }
 
-static crun_status write_tensors(struct checkpoint_copy *c, int fd,
-                                 const struct checkpoint_target *to, struct err *e)
+static crun_status write_and_rename(int at, const char *name,
+                                    const struct checkpoint_target *to,
+                                    const struct tensors_word *word, unsigned words,
+                                    const struct tensors_item *item, unsigned items,
+                                    struct err *e)
 {
-    char which[32], generation[24], save[64];
+    char new_name[CHECKPOINT_NAME_MAX];
+    crun_status status;
+    int fd;
+
+    /* nothing has this name, not even a link that another user put in a shared folder
+     */
+    checkpoint_new_name(name, new_name);
+    fd = at < 0 ? -1
+                : openat(at, new_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        err_set_errno(e, errno, "cannot create it");
+        return errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
+    }
+    status = tensors_write(fd, word, words, item, items, e);
+    if (status == CRUN_OK)
+        status = sync_and_rename(at, fd, new_name, name, to, e);
+    if (status != CRUN_OK)
+        unlinkat(at, new_name, 0);
+    close(fd);
+    return status;
+}
+
+crun_status checkpoint_target_write(const struct checkpoint_target *to,
+                                    const struct tensors_word *word, unsigned words,
+                                    const struct tensors_item *item, unsigned items,
+                                    struct err *e)
+{
+    char name[CHECKPOINT_NAME_MAX];
+    int at = open(to->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     crun_status status;
 
-    snprintf(which, sizeof(which), "%uof%u", to->part, to->set.parts);
-    snprintf(generation, sizeof(generation), "%" PRIu64, to->set.generation);
-    snprintf(save, sizeof(save), "%s %" PRIu64, to->claim->id, to->set.save);
-    c->word[c->words] = (struct tensors_word){ "part", which };
-    c->word[c->words + 1] = (struct tensors_word){ "generation", generation };
-    c->word[c->words + 2] = (struct tensors_word){ "save", save };
-    status = copy_await(c, e);
-    if (status == CRUN_OK && c->memory->ops->queued)
-        status = world_is_whole(to->world, e);
-    return status == CRUN_OK
-               ? tensors_write(fd, c->word, c->words + 3, c->item, c->items, e)
-               : status;
+    checkpoint_name(&to->set, to->part, name);
+    status = write_and_rename(at, name, to, word, words, item, items, e);
+    if (at >= 0)
+        close(at);
+    if (status != CRUN_OK)
+        err_wrap(e, "checkpoint %s/%s", to->dir, name);
+    return status;
 }
 
 crun_status checkpoint_copy_write(struct checkpoint_copy *c,
                                   const struct checkpoint_target *to, struct err *e)
 {
-    char name[CHECKPOINT_NAME_MAX], new_name[CHECKPOINT_NAME_MAX];
-    int at = open(to->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd;
-    crun_status status = CRUN_SYSTEM;
+    crun_status status = copy_complete(c, to, e);
 
-    /* nothing has this name, not even a link that another user put in a shared folder
-     */
-    checkpoint_new_name(checkpoint_name(&to->set, to->part, name), new_name);
-    fd = at < 0 ? -1
-                : openat(at, new_name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        status = errno == ENOSPC || errno == EDQUOT ? CRUN_NO_SPACE : CRUN_SYSTEM;
-        err_set_errno(e, errno, "cannot create it");
-    } else {
-        status = write_tensors(c, fd, to, e);
-        if (status == CRUN_OK)
-            status = sync_and_rename(at, fd, new_name, name, to, e);
-        if (status != CRUN_OK)
-            unlinkat(at, new_name, 0);
-        close(fd);
-    }
-    if (at >= 0)
-        close(at);
-    if (status != CRUN_OK)
-        err_wrap(e, "checkpoint %s/%s", to->dir, name);
+    if (status == CRUN_OK)
+        return checkpoint_target_write(to, c->word, c->words, c->item, c->items, e);
+    err_wrap(e, "checkpoint in %s", to->dir);
     return status;
 }

@@ -6,6 +6,8 @@
 #include "worker-lib/checkpoint/tensors.h"
 #include "worker-lib/training/train_state.h"
 
+/* The encoding of sections in memory. */
+#define CHECKPOINT_KIND "crun-worker 1"
 /* A name in a file: of a part, and where a range begins. */
 #define CHECKPOINT_ITEM_MAX (STATE_NAME_MAX + 24)
 
@@ -62,29 +64,32 @@ bool checkpoint_is_sharded(const struct state_part *part, unsigned parts);
 struct checkpoint_target {
     crun_world *world;
     const char *dir;
-    const struct checkpoint_claim *claim; /* of its generation */
+    const struct checkpoint_claim *claim; /* a newer one forbids it */
     struct checkpoint_set set;
     unsigned part;
 };
 
-/* Waits for the copy, writes a temporary file, syncs it, renames it, and syncs the
- * directory. The values of a GPU are written only if the world was whole when they had
- * arrived. */
+/* Waits for the copy, and writes it. The values of a GPU are written only if the world
+ * was whole when they had arrived. */
 crun_status checkpoint_copy_write(struct checkpoint_copy *copy,
                                   const struct checkpoint_target *to, struct err *e);
+/* Writes a temporary file, syncs it, renames it, and syncs the directory. */
+crun_status checkpoint_target_write(const struct checkpoint_target *to,
+                                    const struct tensors_word *word, unsigned words,
+                                    const struct tensors_item *item, unsigned items,
+                                    struct err *e);
 
-/* A section in memory: the bytes of a file without generation, save and checksum. */
+/* A section in memory: the bytes of a file without its checksum. */
 struct checkpoint_section {
     uint8_t *front;
     struct crun_memory_piece *piece;
     size_t pieces;
     uint64_t bytes;
 };
-/* Waits for the copy, whose data the section needs. `parts`: own sections of the set.
- */
-crun_status checkpoint_copy_section(struct checkpoint_copy *copy, crun_world *world,
-                                    unsigned parts, struct checkpoint_section *section,
-                                    struct err *e);
+/* Waits for the copy, whose data the section needs. `to`: of what it is a part. */
+crun_status checkpoint_copy_section(struct checkpoint_copy *copy,
+                                    const struct checkpoint_target *to,
+                                    struct checkpoint_section *section, struct err *e);
 void checkpoint_section_free(struct checkpoint_section *section);
 
 struct checkpoint_source;

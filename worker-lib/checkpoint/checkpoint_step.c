@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +15,6 @@
  */
 enum step_answer { GIVEN_UP, NOT_YET, KEPT };
 
-#define KIND "crun-worker 1"
-
 static int64_t number_of(const char *variable)
 {
     const char *value = getenv(variable);
@@ -26,6 +26,7 @@ static int64_t number_of(const char *variable)
 static crun_memory *steps_connect(const struct crun_checkpoints *c, struct err *e)
 {
     crun_world *w = c->world;
+    char command[MEMORY_COMMAND_BYTES] = "";
     const struct crun_memory_config config = {
         .path = getenv(MEMORY_ENV),
         .epoch = (uint64_t)number_of("CRUN_EPOCH"),
@@ -33,12 +34,20 @@ static crun_memory *steps_connect(const struct crun_checkpoints *c, struct err *
         .local_rank = (uint32_t)number_of("LOCAL_RANK"),
         .local_world = (uint32_t)number_of("LOCAL_WORLD_SIZE"),
         .world = (uint32_t)crun_size(w),
-        .kind = KIND,
+        .kind = CHECKPOINT_KIND,
+        .command = command,
     };
 
     if (!config.path || number_of("RANK") != crun_rank(w) ||
         number_of("WORLD_SIZE") != crun_size(w))
         return NULL;
+    /* checkpoint_flush.h; without a folder, or with one of a very long name, none */
+    if (*c->directory &&
+        snprintf(command, sizeof(command) - 1,
+                 "crun-preflight%c--write-checkpoint%c%s%c%" PRIu64 "%c%s", 0, 0,
+                 c->directory, 0, c->claim.generation, 0,
+                 c->claim.id) >= (int)sizeof(command) - 1)
+        memset(command, 0, sizeof(command));
     return crun_memory_open(&config, e);
 }
 
@@ -98,6 +107,9 @@ static crun_status sections_take(struct crun_checkpoints *c,
                                  struct step_sections *s, struct err *e)
 {
     bool divided = ddp_is_divided(ddp), has[2];
+    /* as a file: after what has been saved, and before what will be */
+    struct checkpoint_target to = checkpoint_target_of(c, c->saves + 1, content->step,
+                                                       divided);
     struct state_queues queues;
     crun_status status = ddp_copy_begin(ddp, &queues);
 
@@ -116,9 +128,7 @@ static crun_status sections_take(struct crun_checkpoints *c,
         err_set(e, "%s", crun_error_text());
     for (unsigned i = 0; status == CRUN_OK && i < 2; i++)
         if (has[i])
-            status = checkpoint_copy_section(
-                s->copy[i], c->world, divided ? (unsigned)crun_size(c->world) : 1,
-                &s->section[i], e);
+            status = checkpoint_copy_section(s->copy[i], &to, &s->section[i], e);
     return status;
 }
 

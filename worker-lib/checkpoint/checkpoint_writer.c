@@ -76,6 +76,22 @@ static bool ensure_writer(struct crun_checkpoints *c)
     return c->has_writer;
 }
 
+struct checkpoint_target checkpoint_target_of(const struct crun_checkpoints *c,
+                                              uint64_t save, uint64_t step,
+                                              bool sharded)
+{
+    return (struct checkpoint_target){
+        .world = c->world,
+        .dir = c->directory,
+        .claim = &c->claim,
+        .set = { .generation = c->claim.generation,
+                 .save = save,
+                 .step = step,
+                 .parts = sharded ? (unsigned)crun_size(c->world) : 1 },
+        .part = (unsigned)crun_rank(c->world) + 1,
+    };
+}
+
 crun_status checkpoint_writer_take(struct crun_checkpoints *c,
                                    struct checkpoint_copy *copy, uint64_t step,
                                    bool sharded)
@@ -86,16 +102,7 @@ crun_status checkpoint_writer_take(struct crun_checkpoints *c,
                            "cannot start the thread that writes checkpoints");
     }
     pthread_mutex_lock(&c->lock);
-    c->target = (struct checkpoint_target){
-        .world = c->world,
-        .dir = c->directory,
-        .claim = &c->claim,
-        .set = { .generation = c->claim.generation,
-                 .save = c->saves,
-                 .step = step,
-                 .parts = sharded ? (unsigned)crun_size(c->world) : 1 },
-        .part = (unsigned)crun_rank(c->world) + 1,
-    };
+    c->target = checkpoint_target_of(c, c->saves, step, sharded);
     c->copy = copy;
     world_set_saves(c->world, true);
     pthread_cond_broadcast(&c->changed);

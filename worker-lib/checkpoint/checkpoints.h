@@ -92,6 +92,10 @@ void checkpoint_steps_close(struct crun_checkpoints *c);
 
 CRUN_CHECK crun_status checkpoint_need_directory(const struct crun_checkpoints *c,
                                                  const char *call);
+/* This rank's part of a save. */
+struct checkpoint_target checkpoint_target_of(const struct crun_checkpoints *c,
+                                              uint64_t save, uint64_t step,
+                                              bool sharded);
 /* Frees the copy. */
 CRUN_CHECK crun_status checkpoint_writer_take(struct crun_checkpoints *c,
                                               struct checkpoint_copy *copy,

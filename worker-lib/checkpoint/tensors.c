@@ -351,6 +351,21 @@ const char *tensors_word(const struct tensors *t, const char *key)
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(words, key));
 }
 
+struct tensors_word *tensors_words(const struct tensors *t, unsigned *words)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(t->root, METADATA), *w;
+    struct tensors_word *word = calloc((size_t)cJSON_GetArraySize(all) + 1,
+                                       sizeof(*word));
+
+    *words = 0;
+    cJSON_ArrayForEach(w, all)
+    {
+        if (word && strcmp(w->string, "crc32") != 0)
+            word[(*words)++] = (struct tensors_word){ w->string, w->valuestring };
+    }
+    return word;
+}
+
 unsigned tensors_count(const struct tensors *t)
 {
     return t->items;

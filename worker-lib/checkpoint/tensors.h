@@ -43,5 +43,7 @@ crun_status tensors_open_bytes(struct tensors **t, const void *bytes, size_t siz
                                struct err *e);
 
 const char *tensors_word(const struct tensors *t, const char *key); /* or NULL */
+/* All but the checksum, which the caller frees; NULL: no memory. */
+struct tensors_word *tensors_words(const struct tensors *t, unsigned *words);
 unsigned tensors_count(const struct tensors *t);
 const struct tensors_item *tensors_item(const struct tensors *t, unsigned i);

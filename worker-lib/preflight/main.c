@@ -29,6 +29,7 @@
 #include "rendezvous/common/base/preflight_verdict.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/version.h"
+#include "worker-lib/checkpoint/checkpoint_flush.h"
 #include "worker-lib/preflight/allreduce_check.h"
 #include "worker-lib/preflight/connectivity.h"
 
@@ -310,6 +311,8 @@ int main(int argc, char **argv)
     struct sigaction old[CHECKPOINT_SIGNALS];
     pid_t child;
 
+    if (argc > 2 && strcmp(argv[1], "--write-checkpoint") == 0)
+        return checkpoint_flush(argv + 2);
     if (argc < 2 || argv[1][0] == '-')
         return print_preflight_usage(argv[1]);
     ignore_checkpoint_signals(old);

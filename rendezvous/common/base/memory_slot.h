@@ -20,6 +20,8 @@
 #define MEMORY_KIND_BYTES 64u
 #define MEMORY_TEXT_BYTES 256u
 #define MEMORY_COMMAND_BYTES 1024u
+/* The command's exit code where files have this step, or a newer one. */
+#define MEMORY_EXIT_IN_FILES 114
 
 /* The checkpoint of one step by all ranks of one epoch. A set of a later epoch is
  * newer, whatever its step. world 0: none. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 16 s
+# takes: 20 s
 # sanitizers: no, the unit tests of checkpoints run the same code
 """
 The trainer with checkpoints in memory: a worker that is killed right after a step was saved costs
@@ -10,6 +10,8 @@ import functools
 import os
 import pathlib
 import re
+import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -89,6 +91,152 @@ def each_rank_has_its_own_state(folder):
     assert first.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {first}"
 
 
+# -- to files, without the workers -----------------------------------------------------
+
+
+def written_after(folder, step, *runs):
+    """What the job had in memory when it failed is in a file, from which the next one goes on."""
+    for run in runs:
+        run.ends_with(137)
+        run.says(r"step \d+, which was in memory, was written to files in ")
+    at = int(re.search(r" step (\d+), which was in memory", runs[0].err)[1])
+    assert at >= step - 1, f"a rank had saved {step}: {runs[0]}"
+    files = os.listdir(folder)
+    assert any(f"-s{at:06}-" in f for f in files) and not any(f.endswith(".new") for f in files), files
+    return at
+
+
+def last_failure_writes_files(folder):
+    flags = [*SHORT, f"--ckpt-dir={folder}", "--memory-every=1"]
+    with Run(*flags, ranks=2, crun=["--max-restarts=1", "--restart-backoff=0"]) as run:
+        kill_after_save(run, 1, 1, 5)
+        kill_after_save(run, 0, 2, 15)
+        at = written_after(folder, 15, run)
+    run = finished(*flags, ranks=2).says(rf"^train: resumed after step {at}, .* from {folder}$", "out")
+    assert run.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {run}"
+
+
+def each_node_writes_its_part(folder):
+    flags = [*SHORT, "--zero=2", f"--ckpt-dir={folder}", "--memory-every=1"]
+    crun = ["--nnodes=2", "--max-restarts=0", "--master-addr=127.0.0.1",
+            f"--master-port={free_port()}"]
+    with Run(*flags, ranks=1, crun=[*crun, "--node-rank=0"]) as first, \
+            Run(*flags, ranks=1, crun=[*crun, "--node-rank=1"]) as second:
+        kill_after_save(second, 1, 1, 7)
+        at = written_after(folder, 7, first, second)
+    run = finished(*flags, ranks=2).says(rf"^train: resumed after step {at}, .* from {folder}$", "out")
+    assert run.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {run}"
+
+
+def parts_of_a_stopped_job(folder):
+    """The slots of its two ranks with the same step, which each has itself a part of."""
+    with Run(*SHORT, "--zero=2", f"--ckpt-dir={folder}/saved", "--memory-every=1", ranks=2) as run:
+        run.until(lambda: {s for _, s in newest_in_memory(run.popen.pid).values()} - {0, 1, 2}, "step 3")
+        for pid in run.workers().values():
+            os.kill(pid, signal.SIGSTOP)
+        parts = {}
+        for fd in pathlib.Path(f"/proc/{run.popen.pid}/fd").iterdir():
+            if "crun-memory" in os.readlink(fd):
+                part = fd.read_bytes()
+                state, rank, epoch, step, world = struct.unpack("<8xIIQQI", part[:36])
+                if state == WHOLE:
+                    parts.setdefault((epoch, step, world), {})[rank] = part
+        run.popen.kill()
+    whole = max(of for of, ranks in parts.items() if len(ranks) == 2)
+    for rank, part in parts[whole].items():
+        pathlib.Path(folder, str(rank)).write_bytes(part)
+    return whole
+
+
+class Flush:
+    """The command that the agents run, with those parts, on a folder of its own."""
+
+    def __init__(self, folder, of, case):
+        self.folder = pathlib.Path(shutil.copytree(f"{folder}/saved", f"{folder}/{case.replace(' ', '-')}"))
+        self.of, self.case = dict(zip(("EPOCH", "STEP", "WORLD"), of)), case
+        self.of["PARTS"] = f"0:{folder}/0:shared 1:{folder}/1"
+        self.claim = (self.folder / "generation-1").read_text()
+
+    def begin(self, **limits):
+        env = {f"CRUN_MEMORY_{name}": str(value) for name, value in self.of.items()}
+        command = [BIN / "crun-preflight", "--write-checkpoint", self.folder, "1", self.claim]
+        return subprocess.Popen(command, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True, **limits)
+
+    def gives(self, code, line, files, process=None, **limits):
+        process = process or self.begin(**limits)
+        err = process.communicate(timeout=60)[1]
+        now = sorted(f.name for f in self.folder.iterdir() if f.suffix != ".safetensors" and "generation" not in f.name)
+        kept = sorted(f.name[-10 - len(".safetensors"):-len(".safetensors")][-4:]
+                      for f in self.folder.glob(f"*-s{self.of['STEP']:06}-*"))
+        assert (process.returncode, kept, now) == (code, files, []) and re.search(line, err), \
+            f"{self.case}: {process.returncode} {kept} {now}: {err}"
+
+
+def only_the_whole_set_is_written(folder):
+    of = parts_of_a_stopped_job(folder)
+    whole = ["1of2", "2of2"]
+
+    flush = Flush(folder, of, "twice at once")
+    for process in [flush.begin(), flush.begin()]:
+        flush.gives(0, "^$", whole, process)
+    flush.gives(0, "^$", whole)
+    run = Run(*SHORT, "--zero=2", f"--ckpt-dir={flush.folder}", ranks=2)
+    run.ends_with(0).says(rf"^train: resumed after step {of[1]}, .* from {flush.folder}$", "out")
+    assert run.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {run}"
+
+    for name, add in (("EPOCH", 1), ("STEP", 1), ("WORLD", 1)):
+        flush = Flush(folder, of, f"another {name}")
+        flush.of[name] += add
+        flush.gives(1, "^crun: a part in memory is of another checkpoint$", [])
+
+    flush = Flush(folder, of, "swapped ranks")
+    flush.of["PARTS"] = f"1:{folder}/0:shared 0:{folder}/1"
+    flush.gives(1, "^crun: a part in memory is of another checkpoint$", [])
+
+    flush = Flush(folder, of, "no rank 1")
+    flush.of["PARTS"] = f"0:{folder}/0:shared"
+    process = flush.begin()
+    deadline = time.monotonic() + 60
+    while not list(flush.folder.glob("*-1of2.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert process.poll() is None, "it has not waited for rank 1's part"
+    flush.of.update(PARTS="", COPIES=f"1:{folder}/1")  # what the neighbour of its node has
+    flush.gives(0, "^$", whole)
+    assert process.wait(60) == 0
+    process.stderr.close()
+
+    flush = Flush(folder, of, "no shared section")
+    flush.of["PARTS"] = f"0:{folder}/0 1:{folder}/1"
+    flush.gives(1, "^crun: what all ranks share is not here$", [])
+
+    flush = Flush(folder, of, "a flipped bit")
+    part = bytearray(pathlib.Path(folder, "0").read_bytes())
+    part[-len(part) // 3] ^= 4
+    pathlib.Path(flush.folder, "generation-damaged").write_bytes(part)
+    flush.of["PARTS"] = f"0:{flush.folder}/generation-damaged:shared"
+    flush.gives(1, "damaged$", [])
+
+    flush = Flush(folder, of, "a later start")
+    (flush.folder / "generation-2").write_text("0" * 32)
+    flush.gives(1, ": another job, or a later start of this one, now writes its checkpoints to ", [])
+
+    flush = Flush(folder, of, "another folder")
+    (flush.folder / "generation-1").unlink()
+    flush.gives(1, "is another folder than that of this job$", [])
+    (flush.folder / "generation-1").write_text("0" * 32)
+    flush.gives(1, "which was replaced", [])
+
+    for save, step in ((2, 1), (1, of[1])):  # a later save, though of an earlier step; the same step
+        flush = Flush(folder, of, f"a newer file {save}")
+        (flush.folder / f"checkpoint-g1.{save:06}-s{step:06}-1of1.safetensors").touch()
+        flush.gives(114, "^$", [] if step != of[1] else ["1of1"])
+
+    flush = Flush(folder, of, "a full disk")
+    flush.gives(1, "cannot write: File too large$", [], restore_signals=False, preexec_fn=lambda: resource.setrlimit(
+        resource.RLIMIT_FSIZE, (4096, 4096)))
+
+
 def stages_of_zero_resume_each_other(folder):
     for first, then in (("--zero", "--zero=2"), ("--zero=2", "--zero")):
         ckpt = f"--ckpt-dir={folder}/{first}"
@@ -121,7 +269,8 @@ def random_kills(_):
 
 
 if __name__ == "__main__":
-    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state,
+    main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state, last_failure_writes_files,
+                                  each_node_writes_its_part, only_the_whole_set_is_written,
                                   stages_of_zero_resume_each_other,
                                   newer_files_come_first, without_memory_it_is_off,
                                   *([random_kills] if os.environ.get("CRUN_ALL_ROUNDS") == "1" else []))})

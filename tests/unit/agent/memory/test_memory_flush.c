@@ -172,6 +172,14 @@ TEST_EACH(a_command_that_fails_is_told_of, failures)
     ck_assert_msg(strstr(agent.flushed, failures[_i].why) != NULL, "%s", agent.flushed);
 }
 
+TEST(a_step_that_files_have_is_not_told_of)
+{
+    save_with("exit 114"); /* MEMORY_EXIT_IN_FILES */
+    flush(&s6, 60000);
+    ck_assert_int_eq(agent.code, -1);
+    ck_assert_str_eq(agent.flushed, "");
+}
+
 TEST(without_a_command_the_loss_is_told)
 {
     for (uint32_t i = 0; i < 2; i++) {

@@ -872,6 +872,10 @@ static struct tensors *make_section(int use, uint8_t *buf, size_t room)
         .use = use,
         .divided = ddp_is_divided(ddp)
     };
+    const struct checkpoint_claim by = { 6, "start" };
+    const struct checkpoint_target to = {
+        world, dir, &by, { .generation = 6, .save = 9, .step = 5, .parts = 4 }, 1
+    };
     struct checkpoint_memory memory = { .data = NULL };
     struct checkpoint_section s;
     struct checkpoint_copy *copy;
@@ -879,7 +883,7 @@ static struct tensors *make_section(int use, uint8_t *buf, size_t room)
     size_t at = 0;
 
     ck_assert_int_eq(checkpoint_copy_take(&copy, &content, &queues, &memory), CRUN_OK);
-    ck_assert_int_eq(checkpoint_copy_section(copy, world, 4, &s, &e), CRUN_OK);
+    ck_assert_int_eq(checkpoint_copy_section(copy, &to, &s, &e), CRUN_OK);
     ck_assert_uint_le(s.bytes, room);
     for (size_t i = 0; i < s.pieces; at += s.piece[i++].bytes)
         memcpy(buf + at, s.piece[i].data, s.piece[i].bytes);
@@ -890,6 +894,8 @@ static struct tensors *make_section(int use, uint8_t *buf, size_t room)
     ck_assert_int_eq(tensors_open_bytes(&t, buf, at, &e), CRUN_OK);
     ck_assert_str_eq(tensors_word(t, "step"), "5");
     ck_assert_str_eq(tensors_word(t, "part"), "1of4");
+    ck_assert_str_eq(tensors_word(t, "generation"), "6");
+    ck_assert_str_eq(tensors_word(t, "save"), "start 9");
     return t;
 }
 
