@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/history/job_history.h"
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
 
@@ -195,30 +194,6 @@ char *registry_describe(const struct registry_peer *p, char *buf, size_t size)
     return buf;
 }
 
-bool registry_is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
-bool registry_is_anonymous(const struct registry_peer *p)
-{
-    return !*p->key_id && p->uid == PEER_UID_UNKNOWN && *p->address &&
-           !registry_is_loopback(p->address);
-}
-
-void registry_show_all(struct registry_peer *p)
-{
-    p->is_own_tool = true;
-}
-
-enum access registry_sight(const struct registry_peer *p)
-{
-    if (p->is_own_tool)
-        return ACCESS_AGENT;
-    return p->access == ACCESS_AGENT && registry_is_anonymous(p) ? ACCESS_OPERATE
-                                                                 : p->access;
-}
-
 void registry_send(struct registry_peer *p, struct msg *m)
 {
     if (p->phase == PROTO_CTL)
@@ -244,22 +219,6 @@ void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal
     registry_send(p, &m);
 }
 
-void registry_notice(struct registry *g, const struct job *job, const char *kind,
-                     const char *host, const char *fmt, ...)
-{
-    struct msg m = { .type = MSG_NOTICE };
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(m.notice.text, sizeof(m.notice.text), fmt, ap);
-    va_end(ap);
-    snprintf(m.notice.kind, sizeof(m.notice.kind), "%s", kind);
-    registry_report(g, job, kind, host, "%s", m.notice.text);
-    MEMBERSHIP_EACH(i, &job->membership)
-        if (job->node[i]->peer)
-            registry_send(job->node[i]->peer, &m);
-}
-
 void registry_acknowledge(struct registry_peer *p, const struct msg *to)
 {
     struct msg m = { .type = MSG_ACK, .sequence = to->sequence };
@@ -267,106 +226,7 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to)
     registry_send(p, &m);
 }
 
-static struct msg_event make_event(const struct registry *g, const struct job *job,
-                                   const char *kind, const char *host)
-{
-    struct msg_event event = { .wall_ms = g->wall_ms,
-                               .monotonic_ms = g->now_ms,
-                               .instance = job->membership.instance,
-                               .epoch = job->membership.epoch };
-
-    snprintf(event.run_id, sizeof(event.run_id), "%s", job->run_id);
-    if (strcmp(job->name, job->run_id) != 0)
-        snprintf(event.name, sizeof(event.name), "%s", job->name);
-    snprintf(event.kind, sizeof(event.kind), "%s", kind);
-    snprintf(event.host, sizeof(event.host), "%s", host);
-    return event;
-}
-
-static void add_event(struct registry *g, const struct job *job,
-                      struct msg_event *event)
-{
-    uint32_t source = g->source != SOURCE_NONE ? g->source : job->source;
-
-    event_list_add(g->events, event, &job->owner, source);
-    job_history_add_event(job->history, event);
-    if (g->config.event)
-        g->config.event(g->config.arg, event, source);
-    registry_follow_news(g, job, event);
-}
-
-void registry_report(struct registry *g, const struct job *job, const char *kind,
-                     const char *host, const char *fmt, ...)
-{
-    struct msg_event event = make_event(g, job, kind, host);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(event.text, sizeof(event.text), fmt, ap);
-    va_end(ap);
-    add_event(g, job, &event);
-}
-
-void registry_report_failure(struct registry *g, const struct job *job,
-                             const char *kind, const struct failure *f,
-                             const char *text)
-{
-    struct msg_event event = make_event(g, job, kind, f->host);
-
-    event.of_rank = f->kind != FAILURE_AGENT && f->kind != FAILURE_LOST;
-    event.rank = event.of_rank ? f->rank : 0;
-    snprintf(event.text, sizeof(event.text), "%s", text);
-    add_event(g, job, &event);
-}
-
-/* -- messages --------------------------------------------------------------------- */
-
-/* Its key does not allow the message: both sides say so. */
-static void deny_message(struct registry *g, struct registry_peer *p,
-                         const struct msg *m)
-{
-    const char *needed = access_names[proto_least_access(m->type)];
-    char who[160], why[256];
-
-    registry_refuse(p, m, REFUSED_ACCESS, false,
-                    "the key in use has the role \"%s\", and this needs the role "
-                    "\"%s\": name another file with --key-file",
-                    access_names[p->access], needed);
-    snprintf(why, sizeof(why), "%s, whose key %s has the role \"%s\", may not send %s",
-             registry_describe(p, who, sizeof(who)), p->key_id, access_names[p->access],
-             proto_name(m->type));
-    if (g->config.denied)
-        g->config.denied(g->config.arg, p->conn, why);
-}
-
-static registry_handler *const handlers[MSG_TYPE_MAX] = {
-#define REQUEST(number, name, body, phase, access, handler) [MSG_##name] = handler,
-#include "rendezvous/wire/protocol/message_table.h"
-};
-
-int registry_message(struct registry *g, struct registry_peer *p, const struct msg *m,
-                     uint64_t now_ms, uint64_t wall_ms, struct err *e)
-{
-    g->now_ms = now_ms;
-    g->wall_ms = wall_ms;
-    g->source = p->source;
-    if (p->access == ACCESS_NONE)
-        return err_set(e, "it has shown no key");
-    if (!proto_allowed(m->type, p->phase))
-        return err_set(e, "%s is not allowed now",
-                       proto_name(m->type) ? proto_name(m->type)
-                                           : "an unknown message");
-    if (p->phase == PROTO_JOINED &&
-        !id128_equal(&m->instance, &p->job->membership.instance))
-        return err_set(e, "%s is of another launch of the job", proto_name(m->type));
-    if (proto_least_access(m->type) > p->access)
-        deny_message(g, p, m);
-    else
-        handlers[m->type](g, p, m);
-    return 0;
-}
-
-/* -- time and durability ---------------------------------------------------------- */
+/* -- time ------------------------------------------------------------------------- */
 
 uint64_t registry_next_tick(const struct registry *g)
 {
@@ -406,44 +266,6 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
     return registry_next_tick(g);
 }
 
-static void dump_jobs(void *arg, struct journal *journal)
-{
-    const struct registry *g = arg;
-
-    job_records_put_rendezvous(journal, &g->id);
-    for (size_t i = 0; i < g->claims.count; i++)
-        job_records_put_claim(journal, &g->claims.list[i]);
-    for (const struct job *j = g->jobs; j; j = j->next)
-        job_records_put_all(journal, j);
-}
-
-/* Take a snapshot if it is due. No room for it is not an error. */
-static int shorten_journal(struct registry *g, struct err *e)
-{
-    if (!journal_wants_snapshot(g->journal))
-        return 0;
-    return journal_snapshot(g->journal, dump_jobs, g, e) < 0 ? -1 : 0;
-}
-
-bool registry_is_saved(const struct registry *g)
-{
-    return !g->journal || !journal_pending(g->journal);
-}
-
-bool registry_is_settled(const struct registry *g)
-{
-    return !g->journal || journal_is_settled(g->journal);
-}
-
-int registry_commit(struct registry *g, struct err *e)
-{
-    if (registry_is_saved(g))
-        return 0;
-    if (journal_commit(g->journal, e) < 0)
-        return -1;
-    return shorten_journal(g, e);
-}
-
 bool registry_is_idle(const struct registry *g)
 {
     for (const struct job *j = g->jobs; j; j = j->next)
@@ -472,109 +294,6 @@ struct job *registry_own_jobs(struct registry *g)
     return g->jobs;
 }
 
-/* For how long the job had no rendezvous. One of the clocks may have begun anew with
- * the machine, the other may have been set. */
-static uint64_t away_ms(const struct registry *g, const struct job *j)
-{
-    uint64_t clock = g->now_ms - j->stepped_ms;
-    uint64_t wall = g->wall_ms - j->stepped_wall_ms;
-
-    if (g->now_ms < j->stepped_ms && g->wall_ms < j->stepped_wall_ms)
-        return 0;
-    return clock < wall ? clock : wall; /* less than 0 is very much */
-}
-
-/* Ends the reader. moved: from another machine, whose clocks are others. Then it was
- * away for a lease at most: a wall clock that is wrong by more ends no job. */
-static void restore_jobs(struct registry *g, struct job_records_reader *reader,
-                         bool moved)
-{
-    uint64_t away;
-    struct msg_event event;
-
-    g->id = job_records_reader_rendezvous(reader);
-    job_records_reader_move_claims(reader, &g->claims);
-    g->jobs = job_records_reader_finish(reader);
-    for (struct job *j = g->jobs; j; j = j->next) {
-        event = make_event(g, j, "restored", "");
-        snprintf(event.text, sizeof(event.text),
-                 "the rendezvous was restarted: earlier events are not kept");
-        event_list_add(g->events, &event, &j->owner, j->source); /* not in the log */
-        job_history_add_event(j->history, &event);
-        away = away_ms(g, j);
-        if (moved && away > j->membership.config.lease_ms)
-            away = j->membership.config.lease_ms;
-        membership_add_away(&j->membership, away);
-        j->stepped_ms = g->now_ms;
-        j->stepped_wall_ms = g->wall_ms;
-        if (j->membership.state == JOB_DONE)
-            j->done_ms = g->now_ms;
-    }
-}
-
-static int open_journal(struct registry *g, struct err *e)
-{
-    struct job_records_reader *reader = job_records_reader_create(g->now_ms);
-
-    g->journal = journal_open(g->config.disk, job_records_read, reader, &g->cut_bytes,
-                              e);
-    restore_jobs(g, reader, false);
-    if (!g->journal)
-        return -1;
-    if (id128_is_zero(&g->id)) {
-        g->id = g->config.random_id(g->config.arg);
-        job_records_put_rendezvous(g->journal, &g->id);
-    }
-    return shorten_journal(g, e);
-}
-
-void registry_keep(struct registry *g, const struct journal_keeper *keeper,
-                   bool has_all)
-{
-    journal_close(g->journal);
-    g->journal = keeper ? journal_create_kept(keeper) : NULL;
-    if (g->jobs)
-        g->instance = g->jobs->membership.instance;
-    if (keeper && !has_all)
-        dump_jobs(g, g->journal);
-}
-
-int registry_take_over(struct registry *g, const void *records, size_t size,
-                       uint64_t now_ms, uint64_t wall_ms, struct err *e)
-{
-    struct job_records_reader *reader;
-    int r;
-
-    g->now_ms = now_ms;
-    g->wall_ms = wall_ms;
-    g->source = SOURCE_NONE;
-    reader = job_records_reader_create(now_ms);
-    r = journal_give(records, size, job_records_read, reader, e);
-    restore_jobs(g, reader, true);
-    return r;
-}
-
-int registry_compact(const void *records, size_t size, uint64_t now_ms,
-                     const struct journal_keeper *keeper, struct err *e)
-{
-    struct job_records_reader *reader = job_records_reader_create(now_ms);
-    struct journal *j = journal_create_kept(keeper);
-    int r = journal_give(records, size, job_records_read, reader, e);
-
-    job_records_reader_dump(reader, j);
-    if (r == 0)
-        r = journal_commit(j, e);
-    journal_close(j);
-    return r;
-}
-
-void registry_stand_by(struct registry *g)
-{
-    registry_keep(g, NULL, false);
-    while (g->jobs)
-        registry_forget(g, g->jobs);
-}
-
 struct registry *registry_create(const struct registry_config *config, uint64_t now_ms,
                                  uint64_t wall_ms, struct err *e)
 {
@@ -585,7 +304,7 @@ struct registry *registry_create(const struct registry_config *config, uint64_t 
     g->events = event_list_create();
     g->now_ms = now_ms;
     g->wall_ms = wall_ms;
-    if (config->disk && open_journal(g, e) < 0) {
+    if (config->disk && registry_open_journal(g, e) < 0) {
         registry_destroy(g);
         return NULL;
     }

@@ -8,8 +8,11 @@
 #include "rendezvous/wire/net/sources.h"
 
 /*
- * Shared by the files of the registry: registry.c (jobs and peers), registry_step.c
- * (the entry of every decision), registry_actions.c (what the membership has decided),
+ * Shared by the files of the registry: registry.c (jobs and peers), registry_access.c
+ * (what a peer may send and see), registry_saved.c (what outlives a crash),
+ * registry_step.c (the entry of every decision), registry_actions.c (what the
+ * membership has decided), registry_causes.c (the failure that a stop is put down to),
+ * registry_reports.c and registry_events.c (what is reported of a job),
  * registry_join.c and registry_agent.c (messages of agents), registry_crunctl.c
  * (requests of crunctl), node_asks.c (questions to nodes),
  * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
@@ -70,6 +73,9 @@ struct registry_step {
     const struct msg *msg;      /* the message, or NULL */
 };
 
+/* Carries out an action of the membership. */
+typedef void registry_actor(struct registry_step *s, const struct membership_action *a);
+
 /* A list of messages that a crunctl is sent as its connection has room for them. */
 struct ctl_list {
     /* Sends messages while there is room. True: there are no more. */
@@ -106,11 +112,6 @@ struct job *registry_add(struct registry *g, const char *run_id,
 void registry_forget(struct registry *g, struct job *job);
 /* The node is of that source from now on; SOURCE_NONE: it is gone. */
 void registry_count_node(struct registry *g, struct job_node *n, uint32_t source);
-bool registry_is_loopback(const char *address);
-/* It has shown no key, and comes from another machine. */
-bool registry_is_anonymous(const struct registry_peer *p);
-/* What it is shown: less than it may do, if it is anonymous. */
-enum access registry_sight(const struct registry_peer *p);
 /* Fields of m that the peer is not shown are emptied. */
 void registry_send(struct registry_peer *p, struct msg *m);
 void registry_refuse(struct registry_peer *p, const struct msg *to, enum refusal why,
@@ -120,6 +121,15 @@ void registry_acknowledge(struct registry_peer *p, const struct msg *to);
 /* Bind a peer to a node, in place of its previous one. */
 void registry_bind(struct registry_peer *p, struct job *job, uint32_t node);
 void registry_unbind(struct registry_peer *p);
+
+/* registry_access.c */
+bool registry_is_loopback(const char *address);
+/* It has shown no key, and comes from another machine. */
+bool registry_is_anonymous(const struct registry_peer *p);
+/* What it is shown: less than it may do, if it is anonymous. */
+enum access registry_sight(const struct registry_peer *p);
+
+/* registry_events.c */
 /* A line for the log, the list of events and its followers. */
 void registry_report(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)
@@ -128,15 +138,19 @@ void registry_report(struct registry *g, const struct job *job, const char *kind
 void registry_report_failure(struct registry *g, const struct job *job,
                              const char *kind, const struct failure *f,
                              const char *text);
-
-/* registry_show.c */
-/* Since the job has its state; of a job that is over, since its end. */
-uint64_t registry_state_age_ms(const struct registry *g, const struct job *job);
-
 /* registry_report, and a NOTICE to every node of the job. */
 void registry_notice(struct registry *g, const struct job *job, const char *kind,
                      const char *host, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+struct msg_event registry_make_event(const struct registry *g, const struct job *job,
+                                     const char *kind, const char *host);
+
+/* registry_saved.c */
+int registry_open_journal(struct registry *g, struct err *e) MUST_CHECK;
+
+/* registry_show.c */
+/* Since the job has its state; of a job that is over, since its end. */
+uint64_t registry_state_age_ms(const struct registry *g, const struct job *job);
 
 /* registry_step.c */
 /* Steps the membership of the job, and does what that decides. */
@@ -147,10 +161,23 @@ enum membership_verdict registry_step(struct registry *g, struct job *job,
 
 /* registry_actions.c */
 void registry_act(struct registry_step *s, const struct membership_action *a);
+void registry_send_done(struct registry_peer *p, struct job *job, bool released);
+struct registry_peer *registry_peer_of(const struct registry_step *s, uint32_t node);
+/* Of a job that ends: the connected member with the lowest rank, as far as it is known.
+ * It is looked for once, not for each of the members that are told of the end. */
+uint32_t registry_reporter_of(struct job *job);
+
+/* registry_causes.c */
+registry_actor registry_keep_root_cause, registry_report_root_cause,
+    registry_keep_root_lost, registry_keep_afterwards, registry_report_quarantine;
+bool registry_is_unexplained(const struct job *job);
+
+/* registry_reports.c */
+registry_actor registry_report_eviction, registry_report_regression,
+    registry_report_last_checkpoint, registry_report_resumed, registry_report_state;
 /* "restart 4 of 10 in 2 s: rank 1 on ... exited with code 1", or "". Returns buf. */
 char *registry_describe_wait(const struct registry *g, const struct job *job, char *buf,
                              size_t size);
-void registry_send_done(struct registry_peer *p, struct job *job, bool released);
 
 /* stack_asks.c */
 enum stack_purpose {
