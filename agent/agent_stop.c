@@ -17,11 +17,12 @@ static int signal_for_workers(const struct agent *a)
 static void stop_workers(struct agent *a)
 {
     const struct msg_stop *s = &a->stop;
-    bool quick = !s->last &&
-                 (s->cause == JOB_CAUSE_FAILURE || s->cause == JOB_CAUSE_LOST);
+    bool lost_rank = s->cause == JOB_CAUSE_FAILURE || s->cause == JOB_CAUSE_LOST;
+    uint32_t quick_ms = a->config->survivor_grace_ms;
 
     local_workers_stop(&a->workers, signal_for_workers(a),
-                       quick ? a->config->survivor_grace_ms : s->grace_ms, s->grace_ms);
+                       lost_rank && quick_ms < a->config->job.failure_grace_ms,
+                       lost_rank && !s->last ? quick_ms : s->grace_ms, s->grace_ms);
 }
 
 void agent_act_stop(struct agent *a)
@@ -53,7 +54,7 @@ void agent_on_stacks_taken(void *arg)
 
 void agent_act_end(struct agent *a)
 {
-    local_workers_stop(&a->workers, signal_for_workers(a),
+    local_workers_stop(&a->workers, signal_for_workers(a), false,
                        a->config->job.failure_grace_ms,
                        a->config->job.failure_grace_ms);
 }

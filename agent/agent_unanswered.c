@@ -84,7 +84,7 @@ void agent_hurry_answer(struct agent *a)
 {
     struct unanswered *u = &a->unanswered;
 
-    local_workers_stop(&a->workers, SIGKILL, 0, 0);
+    local_workers_stop(&a->workers, SIGKILL, false, 0, 0);
     if (!u->due_ms)
         return;
     u->due_ms = clock_ms();

@@ -147,9 +147,9 @@ const char *local_workers_containment(const struct local_workers *w, char *buf,
     return buf;
 }
 
-void local_workers_stop(struct local_workers *w, int signo, uint32_t quick_ms,
-                        uint32_t grace_ms)
+void local_workers_stop(struct local_workers *w, int signo, bool lost_rank,
+                        uint32_t quick_ms, uint32_t grace_ms)
 {
     progress_monitor_end(w->progress);
-    group_stop(w->group, signo, quick_ms, grace_ms);
+    group_stop(w->group, signo, lost_rank, quick_ms, grace_ms);
 }

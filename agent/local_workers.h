@@ -55,5 +55,5 @@ int local_workers_start(struct local_workers *w, const struct msg_start *start,
 const char *local_workers_containment(const struct local_workers *w, char *buf,
                                       size_t size);
 /* As group_stop, with no more monitoring of progress. */
-void local_workers_stop(struct local_workers *w, int signo, uint32_t quick_ms,
-                        uint32_t grace_ms);
+void local_workers_stop(struct local_workers *w, int signo, bool lost_rank,
+                        uint32_t quick_ms, uint32_t grace_ms);

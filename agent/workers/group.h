@@ -50,9 +50,11 @@ int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
                 struct err *e) MUST_CHECK;
 
 /* Sends signo to all workers, and KILL to the rest: after quick_ms if none of them
- * writes a checkpoint then, else when that is written, or after grace_ms. A call with
+ * writes a checkpoint then, else when that is written, or after grace_ms. Where a rank
+ * is lost, those that could only save together with it get KILL at once. A call with
  * shorter times may follow. */
-void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms);
+void group_stop(struct group *g, int signo, bool lost_rank, uint32_t quick_ms,
+                uint32_t grace_ms);
 
 /* How many workers have not exited. */
 uint32_t group_alive(const struct group *g);

@@ -139,7 +139,8 @@ void group_on_empty(void *arg)
         g->calls.finished(g->calls.arg);
 }
 
-void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms)
+void group_stop(struct group *g, int signo, bool lost_rank, uint32_t quick_ms,
+                uint32_t grace_ms)
 {
     uint64_t now = clock_ms();
     uint64_t kill_at = now + (quick_ms < grace_ms ? quick_ms : grace_ms);
@@ -158,10 +159,10 @@ void group_stop(struct group *g, int signo, uint32_t quick_ms, uint32_t grace_ms
         return;
     }
     guard_signal(g->guard, GUARD_ALL, signo);
-    for (uint32_t i = 0; quick_ms < grace_ms && i < g->started; i++)
+    for (uint32_t i = 0; lost_rank && i < g->started; i++)
         if (!g->worker[i].exited &&
             status_pages_saves_together(guard_pages(g->guard), i))
-            guard_signal(g->guard, i, SIGKILL); /* its peers have not all survived */
+            guard_signal(g->guard, i, SIGKILL);
     if (!g->kill_timer.armed || kill_at < g->kill_timer.at_ms)
         loop_timer_arm(&g->kill_timer, kill_at);
     if (g->delays_term)

@@ -174,7 +174,8 @@ def ray_that_does_not_start_is_a_failure(place):
                                    ("kill -9 $$", "", 137), ("exit 0", "1", 1)):
         p = Process([CRUN, *words, "sh", "-c", program], cwd=place.directory, env=dict(
             place.env, RAY_FAILS=fails, PATH=f"{place.directory}/fake:{os.environ['PATH']}"))
-        p.expect(wanted)
+        p.expect(wanted, *["ray-job: Ray ended before it had run the program"] * bool(fails))
+        same(("ray-job:" in p.err, "/ended" in p.err), (bool(fails), False))
 
 
 def said_by_verl(p):

@@ -187,18 +187,22 @@ def each_worker_has_its_device(place):
 
 
 def an_exception_ends_a_process_at_once(place):
-    """JAX would wait for the others at the end, for five minutes, and they wait for it."""
+    """JAX would wait for the others at the end, for five minutes, and they wait for it. Nor has JAX's
+    handler of SIGTERM a time after the last failure."""
     raises = place.directory / "raises.py"
     raises.write_text(PROGRAM + """
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
     raise ValueError("a bad sample")
 if os.environ["RANK"] == "1":
     sys.exit(3)
-jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count()))
+time.sleep(1000)
 """)
     p = place.crun("--nproc-per-node=2", "--max-restarts=1", raises)
     p.expect(3, "rank 1 on ", " exited with code 1", "ValueError: a bad sample", "first failure   rank 1 ",
              "exit code 3", seconds=SECONDS)
+    same([seconds for seconds in re.findall(r"stopped in (\S+) s", p.err) if float(seconds) >= 5], [])
 
 
 # What JAX's state is without JAX: `left` is printed if this process has left the others.

@@ -246,7 +246,8 @@ static void play(const char *script)
             break;
         case 'S':
         case 'K':
-            group_stop(t.group, SIGTERM, GRACE_MS, *script == 'S' ? GRACE_MS : 0);
+            group_stop(t.group, SIGTERM, false, GRACE_MS,
+                       *script == 'S' ? GRACE_MS : 0);
             break;
         case 'H':
             group_report_hang(t.group, 1, "no progress", 2000);
@@ -375,9 +376,9 @@ TEST(a_shorter_grace_counts)
     uint64_t until = clock_ms() + PATIENCE_MS;
 
     begin();
-    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
-    group_stop(t.group, SIGTERM, 10, 10);
-    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
+    group_stop(t.group, SIGTERM, false, GRACE_MS, GRACE_MS);
+    group_stop(t.group, SIGTERM, false, 10, 10);
+    group_stop(t.group, SIGTERM, false, GRACE_MS, GRACE_MS);
     while (!strchr(t.trace, 'k') && clock_ms() < until)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tttk");
@@ -390,7 +391,7 @@ TEST(a_worker_that_writes_a_checkpoint_has_more_time)
 
     begin();
     page_of_worker.phase = PROGRESS_CHECKPOINTING;
-    group_stop(t.group, SIGTERM, 10, GRACE_MS);
+    group_stop(t.group, SIGTERM, false, 10, GRACE_MS);
     began = clock_ms();
     while (clock_ms() < began + 100)
         loop_turn(t.loop, 10);
@@ -413,16 +414,16 @@ TEST(what_needs_all_ranks_is_not_waited_for_after_a_failure)
 {
     begin();
     page_of_worker.flags = PROGRESS_SAVES_TOGETHER;
-    group_stop(t.group, SIGTERM, GRACE_MS, GRACE_MS);
+    group_stop(t.group, SIGTERM, false, GRACE_MS, GRACE_MS);
     ck_assert_str_eq(t.trace, "t");
     page_of_worker.phase = PROGRESS_CHECKPOINTING;
-    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    group_stop(t.group, SIGTERM, true, GRACE_MS, GRACE_MS);
     ck_assert_str_eq(t.trace, "tt");
     page_of_worker.phase = PROGRESS_TRAINING;
-    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    group_stop(t.group, SIGTERM, true, GRACE_MS, GRACE_MS);
     ck_assert_str_eq(t.trace, "ttt9");
     exits(0, 0);
-    group_stop(t.group, SIGTERM, 10000, GRACE_MS);
+    group_stop(t.group, SIGTERM, true, GRACE_MS, GRACE_MS);
     ck_assert_str_eq(t.trace, "ttt9t");
     page_of_worker.flags = 0;
     end();
@@ -435,7 +436,7 @@ TEST(a_checkpoint_is_not_waited_for_without_end)
 
     begin();
     page_of_worker.phase = PROGRESS_CHECKPOINTING;
-    group_stop(t.group, SIGTERM, 10, 100);
+    group_stop(t.group, SIGTERM, false, 10, 100);
     while (!strchr(t.trace, 'k') && clock_ms() < until)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tk");
