@@ -24,14 +24,17 @@ static bool is_among(const char *address, const char *const list[], unsigned cou
     return false;
 }
 
-/* Not the node whose rendezvous this is: that has its own copy. */
+/* Not the node whose rendezvous this is: that has its own copy. And no other one of this
+ * machine: what connects to it in the same way as that one would find itself. */
 static bool node_could_keep(const struct job *job, uint32_t i)
 {
     const struct job_node *n = job->node[i];
     const struct membership_node *m = &job->membership.node[i];
 
     return n->peer && n->peer->keepers && *n->peer->address && !n->keeper &&
-           !m->leaving && m->state != MEMBERSHIP_NODE_DISMISSED;
+           strcmp(n->peer->address, "127.0.0.1") != 0 &&
+           strcmp(n->peer->address, "::1") != 0 && !m->leaving &&
+           m->state != MEMBERSHIP_NODE_DISMISSED;
 }
 
 void *registry_ask_keeper(struct registry *g, const struct msg_keep *keep,

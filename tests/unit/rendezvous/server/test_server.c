@@ -78,7 +78,8 @@ static void create_server(struct server_config config)
     size_t count;
 
     config.fatal = on_fatal;
-    ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
+    if (!config.listen.len)
+        ck_assert_int_eq(net_resolve("127.0.0.1", 0, &config.listen, 1, &count, &e), 0);
     server = server_create(loop, &config, &e);
     ck_assert_msg(server != NULL, "%s", e.text);
 }
@@ -242,17 +243,25 @@ static int dial_member(void)
     return fd;
 }
 
-/* From another address of this machine. */
-static int dial_from(const char *host)
+/* Addresses of this machine. */
+static int dial_between(const char *host, const char *to)
 {
-    struct net_addr from;
+    uint16_t port = net_port(server_address(server));
+    struct net_addr from, at;
     struct err e;
     size_t count;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     ck_assert_int_eq(net_resolve(host, 0, &from, 1, &count, &e), 0);
     ck_assert_int_eq(bind(fd, (const struct sockaddr *)&from.sa, from.len), 0);
-    return dial_with(fd);
+    ck_assert_int_eq(net_resolve(to, port, &at, 1, &count, &e), 0);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&at.sa, at.len), 0);
+    return fd;
+}
+
+static int dial_from(const char *host)
+{
+    return dial_between(host, "127.0.0.1");
 }
 
 /* -- cases ------------------------------------------------------------------ */
@@ -777,21 +786,52 @@ static bool has_message(int fd, enum msg_type type)
     return false;
 }
 
+static int join_own_node(void)
+{
+    struct err e;
+    int own = server_connect_local(server, &e);
+
+    ck_assert_msg(own >= 0, "%s", e.text);
+    say_local_hello(own, PEER_AGENT);
+    say_join(own, "job", 9);
+    return own;
+}
+
 /* It is the first on the list of those that keep them. */
 TEST(no_other_node_keeps_the_records_before_the_own_one_has_joined)
 {
     struct msg m;
     int other, own;
-    struct err e;
 
     create_server((struct server_config){ .replicas = 2 });
     other = dial_from("127.0.0.2");
     join_job(other, "job", 9, &m);
-    own = server_connect_local(server, &e);
-    ck_assert_msg(own >= 0, "%s", e.text);
-    say_local_hello(own, PEER_AGENT);
-    say_join(own, "job", 9);
+    own = join_own_node();
     WAIT_FOR(has_message(other, MSG_KEEP) || strstr(log_last, "no libraft"));
     close(other);
+    close(own);
+}
+
+/* Others cannot reach it where this machine does, and it is lost with this machine. */
+TEST(no_second_node_of_the_own_machine_keeps_the_records)
+{
+    struct server_config config = { .replicas = 2 };
+    int own, second, other;
+    size_t count;
+    struct msg m;
+    struct err e;
+
+    ck_assert_int_eq(net_resolve("0.0.0.0", 0, &config.listen, 1, &count, &e), 0);
+    create_server(config);
+    own = join_own_node();
+    /* the name of a machine is often of this address there */
+    second = dial_between("127.0.0.1", "127.0.1.1");
+    join_job(second, "job", 9, &m);
+    other = dial_from("127.0.0.2");
+    join_job(other, "job", 9, &m);
+    WAIT_FOR(has_message(other, MSG_KEEP) || strstr(log_last, "no libraft"));
+    ck_assert(!has_message(second, MSG_KEEP));
+    close(other);
+    close(second);
     close(own);
 }
