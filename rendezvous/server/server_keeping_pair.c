@@ -104,6 +104,8 @@ void keeping_look_at_pair(struct keeping *k)
     if (k->meeting)
         keeping_meet_witness(k);
     if (!replica_pair(k->replica, &p)) {
+        witness_forget(k->witness); /* its answer is about that pair */
+        k->witness = NULL;
         if (k->with && !k->serves && replica_links_is_gone(k->links, k->with))
             keeping_give_up(k, false);
         return;
