@@ -186,8 +186,7 @@ static void keeping_lead(struct keeping *k)
     k->serves = k->heard = true; /* all have a whole lease */
     (void)keeping_find(k, k->id, &own);
     snprintf(k->lost, sizeof(k->lost), "%s",
-             registry_has_keeper(s->registry, k->leader) ? k->former.host
-                                                         : ""); /* it has left */
+             registry_keeper_stays(s->registry, k->leader) ? k->former.host : "");
     k->silent = k->ended != k->leader;
     keeping_describe(k, k->id, &now);
     registry_report_move(s->registry, own.host, &now);

@@ -169,9 +169,7 @@ void *registry_ask_keeper(struct registry *g, const struct msg_keep *keep,
                           const char *const taken[], unsigned count);
 /* How many could: on how many addresses nodes are connected that know how. */
 unsigned registry_count_keepers(const struct registry *g, unsigned most);
-/* Whether the node that keeps them by this id is there. */
-bool registry_has_keeper(const struct registry *g, uint64_t id);
-/* And does not leave the job. */
+/* Whether the node that keeps them by this id is there and does not leave the job. */
 bool registry_keeper_stays(const struct registry *g, uint64_t id);
 /* Whether the node that was asked is still connected. Else it may be asked again. */
 bool registry_awaits_keeper(struct registry *g, uint64_t id);

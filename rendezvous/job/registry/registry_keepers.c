@@ -24,8 +24,8 @@ static bool is_among(const char *address, const char *const list[], unsigned cou
     return false;
 }
 
-/* Not the node whose rendezvous this is: that has its own copy. And no other one of this
- * machine: what connects to it in the same way as that one would find itself. */
+/* Not the node whose rendezvous this is: that has its own copy. And no other one of
+ * this machine, which other machines do not find where this one does. */
 static bool node_could_keep(const struct job *job, uint32_t i)
 {
     const struct job_node *n = job->node[i];
@@ -86,13 +86,6 @@ static struct job_node *find_keeper(const struct registry *g, uint64_t id,
             return g->jobs->node[i];
         }
     return NULL;
-}
-
-bool registry_has_keeper(const struct registry *g, uint64_t id)
-{
-    uint32_t i;
-
-    return find_keeper(g, id, &i) != NULL;
 }
 
 bool registry_keeper_stays(const struct registry *g, uint64_t id)
