@@ -242,8 +242,10 @@ static void on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
+    /* another node that keeps the records may host it in a moment */
     if (a->has_joined && job_messages_cover_rendezvous(a->messages))
-        job_messages_outage(out, why);
+        job_messages_outage(a->messages, out, why,
+                            a->has_keepers ? a->config->job.lease_ms / 2 : 0);
     else if (!a->has_joined)
         job_messages_unreached(a->messages, out, why);
     if (!out)

@@ -41,6 +41,7 @@ struct job_messages {
     uint64_t tried_since_ms;
     struct loop_timer unreached_timer;
     struct loop_timer spare_timer;
+    struct loop_timer outage_timer; /* an outage is not reported yet */
 };
 
 /* "2 workers"; of the whole job if it has several nodes: "3 workers on 3 nodes". */
@@ -107,6 +108,12 @@ void job_messages_unreached(struct job_messages *s, bool out, const char *why)
         loop_timer_arm(&s->unreached_timer, clock_ms() + WAITING_FIRST_MS);
 }
 
+static void report_outage(void *arg)
+{
+    log_warn("the rendezvous is out of reach (%s): workers continue, trying again",
+             ((struct job_messages *)arg)->unreached);
+}
+
 struct job_messages *job_messages_create(struct loop *loop, const struct config *config,
                                          struct status_line *status_line)
 {
@@ -123,6 +130,7 @@ struct job_messages *job_messages_create(struct loop *loop, const struct config 
     s->tried_since_ms = clock_ms();
     loop_timer_init(&s->countdown, loop, show_countdown, s);
     loop_timer_init(&s->unreached_timer, loop, report_unreached, s);
+    loop_timer_init(&s->outage_timer, loop, report_outage, s);
     loop_timer_init(&s->spare_timer, loop, report_spare, s);
     return s;
 }
@@ -133,6 +141,7 @@ void job_messages_destroy(struct job_messages *s)
         return;
     loop_timer_fini(&s->countdown);
     loop_timer_fini(&s->unreached_timer);
+    loop_timer_fini(&s->outage_timer);
     loop_timer_fini(&s->spare_timer);
     free(s);
 }
@@ -345,11 +354,18 @@ char *job_messages_status(const struct job_messages *s, const struct msg_heartbe
     return buf;
 }
 
-void job_messages_outage(bool out, const char *why)
+void job_messages_outage(struct job_messages *s, bool out, const char *why,
+                         uint32_t after_ms)
 {
-    if (out)
-        log_warn("the rendezvous is out of reach (%s): workers continue, trying again",
-                 why);
-    else
+    if (out) {
+        snprintf(s->unreached, sizeof(s->unreached), "%s", why);
+        if (after_ms == 0)
+            report_outage(s);
+        else if (!s->outage_timer.armed)
+            loop_timer_arm(&s->outage_timer, clock_ms() + after_ms);
+    } else if (s->outage_timer.armed) {
+        loop_timer_cancel(&s->outage_timer);
+    } else {
         log_info("the rendezvous is back");
+    }
 }

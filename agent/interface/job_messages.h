@@ -62,5 +62,7 @@ const char *job_messages_job(const struct job_messages *s);
  * five seconds, and then every thirty. */
 void job_messages_unreached(struct job_messages *s, bool out, const char *why);
 
-/* The rendezvous was reached before, and is out of reach, or back. */
-void job_messages_outage(bool out, const char *why);
+/* The rendezvous was reached before, and is out of reach, or back: reported if it is
+ * out for so long. */
+void job_messages_outage(struct job_messages *s, bool out, const char *why,
+                         uint32_t after_ms);

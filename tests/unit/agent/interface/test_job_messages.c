@@ -265,10 +265,27 @@ TEST_LOOP(what_is_missing_is_named, 0, 3)
 TEST(an_outage_begins_and_ends)
 {
     begin("resnet", 2);
-    job_messages_outage(true, "10.0.0.1:29400: refused");
+    job_messages_outage(t.messages, true, "10.0.0.1:29400: refused", 0);
     expect("crun: the rendezvous is out of reach (10.0.0.1:29400: refused): workers "
            "continue, trying again\n");
-    job_messages_outage(false, "");
+    job_messages_outage(t.messages, false, "", 0);
+    expect("crun: the rendezvous is back\n");
+    end();
+}
+
+/* As another node hosts the rendezvous in a moment. */
+TEST(a_short_outage_is_no_news)
+{
+    begin("resnet", 2);
+    job_messages_outage(t.messages, true, "10.0.0.1:29400: refused", 3600000);
+    job_messages_outage(t.messages, false, "", 3600000);
+    expect("");
+    job_messages_outage(t.messages, true, "10.0.0.1:29400: refused", 1);
+    while (!*t.said)
+        loop_turn(t.loop, 100);
+    expect("crun: the rendezvous is out of reach (10.0.0.1:29400: refused): workers "
+           "continue, trying again\n");
+    job_messages_outage(t.messages, false, "", 1);
     expect("crun: the rendezvous is back\n");
     end();
 }
