@@ -14,7 +14,8 @@
 #include "rendezvous/wire/net/listener.h"
 
 /*
- * Shared by the files of the server: server.c (connections, turns, the registry),
+ * Shared by the files of the server: server.c (turns, the registry), server_conns.c
+ * (connections from begin to end), server_page.c (the page and its viewers),
  * server_admission.c (which connections are let in), server_keys.c (keys of peers),
  * server_shares.c (what each connection gets of a turn), server_keeping.c (the records
  * on other hosts), server_knock.c (connections to others).
@@ -106,17 +107,27 @@ struct server {
     struct log_bursts *event_lines; /* of a crund */
 };
 
-/* -- server.c ---------------------------------------------------------------------- */
+/* -- server_conns.c ---------------------------------------------------------------- */
 
 /* `host` is its source address, "" for this process, which sends no preface. What it
  * may do is known at the end of the handshake, if it has a session. */
 void peer_conn_create(struct server *s, int fd, const char *host, uid_t uid,
                       struct tls_session *tls, uint64_t since_ms);
+struct peer_conn *peer_conn_add(struct server *s, int fd, bool expect_preface,
+                                struct tls_session *tls,
+                                const struct peer_origin *origin, uint64_t since_ms);
 /* Also after its connection has closed. */
 void peer_conn_destroy(struct peer_conn *p);
 /* After a message, which may have identified it. */
 void peer_conn_classify(struct peer_conn *p);
 void peer_conn_end_handshake(struct peer_conn *p);
+
+/* -- server_page.c ----------------------------------------------------------------- */
+
+/* The registry's call: a link to the page, for the user of that connection. */
+int server_on_page(void *arg, void *conn, const struct job_owner *owner,
+                   enum access sight, const char *run_id, char *url, size_t size,
+                   struct err *e);
 
 /* -- server_admission.c ------------------------------------------------------------ */
 

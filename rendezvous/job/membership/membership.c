@@ -3,8 +3,8 @@
 
 #include <assert.h>
 
-#include "rendezvous/job/membership/membership_blame.h"
 #include "rendezvous/job/membership/membership_internal.h"
+#include "rendezvous/job/membership/membership_quarantine.h"
 
 /* A step: admit the event, advance the time, handle the event, settle the state. */
 #define SCAN_MS_MIN 20

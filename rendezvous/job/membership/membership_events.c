@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/job/membership/membership_internal.h"
 
-#include "rendezvous/job/membership/membership_blame.h"
+#include "rendezvous/job/membership/membership_quarantine.h"
 
 /*
  * The handlers of events. They change facts and send orders to the node that the event
  * is about; membership_settle then finds the state.
  */
-
-/* A job of fixed size without restarts and spares cannot replace a lost node. */
-static bool job_is_hopeless(const struct membership *m)
-{
-    return m->config.min_nodes == m->config.max_nodes && m->config.max_restarts == 0 &&
-           !(m->config.limit_spares && m->config.spares > 0) && m->epoch > 0 &&
-           membership_candidates(m) < m->config.min_nodes;
-}
 
 static bool has_all_spares(const struct membership *m)
 {
@@ -46,114 +38,17 @@ static void repeat_order(struct step *s, struct membership_node *n)
         membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
 }
 
-/* -- losing nodes ----------------------------------------------------------------- */
-
-/*
- * A failure was reported, but this node had fallen silent before it: the failure is a
- * consequence of that loss, and a loss costs no restart.
- */
-static bool explains_failure(const struct membership *m,
-                             const struct membership_node *n)
-{
-    uint64_t silent_since = n->connected ? n->heard_at : n->gone_at;
-
-    return m->state == JOB_STOPPING && m->stop.cause == JOB_CAUSE_FAILURE &&
-           membership_index(m, n) != m->stop.root.node &&
-           silent_since <= m->stop.root.heard_at;
-}
-
-static void excuse_failure(struct membership *m)
-{
-    m->stop.cause = JOB_CAUSE_LOST;
-    if (m->stop.restart_spent)
-        m->restarts--;
-    m->stop.restart_spent = m->stop.too_young = false;
-    if (m->stop.reason == JOB_REASON_FAILURE) {
-        m->stop.ending = false;
-        m->stop.reason = JOB_REASON_NONE;
-        m->stop.exit_code = 0;
-    }
-}
-
-/* The running epoch needs the node.
- * A finished node may leave, unless it serves the store. */
-static bool node_is_vital(const struct membership *m, const struct membership_node *n)
+/* A finished node may leave, unless it serves the store. */
+bool membership_is_vital(const struct membership *m, const struct membership_node *n)
 {
     return m->state == JOB_RUNNING &&
            (n->state == MEMBERSHIP_NODE_ACTIVE || membership_index(m, n) == m->leader);
 }
 
-static void forget_node(struct step *s, uint32_t i)
+void membership_forget_node(struct step *s, uint32_t i)
 {
     membership_table_remove(s->m, i);
     membership_act(s, MEMBERSHIP_ACT_DROP_NODE, i);
-}
-
-/* A running epoch may reach its end without nodes that have finished. */
-static void end_hopeless_job(struct step *s)
-{
-    struct membership *m = s->m;
-    bool continues = m->state == JOB_RUNNING && s->lost_member == MEMBERSHIP_NONE;
-
-    if (m->state != JOB_DONE && !continues && !m->stop.ending && job_is_hopeless(m))
-        membership_decide(m, JOB_REASON_LOST, EXIT_CODE_FAILED);
-}
-
-static void lose_node(struct step *s, uint32_t i)
-{
-    struct membership *m = s->m;
-    struct membership_node *n = &m->node[i];
-    bool explains = explains_failure(m, n);
-
-    if (explains)
-        excuse_failure(m);
-    if (node_is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
-        s->lost_member = i;
-    if (s->lost_member == i)
-        job_time_error(&m->time,
-                       (n->connected ? n->heard_at : n->gone_at) + m->clock.stalled,
-                       m->clock.now);
-    if (explains || s->lost_member == i) {
-        m->stop.root.node = i;
-        m->stop.root.identity = n->identity;
-        membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, i);
-    }
-    if (n->state != MEMBERSHIP_NODE_DISMISSED)
-        membership_act(s, MEMBERSHIP_ACT_EVICTED, i);
-    forget_node(s, i);
-    end_hopeless_job(s);
-    if (m->state == JOB_STOPPING)
-        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-}
-
-static bool node_is_overdue(const struct step *s, const struct membership_node *n)
-{
-    const struct membership *m = s->m;
-    uint64_t age = s->t - m->state_since;
-
-    if (s->t >= n->deadline)
-        return true;
-    if (m->state == JOB_STOPPING)
-        return membership_is_unstopped(n) &&
-               age >= (uint64_t)m->stop.grace_ms + STOP_MARGIN_MS;
-    return m->state == JOB_RUNNING && !m->store_ready &&
-           membership_index(m, n) == m->leader && age >= STORE_START_MS;
-}
-
-/* -- events ----------------------------------------------------------------------- */
-
-static enum membership_verdict on_tick(struct step *s)
-{
-    struct membership *m = s->m;
-    uint32_t next;
-
-    m->clock.ticked_at = m->clock.now;
-    for (uint32_t i = m->first; i != MEMBERSHIP_NONE; i = next) {
-        next = m->node[i].next;
-        if (node_is_overdue(s, &m->node[i]))
-            lose_node(s, i);
-    }
-    return MEMBERSHIP_OK;
 }
 
 /* A node that has been sent its result has one lease to answer BYE. */
@@ -300,129 +195,15 @@ static enum membership_verdict on_store_ready(struct step *s)
     return MEMBERSHIP_OK;
 }
 
-/* Time of the reported error, as far as the report's own delay is known. */
-static uint64_t error_time(const struct step *s)
-{
-    return s->t - (s->ev->age_ms < s->t ? s->ev->age_ms : s->t);
-}
-
-static void take_as_root(struct step *s)
-{
-    struct membership_stop *stop = &s->m->stop;
-
-    stop->root.node = membership_index(s->m, s->node);
-    stop->root.identity = s->node->identity;
-    stop->root.at = s->ev->at_ms;
-    stop->root.erred_at = error_time(s);
-    stop->root.origin = s->ev->origin;
-    stop->root.final = s->ev->final;
-    stop->root.exit_code = s->ev->exit_code;
-    membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, stop->root.node);
-}
-
-/* The origins are in the order of likelihood. Among equals the earlier error counts. */
-static bool is_likelier_root(const struct step *s)
-{
-    const struct membership_stop *stop = &s->m->stop;
-
-    if (s->ev->origin != stop->root.origin)
-        return s->ev->origin < stop->root.origin;
-    if (membership_index(s->m, s->node) == stop->root.node)
-        return s->ev->at_ms < stop->root.at;
-    return error_time(s) < stop->root.erred_at;
-}
-
-static bool all_workers_have_ended(const struct membership *m)
-{
-    uint64_t ended = m->stop.failures;
-
-    MEMBERSHIP_EACH(i, m) {
-        if (m->node[i].state == MEMBERSHIP_NODE_FINISHED)
-            ended += m->node[i].workers;
-        else if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE)
-            ended += m->node[i].succeeded;
-    }
-    return ended >= m->world_size;
-}
-
-/* The rank that caused the failures so far may still be ending. */
-static bool culprit_may_follow(const struct membership *m)
-{
-    return m->stop.root.origin != FAILURE_ORIGIN_OWN &&
-           m->config.failure_grace_ms > 0 && !all_workers_have_ended(m);
-}
-
-/* The node's other workers have ended well since its failure was reported. */
-static enum membership_verdict on_failed_again(struct step *s)
-{
-    struct membership *m = s->m;
-
-    s->node->succeeded = s->ev->succeeded;
-    if (membership_index(m, s->node) == m->stop.root.node &&
-        s->ev->at_ms == m->stop.root.at)
-        membership_act(s, MEMBERSHIP_ACT_ROOT_CAUSE, m->stop.root.node);
-    if (all_workers_have_ended(m))
-        membership_stop_failed(s);
-    return MEMBERSHIP_OK;
-}
-
-static enum membership_verdict on_failed_running(struct step *s)
-{
-    struct membership *m = s->m;
-    bool waited = m->stop.blame_until > 0;
-
-    if (s->node->state != MEMBERSHIP_NODE_ACTIVE || (s->ev->again && !waited))
-        return MEMBERSHIP_IGNORED;
-    if (s->ev->again)
-        return on_failed_again(s);
-    job_time_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
-                   m->clock.now);
-    if (m->stop.failures++ == 0) {
-        m->stop.root.heard_at = s->t;
-        m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;
-    }
-    if (s->ev->succeeded > s->node->succeeded)
-        s->node->succeeded = s->ev->succeeded;
-    if (!waited || is_likelier_root(s))
-        take_as_root(s);
-    else
-        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
-    if (!culprit_may_follow(m))
-        membership_stop_failed(s);
-    else if (!waited)
-        m->stop.blame_until = membership_blame_end(m, s->t);
-    if (m->stop.blame_until > 0)
-        membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    return MEMBERSHIP_OK;
-}
-
-/* Not the root cause, unless it is likelier than the one that is known. */
-static enum membership_verdict on_failed_stopping(struct step *s)
-{
-    struct membership *m = s->m;
-
-    if (s->ev->again)
-        return MEMBERSHIP_IGNORED;
-    if (m->stop.cause != JOB_CAUSE_FAILURE || !is_likelier_root(s)) {
-        membership_act(s, MEMBERSHIP_ACT_AFTERWARDS, membership_index(m, s->node));
-        return MEMBERSHIP_OK;
-    }
-    take_as_root(s);
-    membership_judge_root(m);
-    membership_act(s, MEMBERSHIP_ACT_ROOT_NAMED, m->stop.root.node);
-    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
-    return MEMBERSHIP_OK;
-}
-
 static enum membership_verdict on_finished(struct step *s)
 {
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return MEMBERSHIP_IGNORED;
     membership_set_state(s, s->node, MEMBERSHIP_NODE_FINISHED);
     if (s->node->leaving &&
-        !node_is_vital(s->m, s->node)) /* nothing needs it any more */
+        !membership_is_vital(s->m, s->node)) /* nothing needs it any more */
         membership_release(s, s->node);
-    if (s->m->stop.blame_until > 0 && all_workers_have_ended(s->m))
+    if (s->m->stop.blame_until > 0 && membership_workers_have_ended(s->m))
         membership_stop_failed(s);
     return MEMBERSHIP_OK;
 }
@@ -437,7 +218,7 @@ static enum membership_verdict on_stopped_running(struct step *s)
     s->lost_member = s->m->stop.root.node = membership_index(s->m, s->node);
     s->m->stop.root.identity = s->node->identity;
     membership_act(s, MEMBERSHIP_ACT_ROOT_LOST, s->lost_member);
-    end_hopeless_job(s);
+    membership_end_if_hopeless(s);
     return MEMBERSHIP_OK;
 }
 
@@ -455,20 +236,6 @@ static enum membership_verdict on_checkpointed(struct step *s)
     if (s->node->state != MEMBERSHIP_NODE_ACTIVE || !s->m->checkpoint.until)
         return MEMBERSHIP_IGNORED;
     s->node->checkpointed = true;
-    return MEMBERSHIP_OK;
-}
-
-/* The failure stands as it was reported, but another node has caused it. */
-static enum membership_verdict on_blamed(struct step *s)
-{
-    struct membership *m = s->m;
-
-    if (m->stop.cause != JOB_CAUSE_FAILURE)
-        return MEMBERSHIP_IGNORED;
-    m->stop.root.node = membership_index(m, s->node);
-    m->stop.root.identity = s->node->identity;
-    m->stop.root.at = 0; /* nothing on this node comes before it */
-    membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     return MEMBERSHIP_OK;
 }
 
@@ -534,8 +301,9 @@ static enum membership_verdict on_leave(struct step *s)
     if (!first_forming && membership_candidates(m) - 1 < m->config.min_nodes &&
         !(n->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING))
         return drain ? MEMBERSHIP_REFUSED_MIN : end_job(s, false);
-    if (!membership_is_member(n) || (n->state == MEMBERSHIP_NODE_FINISHED &&
-                                     !node_is_vital(m, n) && m->state == JOB_RUNNING)) {
+    if (!membership_is_member(n) ||
+        (n->state == MEMBERSHIP_NODE_FINISHED && !membership_is_vital(m, n) &&
+         m->state == JOB_RUNNING)) {
         membership_release(s, n);
         return MEMBERSHIP_OK;
     }
@@ -548,7 +316,7 @@ static enum membership_verdict on_bye(struct step *s)
 {
     if (s->node->state != MEMBERSHIP_NODE_DISMISSED)
         return MEMBERSHIP_IGNORED;
-    forget_node(s, membership_index(s->m, s->node));
+    membership_forget_node(s, membership_index(s->m, s->node));
     return MEMBERSHIP_OK;
 }
 
@@ -563,7 +331,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_DRAIN] = on_leave,
         [MEMBERSHIP_EV_END] = on_end,
         [MEMBERSHIP_EV_BYE] = on_bye,
-        [MEMBERSHIP_EV_TICK] = on_tick,
+        [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_RUNNING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
@@ -571,7 +339,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_STORE_READY] = on_store_ready,
-        [MEMBERSHIP_EV_FAILED] = on_failed_running,
+        [MEMBERSHIP_EV_FAILED] = membership_on_failed_running,
         [MEMBERSHIP_EV_FINISHED] = on_finished,
         [MEMBERSHIP_EV_STOPPED] = on_stopped_running,
         [MEMBERSHIP_EV_CHECKPOINTED] = on_checkpointed,
@@ -579,21 +347,21 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_DRAIN] = on_leave,
         [MEMBERSHIP_EV_END] = on_end,
         [MEMBERSHIP_EV_BYE] = on_bye,
-        [MEMBERSHIP_EV_TICK] = on_tick,
+        [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_STOPPING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
-        [MEMBERSHIP_EV_FAILED] = on_failed_stopping,
+        [MEMBERSHIP_EV_FAILED] = membership_on_failed_stopping,
         [MEMBERSHIP_EV_STOPPED] = on_stopped_stopping,
-        [MEMBERSHIP_EV_BLAMED] = on_blamed,
+        [MEMBERSHIP_EV_BLAMED] = membership_on_blamed,
         [MEMBERSHIP_EV_LEAVE] = on_leave,
         [MEMBERSHIP_EV_DRAIN] = on_leave,
         [MEMBERSHIP_EV_END] = on_end,
         [MEMBERSHIP_EV_BYE] = on_bye,
-        [MEMBERSHIP_EV_TICK] = on_tick,
+        [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_DONE] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
@@ -601,6 +369,6 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_BYE] = on_bye,
-        [MEMBERSHIP_EV_TICK] = on_tick,
+        [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
 };

@@ -6,9 +6,10 @@
 
 /*
  * Shared by the files of the membership. A step has three parts: membership.c admits
- * the event, a handler in membership_events.c changes facts (which nodes are present,
- * what failed), and membership_transitions.c moves to another state as long as the
- * facts require it. Only membership_transitions.c changes the state.
+ * the event, a handler in membership_events.c changes facts (which nodes are present),
+ * in membership_losses.c (which are lost) or membership_root_cause.c (what failed), and
+ * membership_transitions.c moves to another state as long as the facts require it. Only
+ * membership_transitions.c changes the state.
  *
  * All stamps are in the membership's time: the owner's time less the time in which the
  * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
@@ -32,6 +33,19 @@ typedef enum membership_verdict membership_handler(struct step *s);
 extern membership_handler
     *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
 void membership_hear(struct step *s, struct membership_node *n);
+/* The running epoch needs the node. */
+bool membership_is_vital(const struct membership *m, const struct membership_node *n);
+void membership_forget_node(struct step *s, uint32_t i);
+
+/* membership_losses.c */
+membership_handler membership_on_tick;
+/* A running epoch may reach its end without nodes that have finished. */
+void membership_end_if_hopeless(struct step *s);
+
+/* membership_root_cause.c */
+membership_handler membership_on_failed_running, membership_on_failed_stopping,
+    membership_on_blamed;
+bool membership_workers_have_ended(const struct membership *m);
 
 /* membership_transitions.c */
 void membership_settle(struct step *s);

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-#include "rendezvous/job/membership/membership_blame.h"
+#include "rendezvous/job/membership/membership_quarantine.h"
 
 /*
  * The edges of the state machine, and the actions on each. Only enter_state() changes

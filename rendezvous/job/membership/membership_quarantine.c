@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/membership/membership_blame.h"
+#include "rendezvous/job/membership/membership_quarantine.h"
 
 #include <string.h>
 
