@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "launcher/crunctl/ctl_client.h"
-#include "rendezvous/common/base/text.h"
 #include "rendezvous/wire/protocol/proto.h"
 
 /* crunctl drain: a node leaves in good order, and the others continue without it. */
@@ -12,8 +11,6 @@ static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
                          const char *word, struct err *e)
 {
     struct msg m = { .type = MSG_DRAIN };
-    char text[2 * sizeof(m.ack.text)];
-    int rc;
 
     if (!proto_is_name(word) || strlen(word) >= sizeof(m.drain.node)) {
         err_set(e, "\"%s\" is not a node's name or slot", word);
@@ -22,10 +19,7 @@ static int cmd_drain_run(struct ctl_client *c, const struct ctl_options *o,
     snprintf(m.drain.run_id, sizeof(m.drain.run_id), "%s", o->run_id ? o->run_id : "");
     snprintf(m.drain.node, sizeof(m.drain.node), "%s", word);
     ctl_client_user(m.drain.user, sizeof(m.drain.user));
-    rc = ctl_client_ask(c, &m, NULL, NULL, NULL, e);
-    if (rc == CTL_EXIT_OK && *ctl_client_answer_text(c))
-        printf("%s\n", text_printable(ctl_client_answer_text(c), text, sizeof(text)));
-    return rc;
+    return ctl_client_order(c, &m, e);
 }
 
 static const struct opt table[] = { CTL_COMMON_FLAGS, { .name = NULL } };

@@ -13,7 +13,7 @@ static int cmd_stop_run(struct ctl_client *c, const struct ctl_options *o,
     ctl_client_user(m.stop_job.user, sizeof(m.stop_job.user));
     snprintf(m.stop_job.run_id, sizeof(m.stop_job.run_id), "%s",
              o->run_id ? o->run_id : "");
-    return ctl_client_ask(c, &m, NULL, NULL, NULL, e);
+    return ctl_client_order(c, &m, e);
 }
 
 static const struct opt table[] = {

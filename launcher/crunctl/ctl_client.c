@@ -314,9 +314,14 @@ int ctl_ranks_parse(const struct ctl_options *o, struct rank_ranges *ranks,
     return 0;
 }
 
-const char *ctl_client_answer_text(const struct ctl_client *c)
+int ctl_client_order(struct ctl_client *c, const struct msg *order, struct err *e)
 {
-    return c->last.type == MSG_ACK ? c->last.ack.text : "";
+    char text[2 * sizeof(c->last.ack.text)];
+    int rc = ctl_client_ask(c, order, NULL, NULL, NULL, e);
+
+    if (rc == CTL_EXIT_OK && c->last.type == MSG_ACK && *c->last.ack.text)
+        printf("%s\n", text_printable(c->last.ack.text, text, sizeof(text)));
+    return rc;
 }
 
 /* A name may have several addresses; the first that accepts the connection is used. */

@@ -185,8 +185,9 @@ char *ctl_client_user(char *buf, size_t size);
 /* Which version of the protocol both speak, and which messages the rendezvous knows. */
 const struct msg_welcome *ctl_client_welcome(const struct ctl_client *c);
 
-/* The text of the acknowledgement, for users; may be "". */
-const char *ctl_client_answer_text(const struct ctl_client *c);
+/* The same for an order: prints what the acknowledgement has for users, if anything. */
+int ctl_client_order(struct ctl_client *c, const struct msg *order,
+                     struct err *e) MUST_CHECK;
 
 /* After ctl_client_ask: gives all further messages to fn, until the rendezvous or a
  * signal ends it. */

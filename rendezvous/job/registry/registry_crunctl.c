@@ -330,6 +330,7 @@ void registry_on_stop_job(struct registry *g, struct registry_peer *p,
                                    .node = MEMBERSHIP_NONE,
                                    .exit_code = 143,
                                    .now = m->stop_job.now };
+    struct msg ack = { .type = MSG_ACK, .sequence = m->sequence };
     struct job *job = find_wanted_job(g, p, m, m->stop_job.run_id);
     char by[200];
 
@@ -343,8 +344,9 @@ void registry_on_stop_job(struct registry *g, struct registry_peer *p,
     job_set_ended_by(job, "stopped by %s",
                      describe_operator(p, "stop", m->stop_job.user, by, sizeof(by)));
     registry_report(g, job, "ending", "", "the job is %s", job->ended_by);
+    snprintf(ack.ack.text, sizeof(ack.ack.text), "%s: stopping", job->name);
     registry_step(g, job, &ev, p, m, NULL);
-    registry_acknowledge(p, m);
+    registry_send(p, &ack);
 }
 
 /* By host name, or by slot if it is a number. */

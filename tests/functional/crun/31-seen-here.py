@@ -53,7 +53,9 @@ class Here(Place):
         return p
 
     def stop(self, p, word=None):
-        same(self.ctl("stop", "--now", word or str(p.pid)), (0, ""))
+        code, said = self.ctl("stop", "--now", word or str(p.pid))
+        same(code, 0)
+        matches(said, rf"^{word or '.+'}: stopping\n$")
         self.end(p, 143)
 
 
@@ -233,7 +235,7 @@ def two_nodes(p):
                   "a job of two nodes")
         same(p.ctl("stacks", "sleep", "0", env=other)[0], 0)
         matches(p.ctl("events", "sleep", env=other)[1], "epoch 1 formed: 2 nodes")
-        same(p.ctl("stop", "--now", "sleep", env=other), (0, ""))
+        same(p.ctl("stop", "--now", "sleep", env=other), (0, "sleep: stopping\n"))
         for node in nodes:
             p.end(node, 143)
         matches(p.ctl("status", "sleep", env=other)[1], "stopped (.|\\n)*by crunctl")
@@ -266,7 +268,7 @@ def with_a_crund(p):
     until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], lambda: p.ctl("status"))
     same(len(p.jobs()), 1)
     matches(p.ctl("-e", endpoint, "status", "exp")[1], "exp +running")
-    same(p.ctl("stop", "--now", "exp"), (0, ""))
+    same(p.ctl("stop", "--now", "exp"), (0, "exp: stopping\n"))
     for node in nodes:
         p.end(node, 143)
     daemon.terminate()
@@ -281,7 +283,7 @@ def nodes_of_one_machine_are_one_job(p):
     same(len(p.jobs()), 1)
     code, said = p.ctl("drain", "sleep", "0")
     matches(said, "fewer than 2 nodes would remain")
-    same(p.ctl("stop", "--now"), (0, ""))
+    same(p.ctl("stop", "--now"), (0, "sleep: stopping\n"))
     for node in nodes:
         p.end(node, 143)
 
@@ -294,7 +296,7 @@ def a_drained_node_is_told_who_asked(p):
     until(lambda: "2 workers on 2 nodes" in p.ctl("status")[1], "a job of two nodes")
     same(p.ctl("drain", "sleep", "1")[0], 0)
     p.end(nodes[1], 0, "this node has left the job: crunctl drain")
-    same(p.ctl("stop", "--now"), (0, ""))
+    same(p.ctl("stop", "--now"), (0, "sleep: stopping\n"))
     p.end(nodes[0], 143)
 
 
@@ -311,7 +313,7 @@ def on_hosts(p):
               lambda: p.ctl("status"))
         same(os.listdir(p.run + "-a") != [], True)
         matches(p.ctl("events", str(launcher.pid))[1], "epoch 1 formed")
-        same(p.ctl("stop", "--now"), (0, ""))
+        same(p.ctl("stop", "--now"), (0, "sleep: stopping\n"))
         p.end(launcher, 143)
         matches(p.ctl("status")[1], "sleep +stopped")
 
@@ -496,7 +498,7 @@ def planted_doubles(p):
                 matches(p.ctl("events", f"{name}.silent", env=env)[1], "did not answer in time")
             for end in ("json", "sock"):
                 os.unlink(f"{planted}/6.{end}")
-            same(p.ctl("stop", "--now", str(job.pid), env=env), (0, ""))
+            same(p.ctl("stop", "--now", str(job.pid), env=env), (0, f"{name}: stopping\n"))
             p.end(job, 143)
             same(sorted(os.listdir(planted)), ["5.json", "5.sock", "ended"])
         p.ctl("status", env=env)  # its socket refuses now

@@ -523,6 +523,6 @@ TEST(an_operator_stops_and_drains)
     send_to_registry(4, &drain);
     refusal_got(4, REFUSED_MIN, "fewer than 2 nodes");
     send_to_registry(4, &stop);
-    ck_assert_ptr_nonnull(message_got(4, MSG_ACK));
+    ck_assert_str_eq(message_got(4, MSG_ACK)->ack.text, "resnet: stopping");
     ck_assert_int_eq(message_got(0, MSG_STOP)->stop.cause, JOB_CAUSE_USER);
 }
