@@ -95,6 +95,8 @@ bool failure_is_final(const struct failure *f, const struct job_config *job)
 
     if (f->kind != FAILURE_EXIT && f->kind != FAILURE_SIGNAL)
         return false;
+    if (job_exit_code(f) == EXIT_CODE_FINAL)
+        return true;
     while (*at) {
         char *end;
 
@@ -465,7 +467,7 @@ void failure_print_report(const struct failure_report *r, FILE *out)
                 strcmp(f->host, r->own_host) ? ")" : "");
     }
     fprintf(out, "\ncrun: exit code %d", r->done->exit_code);
-    if (r->done->exit_code == EXIT_CODE_NO_PROGRESS && code != EXIT_CODE_NO_PROGRESS)
+    if (r->done->exit_code == EXIT_CODE_FINAL && code != EXIT_CODE_FINAL)
         fprintf(out, ": do not start it again (--max-no-progress)");
     else if (f->kind == FAILURE_EXIT || f->kind == FAILURE_SIGNAL)
         fprintf(out, ", as rank %" PRIu32 "'s%s", f->rank,

@@ -409,7 +409,7 @@ const struct opt options_table[] = {
     { .name = "no-restart-on",
       .arg = "CODES",
       .help = "Exit codes that end the job even if restarts are left, as in 2,127; "
-              "137 is SIGKILL.",
+              "137 is SIGKILL. A worker's 78 always does.",
       .set = option_set_exit_codes },
     { .name = "restart-min-uptime",
       .arg = "TIME",

@@ -117,6 +117,9 @@ CRUN_API int crun_device(const crun_world *world);
  */
 CRUN_API int crun_exit_code(void);
 #define CRUN_EXIT_STUCK 76
+/* A program that would fail again, as after CRUN_STALE, exits with this code: crun ends
+ * the job, even if restarts are left. */
+#define CRUN_EXIT_FINAL 78
 
 /*
  * Ends all communication of this world, on this rank at once and on the other ranks as

@@ -33,10 +33,12 @@ static int report_refusal(const struct err *e, int code)
 }
 
 /* If another rank is lost, the launcher knows the reason best, and ends this rank
- * too. */
+ * too. Of checkpoints that a newer start writes, one line is enough. */
 static int report_failure(const struct trainer *t, const struct err *e)
 {
-    bool of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED;
+    bool is_stale = t->status == CRUN_STALE,
+         of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED ||
+                     (is_stale && crun_rank(t->world) > 0);
     int number;
 
     for (int i = 0; of_others && i < PAUSES && !stop_signals_received(); i++)
@@ -45,7 +47,7 @@ static int report_failure(const struct trainer *t, const struct err *e)
     if (number)
         return 128 + number;
     fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
-    return EXIT_FAILED;
+    return is_stale ? CRUN_EXIT_FINAL : EXIT_FAILED;
 }
 
 /* exit(), and the calls that free memory of the GPU, would wait for it. */

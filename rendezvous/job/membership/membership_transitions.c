@@ -271,7 +271,7 @@ static void judge_progress(struct membership *m)
         return;
     m->restarts -= m->stop.restart_spent; /* that restart does not take place */
     m->stop.restart_spent = false;
-    membership_decide(m, JOB_REASON_FAILURE, EXIT_CODE_NO_PROGRESS);
+    membership_decide(m, JOB_REASON_FAILURE, EXIT_CODE_FINAL);
 }
 
 /* Every member has stopped or is lost. */

@@ -60,7 +60,9 @@ static char *describe_end(const struct failure *f, char *buf, size_t size)
 char *job_describe_failure(const struct failure *f, char *buf, size_t size)
 {
     const char *host = *f->host ? f->host : "?";
-    const char *final = f->final ? " (final by --no-restart-on)" : "";
+    const char *final = !f->final                    ? ""
+                        : f->code == EXIT_CODE_FINAL ? " (final)"
+                                                     : " (final by --no-restart-on)";
     char signal[32];
 
     switch (f->kind) {

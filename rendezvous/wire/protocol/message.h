@@ -444,8 +444,9 @@ struct msg_notice {
 #define AFTERWARDS_LINES_MAX 8
 #define AFTERWARDS_MAX_BYTES 1023
 
-/* The exit code of a job that --max-no-progress ends. */
-#define EXIT_CODE_NO_PROGRESS 78
+/* It would fail again: the exit code of a job that --max-no-progress ends, and of a
+ * worker after which no restart follows. */
+#define EXIT_CODE_FINAL 78
 
 struct msg_done {
     int32_t exit_code;

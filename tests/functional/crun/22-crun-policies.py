@@ -102,6 +102,7 @@ def some_failures_are_final(cluster):
     job = Job(cluster, "final", 1, "--max-restarts=3", "--no-restart-on=7,137")
     expect(job.script(0, "exit 7"), 7, "code 7 (final by --no-restart-on)", "0 of 3 used")
     expect(job.script(0, "kill -9 $$"), 137, "SIGKILL (final by", "0 of 3 used")
+    expect(job.script(0, "exit 78"), 78, "code 78 (final)", "0 of 3 used")
     expect(job.script(0, "exit 8", flags=["--restart-backoff=0"]), 8, "3 of 3 used")
     expect(job.script(0, "exit 8", flags=["--restart-min-uptime=60"]), 8, "0 of 3 used",
            "its epoch was younger than --restart-min-uptime (60 s)")

@@ -130,6 +130,19 @@ def goes_on(folder):
     assert [line["after"] for line in lines] == [0] + [line["step"] for line in lines[:-1]], lines
 
 
+def two_jobs_in_one_folder(folder):
+    """The newer start has it. The other job ends without a restart, and says why once."""
+    flags = [*LONG[:-1], "--passes=1000", f"--ckpt-dir={folder}", "--ckpt-every=10"]
+    with Run(*flags, ranks=2, crun=["--max-restarts=3"]) as first:
+        first.until(lambda: saved(folder), "a checkpoint")
+        with Run(*flags, ranks=2, crun=["--max-restarts=3"]) as second:
+            first.ends_with(78).says(r"exited with code 78 \(final\)").says("0 of 3 used")
+            said = re.findall(r"^train: rank .*another job, or a later start", first.err, re.M)
+            assert len(said) == 1, first
+            second.popen.send_signal(signal.SIGTERM)
+            second.ends_with(143)
+
+
 def other_model(folder):
     finished(*LONG, "--passes=1", "--train-limit=64", f"--ckpt-dir={folder}")
     with Run(*LONG, "--model=cnn", "--train-limit=64", f"--ckpt-dir={folder}") as run:
@@ -170,5 +183,6 @@ def own_folders(folder):
 
 
 main({"random_kills": random_kills, "told_to_end": told_to_end, "another_world": another_world,
+      "two_jobs_in_one_folder": two_jobs_in_one_folder,
       "interrupted": interrupted, "on_demand": on_demand, "goes_on": goes_on, "other_model": other_model,
       "read_in_python": read_in_python, "parts_alone": parts_alone, "own_folders": own_folders})

@@ -155,7 +155,7 @@ TEST(restarts_without_a_new_step_end_the_job)
     fail_at_step(5);
     ck_assert_int_eq(w.r.state, JOB_DONE);
     ck_assert_int_eq(w.r.stop.reason, JOB_REASON_FAILURE);
-    ck_assert_int_eq(w.r.stop.exit_code, EXIT_CODE_NO_PROGRESS);
+    ck_assert_int_eq(w.r.stop.exit_code, EXIT_CODE_FINAL);
     ck_assert_uint_eq(w.r.restarts, 8);
 }
 
