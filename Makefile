@@ -296,7 +296,7 @@ $B/obj/%.o: %.c
 	$(Q)$(CC) $(all_cflags) -c -o $@ $<
 
 # the page, as strings of C
-page_assets := $(addprefix $B/obj/rendezvous/show/web/,page.html.inc page.css.inc page.js.inc)
+page_assets := $(patsubst %,$B/obj/%.inc,$(wildcard $(addprefix rendezvous/show/web/*.,html css js)))
 $(page_assets): $B/obj/%.inc: %
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $< > $@

@@ -10,7 +10,7 @@
 
 #include "agent/devices/gpu_probe.h"
 #include "agent/guard/guard_main.h"
-#include "agent/guard/guard_reaper.h"
+#include "agent/guard/orphan_reaper.h"
 #include "launcher/as_torchrun.h"
 #include "launcher/command_line.h"
 #include "launcher/far_node.h"
@@ -24,8 +24,8 @@
 
 /* Each returns unless argv asks for it to run. */
 static void (*const entry_points[])(int argc, char **argv) = {
-    guard_main_keep_arguments, guard_reaper_main_if_asked, gpu_probe_main_if_asked,
-    far_node_main_if_asked,    far_socket_main_if_asked,   as_torchrun_main_if_asked,
+    guard_main_keep_arguments, orphan_reaper_main_if_asked, gpu_probe_main_if_asked,
+    far_node_main_if_asked,    far_socket_main_if_asked,    as_torchrun_main_if_asked,
 };
 
 /* Answers --help and --version. False: none was given. */

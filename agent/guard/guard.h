@@ -134,7 +134,7 @@ void guard_sweep(struct guard *g, uint32_t term_delay_ms, uint32_t grace_ms);
 void guard_fence(struct guard *g, const struct fence_terms *terms);
 
 /* How the workers are contained: "cgroup"; "session+warden" (a session each, and a
- * reaper, see guard_reaper.h) without cgroups; "session" if the cgroup turned out to
+ * reaper, see orphan_reaper.h) without cgroups; "session" if the cgroup turned out to
  * take no workers, so that there is no reaper either. */
 const char *guard_containment(const struct guard *g);
 pid_t guard_pid(const struct guard *g);

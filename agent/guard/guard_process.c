@@ -12,8 +12,8 @@
 #include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/guard.h"
 #include "agent/guard/guard_main.h"
-#include "agent/guard/guard_reaper.h"
 #include "agent/guard/guard_wire.h"
+#include "agent/guard/orphan_reaper.h"
 #include "agent/guard/status_pages.h"
 #include "rendezvous/common/base/fd.h"
 #include "rendezvous/common/base/proc.h"
@@ -111,7 +111,7 @@ static _Noreturn void become_reaper(struct guard_process *p, int socket, int sta
     pid_t guard;
     int null;
 
-    guard_reaper_prepare();
+    orphan_reaper_prepare();
     guard = fork();
     if (guard == 0)
         become_guard(p, socket, started);
@@ -124,7 +124,7 @@ static _Noreturn void become_reaper(struct guard_process *p, int socket, int sta
         dup2(p->launch_lock, LAUNCH_LOCK_FD);
     fcntl(LAUNCH_LOCK_FD, F_SETFD, p->launch_lock >= 0 ? 0 : FD_CLOEXEC);
     fd_close_from(LAUNCH_LOCK_FD + 1);
-    guard_reaper_become(guard, p->agent, p->tmpdir_tag);
+    orphan_reaper_become(guard, p->agent, p->tmpdir_tag);
 }
 
 /* Until the guard has its descriptors, and no others. */

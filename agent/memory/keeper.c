@@ -78,7 +78,7 @@ static void on_notes(evutil_socket_t fd, short what, void *arg)
             report_held(k);
             break;
         case NOTE_FETCHED:
-            memory_service_look(k);
+            memory_for_workers_look(k);
             break;
         case NOTE_SAID:
             k->calls.said(k->calls.arg, n->text);
@@ -234,12 +234,12 @@ static void verify(void *arg)
 
 static void on_worker(evutil_socket_t fd, short what, void *arg)
 {
-    memory_service_accept(arg);
+    memory_for_workers_accept(arg);
 }
 
 static void on_peer(evutil_socket_t fd, short what, void *arg)
 {
-    memory_peers_accept(arg);
+    memory_for_agents_accept(arg);
 }
 
 static struct event *keeper_watch(struct memory_keeper *k, int fd, event_callback_fn fn)
@@ -337,7 +337,7 @@ void memory_keeper_close(struct memory_keeper *k)
     struct memory_note *n;
 
     keeper_stop(k);
-    memory_service_close(k);
+    memory_for_workers_close(k);
     close_watched(k->on_worker, k->listener);
     close_watched(k->on_peer, k->port_listener);
     close_watched(k->on_notes, k->notes_ready);

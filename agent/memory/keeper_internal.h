@@ -8,10 +8,11 @@
 #include "agent/memory/memory_table.h"
 
 /*
- * Shared by the files of the keeper: keeper.c (what the agent calls), memory_service.c
- * (the workers' socket), memory_peers.c (the port for other agents), memory_copier.c
- * (copies for the neighbour), memory_fetcher.c (parts of others), memory_flush.c (the
- * end). The first two run in the agent's loop and never wait, the others in threads.
+ * Shared by the files of the keeper: keeper.c (what the agent calls),
+ * memory_for_workers.c (the workers' socket), memory_for_agents.c (the port for other
+ * agents), memory_copier.c (copies for the neighbour), memory_fetcher.c (parts of
+ * others), memory_flush.c (the end). The first two run in the agent's loop and never
+ * wait, the others in threads.
  */
 struct event;
 
@@ -73,17 +74,19 @@ int memory_keeper_grow(struct memory_keeper *k, struct memory_file *f, uint64_t 
                        struct err *e) MUST_CHECK;
 struct id128 memory_keeper_job(struct memory_keeper *k);
 
-/* -- memory_service.c -------------------------------------------------------------- */
+/* -- memory_for_workers.c
+ * -------------------------------------------------------------- */
 
-void memory_service_accept(struct memory_keeper *k);
+void memory_for_workers_accept(struct memory_keeper *k);
 /* Clients that wait for a part are answered, if there is an answer now. */
-void memory_service_look(struct memory_keeper *k);
-void memory_service_close(struct memory_keeper *k);
+void memory_for_workers_look(struct memory_keeper *k);
+void memory_for_workers_close(struct memory_keeper *k);
 
-/* -- memory_peers.c ---------------------------------------------------------------- */
+/* -- memory_for_agents.c
+ * ---------------------------------------------------------------- */
 
 /* The port for other agents of the job: takes their copies, and gives what is here. */
-void memory_peers_accept(struct memory_keeper *k);
+void memory_for_agents_accept(struct memory_keeper *k);
 
 /* -- memory_copier.c --------------------------------------------------------------- */
 

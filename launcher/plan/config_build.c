@@ -13,6 +13,7 @@
 #include "launcher/flags/rank_lists.h"
 #include "launcher/plan/rendezvous_address.h"
 #include "launcher/plan/run_identity.h"
+#include "launcher/plan/worker_count.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -30,48 +31,6 @@ static uint32_t count_entries(const char *list)
     for (; *list; list++)
         n += *list == ',';
     return n;
-}
-
-/* -np without hosts: all nodes have the same number of workers. */
-static int divide_processes(const struct options *o, uint32_t *workers, struct err *e)
-{
-    const struct job_config *j = &o->config.job;
-    uint32_t nodes = o->standalone ? 1 : j->max_nodes;
-
-    if (o->nproc_given)
-        return err_set(e, "-np and --nproc-per-node cannot both be given");
-    if (nodes > 1 && j->min_nodes != j->max_nodes)
-        return err_set(e,
-                       "-np %" PRIu32 ": the number of nodes varies; give "
-                       "--nproc-per-node",
-                       o->processes);
-    if (o->processes % nodes)
-        return err_set(e, "-np %" PRIu32 " is not a multiple of %" PRIu32 " nodes",
-                       o->processes, nodes);
-    *workers = o->processes / nodes;
-    if (*workers > WORKERS_PER_NODE_MAX)
-        return err_set(e, "-np: more than %d workers on a node", WORKERS_PER_NODE_MAX);
-    return 0;
-}
-
-static int count_workers(const struct options *o, const struct machine *m,
-                         uint32_t *workers, struct err *e)
-{
-    if (o->processes && !hosts_are_wanted(&o->hosts))
-        return divide_processes(o, workers, e);
-    *workers = o->nproc_number;
-    if (o->nproc == NPROC_GPU || o->nproc == NPROC_AUTO)
-        *workers = m->gpus();
-    if (o->nproc == NPROC_GPU && *workers == 0)
-        return err_set(
-            e,
-            "--nproc-per-node: \"gpu\", but this machine has no GPU that CUDA sees%s",
-            m->cuda_visible_devices ? " (CUDA_VISIBLE_DEVICES is set)" : "");
-    if (o->nproc == NPROC_CPU || (o->nproc == NPROC_AUTO && *workers == 0))
-        *workers = m->cpus();
-    if (*workers > WORKERS_PER_NODE_MAX)
-        *workers = WORKERS_PER_NODE_MAX;
-    return 0;
 }
 
 /* If there is a list of GPUs, each worker needs its own entry in it. */
@@ -93,7 +52,7 @@ static int check_virtual_local_rank(const struct config *c, const struct machine
 static int build_workers(const struct options *o, const struct machine *m,
                          struct config *c, struct err *e)
 {
-    if (count_workers(o, m, &c->workers, e) < 0 ||
+    if (worker_count_find(o, m, &c->workers, e) < 0 ||
         check_virtual_local_rank(c, m, e) < 0)
         return -1;
     if (strlen(c->role) > ROLE_MAX_BYTES)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "launcher/plan/pmi1.h"
+#include "launcher/plan/worker_count.h"
 #include "launcher/program/python.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
@@ -121,20 +122,6 @@ static int defaults_take_rank(struct options *o, const struct scheduler_node *n,
 
 /* -- workers ----------------------------------------------------------------------- */
 
-/* One for each GPU of this node that the job may use, else one. */
-static void defaults_take_workers(struct options *o, const struct defaults_machine *m,
-                                  const struct scheduler_node *n)
-{
-    uint32_t seen, gpus;
-
-    if (o->nproc_given || o->processes || python_is_torchrun(o->self))
-        return; /* torchrun's default is 1 */
-    seen = m->gpus();
-    gpus = !seen || (n->gpus && n->gpus < seen) ? n->gpus : seen;
-    o->nproc = NPROC_NUMBER;
-    o->nproc_number = gpus ? gpus : 1;
-}
-
 /* A step may get one CPU of many, which is slow and hard to notice. */
 static void defaults_check_cpus(const struct defaults_machine *m,
                                 const struct scheduler_node *n)
@@ -183,7 +170,7 @@ static int defaults_take(struct options *o, const struct defaults_machine *m,
     }
     o->config.shares_output = n->shares_output && o->config.job.max_nodes > 1;
     defaults_take_identity(o, p);
-    defaults_take_workers(o, m, n);
+    worker_count_by_node(o, m, n);
     defaults_check_cpus(m, n);
     defaults_say(o, n);
     return 0;

@@ -14,6 +14,7 @@ import http.server
 import json
 import pathlib
 import queue
+import re
 import threading
 import urllib.parse
 
@@ -26,20 +27,25 @@ def source(name):
     return (PAGE / name).read_text()
 
 
+def script():
+    """The parts, in the order of page.c."""
+    return "".join(source(name) for name in re.findall(r"page_\w+\.js", source("page.c")))
+
+
 def digest(text):
     return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
 def policy():
     return (f"default-src 'none'; style-src {digest(source('page.css'))}; img-src data:; "
-            f"script-src {digest(source('page.js'))}; connect-src 'self'; base-uri 'none'; "
+            f"script-src {digest(script())}; connect-src 'self'; base-uri 'none'; "
             "form-action 'none'")
 
 
 def page_html(embedded="", meta=""):
     html = source("page.html")
     for mark, text in (("policy", meta), ("job", embedded), ("css", source("page.css")),
-                       ("js", source("page.js"))):
+                       ("js", script())):
         html = html.replace(f"<!--{mark}-->", text)
     return html.encode()
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
-#include "agent/guard/guard_reaper.h"
+#include "agent/guard/orphan_reaper.h"
 #include "rendezvous/common/base/loop.h"
 
 static struct {
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     };
     struct err e;
 
-    guard_reaper_main_if_asked(argc, argv);
+    orphan_reaper_main_if_asked(argc, argv);
     if (argc < 3)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/cleanup/child_procs.h"
-#include "agent/guard/guard_reaper.h"
+#include "agent/guard/orphan_reaper.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/loop.h"
 #include "tests/worlds/check_main.h"
@@ -23,7 +23,7 @@ struct guard_payload t;
 /* A guard may execute this program, as its reaper. */
 __attribute__((constructor)) static void be_reaper_if_asked(int argc, char **argv)
 {
-    guard_reaper_main_if_asked(argc, argv);
+    orphan_reaper_main_if_asked(argc, argv);
 }
 
 static void on_started(void *arg, uint32_t local_rank, pid_t pid)

@@ -16,9 +16,16 @@ static const char html[] =
 static const char style[] =
 #include "rendezvous/show/web/page.css.inc"
     ;
-static const char script[] =
-#include "rendezvous/show/web/page.js.inc"
+/* clang-format off */
+static const char script[] = /* one, in this order */
+#include "rendezvous/show/web/page_elements.js.inc"
+#include "rendezvous/show/web/page_summary.js.inc"
+#include "rendezvous/show/web/page_curves.js.inc"
+#include "rendezvous/show/web/page_epochs.js.inc"
+#include "rendezvous/show/web/page_nodes.js.inc"
+#include "rendezvous/show/web/page_pages.js.inc"
     ;
+/* clang-format on */
 
 /* -- the policy ------------------------------------------------------------------- */
 

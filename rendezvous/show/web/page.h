@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /*
- * The page: page.html with page.css and page.js inside, which draws jobs from their
+ * The page: page.html with page.css and page_*.js inside, which draws jobs from their
  * JSON (rendezvous/show/views/job_json.h).
  */
 

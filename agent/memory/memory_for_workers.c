@@ -223,7 +223,7 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
         client_close(c);
 }
 
-void memory_service_look(struct memory_keeper *k)
+void memory_for_workers_look(struct memory_keeper *k)
 {
     struct memory_client *c, *next;
 
@@ -249,7 +249,7 @@ static bool is_own_user(int fd)
            user.uid == geteuid();
 }
 
-void memory_service_accept(struct memory_keeper *k)
+void memory_for_workers_accept(struct memory_keeper *k)
 {
     int fd = accept4(k->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct memory_client *c;
@@ -275,7 +275,7 @@ void memory_service_accept(struct memory_keeper *k)
     LIST_INSERT_HEAD(&k->clients, c, entry);
 }
 
-void memory_service_close(struct memory_keeper *k)
+void memory_for_workers_close(struct memory_keeper *k)
 {
     while (!LIST_EMPTY(&k->clients))
         client_close(LIST_FIRST(&k->clients));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/guard/guard_reaper.h"
+#include "agent/guard/orphan_reaper.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #define PIDS_PER_ROUND 256
 #define KILL_ROUND_US_MAX 50000
 
-void guard_reaper_prepare(void)
+void orphan_reaper_prepare(void)
 {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -34,10 +34,10 @@ static char *find_tmpdir_variable(void)
     return NULL;
 }
 
-void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag)
+void orphan_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag)
 {
     char guard_pid[16], agent_pid[16];
-    char *argv[] = { (char *)GUARD_REAPER_ARGV0, guard_pid, agent_pid,
+    char *argv[] = { (char *)ORPHAN_REAPER_ARGV0, guard_pid, agent_pid,
                      (char *)tmpdir_tag, NULL };
     char *env[] = { find_tmpdir_variable(), NULL };
 
@@ -118,14 +118,14 @@ static void clean_up_after_agent(const struct agent_handle *agent,
     }
 }
 
-/* The name and the pid of a child prove that guard_reaper_become executed this
+/* The name and the pid of a child prove that orphan_reaper_become executed this
  * process. */
 static pid_t guard_to_wait_for(int argc, char **argv)
 {
     siginfo_t info;
     pid_t guard;
 
-    if (argc != 4 || strcmp(argv[0], GUARD_REAPER_ARGV0) != 0)
+    if (argc != 4 || strcmp(argv[0], ORPHAN_REAPER_ARGV0) != 0)
         return 0;
     guard = (pid_t)atoi(argv[1]);
     if (guard <= 0 ||
@@ -134,7 +134,7 @@ static pid_t guard_to_wait_for(int argc, char **argv)
     return guard;
 }
 
-void guard_reaper_main_if_asked(int argc, char **argv)
+void orphan_reaper_main_if_asked(int argc, char **argv)
 {
     pid_t guard = guard_to_wait_for(argc, argv);
     struct agent_handle agent;
@@ -143,7 +143,7 @@ void guard_reaper_main_if_asked(int argc, char **argv)
     if (guard == 0)
         return;
     setsid();
-    prctl(PR_SET_NAME, GUARD_REAPER_ARGV0);
+    prctl(PR_SET_NAME, ORPHAN_REAPER_ARGV0);
     agent = open_agent((pid_t)atoi(argv[2]));
     code = wait_for_guard(guard);
     kill_remaining_children();

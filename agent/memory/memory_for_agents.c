@@ -117,7 +117,7 @@ static void serve_peer(void *arg)
     pthread_mutex_lock(&p.keeper->lock);
 }
 
-void memory_peers_accept(struct memory_keeper *k)
+void memory_for_agents_accept(struct memory_keeper *k)
 {
     struct net_addr from;
     struct memory_peer peer = { k, net_accept(k->port_listener, &from) }, *p;

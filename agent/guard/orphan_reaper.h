@@ -18,13 +18,13 @@
  * Its name does not contain "crun" and its environment is only TMPDIR, so that killing
  * crun's processes by name does not kill it.
  */
-#define GUARD_REAPER_ARGV0 "warden"
+#define ORPHAN_REAPER_ARGV0 "warden"
 
 /* Called in the child that becomes the reaper, before it forks. */
-void guard_reaper_prepare(void);
+void orphan_reaper_prepare(void);
 /* Does not return. */
-_Noreturn void guard_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag);
+_Noreturn void orphan_reaper_become(pid_t guard, pid_t agent, const char *tmpdir_tag);
 
 /* Called in main before anything else; does not return in a process that was executed
  * as a reaper. */
-void guard_reaper_main_if_asked(int argc, char **argv);
+void orphan_reaper_main_if_asked(int argc, char **argv);
