@@ -340,9 +340,13 @@ bool failure_needs_text(const struct failure *f)
 }
 
 /* A time at which the error may have been written; 0: not known. */
-static bool is_fresh(uint64_t ms, const struct failure *f)
+static bool is_fresh(uint64_t ms, const struct failure *f,
+                     const struct failure_output *output)
 {
-    return !ms || ms + ERROR_AGE_MAX_MS >= f->at_ms;
+    bool wrote_more = output->written_ms > output->traceback_ms + TRACEBACK_AGE_MAX_MS;
+
+    return !ms ||
+           ms + (wrote_more ? ERROR_AGE_MAX_MS : LAST_TRACEBACK_AGE_MAX_MS) >= f->at_ms;
 }
 
 static void move_back(struct failure *f, uint64_t at_ms)
@@ -361,16 +365,16 @@ void failure_origin_read(struct failure *f, const struct failure_output *output)
     uint64_t wrote_ms = output->traceback_ms ? output->traceback_ms
                                              : output->written_ms;
 
-    if (part.start && !is_fresh(wrote_ms, f)) /* of an error that was handled */
+    if (part.start && !is_fresh(wrote_ms, f, output)) /* of an error that was handled */
         part.start = NULL;
     if (!part.start) {
         wrote_ms = output->written_ms;
         text = output->summary ? output->summary : text;
         part = find_last_words(text);
     }
-    if (failure_needs_text(f) && *text && is_fresh(wrote_ms, f)) {
+    if (failure_needs_text(f) && *text && is_fresh(wrote_ms, f, output)) {
         judge_part(f, &part);
-        if (output->traceback_ms && is_fresh(output->traceback_ms, f))
+        if (output->traceback_ms && is_fresh(output->traceback_ms, f, output))
             move_back(f, output->traceback_ms);
     }
     if ((f->kind == FAILURE_SIGNAL && f->code == SIGPIPE) ||

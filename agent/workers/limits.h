@@ -10,9 +10,11 @@
 #define FAILED_DRAIN_MS 100
 #define SAVING_LOOK_MS 20 /* whether a checkpoint is still written */
 
-/* What a worker wrote longer ago than this is not why it has failed. An interpreter may
- * take seconds to end after its last words. */
+/* What a worker wrote longer ago than this is not why it has failed. */
 #define ERROR_AGE_MAX_MS 10000
+/* Unless it is a traceback, the last that it wrote: on a busy machine an interpreter
+ * with torch takes up to 40 s to end after that. */
+#define LAST_TRACEBACK_AGE_MAX_MS 60000
 /* A worker that lives on after a traceback for longer than this has handled the error.
  */
 #define TRACEBACK_AGE_MAX_MS 1000

@@ -193,7 +193,25 @@ TEST(what_was_written_long_ago_tells_nothing)
     ck_assert_int_eq(f.origin, FAILURE_ORIGIN_PEER); /* by its last words */
     f.origin = FAILURE_ORIGIN_OWN;
     f.at_ms = ENDED_MS;
-    out.written_ms = ENDED_MS - ERROR_AGE_MAX_MS - 1;
+    out.written_ms = ENDED_MS - LAST_TRACEBACK_AGE_MAX_MS - 1;
+    out.traceback_ms = out.written_ms - 1;
+    failure_origin_read(&f, &out);
+    ck_assert_int_eq(f.origin, FAILURE_ORIGIN_OWN);
+    ck_assert_uint_eq(f.at_ms, ENDED_MS);
+}
+
+/* The end of an interpreter takes long. */
+TEST(a_traceback_after_which_nothing_came_tells_longer)
+{
+    struct failure f = { .kind = FAILURE_EXIT, .code = 1, .at_ms = ENDED_MS };
+    struct failure_output out = { FRAMES RESET, NULL, ENDED_MS - ERROR_AGE_MAX_MS - 1,
+                                  ENDED_MS - ERROR_AGE_MAX_MS - 2 };
+
+    failure_origin_read(&f, &out);
+    ck_assert_int_eq(f.origin, FAILURE_ORIGIN_PEER);
+    ck_assert_uint_eq(f.at_ms, out.traceback_ms);
+    f = (struct failure){ .kind = FAILURE_EXIT, .code = 1, .at_ms = ENDED_MS };
+    out.traceback_ms -= TRACEBACK_AGE_MAX_MS; /* the program went on */
     failure_origin_read(&f, &out);
     ck_assert_int_eq(f.origin, FAILURE_ORIGIN_OWN);
     ck_assert_uint_eq(f.at_ms, ENDED_MS);
