@@ -399,10 +399,11 @@ static void server_found_keeping(struct server *s)
 
 void server_keep_on(struct server *s)
 {
-    struct keeping *k = s->keeping;
-    unsigned others = s->config.replicas > 2 ? 2 : 1;
+    const struct job *job = registry_jobs(s->registry);
+    /* a third node may be about to join, as long as the job has not formed */
+    unsigned others = s->config.replicas > 2 && job && !job->membership.epoch ? 2 : 1;
 
-    if (!k && s->config.replicas > 1 && !s->config.standalone && s->listener &&
+    if (!s->keeping && s->config.replicas > 1 && !s->config.standalone && s->listener &&
         registry_count_keepers(s->registry, others) == others)
         server_found_keeping(s);
     if (!s->keeping)

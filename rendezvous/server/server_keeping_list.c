@@ -123,15 +123,18 @@ static unsigned keeping_count(const struct keeping *k)
 /* Two of them are a pair, so a second one has no vote before there is a third. And none
  * before all nodes know of them: this host may step down as soon as others vote, and a
  * node that knows no other one ends. It keeps its vote until those that are missed have
- * none. */
+ * none. The other one of a pair can go on without a vote, so it gets its one last. */
 static bool keeping_may_turn(const struct keeping *k, const struct replica_member *m,
-                             unsigned there)
+                             unsigned there, unsigned voters)
 {
     bool votes = there > 2;
+    struct replica_pair pair;
 
     return m->id != k->id && m->votes != votes &&
            (votes ? m->follows && proto_keepers_are_several(k->told.endpoints) &&
-                        STAILQ_EMPTY(&k->server->unsent)
+                        STAILQ_EMPTY(&k->server->unsent) &&
+                        (voters > 1 || !replica_pair(k->replica, &pair) ||
+                         m->id != pair.with)
                   : there == replica_count(k->replica));
 }
 
@@ -148,7 +151,7 @@ static int keeping_let_go(struct keeping *k, const struct replica_member *m)
  * all records and a vote in its place: it may yet come back, and counts until then. */
 static bool keeping_change_list(struct keeping *k)
 {
-    unsigned n = replica_count(k->replica), there = keeping_count(k);
+    unsigned n = replica_count(k->replica), there = keeping_count(k), voters = 0;
     bool coming = k->asked != 0;
     uint64_t now = clock_ms(), id = k->offered;
     struct replica_member m;
@@ -162,13 +165,14 @@ static bool keeping_change_list(struct keeping *k)
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
+        voters += m.votes;
         coming |= m.id != k->id && there > 2 && !m.votes && !m.follows &&
                   !keeping_misses(k, &m, there);
     }
     for (unsigned i = 0; i < n; i++) {
         replica_show(k->replica, i, &m);
         if (!keeping_misses(k, &m, there) &&
-            (!m.keeps || keeping_may_turn(k, &m, there)) &&
+            (!m.keeps || keeping_may_turn(k, &m, there, voters)) &&
             replica_set_vote(k->replica, m.id, there > 2 && m.keeps, now) == 0)
             return true;
     }

@@ -200,8 +200,7 @@ void witness_forget(struct witness *w)
 {
     if (!w)
         return;
-    if (w->crund)
-        witness_crund_forget(w->crund);
+    witness_crund_forget(w->crund);
     if (w->crund)
         free(w);
     else

@@ -93,6 +93,18 @@ def each_host_in_turn_dies_and_comes_back(cluster):
     end_well(cluster, ps)
 
 
+def a_third_node_joins_while_the_host_dies(cluster):
+    """The two that run know of each other, though there may be more nodes."""
+    options = {"nodes": "1:3", "conf": ",last_call_timeout=1"}
+    a, b = launch(cluster, **options)
+    c = start(cluster, 2, **options)
+    until(lambda: "the records of the rendezvous are on" in c.err, lambda: c.err)
+    a.kill()
+    until(lambda: all(re.search("world=2 epoch=[2-9]", p.out) for p in (b, c)),
+          lambda: f"both go on\n{b.err}\n{c.err}", seconds=30)
+    end_well(cluster, [b, c])
+
+
 def the_other_node_dies_and_comes_back(cluster):
     a, b = launch(cluster)
     b.kill()
@@ -254,6 +266,7 @@ def a_job_ends_as_ever(cluster):
 TESTS = [
     the_host_dies_and_the_other_node_goes_on,
     each_host_in_turn_dies_and_comes_back,
+    a_third_node_joins_while_the_host_dies,
     the_other_node_dies_and_comes_back,
     a_host_that_is_told_to_end_leaves,
     a_host_that_leaves_does_not_wait_for_one_that_dies,
@@ -273,7 +286,7 @@ def main():
     if not has_replicas():
         skip("this build has no libraft", "two nodes")
         sys.exit(77)
-    with host.Cluster(2) as cluster:
+    with host.Cluster(3) as cluster:
         run(TESTS, cluster)
 
 
