@@ -6,9 +6,11 @@ crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
 its budget.
 """
+import base64
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 
@@ -225,20 +227,33 @@ def crunctl_shows_where_the_rendezvous_is(cluster):
     end_well(cluster, ps[1:])
 
 
-# sends what it is given, and prints what comes back
-STRANGER = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); "
-            "s.sendall(bytes.fromhex(sys.argv[3])); print('got', s.recv(65536), s.recv(65536))")
+# sends what it is given, garbage, and the same many times, and prints what comes back
+STRANGER = """import os, socket, sys
+data = bytes.fromhex(sys.argv[3])
+for what in (data, os.urandom(100000), data[:8] + os.urandom(100000), data + 300 * data[8:]):
+    for _ in range(20):
+        s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+        try:
+            s.sendall(what)
+            print("got", s.recv(65536), s.recv(65536))
+        except OSError as e:
+            print("got", e)
+        s.close()
+"""
 
 
 def strangers_are_no_replicas(cluster, ps):
-    """Of the node that hosts the rendezvous, and of one that keeps its records."""
+    """Of the node that hosts the rendezvous, and of one that keeps its records. They claim to lead
+    in a later term than any other."""
+    forged = base64.b64encode(struct.pack("<10Q", 1, 1, 0, 7, 3, 1 << 40, 0, 0, 0, 0)).decode()
     data = control.PREFACE + control.hello("replica") + control.frame(
-        control.REPLICATE, {"last": True, "text": "AAAA"})
+        control.REPLICATE, {"last": True, "text": forged})
     for node in (0, 1):
         p = cluster[3].start(["python3", "-c", STRANGER, cluster[node].address, str(PORT),
                               data.hex()])
-        p.wait()
-        if "WELCOME" in p.out or b"version" in p.out.encode():
+        if p.wait(60) != 0 or p.out.count("got") != 80:
+            fail("not all was sent:", p.out[:300], p.err)
+        if "WELCOME" in p.out or "version" in p.out:
             fail("a stranger was taken for a replica:", p.out)
     if [p for p in ps if p.popen.poll() is not None]:
         fail("a node has ended")
@@ -257,10 +272,15 @@ def a_lost_one_is_not_counted(cluster):
 
 
 def under_keys_a_stranger_has_no_vote(cluster):
-    key = f"{cluster.directory}/key"
-    subprocess.run([CRUNCTL, "keygen", key], check=True, capture_output=True)
+    key, other = f"{cluster.directory}/key", f"{cluster.directory}/other-key"
+    for name in (key, other):
+        subprocess.run([CRUNCTL, "keygen", name], check=True, capture_output=True)
     ps = launch(cluster, 3, flags=(f"--key-file={key}",))
     strangers_are_no_replicas(cluster, ps)
+    for i in (0, 1):  # with the key of another job
+        shown = status(cluster, 3, "-e", f"{cluster[i].address}:{PORT}", f"--key-file={other}")
+        if "does not accept" not in shown:
+            fail(shown)
     ps[0].kill()
     until(lambda: "epoch=2" in ps[1].out and "epoch=2" in ps[2].out, "an epoch without the host")
     end_well(cluster, ps[1:])
