@@ -50,6 +50,46 @@ static int send_question(struct log_view *v, struct msg *m, struct err *e)
     return rc;
 }
 
+/* The job or its rendezvous again. CTL_EXIT_REFUSED: the job has ended. */
+static int reopen_client(struct log_view *v, struct err *e)
+{
+    const struct ctl_job *job = NULL;
+    struct ctl_client *c = NULL;
+    struct ctl_jobs jobs;
+    int rc = CTL_EXIT_REFUSED;
+
+    if (v->o->endpoint) {
+        c = ctl_client_open(v->o, ACCESS_OPERATE, &rc, e);
+    } else {
+        ctl_jobs_find(&jobs);
+        if (ctl_jobs_choose(&jobs, v->o->run_id, false, &job, e) == 0 && job)
+            c = ctl_client_open_job(v->o, job, v->o->timeout_ms, &rc, e);
+        ctl_jobs_release(&jobs);
+    }
+    if (!c)
+        return rc;
+    if (v->owns_client)
+        ctl_client_close(v->c);
+    v->owns_client = true;
+    v->c = c;
+    return rc;
+}
+
+/* The connection was lost. */
+static int resume_view(struct log_view *v, struct err *e)
+{
+    uint64_t until = clock_ms() + v->o->timeout_ms, gone = clock_ms() + GONE_MS;
+    int rc;
+
+    while ((rc = reopen_client(v, e)) == CTL_EXIT_UNREACHABLE && clock_ms() < until) {
+        if (e->code == CTL_NOT_THERE &&
+            clock_ms() > gone) /* it has ended with its job */
+            return CTL_EXIT_REFUSED;
+        usleep(RETRY_MS * 1000);
+    }
+    return rc;
+}
+
 /* Ranks that were not seen before. */
 static int ask_new_ranks(struct log_view *v, uint32_t first, uint32_t last, bool tail,
                          struct err *e)
@@ -63,7 +103,10 @@ static int ask_new_ranks(struct log_view *v, uint32_t first, uint32_t last, bool
     snprintf(m.ask_logs.ranks, sizeof(m.ask_logs.ranks), "%" PRIu32 "-%" PRIu32, first,
              last);
     v->answered = v->missed = 0;
-    rc = send_question(v, &m, e);
+    while ((rc = send_question(v, &m, e)) == CTL_EXIT_UNREACHABLE && v->o->follow &&
+           v->epoch && (rc = resume_view(v, e)) == CTL_EXIT_OK)
+        if (v->answered) /* rather more lines than a gap */
+            m.ask_logs.tail = UINT32_MAX;
     if (rc == CTL_EXIT_OK && epoch && v->job_epoch > epoch)
         v->missed = 0;
     return rc;
@@ -267,48 +310,6 @@ static int follow_once(struct log_view *v, struct err *e)
     return rc;
 }
 
-/* The job or its rendezvous again. CTL_EXIT_REFUSED: the job has ended. */
-static int reopen_client(struct log_view *v, struct err *e)
-{
-    const struct ctl_job *job = NULL;
-    struct ctl_client *c = NULL;
-    struct ctl_jobs jobs;
-    int rc = CTL_EXIT_REFUSED;
-
-    if (v->o->endpoint) {
-        c = ctl_client_open(v->o, ACCESS_OPERATE, &rc, e);
-    } else {
-        ctl_jobs_find(&jobs);
-        if (ctl_jobs_choose(&jobs, v->o->run_id, false, &job, e) == 0 && job)
-            c = ctl_client_open_job(v->o, job, v->o->timeout_ms, &rc, e);
-        ctl_jobs_release(&jobs);
-    }
-    if (!c)
-        return rc;
-    if (v->owns_client)
-        ctl_client_close(v->c);
-    v->owns_client = true;
-    v->c = c;
-    return rc;
-}
-
-/* The connection was lost: asks again where it ended. */
-static int resume_view(struct log_view *v, struct err *e)
-{
-    uint64_t until = clock_ms() + v->o->timeout_ms, gone = clock_ms() + GONE_MS;
-    int rc;
-
-    if (count_open_ranks(v) == 0) /* all has been shown */
-        return CTL_EXIT_REFUSED;
-    while ((rc = reopen_client(v, e)) == CTL_EXIT_UNREACHABLE && clock_ms() < until) {
-        if (e->code == CTL_NOT_THERE &&
-            clock_ms() > gone) /* it has ended with its job */
-            return CTL_EXIT_REFUSED;
-        usleep(RETRY_MS * 1000);
-    }
-    return rc;
-}
-
 static void report_job_end(const struct log_view *v)
 {
     size_t open = count_open_ranks(v);
@@ -320,14 +321,13 @@ static void report_job_end(const struct log_view *v)
         log_info("the job has ended");
 }
 
-static int follow_all(struct log_view *v, struct err *e)
+/* rc: of what was asked first. */
+static int follow_all(struct log_view *v, int rc, struct err *e)
 {
-    int rc = CTL_EXIT_OK;
-
     while (!ferror(stdout) && rc == CTL_EXIT_OK) {
         rc = follow_once(v, e);
-        if (rc == CTL_EXIT_UNREACHABLE)
-            rc = resume_view(v, e);
+        if (rc == CTL_EXIT_UNREACHABLE) /* maybe after all has been shown */
+            rc = count_open_ranks(v) > 0 ? resume_view(v, e) : CTL_EXIT_REFUSED;
     }
     log_view_finish_lines(v);
     if (rc != CTL_EXIT_REFUSED)
@@ -377,8 +377,8 @@ static int cmd_logs_run(struct ctl_client *c, const struct ctl_options *o,
     rc = show_first(&v, true, e);
     if (rc == CTL_EXIT_OK)
         warn_unknown_ranks(&v);
-    if (rc == CTL_EXIT_OK && o->follow)
-        rc = follow_all(&v, e);
+    if (o->follow && (rc == CTL_EXIT_OK || v.epoch))
+        rc = follow_all(&v, rc, e);
     else if (rc == CTL_EXIT_OK)
         rc = show_rest(&v, e);
     log_view_forget_ranks(&v);

@@ -153,7 +153,8 @@ def goes_on_after_a_lost_connection():
             daemon = Process(command)
             until(job.is_open, "the rendezvous again")
             os.kill(follower.pid, signal.SIGCONT)
-            until(lambda: follower.out.count("during") == 2, "the lines of meanwhile")
+            until(lambda: follower.out.count("during") == 2,
+                  lambda: f"the lines of meanwhile: {follower.out}{follower.err}")
             job.go.with_name("on").touch()
             job.end()
             follower.expect(0)
