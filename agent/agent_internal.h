@@ -26,10 +26,10 @@
  * agent_acts.c (the acts of agent_state.c), agent_workers.c (what happens to the
  * workers), agent_stop.c (the end of an epoch's workers), agent_memory.c (checkpoints
  * in memory), agent_tools.c (what tools of this machine see), agent_orders.c (orders of
- * the rendezvous), agent_rendezvous.c (a rendezvous in this process),
- * agent_interrupts.c (why this node or the job ends early: signals, the deadline,
- * workers that end by a signal), agent_unanswered.c (a rendezvous that does not answer
- * then), agent_result.c (how it has ended, and the exit code).
+ * the rendezvous), agent_outage.c (a rendezvous out of reach), agent_rendezvous.c (one
+ * in this process), agent_interrupts.c (why this node or the job ends early: signals,
+ * the deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that
+ * does not answer then), agent_result.c (how it has ended, and the exit code).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -180,6 +180,13 @@ void agent_report_result(struct agent *a, const struct logs_end *end);
 
 /* unfit: why this node can run no workers, or "". */
 int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK;
+
+/* -- agent_outage.c ---------------------------------------------------------------- */
+
+/* The client's calls. */
+void agent_on_outage(void *agent, bool out, const char *why);
+void agent_on_fence(void *agent, uint64_t until_ms);
+void agent_on_abandoned(void *agent, const char *why);
 
 /* -- agent_interrupts.c ------------------------------------------------------------ */
 

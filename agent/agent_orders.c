@@ -238,75 +238,6 @@ static void on_order(void *arg, const struct msg *m)
         handlers[m->type](a, m);
 }
 
-static void on_outage(void *arg, bool out, const char *why)
-{
-    struct agent *a = arg;
-
-    /* another node that keeps the records may host it in a moment */
-    if (a->has_joined && job_messages_cover_rendezvous(a->messages))
-        job_messages_outage(a->messages, out, why,
-                            a->has_keepers ? a->config->job.lease_ms / 2 : 0);
-    else if (!a->has_joined)
-        job_messages_unreached(a->messages, out, why);
-    if (!out)
-        epoch_store_ask_again(&a->store);
-    else if (a->unanswered.due_ms)
-        loop_timer_arm(&a->unanswered.timer, clock_ms());
-}
-
-/* A job of one node has no other nodes to lose contact with. */
-static void on_fence(void *arg, uint64_t until_ms)
-{
-    struct agent *a = arg;
-    const struct job_config *job = &a->config->job;
-    struct fence_terms terms = fence_terms_of(job->strict_fence, until_ms,
-                                              job->lease_ms, job->failure_grace_ms);
-
-    if (a->config->rendezvous != CONFIG_LOCAL && a->workers.guard)
-        guard_fence(a->workers.guard, &terms);
-}
-
-static void print_abandoned(const struct agent *a, const char *why)
-{
-    log_error("%s", why);
-    if (a->has_joined && a->config->job.strict_fence)
-        log_error("this node has fenced itself (--fence=strict); the job can continue "
-                  "without it");
-    else if (a->is_left_behind)
-        log_error("the other node has claimed the job, and goes on without this one");
-    else if (a->is_of_pair)
-        log_error("the job ends here: nothing proves that %s is gone and not only cut "
-                  "off; a start by crun -H, another witness (--rdzv-conf "
-                  "witness=file:DIR or HOST:PORT), a third node that keeps the "
-                  "rendezvous' records (--spares=1), or a crund on a separate machine "
-                  "would have saved it",
-                  a->keeper);
-    else if (a->has_keepers)
-        log_error("the job ends here: too few are left of the nodes that keep the "
-                  "rendezvous' records");
-    else if (a->has_joined && a->config->replicas > 1)
-        log_error("the job ends here: no other node has kept the rendezvous' records "
-                  "(one with the same address does not)");
-    else if (a->has_joined)
-        log_error(
-            "the job ends here; a third node that keeps the rendezvous' records "
-            "(--spares=1), or a crund on a separate machine, would have saved it");
-}
-
-static void on_abandoned(void *arg, const char *why)
-{
-    struct agent *a = arg;
-
-    if (job_messages_cover_rendezvous(a->messages))
-        print_abandoned(a, why);
-    snprintf(a->result.text, sizeof(a->result.text), "%s", why);
-    a->exit_code = !a->has_joined         ? EX_UNAVAILABLE
-                   : a->unanswered.due_ms ? a->unanswered.exit_code
-                   : a->config->job.strict_fence || a->is_left_behind ? EXIT_EVICTED
-                                                                      : EXIT_FAILURE;
-    agent_handle_event(a, AGENT_EV_ABANDONED);
-}
-
 static void on_progress_asked(void *arg, struct msg_heartbeat *progress)
 {
     struct agent *a = arg;
@@ -346,9 +277,9 @@ static void on_resolved(void *arg, const struct net_addr *list, size_t count,
 int agent_join_job(struct agent *a, const char *unfit, struct err *e)
 {
     struct client_calls calls = { .order = on_order,
-                                  .outage = on_outage,
-                                  .abandoned = on_abandoned,
-                                  .fence = on_fence,
+                                  .outage = agent_on_outage,
+                                  .abandoned = agent_on_abandoned,
+                                  .fence = agent_on_fence,
                                   .progress = on_progress_asked,
                                   .resolved = on_resolved,
                                   .arg = a };

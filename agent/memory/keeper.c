@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,75 +158,6 @@ struct id128 memory_keeper_job(struct memory_keeper *k)
     job = k->now.job;
     pthread_mutex_unlock(&k->lock);
     return job;
-}
-
-/* -- verification ------------------------------------------------------------------ */
-
-/* A part, as it was looked at with the lock. */
-struct verification {
-    struct memory_file *of, seen;
-    pthread_t thread;
-    bool has_thread, is_sound;
-};
-
-static void *verify_part(void *arg)
-{
-    struct verification *v = arg;
-
-    v->is_sound = memory_file_is_sound(&v->seen);
-    return NULL;
-}
-
-/* The newest part of each worker, which none of them changes any more; one that is
- * damaged is dropped, and makes another the newest. An older one is read only by
- * workers, which verify it themselves. True: one was dropped. */
-static bool verify_newest(struct memory_keeper *k)
-{
-    struct verification *part = xcalloc(k->config.workers,
-                                        MEMORY_SLOTS * sizeof(*part));
-    struct memory_file *f;
-    bool dropped = false;
-    size_t count = 0;
-
-    pthread_mutex_lock(&k->lock);
-    memory_table_look(&k->table);
-    TAILQ_FOREACH(f, &k->table.files, entry)
-        if (memory_table_is_newest(&k->table, f))
-            part[count++] = (struct verification){ .of = f, .seen = *f };
-    pthread_mutex_unlock(&k->lock);
-    for (struct verification *v = part; v < part + count; v++) {
-        v->has_thread = thread_start(&v->thread, verify_part, v) == 0;
-        if (!v->has_thread)
-            verify_part(v);
-    }
-    for (struct verification *v = part; v < part + count; v++) {
-        if (v->has_thread)
-            pthread_join(v->thread, NULL);
-        pthread_mutex_lock(&k->lock);
-        if (v->is_sound)
-            v->of->sound = v->seen.header.header_hash;
-        else
-            memory_file_drop(v->of);
-        pthread_mutex_unlock(&k->lock);
-        if (v->is_sound)
-            continue;
-        memory_keeper_say(k,
-                          "the checkpoint in memory of rank %" PRIu32 ", step %" PRIu64
-                          ", is damaged: an older one is used",
-                          v->seen.header.rank, v->seen.header.set.step);
-        dropped = true;
-    }
-    free(part);
-    return dropped;
-}
-
-static void verify(void *arg)
-{
-    while (verify_newest(arg))
-        ;
-    /* what follows the note finds this thread ended, and verifies again */
-    pthread_mutex_lock(&((struct memory_keeper *)arg)->lock);
-    memory_keeper_note(arg, (struct memory_note){ .kind = NOTE_VERIFIED });
 }
 
 /* -- opening and closing ----------------------------------------------------------- */
@@ -387,7 +317,7 @@ void memory_keeper_end(struct memory_keeper *k)
     k->runs = false;
     memory_table_collect(&k->table); /* the last words of workers may be unread */
     verifies = !TAILQ_EMPTY(&k->table.files) &&
-               memory_keeper_spawn(k, MEMORY_VERIFIER, verify, k) == 0;
+               memory_keeper_spawn(k, MEMORY_VERIFIER, memory_verify, k) == 0;
     pthread_mutex_unlock(&k->lock);
     if (!verifies)
         report_held(k);

@@ -104,6 +104,11 @@ void memory_fetcher_begin(struct memory_keeper *k);
 bool memory_fetcher_want(struct memory_keeper *k, uint32_t rank, bool shared,
                          const char **why);
 
+/* -- memory_verify.c --------------------------------------------------------------- */
+
+/* A thread: the newest part of each worker is whole, or dropped. */
+void memory_verify(void *keeper);
+
 /* -- memory_flush.c ---------------------------------------------------------------- */
 
 /* Runs the program's command with what is here of that set, unless files have it. A

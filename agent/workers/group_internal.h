@@ -41,6 +41,9 @@ struct group {
     struct loop_timer left_timer; /* tells of them */
 };
 
+/* group_failure.c */
+void group_report_exit(struct group *g, uint32_t local_rank);
+
 /* group_stop.c: the order to stop, and the end of all processes. */
 void group_on_kill_time(void *arg);
 /* How long leftovers of workers that have succeeded may go on. */
