@@ -189,7 +189,9 @@ static int part_read(int fd, bool shared, bool is_sound, struct crun_memory_part
     if (fstat(fd, &st) < 0 || st.st_size < (off_t)MEMORY_HEADER_BYTES)
         return err_set(e, "memory: a part is too short");
     part->map_bytes = (uint64_t)st.st_size;
-    part->map = mmap(NULL, part->map_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    /* all of it is read */
+    part->map = mmap(NULL, part->map_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd,
+                     0);
     if (part->map == MAP_FAILED) {
         part->map = NULL;
         return err_set_errno(e, errno, "memory: cannot map a part");

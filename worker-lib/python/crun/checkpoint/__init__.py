@@ -128,9 +128,9 @@ class Checkpointer:
 
     def _restore_memory(self) -> Optional[int]:
         assert self._client
-        reader = flat = fault = None
+        reader = planner = fault = None
         try:
-            reader, flat = self._open_memory(False)
+            reader, planner = self._open_memory(False)
         except Exception as error:  # a damaged part, a program that has changed
             fault = error
         if fault:
@@ -138,33 +138,33 @@ class Checkpointer:
                  f"{_first_line(fault)}")
         if not self._ranks.all(fault is None):
             return None
-        assert reader and flat is not None
-        self._load(reader, flat)
+        assert reader and planner
+        reader.read_data(planner.local_plan, planner)  # dcp.load would make the plan again
+        self._state.load(planner.original_state_dict)
         step, _ = self._client.step, reader.close()
         return step
 
-    def _open_memory(self, all_ranks: bool) -> "Tuple[MemoryReader, Dict[str, Any]]":
+    def _open_memory(self, all_ranks: bool) -> "Tuple[MemoryReader, StrictPlanner]":
         """Nothing of the program has changed before all ranks have come so far."""
         reader = MemoryReader(all_ranks)
         try:
-            flat = self._template(reader.read_metadata())
+            planner = self._template(reader.read_metadata())
             self._state.check(reader.parts.objects)
-            return reader, flat
+            return reader, planner
         except BaseException as error:
             reader.close()
             if reader.has_all or not isinstance(error, MemoryFault):
                 raise
         return self._open_memory(True)  # tensors are perhaps cut in another way now
 
-    def _template(self, metadata: Any) -> Dict[str, Any]:
-        """What is to be loaded, all of which is there."""
-        flat = self._state.template(metadata)
-        plan = StrictPlanner()
-        plan.set_up_planner(flat, metadata, True)
-        plan.create_local_plan()
-        return flat
+    def _template(self, metadata: Any) -> StrictPlanner:
+        """Of what is to be loaded, all of which is there."""
+        planner = StrictPlanner()
+        planner.set_up_planner(self._state.template(metadata), metadata, True)
+        planner.local_plan = planner.create_local_plan()
+        return planner
 
-    def _load(self, reader: Any, flat: Dict[str, Any]) -> None:
+    def _load_files(self, reader: Any, flat: Dict[str, Any]) -> None:
         import warnings
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -178,12 +178,12 @@ class Checkpointer:
                 reader = dcp.FileSystemReader(self._folder.of(step))
                 metadata = reader.read_metadata()
                 self._folder.check(step, metadata)
-                flat = self._template(metadata)
+                flat = self._template(metadata).original_state_dict
             except Exception as error:
                 fault = error
             if self._ranks.all(fault is None):
                 try:
-                    self._load(reader, flat)
+                    self._load_files(reader, flat)
                 except Exception as error:
                     fault = error
                 if self._ranks.all(fault is None):
