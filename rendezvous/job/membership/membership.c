@@ -141,26 +141,13 @@ uint32_t membership_present(const struct membership *m)
     return m->tally.here + m->tally.away;
 }
 
-/*
- * With the strict fence an agent ends its workers before its lease is over; its slot is
- * kept until then.
- */
-static uint32_t reconnect_grace_of(const struct job_config *c)
-{
-    uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
-
-    if (c->strict_fence)
-        return c->lease_ms;
-    return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
-}
-
 void membership_init(struct membership *m, const struct job_config *config,
                      const struct id128 *instance,
                      const struct membership_memory *memory, uint64_t now)
 {
     *m = (struct membership){
         .config = *config,
-        .reconnect_grace_ms = reconnect_grace_of(config),
+        .reconnect_grace_ms = membership_reconnect_grace(config),
         .instance = *instance,
         .node = memory->node,
         .capacity = memory->capacity,

@@ -106,7 +106,7 @@ static enum membership_verdict on_join(struct step *s)
     if (wanted != MEMBERSHIP_NONE && wanted >= m->config.max_nodes)
         return MEMBERSHIP_REFUSED_SLOT_RANGE;
     if (wanted != MEMBERSHIP_NONE &&
-        (m->conflict = membership_table_namesake(m, wanted)) != MEMBERSHIP_NONE)
+        (m->conflict = membership_ranks_namesake(m, wanted)) != MEMBERSHIP_NONE)
         return MEMBERSHIP_REFUSED_SLOT_TAKEN;
     if (has_all_spares(m))
         return MEMBERSHIP_REFUSED_SPARES;
@@ -123,20 +123,6 @@ static enum membership_verdict on_join(struct step *s)
     membership_hear(s, n);
     membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
     membership_act(s, MEMBERSHIP_ACT_JOINED, i);
-    return MEMBERSHIP_OK;
-}
-
-static enum membership_verdict on_disconnect(struct step *s)
-{
-    struct membership_node *n = s->node;
-    uint64_t grace_end = s->t + s->m->reconnect_grace_ms;
-
-    if (n->connected)
-        n->gone_at = s->t;
-    membership_table_set_connected(s->m, n, false);
-    /* a connection that ends by itself is a sign of a node that is lost */
-    if (!s->ev->ended_here && n->deadline > grace_end)
-        n->deadline = grace_end;
     return MEMBERSHIP_OK;
 }
 
@@ -325,7 +311,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
     [JOB_FORMING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
-        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_LEAVE] = on_leave,
         [MEMBERSHIP_EV_DRAIN] = on_leave,
@@ -336,7 +322,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
     [JOB_RUNNING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
-        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_STORE_READY] = on_store_ready,
         [MEMBERSHIP_EV_FAILED] = membership_on_failed_running,
@@ -352,7 +338,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
     [JOB_STOPPING] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
-        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_FAILED] = membership_on_failed_stopping,
         [MEMBERSHIP_EV_STOPPED] = on_stopped_stopping,
@@ -366,7 +352,7 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
     [JOB_DONE] = {
         [MEMBERSHIP_EV_JOIN] = on_join,
         [MEMBERSHIP_EV_RESUME] = on_resume,
-        [MEMBERSHIP_EV_DISCONNECT] = on_disconnect,
+        [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_BYE] = on_bye,
         [MEMBERSHIP_EV_TICK] = membership_on_tick,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "rendezvous/job/membership/membership.h"
+#include "rendezvous/job/membership/membership_ranks.h"
 #include "rendezvous/job/membership/membership_table.h"
 
 /*
@@ -38,7 +39,8 @@ bool membership_is_vital(const struct membership *m, const struct membership_nod
 void membership_forget_node(struct step *s, uint32_t i);
 
 /* membership_losses.c */
-membership_handler membership_on_tick;
+membership_handler membership_on_tick, membership_on_disconnect;
+uint32_t membership_reconnect_grace(const struct job_config *c);
 /* A running epoch may reach its end without nodes that have finished. */
 void membership_end_if_hopeless(struct step *s);
 

@@ -2,6 +2,33 @@
 /* When a node is lost, and what its loss explains. */
 #include "rendezvous/job/membership/membership_internal.h"
 
+/*
+ * With the strict fence an agent ends its workers before its lease is over; its slot is
+ * kept until then.
+ */
+uint32_t membership_reconnect_grace(const struct job_config *c)
+{
+    uint32_t grace = c->lease_ms / HEARTBEATS_PER_LEASE;
+
+    if (c->strict_fence)
+        return c->lease_ms;
+    return grace < RECONNECT_GRACE_MS_MAX ? grace : RECONNECT_GRACE_MS_MAX;
+}
+
+enum membership_verdict membership_on_disconnect(struct step *s)
+{
+    struct membership_node *n = s->node;
+    uint64_t grace_end = s->t + s->m->reconnect_grace_ms;
+
+    if (n->connected)
+        n->gone_at = s->t;
+    membership_table_set_connected(s->m, n, false);
+    /* a connection that ends by itself is a sign of a node that is lost */
+    if (!s->ev->ended_here && n->deadline > grace_end)
+        n->deadline = grace_end;
+    return MEMBERSHIP_OK;
+}
+
 /* A job of fixed size without restarts and spares cannot replace a lost node. */
 static bool job_is_hopeless(const struct membership *m)
 {

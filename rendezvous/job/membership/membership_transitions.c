@@ -165,9 +165,9 @@ static void form_epoch(struct step *s)
 {
     struct membership *m = s->m;
 
-    membership_table_place(m);
+    membership_ranks_assign(m);
     MEMBERSHIP_EACH(i, m)
-        if (membership_table_forget_lost_slot(m, i))
+        if (membership_ranks_forget_lost_slot(m, i))
             membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
     m->epoch++;
     m->formed_at = m->clock.now;
