@@ -16,7 +16,6 @@ void agent_on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
 
-    /* another node that keeps the records may host it in a moment */
     if (a->has_joined && job_messages_cover_rendezvous(a->messages))
         job_messages_outage(a->messages, out, why,
                             a->has_keepers ? a->config->job.lease_ms / 2 : 0);
@@ -71,6 +70,7 @@ void agent_on_abandoned(void *arg, const char *why)
 {
     struct agent *a = arg;
 
+    job_messages_abandoned(a->messages);
     if (job_messages_cover_rendezvous(a->messages))
         print_abandoned(a, why);
     snprintf(a->result.text, sizeof(a->result.text), "%s", why);

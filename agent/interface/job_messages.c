@@ -369,3 +369,8 @@ void job_messages_outage(struct job_messages *s, bool out, const char *why,
         log_info("the rendezvous is back");
     }
 }
+
+void job_messages_abandoned(struct job_messages *s)
+{
+    loop_timer_cancel(&s->outage_timer);
+}

@@ -66,3 +66,5 @@ void job_messages_unreached(struct job_messages *s, bool out, const char *why);
  * out for so long. */
 void job_messages_outage(struct job_messages *s, bool out, const char *why,
                          uint32_t after_ms);
+/* This node waits for it no longer. */
+void job_messages_abandoned(struct job_messages *s);

@@ -281,6 +281,10 @@ TEST(a_short_outage_is_no_news)
     job_messages_outage(t.messages, false, "", 3600000);
     expect("");
     job_messages_outage(t.messages, true, "10.0.0.1:29400: refused", 1);
+    job_messages_abandoned(t.messages);
+    loop_turn(t.loop, 20);
+    expect("");
+    job_messages_outage(t.messages, true, "10.0.0.1:29400: refused", 1);
     while (!*t.said)
         loop_turn(t.loop, 100);
     expect("crun: the rendezvous is out of reach (10.0.0.1:29400: refused): workers "
