@@ -6,6 +6,7 @@
 #define JOURNAL_BATCH_MAX (64u << 20)
 #define JOURNAL_SNAPSHOT_BYTES (16u << 20)
 #define JOURNAL_RESERVE_BYTES (1u << 20)
+#define JOURNAL_REPLICA_TYPES 240 /* of records, and up: those of a replica */
 
 /* Replicas of one rendezvous, and what they send each other. */
 #define REPLICAS_MAX 7

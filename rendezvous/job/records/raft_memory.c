@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/records/raft_disk.h"
 
 /* An answer that waits: one of the requests. */
 struct raft_memory_answer {
@@ -18,6 +19,7 @@ struct raft_memory_answer {
     raft_io_append_cb appended;
     raft_io_snapshot_put_cb was_put;
     raft_io_snapshot_get_cb got;
+    int status;
 };
 
 static struct raft_memory *raft_memory_of(struct raft_io *io)
@@ -86,8 +88,13 @@ static int on_snapshot_put(struct raft_io *io, unsigned trailing,
 
     snapshot_free(m->snapshot);
     m->snapshot = snapshot_copy(snapshot);
-    return raft_memory_queue(io,
-                             &(struct raft_memory_answer){ .put = req, .was_put = cb });
+    return raft_memory_queue(
+        io,
+        &(struct raft_memory_answer){
+            .put = req,
+            .was_put = cb,
+            .status = m->disk ? raft_disk_put_snapshot(m->disk, trailing, m->snapshot)
+                              : 0 });
 }
 
 static int on_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
@@ -112,8 +119,13 @@ static int on_append(struct raft_io *io, struct raft_io_append *req,
                      const struct raft_entry entries[], unsigned n,
                      raft_io_append_cb cb)
 {
+    struct raft_disk *disk = raft_memory_of(io)->disk;
+
     return raft_memory_queue(
-        io, &(struct raft_memory_answer){ .append = req, .appended = cb });
+        io, &(struct raft_memory_answer){
+                .append = req,
+                .appended = cb,
+                .status = disk ? raft_disk_append(disk, entries, n) : 0 });
 }
 
 static void give_answer(struct raft_memory *m, const struct raft_memory_answer *a)
@@ -121,9 +133,9 @@ static void give_answer(struct raft_memory *m, const struct raft_memory_answer *
     if (a->sent)
         a->sent(a->send, 0);
     else if (a->appended)
-        a->appended(a->append, 0);
+        a->appended(a->append, a->status);
     else if (a->was_put)
-        a->was_put(a->put, 0);
+        a->was_put(a->put, a->status);
     else if (a->got && m->snapshot)
         a->got(a->get, snapshot_copy(m->snapshot), 0);
     else
@@ -158,18 +170,32 @@ static void on_close(struct raft_io *io, raft_io_close_cb cb)
     cb(io);
 }
 
+/* The configuration of the founder is its first entry. */
 static int on_bootstrap(struct raft_io *io, const struct raft_configuration *conf)
 {
-    return raft_configuration_encode(conf, &raft_memory_of(io)->first);
+    struct raft_memory *m = raft_memory_of(io);
+    struct raft_entry entry = { .term = 1, .type = RAFT_CHANGE };
+    int rv = raft_configuration_encode(conf, &m->first);
+
+    if (rv != 0 || !m->disk)
+        return rv;
+    entry.buf = m->first;
+    rv = raft_disk_set_term(m->disk, 1);
+    return rv != 0 ? rv : raft_disk_append(m->disk, &entry, 1);
 }
 
-/* The configuration of the founder is its first entry. */
 static int on_load(struct raft_io *io, raft_term *term, raft_id *voted_for,
                    struct raft_snapshot **snapshot, raft_index *start_index,
                    struct raft_entry *entries[], size_t *n_entries)
 {
     struct raft_memory *m = raft_memory_of(io);
 
+    if (m->disk) {
+        raft_disk_load(m->disk, term, voted_for, &m->snapshot, start_index, entries,
+                       n_entries);
+        *snapshot = m->snapshot ? snapshot_copy(m->snapshot) : NULL;
+        return 0;
+    }
     *term = m->first.base ? 1 : 0;
     *voted_for = 0;
     *snapshot = NULL;
@@ -200,20 +226,26 @@ static int on_start(struct raft_io *io, unsigned msecs, raft_io_tick_cb tick,
     return 0;
 }
 
-/* Nothing of it outlives the process, and the library has it. */
+/* Without a disk nothing of it outlives the process, and the library has it. */
 static int on_set_term(struct raft_io *io, raft_term term)
 {
-    return 0;
+    struct raft_disk *disk = raft_memory_of(io)->disk;
+
+    return disk ? raft_disk_set_term(disk, term) : 0;
 }
 
 static int on_set_vote(struct raft_io *io, raft_id id)
 {
-    return 0;
+    struct raft_disk *disk = raft_memory_of(io)->disk;
+
+    return disk ? raft_disk_set_vote(disk, id) : 0;
 }
 
 static int on_truncate(struct raft_io *io, raft_index index)
 {
-    return 0;
+    struct raft_disk *disk = raft_memory_of(io)->disk;
+
+    return disk ? raft_disk_truncate(disk, index) : 0;
 }
 
 static int on_recover(struct raft_io *io, const struct raft_configuration *conf)
@@ -241,7 +273,7 @@ void raft_memory_skip(struct raft_memory *m, uint64_t ms)
     m->ahead_ms += ms;
 }
 
-void raft_memory_init(struct raft_memory *m, uint64_t seed,
+void raft_memory_init(struct raft_memory *m, struct raft_disk *disk, uint64_t seed,
                       void (*send)(void *arg, const struct raft_message *m), void *arg)
 {
     *m = (struct raft_memory){ .io = { .version = 1,
@@ -261,6 +293,7 @@ void raft_memory_init(struct raft_memory *m, uint64_t seed,
                                        .snapshot_get = on_snapshot_get,
                                        .time = on_time,
                                        .random = on_random },
+                               .disk = disk,
                                .random = seed,
                                .send = send,
                                .arg = arg };

@@ -7,6 +7,7 @@
 
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/records/raft_disk.h"
 #include "rendezvous/job/records/raft_message.h"
 #include "rendezvous/job/records/replica_internal.h"
 
@@ -36,6 +37,21 @@ struct proposal {
 bool replica_is_built(void)
 {
     return true;
+}
+
+uint64_t replica_id(const struct replica *r)
+{
+    return r->raft.id;
+}
+
+uint64_t replica_last(const struct replica *r)
+{
+    return raft_last_index((struct raft *)&r->raft);
+}
+
+const char *replica_error(const struct replica *r)
+{
+    return r->disk ? raft_disk_error(r->disk) : NULL;
 }
 
 /* -- the library's calls ---------------------------------------------------------- */
@@ -68,7 +84,8 @@ static int on_snapshot(struct raft_fsm *fsm, struct raft_buffer *bufs[], unsigne
 {
     struct replica *r = fsm->data;
 
-    r->config.compact(r->config.arg, r->records, r->size);
+    if (r->is_started)
+        r->config.compact(r->config.arg, r->records, r->size);
     *bufs = raft_calloc(1, sizeof(**bufs));
     if (!*bufs || !((*bufs)->base = raft_malloc(r->size + 1)))
         abort();
@@ -127,6 +144,8 @@ static void on_send(void *arg, const struct raft_message *message)
     size_t size;
     uint8_t *data;
 
+    if (replica_error(r)) /* it promises nothing that it may forget */
+        return;
     if ((int)m->type == RAFT_MESSAGE_APPENDED &&
         m->append_entries_result.rejected == 0 &&
         m->append_entries_result.last_log_index > r->matched)
@@ -293,6 +312,8 @@ static bool take_answer(struct replica *r, const struct raft_message *m,
 
     if (!c || a->term != r->raft.current_term || !replica_is_leader(r))
         return true;
+    if (c->has_lost)
+        return false;
     c->heard_ms = r->memory.now_ms;
     c->its_ms = its_ms;
     if (asked_ms > c->proven_ms && asked_ms <= r->memory.now_ms)
@@ -357,7 +378,7 @@ void replica_receive(struct replica *r, const void *data, size_t size, uint64_t 
 
 bool replica_leads(const struct replica *r)
 {
-    return replica_is_leader(r) && r->leads;
+    return replica_is_leader(r) && r->leads && !replica_error(r);
 }
 
 uint64_t replica_leader(const struct replica *r)
@@ -446,7 +467,7 @@ static int replica_found(struct replica *r)
     int rv;
 
     raft_configuration_init(&alone);
-    rv = raft_configuration_add(&alone, r->config.id, r->config.address, RAFT_VOTER);
+    rv = raft_configuration_add(&alone, r->raft.id, r->raft.address, RAFT_VOTER);
     if (rv == 0)
         rv = raft_bootstrap(&r->raft, &alone);
     raft_configuration_close(&alone);
@@ -457,8 +478,17 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
                                struct err *e)
 {
     struct replica *r = xcalloc(1, sizeof(*r));
+    uint64_t id = config->id;
     int rv;
 
+    if (config->disk) {
+        r->disk = raft_disk_open(config->disk, config->owner, id, e);
+        id = r->disk ? raft_disk_id(r->disk) : 0;
+    }
+    if (!id) {
+        free(r);
+        return NULL;
+    }
     r->config = *config;
     r->fsm = (struct raft_fsm){ .version = 1,
                                 .data = r,
@@ -466,10 +496,11 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
                                 .snapshot = on_snapshot,
                                 .restore = on_restore };
     STAILQ_INIT(&r->proposals);
-    raft_memory_init(&r->memory, config->seed, on_send, r);
+    raft_memory_init(&r->memory, r->disk, config->seed, on_send, r);
     r->memory.now_ms = now_ms;
-    rv = raft_init(&r->raft, &r->memory.io, &r->fsm, config->id, config->address);
+    rv = raft_init(&r->raft, &r->memory.io, &r->fsm, id, config->address);
     if (rv != 0) {
+        raft_disk_close(r->disk);
         free(r);
         err_set(e, "libraft: %s", raft_strerror(rv));
         return NULL;
@@ -493,6 +524,7 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
         replica_destroy(r);
         return NULL;
     }
+    r->is_started = true;
     r->tick_ms = now_ms;
     return r;
 }
@@ -508,6 +540,7 @@ void replica_destroy(struct replica *r)
     raft_close(&r->raft, on_closed);
     replica_end_proposals(r, UINT64_MAX);
     raft_memory_fini(&r->memory);
+    raft_disk_close(r->disk);
     free(r->records);
     free(r);
 }

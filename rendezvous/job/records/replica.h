@@ -18,8 +18,14 @@
  */
 struct replica;
 
+struct disk;
+
 struct replica_config {
-    uint64_t id;          /* random: a process that starts again is another replica */
+    uint64_t id; /* random: a process that starts again is another replica */
+    /* NULL: in memory alone. Else one that starts again is the same one, with the id
+     * that it has had. `owner`: in words, which one it is. */
+    struct disk *disk;
+    const char *owner;
     const char *address;  /* opaque; the others pass it to `send` */
     bool founds;          /* the first one, which leads at once; else it waits */
     uint32_t election_ms; /* a leader that is silent for so long is replaced */
@@ -41,6 +47,11 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
 void replica_destroy(struct replica *r); /* NULL is fine */
 /* Whether this build can have replicas. */
 bool replica_is_built(void);
+uint64_t replica_id(const struct replica *r);
+/* The last entry that it has; 0: it is new, and on no list. */
+uint64_t replica_last(const struct replica *r);
+/* Why its disk has failed, and the program must end; NULL: it has not. */
+const char *replica_error(const struct replica *r);
 
 void replica_tick(struct replica *r, uint64_t now_ms);
 uint64_t replica_next_tick(const struct replica *r);
@@ -89,12 +100,17 @@ struct replica_member {
     uint64_t id;
     bool votes;
     bool keeps;   /* it is sent the records; one that votes is */
-    bool follows; /* the leader's view: it has all that lasts, and answers */
+    bool answers; /* the leader's view */
+    bool follows; /* it has all that lasts, too */
     char address[REPLICA_ADDRESS_SIZE];
 };
 
 /* From within `compact`: in place of all records that last. */
 void replica_keep_compact(struct replica *r, const void *records, size_t size);
+
+/* That is its last entry. True: this leader knows that it had more, as on a disk that
+ * is newer. Then its answers count no more, until it is on the list anew. */
+bool replica_has_lost(struct replica *r, uint64_t id, uint64_t last);
 
 /* A change of the list does not last yet. */
 bool replica_is_changing(const struct replica *r);

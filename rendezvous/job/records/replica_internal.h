@@ -18,6 +18,7 @@ struct contact {
     uint64_t heard_ms;  /* its last answer has come */
     uint64_t its_ms;    /* when it has sent that, by its clock */
     raft_index matches; /* so many entries, by an answer */
+    bool has_lost;      /* some of these: what it answers means nothing */
     uint64_t leaves_ms; /* since when it shall lose its vote; 0: it shall not */
 };
 
@@ -25,10 +26,12 @@ struct replica {
     struct replica_config config;
     struct raft raft;
     struct raft_memory memory;
+    struct raft_disk *disk; /* NULL: none */
     struct raft_fsm fsm;
     uint8_t *records;
     size_t size, room;
     STAILQ_HEAD(, proposal) proposals; /* that do not last yet */
+    bool is_started;
     bool led, leads;      /* as of the last look; all earlier records last */
     raft_index first_own; /* its first entry as a leader */
     raft_index confirmed; /* a replica with this entry knows the list; 0: none */

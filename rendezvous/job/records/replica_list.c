@@ -33,9 +33,19 @@ void replica_show(const struct replica *r, unsigned at, struct replica_member *m
     m->id = s->id;
     m->votes = s->role == RAFT_VOTER;
     m->keeps = s->role != RAFT_SPARE;
-    m->follows = k && k->matches >= r->raft.last_applied &&
-                 r->memory.now_ms < k->heard_ms + r->config.election_ms;
+    m->answers = k && r->memory.now_ms < k->heard_ms + r->config.election_ms;
+    m->follows = m->answers && k->matches >= r->raft.last_applied;
     snprintf(m->address, sizeof(m->address), "%s", s->address);
+}
+
+bool replica_has_lost(struct replica *r, uint64_t id, uint64_t last)
+{
+    struct contact *k = replica_contact(r, id, false);
+
+    if (!replica_leads(r) || !k)
+        return false;
+    k->has_lost |= k->matches > last;
+    return k->has_lost;
 }
 
 static int replica_changed_list(struct replica *r, int status)
@@ -58,6 +68,7 @@ int replica_add(struct replica *r, uint64_t id, const char *address, uint64_t no
 {
     if (!replica_may_change(r, id, false, now_ms) || replica_count(r) >= REPLICAS_MAX)
         return -1;
+    *replica_contact(r, id, true) = (struct contact){ .id = id };
     return replica_changed_list(r, raft_add(&r->raft, &r->change, id, address, NULL));
 }
 

@@ -15,6 +15,26 @@ struct replica *replica_create(const struct replica_config *config, uint64_t now
     return NULL;
 }
 
+uint64_t replica_id(const struct replica *r)
+{
+    return 0;
+}
+
+uint64_t replica_last(const struct replica *r)
+{
+    return 0;
+}
+
+const char *replica_error(const struct replica *r)
+{
+    return NULL;
+}
+
+bool replica_has_lost(struct replica *r, uint64_t id, uint64_t last)
+{
+    return false;
+}
+
 void replica_destroy(struct replica *r)
 {
 }

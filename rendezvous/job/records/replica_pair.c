@@ -41,8 +41,7 @@ void replica_look_at_pair(struct replica *r)
     other = &c->servers[c->servers[0].id == r->raft.id];
     if (other->role == RAFT_VOTER || !replica_has_all(r, other->id, r->memory.now_ms))
         return;
-    r->pair = (struct replica_pair){ .id = r->config.id + ++r->pairs,
-                                     .with = other->id };
+    r->pair = (struct replica_pair){ .id = r->raft.id + ++r->pairs, .with = other->id };
     r->pair_since_ms = r->memory.now_ms;
 }
 

@@ -9,6 +9,7 @@
 #include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
 #include "rendezvous/common/base/xalloc.h"
+#include "rendezvous/job/records/limits.h"
 
 /* While reading, nodes are in membership.node[] at their index; FREE: none is there. */
 struct job_records_reader {
@@ -228,6 +229,8 @@ int job_records_read(void *arg, unsigned type, const void *data, size_t size,
     struct id128 instance;
     struct job **at;
 
+    if (type >= JOURNAL_REPLICA_TYPES)
+        return err_set(e, "it is that of a crund with --peers");
     wire_get_bytes(&r.in, instance.byte, sizeof(instance.byte));
     if (type == RECORD_RENDEZVOUS && !r.in.bad) {
         reader->rendezvous = instance; /* the id is in its place */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Replicas in one process, with a network that delays, loses and cuts. What one of them
- * has called lasting is never forgotten, and of two only one may speak at a time.
+ * What one of several replicas has called lasting is never forgotten, and of two only
+ * one may speak at a time.
  */
 #include "rendezvous/job/records/replica.h"
 
@@ -11,263 +11,9 @@
 
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
+#include "tests/worlds/replica_world.h"
 
-#define COUNT 5
-#define ELECTION_MS 200
-#define COMPACT_AFTER 20
-
-struct parcel {
-    uint64_t from, to, at;
-    uint8_t *data;
-    size_t size;
-    struct parcel *next;
-};
-
-struct member {
-    uint64_t id;
-    struct replica *replica; /* NULL: dead, or not there yet */
-    bool cut;
-    bool mute;     /* what it sends is lost */
-    unsigned slow; /* what it sends takes so much longer */
-};
-
-static struct member member[COUNT];
-static struct parcel *parcels;
-static uint64_t now, chance;
-static unsigned lost_in_100, delay_max;
-static char lasting[65536]; /* what a leader has called lasting, in order */
-static size_t lasting_size;
-static size_t compact_size; /* the last bytes, which supersede all others; 0: none do */
-static unsigned snapshots_delivered;
-
-static unsigned below(unsigned limit)
-{
-    chance = chance * 6364136223846793005u + 1442695040888963407u;
-    return (unsigned)(chance >> 33) % limit;
-}
-
-static void on_send(void *arg, uint64_t to, const char *address, const void *data,
-                    size_t size)
-{
-    struct member *m = arg;
-    struct parcel *p, **at = &parcels;
-
-    if (*address)
-        ck_assert_uint_eq(strtoull(address, NULL, 10), to);
-    if (below(100) < lost_in_100)
-        return;
-    p = xcalloc(1, sizeof(*p));
-    *p = (struct parcel){ .from = m->id, .to = to, .size = size };
-    p->at = now + 1 + below(delay_max) + m->slow;
-    p->data = xmemdup(data, size);
-    while (*at)
-        at = &(*at)->next;
-    *at = p;
-}
-
-static void on_changed(void *arg)
-{
-}
-
-static void on_compact(void *arg, const void *records, size_t size)
-{
-    size_t from = compact_size && size > compact_size ? size - compact_size : 0;
-
-    replica_keep_compact(((struct member *)arg)->replica,
-                         (const uint8_t *)records + from, size - from);
-}
-
-static void create(unsigned i, bool founds)
-{
-    char address[16];
-    struct replica_config config = { .id = 100 + i,
-                                     .address = address,
-                                     .founds = founds,
-                                     .election_ms = ELECTION_MS,
-                                     .seed = chance + i,
-                                     .compact_after = COMPACT_AFTER,
-                                     .compact = on_compact,
-                                     .send = on_send,
-                                     .changed = on_changed,
-                                     .arg = &member[i] };
-    struct err e;
-
-    snprintf(address, sizeof(address), "%u", 100 + i);
-    member[i].id = config.id;
-    member[i].replica = replica_create(&config, now, &e);
-    ck_assert_msg(member[i].replica != NULL, "%s", e.text);
-}
-
-static void destroy(unsigned i)
-{
-    replica_destroy(member[i].replica);
-    member[i].replica = NULL;
-}
-
-/* After the id and the address of its sender. */
-static bool is_snapshot(const struct parcel *p)
-{
-    return p->data[34 + p->data[32]] == 5;
-}
-
-static void deliver(struct parcel *p)
-{
-    struct member *from = &member[p->from - 100], *to = &member[p->to - 100];
-
-    if (to->replica && !from->cut && !from->mute && !to->cut) {
-        snapshots_delivered += is_snapshot(p);
-        replica_receive(to->replica, p->data, p->size, now);
-    }
-    free(p->data);
-    free(p);
-}
-
-/* Whoever may speak has all that has ever lasted. */
-static void check_speakers(void)
-{
-    unsigned speakers = 0;
-
-    for (unsigned i = 0; i < COUNT; i++) {
-        const uint8_t *records;
-        size_t size;
-
-        if (!member[i].replica || !replica_is_settled(member[i].replica, now))
-            continue;
-        speakers++;
-        records = replica_records(member[i].replica, &size);
-        ck_assert(compact_size || size >= lasting_size);
-        if (size == 0 || compact_size)
-            continue;
-        ck_assert_int_eq(memcmp(records, lasting, lasting_size), 0);
-        ck_assert_uint_lt(size, sizeof(lasting));
-        memcpy(lasting, records, size);
-        lasting_size = size;
-    }
-    ck_assert_uint_le(speakers, 1);
-}
-
-static void step(void)
-{
-    struct parcel **at = &parcels;
-
-    now++;
-    while (*at) {
-        struct parcel *p = *at;
-
-        if (p->at > now) {
-            at = &p->next;
-            continue;
-        }
-        *at = p->next;
-        deliver(p);
-        at = &parcels;
-    }
-    for (unsigned i = 0; i < COUNT; i++)
-        if (member[i].replica && now >= replica_next_tick(member[i].replica))
-            replica_tick(member[i].replica, now);
-    check_speakers();
-}
-
-static struct member *leader(void)
-{
-    for (unsigned i = 0; i < COUNT; i++)
-        if (member[i].replica && replica_is_settled(member[i].replica, now))
-            return &member[i];
-    return NULL;
-}
-
-/* Until a leader may speak, at most ms. */
-static struct member *wait_for_leader(unsigned ms)
-{
-    while (ms-- > 0 && !leader())
-        step();
-    return leader();
-}
-
-static void propose(struct member *m, const char *text)
-{
-    replica_propose(m->replica, text, strlen(text), now);
-}
-
-static bool all_vote(unsigned n)
-{
-    struct replica_member m;
-
-    for (unsigned i = 0; i < n; i++) {
-        if (replica_count(member[i].replica) < n)
-            return false;
-        replica_show(member[i].replica, n - 1, &m);
-        if (!m.votes)
-            return false;
-    }
-    return true;
-}
-
-static void add_voter(unsigned i)
-{
-    char address[16];
-
-    snprintf(address, sizeof(address), "%u", 100 + i);
-    create(i, false);
-    for (unsigned k = 0; k < 100; k++, step())
-        if (replica_add(member[0].replica, 100 + i, address, now) == 0)
-            break;
-    for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_count(member[0].replica) == i + 1 &&
-            replica_set_vote(member[0].replica, 100 + i, true, now) == 0)
-            break;
-    for (unsigned k = 0; k < 3000 && !all_vote(i + 1); k++)
-        step();
-    ck_assert(all_vote(i + 1));
-}
-
-/* The first one leads, and all `n` vote. */
-static void make_voters(unsigned n)
-{
-    create(0, true);
-    for (unsigned i = 1; i < n; i++)
-        add_voter(i);
-    for (unsigned i = 0; i < 10; i++) /* until all know that the list lasts */
-        step();
-}
-
-static void setup(void)
-{
-    memset(member, 0, sizeof(member));
-    now = 1000;
-    chance = 1;
-    lost_in_100 = 0;
-    delay_max = 2;
-    lasting_size = compact_size = 0;
-    snapshots_delivered = 0;
-}
-
-static void teardown(void)
-{
-    struct parcel *p;
-
-    for (unsigned i = 0; i < COUNT; i++)
-        destroy(i);
-    while ((p = parcels)) {
-        parcels = p->next;
-        free(p->data);
-        free(p);
-    }
-}
-
-FIXTURE(setup, teardown);
-
-/* A build without libraft has no replicas, and says so. */
-static bool is_left_out(void)
-{
-    struct replica_config config = { .id = 1 };
-    struct err e;
-
-    if (replica_is_built())
-        return false;
-    ck_assert_ptr_null(replica_create(&config, now, &e));
-    return true;
-}
+FIXTURE(replicas_setup, replicas_teardown);
 
 TEST(the_founder_leads_at_once_and_alone)
 {
@@ -277,10 +23,10 @@ TEST(the_founder_leads_at_once_and_alone)
     if (is_left_out())
         return;
     create(0, true);
-    replica_tick(member[0].replica, now);
-    ck_assert(replica_is_settled(member[0].replica, now));
+    replica_tick(member[0].replica, world_ms);
+    ck_assert(replica_is_settled(member[0].replica, world_ms));
     propose(&member[0], "one");
-    ck_assert(replica_is_settled(member[0].replica, now));
+    ck_assert(replica_is_settled(member[0].replica, world_ms));
     records = replica_records(member[0].replica, &size);
     ck_assert_uint_eq(size, 3);
     ck_assert_int_eq(memcmp(records, "one", 3), 0);
@@ -295,7 +41,7 @@ TEST(nothing_lasts_before_a_majority_has_it)
     make_voters(3);
     member[1].cut = member[2].cut = true;
     propose(&member[0], "one");
-    ck_assert(!replica_is_settled(member[0].replica, now));
+    ck_assert(!replica_is_settled(member[0].replica, world_ms));
     member[1].cut = false;
     ck_assert(wait_for_leader(100) == &member[0]);
     replica_records(member[1].replica, &size);
@@ -312,11 +58,11 @@ TEST(what_does_not_last_yet_is_no_silence)
         return;
     make_voters(3);
     propose(&member[0], "one");
-    ck_assert(replica_is_heard(member[0].replica, now));
+    ck_assert(replica_is_heard(member[0].replica, world_ms));
     member[0].cut = true;
     for (unsigned i = 0; i < ELECTION_MS; i++)
         step();
-    ck_assert(!replica_is_heard(member[0].replica, now));
+    ck_assert(!replica_is_heard(member[0].replica, world_ms));
 }
 
 TEST(another_one_leads_on_with_all_that_lasted)
@@ -331,9 +77,9 @@ TEST(another_one_leads_on_with_all_that_lasted)
     propose(&member[0], "two");
     ck_assert(wait_for_leader(100) == &member[0]);
     destroy(0);
-    died = now;
+    died = world_ms;
     ck_assert(wait_for_leader(5000) != NULL);
-    ck_assert_uint_ge(now - died, ELECTION_MS / 2);
+    ck_assert_uint_ge(world_ms - died, ELECTION_MS / 2);
     ck_assert_uint_eq(lasting_size, 6);
     propose(leader(), "three");
     ck_assert(wait_for_leader(100) != NULL);
@@ -346,8 +92,8 @@ TEST(a_leader_whose_process_is_gone_is_replaced_at_once)
         return;
     make_voters(3);
     destroy(0);
-    replica_note_gone(member[2].replica, 100, now);
-    replica_note_gone(member[1].replica, 100, now);
+    replica_note_gone(member[2].replica, 100, world_ms);
+    replica_note_gone(member[1].replica, 100, world_ms);
     ck_assert(wait_for_leader(ELECTION_MS / 2) != NULL);
 }
 
@@ -356,7 +102,7 @@ TEST(a_leader_that_lives_is_not_replaced_by_one_rumour)
     if (is_left_out())
         return;
     make_voters(3);
-    replica_note_gone(member[1].replica, 100, now);
+    replica_note_gone(member[1].replica, 100, world_ms);
     for (unsigned i = 0; i < 5 * ELECTION_MS; i++) {
         step();
         ck_assert(leader() == &member[0]);
@@ -371,7 +117,7 @@ TEST(a_leader_that_is_cut_off_does_not_speak)
     member[0].cut = true;
     for (unsigned i = 0; i < ELECTION_MS; i++)
         step();
-    ck_assert(!replica_is_settled(member[0].replica, now));
+    ck_assert(!replica_is_settled(member[0].replica, world_ms));
     ck_assert(wait_for_leader(5000) != NULL);
     ck_assert(!replica_leads(member[0].replica));
     member[0].cut = false;
@@ -390,7 +136,7 @@ TEST(a_leader_that_was_stopped_does_not_speak_when_it_continues)
     stopped = member[0].replica;
     member[0].replica = NULL;
     ck_assert(wait_for_leader(5000) != NULL);
-    ck_assert(!replica_is_settled(stopped, now));
+    ck_assert(!replica_is_settled(stopped, world_ms));
     member[0].replica = stopped;
     step();
     ck_assert(leader() != &member[0]);
@@ -402,16 +148,16 @@ TEST(a_lost_one_is_taken_off_the_list)
         return;
     make_voters(3);
     destroy(2);
-    while (replica_remove(member[0].replica, 102, now) < 0)
+    while (replica_remove(member[0].replica, 102, world_ms) < 0)
         step();
     for (unsigned i = 0; i < 100; i++)
         step();
     ck_assert_uint_eq(replica_count(member[0].replica), 2);
-    ck_assert_int_eq(replica_set_vote(member[0].replica, 101, false, now), 0);
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 101, false, world_ms), 0);
     for (unsigned i = 0; i < 100; i++)
         step();
     destroy(1); /* the vote of the leader is enough now */
-    replica_go_on_alone(member[0].replica, now);
+    replica_go_on_alone(member[0].replica, world_ms);
     propose(&member[0], "one");
     ck_assert(wait_for_leader(100) == &member[0]);
 }
@@ -425,9 +171,9 @@ TEST(one_that_answers_is_not_taken_off)
     make_voters(3);
     destroy(2);
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
-        ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
-    ck_assert_int_lt(replica_set_vote(member[0].replica, 101, false, now), 0);
-    ck_assert_int_eq(replica_remove(member[0].replica, 102, now), 0);
+        ck_assert_int_lt(replica_remove(member[0].replica, 101, world_ms), 0);
+    ck_assert_int_lt(replica_set_vote(member[0].replica, 101, false, world_ms), 0);
+    ck_assert_int_eq(replica_remove(member[0].replica, 102, world_ms), 0);
 }
 
 /* The third one is silent, and nobody knows it yet. */
@@ -438,10 +184,10 @@ TEST(one_that_leaves_keeps_its_vote_beside_a_silent_one)
     make_voters(3);
     member[1].cut = true;
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
-        ck_assert_int_lt(replica_set_vote(member[0].replica, 102, false, now), 0);
+        ck_assert_int_lt(replica_set_vote(member[0].replica, 102, false, world_ms), 0);
     member[1].cut = false;
     for (unsigned i = 0; i < ELECTION_MS; i++, step())
-        if (replica_set_vote(member[0].replica, 102, false, now) == 0)
+        if (replica_set_vote(member[0].replica, 102, false, world_ms) == 0)
             return;
     ck_abort_msg("it keeps its vote");
 }
@@ -452,12 +198,12 @@ TEST(one_that_leaves_is_needed_until_it_knows_that_it_has_no_vote)
     if (is_left_out())
         return;
     make_voters(3);
-    while (replica_set_vote(member[0].replica, 102, false, now) < 0)
+    while (replica_set_vote(member[0].replica, 102, false, world_ms) < 0)
         step();
     while (replica_is_needed(member[2].replica))
         step();
     ck_assert(!replica_is_changing(member[0].replica));
-    while (replica_remove(member[0].replica, 102, now) < 0)
+    while (replica_remove(member[0].replica, 102, world_ms) < 0)
         step();
     destroy(2);
     destroy(1); /* and this one's vote would be needed */
@@ -474,7 +220,7 @@ TEST(one_that_answers_is_taken_off_if_another_one_can_be_lost_then)
     make_voters(4);
     for (unsigned i = 0; i < ELECTION_MS; i++)
         step();
-    ck_assert_int_eq(replica_remove(member[0].replica, 101, now), 0);
+    ck_assert_int_eq(replica_remove(member[0].replica, 101, world_ms), 0);
     for (unsigned i = 0; i < 100; i++)
         step();
     ck_assert_uint_eq(replica_count(member[0].replica), 3);
@@ -491,19 +237,19 @@ TEST(one_that_does_not_follow_stops_no_other_change)
     if (is_left_out())
         return;
     make_voters(3);
-    while (replica_add(member[0].replica, 103, "103", now) < 0)
+    while (replica_add(member[0].replica, 103, "103", world_ms) < 0)
         step();
     for (unsigned i = 0; i < 100; i++)
         step();
     replica_show(member[0].replica, 3, &m);
     ck_assert(!m.keeps && !m.follows);
     propose(&member[0], "one");
-    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, true, now), 0);
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, true, world_ms), 0);
     ck_assert(replica_is_changing(member[0].replica));
     for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
         step();
     ck_assert(!replica_is_changing(member[0].replica));
-    ck_assert_int_eq(replica_remove(member[0].replica, 103, now), 0);
+    ck_assert_int_eq(replica_remove(member[0].replica, 103, world_ms), 0);
 }
 
 TEST(one_that_gets_records_follows_before_it_votes)
@@ -515,11 +261,11 @@ TEST(one_that_gets_records_follows_before_it_votes)
     make_voters(3);
     propose(&member[0], "one");
     create(3, false);
-    while (replica_add(member[0].replica, 103, "103", now) < 0)
+    while (replica_add(member[0].replica, 103, "103", world_ms) < 0)
         step();
     for (unsigned i = 0; i < 100; i++)
         step();
-    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, false, now), 0);
+    ck_assert_int_eq(replica_set_vote(member[0].replica, 103, false, world_ms), 0);
     for (unsigned i = 0; i < ELECTION_MS; i++)
         step();
     replica_show(member[0].replica, 3, &m);
@@ -541,7 +287,7 @@ TEST(one_that_answers_late_is_not_taken_off)
     for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
         step();
     for (unsigned i = 0; i < 3 * ELECTION_MS; i++, step())
-        ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
+        ck_assert_int_lt(replica_remove(member[0].replica, 101, world_ms), 0);
     ck_assert(leader() == &member[0]);
 }
 
@@ -555,8 +301,8 @@ TEST(one_whose_process_is_gone_makes_no_majority)
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++)
         step();
     destroy(2);
-    replica_note_gone(member[0].replica, 102, now);
-    ck_assert_int_lt(replica_remove(member[0].replica, 101, now), 0);
+    replica_note_gone(member[0].replica, 102, world_ms);
+    ck_assert_int_lt(replica_remove(member[0].replica, 101, world_ms), 0);
     member[1].cut = false;
     ck_assert(wait_for_leader(5000) != NULL);
 }
@@ -573,10 +319,10 @@ TEST(a_new_leader_takes_off_none_that_answers)
     m = wait_for_leader(5000);
     ck_assert_ptr_nonnull(m);
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
-        ck_assert_int_lt(replica_remove(m->replica, m == &member[1] ? 102 : 101, now),
-                         0);
+        ck_assert_int_lt(
+            replica_remove(m->replica, m == &member[1] ? 102 : 101, world_ms), 0);
     ck_assert(leader() == m);
-    ck_assert_int_eq(replica_remove(m->replica, 100, now), 0);
+    ck_assert_int_eq(replica_remove(m->replica, 100, world_ms), 0);
 }
 
 TEST(garbage_changes_nothing)
@@ -597,7 +343,7 @@ TEST(garbage_changes_nothing)
             data[18] = (uint8_t)below(8);
         }
         replica_receive(member[1].replica, data, size < 19 ? size : 19 + below(60),
-                        now);
+                        world_ms);
     }
     ck_assert_uint_eq(replica_count(member[1].replica), 3);
 }
@@ -653,7 +399,7 @@ static void disturb(unsigned i)
     case 1:
         for (unsigned k = 0; k < COUNT; k++)
             if (member[k].replica && leader())
-                replica_note_gone(member[i].replica, leader()->id, now);
+                replica_note_gone(member[i].replica, leader()->id, world_ms);
         break;
     case 2: /* stopped for a while */
         stopped[i] = member[i].replica;
@@ -673,7 +419,7 @@ static void run_seed(uint64_t seed)
 {
     char text[16];
 
-    setup();
+    replicas_setup();
     chance = seed * 77777;
     make_voters(seed % 2 ? 3 : 5);
     for (unsigned i = 0; i < 6000; i++) {
@@ -691,7 +437,7 @@ static void run_seed(uint64_t seed)
     delay_max = 2;
     ck_assert_msg(wait_for_leader(20 * ELECTION_MS) != NULL,
                   "seed %u: nobody leads in the end", (unsigned)seed);
-    teardown();
+    replicas_teardown();
 }
 
 TEST(under_loss_cuts_and_stops_nothing_is_forgotten)
@@ -700,7 +446,7 @@ TEST(under_loss_cuts_and_stops_nothing_is_forgotten)
         return;
     for (uint64_t seed = 1; seed <= 30; seed++)
         run_seed(seed);
-    setup();
+    replicas_setup();
 }
 
 /* -- two of them --------------------------------------------------------------------
@@ -713,10 +459,10 @@ static void add_second(unsigned leads, unsigned i)
     snprintf(address, sizeof(address), "%u", 100 + i);
     create(i, false);
     for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_add(member[leads].replica, 100 + i, address, now) == 0)
+        if (replica_add(member[leads].replica, 100 + i, address, world_ms) == 0)
             break;
     for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_set_vote(member[leads].replica, 100 + i, false, now) == 0)
+        if (replica_set_vote(member[leads].replica, 100 + i, false, world_ms) == 0)
             break;
 }
 
@@ -742,15 +488,15 @@ TEST(one_of_a_pair_decides_only_what_the_other_one_has)
         return;
     make_pair();
     propose(&member[0], "one");
-    ck_assert(!replica_is_settled(member[0].replica, now));
+    ck_assert(!replica_is_settled(member[0].replica, world_ms));
     ck_assert(wait_for_leader(100) == &member[0]);
     member[1].cut = true;
     propose(&member[0], "two");
     ck_assert(wait_for_leader(10 * ELECTION_MS) == NULL);
     ck_assert_uint_eq(lasting_size, 3);
-    ck_assert(!replica_is_heard(member[0].replica, now));
-    replica_go_on_alone(member[0].replica, now);
-    ck_assert(replica_is_heard(member[0].replica, now));
+    ck_assert(!replica_is_heard(member[0].replica, world_ms));
+    replica_go_on_alone(member[0].replica, world_ms);
+    ck_assert(replica_is_heard(member[0].replica, world_ms));
     step();
     ck_assert(leader() == &member[0]);
     ck_assert_uint_eq(lasting_size, 6);
@@ -758,7 +504,7 @@ TEST(one_of_a_pair_decides_only_what_the_other_one_has)
     for (unsigned k = 0; k < 3000 && !(is_pair(0) && is_pair(1)); k++)
         step();
     propose(&member[0], "three");
-    ck_assert(!replica_is_settled(member[0].replica, now));
+    ck_assert(!replica_is_settled(member[0].replica, world_ms));
     ck_assert(wait_for_leader(100) == &member[0]);
 }
 
@@ -768,11 +514,11 @@ TEST(the_other_one_of_a_pair_has_all_that_was_decided)
         return;
     make_pair();
     propose(&member[0], "one");
-    while (!replica_is_settled(member[0].replica, now))
+    while (!replica_is_settled(member[0].replica, world_ms))
         step();
     check_speakers(); /* the second one does not know yet that it lasts */
     destroy(0);
-    replica_go_on_alone(member[1].replica, now);
+    replica_go_on_alone(member[1].replica, world_ms);
     ck_assert(wait_for_leader(10) == &member[1]);
     ck_assert_uint_eq(lasting_size, 3);
     ck_assert_uint_eq(replica_count(member[1].replica), 1);
@@ -782,7 +528,7 @@ TEST(the_other_one_of_a_pair_has_all_that_was_decided)
     propose(&member[1], "two");
     ck_assert(wait_for_leader(100) == &member[1]);
     destroy(1);
-    replica_go_on_alone(member[2].replica, now);
+    replica_go_on_alone(member[2].replica, world_ms);
     ck_assert(wait_for_leader(10) == &member[2]);
     ck_assert_uint_eq(lasting_size, 6);
 }
@@ -795,7 +541,7 @@ TEST(a_third_one_makes_a_majority_of_a_pair)
         return;
     make_pair();
     for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_set_vote(member[0].replica, 101, true, now) == 0)
+        if (replica_set_vote(member[0].replica, 101, true, world_ms) == 0)
             break;
     for (unsigned k = 0; k < 3000 && !all_vote(2); k++)
         step();
@@ -814,9 +560,9 @@ TEST(one_of_a_pair_is_not_removed_in_passing)
     make_pair();
     member[1].cut = true;
     for (unsigned k = 0; k < 10 * ELECTION_MS; k++, step())
-        ck_assert_int_eq(replica_remove(member[0].replica, 101, now), -1);
-    replica_go_on_alone(member[0].replica, now);
-    ck_assert_int_eq(replica_remove(member[0].replica, 101, now), 0);
+        ck_assert_int_eq(replica_remove(member[0].replica, 101, world_ms), -1);
+    replica_go_on_alone(member[0].replica, world_ms);
+    ck_assert_int_eq(replica_remove(member[0].replica, 101, world_ms), 0);
 }
 
 /* What the first one has sent before it went on alone arrives after that. */
@@ -831,11 +577,11 @@ TEST(a_late_message_promises_nothing)
     for (unsigned k = 0; k < 2 * ELECTION_MS; k++)
         step();
     member[1].mute = true;
-    while (replica_pair(member[0].replica, &p) && now < p.silent_ms)
+    while (replica_pair(member[0].replica, &p) && world_ms < p.silent_ms)
         step();
-    replica_go_on_alone(member[0].replica, now);
+    replica_go_on_alone(member[0].replica, world_ms);
     for (unsigned k = 0; k < 2 * ELECTION_MS; k++, step())
-        ck_assert(!replica_pair(member[1].replica, &p) || now >= p.promised_ms);
+        ck_assert(!replica_pair(member[1].replica, &p) || world_ms >= p.promised_ms);
 }
 
 /* Neither would be the leader of a later term then. */
@@ -847,14 +593,14 @@ TEST(one_that_went_on_alone_hears_nothing_of_the_other_one)
     member[0].cut = true;
     for (unsigned k = 0; k < 2 * ELECTION_MS; k++)
         step();
-    replica_go_on_alone(member[1].replica, now);
-    ck_assert(replica_is_settled(member[1].replica, now));
+    replica_go_on_alone(member[1].replica, world_ms);
+    ck_assert(replica_is_settled(member[1].replica, world_ms));
     propose(&member[1], "one");
     check_speakers();
     member[0].cut = false;
     for (unsigned k = 0; k < 10 * ELECTION_MS; k++)
         step();
-    ck_assert(replica_is_settled(member[1].replica, now));
+    ck_assert(replica_is_settled(member[1].replica, world_ms));
     ck_assert_uint_eq(lasting_size, 3);
 }
 
@@ -885,12 +631,12 @@ static void look_at_pair(unsigned i, bool by_claim, bool *over)
 
     if (!member[i].replica || !replica_pair(member[i].replica, &p))
         return;
-    if (by_claim  ? now < p.silent_ms
-        : p.leads ? now < p.silent_ms
-                  : !died || now >= p.promised_ms)
+    if (by_claim  ? world_ms < p.silent_ms
+        : p.leads ? world_ms < p.silent_ms
+                  : !died || world_ms >= p.promised_ms)
         return;
     if (!by_claim || claim(p.id, member[i].id))
-        replica_go_on_alone(member[i].replica, now);
+        replica_go_on_alone(member[i].replica, world_ms);
     else
         over[i] = true;
 }
@@ -902,7 +648,7 @@ static void run_pair(uint64_t seed)
     unsigned wakes[2] = { 0, 0 };
     char text[16];
 
-    setup();
+    replicas_setup();
     claims = 0;
     died = false;
     chance = seed * 77777;
@@ -946,7 +692,7 @@ static void run_pair(uint64_t seed)
         if (stopped[i])
             member[i].replica = stopped[i];
     moves += !by_claim && died && leader() == &member[1];
-    teardown();
+    replicas_teardown();
 }
 
 TEST(of_a_pair_only_one_ever_goes_on)
@@ -956,5 +702,5 @@ TEST(of_a_pair_only_one_ever_goes_on)
     for (uint64_t seed = 1; seed <= 200; seed++)
         run_pair(seed);
     ck_assert_uint_gt(moves, 10);
-    setup();
+    replicas_setup();
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "rendezvous/job/records/journal.h"
+#include "rendezvous/job/records/limits.h"
 #include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
@@ -102,6 +103,16 @@ TEST(a_setting_that_came_later_may_be_missing)
     ck_assert(!job->membership.config.preflight);
     ck_assert_str_eq(job->membership.config.arguments_hash, "abcd");
     job_destroy(job);
+}
+
+TEST(what_a_crund_with_peers_has_written_is_none)
+{
+    struct job_records_reader *reader = job_records_reader_create(1000);
+    struct err e;
+
+    ck_assert_int_lt(job_records_read(reader, JOURNAL_REPLICA_TYPES, "", 0, &e), 0);
+    ck_assert_str_eq(e.text, "it is that of a crund with --peers");
+    ck_assert_ptr_null(job_records_reader_finish(reader));
 }
 
 TEST(the_journal_holds_no_incarnation)
