@@ -29,6 +29,7 @@
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/confinement.h"
 #include "rendezvous/server/limits.h"
+#include "rendezvous/server/peers.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/show/views/metrics_file.h"
 #include "rendezvous/show/web/web.h"
@@ -40,7 +41,7 @@
 #define ADDRESSES_MAX 16
 
 struct crund_options {
-    const char *listen, *state_dir, *key_file, *key_dir, *metrics_file;
+    const char *listen, *peers, *state_dir, *key_file, *key_dir, *metrics_file;
     const char *http, *http_name;
     struct notify_config notify;
     long long conns_max;
@@ -111,6 +112,13 @@ static const struct opt table[] = {
               "Without it they end with crund.",
       .set = set_state_dir,
       .offset = offsetof(struct crund_options, state_dir) },
+    { .name = "peers",
+      .arg = "HOST:PORT,...",
+      .help = "The crunds, at best three, that keep the jobs together, each in its own "
+              "--state-dir, this one too: one of them leads, and if it is lost, "
+              "another one.",
+      .set = set_some_text,
+      .offset = offsetof(struct crund_options, peers) },
     { .name = "witness",
       .help =
           "Be a witness of jobs whose rendezvous is in one of two nodes, too: if they "
@@ -343,7 +351,10 @@ static void announce_daemon(const struct daemon *d, struct server *server,
                  "nothing that was acknowledged is lost, if the disk keeps what it was "
                  "told to sync; else the nodes tell",
                  o->state_dir, cut);
-    if (o->state_dir)
+    if (o->peers)
+        log_info("listening on %s (state in %s, one of the peers %s)", text,
+                 o->state_dir, o->peers);
+    else if (o->state_dir)
         log_info("listening on %s (state in %s, %u job%s resumed)", text, o->state_dir,
                  jobs, text_plural(jobs));
     else
@@ -358,6 +369,25 @@ static void announce_daemon(const struct daemon *d, struct server *server,
     notify_ready();
 }
 
+/* With the address that this one of them listens at, unless that was given. */
+static int find_peers(const struct crund_options *o, struct peers *p,
+                      struct net_addr *listen, struct err *e)
+{
+    if (!o->peers)
+        return 0;
+    if (!o->state_dir)
+        return err_set(e, "--peers needs --state-dir: each of them keeps the jobs");
+    if (o->key_dir)
+        return err_set(e, "--peers and --key-dir are both given: peers need one key "
+                          "for all (--key-file)");
+    if (peers_parse(o->peers, listen, p, e) < 0)
+        return err_wrap(e, "--peers");
+    if (p->count % 2 == 0)
+        log_warn("%u peers outlive the loss of %u, as %u do: an odd number is enough",
+                 p->count, p->count / 2 - 1, p->count - 1);
+    return 0;
+}
+
 static int find_listen_address(const char *text, struct net_addr *addr, struct err *e)
 {
     struct net_addr list[ADDRESSES_MAX];
@@ -365,6 +395,8 @@ static int find_listen_address(const char *text, struct net_addr *addr, struct e
     uint16_t port;
     size_t count;
 
+    if (!text) /* of --peers */
+        return 0;
     if (net_split(text, DEFAULT_PORT, host, sizeof(host), &port, e) < 0 ||
         net_resolve(host, port, list, ADDRESSES_MAX, &count, e) < 0)
         return err_wrap(e, "--listen");
@@ -394,7 +426,7 @@ static int check_daemon_keys(struct key_ring *keys, struct err *e)
 
 /* What crund opens is open now, but for the library of keys. */
 static void lock_in(const struct daemon *d, struct server *server,
-                    const struct crund_options *o)
+                    const struct crund_options *o, const struct peers *peers)
 {
     char text[CONFINEMENT_MAX_BYTES + 1] = "not locked in (--unconfined)";
 
@@ -404,7 +436,7 @@ static void lock_in(const struct daemon *d, struct server *server,
         log_warn("%s", e.text);
     if (!o->unconfined)
         confinement_enter(o->state_dir, d->keys ? key_ring_path(d->keys) : NULL,
-                          o->metrics_file, text, sizeof(text));
+                          o->metrics_file, peers, text, sizeof(text));
     server_set_confinement(server, text);
     log_info("%s", text);
 }
@@ -437,11 +469,15 @@ static int run_daemon(const struct crund_options *o)
     struct server_page page = { .host = page_host,
                                 .names = o->http_name,
                                 .endpoint = "" };
+    struct peers peers;
     struct server *server = NULL;
     struct metrics_file *metrics = NULL;
     struct err e;
 
+    if (o->peers)
+        config.peers = &peers;
     if (find_listen_address(o->listen, &config.listen, &e) < 0 ||
+        find_peers(o, &peers, &config.listen, &e) < 0 ||
         (o->http && web_parse_listen(o->http, &page.listen, page_host,
                                      sizeof(page_host), &e) < 0) ||
         start_daemon_notify(&d, o, &e) < 0 || open_daemon_keys(o, &d.keys, &e) < 0) {
@@ -462,7 +498,7 @@ static int run_daemon(const struct crund_options *o)
         notify_end(d.notify);
         return EXIT_FAILURE;
     }
-    lock_in(&d, server, o);
+    lock_in(&d, server, o, config.peers);
     announce_daemon(&d, server, o);
     if (o->metrics_file)
         metrics = metrics_file_start(d.loop, o->metrics_file, server_view_metrics,
@@ -486,7 +522,7 @@ int main(int argc, char **argv)
     const struct opt_rules rules = { .table = table,
                                      .hints = gone,
                                      .env_prefixes = prefixes };
-    struct crund_options o = { .listen = DEFAULT_LISTEN };
+    struct crund_options o = { .listen = NULL };
     struct err e;
     int first_word;
 
@@ -515,6 +551,8 @@ int main(int argc, char **argv)
                   "own, as crund.service does, or --allow-root");
         return EXIT_USAGE;
     }
+    if (!o.listen && !o.peers)
+        o.listen = DEFAULT_LISTEN;
     set_limits();
     if (!o.unconfined)
         confinement_hide_memory();

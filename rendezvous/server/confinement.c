@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "rendezvous/server/peers.h"
+
 #ifdef CRUN_SECCOMP
 #include <sched.h>
 #include <seccomp.h>
@@ -39,7 +41,9 @@ void confinement_hide_memory(void)
 #define FS_TRUNCATE (1ULL << 14)  /* 3 */
 #define FS_IOCTL_DEV (1ULL << 15) /* 5 */
 #define NET_ALL 3ULL              /* 4: to bind and to connect TCP sockets */
-#define SCOPE_SIGNAL 2ULL         /* 6: to processes outside */
+#define NET_CONNECT 2ULL
+#define RULE_NET_PORT 2
+#define SCOPE_SIGNAL 2ULL /* 6: to processes outside */
 
 #define FS_FIRST (FS_REFER - 1) /* all of version 1 */
 #define FS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
@@ -108,9 +112,24 @@ static bool landlock_allow_keys(int rules, const char *path)
            (!realpath(path, real) || landlock_allow_folder_of(rules, real, FS_READ));
 }
 
+/* As the kernel has it since version 4. */
+static bool landlock_allow_peers(int rules, const struct peers *peers)
+{
+    struct {
+        uint64_t access, port;
+    } rule = { .access = NET_CONNECT };
+    bool done = true;
+
+    for (unsigned i = 0; i < peers->count; i++) {
+        rule.port = net_port(&peers->list[i].addr);
+        done &= syscall(SYS_landlock_add_rule, rules, RULE_NET_PORT, &rule, 0) == 0;
+    }
+    return done;
+}
+
 /* The version that is in force, or 0 with errno. */
 static long confine_files(const char *state_dir, const char *key_path,
-                          const char *metrics_file)
+                          const char *metrics_file, const struct peers *peers)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0,
                            LANDLOCK_CREATE_RULESET_VERSION);
@@ -131,6 +150,7 @@ static long confine_files(const char *state_dir, const char *key_path,
            landlock_allow(rules, "/proc/self/net", FS_READ) &&
            landlock_allow(rules, "/proc/self/uid_map", LANDLOCK_ACCESS_FS_READ_FILE) &&
            landlock_allow(rules, "/etc/passwd", LANDLOCK_ACCESS_FS_READ_FILE) &&
+           (!peers || version < 4 || landlock_allow_peers(rules, peers)) &&
            syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     errnum = errno;
     close(rules);
@@ -184,18 +204,19 @@ static const int refused_calls[] = {
     SCMP_SYS(personality),
 };
 
-static const int refused_families[] = { AF_INET, AF_INET6, AF_PACKET, AF_VSOCK };
+/* The last two are needed to connect to peers. */
+static const int refused_families[] = { AF_PACKET, AF_VSOCK, AF_INET, AF_INET6 };
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-static bool filter_fill(scmp_filter_ctx filter)
+static bool filter_fill(scmp_filter_ctx filter, bool connects)
 {
     bool done = true;
 
     for (size_t i = 0; i < COUNT(refused_calls); i++)
         done &= seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), refused_calls[i], 0) ==
                 0;
-    for (size_t i = 0; i < COUNT(refused_families); i++)
+    for (size_t i = 0; i < COUNT(refused_families) - (connects ? 2 : 0); i++)
         done &= seccomp_rule_add(
                     filter, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1,
                     SCMP_A0(SCMP_CMP_EQ, (unsigned)refused_families[i], 0)) == 0;
@@ -209,10 +230,10 @@ static bool filter_fill(scmp_filter_ctx filter)
 
 #define CALLS_FREE "the kernel has refused seccomp"
 
-static bool confine_calls(void)
+static bool confine_calls(bool connects)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-    bool done = filter && filter_fill(filter) && seccomp_load(filter) == 0;
+    bool done = filter && filter_fill(filter, connects) && seccomp_load(filter) == 0;
 
     seccomp_release(filter);
     return done;
@@ -220,7 +241,7 @@ static bool confine_calls(void)
 #else
 #define CALLS_FREE "built without libseccomp"
 
-static bool confine_calls(void)
+static bool confine_calls(bool connects)
 {
     return false;
 }
@@ -230,7 +251,8 @@ static bool confine_calls(void)
  */
 
 char *confinement_enter(const char *state_dir, const char *key_path,
-                        const char *metrics_file, char *buf, size_t size)
+                        const char *metrics_file, const struct peers *peers, char *buf,
+                        size_t size)
 {
     char files[64] = "", files_free[64] = "";
     bool privileges, calls;
@@ -238,11 +260,11 @@ char *confinement_enter(const char *state_dir, const char *key_path,
 
     tzset(); /* its file is out of reach later */
     privileges = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-    landlock = privileges ? confine_files(state_dir, key_path, metrics_file) : 0;
+    landlock = privileges ? confine_files(state_dir, key_path, metrics_file, peers) : 0;
     if (!landlock)
         snprintf(files_free, sizeof(files_free), " files (Landlock: %s)",
                  strerror(errno));
-    calls = privileges && confine_calls();
+    calls = privileges && confine_calls(peers != NULL);
     if (landlock)
         snprintf(files, sizeof(files), ", no other files%s (Landlock %ld)",
                  landlock >= 4 ? " or TCP ports" : "", landlock);

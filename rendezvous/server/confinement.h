@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+struct peers;
+
 /* Processes of the same user cannot look into this one, and it leaves no core dump:
  * call it before a key is read. */
 void confinement_hide_memory(void);
@@ -15,7 +17,9 @@ void confinement_hide_memory(void);
  * ...". Returns buf.
  *
  * state_dir is written to, key_path, a file or a folder, is read, and metrics_file is
- * replaced by files of its folder; NULL: none.
+ * replaced by files of its folder; NULL: none. To the ports of peers it may connect;
+ * NULL: to none.
  */
 char *confinement_enter(const char *state_dir, const char *key_path,
-                        const char *metrics_file, char *buf, size_t size);
+                        const char *metrics_file, const struct peers *peers, char *buf,
+                        size_t size);

@@ -33,5 +33,12 @@
 /* The silence after which another replica leads: a fifth of the lease, but */
 #define ELECTION_MS_MIN 200
 #define ELECTION_MS_MAX 1000
-#define COMPACT_AFTER 64    /* batches of records, until they are made shorter */
-#define KNOCK_EVERY_MS 1000 /* at the endpoint of a job that has left it */
+/* crund --peers. They may be two more for a while: REPLICAS_MAX. */
+#define PEERS_MAX 5
+#define PEERS_ELECTION_MS 1000
+#define PEERS_COMPACT_AFTER 1024
+#define PEERS_ANNOUNCE_MS 500
+#define PEERS_HEARD_MS 2000      /* so long ago at most */
+#define PEERS_LEADERLESS_MS 3000 /* before a line says so */
+#define COMPACT_AFTER 64         /* batches of records, until they are made shorter */
+#define KNOCK_EVERY_MS 1000      /* at the endpoint of a job that has left it */

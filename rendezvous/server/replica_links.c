@@ -36,7 +36,7 @@ struct replica_links {
     LIST_HEAD(, replica_link) list;
     struct server *server;
     uint32_t retry_ms;
-    void (*lost)(void *arg, uint64_t id, bool gone);
+    void (*lost)(void *arg, uint64_t id, bool gone, const char *why);
     void *arg;
 };
 
@@ -86,7 +86,8 @@ static int link_on_message(void *arg, struct conn *c, const struct msg *m,
     /* another process has the port: the one of the list is gone */
     l->replaced = m->type == MSG_REFUSED && m->refused.why == REFUSED_FENCED;
     if (m->type != MSG_WELCOME)
-        return err_set(e, "%s", l->replaced ? m->refused.text : "not a replica");
+        return err_set(e, "%s",
+                       m->type == MSG_REFUSED ? m->refused.text : "not a replica");
     if (!l->all->server->config.keys &&
         !local_peer_may_serve(conn_local_peer(c, &uid), uid, geteuid(), why,
                               sizeof(why)))
@@ -109,7 +110,7 @@ static void link_on_closed(void *arg, struct conn *c, const char *why)
     l->conn = NULL;
     l->ready = false;
     link_end_wait(l, false);
-    all->lost(all->arg, l->id, l->gone);
+    all->lost(all->arg, l->id, l->gone, why);
 }
 
 static void link_on_connected(void *arg, struct conn *c)
@@ -174,9 +175,10 @@ bool replica_links_is_gone(const struct replica_links *all, uint64_t id)
     return l && l->gone;
 }
 
-struct replica_links *
-replica_links_create(struct server *s, uint32_t election_ms,
-                     void (*lost)(void *arg, uint64_t id, bool gone), void *arg)
+struct replica_links *replica_links_create(struct server *s, uint32_t election_ms,
+                                           void (*lost)(void *arg, uint64_t id,
+                                                        bool gone, const char *why),
+                                           void *arg)
 {
     struct replica_links *all = xcalloc(1, sizeof(*all));
 

@@ -23,6 +23,7 @@
 #include "rendezvous/job/history/job_archive.h"
 #include "rendezvous/job/records/disk.h"
 #include "rendezvous/server/limits.h"
+#include "rendezvous/server/peers.h"
 #include "rendezvous/server/tls_handshakes.h"
 #include "rendezvous/show/views/metrics.h"
 #include "rendezvous/show/web/web.h"
@@ -199,6 +200,7 @@ static int server_open_registry(struct server *s, struct err *e)
         .page = server_on_page,
         .denied = on_denied,
         .stands_by = s->config.standby.instance,
+        .durable = s->config.peers != NULL,
         .replicate = server_on_replicate,
         .keeping = server_on_keeping,
         .elsewhere = s->config.elsewhere ? server_on_elsewhere : NULL,
@@ -210,13 +212,15 @@ static int server_open_registry(struct server *s, struct err *e)
         s->disk = disk_open_directory(s->config.state_dir, e);
         if (!s->disk)
             return -1;
-        config.disk = s->disk;
+        config.disk = s->config.peers ? NULL : s->disk;
     }
     s->registry = registry_create(&config, clock_ms(), clock_wall_ms(), e);
     if (!s->registry && s->config.state_dir)
         return err_wrap(e, "state directory %s", s->config.state_dir);
     if (!s->registry)
         return -1;
+    if (s->config.peers) /* what it would keep may have ended elsewhere */
+        return 0;
     if (s->config.state_dir && (s->archive = job_archive_open(s->config.state_dir, e)))
         registry_set_archive(s->registry, s->archive);
     else if (s->config.state_dir) /* a rendezvous can do without it */
@@ -234,6 +238,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
 
     s->loop = loop;
     s->config = *config;
+    if (config->peers)
+        s->config.standby.instance = config->peers->id;
     s->config.conns_max = server_conns_allowed(config);
     memcpy(s->source_key, id128_random().byte, sizeof(s->source_key));
     for (int i = 0; i < CLASS_COUNT; i++) {
@@ -265,7 +271,8 @@ struct server *server_create(struct loop *loop, const struct server_config *conf
         s->address = *listener_address(s->listener);
         socket_owner_prepare();
     }
-    if (config->standby.election_ms && server_begin_standby(s, e) < 0)
+    if ((config->standby.election_ms && server_begin_standby(s, e) < 0) ||
+        (config->peers && server_begin_peers(s, e) < 0))
         goto fail;
     if (config->keys)
         loop_timer_arm(&s->check_keys, clock_ms() + KEYS_CHECK_MS);
@@ -315,7 +322,7 @@ void server_shut(struct server *s)
     s->listener = NULL;
     do
         server_commit(s);
-    while (!s->failed && !STAILQ_EMPTY(&s->unsent));
+    while (!s->failed && !STAILQ_EMPTY(&s->unsent) && registry_is_settled(s->registry));
     if (s->archive)
         registry_archive_all(s->registry);
 }

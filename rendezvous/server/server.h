@@ -13,6 +13,7 @@ struct key_ring;
 struct loop;
 struct metrics_view;
 struct msg_event;
+struct peers;
 struct registry;
 struct server;
 
@@ -58,6 +59,9 @@ struct server_config {
     int witness_fd;      /* to the launcher of this node; 0: there is none */
     bool alone;          /* or is silent */
     struct server_standby standby;
+    /* The crunds that have the records, of which one serves: needs a state_dir. Must
+     * outlive the server. NULL: this one alone. */
+    const struct peers *peers;
     const char *endpoints; /* of the job: where it is looked for. NULL: not known */
     /* The job runs already, at these endpoints: this server ends soon. NULL: it does
      * not. */
@@ -104,6 +108,9 @@ void server_set_confinement(struct server *s, const char *text);
 
 /* Whether it serves a job, and does not only keep records of one. */
 bool server_serves(const struct server *s);
+
+/* It only keeps records. The leader is where clients are sent; NULL: none is known. */
+bool server_stands_by(const struct server *s, const char **leader);
 
 /* At the end: accept no more connections, commit, flush queued messages. */
 void server_shut(struct server *s);

@@ -160,8 +160,11 @@ int peer_conn_on_secured(void *arg, struct conn *c, struct err *e);
 
 /* -- server_keeping.c -------------------------------------------------------------- */
 
-/* A server that stands by begins with it. */
+/* A server that stands by begins with it, and one of several crunds. */
 int server_begin_standby(struct server *s, struct err *e) MUST_CHECK;
+int server_begin_peers(struct server *s, struct err *e) MUST_CHECK;
+/* By which its replicas know each other. */
+const struct id128 *server_instance(const struct server *s);
 void server_end_keeping(struct server *s);
 /* At the end of a turn, before its commit. */
 void server_keep_on(struct server *s);

@@ -15,6 +15,7 @@
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/server/limits.h"
+#include "rendezvous/server/peers.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"
@@ -28,20 +29,26 @@ static void on_replica_send(void *arg, uint64_t to, const char *address,
     struct keeping *k = arg;
     struct net_addr addr;
 
-    if (place_address(address, &addr))
+    if (k->peers)
+        keeping_peers_send(k, address, data, size);
+    else if (place_address(address, &addr))
         replica_links_send(k->links, to, &addr, data, size);
 }
 
-static void on_link_lost(void *arg, uint64_t id, bool gone)
+static void on_link_lost(void *arg, uint64_t id, bool gone, const char *why)
 {
     struct keeping *k = arg;
 
+    k->server->touched = true;
+    if (k->peers) {
+        keeping_peers_lost(k, (unsigned)id - 1, gone, why);
+        return;
+    }
     if (id == k->leader)
         k->ended = id;
     if (gone && k->serves)
         registry_lose_keeper(k->server->registry, id, clock_ms());
     replica_note_gone(k->replica, id, clock_ms());
-    k->server->touched = true;
 }
 
 void server_on_replicate(void *arg, void *conn, const struct msg *m)
@@ -57,7 +64,8 @@ void server_on_replicate(void *arg, void *conn, const struct msg *m)
     p->part_size += n > 0 ? (size_t)n : 0;
     if (!m->replicate.last)
         return;
-    replica_receive(s->keeping->replica, p->part, p->part_size, clock_ms());
+    if (!s->keeping->peers || !keeping_peers_take(s->keeping, p->part, p->part_size))
+        replica_receive(s->keeping->replica, p->part, p->part_size, clock_ms());
     free(p->part);
     p->part = NULL;
     p->part_size = 0;
@@ -175,14 +183,17 @@ static void keeping_lead(struct keeping *k)
         return;
     }
     keeping_open_journal(k, true);
-    for (unsigned i = 0; i < replica_count(k->replica); i++) {
+    for (unsigned i = 0; !k->peers && i < replica_count(k->replica); i++) {
         struct place other;
 
         replica_show(k->replica, i, &m);
         if (place_parse(m.address, &other))
             registry_add_keeper(s->registry, other.node, other.host, m.id);
     }
-    registry_add_keeper(s->registry, k->former.node, k->former.host, k->leader);
+    if (k->peers)
+        log_info("this peer leads now");
+    else
+        registry_add_keeper(s->registry, k->former.node, k->former.host, k->leader);
     k->serves = k->heard = true; /* all have a whole lease */
     (void)keeping_find(k, k->id, &own);
     snprintf(k->lost, sizeof(k->lost), "%s",
@@ -191,7 +202,7 @@ static void keeping_lead(struct keeping *k)
     keeping_describe(k, k->id, &now);
     registry_report_move(s->registry, own.host, &now);
     keeping_tell(k);
-    if (replica_links_is_gone(k->links, k->leader))
+    if (!k->peers && replica_links_is_gone(k->links, k->leader))
         registry_lose_keeper(s->registry, k->leader, clock_ms());
     server_release_held(s, true);
     if (!k->knock)
@@ -206,12 +217,13 @@ void keeping_stand_down(struct keeping *k)
     struct server *s = k->server;
     struct peer_conn *p, *next;
 
-    log_warn("this node can reach too few of the nodes that keep the rendezvous' "
-             "records: it hosts the rendezvous no more");
+    log_warn(k->peers ? "this peer leads no more"
+                      : "this node can reach too few of the nodes that keep the "
+                        "rendezvous' records: it hosts the rendezvous no more");
     k->serves = false;
     k->told = (struct msg_keepers){ .safe = false };
     k->asked = k->offered = 0;
-    s->config.standby.instance = registry_jobs(s->registry)->membership.instance;
+    s->config.standby.instance = *server_instance(s);
     registry_stand_by(s->registry);
     for (int class = 0; class < CLASS_COUNT; class ++)
         for (p = TAILQ_FIRST(&s->conns[class]); p; p = next) {
@@ -226,7 +238,7 @@ void keeping_stand_down(struct keeping *k)
 /* What was decided last has left: the nodes may end, and nothing follows. */
 static bool keeping_is_over(const struct keeping *k)
 {
-    const struct job *job = registry_jobs(k->server->registry);
+    const struct job *job = k->peers ? NULL : registry_jobs(k->server->registry);
 
     return job && job->membership.state == JOB_DONE &&
            registry_is_saved(k->server->registry) &&
@@ -247,11 +259,12 @@ static void keeping_note_heard(struct keeping *k)
     k->heard = heard;
 }
 
-const struct id128 *keeping_instance(const struct server *s)
+const struct id128 *server_instance(const struct server *s)
 {
     const struct job *job = registry_jobs(s->registry);
 
-    return job ? &job->membership.instance : &s->config.standby.instance;
+    return job && !s->config.peers ? &job->membership.instance
+                                   : &s->config.standby.instance;
 }
 
 static void on_replica_changed(void *arg)
@@ -267,12 +280,17 @@ struct replica *keeping_make_replica(struct keeping *k, uint64_t id, const char 
                                      .address = place,
                                      .founds = founds,
                                      .election_ms = k->election_ms,
-                                     .compact_after = COMPACT_AFTER,
+                                     .compact_after = k->peers ? PEERS_COMPACT_AFTER
+                                                               : COMPACT_AFTER,
                                      .compact = on_compact,
                                      .send = on_replica_send,
                                      .changed = on_replica_changed,
                                      .arg = k };
 
+    if (k->peers) {
+        config.disk = k->server->disk;
+        config.owner = keeping_peers_owner(k->peers);
+    }
     memcpy(&config.seed, seed.byte, sizeof(config.seed));
     return replica_create(&config, clock_ms(), e);
 }
@@ -281,7 +299,12 @@ static void keeping_look(struct keeping *k)
 {
     uint64_t leader;
 
-    keeping_look_at_pair(k);
+    if (k->peers)
+        keeping_peers_look(k);
+    else
+        keeping_look_at_pair(k);
+    if (k->server->failed)
+        return;
     leader = replica_leader(k->replica);
     if (!replica_leads(k->replica)) {
         if (k->serves)
@@ -291,6 +314,10 @@ static void keeping_look(struct keeping *k)
             (void)keeping_find(k, leader, &k->former);
             server_release_held(k->server, false);
         }
+        return;
+    }
+    if (!k->serves && k->peers && !keeping_peers_suffice(k)) {
+        keeping_peers_change(k);
         return;
     }
     if (!k->serves)
@@ -325,6 +352,8 @@ static int keeping_create(struct server *s, const struct server_standby *how,
     k->id = how->id;
     k->election_ms = how->election_ms;
     k->serves = k->heard = founds;
+    if (s->config.peers)
+        k->peers = keeping_peers_create(s->config.peers);
     k->alone = how->alone;
     if (how->witness)
         snprintf(k->witness_at, sizeof(k->witness_at), "%s", how->witness);
@@ -332,9 +361,11 @@ static int keeping_create(struct server *s, const struct server_standby *how,
     if (!*k->witness_at || witness_check(s, k->witness_at, !founds, e) == 0)
         k->replica = keeping_make_replica(k, k->id, place, founds, e);
     if (!k->replica) {
+        free(k->peers);
         free(k);
         return -1;
     }
+    k->id = replica_id(k->replica);
     k->links = replica_links_create(s, k->election_ms, on_link_lost, k);
     loop_timer_init(&k->timer, s->loop, on_keeping_timer, k);
     if (witness_is_crund(k->witness_at))
@@ -350,6 +381,17 @@ int server_begin_standby(struct server *s, struct err *e)
 
     place_format(&s->address, standby->node, standby->host, place);
     return keeping_create(s, standby, place, false, e);
+}
+
+int server_begin_peers(struct server *s, struct err *e)
+{
+    struct server_standby how = { .election_ms = PEERS_ELECTION_MS };
+    char place[REPLICA_ADDRESS_SIZE];
+    struct id128 id = id128_random();
+
+    memcpy(&how.id, id.byte, sizeof(how.id));
+    peers_place(s->config.peers, s->config.peers->own, how.id, place);
+    return keeping_create(s, &how, place, false, e);
 }
 
 static uint32_t election_ms_of(const struct job *job)
@@ -409,6 +451,8 @@ void server_keep_on(struct server *s)
     if (!s->keeping)
         return;
     keeping_look(s->keeping);
+    if (s->failed)
+        return;
     loop_timer_arm(&s->keeping->timer, replica_next_tick(s->keeping->replica));
 }
 
@@ -426,12 +470,19 @@ void server_end_keeping(struct server *s)
     knock_end(k->knock);
     loop_timer_fini(&k->timer);
     replica_destroy(k->replica);
+    free(k->peers);
     free(k);
 }
 
 bool server_serves(const struct server *s)
 {
     return !s->keeping || s->keeping->serves;
+}
+
+bool server_stands_by(const struct server *s, const char **leader)
+{
+    *leader = s->keeping && s->keeping->peers ? keeping_peers_leader(s->keeping) : NULL;
+    return !server_serves(s);
 }
 
 bool server_is_needed(const struct server *s)
@@ -470,7 +521,8 @@ bool server_takes_hello(struct peer_conn *p, const struct msg *m)
 
     if (server_serves(s) || m->hello.role == PEER_REPLICA)
         return true;
-    if (replica_leader(s->keeping->replica)) {
+    if (replica_leader(s->keeping->replica) &&
+        replica_leader(s->keeping->replica) != s->keeping->id) {
         peer_conn_refer(p, m);
         return false;
     }

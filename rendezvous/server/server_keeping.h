@@ -3,8 +3,8 @@
 
 /*
  * Shared by the files of a rendezvous whose records other hosts keep: server_keeping.c
- * (which host leads), server_keeping_list.c (which keep the records) and
- * server_keeping_pair.c (two of them).
+ * (which host leads), server_keeping_list.c (which keep the records),
+ * server_keeping_pair.c (two of them) and server_keeping_peers.c (several crunds).
  */
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/job/records/replica.h"
@@ -22,7 +22,8 @@ struct keeping {
     struct server *server;
     struct replica *replica;
     struct loop_timer timer;
-    struct replica_links *links;
+    struct replica_links *links; /* by the id of a replica, or its place of peers + 1 */
+    struct keeping_peers *peers; /* NULL: the nodes of a job keep them */
     uint64_t id;
     uint32_t election_ms;
     bool serves; /* the registry has the job */
@@ -66,8 +67,28 @@ void keeping_maintain(struct keeping *k);
 /* Goes on alone, or not, if it has lost the other one of its pair. */
 void keeping_look_at_pair(struct keeping *k);
 
+/* -- server_keeping_peers.c -- */
+
+struct peers;
+struct keeping_peers *keeping_peers_create(const struct peers *all);
+/* Which one this is, for its state directory. */
+const char *keeping_peers_owner(const struct keeping_peers *p);
+void peers_place(const struct peers *all, unsigned i, uint64_t id,
+                 char text[REPLICA_ADDRESS_SIZE]);
+void keeping_peers_send(struct keeping *k, const char *place, const void *data,
+                        size_t size);
+/* False: it is a message of a replica. */
+bool keeping_peers_take(struct keeping *k, const void *data, size_t size);
+void keeping_peers_lost(struct keeping *k, unsigned i, bool gone, const char *why);
+/* The list's changes that are due. */
+void keeping_peers_change(struct keeping *k);
+/* So many have votes that this one may serve. */
+bool keeping_peers_suffice(const struct keeping *k);
+/* NULL: none is known. */
+const char *keeping_peers_leader(const struct keeping *k);
+void keeping_peers_look(struct keeping *k);
+
 /* Another one leads, or may. */
 void keeping_stand_down(struct keeping *k);
-const struct id128 *keeping_instance(const struct server *s);
 struct replica *keeping_make_replica(struct keeping *k, uint64_t id, const char *place,
                                      bool founds, struct err *e);

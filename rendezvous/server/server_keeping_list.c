@@ -101,6 +101,8 @@ static void keeping_ask(struct keeping *k)
 bool keeping_misses(const struct keeping *k, const struct replica_member *m,
                     unsigned there)
 {
+    if (k->peers)
+        return m->id != k->id && !m->answers;
     return m->id != k->id && (!registry_keeper_stays(k->server->registry, m->id) ||
                               replica_links_is_gone(k->links, m->id) ||
                               (there > 2 && !m->votes && !m->follows &&
@@ -209,9 +211,10 @@ void keeping_describe(const struct keeping *k, uint64_t leader, struct msg_keepe
             voters += m.votes;
             there += m.votes && !(k->serves && keeping_misses(k, &m, 0));
             list_add(to->endpoints, sizeof(to->endpoints), ",", p.at);
-            list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
+            if (!k->peers || (m.votes && !keeping_misses(k, &m, 0)))
+                list_add(to->hosts, sizeof(to->hosts), ", ", p.host);
         }
-    to->safe = (there > 1 && 2 * (there - 1) > voters) ||
+    to->safe = k->peers || (there > 1 && 2 * (there - 1) > voters) ||
                (replica_pair(k->replica, &pair) && pair.known);
 }
 
@@ -232,6 +235,11 @@ void keeping_tell(struct keeping *k)
 
 void keeping_maintain(struct keeping *k)
 {
+    if (k->peers) {
+        keeping_peers_change(k);
+        keeping_tell(k);
+        return;
+    }
     if (k->asked && (clock_ms() - k->asked_ms > HELLO_DEADLINE_MS ||
                      !registry_awaits_keeper(k->server->registry, k->asked)))
         k->asked = 0;

@@ -31,10 +31,9 @@ void server_greet(const struct server *s, struct conn *c, enum peer_kind role)
                      .hello = { .version_min = PROTO_VERSION_MAX,
                                 .version_max = PROTO_VERSION_MAX,
                                 .role = role } };
-    const struct job *job = registry_jobs(s->registry);
 
     if (role == PEER_REPLICA)
-        m.instance = job ? job->membership.instance : s->config.standby.instance;
+        m.instance = *server_instance(s);
     snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
     conn_send(c, &m);
     conn_flush(c);

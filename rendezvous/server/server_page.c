@@ -34,6 +34,11 @@ static bool server_accepts_key(void *arg, const char *identity)
     return s->config.keys && key_ring_has(s->config.keys, identity);
 }
 
+static bool server_on_stands_by(void *arg, const char **leader)
+{
+    return server_stands_by(arg, leader);
+}
+
 int server_open_page(struct server *s, const struct server_page *page, struct err *e)
 {
     struct web_config config = { .registry = s->registry,
@@ -44,6 +49,7 @@ int server_open_page(struct server *s, const struct server_page *page, struct er
                                  .endpoint = page->endpoint,
                                  .connect = server_connect_viewer,
                                  .accepts_key = server_accepts_key,
+                                 .stands_by = server_on_stands_by,
                                  .view_metrics = server_view_metrics,
                                  .arg = s };
 

@@ -60,7 +60,7 @@ int witness_check(const struct server *s, const char *directory, bool expected,
                    ? 0
                    : err_set(e, "the witness is a crun -H, which has not started "
                                 "this node");
-    id128_format(keeping_instance(s), text);
+    id128_format(server_instance(s), text);
     snprintf(name, sizeof(name), "%s/crun-%s", directory, text);
     fd = open(name, O_WRONLY | O_CLOEXEC | (expected ? 0 : O_CREAT), 0600);
     if (fd >= 0)
@@ -168,7 +168,7 @@ struct witness *witness_ask(struct server *s, const char *where, const struct id
     atomic_init(&w->answer, WITNESS_WAITS);
     snprintf(w->directory, sizeof(w->directory), "%s", where);
     w->line = s->config.witness_fd;
-    w->claim = (struct pair_claim){ .job = *keeping_instance(s),
+    w->claim = (struct pair_claim){ .job = *server_instance(s),
                                     .pair = pair,
                                     .self = self };
     if (witness_is_crund(where)) {

@@ -11,7 +11,6 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/records/limits.h"
-#include "rendezvous/job/records/limits.h"
 #include "rendezvous/job/records/raft_message.h"
 
 /*

@@ -33,7 +33,8 @@ void replica_show(const struct replica *r, unsigned at, struct replica_member *m
     m->id = s->id;
     m->votes = s->role == RAFT_VOTER;
     m->keeps = s->role != RAFT_SPARE;
-    m->answers = k && r->memory.now_ms < k->heard_ms + r->config.election_ms;
+    m->answers = k && !k->has_lost &&
+                 r->memory.now_ms < k->heard_ms + r->config.election_ms;
     m->follows = m->answers && k->matches >= r->raft.last_applied;
     snprintf(m->address, sizeof(m->address), "%s", s->address);
 }

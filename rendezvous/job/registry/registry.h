@@ -34,6 +34,7 @@ struct registry_config {
     bool standalone;   /* a daemon for many jobs: refuses the run id "none" */
     bool witness;      /* it answers CLAIM */
     struct disk *disk; /* where to keep a journal, or NULL */
+    bool durable;      /* several crunds keep the records on their disks */
     /* Embedded: the only job, as configured on its host; NULL: as in the first JOIN. */
     const char *run_id;
     const struct job_config *job;

@@ -31,7 +31,9 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
     }
     if (h->role == PEER_REPLICA && !registry_admits_replica(g, p, m)) {
         registry_refuse(p, m, REFUSED_FENCED, false,
-                        "no replica of this job's rendezvous is expected here");
+                        g->config.standalone
+                            ? "it has other --peers, or none"
+                            : "no replica of this job's rendezvous is expected here");
         g->config.hang_up(g->config.arg, p->conn);
         return;
     }
@@ -44,7 +46,8 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
     memcpy(p->software, h->software, sizeof(p->software));
     reply.welcome.daemon = g->config.standalone;
     reply.welcome.witness = g->config.witness;
-    reply.welcome.durable = g->config.disk || (g->keepers && g->keepers->keepers.safe);
+    reply.welcome.durable = g->config.disk || g->config.durable ||
+                            (g->keepers && g->keepers->keepers.safe);
     reply.welcome.rendezvous = g->id;
     if (h->role == PEER_CTL)
         memcpy(reply.welcome.confinement, g->confinement, sizeof(g->confinement));

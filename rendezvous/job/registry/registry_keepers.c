@@ -133,8 +133,8 @@ void registry_renew_leases(struct registry *g, uint64_t but, uint64_t now_ms)
     bool found = m && but && find_keeper(g, but, &i);
     uint64_t end = found ? m->node[i].deadline + m->clock.stalled : 0;
 
-    if (m)
-        membership_renew_leases(m, now_ms);
+    for (struct job *j = g->jobs; j; j = j->next)
+        membership_renew_leases(&j->membership, now_ms);
     if (found)
         m->node[i].deadline = end > m->clock.stalled ? end - m->clock.stalled : 0;
 }
@@ -154,11 +154,10 @@ void registry_tell_keepers(struct registry *g, const struct msg_keepers *keepers
     if (!g->keepers)
         g->keepers = xcalloc(1, sizeof(*g->keepers));
     *g->keepers = (struct msg){ .type = MSG_KEEPERS, .keepers = *keepers };
-    if (!g->jobs)
-        return;
-    MEMBERSHIP_EACH(i, &g->jobs->membership)
-        if (g->jobs->node[i]->peer)
-            registry_send_keepers(g->jobs->node[i]->peer);
+    for (const struct job *j = g->jobs; j; j = j->next)
+        MEMBERSHIP_EACH(i, &j->membership)
+            if (j->node[i]->peer)
+                registry_send_keepers(j->node[i]->peer);
 }
 
 void registry_report_move(struct registry *g, const char *host,
@@ -167,8 +166,8 @@ void registry_report_move(struct registry *g, const char *host,
     char text[2 * HOST_NAME_MAX_BYTES + 64];
 
     proto_keepers_moved(now, host, text, sizeof(text));
-    if (g->jobs)
-        registry_report(g, g->jobs, "moved", host, "%s", text);
+    for (const struct job *j = g->jobs; j; j = j->next)
+        registry_report(g, j, "moved", host, "%s", text);
 }
 
 void registry_take_keeping(struct registry_peer *p, const struct msg *m,

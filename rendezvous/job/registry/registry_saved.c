@@ -108,7 +108,11 @@ void registry_keep(struct registry *g, const struct journal_keeper *keeper,
 {
     journal_close(g->journal);
     g->journal = keeper ? journal_create_kept(keeper) : NULL;
-    if (g->jobs)
+    if (keeper && id128_is_zero(&g->id)) { /* the first of several crunds */
+        g->id = g->config.random_id(g->config.arg);
+        job_records_put_rendezvous(g->journal, &g->id);
+    }
+    if (g->jobs && !g->config.durable)
         g->instance = g->jobs->membership.instance;
     if (keeper && !has_all)
         dump_jobs(g, g->journal);
@@ -148,4 +152,5 @@ void registry_stand_by(struct registry *g)
     registry_keep(g, NULL, false);
     while (g->jobs)
         registry_forget(g, g->jobs);
+    claims_free(&g->claims);
 }

@@ -34,6 +34,8 @@ struct web_config { /* the texts are copied */
     int (*connect)(void *arg, const struct web_viewer *viewer, struct err *e);
     /* Whether the key of that identity has neither been retired nor ended. */
     bool (*accepts_key)(void *arg, const char *identity);
+    /* Another one serves the jobs: its address, or NULL for none that is known. */
+    bool (*stands_by)(void *arg, const char **leader);
     /* What metrics_write is given, for a viewer that may see all jobs. */
     void (*view_metrics)(void *arg, struct metrics_view *view);
     void *arg;

@@ -99,6 +99,16 @@ static void answer_readiness(struct web *w, struct web_request *r)
 void web_pages_answer(struct web *w, struct web_request *r)
 {
     const struct job *job = web_find_job(w, &r->viewer, r->route.run_id);
+    const char *leader;
+
+    if (r->route.page != WEB_HEALTH && r->route.page != WEB_METRICS &&
+        w->config.stands_by(w->config.arg, &leader)) {
+        web_answer_line(r->http, HTTP_SERVUNAVAIL,
+                        leader ? "this rendezvous stands by: ask the page of %s"
+                               : "this rendezvous stands by%s",
+                        leader ? leader : "");
+        return;
+    }
 
     if (*r->route.run_id && !job &&
         !registry_has_past_job(w->config.registry, r->route.run_id, &r->viewer.owner)) {

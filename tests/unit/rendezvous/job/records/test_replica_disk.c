@@ -46,7 +46,8 @@ static void expect_records(const struct member *m, const char *text)
     size_t size;
     const uint8_t *records = replica_records(m->replica, &size);
 
-    ck_assert_msg(size == strlen(text) && memcmp(records, text, size) == 0,
+    ck_assert_msg(size == strlen(text) &&
+                      (size == 0 || memcmp(records, text, size) == 0),
                   "%.*s, and not %s", (int)size, (const char *)records, text);
 }
 
