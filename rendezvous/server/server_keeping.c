@@ -123,6 +123,27 @@ static void peer_conn_refer(struct peer_conn *p, const struct msg *hello)
     conn_hang_up(p->conn);
 }
 
+/* No peer leads for long: crunctl need not wait. Agents do. */
+static void server_refuse_visitors(struct server *s)
+{
+    struct msg m = { .type = MSG_REFUSED,
+                     .refused = { .why = REFUSED_UNKNOWN,
+                                  .retry = true,
+                                  .text = "none of its --peers leads: too few of them "
+                                          "reach each other" } };
+    struct peer_conn *p;
+
+    TAILQ_FOREACH(p, &s->conns[CLASS_UNIDENTIFIED], entry)
+        if (p->held && p->held->hello.role == PEER_CTL) {
+            m.sequence = p->held->sequence;
+            conn_send(p->conn, &m);
+            conn_flush(p->conn);
+            conn_hang_up(p->conn);
+            free(p->held);
+            p->held = NULL;
+        }
+}
+
 static void server_release_held(struct server *s, bool serve)
 {
     struct peer_conn *p;
@@ -299,9 +320,9 @@ static void keeping_look(struct keeping *k)
 {
     uint64_t leader;
 
-    if (k->peers)
-        keeping_peers_look(k);
-    else
+    if (k->peers && !keeping_peers_look(k))
+        server_refuse_visitors(k->server);
+    if (!k->peers)
         keeping_look_at_pair(k);
     if (k->server->failed)
         return;

@@ -86,7 +86,8 @@ void keeping_peers_change(struct keeping *k);
 bool keeping_peers_suffice(const struct keeping *k);
 /* NULL: none is known. */
 const char *keeping_peers_leader(const struct keeping *k);
-void keeping_peers_look(struct keeping *k);
+/* False: none leads, for long. */
+bool keeping_peers_look(struct keeping *k);
 
 /* Another one leads, or may. */
 void keeping_stand_down(struct keeping *k);

@@ -292,7 +292,7 @@ const char *keeping_peers_leader(const struct keeping *k)
     return i < k->peers->all->count ? k->peers->all->list[i].at : NULL;
 }
 
-void keeping_peers_look(struct keeping *k)
+bool keeping_peers_look(struct keeping *k)
 {
     struct keeping_peers *p = k->peers;
     const char *error = replica_error(k->replica);
@@ -301,7 +301,7 @@ void keeping_peers_look(struct keeping *k)
     if (error) {
         k->server->failed = true;
         k->server->config.fatal(k->server->config.arg, error);
-        return;
+        return true;
     }
     if (now >= p->announce_ms) {
         p->announce_ms = now + PEERS_ANNOUNCE_MS;
@@ -315,4 +315,5 @@ void keeping_peers_look(struct keeping *k)
         p->said = true;
         peers_say(k);
     }
+    return !p->said;
 }

@@ -101,6 +101,8 @@ def says_what_is_wrong(cluster, site):
     plain = cluster[1].start([CRUND, "--allow-root", f"--listen={site.at[1]}", alone])
     says(first, f"the first start waits for all peers: {site.at[1]}, {site.at[2]}")
     says(first, f"peer {site.at[1]}: it has other --peers, or none")
+    asked = cluster[3].start([CRUNCTL, "status", "-e", site.at[0]])
+    expect(asked, asked.wait(), "none of its --peers leads")
     says(keyed, f"peer {site.at[0]}: it closed the connection")
     for p in (first, plain, keyed):
         p.kill()
