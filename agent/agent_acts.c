@@ -82,7 +82,8 @@ static void act_start(struct agent *a)
     job_messages_formed(a->messages, &a->start, a->epoch);
     event_file_add_formed(a->events, a->epoch, &a->start);
     agent_begin_memory(a);
-    if (local_workers_start(&a->workers, &a->start, a->epoch, &e) < 0)
+    if (local_workers_start(&a->workers, &a->start, a->epoch,
+                            session_instance(client_session(a->client)), &e) < 0)
         report_own_failure(a, e.text, true);
     agent_update_local(a);
 }

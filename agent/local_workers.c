@@ -130,9 +130,9 @@ void local_workers_set_memory(struct local_workers *w, const char *memory)
 }
 
 int local_workers_start(struct local_workers *w, const struct msg_start *start,
-                        uint64_t epoch, struct err *e)
+                        uint64_t epoch, const struct id128 *instance, struct err *e)
 {
-    if (group_start(w->group, start, epoch, e) < 0)
+    if (group_start(w->group, start, epoch, instance, e) < 0)
         return -1;
     progress_monitor_begin(w->progress, w->group, w->guard, start);
     gpu_monitor_begin(w->gpus, start);

@@ -49,7 +49,8 @@ void local_workers_release(struct local_workers *w);
 /* CRUN_MEMORY of the workers, or ""; it must stay. */
 void local_workers_set_memory(struct local_workers *w, const char *memory);
 int local_workers_start(struct local_workers *w, const struct msg_start *start,
-                        uint64_t epoch, struct err *e) MUST_CHECK;
+                        uint64_t epoch, const struct id128 *instance,
+                        struct err *e) MUST_CHECK;
 /* As guard_containment, and "+warm" if workers are forked from a template now. The
  * guard must not be NULL. Returns buf. */
 const char *local_workers_containment(const struct local_workers *w, char *buf,

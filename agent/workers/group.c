@@ -140,6 +140,7 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
         .config = g->config,
         .start = &g->start,
         .epoch = g->epoch,
+        .instance = g->instance,
         .local_rank = local_rank,
         .error_file = logs_error_file(g->logs, local_rank),
         .progress = status_pages_path(pages, guard_pid(g->guard), local_rank, progress,
@@ -167,13 +168,14 @@ static int start_local_rank(struct group *g, uint32_t local_rank, struct err *e)
 }
 
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
-                struct err *e)
+                const struct id128 *instance, struct err *e)
 {
     char *folder;
 
     reset_workers(g);
     g->start = *start;
     g->epoch = epoch;
+    id128_format(instance, g->instance);
     g->started_ms = clock_ms();
     if (logs_begin(g->logs, epoch - 1, start->first_rank, e) < 0)
         return -1;

@@ -47,7 +47,7 @@ void group_set_logs(struct group *g, struct logs *logs);
 void group_set_memory(struct group *g, const char *memory);
 
 int group_start(struct group *g, const struct msg_start *start, uint64_t epoch,
-                struct err *e) MUST_CHECK;
+                const struct id128 *instance, struct err *e) MUST_CHECK;
 
 /* Sends signo to all workers, and KILL to the rest: after quick_ms if none of them
  * writes a checkpoint then, else when that is written, or after grace_ms. Where a rank

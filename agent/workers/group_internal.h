@@ -3,6 +3,7 @@
 
 #include "agent/workers/group.h"
 #include "agent/workers/leftovers.h"
+#include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/loop.h"
 
 /*
@@ -35,6 +36,7 @@ struct group {
     bool delays_term; /* the sweep that runs lets leftovers go on for some time */
     struct msg_start start;
     uint64_t epoch, started_ms;
+    char instance[ID128_HEX_SIZE]; /* of the job */
     struct loop_timer kill_timer;
     uint64_t kill_at_ms; /* also while a checkpoint is written */
     struct leftovers left;

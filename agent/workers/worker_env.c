@@ -186,6 +186,8 @@ static void put_epoch(struct variables *o, const struct worker_env_inputs *f)
     put_variable(o, "TORCHELASTIC_RESTART_COUNT=%" PRIu32, s->restarts);
     put_variable(o, "TORCHELASTIC_ERROR_FILE=%s", f->error_file);
     put_variable(o, "CRUN_EPOCH=%" PRIu64, f->epoch);
+    if (f->instance && *f->instance)
+        put_variable(o, "CRUN_INSTANCE=%s", f->instance);
     if (*f->progress)
         put_variable(o, "CRUN_PROGRESS=%s", f->progress);
     if (f->memory && *f->memory)

@@ -14,6 +14,7 @@ struct worker_env_inputs {
     const struct config *config;
     const struct msg_start *start; /* ranks, sizes, store */
     uint64_t epoch;
+    const char *instance; /* of the job; "" or NULL: not known */
     uint32_t local_rank;
     const char *error_file; /* "" : none */
     const char *progress;   /* path of the status page; "": none */

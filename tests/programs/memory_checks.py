@@ -28,7 +28,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from crun.checkpoint import __main__ as command
-from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, library, storage
+from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, claim, library, storage
 from crun.checkpoint.section import Chunk, Section, SectionWriter
 from crun.checkpoint import trainer
 from crun.checkpoint.loaders import Place
@@ -138,6 +138,76 @@ class Checks(Reading):
                 self.assertEqual(ckpt.restore(), expected)
                 if in_memory is not None:
                     restored.assert_called_with(expected if expected == in_memory else 0)
+
+    def test_a_later_job_takes_the_folder(self):
+        """The earlier one, also in a life of its own after that, neither saves nor goes on."""
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+
+        def of(job, folder, **more):
+            os.environ["CRUN_INSTANCE"] = job
+            return Checkpointer(folder, {"m": nn.Linear(1, 1)}, **more)
+
+        def ends(act, folder):
+            with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()) as said:
+                act()
+            self.assertEqual(end.exception.code, 78)
+            self.assertRegex(said.getvalue(), f"^crun.checkpoint: another job, .* to {folder}: end it, or give .*\n$")
+
+        self.addCleanup(os.environ.pop, "CRUN_INSTANCE", None)
+        for name in "saves", "flushes", "restores", "keeps":
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                without = of("", folder, files_every=1)
+                without.save_files(1)  # as before there were claims
+                self.assertEqual(os.listdir(folder), ["step-1"])
+                first = of("one", folder, files_every=1)
+                self.assertEqual(first.restore(), 1)
+                first.save_files(2)
+                self.assertEqual(of("one", folder).restore(), 2)  # its next life
+                self.assertEqual(of("reader", folder, every=0).restore(), 2)
+                first.save_files(3)
+                second = of("two", folder, files_every=1)
+                self.assertEqual(second.restore(), 3)
+                os.mkdir(f"{folder}/.new-step-9-two")
+                os.environ["CRUN_INSTANCE"] = "one"
+                if name == "saves":
+                    ends(lambda: first.save_files(500), folder)
+                    ends(first.restore, folder)
+                elif name == "flushes":
+                    with mock.patch.object(sys, "argv", ["", folder, "2", "one"]), \
+                            self.assertRaisesRegex(MemoryFault, "another job"):
+                        command.main()
+                elif name == "restores":
+                    ends(lambda: of("one", folder), folder)
+                else:
+                    first._client = types.SimpleNamespace(is_kept=lambda: True)
+                    first._ranks.ask(first._memory_state(), False)
+                    ends(lambda: first.step(4), folder)
+                self.assertIn(".new-step-9-two", os.listdir(folder))
+                os.environ["CRUN_INSTANCE"] = "two"
+                second.save_files(4)
+                self.assertEqual(of("three", folder).restore(), 4)
+                ends(lambda: second.save_files(5), folder)
+                self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", "step-3", "step-4"])
+
+    def test_the_folder_is_taken_during_a_save(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1", CRUN_INSTANCE="one")
+        self.addCleanup(os.environ.pop, "CRUN_INSTANCE")
+        with tempfile.TemporaryDirectory() as folder:
+            ckpt = Checkpointer(folder, {"m": nn.Linear(1, 1)})
+            with mock.patch.object(dcp, "save", lambda *_, storage_writer, **__: (
+                    os.mkdir(storage_writer.path), claim.claim(folder, "two", True))):
+                with self.assertRaises(SystemExit):
+                    ckpt.save_files(1)
+            self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", ".new-step-1-one"])
+
+    def test_a_folder_to_restore_from_only(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1", CRUN_INSTANCE="one")
+        self.addCleanup(os.environ.pop, "CRUN_INSTANCE")
+        with tempfile.TemporaryDirectory() as folder:
+            Checkpointer(folder, {"m": nn.Linear(1, 1)}).save_files(3)
+            os.environ["CRUN_INSTANCE"] = "two"
+            with mock.patch.object(os, "rename", side_effect=PermissionError):  # root may write to all
+                self.assertEqual(Checkpointer(folder, {"m": nn.Linear(1, 1)}).restore(), 3)
 
     def test_two_have_not_the_same_memory(self):
         os.environ["CRUN_MEMORY"] = "@none"

@@ -30,6 +30,7 @@ ALLOWED = {
     "NODE_RANK": "crun's own",
     "CRUN_RUN_ID": "crun's own",
     "CRUN_EPOCH": "crun's own",
+    "CRUN_INSTANCE": "crun's own",
     "CRUN_MEMORY": "crun's own",
     "CRUN_PROGRESS": "crun's own",
     "CRUN_LAUNCH": "crun's own",

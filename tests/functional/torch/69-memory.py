@@ -83,7 +83,9 @@ def ddp():
         out, err = run(["--standalone"], "--files-every=4", folder=folder, launcher="torchrun")
         check_lives("from files", out, err, [10])
         check_end("ddp", out)
-        same(sorted(os.listdir(folder)), ["step-10", "step-12"])
+        same(sorted(os.listdir(folder)), [".crun-jobs", "step-10", "step-12"])
+        with open(f"{folder}/.crun-jobs") as file:
+            same(len(file.readlines()), 2)  # the first job had four lives
 
 
 def fsdp2():
@@ -136,6 +138,34 @@ def host_of_rendezvous():
         check_end("ddp", out)
 
 
+def two_jobs():
+    """In one folder: the later one goes on from the files of the earlier one, which ends and
+    writes no more, although it has a newer step in memory and a restart left."""
+    env = {**os.environ, **torch_env(), "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")}
+
+    def job(folder, *words):
+        return process.Process([BIN / "crun", "--standalone", "--warm=torch", "--max-restarts=1", TRAIN,
+                                "--folder=" + folder, "--kind=plain", *words], env=env)
+
+    def waits(p):
+        until(lambda: "waits rank=0 step=6" in p.out, lambda: p.out + p.err, seconds=SECONDS)
+
+    with tempfile.TemporaryDirectory() as folder:
+        open(f"{folder}/wait-at-6", "w").close()
+        first = job(folder, "--files-every=4", "--steps=1000000000")
+        waits(first)
+        second = job(folder)
+        waits(second)
+        os.unlink(f"{folder}/wait-at-6")
+        first.expect(78, "another job, or a later start of this one, now writes its checkpoints to " + folder,
+                     "0 of 1 used", seconds=SECONDS)
+        second.expect(0, seconds=SECONDS)
+        same(begins(first.out) + begins(second.out), [0, 4])
+        if "was written to files" in first.err:
+            fail(first.err)
+        same(sorted(os.listdir(folder)), [".crun-jobs", "step-4"])
+
+
 def dcp_calls():
     """dcp.async_save and dcp.load, called by the program, with memory as their storage."""
     out, err = run(["--warm", "--max-restarts=1"], "writing", program=PROGRAMS / "memory_dcp.py")
@@ -154,9 +184,10 @@ def checks():
 
 
 def main():
-    cases = {f.__name__: f for f in (checks, ddp, fsdp2, host_of_rendezvous, dcp_calls)}
+    cases = {f.__name__: f for f in (checks, ddp, fsdp2, two_jobs, host_of_rendezvous, dcp_calls)}
     if not os.environ.get("CRUN_ALL_ROUNDS") and not sys.argv[1:]:
         del cases["dcp_calls"]  # its storage is what the others have, too
+        del cases["two_jobs"]  # checks() has it without a launcher
     for name in sys.argv[1:] or cases:
         cases[name]()
 

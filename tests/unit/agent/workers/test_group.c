@@ -201,7 +201,8 @@ static void begin(void)
     t.logs = group_logs_calls(t.group);
     group_set_guard(t.group, (struct guard *)&t);
     group_set_logs(t.group, (struct logs *)&t);
-    ck_assert_int_eq(group_start(t.group, &start, 1, &e), 0);
+    ck_assert_int_eq(
+        group_start(t.group, &start, 1, &(struct id128){ .byte = { 7 } }, &e), 0);
 }
 
 static void end(void)

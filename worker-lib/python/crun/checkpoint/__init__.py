@@ -24,7 +24,7 @@ from . import library
 from .doubts import Doubts
 from .files import Folder
 from .library import MemoryFault
-from .ranks import GIVEN_UP, KEPT, NOT_YET, Ranks
+from .ranks import GIVEN_UP, KEPT, LOST, NOT_YET, Ranks
 from .section import Chunk, SectionWriter
 from .state import State, Tree
 from .storage import HAS_SHARED, MemoryReader, MemoryWriter, PartWriter, StrictPlanner
@@ -60,7 +60,7 @@ class Checkpointer:
                  background: bool = False, on_request: bool = True) -> None:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
-        self._folder = Folder(folder, keep, self._ranks)
+        self._folder = Folder(folder, keep, self._ranks, bool(every or files_every))
         self._doubts = Doubts(self._doubt, self._state.loaders, self._state.knows)
         self._every, self._files_every = every, files_every
         self._files_step, self._last_step, self._saves = 0, -1, 0
@@ -84,7 +84,8 @@ class Checkpointer:
             if self._ranks.size != crun.world_size():
                 raise MemoryFault("the process group is not the whole job")
             client = library.client([sys.executable, os.path.join(_HERE, "__main__.py"),
-                                     os.path.abspath(self._folder.path), str(keep)])
+                                     os.path.abspath(self._folder.path), str(keep),
+                                     *filter(None, [self._folder.job])])
         except MemoryFault as error:
             fault = error
         if fault:
@@ -211,6 +212,8 @@ class Checkpointer:
         if kept == NOT_YET and step % self._every == 0:  # copies have had a step's time
             self._ranks.ask(self._memory_state(), False)
             kept, _ = self._ranks.last_answer()
+        if kept == LOST:
+            self._folder.check_claim()
         if kept == GIVEN_UP:
             self._client = None
         crun.progress(step, **progress)
@@ -270,6 +273,8 @@ class Checkpointer:
             self._ranks.ask(self._memory_state(), self._wants)
 
     def _memory_state(self) -> int:
+        if self._folder.is_lost():
+            return LOST
         if self._gives_up:
             return GIVEN_UP
         return KEPT if self._client is None or self._client.is_kept() else NOT_YET

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""python -m crun.checkpoint FOLDER [KEEP]: writes a set that is in memory to FOLDER/step-N.
+"""python -m crun.checkpoint FOLDER [KEEP [JOB]]: writes a set that is in memory to FOLDER/step-N.
 
 crun runs it on each node when a job is over and its newest set is in no file: the workers
 may be dead. Each node writes the parts that it has; that with rank 0's waits for the others'
@@ -30,6 +30,7 @@ from torch.distributed.checkpoint.metadata import (  # noqa: E402
 from torch.distributed.checkpoint.planner import (  # noqa: E402
     SavePlan, TensorWriteData, WriteItem, WriteItemType)
 
+from crun.checkpoint import claim as claims  # noqa: E402
 from crun.checkpoint import files  # noqa: E402
 from crun.checkpoint.library import MemoryFault, read_descriptor  # noqa: E402
 from crun.checkpoint.section import Chunk, Section, save_objects  # noqa: E402
@@ -168,6 +169,8 @@ def write_parts(new: str, variable: str) -> Dict[int, bool]:
 
 def main() -> None:
     folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    job = sys.argv[3] if len(sys.argv) > 3 else ""
+    claims.check(folder, job)
     step, world = _number("STEP"), _number("WORLD")
     # what a job before this one has left half written is not of this one
     name = f"{files.NEW}{step}-{_number('EPOCH')}-{os.environ['CRUN_MEMORY_JOB']}"
@@ -186,7 +189,7 @@ def main() -> None:
             if name.startswith(_CLAIM):
                 os.unlink(os.path.join(new, name))
         dcp.FileSystemWriter(new).finish(metadata_of(written), [[w.result for w in written]])
-        files.complete(folder, new, step, keep)
+        files.complete(folder, new, step, keep, job)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,21 @@
 """Folders of torch.distributed.checkpoint, step-N each, complete or not there."""
 import os
 import shutil
+import sys
+import time
 import warnings
-from typing import Any, List
+from typing import Any, Callable, List, TypeVar, cast
 
 import torch.distributed.checkpoint as dcp
 
+from . import claim
 from .library import MemoryFault
 from .ranks import Ranks
 
 _PREFIX = "step-"
 NEW = ".new-step-"
+_LOOK_SECONDS = 1.0
+T = TypeVar("T")
 
 
 def steps_in(folder: str) -> List[int]:
@@ -32,12 +37,14 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
-def complete(folder: str, new: str, step: int, keep: int) -> None:
-    """The new folder gets its name, when all of it is on the disk; older ones go."""
+def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
+    """The new folder gets its name, when all of it is on the disk; older ones go. Not in a folder
+    that another job has taken from this one."""
     final = os.path.join(folder, f"{_PREFIX}{step}")
     for name in os.listdir(new):
         sync(os.path.join(new, name))
     sync(new)
+    claim.check(folder, job)
     if os.path.isdir(final):  # from a life before, with steps that were done again
         old = os.path.join(folder, f".old-{_PREFIX}{step}")
         shutil.rmtree(old, ignore_errors=True)
@@ -52,16 +59,54 @@ def complete(folder: str, new: str, step: int, keep: int) -> None:
 
 
 class Folder:
-    def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks, is_for_saves: bool) -> None:
         self.path, self._keep, self._ranks = os.fspath(path), keep, ranks
+        self.job, self._next_look = "", 0.0  # the job: if it has claimed the folder
+        self.job = self._as_rank_0(lambda: self._claim(is_for_saves))
+
+    def _claim(self, takes: bool) -> str:
+        claim.check(self.path, self.job)
+        return claim.claim(self.path, claim.this_job(), takes)
+
+    def _as_rank_0(self, act: Callable[[], T]) -> T:
+        """All ranks end where it finds that another job has taken the folder."""
+        result: Any = None
+        is_lost = False
+        if self._ranks.rank == 0:
+            try:
+                result = act()
+            except claim.ClaimLost as lost:
+                is_lost = True
+                print(f"crun.checkpoint: {lost}", file=sys.stderr, flush=True)
+        is_lost, result = self._ranks.broadcast((is_lost, result))
+        if is_lost:
+            sys.exit(claim.EXIT_CODE)
+        return cast(T, result)
+
+    def check_claim(self) -> None:
+        """By all ranks together."""
+        self._as_rank_0(lambda: claim.check(self.path, self.job))
+
+    def is_lost(self) -> bool:
+        """To this rank, which looks once a second at most."""
+        if self._ranks.rank or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        try:
+            claim.check(self.path, self.job)
+            return False
+        except claim.ClaimLost:
+            return True
 
     def of(self, step: int) -> str:
         return os.path.join(self.path, f"{_PREFIX}{step}")
 
     def steps(self) -> List[int]:
         """As rank 0 sees them."""
-        steps: List[int] = self._ranks.broadcast(steps_in(self.path))
-        return steps
+        def steps() -> List[int]:
+            claim.check(self.path, self.job)
+            return steps_in(self.path)
+        return self._as_rank_0(steps)
 
     def check(self, step: int, metadata: Any) -> None:
         """That the files are as long as the metadata says."""
@@ -71,7 +116,8 @@ class Folder:
                 raise MemoryFault(f"{path} is too short")
 
     def save(self, step: int, state: Any) -> None:
-        new = os.path.join(self.path, f"{NEW}{step}")
+        self.job = self._as_rank_0(lambda: self._claim(True))
+        new = os.path.join(self.path, f"{NEW}{step}-{self.job}")
         if self._ranks.rank == 0:
             shutil.rmtree(new, ignore_errors=True)
             os.makedirs(self.path, exist_ok=True)
@@ -80,6 +126,4 @@ class Folder:
             warnings.simplefilter("ignore")
             dcp.save(state, storage_writer=dcp.FileSystemWriter(new),
                      process_group=self._ranks.group, no_dist=self._ranks.group is None)
-        if self._ranks.rank == 0:
-            complete(self.path, new, step, self._keep)
-        self._ranks.all(True)
+        self._as_rank_0(lambda: complete(self.path, new, step, self._keep, self.job))

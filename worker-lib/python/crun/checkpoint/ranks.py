@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import crun
 
-GIVEN_UP, NOT_YET, KEPT = range(3)  # what a rank knows of its part in memory
+LOST, GIVEN_UP, NOT_YET, KEPT = range(4)  # what a rank knows of its part in memory; LOST: of the folder
 
 
 class Ranks:
