@@ -41,7 +41,9 @@ static void on_moved(void *arg, bool here)
 
     rendezvous_host_move(&a->rendezvous, here);
     agent_note_host(a);
-    if (!here)
+    if (here)
+        client_look_again(a->client);
+    else
         client_leave_server(a->client, a->config->endpoints);
 }
 

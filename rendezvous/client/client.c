@@ -346,6 +346,12 @@ void client_set_keepers(struct client *c, const char *list, bool safe, bool soon
         client_dial_keepers(c);
 }
 
+void client_look_again(struct client *c)
+{
+    session_retry(c->session, clock_ms());
+    client_settle(c);
+}
+
 void client_give_up_keepers(struct client *c)
 {
     session_set_kept(c->session, false, false);

@@ -66,6 +66,8 @@ void client_use_server(struct client *c, struct server *local);
 /* Where else the rendezvous may be, HOST:PORT with commas: tried side by side with the
  * endpoints. safe: it outlives the loss of a node. soon: as in session_set_kept. */
 void client_set_keepers(struct client *c, const char *list, bool safe, bool soon);
+/* It has moved to one of them: what is tried now may never answer. */
+void client_look_again(struct client *c);
 /* None of them will go on with it. */
 void client_give_up_keepers(struct client *c);
 /* It is not in this process any more: it is at one of those, or at the job's endpoints.

@@ -470,6 +470,14 @@ void session_hurry(struct session *s, uint64_t now_ms)
         s->beat_at = now_ms;
 }
 
+void session_retry(struct session *s, uint64_t now_ms)
+{
+    if (s->state >= SESSION_ATTACHED)
+        return;
+    session_post(s, EV_TIMEOUT, (struct session_step){ .now = now_ms });
+    session_post(s, EV_DUE, (struct session_step){ .now = now_ms });
+}
+
 void session_resumed(struct session *s, uint64_t now_ms)
 {
     if (s->state != SESSION_ATTACHED)

@@ -89,6 +89,8 @@ void session_bye(struct session *s, uint64_t now_ms);
 
 /* The next heartbeat is due now. */
 void session_hurry(struct session *s, uint64_t now_ms);
+/* While it is not attached, another attempt at that begins now. */
+void session_retry(struct session *s, uint64_t now_ms);
 
 /* This process was stopped and could hear nothing: the rendezvous gets a lease to
  * answer before it counts as silent. */

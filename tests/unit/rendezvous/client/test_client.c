@@ -758,6 +758,36 @@ TEST(another_rendezvous_that_answers_first_is_passed_over)
     close(fd[1]);
 }
 
+/* One has referred it to the other one, which is silent, and hosts it itself now. */
+TEST(it_looks_again_where_the_rendezvous_has_moved_to)
+{
+    uint16_t number[2];
+    int fd[2] = { silent_listener(&number[0]), silent_listener(&number[1]) }, taken;
+    struct msg m = { .type = MSG_KEEPERS };
+    char byte;
+
+    start_server(true, NULL);
+    join_over_the_network();
+    wait_until_told("START");
+    snprintf(m.keepers.endpoints, sizeof(m.keepers.endpoints),
+             "127.0.0.1:%u,127.0.0.1:%u", number[0], number[1]);
+    client_set_keepers(agent.client, m.keepers.endpoints, true, false);
+    stop_server();
+    taken = accept_as(geteuid(), fd[1]);
+    while (last_received(taken) != MSG_HELLO)
+        loop_turn(loop, 10);
+    send_frame(taken, &m);
+    while (recv(taken, &byte, 1, 0) > 0 || errno == EAGAIN) {
+        errno = 0;
+        loop_turn(loop, 10);
+    }
+    close(taken);
+    client_look_again(agent.client);
+    close(accept_as(geteuid(), fd[1]));
+    close(fd[0]);
+    close(fd[1]);
+}
+
 TEST(a_former_host_looks_at_its_endpoints_too)
 {
     char endpoints[64];
