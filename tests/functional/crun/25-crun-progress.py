@@ -307,7 +307,7 @@ def the_first_step_is_known_before_the_next_heartbeat(directory, daemon):
     job = Job(directory, *join(daemon, "--rdzv-conf=lease=600"), "sh", "-c",
               f"sleep 0.5; exec python3 {WRITER} --until=100000", workers=1)
     told = until(lambda: [j["time"] for j in json.loads(daemon.ask("status", "--json"))
-                          if j["time"]["first_step_ms"]], "the first step")[0]
+                          if j["time"] and j["time"]["first_step_ms"]], "the first step")[0]
     if not 400 < told["first_step_ms"] < 20000:
         fail("not the time until the first step:", told)
     job.popen.send_signal(signal.SIGINT)
