@@ -163,10 +163,11 @@ class Checks(Reading):
                 self.assertEqual(first.restore(), 1)
                 first.save_files(2)
                 self.assertEqual(of("one", folder).restore(), 2)  # its next life
-                self.assertEqual(of("reader", folder, every=0).restore(), 2)
+                self.assertEqual(of("reader", folder).restore(), 2)
                 first.save_files(3)
                 second = of("two", folder, files_every=1)
                 self.assertEqual(second.restore(), 3)
+                second.save_files(3)
                 os.mkdir(f"{folder}/.new-step-9-two")
                 os.environ["CRUN_INSTANCE"] = "one"
                 if name == "saves":
@@ -185,8 +186,10 @@ class Checks(Reading):
                 self.assertIn(".new-step-9-two", os.listdir(folder))
                 os.environ["CRUN_INSTANCE"] = "two"
                 second.save_files(4)
-                self.assertEqual(of("three", folder).restore(), 4)
-                ends(lambda: second.save_files(5), folder)
+                third = of("three", folder)
+                self.assertEqual(third.restore(), 4)
+                third.step(5)
+                ends(lambda: second.save_files(6), folder)
                 self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", "step-3", "step-4"])
 
     def test_the_folder_is_taken_during_a_save(self):

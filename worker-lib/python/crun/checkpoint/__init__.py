@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 import crun
 
 from . import library
+from .claim import this_job
 from .doubts import Doubts
 from .files import Folder
 from .library import MemoryFault
@@ -60,7 +61,7 @@ class Checkpointer:
                  background: bool = False, on_request: bool = True) -> None:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
-        self._folder = Folder(folder, keep, self._ranks, bool(every or files_every))
+        self._folder = Folder(folder, keep, self._ranks)
         self._doubts = Doubts(self._doubt, self._state.loaders, self._state.knows)
         self._every, self._files_every = every, files_every
         self._files_step, self._last_step, self._saves = 0, -1, 0
@@ -85,7 +86,7 @@ class Checkpointer:
                 raise MemoryFault("the process group is not the whole job")
             client = library.client([sys.executable, os.path.join(_HERE, "__main__.py"),
                                      os.path.abspath(self._folder.path), str(keep),
-                                     *filter(None, [self._folder.job])])
+                                     *filter(None, [this_job()])])
         except MemoryFault as error:
             fault = error
         if fault:
@@ -207,6 +208,8 @@ class Checkpointer:
             crun.progress(step, **progress)
             return
         self._last_step = step
+        if not self._folder.is_taken and (self._every or self._files_every):
+            self._folder.take()
         self._wait()
         kept, wanted = self._ranks.last_answer()
         if kept == NOT_YET and step % self._every == 0:  # copies have had a step's time

@@ -59,10 +59,10 @@ def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
 
 
 class Folder:
-    def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks, is_for_saves: bool) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks) -> None:
         self.path, self._keep, self._ranks = os.fspath(path), keep, ranks
-        self.job, self._next_look = "", 0.0  # the job: if it has claimed the folder
-        self.job = self._as_rank_0(lambda: self._claim(is_for_saves))
+        self.job, self.is_taken, self._next_look = "", False, 0.0  # the job: if it has a claim
+        self.job = self._as_rank_0(lambda: self._claim(False))
 
     def _claim(self, takes: bool) -> str:
         claim.check(self.path, self.job)
@@ -82,6 +82,11 @@ class Folder:
         if is_lost:
             sys.exit(claim.EXIT_CODE)
         return cast(T, result)
+
+    def take(self) -> None:
+        """By all ranks together, before the first save: a job that only restores claims nothing."""
+        self.job = self._as_rank_0(lambda: self._claim(True))
+        self.is_taken = True
 
     def check_claim(self) -> None:
         """By all ranks together."""
@@ -116,7 +121,7 @@ class Folder:
                 raise MemoryFault(f"{path} is too short")
 
     def save(self, step: int, state: Any) -> None:
-        self.job = self._as_rank_0(lambda: self._claim(True))
+        self.take()
         new = os.path.join(self.path, f"{NEW}{step}-{self.job}")
         if self._ranks.rank == 0:
             shutil.rmtree(new, ignore_errors=True)
