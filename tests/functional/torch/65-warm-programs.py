@@ -39,7 +39,7 @@ RUN_PATH = ("import runpy, sys; sys.argv = sys.argv[1:]; "
 # Pattern, replacement, reason.
 WHAT_DIFFERS = (
     (rb"0x[0-9a-f]{6,}", b"0xN", "addresses are random"),
-    (rb"((MASTER_PORT|JAX_COORDINATOR_ADDRESS|CRUN_LAUNCH|CRUN_MEMORY|CRUN_PROGRESS|RUN_ID|ERROR_FILE"
+    (rb"((MASTER_PORT|JAX_COORDINATOR_ADDRESS|CRUN_(LAUNCH|INSTANCE|MEMORY|PROGRESS)|RUN_ID|ERROR_FILE"
      rb"|INFO_\w+_FILE)[^\w/@]+)[\w/.:@-]+", rb"\1N",
      "each launch has its own"),
     (rb"<class '(_crun.import_watch|sitecustomize).Finder'>, ", b"", "crun waits there for torch and jax"),

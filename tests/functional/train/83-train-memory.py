@@ -41,6 +41,8 @@ def newest_in_memory(pid):
             header = fd.open("rb").read(40)
         except OSError:  # closed meanwhile
             continue
+        if len(header) < 40:  # it has no size yet
+            continue
         state, rank, epoch, step = struct.unpack("<8xIIQQ", header[:32])
         if state == WHOLE:
             newest[rank] = max(newest.get(rank, (0, 0)), (epoch, step))
