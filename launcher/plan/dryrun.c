@@ -144,7 +144,7 @@ void dryrun_print(const struct config *c, const char *const *base, FILE *out)
         fputs("# MASTER_PORT 0: any free port, chosen at the start\n", out);
     fputs(
         "# known at the start only: CRUN_PROGRESS=/proc/PID/fd/N (the worker's status "
-        "page),\n# CRUN_MEMORY=@NAME (its checkpoints in memory), CRUN_INSTANCE, "
+        "page),\n# CRUN_MEMORY=@NAME (its checkpoints in memory), CRUN_INSTANCE=ID, "
         "CRUN_LAUNCH=TAG, and the "
         "file of TORCHELASTIC_ERROR_FILE\n",
         out);

@@ -78,6 +78,7 @@ def one_of_two_goes_on(cluster):
     w = start_witness(cluster, *flags)
     ps = launch(cluster, flags=keys)
     w.kill()
+    w.wait()
     w = start_witness(cluster, *flags)
     apart(cluster, True)
     until(lambda: any("world=1 epoch=2" in p.out for p in ps)
@@ -134,6 +135,7 @@ def a_witness_that_may_have_forgotten_grants_nothing(cluster):
     w = start_witness(cluster, "--witness")
     ps = launch(cluster, flags=["--outage-grace=3"])
     w.kill()
+    w.wait()
     w = start_witness(cluster, "--witness")
     apart(cluster, True)
     for p in ps:
