@@ -332,8 +332,8 @@ static void keeping_look(struct keeping *k)
             keeping_stand_down(k);
         if (leader && leader != k->id) {
             k->leader = leader;
-            (void)keeping_find(k, leader, &k->former);
-            server_release_held(k->server, false);
+            if (keeping_find(k, leader, &k->former))
+                server_release_held(k->server, false);
         }
         return;
     }
@@ -539,11 +539,12 @@ bool server_may_decide(const struct server *s)
 bool server_takes_hello(struct peer_conn *p, const struct msg *m)
 {
     struct server *s = p->server;
+    struct place leader; /* not there: its list has not come yet */
 
     if (server_serves(s) || m->hello.role == PEER_REPLICA)
         return true;
-    if (replica_leader(s->keeping->replica) &&
-        replica_leader(s->keeping->replica) != s->keeping->id) {
+    if (replica_leader(s->keeping->replica) != s->keeping->id &&
+        keeping_find(s->keeping, replica_leader(s->keeping->replica), &leader)) {
         peer_conn_refer(p, m);
         return false;
     }

@@ -5,8 +5,8 @@
  * it votes, and takes the place of the one that was at its address. Twice a second each
  * of them says at the addresses of the others which one it is.
  *
- * The first of the list founds, alone, once all of them are new. It serves when a
- * majority of the list has votes.
+ * The first of the list founds, alone, once all of them are new. It serves when all
+ * have votes, and later leaders when a majority of the list has.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -219,16 +219,20 @@ void keeping_peers_change(struct keeping *k)
     }
 }
 
+/* The first time all of them: a majority of two would outlive the loss of none. */
 bool keeping_peers_suffice(const struct keeping *k)
 {
     unsigned voters = 0;
     struct replica_member m;
+    size_t size;
 
     for (unsigned i = 0; i < replica_count(k->replica); i++) {
         replica_show(k->replica, i, &m);
         voters += m.votes;
     }
-    return voters > k->peers->all->count / 2;
+    (void)replica_records(k->replica, &size);
+    return size > 0 ? voters > k->peers->all->count / 2
+                    : voters == k->peers->all->count;
 }
 
 /* -- from turn to turn ---------------------------------------------------------------
@@ -308,7 +312,7 @@ bool keeping_peers_look(struct keeping *k)
         peers_announce(k);
         peers_found(k);
     }
-    if (replica_leader(k->replica)) {
+    if (k->serves || (replica_leader(k->replica) && !replica_leads(k->replica))) {
         p->led_ms = now;
         p->said = false;
     } else if (!p->said && now - p->led_ms > PEERS_LEADERLESS_MS) {

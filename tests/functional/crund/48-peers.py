@@ -118,6 +118,21 @@ def says(p, text, seconds=60):
     until(lambda: text in p.err, lambda: f"{text}:\n{p.err}", seconds)
 
 
+def the_first_leader_is_killed_at_once(site):
+    site.start(0, 1, 2)
+    for i in range(3):
+        says(site.crund[i], "listening on")
+    asked = [site.cluster[3].start([CRUNCTL, "status", "-e", site.at[i], site.key])
+             for i in (1, 2)]
+    says(site.crund[0], "this peer leads now")
+    for p in asked:
+        expect(p, 0, "no jobs")
+    site.kill(0)
+    until(lambda: any("this peer leads now" in site.crund[i].err for i in (1, 2)),
+          lambda: "\n".join(c.err for c in site.crund), 60)
+    site.start(0)
+
+
 def launch(site):
     """Two nodes of one job, and one of another."""
     node = site.cluster[3]
@@ -130,9 +145,10 @@ def launch(site):
     return jobs
 
 
-def moves(site, jobs, leader, what):
-    """Another one than the leader, which is lost now, serves all agents and crunctl."""
+def moves(site, jobs, leader, what, lose):
+    """Once the leader is lost, another one serves all agents and crunctl."""
     begun, seen = time.monotonic(), [len(p.err) for p in jobs]
+    lose(leader)
     at = [re.escape(site.at[i]) for i in site.others(leader)]
     told = re.compile(f"({'|'.join(at)}) hosts the rendezvous now")
 
@@ -165,16 +181,14 @@ def a_leader_is_killed(site, jobs):
         assert page_of(site, i, "/healthz").startswith("200 "), "not alive"
     for i in range(3):
         shutil.copytree(site.state(i), f"{site.cluster.directory}/old-{i}")
-    site.kill(leader)
-    now = moves(site, jobs, leader, "the leader was killed")
+    now = moves(site, jobs, leader, "the leader was killed", site.kill)
     site.start(leader)
     assert site.until_kept(3, range(3))[0] == now, "the lead has moved back"
 
 
 def a_leader_is_cut_off(site, jobs):
     leader = site.until_kept(3, range(3))[0]
-    site.cluster[leader].cut()
-    moves(site, jobs, leader, "the leader was cut off")
+    moves(site, jobs, leader, "the leader was cut off", lambda i: site.cluster[i].cut())
     says(site.crund[leader], "this peer leads no more")
     site.cluster[leader].mend()
     site.until_kept(3, range(3))
@@ -206,8 +220,7 @@ def one_has_an_empty_state_directory(site, jobs):
     shutil.rmtree(site.state(empty))
     site.start(empty)
     site.until_kept(3, range(3))
-    site.kill(leader)
-    moves(site, jobs, leader, "another one was new")
+    moves(site, jobs, leader, "another one was new", site.kill)
     site.start(leader)
     site.until_kept(3, range(3))
 
@@ -231,7 +244,7 @@ def main():
     with host.Cluster(4) as cluster:
         site = Site(cluster)
         run([says_what_is_wrong], cluster, site)
-        site.start(0, 1, 2)
+        run([the_first_leader_is_killed_at_once], site)
         jobs = launch(site)
         run([a_leader_is_killed, a_leader_is_cut_off, all_are_killed,
              an_old_state_directory_is_put_back, one_has_an_empty_state_directory,
