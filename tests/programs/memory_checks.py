@@ -147,11 +147,11 @@ class Checks(Reading):
             os.environ["CRUN_INSTANCE"] = job
             return Checkpointer(folder, {"m": nn.Linear(1, 1)}, **more)
 
-        def ends(act, folder):
+        def ends(act, folder, why="another job, .* to {}: end it, or give"):
             with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(io.StringIO()) as said:
                 act()
             self.assertEqual(end.exception.code, 78)
-            self.assertRegex(said.getvalue(), f"^crun.checkpoint: another job, .* to {folder}: end it, or give .*\n$")
+            self.assertRegex(said.getvalue(), f"^crun.checkpoint: {why.format(folder)} .*\n$")
 
         self.addCleanup(os.environ.pop, "CRUN_INSTANCE", None)
         for name in "saves", "flushes", "restores", "keeps":
@@ -164,9 +164,18 @@ class Checks(Reading):
                 first.save_files(2)
                 self.assertEqual(of("one", folder).restore(), 2)  # its next life
                 self.assertEqual(of("reader", folder).restore(), 2)
+                os.environ["CRUN_INSTANCE"] = "one"
                 first.save_files(3)
                 second = of("two", folder, files_every=1)
                 self.assertEqual(second.restore(), 3)
+                if name == "saves":  # after the second one's restore, before its first step
+                    os.environ["CRUN_INSTANCE"] = "one"
+                    first.save_files(400)
+                    os.environ["CRUN_INSTANCE"] = "two"
+                    ends(lambda: second.step(4), folder, "another job has written step 400 to {}")
+                    shutil.rmtree(f"{folder}/step-400")
+                    second = of("two", folder, files_every=1)
+                    self.assertEqual(second.restore(), 3)
                 second.save_files(3)
                 os.mkdir(f"{folder}/.new-step-9-two")
                 os.environ["CRUN_INSTANCE"] = "one"

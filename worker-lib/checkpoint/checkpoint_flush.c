@@ -14,7 +14,7 @@
 #include "rendezvous/common/base/memory_slot.h"
 #include "worker-lib/checkpoint/checkpoint_file.h"
 
-/* Another node has so long to write what is its own, before a copy of it is used. */
+/* How long another node has to write its own parts; then their copies are written. */
 #define OTHERS_MS 3000
 #define LOOK_MS 50
 
@@ -71,7 +71,7 @@ static int section_open(const struct flush *f, const char *word, bool shared,
     return rc;
 }
 
-/* What is equal on all ranks, wherever it is here. */
+/* The section of what all ranks share: of an own rank, or of a copy. */
 static int find_shared(const struct flush *f, struct flush_section *s, struct err *e)
 {
     static const char *const lists[] = { "CRUN_MEMORY_PARTS", "CRUN_MEMORY_COPIES" };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is saved of all jobs, when, and how it is read again: from a disk, or by another
- * host. */
+/* When the jobs are saved, and how a restart or another host reads them again. */
 #include "rendezvous/job/registry/registry_internal.h"
 
 #include <stdio.h>

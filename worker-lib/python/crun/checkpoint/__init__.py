@@ -160,7 +160,7 @@ class Checkpointer:
         return self._open_memory(True)  # tensors are perhaps cut in another way now
 
     def _template(self, metadata: Any) -> StrictPlanner:
-        """Of what is to be loaded, all of which is there."""
+        """The plan of what to load; an error if the checkpoint lacks a part of it."""
         planner = StrictPlanner()
         planner.set_up_planner(self._state.template(metadata), metadata, True)
         planner.local_plan = planner.create_local_plan()

@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 import warnings
-from typing import Any, Callable, List, TypeVar, cast
+from typing import Any, Callable, List, Optional, TypeVar, cast
 
 import torch.distributed.checkpoint as dcp
 
@@ -62,10 +62,15 @@ class Folder:
     def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks) -> None:
         self.path, self._keep, self._ranks = os.fspath(path), keep, ranks
         self.job, self.is_taken, self._next_look = "", False, 0.0  # the job: if it has a claim
+        self._seen: Optional[List[int]] = None  # the steps that it could restore
         self.job = self._as_rank_0(lambda: self._claim(False))
 
     def _claim(self, takes: bool) -> str:
         claim.check(self.path, self.job)
+        if takes and not self.job and claim.this_job() and self._seen is not None:
+            for step in set(steps_in(self.path)) - set(self._seen):
+                raise claim.ClaimLost(f"another job has written step {step} to {os.path.abspath(self.path)} "
+                                      "since this one restored: start this one again")
         return claim.claim(self.path, claim.this_job(), takes)
 
     def _as_rank_0(self, act: Callable[[], T]) -> T:
@@ -110,7 +115,8 @@ class Folder:
         """As rank 0 sees them."""
         def steps() -> List[int]:
             claim.check(self.path, self.job)
-            return steps_in(self.path)
+            self._seen = steps_in(self.path)
+            return self._seen
         return self._as_rank_0(steps)
 
     def check(self, step: int, metadata: Any) -> None:

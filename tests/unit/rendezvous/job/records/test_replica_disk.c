@@ -135,7 +135,7 @@ static void ask_for_vote(unsigned i, uint64_t candidate, uint64_t term, uint64_t
     replica_receive(member[i].replica, data, w.used, world_ms);
 }
 
-/* What is on its way to it, and forgotten now: has it the vote of that term? */
+/* Drops all messages; true if one of them grants it the vote of that term. */
 static bool take_vote(uint64_t to, uint64_t term)
 {
     struct parcel *p;
