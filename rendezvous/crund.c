@@ -29,7 +29,7 @@
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/server/confinement.h"
 #include "rendezvous/server/limits.h"
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/show/views/metrics_file.h"
 #include "rendezvous/show/web/web.h"

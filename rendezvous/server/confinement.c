@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 
 #ifdef CRUN_SECCOMP
 #include <sched.h>

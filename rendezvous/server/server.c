@@ -23,7 +23,7 @@
 #include "rendezvous/job/history/job_archive.h"
 #include "rendezvous/job/records/disk.h"
 #include "rendezvous/server/limits.h"
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 #include "rendezvous/server/tls_handshakes.h"
 #include "rendezvous/show/views/metrics.h"
 #include "rendezvous/show/web/web.h"

@@ -17,8 +17,8 @@
  * Shared by the files of the server: server.c (turns, the registry), server_conns.c
  * (connections from begin to end), server_page.c (the page and its viewers),
  * server_admission.c (which connections are let in), server_keys.c (keys of peers),
- * server_shares.c (what each connection gets of a turn), server_keeping.c (the records
- * on other hosts), server_knock.c (connections to others).
+ * server_shares.c (what each connection gets of a turn), server_takeover.c (the records
+ * on other hosts), server_dial.c (connections to others), endpoint_knock.c.
  */
 struct disk;
 struct handshake;
@@ -158,7 +158,8 @@ void peer_conn_log_refusal(const struct peer_conn *p, const char *why);
 bool peer_conn_on_may_shake(void *arg, struct conn *c);
 int peer_conn_on_secured(void *arg, struct conn *c, struct err *e);
 
-/* -- server_keeping.c -------------------------------------------------------------- */
+/* -- server_takeover.c --------------------------------------------------------------
+ */
 
 /* A server that stands by begins with it, and one of several crunds. */
 int server_begin_standby(struct server *s, struct err *e) MUST_CHECK;
@@ -176,7 +177,7 @@ bool server_takes_hello(struct peer_conn *p, const struct msg *m);
 void server_on_replicate(void *arg, void *conn, const struct msg *m);
 void server_on_keeping(void *arg, void *conn, const struct keeper_offer *offer);
 
-/* -- server_knock.c ---------------------------------------------------------------- */
+/* -- server_dial.c ----------------------------------------------------------------- */
 
 /* To another rendezvous, with this one's key. NULL: it cannot be tried. */
 struct conn *server_dial(struct server *s, const struct net_addr *addr,
@@ -185,6 +186,8 @@ struct conn *server_dial(struct server *s, const struct net_addr *addr,
 /* As an agent or a replica, which knows the job's instance. */
 void server_greet(const struct server *s, struct conn *c, enum peer_kind role);
 uint32_t server_on_body_max(void *arg, struct conn *c);
+
+/* -- endpoint_knock.c -------------------------------------------------------------- */
 
 struct knock_calls {
     const char *(*endpoints)(void *arg); /* where the job is; NULL: not here */

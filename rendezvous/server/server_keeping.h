@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Shared by the files of a rendezvous whose records other hosts keep: server_keeping.c
- * (which host leads), server_keeping_list.c (which keep the records),
- * server_keeping_pair.c (two of them) and server_keeping_peers.c (several crunds).
+ * Shared by the files of a rendezvous whose records other hosts keep: server_takeover.c
+ * (which host leads), server_keepers.c (which keep the records),
+ * pair_survival.c (two of them) and crund_peers.c (several crunds).
  */
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/job/records/replica.h"
@@ -67,7 +67,7 @@ void keeping_maintain(struct keeping *k);
 /* Goes on alone, or not, if it has lost the other one of its pair. */
 void keeping_look_at_pair(struct keeping *k);
 
-/* -- server_keeping_peers.c -- */
+/* -- crund_peers.c -- */
 
 struct peers;
 struct keeping_peers *keeping_peers_create(const struct peers *all);

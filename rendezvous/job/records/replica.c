@@ -20,12 +20,8 @@
  * The versions of the library differ in when they call back. So no request of this file
  * has a callback: how far a replica is, what has been applied tells.
  */
-#define TICKS_PER_ELECTION 5
 #define STAMP_SIZE 24 /* of a message: its times, and the pair's number */
-#define HURRY_MS 20   /* between two attempts to replace a leader that is gone */
-#define HURRY_TURN 5  /* attempts before the next replica in line makes one, too */
-#define HURRY_MAX 20
-#define TRAILING 64 /* proposals that are kept for a replica that lags a little */
+#define TRAILING 64   /* proposals that are kept for a replica that lags a little */
 
 /* The library has it until its entry is applied, or it leads no more. */
 struct proposal {
@@ -105,11 +101,6 @@ static int on_restore(struct raft_fsm *fsm, struct raft_buffer *buf)
     on_apply(fsm, buf, &result);
     raft_free(buf->base);
     return 0;
-}
-
-static bool replica_is_leader(const struct replica *r)
-{
-    return r->raft.state == RAFT_LEADER;
 }
 
 /* A new one has an empty place, else that of the one that was heard of least recently.
@@ -238,69 +229,6 @@ void replica_set_now(struct replica *r, uint64_t now_ms)
         r->memory.now_ms = now_ms;
 }
 
-/* -- time ------------------------------------------------------------------------- */
-
-/* Its place among the voters that are left: they try in turn. */
-static unsigned replica_place(const struct replica *r)
-{
-    const struct raft_configuration *c = &r->raft.configuration;
-    unsigned place = 0;
-
-    for (unsigned i = 0; i < c->n && c->servers[i].id != r->raft.id; i++)
-        place += c->servers[i].role == RAFT_VOTER && c->servers[i].id != r->gone;
-    return place;
-}
-
-static void replica_hurry(struct replica *r)
-{
-    r->hurry_ms = r->memory.now_ms + HURRY_MS;
-    if (r->hurries > HURRY_MAX) /* it cannot win, and must not disturb one that can */
-        r->gone = 0;
-    if (replica_is_leader(r) || r->hurries++ < replica_place(r) * HURRY_TURN)
-        return;
-    raft_memory_skip(&r->memory, 2ull * r->config.election_ms);
-    r->memory.tick(&r->memory.io);
-}
-
-void replica_tick(struct replica *r, uint64_t now_ms)
-{
-    replica_set_now(r, now_ms);
-    if (r->gone && now_ms >= r->hurry_ms)
-        replica_hurry(r);
-    if (now_ms > r->tick_ms + r->config.election_ms) { /* it was stopped */
-        r->pair_since_ms = now_ms;
-        r->pair.silent_ms = now_ms + replica_alone_ms(r);
-    }
-    if (now_ms >= r->tick_ms) {
-        r->tick_ms = now_ms + r->config.election_ms / TICKS_PER_ELECTION;
-        r->memory.tick(&r->memory.io);
-    }
-    replica_settle(r);
-}
-
-uint64_t replica_next_tick(const struct replica *r)
-{
-    return r->gone && r->hurry_ms < r->tick_ms ? r->hurry_ms : r->tick_ms;
-}
-
-/* Its own vote, and that of this one, elect another leader; should it live, the others
- * hear from it and do not vote. */
-void replica_note_gone(struct replica *r, uint64_t id, uint64_t now_ms)
-{
-    struct contact *c = replica_contact(r, id, false);
-
-    if (id != 0 && c)
-        c->proven_ms = 0;
-    replica_set_now(r, now_ms);
-    if (r->raft.state != RAFT_FOLLOWER || id == 0 || replica_leader(r) != id)
-        return;
-    r->raft.follower_state.current_leader.id = 0;
-    r->gone = id;
-    r->hurries = 0;
-    replica_hurry(r);
-    replica_settle(r);
-}
-
 /* -- messages --------------------------------------------------------------------- */
 
 /* False: it was overtaken by a later one, which the library does not always notice. */
@@ -412,45 +340,6 @@ void replica_propose(struct replica *r, const void *data, size_t size, uint64_t 
         r->first_own = 0;
     }
     replica_settle(r);
-}
-
-uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
-                           unsigned more, uint64_t now_ms)
-{
-    const struct raft_configuration *c = &r->raft.configuration;
-    uint64_t proven[REPLICA_SERVERS_MAX];
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < c->n && n < REPLICA_SERVERS_MAX; i++) {
-        uint64_t id = c->servers[i].id;
-        const struct contact *k = replica_contact((struct replica *)r, id, false);
-        uint64_t at = id == r->raft.id || id == changed ? now_ms : k ? k->proven_ms : 0;
-        unsigned to = n;
-
-        if (id == changed ? !votes : c->servers[i].role != RAFT_VOTER)
-            continue;
-        for (; to > 0 && proven[to - 1] < at; to--)
-            proven[to] = proven[to - 1];
-        proven[to] = at;
-        n++;
-    }
-    return n > n / 2 + more ? proven[n / 2 + more] : 0;
-}
-
-bool replica_is_heard(const struct replica *r, uint64_t now_ms)
-{
-    uint64_t proven_ms = replica_proven_ms(r, 0, false, 0, now_ms);
-    const struct contact *c = replica_contact((struct replica *)r, r->pair.with, false);
-
-    if (r->pair.id)
-        proven_ms = c ? c->proven_ms : 0;
-    return replica_leads(r) && now_ms < proven_ms + r->config.election_ms;
-}
-
-bool replica_is_settled(const struct replica *r, uint64_t now_ms)
-{
-    return STAILQ_EMPTY(&r->proposals) && replica_is_heard(r, now_ms) &&
-           (!r->pair.id || replica_has_all(r, r->pair.with, now_ms));
 }
 
 const uint8_t *replica_records(const struct replica *r, size_t *size)

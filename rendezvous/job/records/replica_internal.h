@@ -8,10 +8,12 @@
 #include "rendezvous/job/records/replica.h"
 
 /*
- * Shared by the files of the replica: replica.c (messages, time, what lasts),
- * replica_list.c (changes of the list), replica_pair.c (two replicas, of which one
- * votes).
+ * Shared by the files of the replica: replica.c (messages, records), replica_election.c
+ * (when it tries to lead), replica_majority.c (what lasts), replica_list.c (changes of
+ * the list), replica_pair.c (two replicas, of which one votes).
  */
+#define TICKS_PER_ELECTION 5
+
 struct contact {
     uint64_t id;
     uint64_t proven_ms; /* it has answered what was sent then */
@@ -52,6 +54,11 @@ struct replica {
     struct raft_barrier barrier;
 };
 
+static inline bool replica_is_leader(const struct replica *r)
+{
+    return r->raft.state == RAFT_LEADER;
+}
+
 /* -- replica.c --------------------------------------------------------------------- */
 
 struct contact *replica_contact(struct replica *r, uint64_t id, bool make);
@@ -59,6 +66,9 @@ const struct raft_server *replica_server(const struct replica *r, uint64_t id);
 void replica_set_now(struct replica *r, uint64_t now_ms);
 /* After each call of the library. */
 void replica_settle(struct replica *r);
+
+/* -- replica_majority.c ------------------------------------------------------------ */
+
 /* When the k-th newest of the voters' proofs was, where k makes a majority, and `more`
  * besides. The voters are those of the list once `changed` votes or not; 0: of the list
  * as it is. One that is to vote, the library waits for itself. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>

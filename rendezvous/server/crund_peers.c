@@ -19,7 +19,7 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/records/replica.h"
 #include "rendezvous/server/limits.h"
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"

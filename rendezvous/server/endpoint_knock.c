@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Connections from this rendezvous to others. A rendezvous that has left the endpoint
- * of its job knocks there: a node that was started again and waits at that endpoint
- * learns where its job is, and founds no second one. Only the first endpoint can be
- * hosted, and of a name the lowest address.
+ * A rendezvous that has left the endpoint of its job knocks there: a node that was
+ * started again and waits at that endpoint learns where its job is, and founds no
+ * second one. Only the first endpoint can be hosted, and of a name the lowest address.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,52 +10,10 @@
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/common/security/key_ring.h"
-#include "rendezvous/common/security/tls.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/server/limits.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/wire/net/dialer.h"
-#include "rendezvous/wire/net/limits.h"
-#include "rendezvous/wire/protocol/own_build.h"
-
-uint32_t server_on_body_max(void *arg, struct conn *c)
-{
-    return FRAME_BODY_MAX;
-}
-
-void server_greet(const struct server *s, struct conn *c, enum peer_kind role)
-{
-    struct msg m = { .type = MSG_HELLO,
-                     .hello = { .version_min = PROTO_VERSION_MAX,
-                                .version_max = PROTO_VERSION_MAX,
-                                .role = role } };
-
-    if (role == PEER_REPLICA)
-        m.instance = *server_instance(s);
-    snprintf(m.hello.software, sizeof(m.hello.software), "%s", own_build_crun);
-    conn_send(c, &m);
-    conn_flush(c);
-}
-
-struct conn *server_dial(struct server *s, const struct net_addr *addr,
-                         void (*connected)(void *arg, struct conn *c),
-                         const struct conn_calls *calls)
-{
-    struct tls_psk psk;
-    struct conn *conn = NULL;
-    struct err e;
-
-    if (!s->config.keys || key_ring_use(s->config.keys, ACCESS_AGENT, &psk, &e) == 0)
-        conn = conn_connect(s->loop, addr, s->config.keys ? &psk : NULL, connected,
-                            calls, &e);
-    explicit_bzero(&psk, sizeof(psk));
-    if (!conn)
-        log_debug("%s", e.text);
-    return conn;
-}
-
-/* -- knocking at the endpoint ------------------------------------------------------ */
 
 struct knock {
     struct server *server;

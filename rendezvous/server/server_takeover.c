@@ -15,7 +15,7 @@
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/server/limits.h"
-#include "rendezvous/server/peers.h"
+#include "rendezvous/server/peer_list.h"
 #include "rendezvous/server/replica_links.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"
