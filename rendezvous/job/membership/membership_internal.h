@@ -10,7 +10,7 @@
  * the event, a handler in membership_events.c changes facts (which nodes are present),
  * in membership_losses.c (which are lost) or membership_root_cause.c (what failed), and
  * membership_transitions.c moves to another state as long as the facts require it. Only
- * membership_transitions.c changes the state.
+ * that file changes the state; those that are listed below it say when.
  *
  * All stamps are in the membership's time: the owner's time less the time in which the
  * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
@@ -54,10 +54,23 @@ void membership_settle(struct step *s);
 void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_ms);
 void membership_stop_failed(struct step *s);
 void membership_stop_regressed(struct step *s);
-void membership_judge_root(struct membership *m);
 void membership_release(struct step *s, struct membership_node *n);
 void membership_start_node(struct step *s, struct membership_node *n);
 void membership_order_stop(struct step *s);
+
+/* membership_restarts.c */
+void membership_judge_root(struct membership *m);
+/* membership_no_progress.c */
+void membership_judge_progress(struct membership *m);
+/* membership_backoff.c */
+bool membership_is_backing_off(const struct step *s);
+/* membership_forming.c */
+bool membership_is_ready_to_form(struct step *s);
+
+/* membership_checkpoint.c: a planned stop waits for the checkpoint of the workers, for
+ * at most within_ms. True when it may come. */
+bool membership_checkpoint_is_over(struct step *s, enum job_cause cause,
+                                   uint32_t within_ms);
 
 static inline void membership_act(struct step *s, enum membership_action_type type,
                                   uint32_t node)

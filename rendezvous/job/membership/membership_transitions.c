@@ -102,25 +102,6 @@ void membership_begin_stop(struct step *s, enum job_cause cause, uint32_t grace_
     membership_order_stop(s);
 }
 
-/* Whether the root cause ends the job or spends a restart: again when another failure
- * becomes the root cause. A user's order to end the job is kept. */
-void membership_judge_root(struct membership *m)
-{
-    struct membership_stop *stop = &m->stop;
-    bool is_left;
-
-    if (stop->ending && stop->reason != JOB_REASON_FAILURE)
-        return;
-    m->restarts -= stop->restart_spent;
-    is_left = m->restarts < m->config.max_restarts && !stop->root.final;
-    stop->too_young = is_left && stop->young;
-    stop->restart_spent = is_left && !stop->too_young;
-    m->restarts += stop->restart_spent;
-    stop->ending = !stop->restart_spent;
-    stop->reason = stop->ending ? JOB_REASON_FAILURE : JOB_REASON_NONE;
-    stop->exit_code = stop->ending ? stop->root.exit_code : 0;
-}
-
 void membership_stop_failed(struct step *s)
 {
     struct membership *m = s->m;
@@ -256,31 +237,13 @@ static void learn_from_stop(struct step *s)
         blame_root_host(s);
 }
 
-/* Whether restarts bring new steps. Those of the epoch are known now. */
-static void judge_progress(struct membership *m)
-{
-    uint32_t max = m->config.max_no_progress;
-
-    if (m->progress.is_new || m->epoch == 1)
-        m->progress.restarts = 0;
-    else if (m->stop.cause == JOB_CAUSE_FAILURE || m->stop.cause == JOB_CAUSE_LOST)
-        m->progress.restarts++;
-    m->progress.is_new = false;
-    m->stop.no_progress = max > 0 && m->progress.restarts >= max && !m->stop.ending;
-    if (!m->stop.no_progress)
-        return;
-    m->restarts -= m->stop.restart_spent; /* that restart does not take place */
-    m->stop.restart_spent = false;
-    membership_decide(m, JOB_REASON_FAILURE, EXIT_CODE_FINAL);
-}
-
 /* Every member has stopped or is lost. */
 static void complete_stop(struct step *s)
 {
     struct membership *m = s->m;
 
     learn_from_stop(s);
-    judge_progress(m);
+    membership_judge_progress(m);
     if (m->last_checkpoint.asked && !m->stop.ending)
         membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     MEMBERSHIP_EACH(i, m)
@@ -296,48 +259,6 @@ static void complete_stop(struct step *s)
         enter_state(s, JOB_FORMING);
 }
 
-static bool is_ready_to_form(struct step *s)
-{
-    struct membership *m = s->m;
-    const struct membership_tally *t = &m->tally;
-    uint32_t willing = t->here - t->barred_here;
-
-    if (willing >= m->config.max_nodes && !(m->memory && t->away > 0))
-        return true;
-    if (t->here < m->config.min_nodes) {
-        m->last_call_at = 0;
-        return false;
-    }
-    if (m->epoch > 0) /* the nodes are known: no last call, but all must be connected */
-        return t->away ==
-               (m->memory || willing < m->config.min_nodes ? 0 : t->barred_away);
-    if (!m->last_call_at)
-        m->last_call_at = s->t + m->config.last_call_ms;
-    return s->ev->type == MEMBERSHIP_EV_TICK && s->t >= m->last_call_at;
-}
-
-/* The wait of a crash loop ends with a tick. */
-uint32_t membership_backoff_ms(const struct membership *m)
-{
-    uint64_t wait = RESTART_BACKOFF_FIRST_MS;
-
-    if (m->stop.cause != JOB_CAUSE_FAILURE || m->crash_loop <= RESTARTS_AT_ONCE)
-        return 0;
-    for (uint32_t i = RESTARTS_AT_ONCE + 1;
-         i < m->crash_loop && wait < m->config.restart_backoff_ms; i++)
-        wait *= 2;
-    return wait < m->config.restart_backoff_ms ? (uint32_t)wait
-                                               : m->config.restart_backoff_ms;
-}
-
-static bool is_backing_off(const struct step *s)
-{
-    uint32_t wait_ms = membership_backoff_ms(s->m);
-
-    return wait_ms > 0 &&
-           (s->ev->type != MEMBERSHIP_EV_TICK || s->t < s->m->state_since + wait_ms);
-}
-
 static void settle_forming(struct step *s)
 {
     struct membership *m = s->m;
@@ -346,9 +267,9 @@ static void settle_forming(struct step *s)
 
     if (m->stop.ending)
         finish_job(s);
-    else if (is_backing_off(s))
+    else if (membership_is_backing_off(s))
         return;
-    else if (is_ready_to_form(s))
+    else if (membership_is_ready_to_form(s))
         form_epoch(s);
     else if (late) {
         membership_decide(m, m->epoch ? JOB_REASON_LOST : JOB_REASON_NOT_FORMED,
@@ -364,62 +285,13 @@ static bool wants_newcomers(const struct membership *m)
            m->config.scale != JOB_SCALE_NEVER;
 }
 
-/* One that has sent no heartbeat since it was asked is not waited for: it may be gone.
- */
-static bool all_have_checkpointed(const struct step *s)
-{
-    const struct membership *m = s->m;
-    uint64_t asked_at = m->checkpoint.asked_at;
-    bool late = s->t > asked_at + m->config.lease_ms / HEARTBEATS_PER_LEASE;
-
-    MEMBERSHIP_EACH(i, m)
-        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].checkpointed &&
-            !(late && m->node[i].heard_at <= asked_at))
-            return false;
-    return true;
-}
-
-static void ask_for_checkpoint(struct step *s, uint64_t until)
-{
-    struct membership *m = s->m;
-
-    m->checkpoint.until = until;
-    m->checkpoint.asked_at = s->t;
-    MEMBERSHIP_EACH(i, m) {
-        m->node[i].checkpointed = false;
-        if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && m->node[i].started)
-            membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
-    }
-}
-
-/*
- * A planned stop waits for the checkpoint of the workers, for at most within_ms. True
- * when it may come. Before the workers have started there is nothing to wait for.
- */
-static bool is_checkpoint_over(struct step *s, enum job_cause cause, uint32_t within_ms)
-{
-    struct membership *m = s->m;
-    bool all, tick = s->ev->type == MEMBERSHIP_EV_TICK;
-
-    if (!m->store_ready || within_ms == 0)
-        return true;
-    m->checkpoint.cause = cause;
-    if (!m->checkpoint.until)
-        ask_for_checkpoint(s, s->t + within_ms);
-    else if (m->checkpoint.until > s->t + within_ms) /* requested for another stop */
-        m->checkpoint.until = s->t + within_ms;
-    all = all_have_checkpointed(s) &&
-          (tick || s->ev->type == MEMBERSHIP_EV_CHECKPOINTED);
-    return all || (tick && s->t >= m->checkpoint.until);
-}
-
 static void settle_drain(struct step *s)
 {
     uint32_t grace_ms = s->m->config.shutdown_grace_ms;
     bool hurry = s->ev->type == MEMBERSHIP_EV_LEAVE && s->ev->now &&
                  membership_is_member(s->node);
 
-    if (is_checkpoint_over(s, JOB_CAUSE_DRAIN, hurry ? 0 : grace_ms))
+    if (membership_checkpoint_is_over(s, JOB_CAUSE_DRAIN, hurry ? 0 : grace_ms))
         membership_begin_stop(s, JOB_CAUSE_DRAIN, grace_ms);
 }
 
@@ -428,7 +300,7 @@ static void settle_last_checkpoint(struct step *s)
 {
     struct membership *m = s->m;
 
-    if (!is_checkpoint_over(s, JOB_CAUSE_USER, m->last_checkpoint.within_ms))
+    if (!membership_checkpoint_is_over(s, JOB_CAUSE_USER, m->last_checkpoint.within_ms))
         return;
     membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     membership_begin_stop(s, JOB_CAUSE_USER, m->config.shutdown_grace_ms);
@@ -442,7 +314,7 @@ static void settle_scale_up(struct step *s)
         MEMBERSHIP_EV_FINISHED) /* from a node that has left: the next tick decides */
         return;
     if (m->config.scale == JOB_SCALE_NOW ||
-        is_checkpoint_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
+        membership_checkpoint_is_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
         membership_begin_stop(s, JOB_CAUSE_SCALE_UP, m->config.shutdown_grace_ms);
 }
 
