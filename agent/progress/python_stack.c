@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 
 #define THREADS_MAX 100                /* faulthandler writes no more */
 #define FRAMES_MAX (100 * THREADS_MAX) /* and of a thread no more than 100 */

@@ -19,7 +19,7 @@
 #include "rendezvous/common/base/loop.h"
 #include "rendezvous/common/base/proc.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 
 #define SIGNAL_BIT (UINT64_C(1) << (PROGRESS_STACKS_SIGNAL - 1))
 #define POLL_MS_MAX 20

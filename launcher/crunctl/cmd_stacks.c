@@ -8,9 +8,9 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "rendezvous/common/base/text.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 #include "rendezvous/show/views/job_json.h"
 #include "rendezvous/wire/protocol/proto.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
 
 /* crunctl stacks: what the ranks of a job do now, those that do the same together. */
 

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "rendezvous/common/base/err.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 #include "rendezvous/show/views/job_view.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
 
 /* What one look at the jobs has found. Plain data, of one owner at a time. */
 #define TOP_NAME_BYTES (RUN_ID_MAX + ID128_HEX_SIZE + HOST_NAME_MAX_BYTES + 16)

@@ -10,7 +10,7 @@
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/node_asks.h"
 #include "rendezvous/job/registry/registry_internal.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 
 /*
  * Questions to all nodes of a job: what do your ranks do? crunctl gets the answers as

@@ -11,10 +11,10 @@
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/registry/job.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 #include "rendezvous/show/web/web_internal.h"
 #include "rendezvous/wire/net/conn.h"
 #include "rendezvous/wire/protocol/base64.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
 
 /*
  * The last lines that a rank has written, or what it does now. Its node is asked as

@@ -10,7 +10,7 @@
 #include "rendezvous/job/registry/job.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry.h"
-#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/registry_world.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets of ranks, and the stacks of ranks merged: groups, their order, the culprit. */
-#include "rendezvous/wire/protocol/stack_groups.h"
+#include "rendezvous/job/stacks/stack_groups.h"
 
 #include <stdio.h>
 #include <string.h>

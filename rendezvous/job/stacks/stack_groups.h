@@ -13,6 +13,7 @@
  * STACK_GROUPS_MAX are dropped. Zero-initialise.
  */
 #define STACK_GROUPS_MAX 1024
+#define RANKS_SHOWN_BYTES 120 /* of a list of ranks in a line */
 
 /* The brief of a process whose interpreter begins or ends. */
 #define STACKS_NO_FUNCTION "no Python function"
