@@ -88,6 +88,8 @@ void must_commit(struct journal *j)
 static void sample_mark(struct sample *s, int i, unsigned count)
 {
     ck_assert_ptr_nonnull(memdisk_get(m, JOURNAL_NAME, &s->ends[i]));
+    if (i > 0)
+        s->ends[i] -= JOURNAL_BATCH_HEADER_SIZE; /* the mark */
     s->counts[i] = count;
 }
 
@@ -114,6 +116,7 @@ struct sample sample_make(void)
     }
     journal_close(j);
     s.data = copy_journal(&s.size);
+    s.size = s.ends[BATCHES];
     return s;
 }
 

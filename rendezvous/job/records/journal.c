@@ -109,6 +109,15 @@ static int batch_write(struct journal *j)
     return 0;
 }
 
+void journal_mark(struct journal *j)
+{
+    struct tail at = j->tail;
+
+    (void)batch_write(j); /* the next commit fails, too */
+    batch_clear(j);
+    j->tail = at;
+}
+
 /* Keep the reserve. Twice its size is requested, so that requests are rare; if that
  * fails, the reserve alone decides. */
 static void reserve_ahead(struct journal *j)
@@ -303,6 +312,7 @@ int journal_commit(struct journal *j, struct err *e)
         return journal_fail(j, e, "write");
     if (j->disk->ops->sync(j->disk, j->tail.file) < 0)
         return journal_fail(j, e, "sync");
+    journal_mark(j);
     reserve_ahead(j);
     return 0;
 }
@@ -406,6 +416,7 @@ int journal_snapshot(struct journal *j, void (*dump)(void *arg, struct journal *
                      (worth > JOURNAL_SNAPSHOT_BYTES ? worth : JOURNAL_SNAPSHOT_BYTES);
     j->retry_at = j->tail.end + SNAPSHOT_RETRY_BYTES;
     j->reserved_end = 0;
+    journal_mark(j);
     reserve_ahead(j);
     return 0;
 }

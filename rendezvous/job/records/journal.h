@@ -46,6 +46,13 @@ bool journal_pending(const struct journal *j);
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 
 /*
+ * Write pending records, or none, after what is synced. They need not last, and the
+ * next commit takes their place. They show that what is before them was whole: each
+ * commit ends with a mark, so that damage of its batch is no torn tail.
+ */
+void journal_mark(struct journal *j);
+
+/*
  * True while the reserve cannot be allocated: accept no new jobs. Each call tries
  * again, so that it can become false without a commit.
  */

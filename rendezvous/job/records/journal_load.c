@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reading a journal. A crash can leave one batch that was never synced at the end of
- * the file: it is skipped, and its size is reported. Everything else that fails a check
- * is damage: acknowledged data is lost, and to continue without it would be worse than
- * not to start.
+ * the file: it is skipped, and its size is reported. One that was synced has a mark
+ * behind it, an empty batch, unless the machine has lost its power. Everything else
+ * that fails a check is damage: acknowledged data is lost, and to continue without it
+ * would be worse than not to start.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -17,8 +17,9 @@
  * The journal's records: OWNER comes first, the last TERM counts, and PIECES are those
  * of messages as replicas send them. One with entries says what follows the entry
  * before them, and what had been there is void; a snapshot stands for all before it.
+ * LASTS is in the journal's mark: messages with entries say it again.
  */
-enum { RECORD_OWNER = JOURNAL_REPLICA_TYPES, RECORD_TERM, RECORD_PIECE };
+enum { RECORD_OWNER = JOURNAL_REPLICA_TYPES, RECORD_TERM, RECORD_PIECE, RECORD_LASTS };
 
 #define FORMAT 1
 #define OWNER_MAX 2048
@@ -35,6 +36,7 @@ struct raft_disk {
     struct raft_entry *list;
     size_t count, room;
     raft_index covered;             /* by the snapshot */
+    raft_index lasting;             /* the newest entry that is known to last */
     struct raft_snapshot *snapshot; /* as read, until it is loaded */
     uint8_t *part;                  /* of a message that is being read */
     size_t part_size;
@@ -128,6 +130,7 @@ static void put_entries(const struct raft_disk *d, struct journal *j, raft_index
     struct raft_message m = {
         .type = RAFT_MESSAGE_APPEND,
         .append_entries = { .prev_log_index = after,
+                            .leader_commit = d->lasting,
                             .entries = (struct raft_entry *)entries,
                             .n_entries = (unsigned)n },
     };
@@ -172,6 +175,38 @@ int raft_disk_truncate(struct raft_disk *d, raft_index index)
     disk_forget_from(d, index);
     put_entries(d, d->journal, raft_disk_last(d), NULL, 0);
     return disk_commit(d);
+}
+
+void raft_disk_note_lasting(struct raft_disk *d, raft_index index)
+{
+    uint8_t data[8];
+    struct wire_out w = { .start = data, .size = sizeof(data) };
+
+    if (d->failed || index <= d->lasting)
+        return;
+    d->lasting = index;
+    wire_put_u64(&w, index);
+    journal_append(d->journal, RECORD_LASTS, data, w.used);
+    journal_mark(d->journal);
+}
+
+bool raft_disk_admits(struct raft_disk *d, const struct raft_append_entries *a)
+{
+    for (unsigned i = 0; i <= a->n_entries && !d->failed; i++) {
+        raft_index index = a->prev_log_index + i;
+        raft_term term = i ? a->entries[i - 1].term : a->prev_log_term;
+
+        if (index < d->start || index > raft_disk_last(d) || index > d->lasting ||
+            d->list[index - d->start].term == term)
+            continue;
+        err_set(&d->error,
+                "%" PRIu64 " of the entries that the peers had acknowledged are others "
+                "at the one that leads now, as with an old copy of a state directory: "
+                "this one has them; to go on without them, empty its state directory",
+                (uint64_t)(d->lasting - index + 1));
+        (void)disk_fail(d);
+    }
+    return !d->failed;
 }
 
 struct disk_dump {
@@ -247,6 +282,13 @@ static int read_owner(struct raft_disk *d, struct wire_in *in, struct err *e)
     return 0;
 }
 
+void raft_disk_drop(struct raft_append_entries *a)
+{
+    if (a->n_entries > 0)
+        raft_free(a->entries[0].batch);
+    raft_free(a->entries);
+}
+
 static int read_entries(struct raft_disk *d, struct raft_append_entries *a,
                         struct err *e)
 {
@@ -259,9 +301,9 @@ static int read_entries(struct raft_disk *d, struct raft_append_entries *a,
     disk_forget_from(d, after + 1);
     for (unsigned i = 0; fits && i < a->n_entries; i++)
         disk_remember(d, &a->entries[i]);
-    if (a->n_entries > 0)
-        raft_free(a->entries[0].batch);
-    raft_free(a->entries);
+    if (a->leader_commit > d->lasting)
+        d->lasting = a->leader_commit;
+    raft_disk_drop(a);
     return fits ? 0 : err_senseless(e);
 }
 
@@ -335,6 +377,10 @@ static int disk_read(void *arg, unsigned type, const void *data, size_t size,
         return read_owner(d, &in, e);
     if (type == RECORD_PIECE && d->id)
         return read_piece(d, data, size, e);
+    if (type == RECORD_LASTS) {
+        d->lasting = wire_get_u64(&in);
+        return in.bad ? err_senseless(e) : 0;
+    }
     d->term = wire_get_u64(&in);
     d->vote = wire_get_u64(&in);
     return type == RECORD_TERM && !in.bad && d->id ? 0 : err_senseless(e);

@@ -40,6 +40,12 @@ int raft_disk_append(struct raft_disk *d, const struct raft_entry entries[],
                      unsigned n);
 /* Forget the entries from `index` on. */
 int raft_disk_truncate(struct raft_disk *d, raft_index index);
+/* All up to there lasts. A crash of the machine may forget that. */
+void raft_disk_note_lasting(struct raft_disk *d, raft_index index);
+/* False, and it has failed: what the leader of this term sends has another entry in the
+ * place of one that lasts. */
+bool raft_disk_admits(struct raft_disk *d, const struct raft_append_entries *a);
+void raft_disk_drop(struct raft_append_entries *a);
 /* In place of the entries up to its index, but for so many; 0: of all entries. */
 int raft_disk_put_snapshot(struct raft_disk *d, unsigned trailing,
                            const struct raft_snapshot *snapshot);

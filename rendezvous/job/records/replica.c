@@ -218,6 +218,10 @@ void replica_settle(struct replica *r)
     r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
     replica_confirm_list(r);
     replica_look_at_pair(r);
+    if (r->disk) /* what follows the last message may be of another leader */
+        raft_disk_note_lasting(r->disk, r->led || r->raft.commit_index < r->matched
+                                            ? r->raft.commit_index
+                                            : r->matched);
     if (replica_leader(r) && replica_leader(r) != r->gone)
         r->gone = 0;
     r->config.changed(r->config.arg);
@@ -253,12 +257,19 @@ static bool take_answer(struct replica *r, const struct raft_message *m,
     return true;
 }
 
-/* Version 0.22 would take back what lasts, if this message was overtaken. */
-static void take_entries(struct replica *r, struct raft_append_entries *a)
+/* Version 0.22 would take back what lasts, if this message was overtaken. False: this
+ * replica's disk must be looked at. */
+static bool take_entries(struct replica *r, struct raft_append_entries *a)
 {
+    if (r->disk && a->term >= r->raft.current_term && !raft_disk_admits(r->disk, a)) {
+        raft_disk_drop(a);
+        replica_settle(r);
+        return false;
+    }
     r->matched = a->prev_log_index + a->n_entries;
     if (r->matched < r->raft.commit_index && a->leader_commit > r->raft.commit_index)
         a->leader_commit = r->raft.commit_index;
+    return true;
 }
 
 /* False: it was overtaken, and the library would forget what came since. */
@@ -291,8 +302,8 @@ void replica_receive(struct replica *r, const void *data, size_t size, uint64_t 
         good = take_answer(r, &m, its_ms, own_ms);
     else
         r->asked_ms = its_ms;
-    if ((int)m.type == RAFT_MESSAGE_APPEND)
-        take_entries(r, &m.append_entries);
+    if ((int)m.type == RAFT_MESSAGE_APPEND && !take_entries(r, &m.append_entries))
+        return;
     else if ((int)m.type == RAFT_MESSAGE_SNAPSHOT)
         good = take_snapshot(r, &m.install_snapshot);
     if (good)

@@ -10,6 +10,28 @@
  * The messages of agents that have joined: resuming, heartbeats, and reports.
  */
 
+/* Its end is forgotten, or all that was ever said of it. */
+static void refuse_unknown(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
+{
+    struct msg_event event = { .kind = "regressed",
+                               .wall_ms = g->wall_ms,
+                               .monotonic_ms = g->now_ms,
+                               .instance = m->instance,
+                               .epoch = m->epoch };
+
+    registry_refuse(p, m, REFUSED_FENCED, false,
+                    "job \"%s\" is not known here any more: this rendezvous has lost "
+                    "it (a state directory from a backup, or none?)",
+                    m->resume.run_id);
+    snprintf(event.run_id, sizeof(event.run_id), "%s", m->resume.run_id);
+    snprintf(event.text, sizeof(event.text),
+             "a node of it comes back from %s, and no such job is known here",
+             p->address);
+    if (g->config.event)
+        g->config.event(g->config.arg, &event, p->source);
+}
+
 void registry_on_resume(struct registry *g, struct registry_peer *p,
                         const struct msg *m)
 {
@@ -26,8 +48,7 @@ void registry_on_resume(struct registry *g, struct registry_peer *p,
         ev.memory = registry_take_memory(g, job, m->resume.node, m->resume.memory);
     }
     if (!job)
-        registry_refuse(p, m, REFUSED_FENCED, false, "job \"%s\" is not known here",
-                        m->resume.run_id);
+        refuse_unknown(g, p, m);
     else if (!id128_equal(&job->membership.instance, &m->instance))
         registry_refuse(
             p, m, REFUSED_FENCED, false,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 24 s
+# takes: 34 s
 """
 Three crund --peers, each a network namespace, and a job on a fourth one: the leader is killed,
 cut off and put to an old or an empty state directory, and all three are killed. The job goes
@@ -135,14 +135,22 @@ def the_first_leader_is_killed_at_once(site):
 
 def launch(site):
     """Two nodes of one job, and one of another."""
-    node = site.cluster[3]
-    jobs = [node.start([CRUN, f"--nnodes={nodes}", f"--rdzv-endpoint={','.join(site.at)}",
-                        f"--rdzv-id={name}", "--nproc-per-node=1", f"--rdzv-conf=lease={LEASE}",
-                        site.key,
-                        "sh", "-c", WORKER], env={"DIR": site.cluster.directory})
-            for name, nodes in (("job", 2), ("job", 2), ("other", 1))]
+    jobs = [start_node(site, name, nodes) for name, nodes in (("job", 2), ("job", 2), ("other", 1))]
     until(lambda: all("epoch=1" in p.out for p in jobs), lambda: "\n".join(p.err for p in jobs))
     return jobs
+
+
+def launch_one(site, name):
+    p = start_node(site, name, 1)
+    until(lambda: "epoch=1" in p.out, lambda: p.err)
+    return p
+
+
+def start_node(site, name, nodes):
+    return site.cluster[3].start(
+        [CRUN, f"--nnodes={nodes}", f"--rdzv-endpoint={','.join(site.at)}", f"--rdzv-id={name}",
+         "--nproc-per-node=1", f"--rdzv-conf=lease={LEASE}", site.key, "sh", "-c", WORKER],
+        env={"DIR": site.cluster.directory})
 
 
 def moves(site, jobs, leader, what, lose):
@@ -225,6 +233,32 @@ def one_has_an_empty_state_directory(site, jobs):
     site.until_kept(3, range(3))
 
 
+def what_a_majority_has_lost_is_said(site, jobs):
+    """An old copy and one that lags make a majority, while the third one is down."""
+    leader, old, lags = site.until_kept(3, range(3))
+    copy = f"{site.cluster.directory}/before"
+    site.kill(old)
+    shutil.copytree(site.state(old), copy)
+    site.start(old)
+    site.until_kept(3, range(3))
+    site.kill(lags)
+    site.until_kept(2, [leader, old])
+    late = launch_one(site, "late")
+    site.kill(leader, old)
+    shutil.rmtree(site.state(old))
+    shutil.move(copy, site.state(old))
+    site.start(old, lags)
+    expect(late, late.wait(), 'job "late" is not known here any more')
+    assert any('job "late": a node of it comes back from' in site.crund[i].err
+               for i in (old, lags)), "no peer says so"
+    site.start(leader)
+    expect(site.crund[leader], site.crund[leader].wait(),
+           "of the entries that the peers had acknowledged are others")
+    shutil.rmtree(site.state(leader))
+    site.start(leader)
+    site.until_kept(3, range(3))
+
+
 def the_job_ends_well(site, jobs):
     for p in jobs:
         found = re.findall(r"epoch=(\d+)", p.out)
@@ -248,6 +282,7 @@ def main():
         jobs = launch(site)
         run([a_leader_is_killed, a_leader_is_cut_off, all_are_killed,
              an_old_state_directory_is_put_back, one_has_an_empty_state_directory,
+             what_a_majority_has_lost_is_said,
              the_job_ends_well], site, jobs)
     return 0
 

@@ -147,6 +147,35 @@ TEST(every_flipped_bit_is_refused_or_costs_the_last_batch)
     free(s.data);
 }
 
+/* A commit ends with a mark, which is written once the batch is synced. */
+TEST(damage_of_a_synced_batch_is_no_torn_tail)
+{
+    unsigned count;
+    struct journal *j = must_open(&count);
+    size_t size;
+    uint8_t *data;
+
+    append_record(j, 0);
+    must_commit(j);
+    append_record(j, 1);
+    must_commit(j);
+    journal_close(j);
+    data = copy_journal(&size);
+    for (size_t at = 32; at < size; at++) {
+        bool is_mark = at >= size - JOURNAL_BATCH_HEADER_SIZE;
+
+        data[at] ^= 1;
+        memdisk_put(m, JOURNAL_NAME, data, size);
+        data[at] ^= 1;
+        if (is_mark)
+            expect_count(2);
+        else
+            expect_refused("refusing to start");
+        ck_assert(!is_mark || cut > 0);
+    }
+    free(data);
+}
+
 TEST(damage_names_the_batch_and_how_many_follow)
 {
     struct sample s = sample_make();
@@ -175,8 +204,8 @@ TEST(a_whole_batch_far_behind_the_damage_is_found)
     data = copy_journal(&size);
     data[40] ^= 1;
     memdisk_put(m, JOURNAL_NAME, data, size);
-    expect_refused("damaged at byte 32 (batch 1 of at least 17)");
-    memset(data + 32, 0xcc, size - 40 - 32);
+    expect_refused("damaged at byte 32 (batch 1 of at least 18)");
+    memset(data + 32, 0xcc, size - 8 - 32);
     memdisk_put(m, JOURNAL_NAME, data, size);
     expect_count(0);
     ck_assert_uint_eq(cut, size - 32);
@@ -205,7 +234,7 @@ TEST_LOOP(a_whole_batch_on_the_border_of_two_reads_is_found, 0,
     data = copy_journal(&size);
     data[100] ^= 1;
     memdisk_put(m, JOURNAL_NAME, data, size);
-    expect_refused("damaged at byte 32 (batch 1 of at least 2)");
+    expect_refused("damaged at byte 32 (batch 1 of at least 3)");
     free(data);
 }
 
@@ -260,9 +289,9 @@ TEST(a_batch_that_was_written_after_another_past_is_refused)
     append_record(j, count);
     must_commit(j);
     journal_close(j);
-    memdisk_get(m, JOURNAL_NAME, &size);
-    data = xmalloc(size + s.size);
-    memcpy(data, memdisk_get(m, JOURNAL_NAME, &size), size);
+    data = xmalloc(2 * s.size);
+    memcpy(data, memdisk_get(m, JOURNAL_NAME, &size), s.size);
+    size -= JOURNAL_BATCH_HEADER_SIZE;
     memcpy(data + size, s.data + s.ends[3], s.ends[4] - s.ends[3]);
     memdisk_put(m, JOURNAL_NAME, data, size + s.ends[4] - s.ends[3]);
     expect_refused("(batch 4 of at least 4, out of its place)");

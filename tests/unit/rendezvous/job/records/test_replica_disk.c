@@ -15,6 +15,9 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/replica_world.h"
 
+/* What a replica writes without a sync once an entry lasts. */
+#define LASTING_SIZE (JOURNAL_BATCH_HEADER_SIZE + JOURNAL_RECORD_HEADER_SIZE + 8)
+
 static void give_disks(unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
@@ -86,6 +89,7 @@ TEST(every_torn_tail_leaves_what_was_there_before)
     for (unsigned i = 0; i < 8; i++) {
         propose(&member[0], (char[]){ (char)('a' + i), '\0' });
         memdisk_get(member[0].disk, JOURNAL_NAME, &lasted[i]);
+        lasted[i] -= LASTING_SIZE;
     }
     destroy(0);
     all = copy_disk(0, &size);
@@ -381,6 +385,48 @@ TEST(an_old_disk_put_back_is_noticed)
     }
     expect_records(&member[1], "one");
     ck_assert(all_vote(3));
+}
+
+/* An old copy and one that lags have made a majority: the third one knows better. What
+ * lasted last is known as well, after the end of its process. */
+TEST_LOOP(entries_that_lasted_are_not_given_up_in_silence, 0, 2)
+{
+    size_t size;
+    uint8_t *old;
+
+    if (is_left_out())
+        return;
+    give_disks(3);
+    make_voters(3);
+    old = copy_disk(1, &size);
+    destroy(2);
+    propose(&member[0], "one");
+    run(50);
+    destroy(1);
+    if (_i == 0)
+        destroy(0); /* else it is cut off */
+    member[0].cut = true;
+    memdisk_kill(member[1].disk);
+    memdisk_put(member[1].disk, JOURNAL_NAME, old, size);
+    free(old);
+    create(1, false);
+    create(2, false);
+    for (unsigned k = 0; k < 5000 && !(leader() && leader() != &member[0]); k++) {
+        lasting_size = 0;
+        step();
+    }
+    ck_assert(leader() && leader() != &member[0]);
+    member[0].cut = false;
+    if (_i == 0)
+        create(0, false);
+    for (unsigned k = 0; k < 5000 && !replica_error(member[0].replica); k++)
+        step();
+    ck_assert_ptr_nonnull(replica_error(member[0].replica));
+    ck_assert_ptr_nonnull(strstr(replica_error(member[0].replica), "had acknowledged"));
+    destroy(0);
+    memdisk_kill(member[0].disk);
+    create(0, false); /* it still has them */
+    ck_assert_uint_gt(replica_last(member[0].replica), 4);
 }
 
 TEST(the_disk_of_another_one_is_refused)
