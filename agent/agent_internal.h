@@ -24,12 +24,12 @@
 /*
  * Shared by the files of the agent: agent.c (its parts, from start to end),
  * agent_acts.c (the acts of agent_state.c), agent_workers.c (what happens to the
- * workers), agent_stop.c (the end of an epoch's workers), agent_memory.c (checkpoints
+ * workers), agent_grace.c (the end of an epoch's workers), agent_memory.c (checkpoints
  * in memory), agent_tools.c (what tools of this machine see), agent_orders.c (orders of
  * the rendezvous), agent_outage.c (a rendezvous out of reach), agent_rendezvous.c (one
  * in this process), agent_interrupts.c (why this node or the job ends early: signals,
  * the deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that
- * does not answer then), agent_result.c (how it has ended, and the exit code).
+ * does not answer then), agent_exit_code.c (how it has ended, and the exit code).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
@@ -130,7 +130,7 @@ void agent_join_elsewhere(void *agent, const char *endpoints);
 /* The agent cannot go on. */
 void agent_on_fatal(void *agent, const char *why);
 
-/* -- agent_stop.c ------------------------------------------------------------------ */
+/* -- agent_grace.c ----------------------------------------------------------------- */
 
 /* Performs a->stop, also when it has become more urgent. */
 void agent_act_stop(struct agent *a);
@@ -167,13 +167,14 @@ void agent_note_host_event(void *arg, const struct msg_event *event);
 bool agent_has_formed(const struct agent *a);
 void agent_end_local(struct agent *a, const struct failure_report *report);
 
-/* -- agent_result.c ---------------------------------------------------------------- */
+/* -- agent_exit_code.c ------------------------------------------------------------- */
 
 /* "success", "failure", ..., or how it ended without an order: "lost", "not-formed". */
 const char *agent_result_name(const struct agent *a);
 /* "done", "left", or how it ended without an order. */
 const char *agent_end_state(const struct agent *a);
 /* Prints how the job has ended, and sets the exit code. */
+void agent_take_exit_code(struct agent *a, const struct msg_done *done);
 void agent_report_result(struct agent *a, const struct logs_end *end);
 
 /* -- agent_orders.c ---------------------------------------------------------------- */

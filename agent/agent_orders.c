@@ -22,13 +22,6 @@ static void on_start(struct agent *a, const struct msg *m)
     agent_handle_event(a, AGENT_EV_START);
 }
 
-/* A job succeeds when all workers have ended well, and ours have not. */
-static bool is_false_success(const struct agent *a, const struct msg_done *done)
-{
-    return done->reason == JOB_REASON_SUCCESS &&
-           (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
-}
-
 /* After a Ctrl-C, the person at this terminal knows it. */
 static void print_ended_by(struct agent *a, const char *text)
 {
@@ -41,18 +34,7 @@ static void on_done(struct agent *a, const struct msg *m)
     a->result = m->done;
     if (m->done.reason == JOB_REASON_USER)
         print_ended_by(a, m->done.text);
-    a->exit_code = failure_exit_code(&m->done);
-    if (is_false_success(a, &m->done)) {
-        log_error("the rendezvous says that the job has succeeded, but the workers of "
-                  "this node have not ended: they are stopped");
-        a->exit_code = EXIT_FAILURE;
-    }
-    if (m->done.reason == JOB_REASON_RELEASED && a->leave_code) {
-        a->exit_code = a->leave_code;
-        if (*a->signals.sender)
-            snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", m->done.text,
-                     a->signals.sender);
-    }
+    agent_take_exit_code(a, &m->done);
     a->linger.has_left = m->done.reason == JOB_REASON_RELEASED;
     if (!a->linger.has_left)
         rendezvous_host_stop_keeping(&a->rendezvous);

@@ -11,6 +11,8 @@
  * error file to the traceback, and the report at the end of a job.
  */
 
+/* A worker's end: its exit code or signal. Returns buf. */
+char *failure_format_end(const struct failure *f, char *buf, size_t size);
 /* "exit code 85", "killed by SIGKILL, out of memory", "could not be started: ...". */
 char *failure_what(const struct failure *f, char *buf, size_t size);
 
@@ -73,10 +75,6 @@ struct failure_report {
 };
 
 void failure_print_report(const struct failure_report *r, FILE *out);
-
-/* The exit code of the agent: 1 to 255, or 0 for success and for a node that was
- * released, whatever code the rendezvous sends. */
-int failure_exit_code(const struct msg_done *done);
 
 /* Reports the end of a job: a report to standard error and to crun's own error file if
  * a worker or a node has failed, else one line. */

@@ -46,7 +46,7 @@ struct group {
 /* group_failure.c */
 void group_report_exit(struct group *g, uint32_t local_rank);
 
-/* group_stop.c: the order to stop, and the end of all processes. */
+/* group_kill.c: the order to stop, and the end of all processes. */
 void group_on_kill_time(void *arg);
 /* How long leftovers of workers that have succeeded may go on. */
 uint32_t group_leftovers_ms(const struct group *g);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "launcher/plan/pmi1.h"
+#include "launcher/plan/srun.h"
 #include "launcher/plan/worker_count.h"
-#include "launcher/program/python.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -241,9 +241,8 @@ int defaults_find(struct options *o, const struct defaults_machine *m,
         return o->nnodes_auto ? err_set(e, "--nnodes: auto, but there are no variables "
                                            "of a scheduler that tell the number")
                               : 0;
-    if (n->is_shell && (o->config.node_rank >= 0 || defaults_has_address(o) ||
-                        python_is_torchrun(o->self)))
-        return 0; /* the script starts the nodes itself */
-    p->by_srun = n->is_shell && (n->nodes > 1 || n->is_outside);
+    if (srun_is_left_to_script(o, n))
+        return 0;
+    p->by_srun = srun_is_needed(n);
     return p->by_srun ? 0 : defaults_take(o, m, p, e);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "launcher/program/interpreter.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -64,6 +65,17 @@ static void release_srun_argv(char **list)
     for (char **word = list; *word; word++)
         free(*word);
     free(list);
+}
+
+bool srun_is_left_to_script(const struct options *o, const struct scheduler_node *n)
+{
+    return n->is_shell && (o->config.node_rank >= 0 || o->endpoint || o->master_addr ||
+                           python_is_torchrun(o->self));
+}
+
+bool srun_is_needed(const struct scheduler_node *n)
+{
+    return n->is_shell && (n->nodes > 1 || n->is_outside);
 }
 
 int srun_start(const char *source, uint32_t nodes, char **argv, bool print_only,

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "launcher/program/python.h"
+#include "launcher/program/interpreter.h"
 #include "rendezvous/common/base/limits.h"
 
 /* -np without hosts: all nodes have the same number of workers. */

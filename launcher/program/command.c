@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "launcher/program/file_search.h"
-#include "launcher/program/python.h"
+#include "launcher/program/interpreter.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */

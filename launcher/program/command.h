@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "launcher/program/python.h"
+#include "launcher/program/interpreter.h"
 #include "rendezvous/common/base/err.h"
 
 /* How the words of a command line become the argv of a worker. */

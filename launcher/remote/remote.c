@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The controller of a job on several hosts. What occurs on the connections becomes
- * events of the hosts' table (host_events.c), whose acts follow (host_acts.c). This
+ * events of the hosts' table (host_events.c), whose acts follow (host_connect.c). This
  * file begins and ends it all.
  */
 #include "launcher/remote/remote_internal.h"

@@ -75,20 +75,25 @@ struct remote {
 struct host_link_calls remote_host_calls(struct remote_host *h);
 void remote_host_on_timer(void *arg);
 
-/* host_acts.c */
+/* host_loss.c */
+void remote_fail_host(struct remote_host *h);
+void remote_end_host(struct remote_host *h);
+void remote_lose_host(struct remote_host *h);
+/* Its node gives the result, and gets what tools and signals ask. */
+void remote_lead(struct remote_host *h);
+void remote_end_hosts(struct remote *r);
+
+/* host_connect.c */
 void remote_host_handle_event(struct remote_host *h, enum host_event event);
 void remote_host_note_failure(struct remote_host *h, uint8_t refusal, const char *what,
                               const char *said);
 void remote_host_start(struct remote_host *h, int32_t node_rank);
-/* Its node gives the result, and gets what tools and signals ask. */
-void remote_lead(struct remote_host *h);
 void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
                       size_t size);
 void remote_send_to_all(struct remote *r, enum channel_type type, const void *body,
                         size_t size);
 void remote_host_close(struct remote_host *h);
 void remote_host_drop(struct remote_host *h);
-void remote_end_hosts(struct remote *r);
 
 /* remote_start.c */
 void remote_check_progress(struct remote *r);

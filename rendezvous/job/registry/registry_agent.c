@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "rendezvous/job/registry/exit_code.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry_internal.h"
 

@@ -3,7 +3,7 @@
 
 #include "rendezvous/common/base/claims.h"
 #include "rendezvous/job/registry/event_list.h"
-#include "rendezvous/job/registry/job_end.h"
+#include "rendezvous/job/registry/job_end_text.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
 

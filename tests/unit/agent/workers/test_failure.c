@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/job/registry/job_end.h"
+#include "rendezvous/job/registry/exit_code.h"
 #include "tests/worlds/check_main.h"
 
 static char path[64];
@@ -226,7 +226,7 @@ TEST(a_job_that_has_not_succeeded_never_ends_with_0)
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct msg_done done = { .exit_code = ends[i].code, .reason = ends[i].reason };
 
-        ck_assert_int_eq(failure_exit_code(&done), ends[i].ends_with);
+        ck_assert_int_eq(done_exit_code(&done), ends[i].ends_with);
     }
 }
 

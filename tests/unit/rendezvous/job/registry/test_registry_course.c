@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/job/registry/job_end.h"
+#include "rendezvous/job/registry/exit_code.h"
 #include "rendezvous/job/registry/limits.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"

@@ -5,9 +5,6 @@
 
 /* What people read of a job's failures and of its end. */
 
-/* The exit code of `crun` if this failure ends the job: 1 to 255 in any case. */
-int job_exit_code(const struct failure *f);
-
 /* "rank 5 on a100-04 exited with code 85". Returns buf. */
 char *job_describe_failure(const struct failure *f, char *buf, size_t size);
 /* Notes what ends the job, unless it ends already. */

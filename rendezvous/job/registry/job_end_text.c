@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/registry/job_end.h"
+#include "rendezvous/job/registry/job_end_text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -7,15 +7,6 @@
 #include <string.h>
 
 #include "rendezvous/common/base/text.h"
-
-int job_exit_code(const struct failure *f)
-{
-    if (f->kind == FAILURE_EXIT && f->code >= 1 && f->code <= 255)
-        return f->code;
-    if (f->kind == FAILURE_SIGNAL && f->code >= 1 && f->code <= 127)
-        return 128 + f->code;
-    return 1;
-}
 
 /* "SIGKILL", or "signal 34" for one without a name. */
 static void describe_signal(int32_t signo, char *buf, size_t size)

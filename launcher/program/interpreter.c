@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/program/python.h"
+#include "launcher/program/interpreter.h"
 
 #include <errno.h>
 #include <fcntl.h>

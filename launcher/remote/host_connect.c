@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What is done about a host: the acts that its table gives.
+ * The way of a host from the first connection to its start, and the table of the acts.
  */
 #include "launcher/remote/remote_internal.h"
-#include "launcher/remote/tool_lines.h"
 
 #include <event2/buffer.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +15,6 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/version.h"
 #include "rendezvous/common/base/xalloc.h"
-
-#define END_WITHIN_MS 60000 /* for hosts that were told that the launcher ends */
 
 void remote_host_send(struct remote_host *h, enum channel_type type, const void *body,
                       size_t size)
@@ -195,94 +191,14 @@ static void ready_host(struct remote_host *h)
         remote_host_start(h, -1);
 }
 
-static void fail_host(struct remote_host *h)
-{
-    char line[256];
-
-    remote_report_last_line(h->failure.said, line, sizeof(line));
-    if (h->remote->has_started && !h->remote->is_ending)
-        log_warn("%s %s%s%s: the job goes on without it", h->target->name,
-                 h->failure.what, *line ? ": " : "", line);
-    else
-        log_debug("%s %s: %s", h->target->name, h->failure.what, h->failure.said);
-    remote_host_close(h);
-}
-
-void remote_lead(struct remote_host *h)
-{
-    struct remote *r = h->remote;
-
-    if (h != r->first)
-        tool_lines_end_all(r->tools);
-    r->first = h;
-}
-
-/* The first host is gone: with fewer nodes the job goes on on another one. */
-static bool lead_elsewhere(struct remote *r)
-{
-    for (size_t i = 0; i < r->count && r->is_elastic; i++)
-        if (r->host[i].state == HOST_RUNNING) {
-            remote_lead(&r->host[i]);
-            return true;
-        }
-    return false;
-}
-
-static void end_host(struct remote_host *h)
-{
-    struct remote *r = h->remote;
-
-    remote_host_close(h);
-    if (h == r->first && h->state == HOST_EXITED &&
-        (h->code == 0 || !lead_elsewhere(r))) {
-        /* They would come to a job that has ended. */
-        for (size_t i = 0; i < r->count; i++)
-            if (r->host[i].state < HOST_RUNNING) {
-                remote_host_drop(&r->host[i]);
-                r->host[i].state = HOST_FAILED;
-            }
-        loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
-    }
-}
-
-static void lose_host(struct remote_host *h)
-{
-    struct remote *r = h->remote;
-    uint8_t signo = SIGTERM;
-    char line[256];
-
-    remote_report_last_line(h->link.said, line, sizeof(line));
-    remote_host_close(h);
-    if (r->is_ending)
-        return;
-    if (r->is_elastic && (h != r->first || lead_elsewhere(r))) {
-        log_warn("the connection to %s is lost%s%s: the job goes on without it",
-                 h->target->name, *line ? ": " : "", line);
-        return;
-    }
-    log_error("the connection to %s is lost%s%s: the job ends", h->target->name,
-              *line ? ": " : "", line);
-    r->has_lost = true;
-    if (h == r->first)
-        remote_end_hosts(r);
-    else
-        remote_host_send(r->first, CHANNEL_SIGNAL, &signo, 1);
-    loop_timer_arm(&r->others, clock_ms() + REMOTE_OTHERS_END_MS);
-}
-
 void remote_host_handle_event(struct remote_host *h, enum host_event event)
 {
     static void (*const acts[HOST_ACT_COUNT])(struct remote_host *) = {
-        [HOST_ACT_CONNECT] = connect_host,
-        [HOST_ACT_SEARCH] = search_copy,
-        [HOST_ACT_PUSH] = push_copy,
-        [HOST_ACT_ORDER] = send_order,
-        [HOST_ACT_RECONNECT] = reconnect_host,
-        [HOST_ACT_RETRY] = retry_host,
-        [HOST_ACT_READY] = ready_host,
-        [HOST_ACT_FAIL] = fail_host,
-        [HOST_ACT_END] = end_host,
-        [HOST_ACT_LOSE] = lose_host,
+        [HOST_ACT_CONNECT] = connect_host,     [HOST_ACT_SEARCH] = search_copy,
+        [HOST_ACT_PUSH] = push_copy,           [HOST_ACT_ORDER] = send_order,
+        [HOST_ACT_RECONNECT] = reconnect_host, [HOST_ACT_RETRY] = retry_host,
+        [HOST_ACT_READY] = ready_host,         [HOST_ACT_FAIL] = remote_fail_host,
+        [HOST_ACT_END] = remote_end_host,      [HOST_ACT_LOSE] = remote_lose_host,
     };
     struct host_edge edge = host_state_edge(h->state, event);
 
@@ -292,27 +208,4 @@ void remote_host_handle_event(struct remote_host *h, enum host_event event)
     if (acts[edge.act])
         acts[edge.act](h);
     loop_timer_arm(&h->remote->connect, clock_ms());
-}
-
-/* -- the end ----------------------------------------------------------------------- */
-
-/* Each host reads that this process is gone, and ends its node. */
-void remote_end_hosts(struct remote *r)
-{
-    r->is_ending = true;
-    loop_timer_cancel(&r->waiting);
-    for (size_t i = 0; i < r->count; i++) {
-        struct remote_host *h = &r->host[i];
-
-        if (host_state_is_over(h->state))
-            continue;
-        if (h->state == HOST_RUNNING) {
-            host_link_shut(&h->link);
-            host_link_end(&h->link, END_WITHIN_MS);
-        } else {
-            remote_host_drop(h);
-            h->state = HOST_FAILED;
-        }
-    }
-    loop_timer_arm(&r->connect, clock_ms());
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The interpreter that a shim of pyenv or asdf starts. */
-#include "launcher/program/python.h"
+#include "launcher/program/interpreter.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+/* The exit code of crun: the job's, and what changes it at this node. */
 #include "agent/agent_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include "agent/interface/job_messages.h"
 #include "agent/logs/logs.h"
 #include "rendezvous/common/base/log.h"
+#include "rendezvous/job/registry/exit_code.h"
 
 const char *agent_result_name(const struct agent *a)
 {
@@ -25,6 +28,29 @@ const char *agent_end_state(const struct agent *a)
         return "left";
     default:
         return "done";
+    }
+}
+
+/* A job succeeds when all workers have ended well, and ours have not. */
+static bool is_false_success(const struct agent *a, const struct msg_done *done)
+{
+    return done->reason == JOB_REASON_SUCCESS &&
+           (a->state == AGENT_RUNNING || a->state == AGENT_STOPPING);
+}
+
+void agent_take_exit_code(struct agent *a, const struct msg_done *done)
+{
+    a->exit_code = done_exit_code(done);
+    if (is_false_success(a, done)) {
+        log_error("the rendezvous says that the job has succeeded, but the workers of "
+                  "this node have not ended: they are stopped");
+        a->exit_code = EXIT_FAILURE;
+    }
+    if (done->reason == JOB_REASON_RELEASED && a->leave_code) {
+        a->exit_code = a->leave_code;
+        if (*a->signals.sender)
+            snprintf(a->result.text, sizeof(a->result.text), "%.400s: %s", done->text,
+                     a->signals.sender);
     }
 }
 
