@@ -74,7 +74,7 @@ $(helpers): $(call objects,$(filter-out %_preload.c $(stub_src),$(helper_src)))
 unit_objects = $(call objects,$1 $(if $(emulated),$(wildcard $(dir $1)*.cu)))
 $(foreach s,$(unit_src),$(eval $B/tests/$(basename $(notdir $s)): $(call unit_objects,$s)))
 $B/tests/test_log_answers: all_ldflags += -Wl,--wrap=outlet_find_parts
-$B/tests/test_registry: all_ldflags += -Wl,--wrap=journal_wants_snapshot
+$B/tests/test_registry_restart: all_ldflags += -Wl,--wrap=journal_wants_snapshot
 $(units): $(helpers) $(archives)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
