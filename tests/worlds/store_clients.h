@@ -9,7 +9,7 @@
 #include "rendezvous/tcpstore/store_server.h"
 
 /* A store's thread, and clients on real sockets, which say and hear bytes. */
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 60000
 #define N(byte) byte "\0\0\0\0\0\0\0"
 #define HELLO "\x00\xce\xf7\x85\x3c"
 #define PING                                                                           \

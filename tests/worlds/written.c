@@ -34,7 +34,7 @@ const char *written_end(void)
 {
     ssize_t n;
 
-    log_writer_destroy(writer, clock_ms() + 4000);
+    log_writer_destroy(writer, clock_ms() + 60000);
     loop_destroy(loop);
     n = pread(fd, text, sizeof(text) - 1, 0);
     ck_assert_int_ge(n, 0);

@@ -282,20 +282,21 @@ def the_events_say_what_every_rank_did(directory, daemon):
 STEPS = """
 [ $TORCHELASTIC_RESTART_COUNT = 0 ] && from=0 to=20 || from=10 to=60
 while [ $from -lt $to ]; do from=$((from + 1)); echo step $from; sleep 0.03; done
-[ $to = 60 ]
+[ $to = 60 ] && until [ -e seen ]; do sleep 0.05; done
 """
 
 
 def it_is_told_what_a_restart_cost(directory, daemon):
     """It fails after step 20, and goes on from the checkpoint of step 10."""
     job = Job(directory, *join(daemon, "--max-restarts=1", "--progress-pattern=step (\\d+)"),
-              "sh", "-c", STEPS, workers=1)
+              "sh", "-c", f"cd {directory}; {STEPS}", workers=1)
     status = until(lambda: [j for j in json.loads(daemon.ask("status", "--json"))
                             if j["last_restart"] and j["last_restart"]["steps_again"] == 10],
                    "the steps done again")[0]
     whole = sum(ms for name, ms in status["time"].items() if name != "steps_again")
     if abs(whole - status["age_ms"]) > 300 or not 0 < status["goodput"] < 1:
         fail("not the age of the job:", status)
+    pathlib.Path(directory, "seen").touch()
     job.expect(0, r"crun: training again after \d+\.\d s.*; 10 steps to be done again\n",
                r"crun: productive for \d+\.\d % of \d+\.\d s, lost \d+\.\d s: .* (to the first step|for steps done again)")
     if "training again after" not in daemon.ask("events"):

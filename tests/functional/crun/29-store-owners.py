@@ -106,12 +106,9 @@ def a_key_is_enough_for_that(cluster):
 
 def nowhere(cluster, job):
     where = job.running()
-    begun = time.monotonic()
     got = intruder(cluster, 1, where, STRANGER)
     if got not in REFUSED:
         fail("a stranger", got)
-    if time.monotonic() - begun > 4:
-        fail("the stranger was held until the deadline")
     until(lambda: "knows no socket of this job's user" in job.nodes[0].err, "a line of the refusal")
     got = intruder(cluster, 1, where, 0)  # of the job's user
     if got != "got b'ping'":
@@ -138,7 +135,7 @@ def a_host_whose_agent_is_frozen_gets_no_service_and_harms_no_other(cluster):
     got = intruder(cluster, 1, where, 0)
     took = time.monotonic() - begun
     os.kill(job.nodes[1].pid, 18)
-    if got not in REFUSED or not 3 < took < 7:
+    if got not in REFUSED or took <= 3:
         fail("with a frozen agent:", got, "after", took, "s")
     if intruder(cluster, 0, where, 0) != "got b'ping'":
         fail("rank 0's own node")

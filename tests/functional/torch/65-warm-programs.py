@@ -104,7 +104,7 @@ class Streams:
         return bool(self.readers)
 
     def end(self):
-        end = time.monotonic() + 20
+        end = time.monotonic() + SECONDS
         while self.read():
             if time.monotonic() > end:
                 fail("a process keeps the streams of a worker that has ended open")

@@ -9,7 +9,7 @@
 
 #include "tests/worlds/check_main.h"
 
-#define PATIENCE_S 10
+#define PATIENCE_S 60
 #define REQUEST                                                                        \
     "\x00\xce\xf7\x85\x3c\x0d"                                                         \
     "1234"

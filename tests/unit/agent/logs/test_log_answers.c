@@ -108,7 +108,7 @@ static void ask(const char *ranks, uint64_t epoch, const char *offsets, uint32_t
 
 static void run_until_complete(void)
 {
-    uint64_t until = clock_ms() + 20000;
+    uint64_t until = clock_ms() + 60000;
 
     while (!t.complete && clock_ms() < until)
         loop_turn(t.loop, 20);
@@ -274,7 +274,7 @@ TEST(a_stream_with_a_file_is_read_from_it)
     ck_assert_uint_eq(t.got[0].kind, LOGS_FAILED);
     kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
     kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK); /* releases the outlet */
-    log_writer_destroy(writer, clock_ms() + 1000);
+    log_writer_destroy(writer, clock_ms() + 60000);
     rmdir(folder);
     free(path);
 }
@@ -324,7 +324,7 @@ TEST(what_a_full_disk_has_not_taken_is_told)
     ck_assert(t.got[1].ended);
     kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
     kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
-    log_writer_destroy(writer, clock_ms() + 1000);
+    log_writer_destroy(writer, clock_ms() + 60000);
 }
 
 /* No later output brings the answer. */
@@ -354,7 +354,7 @@ TEST(what_is_written_between_two_looks_is_an_answer)
     outlet_close(o);
     kept_output_begin(&t.kept, EPOCH + 1, FIRST_RANK);
     kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
-    log_writer_destroy(writer, clock_ms() + 1000);
+    log_writer_destroy(writer, clock_ms() + 60000);
 }
 
 /* A disk may be slower than a restart. */
@@ -385,7 +385,7 @@ TEST(more_of_the_attempt_before_may_come)
     close(slow[0]);
     outlet_close(o);
     kept_output_begin(&t.kept, EPOCH + 2, FIRST_RANK);
-    log_writer_destroy(writer, clock_ms() + 1000);
+    log_writer_destroy(writer, clock_ms() + 60000);
     free(bytes);
 }
 
@@ -399,7 +399,7 @@ static void end_all(void)
 
 static void run_until_shown(void)
 {
-    uint64_t until = clock_ms() + 20000;
+    uint64_t until = clock_ms() + 60000;
 
     while (!t.shown && clock_ms() < until)
         loop_turn(t.loop, 20);

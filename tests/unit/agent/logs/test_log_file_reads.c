@@ -77,7 +77,7 @@ static struct log_parts write_file(const char *text)
 static void run_reads(const struct log_file_read *list, size_t count)
 {
     struct log_file_read *own = calloc(count, sizeof(*own));
-    uint64_t until = clock_ms() + 20000;
+    uint64_t until = clock_ms() + 60000;
 
     for (size_t i = 0; i < count; i++) {
         own[i] = list[i];

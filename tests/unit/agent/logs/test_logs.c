@@ -129,7 +129,7 @@ static void close_worker(const int fd[3])
 
 static void turn_until_ended(uint32_t local_rank)
 {
-    uint64_t until = clock_ms() + 4000;
+    uint64_t until = clock_ms() + 60000;
 
     while (!t.ended[local_rank] && clock_ms() < until)
         loop_turn(t.loop, 50);
@@ -283,15 +283,16 @@ TEST(a_flood_leaves_the_loop_its_turns)
     }
     until = clock_ms() + 300;
     while (clock_ms() < until) {
-        uint64_t began = clock_ms();
+        uint64_t began = clock_thread_us(), took;
 
         loop_turn(t.loop, 10);
-        worst = clock_ms() - began > worst ? clock_ms() - began : worst;
+        took = clock_thread_us() - began;
+        worst = took > worst ? took : worst;
     }
     for (uint32_t i = 0; i < WORKERS; i++) {
         kill(child[i], SIGKILL);
         waitpid(child[i], NULL, 0);
         turn_until_ended(i);
     }
-    ck_assert_uint_lt(worst, 200);
+    ck_assert_uint_lt(worst, 200000);
 }

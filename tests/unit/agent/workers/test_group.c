@@ -374,13 +374,11 @@ TEST(a_stop_ends_what_successful_workers_have_left)
 
 TEST(a_shorter_grace_counts)
 {
-    uint64_t until = clock_ms() + PATIENCE_MS;
-
     begin();
     group_stop(t.group, SIGTERM, false, GRACE_MS, GRACE_MS);
     group_stop(t.group, SIGTERM, false, 10, 10);
     group_stop(t.group, SIGTERM, false, GRACE_MS, GRACE_MS);
-    while (!strchr(t.trace, 'k') && clock_ms() < until)
+    while (!strchr(t.trace, 'k')) /* Check's time limit ends what never comes */
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tttk");
     end();
@@ -388,7 +386,7 @@ TEST(a_shorter_grace_counts)
 
 TEST(a_worker_that_writes_a_checkpoint_has_more_time)
 {
-    uint64_t until = clock_ms() + PATIENCE_MS, began;
+    uint64_t began;
 
     begin();
     page_of_worker.phase = PROGRESS_CHECKPOINTING;
@@ -404,7 +402,7 @@ TEST(a_worker_that_writes_a_checkpoint_has_more_time)
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "t");
     page_of_worker.flags = 0;
-    while (!strchr(t.trace, 'k') && clock_ms() < until)
+    while (!strchr(t.trace, 'k'))
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tk");
     end();
@@ -433,12 +431,10 @@ TEST(what_needs_all_ranks_is_not_waited_for_after_a_failure)
 /* However long it says so. */
 TEST(a_checkpoint_is_not_waited_for_without_end)
 {
-    uint64_t until = clock_ms() + PATIENCE_MS;
-
     begin();
     page_of_worker.phase = PROGRESS_CHECKPOINTING;
     group_stop(t.group, SIGTERM, false, 10, 100);
-    while (!strchr(t.trace, 'k') && clock_ms() < until)
+    while (!strchr(t.trace, 'k'))
         loop_turn(t.loop, 10);
     ck_assert_str_eq(t.trace, "tk");
     page_of_worker.phase = PROGRESS_TRAINING;

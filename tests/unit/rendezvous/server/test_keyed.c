@@ -20,7 +20,7 @@
 #include "rendezvous/server/server.h"
 #include "tests/worlds/check_main.h"
 
-#define PATIENCE_MS 8000
+#define PATIENCE_MS 60000
 
 struct node {
     struct client *client;

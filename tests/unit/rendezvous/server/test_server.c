@@ -21,7 +21,7 @@
 #include "rendezvous/wire/protocol/proto.h"
 #include "tests/worlds/check_main.h"
 
-#define PATIENCE_MS 3000
+#define PATIENCE_MS 60000
 #define OTHER_USER 12345
 
 static struct loop *loop;

@@ -201,8 +201,8 @@ TEST(only_numbers_are_called)
     ck_assert_msg(listener != NULL, "%s", e.text);
     link_listener_address(listener, host, sizeof(host));
     snprintf(addresses[1], NET_TEXT_SIZE, "localhost%s", strchr(host, ':'));
-    link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, 2, 0, clock_ms() + 2000,
-                   letters);
+    link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, 2, 0,
+                   clock_ms() + TEAM_DEADLINE_MS, letters);
     ck_assert_str_eq(letters, "--");
     link_listener_stop(listener);
 }

@@ -14,7 +14,7 @@
 #include "tests/worlds/check_main.h"
 
 #define HELLO_MS 1000
-#define PATIENCE_MS 3000
+#define PATIENCE_MS 60000
 
 static struct acceptor a;
 static struct net_addr address;

@@ -14,7 +14,7 @@
 #include "rendezvous/wire/protocol/frame.h"
 #include "tests/worlds/check_main.h"
 
-#define PATIENCE_MS 3000
+#define PATIENCE_MS 60000
 
 struct side {
     struct conn *conn;
