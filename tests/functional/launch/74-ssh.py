@@ -23,7 +23,7 @@ import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, SECONDS, children, fail, processes, read, same, slowdown, until  # noqa: E402
+from process import BIN, SECONDS, children, fail, matches, processes, read, same, slowdown, until  # noqa: E402
 import sshd  # noqa: E402
 from sshd import USER  # noqa: E402
 
@@ -184,8 +184,8 @@ def any_text_reaches_any_login_shell(case):
         same(rank[4], folder)
         same({n: v for n, v in rank[5].items() if n.startswith("ODD")},
              {**odd, "ODD": "set =\n'here'"})
-    same(len(lines_with("formed", p)), 1)
-    same(len(p.err.splitlines()), 1)
+    # on a busy machine it says for which hosts it waits
+    matches(p.err, r"\A(.*waiting for hosts: .*\n)*.* formed: .*\n\Z")
 
 
 def a_user_and_a_folder_of_the_hosts(case):
