@@ -82,8 +82,8 @@ $(units): $(helpers) $(archives)
 	    $($(@F)_ldlibs)
 
 # OpenSSL's own ends; the product loads it
-test_tls_ldlibs = $(shell pkg-config --libs openssl)
-test_tls_memory_ldlibs = $(test_tls_ldlibs) -Wl,--wrap=calloc
+test_tls_openssl_ldlibs = $(shell pkg-config --libs openssl)
+test_tls_memory_ldlibs = $(test_tls_openssl_ldlibs) -Wl,--wrap=calloc
 
 # Unit tests take longer to optimize than to run, but for one. The trees of the sanitizers
 # optimize them, for the warnings that only come then.
