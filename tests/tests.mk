@@ -63,7 +63,8 @@ helper_src := $(wildcard tests/worlds/*.c $(if $(emulated),tests/worlds/emulated
     $(addprefix tests/fakes/,confinement/*.c disk/*.c net/*.c nvml/*.c))
 # in place of the library's world: not for all tests
 stub_src := tests/worlds/world_stub.c
-$(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout ddp_window optim optim_state): \
+$(addprefix $B/tests/test_,checkpoint_ranks ddp ddp_layout ddp_window optim optim_mistakes \
+    optim_state): \
     $(call objects,$(stub_src))
 # an archive, so that a test links only what it uses
 helpers := $B/lib/libtest-helpers.a
