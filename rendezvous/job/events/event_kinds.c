@@ -25,7 +25,7 @@ const struct event_kind event_kinds[] = {
     { "time", ACCESS_VIEW, NEVER, "where the time of the job went" },
     { "done", ACCESS_VIEW, ALWAYS, "the job has ended: how, and its exit code" },
     { "restored", ACCESS_VIEW, NEVER,
-      "the rendezvous was restarted: it has no earlier events" },
+      "the rendezvous was restarted or has moved: it has no earlier events" },
     { "moved", ACCESS_VIEW, ALWAYS,
       "the node of the rendezvous was lost, and another one hosts it" },
     { "regressed", ACCESS_OPERATE, ALWAYS,

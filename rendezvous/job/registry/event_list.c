@@ -80,6 +80,16 @@ uint64_t event_list_add(struct event_list *h, struct msg_event *event,
     return h->last;
 }
 
+uint64_t event_list_last(const struct event_list *h)
+{
+    return h->last;
+}
+
+void event_list_continue(struct event_list *h, uint64_t last)
+{
+    h->last = last > h->last ? last : h->last;
+}
+
 /* The place of the first event with a greater number. */
 static unsigned event_list_find_newer(const struct event_list *h, uint64_t since)
 {

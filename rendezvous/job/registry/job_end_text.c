@@ -150,7 +150,6 @@ void job_set_failure_text(struct job *job)
                  text_plural(job->membership.progress.restarts));
 }
 
-/* Not kept by the journal. */
 const char *job_ended_by_text(const struct job *job)
 {
     return *job->ended_by ? job->ended_by : "ended by the user";

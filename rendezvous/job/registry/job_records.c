@@ -233,6 +233,11 @@ void job_records_put_state(struct journal *j, const struct job *job)
         wire_put_text(&rec.out, job->memory_set);
     }
     record_append(RECORD_STATE);
+    if (!*job->ended_by)
+        return;
+    record_begin(j, job);
+    wire_put_text(&rec.out, job->ended_by);
+    record_append(RECORD_ENDED_BY);
 }
 
 void job_records_put_failure(struct journal *j, const struct job *job)
@@ -303,9 +308,15 @@ void job_records_put_end(struct journal *j, const struct job *job)
         record_append(RECORD_END);
 }
 
-void job_records_put_rendezvous(struct journal *j, const struct id128 *id)
+void job_records_put_rendezvous(struct journal *j, const struct id128 *id,
+                                uint64_t last_event)
 {
-    journal_append(j, RECORD_RENDEZVOUS, id->byte, sizeof(id->byte));
+    uint8_t data[sizeof(*id) + sizeof(last_event)];
+    struct wire_out out = { .start = data, .size = sizeof(data) };
+
+    wire_put_bytes(&out, id->byte, sizeof(id->byte));
+    wire_put_u64(&out, last_event);
+    journal_append(j, RECORD_RENDEZVOUS, data, out.used);
 }
 
 void job_records_put_claim(struct journal *j, const struct pair_claim *c)

@@ -20,8 +20,9 @@ struct journal;
  *   END      a job is forgotten
  *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE contains it
  *   PAST     the troubles of a host: at each
- *   RENDEZVOUS  the id of this rendezvous; about no job
+ *   RENDEZVOUS  its id, and the number of its newest event; about no job
  *   CLAIM    who has been first of a pair (claims.h); about no job here
+ *   ENDED_BY  what ends it, as "stopped by crunctl": with each STATE once it is known
  *   OWNER    the key file or the user that a job belongs to: when it is made
  *
  * Without a journal nothing is kept.
@@ -34,7 +35,8 @@ void job_records_put_place(struct journal *j, const struct job *job, uint32_t in
 void job_records_put_drop(struct journal *j, const struct job *job, uint32_t index);
 void job_records_put_past(struct journal *j, const struct job *job, uint32_t index);
 void job_records_put_end(struct journal *j, const struct job *job);
-void job_records_put_rendezvous(struct journal *j, const struct id128 *id);
+void job_records_put_rendezvous(struct journal *j, const struct id128 *id,
+                                uint64_t last_event);
 struct pair_claim;
 void job_records_put_claim(struct journal *j, const struct pair_claim *c);
 /* What is known of hosts whose nodes may be gone. */
@@ -51,7 +53,8 @@ struct job_records_reader *job_records_reader_create(uint64_t now_ms);
 int job_records_read(void *reader, unsigned type, const void *data, size_t size,
                      struct err *e) MUST_CHECK;
 /* The id of the rendezvous; zero: it is in no record. */
-struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader);
+struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader,
+                                           uint64_t *last_event);
 struct claims;
 void job_records_reader_move_claims(struct job_records_reader *reader,
                                     struct claims *to);

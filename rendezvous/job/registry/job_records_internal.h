@@ -20,6 +20,7 @@ enum record_type {
     RECORD_PLACE,
     RECORD_RENDEZVOUS,
     RECORD_CLAIM,
+    RECORD_ENDED_BY,
     RECORD_TYPE_COUNT
 };
 

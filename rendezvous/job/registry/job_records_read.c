@@ -16,6 +16,7 @@ struct job_records_reader {
     struct job *jobs;
     uint64_t now_ms;
     struct id128 rendezvous;
+    uint64_t last_event;
     struct claims claims;
 };
 
@@ -180,6 +181,11 @@ static void read_place(struct record_read *r)
         r->job->membership.slot_identity[n->slot] = n->identity;
 }
 
+static void read_ended_by(struct record_read *r)
+{
+    wire_get_text(&r->in, r->job->ended_by, sizeof(r->job->ended_by));
+}
+
 static void read_drop(struct record_read *r)
 {
     r->job->membership.node[r->index].state = MEMBERSHIP_NODE_FREE;
@@ -215,10 +221,15 @@ static const struct {
     void (*read)(struct record_read *r);
     bool of_node; /* begins with the index of a node */
 } records[RECORD_TYPE_COUNT] = {
-    [RECORD_STATE] = { read_state, false }, [RECORD_FAILURE] = { read_failure, false },
-    [RECORD_NODE] = { read_node, true },    [RECORD_PLACE] = { read_place, true },
-    [RECORD_DROP] = { read_drop, true },    [RECORD_SLOT] = { read_slot, false },
-    [RECORD_PAST] = { read_past, false },   [RECORD_OWNER] = { read_owner, false },
+    [RECORD_STATE] = { read_state, false },
+    [RECORD_FAILURE] = { read_failure, false },
+    [RECORD_NODE] = { read_node, true },
+    [RECORD_PLACE] = { read_place, true },
+    [RECORD_DROP] = { read_drop, true },
+    [RECORD_SLOT] = { read_slot, false },
+    [RECORD_PAST] = { read_past, false },
+    [RECORD_OWNER] = { read_owner, false },
+    [RECORD_ENDED_BY] = { read_ended_by, false },
 };
 
 int job_records_read(void *arg, unsigned type, const void *data, size_t size,
@@ -234,6 +245,7 @@ int job_records_read(void *arg, unsigned type, const void *data, size_t size,
     wire_get_bytes(&r.in, instance.byte, sizeof(instance.byte));
     if (type == RECORD_RENDEZVOUS && !r.in.bad) {
         reader->rendezvous = instance; /* the id is in its place */
+        reader->last_event = r.in.left > 0 ? wire_get_u64(&r.in) : 0;
         return 0;
     }
     if (type == RECORD_CLAIM)
@@ -290,8 +302,10 @@ static void restore_nodes(struct job *job, uint64_t now_ms)
     membership_restored(membership, now_ms);
 }
 
-struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader)
+struct id128 job_records_reader_rendezvous(const struct job_records_reader *reader,
+                                           uint64_t *last_event)
 {
+    *last_event = reader->last_event;
     return reader->rendezvous;
 }
 
@@ -337,7 +351,7 @@ void job_records_reader_dump(struct job_records_reader *reader, struct journal *
 {
     struct job *job;
 
-    job_records_put_rendezvous(to, &reader->rendezvous);
+    job_records_put_rendezvous(to, &reader->rendezvous, reader->last_event);
     while ((job = reader->jobs)) {
         dump_job(to, job, reader->now_ms);
         reader->jobs = job->next;

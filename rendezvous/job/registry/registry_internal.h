@@ -29,6 +29,7 @@ struct registry {
     struct journal *journal; /* NULL: nothing is kept */
     uint64_t cut_bytes;
     struct event_list *events;
+    uint64_t saved_event;        /* the number of the newest one that was saved */
     struct job_archive *archive; /* NULL: none */
     struct job *jobs;
     struct registry_peer *followers;

@@ -8,11 +8,20 @@
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
 
+/* Not each event is saved with a record: so many may have followed. */
+#define EVENTS_UNSAVED_MAX 1000
+
+static void put_rendezvous(struct registry *g, struct journal *journal)
+{
+    g->saved_event = event_list_last(g->events);
+    job_records_put_rendezvous(journal, &g->id, g->saved_event);
+}
+
 static void dump_jobs(void *arg, struct journal *journal)
 {
-    const struct registry *g = arg;
+    struct registry *g = arg;
 
-    job_records_put_rendezvous(journal, &g->id);
+    put_rendezvous(g, journal);
     for (size_t i = 0; i < g->claims.count; i++)
         job_records_put_claim(journal, &g->claims.list[i]);
     for (const struct job *j = g->jobs; j; j = j->next)
@@ -41,6 +50,8 @@ int registry_commit(struct registry *g, struct err *e)
 {
     if (registry_is_saved(g))
         return 0;
+    if (event_list_last(g->events) != g->saved_event)
+        put_rendezvous(g, g->journal);
     if (journal_commit(g->journal, e) < 0)
         return -1;
     return shorten_journal(g, e);
@@ -63,16 +74,18 @@ static uint64_t away_ms(const struct registry *g, const struct job *j)
 static void restore_jobs(struct registry *g, struct job_records_reader *reader,
                          bool moved)
 {
-    uint64_t away;
+    uint64_t away, last;
     struct msg_event event;
 
-    g->id = job_records_reader_rendezvous(reader);
+    g->id = job_records_reader_rendezvous(reader, &last);
+    event_list_continue(g->events, last > 0 ? last + EVENTS_UNSAVED_MAX : 0);
     job_records_reader_move_claims(reader, &g->claims);
     g->jobs = job_records_reader_finish(reader);
     for (struct job *j = g->jobs; j; j = j->next) {
         event = registry_make_event(g, j, "restored", "");
         snprintf(event.text, sizeof(event.text),
-                 "the rendezvous was restarted: earlier events are not kept");
+                 "the rendezvous %s: earlier events are not kept",
+                 moved ? "has moved" : "was restarted");
         event_list_add(g->events, &event, &j->owner, j->source); /* not in the log */
         job_history_add_event(j->history, &event);
         away = away_ms(g, j);
@@ -97,7 +110,7 @@ int registry_open_journal(struct registry *g, struct err *e)
         return -1;
     if (id128_is_zero(&g->id)) {
         g->id = g->config.random_id(g->config.arg);
-        job_records_put_rendezvous(g->journal, &g->id);
+        put_rendezvous(g, g->journal);
     }
     return shorten_journal(g, e);
 }
@@ -109,7 +122,7 @@ void registry_keep(struct registry *g, const struct journal_keeper *keeper,
     g->journal = keeper ? journal_create_kept(keeper) : NULL;
     if (keeper && id128_is_zero(&g->id)) { /* the first of several crunds */
         g->id = g->config.random_id(g->config.arg);
-        job_records_put_rendezvous(g->journal, &g->id);
+        put_rendezvous(g, g->journal);
     }
     if (g->jobs && !g->config.durable)
         g->instance = g->jobs->membership.instance;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 57 s
+# takes: 60 s
 """
 crun on several nodes, each a network namespace: the one that
 hosts the rendezvous dies, is cut off, or dies twice, and the job goes on with its epoch and
@@ -227,6 +227,25 @@ def crunctl_shows_where_the_rendezvous_is(cluster):
     end_well(cluster, ps[1:])
 
 
+def a_stop_and_its_reason_outlive_the_host(cluster):
+    a, b, c = launch(cluster, 3)
+    touch(cluster, "slow")
+    touch(cluster, "fail")
+    until(lambda: all("epoch=2" in p.out for p in (a, b, c)), "the workers have been restarted")
+    if "stopping" not in crunctl_at(cluster, 1, "stop", "job"):
+        fail("it is not stopped")
+    a.kill()  # while the workers end
+    until(lambda: "hosts the rendezvous now" in b.err, "another host")
+    for p in (b, c):
+        expect(p, 143, r"stopped by crunctl")
+
+
+def crunctl_at(cluster, index, *words):
+    r = subprocess.run(["ip", "netns", "exec", cluster[3].ns, CRUNCTL, *words,
+                        "-e", f"{cluster[index].address}:{PORT}"], capture_output=True, text=True)
+    return r.stdout + r.stderr
+
+
 # sends what it is given, garbage, and the same many times, and prints what comes back
 STRANGER = """import os, socket, sys
 data = bytes.fromhex(sys.argv[3])
@@ -394,6 +413,7 @@ TESTS = [
     a_host_that_is_cut_off_gives_the_job_up,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,
+    a_stop_and_its_reason_outlive_the_host,
     a_lost_one_is_not_counted,
     under_keys_a_stranger_has_no_vote,
     a_host_that_starts_again_joins_its_job,

@@ -7,6 +7,7 @@
 
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/records/limits.h"
+#include "rendezvous/job/registry/job_end_text.h"
 #include "rendezvous/job/registry/registry.h"
 #include "tests/fakes/disk/memdisk.h"
 #include "tests/worlds/check_main.h"
@@ -299,6 +300,54 @@ TEST(compact_records_mean_the_same)
     take_over(&compact, &from_compact);
     ck_assert_uint_eq(from_all.size, from_compact.size);
     ck_assert_int_eq(memcmp(from_all.data, from_compact.data, from_all.size), 0);
+}
+
+static uint64_t number_after(uint64_t since)
+{
+    static const struct job_owner all = { .uid = 0 };
+    struct msg_event event = { .number = 0 };
+
+    (void)registry_show_event(g, since, "", &all, ACCESS_AGENT, &event);
+    return event.number;
+}
+
+/* The reason of a stop, and the numbers of events that others have seen. */
+TEST(a_takeover_goes_on_with_what_others_know)
+{
+    static struct kept all, compact, again;
+    struct msg stop = { .type = MSG_STOP_JOB };
+    struct journal_keeper keeper = keeper_of(&all);
+    uint64_t seen = 0, next;
+    const struct job *job;
+    struct err e = { 0 };
+
+    begin_registry(false);
+    registry_keep(g, &keeper, false);
+    run_job();
+    snprintf(stop.stop_job.user, sizeof(stop.stop_job.user), "eve");
+    greet_registry(2, PEER_CTL);
+    ck_assert_int_eq(send_to_registry(2, &stop), 0);
+    (void)message_got(2, MSG_ACK);
+    ck_assert_int_eq(registry_commit(g, &e), 0);
+    while ((next = number_after(seen)))
+        seen = next;
+    end_registry();
+    keeper = keeper_of(&compact);
+    ck_assert_int_eq(registry_compact(all.data, all.size, now, &keeper, &e), 0);
+    for (int i = 0; i < 2; i++) {
+        const struct kept *from = i ? &compact : &all;
+
+        begin_registry_as((struct registry_config){ .stands_by = { { 1 } } });
+        ck_assert_int_eq(
+            registry_take_over(g, from->data, from->size, now, now + wall_ahead, &e),
+            0);
+        job = registry_jobs(g);
+        ck_assert_ptr_nonnull(strstr(job_ended_by_text(job), "user eve"));
+        ck_assert_uint_gt(number_after(0), seen);
+        keeper = keeper_of(&again);
+        registry_keep(g, &keeper, true);
+        end_registry();
+    }
 }
 
 /* It goes on with the wait for nodes, on a machine whose clocks are others. */
