@@ -5,17 +5,19 @@ a template, sends requests, and adopts and reaps the workers.
 """
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import struct
 import subprocess
-
 import tempfile
 import time
 
 from process import ROOT, SECONDS, fail
 
 BOOTSTRAP = ROOT / "worker-lib" / "python" / "bootstrap"
+PYTHON = os.environ.get("PYTHON_EXEC") or shutil.which("python3")
+PROGRAM = "import sys\nprint(*sorted(m for m in sys.modules if m.startswith('lib')))\n"
 PR_SET_CHILD_SUBREAPER = 36
 READY_S = 240
 REFUSAL = "import sys; sys.exit('no bootstrap')"  # template_argv of agent/workers/warm.c
@@ -130,3 +132,77 @@ class Template:
             self.popen.kill()
             self.popen.wait()
             fail("a template outlives its guard")
+
+
+class Place:
+    """A folder with a program, libraries and a cache."""
+
+    def __init__(self, program=PROGRAM, **libraries):
+        self.path = tempfile.mkdtemp(prefix="crun-template-")
+        os.mkdir(self.path + "/app")
+        os.mkdir(self.path + "/lib")
+        self.program = self.write("app/train.py", program)
+        for name, text in libraries.items():
+            self.write(f"lib/{name}.py", text)
+        self.env = {name: value for name, value in os.environ.items()
+                    if not name.startswith("PYTHON")}
+        self.env.update(PYTHONPATH=self.path + "/lib", XDG_CACHE_HOME=self.path + "/cache")
+        self.command = [PYTHON, "-u", self.program]
+        self.templates = []
+
+    def write(self, name, text):
+        path = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def cached(self, kind):
+        folder = self.path + "/cache/crun"
+        names = [name for name in os.listdir(folder) if name.endswith("." + kind)] \
+            if os.path.isdir(folder) else []
+        if not names:
+            return None
+        with open(os.path.join(folder, names[0])) as file:
+            return file.read().splitlines()[1:]
+
+    def template(self, modules="", **options):
+        template = Template(self.command, self.env, modules, cwd=self.path + "/app", **options)
+        self.templates.append(template)
+        return template
+
+    def worker(self, template, **env):
+        """Its output and exit code."""
+        with tempfile.TemporaryFile() as out, open(os.devnull) as null:
+            w = template.request(self.command, bootstrap_env({**self.env, **env},
+                                                             CRUN_BOOTSTRAP="watch"),
+                                 [null.fileno(), out.fileno(), out.fileno()])
+            if not w.wait_pid():
+                return "no worker", None
+            w.go()
+            code = w.wait()
+            out.seek(0)
+            return out.read().decode(), code
+
+    def close(self):
+        for template in self.templates:
+            template.end()
+        shutil.rmtree(self.path)
+
+
+def with_place(test):
+    """A decorator: the test gets the function that makes its place."""
+    def called():
+        places = []
+
+        def make(*arguments, **libraries):
+            places.append(Place(*arguments, **libraries))
+            return places[-1]
+
+        try:
+            test(make)
+        finally:
+            for place in places:
+                place.close()
+    called.__name__ = test.__name__
+    return called
