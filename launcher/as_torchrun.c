@@ -53,6 +53,13 @@ void as_torchrun_main_if_asked(int argc, char **argv)
             "train.py)");
         exit(EXIT_USAGE);
     }
+    if (argv[2][0] == '-') {
+        log_error(
+            "as-torchrun: the command comes first, not %s; crun's flags are variables: "
+            "CRUN_WARM=1 crun as-torchrun ...",
+            argv[2]);
+        exit(EXIT_USAGE);
+    }
     if (prepare_environment() < 0)
         exit(EXIT_FAILURE);
     execvp(argv[2], argv + 2);

@@ -488,6 +488,13 @@ def check_prefixes_and_ends():
         fail(f"letters together: {r.stderr}")
 
 
+def check_as_torchrun():
+    for words, said in (([], "no command is given"), (["--warm", "true"], "comes first, not --warm; ")):
+        r = run("as-torchrun", *words)
+        if r.returncode != 2 or said not in r.stderr or r.stderr.count("\n") != 1:
+            fail(f"as-torchrun {words}: {r}")
+
+
 def check_every_program():
     for name in ("crun", "crund", "crunctl", "train", "coll-bench", "crun-preflight"):
         program = os.path.join(os.path.dirname(CRUN), name)
@@ -561,6 +568,7 @@ def main():
         check_ports()
         check_names()
         check_prefixes_and_ends()
+        check_as_torchrun()
         check_dry_run()
         check_every_program()
         check_full_disk()

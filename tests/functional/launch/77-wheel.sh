@@ -57,7 +57,7 @@ END
 # runs_in_environment COMMAND...
 runs_in_environment()
 {
-    [ "$("$@" "$place/program.py" 2>&1)" = "$env 0 True" ] || { "$@" "$place/program.py" || fail "$*"; }
+    [ "$("$@" "$place/program.py" 2>&1)" = "$env 0 True" ] || { "$@" "$place/program.py" || true; fail "$*"; }
 }
 cd "$place"
 mkdir linked
@@ -68,6 +68,7 @@ runs_in_environment linked/crun
 runs_in_environment "$env/bin/crun" --warm=fractions
 runs_in_environment "$env/bin/python" -m crun --nproc_per_node=1
 CRUN_AS_TORCHRUN=1 runs_in_environment "$env/bin/python" -m torch.distributed.run
+runs_in_environment "$env/bin/crun" as-torchrun "$env/bin/python" -m torch.distributed.run --warm=fractions
 printf '#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n' >ssh
 chmod +x ssh
 runs_in_environment "$env/bin/crun" --rsh="$place/ssh" -H localhost

@@ -14,7 +14,6 @@ from typing import Any, List, NoReturn, Optional, Tuple
 
 MODULE = "torch.distributed.run"
 VARIABLE = "CRUN_AS_TORCHRUN"
-SHIM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shim")
 
 
 def _die(error: BaseException) -> NoReturn:
@@ -23,9 +22,14 @@ def _die(error: BaseException) -> NoReturn:
     os._exit(1)
 
 
+def _is_shim(folder: str) -> bool:
+    """It is beside crun's other folders, and not always beside this file: a wheel has it elsewhere."""
+    return os.path.basename(folder) == "shim" and os.path.isdir(os.path.join(folder, "../for_jax"))
+
+
 def _forget_shim() -> None:
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    others = os.pathsep.join(folder for folder in folders if folder != SHIM)
+    others = os.pathsep.join(folder for folder in folders if not _is_shim(folder))
     if others:
         os.environ["PYTHONPATH"] = others
     else:
