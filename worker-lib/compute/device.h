@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "worker-lib/compute/optim_math.h"
+#include "worker-lib/compute/optim_step.h"
 #include "worker-lib/crun/worker.h"
 
 /*
