@@ -1,43 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "agent/logs/console.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/logs/limits.h"
+#include "agent/logs/console_internal.h"
 #include "agent/logs/log_writer.h"
-#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/xalloc.h"
-
-/*
- * The console knows which source has an open line: the source that wrote last, without
- * a newline. Text is collected in `out` and put into the outlet in one piece, so that
- * no other text comes in between. The lock is needed only for console_write_line.
- */
-struct console {
-    struct outlet *outlet;
-    pthread_mutex_t lock;
-    struct console_sharing sharing;
-    struct console_source *open; /* with an open line, or NULL */
-    bool fresh;                  /* no line is open */
-    bool has_bar;                /* the open line is a progress bar */
-    bool has_status;             /* a status line is shown */
-    char *out;
-    size_t out_size, out_room;
-};
-
-struct console_source {
-    struct console *console;
-    char *prefix;
-    size_t prefix_size;
-    bool wants_prefix; /* its next byte needs the prefix */
-    bool after_return; /* its last byte was a carriage return */
-    bool line_ended;   /* its open line was ended for another text */
-    char *held;        /* the beginning of a line; LOG_CONSOLE_LINE_MAX bytes */
-    size_t held_size;
-    uint64_t held_ms; /* when something was added */
-};
 
 static void append_out(struct console *c, const char *data, size_t size)
 {
@@ -203,8 +172,7 @@ static bool ends_ended_line(struct console_source *s, char first)
     return ended && first == '\n';
 }
 
-/* Writes what is held and then data, which may be empty. */
-static void write_out(struct console_source *s, const char *data, size_t size)
+void console_write_out(struct console_source *s, const char *data, size_t size)
 {
     struct console *c = s->console;
     const char *held = s->held;
@@ -232,64 +200,6 @@ static void write_out(struct console_source *s, const char *data, size_t size)
         }
     }
     pthread_mutex_unlock(&c->lock);
-}
-
-static void hold_back(struct console_source *s, const char *data, size_t size)
-{
-    if (!s->held)
-        s->held = xmalloc(LOG_CONSOLE_LINE_MAX);
-    memcpy(s->held + s->held_size, data, size);
-    s->held_size += size;
-    s->held_ms = clock_ms();
-}
-
-/*
- * Whether anything can be written now: what is held, and *whole bytes of the data. A
- * line is complete with its newline, one state of a progress bar with the carriage
- * return that begins the next. A carriage return at the end may belong to a newline.
- */
-static bool find_complete(const struct console_source *s, const char *data, size_t size,
-                          size_t *whole)
-{
-    const char *newline = memrchr(data, '\n', size);
-    size_t lines = newline ? (size_t)(newline - data) + 1 : 0;
-    const char *ret = size > lines ? memrchr(data + lines, '\r', size - lines - 1)
-                                   : NULL;
-
-    *whole = ret ? (size_t)(ret - data) : lines;
-    return newline || ret ||
-           (s->held_size && s->held[s->held_size - 1] == '\r' && *data != '\n');
-}
-
-bool console_put(struct console_source *s, const char *data, size_t size, bool more)
-{
-    const struct console_sharing *sharing = &s->console->sharing;
-    bool is_complete = true;
-    size_t whole = size;
-
-    if (size == 0)
-        return s->held_size > 0 && sharing->live;
-    if (s->prefix || more || sharing->shared)
-        is_complete = find_complete(s, data, size, &whole);
-    if ((is_complete ? 0 : s->held_size) + size - whole > LOG_CONSOLE_LINE_MAX) {
-        is_complete = true; /* too long to be held back: cut anywhere */
-        whole = size;
-    }
-    if (is_complete)
-        write_out(s, data, whole);
-    if (whole < size)
-        hold_back(s, data + whole, size - whole);
-    return s->held_size > 0 && sharing->live;
-}
-
-bool console_source_show_partial(struct console_source *s, uint64_t now_ms)
-{
-    if (s->held_size == 0 || !s->console->sharing.live)
-        return false;
-    if (now_ms - s->held_ms < LOG_PARTIAL_MS)
-        return true;
-    write_out(s, "", 0);
-    return false;
 }
 
 bool console_has_open_line(struct console *c)
@@ -371,7 +281,7 @@ void console_source_destroy(struct console_source *s)
 {
     if (!s)
         return;
-    write_out(s, "", 0);
+    console_write_out(s, "", 0);
     pthread_mutex_lock(&s->console->lock);
     if (s->console->open == s)
         s->console->open = NULL; /* its line stays open, but has no source */

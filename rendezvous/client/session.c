@@ -18,8 +18,6 @@
  * work of the state (connect, heartbeat), for giving up the connection, and for giving
  * up the job.
  */
-#define NEVER UINT64_MAX
-
 enum session_event {
     EV_STRANGE, /* a message that is not for agents */
     EV_CONNECTED,
@@ -38,11 +36,6 @@ enum session_event {
     EV_GIVE_UP,
     EV_COUNT
 };
-
-static uint64_t earlier_time(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 static void session_enter(struct session *s, enum session_state to, uint64_t now)
 {
@@ -73,8 +66,7 @@ static bool has_connection(const struct session *s)
     return s->state != SESSION_APART || s->connecting;
 }
 
-/* The caller may deliver a last order after this. */
-static void session_end(struct session_step *step)
+void session_end(struct session_step *step)
 {
     struct session *s = step->session;
     bool connected = has_connection(s);
@@ -84,25 +76,6 @@ static void session_end(struct session_step *step)
     session_enter(s, SESSION_OVER, step->now);
     if (connected)
         s->calls.disconnect(s->calls.arg);
-}
-
-static void on_give_up(struct session_step *step)
-{
-    struct session *s = step->session;
-    bool fenced = s->config.strict_fence && s->state == SESSION_ATTACHED;
-    char text[ERROR_TEXT_MAX_BYTES + 1];
-
-    if (!s->identity.known)
-        snprintf(text, sizeof(text), "rendezvous not reachable for %.1f s%s%s",
-                 s->config.connect_for_ms / 1e3, *s->why ? ": " : "", s->why);
-    else if (fenced)
-        snprintf(text, sizeof(text), "rendezvous silent for 0.8 of the lease of %.1f s",
-                 s->identity.joined.lease_ms / 1e3);
-    else
-        snprintf(text, sizeof(text), "rendezvous out of reach for %.1f s: %s",
-                 (double)(step->now - s->out_since) / 1e3, s->why);
-    session_end(step);
-    s->calls.abandoned(s->calls.arg, text);
 }
 
 static void on_bye(struct session_step *step)
@@ -250,28 +223,6 @@ static void on_placed(struct session_step *step)
         s->calls.order(s->calls.arg, step->msg);
 }
 
-/* A rendezvous that refuses the key is there, and keeps this node's place for its
- * lease. */
-static uint32_t outage_grace_ms(const struct session *s)
-{
-    uint32_t ms = session_identity_outage_grace_ms(&s->identity,
-                                                   s->config.outage_grace_ms);
-    uint32_t lease_ms = s->identity.joined.lease_ms;
-
-    return s->key_refused && ms < lease_ms ? lease_ms : ms;
-}
-
-/* When this agent would give up. */
-static void report_fence(const struct session *s)
-{
-    uint64_t at = lease_silent_at(&s->lease, s->kept) + outage_grace_ms(s);
-
-    if (s->config.strict_fence)
-        at = earlier_time(at, lease_fence_at(&s->lease));
-    if (s->calls.fence)
-        s->calls.fence(s->calls.arg, at);
-}
-
 static void on_joined(struct session_step *step)
 {
     struct session *s = step->session;
@@ -282,7 +233,7 @@ static void on_joined(struct session_step *step)
     backoff_reset(&s->backoff);
     on_placed(step);
     session_enter(s, SESSION_ATTACHED, step->now);
-    report_fence(s);
+    session_report_fence(s);
     session_send_reports(s);
 }
 
@@ -305,7 +256,7 @@ static void on_beat(struct session_step *step)
     struct session *s = step->session;
 
     lease_beat_answered(&s->lease);
-    report_fence(s);
+    session_report_fence(s);
     if (step->msg->beat.waiting)
         s->calls.order(s->calls.arg, step->msg);
 }
@@ -320,7 +271,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
-        [EV_GIVE_UP] = on_give_up,
+        [EV_GIVE_UP] = session_on_give_up,
     },
     [SESSION_GREETING] = {
         [EV_WELCOME] = on_welcome,
@@ -329,7 +280,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
-        [EV_GIVE_UP] = on_give_up,
+        [EV_GIVE_UP] = session_on_give_up,
     },
     [SESSION_JOINING] = {
         [EV_JOINED] = on_joined,
@@ -339,7 +290,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
-        [EV_GIVE_UP] = on_give_up,
+        [EV_GIVE_UP] = session_on_give_up,
     },
     [SESSION_ATTACHED] = {
         [EV_DUE] = on_heartbeat_due,
@@ -353,7 +304,7 @@ static session_handler *const transitions[SESSION_STATE_COUNT][EV_COUNT] = {
         [EV_TIMEOUT] = on_timeout,
         [EV_REPORT] = session_on_report,
         [EV_BYE] = on_bye,
-        [EV_GIVE_UP] = on_give_up,
+        [EV_GIVE_UP] = session_on_give_up,
     },
 };
 
@@ -373,7 +324,7 @@ static uint64_t state_due_at(const struct session *s)
 {
     if (s->state == SESSION_APART && !s->connecting)
         return s->retry_at;
-    return s->state == SESSION_ATTACHED ? s->beat_at : NEVER;
+    return s->state == SESSION_ATTACHED ? s->beat_at : SESSION_NEVER;
 }
 
 static uint64_t state_timeout_at(const struct session *s)
@@ -383,7 +334,7 @@ static uint64_t state_timeout_at(const struct session *s)
         return s->connecting
                    ? s->entered_at + session_identity_within_lease(
                                          &s->identity, 2 * CONNECT_TIMEOUT_MS, 2)
-                   : NEVER;
+                   : SESSION_NEVER;
     case SESSION_GREETING:
     case SESSION_JOINING:
         return s->entered_at +
@@ -393,23 +344,8 @@ static uint64_t state_timeout_at(const struct session *s)
     case SESSION_ATTACHED:
         return lease_silent_at(&s->lease, s->kept);
     default:
-        return NEVER;
+        return SESSION_NEVER;
     }
-}
-
-static uint64_t give_up_at(const struct session *s)
-{
-    uint64_t at = NEVER;
-
-    if (s->state == SESSION_OVER || s->orders.done)
-        return NEVER;
-    if (!s->identity.known)
-        return s->created_at + s->config.connect_for_ms;
-    if (s->state != SESSION_ATTACHED)
-        at = s->out_since + outage_grace_ms(s);
-    if (s->config.strict_fence && s->orders.live)
-        at = earlier_time(at, lease_fence_at(&s->lease));
-    return at;
 }
 
 /* The last resort first. */
@@ -417,7 +353,7 @@ static const struct {
     enum session_event event;
     uint64_t (*at)(const struct session *s);
 } timers[] = {
-    { EV_GIVE_UP, give_up_at },
+    { EV_GIVE_UP, session_give_up_at },
     { EV_TIMEOUT, state_timeout_at },
     { EV_DUE, state_due_at },
 };
@@ -431,10 +367,10 @@ void session_tick(struct session *s, uint64_t now_ms)
 
 uint64_t session_next_tick(const struct session *s)
 {
-    uint64_t at = NEVER;
+    uint64_t at = SESSION_NEVER;
 
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        at = earlier_time(at, timers[i].at(s));
+        at = session_earlier(at, timers[i].at(s));
     return at;
 }
 
@@ -483,7 +419,7 @@ void session_resumed(struct session *s, uint64_t now_ms)
     if (s->state != SESSION_ATTACHED)
         return;
     lease_resumed(&s->lease, now_ms);
-    report_fence(s);
+    session_report_fence(s);
 }
 
 void session_key_refused(struct session *s)
@@ -491,7 +427,7 @@ void session_key_refused(struct session *s)
     if (s->key_refused || !s->identity.known)
         return;
     s->key_refused = true;
-    report_fence(s);
+    session_report_fence(s);
 }
 
 void session_report(struct session *s, const struct msg *msg, uint64_t now_ms)

@@ -8,7 +8,7 @@
 #include "rendezvous/client/session.h"
 #include "rendezvous/client/session_identity.h"
 
-/* Shared by session.c and session_reports.c. */
+/* Shared by session.c, session_outage.c and session_reports.c. */
 struct session {
     struct session_config config;
     struct session_calls calls;
@@ -50,9 +50,24 @@ struct session_step {
 
 typedef void session_handler(struct session_step *step);
 
+#define SESSION_NEVER UINT64_MAX
+
+static inline uint64_t session_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* session.c */
+/* The caller may deliver a last order after this. */
+void session_end(struct session_step *step);
 void session_send(void *session, struct msg *msg);
 session_handler session_on_entry_refused;
+
+/* session_outage.c */
+session_handler session_on_give_up;
+uint64_t session_give_up_at(const struct session *s);
+/* When this agent would give up, for the guard. */
+void session_report_fence(const struct session *s);
 
 /* session_reports.c */
 void session_send_reports(struct session *s);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/common/base/hash.h"
 #include "rendezvous/common/environment/host_list.h"
 #include "rendezvous/common/environment/scheduler_row.h"
 #include "rendezvous/common/environment/scheduler_sources.h"
@@ -79,17 +78,6 @@ static void row_name_source(struct scheduler_reading *r)
         reading_add_to_id(r, row->restarts);
 }
 
-/* A job on nodes that it shares has a port of its own. */
-static void row_choose_port(struct scheduler_reading *r)
-{
-    const char *id = r->n->run_id;
-
-    if (r->row->shares_nodes && *id && !r->n->port)
-        r->n->port = (uint16_t)(SCHEDULER_PORT_FIRST +
-                                hash_fnv1a(HASH_FNV1A_BASIS, id, strlen(id)) %
-                                    SCHEDULER_PORT_COUNT);
-}
-
 static void row_explain_missing(struct scheduler_reading *r, char *text,
                                 const char *name, const char *what)
 {
@@ -144,7 +132,7 @@ static int row_read(const struct scheduler_env *env, const struct scheduler_row 
     if (row_read_columns(&r) < 0 || row_read_first_host(&r) < 0 ||
         (row->read_more && row->read_more(&r) < 0))
         return -1;
-    row_choose_port(&r);
+    scheduler_choose_port(&r);
     /* a user's own setting, which all programs of PyTorch read */
     if (!*n->host && !n->has_pmi) {
         const char *host = reading_value(&r, "MASTER_ADDR");

@@ -4,11 +4,6 @@
 #include "rendezvous/common/environment/scheduler.h"
 #include "rendezvous/common/environment/scheduler_reading.h"
 
-/* Ports of jobs whose nodes others may share: below those of the worker library's
- * stores, and of common systems' ephemeral ports. */
-#define SCHEDULER_PORT_FIRST 11000
-#define SCHEDULER_PORT_COUNT 8009
-
 /*
  * One row for each scheduler or launcher, in the order in which crun looks for them. A
  * column is a variable's name; what a plain number or a list of hosts cannot express is

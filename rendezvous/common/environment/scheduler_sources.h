@@ -5,6 +5,11 @@
 
 /* What the rows of the table do beyond their columns. */
 
+/* -- scheduler_port.c -------------------------------------------------------------- */
+
+void scheduler_choose_port(struct scheduler_reading *r);
+uint16_t slurm_choose_port(const struct scheduler_env *env);
+
 /* -- slurm.c ----------------------------------------------------------------------- */
 
 bool slurm_runs_step(const struct scheduler_env *env);

@@ -63,20 +63,9 @@ static int slurm_read_tasks(struct scheduler_reading *r)
     return 0;
 }
 
-/* Steps of one job, and jobs with numbers close to each other, have different ports. */
-static uint16_t slurm_port(const struct scheduler_env *env)
-{
-    const char *job = scheduler_value(env, "SLURM_JOB_ID");
-    const char *step = scheduler_value(env, "SLURM_STEP_ID");
-    uint64_t number = (job ? strtoull(job, NULL, 10) : 0) % SCHEDULER_PORT_COUNT * 61;
-
-    number += (step ? strtoull(step, NULL, 10) : 0) % SCHEDULER_PORT_COUNT;
-    return (uint16_t)(SCHEDULER_PORT_FIRST + number % SCHEDULER_PORT_COUNT);
-}
-
 int slurm_read_step(struct scheduler_reading *r)
 {
-    r->n->port = slurm_port(r->env);
+    r->n->port = slurm_choose_port(r->env);
     return slurm_read_tasks(r);
 }
 
