@@ -54,7 +54,7 @@ $(test_binaries):
 # these need the emulated GPU, some also the stand-in for NCCL
 emulated_units := tests/unit/fakes/cuda/% tests/unit/fakes/nccl/% \
     $(addprefix tests/unit/worker-lib/backends/nccl/test_,backend_nccl.c nccl_memory.c \
-        nccl_interface.c nccl_split.c nccl_watch.c) \
+        nccl_interface.c nccl_split.c nccl_watch.c nccl_worlds.c) \
     tests/unit/worker-lib/world/test_gpu_worlds.c
 unit_src := $(filter-out $(if $(emulated),,$(emulated_units)),$(call sources,tests/unit,c))
 units := $(addprefix $B/tests/,$(basename $(notdir $(unit_src))))

@@ -4,16 +4,13 @@
  * of the calls around an operation. The test's own tables record each call.
  * emulated GPU: the stand-in for NCCL has versions
  */
-#include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/thread.h"
 #include "tests/worlds/check_main.h"
-#include "tests/worlds/ranks.h"
 #include "worker-lib/backends/nccl/backend_nccl.h"
 #include "worker-lib/world/world.h"
 
@@ -502,104 +499,4 @@ TEST(a_message_is_queued_before_its_end)
     w.op = (struct op){ .kind = OP_SEND, .type = CRUN_F32, .in = &x, .count = 1 };
     ck_assert_int_eq(nccl_run(&n, &w, &e), CRUN_OK);
     ck_assert_msg(ends_with(fake.calls, "send done "), "%s", fake.calls);
-}
-
-/* -- times ------------------------------------------------------------------------- */
-
-#define LATE_MS 30
-
-/* Rank 1 is late for an operation that is in rank 0's stream. */
-static uint64_t measure_op(crun_world *world, float *x)
-{
-    uint64_t before = world_overlap_us(world);
-
-    if (crun_rank(world) == 1) {
-        rank_threads_sync();
-        usleep(LATE_MS * 1000);
-    }
-    ranks_ok(crun_all_reduce(world, x, x, 1, CRUN_F32, CRUN_SUM, NULL));
-    if (crun_rank(world) == 0)
-        rank_threads_sync();
-    ranks_ok(crun_barrier(world, NULL));
-    return world_overlap_us(world) - before;
-}
-
-static void ask_for_times(crun_world *world, void *arg)
-{
-    float *x = NULL;
-
-    ranks_ok(crun_alloc(world, sizeof(*x), (void **)&x));
-    ranks_ok(crun_all_reduce(world, x, x, 1, CRUN_F32, CRUN_SUM, NULL));
-    ranks_ok(crun_barrier(world, NULL));
-    ck_assert_uint_eq(world_overlap_us(world), 0); /* not asked for yet */
-    for (int i = 0; i < 3; i++)
-        if (crun_rank(world) == 0)
-            ck_assert_uint_ge(measure_op(world, x), LATE_MS * 500);
-        else
-            (void)measure_op(world, x);
-    crun_free(world, x);
-}
-
-TEST(times_are_kept_when_they_are_asked_for)
-{
-    struct ranks_config c = { .size = 2, .backend = "nccl" };
-
-    ranks_run(&c, ask_for_times, NULL);
-}
-
-/* -- worlds ------------------------------------------------------------------------ */
-
-#define MANY 100000
-#define DEVICE_BYTES "37748736" /* 36 MiB */
-
-/* The program's stream still has work on the memory. */
-static void free_under_work(crun_world *world, void *arg)
-{
-    float *x = NULL, got = 0;
-
-    for (int i = 0; i < 5; i++) {
-        ranks_ok(crun_alloc(world, MANY * sizeof(*x), (void **)&x));
-        ck_assert_int_eq(cudaMemsetAsync(x, 0, MANY * sizeof(*x), NULL), cudaSuccess);
-        crun_free(world, x);
-    }
-    ck_assert_int_eq(cudaDeviceSynchronize(), cudaSuccess);
-    ranks_ok(crun_all_reduce(world, &got, &got, 1, CRUN_F32, CRUN_SUM, NULL));
-}
-
-TEST(memory_is_freed_behind_the_programs_work)
-{
-    struct ranks_config c = { .size = 2, .backend = "nccl" };
-
-    ranks_run(&c, free_under_work, NULL);
-}
-
-/* Too much for one rank: no rank gets it, and the world continues. */
-static void ask_for_too_much(crun_world *world, void *arg)
-{
-    void *first = NULL, *memory = NULL, *taken = NULL;
-    float one = 1;
-
-    ranks_ok(crun_alloc(world, 1 << 20, &first));
-    if (crun_rank(world) == 1)
-        ck_assert_int_eq(cudaMalloc(&taken, 20 << 20), cudaSuccess);
-    ck_assert_int_eq(crun_alloc(world, 20 << 20, &memory), CRUN_NO_MEMORY);
-    ck_assert_ptr_null(memory);
-    ck_assert_msg(
-        strstr(crun_error_text(), crun_rank(world) == 1 ? "MiB free" : "rank 1"), "%s",
-        crun_error_text());
-    ranks_ok(crun_all_reduce(world, &one, &one, 1, CRUN_F32, CRUN_SUM, NULL));
-    ck_assert_float_eq(one, (float)crun_size(world));
-    if (taken)
-        ck_assert_int_eq(cudaFree(taken), cudaSuccess);
-    ranks_ok(crun_alloc(world, 20 << 20, &memory));
-    crun_free(world, memory);
-    crun_free(world, first);
-}
-
-TEST(a_world_survives_too_little_memory)
-{
-    struct ranks_config c = { .size = 2, .backend = "nccl" };
-
-    setenv("CRUN_STANDIN_MEMORY", DEVICE_BYTES, 1);
-    ranks_run(&c, ask_for_too_much, NULL);
 }

@@ -522,67 +522,6 @@ START_TEST(an_init_that_blocks_is_aborted)
 }
 END_TEST
 
-/* -- two worlds on one GPU --------------------------------------------------------- */
-
-static crun_work *start_sum(struct team_member *m, struct backend *b, float *x)
-{
-    struct op op = { .kind = OP_ALL_REDUCE,
-                     .type = CRUN_F32,
-                     .op = CRUN_SUM,
-                     .in = x,
-                     .out = x,
-                     .count = COUNT,
-                     .deadline_ms = clock_ms() + TEAM_DEADLINE_MS };
-    crun_work *work = NULL;
-
-    ck_assert_msg(b->calls->start(b, &op, &work, &m->e) == CRUN_OK, "%s", m->e.text);
-    return work;
-}
-
-/* The launch in the first world is slow on rank 1, and the launch in the second world
- * waits for it. */
-static void launch_in_two_worlds(struct team_member *m)
-{
-    struct team_member second = *m;
-    struct backend *b[2] = { m->backend, NULL };
-    crun_work *work[2];
-    void *x[2] = { NULL, NULL };
-    uint64_t until = clock_ms() + TEAM_DEADLINE_MS;
-
-    second.team.prefix = "second";
-    ck_assert_msg(m->calls->open(&b[1], &second.team, until, &m->e) == CRUN_OK, "%s",
-                  m->e.text);
-    for (int i = 0; i < 2; i++)
-        ck_assert_int_eq(
-            b[i]->calls->alloc(b[i], COUNT * sizeof(float), until, &x[i], &m->e),
-            CRUN_OK);
-    rank_threads_sync();
-    for (int i = 0; i < 2; i++)
-        work[i] = start_sum(m, b[i], x[i]);
-    while (!b[1]->calls->is_done(b[1], work[1]))
-        usleep(100);
-    ck_assert(b[0]->calls->is_done(b[0], work[0]));
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(b[i]->calls->finish(b[i], work[i], &m->e), CRUN_OK);
-        b[i]->calls->free(b[i], x[i]);
-    }
-    rank_threads_sync();
-    b[1]->calls->close(b[1]);
-}
-
-/* The backend makes all-reduces of its own, so the number of the test's first one is
- * not known: each run delays another one. */
-START_TEST(two_worlds_launch_in_the_order_of_the_calls)
-{
-    char fault[64];
-
-    snprintf(fault, sizeof(fault), "ncclAllReduce:late:1:%d", _i);
-    setenv("CRUN_STANDIN_FAULT", fault, 1);
-    team_run(&(struct team_plan){
-        .calls = &backend_nccl, .size = 2, .body = launch_in_two_worlds });
-}
-END_TEST
-
 /* -- suite ------------------------------------------------------------------------- */
 
 /* Each part waits for some seconds. */
@@ -600,7 +539,6 @@ int main(void)
     tcase_add_loop_test(part[0], a_fault_of_the_gpu_ends_all_at_once, 0,
                         sizeof(waits) / sizeof(waits[0]));
     tcase_add_test(part[0], a_call_during_a_capture_is_refused);
-    tcase_add_loop_test(part[0], two_worlds_launch_in_the_order_of_the_calls, 1, 8);
     tcase_add_loop_test(part[1], a_call_of_cuda_that_hangs_is_named, 0, 1);
     tcase_add_loop_test(part[2], a_call_of_cuda_that_hangs_is_named, 1,
                         sizeof(hangs) / sizeof(hangs[0]));
