@@ -44,7 +44,7 @@ def parse():
     parser.add_argument("--replicas", action="store_true",
                         help="the job's own nodes keep the rendezvous, and any of them may die")
     parser.add_argument("--pairs", action="store_true",
-                        help="two nodes keep it, in half of the runs with a witness")
+                        help="two nodes keep it, alone, with a directory or a crund as the witness")
     parser.add_argument("--list", action="store_true", help="the kinds of faults, and exit")
     parser.add_argument("--keep", action="store_true", help="the folders of good runs too")
     parser.add_argument("--build", default=os.environ.get("BUILD", ROOT + "/build"))

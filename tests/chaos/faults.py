@@ -4,7 +4,8 @@ What can go wrong, one row each: what it is called, what it needs, what it may c
 it is done and undone. A row that this machine cannot make says why.
 
 on     what it takes hold of, so that two faults do not fight for it: worker, agent, net,
-       disk of one node, or crund, or chain, the disk with the checkpoints
+       disk of one node, or crund, or chain, the disk with the checkpoints, or the
+       crund that is the witness of two nodes
 cost   restarts that it may be charged for; None: any number, as when the network makes
        workers fail
 seen   what may be seen of it besides a pause
@@ -22,7 +23,7 @@ ORDER_S = 10  # in which a worker takes an order, unless it is a spare's
 CUT_OFF = {75, 1}  # evicted; or ended by its own fence
 
 
-SHARED = {"crund", "chain"}
+SHARED = {"crund", "chain", "witness"}
 
 
 class NotHere(Exception):
@@ -54,17 +55,21 @@ class Kind:
         fails = self.fails or (self.stores and run.plan.mode != "daemon")
         if fails and run.plan.on_loss != "exit" and not run.plan.hang:
             return False
-        mode = {"crund": "daemon", "keeper": "replicas"}.get(self.on, run.plan.mode)
+        if self.on == "witness" and run.plan.witness != "crund":
+            return False
+        mode = {"crund": "daemon", "keeper": "replicas", "witness": "replicas"}.get(self.on, run.plan.mode)
         return mode == run.plan.mode and (self.on != "keeper" or
                                           self.replicas <= run.plan.replicas)
 
     def choose(self, run):
         """A node that it can happen to. One that hosts the rendezvous is left alone where
         its loss would be the job's end."""
-        if self.on == "crund":
+        if self.on == "crund" or (self.on == "witness" and ("keepers",) not in run.claims):
             return run.daemon_host
         if run.plan.mode == "replicas" and self.on in ("agent", "net", "keeper"):
             return self.choose_keeper(run)
+        if self.on == "witness":
+            return None
         nodes = [h for h, a in run.agents.items() if a.alive]
         if run.plan.mode != "daemon" and self.on in ("agent", "net"):
             nodes = [h for h in nodes if h is not run.nodes[0]]
@@ -86,6 +91,8 @@ class Kind:
             return None
         if run.plan.mode == "replicas" and self.on in ("agent", "net", "keeper"):
             return {("keepers",), ("net" if self.on == "keeper" else self.on, host)}
+        if self.on == "witness":  # while it is away, neither node may be lost
+            return {("keepers",), ("witness",)}
         return {(self.on,) if self.on in SHARED else (self.on, host)}
 
 
@@ -523,6 +530,8 @@ KINDS = [
     Kind("M1-crund-away", "crund", kill_crund(KILL), seconds=(1, 5)),
     Kind("M1-crund-killed-often", "crund", kill_crund_often),
     Kind("M16-crund-sigterm", "crund", kill_crund(TERM), seconds=(0, 1)),
+    Kind("M1-witness-sigkill", "witness", kill_crund(KILL), seconds=(0, 1)),
+    Kind("M11-witness-stopped", "witness", stop_crund, leases=(0.2, 2.5)),
     Kind("M11-crund-stopped", "crund", stop_crund, leases=(0.2, 2.5)),
     Kind("M4-crund-disk-full", "crund", fill("state"), None, (0.5, 2), needs=no_disks),
     Kind("R1-host-sigkill", "keeper", kill_agent),

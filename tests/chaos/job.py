@@ -10,7 +10,7 @@ class Plan:
         self.mode = rng.choices(["daemon", "static", "dynamic"], [8, 1, 1])[0]
         self.count = rng.randint(min(3, hosts), hosts)
         self.replicas = 1  # the loss of the host ends the job
-        self.pair, self.witness = options.pairs, options.pairs and rng.random() < 0.5
+        self.pair, self.witness = options.pairs, options.pairs and rng.choice(["", "file", "crund"])
         if self.pair:
             self.mode, self.replicas = "replicas", 2
         elif options.replicas:

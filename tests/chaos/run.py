@@ -98,7 +98,8 @@ class Run:
         host = self.daemon_host
         self.crund = host.start("crund", [
             self.build + "/bin/crund", "--allow-root", "--listen", f"{host.address}:{CRUND_PORT}",
-            "--state-dir", host.folder + "/state"], self.environment())
+            "--state-dir", host.folder + "/state", *["--witness"] * self.plan.pair],
+            self.environment())
         self.say("crund begins, pid", self.crund.pid)
 
     def flags(self, host):
@@ -109,7 +110,8 @@ class Run:
                  f"--rdzv-conf=lease={p.lease},last_call_timeout=2,join_timeout=120,"
                  f"scale={p.scale},quarantine={p.quarantine},"
                  f"replicas={p.replicas}" +
-                 (f",witness=file:{self.chain}/witness" if p.witness else ""),
+                 {"file": f",witness=file:{self.chain}/witness",
+                  "crund": f",witness={self.daemon_host.address}:{CRUND_PORT}"}.get(p.witness, ""),
                  f"--hang-timeout={p.hang}", "--rdzv-id=chain", *p.logs,
                  "--log-dir=" + host.folder + "/logs"]
         if p.mode == "static":
@@ -210,7 +212,8 @@ class Run:
                       not self.would_found()]:
             self.returns.remove(entry)
             self.start_agent(entry[1])
-        if self.crund and self.crund.poll() is not None and ("crund",) not in self.claims:
+        if self.crund and self.crund.poll() is not None and \
+                not self.claims & {("crund",), ("witness",)}:
             self.wrong("crund ends with", self.crund.poll(), self.crund.err[-300:])
             self.start_crund()
 
@@ -408,9 +411,7 @@ class Run:
                            f"{process.err.strip().splitlines()[-1:]}")
 
     def check_crund(self):
-        if not self.crund:
-            return
-        if self.crund.poll() is not None:
+        if not self.crund or self.crund.poll() is not None:
             return
         self.end_nuisances()
         deadline = time.monotonic() + SHED_S
@@ -453,7 +454,7 @@ class Run:
             os.makedirs(f"{self.chain}/{name}")
         planned = self.plan_faults()
         self.say("seed", self.seed, "plan", self.plan)
-        if self.plan.mode == "daemon":
+        if self.plan.mode == "daemon" or self.plan.witness == "crund":
             self.start_crund()
             self.wait(10, lambda: "listening" in self.crund.err)
             self.usage = oracle.Usage(self.crund.pid)
