@@ -123,7 +123,8 @@ static bool files_have_it(const struct flush *f)
     if (i < count)
         has = all[i].generation > set->generation ||
               (all[i].generation == set->generation &&
-               (all[i].save >= set->save || all[i].step == set->step));
+               (all[i].save > set->save || all[i].step == set->step ||
+                (all[i].save == set->save && all[i].step > set->step)));
     free(all);
     return has;
 }
@@ -244,6 +245,9 @@ int checkpoint_flush(char *const *words)
         rc = write_parts(&f, "CRUN_MEMORY_COPIES", true, &e);
     while (rc == 0 && f.has_first && !is_complete(&f))
         usleep(LOOK_MS * 1000); /* crun ends it when its time is over */
+    if (rc == 0 && f.has_first && words[3])
+        checkpoint_dir_prune(f.dir, f.claim.generation,
+                             (unsigned)strtoul(words[3], NULL, 10));
     if (rc >= 0)
         return rc;
     fprintf(stderr, "crun: %s\n", e.text);

@@ -44,9 +44,9 @@ static crun_memory *steps_connect(const struct crun_checkpoints *c, struct err *
     /* checkpoint_flush.h; without a folder, or with one of a very long name, none */
     if (*c->directory &&
         snprintf(command, sizeof(command) - 1,
-                 "crun-preflight%c--write-checkpoint%c%s%c%" PRIu64 "%c%s", 0, 0,
-                 c->directory, 0, c->claim.generation, 0,
-                 c->claim.id) >= (int)sizeof(command) - 1)
+                 "crun-preflight%c--write-checkpoint%c%s%c%" PRIu64 "%c%s%c%u", 0, 0,
+                 c->directory, 0, c->claim.generation, 0, c->claim.id, 0,
+                 c->keep) >= (int)sizeof(command) - 1)
         memset(command, 0, sizeof(command));
     return crun_memory_open(&config, e);
 }

@@ -2,11 +2,11 @@
 """python -m crun.checkpoint FOLDER [KEEP [JOB]]: writes a set that is in memory to FOLDER/step-N.
 
 crun runs it on each node when a job is over and its newest set is in no file: the workers
-may be dead. Each node writes the parts that it has; that with rank 0's waits for the others'
+may be dead; and while they train on (CRUN_MEMORY_FLUSH is not 0). Each node writes the parts that it has; that with rank 0's waits for the others'
 and gives the folder its name. The parts are open descriptors:
 
     CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
-    CRUN_MEMORY_JOB
+    CRUN_MEMORY_JOB CRUN_MEMORY_FLUSH
 
 CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to.
 """
@@ -14,6 +14,7 @@ import dataclasses
 import io
 import os
 import pickle
+import shutil
 import sys
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -171,12 +172,25 @@ def main() -> None:
     folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
     job = sys.argv[3] if len(sys.argv) > 3 else ""
     claims.check(folder, job)
-    step, world = _number("STEP"), _number("WORLD")
+    step = _number("STEP")
     # what a job before this one has left half written is not of this one
     name = f"{files.NEW}{step}-{_number('EPOCH')}-{os.environ['CRUN_MEMORY_JOB']}"
-    new = os.path.join(folder, name)
+    flush = os.environ.get("CRUN_MEMORY_FLUSH", "0")
+    new = os.path.join(folder, name if flush == "0" else f"{name}-{flush}")
+    for left in os.listdir(folder) if flush == "0" and os.path.isdir(folder) else []:
+        if left.startswith(files.NEW) and files.is_of_crun(left, job):
+            shutil.rmtree(os.path.join(folder, left), ignore_errors=True)  # its workers were stopped
     os.makedirs(new, exist_ok=True)
+    try:
+        write_set(folder, new, step, keep, job)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)  # without it, the other nodes' parts are worth nothing
+        raise
+
+
+def write_set(folder: str, new: str, step: int, keep: int, job: str) -> None:
     wrote = write_parts(new, "CRUN_MEMORY_PARTS")
+    world = _number("WORLD")
     copies = [word.split(":")[0] for word in os.environ.get("CRUN_MEMORY_COPIES", "").split()]
     until = time.monotonic() + _OTHERS_SECONDS
     while (time.monotonic() < until and

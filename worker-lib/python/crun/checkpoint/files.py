@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Folders of torch.distributed.checkpoint, step-N each, complete or not there."""
+import errno
 import os
 import shutil
 import sys
@@ -15,6 +16,7 @@ from .ranks import Ranks
 
 _PREFIX = "step-"
 NEW = ".new-step-"
+_OLD = ".old-step-"
 _LOOK_SECONDS = 1.0
 T = TypeVar("T")
 
@@ -37,6 +39,12 @@ def sync(path: str) -> None:
         os.close(fd)
 
 
+def is_of_crun(new: str, job: str) -> bool:
+    """Written by crun while the ranks train on: they do not take it for what a life before has
+    left, nor crun what they write."""
+    return bool(job) and f"-{job}-" in new
+
+
 def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
     """The new folder gets its name, when all of it is on the disk; older ones go. Not in a folder
     that another job has taken from this one."""
@@ -45,14 +53,24 @@ def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
         sync(os.path.join(new, name))
     sync(new)
     claim.check(folder, job)
-    if os.path.isdir(final):  # from a life before, with steps that were done again
-        old = os.path.join(folder, f".old-{_PREFIX}{step}")
+    by_crun = is_of_crun(new, job)
+    old = os.path.join(folder, f"{_OLD}{step}{'-crun' if by_crun else ''}")
+    while True:
         shutil.rmtree(old, ignore_errors=True)
-        os.rename(final, old)
-    os.rename(new, final)
+        try:
+            os.rename(final, old)  # from a life before, with steps that were done again
+        except FileNotFoundError:
+            pass
+        try:
+            os.rename(new, final)
+            break
+        except OSError as error:  # crun and the program have written this step at the same time
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
     sync(folder)
     for name in os.listdir(folder):
-        if name.startswith((f".old-{_PREFIX}", NEW)):
+        if (name.startswith(_OLD) and name.endswith("-crun") == by_crun or
+                name.startswith(NEW) and is_of_crun(name, job) == by_crun):
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     for old_step in [s for s in steps_in(folder) if s <= step][max(keep, 1):]:
         shutil.rmtree(os.path.join(folder, f"{_PREFIX}{old_step}"), ignore_errors=True)
