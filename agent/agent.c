@@ -96,9 +96,7 @@ static void destroy_parts(struct agent *a)
     suspension_fini(&a->suspension);
     deadline_fini(&a->deadline);
     status_line_destroy(a->status_line);
-    if (a->memory)
-        memory_keeper_close(a->memory);
-    free(a->holders);
+    agent_close_memory(a);
     end = local_workers_fini(&a->workers);
     if (a->messages) /* all parts have started */
         agent_report_result(a, &end);

@@ -48,8 +48,10 @@ struct agent {
     struct loop *loop;
     struct key_ring *keys; /* NULL: none, or nothing leaves this process */
     struct local_workers workers;
-    struct memory_keeper *memory; /* NULL: there can be none */
-    char *holders;                /* of MEMORY_AT, in that epoch; NULL: none */
+    struct memory_keeper *memory;  /* NULL: there can be none */
+    struct loop_timer flush_timer; /* --memory-flush */
+    bool warned_of_flush;
+    char *holders; /* of MEMORY_AT, in that epoch; NULL: none */
     uint64_t holders_epoch;
     uint64_t restored_step; /* with which its workers have begun; 0: files or nothing */
     struct event_file *events;
@@ -141,6 +143,9 @@ void agent_act_end(struct agent *a);
 /* -- agent_memory.c ---------------------------------------------------------------- */
 
 void agent_open_memory(struct agent *a);
+void agent_close_memory(struct agent *a);
+/* An order: hold what is in memory, write it to files, or let go of it. */
+void agent_on_flush(struct agent *a, const struct msg *m);
 /* The epoch's workers are about to start. */
 void agent_begin_memory(struct agent *a);
 /* Before it: agents that hold what this node lacks. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/memory/keeper.h"
+#include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/xalloc.h"
@@ -39,13 +40,64 @@ static void on_memory_said(void *arg, const char *line)
     log_warn("%s", line);
 }
 
-static void on_memory_flushed(void *arg, int code, const char *text)
+static void on_memory_flushed(void *arg, uint64_t flush, int code, const char *text)
 {
+    struct msg m = { .type = MSG_FLUSHED,
+                     .flushed = {
+                         .ask = flush, .failed = code > 0, .in_files = code < 0 } };
+
+    if (flush) {
+        snprintf(m.flushed.text, sizeof(m.flushed.text), "%s", text);
+        agent_send_report(arg, &m);
+        return;
+    }
     if (code == 0)
         log_info("%s", text);
     else if (code > 0)
         log_warn("%s", text);
     agent_leave(arg);
+}
+
+void agent_on_flush(struct agent *a, const struct msg *m)
+{
+    struct msg answer = { .type = MSG_FLUSHED, .flushed.ask = m->flush.ask };
+    struct memory_set set;
+    struct err e = { .text = "it keeps no checkpoints in memory" };
+
+    if (m->flush.hold) {
+        answer.flushed.failed = !a->memory ||
+                                memory_keeper_hold(a->memory, answer.flushed.memory,
+                                                   sizeof(answer.flushed.memory),
+                                                   &e) < 0;
+        if (answer.flushed.failed)
+            snprintf(answer.flushed.text, sizeof(answer.flushed.text), "%s", e.text);
+        agent_send_report(a, &answer);
+    } else if (a->memory && memory_set_parse(m->flush.memory, &set)) {
+        memory_keeper_flush_held(a->memory, m->flush.ask, &set);
+    } else if (a->memory) {
+        memory_keeper_let_go(a->memory);
+    }
+}
+
+/* --memory-flush: the node of rank 0 asks for all of them. */
+static void on_flush_due(void *arg)
+{
+    struct agent *a = arg;
+    struct msg m = { .type = MSG_FLUSHED };
+    struct memory_figures f;
+
+    loop_timer_arm(&a->flush_timer, clock_ms() + a->config->memory_flush_ms);
+    if (a->state != AGENT_RUNNING || a->start.first_rank != 0)
+        return;
+    memory_keeper_figures(a->memory, &f);
+    if (f.step && session_can_flush(client_session(a->client))) {
+        agent_send_report(a, &m);
+    } else if (!a->warned_of_flush) {
+        a->warned_of_flush = true;
+        log_warn("--memory-flush writes nothing: %s",
+                 f.step ? "the rendezvous is older than this crun"
+                        : "the program has kept no checkpoint in memory yet");
+    }
 }
 
 void agent_open_memory(struct agent *a)
@@ -70,6 +122,19 @@ void agent_open_memory(struct agent *a)
         local_workers_set_memory(&a->workers, memory_keeper_path(a->memory));
     else
         log_warn("%s", e.text);
+    if (!a->memory || !c->memory_flush_ms)
+        return;
+    loop_timer_init(&a->flush_timer, a->loop, on_flush_due, a);
+    loop_timer_arm(&a->flush_timer, clock_ms() + c->memory_flush_ms);
+}
+
+void agent_close_memory(struct agent *a)
+{
+    if (a->flush_timer.event)
+        loop_timer_fini(&a->flush_timer);
+    if (a->memory)
+        memory_keeper_close(a->memory);
+    free(a->holders);
 }
 
 /* "rendezvous:4000" is at the address at which this node has reached it. */

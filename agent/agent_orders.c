@@ -208,6 +208,7 @@ static void on_order(void *arg, const struct msg *m)
         [MSG_ASK_LOGS] = on_logs_asked,
         [MSG_FIND_OWNERS] = on_find_owners,
         [MSG_OWNERS_FOUND] = on_owners_found,
+        [MSG_FLUSH] = agent_on_flush,
         [MSG_KEEP] = on_keep,
         [MSG_KEEPERS] = on_keepers,
         [MSG_DONE] = on_done,

@@ -85,6 +85,7 @@ struct config {
     uint32_t memory_copies;    /* on other nodes, of a job with several: 0 or 1 */
     uint64_t memory_limit;     /* bytes; 0: what the machine has free */
     uint64_t memory_copy_rate; /* bytes in a second; 0: any */
+    uint32_t memory_flush_ms;  /* from one flush to files to the next; 0: none */
 
     /* their output */
     /* the output of all nodes goes to one place: only node rank 0 prints messages

@@ -5,9 +5,9 @@
  * (PDEATHSIG). The agent, which is a subreaper for that purpose, adopts their orphans
  * and kills them in rounds until none is left.
  *
- * This module owns SIGCHLD of the agent and all its children: the guard, adopted
- * processes, and children from before crun was executed. The latter are reaped, but
- * never killed.
+ * This module owns SIGCHLD of the agent and all children of its first thread: the
+ * guard, adopted processes, and children from before crun was executed. The latter are
+ * reaped, but never killed.
  */
 #include "agent/guard/guard.h"
 
@@ -397,7 +397,8 @@ static void reap_children(struct guard *g)
     int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    /* another thread waits for its own children */
+    while ((pid = waitpid(-1, &status, WNOHANG | __WNOTHREAD)) > 0) {
         if (pid != g->process.child)
             continue;
         g->reaped = true;

@@ -83,7 +83,7 @@ static void on_notes(evutil_socket_t fd, short what, void *arg)
             k->calls.said(k->calls.arg, n->text);
             break;
         case NOTE_FLUSHED:
-            k->calls.flushed(k->calls.arg, n->code, n->text);
+            k->calls.flushed(k->calls.arg, n->flush, n->code, n->text);
             break;
         }
     }
@@ -114,7 +114,8 @@ int memory_keeper_spawn(struct memory_keeper *k, enum memory_thread kind,
                         void (*run)(void *), void *arg)
 {
     static const unsigned most[MEMORY_THREADS] = { MEMORY_PEERS_MAX, 1,
-                                                   MEMORY_FETCHERS_MAX, 1, 1 };
+                                                   MEMORY_FETCHERS_MAX,
+                                                   MEMORY_FLUSHES_MAX, 1 };
     struct memory_task task = { k, kind, run, arg }, *t;
     pthread_t thread;
 
@@ -301,8 +302,9 @@ void memory_keeper_begin(struct memory_keeper *k, const struct memory_epoch *epo
     k->holders = xstrdup(epoch->holders ? epoch->holders : "");
     k->now = *epoch;
     k->now.holders = k->holders;
-    k->runs = true;
+    k->runs = k->can_hold = true;
     k->restored = false;
+    memory_flush_let_go(k);
     memory_table_look(&k->table);
     memory_copier_begin(k);
     memory_fetcher_begin(k);
@@ -315,6 +317,7 @@ void memory_keeper_end(struct memory_keeper *k)
 
     pthread_mutex_lock(&k->lock);
     k->runs = false;
+    memory_flush_let_go(k);
     memory_table_collect(&k->table); /* the last words of workers may be unread */
     verifies = !TAILQ_EMPTY(&k->table.files) &&
                memory_keeper_spawn(k, MEMORY_VERIFIER, memory_verify, k) == 0;
@@ -338,6 +341,8 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
 
     *figures = (struct memory_figures){ .step = 0 };
     pthread_mutex_lock(&k->lock);
+    if (k->held_until_ms && !k->flush && now_ms >= k->held_until_ms)
+        memory_flush_let_go(k); /* the rendezvous has forgotten it */
     memory_table_look(&k->table);
     newest = memory_table_newest(&k->table, k->config.workers, false);
     copied = memory_table_newest(&k->table, k->config.workers, true);
@@ -353,6 +358,42 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
 void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
                          uint32_t grace_ms)
 {
-    if (!memory_flush_start(k, set, grace_ms))
-        k->calls.flushed(k->calls.arg, -1, "");
+    if (!memory_flush_start(k, set, 0, grace_ms))
+        k->calls.flushed(k->calls.arg, 0, -1, "");
+}
+
+int memory_keeper_hold(struct memory_keeper *k, char *text, size_t size, struct err *e)
+{
+    struct memory_file *f;
+    int rc = 0;
+
+    pthread_mutex_lock(&k->lock);
+    if (k->flush)
+        rc = err_set(e, "an earlier checkpoint is still being written");
+    else if (!k->can_hold)
+        rc = err_set(e, "the program's worker library is older than this crun");
+    TAILQ_FOREACH(f, &k->table.files, entry)
+        if (rc == 0 && f->origin == MEMORY_OWN)
+            memory_file_set_held(f, true);
+    if (rc == 0) {
+        k->held_until_ms = clock_ms() + MEMORY_HOLD_MS;
+        memory_table_look(&k->table); /* not before: it may change until it is held */
+        memory_table_print(&k->table, text, size);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return rc;
+}
+
+void memory_keeper_flush_held(struct memory_keeper *k, uint64_t flush,
+                              const struct memory_set *set)
+{
+    if (!memory_flush_start(k, set, flush, 0))
+        k->calls.flushed(k->calls.arg, flush, 1, "it is not held any more");
+}
+
+void memory_keeper_let_go(struct memory_keeper *k)
+{
+    pthread_mutex_lock(&k->lock);
+    memory_flush_let_go(k);
+    pthread_mutex_unlock(&k->lock);
 }

@@ -40,8 +40,8 @@ struct memory_keeper_callbacks {
     /* A line for the user. */
     void (*said)(void *arg, const char *line);
     /* After memory_keeper_flush: 0, and what was done; 1: why not; -1: nothing was to
-     * be written. */
-    void (*flushed)(void *arg, int code, const char *text);
+     * be written. flush 0: at the end. */
+    void (*flushed)(void *arg, uint64_t flush, int code, const char *text);
     void *arg;
 };
 
@@ -84,3 +84,14 @@ void memory_keeper_figures(struct memory_keeper *k, struct memory_figures *figur
  * than what they have. `flushed` may be called before this returns. */
 void memory_keeper_flush(struct memory_keeper *k, const struct memory_set *set,
                          uint32_t grace_ms);
+/*
+ * The same while it runs, in two steps. After the first one, what is here and its text
+ * stay as they are, but for newer parts that the workers are about to commit. The
+ * second one is of a set that is whole on the nodes that have all done the first. A
+ * hold ends with it, with the epoch, or by itself. `flush` is not 0.
+ */
+int memory_keeper_hold(struct memory_keeper *k, char *text, size_t size,
+                       struct err *e) MUST_CHECK;
+void memory_keeper_flush_held(struct memory_keeper *k, uint64_t flush,
+                              const struct memory_set *set);
+void memory_keeper_let_go(struct memory_keeper *k);

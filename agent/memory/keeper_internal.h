@@ -30,6 +30,7 @@ struct memory_note {
     STAILQ_ENTRY(memory_note) entry;
     enum { NOTE_VERIFIED, NOTE_FETCHED, NOTE_SAID, NOTE_FLUSHED } kind;
     int code;
+    uint64_t flush; /* FLUSHED: which; 0: that of the end */
     char text[MEMORY_HELD_SIZE];
 };
 
@@ -51,6 +52,10 @@ struct memory_keeper {
     struct memory_epoch now; /* the epoch that runs, or did */
     atomic_bool stop;
     bool runs, restored /* was told */;
+    bool can_hold;          /* all workers of the epoch */
+    uint64_t held_until_ms; /* without a flush; 0: nothing is held */
+    uint64_t flush;         /* the one for which parts are read; 0: none */
+    pid_t flush_child;      /* its command; 0: none */
     char command[MEMORY_COMMAND_BYTES];
     uint64_t copy_again_ms; /* the neighbour could not be reached: not before then */
     LIST_HEAD(memory_links, memory_link) links;
@@ -112,6 +117,9 @@ void memory_verify(void *keeper);
 /* -- memory_flush.c ---------------------------------------------------------------- */
 
 /* Runs the program's command with what is here of that set, unless files have it. A
- * note tells the result. False: it does not begin. */
+ * note tells the result. flush 0: at the end, for grace_ms. False: it does not begin.
+ */
 bool memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
-                        uint32_t grace_ms);
+                        uint64_t number, uint32_t grace_ms);
+/* Nothing is held any more, and the command that reads it ends. With the lock. */
+void memory_flush_let_go(struct memory_keeper *k);

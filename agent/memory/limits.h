@@ -14,5 +14,8 @@
 #define MEMORY_COPY_LARGE (16u << 20) /* for a smaller one, the next save waits */
 #define MEMORY_COPY_AGAIN_MS 5000     /* after which a lost neighbour is tried again */
 
+#define MEMORY_FLUSHES_MAX 2 /* one that was just ended, and that of the end */
+#define MEMORY_HOLD_MS 15000 /* in which the rendezvous names the set to write */
+
 /* What stays free on the machine: a part of its memory. */
 #define MEMORY_SPARE_PART 32

@@ -98,6 +98,13 @@ void memory_file_set_kept(struct memory_file *f)
                                 sizeof(kept));
 }
 
+void memory_file_set_held(struct memory_file *f, bool held)
+{
+    uint32_t word = held;
+
+    (void)memory_file_write(f, MEMORY_HOLD_AT, &word, sizeof(word));
+}
+
 void memory_file_drop(struct memory_file *f)
 {
     uint32_t state = MEMORY_EMPTY;

@@ -49,6 +49,8 @@ bool memory_file_is_sound(const struct memory_file *f);
 void memory_file_drop(struct memory_file *f);
 /* Tells the worker that all copies of this part are safe, unless it writes again. */
 void memory_file_set_kept(struct memory_file *f);
+/* Tells it whether any of its parts may be overwritten. */
+void memory_file_set_held(struct memory_file *f, bool held);
 
 /* Whether it has the own section of that rank of the set, or its shared one. */
 bool memory_file_has(const struct memory_file *f, const struct memory_set *set,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,13 +19,15 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define WORDS_MAX (MEMORY_COMMAND_BYTES / 2)
-#define VARIABLES 7
+#define VARIABLES 8
 #define LOOK_MS 20
 
 struct memory_flush {
     struct memory_keeper *keeper;
     struct memory_set set;
+    uint64_t number; /* 0: at the end */
     uint32_t grace_ms;
+    int out;                               /* what the command prints */
     char *word[VARIABLES + WORDS_MAX + 2]; /* env, variables, those of command */
     char command[MEMORY_COMMAND_BYTES];
     int *fd; /* of the parts */
@@ -97,6 +100,7 @@ static void flush_fill_words(struct memory_flush *t)
     t->word[n++] = xasprintf("CRUN_MEMORY_PARTS=%s", t->parts);
     t->word[n++] = xasprintf("CRUN_MEMORY_COPIES=%s", t->copies);
     t->word[n++] = xasprintf("CRUN_MEMORY_JOB=%s", id128_format(&job, hex));
+    t->word[n++] = xasprintf("CRUN_MEMORY_FLUSH=%" PRIx64, t->number);
     *end = '\0';
     for (char *w = t->command; w < end && *w && n <= VARIABLES + WORDS_MAX;
          w += strlen(w) + 1)
@@ -114,22 +118,36 @@ static _Noreturn void become_command(const struct memory_flush *t, int null)
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     dup2(null, STDIN_FILENO);
-    dup2(STDERR_FILENO, STDOUT_FILENO);
+    dup2(t->out, STDOUT_FILENO);
+    dup2(t->out, STDERR_FILENO);
     for (size_t i = 0; i < t->count; i++)
         (void)fcntl(t->fd[i], F_SETFD, 0);
     execvp(t->word[0], t->word);
     _exit(127);
 }
 
+/* With the lock: it has ended, or may be killed. */
+static bool flush_is_let_go(const struct memory_flush *t)
+{
+    return t->keeper->stop || (t->number && t->number != t->keeper->flush);
+}
+
 static pid_t flush_spawn(struct memory_flush *t)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    pid_t child = fork();
+    pid_t child = -1;
 
+    t->out = memfd_create("crun-flush", MFD_CLOEXEC);
+    pthread_mutex_lock(&t->keeper->lock);
+    if (!flush_is_let_go(t))
+        child = fork();
     if (child == 0)
         become_command(t, null);
     if (child > 0)
         setpgid(child, child); /* it may be killed before it does so itself */
+    if (child > 0 && t->number)
+        t->keeper->flush_child = child;
+    pthread_mutex_unlock(&t->keeper->lock);
     close(null);
     return child;
 }
@@ -137,60 +155,126 @@ static pid_t flush_spawn(struct memory_flush *t)
 /* The status as of waitpid; -1: not in time. */
 static int flush_wait(const struct memory_flush *t, pid_t child)
 {
-    uint64_t until_ms = clock_ms() + t->grace_ms;
+    uint64_t until_ms = t->number ? UINT64_MAX : clock_ms() + t->grace_ms;
+    struct memory_keeper *k = t->keeper;
     int status;
+    pid_t ended;
 
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        if (clock_ms() >= until_ms || t->keeper->stop) {
+    for (;;) {
+        pthread_mutex_lock(&k->lock); /* who kills it sees it alive */
+        ended = waitpid(child, &status, WNOHANG);
+        if (ended != 0 && k->flush_child == child)
+            k->flush_child = 0;
+        pthread_mutex_unlock(&k->lock);
+        if (ended != 0)
+            return ended > 0 ? status : -1;
+        if (clock_ms() >= until_ms || k->stop) {
             kill(-child, SIGKILL);
             waitpid(child, &status, 0);
             return -1;
         }
         poll(NULL, 0, LOOK_MS);
     }
-    return status;
+}
+
+/* The last line that the command has printed, after its exit code. */
+static void flush_read_line(const struct memory_flush *t, char *line, size_t size)
+{
+    char text[4096] = "", *last;
+    off_t end = lseek(t->out, 0, SEEK_END), at = end - (off_t)sizeof(text) + 1;
+    ssize_t n = end > 0 ? pread(t->out, text, sizeof(text) - 1, at > 0 ? at : 0) : 0;
+
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
+        n--;
+    text[n > 0 ? n : 0] = '\0';
+    last = strrchr(text, '\n');
+    snprintf(line, size, "%s%.300s", *text ? ": " : "", last ? last + 1 : text);
+}
+
+static void flush_explain(const struct memory_flush *t, pid_t child, int status,
+                          const char *took, char *why, size_t size)
+{
+    char line[320];
+    bool is_let_go;
+
+    pthread_mutex_lock(&t->keeper->lock);
+    is_let_go = flush_is_let_go(t);
+    pthread_mutex_unlock(&t->keeper->lock);
+    flush_read_line(t, line, sizeof(line));
+    if (is_let_go && t->number)
+        snprintf(why, size, "the workers were stopped meanwhile");
+    else if (child < 0)
+        snprintf(why, size, "%s",
+                 *t->command ? strerror(errno) : "the program names no command for it");
+    else if (status < 0)
+        snprintf(why, size, "it took longer than %s", took);
+    else if (WIFSIGNALED(status))
+        snprintf(why, size, "signal %d%s", WTERMSIG(status), line);
+    else
+        snprintf(why, size, "exit code %d%s", WEXITSTATUS(status), line);
+}
+
+/* The command's folder, as the program has named it. */
+static const char *flush_folder(const struct memory_flush *t)
+{
+    char *const *word = t->word + VARIABLES + 1;
+    size_t n = 0;
+
+    while (n < MEMORY_COMMAND_FOLDER && word[n])
+        n++;
+    return word[n] && *word[n] == '/' ? word[n] : "";
 }
 
 static struct memory_note flush_run(struct memory_flush *t)
 {
-    struct memory_note note = { .kind = NOTE_FLUSHED, .code = 1 };
+    struct memory_note note = { .kind = NOTE_FLUSHED, .code = 1, .flush = t->number };
     uint64_t began_ms = clock_ms();
     pid_t child = *t->command ? flush_spawn(t) : -1;
     int status = child > 0 ? flush_wait(t, child) : -1;
-    char took[32], why[64];
+    char took[32], why[400];
 
     clock_format_duration(clock_ms() - began_ms, took, sizeof(took));
     if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == MEMORY_EXIT_IN_FILES) {
         note.code = -1;
-        return note;
-    }
-    if (child > 0 && status == 0) {
+    } else if (child > 0 && status == 0) {
         note.code = 0;
-        snprintf(note.text, sizeof(note.text),
-                 "%sstep %" PRIu64 ", which was in memory, was written to files in %s",
-                 t->has_first ? "" : "this node's part of ", t->set.step, took);
-        return note;
+        if (t->number)
+            snprintf(note.text, sizeof(note.text), "%s", flush_folder(t));
+        else
+            snprintf(note.text, sizeof(note.text),
+                     "%sstep %" PRIu64
+                     ", which was in memory, was written to files in %s",
+                     t->has_first ? "" : "this node's part of ", t->set.step, took);
+    } else {
+        flush_explain(t, child, status, took, why, sizeof(why));
+        if (t->number)
+            snprintf(note.text, sizeof(note.text), "%s", why);
+        else
+            snprintf(note.text, sizeof(note.text),
+                     "step %" PRIu64
+                     ", which was in memory, was not written to files: %s",
+                     t->set.step, why);
     }
-    if (child < 0)
-        snprintf(why, sizeof(why), "%s",
-                 *t->command ? strerror(errno) : "the program names no command for it");
-    else if (status < 0)
-        snprintf(why, sizeof(why), "it took longer than %s", took);
-    else if (WIFSIGNALED(status))
-        snprintf(why, sizeof(why), "signal %d", WTERMSIG(status));
-    else
-        snprintf(why, sizeof(why), "exit code %d", WEXITSTATUS(status));
-    snprintf(note.text, sizeof(note.text),
-             "step %" PRIu64 ", which was in memory, was not written to files: %s",
-             t->set.step, why);
     return note;
+}
+
+void memory_flush_let_go(struct memory_keeper *k)
+{
+    struct memory_file *f;
+
+    if (k->flush_child > 0)
+        kill(-k->flush_child, SIGKILL); /* before a worker may write to its parts */
+    TAILQ_FOREACH(f, &k->table.files, entry)
+        if (f->origin == MEMORY_OWN && k->held_until_ms)
+            memory_file_set_held(f, false);
+    k->held_until_ms = k->flush = 0;
 }
 
 static void flush_parts(void *arg)
 {
     struct memory_flush *t = arg;
     struct memory_keeper *k = t->keeper;
-    struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1 };
+    struct memory_note note = { .kind = NOTE_FLUSHED, .code = -1, .flush = t->number };
     bool has_parts;
 
     pthread_mutex_lock(&k->lock);
@@ -201,7 +285,10 @@ static void flush_parts(void *arg)
     flush_fill_words(t);
     if (has_parts)
         note = flush_run(t);
-    memory_keeper_note(k, note);
+    else if (t->number && t->count == 0) {
+        note.code = 1;
+        snprintf(note.text, sizeof(note.text), "its parts are not in memory any more");
+    }
     for (size_t i = 0; i < t->count; i++)
         close(t->fd[i]);
     for (size_t i = 0; t->word[i]; i++)
@@ -209,20 +296,30 @@ static void flush_parts(void *arg)
     free(t->fd);
     free(t->parts);
     free(t->copies);
-    free(t);
+    if (t->out >= 0)
+        close(t->out);
     pthread_mutex_lock(&k->lock);
+    if (t->number && t->number == k->flush)
+        memory_flush_let_go(k);
+    memory_keeper_note(k, note); /* what follows may be held at once */
+    free(t);
 }
 
 bool memory_flush_start(struct memory_keeper *k, const struct memory_set *set,
-                        uint32_t grace_ms)
+                        uint64_t number, uint32_t grace_ms)
 {
-    struct memory_flush flush = { .keeper = k, .set = *set, .grace_ms = grace_ms };
+    struct memory_flush flush = {
+        .keeper = k, .set = *set, .number = number, .grace_ms = grace_ms, .out = -1
+    };
     struct memory_flush *t = xmemdup(&flush, sizeof(flush));
     bool starts;
 
     pthread_mutex_lock(&k->lock);
     starts = set->world > 0 && !TAILQ_EMPTY(&k->table.files) &&
+             (!number || (k->held_until_ms && !k->flush)) &&
              memory_keeper_spawn(k, MEMORY_FLUSHER, flush_parts, t) == 0;
+    if (starts && number)
+        k->flush = number;
     pthread_mutex_unlock(&k->lock);
     if (!starts)
         free(t);

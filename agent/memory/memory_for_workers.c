@@ -118,6 +118,7 @@ static void answer_hello(struct memory_keeper *k, struct memory_client *c)
         client_refuse(c, MEMORY_REFUSED, fault);
         return;
     }
+    k->can_hold &= c->ask.can_hold != 0;
     c->greeted = true;
     c->epoch = k->now.epoch;
     c->local_rank = c->ask.local_rank;

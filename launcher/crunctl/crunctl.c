@@ -25,8 +25,8 @@
 #define OTHERS_MS 2000 /* for the greeting of another user's crun */
 
 static const struct ctl_command *const ctl_commands[] = {
-    &ctl_status, &ctl_top,  &ctl_events, &ctl_logs,   &ctl_stacks, &ctl_page,
-    &ctl_report, &ctl_stop, &ctl_drain,  &ctl_keygen, NULL
+    &ctl_status, &ctl_top,        &ctl_events, &ctl_logs,  &ctl_stacks, &ctl_page,
+    &ctl_report, &ctl_checkpoint, &ctl_stop,   &ctl_drain, &ctl_keygen, NULL
 };
 
 static const struct opt common_flags[] = { CTL_COMMON_FLAGS, { .name = NULL } };
@@ -101,7 +101,7 @@ static void refuse_command(const char *typed)
         log_error("\"%s\" is not a command; did you mean %s?", typed, nearest->name);
     else
         log_error("\"%s\" is not a command: use status, top, events, logs, stacks, "
-                  "page, report, stop, drain or keygen",
+                  "page, report, checkpoint, stop, drain or keygen",
                   typed);
 }
 
@@ -437,8 +437,9 @@ int main(int argc, char **argv)
         return flush_output(CTL_EXIT_OK);
     }
     if (word == argc)
-        return refuse_usage("a command is missing: status, top, events, logs, stacks, "
-                            "page, report, stop, drain or keygen (crunctl --help)");
+        return refuse_usage(
+            "a command is missing: status, top, events, logs, stacks, "
+            "page, report, checkpoint, stop, drain or keygen (crunctl --help)");
     c = find_command(argv[word]);
     if (!c) {
         refuse_command(argv[word]);

@@ -89,7 +89,7 @@ struct screen;
 void ctl_top_show(struct screen *s, const struct ctl_options *o, ctl_run_fn *run);
 
 extern const struct ctl_command ctl_status, ctl_events, ctl_stop, ctl_drain, ctl_stacks,
-    ctl_logs, ctl_page, ctl_keygen, ctl_top, ctl_report;
+    ctl_logs, ctl_page, ctl_keygen, ctl_top, ctl_report, ctl_checkpoint;
 
 /* The flags that every command takes; the last rows of each command's table. */
 #define CTL_COMMON_FLAGS                                                               \

@@ -74,6 +74,7 @@ static const struct {
     { "logs", "did you mean crunctl logs?" },
     { "stacks", "did you mean crunctl stacks?" },
     { "stop", "did you mean crunctl stop?" },
+    { "checkpoint", "did you mean crunctl checkpoint?" },
     { "drain", "did you mean crunctl drain?" },
     { "keygen", "did you mean crunctl keygen?" },
     { "page", "did you mean crunctl page?" },

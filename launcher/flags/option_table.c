@@ -458,6 +458,15 @@ const struct opt options_table[] = {
       .set = option_set_size,
       FIELD(config.memory_copy_rate),
       .min = MEMORY_SIZE_MIN },
+    { .name = "memory-flush",
+      .arg = "TIME",
+      .help = "So often, the newest checkpoint in memory is also written to files, "
+              "while the ranks train on; 0: at the end of a job that fails or is "
+              "stopped only. Default: 0.",
+      .set = opt_set_seconds,
+      FIELD(config.memory_flush_ms),
+      .min = 0,
+      .max = GRACE_MS_MAX },
     { .name = "shutdown-timeout",
       .arg = "TIME",
       .help = "Time that workers have to exit when the job is ended, before they are "

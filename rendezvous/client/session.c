@@ -149,7 +149,8 @@ void session_fill_hello(const struct session *s, struct msg *hello)
                            .hello = { .version_min = PROTO_VERSION_MIN,
                                       .version_max = PROTO_VERSION_MAX,
                                       .role = PEER_AGENT,
-                                      .keepers = true } };
+                                      .keepers = true,
+                                      .flush = true } };
     snprintf(hello->hello.software, sizeof(hello->hello.software), "%s",
              s->config.software ? s->config.software : "");
 }
@@ -186,6 +187,7 @@ static void on_welcome(struct session_step *step)
     /* in an outage, KEEPERS alone ends what another one has promised */
     s->identity.durable = step->msg->welcome.durable || (s->out && s->identity.durable);
     s->identity.daemon = step->msg->welcome.daemon;
+    s->identity.flush = step->msg->welcome.flush;
     s->identity.rendezvous = step->msg->welcome.rendezvous;
     s->asked_at = step->now;
     session_enter(s, SESSION_JOINING, step->now);
@@ -489,6 +491,11 @@ const struct id128 *session_instance(const struct session *s)
 bool session_is_with_daemon(const struct session *s)
 {
     return s->identity.daemon;
+}
+
+bool session_can_flush(const struct session *s)
+{
+    return s->identity.flush;
 }
 
 bool session_knows(const struct session *s, const struct msg_welcome *welcome)

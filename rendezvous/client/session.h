@@ -112,3 +112,5 @@ bool session_knows(const struct session *s, const struct msg_welcome *welcome);
 void session_set_kept(struct session *s, bool kept, bool soon);
 /* The rendezvous is a crund, as far as it has told. */
 bool session_is_with_daemon(const struct session *s);
+/* It knows FLUSHED. */
+bool session_can_flush(const struct session *s);

@@ -11,6 +11,7 @@ struct session_identity {
     bool known;
     bool durable; /* the rendezvous has a journal */
     bool daemon;  /* it is a crund */
+    bool flush;   /* it knows FLUSHED */
     struct id128 instance;
     struct id128 rendezvous; /* of the last WELCOME that was accepted; zero: unknown */
     struct msg_joined joined;

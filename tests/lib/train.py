@@ -21,11 +21,11 @@ SMALL = ["--model=mlp", "--passes=2", "--train-limit=1600"]
 class Run(Process):
     """The program on `ranks` ranks under crun, or alone if that is None."""
 
-    def __init__(self, *flags, ranks=None, crun=(), env=None, program="train"):
+    def __init__(self, *flags, ranks=None, crun=(), env=None, program="train", before=()):
         self.program = BIN / program
         self.mark = "TRAIN_RUN_" + uuid.uuid4().hex
         launcher = [] if ranks is None else [BIN / "crun", f"--nproc-per-node={ranks}", *crun]
-        super().__init__([*launcher, self.program, *flags],
+        super().__init__([*before, *launcher, self.program, *flags],
                          env={**os.environ, "OMP_NUM_THREADS": "1", self.mark: "1", **(env or {})})
 
     def ends_with(self, code):

@@ -65,11 +65,12 @@ static void on_said(void *arg, const char *line)
     a->said_count++;
 }
 
-static void on_flushed(void *arg, int code, const char *text)
+static void on_flushed(void *arg, uint64_t flush, int code, const char *text)
 {
     struct memory_agent *a = arg;
 
     a->code = code;
+    a->flush = flush;
     snprintf(a->flushed, sizeof(a->flushed), "%s", text);
     a->flushed_count++;
 }
@@ -187,6 +188,7 @@ void memory_worker_open(struct memory_worker *w, const struct memory_agent *a,
 {
     struct memory_ask ask = { .kind = MEMORY_ASK_HELLO,
                               .local_rank = local_rank,
+                              .can_hold = 1,
                               .epoch = epoch };
 
     w->rank = rank;

@@ -14,7 +14,7 @@ struct memory_agent {
     char holders[512]; /* of the next epoch */
     char held[MEMORY_HELD_SIZE], said[MEMORY_HELD_SIZE], flushed[MEMORY_HELD_SIZE];
     unsigned held_count, said_count, restored_count, flushed_count;
-    uint64_t step;
+    uint64_t step, flush;
     int code;
 };
 

@@ -123,7 +123,8 @@ void greet_registry(unsigned c, enum peer_kind role)
     struct msg m = { .type = MSG_HELLO,
                      .hello = { .version_min = PROTO_VERSION_MIN,
                                 .version_max = PROTO_VERSION_MAX,
-                                .keepers = true } };
+                                .keepers = true,
+                                .flush = true } };
 
     m.hello.role = role;
     if (!link_of[c].peer) {

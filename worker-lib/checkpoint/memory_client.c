@@ -72,6 +72,7 @@ static int memory_hello(crun_memory *m, struct err *e)
     struct memory_ask ask = { .kind = MEMORY_ASK_HELLO,
                               .rank = m->config.rank,
                               .local_rank = m->config.local_rank,
+                              .can_hold = 1,
                               .epoch = m->config.epoch };
     struct memory_answer answer;
     const char *from = m->config.command;
@@ -405,5 +406,7 @@ void crun_memory_commit(crun_memory *m)
 bool crun_memory_is_kept(const crun_memory *m)
 {
     return !m->committed ||
-           __atomic_load_n(&slot_header(m->committed)->kept, __ATOMIC_ACQUIRE) != 0;
+           (__atomic_load_n(&slot_header(m->committed)->kept, __ATOMIC_ACQUIRE) != 0 &&
+            __atomic_load_n((uint32_t *)(void *)(m->committed->map + MEMORY_HOLD_AT),
+                            __ATOMIC_ACQUIRE) == 0);
 }

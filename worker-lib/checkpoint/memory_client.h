@@ -79,5 +79,6 @@ int crun_memory_write(crun_memory *m, bool shared,
                       const struct crun_memory_piece *pieces, size_t count,
                       struct err *e);
 void crun_memory_commit(crun_memory *m);
-/* All copies of the part committed last that are wanted are safe. */
+/* All copies of the part committed last that are wanted are safe, and the agent holds
+ * no older one. */
 bool crun_memory_is_kept(const crun_memory *m);

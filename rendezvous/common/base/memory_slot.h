@@ -22,6 +22,11 @@
 #define MEMORY_COMMAND_BYTES 1024u
 /* The command's exit code where files have this step, or a newer one. */
 #define MEMORY_EXIT_IN_FILES 114
+/* The words of the command before its folder. */
+#define MEMORY_COMMAND_FOLDER 2
+/* Where the agent writes an uint32_t in the header of each slot, apart from struct
+ * memory_header: while it is not 0, no rank may overwrite what is whole. */
+#define MEMORY_HOLD_AT 2048u
 
 /* The checkpoint of one step by all ranks of one epoch. A set of a later epoch is
  * newer, whatever its step. world 0: none. */
@@ -72,8 +77,8 @@ enum memory_ask_kind {
 struct memory_ask {
     uint32_t kind;
     uint32_t local_rank, rank, slot;
-    uint32_t shared; /* OPEN: the shared section, of any rank */
-    uint32_t pad;
+    uint32_t shared;   /* OPEN: the shared section, of any rank */
+    uint32_t can_hold; /* HELLO: 1: it knows MEMORY_HOLD_AT */
     uint64_t epoch; /* CRUN_EPOCH: one that is not the agent's current one is refused */
     uint64_t bytes;
     /* HELLO: writes files without the workers: NUL-separated words, two NULs end; "":

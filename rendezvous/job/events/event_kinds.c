@@ -21,6 +21,8 @@ const struct event_kind event_kinds[] = {
     { "afterwards", ACCESS_VIEW, NEVER, "a failure that followed from another one" },
     { "hang", ACCESS_VIEW, ALWAYS, "the workers make no progress" },
     { "stopping", ACCESS_VIEW, NEVER, "an epoch stops: why, and what follows" },
+    { "checkpoint", ACCESS_VIEW, NEVER,
+      "what was in memory was written to files while the job goes on, or why not" },
     { "ending", ACCESS_OPERATE, NEVER, "a user, a scheduler or a node ends the job" },
     { "time", ACCESS_VIEW, NEVER, "where the time of the job went" },
     { "done", ACCESS_VIEW, ALWAYS, "the job has ended: how, and its exit code" },

@@ -105,8 +105,10 @@ void registry_drop_asks(struct registry_peer *p)
 
     for (struct node_ask *a = p->registry->asks; a; a = next) {
         next = a->next;
-        if (a->peer == p)
+        if (a->peer == p && !a->type->outlives_peer)
             node_ask_destroy(p->registry, a);
+        else if (a->peer == p)
+            a->peer = NULL;
     }
 }
 

@@ -18,6 +18,7 @@ struct registry_peer;
  */
 struct node_ask_type {
     bool is_of_epoch; /* it ends with the epoch */
+    bool outlives_peer;
     /* The node has not answered. why "": in time. */
     void (*miss)(struct node_ask *a, const char *host, const char *why);
     /* No answers will follow. */

@@ -256,6 +256,7 @@ static const struct {
     [MSG_STACKS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_stacks },
     [MSG_LOGS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_logs },
     [MSG_KEEPING] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_keeping },
+    [MSG_FLUSHED] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_flushed },
     [MSG_ASK_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_ask_owners },
     [MSG_OWNERS] = { MEMBERSHIP_EV_HEARTBEAT, registry_take_owners },
 };

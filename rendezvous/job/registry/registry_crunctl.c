@@ -440,6 +440,15 @@ void registry_on_show_stacks(struct registry *g, struct registry_peer *p,
         registry_show_stacks(g, p, m, job);
 }
 
+void registry_on_flush_job(struct registry *g, struct registry_peer *p,
+                           const struct msg *m)
+{
+    struct job *job = find_wanted_job(g, p, m, m->flush_job.run_id);
+
+    if (job)
+        registry_flush(g, p, m, job);
+}
+
 void registry_on_show_logs(struct registry *g, struct registry_peer *p,
                            const struct msg *m)
 {

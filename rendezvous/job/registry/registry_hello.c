@@ -43,9 +43,11 @@ void registry_on_hello(struct registry *g, struct registry_peer *p, const struct
     reply.welcome.version = h->version_max < PROTO_VERSION_MAX ? h->version_max
                                                                : PROTO_VERSION_MAX;
     p->keepers = h->keepers;
+    p->flush = h->flush;
     memcpy(p->software, h->software, sizeof(p->software));
     reply.welcome.daemon = g->config.standalone;
     reply.welcome.witness = g->config.witness;
+    reply.welcome.flush = true;
     reply.welcome.durable = g->config.disk || g->config.durable ||
                             (g->keepers && g->keepers->keepers.safe);
     reply.welcome.rendezvous = g->id;

@@ -15,9 +15,10 @@
  * registry_reports.c and registry_events.c (what is reported of a job),
  * registry_join.c and registry_agent.c (messages of agents), registry_crunctl.c
  * (requests of crunctl), node_asks.c (questions to nodes),
- * stack_asks.c (stacks of the ranks), log_asks.c (their output), owner_asks.c (owners
- * of connections to the store), registry_history.c (what is kept of the past),
- * registry_memory.c (checkpoints in the memory of nodes).
+ * flush_asks.c (checkpoints in memory to files), stack_asks.c (stacks of the ranks),
+ * log_asks.c (their output), owner_asks.c (owners of connections to the store),
+ * registry_history.c (what is kept of the past), registry_memory.c (checkpoints in the
+ * memory of nodes).
  */
 struct journal;
 
@@ -47,6 +48,7 @@ struct registry_peer {
     void *conn;
     enum proto_phase phase;
     bool keepers; /* it knows the messages about replicas */
+    bool flush;   /* it knows FLUSH */
     char software[sizeof(((struct msg_hello *)0)->software)];
     char address[ADDRESS_MAX_BYTES + 1];
     uid_t uid; /* or PEER_UID_UNKNOWN */
@@ -203,6 +205,12 @@ void registry_note_silence(struct registry *g, struct job *job);
 void registry_show_logs(struct registry *g, struct registry_peer *p,
                         const struct msg *m, struct job *job);
 registry_taker registry_take_logs;
+
+/* flush_asks.c */
+/* The newest set that is whole shall be in files: for crunctl, or a node wants it. */
+void registry_flush(struct registry *g, struct registry_peer *p, const struct msg *m,
+                    struct job *job);
+registry_taker registry_take_flushed;
 
 /* node_asks.c */
 /* Ends the questions about a job, with the answers that there are: those of the epoch,

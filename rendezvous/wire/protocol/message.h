@@ -51,6 +51,7 @@ struct msg_hello {
     enum peer_kind role; /* its name on the wire */
     char software[32];   /* "crun 1.0.0" */
     bool keepers;        /* it knows the messages about replicas */
+    bool flush;          /* it knows FLUSH */
 };
 
 /* The settings that must be the same for all nodes of a job. */
@@ -173,6 +174,16 @@ struct msg_end {
     uint32_t within_ms; /* the longest wait for it; 0: the shutdown grace */
 };
 
+/* Answers FLUSH: what the node holds, or what has become of its parts. Without `ask`,
+ * the node wants the job's newest set to be written. */
+struct msg_flushed {
+    uint64_t ask;
+    char memory[MEMORY_HELD_MAX_BYTES + 1]; /* as in STOPPED */
+    bool failed,
+        in_files; /* files have that step, or a newer one: nothing is written */
+    char text[ERROR_TEXT_MAX_BYTES + 1]; /* why it failed, or the folder */
+};
+
 /* The node keeps a copy of the rendezvous' records, and takes it over if need be. */
 struct msg_keeping {
     uint64_t id;   /* as in KEEP */
@@ -215,6 +226,11 @@ struct msg_stacks {
     char log[ERROR_TEXT_MAX_BYTES + 1];     /* likewise; "": none */
     char brief[STACKS_BRIEF_MAX_BYTES + 1]; /* "all_reduce (train.py:91, in step)" */
     char threads[STACKS_THREADS_MAX_BYTES + 1]; /* all of it, many lines */
+};
+
+/* The newest checkpoint in the memory of the job's nodes shall be in files. */
+struct msg_flush_job {
+    char run_id[RUN_ID_MAX + 1];
 };
 
 struct msg_show_stacks {
@@ -320,6 +336,7 @@ struct msg_welcome {
     bool durable;
     bool daemon;             /* it is a crund, of many jobs */
     bool witness;            /* likewise, which answers CLAIM */
+    bool flush;              /* it knows FLUSH_JOB and FLUSHED */
     struct id128 rendezvous; /* which one it is; zero: not known */
     char confinement[CONFINEMENT_MAX_BYTES + 1];
 };
@@ -412,6 +429,15 @@ struct msg_ask_checkpoint {
 struct msg_ask_stacks {
     uint64_t ask;
     char ranks[STACKS_RANKS_MAX_BYTES + 1]; /* only these; "": all */
+};
+
+/* First, all nodes shall hold what they have in memory, and report it; then those with
+ * parts of the chosen set write them. With neither: nothing is held or written any
+ * more. */
+struct msg_flush {
+    uint64_t ask;
+    bool hold;
+    char memory[MEMORY_SET_BYTES + 1]; /* the set to write; "": none */
 };
 
 /* The node shall keep a copy of the rendezvous' records. */

@@ -51,6 +51,7 @@ REQUEST(25, LOGS, logs, JOINED, AGENT, registry_on_report)
 REQUEST(26, KEEPING, keeping, JOINED, AGENT, registry_on_report)
 REQUEST(27, ELSEWHERE, elsewhere, AGENT, AGENT, registry_on_elsewhere)
 REQUEST(28, CLAIM, claim, AGENT, AGENT, registry_on_claim)
+REQUEST(29, FLUSHED, flushed, JOINED, AGENT, registry_on_report)
 
 /* crunctl to the rendezvous */
 REQUEST(30, STATUS, status, CTL, VIEW, registry_on_status)
@@ -61,6 +62,7 @@ REQUEST(34, SHOW_STACKS, show_stacks, CTL, OPERATE, registry_on_show_stacks)
 REQUEST(35, SHOW_LOGS, ask_logs, CTL, OPERATE, registry_on_show_logs)
 REQUEST(36, SHOW_HISTORY, show_history, CTL, VIEW, registry_on_show_history)
 REQUEST(37, ASK_PAGE, ask_page, CTL, VIEW, registry_on_ask_page)
+REQUEST(39, FLUSH_JOB, flush_job, CTL, OPERATE, registry_on_flush_job)
 
 /* one replica to another */
 REQUEST(38, REPLICATE, replicate, REPLICA, AGENT, registry_on_replicate)
@@ -87,6 +89,7 @@ ANSWER_AS(71, ASK_LOGS, ask_logs, NOTICE)
 ANSWER(72, MEMORY_AT, memory_at, ORDER)
 ANSWER(73, KEEP, keep, NOTICE)
 ANSWER(74, KEEPERS, keepers, NOTICE)
+ANSWER(75, FLUSH, flush, NOTICE)
 
 /* the rendezvous to crunctl */
 ANSWER(80, JOB_STATUS, job_status, STRANGE)

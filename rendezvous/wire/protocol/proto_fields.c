@@ -23,6 +23,7 @@ static const struct proto_field hello[] = {
     ENUM(msg_hello, role, proto_peer_names, PEER_AGENT, PEER_KIND_COUNT),
     TEXT(msg_hello, software, OPTIONAL),
     BOOL(msg_hello, keepers),
+    BOOL(msg_hello, flush),
 };
 
 /* -- agent to the rendezvous --------------------------------------------------- */
@@ -142,6 +143,12 @@ static const struct proto_field end[] = {
     ANY_U32(msg_end, within_ms, OPTIONAL),
 };
 
+static const struct proto_field flushed[] = {
+    U64(msg_flushed, ask, OPTIONAL),   TEXT(msg_flushed, memory, OPTIONAL),
+    BOOL(msg_flushed, failed),         BOOL(msg_flushed, in_files),
+    TEXT(msg_flushed, text, OPTIONAL),
+};
+
 static const struct proto_field keeping[] = {
     U64(msg_keeping, id, NEED),
     U32(msg_keeping, port, OPTIONAL, 0, 65535),
@@ -250,6 +257,10 @@ static const struct proto_field drain[] = {
     TEXT(msg_drain, user, OPTIONAL),
 };
 
+static const struct proto_field flush_job[] = {
+    NAME(msg_flush_job, run_id, OPTIONAL),
+};
+
 static const struct proto_field show_stacks[] = {
     NAME(msg_show_stacks, run_id, OPTIONAL),
     TEXT(msg_show_stacks, ranks, OPTIONAL),
@@ -284,6 +295,7 @@ static const struct proto_field welcome[] = {
     BOOL(msg_welcome, durable),
     BOOL(msg_welcome, daemon),
     BOOL(msg_welcome, witness),
+    BOOL(msg_welcome, flush),
     ID(msg_welcome, rendezvous, OPTIONAL),
     TEXT(msg_welcome, confinement, OPTIONAL),
 };
@@ -363,6 +375,12 @@ static const struct proto_field ask_checkpoint[] = {
 static const struct proto_field ask_stacks[] = {
     U64(msg_ask_stacks, ask, OPTIONAL),
     TEXT(msg_ask_stacks, ranks, OPTIONAL),
+};
+
+static const struct proto_field flush[] = {
+    U64(msg_flush, ask, NEED),
+    BOOL(msg_flush, hold),
+    NAME(msg_flush, memory, OPTIONAL),
 };
 
 static const struct proto_field keep[] = {

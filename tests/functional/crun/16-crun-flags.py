@@ -100,6 +100,7 @@ GOOD = {
     "memory-copies": ("0", None),
     "memory-limit": ("40%", None),
     "memory-copy-rate": ("500M", None),
+    "memory-flush": ("10m", None),
     "shutdown-timeout": ("1.5", None),
     "failure-grace": ("0", None),
     "outage-grace": ("10", None),
@@ -174,6 +175,7 @@ BAD = {
     "memory-copies": ["-1", "2", "x", ""],
     "memory-limit": ["", "0", "0%", "101%", "40%%", "x%", "63K", "1T"],
     "memory-copy-rate": ["", "0", "63K", "50%"],
+    "memory-flush": ["-1", "x", ""],
     "shutdown-timeout": ["-1", "x", "", "5e3"],
     "failure-grace": ["-1", "x"],
     "outage-grace": ["0", "x"],
@@ -340,7 +342,7 @@ HABITS = [
 ]
 
 TIMES = ["shutdown-timeout", "failure-grace", "outage-grace", "hang-timeout",
-         "silence-warning", "restart-min-uptime", "restart-backoff", "time-limit",
+         "silence-warning", "restart-min-uptime", "restart-backoff", "memory-flush", "time-limit",
          "time-limit-margin", "monitor-interval"]
 
 

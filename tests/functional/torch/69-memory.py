@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 60 s
+# takes: 90 s
 # sanitizers: no, a Python program loads the library
 """
 PyTorch programs whose checkpoints are in memory: a rank is killed in the middle of a step, then one
@@ -12,6 +12,8 @@ rendezvous is killed with its worker: a spare goes on with the copy, and with a 
 import functools
 import os
 import re
+import shutil
+import signal
 import sys
 import tempfile
 
@@ -138,6 +140,47 @@ def host_of_rendezvous():
         check_end("ddp", out)
 
 
+def live():
+    """On two nodes: crunctl writes the step at which the ranks wait, which goes on under torchrun; then a
+    rank is killed while crun writes, and the files of before stay."""
+    if host.available():
+        print("SKIPPED: no network namespaces")
+        return
+    with host.Cluster(2) as cluster, tempfile.TemporaryDirectory() as folder:
+        job, waits = f"live-{os.getpid()}", [f"{folder}/wait-at-{step}" for step in (6, 9)]
+        for path in waits:
+            open(path, "w").close()
+        ps = [node.start([BIN / "crun", "--warm=torch", "--nnodes=2", "--max-restarts=1", f"--rdzv-id={job}",
+                          f"--rdzv-endpoint={cluster[0].address}:29400", TRAIN, f"--folder={folder}"],
+                         env={**torch_env(), "GLOO_SOCKET_IFNAME": node.interface,
+                              "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
+              for node in cluster.nodes]
+        order = ["ip", "netns", "exec", cluster[1].ns, BIN / "crunctl", "checkpoint", job]
+        wait_for(ps, "6")
+        p = process.Process(order)
+        p.expect(0, seconds=SECONDS)
+        if not p.out.startswith(f"{job}: step 5, which was in memory, is in {folder} ("):
+            fail("crunctl says", p.out, p.err)
+        same(sorted(os.listdir(folder)), [".crun-jobs", "step-5", "wait-at-6", "wait-at-9"])
+        shutil.copytree(f"{folder}/step-5", f"{folder}/alone/step-5")
+        os.unlink(waits[0])
+        wait_for(ps, "9")
+        p = process.Process(order)
+        until(lambda: any(name.startswith(".new-step-8-") for name in os.listdir(folder)), "it writes",
+              seconds=SECONDS)
+        victim = next(line["pid"] for line in said("life", *ps) if line["rank"] == "1")
+        os.kill(int(victim), signal.SIGKILL)
+        p.expect(1, "step 8, which is in memory, was not written to files: ", seconds=SECONDS)
+        same(sorted(name for name in os.listdir(folder) if name.startswith("step-")), ["step-5"])
+        os.unlink(waits[1])
+        for p in ps:
+            p.expect(0, seconds=SECONDS)
+        check_end("ddp", "".join(p.out for p in ps))
+        out, err = run(["--standalone"], folder=f"{folder}/alone", launcher="torchrun")
+        check_lives("from files", out, err, [5])
+        check_end("ddp", out)
+
+
 def two_jobs():
     """In one folder: the later one goes on from the files of the earlier one, which ends and
     writes no more, although it has a newer step in memory and a restart left."""
@@ -184,7 +227,7 @@ def checks():
 
 
 def main():
-    cases = {f.__name__: f for f in (checks, ddp, fsdp2, two_jobs, host_of_rendezvous, dcp_calls)}
+    cases = {f.__name__: f for f in (checks, ddp, fsdp2, live, two_jobs, host_of_rendezvous, dcp_calls)}
     if not os.environ.get("CRUN_ALL_ROUNDS") and not sys.argv[1:]:
         del cases["dcp_calls"]  # its storage is what the others have, too
         del cases["two_jobs"]  # checks() has it without a launcher

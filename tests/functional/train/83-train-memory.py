@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 20 s
+# takes: 45 s
 # sanitizers: no, the unit tests of checkpoints run the same code
 """
 The trainer with checkpoints in memory: a worker that is killed right after a step was saved costs
 at most one step, and the result has the bits of an undisturbed training.
 """
+import contextlib
 import functools
 import os
 import pathlib
@@ -248,6 +249,122 @@ def stages_of_zero_resume_each_other(folder):
         assert run.sha == undisturbed(2), f"{undisturbed(2)} undisturbed: {run}"
 
 
+# -- to files, while the ranks train ---------------------------------------------------
+
+
+def checkpoint(job, code=0):
+    """What crunctl says of it: of the step and folder, or why there is none."""
+    p = subprocess.run([BIN / "crunctl", "checkpoint", job], capture_output=True, text=True, check=False)
+    assert p.returncode == code, f"{p}"
+    text = p.stderr if code else p.stdout
+    assert text.count("\n") == 1, text
+    return text
+
+
+def step_in(folder, text):
+    found = re.search(rf"^\S+: step (\d+), which was in memory, is in {folder} \(", text)
+    assert found, text
+    return int(found[1])
+
+
+def copied(folder, step):
+    """The files of this step alone."""
+    alone = f"{folder}/alone-{step}"
+    os.mkdir(alone)
+    for name in os.listdir(folder):
+        if f"-s{step:06}-" in name:
+            shutil.copy(f"{folder}/{name}", alone)
+    assert os.listdir(alone), f"no step {step}: {os.listdir(folder)}"
+    return alone
+
+
+def goes_on_from(alone, step, *flags, ranks):
+    """To the end."""
+    run = finished(*flags, f"--ckpt-dir={alone}", ranks=ranks)
+    run.says(rf"^train: resumed after step {step}, .* from {alone}$", "out")
+    return run.sha
+
+
+LIVE = ["--model=mlp", "--batch=8", "--train-limit=4800", "--passes=2"]  # 600 steps of two ranks
+
+
+def crunctl_writes_what_ranks_overwrite(folder):
+    """With a step each millisecond or two: as fast as crunctl can, beside the program's own files."""
+    job = f"live-{os.getpid()}"
+    with Run(*LIVE, f"--ckpt-dir={folder}", "--memory-every=1", "--ckpt-every=50",
+             ranks=2, crun=[f"--rdzv-id={job}"]) as run:
+        run.until(lambda: len(newest_in_memory(run.popen.pid)) == 2, "a step in memory")
+        steps = {}
+        while len(steps) < 6 and run.popen.poll() is None:
+            text = checkpoint(job)
+            if "is in files already" not in text:
+                step = step_in(folder, text)
+                assert step > max(steps, default=0), f"{step} after {steps}: {run}"
+                steps[step] = copied(folder, step)
+        run.ends_with(0)
+    assert len(steps) == 6, f"{steps}: {run}"
+    assert not any(f.endswith(".new") for f in os.listdir(folder)), os.listdir(folder)
+    for step in list(steps)[0], list(steps)[3]:
+        sha = goes_on_from(steps[step], step, *LIVE, ranks=2)
+        assert sha == run.sha, f"step {step}: {sha}, {run.sha} undisturbed"
+
+
+def nodes_write_one_step(folder):
+    """Of sharded states, as often as they can (--memory-flush), until one of the nodes is lost."""
+    port, job = free_port(), f"nodes-{os.getpid()}"
+    flags = [*LIVE, "--zero=2", f"--ckpt-dir={folder}", "--memory-every=1"]
+    crun = ["--nnodes=2", "--max-restarts=1", "--restart-backoff=0", "--master-addr=127.0.0.1",
+            f"--master-port={port}", f"--rdzv-id={job}", "--memory-flush=0.05"]
+    said = r"^crun: step (\d+), which was in memory, is in "
+    with Run(*flags, ranks=1, crun=[*crun, "--node-rank=0"]) as first, \
+            Run(*flags, ranks=1, crun=[*crun, "--node-rank=1"]) as second:
+        first.until(lambda: len(re.findall(said, first.err, re.M)) >= 3, "three flushes")
+        second.kill(signal.SIGKILL)
+        first.until(lambda: "was lost" in first.err, "the loss")
+        text = checkpoint(job, 1)  # while the job waits for a node
+        assert "no step is there with the parts of all ranks" in text, text
+        first.popen.send_signal(signal.SIGTERM)
+        first.ends_with(143)
+        assert not re.search(said, second.err, re.M), f"{second}"
+    steps = [int(step) for step in re.findall(said, first.err, re.M)]
+    assert steps == sorted(set(steps)), steps
+    sha = goes_on_from(copied(folder, steps[-1]), steps[-1], *LIVE, "--zero=2", ranks=2)
+    assert sha == finished(*LIVE, "--zero=2", ranks=2).sha, sha
+
+
+def what_crunctl_cannot_write(folder):
+    job = f"none-{os.getpid()}"
+    with Run(*LIVE, "--passes=1000", f"--ckpt-dir={folder}", ranks=2, crun=[f"--rdzv-id={job}", "--memory-flush=0.1"]) as run:
+        run.until(lambda: "--memory-flush writes nothing" in run.err, "one warning")
+        text = checkpoint(job, 1)
+        assert "the program keeps none, or has not saved its first" in text, text
+    assert run.err.count("--memory-flush writes nothing") == 1, run
+
+
+def a_full_disk_leaves_older_files(folder):
+    job = f"full-{os.getpid()}"
+    if os.geteuid():
+        print("SKIPPED: a file system of its own needs root")
+        return
+    mount = f"mount -t tmpfs -o size=32m full {folder} && exec \"$@\""
+    with Run("--model=mlp", "--batch=8", "--passes=1000", f"--ckpt-dir={folder}", "--memory-every=1",
+             ranks=2, crun=[f"--rdzv-id={job}"], before=["unshare", "-m", "sh", "-c", mount, "sh"]) as run:
+        inside = pathlib.Path(f"/proc/{run.popen.pid}/root{folder}")
+        run.until(lambda: len(newest_in_memory(run.popen.pid)) == 2, "a step in memory")
+        first = step_in(folder, checkpoint(job))
+        with open(inside / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while True:
+                filler.write(bytes(4096))
+        text = checkpoint(job, 1)
+        assert "was not written to files: " in text and "No space left on device" in text, text
+        names = os.listdir(inside)
+        assert {n for n in names if n.endswith(".safetensors")} == {n for n in names if f"-s{first:06}-" in n}, names
+        os.unlink(inside / "filler")
+        assert step_in(folder, checkpoint(job)) > first
+        run.popen.send_signal(signal.SIGTERM)
+        run.ends_with(143)
+
+
 def newer_files_come_first(folder):
     """Step 100 is in memory here, and step 102 in a file."""
     with Run(*SHORT, "--passes=40", f"--ckpt-dir={folder}", "--ckpt-every=3", "--memory-every=100",
@@ -274,5 +391,7 @@ if __name__ == "__main__":
     main({t.__name__: t for t in (killed_ranks_cost_a_step_at_most, each_rank_has_its_own_state, last_failure_writes_files,
                                   each_node_writes_its_part, only_the_whole_set_is_written,
                                   stages_of_zero_resume_each_other,
+                                  crunctl_writes_what_ranks_overwrite, nodes_write_one_step,
+                                  what_crunctl_cannot_write, a_full_disk_leaves_older_files,
                                   newer_files_come_first, without_memory_it_is_off,
                                   *([random_kills] if os.environ.get("CRUN_ALL_ROUNDS") == "1" else []))})

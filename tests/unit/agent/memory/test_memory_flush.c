@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: what only memory has is written by the program's own command. */
+/* What only memory has is written by the program's own command: at the end of a job, or
+ * while its workers go on. */
 #include "agent/memory/keeper.h"
 
 #include <fcntl.h>
@@ -189,6 +190,154 @@ TEST(without_a_command_the_loss_is_told)
     flush(&s5, 1000);
     ck_assert_int_eq(agent.code, 1);
     ck_assert_ptr_nonnull(strstr(agent.flushed, "the program names no command for it"));
+}
+
+/* -- while the workers go on ---------------------------------------------------------
+ */
+
+/* As save_with, but the workers live. */
+static void train_with(const char *line, bool can_hold)
+{
+    struct memory_ask hello = { .kind = MEMORY_ASK_HELLO,
+                                .epoch = 1,
+                                .can_hold = can_hold };
+    struct memory_answer answer;
+
+    snprintf(hello.command, sizeof(hello.command), "sh%c-c%c%s%csh%c%s%c", 0, 0, line,
+             0, 0, out, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        worker[i].rank = hello.local_rank = i;
+        worker[i].fd = memory_dial(&agent);
+        ck_assert(memory_ask(&worker[i], &hello, &answer, worker[i].slot));
+        memory_worker_save(&worker[i], 0, &s5, 5000, i ? 0 : 700);
+        memory_worker_save(&worker[i], 1, &s6, 5000, i ? 0 : 700);
+    }
+}
+
+/* Whether all slots say so. */
+static bool are_held(bool held)
+{
+    for (uint32_t i = 0; i < 2 * MEMORY_SLOTS; i++) {
+        uint32_t word = 2;
+
+        ck_assert_int_eq(
+            pread(worker[i / 2].slot[i % 2], &word, sizeof(word), MEMORY_HOLD_AT),
+            sizeof(word));
+        if (word != (uint32_t)held)
+            return false;
+    }
+    return true;
+}
+
+static const char *hold(void)
+{
+    static char text[MEMORY_HELD_SIZE];
+    struct err e = { .text = "" };
+
+    if (memory_keeper_hold(agent.keeper, text, sizeof(text), &e) < 0)
+        snprintf(text, sizeof(text), "%s", e.text);
+    return text;
+}
+
+static void flush_held(uint64_t number, const struct memory_set *set, unsigned count)
+{
+    memory_keeper_flush_held(agent.keeper, number, set);
+    memory_until(&agent.flushed_count, count);
+    ck_assert_uint_eq(agent.flush, number);
+}
+
+TEST(a_held_set_is_written_while_workers_live)
+{
+    static const char line[] = "/bin/echo $CRUN_MEMORY_STEP $CRUN_MEMORY_FLUSH > $1";
+
+    train_with(line, true);
+    ck_assert_str_eq(hold(), "1.6.2:0-1+ 1.5.2:0-1+");
+    ck_assert(are_held(true));
+    flush_held(26, &s5, 1);
+    ck_assert_int_eq(agent.code, 0);
+    ck_assert_str_eq(agent.flushed, line); /* the word of the folder */
+    ck_assert_str_eq(written(), "5 1a\n");
+    ck_assert(are_held(false));
+}
+
+TEST(what_is_not_held_or_not_there_is_not_written)
+{
+    train_with("echo wrong > $1", true);
+    flush_held(1, &s6, 1);
+    ck_assert_int_eq(agent.code, 1);
+    ck_assert_str_eq(agent.flushed, "it is not held any more");
+    hold();
+    flush_held(2, &(struct memory_set){ 1, 4, 2, 0 }, 2);
+    ck_assert_int_eq(agent.code, 1);
+    ck_assert_str_eq(agent.flushed, "its parts are not in memory any more");
+    ck_assert(are_held(false));
+    ck_assert_str_eq(written(), "");
+}
+
+/* Its last line is the reason. */
+TEST(a_command_that_fails_says_why)
+{
+    train_with("echo first; echo No space left >&2; exit 3", true);
+    hold();
+    flush_held(1, &s6, 1);
+    ck_assert_str_eq(agent.flushed, "exit code 3: No space left");
+}
+
+static void begin_epoch(void)
+{
+    memory_agent_begin(&agent, 2, 0, 2, &s6, NULL);
+}
+
+static void let_go(void)
+{
+    memory_keeper_let_go(agent.keeper);
+}
+
+static void end_epoch(void)
+{
+    memory_agent_end(&agent);
+}
+
+static void (*const ends[])(void) = { begin_epoch, end_epoch, let_go };
+
+/* The parts of its command may be overwritten from then on. */
+TEST_EACH(a_flush_ends_when_it_is_let_go, ends)
+{
+    train_with("echo begun > $1; sleep 1000", true);
+    hold();
+    memory_keeper_flush_held(agent.keeper, 1, &s6);
+    while (!*written())
+        loop_turn(memory_world(), 10);
+    ck_assert_str_eq(hold(), "an earlier checkpoint is still being written");
+    ends[_i]();
+    ck_assert(are_held(false));
+    memory_until(&agent.flushed_count, 1);
+    ck_assert_int_eq(agent.code, 1);
+    ck_assert_str_eq(agent.flushed, "the workers were stopped meanwhile");
+}
+
+/* The job fails in the middle of a flush: the set is still to be written. */
+TEST(the_flush_of_the_end_follows_one_that_was_ended)
+{
+    train_with(
+        "echo $CRUN_MEMORY_FLUSH >> $1; [ $CRUN_MEMORY_FLUSH = 0 ] || sleep 1000",
+        true);
+    hold();
+    memory_keeper_flush_held(agent.keeper, 7, &s6);
+    while (!*written())
+        loop_turn(memory_world(), 10);
+    memory_agent_end(&agent);
+    memory_keeper_flush(agent.keeper, &s6, 60000);
+    memory_until(&agent.flushed_count, 2);
+    ck_assert_str_eq(written(), "7\n0\n");
+}
+
+/* It would overwrite what is being read. */
+TEST(a_worker_with_an_older_library_holds_nothing)
+{
+    train_with("echo wrong > $1", false);
+    ck_assert_str_eq(hold(), "the program's worker library is older than this crun");
+    ck_assert(are_held(false));
 }
 
 /* The job's end does not wait for a flush when the agent has to go. */

@@ -426,6 +426,23 @@ TEST(the_agent_says_when_a_part_is_kept)
 /* -- restoring -----------------------------------------------------------------------
  */
 
+/* It writes an older one to files: no rank may overwrite that. */
+TEST(nothing_is_kept_while_the_agent_holds)
+{
+    crun_memory *m = worker_opened();
+
+    save(m, 1, "aaaa", 4);
+    for (uint32_t held = 1; held < 2; held--) {
+        for (unsigned i = 0; i < MEMORY_SLOTS; i++)
+            ck_assert_int_eq(
+                pwrite(agent.slots[i], &held, sizeof(held), MEMORY_HOLD_AT),
+                sizeof(held));
+        ck_assert_int_eq(crun_memory_is_kept(m), !held);
+        save(m, 3 - held, "bbbb", 4); /* it may be under way, and lets go of nothing */
+        ck_assert_int_eq(crun_memory_is_kept(m), !held);
+    }
+}
+
 TEST(a_part_is_read)
 {
     struct crun_memory_part part;

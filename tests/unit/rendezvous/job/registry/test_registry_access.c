@@ -47,7 +47,8 @@ static const char *const expected[MSG_TYPE_MAX] = {
     [MSG_LOGS] = "CCCTCC",         [MSG_ASK_PAGE] = "CTTTTn",
     [MSG_SHOW_HISTORY] = "CTTTTn", [MSG_KEEPING] = "CCCTCC",
     [MSG_ELSEWHERE] = "Caannn",    [MSG_REPLICATE] = "CCCCCC", /* this job has none */
-    [MSG_CLAIM] = "CaaTTT",
+    [MSG_CLAIM] = "CaaTTT",        [MSG_FLUSHED] = "CCCTCC",
+    [MSG_FLUSH_JOB] = "CaTTTn",
 };
 
 static void greet_as(unsigned c, const struct peer_origin *origin, enum peer_kind role)
