@@ -11,30 +11,27 @@
 #define CLASSES 10
 
 /* Labelled images of digits: a training set or a test set. */
-struct data;
+struct data {
+    uint8_t *images, *labels; /* a label of NOT_DRAWN: the image comes with its use */
+    size_t count;             /* of those that are used */
+    uint64_t seed;            /* of drawn digits */
+};
 
-/* MNIST's two pairs of files, plain or .gz, from a folder. NULL: see *e. */
-struct data *data_read(const char *folder, const char *set, struct err *e) MUST_CHECK;
-#define DATA_TRAIN "train"
-#define DATA_TEST "t10k"
+#define NOT_DRAWN 255
+
+/* Reads MNIST's two pairs of files, plain or .gz, from a folder: set "train" or "t10k".
+ * The data is allocated until the process ends. */
+int data_read(struct data *d, const char *folder, const char *set,
+              struct err *e) MUST_CHECK;
 
 /* `count` generated digits; each is drawn when it is first used. */
-struct data *data_draw(uint64_t seed, size_t count);
-void data_destroy(struct data *d); /* NULL is fine */
+void data_draw(struct data *d, uint64_t seed, size_t count);
 
-size_t data_count(const struct data *d);
-/* Use only the first `count`, if there are more. */
-void data_limit(struct data *d, size_t count);
-
-/* Copies samples as input for a net: images with mean 0 and deviation 1, and labels. */
-void data_get(struct data *d, const uint64_t *sample, size_t count, float *images,
-              uint8_t *labels);
-
-/*
- * Generates an image of a handwritten digit: strokes that are rotated, slanted,
- * shifted, stretched, thick or thin, with noise. The image is a function of (seed,
- * number), so that every rank draws the same one.
- *
- * Writes IMAGE_SIDE * IMAGE_SIDE pixels and returns the digit.
+/* Copies an image as input for a net, with mean 0 and deviation 1. Returns its label.
  */
+uint8_t data_get(struct data *d, uint64_t number, float *image);
+
+/* Draws a handwritten digit on the pixels: strokes that are rotated, slanted, shifted,
+ * stretched, thick or thin, with noise. It is a function of (seed, number), so every
+ * rank draws the same one. Returns the digit. */
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-
 #include <math.h>
 
 #include "worker-lib/train/data.h"
@@ -100,37 +99,41 @@ static float distance_to_line(struct point p, struct point a, struct point b)
     return sqrtf(dx * dx + dy * dy);
 }
 
-static int clamp_to_image(float x)
-{
-    return (int)fminf(fmaxf(x, 0), IMAGE_SIDE - 1);
-}
-
 static void draw_line(struct hand *h, struct point a, struct point b)
 {
-    float reach = h->radius + 1;
-    int left = clamp_to_image(fminf(a.x, b.x) - reach),
-        right = clamp_to_image(fmaxf(a.x, b.x) + reach);
-    int top = clamp_to_image(fminf(a.y, b.y) - reach),
-        bottom = clamp_to_image(fmaxf(a.y, b.y) + reach);
+    float reach = h->radius + 1, end = IMAGE_SIDE - 1;
 
-    for (int y = top; y <= bottom; y++)
-        for (int x = left; x <= right; x++) {
-            struct point p = { (float)x, (float)y };
-            float ink = h->radius + .5f - distance_to_line(p, a, b);
-            float *pixel = &h->ink[y * IMAGE_SIDE + x];
+    for (float y = ceilf(fmaxf(fminf(a.y, b.y) - reach, 0));
+         y <= fminf(fmaxf(a.y, b.y) + reach, end); y++)
+        for (float x = ceilf(fmaxf(fminf(a.x, b.x) - reach, 0));
+             x <= fminf(fmaxf(a.x, b.x) + reach, end); x++) {
+            float ink = h->radius + .5f -
+                        distance_to_line((struct point){ x, y }, a, b);
+            float *pixel = &h->ink[(int)y * IMAGE_SIDE + (int)x];
 
             *pixel = fmaxf(*pixel, fminf(ink, 1));
         }
 }
 
-static void draw_arc(struct hand *h, const struct stroke *s)
+/* Moves the stroke a little and draws it. */
+static void draw_stroke(struct hand *h, struct stroke s)
 {
+    float *coordinate[] = { &s.a, &s.b, &s.c, &s.d };
+    int pieces = s.kind == ARC ? ARC_PIECES : 1;
     struct point before = { 0, 0 };
 
-    for (int i = 0; i <= ARC_PIECES; i++) {
-        float angle = (s->from + (s->to - s->from) * (float)i / ARC_PIECES) * PI / 180;
-        struct point p = box_to_pixels(h, s->a + s->c * cosf(angle),
-                                       s->b + s->d * sinf(angle));
+    for (unsigned i = 0; i < 4; i++)
+        *coordinate[i] += .025f * random_normal(h);
+    if (s.kind == ARC) {
+        s.from += 8 * random_normal(h);
+        s.to += 8 * random_normal(h);
+    }
+    for (int i = 0; i <= pieces; i++) {
+        float angle = (s.from + (s.to - s.from) * (float)i / ARC_PIECES) * PI / 180;
+        struct point p = s.kind == ARC ? box_to_pixels(h, s.a + s.c * cosf(angle),
+                                                       s.b + s.d * sinf(angle))
+                         : i == 0      ? box_to_pixels(h, s.a, s.b)
+                                       : box_to_pixels(h, s.c, s.d);
 
         if (i > 0)
             draw_line(h, before, p);
@@ -138,49 +141,20 @@ static void draw_arc(struct hand *h, const struct stroke *s)
     }
 }
 
-/* Moves the stroke a little and draws it. */
-static void draw_stroke(struct hand *h, struct stroke s)
-{
-    float *coordinate[] = { &s.a, &s.b, &s.c, &s.d };
-
-    for (unsigned i = 0; i < 4; i++)
-        *coordinate[i] += .025f * random_normal(h);
-    if (s.kind == ARC) {
-        s.from += 8 * random_normal(h);
-        s.to += 8 * random_normal(h);
-        draw_arc(h, &s);
-    } else {
-        draw_line(h, box_to_pixels(h, s.a, s.b), box_to_pixels(h, s.c, s.d));
-    }
-}
-
-/* Adds noise, and sometimes a stray stroke. */
-static void add_noise(struct hand *h)
-{
-    float grain = random_between(h, 0, .13f);
-
-    if (random_between(h, 0, 1) < .2f) {
-        struct point a = { random_between(h, 0, 27), random_between(h, 0, 27) };
-        struct point b = { a.x + random_between(h, -6, 6),
-                           a.y + random_between(h, -6, 6) };
-
-        h->radius = .5f;
-        draw_line(h, a, b);
-    }
-    for (unsigned i = 0; i < IMAGE_PIXELS; i++)
-        h->ink[i] += grain * random_normal(h);
-}
-
 unsigned glyph_draw(uint64_t seed, uint64_t number, uint8_t *pixels)
 {
     struct hand h = { .key = hash_key(seed, 0x676c797068, number) };
     unsigned digit = (unsigned)random_between(&h, 0, CLASSES);
+    float grain;
 
     choose_pen(&h);
     for (const struct stroke *s = digits[digit]; s->kind != END; s++)
         draw_stroke(&h, *s);
-    add_noise(&h);
-    for (unsigned i = 0; i < IMAGE_PIXELS; i++)
-        pixels[i] = (uint8_t)(255 * fminf(fmaxf(h.ink[i], 0), 1));
+    grain = random_between(&h, 0, .13f);
+    for (unsigned i = 0; i < IMAGE_PIXELS; i++) {
+        float ink = h.ink[i] + grain * random_normal(&h);
+
+        pixels[i] = (uint8_t)(255 * fminf(fmaxf(ink, 0), 1));
+    }
     return digit;
 }

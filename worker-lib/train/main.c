@@ -4,13 +4,11 @@
  * It uses all of crun/worker.h, on CPUs and GPUs, and measures it.
  */
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/common/base/clock.h"
-#include "worker-lib/train/stop_signals.h"
 #include "worker-lib/train/trainer.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -39,13 +37,11 @@ static int report_failure(const struct trainer *t, const struct err *e)
     bool is_stale = t->status == CRUN_STALE,
          of_others = t->status == CRUN_PEER_LOST || t->status == CRUN_ABORTED ||
                      (is_stale && crun_rank(t->world) > 0);
-    int number;
 
-    for (int i = 0; of_others && i < PAUSES && !stop_signals_received(); i++)
+    for (int i = 0; of_others && i < PAUSES && !trainer_signal(); i++)
         usleep(LAUNCHER_MS * 1000 / PAUSES);
-    number = of_others ? stop_signals_received() : 0;
-    if (number)
-        return 128 + number;
+    if (of_others && trainer_signal())
+        return 128 + trainer_signal();
     fprintf(stderr, "train: rank %d: %s\n", crun_rank(t->world), e->text);
     return is_stale ? CRUN_EXIT_FINAL : EXIT_FAILED;
 }
@@ -71,17 +67,19 @@ static void on_closing_limit(int number)
  * launcher would wait for this rank. */
 static void close_in_time(struct trainer *t)
 {
-    const char *timeout = getenv("CRUN_TIMEOUT"),
-               *gpu = t->world && t->compute ? t->compute->gpu : NULL;
-    double limit = timeout ? (double)clock_parse_duration(timeout) / 1000 : 0;
+    const char *timeout = getenv("CRUN_TIMEOUT"), *gpu = NULL;
+    long long ms = timeout ? clock_parse_duration(timeout) : 0,
+              most = CLOSING_MAX * 1000;
     int rank = t->world ? crun_rank(t->world) : 0;
 
+    if (t->world && t->compute)
+        gpu = t->compute->gpu;
     if (gpu) {
         snprintf(closing_text, sizeof(closing_text),
                  "train: rank %d: the memory of %s could not be freed\n", rank, gpu);
         signal(SIGALRM, on_closing_limit);
         alarm(CLOSING_FACTOR *
-              (unsigned)(limit > 0 && limit < CLOSING_MAX ? limit + 1 : CLOSING_MAX));
+              (unsigned)((ms > 0 && ms < most ? ms + 999 : most) / 1000));
     }
     trainer_close(t);
     alarm(0);
@@ -90,40 +88,30 @@ static void close_in_time(struct trainer *t)
                 gpu ? gpu : "the GPU");
 }
 
-static int train_with_flags(const struct train_flags *f)
-{
-    static struct trainer t;
-    struct err e;
-    int rc = trainer_open(&t, f, &e), code;
-
-    if (rc < 0 && !t.world) {
-        code = report_refusal(&e, EXIT_FAILED);
-    } else {
-        if (rc == 0)
-            rc = trainer_run(&t, &e);
-        code = rc < 0 ? report_failure(&t, &e) : rc > 0 ? 128 + rc : EXIT_SUCCESS;
-    }
-    exit_if_stuck();
-    close_in_time(&t);
-    exit_if_stuck();
-    return code;
-}
-
 int main(int argc, char **argv)
 {
+    static struct trainer t;
     struct train_flags f;
     struct err e;
+    int rc;
 
     if (train_flags_parse(&f, argc, argv, &e) < 0)
         return report_refusal(&e, EXIT_USAGE);
-    if (f.help) {
-        train_flags_print_help(stdout);
-        return EXIT_SUCCESS;
-    }
-    if (f.version) {
-        printf("train %s\n", crun_version());
+    if (f.help || f.version) {
+        f.help ? train_flags_print_help(stdout)
+               : (void)printf("train %s\n", crun_version());
         return EXIT_SUCCESS;
     }
     signal(SIGPIPE, SIG_IGN);
-    return train_with_flags(&f);
+    rc = trainer_open(&t, &f, &e);
+    if (rc == 0)
+        rc = trainer_run(&t, &e);
+    rc = rc == 0    ? EXIT_SUCCESS
+         : rc > 0   ? 128 + rc
+         : !t.world ? report_refusal(&e, EXIT_FAILED)
+                    : report_failure(&t, &e);
+    exit_if_stuck();
+    close_in_time(&t);
+    exit_if_stuck();
+    return rc;
 }

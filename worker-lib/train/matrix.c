@@ -19,16 +19,7 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
-/* Rows of a matrix at[r * row + c * column]. */
-struct operand {
-    const float *at;
-    size_t row, column;
-};
-
-static inline size_t matrix_rest(size_t count, size_t limit)
-{
-    return count < limit ? count : limit;
-}
+#define LESSER(a, b) ((a) < (b) ? (a) : (b))
 
 /* Sums of one tile: ROWS rows of two vectors. */
 #define KERNEL(name, target_attribute, LANES, ROWS)                                    \
@@ -55,81 +46,69 @@ KERNEL(sum_avx2, __attribute__((target("avx2,fma"))), 8, 6)
 KERNEL(sum_avx512, __attribute__((target("avx512f,fma"))), 16, 8)
 #endif
 
-struct kernel {
-    void (*sum)(float *to, size_t depth, const float *a, const float *b);
-    size_t height, width; /* of a tile */
-};
-
-static struct kernel best_kernel(void)
+/* Copies `lines` lines of `depth` numbers, from[i * line + k * number], with the
+ * numbers k of all lines side by side, and zeros for those up to `width`. */
+static void pack_lines(float *to, size_t width, const float *from, size_t line,
+                       size_t number, size_t depth, size_t lines)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f"))
-        return (struct kernel){ sum_avx512, 8, 32 };
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return (struct kernel){ sum_avx2, 6, 16 };
-#endif
-    return (struct kernel){ sum_plain, 6, 8 };
-}
-
-/* Copies `count` columns of b side by side; zeros where there are fewer than `width`.
- */
-static void pack_panel(float *to, size_t width, struct operand b, size_t depth,
-                       size_t count)
-{
-    if (count < width)
+    if (lines < width)
         memset(to, 0, depth * width * sizeof(*to));
-    for (size_t k = 0; k < depth; k++, to += width, b.at += b.row) {
-        if (b.column == 1 && count % 8 == 0) /* a constant makes it quicker */
-            for (size_t i = 0; i < count; i += 8)
-                memcpy(to + i, b.at + i, 8 * sizeof(*to));
-        else
-            for (size_t i = 0; i < count; i++)
-                to[i] = b.at[i * b.column];
-    }
+    for (size_t k = 0; line == 1 && k < depth; k++)
+        memcpy(to + k * width, from + k * number, lines * sizeof(*to));
+    for (size_t i = 0; line != 1 && i < lines; i++)
+        for (size_t k = 0; k < depth; k++)
+            to[k * width + i] = from[i * line + k * number];
 }
 
-/* out += a * b, for some rows of a and some of its columns. */
-static void add_block(const struct kernel *kernel, float *out, size_t rows,
-                      size_t columns, size_t depth, struct operand a, struct operand b)
+/* Adds rows from r on of a, and columns of it from k on, times b. */
+static void add_block(const struct product *p, size_t r, size_t k)
 {
     static _Alignas(64) float tall[BLOCK_ROWS * DEPTH], wide[DEPTH * WIDTH_MAX];
+    void (*sum_tile)(float *, size_t, const float *, const float *) = sum_plain;
+    size_t height = 6, width = 8, rows = LESSER(p->rows - r, BLOCK_ROWS);
+    size_t depth = LESSER(p->depth - k, DEPTH);
+    size_t a_row = p->a_transposed ? 1 : p->depth,
+           a_column = p->a_transposed ? p->rows : 1;
+    size_t b_row = p->b_transposed ? 1 : p->columns,
+           b_column = p->b_transposed ? p->depth : 1;
     float sum[HEIGHT_MAX * WIDTH_MAX];
 
-    for (size_t r = 0; r < rows; r += kernel->height)
-        pack_panel(tall + r * depth, kernel->height,
-                   (struct operand){ a.at + r * a.row, a.column, a.row }, depth,
-                   matrix_rest(rows - r, kernel->height));
-    for (size_t c = 0; c < columns; c += kernel->width) {
-        size_t width = matrix_rest(columns - c, kernel->width);
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f"))
+        sum_tile = sum_avx512, height = 8, width = 32;
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        sum_tile = sum_avx2, width = 16;
+#endif
+    for (size_t i = 0; i < rows; i += height)
+        pack_lines(tall + i * depth, height, p->a + (r + i) * a_row + k * a_column,
+                   a_row, a_column, depth, LESSER(rows - i, height));
+    for (size_t c = 0; c < p->columns; c += width) {
+        size_t columns = LESSER(p->columns - c, width);
 
-        pack_panel(wide, kernel->width,
-                   (struct operand){ b.at + c * b.column, b.row, b.column }, depth,
-                   width);
-        for (size_t r = 0; r < rows; r += kernel->height) {
-            size_t height = matrix_rest(rows - r, kernel->height);
+        pack_lines(wide, width, p->b + k * b_row + c * b_column, b_column, b_row, depth,
+                   columns);
+        for (size_t i = 0; i < rows; i += height) {
+            float *out = p->out + (r + i) * p->columns + c;
 
-            kernel->sum(sum, depth, tall + r * depth, wide);
-            for (size_t i = 0; i < height; i++)
-                for (size_t j = 0; j < width; j++)
-                    out[(r + i) * columns + c + j] += sum[i * kernel->width + j];
+            sum_tile(sum, depth, tall + i * depth, wide);
+            for (size_t j = 0; j < LESSER(rows - i, height); j++)
+                for (size_t m = 0; m < columns; m++)
+                    out[j * p->columns + m] += sum[j * width + m];
         }
     }
 }
 
-void matrix_add_product(const struct product *p)
+void matrix_multiply(const struct product *p)
 {
-    const struct kernel kernel = best_kernel();
-    struct operand a = { p->a, p->depth, 1 }, b = { p->b, p->columns, 1 };
+    size_t count = p->rows * p->columns;
 
-    if (p->a_transposed)
-        a = (struct operand){ p->a, 1, p->rows };
-    if (p->b_transposed)
-        b = (struct operand){ p->b, 1, p->depth };
+    for (size_t r = 0; p->bias && r < p->rows; r++)
+        memcpy(p->out + r * p->columns, p->bias, p->columns * sizeof(float));
+    if (!p->bias && !p->add)
+        memset(p->out, 0, count * sizeof(float));
     for (size_t k = 0; k < p->depth; k += DEPTH)
         for (size_t r = 0; r < p->rows; r += BLOCK_ROWS)
-            add_block(
-                &kernel, p->out + r * p->columns, matrix_rest(p->rows - r, BLOCK_ROWS),
-                p->columns, matrix_rest(p->depth - k, DEPTH),
-                (struct operand){ a.at + r * a.row + k * a.column, a.row, a.column },
-                (struct operand){ b.at + k * b.row, b.row, b.column });
+            add_block(p, r, k);
+    for (size_t i = 0; p->relu && i < count; i++)
+        p->out[i] = p->out[i] < 0 ? 0 : p->out[i];
 }

@@ -9,50 +9,41 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "rendezvous/common/base/xalloc.h"
 #include "worker-lib/train/hash.h"
 
 #define SIDE (IMAGE_SIDE - 4)
-#define POOLED (SIDE / 2 * (SIDE / 2) * 64)
+#define POOLED (SIDE * SIDE / 4 * 64)
 
-const struct model models[] = {
+const struct model models[MODELS] = {
     { "mlp",
-      { { LINEAR, "fc1", .in = IMAGE_PIXELS, .out = 512, .relu = true },
-        { LINEAR, "fc2", .in = 512, .out = 512, .relu = true },
-        { LINEAR, "fc3", .in = 512, .out = CLASSES } } },
+      { { LINEAR, "fc1", 1, .in = IMAGE_PIXELS, .out = 512, .relu = true },
+        { LINEAR, "fc2", 1, .in = 512, .out = 512, .relu = true },
+        { LINEAR, "fc3", 1, .in = 512, .out = CLASSES } } },
     { "cnn",
-      { { CONV, "conv1", .side = IMAGE_SIDE, .in = 1, .out = 32, .relu = true },
-        { CONV, "conv2", .side = IMAGE_SIDE - 2, .in = 32, .out = 64, .relu = true },
-        { POOL, .side = SIDE, .in = 64, .out = 64 },
-        { DROPOUT, .in = POOLED, .out = POOLED, .dropped = 64 },
-        { LINEAR, "fc1", .in = POOLED, .out = 128, .relu = true },
-        { DROPOUT, .in = 128, .out = 128, .dropped = 128 },
-        { LINEAR, "fc2", .in = 128, .out = CLASSES } } },
-    { 0 }
+      { { CONV, "conv1", IMAGE_SIDE, .in = 1, .out = 32, .relu = true },
+        { CONV, "conv2", IMAGE_SIDE - 2, .in = 32, .out = 64, .relu = true },
+        { POOL, NULL, SIDE, .in = 64, .out = 64 },
+        { LINEAR, "fc1", 1, .in = POOLED, .out = 128, .relu = true },
+        { LINEAR, "fc2", 1, .in = 128, .out = CLASSES } } },
 };
 
 enum { WEIGHT, BIAS };
 
-size_t layer_inputs(const struct layer *l)
+static uint32_t layer_out_side(const struct layer *l)
 {
-    return l->side ? l->side * l->side * l->in : l->in;
+    return l->kind == CONV ? l->side - (FILTER - 1) : l->kind == POOL ? l->side / 2 : 1;
 }
 
 /* For which the layer has a row of numbers. */
 static size_t layer_pixels(const struct layer *l)
 {
-    size_t side = l->kind == CONV ? l->side - (FILTER - 1) : l->side / 2;
-
-    return l->side ? side * side : 1;
+    return (size_t)layer_out_side(l) * layer_out_side(l);
 }
 
 static size_t layer_taps(const struct layer *l)
 {
     return l->kind == CONV ? FILTER * FILTER * l->in : l->in;
-}
-
-size_t layer_outputs(const struct layer *l)
-{
-    return layer_pixels(l) * l->out;
 }
 
 static void add_parameter(struct net *n, const struct layer *l, const char *name,
@@ -65,15 +56,20 @@ static void add_parameter(struct net *n, const struct layer *l, const char *name
     n->parameter_count += count;
 }
 
-void net_open(struct net *n, const struct model *m, const struct compute *c,
-              size_t capacity)
+int net_open(struct net *n, const struct model *m, const struct compute *c,
+             size_t capacity, struct err *e)
 {
-    size_t widest = 0, rows = 0, images = c->images_at_once;
+    size_t widest = 0, rows = 0, ones = capacity * IMAGE_PIXELS;
 
     *n = (struct net){ .compute = c, .model = m };
+    n->data[0] = c->alloc(ones * sizeof(float));
+    n->sample = c->alloc(capacity * sizeof(*n->sample));
+    n->images_here = xcalloc(ones, sizeof(float));
+    n->sample_here = xcalloc(capacity, sizeof(*n->sample));
     for (const struct layer *l = m->layer; l->kind != LAYERS_END; l++) {
         unsigned i = n->layers++;
-        size_t out = layer_outputs(l), unrolled = layer_pixels(l) * layer_taps(l);
+        size_t out = layer_pixels(l) * l->out,
+               unrolled = layer_pixels(l) * layer_taps(l);
 
         n->of_layer[i] = &n->parameter[n->parameters];
         if (l->name) {
@@ -83,13 +79,16 @@ void net_open(struct net *n, const struct model *m, const struct compute *c,
         if (l->kind == CONV && unrolled > rows)
             rows = unrolled;
         widest = out > widest ? out : widest;
-        n->data[i + 1] = l->kind == DROPOUT ? n->data[i]
-                                            : c->alloc(capacity * out * sizeof(float));
+        n->data[i + 1] = c->alloc(capacity * out * sizeof(float));
     }
     for (unsigned i = 0; i < 2; i++)
         n->spare[i] = c->alloc(capacity * widest * sizeof(float));
     if (rows)
-        n->rows = c->alloc(images * rows * sizeof(float));
+        n->rows = c->alloc((c->image_by_image ? 1 : capacity) * rows * sizeof(float));
+    n->ones = c->alloc(ones * sizeof(float));
+    for (size_t i = 0; i < ones; i++)
+        n->images_here[i] = 1;
+    return c->copy(n->ones, n->images_here, ones * sizeof(float), e);
 }
 
 void net_initialize(const struct net *n, unsigned parameter, uint64_t seed,
@@ -103,96 +102,137 @@ void net_initialize(const struct net *n, unsigned parameter, uint64_t seed,
         value[k] = (2 * hash_uniform(key, k) - 1) * bound;
 }
 
-/* The matrix that is multiplied by the weights, of `images` samples at x. */
-static const float *layer_rows(const struct net *n, const struct layer *l,
-                               const float *x, size_t images)
+int net_load(struct net *n, struct data *d, const uint64_t *number, struct batch *b,
+             struct err *e)
 {
+    const size_t bytes = b->size * IMAGE_PIXELS * sizeof(float);
+
+    for (size_t i = 0; i < b->size; i++)
+        n->sample_here[i] = (struct sample){
+            data_get(d, number[i], n->images_here + i * IMAGE_PIXELS), 0, 0
+        };
+    b->sample = n->sample;
+    if (n->compute->copy(n->data[0], n->images_here, bytes, e) < 0)
+        return -1;
+    return n->compute->copy(n->sample, n->sample_here, b->size * sizeof(*n->sample), e);
+}
+
+int net_add_score(struct net *n, const struct batch *b, struct score *score,
+                  struct err *e)
+{
+    const size_t bytes = b->size * sizeof(*n->sample);
+
+    if (n->compute->copy(n->sample_here, n->sample, bytes, e) < 0)
+        return -1;
+    for (size_t i = 0; i < b->size; i++) {
+        score->loss += (double)n->sample_here[i].loss;
+        score->right += (double)n->sample_here[i].right;
+    }
+    score->samples += (double)b->size;
+    return 0;
+}
+
+/* -- layers ------------------------------------------------------------------------ */
+
+/* The matrix that is multiplied by the weights, of `images` samples from `at` on. */
+static const float *layer_rows(const struct net *n, unsigned i, size_t at,
+                               size_t images)
+{
+    const struct layer *l = &n->model->layer[i];
+    const float *x = n->data[i] + at * l->side * l->side * l->in;
+    uint32_t side = layer_out_side(l);
+
     if (l->kind == LINEAR)
         return x;
-    n->compute->unroll(x, n->rows, &(struct images){ images, l->side, l->in });
+    n->compute->launch(KERNEL_unroll,
+                       &(struct launch){ (uint32_t)images, side, side * FILTER,
+                                         FILTER * l->in, .in = x, .out = n->rows,
+                                         .side = l->side, .channels = l->in });
     return n->rows;
 }
 
-/* How many samples from `first` on are multiplied together. */
-static size_t images_from(const struct net *n, const struct layer *l,
-                          const struct batch *b, size_t first)
+/* How many samples of a batch are multiplied together. */
+static size_t layer_images(const struct net *n, const struct layer *l,
+                           const struct batch *b)
 {
-    size_t left = b->size - first, most = n->compute->images_at_once;
-
-    return l->kind == CONV && left > most ? most : left;
+    return l->kind == CONV && n->compute->image_by_image ? 1 : b->size;
 }
 
-static void multiply_forward(const struct net *n, unsigned i, const struct batch *b)
+static void layer_forward(const struct net *n, unsigned i, const struct batch *b)
 {
     const struct layer *l = &n->model->layer[i];
     const struct parameter *p = n->of_layer[i];
-    size_t in = layer_inputs(l), out = layer_outputs(l), images;
+    size_t pixels = layer_pixels(l), images = layer_images(n, l, b);
 
-    for (size_t at = 0; at < b->size; at += images) {
-        images = images_from(n, l, b, at);
-        n->compute->multiply(
-            &(struct product){ .out = n->data[i + 1] + at * out,
-                               .a = layer_rows(n, l, n->data[i] + at * in, images),
-                               .b = p[WEIGHT].value,
-                               .rows = images * layer_pixels(l),
-                               .columns = l->out,
-                               .depth = layer_taps(l),
-                               .bias = p[BIAS].value,
-                               .relu = l->relu });
-    }
+    for (size_t at = 0; at < b->size; at += images)
+        n->compute->multiply(&(struct product){
+            n->data[i + 1] + at * pixels * l->out, layer_rows(n, i, at, images),
+            p[WEIGHT].value, images * pixels, l->out, layer_taps(l),
+            .bias = p[BIAS].value, .relu = l->relu });
 }
 
-static void multiply_backward(const struct net *n, unsigned i, const struct batch *b,
-                              float *dy, float *dx)
+/* From dy, the gradient of the output, those of the parameters, and dx except of the
+ * first layer. */
+static void layer_backward(const struct net *n, unsigned i, const struct batch *b,
+                           float *dy, float *dx)
 {
     const struct layer *l = &n->model->layer[i];
     const struct parameter *p = n->of_layer[i];
-    const struct compute *c = n->compute;
-    size_t in = layer_inputs(l), out = layer_outputs(l), images;
+    size_t pixels = layer_pixels(l), images = layer_images(n, l, b);
 
     if (l->relu)
-        c->relu_backward(dy, n->data[i + 1], b->size * out);
-    c->sum_rows(dy, b->size * layer_pixels(l), l->out, p[BIAS].gradient);
-    for (size_t at = 0; at < b->size; at += images) {
-        images = images_from(n, l, b, at);
-        c->multiply(
-            &(struct product){ .out = p[WEIGHT].gradient,
-                               .a = layer_rows(n, l, n->data[i] + at * in, images),
-                               .b = dy + at * out,
-                               .rows = layer_taps(l),
-                               .columns = l->out,
-                               .depth = images * layer_pixels(l),
-                               .a_transposed = true,
-                               .add = at > 0 });
+        n->compute->launch(KERNEL_relu_backward,
+                           &(struct launch){ 1, 1, 1,
+                                             (uint32_t)(b->size * pixels) * l->out,
+                                             .in = n->data[i + 1], .out = dy });
+    n->compute->multiply(&(struct product){ p[BIAS].gradient, n->ones, dy, 1, l->out,
+                                            b->size * pixels, .add = false });
+    for (size_t at = 0; at < b->size; at += images, dy += images * pixels * l->out) {
+        n->compute->multiply(&(struct product){
+            p[WEIGHT].gradient, layer_rows(n, i, at, images), dy, layer_taps(l), l->out,
+            images * pixels, .a_transposed = true, .add = at > 0 });
         if (i == 0)
             continue;
-        c->multiply(&(struct product){ .out = l->kind == CONV ? n->rows : dx + at * in,
-                                       .a = dy + at * out,
-                                       .b = p[WEIGHT].value,
-                                       .rows = images * layer_pixels(l),
-                                       .columns = layer_taps(l),
-                                       .depth = l->out,
-                                       .b_transposed = true });
+        n->compute->multiply(&(struct product){
+            l->kind == CONV ? n->rows : dx, dy, p[WEIGHT].value, images * pixels,
+            layer_taps(l), l->out, .b_transposed = true });
         if (l->kind == CONV)
-            c->roll(n->rows, dx + at * in, &(struct images){ images, l->side, l->in });
+            n->compute->launch(
+                KERNEL_roll,
+                &(struct launch){ (uint32_t)images, l->side, l->side, l->in,
+                                  .in = n->rows,
+                                  .out = dx + at * l->side * l->side * l->in,
+                                  .side = l->side, .channels = l->in });
     }
 }
 
-float *net_forward(struct net *n, float *x, const struct batch *b)
+/* Or, with dy, backward. */
+static void layer_pool(const struct net *n, unsigned i, const struct batch *b,
+                       const float *dy, float *out)
 {
-    n->data[0] = x;
+    const struct layer *l = &n->model->layer[i];
+    uint32_t side = l->side / 2;
+
+    n->compute->launch(dy ? KERNEL_unpool : KERNEL_pool,
+                       &(struct launch){ (uint32_t)b->size, side, side, l->in,
+                                         .in = n->data[i], .dy = dy, .out = out,
+                                         .side = l->side, .channels = l->in });
+}
+
+void net_forward(struct net *n, const struct batch *b, float scale, const float *factor)
+{
     for (unsigned i = 0; i < n->layers; i++) {
         const struct layer *l = &n->model->layer[i];
 
         if (l->kind == POOL)
-            n->compute->pool(n->data[i], n->data[i + 1],
-                             &(struct images){ b->size, l->side, l->in });
-        else if (l->kind != DROPOUT)
-            multiply_forward(n, i, b);
-        else if (b->training)
-            n->compute->dropout(n->data[i], l->in, l->dropped, b);
+            layer_pool(n, i, b, NULL, n->data[i + 1]);
+        else
+            layer_forward(n, i, b);
     }
-    return n->data[n->layers];
+    n->compute->launch(KERNEL_loss,
+                       &(struct launch){ (uint32_t)b->size, 1, 1, 1,
+                                         .out = n->data[n->layers], .batch = *b,
+                                         .scale = scale, .factor = factor });
 }
 
 void net_backward(struct net *n, const struct batch *b,
@@ -205,15 +245,10 @@ void net_backward(struct net *n, const struct batch *b,
         const struct layer *l = &n->model->layer[i];
         float *dx = n->spare[turn];
 
-        if (l->kind == DROPOUT) { /* in place */
-            n->compute->dropout(dy, l->in, l->dropped, b);
-            continue;
-        }
         if (l->kind == POOL)
-            n->compute->unpool(n->data[i], dy, dx,
-                               &(struct images){ b->size, l->side, l->in });
+            layer_pool(n, i, b, dy, dx);
         else
-            multiply_backward(n, i, b, dy, dx);
+            layer_backward(n, i, b, dy, dx);
         while (&n->parameter[number] > n->of_layer[i])
             ready(arg, --number);
         dy = dx;

@@ -2,27 +2,28 @@
 #pragma once
 
 #include "worker-lib/train/compute.h"
+#include "worker-lib/train/data.h"
 
 /* A sequence of layers and the memory between them: for images of digits. */
 
-enum layer_kind { LAYERS_END, LINEAR, CONV, POOL, DROPOUT };
+enum layer_kind { LAYERS_END, LINEAR, CONV, POOL };
 
 struct layer {
     enum layer_kind kind;
     const char *name;
-    size_t side, in, out; /* CONV, POOL: the input's side and channels */
+    uint32_t side, in, out; /* CONV, POOL: the input's side and channels */
     bool relu;
-    unsigned dropped; /* of 256 */
 };
 
 #define LAYERS_MAX 8
 
 struct model {
-    const char *name; /* NULL ends the table */
+    const char *name;
     struct layer layer[LAYERS_MAX];
 };
 
-extern const struct model models[];
+enum { MODEL_MLP, MODEL_CNN, MODELS };
+extern const struct model models[MODELS];
 
 struct parameter {
     char name[32]; /* "conv1.weight" */
@@ -40,27 +41,41 @@ struct net {
     struct parameter *of_layer[LAYERS_MAX];     /* its weight and bias */
     size_t parameter_count;                     /* elements of all of them */
     float *data[LAYERS_MAX + 1]; /* before layer i, and after the last one */
-    float *spare[2];             /* gradients between layers, used in turns */
-    float *rows;                 /* a convolution's unrolled input */
+    struct sample *sample;       /* of the batch */
+    float *images_here;          /* in memory of the host, as the next */
+    struct sample *sample_here;
+    float *spare[2]; /* gradients between layers, used in turns */
+    float *rows;     /* a convolution's unrolled input */
+    float *ones;     /* one for each row of a layer's output */
+};
+
+/* Sums over samples; of all ranks, if they were added. */
+struct score {
+    double loss, right, samples;
 };
 
 /* Sets *n; batches have at most `capacity` samples. */
-void net_open(struct net *n, const struct model *m, const struct compute *c,
-              size_t capacity);
-
-/* Numbers of a sample between layers. */
-size_t layer_inputs(const struct layer *l);
-size_t layer_outputs(const struct layer *l);
+int net_open(struct net *n, const struct model *m, const struct compute *c,
+             size_t capacity, struct err *e) MUST_CHECK;
 
 /* Initial values of a parameter: a function of the seed. */
 void net_initialize(const struct net *n, unsigned parameter, uint64_t seed,
                     float *value);
 
-/* Returns the last layer's output. */
-float *net_forward(struct net *n, float *x, const struct batch *b);
-/*
- * Computes the parameters' gradients from that of the output, which has replaced the
- * result of net_forward. `ready` is called for each as soon as it is complete.
- */
+/* Copies the input of a batch, the samples of those numbers, and sets b->sample. */
+int net_load(struct net *n, struct data *d, const uint64_t *number, struct batch *b,
+             struct err *e) MUST_CHECK;
+
+/* From the input to the loss. In training, `scale`, times *factor unless that is NULL,
+ * times the gradient of the loss replaces the output. */
+void net_forward(struct net *n, const struct batch *b, float scale,
+                 const float *factor);
+
+/* Computes the parameters' gradients after net_forward. `ready` is called for each as
+ * soon as it is complete. */
 void net_backward(struct net *n, const struct batch *b,
                   void (*ready)(void *arg, unsigned parameter), void *arg);
+
+/* Adds the result of the last net_forward to *score. Waits for a GPU. */
+int net_add_score(struct net *n, const struct batch *b, struct score *score,
+                  struct err *e) MUST_CHECK;

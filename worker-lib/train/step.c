@@ -5,32 +5,22 @@
  */
 #include <math.h>
 
-#include "worker-lib/train/hash.h"
 #include "worker-lib/train/trainer.h"
 
-#define WARMUP 0.05
-#define RATE_FIRST 0.1 /* of the peak */
-#define RATE_LAST 0.001
+#define RATE_LAST 0.001 /* of the first */
 
-/*
- * The learning rate rises in the first twentieth of the training, then falls along half
- * a cosine to nearly zero. It depends on samples, not steps, so it does not change with
- * the number of ranks.
- */
+/* It falls along half a cosine to nearly zero. It depends on samples, not steps, so it
+ * does not change with the number of ranks. */
 static float learning_rate(const struct trainer *t)
 {
     crun_sampler_state s;
-    double done, part;
+    double done;
 
     crun_sampler_save(t->sampler, &s);
     done = ((double)s.pass + (double)s.dealt / (double)s.samples) /
            (double)t->flags->passes;
-    if (done < WARMUP)
-        part = RATE_FIRST + (1 - RATE_FIRST) * done / WARMUP;
-    else
-        part = RATE_LAST + (1 - RATE_LAST) *
-                               (1 + cos(acos(-1) * (done - WARMUP) / (1 - WARMUP))) / 2;
-    return (float)(t->flags->lr * part);
+    return t->flags->lr *
+           (float)(RATE_LAST + (1 - RATE_LAST) * (1 + cos(acos(-1) * done)) / 2);
 }
 
 /* Of a layer, whose parameters are the two before `number`. With ZeRO-2 their memory
@@ -45,10 +35,13 @@ static void take_gradients(struct trainer *t, unsigned number)
 static void narrow_gradient(struct trainer *t, unsigned number)
 {
     const struct parameter *p = &t->net.parameter[number];
+    struct launch narrow = { 1, 1, 1, (uint32_t)p->count, .in = p->gradient };
 
-    if (t->gradients)
-        t->compute->narrow(crun_ddp_gradient(t->ddp, (int)number), p->gradient,
-                           p->count, t->flags->precision);
+    if (!t->gradients)
+        return;
+    narrow.out = crun_ddp_gradient(t->ddp, (int)number);
+    narrow.type = t->flags->precision;
+    t->compute->launch(KERNEL_narrow, &narrow);
 }
 
 static void announce_gradient(struct trainer *t, unsigned number)
@@ -65,9 +58,7 @@ static void gradient_ready(void *arg, unsigned number)
         take_gradients(arg, number);
 }
 
-/* -- as graphs --------------------------------------------------------------------- */
-
-/* A layer's weight is the last of its gradients, and ends a part. */
+/* Records a layer's gradients as a part: its weight is the last of them. */
 static void gradient_recorded(void *arg, unsigned number)
 {
     struct trainer *t = arg;
@@ -81,23 +72,20 @@ static void gradient_recorded(void *arg, unsigned number)
         t->compute->record(t->parts);
 }
 
-/* The seed of dropout, which is in the graphs, changes with the pass. */
-static void record_step(struct trainer *t, float *x, const struct batch *b, float scale,
-                        const float *factor)
-{
-    t->recorded_pass = t->pass + 1;
-    t->parts = 0;
-    t->compute->record(0);
-    t->compute->loss(net_forward(&t->net, x, b), b, scale, factor);
-    net_backward(&t->net, b, gradient_recorded, t);
-}
-
-/* The exchange of a part's gradients overlaps with the parts after it, whose graphs do
- * not contain it: NCCL and the library's threads work outside. */
-static void replay_step(struct trainer *t)
+/*
+ * --cuda-graph: the exchange of a part's gradients overlaps with the parts after it,
+ * whose graphs do not contain it: NCCL and the library's threads work outside.
+ */
+static void run_graphs(struct trainer *t, const struct batch *b, float scale,
+                       const float *factor)
 {
     unsigned number = t->net.parameters;
 
+    if (t->parts == 0) {
+        t->compute->record(0);
+        net_forward(&t->net, b, scale, factor);
+        net_backward(&t->net, b, gradient_recorded, t);
+    }
     for (unsigned part = 0; part < t->parts; part++) {
         t->compute->replay(part);
         while (number > t->part_begin[part])
@@ -105,36 +93,25 @@ static void replay_step(struct trainer *t)
     }
 }
 
-static void compute_gradients(struct trainer *t, float *x, const struct batch *b,
-                              float scale, const float *factor)
-{
-    bool graph = t->flags->cuda_graph && t->compute->record &&
-                 b->size == (size_t)t->flags->batch;
-
-    if (graph && t->recorded_pass != t->pass + 1)
-        record_step(t, x, b, scale, factor);
-    if (graph) {
-        replay_step(t);
-        return;
-    }
-    t->compute->loss(net_forward(&t->net, x, b), b, scale, factor);
-    take_gradients(t, t->net.parameters);
-    net_backward(&t->net, b, gradient_ready, t);
-}
-
 int step_run(struct trainer *t, size_t count, struct score *score, struct err *e)
 {
     const float *factor = crun_optim_scale_on_device(t->optim);
-    float scale = factor ? 1 : crun_optim_scale(t->optim), *x;
-    struct batch b = { .size = count,
-                       .training = true,
-                       .seed = hash_key((uint64_t)t->flags->seed, 1, t->pass) };
+    float scale = (factor ? 1 : crun_optim_scale(t->optim)) / (float)count;
+    struct batch b = { .size = count, .training = true };
 
-    if (trainer_check(t, crun_ddp_begin(t->ddp, true), e) < 0)
+    if (trainer_check(t, crun_ddp_begin(t->ddp, true), e) < 0 ||
+        net_load(&t->net, &t->train, t->sample, &b, e) < 0)
         return -1;
-    x = t->compute->load(t->train, t->sample, &b);
-    compute_gradients(t, x, &b, scale / (float)count, factor);
-    if (t->compute->score(&b, score, e) < 0 || trainer_check(t, t->status, e) < 0 ||
+    if (t->flags->cuda_graph && t->compute->record &&
+        count == (size_t)t->flags->batch) {
+        run_graphs(t, &b, scale, factor);
+    } else {
+        net_forward(&t->net, &b, scale, factor);
+        take_gradients(t, t->net.parameters);
+        net_backward(&t->net, &b, gradient_ready, t);
+    }
+    if (net_add_score(&t->net, &b, score, e) < 0 ||
+        trainer_check(t, t->status, e) < 0 ||
         trainer_check(t, crun_ddp_finish(t->ddp), e) < 0)
         return -1;
     t->samples_own += count;
@@ -145,18 +122,18 @@ int step_run(struct trainer *t, size_t count, struct score *score, struct err *e
 
 int step_evaluate(struct trainer *t, struct score *own, struct err *e)
 {
-    uint64_t next = (uint64_t)crun_rank(t->world), sample[TEST_BATCH];
+    uint64_t next = (uint64_t)crun_rank(t->world);
 
-    while (next < data_count(t->test)) {
+    while (next < t->test.count) {
         struct batch b = { 0 };
-        float *x;
 
-        for (; b.size < TEST_BATCH && next < data_count(t->test);
+        for (; b.size < TEST_BATCH && next < t->test.count;
              next += (uint64_t)crun_size(t->world))
-            sample[b.size++] = next;
-        x = t->compute->load(t->test, sample, &b);
-        t->compute->loss(net_forward(&t->net, x, &b), &b, 0, NULL);
-        if (t->compute->score(&b, own, e) < 0)
+            t->sample[b.size++] = next;
+        if (net_load(&t->net, &t->test, t->sample, &b, e) < 0)
+            return -1;
+        net_forward(&t->net, &b, 0, NULL);
+        if (net_add_score(&t->net, &b, own, e) < 0)
             return -1;
     }
     return 0;

@@ -18,8 +18,7 @@ def net(model):
         return nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 512), nn.ReLU(), nn.Linear(512, 512),
                              nn.ReLU(), nn.Linear(512, CLASSES))
     return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Dropout(.25), nn.Flatten(), nn.Linear(64 * 12 * 12, 128), nn.ReLU(),
-                         nn.Dropout(.5), nn.Linear(128, CLASSES))
+                         nn.Flatten(), nn.Linear(64 * 12 * 12, 128), nn.ReLU(), nn.Linear(128, CLASSES))
 
 
 def main():

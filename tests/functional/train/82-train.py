@@ -149,7 +149,7 @@ def on_terminal(columns):
 def terminal(_):
     text = on_terminal(80)
     assert re.search("\r\033\\[Kpass 2 .*test accuracy", text), text
-    assert re.search(r"pass 1/2 ━{8} .* img/s  \d+:\d\d left", text), text
+    assert re.search(r"pass 1/2 +\d+%  loss \d\.\d{4}  \d+:\d\d left  acc \d+\.\d%  \d+ img/s", text), text
 
 
 def narrow_terminal(_):

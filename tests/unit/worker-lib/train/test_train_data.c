@@ -9,7 +9,6 @@
 
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
-#include "worker-lib/train/progress_bar.h"
 
 #define IMAGES 5
 
@@ -73,10 +72,8 @@ FIXTURE(tree_setup, tree_teardown);
 TEST_LOOP(files_are_read_plain_and_compressed, 0, 2)
 {
     struct err e;
-    struct data *d;
-    const uint64_t sample[2] = { 4, 0 };
+    struct data d = { 0 };
     float images[2 * IMAGE_PIXELS];
-    uint8_t labels[2];
 
     put_images("train-images-idx3-ubyte", &good_images);
     put_labels("train-labels-idx1-ubyte", &good_labels);
@@ -86,18 +83,12 @@ TEST_LOOP(files_are_read_plain_and_compressed, 0, 2)
         snprintf(command, sizeof(command), "gzip %s/train*", tree_root);
         ck_assert_int_eq(system(command), 0);
     }
-    d = data_read(tree_root, DATA_TRAIN, &e);
-    ck_assert_msg(d != NULL, "%s", d ? "" : e.text);
-    ck_assert_uint_eq(data_count(d), IMAGES);
-    data_get(d, sample, 2, images, labels);
-    ck_assert_uint_eq(labels[0], 4);
-    ck_assert_uint_eq(labels[1], 0);
+    ck_assert_msg(data_read(&d, tree_root, "train", &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(d.count, IMAGES);
+    ck_assert_uint_eq(data_get(&d, 4, images), 4);
+    ck_assert_uint_eq(data_get(&d, 0, images + IMAGE_PIXELS), 0);
     ck_assert_float_eq_tol(images[0], (204 / 255.f - .1307f) / .3081f, 1e-5f);
     ck_assert_float_eq_tol(images[IMAGE_PIXELS], -.1307f / .3081f, 1e-5f);
-    data_limit(d, 3);
-    data_limit(d, 100);
-    ck_assert_uint_eq(data_count(d), 3);
-    data_destroy(d);
 }
 
 static const struct {
@@ -130,78 +121,71 @@ static const struct {
 
 TEST_EACH(a_bad_file_is_named_with_what_is_wrong, bad)
 {
+    struct data d;
     struct err e = { 0 };
 
     put_images("train-images-idx3-ubyte", &bad[_i].images);
     put_labels("train-labels-idx1-ubyte", &bad[_i].labels);
-    ck_assert_ptr_null(data_read(tree_root, DATA_TRAIN, &e));
+    ck_assert_int_eq(data_read(&d, tree_root, "train", &e), -1);
     ck_assert_msg(strstr(e.text, bad[_i].expected) != NULL, "%s", e.text);
 }
 
 TEST(a_missing_file_is_named)
 {
+    struct data d;
     struct err e = { 0 };
 
-    ck_assert_ptr_null(data_read(tree_root, DATA_TEST, &e));
+    ck_assert_int_eq(data_read(&d, tree_root, "t10k", &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "there is no t10k-images-idx3-ubyte"));
     put_images("t10k-images-idx3-ubyte", &good_images);
-    ck_assert_ptr_null(data_read(tree_root, DATA_TEST, &e));
+    ck_assert_int_eq(data_read(&d, tree_root, "t10k", &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "there is no t10k-labels-idx1-ubyte"));
 }
 
 TEST(a_damaged_archive_is_named)
 {
+    struct data d;
     struct err e = { 0 };
     FILE *out = create("train-images-idx3-ubyte.gz");
 
     fwrite("\x1f\x8b\x08\0\0\0\0\0\0\3garbage and more garbage", 1, 34, out);
     fclose(out);
-    ck_assert_ptr_null(data_read(tree_root, DATA_TRAIN, &e));
+    ck_assert_int_eq(data_read(&d, tree_root, "train", &e), -1);
     ck_assert_msg(strstr(e.text, "is damaged") != NULL, "%s", e.text);
 }
 
 TEST(drawn_digits_are_the_same_in_any_order_of_asking)
 {
-    struct data *a = data_draw(7, 100), *b = data_draw(7, 100), *c = data_draw(8, 100);
-    const uint64_t up[3] = { 1, 50, 99 }, down[3] = { 99, 50, 1 };
-    static float x[3 * IMAGE_PIXELS], y[3 * IMAGE_PIXELS];
+    struct data a, b, c;
+    static float x[3][IMAGE_PIXELS], y[3][IMAGE_PIXELS];
     uint8_t of_x[3], of_y[3];
 
-    data_get(a, up, 3, x, of_x);
-    data_get(b, down, 3, y, of_y);
-    ck_assert_mem_eq(x, y + 2 * IMAGE_PIXELS, IMAGE_PIXELS * sizeof(*x));
-    ck_assert_mem_eq(x + IMAGE_PIXELS, y + IMAGE_PIXELS, IMAGE_PIXELS * sizeof(*x));
-    ck_assert_uint_eq(of_x[0], of_y[2]);
-    data_get(c, up, 3, y, of_y);
-    ck_assert_mem_ne(x, y, IMAGE_PIXELS * sizeof(*x));
-    data_destroy(a);
-    data_destroy(b);
-    data_destroy(c);
+    data_draw(&a, 7, 100);
+    data_draw(&b, 7, 100);
+    data_draw(&c, 8, 100);
+    for (unsigned i = 0; i < 3; i++)
+        of_x[i] = data_get(&a, 49 * i + 1, x[i]);
+    for (unsigned i = 3; i-- > 0;)
+        of_y[i] = data_get(&b, 49 * i + 1, y[i]);
+    ck_assert_mem_eq(x, y, sizeof(x));
+    ck_assert_mem_eq(of_x, of_y, sizeof(of_x));
+    data_get(&c, 1, y[0]);
+    ck_assert_mem_ne(x[0], y[0], sizeof(x[0]));
 }
 
 TEST(drawn_digits_are_equally_frequent)
 {
-    struct data *d = data_draw(1, 2000);
+    struct data d;
     static float x[IMAGE_PIXELS];
     unsigned count[CLASSES] = { 0 };
 
+    data_draw(&d, 1, 2000);
     for (uint64_t i = 0; i < 2000; i++) {
-        uint8_t label;
+        uint8_t label = data_get(&d, i, x);
 
-        data_get(d, &i, 1, x, &label);
         ck_assert_uint_lt(label, CLASSES);
         count[label]++;
     }
     for (unsigned c = 0; c < CLASSES; c++)
         ck_assert_msg(count[c] > 140 && count[c] < 260, "%u of digit %u", count[c], c);
-    data_destroy(d);
-}
-
-TEST(numbers_read_well)
-{
-    char text[32];
-
-    ck_assert_str_eq(format_number(0, text, sizeof(text)), "0");
-    ck_assert_str_eq(format_number(999, text, sizeof(text)), "999");
-    ck_assert_str_eq(format_number(1199882, text, sizeof(text)), "1,199,882");
 }

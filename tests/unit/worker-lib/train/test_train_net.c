@@ -9,12 +9,7 @@
 
 #define BATCH 3
 
-static const struct compute *c;
-
-static void setup(void)
-{
-    c = compute_on_host(BATCH);
-}
+static const struct compute *const c = &compute_on_host;
 
 /* A case's memory, until its process ends. */
 static float *kept[64];
@@ -45,8 +40,6 @@ static double expected_sum(const struct product *p, size_t row, size_t column)
                                             : k * p->columns + column];
     return sum;
 }
-
-FIXTURE(setup, NULL);
 
 TEST_EACH(a_product_is_what_three_loops_say, shapes)
 {
@@ -80,13 +73,13 @@ TEST_EACH(a_product_is_what_three_loops_say, shapes)
 
 TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
 {
-    const struct images s = { 2, 7, 5 };
     enum { X = 2 * 7 * 7 * 5, TAPS = 3 * 3 * 5, ROWS = 2 * 5 * 5 };
     float *x = numbers(X, 1), *rows = numbers(ROWS * TAPS, 2);
     float *back = numbers(X, 3), *weight = numbers(ROWS * TAPS, 4);
     double forward = 0, backward = 0;
 
-    c->unroll(x, rows, &s);
+    c->launch(KERNEL_unroll, &(struct launch){ 2, 5, 5 * 3, 3 * 5, x, NULL, rows,
+                                               .side = 7, .channels = 5 });
     for (size_t i = 0; i < ROWS * TAPS; i++) {
         size_t pixel = i / TAPS, tap = i % TAPS / 5, channel = i % 5;
         size_t row = pixel / 5 % 5 + tap / 3, column = pixel % 5 + tap % 3;
@@ -95,7 +88,8 @@ TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
                            x[((pixel / 25 * 7 + row) * 7 + column) * 5 + channel]);
         forward += (double)rows[i] * (double)weight[i];
     }
-    c->roll(weight, back, &s);
+    c->launch(KERNEL_roll, &(struct launch){ 2, 7, 7, 5, weight, NULL, back, .side = 7,
+                                             .channels = 5 });
     for (size_t i = 0; i < X; i++)
         backward += (double)x[i] * (double)back[i];
     ck_assert_double_eq_tol(forward, backward, 1e-3);
@@ -103,15 +97,16 @@ TEST(a_row_has_the_inputs_of_its_filter_and_gives_them_back)
 
 TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
 {
-    const struct images s = { BATCH, 4, 2 };
     enum { X = BATCH * 4 * 4 * 2, Y = X / 4 };
     float *x = numbers(X, 1), *y = numbers(Y, 2), *dy = numbers(Y, 3),
           *dx = numbers(X, 4);
 
     for (size_t i = 0; i < 2; i++) /* equal ones: the first gets it all */
         x[i * 2] = x[i * 2 + 8] = 3;
-    c->pool(x, y, &s);
-    c->unpool(x, dy, dx, &s);
+    c->launch(KERNEL_pool,
+              &(struct launch){ BATCH, 2, 2, 2, x, NULL, y, .side = 4, .channels = 2 });
+    c->launch(KERNEL_unpool,
+              &(struct launch){ BATCH, 2, 2, 2, x, dy, dx, .side = 4, .channels = 2 });
     ck_assert_float_eq(y[0], 3);
     ck_assert_float_eq(dx[0], dy[0]);
     for (size_t i = 0; i < Y; i++) {
@@ -127,48 +122,17 @@ TEST(a_pool_gives_the_largest_and_takes_its_gradient_back)
     }
 }
 
-TEST(dropout_depends_on_the_sample_and_not_on_its_place)
-{
-    enum { WIDTH = 9216 };
-    const uint64_t two[2] = { 42, 43 }, turned[2] = { 43, 42 };
-    struct batch b = { .size = 2, .training = true, .seed = 9, .sample = two };
-    float *x = numbers(2 * WIDTH, 1), *y = numbers(2 * WIDTH, 1);
-    size_t dropped = 0;
-
-    for (size_t i = 0; i < 2 * WIDTH; i++)
-        x[i] = y[i] = 3;
-    c->dropout(x, WIDTH, 64, &b);
-    b.sample = turned;
-    c->dropout(y, WIDTH, 64, &b);
-    ck_assert_mem_eq(x, y + WIDTH, WIDTH * sizeof(*x));
-    ck_assert_mem_ne(x, y, WIDTH * sizeof(*x));
-    for (size_t i = 0; i < WIDTH; i++) {
-        ck_assert(x[i] == 0 || x[i] == 4);
-        dropped += x[i] == 0;
-    }
-    ck_assert(dropped > WIDTH / 4 - 250 && dropped < WIDTH / 4 + 250);
-    for (size_t i = 0; i < 2 * WIDTH; i++)
-        y[i] = 3;
-    b.sample = two;
-    b.seed = 10; /* another pass */
-    c->dropout(y, WIDTH, 64, &b);
-    ck_assert_mem_ne(x, y, WIDTH * sizeof(*x));
-}
-
 TEST(the_loss_is_that_of_the_label_and_its_gradient_the_slope)
 {
     float out[CLASSES] = { 1, -2, .5f };
-    const uint8_t label = 2;
-    struct batch b = { .size = 1, .training = true, .label = &label };
-    struct score score = { 0 };
+    struct sample sample = { .label = 2 };
+    struct batch b = { .size = 1, .training = true, .sample = &sample };
     double sum = exp(1) + exp(-2) + exp(.5) + 7;
-    struct err e;
 
-    c->loss(out, &b, 10, NULL);
-    ck_assert_int_eq(c->score(&b, &score, &e), 0);
-    ck_assert_double_eq_tol(score.loss, log(sum) - .5, 1e-6);
-    ck_assert_double_eq(score.right, 0);
-    ck_assert_double_eq(score.samples, 1);
+    c->launch(KERNEL_loss,
+              &(struct launch){ 1, 1, 1, 1, .out = out, .batch = b, .scale = 10 });
+    ck_assert_double_eq_tol((double)sample.loss, log(sum) - .5, 1e-6);
+    ck_assert_float_eq(sample.right, 0);
     ck_assert_float_eq_tol(out[0], 10 * (float)(exp(1) / sum), 1e-5f);
     ck_assert_float_eq_tol(out[2], 10 * (float)(exp(.5) / sum - 1), 1e-5f);
 }
@@ -182,15 +146,15 @@ static void ignore_ready(void *arg, unsigned parameter)
     ck_assert_uint_eq(parameter, --*next); /* each once, the last one first */
 }
 
-static double loss_of(struct net *n, float *x, struct batch *b)
+static double loss_of(struct net *n, const struct batch *b)
 {
     unsigned next = n->parameters;
     struct score score = { 0 };
-    float *out = net_forward(n, x, b);
     struct err e;
 
-    c->loss(out, b, 1, NULL);
-    ck_assert_int_eq(c->score(b, &score, &e), 0);
+    net_forward(n, b, 1, NULL);
+    ck_assert_int_eq(net_add_score(n, b, &score, &e), 0);
+    ck_assert_double_eq(score.samples, BATCH);
     net_backward(n, b, ignore_ready, &next);
     ck_assert_uint_eq(next, 0);
     return score.loss;
@@ -200,24 +164,26 @@ static double loss_of(struct net *n, float *x, struct batch *b)
 TEST_LOOP(the_gradient_is_the_slope_of_the_loss, 0, 2)
 {
     static const size_t counts[] = { 669706, 1199882 };
-    static const uint64_t samples[BATCH] = { 11, 7, 1000 };
-    static const uint8_t labels[BATCH] = { 3, 0, 9 };
-    struct batch b = {
-        .size = BATCH, .training = true, .seed = 5, .sample = samples, .label = labels
-    };
+    static const struct sample samples[BATCH] = { { 3, 0, 0 },
+                                                  { 0, 0, 0 },
+                                                  { 9, 0, 0 } };
+    struct batch b = { .size = BATCH, .training = true };
     static struct net n;
-    float *x = numbers(BATCH * IMAGE_PIXELS, 7), *moved;
+    float *moved;
+    struct err e;
     double square = 0, step = 1e-4, up, down;
 
-    net_open(&n, &models[_i], c, BATCH);
+    ck_assert_int_eq(net_open(&n, &models[_i], c, BATCH, &e), 0);
+    b.sample = memcpy(n.sample, samples, sizeof(samples));
+    memcpy(n.data[0], numbers(BATCH * IMAGE_PIXELS, 7), BATCH * IMAGE_PIXELS * 4);
     ck_assert_uint_eq(n.parameter_count, counts[_i]);
-    ck_assert_uint_eq(layer_outputs(&n.model->layer[n.layers - 1]), CLASSES);
+    ck_assert_uint_eq(n.model->layer[n.layers - 1].out, CLASSES);
     for (unsigned p = 0; p < n.parameters; p++) {
         n.parameter[p].value = numbers(n.parameter[p].count, 1);
         n.parameter[p].gradient = numbers(n.parameter[p].count, 2);
         net_initialize(&n, p, 1, n.parameter[p].value);
     }
-    (void)loss_of(&n, x, &b);
+    (void)loss_of(&n, &b);
     moved = numbers(n.parameter_count, 3);
     for (unsigned p = 0, at = 0; p < n.parameters; p++)
         for (size_t i = 0; i < n.parameter[p].count; i++, at++) {
@@ -225,11 +191,11 @@ TEST_LOOP(the_gradient_is_the_slope_of_the_loss, 0, 2)
             square += (double)moved[at] * (double)moved[at];
             n.parameter[p].value[i] += (float)step * moved[at];
         }
-    up = loss_of(&n, x, &b);
+    up = loss_of(&n, &b);
     for (unsigned p = 0, at = 0; p < n.parameters; p++)
         for (size_t i = 0; i < n.parameter[p].count; i++, at++)
             n.parameter[p].value[i] -= 2 * (float)step * moved[at];
-    down = loss_of(&n, x, &b);
+    down = loss_of(&n, &b);
     ck_assert_msg(fabs((up - down) / (2 * step * square) - 1) < .02, "%f, not %f",
                   (up - down) / (2 * step), square);
 }
