@@ -81,7 +81,9 @@ class Checks(Reading):
                   Chunk("b", torch.tensor(3, dtype=torch.int64), (), ()),
                   Chunk("c", torch.ones(2, 3, dtype=torch.bfloat16), (4, 3), (2, 0)),
                   Chunk("d", torch.empty(0, 5), (0, 5), (0, 0)),
-                  Chunk("e", torch.arange(6).reshape(2, 3).t(), (3, 2), (0, 0))]
+                  Chunk("e", torch.arange(6).reshape(2, 3).t(), (3, 2), (0, 0)),
+                  Chunk("f", torch.tensor([1 + 2j]).conj(), (1,), (0,)),
+                  Chunk("g", torch._neg_view(torch.ones(1)), (1,), (0,))]
         section = Section(memoryview(encode(chunks, {"x": [1, float("inf"), None]}, {"a": ("a",)})))
         for old, new in zip(chunks, section.chunks):
             self.assertEqual((old.name, old.shape, old.offsets), (new.name, new.shape, new.offsets))
@@ -315,7 +317,7 @@ class Optimizer(torch.optim.Optimizer):
     """Keeps numbers, and tensors of another type than its parameters'."""
 
     def __init__(self, parameters):
-        super().__init__(parameters, {"lr": torch.tensor(0.5)})
+        super().__init__(parameters, {"lr": torch.tensor(0.5), "by_step": {}})
 
     def step(self):
         for p in self.param_groups[0]["params"]:
@@ -368,8 +370,10 @@ class States(Reading):
             model.module[1].count, model.module[2].count = 3, 4
             optimizer.step()
             optimizer.step()
+            optimizer.param_groups[0]["by_step"] = {0: [0.5, {}], 30: ()}
             way(self.state(model, optimizer), self.state(other, fresh))
             self.assertEqual([m.count for m in other.module[1:]], [3, 4])
+            self.assertEqual(fresh.param_groups[0]["by_step"], {0: [0.5, {}], 30: ()})
             for p, q in zip(model.parameters(), other.parameters()):
                 self.assertTrue(torch.equal(p, q))
                 old, new = optimizer.state[p], fresh.state[q]
@@ -411,7 +415,7 @@ class States(Reading):
         self.assertFalse(self.state(model, optimizer).trees()[0].tensors)
 
     def test_names_of_crun_itself(self):
-        for name in "rng", "parameters", "rank-0", "a.b":
+        for name in "rng", "parameters", "param_groups", "rank-0", "a.b":
             with self.assertRaisesRegex(ValueError, "such a name is crun's own"):
                 State({name: Counting(True)}, 0, 1, True)
 

@@ -68,7 +68,7 @@ class SectionWriter:
         head += bytes(_up(len(head)) - len(head))
         alive: List[Any] = [torch.frombuffer(head, dtype=torch.uint8)]
         for chunk in chunks:
-            tensor = chunk.tensor.detach().contiguous()
+            tensor = chunk.tensor.detach().resolve_conj().resolve_neg().contiguous()
             stays = stable is None or chunk.name in stable or tensor.device.type != "cpu"
             alive.append(tensor if stays else tensor.clone())
         if data:

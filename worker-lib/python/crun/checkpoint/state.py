@@ -28,6 +28,7 @@ Path = Tuple[Any, ...]
 _PARAMETERS = "parameters"  # of an optimizer, in its order
 FILES = "crun-files"  # the name of a Files
 _OBJECT = "crun-object"  # in files, the last of a name: bytes
+_GROUPS = "groups"  # those of parameters, as they are
 
 
 class Tree:
@@ -184,7 +185,7 @@ def _stateful(name: str, value: Any) -> Any:
 class State:
     def __init__(self, objects: Dict[str, Any], rank: int, size: int, rng: bool) -> None:
         for name in objects:
-            if "." in name or name.startswith("rank-") or name in (_PARAMETERS, "rng"):
+            if "." in name or name.startswith("rank-") or name in (_PARAMETERS, "param_groups", "rng"):
                 raise ValueError(f"state[{name!r}]: such a name is crun's own")
         self._rank, self._size, self.has_rng = rank, size, rng
         self._models = {n: v for n, v in objects.items() if isinstance(v, Module)}
@@ -299,7 +300,8 @@ class State:
                 _insert(nested, path, tensor)
         paths = own.paths()
         for name, value in own.objects.items():
-            _insert(nested, *_as_in_files(paths[name], value))
+            for path, content in _as_in_files(paths[name], value):
+                _insert(nested, path, content)
         return nested
 
     # -- restoring
@@ -397,8 +399,8 @@ class State:
             elif not isinstance(value, torch.Tensor):
                 objects[name] = value
             _insert(nested, path, value)
-        objects.update({f"{n}.param_groups": _with_lists(nested.get(n, {}).get("param_groups"))
-                        for n in self._optimizers})
+        objects.update({f"{n}.param_groups": objects.get(f"{n}.{_GROUPS}") or
+                        _with_lists(nested.get(n, {}).get("param_groups")) for n in self._optimizers})
         self.check(objects)
         for name, model in self._models.items():
             _bare(model).load_state_dict(nested.get(name, {}))  # not all of it need be in place
@@ -425,22 +427,24 @@ def _keep_types(optimizer: Optimizer, state: "Dict[int, Dict[Any, Any]]") -> Non
                 live[key] = value.to(live[key].device)
 
 
-def _as_in_files(path: Path, value: Any) -> "Tuple[Path, Any]":
-    if path[1:] == ("param_groups",):
-        return path, value
+def _as_in_files(path: Path, value: Any) -> "Iterator[Tuple[Path, Any]]":
+    """Groups of parameters also where others look for them, who do not keep all kinds of keys."""
+    if path[-1] == "param_groups":
+        yield path, value
+        path = (*path[:-1], _GROUPS)
     data = bytearray(save_objects({"": value}))
-    return (*path, _OBJECT), torch.frombuffer(data, dtype=torch.uint8)
+    yield (*path, _OBJECT), torch.frombuffer(data, dtype=torch.uint8)
 
 
 def flat_objects(objects: Dict[str, Any], paths: Dict[str, Path]) -> "Iterator[Tuple[Path, Any]]":
     """The same of objects from memory, with the paths that files have."""
     for name, value in objects.items():
-        path, value = _as_in_files(paths.get(name, tuple(name.split("."))), value)
-        if isinstance(value, list):
-            for number, group in enumerate(value):
-                yield from (((*path, number, key), item) for key, item in group.items())
-        else:
-            yield path, value
+        for path, content in _as_in_files(paths.get(name, tuple(name.split("."))), value):
+            if isinstance(content, list):
+                for number, group in enumerate(content):
+                    yield from (((*path, number, key), item) for key, item in group.items())
+            else:
+                yield path, content
 
 
 def _is_bytes(bare: str) -> bool:
