@@ -556,6 +556,18 @@ def has_an_optimizer_elsewhere(folder, steps):
     return life.digest()
 
 
+def accumulates(folder, steps):
+    """A step of its own for each of two batches, of whose gradients one is lost."""
+    life = Life(folder)
+    for step in range(life.ckpt.restore(), steps):
+        life.model(torch.rand(3, 4)).square().sum().backward()
+        if step % 2:
+            life.optim.step()
+            life.optim.zero_grad()
+        life.ckpt.step(step + 1)
+    return life.digest()
+
+
 class WholePrograms(unittest.TestCase):
     """One that is restored has the bits of one that was not disturbed, or a line says why not."""
 
@@ -563,7 +575,7 @@ class WholePrograms(unittest.TestCase):
              has_distributed_sampler)
     WRONG = {draws_ahead: "PyTorch's generator: .* not as much as between", draws_numpy_ahead: "NumPy's generator",
              has_a_plain_loader: "PyTorch's generator", has_an_old_iterator: r"state\['loader'\] is the same",
-             has_a_schedule_elsewhere: "no schedule of o",
+             accumulates: "gradients grow from one step to the next", has_a_schedule_elsewhere: "no schedule of o",
              has_an_optimizer_elsewhere: "not have an optimizer that steps, of type Adam:"}
 
     def lives(self, program, *lives):

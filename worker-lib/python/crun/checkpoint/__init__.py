@@ -62,7 +62,8 @@ class Checkpointer:
         self._ranks = Ranks()
         self._state = State(state, self._ranks.rank, self._ranks.size, rng)
         self._folder = Folder(folder, keep, self._ranks)
-        self._doubts = Doubts(self._doubt, self._state.loaders, self._state.knows)
+        self._doubts = Doubts(self._doubt, self._state.loaders, self._state.knows,
+                              self._state.gradient)
         self._every, self._files_every = every, files_every
         self._files_step, self._last_step, self._saves = 0, -1, 0
         self._writers = SectionWriter(), SectionWriter()

@@ -27,8 +27,9 @@ class Doubts:
     """A doubt is one line: what it means can be right, as when an epoch begins."""
 
     def __init__(self, say: Callable[[str], None], loaders: "Callable[[], Dict[str, bytes]]",
-                 knows: Callable[[Optimizer], bool]) -> None:
-        self._say, self._loaders, self._knows = say, loaders, knows
+                 knows: Callable[[Optimizer], bool], gradient: "Callable[[], Any]") -> None:
+        self._say, self._loaders, self._knows, self._gradient = say, loaders, knows, gradient
+        self._left: Any = None  # a gradient that no optimizer has used yet
         self._looks: List[Any] = []
         self._stepped: Dict[int, Optimizer] = {}
         self._looks_at_optimizers = _LOOKS
@@ -64,9 +65,16 @@ class Doubts:
     def _look_at_optimizers(self) -> None:
         unknown = [optimizer for optimizer in self._stepped.values() if not self._knows(optimizer)]
         self._looks_at_optimizers -= 1
-        if unknown or not self._looks_at_optimizers:
+        grows = self._left is not None and self._left[0]._version != self._left[1]
+        left = None if self._stepped else self._gradient()
+        self._left = None if left is None else (left, left._version)
+        self._stepped.clear()
+        if grows:
+            self._say("gradients grow from one step to the next, and are not saved: step() is called where an "
+                      "optimizer has stepped")
+        if unknown or grows or not self._looks_at_optimizers:
             self._hook.remove()
-            self._hook, self._stepped = None, {}
+            self._hook = self._left = None
         if unknown:
             self._say(f"the state does not have an optimizer that steps, of type {type(unknown[0]).__name__}: "
                       "it begins anew after a failure")

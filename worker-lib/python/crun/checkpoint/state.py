@@ -262,6 +262,11 @@ class State:
         return [name for name, optimizer in self._optimizers.items()
                 if any("initial_lr" in group for group in optimizer.param_groups)]
 
+    def gradient(self) -> Optional[torch.Tensor]:
+        """One that an optimizer of the state is to use."""
+        return next((p.grad for optimizer in self._optimizers.values() for group in optimizer.param_groups
+                     for p in group["params"] if p.grad is not None), None)
+
     def knows(self, optimizer: Optimizer) -> bool:
         """Whether it is in the state, or one of the same parameters, or an object that has it."""
         known = {id(p) for o in self._optimizers.values() for g in o.param_groups for p in g["params"]}
