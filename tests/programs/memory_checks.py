@@ -603,6 +603,69 @@ class WholePrograms(unittest.TestCase):
                 self.assertRegex(self.lives(program, 5, 9)[1], line)
 
 
+class TwoRanks(unittest.TestCase):
+    """Real ones, with files."""
+
+    def by_ranks(self, program):
+        """What it returns on each."""
+        found = []
+        with tempfile.TemporaryDirectory() as folder:
+            for rank in range(WORLD):
+                read, write = os.pipe()
+                if os.fork() == 0:
+                    os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD))
+                    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", WORLD), rank=rank,
+                                            world_size=WORLD)
+                    with contextlib.redirect_stderr(io.StringIO()) as said:
+                        result = program(folder, rank)
+                    os.write(write, json.dumps([result, said.getvalue()]).encode())
+                    os._exit(0)
+                os.close(write)
+                found.append(read)
+            found = [os.fdopen(fd).read() for fd in found]
+            for _ in found:
+                os.wait()
+        return [json.loads(text) for text in found]
+
+    def test_learning_rates_of_their_own(self):
+        """As of schedules that look at a rank's own loss: parameters are each rank's own from then on."""
+        def program(folder, rank):
+            model = DistributedDataParallel(nn.Linear(2, 1))
+            optim = torch.optim.SGD(model.parameters(), lr=0.1)
+            ckpt = Checkpointer(folder, {"m": model, "o": optim}, every=0, files_every=1)
+            ckpt.restore()
+            for step in range(1, 7):
+                optim.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optim.step()
+                if step == 4:
+                    optim.param_groups[0]["lr"] += rank
+                ckpt.step(step)
+            old = [p.tolist() for p in model.parameters()]
+            Checkpointer(folder, {"m": model, "o": optim}).restore()
+            return old, [p.tolist() for p in model.parameters()]
+
+        ranks = self.by_ranks(program)
+        for (old, new), _ in ranks:
+            self.assertEqual(old, new)
+        self.assertIn("2 tensors of DDP are not the same on all ranks", ranks[0][1])
+
+    def test_folders_of_their_own(self):
+        def program(folder, rank):
+            model = nn.Linear(2, 1)
+            with mock.patch("torch.distributed.is_initialized", lambda: False), \
+                    mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
+                Checkpointer(f"{folder}/{rank}", {"m": model}, rng=False).save_files(3)
+            try:
+                Checkpointer(f"{folder}/{rank}", {"m": model}, rng=False).restore()
+            except ValueError as error:
+                return str(error)
+
+        for result, said in self.by_ranks(program):
+            self.assertIn("no checkpoint in", str(result))
+            self.assertIn("step-3 is not restored: the nodes have different folders of this name", said)
+
+
 class Slot:
     """Stands in for the library: it writes the tensors as they are once `may_write` is set."""
 

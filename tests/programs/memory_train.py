@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """
 A training that keeps its checkpoints in memory. It draws random numbers of all kinds and has
-buffers and, with DDP, a parameter that differ between ranks. Each rank prints the steps that it begins with and, at the
+buffers and, with DDP, a parameter and learning rates that differ between ranks. Each rank prints the steps that it begins with and, at the
 end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,... ends a rank with SIGKILL; the
 first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is not whole) or "after".
 While FOLDER/wait-at-STEP exists, each rank waits before that step.
@@ -158,6 +158,8 @@ def main():
         loss.backward()
         optim.step()
         schedule.step()
+        if args.kind == "ddp" and step == 1:  # as a schedule that looks at the rank's own loss
+            optim.param_groups[0]["lr"] *= 1 + rank
         stage_optim.step()
         stage_schedule.step()
         ckpt.step(step + 1)

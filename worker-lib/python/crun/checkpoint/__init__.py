@@ -186,6 +186,8 @@ class Checkpointer:
                 fault = error
             if self._ranks.all(fault is None):
                 try:
+                    if not self._folder.is_one(step):
+                        raise MemoryFault("the nodes have different folders of this name")
                     self._load_files(reader, flat)
                 except Exception as error:
                     fault = error
@@ -212,10 +214,13 @@ class Checkpointer:
         if not self._folder.is_taken and (self._every or self._files_every):
             self._folder.take()
         self._wait()
-        kept, wanted = self._ranks.last_answer()
+        kept, wanted, differs = self._ranks.last_answer()
+        if differs:  # with other learning rates, parameters do from now on
+            self._saves = 0
+        self._sum = self._state.sum_of_groups()
         if kept == NOT_YET and step % self._every == 0:  # copies have had a step's time
-            self._ranks.ask(self._memory_state(), False)
-            kept, _ = self._ranks.last_answer()
+            self._ranks.ask(self._memory_state(), False, self._sum)
+            kept, *_ = self._ranks.last_answer()
         if kept == LOST:
             self._folder.check_claim()
         if kept == GIVEN_UP:
@@ -274,7 +279,7 @@ class Checkpointer:
         if begun and self._client:
             self._client.commit()
         if self._client or self._asks:
-            self._ranks.ask(self._memory_state(), self._wants)
+            self._ranks.ask(self._memory_state(), self._wants, self._sum)
 
     def _memory_state(self) -> int:
         if self._folder.is_lost():
@@ -311,7 +316,8 @@ class Checkpointer:
             return False
 
     def _find_differing(self) -> None:
-        """At the first save, the second, the fourth...: it reads all that is shared."""
+        """At the first save, the second, the fourth..., and when learning rates differ: it reads all that
+        is shared."""
         self._saves += 1
         if self._saves & (self._saves - 1) == 0 and (names := self._state.find_differing(self._ranks)):
             self._doubt(f"{len(names)} tensors of DDP are not the same on all ranks, as {names[0]}: each "
@@ -340,6 +346,7 @@ class Checkpointer:
         self._wait()
         crun.checkpoint_wanted()  # a rank that did not know of the request may know by now
         with crun.checkpointing():
+            self._saves = 0  # the writing takes longer than a look
             self._find_differing()
             self._folder.save(step, self._state.files_tree())
         self._files_step = step

@@ -23,7 +23,7 @@ class Ranks:
                                "torch.distributed.init_process_group first")
         self.group: Any = dist.new_group(backend="gloo") if self.size > 1 else None
         self._work: Any = None
-        self._bits = torch.tensor([KEPT, 0], dtype=torch.int32)
+        self._bits = torch.tensor([KEPT, 0, 0, 0], dtype=torch.int32)
 
     def all(self, value: bool) -> bool:
         """Whether it is so on all ranks."""
@@ -50,16 +50,17 @@ class Ranks:
     # The ranks tell each other once a step, and nobody waits for it before the next one: it
     # is also the proof that all have come to the end of the step.
 
-    def ask(self, kept: int, wanted: bool) -> None:
-        self._bits = torch.tensor([kept, -int(wanted)], dtype=torch.int32)
+    def ask(self, kept: int, wanted: bool, sum_: int = 0) -> None:
+        self._bits = torch.tensor([kept, -int(wanted), sum_, -sum_], dtype=torch.int32)
         if self.group:
             self._work = dist.all_reduce(self._bits, dist.ReduceOp.MIN, self.group,
                                          async_op=True)
 
-    def last_answer(self) -> Tuple[int, bool]:
-        """The least of all `kept`, and whether any `wanted`. It fails if a rank is dead."""
+    def last_answer(self) -> Tuple[int, bool, bool]:
+        """The least of all `kept`, whether any `wanted`, and whether sums differ. It fails if a rank
+        is dead."""
         if self._work is not None:
             work, self._work = self._work, None
             work.wait()
-        kept, wanted = self._bits.tolist()
-        return kept, wanted < 0
+        kept, wanted, least, most = self._bits.tolist()
+        return kept, wanted < 0, least != -most

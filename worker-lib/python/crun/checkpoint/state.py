@@ -196,6 +196,7 @@ class State:
                         if n not in (FILES, *self._models, *self._optimizers)}
         self.is_trainers = self._files is not None  # which knows itself what belongs to its state
         self._differing: Set[str] = set()
+        self._equal: Set[str] = set()  # optimizers
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
 
@@ -217,6 +218,8 @@ class State:
                           (name, fqn), value, id(live[fqn]) in optimized)
         for name, optimizer in self._optimizers.items():
             is_equal = all(id(p) in equal for g in optimizer.param_groups for p in g["params"])
+            if is_equal:
+                self._equal.add(name)
             state = optimizer.state_dict()
             for number, values in state["state"].items():
                 for key, value in values.items():
@@ -249,6 +252,12 @@ class State:
             new = {name for name, differs in zip(names, ranks.differ(torch.tensor(sums, dtype=torch.int64))) if differs}
         self._differing |= new
         return sorted(new)
+
+    def sum_of_groups(self) -> int:
+        """What makes optimizers step that DDP keeps equal."""
+        groups = [{key: value for key, value in group.items() if key != "params"}
+                  for name in sorted(self._equal) for group in self._optimizers[name].param_groups]
+        return zlib.crc32(repr(groups).encode()) >> 1
 
     def loaders(self) -> Dict[str, bytes]:
         """Where the data loaders are."""
@@ -433,9 +442,10 @@ def _keep_types(optimizer: Optimizer, state: "Dict[int, Dict[Any, Any]]") -> Non
 
 
 def _as_in_files(path: Path, value: Any) -> "Iterator[Tuple[Path, Any]]":
-    """Groups of parameters also where others look for them, who do not keep all kinds of keys."""
+    """Groups of parameters also in the form that others read, which does not keep all kinds of keys."""
     if path[-1] == "param_groups":
-        yield path, value
+        if len(path) == 2:
+            yield path, value
         path = (*path[:-1], _GROUPS)
     data = bytearray(save_objects({"": value}))
     yield (*path, _OBJECT), torch.frombuffer(data, dtype=torch.uint8)
