@@ -691,6 +691,32 @@ class Slot:
         pass
 
 
+class Copied(Slot):
+    """Its copies are safe at the third look."""
+
+    def __init__(self):
+        super().__init__()
+        self.looks = 0
+        self.may_write.set()
+
+    def begin(self, step, *_):
+        if self.looks < 3:
+            raise MemoryFault("it would overwrite what has no copy yet")
+        super().begin(step)
+
+    def is_kept(self):
+        self.looks += 1
+        return self.looks >= 3
+
+
+class OfAPlanner(unittest.TestCase):
+    def test_copies_are_waited_for(self):
+        slot = Copied()
+        with mock.patch.object(library, "client", lambda: slot):
+            dcp.save({"w": torch.ones(2)}, storage_writer=storage.MemoryWriter(4), no_dist=True)
+        self.assertEqual([step for step, _ in slot.commits], [4])
+
+
 class InTheBackground(unittest.TestCase):
     """What a step has is saved, although the program goes on while it is copied."""
 

@@ -8,6 +8,7 @@
 """
 import io
 import math
+import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -28,6 +29,7 @@ from .device import DeviceCopies
 from .section import Chunk, Section, SectionWriter, load_objects, save_objects
 
 HAS_SHARED = "crun.has_shared"
+_LOOK_SECONDS = 0.001
 
 
 def _done(value: Any) -> "Future[Any]":
@@ -214,6 +216,10 @@ class MemoryWriter(dcp.StorageWriter):  # type: ignore[misc]
         pass
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """No rank writes before all have come here: the save before that one is safe then, whose copies
+        may be on their way."""
+        while not self._client.is_kept():
+            time.sleep(_LOOK_SECONDS)
         return plan
 
     def prepare_global_plan(self, plans: List[SavePlan]) -> List[SavePlan]:
