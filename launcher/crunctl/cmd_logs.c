@@ -242,15 +242,6 @@ static int show_first(struct log_view *v, bool tail, struct err *e)
     return v->wanted.count ? ask_wanted_ranks(v, tail, e) : ask_all_ranks(v, tail, e);
 }
 
-static void warn_skipped(const struct log_view *v, uint64_t before)
-{
-    if (v->epoch == before + 2)
-        log_warn("the output of epoch %" PRIu64 " is not kept any more", before + 1);
-    else if (v->epoch > before + 2)
-        log_warn("the output of epochs %" PRIu64 " to %" PRIu64 " is not kept any more",
-                 before + 1, v->epoch - 1);
-}
-
 /* The workers were started again, maybe more than once: the nodes have the output of
  * the newest epoch and of the one before. */
 static int begin_epoch(struct log_view *v, struct err *e)
@@ -271,7 +262,13 @@ static int begin_epoch(struct log_view *v, struct err *e)
     }
     v->leave_ms = 0;
     if (rc == CTL_EXIT_OK && v->count > 0) {
-        warn_skipped(v, before);
+        if (v->epoch == before + 2)
+            log_warn("the output of epoch %" PRIu64 " is not kept any more",
+                     before + 1);
+        else if (v->epoch > before + 2)
+            log_warn("the output of epochs %" PRIu64 " to %" PRIu64
+                     " is not kept any more",
+                     before + 1, v->epoch - 1);
         log_info("the workers were started again: epoch %" PRIu64, v->epoch);
     } else {
         v->epoch = newest;

@@ -65,14 +65,6 @@ static void print_short_help(void)
            name, name, name, name);
 }
 
-static void print_command_help(const struct ctl_command *c)
-{
-    printf("usage: %s %s%s%s%s [flags]\n\n%c%s.\n\n", log_program(), c->name,
-           c->takes_job ? " [JOB]" : "", c->words ? " " : "", c->words ? c->words : "",
-           toupper(c->summary[0]), c->summary + 1);
-    opt_print(c->table, stdout);
-}
-
 static const struct ctl_command *find_command(const char *name)
 {
     for (const struct ctl_command *const *c = ctl_commands; *c; c++)
@@ -385,7 +377,10 @@ static int run_command(const struct ctl_command *c, int argc, char **argv,
     if (opt_parse(&rules, argc, argv, o, &word, &e) < 0)
         return refuse_usage(e.text);
     if (o->help || o->short_help) {
-        print_command_help(c);
+        printf("usage: %s %s%s%s%s [flags]\n\n%c%s.\n\n", log_program(), c->name,
+               c->takes_job ? " [JOB]" : "", c->words ? " " : "",
+               c->words ? c->words : "", toupper(c->summary[0]), c->summary + 1);
+        opt_print(c->table, stdout);
         return CTL_EXIT_OK;
     }
     if (check_words(c, argc - word, argv[argc - 1], &e) < 0)

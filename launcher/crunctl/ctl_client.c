@@ -197,20 +197,15 @@ static int set_unreachable(struct ctl_client *c, struct err *e, const char *why)
     return CTL_EXIT_UNREACHABLE;
 }
 
-static void run_loop_for(struct ctl_client *c, uint64_t ms)
-{
-    c->timed_out = false;
-    loop_timer_arm(&c->timer, clock_ms() + ms);
-    loop_run(c->loop);
-    loop_timer_cancel(&c->timer);
-}
-
 /* Runs the loop until *done, the end of the connection or the timeout. */
 static int wait_until(struct ctl_client *c, const bool *done, struct err *e)
 {
     if (c->ended)
         return set_unreachable(c, e, c->why);
-    run_loop_for(c, c->timeout_ms);
+    c->timed_out = false;
+    loop_timer_arm(&c->timer, clock_ms() + c->timeout_ms);
+    loop_run(c->loop);
+    loop_timer_cancel(&c->timer);
     if (*done)
         return CTL_EXIT_OK;
     return set_unreachable(c, e, c->timed_out ? "it did not answer in time" : c->why);

@@ -38,16 +38,6 @@ static int read_other_variables(struct options *o, struct err *e)
     return 0;
 }
 
-static void note_file_timer(struct options *o)
-{
-    const char *value = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
-
-    if (value && strcmp(value, "1") == 0)
-        o->notes[o->note_count++] =
-            "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: crun "
-            "has no file-based timers";
-}
-
 static struct config default_config(void)
 {
     return (struct config){
@@ -74,6 +64,7 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                                      .env_prefixes = prefixes,
                                      .stop_at_word = true,
                                      .hints = habits_flags };
+    const char *timer = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
 
     *o = (struct options){ .self = argv[0],
                            .argv = argv,
@@ -87,7 +78,9 @@ int options_parse(int argc, char **argv, struct options *o, int *first_word,
                            .stderr_filters = "",
                            .config = default_config() };
     rdzv_conf_init(&o->conf);
-    note_file_timer(o);
+    if (timer && strcmp(timer, "1") == 0)
+        o->notes[o->note_count++] = "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: "
+                                    "crun has no file-based timers";
     if (option_set_signals(o, option_row("signals-to-handle"), SIGNALS_DEFAULT, e) <
             0 ||
         read_other_variables(o, e) < 0)

@@ -240,13 +240,6 @@ static int parse_setting(struct host_parser *p, char *word, struct err *e)
     return err_set(e, "\"%s=%s\" is not slots=N", word, value);
 }
 
-/* "node1 8 all.q@node1 UNDEFINED" */
-static bool line_is_sge(char *const *word, size_t count)
-{
-    return count == 4 && is_decimal(word[1]) && strchr(word[2], '@') &&
-           !is_decimal(word[3]);
-}
-
 static int parse_word(struct host_parser *p, char *word, struct err *e)
 {
     if (strchr(word, '='))
@@ -264,7 +257,9 @@ static int parse_words(struct host_parser *p, char *line, struct err *e)
 
     for (char *w = strtok_r(line, BLANKS, &save); w; w = strtok_r(NULL, BLANKS, &save))
         word[count++] = w;
-    if (line_is_sge(word, count))
+    /* "node1 8 all.q@node1 UNDEFINED" */
+    if (count == 4 && is_decimal(word[1]) && strchr(word[2], '@') &&
+        !is_decimal(word[3]))
         count = 2;
     for (size_t i = 0; i < count && rc == 0; i++)
         rc = parse_word(p, word[i], e);

@@ -64,13 +64,6 @@ static char *print_hosts(const struct hosts *h)
     return text;
 }
 
-static void report_failure(struct host_watch *watch, const char *why)
-{
-    if (!watch->has_failed)
-        watch->calls.failed(watch->calls.arg, why);
-    watch->has_failed = true;
-}
-
 static void report_hosts(struct host_watch *watch)
 {
     struct hosts h = { .count = 0 };
@@ -78,7 +71,9 @@ static void report_hosts(struct host_watch *watch)
     char *text;
 
     if (hosts_read(watch->wanted, &h, &e) < 0) {
-        report_failure(watch, e.text);
+        if (!watch->has_failed)
+            watch->calls.failed(watch->calls.arg, e.text);
+        watch->has_failed = true;
     } else {
         watch->has_failed = false;
         text = print_hosts(&h);

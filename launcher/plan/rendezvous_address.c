@@ -19,11 +19,6 @@
 #define DEFAULT_HOST "127.0.0.1"
 #define ENDPOINT_SIZE (HOST_NAME_MAX_BYTES + 16)
 
-static bool is_loopback_name(const char *host)
-{
-    return strcmp(host, DEFAULT_HOST) == 0 || strcmp(host, "localhost") == 0;
-}
-
 /* "HOST:PORT" into endpoint; text without a port gets the default port, and a port
  * alone is one of this machine. */
 static int complete_endpoint(const char *text, uint16_t default_port, char *endpoint,
@@ -133,7 +128,8 @@ static bool is_local(const struct options *o)
         return strcmp(o->endpoint, "localhost:0") == 0 ||
                strcmp(o->endpoint, DEFAULT_HOST ":0") == 0;
     return !is_static(o) || o->master_port < 0 || !o->master_addr ||
-           is_loopback_name(o->master_addr);
+           (strcmp(o->master_addr, DEFAULT_HOST) == 0 ||
+            strcmp(o->master_addr, "localhost") == 0);
 }
 
 static int check_node_rank(const struct options *o, struct err *e)

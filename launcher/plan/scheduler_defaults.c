@@ -14,22 +14,9 @@
 
 #define CPUS_FEW 4 /* a quarter of what the scheduler gives */
 
-/* The job is of one node, whatever a scheduler says. */
-static bool defaults_is_one_node(const struct options *o)
-{
-    return o->standalone || (o->nnodes_given && o->config.job.max_nodes == 1);
-}
-
 static bool defaults_has_address(const struct options *o)
 {
     return o->endpoint || o->master_addr;
-}
-
-/* Nothing lacks that a scheduler could tell. */
-static bool defaults_is_given(const struct options *o)
-{
-    return o->nnodes_given &&
-           (o->endpoint || (o->master_addr && o->config.node_rank >= 0));
 }
 
 static void defaults_take_identity(struct options *o, const struct defaults_found *p)
@@ -220,10 +207,13 @@ int defaults_find(struct options *o, const struct defaults_machine *m,
     int rc;
 
     *p = (struct defaults_found){ .node = { .scheduler = "" } };
-    if (defaults_is_one_node(o))
+    /* The job is of one node, whatever a scheduler says. */
+    if (o->standalone || (o->nnodes_given && o->config.job.max_nodes == 1))
         return 0;
     rc = scheduler_find_node(&m->env, n, e);
-    if (defaults_is_given(o)) {
+    /* Nothing lacks that a scheduler could tell. */
+    if (o->nnodes_given &&
+        (o->endpoint || (o->master_addr && o->config.node_rank >= 0))) {
         /* nodes that have a step each have no number that all of them know */
         if (rc == 0 && n->nodes == o->config.job.max_nodes) {
             defaults_take_identity(o, p);

@@ -39,12 +39,6 @@ static bool has_beside(const char *file, const char *name)
     return has;
 }
 
-/* The folder of file is that of the programs of a virtual environment. */
-static bool is_in_environment(const char *file)
-{
-    return has_beside(file, "../pyvenv.cfg") || has_beside(file, "../conda-meta");
-}
-
 /* The target of a symbolic link, or NULL; the caller frees it. */
 static char *read_link(const char *path)
 {
@@ -81,7 +75,8 @@ static void try_environment(struct file_search *s, char *self)
     for (int links = 0; self && !s->found && links < LINKS_MAX; links++) {
         char *next;
 
-        if (is_in_environment(self))
+        /* a program of a virtual environment */
+        if (has_beside(self, "../pyvenv.cfg") || has_beside(self, "../conda-meta"))
             file_search_try(s, path_beside(self, "python3"));
         next = read_link(self);
         free(self);

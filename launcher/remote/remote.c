@@ -85,17 +85,6 @@ static void name_remote_job(struct remote *r)
         job_name_make_id(id128_format(&id, hex), r->run_id);
 }
 
-/* Three pipes for each host. */
-static void raise_fd_limit(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= limit.rlim_max)
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    (void)!setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static void open_remote(struct remote *r)
 {
     r->loop = loop_create();
@@ -152,8 +141,13 @@ int remote_run(const struct remote_job *job)
 {
     struct remote r = { .job = job, .code = -1 };
     struct err e;
+    struct rlimit limit;
 
-    raise_fd_limit();
+    /* Three pipes for each host. */
+    if (getrlimit(RLIMIT_NOFILE, &limit) >= 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)!setrlimit(RLIMIT_NOFILE, &limit);
+    }
     name_remote_job(&r);
     r.is_elastic = job->min_nodes && job->min_nodes < job->count;
     if (push_init(&r.push, &e) < 0 || remote_make_key(&r, &e) < 0) {

@@ -28,13 +28,6 @@ const char *remote_report_refusal(uint8_t refusal)
                                                             : "could not be started";
 }
 
-/* Words that say nothing about a failure. */
-static bool is_idle_line(const char *line, size_t size)
-{
-    return size == 0 || strncmp(line, "Warning: Permanently added", 26) == 0 ||
-           strncmp(line, "** ", 3) == 0;
-}
-
 char *remote_report_last_line(const char *said, char *buf, size_t size)
 {
     const char *found = "", *next;
@@ -43,7 +36,9 @@ char *remote_report_last_line(const char *said, char *buf, size_t size)
     for (const char *line = said; line; line = next) {
         size_t n = strcspn(line, "\r\n");
 
-        if (!is_idle_line(line, n)) {
+        /* Words that say nothing about a failure. */
+        if (!(n == 0 || strncmp(line, "Warning: Permanently added", 26) == 0 ||
+              strncmp(line, "** ", 3) == 0)) {
             found = line;
             length = n;
         }

@@ -13,23 +13,18 @@
 
 #define LINE_MAX_BYTES 65536 /* a longer one is shown in parts */
 
-/* JSON has no bytes that are no text. */
-static void replace_other_bytes(char *text, size_t size)
-{
-    for (size_t i = 0, n; i < size; i += n ? n : 1) {
-        n = text_utf8_size(text + i, size - i);
-        if (n == 0 || text[i] == '\0')
-            text[i] = '?';
-    }
-}
-
 static void print_line_json(const struct log_lines *l,
                             const struct log_lines_style *style)
 {
     cJSON *o = cJSON_CreateObject();
     char *text;
 
-    replace_other_bytes(l->text, l->size);
+    /* JSON has no bytes that are no text. */
+    for (size_t i = 0, n; i < l->size; i += n ? n : 1) {
+        n = text_utf8_size(l->text + i, l->size - i);
+        if (n == 0 || l->text[i] == '\0')
+            l->text[i] = '?';
+    }
     l->text[l->size] = '\0';
     cJSON_AddNumberToObject(o, "rank", style->rank);
     cJSON_AddStringToObject(o, "stream", style->error ? "stderr" : "stdout");

@@ -110,25 +110,21 @@ void screen_close(struct screen *s)
 
 /* -- drawing ---------------------------------------------------------------------- */
 
-/* A line that reaches the edge has no rest to be erased, and some terminals would erase
- * its last character. */
-static void write_line(FILE *out, size_t row, const char *line, unsigned columns)
-{
-    size_t fit = columns ? terminal_text_fit(line, columns) : strlen(line);
-    bool is_full = columns && terminal_text_width(line) >= columns;
-
-    fprintf(out, "\033[%zu;1H%.*s\033[0m%s", row + 1, (int)fit, line,
-            is_full ? "" : "\033[K");
-}
-
 static void change_line(struct screen *s, FILE *out, size_t row, char *line)
 {
     if (row == s->lines) {
         s->line = xrealloc(s->line, (row + 1) * sizeof(*s->line));
         s->line[s->lines++] = NULL;
     }
-    if (!s->line[row] || strcmp(s->line[row], line) != 0)
-        write_line(out, row, line, s->columns);
+    if (!s->line[row] || strcmp(s->line[row], line) != 0) {
+        size_t fit = s->columns ? terminal_text_fit(line, s->columns) : strlen(line);
+        bool is_full = s->columns && terminal_text_width(line) >= s->columns;
+
+        /* A line that reaches the edge has no rest to be erased, and some terminals
+         * would erase its last character. */
+        fprintf(out, "\033[%zu;1H%.*s\033[0m%s", row + 1, (int)fit, line,
+                is_full ? "" : "\033[K");
+    }
     free(s->line[row]);
     s->line[row] = line;
 }

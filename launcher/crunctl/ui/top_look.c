@@ -58,20 +58,6 @@ char *top_node_name(const struct job_view *job, const struct msg_node_status *n,
 
 /* -- what is wrong ---------------------------------------------------------------- */
 
-static bool node_has_culprit(const struct msg_node_status *n,
-                             const struct top_job *more)
-{
-    return n->group_rank >= 0 && more->culprit.first <= more->culprit.last &&
-           more->culprit.first < n->first_rank + n->workers &&
-           more->culprit.last >= n->first_rank;
-}
-
-/* How much of its time a node waits for the others is no fault of it. */
-static bool note_is_fault(const char *note)
-{
-    return *note && strncmp(note, "waits ", 6) != 0;
-}
-
 unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *more,
                         char *word, size_t size)
 {
@@ -87,7 +73,9 @@ unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *m
     }
     if (n->state == NODE_QUARANTINED)
         return 6;
-    if (node_has_culprit(n, more)) {
+    if (n->group_rank >= 0 && more->culprit.first <= more->culprit.last &&
+        more->culprit.first < n->first_rank + n->workers &&
+        more->culprit.last >= n->first_rank) {
         snprintf(word, size, "awaited");
         return 5;
     }
@@ -99,7 +87,8 @@ unsigned top_node_fault(const struct msg_node_status *n, const struct top_job *m
         snprintf(word, size, "slow %.1fx", n->slowness / 100.0);
         return 3;
     }
-    if (note_is_fault(h->note))
+    /* How much of its time a node waits for the others is no fault of it. */
+    if (*h->note && strncmp(h->note, "waits ", 6) != 0)
         return 2;
     return n->state == NODE_STATE_UNKNOWN || n->state == NODE_LEAVING;
 }

@@ -242,14 +242,6 @@ static void print_node(const struct page *p, enum top_page page)
         print_output(p, page == TOP_LOG ? UINT32_MAX : TAIL_LINES);
 }
 
-/* The stacks are older than the state: after an end or a restart they are not shown. */
-static void print_job(const struct page *p)
-{
-    job_view_print(p->job, p->terminal, p->out);
-    if (p->closer && p->closer->stacks.count && p->job->status.state == JOB_RUNNING)
-        print_stacks(p, false);
-}
-
 void top_page_print(const struct top_view *v, const struct top_look *look,
                     const struct terminal *t, FILE *out)
 {
@@ -262,10 +254,14 @@ void top_page_print(const struct top_view *v, const struct top_look *look,
     p.job = top_look_find(look, v->opened, &p.node, &p.more);
     if (look->node && strcmp(look->node->name, v->opened) == 0)
         p.closer = look->node;
-    if (!p.job || (v->page != TOP_JOB && !p.node))
+    if (!p.job || (v->page != TOP_JOB && !p.node)) {
         print_page_line(&p, STYLE_WARN, "it is not there any more");
-    else if (v->page == TOP_JOB)
-        print_job(&p);
-    else
+    } else if (v->page == TOP_JOB) {
+        job_view_print(p.job, p.terminal, p.out);
+        /* the stacks are older than the state */
+        if (p.closer && p.closer->stacks.count && p.job->status.state == JOB_RUNNING)
+            print_stacks(&p, false);
+    } else {
         print_node(&p, v->page);
+    }
 }

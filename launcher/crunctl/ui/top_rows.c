@@ -33,11 +33,6 @@ char *top_row_name(const struct top_row *r, const struct top_look *look, char *b
     return buf;
 }
 
-static bool is_live(const struct job_view *job)
-{
-    return job->status.state != JOB_DONE;
-}
-
 static struct top_row *add_row(struct top_rows *rows, enum top_row_kind kind,
                                size_t job, size_t node)
 {
@@ -221,7 +216,7 @@ void top_rows_fill(struct top_rows *rows, const struct top_look *look,
     size_t live = 0;
 
     rows->count = 0;
-    while (live < look->jobs.count && is_live(&look->jobs.job[live]))
+    while (live < look->jobs.count && look->jobs.job[live].status.state != JOB_DONE)
         live++;
     sorted = xcalloc(live + 1, sizeof(*sorted));
     for (size_t i = 0; i < live; i++)

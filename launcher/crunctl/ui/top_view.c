@@ -92,14 +92,6 @@ static void move_cursor(struct top_view *v, const struct top_look *look,
     scroll_rows(v, rows);
 }
 
-static void scroll_page(struct top_view *v, long by)
-{
-    long most = v->lines > v->height ? (long)(v->lines - v->height) : 0;
-    long to = (long)v->scroll + by;
-
-    v->scroll = (size_t)(to < 0 ? 0 : to > most ? most : to);
-}
-
 /* How far a key moves; 0: it moves nothing. */
 static long movement(int key, size_t height)
 {
@@ -215,6 +207,8 @@ static void press_in_list(struct top_view *v, const struct top_look *look,
 static void press_in_page(struct top_view *v, int key)
 {
     bool of_node = v->page == TOP_NODE || v->page == TOP_LOG || v->page == TOP_STACKS;
+    long most = v->lines > v->height ? (long)(v->lines - v->height) : 0;
+    long to = (long)v->scroll + movement(key, v->height);
 
     if (key == TOP_KEY_ESC || key == 0x7f || key == '\b') {
         v->page = v->page == TOP_LOG || v->page == TOP_STACKS ? TOP_NODE : TOP_LIST;
@@ -223,7 +217,7 @@ static void press_in_page(struct top_view *v, int key)
         v->page = key == 'l' ? TOP_LOG : TOP_STACKS;
         v->scroll = 0;
     } else {
-        scroll_page(v, movement(key, v->height));
+        v->scroll = (size_t)(to < 0 ? 0 : to > most ? most : to);
     }
 }
 
