@@ -17,13 +17,6 @@ void agent_send_report(struct agent *a, struct msg *m)
         client_report(a->client, m);
 }
 
-static void send_plain_report(struct agent *a, enum msg_type type)
-{
-    struct msg m = { .type = type };
-
-    agent_send_report(a, &m);
-}
-
 static void report_own_failure(struct agent *a, const char *why, bool final)
 {
     struct msg m = { .type = MSG_FAILED };
@@ -105,8 +98,10 @@ static void act_report_failed(struct agent *a)
 
 static void act_report_finished(struct agent *a)
 {
+    struct msg m = { .type = MSG_FINISHED };
+
     progress_monitor_end(a->workers.progress);
-    send_plain_report(a, MSG_FINISHED);
+    agent_send_report(a, &m);
 }
 
 static void act_report_guard_died(struct agent *a)

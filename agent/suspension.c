@@ -35,28 +35,22 @@ static void signal_workers(const struct suspension *s, int signo)
         guard_signal(*s->guard, GUARD_ALL, signo);
 }
 
-/* Returns after SIGCONT. */
-static void stop_process(void)
-{
-    struct sigaction stop = { .sa_handler = SIG_DFL }, before;
-
-    sigaction(SIGTSTP, &stop, &before);
-    raise(SIGTSTP);
-    sigaction(SIGTSTP, &before, NULL);
-}
-
 static void on_suspension_timer(void *arg)
 {
     struct suspension *s = arg;
     uint64_t since_ms = clock_ms();
     char took[32];
+    struct sigaction stop = { .sa_handler = SIG_DFL }, before;
 
     if (loop_signal_waits(SIGCONT)) {
         signal_workers(s, SIGCONT);
         return;
     }
     signal_workers(s, SIGSTOP); /* also those that have started since */
-    stop_process();
+    /* Returns after SIGCONT. */
+    sigaction(SIGTSTP, &stop, &before);
+    raise(SIGTSTP);
+    sigaction(SIGTSTP, &before, NULL);
     s->resumed(s->arg);
     signal_workers(s, SIGCONT);
     clock_format_duration(clock_ms() - since_ms, took, sizeof(took));

@@ -239,15 +239,6 @@ static void sweep_dead_launches(const struct lock_folder *folder)
         closedir(list);
 }
 
-static void write_launch_tmpdir(int fd)
-{
-    char *parent = run_tmpdir_parent();
-
-    if (parent && write(fd, parent, strlen(parent)) < 0)
-        log_debug("the file of the launch's lock: %s", strerror(errno));
-    free(parent);
-}
-
 /* The file gets its name only when it is locked and complete, so no process finds it
  * otherwise. */
 static int create_lock_file(const struct lock_folder *folder, const char *tag)
@@ -257,8 +248,13 @@ static int create_lock_file(const struct lock_folder *folder, const char *tag)
 
     format_lock_name(folder, tag, name);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    if (fd >= 0)
-        write_launch_tmpdir(fd);
+    if (fd >= 0) {
+        char *parent = run_tmpdir_parent();
+
+        if (parent && write(fd, parent, strlen(parent)) < 0)
+            log_debug("the file of the launch's lock: %s", strerror(errno));
+        free(parent);
+    }
     if (fd < 0 || (lock_file(fd) &&
                    linkat(AT_FDCWD, path, folder->fd, name, AT_SYMLINK_FOLLOW) == 0))
         return fd;

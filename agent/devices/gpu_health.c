@@ -44,15 +44,6 @@ static bool read_memory(struct gpu_health *s, const struct nvml *nvml,
            nvml->temperature(device, NVML_TEMPERATURE_GPU, &celsius) != NVML_LOST;
 }
 
-static void read_use(struct gpu_health *s, const struct nvml *nvml,
-                     struct nvml_device *device)
-{
-    struct nvml_use use;
-
-    if (nvml->use && nvml->use(device, &use) == NVML_OK)
-        s->percent = use.gpu > 100 ? 100 : (int32_t)use.gpu;
-}
-
 static void read_heat(struct gpu_health *s, const struct nvml *nvml,
                       struct nvml_device *device)
 {
@@ -110,6 +101,7 @@ void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
     struct gpu_health fresh = { .index = s->index,
                                 .percent = -1,
                                 .is_part = s->is_part };
+    struct nvml_use use;
 
     memcpy(fresh.address, s->address, sizeof(fresh.address));
     memcpy(fresh.uuid, s->uuid, sizeof(fresh.uuid));
@@ -120,7 +112,8 @@ void gpu_health_read(struct gpu_health *s, const struct nvml *nvml,
     s->answers = read_memory(s, nvml, device, part);
     if (!s->answers)
         return;
-    read_use(s, nvml, device);
+    if (nvml->use && nvml->use(device, &use) == NVML_OK)
+        s->percent = use.gpu > 100 ? 100 : (int32_t)use.gpu;
     read_heat(s, nvml, device);
     read_errors(s, nvml, device);
     read_users(s, nvml, device, part);

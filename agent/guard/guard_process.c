@@ -49,26 +49,6 @@ void guard_ignore_signal(int signo)
     ignored_too |= 1ull << (signo - 1);
 }
 
-static void restore_origin(void)
-{
-    for (int signo = 1; signo < NSIG; signo++)
-        signal(signo,
-               sigismember(&origin.ignored, signo) || ignored_too >> (signo - 1) & 1
-                   ? SIG_IGN
-                   : SIG_DFL);
-    setrlimit(RLIMIT_NOFILE, &origin.files);
-}
-
-/* The descriptors of the status pages may be above the limit that crun was started
- * with. */
-static void raise_nofile_for_pages(void)
-{
-    struct rlimit files = origin.files;
-
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-}
-
 /* Duplicates fd above the fixed numbers. */
 static int move_descriptor_up(const struct status_pages *pages, int fd)
 {
@@ -81,8 +61,12 @@ static _Noreturn void become_guard(const struct guard_process *p, int socket,
                                    int started)
 {
     int from[GUARD_FD_COUNT - GUARD_FD_SOCKET], null;
+    struct rlimit files = origin.files;
 
-    raise_nofile_for_pages();
+    /* The descriptors of the status pages may be above the limit that crun was started
+     * with. */
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
     (void)move_descriptor_up(p->pages, started);
     from[0] = move_descriptor_up(p->pages, socket);
     from[1] = move_descriptor_up(p->pages, p->cgroup->dir);
@@ -101,7 +85,12 @@ static _Noreturn void become_guard(const struct guard_process *p, int socket,
         if (fd < 2 || fcntl(fd, F_GETFD) < 0)
             dup2(null, fd);
     fd_close_from(status_pages_end(p->pages));
-    restore_origin();
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo,
+               sigismember(&origin.ignored, signo) || ignored_too >> (signo - 1) & 1
+                   ? SIG_IGN
+                   : SIG_DFL);
+    setrlimit(RLIMIT_NOFILE, &origin.files);
     guard_main(p->cgroup->name, p->tmpdir_tag);
 }
 
@@ -127,16 +116,6 @@ static _Noreturn void become_reaper(struct guard_process *p, int socket, int sta
     orphan_reaper_become(guard, p->agent, p->tmpdir_tag);
 }
 
-/* Until the guard has its descriptors, and no others. */
-static void wait_for_guard(struct guard_process *p, int started)
-{
-    pid_t pid;
-
-    p->guard = p->cgroup->dir < 0 ? -1 : p->child;
-    while (TEMP_FAILURE_RETRY(read(started, &pid, sizeof(pid))) == sizeof(pid))
-        p->guard = pid;
-}
-
 /* A guard below a reaper may have been reaped, and its pid be another process's. */
 static void open_guard_pidfd(struct guard_process *p)
 {
@@ -154,6 +133,7 @@ int guard_process_start(struct guard_process *p, int socket)
 {
     sigset_t all, before;
     int started[2];
+    pid_t pid;
 
     p->agent = getpid();
     p->tmpdir_tag = run_tmpdir_tag();
@@ -170,7 +150,10 @@ int guard_process_start(struct guard_process *p, int socket)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     close(started[1]);
     if (p->child > 0) {
-        wait_for_guard(p, started[0]);
+        /* Until the guard has its descriptors, and no others. */
+        p->guard = p->cgroup->dir < 0 ? -1 : p->child;
+        while (TEMP_FAILURE_RETRY(read(started[0], &pid, sizeof(pid))) == sizeof(pid))
+            p->guard = pid;
         open_guard_pidfd(p);
     }
     close(started[0]);

@@ -370,15 +370,6 @@ void guard_template_on_channel(uint32_t local_rank)
 
 /* -- its messages --------------------------------------------------------------- */
 
-/* A ready template that imports again is waited for by no worker. */
-static void note_import(void)
-{
-    if (template.ready)
-        start_all_cold(SPAWN_ASKED, TEMPLATE_IMPORTS);
-    template.ready = false;
-    template.ready_until_ms = clock_ms() + template.ready_ms;
-}
-
 static void read_message(void)
 {
     char text[64];
@@ -393,8 +384,13 @@ static void read_message(void)
         guard_events_add((struct guard_event){ .type = GUARD_EVENT_TEMPLATE_READY,
                                                .pid = template.pid });
         ask_for_all_held();
-    } else
-        note_import();
+    } else {
+        /* A ready template that imports again is waited for by no worker. */
+        if (template.ready)
+            start_all_cold(SPAWN_ASKED, TEMPLATE_IMPORTS);
+        template.ready = false;
+        template.ready_until_ms = clock_ms() + template.ready_ms;
+    }
 }
 
 void guard_template_on_socket(uint32_t events)

@@ -92,20 +92,6 @@ static int bind_memory(int node)
     return (int)syscall(SYS_set_mempolicy, MPOL_BIND, mask, 1024ul + 1);
 }
 
-/*
- * The other dispositions are those of the guard's start: SIGHUP ignored by nohup stays
- * ignored. Call it last, because signals arrive from here on.
- */
-static void reset_signals(void)
-{
-    sigset_t none;
-
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGCHLD, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* Returns the stage that failed, or SPAWN_EXEC if none did. */
 static enum spawn_stage prepare_child(const struct spawn *s,
                                       const struct spawn_home *home)
@@ -137,6 +123,7 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
                       pid_t parent, bool in_cgroup)
 {
     enum spawn_stage stage;
+    sigset_t none;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -145,7 +132,12 @@ static void run_child(const struct spawn *s, const struct spawn_home *home,
         write_failure_record(s, home, SPAWN_CGROUP);
     stage = prepare_child(s, home);
     if (stage == SPAWN_EXEC) {
-        reset_signals();
+        /* The other dispositions are those of the guard's start: SIGHUP ignored by
+         * nohup stays ignored. Signals arrive from here on. */
+        signal(SIGPIPE, SIG_DFL);
+        signal(SIGCHLD, SIG_DFL);
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
         execve(s->argv[0], s->argv, s->env);
     }
     write_failure_record(s, home, stage);
@@ -202,18 +194,14 @@ static pid_t clone_first_child(const struct spawn_way *way, struct spawn_home *h
     return -1;
 }
 
-static unsigned first_way(const struct spawn_home *home)
-{
-    return home->way == 0 && (home->cgroup < 0 || home->clone_into_fails) ? 1
-                                                                          : home->way;
-}
-
 pid_t spawn_worker(const struct spawn *s, struct spawn_home *home, int *pidfd)
 {
     pid_t parent = getpid(), pid = -1;
     bool lasting = true; /* a way that failed will fail again */
-    unsigned first = first_way(home), way;
+    unsigned first = home->way, way;
 
+    if (first == 0 && (home->cgroup < 0 || home->clone_into_fails))
+        first = 1;
     for (way = first; way < WAY_COUNT; way++) {
         bool is_born_there = ways[way].flags & CLONE_INTO_CGROUP;
         bool in_cgroup = home->cgroup < 0 || is_born_there;

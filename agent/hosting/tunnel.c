@@ -244,18 +244,14 @@ static bool carry_down(struct tunnel *t, struct tunnel_pipe *p)
     return true;
 }
 
-/* A side that has ended ends the other, once that has all of its bytes. */
-static bool pipe_is_over(const struct tunnel_pipe *p)
-{
-    return (p->local_over && rest_is_empty(&p->up)) ||
-           (p->remote_over && rest_is_empty(&p->down));
-}
-
 static void tunnel_pipe_carry(struct tunnel *t, struct tunnel_pipe *p)
 {
     bool up_waits, down_waits;
 
-    if (!carry_up(t, p) || !carry_down(t, p) || pipe_is_over(p)) {
+    /* A side that has ended ends the other, once that has all of its bytes. */
+    if (!carry_up(t, p) || !carry_down(t, p) ||
+        (p->local_over && rest_is_empty(&p->up)) ||
+        (p->remote_over && rest_is_empty(&p->down))) {
         tunnel_pipe_close(t, p);
         return;
     }

@@ -73,12 +73,6 @@ static void show_countdown(void *arg)
         loop_timer_arm(&s->countdown, now + 1000);
 }
 
-static void hide_countdown(struct job_messages *s)
-{
-    loop_timer_cancel(&s->countdown);
-    status_line_set_urgent(s->status_line, "");
-}
-
 /* A node that is taken in soon was no spare. */
 static void report_spare(void *arg)
 {
@@ -245,20 +239,12 @@ void job_messages_stopped(struct job_messages *s)
 {
     uint64_t took = clock_ms() - s->stop_began_ms;
 
-    hide_countdown(s);
+    loop_timer_cancel(&s->countdown);
+    status_line_set_urgent(s->status_line, "");
     if (s->stopping && took >= SLOW_STOP_MS && !job_messages_are_first_nodes(s))
         log_info("%" PRIu32 " worker%s stopped in %.1f s", s->alive,
                  text_plural(s->alive), (double)took / 1000);
     s->stopping = false;
-}
-
-/* Whether it is an endpoint such as the default of --master-addr, which no other
- * machine reaches. */
-static bool is_loopback_endpoint(const char *endpoints)
-{
-    return endpoints &&
-           (strncmp(endpoints, "127.", 4) == 0 || strncmp(endpoints, "[::1]", 5) == 0 ||
-            strncmp(endpoints, "localhost", 9) == 0);
 }
 
 /* Each line fits into 80 columns, unless names are long. */
@@ -273,7 +259,10 @@ static void say_waiting(struct job_messages *s, const struct msg_beat *beat, boo
              beat->present < s->config->job.min_nodes ? "" : "starts in ",
              beat->left_ms / 1000,
              beat->present < s->config->job.min_nodes ? " left" : "");
-    if (where && is_loopback_endpoint(at))
+    /* such as the default of --master-addr */
+    if (where && at &&
+        (strncmp(at, "127.", 4) == 0 || strncmp(at, "[::1]", 5) == 0 ||
+         strncmp(at, "localhost", 9) == 0))
         log_info("rendezvous %s is loopback: other machines cannot connect", at);
     else if (where)
         log_info("rendezvous %s", at);

@@ -37,25 +37,6 @@ static size_t plain_size(const char *text, size_t size)
     return ret ? (size_t)(ret - text) : n;
 }
 
-/* A carriage return goes before the prefix, unless it only ends the line. */
-static void append_return(struct console_source *s, bool ends_line)
-{
-    if (ends_line)
-        append_prefix(s);
-    append_out(s->console, "\r", 1);
-    s->wants_prefix = true;
-    s->after_return = true;
-}
-
-static void append_newline(struct console_source *s)
-{
-    if (!s->after_return)
-        append_prefix(s);
-    append_out(s->console, "\n", 1);
-    s->wants_prefix = true;
-    s->after_return = false;
-}
-
 static void append_prefixed_text(struct console_source *s, const char *text,
                                  size_t size)
 {
@@ -64,9 +45,18 @@ static void append_prefixed_text(struct console_source *s, const char *text,
     for (; size > 0; text += n, size -= n) {
         n = 1;
         if (*text == '\r') {
-            append_return(s, size > 1 && text[1] == '\n' && !s->after_return);
+            /* it goes before the prefix, unless it only ends the line */
+            if (size > 1 && text[1] == '\n' && !s->after_return)
+                append_prefix(s);
+            append_out(s->console, "\r", 1);
+            s->wants_prefix = true;
+            s->after_return = true;
         } else if (*text == '\n') {
-            append_newline(s);
+            if (!s->after_return)
+                append_prefix(s);
+            append_out(s->console, "\n", 1);
+            s->wants_prefix = true;
+            s->after_return = false;
         } else {
             n = plain_size(text, size);
             append_prefix(s);

@@ -204,15 +204,6 @@ static void expect_next(struct log_answers *a, const struct log_question *q)
     a->follower[a->followers++] = f;
 }
 
-/* Of the attempt before, one who follows must know that more will come. */
-static bool stream_has_answer(const struct log_answers *a, const struct log_question *q,
-                              const struct wanted_stream *s,
-                              const struct kept_stream *kept)
-{
-    return stream_has_news(s, kept) ||
-           (q->epoch != a->kept->now.epoch && !kept_stream_view(kept).ended);
-}
-
 /* read: of its file, if that was read; errnum: why no file can be read. */
 static void answer_stream(const struct log_answers *a, const struct log_question *q,
                           struct wanted_stream *s, const struct log_file_read *read,
@@ -220,7 +211,9 @@ static void answer_stream(const struct log_answers *a, const struct log_question
 {
     const struct kept_stream *kept = find_kept_stream(a, q, s);
 
-    if (!kept || (!read && !stream_has_answer(a, q, s, kept)))
+    /* Of the attempt before, one who follows must know that more will come. */
+    if (!kept || (!read && !stream_has_news(s, kept) &&
+                  (q->epoch == a->kept->now.epoch || kept_stream_view(kept).ended)))
         return;
     if (read) {
         s->offset = read->offset;

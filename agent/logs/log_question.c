@@ -36,17 +36,12 @@ static void question_add_stream(struct log_question *q, const struct msg_ask_log
     q->stream[q->count++] = s;
 }
 
-static bool stream_is_asked(const struct msg_ask_logs *ask, int which)
-{
-    return ask->stream != (which == LOG_OUT ? OUTPUT_STDERR : OUTPUT_STDOUT);
-}
-
 static void question_add_rank(struct log_question *q, const struct msg_ask_logs *ask,
                               const struct kept_attempt *attempt, uint32_t local_rank,
                               const uint64_t offset[LOG_STREAMS], bool has_offset)
 {
     for (int which = 0; which < LOG_STREAMS; which++)
-        if (stream_is_asked(ask, which))
+        if (ask->stream != (which == LOG_OUT ? OUTPUT_STDERR : OUTPUT_STDOUT))
             question_add_stream(q, ask, attempt,
                                 (struct wanted_stream){ .local_rank = local_rank,
                                                         .which = which,

@@ -205,16 +205,6 @@ static void write_next(struct log_writer *w)
     finish_write(w, o, size);
 }
 
-static void free_blocks(struct blocks *list)
-{
-    struct log_block *b;
-
-    while ((b = TAILQ_FIRST(list))) {
-        TAILQ_REMOVE(list, b, link);
-        free(b);
-    }
-}
-
 static void close_outlet_files(struct outlet *o)
 {
     if (o->options.owned && o->options.fd >= 0)
@@ -226,7 +216,12 @@ static void close_outlet_files(struct outlet *o)
 
 static void free_outlet(struct outlet *o)
 {
-    free_blocks(&o->blocks);
+    struct log_block *b;
+
+    while ((b = TAILQ_FIRST(&o->blocks))) {
+        TAILQ_REMOVE(&o->blocks, b, link);
+        free(b);
+    }
     close_outlet_files(o);
     TAILQ_REMOVE(&o->writer->outlets, o, link);
     free((char *)o->options.name);

@@ -61,16 +61,6 @@ void hang_begin(struct hang *h, const struct hang_rule *rule, bool others,
 
 /* -- observing ------------------------------------------------------------------ */
 
-static void note_step(struct hang_rank *r, uint64_t step, uint64_t now)
-{
-    if (r->stepped && step > r->progress.step) {
-        r->seen += step - r->progress.step;
-        r->longest[r->next++ % STEPS_KEPT] = now - r->step_at;
-    }
-    r->stepped = true;
-    r->step_at = now;
-}
-
 static void update_rank(struct hang_rank *r, const struct hang_observation *s,
                         uint64_t now)
 {
@@ -78,8 +68,14 @@ static void update_rank(struct hang_rank *r, const struct hang_observation *s,
     r->stopped = s->stopped;
     if (!s->changed)
         return;
-    if (s->progress.written && (!r->stepped || s->progress.step != r->progress.step))
-        note_step(r, s->progress.step, now);
+    if (s->progress.written && (!r->stepped || s->progress.step != r->progress.step)) {
+        if (r->stepped && s->progress.step > r->progress.step) {
+            r->seen += s->progress.step - r->progress.step;
+            r->longest[r->next++ % STEPS_KEPT] = now - r->step_at;
+        }
+        r->stepped = true;
+        r->step_at = now;
+    }
     r->changed_at = now;
     r->progress = s->progress;
 }
@@ -174,21 +170,15 @@ static uint64_t wait_allowance(const struct hang *h, uint64_t step_ms)
     return step_ms + (margin > WAIT_MARGIN_MS_MIN ? margin : WAIT_MARGIN_MS_MIN);
 }
 
-/* What a program does before, between and after its epochs is not for --watch to see.
- */
-static bool may_take_long(const struct hang_rank *r)
-{
-    return !has_made_step(r) || progress_phase_is_long(r->progress.phase) ||
-           (r->progress.watched && r->progress.phase == PROGRESS_UNKNOWN);
-}
-
 /* Between its steps a watched program may do what no hook sees, as plotting. */
 static uint64_t busy_allowance(const struct hang *h, const struct hang_rank *r,
                                uint64_t step_ms)
 {
     bool is_guess = h->rule.is_auto && r->progress.watched;
 
-    if (may_take_long(r))
+    /* --watch does not see what a program does before, between and after its epochs. */
+    if (!has_made_step(r) || progress_phase_is_long(r->progress.phase) ||
+        (r->progress.watched && r->progress.phase == PROGRESS_UNKNOWN))
         return long_allowance(h, step_ms);
     return is_guess && step_ms < HANG_AUTO_LONG_MS_MIN ? HANG_AUTO_LONG_MS_MIN
                                                        : step_ms;

@@ -37,13 +37,6 @@ static const char *state_name(char state)
     return "in an unknown state";
 }
 
-static bool is_syscall_entry(const char *function)
-{
-    return strncmp(function, "__x64_sys_", 10) == 0 ||
-           strncmp(function, "__arm64_sys_", 12) == 0 ||
-           strncmp(function, "do_syscall_", 11) == 0;
-}
-
 /* "[<0>] futex_wait+0x1/0x2\n..." to "futex_wait < do_futex < ..." */
 static void append_stack(pid_t pid, char *buf, size_t size)
 {
@@ -60,7 +53,10 @@ static void append_stack(pid_t pid, char *buf, size_t size)
             continue;
         name += 2;
         name[strcspn(name, "+ ")] = '\0';
-        if (is_syscall_entry(name)) /* every system call's stack begins with it */
+        /* every system call's stack begins with it */
+        if (strncmp(name, "__x64_sys_", 10) == 0 ||
+            strncmp(name, "__arm64_sys_", 12) == 0 ||
+            strncmp(name, "do_syscall_", 11) == 0)
             return;
         used += (size_t)snprintf(buf + used, size - used, "%s%s",
                                  count++ ? " < " : "; stack ", name);

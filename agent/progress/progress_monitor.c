@@ -176,22 +176,18 @@ static void report_hang(struct progress_monitor *m)
     group_report_hang(m->group, local_rank, what, still_ms);
 }
 
-static void rate_steps(struct progress_monitor *m)
-{
-    const struct page_values *p = progress_monitor_find_slowest(m);
-
-    m->rated_ms = clock_ms();
-    if (p)
-        step_rate_add(&m->step_rate, p->step, clock_ms());
-}
-
 static void on_page_timer(void *arg)
 {
     struct progress_monitor *m = arg;
 
     progress_monitor_read(m);
-    if (clock_ms() - m->rated_ms >= HANG_READ_MS)
-        rate_steps(m);
+    if (clock_ms() - m->rated_ms >= HANG_READ_MS) {
+        const struct page_values *p = progress_monitor_find_slowest(m);
+
+        m->rated_ms = clock_ms();
+        if (p)
+            step_rate_add(&m->step_rate, p->step, clock_ms());
+    }
     if (clock_ms() - m->sampled_ms >= STRAGGLERS_READ_MS) {
         m->sampled_ms = clock_ms();
         progress_monitor_sample_stragglers(m);

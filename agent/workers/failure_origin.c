@@ -200,14 +200,6 @@ static bool line_links_chain(const struct line *line)
            line_begins(line, "The above exception was the direct cause");
 }
 
-static bool line_ends_error(const struct line *line)
-{
-    return line_links_chain(line) || line_begins(line, "Traceback (most recent call") ||
-           line_begins(line, "Exception in thread ") ||
-           line_begins(line, "Exception ignored in") ||
-           line_begins(line, "Fatal Python error: ");
-}
-
 static void close_error(struct tracebacks *t, const char *at)
 {
     if (t->open)
@@ -229,7 +221,10 @@ static void open_error(struct tracebacks *t, const char *at, const struct line *
 static void read_traceback_line(struct tracebacks *t, const char *at,
                                 const struct line *line, const struct line *before)
 {
-    if (line_ends_error(line))
+    if (line_links_chain(line) || line_begins(line, "Traceback (most recent call") ||
+        line_begins(line, "Exception in thread ") ||
+        line_begins(line, "Exception ignored in") ||
+        line_begins(line, "Fatal Python error: "))
         close_error(t, at);
     if (line_links_chain(line)) {
         t->is_chained = t->report != REPORT_NONE;
@@ -349,15 +344,6 @@ static bool is_fresh(uint64_t ms, const struct failure *f,
            ms + (wrote_more ? ERROR_AGE_MAX_MS : LAST_TRACEBACK_AGE_MAX_MS) >= f->at_ms;
 }
 
-static void move_back(struct failure *f, uint64_t at_ms)
-{
-    uint64_t ms = at_ms < f->at_ms ? f->at_ms - at_ms : 0;
-
-    f->at_ms -= ms;
-    f->wall_ms -= ms;
-    f->ran_ms -= ms < f->ran_ms ? ms : f->ran_ms;
-}
-
 void failure_origin_read(struct failure *f, const struct failure_output *output)
 {
     const char *text = output->text;
@@ -374,8 +360,15 @@ void failure_origin_read(struct failure *f, const struct failure_output *output)
     }
     if (failure_needs_text(f) && *text && is_fresh(wrote_ms, f, output)) {
         judge_part(f, &part);
-        if (output->traceback_ms && is_fresh(output->traceback_ms, f, output))
-            move_back(f, output->traceback_ms);
+        if (output->traceback_ms && is_fresh(output->traceback_ms, f, output)) {
+            uint64_t ms = output->traceback_ms < f->at_ms
+                              ? f->at_ms - output->traceback_ms
+                              : 0;
+
+            f->at_ms -= ms;
+            f->wall_ms -= ms;
+            f->ran_ms -= ms < f->ran_ms ? ms : f->ran_ms;
+        }
     }
     if ((f->kind == FAILURE_SIGNAL && f->code == SIGPIPE) ||
         (f->kind == FAILURE_EXIT && f->code == EXIT_SIGPIPE))

@@ -131,11 +131,6 @@ static bool write_byte(const char *path)
     return written;
 }
 
-static bool is_same_time(const struct timespec *a, const struct timespec *b)
-{
-    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
-}
-
 bool torch_recorder_ask(struct torch_recorder *r)
 {
     bool any = false;
@@ -164,7 +159,8 @@ static bool is_dump_written(const struct torch_recorder *r, uint32_t i,
     struct stat st;
     off_t size = d->size;
 
-    if (stat(path, &st) == 0 && !is_same_time(&st.st_mtim, &d->before))
+    if (stat(path, &st) == 0 && !(st.st_mtim.tv_sec == d->before.tv_sec &&
+                                  st.st_mtim.tv_nsec == d->before.tv_nsec))
         d->size = st.st_size;
     free(path);
     return d->size > 0 && d->size == size;

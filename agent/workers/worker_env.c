@@ -107,22 +107,18 @@ static void put_ranks(struct variables *o, const struct worker_env_inputs *f,
         put_variable(o, "LOCAL_RANK=%" PRIu32, f->local_rank);
 }
 
-/* Whether a layer has started crun as one process of its own JAX job, as Kubeflow does.
- * put_task sets the numbers then. */
-static bool has_jax_layer(const struct config *config, const char *const *base)
-{
-    return find_variable(base, "JAX_COORDINATOR_ADDRESS") &&
-           find_variable(base, "JAX_NUM_PROCESSES") &&
-           find_variable(base, "JAX_PROCESS_ID") &&
-           task_variable_of("JAX_PROCESS_ID=", config->keep_env) == TASK_VARIABLE_RANK;
-}
-
 /* JAX's own names. Those that the user has set stay. */
 static void put_jax(struct variables *o, const struct worker_env_inputs *f,
                     const char *const *base)
 {
     const struct msg_start *s = f->start;
-    bool layer = has_jax_layer(f->config, base);
+    /* Whether a layer has started crun as one process of its own JAX job, as Kubeflow
+     * does. put_task sets the numbers then. */
+    bool layer = find_variable(base, "JAX_COORDINATOR_ADDRESS") &&
+                 find_variable(base, "JAX_NUM_PROCESSES") &&
+                 find_variable(base, "JAX_PROCESS_ID") &&
+                 task_variable_of("JAX_PROCESS_ID=", f->config->keep_env) ==
+                     TASK_VARIABLE_RANK;
     const char *chosen = find_variable(base, "JAX_COORDINATOR_PORT");
     uint32_t free_port = macros_port(s->free_ports, "");
     char port[16];
@@ -260,16 +256,6 @@ static size_t string_list_length(const char *const *list)
     return n;
 }
 
-static void names_init(struct name_set *n, size_t entries)
-{
-    size_t size = 16;
-
-    while (size < 2 * entries)
-        size *= 2;
-    n->slot = xcalloc(size, sizeof(*n->slot));
-    n->mask = size - 1;
-}
-
 /* Crun's variables, then the others of base, but for those of `without` ("NAME=",
  * NULL-ended) and of crun's own task. Of each name the first counts, as for getenv. */
 static const char **merge_environments(const struct variables *o,
@@ -281,8 +267,12 @@ static const char **merge_environments(const struct variables *o,
     const char **env = xmalloc(slots * sizeof(*env) + o->used);
     char *text = memcpy((char *)(env + slots), o->text, o->used);
     struct name_set names;
+    size_t size = 16;
 
-    names_init(&names, names_count);
+    while (size < 2 * names_count)
+        size *= 2;
+    names.slot = xcalloc(size, sizeof(*names.slot));
+    names.mask = size - 1;
     for (unsigned i = 0; i < o->count; i++) {
         env[used++] = text + o->start[i];
         (void)add_name(&names, text + o->start[i]);
