@@ -12,17 +12,6 @@
 #include "rendezvous/common/security/tls.h"
 #include "rendezvous/wire/net/dialer.h"
 
-/* Of an outage, the session tells only the first reason. */
-static void client_log_other_user(struct client *c, const struct net_addr *where,
-                                  uid_t uid, const char *why)
-{
-    char place[NET_TEXT_SIZE];
-
-    if (c->out && c->other_user != uid)
-        log_warn("%s: %s", net_format(where, place, sizeof(place)), why);
-    c->other_user = uid;
-}
-
 /*
  * After a crash of the rendezvous, any user of its machine can listen on its port. The
  * kernel does not tell which user's process accepts a connection before it is accepted.
@@ -34,6 +23,7 @@ static int client_link_check_user(struct client_link *l, struct err *e)
     enum local_peer kind;
     char why[256];
     uid_t uid = 0;
+    char place[NET_TEXT_SIZE];
 
     if (l->trusted || l->client->local || l->client->keys) /* a key proves more */
         return 0;
@@ -42,7 +32,10 @@ static int client_link_check_user(struct client_link *l, struct err *e)
                                       sizeof(why));
     if (l->trusted)
         return 0;
-    client_log_other_user(l->client, conn_peer(l->conn), uid, why);
+    /* Of an outage, the session tells only the first reason. */
+    if (l->client->out && l->client->other_user != uid)
+        log_warn("%s: %s", net_format(conn_peer(l->conn), place, sizeof(place)), why);
+    l->client->other_user = uid;
     return err_set(e, "%s", why);
 }
 
@@ -138,20 +131,11 @@ bool client_link_is_sole(const struct client_link *l)
            !dialer_is_busy(l->client->dialer);
 }
 
-static void client_link_greet(struct client_link *l)
-{
-    struct msg hello;
-
-    session_fill_hello(l->client->session, &hello);
-    l->greeted = true;
-    conn_send(l->conn, &hello);
-    conn_flush(l->conn);
-}
-
 static void on_connected(void *arg, struct conn *conn)
 {
     struct client_link *l = arg;
     struct client *c = l->client;
+    struct msg hello;
 
     if (!l->trying)
         return;
@@ -164,7 +148,10 @@ static void on_connected(void *arg, struct conn *conn)
         /* of those that keep the records, one that has lost touch may never answer */
         if (!c->race_ends_ms && !c->keepers)
             c->race_ends_ms = clock_ms() + CONNECT_RACE_MS;
-        client_link_greet(l);
+        session_fill_hello(l->client->session, &hello);
+        l->greeted = true;
+        conn_send(l->conn, &hello);
+        conn_flush(l->conn);
         client_arm_race(c);
     }
     client_settle(c);

@@ -13,20 +13,6 @@ void session_send_reports(struct session *s)
     outbox_each(&s->reports, session_send, s);
 }
 
-static bool is_of_owners(const struct msg *m)
-{
-    return m->type == MSG_ASK_OWNERS || m->type == MSG_OWNERS;
-}
-
-/* What became of the epoch on this node. Of its failures, one is enough. */
-static bool is_epoch_report(const struct session *s, const struct msg *m)
-{
-    return m->epoch == s->orders.epoch &&
-           !outbox_find_type(&s->epoch_reports, m->type) &&
-           (m->type == MSG_STORE_READY || m->type == MSG_FAILED ||
-            m->type == MSG_FINISHED || m->type == MSG_STOPPED);
-}
-
 void session_on_report(struct session_step *step)
 {
     struct session *s = step->session;
@@ -35,14 +21,18 @@ void session_on_report(struct session_step *step)
     /* the first failures count */
     if ((step->msg->type == MSG_FAILED || step->msg->type == MSG_NOTE ||
          step->msg->type == MSG_STACKS || step->msg->type == MSG_LOGS ||
-         is_of_owners(step->msg)) &&
+         (step->msg->type == MSG_ASK_OWNERS || step->msg->type == MSG_OWNERS)) &&
         s->reports.count >= WORKERS_PER_NODE_MAX)
         return;
     if (step->msg->type == MSG_STOPPED)
         memcpy(s->identity.memory, step->msg->stopped.memory,
                sizeof(s->identity.memory));
     order_filter_reported(&s->orders, step->msg);
-    if (is_epoch_report(s, step->msg))
+    /* What became of the epoch on this node. Of its failures, one is enough. */
+    if (step->msg->epoch == s->orders.epoch &&
+        !outbox_find_type(&s->epoch_reports, step->msg->type) &&
+        (step->msg->type == MSG_STORE_READY || step->msg->type == MSG_FAILED ||
+         step->msg->type == MSG_FINISHED || step->msg->type == MSG_STOPPED))
         outbox_add(&s->epoch_reports, step->msg);
     kept = outbox_add(&s->reports, step->msg);
     if (s->state == SESSION_ATTACHED)
@@ -78,20 +68,6 @@ static void repeat_report(void *arg, struct msg *report)
         session_send(s, outbox_add(&s->reports, report));
 }
 
-/*
- * The rendezvous repeats an order that this node has obeyed. It may do so because it
- * has lost the answer, which it had acknowledged.
- */
-static void repeat_reports(struct session *s, const struct msg *order)
-{
-    struct msg *stopped = outbox_find_type(&s->epoch_reports, MSG_STOPPED);
-
-    if (order->type == MSG_START)
-        outbox_each(&s->epoch_reports, repeat_report, s);
-    else if (order->type == MSG_STOP && stopped)
-        repeat_report(s, stopped);
-}
-
 /* An older rendezvous than this goes on as if nothing were wrong. */
 static void report_regression(struct session *s, const struct msg *order)
 {
@@ -113,13 +89,21 @@ void session_on_order(struct session_step *step)
     struct session *s = step->session;
     const struct msg *order = step->msg;
     uint64_t epoch = s->orders.epoch;
+    struct msg *stopped = outbox_find_type(&s->epoch_reports, MSG_STOPPED);
 
     if (order_filter_take(&s->orders, order)) {
         if (s->orders.epoch != epoch)
             outbox_clear(&s->epoch_reports);
         s->calls.order(s->calls.arg, order);
     } else if (order->epoch == epoch && !s->orders.done) {
-        repeat_reports(s, order);
+        /*
+         * The rendezvous repeats an order that this node has obeyed. It may do so
+         * because it has lost the answer, which it had acknowledged.
+         */
+        if (order->type == MSG_START)
+            outbox_each(&s->epoch_reports, repeat_report, s);
+        else if (order->type == MSG_STOP && stopped)
+            repeat_report(s, stopped);
     } else if (order->epoch < epoch && !s->orders.done) {
         report_regression(s, order);
     }

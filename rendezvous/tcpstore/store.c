@@ -139,16 +139,6 @@ static void store_wake_all(struct store *s, struct store_node *n)
         (void)store_end_wait(s, w);
 }
 
-/* One value is for one client. Those that wait for other names, too, have seen this one
- * and go on waiting: the next in line may be able to go on. */
-static void store_wake_one(struct store *s, struct store_node *n)
-{
-    struct store_wait *w;
-
-    while ((w = TAILQ_FIRST(&n->waits)) && !store_end_wait(s, w))
-        continue;
-}
-
 static struct store_wait *store_new_wait(struct store *s)
 {
     struct store_wait *w = LIST_FIRST(&s->spare);
@@ -201,12 +191,6 @@ static int store_put_buffer(struct store *s, struct store_node *n,
     return 0;
 }
 
-static bool buffer_fits_in_place(const struct shared_buffer *b, size_t size)
-{
-    return b && b->refs == 1 && size <= b->cap - b->at &&
-           b->cap <= 2 * size + IN_PLACE_SLACK;
-}
-
 /* Set the value of n, in place if there is room;
  * a new buffer has room for `cap` bytes. */
 static int store_put_value(struct store *s, struct store_node *n, struct span value,
@@ -216,7 +200,8 @@ static int store_put_value(struct store *s, struct store_node *n, struct span va
 
     if (cap < value.size)
         cap = value.size;
-    if (!buffer_fits_in_place(b, value.size)) {
+    if (!(b && b->refs == 1 && value.size <= b->cap - b->at &&
+          b->cap <= 2 * value.size + IN_PLACE_SLACK)) {
         if (store_need_bytes(s, shared_buffer_cost(cap), e) < 0)
             return -1;
         b = shared_buffer_create(cap, &s->stats.bytes);
@@ -421,6 +406,7 @@ static int store_push_to_key(struct store *s, struct span key,
                              struct shared_buffer *value, struct err *e)
 {
     struct store_node *n = store_obtain_node(s, key, e);
+    struct store_wait *w;
 
     if (!n) {
         shared_buffer_unref(value);
@@ -430,7 +416,10 @@ static int store_push_to_key(struct store *s, struct span key,
         store_drop_if_empty(s, n);
         return -1;
     }
-    store_wake_one(s, n);
+    /* One value is for one client. Those that wait for other names, too, have seen this
+     * one and go on waiting: the next in line may be able to go on. */
+    while ((w = TAILQ_FIRST(&n->waits)) && !store_end_wait(s, w))
+        continue;
     return 0;
 }
 
@@ -561,15 +550,6 @@ struct store *store_create(const struct store_limits *limits, const struct id128
     return s;
 }
 
-static void store_free_node(struct store *s, struct store_node *n)
-{
-    assert(TAILQ_EMPTY(&n->waits));
-    while (n->queue)
-        shared_buffer_unref(store_dequeue(s, n));
-    shared_buffer_unref(n->value);
-    free(n);
-}
-
 void store_destroy(struct store *s)
 {
     struct store_wait *w;
@@ -579,7 +559,11 @@ void store_destroy(struct store *s)
     for (size_t i = 0; i <= s->table.mask; i++)
         for (struct store_node *n = s->table.bucket[i], *next; n; n = next) {
             next = n->next;
-            store_free_node(s, n);
+            assert(TAILQ_EMPTY(&n->waits));
+            while (n->queue)
+                shared_buffer_unref(store_dequeue(s, n));
+            shared_buffer_unref(n->value);
+            free(n);
         }
     while ((w = LIST_FIRST(&s->spare))) {
         LIST_REMOVE(w, of_client);

@@ -253,13 +253,6 @@ void store_conn_flush(struct store_server *s, struct store_conn *c)
         store_conn_refuse(s, c, "no room in epoll");
 }
 
-static void store_conn_identify(struct store_server *s, struct store_conn *c)
-{
-    acceptor_remove(&s->acceptor, &c->waiting);
-    c->identified = true;
-    TAILQ_INSERT_TAIL(&s->identified, c, of_kind);
-}
-
 static void store_conn_count_out(struct store_server *s, struct store_conn *c)
 {
     size_t now = outbuf_memory(&c->session.out);
@@ -297,8 +290,11 @@ static bool store_conn_read_some(struct store_server *s, struct store_conn *c)
     }
     outbuf_lend(&c->session.out, s->out, sizeof(s->out));
     r = tcpstore_feed(s->tcpstore, &c->session, s->in, (size_t)n, &e);
-    if (!c->identified && c->session.validated)
-        store_conn_identify(s, c);
+    if (!c->identified && c->session.validated) {
+        acceptor_remove(&s->acceptor, &c->waiting);
+        c->identified = true;
+        TAILQ_INSERT_TAIL(&s->identified, c, of_kind);
+    }
     store_conn_flush(s, c);
     if (c->fd < 0)
         return false;

@@ -274,16 +274,6 @@ void loop_off_turn_end(struct loop *loop, void (*work)(void *), void *arg)
             loop->turn_end[i].work = NULL;
 }
 
-static void loop_open_signals(struct loop *loop)
-{
-    loop->signals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    loop->signals_event = require_event(
-        loop->signals < 0 ? NULL
-                          : event_new(loop->base, loop->signals, EV_READ | EV_PERSIST,
-                                      on_caught, loop));
-    event_add(loop->signals_event, NULL);
-}
-
 void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void *arg)
 {
     struct sigaction action = { .sa_sigaction = catch_signal,
@@ -293,8 +283,14 @@ void loop_on_signal(struct loop *loop, int signo, void (*fn)(void *, int), void 
     bool is_new;
 
     assert(signo > 0 && signo < NSIG);
-    if (loop->signals < 0)
-        loop_open_signals(loop);
+    if (loop->signals < 0) {
+        loop->signals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        loop->signals_event = require_event(
+            loop->signals < 0 ? NULL
+                              : event_new(loop->base, loop->signals,
+                                          EV_READ | EV_PERSIST, on_caught, loop));
+        event_add(loop->signals_event, NULL);
+    }
     h = &loop->signal[signo];
     is_new = !h->fn;
     h->fn = fn;

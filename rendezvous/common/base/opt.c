@@ -369,13 +369,6 @@ static int apply_variable(struct opt_parser *p, const struct opt *o, const char 
     return truth ? o->set(p->target, o, NULL, e) : 0;
 }
 
-/* No default for --help: a variable CRUN_VERSION means something else. */
-static bool opt_is_question(const char *flag)
-{
-    return strcmp(flag, "help") == 0 || strcmp(flag, "h") == 0 ||
-           strcmp(flag, "version") == 0;
-}
-
 /* Kubernetes describes a Service called "crun-master" by CRUN_MASTER_PORT=tcp://..., in
  * all pods of its namespace. */
 static bool is_service_link(const char *flag, const char *value)
@@ -394,7 +387,11 @@ static const char *find_variable(const char *flag, const char *const *prefixes,
     const char *found = NULL;
     char candidate[2 * NAME_SIZE];
 
-    for (; prefixes && *prefixes && !opt_is_question(flag); prefixes++) {
+    /* No default for --help: a variable CRUN_VERSION means something else. */
+    for (; prefixes && *prefixes &&
+           !(strcmp(flag, "help") == 0 || strcmp(flag, "h") == 0 ||
+             strcmp(flag, "version") == 0);
+         prefixes++) {
         const char *value;
 
         snprintf(candidate, sizeof(candidate), "%s_%s", *prefixes, flag);

@@ -59,14 +59,6 @@ static struct stack_group *add_group(struct stack_groups *s, const struct msg_st
     return g;
 }
 
-static void note_first_rank(struct stack_group *g, const struct msg_stacks *m)
-{
-    memcpy(g->host, m->host, sizeof(g->host));
-    g->pid = m->pid;
-    free(g->log);
-    g->log = xstrdup(m->log);
-}
-
 void stack_groups_add(struct stack_groups *s, const struct msg_stacks *m)
 {
     struct rank_ranges ranks = { .count = 0 };
@@ -80,8 +72,12 @@ void stack_groups_add(struct stack_groups *s, const struct msg_stacks *m)
     if (!g)
         g = add_group(s, m);
     if (g && (g->ranks.count == 0 ||
-              (ranks.count && ranks.range[0].first < g->ranks.range[0].first)))
-        note_first_rank(g, m);
+              (ranks.count && ranks.range[0].first < g->ranks.range[0].first))) {
+        memcpy(g->host, m->host, sizeof(g->host));
+        g->pid = m->pid;
+        free(g->log);
+        g->log = xstrdup(m->log);
+    }
     for (unsigned i = 0; g && i < ranks.count; i++)
         rank_ranges_add(&g->ranks, ranks.range[i].first, ranks.range[i].last);
     rank_ranges_fini(&ranks);

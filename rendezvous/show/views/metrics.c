@@ -73,13 +73,6 @@ static char *make_labels(const struct job *job, const char *host)
     return xstrdup(labels);
 }
 
-static bool job_is_told(const struct metrics_view *v, const struct job *job)
-{
-    return (!v->viewer || job_owner_admits(&job->owner, v->viewer)) &&
-           (job->membership.state != JOB_DONE ||
-            v->now_ms - job->done_ms < METRICS_ENDED_SHOWN_MS);
-}
-
 static void add_job_source(struct metric_sources *all, const struct metrics_view *v,
                            struct job *job)
 {
@@ -113,18 +106,10 @@ static void collect_sources(struct metric_sources *all, const struct metrics_vie
     *all = (struct metric_sources){ .job = xcalloc(jobs + 1, sizeof(*all->job)),
                                     .node = xcalloc(nodes + 1, sizeof(*all->node)) };
     for (struct job *j = registry_own_jobs(v->registry); j; j = j->next)
-        if (job_is_told(v, j))
+        if ((!v->viewer || job_owner_admits(&j->owner, v->viewer)) &&
+            (j->membership.state != JOB_DONE ||
+             v->now_ms - j->done_ms < METRICS_ENDED_SHOWN_MS))
             add_job_source(all, v, j);
-}
-
-static void free_sources(struct metric_sources *all)
-{
-    for (size_t i = 0; i < all->jobs; i++)
-        free(all->job[i].labels);
-    for (size_t i = 0; i < all->nodes; i++)
-        free(all->node[i].labels);
-    free(all->job);
-    free(all->node);
 }
 
 /* -- the text ---------------------------------------------------------------------- */
@@ -161,5 +146,10 @@ void metrics_write(const struct metrics_view *view, FILE *out)
             write_metric(&w, m, &program, 1);
     }
     sample_end(&w);
-    free_sources(&all);
+    for (size_t i = 0; i < all.jobs; i++)
+        free(all.job[i].labels);
+    for (size_t i = 0; i < all.nodes; i++)
+        free(all.node[i].labels);
+    free(all.job);
+    free(all.node);
 }

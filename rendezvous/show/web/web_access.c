@@ -128,13 +128,6 @@ static bool admit_without_key(const struct web *w, struct web_request *r)
     return false;
 }
 
-/* What an anonymous crunctl may ask for is less than what its access allows: nobody
- * knows who looks. */
-static bool viewer_sees_output(const struct web_viewer *v)
-{
-    return v->sight == ACCESS_AGENT;
-}
-
 bool web_access_check(struct web *w, struct web_request *r)
 {
     const struct web_grant *grant;
@@ -149,8 +142,8 @@ bool web_access_check(struct web *w, struct web_request *r)
         r->viewer = grant->viewer;
     else if (!admit_without_key(w, r))
         return false;
-    r->sees_output = grant ? r->viewer.sight >= ACCESS_OPERATE
-                           : viewer_sees_output(&r->viewer);
+    /* An anonymous crunctl may ask for less than its access allows. */
+    r->sees_output = r->viewer.sight >= (grant ? ACCESS_OPERATE : ACCESS_AGENT);
     return true;
 }
 

@@ -50,15 +50,6 @@ static void live_reader_cut(struct live_reader *reader)
     web_conn_abort(reader->conn);
 }
 
-static void live_reader_end(struct live_reader *reader)
-{
-    web_conn_set_deadline(reader->conn, clock_ms() + WEB_UNREAD_MS);
-    evhttp_connection_set_closecb(evhttp_request_get_connection(reader->http), NULL,
-                                  NULL);
-    evhttp_send_reply_end(reader->http);
-    live_reader_free(reader);
-}
-
 static void add_stream_event(struct evbuffer *text, const char *name,
                              struct evbuffer *data)
 {
@@ -93,8 +84,13 @@ static void live_reader_update(struct live_reader *reader, bool is_last, uint64_
         evhttp_send_reply_chunk(reader->http, text);
     }
     evbuffer_free(text);
-    if (is_last)
-        live_reader_end(reader);
+    if (is_last) {
+        web_conn_set_deadline(reader->conn, clock_ms() + WEB_UNREAD_MS);
+        evhttp_connection_set_closecb(evhttp_request_get_connection(reader->http), NULL,
+                                      NULL);
+        evhttp_send_reply_end(reader->http);
+        live_reader_free(reader);
+    }
 }
 
 /* Another job of that run id is another object, for which the browser asks again. The

@@ -250,24 +250,6 @@ const struct job *web_object_job(const struct web *w, const struct web_object *o
 
 /* -- renderings ------------------------------------------------------------------- */
 
-static void write_metrics(struct web *w, const struct web_object *o, FILE *out)
-{
-    struct metrics_view view;
-
-    w->config.view_metrics(w->config.arg, &view);
-    view.viewer = &o->viewer.owner;
-    metrics_write(&view, out);
-}
-
-static void write_report(struct web *w, const struct web_object *o, FILE *out)
-{
-    cJSON *job = job_object(w, o);
-
-    if (job)
-        page_write_report(out, job, w->wall_ms);
-    cJSON_Delete(job);
-}
-
 static void render_text(struct web *w, struct web_object *o)
 {
     char *text = NULL;
@@ -276,10 +258,19 @@ static void render_text(struct web *w, struct web_object *o)
 
     if (!out)
         abort();
-    if (o->page == WEB_METRICS)
-        write_metrics(w, o, out);
-    else
-        write_report(w, o, out);
+    if (o->page == WEB_METRICS) {
+        struct metrics_view view;
+
+        w->config.view_metrics(w->config.arg, &view);
+        view.viewer = &o->viewer.owner;
+        metrics_write(&view, out);
+    } else {
+        cJSON *job = job_object(w, o);
+
+        if (job)
+            page_write_report(out, job, w->wall_ms);
+        cJSON_Delete(job);
+    }
     fclose(out);
     web_object_clear(o);
     if (size > 0) {

@@ -27,20 +27,15 @@ void acceptor_fini(struct acceptor *a)
     a->fd = -1;
 }
 
-/* No descriptors, or no memory in the kernel: the socket stays ready, and a loop that
- * watched it would spin. The connections wait in the kernel. */
-static bool is_shortage(int errnum)
-{
-    return errnum == EMFILE || errnum == ENFILE || errnum == ENOBUFS ||
-           errnum == ENOMEM;
-}
-
 int acceptor_accept(struct acceptor *a, struct net_addr *peer)
 {
     int fd = net_accept(a->fd, peer), errnum = errno;
     unsigned held_back;
 
-    if (fd >= 0 || !is_shortage(errnum))
+    /* No descriptors, or no memory in the kernel: the socket stays ready, and a loop
+     * that watched it would spin. The connections wait in the kernel. */
+    if (fd >= 0 || !(errnum == EMFILE || errnum == ENFILE || errnum == ENOBUFS ||
+                     errnum == ENOMEM))
         return fd;
     if (log_limit_pass(&a->limit, 0, clock_ms(), &held_back))
         log_warn("%s: cannot accept connections for now: %s", a->name,

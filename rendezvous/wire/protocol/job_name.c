@@ -21,13 +21,6 @@ static bool is_uuid(const char *text)
     return true;
 }
 
-/* A letter comes first, so that no number of a batch job looks like one. */
-static bool is_short_id(const char *text)
-{
-    return strlen(text) == SHORT_ID_LENGTH && strspn(text, HEX) == SHORT_ID_LENGTH &&
-           text[0] >= 'a';
-}
-
 void job_name_make_id(const char *random_hex, char id[9])
 {
     snprintf(id, SHORT_ID_LENGTH + 1, "%s", random_hex);
@@ -38,7 +31,9 @@ void job_name_make_id(const char *random_hex, char id[9])
 bool job_name_is_generated(const char *run_id)
 {
     return !*run_id || strcmp(run_id, RUN_ID_DEFAULT) == 0 || is_uuid(run_id) ||
-           is_short_id(run_id);
+           /* A letter comes first, so that no number of a batch job looks like one. */
+           (strlen(run_id) == SHORT_ID_LENGTH &&
+            strspn(run_id, HEX) == SHORT_ID_LENGTH && run_id[0] >= 'a');
 }
 
 char *job_name(const char *run_id, const char *program, char *buf, size_t size)
