@@ -49,9 +49,10 @@ struct time_facts {
     uint64_t lost_at;  /* in the step under way: the silence of the node, 0: none */
     enum job_state entered[4]; /* in the step under way */
     unsigned entries;
-    struct job_time_sums committed;
+    struct time_spent_sums committed;
     enum job_phase committed_phase;
-    struct job_time_sums before_line; /* before the first epoch of the job's history */
+    struct time_spent_sums
+        before_line; /* before the first epoch of the job's history */
 };
 
 /* One instance of a job. */

@@ -100,7 +100,7 @@ static void sum_spans(const struct time_facts *t, uint64_t now, uint64_t *ms)
 static void check_sums(struct oracle *o, const struct time_facts *t,
                        const struct membership *r)
 {
-    struct job_time_sums sums = job_time_all(&r->time, r->clock.now);
+    struct time_spent_sums sums = time_spent_all(&r->time, r->clock.now);
     uint64_t ms[JOB_PHASE_COUNT], age = 0;
 
     sum_spans(t, r->clock.now, ms);
@@ -112,9 +112,9 @@ static void check_sums(struct oracle *o, const struct time_facts *t,
             VIOLATION(o, "%" PRIu64 " ms of phase %u, not %" PRIu64, sums.ms[i], i,
                       ms[i]);
     }
-    if (job_time_age(&sums) != age)
+    if (time_spent_age(&sums) != age)
         VIOLATION(o, "the phases are %" PRIu64 " ms long, the job is %" PRIu64,
-                  job_time_age(&sums), age);
+                  time_spent_age(&sums), age);
     if (sums.steps_again != t->steps_again)
         VIOLATION(o, "%" PRIu64 " steps done again, not %" PRIu64, sums.steps_again,
                   t->steps_again);
@@ -123,7 +123,7 @@ static void check_sums(struct oracle *o, const struct time_facts *t,
                   t->unplaced);
 }
 
-static void add_sums(struct job_time_sums *to, const struct job_time_sums *sums)
+static void add_sums(struct time_spent_sums *to, const struct time_spent_sums *sums)
 {
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         to->ms[i] += sums->ms[i];
@@ -137,9 +137,9 @@ static void check_epochs(struct oracle *o, struct time_facts *t,
 {
     const struct job *job = facts_find_job(o, &r->instance);
     struct epochs *line = job ? &job->history->epochs : NULL;
-    struct job_time_sums all = job_time_all(&r->time, r->clock.now);
-    struct job_time_sums last = job_time_last(&r->time, r->clock.now);
-    struct job_time_sums sum;
+    struct time_spent_sums all = time_spent_all(&r->time, r->clock.now);
+    struct time_spent_sums last = time_spent_last(&r->time, r->clock.now);
+    struct time_spent_sums sum;
 
     if (!line || line->count == 0 || line->left_out > 0)
         return;
@@ -242,14 +242,14 @@ void time_stepped(struct oracle *o, const struct membership *before,
 
 void time_committed(struct job_facts *f, const struct membership *r)
 {
-    f->time.committed = job_time_all(&r->time, r->clock.now);
+    f->time.committed = time_spent_all(&r->time, r->clock.now);
     f->time.committed_phase = r->time.phase;
 }
 
 /* The open phase has gone on; all others are as they were. */
 void time_restored(struct oracle *o, struct job_facts *f, const struct membership *r)
 {
-    struct job_time_sums sums = job_time_all(&r->time, r->clock.now);
+    struct time_spent_sums sums = time_spent_all(&r->time, r->clock.now);
     struct time_facts *t = &f->time;
 
     for (unsigned i = 0; i < JOB_PHASE_COUNT && !f->in_doubt; i++)

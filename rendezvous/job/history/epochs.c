@@ -20,8 +20,8 @@ static struct past_epoch *running_epoch(const struct epochs *t)
     return newest && !newest->ended_ms ? newest : NULL;
 }
 
-static struct job_time_sums subtract_sums(struct job_time_sums from,
-                                          const struct job_time_sums *sums)
+static struct time_spent_sums subtract_sums(struct time_spent_sums from,
+                                            const struct time_spent_sums *sums)
 {
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         from.ms[i] -= sums->ms[i] < from.ms[i] ? sums->ms[i] : from.ms[i];
@@ -37,19 +37,21 @@ static uint64_t wall_before(uint64_t wall_ms, uint64_t age_ms)
 }
 
 /* When the restart under way, or the last one, has begun. */
-static uint64_t restart_begun(const struct job_time *time, uint64_t now,
+static uint64_t restart_begun(const struct time_spent *time, uint64_t now,
                               uint64_t wall_ms)
 {
-    struct job_time_sums last = job_time_last(time, now);
+    struct time_spent_sums last = time_spent_last(time, now);
 
-    return wall_before(wall_ms, job_time_age(&last));
+    return wall_before(wall_ms, time_spent_age(&last));
 }
 
 /* Without the restart that a failure or a planned stop has begun already: its phases
  * are of the next epoch. */
-static struct job_time_sums sums_before_stop(const struct job_time *time, uint64_t now)
+static struct time_spent_sums sums_before_stop(const struct time_spent *time,
+                                               uint64_t now)
 {
-    struct job_time_sums all = job_time_all(time, now), last = job_time_last(time, now);
+    struct time_spent_sums all = time_spent_all(time, now),
+                           last = time_spent_last(time, now);
 
     return time->phase == JOB_PHASE_DETECT || time->phase == JOB_PHASE_STOP ||
                    time->phase == JOB_PHASE_FORM
@@ -57,11 +59,11 @@ static struct job_time_sums sums_before_stop(const struct job_time *time, uint64
                : all;
 }
 
-static void set_base(struct epochs *t, const struct job_time *time, uint64_t now)
+static void set_base(struct epochs *t, const struct time_spent *time, uint64_t now)
 {
-    struct job_time_sums last = job_time_last(time, now);
+    struct time_spent_sums last = time_spent_last(time, now);
 
-    t->base = subtract_sums(job_time_all(time, now), &last);
+    t->base = subtract_sums(time_spent_all(time, now), &last);
 }
 
 static struct past_epoch *make_room_for_epoch(struct epochs *t)
@@ -83,7 +85,7 @@ static struct past_epoch *make_room_for_epoch(struct epochs *t)
 }
 
 void epochs_add_formed(struct epochs *t, const struct past_epoch *epoch,
-                       const struct job_time *time, uint64_t now, uint64_t wall_ms)
+                       const struct time_spent *time, uint64_t now, uint64_t wall_ms)
 {
     uint64_t ended_ms = t->count ? t->epoch[t->count - 1].ended_ms : 0;
     struct past_epoch *e = make_room_for_epoch(t);
@@ -103,8 +105,8 @@ void epochs_add_start(struct epochs *t, uint64_t wall_ms)
         e->started_ms = wall_ms;
 }
 
-void epochs_add_first_step(struct epochs *t, const struct job_time *time, uint64_t now,
-                           uint64_t wall_ms)
+void epochs_add_first_step(struct epochs *t, const struct time_spent *time,
+                           uint64_t now, uint64_t wall_ms)
 {
     struct past_epoch *e = running_epoch(t);
 
@@ -113,7 +115,7 @@ void epochs_add_first_step(struct epochs *t, const struct job_time *time, uint64
     epochs_refresh(t, time, now);
 }
 
-void epochs_add_end(struct epochs *t, const struct job_time *time, uint64_t now,
+void epochs_add_end(struct epochs *t, const struct time_spent *time, uint64_t now,
                     uint64_t wall_ms)
 {
     struct past_epoch *e = running_epoch(t);
@@ -124,7 +126,7 @@ void epochs_add_end(struct epochs *t, const struct job_time *time, uint64_t now,
     e->ended_ms = time->over ? wall_ms : restart_begun(time, now, wall_ms);
 }
 
-void epochs_refresh(struct epochs *t, const struct job_time *time, uint64_t now)
+void epochs_refresh(struct epochs *t, const struct time_spent *time, uint64_t now)
 {
     struct past_epoch *e = running_epoch(t);
 
@@ -138,7 +140,7 @@ void epochs_restore_epoch(struct epochs *t, const struct past_epoch *epoch)
 }
 
 void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_over,
-                     const struct job_time *time, uint64_t now, uint64_t wall_ms)
+                     const struct time_spent *time, uint64_t now, uint64_t wall_ms)
 {
     struct past_epoch *e;
 
@@ -154,7 +156,7 @@ void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_
     if (e && is_over)
         e->ended_ms = time->over ? wall_ms : restart_begun(time, now, wall_ms);
     else if (e && time->phase == JOB_PHASE_DETECT) {
-        struct job_time_sums sums = sums_before_stop(time, now);
+        struct time_spent_sums sums = sums_before_stop(time, now);
 
         t->base = subtract_sums(sums, &e->time);
     } else {

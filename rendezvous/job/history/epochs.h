@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "rendezvous/job/history/limits.h"
-#include "rendezvous/job/membership/job_time.h"
+#include "rendezvous/job/membership/time_spent.h"
 #include "rendezvous/wire/protocol/message.h"
 
 /*
@@ -22,14 +22,14 @@ struct past_epoch {
     char text[EPOCH_TEXT_MAX_BYTES + 1]; /* the cause as a sentence, or "" */
     uint64_t begun_ms, formed_ms, started_ms, first_step_ms, ended_ms;
     uint32_t nodes, workers;
-    struct job_time_sums time;
+    struct time_spent_sums time;
 };
 
 struct epochs {
     struct past_epoch *epoch; /* oldest first */
     unsigned count, room;
-    uint64_t left_out;         /* after the first ones */
-    struct job_time_sums base; /* of the job when the newest epoch began */
+    uint64_t left_out;           /* after the first ones */
+    struct time_spent_sums base; /* of the job when the newest epoch began */
 };
 
 void epochs_fini(struct epochs *t); /* zeroes: there are none */
@@ -39,20 +39,20 @@ void epochs_fini(struct epochs *t); /* zeroes: there are none */
 
 /* The nodes of an epoch are chosen: its number, cause, text, nodes and workers. */
 void epochs_add_formed(struct epochs *t, const struct past_epoch *epoch,
-                       const struct job_time *time, uint64_t now, uint64_t wall_ms);
+                       const struct time_spent *time, uint64_t now, uint64_t wall_ms);
 /* Its store is open. */
 void epochs_add_start(struct epochs *t, uint64_t wall_ms);
-void epochs_add_first_step(struct epochs *t, const struct job_time *time, uint64_t now,
-                           uint64_t wall_ms);
+void epochs_add_first_step(struct epochs *t, const struct time_spent *time,
+                           uint64_t now, uint64_t wall_ms);
 /* It stops, or the job is done. */
-void epochs_add_end(struct epochs *t, const struct job_time *time, uint64_t now,
+void epochs_add_end(struct epochs *t, const struct time_spent *time, uint64_t now,
                     uint64_t wall_ms);
 /* The time of an epoch that runs, up to now. */
-void epochs_refresh(struct epochs *t, const struct job_time *time, uint64_t now);
+void epochs_refresh(struct epochs *t, const struct time_spent *time, uint64_t now);
 
 /* An epoch that was read from a file. They come in order. */
 void epochs_restore_epoch(struct epochs *t, const struct past_epoch *epoch);
 /* All were read: the newest epoch of the job may be missing, or its end. is_over: the
  * epoch does not run any more. */
 void epochs_restored(struct epochs *t, const struct past_epoch *newest, bool is_over,
-                     const struct job_time *time, uint64_t now, uint64_t wall_ms);
+                     const struct time_spent *time, uint64_t now, uint64_t wall_ms);

@@ -162,7 +162,7 @@ void membership_init(struct membership *m, const struct job_config *config,
         .clock.ticked_at = now,
         .state_since = now,
     };
-    job_time_begin(&m->time, now);
+    time_spent_begin(&m->time, now);
     membership_table_init(m);
 }
 
@@ -193,10 +193,10 @@ static void restore_slots(struct membership *m)
 static void restore_time(struct membership *m, uint64_t now)
 {
     if (m->state == JOB_DONE)
-        job_time_ended(&m->time, now);
+        time_spent_ended(&m->time, now);
     else if (m->state == JOB_RUNNING && m->time.phase == JOB_PHASE_FORM) {
-        job_time_formed(&m->time, now);
-        job_time_started(&m->time, now);
+        time_spent_formed(&m->time, now);
+        time_spent_started(&m->time, now);
     }
 }
 
@@ -231,7 +231,7 @@ void membership_add_away(struct membership *m, uint64_t ms)
     uint64_t wait = membership_backoff_ms(m) + (uint64_t)m->config.join_timeout_ms;
     uint64_t most = wait > m->config.lease_ms ? wait - m->config.lease_ms : 0;
 
-    job_time_add_away(&m->time, ms);
+    time_spent_add_away(&m->time, ms);
     if (m->state != JOB_FORMING)
         m->waited_ms = 0;
     else if (m->waited_ms > most || ms > most - m->waited_ms)

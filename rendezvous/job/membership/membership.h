@@ -6,8 +6,8 @@
 
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/limits.h"
-#include "rendezvous/job/membership/job_time.h"
 #include "rendezvous/job/membership/limits.h"
+#include "rendezvous/job/membership/time_spent.h"
 #include "rendezvous/wire/protocol/message.h"
 
 /*
@@ -113,9 +113,9 @@ struct membership {
         int32_t exit_code;
         uint32_t within_ms; /* the longest wait for it */
     } last_checkpoint;
-    struct job_time time; /* in the owner's time */
-    bool short_lived;     /* the epoch that was stopped last */
-    uint32_t crash_loop;  /* short-lived epochs that failed, in a row */
+    struct time_spent time; /* in the owner's time */
+    bool short_lived;       /* the epoch that was stopped last */
+    uint32_t crash_loop;    /* short-lived epochs that failed, in a row */
 
     struct {
         uint64_t until; /* a checkpoint is waited for until then; 0: none is */

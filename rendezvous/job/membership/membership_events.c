@@ -133,7 +133,7 @@ static void note_step(struct step *s)
     m->memory |= s->ev->memory;
     if (s->ev->first_step == STEP_UNPLACED) /* the number says nothing about progress */
         m->progress.is_new = true;
-    job_time_note_step(&m->time, s->ev->step);
+    time_spent_note_step(&m->time, s->ev->step);
     if (s->ev->step <= m->progress.step)
         return;
     m->progress.step = s->ev->step;
@@ -151,10 +151,10 @@ static void account_steps(struct step *s)
     if (!ev->first_step || ev->epoch != m->epoch ||
         s->node->state != MEMBERSHIP_NODE_ACTIVE)
         return;
-    resumed = job_time_first_step(&m->time, ev->first_step, now - ev->first_ms, now);
+    resumed = time_spent_first_step(&m->time, ev->first_step, now - ev->first_ms, now);
     if (resumed) /* before the steps that are done again may be over */
         membership_act(s, MEMBERSHIP_ACT_RESUMED, MEMBERSHIP_NONE);
-    if (job_time_reached(&m->time, ev->step, now - ev->reached_ms, now) || resumed)
+    if (time_spent_reached(&m->time, ev->step, now - ev->reached_ms, now) || resumed)
         membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
 }
 
@@ -173,7 +173,7 @@ static enum membership_verdict on_store_ready(struct step *s)
     if (membership_index(m, s->node) != m->leader || m->store_ready)
         return MEMBERSHIP_IGNORED;
     m->store_ready = true;
-    job_time_started(&m->time, m->clock.now);
+    time_spent_started(&m->time, m->clock.now);
     membership_act(s, MEMBERSHIP_ACT_SAVE_JOB, MEMBERSHIP_NONE);
     MEMBERSHIP_EACH(i, m)
         if (m->node[i].state == MEMBERSHIP_NODE_ACTIVE && !m->node[i].started)

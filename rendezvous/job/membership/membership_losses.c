@@ -84,9 +84,9 @@ static void lose_node(struct step *s, uint32_t i)
     if (membership_is_vital(m, n) && s->lost_member == MEMBERSHIP_NONE)
         s->lost_member = i;
     if (s->lost_member == i)
-        job_time_error(&m->time,
-                       (n->connected ? n->heard_at : n->gone_at) + m->clock.stalled,
-                       m->clock.now);
+        time_spent_error(&m->time,
+                         (n->connected ? n->heard_at : n->gone_at) + m->clock.stalled,
+                         m->clock.now);
     if (explains || s->lost_member == i) {
         m->stop.root.node = i;
         m->stop.root.identity = n->identity;

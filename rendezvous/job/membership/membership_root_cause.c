@@ -78,8 +78,8 @@ enum membership_verdict membership_on_failed_running(struct step *s)
         return MEMBERSHIP_IGNORED;
     if (s->ev->again)
         return on_failed_again(s);
-    job_time_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
-                   m->clock.now);
+    time_spent_error(&m->time, m->clock.now - s->ev->age_ms - s->ev->still_ms,
+                     m->clock.now);
     if (m->stop.failures++ == 0) {
         m->stop.root.heard_at = s->t;
         m->stop.young = membership_age(m) < m->config.restart_min_uptime_ms;

@@ -51,11 +51,11 @@ static bool edge_is_legal(enum job_state from, enum membership_event_type event,
 
 static void account_state(struct membership *m)
 {
-    static void (*const accounts[JOB_STATE_COUNT])(struct job_time *, uint64_t) = {
-        [JOB_FORMING] = job_time_stopped,
-        [JOB_RUNNING] = job_time_formed,
-        [JOB_STOPPING] = job_time_stopping,
-        [JOB_DONE] = job_time_ended,
+    static void (*const accounts[JOB_STATE_COUNT])(struct time_spent *, uint64_t) = {
+        [JOB_FORMING] = time_spent_stopped,
+        [JOB_RUNNING] = time_spent_formed,
+        [JOB_STOPPING] = time_spent_stopping,
+        [JOB_DONE] = time_spent_ended,
     };
 
     accounts[m->state](&m->time, m->clock.now);

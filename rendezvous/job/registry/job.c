@@ -239,10 +239,10 @@ void job_forget_steps(struct job *j)
 }
 
 /* All of them, less the time of which the job may still say that it was lost. */
-static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
+static struct time_spent_sums settled_time(const struct job *j, uint64_t now_ms)
 {
-    const struct job_time *t = &j->membership.time;
-    struct job_time_sums sums = job_time_all(t, now_ms);
+    const struct time_spent *t = &j->membership.time;
+    struct time_spent_sums sums = time_spent_all(t, now_ms);
     uint64_t open = now_ms - t->since, still = now_ms - j->counts.moved_ms;
 
     if (!t->over && t->reports_steps && t->phase == JOB_PHASE_PRODUCTIVE)
@@ -250,9 +250,9 @@ static struct job_time_sums settled_time(const struct job *j, uint64_t now_ms)
     return sums;
 }
 
-const struct job_time_sums *job_report_time(struct job *j, uint64_t now_ms)
+const struct time_spent_sums *job_report_time(struct job *j, uint64_t now_ms)
 {
-    struct job_time_sums now = settled_time(j, now_ms), *told = &j->counts.told;
+    struct time_spent_sums now = settled_time(j, now_ms), *told = &j->counts.told;
 
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         if (now.ms[i] > told->ms[i])

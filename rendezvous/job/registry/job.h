@@ -57,10 +57,10 @@ extern const char *const job_restart_names[JOB_RESTART_COUNT];
 struct job_counts {
     uint64_t epoch; /* the last one whose stop is counted */
     uint32_t restarts[JOB_RESTART_COUNT];
-    uint32_t hangs;            /* the one that ends the job too */
-    struct histogram recovery; /* of JOB_RECOVERY_UNIT_US; not kept in the journal */
-    uint64_t moved_ms;         /* when a node last told of a new step; 0: none has */
-    struct job_time_sums told; /* the greatest that job_report_time has returned */
+    uint32_t hangs;              /* the one that ends the job too */
+    struct histogram recovery;   /* of JOB_RECOVERY_UNIT_US; not kept in the journal */
+    uint64_t moved_ms;           /* when a node last told of a new step; 0: none has */
+    struct time_spent_sums told; /* the greatest that job_report_time has returned */
 };
 
 #define JOB_RECOVERY_UNIT_US 1000000
@@ -132,7 +132,7 @@ void job_count_stop(struct job *j);
  * last step that a node has told of is left out, as long as the job tells of steps; and
  * what was returned once is never less later.
  */
-const struct job_time_sums *job_report_time(struct job *j, uint64_t now_ms);
+const struct time_spent_sums *job_report_time(struct job *j, uint64_t now_ms);
 /* A heartbeat has come: of that node, not taken yet. */
 void job_note_step(struct job *j, uint32_t index, const struct msg_heartbeat *progress,
                    uint64_t now_ms);

@@ -125,7 +125,7 @@ char *registry_describe_wait(const struct registry *g, const struct job *job, ch
 }
 
 /* "0.1 s to detect, 2.0 s to stop": what took a tenth of a second. Returns buf. */
-static char *describe_lost(const struct job_time_sums *sums, char *buf, size_t size)
+static char *describe_lost(const struct time_spent_sums *sums, char *buf, size_t size)
 {
     static const char *const phases[JOB_PHASE_COUNT] = {
         [JOB_PHASE_DETECT] = "to detect",
@@ -149,14 +149,14 @@ static char *describe_lost(const struct job_time_sums *sums, char *buf, size_t s
 void registry_report_resumed(struct registry_step *s, const struct membership_action *a)
 {
     const struct membership *membership = &s->job->membership;
-    struct job_time_sums last = membership->time.last;
+    struct time_spent_sums last = membership->time.last;
     char phases[NOTICE_MAX_BYTES / 2], memory[160], again[64] = "";
 
     registry_note_first_step(s->registry, s->job);
     if (membership->epoch == 1)
         return;
     histogram_add(&s->job->counts.recovery, JOB_RECOVERY_UNIT_US,
-                  1000 * job_time_lost(&last));
+                  1000 * time_spent_lost(&last));
     registry_describe_memory(s->job, s->msg->heartbeat.memory.restored, memory,
                              sizeof(memory));
     if ((last.steps_again || *memory) && !last.unplaced)
@@ -164,7 +164,7 @@ void registry_report_resumed(struct registry_step *s, const struct membership_ac
                  *memory ? ", " : "", last.steps_again, text_plural(last.steps_again));
     registry_notice(s->registry, s->job, "resumed", "",
                     "training again after %.1f s%s%s%s%s",
-                    (double)job_time_lost(&last) / 1000,
+                    (double)time_spent_lost(&last) / 1000,
                     describe_lost(&last, phases, sizeof(phases)),
                     *memory || *again ? "; " : "", memory, again);
 }
@@ -173,11 +173,11 @@ void registry_report_resumed(struct registry_step *s, const struct membership_ac
  * have the same terminal. */
 static void report_time(struct registry_step *s)
 {
-    const struct job_time *t = &s->job->membership.time;
+    const struct time_spent *t = &s->job->membership.time;
     uint32_t reporter = registry_reporter_of(s->job);
     struct msg m = { .type = MSG_NOTICE, .notice = { .kind = "time" } };
-    struct job_time_sums all = job_time_all(t, s->registry->now_ms);
-    uint64_t age = job_time_age(&all), lost = job_time_lost(&all);
+    struct time_spent_sums all = time_spent_all(t, s->registry->now_ms);
+    uint64_t age = time_spent_age(&all), lost = time_spent_lost(&all);
     char phases[NOTICE_MAX_BYTES / 2];
 
     if (!t->reports_steps || all.unplaced || s->job->membership.epoch < 2 || age == 0)

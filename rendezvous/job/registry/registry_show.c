@@ -44,7 +44,7 @@ void registry_show_node(const struct registry *g, const struct job *job, uint32_
     proto_redact(m, sight);
 }
 
-static void put_time(const struct job_time_sums *sums, struct msg_job_time *t)
+static void put_time(const struct time_spent_sums *sums, struct msg_job_time *t)
 {
     *t = (struct msg_job_time){ .productive_ms = sums->ms[JOB_PHASE_PRODUCTIVE],
                                 .detect_ms = sums->ms[JOB_PHASE_DETECT],
@@ -63,12 +63,12 @@ uint64_t registry_state_age_ms(const struct registry *g, const struct job *job)
 {
     const struct membership *m = &job->membership;
     uint64_t age = membership_state_age(m, g->now_ms);
-    struct job_time_sums all = job_time_all(&m->time, g->now_ms);
+    struct time_spent_sums all = time_spent_all(&m->time, g->now_ms);
     uint64_t ended;
 
     if (m->state != JOB_DONE)
         return age;
-    ended = job->created_wall_ms + job_time_age(&all);
+    ended = job->created_wall_ms + time_spent_age(&all);
     return g->wall_ms > ended + age + 1000 ? g->wall_ms - ended : age;
 }
 
@@ -77,8 +77,8 @@ void registry_show_job(const struct registry *g, const struct job *job,
 {
     const struct membership *membership = &job->membership;
     struct msg_job_status *s = &m->job_status;
-    struct job_time_sums all = job_time_all(&membership->time, g->now_ms);
-    struct job_time_sums last = job_time_last(&membership->time, g->now_ms);
+    struct time_spent_sums all = time_spent_all(&membership->time, g->now_ms);
+    struct time_spent_sums last = time_spent_last(&membership->time, g->now_ms);
 
     *m = (struct msg){ .type = MSG_JOB_STATUS };
     memcpy(s->run_id, job->run_id, sizeof(s->run_id));

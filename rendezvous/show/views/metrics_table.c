@@ -147,7 +147,7 @@ static const char *const phases[JOB_PHASE_COUNT] = {
     [JOB_PHASE_REWORK] = "rework", [JOB_PHASE_FIRST_STEP] = "first_step",
 };
 
-static void put_phases(struct sample_writer *w, const struct job_time_sums *sums)
+static void put_phases(struct sample_writer *w, const struct time_spent_sums *sums)
 {
     for (unsigned i = 0; i < JOB_PHASE_COUNT; i++)
         if (phases[i] && !(i == JOB_PHASE_REWORK && sums->unplaced))
@@ -167,8 +167,9 @@ static void put_steps_again(struct sample_writer *w, const struct metric_source 
 
 static void put_goodput(struct sample_writer *w, const struct metric_source *s)
 {
-    struct job_time_sums all = job_time_all(&s->job->membership.time, s->view->now_ms);
-    uint64_t age = job_time_age(&all);
+    struct time_spent_sums all = time_spent_all(&s->job->membership.time,
+                                                s->view->now_ms);
+    uint64_t age = time_spent_age(&all);
 
     if (age && !all.unplaced)
         sample_put_real(w, (double)all.ms[JOB_PHASE_PRODUCTIVE] / (double)age);
@@ -181,8 +182,8 @@ static void put_recovery(struct sample_writer *w, const struct metric_source *s)
 
 static void put_last_recovery(struct sample_writer *w, const struct metric_source *s)
 {
-    struct job_time_sums last = job_time_last(&s->job->membership.time,
-                                              s->view->now_ms);
+    struct time_spent_sums last = time_spent_last(&s->job->membership.time,
+                                                  s->view->now_ms);
 
     if (s->job->membership.epoch > 1)
         put_phases(w, &last);

@@ -20,10 +20,10 @@ enum metric_subject {
 struct metric_source {
     const struct metrics_view *view;
     const struct job *job;
-    uint32_t node;                    /* the membership's index */
-    const struct job_time_sums *told; /* of the job: see job_report_time */
-    uint64_t step, steps;             /* of the job; 0: not known */
-    double steps_per_s, loss;         /* of the job; NaN: not known */
+    uint32_t node;                      /* the membership's index */
+    const struct time_spent_sums *told; /* of the job: see job_report_time */
+    uint64_t step, steps;               /* of the job; 0: not known */
+    double steps_per_s, loss;           /* of the job; NaN: not known */
     uint32_t nodes_in[NODE_STATE_COUNT];
 };
 

@@ -485,7 +485,7 @@ struct msg_done {
     char memory[MEMORY_SET_BYTES + 1]; /* the newest whole one that is held; "": none */
 };
 
-/* Where the time of a job went: see membership/job_time.h */
+/* Where the time of a job went: see membership/time_spent.h */
 struct msg_job_time {
     uint64_t productive_ms;
     uint64_t detect_ms, stop_ms, form_ms, start_ms, first_step_ms, rework_ms;

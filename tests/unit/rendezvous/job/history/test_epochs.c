@@ -9,14 +9,14 @@
 #define WALL 1700000000000ull
 
 static struct epochs t;
-static struct job_time account;
+static struct time_spent account;
 static uint64_t last_epoch;
 
 static void begin_epochs(void)
 {
     t = (struct epochs){ .count = 0 };
     last_epoch = 0;
-    job_time_begin(&account, 0);
+    time_spent_begin(&account, 0);
 }
 
 static void end_epochs(void)
@@ -34,26 +34,26 @@ static void form_epoch_at(uint64_t now)
                             .workers = 16 };
 
     last_epoch++;
-    job_time_formed(&account, now);
+    time_spent_formed(&account, now);
     epochs_add_formed(&t, &e, &account, now, WALL + now);
 }
 
 static void start_epoch_at(uint64_t now)
 {
-    job_time_started(&account, now);
+    time_spent_started(&account, now);
     epochs_add_start(&t, WALL + now);
 }
 
 static void make_first_step_at(uint64_t step, uint64_t at, uint64_t now)
 {
-    ck_assert(job_time_first_step(&account, step, at, now));
+    ck_assert(time_spent_first_step(&account, step, at, now));
     epochs_add_first_step(&t, &account, now, WALL + now);
 }
 
 static void fail_at(uint64_t at, uint64_t now)
 {
-    job_time_error(&account, at, now);
-    job_time_stopping(&account, now);
+    time_spent_error(&account, at, now);
+    time_spent_stopping(&account, now);
     epochs_add_end(&t, &account, now, WALL + now);
 }
 
@@ -64,9 +64,9 @@ static void run_and_restart(void)
     form_epoch_at(1000);
     start_epoch_at(1100);
     make_first_step_at(1, 3100, 4000);
-    job_time_note_step(&account, 40);
+    time_spent_note_step(&account, 40);
     fail_at(10000, 10050);
-    job_time_stopped(&account, 10250);
+    time_spent_stopped(&account, 10250);
     form_epoch_at(10550);
 }
 
@@ -112,7 +112,7 @@ TEST_LOOP(rework_is_whole_when_it_is_over, 0, 2)
     epochs_refresh(&t, &account, 14000);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 2000);
     if (_i == 0) {
-        ck_assert(job_time_reached(&account, 40, 15000, 16000));
+        ck_assert(time_spent_reached(&account, 40, 15000, 16000));
         epochs_refresh(&t, &account, 20000);
         ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_REWORK], 3000);
         ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 5000);
@@ -131,7 +131,7 @@ TEST(a_failure_that_is_looked_at_is_of_the_next_epoch)
     run_and_restart();
     start_epoch_at(10600);
     make_first_step_at(41, 12000, 12500);
-    job_time_error(&account, 20000, 20100);
+    time_spent_error(&account, 20000, 20100);
     epochs_refresh(&t, &account, 22000);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_DETECT], 50);
     ck_assert_uint_eq(t.epoch[1].time.ms[JOB_PHASE_PRODUCTIVE], 8000);
@@ -146,8 +146,8 @@ TEST(epochs_follow_each_other_by_one_clock)
     form_epoch_at(1000);
     start_epoch_at(1100);
     fail_at(10000, 10050);
-    job_time_stopped(&account, 10250);
-    job_time_formed(&account, 10550);
+    time_spent_stopped(&account, 10250);
+    time_spent_formed(&account, 10550);
     epochs_add_formed(&t, &next, &account, 10550, WALL + 10553);
     ck_assert_uint_eq(t.epoch[1].begun_ms, t.epoch[0].ended_ms);
     ck_assert_uint_eq(t.epoch[1].formed_ms, WALL + 10553);
@@ -155,7 +155,7 @@ TEST(epochs_follow_each_other_by_one_clock)
 
 TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
 {
-    struct job_time_sums last;
+    struct time_spent_sums last;
     uint64_t all = 0, now = 0;
 
     for (unsigned i = 0; i < 10; i++) {
@@ -163,15 +163,15 @@ TEST(all_epochs_and_the_restart_under_way_are_the_age_of_the_job)
         start_epoch_at(now += 40);
         if (i != 5) /* one fails before its first step */
             make_first_step_at(10 * i + 1, now - 20 * (i % 2), now);
-        job_time_note_step(&account, 10 * i + 15);
+        time_spent_note_step(&account, 10 * i + 15);
         now += 5000;
         fail_at(now - 100, now);
-        job_time_stopped(&account, now += 700);
+        time_spent_stopped(&account, now += 700);
     }
     for (unsigned i = 0; i < t.count; i++)
-        all += job_time_age(&t.epoch[i].time);
-    last = job_time_last(&account, now);
-    ck_assert_uint_eq(all + job_time_age(&last), now);
+        all += time_spent_age(&t.epoch[i].time);
+    last = time_spent_last(&account, now);
+    ck_assert_uint_eq(all + time_spent_age(&last), now);
 }
 
 TEST(the_first_epochs_and_the_newest_stay)
@@ -183,7 +183,7 @@ TEST(the_first_epochs_and_the_newest_stay)
         start_epoch_at(now += 1000);
         now += 1000;
         fail_at(now - 1000, now);
-        job_time_stopped(&account, now += 1000);
+        time_spent_stopped(&account, now += 1000);
     }
     ck_assert_uint_eq(t.count, EPOCHS_KEPT);
     ck_assert_uint_eq(t.left_out, 500 - EPOCHS_KEPT);
@@ -207,7 +207,7 @@ TEST(an_epoch_that_was_written_goes_on)
     epochs_restore_epoch(&t, &written);
     epochs_restored(&t, &none, false, &account, 14000, WALL + 14000);
     ck_assert_uint_eq(t.count, 1);
-    ck_assert(job_time_reached(&account, 40, 15000, 16000));
+    ck_assert(time_spent_reached(&account, 40, 15000, 16000));
     fail_at(21000, 21010);
     ck_assert_uint_eq(t.epoch[0].begun_ms, WALL + 10000);
     ck_assert_uint_eq(t.epoch[0].time.ms[JOB_PHASE_DETECT], 50);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include <check.h>
 
-#include "rendezvous/job/membership/job_time.h"
+#include "rendezvous/job/membership/time_spent.h"
 #include "tests/worlds/check_main.h"
 
-static struct job_time t;
-static struct job_time_sums sums;
+static struct time_spent t;
+static struct time_spent_sums sums;
 
 /* The times of all tests are ages of the job; the clock is at `origin` when it begins.
  */
@@ -13,7 +13,7 @@ static uint64_t origin;
 
 static void begin_job(void)
 {
-    job_time_begin(&t, origin);
+    time_spent_begin(&t, origin);
 }
 
 static void check_sum(enum job_phase phase, uint64_t ms)
@@ -24,27 +24,27 @@ static void check_sum(enum job_phase phase, uint64_t ms)
 
 static void take_sums(uint64_t age)
 {
-    sums = job_time_all(&t, origin + age);
-    ck_assert_uint_eq(job_time_age(&sums), age);
+    sums = time_spent_all(&t, origin + age);
+    ck_assert_uint_eq(time_spent_age(&sums), age);
 }
 
 /* Epoch 1 forms for 1 s, starts for 100 ms and makes its first step after 2 s more. */
 static void run_first_epoch(void)
 {
     begin_job();
-    job_time_formed(&t, origin + 1000);
-    job_time_started(&t, origin + 1100);
-    ck_assert(job_time_first_step(&t, 1, origin + 3100, origin + 4000));
+    time_spent_formed(&t, origin + 1000);
+    time_spent_started(&t, origin + 1100);
+    ck_assert(time_spent_first_step(&t, 1, origin + 3100, origin + 4000));
 }
 
 /* It fails at 10 s, which is known after 50 ms; stops for 200 ms, forms for 300. */
 static void fail_and_form(void)
 {
-    job_time_note_step(&t, 40);
-    job_time_error(&t, origin + 10000, origin + 10050);
-    job_time_stopping(&t, origin + 10050);
-    job_time_stopped(&t, origin + 10250);
-    job_time_formed(&t, origin + 10550);
+    time_spent_note_step(&t, 40);
+    time_spent_error(&t, origin + 10000, origin + 10050);
+    time_spent_stopping(&t, origin + 10050);
+    time_spent_stopped(&t, origin + 10250);
+    time_spent_formed(&t, origin + 10550);
 }
 
 TEST_LOOP(a_restart_is_told_by_phase, 0, 2)
@@ -57,12 +57,12 @@ TEST_LOOP(a_restart_is_told_by_phase, 0, 2)
     check_sum(JOB_PHASE_FIRST_STEP, 2000);
     check_sum(JOB_PHASE_PRODUCTIVE, 900);
     fail_and_form();
-    job_time_started(&t, origin + 10600);
-    ck_assert(job_time_first_step(&t, 31, origin + 12000, origin + 12500));
-    ck_assert(!job_time_first_step(&t, 31, origin + 12000, origin + 12500));
-    ck_assert(!job_time_reached(&t, 39, origin + 13500, origin + 13500));
-    ck_assert(job_time_reached(&t, 44, origin + 14000, origin + 14400));
-    sums = job_time_last(&t, origin + 20000);
+    time_spent_started(&t, origin + 10600);
+    ck_assert(time_spent_first_step(&t, 31, origin + 12000, origin + 12500));
+    ck_assert(!time_spent_first_step(&t, 31, origin + 12000, origin + 12500));
+    ck_assert(!time_spent_reached(&t, 39, origin + 13500, origin + 13500));
+    ck_assert(time_spent_reached(&t, 44, origin + 14000, origin + 14400));
+    sums = time_spent_last(&t, origin + 20000);
     check_sum(JOB_PHASE_DETECT, 50);
     check_sum(JOB_PHASE_STOP, 200);
     check_sum(JOB_PHASE_FORM, 300);
@@ -72,18 +72,18 @@ TEST_LOOP(a_restart_is_told_by_phase, 0, 2)
     check_sum(JOB_PHASE_PRODUCTIVE, 6000);
     ck_assert_uint_eq(sums.steps_again, 10); /* 31 to 40 */
     take_sums(20000);
-    ck_assert_uint_eq(job_time_lost(&sums), 3100 + 4000);
+    ck_assert_uint_eq(time_spent_lost(&sums), 3100 + 4000);
 }
 
 TEST(a_job_that_tells_no_steps_is_productive_once_it_has_started)
 {
     begin_job();
-    job_time_formed(&t, origin + 1000);
-    job_time_started(&t, origin + 1100);
+    time_spent_formed(&t, origin + 1000);
+    time_spent_started(&t, origin + 1100);
     take_sums(5000);
     check_sum(JOB_PHASE_PRODUCTIVE, 3900);
-    job_time_error(&t, origin + 5000, origin + 5000);
-    job_time_stopping(&t, origin + 5000);
+    time_spent_error(&t, origin + 5000, origin + 5000);
+    time_spent_stopping(&t, origin + 5000);
     take_sums(6000);
     check_sum(JOB_PHASE_PRODUCTIVE, 3900);
     check_sum(JOB_PHASE_FIRST_STEP, 0);
@@ -93,7 +93,7 @@ TEST(a_job_that_tells_no_steps_is_productive_once_it_has_started)
 TEST(no_boundary_comes_before_the_one_before_it)
 {
     run_first_epoch();
-    job_time_error(&t, origin + 500, origin + 6000); /* an age that cannot be */
+    time_spent_error(&t, origin + 500, origin + 6000); /* an age that cannot be */
     take_sums(7000);
     check_sum(JOB_PHASE_DETECT, 3900);
     check_sum(JOB_PHASE_PRODUCTIVE, 0);
@@ -103,7 +103,7 @@ TEST(no_boundary_comes_before_the_one_before_it)
 TEST(an_instant_after_now_is_now)
 {
     run_first_epoch();
-    job_time_error(&t, origin + 9000, origin + 6000);
+    time_spent_error(&t, origin + 9000, origin + 6000);
     take_sums(7000);
     check_sum(JOB_PHASE_DETECT, 1000);
 }
@@ -111,13 +111,13 @@ TEST(an_instant_after_now_is_now)
 TEST(an_earlier_error_may_be_told_later)
 {
     run_first_epoch();
-    job_time_error(&t, origin + 6000, origin + 6100);
-    job_time_error(&t, origin + 5500, origin + 6200);
-    job_time_error(&t, origin + 5900, origin + 6300); /* is a later one */
+    time_spent_error(&t, origin + 6000, origin + 6100);
+    time_spent_error(&t, origin + 5500, origin + 6200);
+    time_spent_error(&t, origin + 5900, origin + 6300); /* is a later one */
     take_sums(6400);
     check_sum(JOB_PHASE_DETECT, 900);
     check_sum(JOB_PHASE_PRODUCTIVE, 2400);
-    job_time_error(&t, origin, origin + 6500);
+    time_spent_error(&t, origin, origin + 6500);
     take_sums(6500);
     check_sum(JOB_PHASE_DETECT, 3400);
     check_sum(JOB_PHASE_PRODUCTIVE, 0);
@@ -127,21 +127,21 @@ TEST(an_earlier_error_may_be_told_later)
 TEST(a_planned_stop_has_nothing_to_detect)
 {
     run_first_epoch();
-    job_time_stopping(&t, origin + 5000);
-    job_time_error(&t, origin + 4900, origin + 5100); /* while it stops */
-    job_time_stopped(&t, origin + 5200);
-    sums = job_time_last(&t, origin + 5300);
+    time_spent_stopping(&t, origin + 5000);
+    time_spent_error(&t, origin + 4900, origin + 5100); /* while it stops */
+    time_spent_stopped(&t, origin + 5200);
+    sums = time_spent_last(&t, origin + 5300);
     check_sum(JOB_PHASE_STOP, 200);
     check_sum(JOB_PHASE_FORM, 100);
-    ck_assert_uint_eq(job_time_age(&sums), 300);
+    ck_assert_uint_eq(time_spent_age(&sums), 300);
 }
 
 TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
 {
     run_first_epoch();
     fail_and_form();
-    job_time_started(&t, origin + 10600);
-    ck_assert(job_time_first_step(&t, 41, origin + 12000, origin + 12000));
+    time_spent_started(&t, origin + 10600);
+    ck_assert(time_spent_first_step(&t, 41, origin + 12000, origin + 12000));
     take_sums(20000);
     check_sum(JOB_PHASE_REWORK, 0);
     ck_assert_uint_eq(sums.steps_again, 0);
@@ -151,14 +151,14 @@ TEST(an_epoch_that_goes_on_where_the_last_one_ended_does_no_step_again)
 TEST(steps_without_a_place_tell_nothing_of_steps_done_again)
 {
     begin_job();
-    job_time_formed(&t, origin + 1000);
-    job_time_started(&t, origin + 1100);
-    ck_assert(job_time_first_step(&t, STEP_UNPLACED, origin + 3100, origin + 4000));
+    time_spent_formed(&t, origin + 1000);
+    time_spent_started(&t, origin + 1100);
+    ck_assert(time_spent_first_step(&t, STEP_UNPLACED, origin + 3100, origin + 4000));
     take_sums(5000);
     ck_assert_uint_eq(sums.unplaced, 0); /* nothing was before */
     fail_and_form();
-    job_time_started(&t, origin + 10600);
-    ck_assert(job_time_first_step(&t, STEP_UNPLACED, origin + 12000, origin + 12000));
+    time_spent_started(&t, origin + 10600);
+    ck_assert(time_spent_first_step(&t, STEP_UNPLACED, origin + 12000, origin + 12000));
     take_sums(20000);
     ck_assert_uint_eq(sums.unplaced, 1);
     ck_assert_uint_eq(sums.steps_again, 0);
@@ -173,12 +173,12 @@ TEST(a_restart_may_fail_too)
 {
     run_first_epoch();
     fail_and_form();
-    job_time_started(&t, origin + 10600);
-    job_time_first_step(&t, 31, origin + 12000, origin + 12000);
-    job_time_error(&t, origin + 13000, origin + 13000);
-    job_time_stopping(&t, origin + 13000);
-    sums = job_time_last(&t, origin + 13500);
-    ck_assert_uint_eq(job_time_age(&sums), 500);
+    time_spent_started(&t, origin + 10600);
+    time_spent_first_step(&t, 31, origin + 12000, origin + 12000);
+    time_spent_error(&t, origin + 13000, origin + 13000);
+    time_spent_stopping(&t, origin + 13000);
+    sums = time_spent_last(&t, origin + 13500);
+    ck_assert_uint_eq(time_spent_age(&sums), 500);
     take_sums(13500);
     check_sum(JOB_PHASE_REWORK, 1000);
     check_sum(JOB_PHASE_STOP, 700);
@@ -187,19 +187,19 @@ TEST(a_restart_may_fail_too)
 TEST(after_the_result_no_time_passes)
 {
     run_first_epoch();
-    job_time_ended(&t, origin + 9000);
-    job_time_ended(&t, origin + 9500);
-    job_time_error(&t, origin + 9500, origin + 9500);
-    job_time_add_away(&t, 1000);
-    sums = job_time_all(&t, origin + 50000);
-    ck_assert_uint_eq(job_time_age(&sums), 9000);
+    time_spent_ended(&t, origin + 9000);
+    time_spent_ended(&t, origin + 9500);
+    time_spent_error(&t, origin + 9500, origin + 9500);
+    time_spent_add_away(&t, 1000);
+    sums = time_spent_all(&t, origin + 50000);
+    ck_assert_uint_eq(time_spent_age(&sums), 9000);
 }
 
 TEST(the_time_away_belongs_to_the_open_phase)
 {
     run_first_epoch();
-    job_time_add_away(&t, 60000);
-    sums = job_time_all(&t, origin + 5000);
-    ck_assert_uint_eq(job_time_age(&sums), 65000);
+    time_spent_add_away(&t, 60000);
+    sums = time_spent_all(&t, origin + 5000);
+    ck_assert_uint_eq(time_spent_age(&sums), 65000);
     check_sum(JOB_PHASE_PRODUCTIVE, 61900);
 }

@@ -25,7 +25,7 @@ enum job_phase {
     JOB_PHASE_COUNT
 };
 
-struct job_time_sums {
+struct time_spent_sums {
     uint64_t ms[JOB_PHASE_COUNT];
     uint64_t steps_again; /* steps that were done again */
     uint64_t unplaced;    /* epochs whose first step has no place among those before:
@@ -33,44 +33,45 @@ struct job_time_sums {
                            * as productive, and steps_again lacks theirs */
 };
 
-struct job_time {
+struct time_spent {
     bool over; /* the job has its result: nothing is open */
     enum job_phase phase;
     uint64_t since;
     bool reports_steps; /* a step was told once; before, running time is productive */
     uint64_t top_step;
-    uint64_t past_step;        /* the greatest of the epochs before */
-    enum job_phase before;     /* the phase that an error told late may shorten, */
-    uint64_t before_ms;        /* and how much of it came right before this one */
-    struct job_time_sums all;  /* without the phase that is open */
-    struct job_time_sums last; /* likewise since the last error or planned stop: the
-                                * restart that is under way, or the last one */
+    uint64_t past_step;          /* the greatest of the epochs before */
+    enum job_phase before;       /* the phase that an error told late may shorten, */
+    uint64_t before_ms;          /* and how much of it came right before this one */
+    struct time_spent_sums all;  /* without the phase that is open */
+    struct time_spent_sums last; /* likewise since the last error or planned stop: the
+                                  * restart that is under way, or the last one */
 };
 
-void job_time_begin(struct job_time *t, uint64_t now);
+void time_spent_begin(struct time_spent *t, uint64_t now);
 
 /* A worker has failed, or a node is lost: since `at`, which may be in the past. */
-void job_time_error(struct job_time *t, uint64_t at, uint64_t now);
-void job_time_stopping(struct job_time *t, uint64_t now);
-void job_time_stopped(struct job_time *t, uint64_t now);
-void job_time_formed(struct job_time *t, uint64_t now);
-void job_time_started(struct job_time *t, uint64_t now);
-void job_time_ended(struct job_time *t, uint64_t now);
+void time_spent_error(struct time_spent *t, uint64_t at, uint64_t now);
+void time_spent_stopping(struct time_spent *t, uint64_t now);
+void time_spent_stopped(struct time_spent *t, uint64_t now);
+void time_spent_formed(struct time_spent *t, uint64_t now);
+void time_spent_started(struct time_spent *t, uint64_t now);
+void time_spent_ended(struct time_spent *t, uint64_t now);
 
 /* The caller did not run for so long: all that time belongs to the phase that is
  * open. */
-void job_time_add_away(struct job_time *t, uint64_t ms);
+void time_spent_add_away(struct time_spent *t, uint64_t ms);
 
 /* The greatest step that any worker has told of. */
-void job_time_note_step(struct job_time *t, uint64_t step);
+void time_spent_note_step(struct time_spent *t, uint64_t step);
 /* The epoch's first step, done at `at`. True if that ends the restart, but for steps
  * done again. */
-bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_t now);
+bool time_spent_first_step(struct time_spent *t, uint64_t step, uint64_t at,
+                           uint64_t now);
 /* The epoch has reached `step`, at `at`. True if no steps are left to be done again. */
-bool job_time_reached(struct job_time *t, uint64_t step, uint64_t at, uint64_t now);
+bool time_spent_reached(struct time_spent *t, uint64_t step, uint64_t at, uint64_t now);
 
 /* With the phase that is open. */
-struct job_time_sums job_time_all(const struct job_time *t, uint64_t now);
-struct job_time_sums job_time_last(const struct job_time *t, uint64_t now);
-uint64_t job_time_age(const struct job_time_sums *sums);
-uint64_t job_time_lost(const struct job_time_sums *sums);
+struct time_spent_sums time_spent_all(const struct time_spent *t, uint64_t now);
+struct time_spent_sums time_spent_last(const struct time_spent *t, uint64_t now);
+uint64_t time_spent_age(const struct time_spent_sums *sums);
+uint64_t time_spent_lost(const struct time_spent_sums *sums);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/job/membership/job_time.h"
+#include "rendezvous/job/membership/time_spent.h"
 
 /* How long ago `at` was: not before `since`, and not after `now`. */
 static uint64_t age_within(uint64_t at, uint64_t since, uint64_t now)
@@ -12,13 +12,13 @@ static uint64_t age_within(uint64_t at, uint64_t since, uint64_t now)
 }
 
 /* What the open phase counts as. */
-static enum job_phase settled_phase(const struct job_time *t)
+static enum job_phase settled_phase(const struct time_spent *t)
 {
     return t->phase == JOB_PHASE_FIRST_STEP && !t->reports_steps ? JOB_PHASE_PRODUCTIVE
                                                                  : t->phase;
 }
 
-static void close_phase(struct job_time *t, uint64_t at, uint64_t now)
+static void close_phase(struct time_spent *t, uint64_t at, uint64_t now)
 {
     t->before = settled_phase(t);
     t->before_ms = now - t->since - age_within(at, t->since, now);
@@ -27,7 +27,7 @@ static void close_phase(struct job_time *t, uint64_t at, uint64_t now)
     t->since += t->before_ms;
 }
 
-static void enter_phase(struct job_time *t, enum job_phase phase, uint64_t at,
+static void enter_phase(struct time_spent *t, enum job_phase phase, uint64_t at,
                         uint64_t now)
 {
     if (t->over || t->phase == phase)
@@ -37,20 +37,20 @@ static void enter_phase(struct job_time *t, enum job_phase phase, uint64_t at,
 }
 
 /* The restart begins with the phase that has just been entered. */
-static void begin_restart(struct job_time *t)
+static void begin_restart(struct time_spent *t)
 {
-    t->last = (struct job_time_sums){ .steps_again = 0 };
+    t->last = (struct time_spent_sums){ .steps_again = 0 };
 }
 
-void job_time_begin(struct job_time *t, uint64_t now)
+void time_spent_begin(struct time_spent *t, uint64_t now)
 {
-    *t = (struct job_time){ .phase = JOB_PHASE_FORM,
-                            .before = JOB_PHASE_FORM,
-                            .since = now };
+    *t = (struct time_spent){ .phase = JOB_PHASE_FORM,
+                              .before = JOB_PHASE_FORM,
+                              .since = now };
 }
 
 /* Until the job stops, an earlier error may still be told. */
-static void move_detect_back(struct job_time *t, uint64_t at, uint64_t now)
+static void move_detect_back(struct time_spent *t, uint64_t at, uint64_t now)
 {
     uint64_t more = age_within(at, t->since - t->before_ms, now);
     uint64_t open = now - t->since;
@@ -63,7 +63,7 @@ static void move_detect_back(struct job_time *t, uint64_t at, uint64_t now)
     t->since -= more;
 }
 
-void job_time_error(struct job_time *t, uint64_t at, uint64_t now)
+void time_spent_error(struct time_spent *t, uint64_t at, uint64_t now)
 {
     if (t->phase == JOB_PHASE_DETECT)
         move_detect_back(t, at, now);
@@ -73,7 +73,7 @@ void job_time_error(struct job_time *t, uint64_t at, uint64_t now)
     }
 }
 
-void job_time_stopping(struct job_time *t, uint64_t now)
+void time_spent_stopping(struct time_spent *t, uint64_t now)
 {
     bool planned = t->phase != JOB_PHASE_DETECT;
 
@@ -82,43 +82,44 @@ void job_time_stopping(struct job_time *t, uint64_t now)
         begin_restart(t);
 }
 
-void job_time_stopped(struct job_time *t, uint64_t now)
+void time_spent_stopped(struct time_spent *t, uint64_t now)
 {
     enter_phase(t, JOB_PHASE_FORM, now, now);
 }
 
-void job_time_formed(struct job_time *t, uint64_t now)
+void time_spent_formed(struct time_spent *t, uint64_t now)
 {
     t->past_step = t->top_step;
     enter_phase(t, JOB_PHASE_START, now, now);
 }
 
-void job_time_started(struct job_time *t, uint64_t now)
+void time_spent_started(struct time_spent *t, uint64_t now)
 {
     if (t->phase == JOB_PHASE_START)
         enter_phase(t, JOB_PHASE_FIRST_STEP, now, now);
 }
 
-void job_time_ended(struct job_time *t, uint64_t now)
+void time_spent_ended(struct time_spent *t, uint64_t now)
 {
     if (!t->over)
         close_phase(t, now, now);
     t->over = true;
 }
 
-void job_time_add_away(struct job_time *t, uint64_t ms)
+void time_spent_add_away(struct time_spent *t, uint64_t ms)
 {
     if (!t->over)
         t->since -= ms;
 }
 
-void job_time_note_step(struct job_time *t, uint64_t step)
+void time_spent_note_step(struct time_spent *t, uint64_t step)
 {
     if (step > t->top_step)
         t->top_step = step;
 }
 
-bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_t now)
+bool time_spent_first_step(struct time_spent *t, uint64_t step, uint64_t at,
+                           uint64_t now)
 {
     uint64_t again = t->past_step >= step ? t->past_step - step + 1 : 0;
     uint64_t unplaced = step == STEP_UNPLACED && t->past_step > 0;
@@ -132,11 +133,11 @@ bool job_time_first_step(struct job_time *t, uint64_t step, uint64_t at, uint64_
     t->all.unplaced += unplaced;
     t->last.unplaced += unplaced;
     if (step != STEP_UNPLACED)
-        job_time_note_step(t, step);
+        time_spent_note_step(t, step);
     return true;
 }
 
-bool job_time_reached(struct job_time *t, uint64_t step, uint64_t at, uint64_t now)
+bool time_spent_reached(struct time_spent *t, uint64_t step, uint64_t at, uint64_t now)
 {
     if (t->over || t->phase != JOB_PHASE_REWORK || step < t->past_step)
         return false;
@@ -144,30 +145,30 @@ bool job_time_reached(struct job_time *t, uint64_t step, uint64_t at, uint64_t n
     return true;
 }
 
-static struct job_time_sums add_open_phase(const struct job_time *t, uint64_t now,
-                                           struct job_time_sums sums)
+static struct time_spent_sums add_open_phase(const struct time_spent *t, uint64_t now,
+                                             struct time_spent_sums sums)
 {
     if (!t->over)
         sums.ms[settled_phase(t)] += now - t->since;
     return sums;
 }
 
-struct job_time_sums job_time_all(const struct job_time *t, uint64_t now)
+struct time_spent_sums time_spent_all(const struct time_spent *t, uint64_t now)
 {
     return add_open_phase(t, now, t->all);
 }
 
-struct job_time_sums job_time_last(const struct job_time *t, uint64_t now)
+struct time_spent_sums time_spent_last(const struct time_spent *t, uint64_t now)
 {
     return add_open_phase(t, now, t->last);
 }
 
-uint64_t job_time_age(const struct job_time_sums *sums)
+uint64_t time_spent_age(const struct time_spent_sums *sums)
 {
-    return sums->ms[JOB_PHASE_PRODUCTIVE] + job_time_lost(sums);
+    return sums->ms[JOB_PHASE_PRODUCTIVE] + time_spent_lost(sums);
 }
 
-uint64_t job_time_lost(const struct job_time_sums *sums)
+uint64_t time_spent_lost(const struct time_spent_sums *sums)
 {
     uint64_t lost = 0;
 
