@@ -27,7 +27,7 @@
  * workers), agent_grace.c (the end of an epoch's workers), agent_memory.c (checkpoints
  * in memory), agent_tools.c (what tools of this machine see), agent_orders.c (orders of
  * the rendezvous), agent_outage.c (a rendezvous out of reach), agent_rendezvous.c (one
- * in this process), agent_interrupts.c (why this node or the job ends early: signals,
+ * in this process), agent_early_end.c (why this node or the job ends early: signals,
  * the deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that
  * does not answer then), agent_exit_code.c (how it has ended, and the exit code).
  */
@@ -194,7 +194,7 @@ void agent_on_outage(void *agent, bool out, const char *why);
 void agent_on_fence(void *agent, uint64_t until_ms);
 void agent_on_abandoned(void *agent, const char *why);
 
-/* -- agent_interrupts.c ------------------------------------------------------------ */
+/* -- agent_early_end.c ------------------------------------------------------------- */
 
 /* Before the workers can fail. */
 void agent_init_ends(struct agent *a);

@@ -43,8 +43,7 @@ struct signals {
     unsigned leaves, ends;     /* how often each was requested */
     uint64_t counted_ms[NSIG]; /* when each signal counted last; 0: never */
     char sender[SIGNAL_SENDER_MAX_BYTES + 1]; /* of the last one, for people */
-    pid_t launcher; /* the far side that started this node; 0: a person or scheduler did
-                     */
+    pid_t launcher; /* the far side that started this node; 0: none has */
     bool typed;     /* the last one, on our terminal */
     bool announces; /* the last one: SIGUSR1, of a scheduler that takes the node away */
     void (*fn)(void *arg, int signo, enum signal_action action);
