@@ -39,7 +39,7 @@ void group_destroy(struct group *g)
         return;
     loop_timer_fini(&g->kill_timer);
     loop_timer_fini(&g->left_timer);
-    leftovers_clear(&g->left);
+    leftover_names_clear(&g->left);
     stack_files_destroy(g->stack_files);
     torch_recorder_destroy(g->recorder);
     free(g->worker);
@@ -52,7 +52,7 @@ static void reset_workers(struct group *g)
     g->started = g->alive = g->undrained = 0;
     g->running = g->stopping = g->failed = g->sweeping = g->killed = false;
     g->delays_term = false;
-    leftovers_clear(&g->left);
+    leftover_names_clear(&g->left);
     loop_timer_cancel(&g->kill_timer);
     loop_timer_cancel(&g->left_timer);
 }

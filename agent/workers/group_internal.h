@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/workers/group.h"
-#include "agent/workers/leftovers.h"
+#include "agent/workers/leftover_names.h"
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/loop.h"
 
@@ -39,7 +39,7 @@ struct group {
     char instance[ID128_HEX_SIZE]; /* of the job */
     struct loop_timer kill_timer;
     uint64_t kill_at_ms; /* also while a checkpoint is written */
-    struct leftovers left;
+    struct leftover_names left;
     struct loop_timer left_timer; /* tells of them */
 };
 
@@ -48,11 +48,11 @@ void group_report_exit(struct group *g, uint32_t local_rank);
 
 /* group_kill.c: the order to stop, and the end of all processes. */
 void group_on_kill_time(void *arg);
-/* How long leftovers of workers that have succeeded may go on. */
+void group_on_empty(void *arg);
+
+/* group_leftovers.c: how long leftovers of workers that have succeeded may go on. */
 uint32_t group_leftovers_ms(const struct group *g);
 void group_on_leftover(void *arg, pid_t session, const char *name);
 void group_report_leftovers(void *arg);
-/* When all workers are over, asks the guard whether a process is left: see
- * group_on_empty. */
+/* When all workers are over, asks the guard whether a process is left. */
 void group_sweep_if_over(struct group *g);
-void group_on_empty(void *arg);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/workers/leftovers.h"
+#include "agent/workers/leftover_names.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-static bool leftovers_have(const char *list, const char *name)
+static bool names_have(const char *list, const char *name)
 {
     size_t length = strlen(name);
 
@@ -16,25 +16,25 @@ static bool leftovers_have(const char *list, const char *name)
     return false;
 }
 
-void leftovers_add(struct leftovers *l, int64_t rank, const char *name)
+void leftover_names_add(struct leftover_names *l, int64_t rank, const char *name)
 {
     size_t used = strlen(l->names);
 
     l->count++;
     if (rank >= 0)
         rank_ranges_add(&l->ranks, (uint32_t)rank, (uint32_t)rank);
-    if (used + strlen(name) + 3 < sizeof(l->names) && !leftovers_have(l->names, name))
+    if (used + strlen(name) + 3 < sizeof(l->names) && !names_have(l->names, name))
         snprintf(l->names + used, sizeof(l->names) - used, "%s%s", used ? ", " : "",
                  name);
 }
 
-void leftovers_clear(struct leftovers *l)
+void leftover_names_clear(struct leftover_names *l)
 {
     rank_ranges_fini(&l->ranks);
-    *l = (struct leftovers){ .count = 0 };
+    *l = (struct leftover_names){ .count = 0 };
 }
 
-void leftovers_describe(const struct leftovers *l, char *text, size_t size)
+void leftover_names_describe(const struct leftover_names *l, char *text, size_t size)
 {
     char ranks[64] = "the workers";
 
