@@ -8,9 +8,10 @@
 /*
  * Shared by the files of the membership. A step has three parts: membership.c admits
  * the event, a handler in membership_events.c changes facts (which nodes are present),
- * in membership_losses.c (which are lost) or membership_root_cause.c (what failed), and
- * membership_transitions.c moves to another state as long as the facts require it. Only
- * that file changes the state; those that are listed below it say when.
+ * in membership_leave.c (which leave), membership_losses.c (which are lost) or
+ * membership_root_cause.c (what failed), and membership_transitions.c moves to another
+ * state as long as the facts require it. Only that file changes the state; those that
+ * are listed below it say when.
  *
  * All stamps are in the membership's time: the owner's time less the time in which the
  * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
@@ -37,6 +38,9 @@ void membership_hear(struct step *s, struct membership_node *n);
 /* The running epoch needs the node. */
 bool membership_is_vital(const struct membership *m, const struct membership_node *n);
 void membership_forget_node(struct step *s, uint32_t i);
+
+/* membership_leave.c */
+membership_handler membership_on_leave, membership_on_end;
 
 /* membership_losses.c */
 membership_handler membership_on_tick, membership_on_disconnect;
@@ -66,6 +70,10 @@ void membership_judge_progress(struct membership *m);
 bool membership_is_backing_off(const struct step *s);
 /* membership_forming.c */
 bool membership_is_ready_to_form(struct step *s);
+
+/* membership_scale_up.c: whether nodes that wait get a part, and when. */
+bool membership_wants_newcomers(const struct membership *m);
+void membership_settle_scale_up(struct step *s);
 
 /* membership_checkpoint.c: a planned stop waits for the checkpoint of the workers, for
  * at most within_ms. True when it may come. */

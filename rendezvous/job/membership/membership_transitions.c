@@ -278,13 +278,6 @@ static void settle_forming(struct step *s)
     }
 }
 
-static bool wants_newcomers(const struct membership *m)
-{
-    return m->tally.here > m->tally.barred_here &&
-           m->group_size < m->config.max_nodes && m->tally.finished == 0 &&
-           m->config.scale != JOB_SCALE_NEVER;
-}
-
 static void settle_drain(struct step *s)
 {
     uint32_t grace_ms = s->m->config.shutdown_grace_ms;
@@ -304,18 +297,6 @@ static void settle_last_checkpoint(struct step *s)
         return;
     membership_decide(m, JOB_REASON_USER, m->last_checkpoint.exit_code);
     membership_begin_stop(s, JOB_CAUSE_USER, m->config.shutdown_grace_ms);
-}
-
-static void settle_scale_up(struct step *s)
-{
-    struct membership *m = s->m;
-
-    if (s->ev->type ==
-        MEMBERSHIP_EV_FINISHED) /* from a node that has left: the next tick decides */
-        return;
-    if (m->config.scale == JOB_SCALE_NOW ||
-        membership_checkpoint_is_over(s, JOB_CAUSE_SCALE_UP, CHECKPOINT_WAIT_MS))
-        membership_begin_stop(s, JOB_CAUSE_SCALE_UP, m->config.shutdown_grace_ms);
 }
 
 /* The wait for the cause of the failures so far ends with a tick. A node that is lost
@@ -341,8 +322,8 @@ static void settle_running(struct step *s)
         settle_last_checkpoint(s);
     else if (m->tally.departing > 0)
         settle_drain(s);
-    else if (wants_newcomers(m))
-        settle_scale_up(s);
+    else if (membership_wants_newcomers(m))
+        membership_settle_scale_up(s);
     else
         m->checkpoint.until = 0;
 }
