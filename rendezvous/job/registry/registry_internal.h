@@ -9,7 +9,7 @@
 
 /*
  * Shared by the files of the registry: registry.c (jobs and peers), registry_access.c
- * (what a peer may send and see), registry_saved.c (what outlives a crash),
+ * (what a peer may send and see), registry_journal.c (what outlives a crash),
  * registry_step.c (the entry of every decision), registry_actions.c (what the
  * membership has decided), registry_causes.c (the failure that a stop is put down to),
  * registry_reports.c and registry_events.c (what is reported of a job),
@@ -148,7 +148,7 @@ void registry_notice(struct registry *g, const struct job *job, const char *kind
 struct msg_event registry_make_event(const struct registry *g, const struct job *job,
                                      const char *kind, const char *host);
 
-/* registry_saved.c */
+/* registry_journal.c */
 int registry_open_journal(struct registry *g, struct err *e) MUST_CHECK;
 
 /* registry_show.c */
