@@ -28,9 +28,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from crun.checkpoint import __main__ as command
-from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, _chunks, claim, library, storage
+from crun.checkpoint import Checkpointer, MemoryFault, MemoryReader, claim, files_in_memory, library, storage
+from crun.checkpoint.checkpointer import _chunks
 from crun.checkpoint.section import Chunk, Section, SectionWriter
-from crun.checkpoint import trainer
 from crun.checkpoint.loaders import Place
 from crun.checkpoint.state import FILES, Files, State
 
@@ -391,8 +391,8 @@ class States(Reading):
 
     def test_files_go_to_no_other_folder(self):
         os.environ.update(RANK="0", WORLD_SIZE=str(WORLD))
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(trainer, "Checkpointer"):
-            kept = trainer.TrainerCheckpoints(f"{folder}/kept", 1, lambda _: None)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(files_in_memory, "Checkpointer"):
+            kept = files_in_memory.TrainerCheckpoints(f"{folder}/kept", 1, lambda _: None)
             kept._memory.restore.return_value = 3
             for name in "../restored-too", "a/../../x", folder + "/x":
                 kept._files.loaded = {name: torch.ones(1, dtype=torch.uint8)}
@@ -807,10 +807,10 @@ class InTheBackground(unittest.TestCase):
         """While it copies, an optimizer may change what it has on the CPU."""
         weight, counter = (Chunk(name, torch.empty(size, device=device), (size,), (0,))
                            for name, size, device in (("w", 1000, "meta"), ("c", 1, "cpu")))
-        for self.ckpt._in_background in False, True:
-            self.assertEqual(self.ckpt._stable({"w", "c"}, [weight, counter]), set())
+        for in_background in False, True:
+            self.assertEqual(self.ckpt._stable.choose(in_background, {"w", "c"}, [weight, counter]), set())
             much = counter._replace(tensor=torch.empty(1000))
-            self.assertIsNone(self.ckpt._stable({"w", "c"}, [weight, much]))
+            self.assertIsNone(self.ckpt._stable.choose(in_background, {"w", "c"}, [weight, much]))
 
     def test_much_else_is_written_at_once(self):
         self.slot.may_write.set()

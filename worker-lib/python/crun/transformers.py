@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 import crun
 
-from .checkpoint.trainer import TrainerCheckpoints
+from .checkpoint.files_in_memory import TrainerCheckpoints
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]

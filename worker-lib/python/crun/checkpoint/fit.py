@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
-from . import Checkpointer
+from .checkpointer import Checkpointer
 from .loaders import Place
 from .state import FILES, Files, rng_state, set_rng_state
 

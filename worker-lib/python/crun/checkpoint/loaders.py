@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 
-from .doubts import how_far
+from .resume_doubts import how_far
 from .state import generator_state, rng_state, set_rng_state
 
 

@@ -10,7 +10,7 @@ import torch
 
 import crun
 
-from . import Checkpointer
+from .checkpointer import Checkpointer
 from .library import MemoryFault
 from .state import FILES, Files
 
