@@ -217,12 +217,9 @@ static void flush_explain(const struct memory_flush *t, pid_t child, int status,
 /* The command's folder, as the program has named it. */
 static const char *flush_folder(const struct memory_flush *t)
 {
-    char *const *word = t->word + VARIABLES + 1;
-    size_t n = 0;
+    const char *folder = t->word[VARIABLES + 1 + MEMORY_COMMAND_FOLDER];
 
-    while (n < MEMORY_COMMAND_FOLDER && word[n])
-        n++;
-    return word[n] && *word[n] == '/' ? word[n] : "";
+    return folder && *folder == '/' ? folder : "";
 }
 
 static struct memory_note flush_run(struct memory_flush *t)

@@ -113,32 +113,14 @@ static void flush_end(struct registry *g, struct flush_ask *a)
 
 /* -- asking ----------------------------------------------------------------------- */
 
-static void conclude_flush(struct registry *g, struct node_ask *ask);
-
-static void fini_flush(struct node_ask *a)
-{
-    memory_sets_destroy(flush_of(a)->held);
-}
-
-static const struct node_ask_type flush_ask_type = { .is_of_epoch = true,
-                                                     .outlives_peer = true,
-                                                     .miss = miss_flush,
-                                                     .conclude = conclude_flush,
-                                                     .fini = fini_flush };
-
-static bool holds_part(const struct flush_ask *a, uint32_t node)
-{
-    return memory_sets_has(a->held, node, &a->set, 0, a->set.world) ||
-           memory_sets_has(a->held, node, &a->set, 0, 0);
-}
-
 /* While no workers run, the nodes that are there. */
 static bool takes_part(const struct flush_ask *a, uint32_t node)
 {
     const struct membership *m = &a->ask.job->membership;
 
     if (a->set.world)
-        return holds_part(a, node);
+        return memory_sets_has(a->held, node, &a->set, 0, a->set.world) ||
+               memory_sets_has(a->held, node, &a->set, 0, 0);
     return m->state == JOB_RUNNING ? m->node[node].state == MEMBERSHIP_NODE_ACTIVE
                                    : a->ask.job->node[node]->peer != NULL;
 }
@@ -196,6 +178,17 @@ static void conclude_flush(struct registry *g, struct node_ask *ask)
     flush_end(g, a);
 }
 
+static void fini_flush(struct node_ask *a)
+{
+    memory_sets_destroy(flush_of(a)->held);
+}
+
+static const struct node_ask_type flush_ask_type = { .is_of_epoch = true,
+                                                     .outlives_peer = true,
+                                                     .miss = miss_flush,
+                                                     .conclude = conclude_flush,
+                                                     .fini = fini_flush };
+
 static bool is_open(const struct registry *g, const struct job *job)
 {
     const struct node_ask *a = g->asks;
@@ -209,19 +202,18 @@ void registry_flush(struct registry *g, struct registry_peer *p, const struct ms
                     struct job *job)
 {
     enum job_state state = job->membership.state;
+    const char *why = state == JOB_DONE       ? "it has ended already"
+                      : state == JOB_STOPPING ? "its workers are being stopped"
+                      : is_open(g, job)
+                          ? "a checkpoint in memory is being written to files already"
+                          : NULL;
     struct flush_ask *a;
 
-    if (is_open(g, job) || state == JOB_DONE || state == JOB_STOPPING) {
-        if (p)
-            registry_refuse(
-                p, m, state == JOB_DONE ? REFUSED_ENDED : REFUSED_BUSY, false,
-                state == JOB_DONE       ? "job \"%s\" has ended already: %s"
-                : state == JOB_STOPPING ? "the workers of job \"%s\" are being stopped"
-                                        : "%s: a checkpoint in memory is being written "
-                                          "to files already",
-                job->name, job->text);
+    if (why && p)
+        registry_refuse(p, m, state == JOB_DONE ? REFUSED_ENDED : REFUSED_BUSY, false,
+                        "%s: %s", job->name, why);
+    if (why)
         return;
-    }
     a = xcalloc(1, sizeof(*a));
     a->ask.type = &flush_ask_type;
     a->ask.peer = p;
