@@ -84,8 +84,7 @@ static void describe(const struct registry *g, const struct flush_ask *a, char *
                  clock_format_duration(g->now_ms - a->began_ms, took, sizeof(took)));
 }
 
-/* To crunctl, and unless only that has asked for what is there already, to all who
- * watch the job. */
+/* To crunctl, and as an event of the job, unless --memory-flush asks again anyway. */
 static void flush_end(struct registry *g, struct flush_ask *a)
 {
     struct msg ack = { .type = MSG_ACK, .sequence = a->ask.sequence };
@@ -103,7 +102,8 @@ static void flush_end(struct registry *g, struct flush_ask *a)
         snprintf(ack.ack.text, sizeof(ack.ack.text), "%s: %.400s", job->name, text);
         registry_send(a->ask.peer, &ack);
     }
-    if (a->in_files || (*a->fault && a->ask.peer))
+    if (a->in_files ||
+        (*a->fault && (a->ask.peer || job->membership.state != a->state)))
         return;
     registry_report(g, job, "checkpoint", "", "%s", text);
     snprintf(m.notice.text, sizeof(m.notice.text), "%s", text);
@@ -223,6 +223,14 @@ void registry_flush(struct registry *g, struct registry_peer *p, const struct ms
     a->held = memory_sets_create();
     node_ask_add(g, &a->ask, job, g->now_ms + HOLD_DEADLINE_MS);
     flush_ask_nodes(g, a);
+}
+
+void registry_end_old_flush(struct registry_peer *p)
+{
+    struct msg m = { .type = MSG_FLUSH };
+
+    if (p->flush && !is_open(p->registry, p->job))
+        registry_send(p, &m);
 }
 
 void registry_take_flushed(struct registry_peer *p, const struct msg *m,

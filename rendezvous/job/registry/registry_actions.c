@@ -95,6 +95,8 @@ static void send_joined(struct registry_step *s, const struct membership_action 
     registry_send(registry_peer_of(s, a->node), &m);
     registry_send_keepers(registry_peer_of(s, a->node));
     registry_ask_owners_again(registry_peer_of(s, a->node));
+    if (s->msg && s->msg->type == MSG_RESUME)
+        registry_end_old_flush(registry_peer_of(s, a->node));
 }
 
 /*

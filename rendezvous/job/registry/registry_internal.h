@@ -211,6 +211,8 @@ registry_taker registry_take_logs;
 void registry_flush(struct registry *g, struct registry_peer *p, const struct msg *m,
                     struct job *job);
 registry_taker registry_take_flushed;
+/* The node is back: unless a flush is under way, it lets go of what it holds. */
+void registry_end_old_flush(struct registry_peer *p);
 
 /* node_asks.c */
 /* Ends the questions about a job, with the answers that there are: those of the epoch,

@@ -203,6 +203,33 @@ TEST(it_outlives_crunctl)
     check_order(0, false, "");
 }
 
+static void come_back(unsigned c)
+{
+    struct msg m = { .type = MSG_RESUME, .instance = link_of[c].instance, .epoch = 1 };
+
+    registry_disconnect(g, link_of[c].peer, now);
+    connect_to_registry(c, "10.0.0.2");
+    greet_registry(c, PEER_AGENT);
+    link_of[c].count = 0;
+    strcpy(m.resume.run_id, "resnet");
+    m.resume.incarnation = join_message(c, "resnet").join.incarnation;
+    m.resume.node = c;
+    ck_assert_int_eq(send_to_registry(c, &m), 0);
+    ck_assert_ptr_nonnull(message_got(c, MSG_JOINED));
+}
+
+/* Of a rendezvous that was away, too: it may have forgotten what nodes write. */
+TEST(a_node_that_comes_back_lets_go_unless_it_is_to_write)
+{
+    uint64_t ask = begin_to_write("1.6.4:0-1", "1.6.4:2-3", "1.6.4");
+
+    come_back(1);
+    ck_assert_ptr_null(message_got(1, MSG_FLUSH));
+    answer(0, ask, "", "no space", false);
+    come_back(1);
+    check_order(1, false, "");
+}
+
 TEST(an_older_node_is_sent_no_order)
 {
     struct msg hello = { .type = MSG_HELLO,
