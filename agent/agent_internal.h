@@ -50,6 +50,7 @@ struct agent {
     struct local_workers workers;
     struct memory_keeper *memory;  /* NULL: there can be none */
     struct loop_timer flush_timer; /* --memory-flush */
+    uint64_t flushed_step;         /* the newest that a flush was to write */
     bool warned_of_flush;
     char *holders; /* of MEMORY_AT, in that epoch; NULL: none */
     uint64_t holders_epoch;

@@ -73,6 +73,7 @@ void agent_on_flush(struct agent *a, const struct msg *m)
             snprintf(answer.flushed.text, sizeof(answer.flushed.text), "%s", e.text);
         agent_send_report(a, &answer);
     } else if (a->memory && memory_set_parse(m->flush.memory, &set)) {
+        a->flushed_step = set.step;
         memory_keeper_flush_held(a->memory, m->flush.ask, &set);
     } else if (a->memory) {
         memory_keeper_let_go(a->memory);
@@ -90,7 +91,10 @@ static void on_flush_due(void *arg)
     if (a->state != AGENT_RUNNING || a->start.first_rank != 0)
         return;
     memory_keeper_figures(a->memory, &f);
+    if (f.step && f.step == a->flushed_step)
+        return; /* it is written, or the reason why not was said */
     if (f.step && session_can_flush(client_session(a->client))) {
+        a->flushed_step = f.step;
         agent_send_report(a, &m);
     } else if (!a->warned_of_flush) {
         a->warned_of_flush = true;
