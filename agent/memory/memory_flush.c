@@ -210,6 +210,9 @@ static void flush_explain(const struct memory_flush *t, pid_t child, int status,
         snprintf(why, size, "it took longer than %s", took);
     else if (WIFSIGNALED(status))
         snprintf(why, size, "signal %d%s", WTERMSIG(status), line);
+    else if (WEXITSTATUS(status) == 127 && strncmp(line, ": env:", 6) == 0)
+        snprintf(why, size, "%s is neither beside crun nor in PATH",
+                 t->word[VARIABLES + 1]);
     else
         snprintf(why, size, "exit code %d%s", WEXITSTATUS(status), line);
 }

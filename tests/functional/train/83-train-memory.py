@@ -20,7 +20,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, ROOT, Process, free_port  # noqa: E402
+from process import BIN, ROOT, Process, free_port, until  # noqa: E402
 from train import Run, finished, main  # noqa: E402
 
 SHORT = ["--model=mlp", "--batch=8", "--train-limit=640", "--passes=2"]
@@ -332,6 +332,13 @@ def nodes_write_one_step(folder):
     assert sha == finished(*LIVE, "--zero=2", ranks=2).sha, sha
 
 
+def a_step_is_written_once(folder):
+    """Though --memory-flush is due more often than a step is kept, also as the job ends."""
+    run = finished(*LIVE, f"--ckpt-dir={folder}", "--memory-every=100", ranks=2, crun=["--memory-flush=0.01"])
+    steps = re.findall(r"^crun: step (\d+), which was in memory, is in ", run.err, re.M)
+    assert steps and len(steps) == len(set(steps)) and "was not written" not in run.err, run
+
+
 def what_crunctl_cannot_write(folder):
     job = f"none-{os.getpid()}"
     with Run(*LIVE, "--passes=1000", f"--ckpt-dir={folder}", ranks=2, crun=[f"--rdzv-id={job}", "--memory-flush=0.1"]) as run:
@@ -339,6 +346,19 @@ def what_crunctl_cannot_write(folder):
         text = checkpoint(job, 1)
         assert "the program keeps none, or has not saved its first" in text, text
     assert run.err.count("--memory-flush writes nothing") == 1, run
+
+
+def crun_alone_names_what_is_missing(folder):
+    job = f"alone-{os.getpid()}"
+    shutil.copy(BIN / "crun", folder)
+    run = Process([f"{folder}/crun", f"--rdzv-id={job}", "--nproc-per-node=2", BIN / "train", *LIVE, "--passes=1000",
+                   f"--ckpt-dir={folder}", "--memory-every=1"])
+    try:
+        until(lambda: len(newest_in_memory(run.popen.pid)) == 2, lambda: str(run))
+        text = checkpoint(job, 1)
+        assert text.endswith(" was not written to files: crun-preflight is neither beside crun nor in PATH\n"), text
+    finally:
+        run.end()
 
 
 def a_full_disk_leaves_older_files(folder):
@@ -392,6 +412,7 @@ if __name__ == "__main__":
                                   each_node_writes_its_part, only_the_whole_set_is_written,
                                   stages_of_zero_resume_each_other,
                                   crunctl_writes_what_ranks_overwrite, nodes_write_one_step,
-                                  what_crunctl_cannot_write, a_full_disk_leaves_older_files,
+                                  a_step_is_written_once,
+                                  what_crunctl_cannot_write, crun_alone_names_what_is_missing, a_full_disk_leaves_older_files,
                                   newer_files_come_first, without_memory_it_is_off,
                                   *([random_kills] if os.environ.get("CRUN_ALL_ROUNDS") == "1" else []))})
