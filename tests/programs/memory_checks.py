@@ -289,8 +289,24 @@ class Checks(Reading):
             os.environ["CRUN_MEMORY_JOB"] = "this"
             command.main()
             self.assertEqual(sorted(os.listdir(folder)), ["0", "1", "step-7"])
-            self.assertEqual(sorted(os.listdir(folder + "/step-7")),
-                             [".metadata", "__0_0.distcp", "__1_0.distcp", "__shared_0.distcp"])
+            files = [".crun-parts-7-2-this", ".metadata", "__0_0.distcp", "__1_0.distcp", "__shared_0.distcp"]
+            self.assertEqual(sorted(os.listdir(folder + "/step-7")), files)
+            written = {name: os.stat(f"{folder}/step-7/{name}").st_mtime_ns for name in files}
+            # rank 0's node was only late: it writes nothing, and does not wait for the other one
+            late = dict(CRUN_MEMORY_PARTS=f"0:{folder}/0", CRUN_MEMORY_COPIES=f"1:{folder}/1")
+            with mock.patch.dict(os.environ, late):
+                command.main()
+                # the folder gets its name while it writes
+                os.rename(f"{folder}/step-7", f"{folder}/aside")
+
+                def named(new, _):
+                    shutil.rmtree(new)
+                    os.rename(f"{folder}/aside", f"{folder}/step-7")
+                    raise FileNotFoundError(new)
+                with mock.patch.object(command, "write_parts", named):
+                    command.main()
+            self.assertEqual(sorted(os.listdir(folder)), ["0", "1", "step-7"])
+            self.assertEqual({name: os.stat(f"{folder}/step-7/{name}").st_mtime_ns for name in files}, written)
             state = {"w": torch.zeros(10, 2), "s": torch.zeros(2), "m": {"b": torch.ones(3)},
                      "rank-1": {"m": {"b": torch.zeros(3)}}, "o": {"param_groups": [{"lr": 0.0}]}}
             dcp.load(state, checkpoint_id=folder + "/step-7", no_dist=True)

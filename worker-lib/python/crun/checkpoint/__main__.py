@@ -8,7 +8,8 @@ and gives the folder its name. The parts are open descriptors:
     CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
     CRUN_MEMORY_JOB CRUN_MEMORY_FLUSH
 
-CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to.
+CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to. Which node
+writes which part is in a folder that stays in step-N, for a node that begins when the others are done.
 """
 import dataclasses
 import io
@@ -39,7 +40,7 @@ from crun.checkpoint.state import FILES, flat_objects  # noqa: E402
 from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
 
 
-_CLAIM = ".claim-"
+_CLAIMS = ".crun-parts"
 _OTHERS_SECONDS = 3.0
 
 
@@ -142,10 +143,15 @@ def _number(name: str) -> int:
     return int(os.environ["CRUN_MEMORY_" + name])
 
 
+def claims_of(new: str, folder: str) -> str:
+    return os.path.join(folder, _CLAIMS + os.path.basename(new)[len(files.NEW) - 1:])
+
+
 def claim(new: str, name: str) -> bool:
     """A part is written by one node."""
+    path = os.path.join(claims_of(new, new), name)
     try:
-        os.close(os.open(os.path.join(new, _CLAIM + name), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return False
     return True
@@ -180,12 +186,17 @@ def main() -> None:
     for left in os.listdir(folder) if flush == "0" and os.path.isdir(folder) else []:
         if left.startswith(files.NEW) and files.is_of_crun(left, job):
             shutil.rmtree(os.path.join(folder, left), ignore_errors=True)  # its workers were stopped
-    os.makedirs(new, exist_ok=True)
+    done = claims_of(new, os.path.join(folder, f"step-{step}"))  # by the others, with this node's copies
+    os.makedirs(claims_of(new, new), exist_ok=True)
     try:
-        write_set(folder, new, step, keep, job)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)  # without it, the other nodes' parts are worth nothing
-        raise
+        if not os.path.exists(done):
+            write_set(folder, new, step, keep, job)
+    except BaseException as error:
+        if not isinstance(error, FileNotFoundError) or not os.path.exists(done):
+            shutil.rmtree(new, ignore_errors=True)  # without it, the other nodes' parts are worth nothing
+            raise
+    if os.path.exists(done):
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def write_set(folder: str, new: str, step: int, keep: int, job: str) -> None:
@@ -194,14 +205,11 @@ def write_set(folder: str, new: str, step: int, keep: int, job: str) -> None:
     copies = [word.split(":")[0] for word in os.environ.get("CRUN_MEMORY_COPIES", "").split()]
     until = time.monotonic() + _OTHERS_SECONDS
     while (time.monotonic() < until and
-           not all(os.path.exists(os.path.join(new, _CLAIM + rank)) for rank in copies)):
+           not all(os.path.exists(os.path.join(claims_of(new, new), rank)) for rank in copies)):
         time.sleep(0.05)
     wrote.update(write_parts(new, "CRUN_MEMORY_COPIES"))
     if 0 in wrote:
         written = wait_for(new, [*map(str, range(world)), *(["shared"] if wrote[0] else [])])
-        for name in os.listdir(new):
-            if name.startswith(_CLAIM):
-                os.unlink(os.path.join(new, name))
         dcp.FileSystemWriter(new).finish(metadata_of(written), [[w.result for w in written]])
         files.complete(folder, new, step, keep, job)
 
