@@ -71,10 +71,12 @@ static struct client_link *client_first_connected(struct client *c)
 void client_end_target(struct client *c, struct client_target *target, const char *why)
 {
     target->failed = true;
+    target->connected = false;
     client_drop_tries(c, target, NULL);
     if (!client_first_connected(c))
         c->race_ends_ms = 0;
-    client_note_reason(c, &target->addr, why);
+    if (target->tries == 1 || !target->refers)
+        client_note_reason(c, &target->addr, why);
 }
 
 void client_arm_race(struct client *c)
@@ -89,6 +91,9 @@ void client_arm_race(struct client *c)
         loop_timer_cancel(&c->again);
     else
         loop_timer_arm(&c->again, at);
+    /* without a target that could answer, this round is lost */
+    c->lost |= client_targets_alive(&c->targets) == 0 && !dialer_is_busy(c->dialer) &&
+               !c->link;
 }
 
 static int client_try_target(struct client *c, struct client_target *target,
@@ -104,6 +109,7 @@ static int client_try_target(struct client *c, struct client_target *target,
         return -1;
     }
     l->trying = true;
+    target->failed = target->refers = false;
     return 0;
 }
 
@@ -127,26 +133,16 @@ static void client_try_next(struct client *c)
     client_arm_race(c);
 }
 
-/* Without a target that could answer, this round is lost. */
-static void client_end_race(struct client *c)
-{
-    if (client_targets_alive(&c->targets) == 0 && !dialer_is_busy(c->dialer) &&
-        !c->link)
-        c->lost = true;
-}
-
 void client_race_on(struct client *c)
 {
-    struct client_link *l;
+    struct client_link *l = client_first_connected(c);
 
-    if (client_targets_alive(&c->targets) > 0) {
-        l = client_first_connected(c);
-        if (l && client_link_is_sole(l))
-            client_link_win(l);
-        else if (!l || client_targets_pick(&c->targets))
-            client_try_next(c);
-    }
-    client_end_race(c);
+    if (client_targets_alive(&c->targets) == 0)
+        client_arm_race(c);
+    else if (l && client_link_is_sole(l))
+        client_link_win(l);
+    else if (!l || client_targets_pick(&c->targets))
+        client_try_next(c);
 }
 
 /* A late timer says that this process was busy, not that a packet was lost: the answer
@@ -163,7 +159,6 @@ void client_on_again(void *arg)
         client_settle(c);
     } else {
         client_try_next(c);
-        client_end_race(c);
         client_settle(c);
     }
 }

@@ -84,10 +84,11 @@ void client_note_lost(struct client *c, const struct net_addr *where, const char
 void client_drop_tries(struct client *c, const struct client_target *target,
                        const struct client_link *but);
 void client_give_up_tries(struct client *c);
-/* Further tries at the target would be refused too. */
+/* Further tries at the target would be refused too; it is asked again if it refers. */
 void client_end_target(struct client *c, struct client_target *target, const char *why);
 /* After the failure of a target, or a new one: the next begins now. */
 void client_race_on(struct client *c);
+/* The next begins in its time; none can answer: the round is lost. */
 void client_arm_race(struct client *c);
 /* The time for another try, or the end of the race. */
 void client_on_again(void *arg);

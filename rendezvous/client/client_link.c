@@ -107,7 +107,10 @@ static void on_closed(void *arg, struct conn *conn, const char *why)
         return;
     if (target) {
         client_end_target(c, target, text);
-        client_race_on(c);
+        if (target->refers)
+            client_arm_race(c);
+        else
+            client_race_on(c);
     } else {
         client_note_lost(
             c, conn_peer(conn)->sa.ss_family == AF_UNIX ? NULL : conn_peer(conn), text);
@@ -179,6 +182,8 @@ static int client_link_follow(struct client_link *l, const struct msg *m, struct
     free(c->keepers);
     c->keepers = xstrdup(m->keepers.endpoints);
     c->dials_anew = true;
+    if (l->trying)
+        l->target->refers = true;
     return err_set(e, "another node hosts the rendezvous");
 }
 

@@ -20,7 +20,8 @@ struct client_target *client_targets_pick(struct client_targets *t)
     for (size_t i = 0; i < t->count; i++) {
         struct client_target *one = &t->list[i];
 
-        if (!one->failed && !one->connected && one->tries < CONNECT_TRIES_MAX &&
+        if (!one->connected &&
+            (one->refers || (!one->failed && one->tries < CONNECT_TRIES_MAX)) &&
             (!best || one->tries < best->tries))
             best = one;
     }
@@ -32,8 +33,9 @@ unsigned client_targets_delay_ms(struct client_targets *t)
     const struct client_target *next = client_targets_pick(t);
     unsigned delay = CONNECT_AGAIN_MS;
 
-    if (t->at_once && next && next->tries == 0)
-        return 0;
+    for (size_t i = 0; t->at_once && next && i < t->count; i++)
+        if (next->tries < t->list[i].tries)
+            return 0;
     if (next && next->tries > 0)
         delay <<= next->tries - 1;
     for (size_t i = 0; i < t->count; i++)

@@ -17,6 +17,7 @@ struct client_target {
     struct net_addr addr;
     unsigned tries;
     bool failed;    /* it has refused: nothing more is tried there */
+    bool refers;    /* it has named another one: that may change, it is asked again */
     bool connected; /* the connection is there, but no answer yet */
 };
 

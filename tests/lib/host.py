@@ -106,6 +106,18 @@ class Node:
         """Take the link away silently: no side gets a reset."""
         ip("link", "set", self._peer, "down", ns=self.cluster.switch)
 
+    def deafen(self):
+        """What others send it is lost; what it sends arrives."""
+        for node in self.cluster.nodes:
+            if node is not self:
+                ip("neigh", "replace", self.address, "lladdr", "02:00:00:00:00:01", "nud",
+                   "permanent", "dev", node.interface, ns=node.ns)
+
+    def hear(self):
+        for node in self.cluster.nodes:
+            if node is not self:
+                ip("neigh", "del", self.address, "dev", node.interface, ns=node.ns)
+
     def lose_large(self, mtu=1200):
         """Packets larger than that are lost in both directions, without an error."""
         for node in self.cluster.nodes:  # one packet at a time, or the size is not looked at

@@ -187,6 +187,21 @@ def a_host_that_is_cut_off_gives_the_job_up(cluster):
     end_well(cluster, (b, c))
 
 
+def of_a_deaf_host_the_others_are_not_fenced(cluster):
+    """It ends all connections, and cannot be reached: they find the next host in time."""
+    first, *others = launch(cluster, 4, nodes="2:4", conf=",lease=3,outage_grace=8",
+                            flags=("--fence=strict",))
+    cluster[0].deafen()
+    until(lambda: all("epoch=2" in p.out or p.popen.poll() is not None for p in others),
+          "the others go on")
+    for p in others:
+        if "fenced itself" in p.err or "is out of reach" in p.err:
+            fail("it has found the next host too late:\n" + p.err)
+    expect(first, 75)
+    cluster[0].hear()
+    end_well(cluster, others)
+
+
 def the_next_host_dies_too(cluster):
     """As soon as another node keeps the records: before the first one counts as lost."""
     ps = launch(cluster, 4, conf=",lease=3", nodes="2:4", flags=("--fence=strict",))
@@ -411,6 +426,7 @@ TESTS = [
     nodes_that_keep_the_records_leave_together,
     beside_a_silent_node_the_others_end_in_time,
     a_host_that_is_cut_off_gives_the_job_up,
+    of_a_deaf_host_the_others_are_not_fenced,
     the_next_host_dies_too,
     crunctl_shows_where_the_rendezvous_is,
     a_stop_and_its_reason_outlive_the_host,

@@ -318,6 +318,44 @@ TEST(it_looks_again_where_the_rendezvous_has_moved_to)
     close(fd[1]);
 }
 
+/* A host that hears nothing ends all connections. Until another one leads, the other
+ * nodes that keep the records name the host, which cannot be reached. */
+TEST(one_that_names_a_silent_host_is_asked_again)
+{
+    uint16_t number[2];
+    int filler, full = full_listener(&filler, &number[0]);
+    int fd = silent_listener(&number[1]), taken[4];
+    struct msg m = { .type = MSG_KEEPERS };
+    struct client_config config;
+    char endpoint[64];
+    uint64_t began;
+
+    start_server(true, NULL);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%u", port);
+    config = config_for(endpoint);
+    config.session.join.config.lease_ms = 60000; /* so one round lasts 10 s */
+    start_agent(&config);
+    wait_until_told("START");
+    snprintf(m.keepers.endpoints, sizeof(m.keepers.endpoints),
+             "127.0.0.1:%u,127.0.0.1:%u", number[0], number[1]);
+    client_set_keepers(agent.client, m.keepers.endpoints, true, true);
+    stop_server();
+    began = clock_ms();
+    for (int i = 0; i < 4; i++) {
+        taken[i] = accept_as(geteuid(), fd);
+        while (last_received(taken[i]) != MSG_HELLO)
+            loop_turn(loop, 10);
+        send_frame(taken[i], &m);
+    }
+    ck_assert_uint_lt(clock_ms() - began, 6000);
+    expect("JOINED; START; out; ");
+    for (int i = 0; i < 4; i++)
+        close(taken[i]);
+    close(fd);
+    close(filler);
+    close(full);
+}
+
 TEST(a_former_host_looks_at_its_endpoints_too)
 {
     char endpoints[64];
