@@ -430,6 +430,22 @@ class States(Reading):
         model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
         self.assertFalse(self.state(model, optimizer).trees()[0].tensors)
 
+    def test_steps_without_sync_are_of_each_rank(self):
+        model = DistributedDataParallel(nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = self.state(model, optimizer)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        with model.no_sync():
+            model(torch.ones(1, 2))
+        model(torch.ones(1, 2))  # DDP averages the gradients of both batches
+        optimizer.step()
+        self.assertEqual(len(state.trees()[0].tensors), 2)
+        with model.no_sync():
+            model(torch.ones(1, 2))
+        optimizer.step()
+        self.assertFalse(state.trees()[0].tensors)
+
     def test_names_of_crun_itself(self):
         for name in "rng", "parameters", "param_groups", "rank-0", "a.b":
             with self.assertRaisesRegex(ValueError, "such a name is crun's own"):
@@ -665,6 +681,24 @@ class TwoRanks(unittest.TestCase):
         for (old, new), _ in ranks:
             self.assertEqual(old, new)
         self.assertIn("2 tensors of DDP are not the same on all ranks", ranks[0][1])
+
+    def test_parameters_of_their_own(self):
+        """Of which the sums are as those of the other rank, or almost."""
+        def program(folder, rank):
+            model = DistributedDataParallel(nn.ParameterList([
+                torch.ones(1), nn.Parameter(torch.zeros(WORLD), requires_grad=False),
+                nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False),
+                nn.Parameter(torch.zeros(70000), requires_grad=False)]))
+            model.module[1].data[rank] = 1
+            model.module[2].data[0] = rank
+            model.module[3].data[rank * (1 << 16)] = 1
+            ckpt = Checkpointer(folder, {"m": model}, every=0, files_every=1)
+            ckpt.step(1)
+            old = [p.tolist() for p in model.parameters()]
+            Checkpointer(folder, {"m": model}).restore()
+            return old == [p.tolist() for p in model.parameters()]
+
+        self.assertEqual([same for (same, _) in self.by_ranks(program)], [True, True])
 
     def test_folders_of_their_own(self):
         def program(folder, rank):

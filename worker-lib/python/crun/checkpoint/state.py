@@ -63,6 +63,7 @@ class Tree:
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_CPU_PIECE, _DEVICE_PIECE = 1 << 16, 1 << 24  # numbers
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks."
 _EQUAL_HOOKS = _HOOKS + "default_hooks", _HOOKS + "powerSGD_hook"
 
@@ -90,10 +91,17 @@ def _kept_equal(model: Module, size: int) -> "Set[int]":
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> int:
+    """Of numbers times their places: any bit counts, and any order."""
     values = tensor.detach().contiguous().view(-1)
     if values.is_complex():
-        values = torch.view_as_real(values)
-    return int(values.view(_INTEGERS[values.element_size()]).sum(dtype=torch.int64)) >> 1
+        values = torch.view_as_real(values).view(-1)
+    values = values.view(_INTEGERS[values.element_size()])
+    count = _CPU_PIECE if values.device.type == "cpu" else _DEVICE_PIECE
+    places = torch.arange(1, 2 * min(count, len(values)), 2, device=values.device)
+    sum_ = torch.zeros((), dtype=torch.int64, device=values.device)
+    for piece in values.split(count):
+        sum_ = sum_ * 31 + (piece * places[:len(piece)]).sum()
+    return int(sum_) & 2**63 - 1
 
 
 def rng_state() -> Dict[str, Any]:
@@ -196,11 +204,23 @@ class State:
                         if n not in (FILES, *self._models, *self._optimizers)}
         self.is_trainers = self._files is not None  # which knows itself what belongs to its state
         self._differing: Set[str] = set()
+        self._alone: Set[str] = set()  # models that stepped with gradients that DDP has not averaged
         self._equal: Set[str] = set()  # optimizers
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
+        for optimizer in self._optimizers.values():
+            optimizer.register_step_post_hook(self._look_at_models)
 
     # -- saving
+
+    def _look_at_models(self, optimizer: Optimizer, *_: Any) -> None:
+        """No rank has averaged gradients after a forward within no_sync()."""
+        for name, model in self._models.items():
+            model = getattr(model, "_orig_mod", model)
+            if (isinstance(model, DistributedDataParallel) and not model.require_forward_param_sync and
+                    {id(p) for group in optimizer.param_groups for p in group["params"]}.intersection(
+                        map(id, model.parameters()))):
+                self._alone.add(name)
 
     def trees(self, files: bool = False, objects: bool = True) -> Tuple[Tree, Tree]:
         """What is equal on all ranks, and what is this rank's own."""
@@ -209,7 +229,7 @@ class State:
         optimized = {id(p) for optimizer in self._optimizers.values()
                      for group in optimizer.param_groups for p in group["params"]}
         for name, model in self._models.items():
-            parameters = _kept_equal(model, self._size)
+            parameters = set() if name in self._alone else _kept_equal(model, self._size)
             equal |= parameters
             live = _bare(model).state_dict(keep_vars=True)
             for fqn, value in live.items():
