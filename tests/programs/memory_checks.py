@@ -25,6 +25,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.testing._internal.two_tensor import TwoTensor
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from crun.checkpoint import __main__ as command
@@ -89,6 +90,22 @@ class Checks(Reading):
             self.assertEqual((old.name, old.shape, old.offsets), (new.name, new.shape, new.offsets))
             self.assertTrue(torch.equal(old.tensor, new.tensor) and old.tensor.dtype == new.tensor.dtype)
         self.assertEqual((section.objects, section.paths), ({"x": [1, float("inf"), None]}, {"a": ("a",)}))
+
+    def test_what_is_more_than_its_bytes(self):
+        for tensor in (TwoTensor(torch.ones(2), torch.zeros(2)),
+                       torch.quantize_per_tensor(torch.ones(2), 0.1, 3, torch.qint8)):
+            with self.assertRaisesRegex(MemoryFault, "w is more than its bytes: T.* of torch"):
+                encode([Chunk("w", tensor, (2,), (0,))])
+
+    def test_a_folder_that_was_not_restored(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        with tempfile.TemporaryDirectory() as folder:
+            Checkpointer(folder, {"m": nn.Linear(1, 1)}).save_files(3)
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+                Checkpointer(folder, {"m": nn.Linear(1, 1)}).step(2)
+            self.assertIn("step-3 is newer than step 2, with which this program begins: call restore()", said.getvalue())
+            Checkpointer(folder, {"m": nn.Linear(1, 1)}).step(4)  # it has loaded that one itself
 
     def test_another_number_of_ranks(self):
         whole = torch.arange(20.0).reshape(10, 2)
@@ -721,7 +738,7 @@ class Slot:
 
     def __init__(self):
         self.world, self.step, self.may_write = 0, 0, threading.Event()
-        self.commits, self.sections = [], {}
+        self.commits, self.sections, self.is_taken = [], {}, False
 
     def begin(self, step, *_):
         self.begun = step
@@ -765,6 +782,10 @@ class OfAPlanner(unittest.TestCase):
         with mock.patch.object(library, "client", lambda: slot):
             dcp.save({"w": torch.ones(2)}, storage_writer=storage.MemoryWriter(4), no_dist=True)
         self.assertEqual([step for step, _ in slot.commits], [4])
+        slot.is_taken = True
+        with mock.patch.object(library, "client", lambda: slot):
+            with self.assertRaisesRegex(MemoryFault, "a Checkpointer of this process has the memory"):
+                storage.MemoryWriter(5)
 
 
 class InTheBackground(unittest.TestCase):

@@ -85,8 +85,12 @@ class Folder:
         self._seen: Optional[List[int]] = None  # the steps that it could restore
         self.job = self._as_rank_0(lambda: self._claim(False))
 
-    def _claim(self, takes: bool) -> str:
+    def _claim(self, takes: bool, step: int = 0) -> str:
         claim.check(self.path, self.job)
+        newer = [s for s in steps_in(self.path) if s > step] if takes and self._seen is None else []
+        if newer:  # a failure would bring it back
+            raise claim.ClaimLost(f"{self.of(newer[0])} is newer than step {step}, with which this program begins: "
+                                  "call restore() first, or give it a folder of its own")
         if takes and not self.job and claim.this_job() and self._seen is not None:
             for step in set(steps_in(self.path)) - set(self._seen):
                 raise claim.ClaimLost(f"another job has written step {step} to {os.path.abspath(self.path)} "
@@ -108,9 +112,9 @@ class Folder:
             sys.exit(claim.EXIT_CODE)
         return cast(T, result)
 
-    def take(self) -> None:
+    def take(self, step: int) -> None:
         """By all ranks together, before the first save: a job that only restores claims nothing."""
-        self.job = self._as_rank_0(lambda: self._claim(True))
+        self.job = self._as_rank_0(lambda: self._claim(True, step))
         self.is_taken = True
 
     def check_claim(self) -> None:
@@ -152,7 +156,7 @@ class Folder:
                 raise MemoryFault(f"{path} is too short")
 
     def save(self, step: int, state: Any) -> None:
-        self.take()
+        self.take(step)
         new = os.path.join(self.path, f"{NEW}{step}-{self.job}")
         if self._ranks.rank == 0:
             shutil.rmtree(new, ignore_errors=True)

@@ -69,6 +69,9 @@ class SectionWriter:
         alive: List[Any] = [torch.frombuffer(head, dtype=torch.uint8)]
         for chunk in chunks:
             tensor = chunk.tensor.detach().resolve_conj().resolve_neg().contiguous()
+            if tensor.is_quantized or tensor.numel() and not tensor.data_ptr():
+                raise MemoryFault(f"{chunk.name} is more than its bytes: {type(chunk.tensor).__name__} of "
+                                  f"{tensor.dtype}")
             stays = stable is None or chunk.name in stable or tensor.device.type != "cpu"
             alive.append(tensor if stays else tensor.clone())
         if data:

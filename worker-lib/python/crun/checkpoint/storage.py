@@ -207,6 +207,8 @@ class MemoryWriter(dcp.StorageWriter):  # type: ignore[misc]
         client = library.client()
         if client is None:
             raise MemoryFault("no crun offers memory to this process")
+        if client.is_taken:
+            raise MemoryFault("a Checkpointer of this process has the memory")
         self._client, self._step, self._files_step = client, step, files_step
 
     def reset(self, checkpoint_id: Any = None) -> None:
