@@ -65,6 +65,14 @@ static void put_labels(const char *name, const struct test_data_file *f)
     fclose(out);
 }
 
+/* The trainer keeps its samples until it ends. */
+static void release(struct data *d)
+{
+    free(d->images);
+    free(d->labels);
+    *d = (struct data){ 0 };
+}
+
 /* -- cases ------------------------------------------------------------------------- */
 
 FIXTURE(tree_setup, tree_teardown);
@@ -89,6 +97,7 @@ TEST_LOOP(files_are_read_plain_and_compressed, 0, 2)
     ck_assert_uint_eq(data_get(&d, 0, images + IMAGE_PIXELS), 0);
     ck_assert_float_eq_tol(images[0], (204 / 255.f - .1307f) / .3081f, 1e-5f);
     ck_assert_float_eq_tol(images[IMAGE_PIXELS], -.1307f / .3081f, 1e-5f);
+    release(&d);
 }
 
 static const struct {
@@ -121,18 +130,19 @@ static const struct {
 
 TEST_EACH(a_bad_file_is_named_with_what_is_wrong, bad)
 {
-    struct data d;
+    struct data d = { 0 };
     struct err e = { 0 };
 
     put_images("train-images-idx3-ubyte", &bad[_i].images);
     put_labels("train-labels-idx1-ubyte", &bad[_i].labels);
     ck_assert_int_eq(data_read(&d, tree_root, "train", &e), -1);
     ck_assert_msg(strstr(e.text, bad[_i].expected) != NULL, "%s", e.text);
+    release(&d);
 }
 
 TEST(a_missing_file_is_named)
 {
-    struct data d;
+    struct data d = { 0 };
     struct err e = { 0 };
 
     ck_assert_int_eq(data_read(&d, tree_root, "t10k", &e), -1);
@@ -140,11 +150,12 @@ TEST(a_missing_file_is_named)
     put_images("t10k-images-idx3-ubyte", &good_images);
     ck_assert_int_eq(data_read(&d, tree_root, "t10k", &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "there is no t10k-labels-idx1-ubyte"));
+    release(&d);
 }
 
 TEST(a_damaged_archive_is_named)
 {
-    struct data d;
+    struct data d = { 0 };
     struct err e = { 0 };
     FILE *out = create("train-images-idx3-ubyte.gz");
 
@@ -152,6 +163,7 @@ TEST(a_damaged_archive_is_named)
     fclose(out);
     ck_assert_int_eq(data_read(&d, tree_root, "train", &e), -1);
     ck_assert_msg(strstr(e.text, "is damaged") != NULL, "%s", e.text);
+    release(&d);
 }
 
 TEST(drawn_digits_are_the_same_in_any_order_of_asking)
@@ -171,6 +183,9 @@ TEST(drawn_digits_are_the_same_in_any_order_of_asking)
     ck_assert_mem_eq(of_x, of_y, sizeof(of_x));
     data_get(&c, 1, y[0]);
     ck_assert_mem_ne(x[0], y[0], sizeof(x[0]));
+    release(&a);
+    release(&b);
+    release(&c);
 }
 
 TEST(drawn_digits_are_equally_frequent)
@@ -188,4 +203,5 @@ TEST(drawn_digits_are_equally_frequent)
     }
     for (unsigned c = 0; c < CLASSES; c++)
         ck_assert_msg(count[c] > 140 && count[c] < 260, "%u of digit %u", count[c], c);
+    release(&d);
 }
