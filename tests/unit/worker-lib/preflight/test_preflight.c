@@ -349,20 +349,19 @@ static const struct net_addr *here(void)
     return &addr;
 }
 
-/* A port with a listener that never accepts, or a free one. */
-static int listen_deaf(char *text, bool closed)
+/* A port with a listener that never accepts, or one that no other process can have. */
+static int take_port(char *text, bool listens)
 {
-    struct net_addr addr;
+    struct net_addr addr = *here();
     struct err e;
-    int fd = net_listen(here(), 1, &e);
+    int fd = listens ? net_listen(&addr, 1, &e) : socket(AF_INET, SOCK_STREAM, 0);
 
     ck_assert_int_ge(fd, 0);
+    if (!listens)
+        ck_assert_int_eq(bind(fd, (const struct sockaddr *)&addr.sa, addr.len), 0);
     ck_assert_int_eq(net_local_addr(fd, &addr), 0);
     net_format(&addr, text, NET_TEXT_SIZE);
-    if (!closed)
-        return fd;
-    close(fd);
-    return -1;
+    return fd;
 }
 
 static void call_all(uint64_t limit_ms, const char *expected)
@@ -370,14 +369,13 @@ static void call_all(uint64_t limit_ms, const char *expected)
     static char addresses[HOSTS][NET_TEXT_SIZE];
     struct link_listener *host[HOSTS] = { NULL };
     char letters[HOSTS + 1] = "";
-    int deaf = -1;
+    int port[HOSTS];
     struct err e;
 
     for (unsigned i = 0; i < HOSTS; i++) {
-        if (expected[i] == LINK_UNREACHED) {
-            listen_deaf(addresses[i], true);
-        } else if (expected[i] == LINK_STUCK) {
-            deaf = listen_deaf(addresses[i], false);
+        port[i] = -1;
+        if (expected[i] != LINK_REACHED) {
+            port[i] = take_port(addresses[i], expected[i] == LINK_STUCK);
         } else {
             host[i] = link_listener_start(here(), &e);
             ck_assert_msg(host[i] != NULL, "%s", e.text);
@@ -389,10 +387,11 @@ static void call_all(uint64_t limit_ms, const char *expected)
     link_probe_all((const char(*)[NET_TEXT_SIZE])addresses, HOSTS, 0,
                    clock_ms() + limit_ms, letters);
     ck_assert_str_eq(letters, expected);
-    for (unsigned i = 0; i < HOSTS; i++)
+    for (unsigned i = 0; i < HOSTS; i++) {
         link_listener_stop(host[i]);
-    if (deaf >= 0)
-        close(deaf);
+        if (port[i] >= 0)
+            close(port[i]);
+    }
 }
 
 TEST(hosts_that_answer_that_do_not_and_that_are_not_there)
