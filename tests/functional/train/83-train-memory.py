@@ -291,7 +291,7 @@ def goes_on_from(alone, step, *flags, ranks):
 
 
 LIVE = ["--model=mlp", "--batch=8", "--train-limit=4800", "--passes=2"]  # 600 steps of two ranks
-LONG = [*LIVE, "--passes=8"]
+LONG = [*LIVE, "--passes=4"]
 
 
 def crunctl_writes_what_ranks_overwrite(folder):
