@@ -41,7 +41,7 @@ class Plan:
         if self.mode == "static":
             self.ranks, self.max = True, self.count
         if self.ending == "failure":
-            self.hang = 0  # who waits for others looks hung too: nobody can count them
+            self.hang = 0  # hangs are not counted: a rank that waits for others looks hung, too
 
     def __str__(self):
         return " ".join(f"{k}={v}" for k, v in vars(self).items())

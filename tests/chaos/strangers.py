@@ -11,7 +11,7 @@ def rendezvous(run):
 
 
 def some_store(run):
-    """What somebody listens on, on a node: a store, or the rendezvous."""
+    """The addresses on which a node listens: a store, or the rendezvous."""
     host = run.rng.choice(run.nodes)
     ports = host.listeners()
     return (host.address, run.rng.choice(ports)) if ports else rendezvous(run)
@@ -41,7 +41,7 @@ def throw(where):
 
 
 def half_open(run, _host, _seconds):
-    """Connections that say nothing, and whose end nobody hears of."""
+    """Connections that send nothing and never end."""
     address = rendezvous(run)
 
     def act():

@@ -107,7 +107,7 @@ class Node:
         ip("link", "set", self._peer, "down", ns=self.cluster.switch)
 
     def deafen(self):
-        """What others send it is lost; what it sends arrives."""
+        """The node receives nothing; what it sends arrives."""
         for node in self.cluster.nodes:
             if node is not self:
                 ip("neigh", "replace", self.address, "lladdr", "02:00:00:00:00:01", "nud",

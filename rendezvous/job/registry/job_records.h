@@ -22,7 +22,7 @@ struct journal;
  *   PAST     the troubles of a host: at each
  *   RENDEZVOUS  its id, and the number of its newest event; about no job
  *   CLAIM    who has been first of a pair (claims.h); about no job here
- *   ENDED_BY  what ends it, as "stopped by crunctl": with each STATE once it is known
+ *   ENDED_BY  what ended the job ("stopped by crunctl"); follows each STATE once known
  *   OWNER    the key file or the user that a job belongs to: when it is made
  *
  * Without a journal nothing is kept.

@@ -37,9 +37,11 @@ static void teardown(void)
 FIXTURE(setup, teardown);
 
 /* Workers whose command is a line of the shell, with OUT as $1. */
-static void save_with(const char *line)
+static void train_with(const char *line, bool can_hold)
 {
-    struct memory_ask hello = { .kind = MEMORY_ASK_HELLO, .epoch = 1 };
+    struct memory_ask hello = { .kind = MEMORY_ASK_HELLO,
+                                .epoch = 1,
+                                .can_hold = can_hold };
     struct memory_answer answer;
 
     snprintf(hello.command, sizeof(hello.command), "sh%c-c%c%s%csh%c%s%c", 0, 0, line,
@@ -50,8 +52,15 @@ static void save_with(const char *line)
         ck_assert(memory_ask(&worker[i], &hello, &answer, worker[i].slot));
         memory_worker_save(&worker[i], 0, &s5, 5000, i ? 0 : 700);
         memory_worker_save(&worker[i], 1, &s6, 5000, i ? 0 : 700);
-        memory_worker_close(&worker[i]);
     }
+}
+
+/* The same, and they have ended. */
+static void save_with(const char *line)
+{
+    train_with(line, false);
+    for (uint32_t i = 0; i < 2; i++)
+        memory_worker_close(&worker[i]);
     ck_assert_str_eq(memory_agent_end(&agent), "1.6.2:0-1+ 1.5.2:0-1+");
 }
 
@@ -192,27 +201,7 @@ TEST(without_a_command_the_loss_is_told)
     ck_assert_ptr_nonnull(strstr(agent.flushed, "the program names no command for it"));
 }
 
-/* -- while the workers go on ---------------------------------------------------------
- */
-
-/* As save_with, but the workers live. */
-static void train_with(const char *line, bool can_hold)
-{
-    struct memory_ask hello = { .kind = MEMORY_ASK_HELLO,
-                                .epoch = 1,
-                                .can_hold = can_hold };
-    struct memory_answer answer;
-
-    snprintf(hello.command, sizeof(hello.command), "sh%c-c%c%s%csh%c%s%c", 0, 0, line,
-             0, 0, out, 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        worker[i].rank = hello.local_rank = i;
-        worker[i].fd = memory_dial(&agent);
-        ck_assert(memory_ask(&worker[i], &hello, &answer, worker[i].slot));
-        memory_worker_save(&worker[i], 0, &s5, 5000, i ? 0 : 700);
-        memory_worker_save(&worker[i], 1, &s6, 5000, i ? 0 : 700);
-    }
-}
+/* -- while the workers go on ------------------------------------------------------ */
 
 /* Whether all slots say so. */
 static bool are_held(bool held)

@@ -92,7 +92,7 @@ class Content:
 
 
 def write_section(new: str, section: Section, rank: Optional[int]) -> None:
-    """A file of tensors, and last one that tells what is in it."""
+    """A file of tensors, and then one that lists its items."""
     name = "shared" if rank is None else str(rank)
     content = Content(section, rank)
     writer = dcp.FileSystemWriter(new)

@@ -250,7 +250,8 @@ TEST(an_older_node_is_sent_no_order)
     ck_assert_ptr_null(message_got(3, MSG_FLUSH));
 }
 
-/* A node is lost, and the job waits for another: what is left is still a whole set. */
+/* The job has lost a node and waits for another: the other nodes still hold a whole
+ * set. */
 TEST(no_worker_has_to_live)
 {
     uint64_t ask;
