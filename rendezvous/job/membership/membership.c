@@ -11,44 +11,6 @@
 #define SCAN_MS_MAX 500
 #define SCAN_MS_DISCONNECTED 50
 
-/* The conditions under which an event is admitted. */
-static const struct {
-    bool from_node; /* the incarnation must be that of the node */
-    bool of_epoch;  /* the event counts only in its own epoch */
-    bool is_sign;   /* of life: extends the lease */
-} rules[MEMBERSHIP_EV_COUNT] = {
-    [MEMBERSHIP_EV_RESUME] = { true, false, true },
-    [MEMBERSHIP_EV_DISCONNECT] = { true, false, false },
-    [MEMBERSHIP_EV_HEARTBEAT] = { true, false, true },
-    [MEMBERSHIP_EV_STORE_READY] = { true, true, true },
-    [MEMBERSHIP_EV_FAILED] = { true, true, true },
-    [MEMBERSHIP_EV_FINISHED] = { true, true, true },
-    [MEMBERSHIP_EV_STOPPED] = { true, true, true },
-    [MEMBERSHIP_EV_CHECKPOINTED] = { true, true, true },
-    [MEMBERSHIP_EV_BLAMED] = { true, true, false },
-    [MEMBERSHIP_EV_LEAVE] = { true, false, true },
-    [MEMBERSHIP_EV_DRAIN] = { true, false, false },
-    [MEMBERSHIP_EV_BYE] = { true, false, true },
-};
-
-static enum membership_verdict membership_admit(struct step *s)
-{
-    const struct membership_event *ev = s->ev;
-    struct membership *m = s->m;
-
-    if (!rules[ev->type].from_node)
-        return MEMBERSHIP_OK;
-    if (ev->node >= m->used || m->node[ev->node].state == MEMBERSHIP_NODE_FREE ||
-        !id128_equal(&m->node[ev->node].incarnation, &ev->incarnation))
-        return MEMBERSHIP_FENCED;
-    s->node = &m->node[ev->node];
-    if (rules[ev->type].is_sign && s->node->connected)
-        membership_hear(s, s->node);
-    if (rules[ev->type].of_epoch && ev->epoch != m->epoch)
-        return MEMBERSHIP_STALE;
-    return MEMBERSHIP_OK;
-}
-
 static uint32_t membership_scan_ms(const struct membership *m)
 {
     uint32_t ms = m->config.lease_ms / 30;

@@ -1,41 +1,47 @@
 /* SPDX-License-Identifier: MIT */
 #include "rendezvous/job/membership/membership_internal.h"
 
-#include "rendezvous/job/membership/membership_quarantine.h"
-
 /*
- * The handlers of events. They change facts and send orders to the node that the event
- * is about; membership_settle then finds the state.
+ * Which events count, and the handlers of those that do. They change facts and send
+ * orders to the node that the event is about; membership_settle then finds the state.
  */
 
-static bool has_all_spares(const struct membership *m)
-{
-    return m->config.limit_spares &&
-           membership_candidates(m) >= (uint64_t)m->config.max_nodes + m->config.spares;
-}
+/* The conditions under which an event is admitted. */
+static const struct {
+    bool from_node; /* the incarnation must be that of the node */
+    bool of_epoch;  /* the event counts only in its own epoch */
+    bool is_sign;   /* of life: extends the lease */
+} rules[MEMBERSHIP_EV_COUNT] = {
+    [MEMBERSHIP_EV_RESUME] = { true, false, true },
+    [MEMBERSHIP_EV_DISCONNECT] = { true, false, false },
+    [MEMBERSHIP_EV_HEARTBEAT] = { true, false, true },
+    [MEMBERSHIP_EV_STORE_READY] = { true, true, true },
+    [MEMBERSHIP_EV_FAILED] = { true, true, true },
+    [MEMBERSHIP_EV_FINISHED] = { true, true, true },
+    [MEMBERSHIP_EV_STOPPED] = { true, true, true },
+    [MEMBERSHIP_EV_CHECKPOINTED] = { true, true, true },
+    [MEMBERSHIP_EV_BLAMED] = { true, true, false },
+    [MEMBERSHIP_EV_LEAVE] = { true, false, true },
+    [MEMBERSHIP_EV_DRAIN] = { true, false, false },
+    [MEMBERSHIP_EV_BYE] = { true, false, true },
+};
 
-static bool node_may_start(const struct membership *m, const struct membership_node *n)
+enum membership_verdict membership_admit(struct step *s)
 {
-    return n->state == MEMBERSHIP_NODE_ACTIVE &&
-           (m->store_ready || membership_index(m, n) == m->leader);
-}
-
-/* A node that has just come back may have missed the order in force. */
-static void repeat_order(struct step *s, struct membership_node *n)
-{
+    const struct membership_event *ev = s->ev;
     struct membership *m = s->m;
-    uint32_t i = membership_index(m, n);
 
-    if (n->state == MEMBERSHIP_NODE_DISMISSED)
-        membership_act(s, n->leaving ? MEMBERSHIP_ACT_RELEASED : MEMBERSHIP_ACT_DONE,
-                       i);
-    else if (m->state == JOB_RUNNING && node_may_start(m, n))
-        membership_start_node(s, n);
-    else if (m->state == JOB_STOPPING && membership_is_unstopped(n))
-        membership_act(s, MEMBERSHIP_ACT_STOP, i);
-    if (m->state == JOB_RUNNING && m->checkpoint.until &&
-        n->state == MEMBERSHIP_NODE_ACTIVE && n->started && !n->checkpointed)
-        membership_act(s, MEMBERSHIP_ACT_ASK_CHECKPOINT, i);
+    if (!rules[ev->type].from_node)
+        return MEMBERSHIP_OK;
+    if (ev->node >= m->used || m->node[ev->node].state == MEMBERSHIP_NODE_FREE ||
+        !id128_equal(&m->node[ev->node].incarnation, &ev->incarnation))
+        return MEMBERSHIP_FENCED;
+    s->node = &m->node[ev->node];
+    if (rules[ev->type].is_sign && s->node->connected)
+        membership_hear(s, s->node);
+    if (rules[ev->type].of_epoch && ev->epoch != m->epoch)
+        return MEMBERSHIP_STALE;
+    return MEMBERSHIP_OK;
 }
 
 /* A finished node may leave, unless it serves the store. */
@@ -58,72 +64,6 @@ void membership_hear(struct step *s, struct membership_node *n)
         return;
     n->heard_at = s->t;
     n->deadline = s->t + s->m->config.lease_ms;
-}
-
-/* A node that waits has no part in the epoch, unless that is another one of the same
- * number. */
-static bool has_regressed(const struct step *s)
-{
-    const struct membership *m = s->m;
-    bool waits = s->node->state == MEMBERSHIP_NODE_WAITING && m->state != JOB_FORMING;
-
-    return s->node->state != MEMBERSHIP_NODE_DISMISSED && s->ev->epoch > 0 &&
-           (s->ev->epoch > m->epoch || (waits && s->ev->epoch == m->epoch));
-}
-
-static enum membership_verdict on_resume(struct step *s)
-{
-    struct membership_node *n = s->node;
-    struct membership *m = s->m;
-    bool regressed = has_regressed(s);
-
-    if (regressed && s->ev->epoch - m->epoch > EPOCHS_LOST_MAX)
-        return MEMBERSHIP_FENCED;
-    membership_table_set_connected(m, n, true);
-    membership_hear(s, n);
-    m->memory |= s->ev->memory;
-    membership_act(s, MEMBERSHIP_ACT_JOINED, membership_index(m, n));
-    if (regressed)
-        membership_stop_regressed(s);
-    else
-        repeat_order(s, n);
-    return MEMBERSHIP_OK;
-}
-
-static enum membership_verdict on_join(struct step *s)
-{
-    struct membership *m = s->m;
-    uint32_t wanted = s->ev->join.wanted_slot, i;
-    struct membership_node *n;
-
-    i = membership_find(m, &s->ev->incarnation);
-    if (i != MEMBERSHIP_NONE) { /* the answer to its first join was lost */
-        s->node = &m->node[s->node_out = i];
-        return on_resume(s);
-    }
-    if (m->state == JOB_DONE)
-        return MEMBERSHIP_REFUSED_DONE;
-    if (wanted != MEMBERSHIP_NONE && wanted >= m->config.max_nodes)
-        return MEMBERSHIP_REFUSED_SLOT_RANGE;
-    if (wanted != MEMBERSHIP_NONE &&
-        (m->conflict = membership_ranks_namesake(m, wanted)) != MEMBERSHIP_NONE)
-        return MEMBERSHIP_REFUSED_SLOT_TAKEN;
-    if (has_all_spares(m))
-        return MEMBERSHIP_REFUSED_SPARES;
-    i = membership_table_add(m, &s->ev->incarnation);
-    if (i == MEMBERSHIP_NONE)
-        return MEMBERSHIP_REFUSED_FULL;
-    n = &m->node[s->node_out = i];
-    n->workers = s->ev->join.workers;
-    n->wanted_slot = wanted;
-    n->host = s->ev->join.host;
-    n->identity = s->ev->join.identity;
-    membership_table_set_quarantined(m, n,
-                                     membership_past_is_quarantined(m, n->identity));
-    membership_hear(s, n);
-    membership_act(s, MEMBERSHIP_ACT_SAVE_NODE, i);
-    membership_act(s, MEMBERSHIP_ACT_JOINED, i);
-    return MEMBERSHIP_OK;
 }
 
 static void note_step(struct step *s)
@@ -236,8 +176,8 @@ static enum membership_verdict on_bye(struct step *s)
 /* An event without a handler changes nothing in that state. */
 membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT] = {
     [JOB_FORMING] = {
-        [MEMBERSHIP_EV_JOIN] = on_join,
-        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_JOIN] = membership_on_join,
+        [MEMBERSHIP_EV_RESUME] = membership_on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_LEAVE] = membership_on_leave,
@@ -247,8 +187,8 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_RUNNING] = {
-        [MEMBERSHIP_EV_JOIN] = on_join,
-        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_JOIN] = membership_on_join,
+        [MEMBERSHIP_EV_RESUME] = membership_on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_STORE_READY] = on_store_ready,
@@ -263,8 +203,8 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_STOPPING] = {
-        [MEMBERSHIP_EV_JOIN] = on_join,
-        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_JOIN] = membership_on_join,
+        [MEMBERSHIP_EV_RESUME] = membership_on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_FAILED] = membership_on_failed_stopping,
@@ -277,8 +217,8 @@ membership_handler *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COU
         [MEMBERSHIP_EV_TICK] = membership_on_tick,
     },
     [JOB_DONE] = {
-        [MEMBERSHIP_EV_JOIN] = on_join,
-        [MEMBERSHIP_EV_RESUME] = on_resume,
+        [MEMBERSHIP_EV_JOIN] = membership_on_join,
+        [MEMBERSHIP_EV_RESUME] = membership_on_resume,
         [MEMBERSHIP_EV_DISCONNECT] = membership_on_disconnect,
         [MEMBERSHIP_EV_HEARTBEAT] = on_heartbeat,
         [MEMBERSHIP_EV_BYE] = on_bye,

@@ -6,12 +6,12 @@
 #include "rendezvous/job/membership/membership_table.h"
 
 /*
- * Shared by the files of the membership. A step has three parts: membership.c admits
- * the event, a handler in membership_events.c changes facts (which nodes are present),
- * in membership_leave.c (which leave), membership_losses.c (which are lost) or
- * membership_root_cause.c (what failed), and membership_transitions.c moves to another
- * state as long as the facts require it. Only that file changes the state; those that
- * are listed below it say when.
+ * Shared by the files of the membership. A step has three parts: membership_events.c
+ * admits the event, a handler there or in membership_join.c (which nodes are present)
+ * changes facts, in membership_leave.c (which leave), membership_losses.c (which are
+ * lost) or membership_root_cause.c (what failed), and membership_transitions.c moves to
+ * another state as long as the facts require it. Only that file changes the state;
+ * those that are listed below it say when.
  *
  * All stamps are in the membership's time: the owner's time less the time in which the
  * owner did not run. After a sleep of the daemon every lease, grace and deadline is as
@@ -31,13 +31,18 @@ struct step {
 
 typedef enum membership_verdict membership_handler(struct step *s);
 
-/* membership_events.c: NULL if an event changes nothing in a state. */
+/* membership_events.c: OK, or why the event does not count. */
+enum membership_verdict membership_admit(struct step *s);
+/* NULL if an event changes nothing in a state. */
 extern membership_handler
     *const membership_handlers[JOB_STATE_COUNT][MEMBERSHIP_EV_COUNT];
 void membership_hear(struct step *s, struct membership_node *n);
 /* The running epoch needs the node. */
 bool membership_is_vital(const struct membership *m, const struct membership_node *n);
 void membership_forget_node(struct step *s, uint32_t i);
+
+/* membership_join.c */
+membership_handler membership_on_join, membership_on_resume;
 
 /* membership_leave.c */
 membership_handler membership_on_leave, membership_on_end;
