@@ -233,16 +233,18 @@ static void check_stop(struct oracle *o, const struct membership *r,
                   r->epoch);
 }
 
-/* A tick stops it only if all that has failed seems to be the work of others. */
+/* A tick stops it only if all that has failed seems to be the work of others, and so
+ * does the last node that finishes: no failure can follow. */
 static void check_failed(struct oracle *o, const struct membership *r,
                          const struct membership_event *ev, const struct job_facts *f)
 {
     const struct sim_agent *a = agent_find(o->sim, &ev->incarnation);
     const struct view_root *root = &f->now.root;
 
-    if (ev->type == MEMBERSHIP_EV_TICK && ((root->epoch == r->epoch && root->failure &&
-                                            root->origin != FAILURE_ORIGIN_OWN) ||
-                                           o->regressed))
+    if ((ev->type == MEMBERSHIP_EV_TICK || ev->type == MEMBERSHIP_EV_FINISHED) &&
+        ((root->epoch == r->epoch && root->failure &&
+          root->origin != FAILURE_ORIGIN_OWN) ||
+         o->regressed))
         return;
     if (!a || a->facts.failed_epoch != r->epoch)
         VIOLATION(o, "epoch %" PRIu64 " stops for a failure of %s that never was",

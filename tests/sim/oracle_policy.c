@@ -307,7 +307,7 @@ void policy_stepped(struct oracle *o, const struct membership *before,
 
     if (after->tally.live == 0)
         facts_of_job(o, &after->instance)->was_empty = true;
-    if (after->config.limit_spares && are > were &&
+    if (after->state != JOB_DONE && after->config.limit_spares && are > were &&
         are > after->config.max_nodes + after->config.spares)
         VIOLATION(o, "%u nodes are kept of at most %u and %u spares", are,
                   after->config.max_nodes, after->config.spares);
