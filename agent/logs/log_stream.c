@@ -23,18 +23,23 @@ struct log_stream {
 /* The loop's thread reads all streams, one after the other. */
 static char buffer[LOG_READ_BYTES];
 
-/* Reads what is available into the buffer. *ended: no process can write any more. */
+/* Reads what is available into the buffer. *ended: no process can write any more. A pty
+ * gives EIO when its other end is closed, but too early where Linux looked for bytes,
+ * then the last ones were written and the end closed, then Linux looked for the end:
+ * read twice, none is lost. */
 static size_t read_available(struct log_stream *s, bool *ended)
 {
     size_t size = 0;
+    bool closed = false;
 
     *ended = false;
     while (size < sizeof(buffer)) {
         ssize_t n = read(s->fd, buffer + size, sizeof(buffer) - size);
 
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && (errno == EINTR || (errno == EIO && s->pty && !closed))) {
+            closed = errno == EIO;
             continue;
-        /* a pty returns EIO when its other end is closed */
+        }
         *ended = n == 0 || (n < 0 && errno != EAGAIN);
         if (n <= 0)
             break;

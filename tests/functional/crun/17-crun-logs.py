@@ -7,6 +7,7 @@ filters, for all ranks and for some; through terminals; in floods, in lines of 1
 NULs. A full disk, a terminal that was stopped, a reader that went away cost output,
 which is told, and never a worker.
 """
+import contextlib
 import ctypes
 import fcntl
 import glob
@@ -390,10 +391,10 @@ class Terminal:
         while text is None or text not in self.seen:
             if not select.select([self.fd], [], [], max(0, until - time.monotonic()))[0]:
                 raise AssertionError(f"{text!r} did not come, but {self.seen[-500:]!r}")
-            try:
-                got = os.read(self.fd, 65536)
-            except OSError:
-                got = b""
+            got = b""
+            for _ in range(2):  # EIO may come before the last bytes (see log_stream.c)
+                with contextlib.suppress(OSError):
+                    got = got or os.read(self.fd, 65536)
             if not got:
                 break
             self.seen += got
