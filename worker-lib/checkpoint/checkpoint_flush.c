@@ -185,8 +185,8 @@ static int write_own(struct flush *f, uint32_t rank, const struct tensors *own,
         usleep(LOOK_MS * 1000);
     if (is_there(f, rank + 1))
         return 0;
-    if (files_have_it(f))
-        return MEMORY_EXIT_IN_FILES;
+    if (files_have_it(f)) /* maybe as another node wrote it this moment */
+        return is_there(f, rank + 1) ? 0 : MEMORY_EXIT_IN_FILES;
     if (rank == 0 && find_shared(f, &shared, e) < 0)
         return -1;
     rc = write_file(f, rank, own, shared.tensors, e);

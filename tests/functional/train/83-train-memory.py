@@ -180,7 +180,10 @@ def only_the_whole_set_is_written(folder):
     whole = ["1of2", "2of2"]
 
     flush = Flush(folder, of, "twice at once")
-    for process in [flush.begin(), flush.begin()]:
+    both = [flush.begin(), flush.begin()]
+    codes = [process.wait(60) for process in both]  # before a look: what one still writes is not left over
+    assert codes == [0, 0], codes
+    for process in both:
         flush.gives(0, "^$", whole, process)
     flush.gives(0, "^$", whole)
     run = Run(*SHORT, "--zero=2", f"--ckpt-dir={flush.folder}", ranks=2)
