@@ -119,7 +119,7 @@ static void receive_claim(struct remote_host *h, const struct channel_frame *fra
     if (frame->size != sizeof(c) || h->state != HOST_RUNNING)
         return;
     memcpy(&c, frame->body, sizeof(c));
-    if (!claims_take(&h->remote->claims, &c, &is_new))
+    if (!witness_claims_take(&h->remote->claims, &c, &is_new))
         return;
     remote_host_send(h, CHANNEL_CLAIMED, &c, sizeof(c));
     if (is_new)

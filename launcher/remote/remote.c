@@ -133,7 +133,7 @@ static void close_remote(struct remote *r)
     loop_destroy(r->loop);
     host_watch_destroy(r->watch);
     free(r->endpoints);
-    claims_free(&r->claims);
+    witness_claims_free(&r->claims);
     free(r->host);
 }
 

@@ -10,9 +10,9 @@
 #include "launcher/remote/remote_order.h"
 #include "launcher/remote/remote_output.h"
 #include "launcher/remote/remote_report.h"
-#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/limits.h"
 #include "rendezvous/common/base/loop.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/wire/protocol/job_name.h"
 
 /* For remote.c and the files that it is made of. */

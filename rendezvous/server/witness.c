@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/thread.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/server/server_internal.h"
 #include "rendezvous/server/server_keeping.h"

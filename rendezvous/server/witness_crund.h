@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "rendezvous/common/base/claims.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/server/witness.h"
 
 struct server;

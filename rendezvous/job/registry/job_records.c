@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/records/limits.h"
 #include "rendezvous/wire/protocol/proto_fields.h"

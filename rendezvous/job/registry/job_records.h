@@ -21,7 +21,7 @@ struct journal;
  *   SLOT     the last holder of a slot: in a snapshot; otherwise PLACE contains it
  *   PAST     the troubles of a host: at each
  *   RENDEZVOUS  its id, and the number of its newest event; about no job
- *   CLAIM    who has been first of a pair (claims.h); about no job here
+ *   CLAIM    who has been first of a pair (witness_claims.h); about no job here
  *   ENDED_BY  what ended the job ("stopped by crunctl"); follows each STATE once known
  *   OWNER    the key file or the user that a job belongs to: when it is made
  *

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/common/base/claims.h"
 #include "rendezvous/common/base/wire.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/records/limits.h"
 
@@ -118,7 +118,7 @@ static int read_claim(struct job_records_reader *reader, struct wire_in *in,
     bool is_new;
 
     c.self = wire_get_u64(in);
-    return in->bad || !claims_take(&reader->claims, &c, &is_new)
+    return in->bad || !witness_claims_take(&reader->claims, &c, &is_new)
                ? err_set(e, "a claim's record makes no sense")
                : 0;
 }
@@ -322,7 +322,7 @@ struct job *job_records_reader_finish(struct job_records_reader *reader)
 
     for (struct job *j = jobs; j; j = j->next)
         restore_nodes(j, reader->now_ms);
-    claims_free(&reader->claims);
+    witness_claims_free(&reader->claims);
     free(reader);
     return jobs;
 }
@@ -357,6 +357,6 @@ void job_records_reader_dump(struct job_records_reader *reader, struct journal *
         reader->jobs = job->next;
         job_destroy(job);
     }
-    claims_free(&reader->claims);
+    witness_claims_free(&reader->claims);
     free(reader);
 }

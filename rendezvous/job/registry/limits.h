@@ -5,6 +5,7 @@
 #define JOBS_MAX 4096
 #define JOBS_PER_SOURCE_MAX 256    /* that have not ended, by the address of a host */
 #define NODES_PER_SOURCE_MAX 16384 /* of all jobs */
+#define FINISHED_KEPT_MS 3600000   /* a job that has ended can be inspected so long */
 #define EVENTS_KEPT 1024
 #define NOTES_PER_EPOCH_MAX 512 /* remarks of a job's nodes */
 #define BUSY_COMPARED_MS 1000   /* how often the nodes of a job are compared */

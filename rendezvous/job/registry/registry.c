@@ -10,9 +10,7 @@
 #include "rendezvous/common/base/xalloc.h"
 #include "rendezvous/job/records/journal.h"
 #include "rendezvous/job/registry/job_records.h"
-
-/* A finished job can be inspected for this long. */
-#define FINISHED_KEPT_MS 3600000
+#include "rendezvous/job/registry/limits.h"
 
 /* -- jobs ------------------------------------------------------------------------- */
 
@@ -52,37 +50,6 @@ void registry_count_node(struct registry *g, struct job_node *n, uint32_t source
     if (!g->nodes_of)
         g->nodes_of = xcalloc(SOURCES_MAX + 1, sizeof(*g->nodes_of));
     g->nodes_of[source]++;
-}
-
-void registry_forget(struct registry *g, struct job *job)
-{
-    struct job **at = &g->jobs;
-
-    while (*at != job)
-        at = &(*at)->next;
-    *at = job->next;
-    MEMBERSHIP_EACH(i, &job->membership) {
-        registry_count_node(g, job->node[i], SOURCE_NONE);
-        if (job->node[i]->peer)
-            registry_unbind(job->node[i]->peer);
-    }
-    registry_archive_last(g, job);
-    registry_conclude_asks(g, job, true);
-    job_records_put_end(g->journal, job);
-    job_destroy(job);
-}
-
-/* It has no nodes, and its result has been kept long enough. */
-static bool job_is_forgettable(const struct registry *g, const struct job *job)
-{
-    const struct membership *membership = &job->membership;
-
-    if (membership->tally.live > 0)
-        return false;
-    if (membership->state == JOB_FORMING)
-        return membership->epoch == 0 && !g->config.job;
-    return membership->state == JOB_DONE &&
-           g->now_ms - job->done_ms >= FINISHED_KEPT_MS;
 }
 
 /* -- peers ------------------------------------------------------------------------ */
@@ -258,7 +225,7 @@ uint64_t registry_tick(struct registry *g, uint64_t now_ms, uint64_t wall_ms)
         next = j->next;
         if (now_ms >= membership_next_tick(&j->membership))
             registry_step(g, j, &tick, NULL, NULL, NULL);
-        if (job_is_forgettable(g, j))
+        if (registry_may_forget(g, j))
             registry_forget(g, j);
     }
     registry_tick_asks(g);
@@ -330,7 +297,7 @@ void registry_destroy(struct registry *g)
         g->jobs = next;
     }
     event_list_destroy(g->events);
-    claims_free(&g->claims);
+    witness_claims_free(&g->claims);
     free(g->keepers);
     free(g->nodes_of);
     free(g);

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "rendezvous/common/base/claims.h"
+#include "rendezvous/common/base/witness_claims.h"
 #include "rendezvous/job/registry/event_list.h"
 #include "rendezvous/job/registry/job_end_text.h"
 #include "rendezvous/job/registry/registry.h"
 #include "rendezvous/wire/net/sources.h"
 
 /*
- * Shared by the files of the registry: registry.c (jobs and peers), registry_access.c
- * (what a peer may send and see), registry_journal.c (what outlives a crash),
- * registry_step.c (the entry of every decision), registry_actions.c (what the
- * membership has decided), registry_causes.c (the failure that a stop is put down to),
- * registry_reports.c and registry_events.c (what is reported of a job),
- * registry_join.c and registry_agent.c (messages of agents), registry_crunctl.c
- * (requests of crunctl), node_asks.c (questions to nodes),
+ * Shared by the files of the registry: registry.c (jobs and peers), registry_forget.c
+ * (until when jobs are kept), registry_access.c (what a peer may send and see),
+ * registry_journal.c (what outlives a crash), registry_step.c (the entry of every
+ * decision), registry_actions.c (what the membership has decided), registry_failures.c
+ * (what is kept of the failures of a stop), registry_reports.c and registry_events.c
+ * (what is reported of a job), registry_join.c and registry_agent.c (messages of
+ * agents), registry_crunctl.c (requests of crunctl), node_asks.c (questions to nodes),
  * flush_asks.c (checkpoints in memory to files), stack_asks.c (stacks of the ranks),
- * log_asks.c (their output), owner_asks.c (owners of connections to the store),
+ * log_asks.c (their output), store_owner_asks.c (owners of connections to the store),
  * registry_history.c (what is kept of the past), registry_memory.c (checkpoints in the
- * memory of nodes).
+ * memory of nodes), registry_second_job.c (the same job at another rendezvous).
  */
 struct journal;
 
@@ -112,7 +112,6 @@ struct job *registry_find(const struct registry *g, const struct registry_peer *
 struct job *registry_add(struct registry *g, const char *run_id,
                          const struct job_config *config,
                          const struct job_owner *owner);
-void registry_forget(struct registry *g, struct job *job);
 /* The node is of that source from now on; SOURCE_NONE: it is gone. */
 void registry_count_node(struct registry *g, struct job_node *n, uint32_t source);
 /* Fields of m that the peer is not shown are emptied. */
@@ -170,7 +169,13 @@ struct registry_peer *registry_peer_of(const struct registry_step *s, uint32_t n
  * It is looked for once, not for each of the members that are told of the end. */
 uint32_t registry_reporter_of(struct job *job);
 
-/* registry_causes.c */
+/* registry_forget.c */
+void registry_forget(struct registry *g, struct job *job);
+bool registry_may_forget(const struct registry *g, const struct job *job);
+/* For one more job of that source. False: there is none that could be forgotten. */
+bool registry_make_room(struct registry *g, uint32_t source);
+
+/* registry_failures.c */
 registry_actor registry_keep_root_cause, registry_report_root_cause,
     registry_keep_root_lost, registry_keep_afterwards, registry_report_quarantine;
 bool registry_is_unexplained(const struct job *job);
@@ -227,7 +232,7 @@ void registry_drop_log_follower(struct registry_peer *p);
 uint64_t registry_next_ask(const struct registry *g);
 void registry_tick_asks(struct registry *g);
 
-/* owner_asks.c */
+/* store_owner_asks.c */
 /* The node of rank 0 asks whose connections to its store these are. */
 registry_taker registry_ask_owners, registry_take_owners;
 /* A node is back: it is asked what it has not answered. */

@@ -170,52 +170,6 @@ static bool join_is_acceptable(struct registry *g, struct registry_peer *p,
     return false;
 }
 
-/* It has never formed, and the nodes that wanted it are gone. They may come back within
- * their grace, which a job may choose to be long. */
-static bool job_is_abandoned(const struct job *j)
-{
-    const struct membership *m = &j->membership;
-
-    return m->state == JOB_FORMING && m->epoch == 0 &&
-           m->tally.disconnected == m->tally.live;
-}
-
-/*
- * At the limit of all jobs or of this source, the oldest abandoned job is forgotten, or
- * the one that ended longest ago, which counts for no source. The list begins with the
- * newest job.
- */
-static bool make_room_for_job(struct registry *g, uint32_t source)
-{
-    struct job *done = NULL, *abandoned = NULL, *own_abandoned = NULL;
-    unsigned count = 0, own = 0;
-
-    for (struct job *j = g->jobs; j; j = j->next) {
-        bool is_own = source != SOURCE_NONE && j->source == source;
-
-        count++;
-        if (j->membership.state == JOB_DONE && j->membership.tally.live == 0) {
-            if (!done || j->done_ms < done->done_ms)
-                done = j;
-            continue;
-        }
-        own += is_own;
-        if (job_is_abandoned(j)) {
-            abandoned = j;
-            own_abandoned = is_own ? j : own_abandoned;
-        }
-    }
-    if (own >= JOBS_PER_SOURCE_MAX)
-        abandoned = own_abandoned;
-    else if (count < JOBS_MAX)
-        return true;
-    else if (!abandoned)
-        abandoned = done;
-    if (abandoned)
-        registry_forget(g, abandoned);
-    return abandoned != NULL;
-}
-
 /* The node has come to the rendezvous of a job that is not its own. */
 static void refuse_other_job(struct registry_peer *p, const struct msg *m,
                              struct job *job, const char *why)
@@ -244,7 +198,7 @@ static struct job *make_job(struct registry *g, struct registry_peer *p,
                         "the disk of the rendezvous is full: it accepts no new jobs");
         return NULL;
     }
-    if ((!g->config.standalone && g->jobs) || !make_room_for_job(g, p->source)) {
+    if ((!g->config.standalone && g->jobs) || !registry_make_room(g, p->source)) {
         if (g->config.standalone)
             registry_refuse(p, m, REFUSED_FULL, false,
                             "this rendezvous accepts no more jobs");

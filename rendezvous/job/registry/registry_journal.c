@@ -164,5 +164,5 @@ void registry_stand_by(struct registry *g)
     registry_keep(g, NULL, false);
     while (g->jobs)
         registry_forget(g, g->jobs);
-    claims_free(&g->claims);
+    witness_claims_free(&g->claims);
 }

@@ -28,5 +28,5 @@ struct claims {
 
 /* Fills in the holder; *is_new: the pair had no claim before. False: there is no room.
  */
-bool claims_take(struct claims *all, struct pair_claim *c, bool *is_new);
-void claims_free(struct claims *all);
+bool witness_claims_take(struct claims *all, struct pair_claim *c, bool *is_new);
+void witness_claims_free(struct claims *all);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which failure a stop is put down to, and which ones followed. */
+/* What is kept and reported of the failures of a stop: the one that it is put down to,
+ * which the membership has chosen, and those that followed. */
 #include "rendezvous/job/registry/registry_internal.h"
 
 #include <inttypes.h>

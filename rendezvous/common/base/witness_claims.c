@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "rendezvous/common/base/claims.h"
+#include "rendezvous/common/base/witness_claims.h"
 
 #include <stdlib.h>
 
 #include "rendezvous/common/base/xalloc.h"
 
-bool claims_take(struct claims *all, struct pair_claim *c, bool *is_new)
+bool witness_claims_take(struct claims *all, struct pair_claim *c, bool *is_new)
 {
     *is_new = false;
     for (size_t i = 0; i < all->count; i++) {
@@ -25,7 +25,7 @@ bool claims_take(struct claims *all, struct pair_claim *c, bool *is_new)
     return true;
 }
 
-void claims_free(struct claims *all)
+void witness_claims_free(struct claims *all)
 {
     free(all->list);
     *all = (struct claims){ .list = NULL };
