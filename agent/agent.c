@@ -55,7 +55,8 @@ static int start_parts(struct agent *a, struct err *e)
 {
     struct status_line_calls status_calls = { .status = on_status_asked, .arg = a };
 
-    agent_init_ends(a);
+    agent_init_signalled(a);
+    agent_init_unanswered(a);
     if (agent_open_workers(a, e) < 0)
         return -1;
     agent_open_memory(a);

@@ -1,97 +1,14 @@
 /* SPDX-License-Identifier: MIT */
+/* Why this node or the job ends early: a signal, the deadline, output that is closed.
+ */
 #include "agent/agent_internal.h"
 
 #include <signal.h>
 #include <stdio.h>
 
-#include "agent/interface/event_file.h"
-#include "agent/interface/job_messages.h"
 #include "agent/logs/logs.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
-
-/* The job ends for its scheduler, after a checkpoint. */
-#define EXIT_REQUEUE EX_TEMPFAIL
-#define SIGNALLED_TOO_MS 1000
-
-/* The job's exit code if the signal ends it. */
-static int code_of_signal(const struct agent *a)
-{
-    bool announced = a->signals.preempted || a->deadline.is_over;
-
-    return announced && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
-}
-
-/*
- * Slurm signals all processes of a step at once. A worker that ends by such a signal
- * has not failed, its node is taken away: nothing is waited for, and it costs no
- * restart.
- */
-static void leave_without_workers(struct agent *a)
-{
-    enum signal_action action = a->signals.cannot_leave ? SIGNAL_END
-                                                        : SIGNAL_LEAVE_FAST;
-    struct msg m;
-
-    if (signals_report(action, code_of_signal(a), a->signals.sender, &m))
-        agent_send_report(a, &m);
-}
-
-static bool is_end_by_signal(const struct failure *f)
-{
-    if (f->kind == FAILURE_SIGNAL)
-        return f->code == SIGTERM || f->code == SIGUSR1;
-    return f->kind == FAILURE_EXIT &&
-           (f->code == 128 + SIGTERM || f->code == 128 + SIGUSR1);
-}
-
-static void take_failure(struct agent *a, const struct failure *f)
-{
-    struct failure own = *f;
-
-    snprintf(own.host, sizeof(own.host), "%s", a->host);
-    gpu_monitor_explain(a->workers.gpus, &own);
-    own.final |= failure_is_final(&own, &a->config->job);
-    failure_list_add(&a->failures, &own);
-    event_file_add_failed(a->events, a->epoch, &own);
-    agent_handle_event(a, AGENT_EV_FAILED);
-}
-
-/* No signal has followed. */
-static void on_held_long_enough(void *arg)
-{
-    struct agent *a = arg;
-    struct failure_list held = a->held;
-
-    a->held = (struct failure_list){ 0 };
-    for (size_t i = 0; i < held.count; i++)
-        take_failure(a, &held.item[i]);
-    failure_list_clear(&held);
-}
-
-void agent_drop_held_failures(struct agent *a)
-{
-    loop_timer_cancel(&a->held_timer);
-    failure_list_clear(&a->held);
-}
-
-void agent_on_group_failed(void *arg, const struct failure *f)
-{
-    struct agent *a = arg;
-
-    if (a->state != AGENT_RUNNING || !is_end_by_signal(f))
-        take_failure(a, f);
-    else if (a->signalled_ms && clock_ms() - a->signalled_ms <= SIGNALLED_TOO_MS)
-        leave_without_workers(a);
-    else if (!a->config->under_slurm)
-        take_failure(a, f);
-    else { /* the worker's signal may have come before that of crun */
-        failure_list_add(&a->held, f);
-        loop_timer_arm(&a->held_timer, clock_ms() + SIGNALLED_TOO_MS);
-    }
-}
-
-/* -- signals ----------------------------------------------------------------------- */
 
 static void on_stop_signal(void *arg, int signo, enum signal_action action)
 {
@@ -102,7 +19,7 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
     if (signo == SIGTERM)
         a->signalled_ms = clock_ms();
     a->leave_code = 128 + signo;
-    a->exit_code = code_of_signal(a);
+    a->exit_code = agent_code_of_signal(a);
     if (!a->has_joined || a->state == AGENT_OVER) {
         if (!a->signals.typed)
             log_info("stopped by %s", a->signals.sender);
@@ -115,7 +32,7 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
         if (a->state == AGENT_STOPPING)
             agent_act_stop(a);
     }
-    if (signals_report(action, code_of_signal(a), a->signals.sender, &m)) {
+    if (signals_report(action, agent_code_of_signal(a), a->signals.sender, &m)) {
         if (m.type == MSG_LEAVE)
             m.leave.checkpoint = a->signals.announces;
         else if (m.type == MSG_END)
@@ -124,10 +41,10 @@ static void on_stop_signal(void *arg, int signo, enum signal_action action)
     }
     if (a->held.count > 0) {
         agent_drop_held_failures(a);
-        leave_without_workers(a);
+        agent_leave_without_workers(a);
     }
     if (action != SIGNAL_NO_CHANGE)
-        agent_await_answer(a, code_of_signal(a));
+        agent_await_answer(a, agent_code_of_signal(a));
     if (action == SIGNAL_LEAVE_KILLED || action == SIGNAL_KILL)
         agent_hurry_answer(a);
 }
@@ -190,12 +107,6 @@ static void on_suspend_signal(void *arg, int signo)
         suspension_cancel(&a->suspension);
     else if (a->state <= AGENT_FINISHED)
         suspension_begin(&a->suspension);
-}
-
-void agent_init_ends(struct agent *a)
-{
-    loop_timer_init(&a->held_timer, a->loop, on_held_long_enough, a);
-    agent_init_unanswered(a);
 }
 
 void agent_watch_ends(struct agent *a)

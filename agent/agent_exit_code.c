@@ -77,3 +77,11 @@ void agent_report_result(struct agent *a, const struct logs_end *end)
         log_error("exit code %d, because output was lost", exit_code);
     a->exit_code = exit_code;
 }
+
+/* The job's exit code if the signal ends it. */
+int agent_code_of_signal(const struct agent *a)
+{
+    bool announced = a->signals.preempted || a->deadline.is_over;
+
+    return announced && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
+}

@@ -27,12 +27,14 @@
  * workers), agent_grace.c (the end of an epoch's workers), agent_memory.c (checkpoints
  * in memory), agent_tools.c (what tools of this machine see), agent_orders.c (orders of
  * the rendezvous), agent_outage.c (a rendezvous out of reach), agent_rendezvous.c (one
- * in this process), agent_early_end.c (why this node or the job ends early: signals,
- * the deadline, workers that end by a signal), agent_unanswered.c (a rendezvous that
- * does not answer then), agent_exit_code.c (how it has ended, and the exit code).
+ * in this process), agent_early_end.c (why this node or the job ends early),
+ * agent_signalled_workers.c (workers that end by a signal), agent_leave_unanswered.c (a
+ * rendezvous that does not answer then), agent_exit_code.c (how it has ended, and the
+ * exit code).
  */
 #define EXIT_USAGE 2
 #define EXIT_EVICTED EX_TEMPFAIL
+#define EXIT_REQUEUE EX_TEMPFAIL
 
 struct event_file;
 struct notify;
@@ -175,6 +177,8 @@ void agent_end_local(struct agent *a, const struct failure_report *report);
 
 /* -- agent_exit_code.c ------------------------------------------------------------- */
 
+/* The job's, if the signal that has come ends it. */
+int agent_code_of_signal(const struct agent *a);
 /* "success", "failure", ..., or how it ended without an order: "lost", "not-formed". */
 const char *agent_result_name(const struct agent *a);
 /* "done", "left", or how it ended without an order. */
@@ -197,14 +201,18 @@ void agent_on_abandoned(void *agent, const char *why);
 
 /* -- agent_early_end.c ------------------------------------------------------------- */
 
-/* Before the workers can fail. */
-void agent_init_ends(struct agent *a);
 /* From here on, signals and the deadline end this node or the job. */
 void agent_watch_ends(struct agent *a);
+
+/* -- agent_signalled_workers.c ----------------------------------------------------- */
+
+/* Before the workers can fail. */
+void agent_init_signalled(struct agent *a);
 void agent_on_group_failed(void *arg, const struct failure *f);
 void agent_drop_held_failures(struct agent *a);
+void agent_leave_without_workers(struct agent *a);
 
-/* -- agent_unanswered.c ------------------------------------------------------------ */
+/* -- agent_leave_unanswered.c ------------------------------------------------------ */
 
 void agent_init_unanswered(struct agent *a);
 /* This node has asked for its end, or that of the job. */

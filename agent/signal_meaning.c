@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* What a signal means for this node and the job, and which workers it has ended. */
 #include <stdio.h>
 
 #include "agent/signals.h"
@@ -72,4 +73,12 @@ bool signals_report(enum signal_action action, int exit_code, const char *reason
         snprintf(m->end.reason, sizeof(m->end.reason), "%s", reason);
     }
     return m->type;
+}
+
+bool signals_ended(const struct failure *f)
+{
+    if (f->kind == FAILURE_SIGNAL)
+        return f->code == SIGTERM || f->code == SIGUSR1;
+    return f->kind == FAILURE_EXIT &&
+           (f->code == 128 + SIGTERM || f->code == 128 + SIGUSR1);
 }

@@ -8,6 +8,7 @@
 #include "agent/config.h"
 
 struct loop;
+struct failure;
 struct signal_sender;
 struct msg;
 
@@ -70,6 +71,9 @@ char *signals_describe(int signo, const struct signal_sender *sender, char *buf,
 /* The report of the action for the rendezvous; false if there is none. */
 bool signals_report(enum signal_action action, int exit_code, const char *reason,
                     struct msg *m);
+
+/* Whether a worker ended by a signal that a scheduler sends to all processes. */
+bool signals_ended(const struct failure *f);
 
 /*
  * The signal that ends the workers: the signal that crun got; TERM if it got none (0),

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 #include "agent/logs/log_dirs.h"
 #include "agent/logs/log_routing.h"
 #include "launcher/flags/habits.h"
@@ -33,7 +33,7 @@ uint32_t command_line_count_cpus(void)
 
 uint32_t command_line_count_gpus(void)
 {
-    return gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
+    return gpu_visible_count(getenv("CUDA_VISIBLE_DEVICES"));
 }
 
 const char *command_line_own_folder(char *buf, size_t size)

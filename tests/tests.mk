@@ -164,7 +164,7 @@ mutants:
 
 # the unit tests of threaded code
 threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor gpu_worlds \
-    hostile_store keeper key_ring keyed log_writer memory_.* nccl_.* numa op_groups optim.* \
+    hostile_store keeper key_ring keyed log_writer memory_.* nccl_.* numa_binding op_groups optim.* \
     page_reader preflight reduce sampler shm.* split store.* tcpstore thread tls tunnel wait_chain world
 space := $(subst ,, )
 named = --match '$(or $T,^test_($(subst $(space),|,$(strip $1)))$$)'

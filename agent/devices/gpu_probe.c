@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 #include "agent/devices/limits.h"
 #include "agent/devices/nvml.h"
 #include "agent/guard/spawn.h"
@@ -124,7 +124,7 @@ static void find_worker_part(uint32_t at, const char *visible)
     unsigned max = 0;
 
     probe.instance[at] = NVML_NO_INSTANCE;
-    gpu_devices_part_uuid(visible, at, wanted, sizeof(wanted));
+    gpu_visible_part_uuid(visible, at, wanted, sizeof(wanted));
     if (!n->part_max || !n->part || n->part_max(probe.device[at], &max) != NVML_OK)
         return;
     for (unsigned i = 0; i < max; i++) {
@@ -148,7 +148,7 @@ static void find_worker_gpu(uint32_t at, const char *visible)
 
     probe.health[at].index = at;
     if (probe.nvml.count(&count) != NVML_OK ||
-        !gpu_devices_pci_address(visible, at, wanted, sizeof(wanted)))
+        !gpu_visible_pci_address(visible, at, wanted, sizeof(wanted)))
         return;
     for (unsigned i = 0; i < count; i++) {
         if (probe.nvml.device(i, &device) != NVML_OK ||
@@ -167,7 +167,7 @@ static void find_worker_gpus(uint32_t workers)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
-    probe.count = gpu_devices_count(visible);
+    probe.count = gpu_visible_count(visible);
     if (probe.count > workers)
         probe.count = workers;
     if (probe.count > GPUS_PER_NODE_MAX)

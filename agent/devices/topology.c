@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reads sysfs. It knows the paths and formats; numa.c makes the decisions. The sets of
- * the nodes are reduced to the affinity of this process when they are read.
+ * Reads sysfs. It knows the paths and formats; numa_binding.c makes the decisions. The
+ * sets of the nodes are reduced to the affinity of this process when they are read.
  */
 #include "agent/devices/topology.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "agent/logs/limits.h"
-#include "agent/logs/log_file_out.h"
+#include "agent/logs/log_rotation.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/loop.h"
@@ -49,7 +49,7 @@ struct outlet {
     bool dead; /* permanently broken: a closed pipe, a hung-up terminal */
     bool has_lost;
     uint64_t retry_ms;
-    struct log_file_out out; /* the thread's own, and as of the last write: */
+    struct log_rotation out; /* the thread's own, and as of the last write: */
     struct log_parts parts;
     uint64_t unmarked_in_queue; /* lost without room in the queue, and */
     uint64_t unmarked_in_file;  /* refused by the file, since the last mark */
@@ -140,9 +140,9 @@ static int write_unlocked(struct log_writer *w, struct outlet *o, const char *da
                                 : 0;
 
     pthread_mutex_unlock(&w->lock);
-    errnum = log_file_out_mark(&o->out, mark, &mark_size);
+    errnum = log_rotation_mark(&o->out, mark, &mark_size);
     if (!errnum)
-        errnum = log_file_out_write(&o->out, data, size, &w->written);
+        errnum = log_rotation_write(&o->out, data, size, &w->written);
     pthread_mutex_lock(&w->lock);
     o->parts = o->out.at;
     if (mark_size == 0)
@@ -377,7 +377,7 @@ struct outlet *outlet_create(struct log_writer *w, const struct outlet_options *
     o->writer = w;
     o->options = *options;
     o->options.name = xstrdup(options->name);
-    o->out = (struct log_file_out){ .fd = options->fd,
+    o->out = (struct log_rotation){ .fd = options->fd,
                                     .is_file = options->mark,
                                     .max_size = options->max_size,
                                     .folder = options->folder,

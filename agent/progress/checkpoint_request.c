@@ -44,3 +44,26 @@ void progress_monitor_request_checkpoint(struct progress_monitor *m, uint32_t wi
     m->checkpoint_until_ms = clock_ms() + within_ms;
     loop_timer_arm(&m->checkpoint_timer, clock_ms());
 }
+
+void checkpoints_request(struct checkpoints *c, const struct status_pages *pages,
+                         uint32_t within_ms)
+{
+    c->requests++;
+    for (uint32_t i = 0; i < pages->count; i++) {
+        pages->page[i]->save_within_ms = within_ms;
+        __atomic_store_n(&pages->page[i]->save, c->requests, __ATOMIC_RELEASE);
+    }
+}
+
+bool checkpoints_are_written(const struct checkpoints *c,
+                             const struct hang_observation *s, uint32_t count,
+                             bool any_page)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!s[i].alive || s[i].progress.phase == PROGRESS_DONE)
+            continue;
+        if (!s[i].progress.written ? !any_page : s[i].progress.saved != c->requests)
+            return false; /* without any page only the signal asks: wait */
+    }
+    return true;
+}

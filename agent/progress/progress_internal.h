@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #pragma once
 
-#include "agent/progress/checkpoints.h"
+#include "agent/progress/checkpoint_times.h"
 #include "agent/progress/hang.h"
 #include "agent/progress/limits.h"
 #include "agent/progress/output_steps.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/devices/numa.h"
+#include "agent/devices/numa_binding.h"
 #include "agent/guard/status_pages.h"
 #include "agent/workers/group_internal.h"
 #include "agent/workers/limits.h"

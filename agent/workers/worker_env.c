@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "agent/cleanup/launch_lock.h"
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 #include "agent/workers/macros.h"
 #include "agent/workers/task_variables.h"
 #include "agent/workers/torch_recorder.h"
@@ -79,7 +79,7 @@ static void put_virtual_local_rank(struct variables *o, uint32_t local_rank,
     const char *list = hip && *hip ? hip : find_variable(base, "CUDA_VISIBLE_DEVICES");
     char device[256];
 
-    gpu_devices_visible_entry(list, local_rank, device, sizeof(device));
+    gpu_visible_entry(list, local_rank, device, sizeof(device));
     put_variable(o, "LOCAL_RANK=0");
     put_variable(o, "CUDA_VISIBLE_DEVICES=%s", device);
     if (hip && *hip)

@@ -22,6 +22,8 @@ void checkpoints_note(struct checkpoints *c, const struct page_values *before,
 void checkpoints_time(struct checkpoints *c, const struct hang_observation *s,
                       uint32_t count);
 
+/* -- checkpoint_request.c ---------------------------------------------------------- */
+
 /* Asks for one on each page. */
 void checkpoints_request(struct checkpoints *c, const struct status_pages *pages,
                          uint32_t within_ms);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ static void expect_buses(const char *visible, const char *buses)
 
     strcpy(copy, buses);
     for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        bool known = gpu_devices_pci_address(visible, index++, address,
+        bool known = gpu_visible_pci_address(visible, index++, address,
                                              sizeof(address));
 
         ck_assert_int_eq(known, *w != '.');
@@ -76,7 +76,7 @@ static void expect_buses(const char *visible, const char *buses)
         if (known)
             ck_assert_str_eq(address, expected);
     }
-    ck_assert(!gpu_devices_pci_address(visible, index, address, sizeof(address)));
+    ck_assert(!gpu_visible_pci_address(visible, index, address, sizeof(address)));
 }
 
 __attribute__((constructor)) static void begin_program(void)
@@ -88,7 +88,7 @@ __attribute__((constructor)) static void begin_program(void)
 TEST_EACH(a_list_shows_what_cuda_shows, lists)
 {
     setenv("NVML_GPUS", lists[_i].machine, 1);
-    ck_assert_uint_eq(gpu_devices_count(lists[_i].visible), lists[_i].count);
+    ck_assert_uint_eq(gpu_visible_count(lists[_i].visible), lists[_i].count);
     expect_buses(lists[_i].visible, lists[_i].buses);
 }
 
@@ -112,9 +112,9 @@ TEST_EACH(a_worker_alone_sees_the_entry_of_its_index, entries)
 {
     char entry[64];
 
-    ck_assert_str_eq(gpu_devices_visible_entry(entries[_i].visible, entries[_i].index,
-                                               entry, sizeof(entry)),
-                     entries[_i].entry);
+    ck_assert_str_eq(
+        gpu_visible_entry(entries[_i].visible, entries[_i].index, entry, sizeof(entry)),
+        entries[_i].entry);
 }
 
 /* -- the machine ------------------------------------------------------------ */
@@ -179,7 +179,7 @@ TEST(the_library_is_let_go)
                                                               "nvmlDeviceGetCount_v2");
 
     setenv("NVML_GPUS", FOUR, 1);
-    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
+    ck_assert_uint_eq(gpu_visible_count(NULL), 4);
     ck_assert_ptr_nonnull(get_count);
     ck_assert_int_ne(get_count(&count), 0);
 }
@@ -187,9 +187,9 @@ TEST(the_library_is_let_go)
 TEST(the_machine_is_asked_once)
 {
     setenv("NVML_GPUS", FOUR, 1);
-    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
+    ck_assert_uint_eq(gpu_visible_count(NULL), 4);
     unsetenv("NVML_GPUS");
-    ck_assert_uint_eq(gpu_devices_count(NULL), 4);
+    ck_assert_uint_eq(gpu_visible_count(NULL), 4);
 }
 
 /* -- suite ------------------------------------------------------------------ */

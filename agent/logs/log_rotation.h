@@ -11,7 +11,7 @@
  * Writes a stream to its descriptor. A file that has reached its size becomes file.1,
  * and a new one begins; which bytes of the stream each of them has is kept up to date.
  */
-struct log_file_out {
+struct log_rotation {
     int fd;
     bool is_file;
     uint64_t max_size; /* 0: none */
@@ -23,7 +23,7 @@ struct log_file_out {
 };
 
 /* *size becomes what was not written. Returns an errno. */
-int log_file_out_write(struct log_file_out *f, const char *data, size_t *size,
+int log_rotation_write(struct log_rotation *f, const char *data, size_t *size,
                        uint64_t *written);
 /* A mark, which is no part of a line. */
-int log_file_out_mark(struct log_file_out *f, const char *mark, size_t *size);
+int log_rotation_mark(struct log_rotation *f, const char *mark, size_t *size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "agent/logs/log_file_out.h"
+#include "agent/logs/log_rotation.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define HEADER_MAX 256
 
 /* The first line tells people what is missing. */
-static void begin_next_file(struct log_file_out *f)
+static void begin_next_file(struct log_rotation *f)
 {
     char line[HEADER_MAX];
     size_t size = (size_t)snprintf(line, sizeof(line), LOG_NEXT_FILE_LINE,
@@ -33,7 +33,7 @@ static void begin_next_file(struct log_file_out *f)
 
 /* How much is to be written in one call. A file is full at the end of the line that
  * reaches its size. */
-static size_t next_part(struct log_file_out *f, const char *data, size_t size)
+static size_t next_part(struct log_rotation *f, const char *data, size_t size)
 {
     uint64_t max = f->max_size;
     size_t part = size < WRITER_PART_BYTES ? size : WRITER_PART_BYTES;
@@ -51,7 +51,7 @@ static size_t next_part(struct log_file_out *f, const char *data, size_t size)
 
 /* The user may have truncated the file: its content now begins later in the
  * stream. */
-static void note_written(struct log_file_out *f, size_t size)
+static void note_written(struct log_rotation *f, size_t size)
 {
     off_t end = f->is_file && size > 0 ? lseek(f->fd, 0, SEEK_CUR) : -1;
     struct log_part *part = &f->at.part[0];
@@ -67,7 +67,7 @@ static void note_written(struct log_file_out *f, size_t size)
     part->shift = shift;
 }
 
-int log_file_out_mark(struct log_file_out *f, const char *mark, size_t *size)
+int log_rotation_mark(struct log_rotation *f, const char *mark, size_t *size)
 {
     size_t whole = *size;
     int errnum = fd_write_all(f->fd, mark, size);
@@ -76,7 +76,7 @@ int log_file_out_mark(struct log_file_out *f, const char *mark, size_t *size)
     return errnum;
 }
 
-int log_file_out_write(struct log_file_out *f, const char *data, size_t *size,
+int log_rotation_write(struct log_rotation *f, const char *data, size_t *size,
                        uint64_t *written)
 {
     int errnum = 0;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* takes: 6 s */
-#include "agent/devices/numa.h"
+#include "agent/devices/numa_binding.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 #include "agent/devices/id_set.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/tree.h"
 
-/* -- GPUs, instead of gpu_devices.c ----------------------------------------- */
+/* -- GPUs, instead of gpu_visible.c ----------------------------------------- */
 
 static const char *gpu_address[8];
 static uint32_t gpus;
 
-uint32_t gpu_devices_count(const char *cuda_visible_devices)
+uint32_t gpu_visible_count(const char *cuda_visible_devices)
 {
     return gpus;
 }
 
-bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+bool gpu_visible_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size)
 {
     if (index >= gpus || !gpu_address[index])

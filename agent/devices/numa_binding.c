@@ -8,12 +8,12 @@
  * The place of each worker follows from the same facts, so each is computed
  * independently.
  */
-#include "agent/devices/numa.h"
+#include "agent/devices/numa_binding.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 #include "agent/devices/topology.h"
 #include "rendezvous/common/base/xalloc.h"
 
@@ -48,8 +48,8 @@ static const struct topology_node *find_node_of_gpu(const struct topology *machi
     int id = -1;
 
     /* if there are more workers than GPUs, they share them in turn */
-    if (gpu_devices_pci_address(visible, gpu, address, sizeof(address)) ||
-        gpu_devices_pci_address(visible, gpu = local_rank % gpus, address,
+    if (gpu_visible_pci_address(visible, gpu, address, sizeof(address)) ||
+        gpu_visible_pci_address(visible, gpu = local_rank % gpus, address,
                                 sizeof(address)))
         id = topology_near(machine, address);
     /* firmware often does not report the only node */
@@ -79,7 +79,7 @@ static const struct topology_node *find_node_of_rank(const struct topology *mach
 static int choose_position(struct numa_choice *c, uint32_t local_rank, uint32_t workers,
                            struct err *e)
 {
-    uint32_t gpus = gpu_devices_count(getenv("CUDA_VISIBLE_DEVICES"));
+    uint32_t gpus = gpu_visible_count(getenv("CUDA_VISIBLE_DEVICES"));
 
     c->node = find_node_of_rank(c->machine, local_rank, workers, gpus, e);
     if (!c->node)

@@ -6,7 +6,7 @@
  * abbreviated if it is unique. CUDA shows a process only the first of several parts.
  * Numbers go by PCI address, as CUDA's do unless the GPUs differ (CUDA_DEVICE_ORDER).
  */
-#include "agent/devices/gpu_devices.h"
+#include "agent/devices/gpu_visible.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -142,7 +142,7 @@ static const struct gpu_device **visible_gpus(const char *text, unsigned *count)
     return visible;
 }
 
-uint32_t gpu_devices_count(const char *cuda_visible_devices)
+uint32_t gpu_visible_count(const char *cuda_visible_devices)
 {
     unsigned count;
     const struct gpu_device **visible = visible_gpus(cuda_visible_devices, &count);
@@ -153,8 +153,8 @@ uint32_t gpu_devices_count(const char *cuda_visible_devices)
     return count;
 }
 
-char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
-                                char *buf, size_t size)
+char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
+                        size_t size)
 {
     snprintf(buf, size, "%u", index);
     if (!cuda_visible_devices)
@@ -168,7 +168,7 @@ char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index
     return buf;
 }
 
-bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+bool gpu_visible_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size)
 {
     unsigned count;
@@ -181,7 +181,7 @@ bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
     return known;
 }
 
-bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
+bool gpu_visible_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
                            size_t size)
 {
     unsigned count;

@@ -11,21 +11,21 @@
  */
 
 /* How many CUDA would count. */
-uint32_t gpu_devices_count(const char *cuda_visible_devices);
+uint32_t gpu_visible_count(const char *cuda_visible_devices);
 
 /*
  * The value of CUDA_VISIBLE_DEVICES for only one of them: the entry of the list at that
  * index, the index itself if there is no list, "" if the list is shorter. Does not call
  * a driver. Returns buf.
  */
-char *gpu_devices_visible_entry(const char *cuda_visible_devices, uint32_t index,
-                                char *buf, size_t size);
+char *gpu_visible_entry(const char *cuda_visible_devices, uint32_t index, char *buf,
+                        size_t size);
 
-/* The PCI address, "0000:1b:00.0", of what gpu_devices_visible_entry names. False if
+/* The PCI address, "0000:1b:00.0", of what gpu_visible_entry names. False if
  * unknown. */
-bool gpu_devices_pci_address(const char *cuda_visible_devices, uint32_t index,
+bool gpu_visible_pci_address(const char *cuda_visible_devices, uint32_t index,
                              char *buf, size_t size);
 
 /* Whether it is a part of a GPU (a MIG device); then its UUID, "MIG-...". */
-bool gpu_devices_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
+bool gpu_visible_part_uuid(const char *cuda_visible_devices, uint32_t index, char *buf,
                            size_t size);
