@@ -15,16 +15,20 @@
 #include "rendezvous/wire/protocol/base64.h"
 
 #define WAITING_MAX 16 /* messages to a replica that is being connected */
+#define ASK_EVERY_MS 20
 
 /* To one other replica. Nothing is sent before it has shown itself. */
 struct replica_link {
     LIST_ENTRY(replica_link) entry;
     struct replica_links *all;
     uint64_t id;
+    struct net_addr addr;
     struct conn *conn; /* NULL: none */
     bool ready;
     bool replaced, gone; /* the last try: its process is not there any more */
     uint64_t next_try_ms;
+    uint64_t ask_until_ms;
+    struct loop_timer ask;
     struct {
         void *data;
         size_t size;
@@ -35,7 +39,7 @@ struct replica_link {
 struct replica_links {
     LIST_HEAD(, replica_link) list;
     struct server *server;
-    uint32_t retry_ms;
+    uint32_t election_ms;
     void (*lost)(void *arg, uint64_t id, bool gone, const char *why);
     void *arg;
 };
@@ -98,15 +102,23 @@ static int link_on_message(void *arg, struct conn *c, const struct msg *m,
     return 0;
 }
 
+/* The kernel there is asked at once whether the process is gone, for a while: its port
+ * may be open until then. */
 static void link_on_closed(void *arg, struct conn *c, const char *why)
 {
     struct replica_link *l = arg;
     struct replica_links *all = l->all;
+    uint64_t now = clock_ms();
+    bool was_there = l->ready && now >= l->next_try_ms;
 
     log_debug("replica %016" PRIx64 ": %s", l->id, *why ? why : "closed");
     l->gone = l->replaced || strcmp(why, strerror(ECONNREFUSED)) == 0;
     l->replaced = false;
-    l->next_try_ms = l->ready ? 0 : clock_ms() + all->retry_ms;
+    l->next_try_ms = l->ready ? 0 : now + all->election_ms / 4;
+    if (was_there)
+        l->ask_until_ms = now + all->election_ms;
+    if (!l->gone && now < l->ask_until_ms)
+        loop_timer_arm(&l->ask, was_there ? now : now + ASK_EVERY_MS);
     l->conn = NULL;
     l->ready = false;
     link_end_wait(l, false);
@@ -120,51 +132,47 @@ static void link_on_connected(void *arg, struct conn *c)
     server_greet(l->all->server, c, PEER_REPLICA);
 }
 
-static void link_connect(struct replica_link *l, const struct net_addr *addr)
+static void link_connect(void *arg)
 {
+    struct replica_link *l = arg;
     struct conn_calls calls = { .message = link_on_message,
                                 .body_max = server_on_body_max,
                                 .closed = link_on_closed,
                                 .arg = l };
 
-    l->next_try_ms = clock_ms() + l->all->retry_ms;
-    l->conn = server_dial(l->all->server, addr, link_on_connected, &calls);
-}
-
-static struct replica_link *link_open(struct replica_links *all, uint64_t to,
-                                      const struct net_addr *addr)
-{
-    struct replica_link *l = link_find(all, to);
-
-    if (!l) {
-        l = xcalloc(1, sizeof(*l));
-        l->all = all;
-        l->id = to;
-        LIST_INSERT_HEAD(&all->list, l, entry);
-    }
-    if (!l->conn && clock_ms() >= l->next_try_ms)
-        link_connect(l, addr);
-    return l;
+    if (l->conn)
+        return;
+    l->next_try_ms = clock_ms() + l->all->election_ms / 4;
+    l->conn = server_dial(l->all->server, &l->addr, link_on_connected, &calls);
 }
 
 void replica_links_watch(struct replica_links *all, uint64_t id,
                          const struct net_addr *addr)
 {
-    (void)link_open(all, id, addr);
+    struct replica_link *l = link_find(all, id);
+
+    if (!l) {
+        l = xcalloc(1, sizeof(*l));
+        *l = (struct replica_link){ .all = all, .id = id, .addr = *addr };
+        loop_timer_init(&l->ask, all->server->loop, link_connect, l);
+        LIST_INSERT_HEAD(&all->list, l, entry);
+    }
+    if (clock_ms() >= l->next_try_ms)
+        link_connect(l);
 }
 
 void replica_links_send(struct replica_links *all, uint64_t to,
                         const struct net_addr *addr, const void *data, size_t size)
 {
-    struct replica_link *l = link_open(all, to, addr);
-    unsigned n = l->waiting_count;
+    struct replica_link *l;
 
+    replica_links_watch(all, to, addr);
+    l = link_find(all, to);
     if (l->ready) {
         link_write(l, data, size);
-    } else if (l->conn && n < WAITING_MAX) {
-        l->waiting[n].data = xmemdup(data, size);
-        l->waiting[n].size = size;
-        l->waiting_count++;
+    } else if (l->conn && l->waiting_count < WAITING_MAX) {
+        l->waiting[l->waiting_count].data = xmemdup(data, size);
+        l->waiting[l->waiting_count++].size = size;
     }
 }
 
@@ -183,7 +191,7 @@ struct replica_links *replica_links_create(struct server *s, uint32_t election_m
     struct replica_links *all = xcalloc(1, sizeof(*all));
 
     *all = (struct replica_links){
-        .server = s, .retry_ms = election_ms / 4, .lost = lost, .arg = arg
+        .server = s, .election_ms = election_ms, .lost = lost, .arg = arg
     };
     return all;
 }
@@ -196,6 +204,7 @@ void replica_links_destroy(struct replica_links *all)
         LIST_REMOVE(l, entry);
         link_end_wait(l, false);
         conn_destroy(l->conn);
+        loop_timer_fini(&l->ask);
         free(l);
     }
     free(all);
