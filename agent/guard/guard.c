@@ -30,6 +30,7 @@
 #include "agent/cleanup/child_procs.h"
 #include "agent/cleanup/launch_lock.h"
 #include "agent/cleanup/run_tmpdir.h"
+#include "agent/guard/containment.h"
 #include "agent/guard/guard_process.h"
 #include "agent/guard/guard_requests.h"
 #include "agent/guard/guard_template.h"
@@ -71,18 +72,6 @@ struct guard {
 
 /* -- the start ------------------------------------------------------------------ */
 
-static void create_cgroup(struct guard *g)
-{
-    const char *off = getenv("CRUN_NO_CGROUP");
-    struct err e;
-
-    g->cgroup = CGROUP_NONE;
-    if (off && off[0] != '\0' && strcmp(off, "0") != 0)
-        return;
-    if (cgroup_create(&g->cgroup, &e) < 0)
-        log_debug("no cgroup for the workers: %s", e.text);
-}
-
 static void on_guard_readable(evutil_socket_t fd, short what, void *arg);
 static void on_sigchld(void *arg, int signo);
 static void on_request_lost(void *arg, const struct guard_request *request, int errnum);
@@ -122,7 +111,7 @@ struct guard *guard_start(struct loop *loop, const struct guard_calls *calls,
         return NULL;
     }
     g->process.launch_lock = launch_lock_make(run_tmpdir_tag());
-    create_cgroup(g);
+    containment_make(&g->cgroup);
     status_pages_make(&g->pages, workers, GUARD_FD_PAGES);
     g->process.cgroup = &g->cgroup;
     g->process.pages = &g->pages;
@@ -499,9 +488,7 @@ static void on_sigchld(void *arg, int signo)
 
 const char *guard_containment(const struct guard *g)
 {
-    if (g->cgroup.dir < 0)
-        return "session+warden";
-    return g->in_session ? "session" : "cgroup";
+    return containment_name(&g->cgroup, g->in_session);
 }
 
 pid_t guard_pid(const struct guard *g)

@@ -39,7 +39,6 @@
 
 #define REQUESTS_PER_TURN 16
 #define EVENTS_PER_TURN 64
-#define REMOVE_ROUND_MS 5 /* of a cgroup whose last process is not quite gone */
 
 /* The tag of an event of the epoll set: one of these, or a worker's local rank. */
 enum {
@@ -300,18 +299,11 @@ static int advance_shutdown(void)
     int wait_ms;
 
     if (guard.agent_gone)
-        guard_shutdown_kill_all();
+        return guard_shutdown_without_agent(&guard.cgroup, guard.tmpdir_tag);
     wait_ms = guard_shutdown_advance();
     if (guard_shutdown_is_running())
         return wait_ms;
     guard.fenced = false;
-    if (guard.agent_gone) {
-        if (!cgroup_remove(&guard.cgroup))
-            return REMOVE_ROUND_MS;
-        run_tmpdir_remove_empty(guard.tmpdir_tag);
-        launch_lock_remove(guard.tmpdir_tag);
-        _exit(EXIT_SUCCESS);
-    }
     return guard.child_died ? 0 : -1;
 }
 

@@ -3,10 +3,14 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/cleanup/cgroup.h"
 #include "agent/cleanup/child_procs.h"
+#include "agent/cleanup/launch_lock.h"
+#include "agent/cleanup/run_tmpdir.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/guard_workers.h"
@@ -17,6 +21,7 @@
 #define TERM_ROUND_MS 20 /* a deep orphan arrives without a signal to the guard */
 #define KILL_ROUND_MS_MIN 1
 #define KILL_ROUND_MS_MAX 50
+#define REMOVE_ROUND_MS 5 /* of a cgroup whose last process is not quite gone */
 
 static struct {
     bool wants_answer; /* the agent waits for EMPTY */
@@ -90,7 +95,7 @@ void guard_shutdown_fence(uint32_t grace_ms)
     start_term_rounds(0, grace_ms);
 }
 
-void guard_shutdown_kill_all(void)
+static void shutdown_kill_all(void)
 {
     if (!ongoing.killing)
         ongoing.kill_round_ms = KILL_ROUND_MS_MIN;
@@ -101,7 +106,7 @@ void guard_shutdown_kill(uint32_t ticket)
 {
     ongoing.wants_answer = true;
     ongoing.ticket = ticket;
-    guard_shutdown_kill_all();
+    shutdown_kill_all();
 }
 
 bool guard_shutdown_is_running(void)
@@ -152,10 +157,25 @@ int guard_shutdown_advance(void)
         term_new_children(); /* also if this process is late */
         if (now_ms < ongoing.until_ms)
             return left_ms < TERM_ROUND_MS ? (int)left_ms : TERM_ROUND_MS;
-        guard_shutdown_kill_all();
+        shutdown_kill_all();
     }
     kill_all();
     if (ongoing.kill_round_ms < KILL_ROUND_MS_MAX)
         ongoing.kill_round_ms *= 2;
     return (int)ongoing.kill_round_ms;
+}
+
+int guard_shutdown_without_agent(struct cgroup *cgroup, const char *tmpdir_tag)
+{
+    int wait_ms;
+
+    shutdown_kill_all();
+    wait_ms = guard_shutdown_advance();
+    if (guard_shutdown_is_running())
+        return wait_ms;
+    if (!cgroup_remove(cgroup))
+        return REMOVE_ROUND_MS;
+    run_tmpdir_remove_empty(tmpdir_tag);
+    launch_lock_remove(tmpdir_tag);
+    _exit(EXIT_SUCCESS);
 }

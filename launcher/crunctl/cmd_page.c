@@ -6,7 +6,7 @@
 
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/common/base/net.h"
 #include "rendezvous/common/base/text.h"

@@ -6,7 +6,7 @@
 #include "launcher/crunctl/ctl_client.h"
 #include "launcher/crunctl/ctl_jobs.h"
 #include "launcher/crunctl/ctl_views.h"
-#include "launcher/crunctl/ui/job_views.h"
+#include "launcher/crunctl/ui/status_tables.h"
 #include "launcher/crunctl/ui/terminal.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"

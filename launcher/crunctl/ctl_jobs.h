@@ -62,6 +62,8 @@ void ctl_jobs_find(struct ctl_jobs *jobs);
 void ctl_jobs_ask_hosts(struct ctl_jobs *jobs, const char *word);
 void ctl_jobs_release(struct ctl_jobs *jobs);
 
+/* -- ctl_job_choice.c -------------------------------------------------------------- */
+
 /*
  * The one that `word` names: a name, a run id or a pid; NULL: the only one that runs. A
  * job of which several processes are here is one. ended: also one that has ended; the
@@ -73,11 +75,14 @@ int ctl_jobs_choose(const struct ctl_jobs *jobs, const char *word, bool ended,
 /* Another process of the same job stands for it, in lists. */
 bool ctl_jobs_is_double(const struct ctl_jobs *jobs, const struct ctl_job *job);
 
-/* For ctl_jobs.c and ctl_reach.c: a record as a job, and the order of the list. */
+bool ctl_job_has_name(const struct ctl_job *j, const char *word); /* NULL: any */
+
+/* -- ctl_jobs.c -------------------------------------------------------------------- */
+
+/* For ctl_reach.c too: a record as a job, and the order of the list. */
 void ctl_job_fill(struct ctl_job *j, const struct run_folder *folder, const char *file,
                   const cJSON *record, enum ctl_job_state state);
 bool ctl_record_is_small(const cJSON *o, unsigned depth);
-bool ctl_job_has_name(const struct ctl_job *j, const char *word); /* NULL: any */
 void ctl_jobs_sort(struct ctl_jobs *jobs);
 
 /* Whether its crun is stopped, as by Ctrl-Z, and cannot answer; then with why in e. */

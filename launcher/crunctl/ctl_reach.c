@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "launcher/remote/far_reach.h"
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"

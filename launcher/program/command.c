@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Finds the file of a command line's program: in the working directory, as a Python
- * interpreter does, then in PATH, as a shell does. The last place is crun's own folder,
- * so that a build tree works without being installed. Called as torchrun, crun looks
- * only where torchrun does.
- */
+/* What the program of a command line is, and the command that its workers execute. */
 #include "launcher/program/command.h"
 
 #include <errno.h>
@@ -14,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/program/file_search.h"
 #include "launcher/program/interpreter.h"
+#include "launcher/program/program_search.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define PREFIX_MAX 6 /* preflight, python -u -c CODE, the file, --local-rank */
@@ -24,97 +19,6 @@
  * sys.path there either. */
 static const char run_path_code[] = "import runpy, sys; sys.argv = sys.argv[1:]; "
                                     "runpy.run_path(sys.argv[0], run_name='__main__')";
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), n = strlen(end);
-
-    return length > n && strcmp(text + length - n, end) == 0;
-}
-
-static bool is_python_name(const char *name)
-{
-    return ends_with(name, ".py") || ends_with(name, ".pyc") || ends_with(name, ".pyz");
-}
-
-static bool is_torchrun(const struct command *c)
-{
-    return python_is_torchrun(c->hints.self);
-}
-
-/* Where a program without a slash in its name is looked for. */
-enum program_places {
-    PLACES_PYTHON,    /* torchrun's: the working directory */
-    PLACES_EXECUTED,  /* torchrun's with --no-python: PATH, the working directory */
-    PLACES_DEFAULT,   /* the working directory, PATH, crun's folder */
-    PLACES_NO_PYTHON, /* PATH, the working directory, crun's folder */
-};
-
-static const char *const looked_in[] = {
-    [PLACES_PYTHON] = " (looked in the working directory)",
-    [PLACES_EXECUTED] = " (looked in PATH and in the working directory)",
-    [PLACES_DEFAULT] = " (looked in the working directory, in PATH and in crun's "
-                       "folder)",
-    [PLACES_NO_PYTHON] = " (looked in PATH, in the working directory and in crun's "
-                         "folder)",
-};
-
-static enum program_places program_places(const struct command *c, const char *name,
-                                          bool python)
-{
-    if (is_torchrun(c))
-        return python ? PLACES_PYTHON : PLACES_EXECUTED;
-    return c->no_python && !python && !is_python_name(name) ? PLACES_NO_PYTHON
-                                                            : PLACES_DEFAULT;
-}
-
-/* Tries the working directory. A file there is meant, even if it cannot be used: none
- * of another place takes its place. */
-static bool try_working_directory(struct file_search *s)
-{
-    if (s->found)
-        return true;
-    file_search_try(s, xstrdup(s->name));
-    return s->found || (s->unfit && s->unfit_errno != EISDIR);
-}
-
-static void try_places(struct file_search *s, const struct command *c,
-                       enum program_places places, int mode)
-{
-    bool path_first = places == PLACES_EXECUTED || places == PLACES_NO_PYTHON;
-
-    if (!path_first && (try_working_directory(s) || places == PLACES_PYTHON))
-        return;
-    s->mode = mode;
-    file_search_try_path(s, c->hints.path);
-    if (path_first && try_working_directory(s))
-        return;
-    if (c->beside && !is_torchrun(c))
-        file_search_try(s, xasprintf("%s/%s", c->beside, s->name));
-}
-
-/*
- * The path of the file that name means; the caller frees it. NULL with e. A file of
- * PATH and of crun's folder is a program. A file of the working directory, or one whose
- * path was typed, may also be a text that Python runs.
- */
-static char *find_file(const struct command *c, const char *name, bool python,
-                       struct err *e)
-{
-    bool any = !python && !c->no_python;
-    int mode = python ? R_OK : X_OK;
-    struct file_search s = { .name = name, .mode = any ? F_OK : mode };
-    enum program_places places = program_places(c, name, python);
-
-    if (strchr(name, '/'))
-        file_search_try(&s, xstrdup(name));
-    else
-        try_places(&s, c, places, mode);
-    if (!s.found)
-        (void)file_search_refuse(&s, strchr(name, '/') ? "" : looked_in[places], e);
-    file_search_release(&s);
-    return s.found;
-}
 
 #define HEAD_SIZE 512
 
@@ -201,8 +105,9 @@ static enum program_kind program_kind(const struct command *c, const char *name)
         return PROGRAM_PYTHON_MODULE;
     if (c->no_python)
         return PROGRAM_EXECUTED;
-    return is_python_name(name) || is_torchrun(c) ? PROGRAM_PYTHON_FILE
-                                                  : PROGRAM_EXECUTED;
+    return program_is_named_python(name) || python_is_torchrun(c->hints.self)
+               ? PROGRAM_PYTHON_FILE
+               : PROGRAM_EXECUTED;
 }
 
 static int refuse_program(struct program *p)
@@ -225,7 +130,7 @@ int command_find_program(const struct command *c, const char *const *words,
     if (!*words[0])
         return err_set(e, "the program's name is empty");
     p->name = c->module ? xstrdup(words[0])
-                        : find_file(c, words[0], p->kind != PROGRAM_EXECUTED, e);
+                        : program_search(c, words[0], p->kind != PROGRAM_EXECUTED, e);
     if (!p->name || (p->kind == PROGRAM_EXECUTED && judge_file(p, e) < 0))
         return refuse_program(p);
     if (p->kind != PROGRAM_EXECUTED &&

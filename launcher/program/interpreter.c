@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/program/file_search.h"
+#include "launcher/program/usable_file.h"
 #include "rendezvous/common/base/xalloc.h"
 
 #define LINKS_MAX 8
@@ -54,14 +54,14 @@ static char *read_link(const char *path)
 /* The path of crun as it was called; the caller frees it. NULL: not known. */
 static char *find_self(const struct python_hints *h)
 {
-    struct file_search s = { .name = h->self, .mode = X_OK };
+    struct usable_file s = { .name = h->self, .mode = X_OK };
 
     if (!h->self || !*h->self)
         return NULL;
     if (strchr(h->self, '/'))
         return xstrdup(h->self);
-    file_search_try_path(&s, h->path);
-    file_search_release(&s);
+    usable_file_try_path(&s, h->path);
+    usable_file_release(&s);
     return s.found;
 }
 
@@ -70,14 +70,14 @@ static char *find_self(const struct python_hints *h)
  * was called is often a link in an environment, or a link to one: each link is looked
  * at, since the file at the end is where crun is installed.
  */
-static void try_environment(struct file_search *s, char *self)
+static void try_environment(struct usable_file *s, char *self)
 {
     for (int links = 0; self && !s->found && links < LINKS_MAX; links++) {
         char *next;
 
         /* a program of a virtual environment */
         if (has_beside(self, "../pyvenv.cfg") || has_beside(self, "../conda-meta"))
-            file_search_try(s, path_beside(self, "python3"));
+            usable_file_try(s, path_beside(self, "python3"));
         next = read_link(self);
         free(self);
         self = next;
@@ -87,23 +87,23 @@ static void try_environment(struct file_search *s, char *self)
 
 static char *find_python_exec(const struct python_hints *h, struct err *e)
 {
-    struct file_search s = { .name = h->exec, .mode = X_OK };
+    struct usable_file s = { .name = h->exec, .mode = X_OK };
     bool is_path = strchr(h->exec, '/');
 
     if (is_path)
-        file_search_try(&s, xstrdup(h->exec));
+        usable_file_try(&s, xstrdup(h->exec));
     else
-        file_search_try_path(&s, h->path);
+        usable_file_try_path(&s, h->path);
     if (!s.found)
         (void)err_set(e, "PYTHON_EXEC: %s is not a program%s", h->exec,
                       is_path ? "" : " of PATH");
-    file_search_release(&s);
+    usable_file_release(&s);
     return s.found;
 }
 
 char *python_find(const struct python_hints *h, const char *program, struct err *e)
 {
-    struct file_search s = { .name = "python3", .mode = X_OK };
+    struct usable_file s = { .name = "python3", .mode = X_OK };
     char *self;
 
     if (h->exec && *h->exec)
@@ -112,16 +112,16 @@ char *python_find(const struct python_hints *h, const char *program, struct err 
     if (self) {
         try_environment(&s, xstrdup(self));
         if (python_is_torchrun(self))
-            file_search_try(&s, path_beside(self, "python3"));
+            usable_file_try(&s, path_beside(self, "python3"));
         free(self);
     }
-    file_search_try_path(&s, h->path);
+    usable_file_try_path(&s, h->path);
     if (!s.found)
         (void)err_set(e,
                       "%s needs python3, which is not in PATH (PYTHON_EXEC names "
                       "another)",
                       program);
-    file_search_release(&s);
+    usable_file_release(&s);
     return s.found;
 }
 

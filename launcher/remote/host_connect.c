@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "launcher/remote/channel.h"
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/id128.h"
 #include "rendezvous/common/base/log.h"

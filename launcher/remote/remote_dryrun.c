@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 #include "rendezvous/common/base/text.h"
 
 int remote_print(const struct remote_job *job, FILE *out, struct err *e)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/crunctl/ui/job_views.h"
+#include "launcher/crunctl/ui/status_tables.h"
 #include "launcher/crunctl/ui/top_graph.h"
 #include "launcher/crunctl/ui/top_line.h"
 #include "launcher/crunctl/ui/top_page.h"

@@ -4,7 +4,7 @@
 
 #include "launcher/remote/host_addresses.h"
 #include "launcher/remote/host_states.h"
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 #include "launcher/remote/ssh_failure.h"
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/program/file_search.h"
+#include "launcher/program/usable_file.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static bool has_main(const char *folder)
 
 /* 0, or the errno of why path cannot be used.
  * An unreadable folder of PATH counts as missing. */
-static int file_unfitness(const struct file_search *s, const char *path)
+static int file_unfitness(const struct usable_file *s, const char *path)
 {
     struct stat st;
 
@@ -34,7 +34,7 @@ static int file_unfitness(const struct file_search *s, const char *path)
     return access(path, s->mode) < 0 ? errno : 0;
 }
 
-void file_search_try(struct file_search *s, char *path)
+void usable_file_try(struct usable_file *s, char *path)
 {
     int why = s->found ? ENOENT : file_unfitness(s, path);
 
@@ -50,13 +50,13 @@ void file_search_try(struct file_search *s, char *path)
     free(path);
 }
 
-void file_search_try_path(struct file_search *s, const char *path)
+void usable_file_try_path(struct usable_file *s, const char *path)
 {
     for (path = path ? path : DEFAULT_PATH; !s->found; path++) {
         int length = (int)strcspn(path, ":");
 
         /* an empty entry is the working directory */
-        file_search_try(
+        usable_file_try(
             s, xasprintf("%.*s%s%s", length, path, length ? "/" : "./", s->name));
         path += length;
         if (*path == '\0')
@@ -64,7 +64,7 @@ void file_search_try_path(struct file_search *s, const char *path)
     }
 }
 
-int file_search_refuse(const struct file_search *s, const char *looked, struct err *e)
+int usable_file_refuse(const struct usable_file *s, const char *looked, struct err *e)
 {
     if (!s->unfit)
         return err_set(e, "%s: no such file%s", s->name, looked);
@@ -75,7 +75,7 @@ int file_search_refuse(const struct file_search *s, const char *looked, struct e
     return err_set_errno(e, s->unfit_errno, "%s", s->unfit);
 }
 
-void file_search_release(struct file_search *s)
+void usable_file_release(struct usable_file *s)
 {
     free(s->unfit);
     s->unfit = NULL;

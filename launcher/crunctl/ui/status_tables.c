@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/crunctl/ui/job_views.h"
+#include "launcher/crunctl/ui/status_tables.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

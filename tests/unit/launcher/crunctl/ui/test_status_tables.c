@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/crunctl/ui/job_views.h"
+#include "launcher/crunctl/ui/status_tables.h"
 #include "launcher/crunctl/ui/terminal.h"
 #include "tests/worlds/check_main.h"
 

@@ -10,7 +10,7 @@
  * file that can be used is found. An unfit file is one that cannot be used: the first
  * of them is kept for the error.
  */
-struct file_search {
+struct usable_file {
     const char *name;
     int mode;    /* F_OK; X_OK; R_OK: for Python, which also runs folders */
     char *found; /* or NULL; the caller takes it */
@@ -19,13 +19,13 @@ struct file_search {
 };
 
 /* Takes ownership of path. */
-void file_search_try(struct file_search *s, char *path);
+void usable_file_try(struct usable_file *s, char *path);
 /* Tries the folders of PATH; NULL: PATH is not set. */
-void file_search_try_path(struct file_search *s, const char *path);
+void usable_file_try_path(struct usable_file *s, const char *path);
 
 /* Sets e to the reason why nothing was found. looked: the places, for a file that is
  * nowhere. */
-int file_search_refuse(const struct file_search *s, const char *looked, struct err *e);
+int usable_file_refuse(const struct usable_file *s, const char *looked, struct err *e);
 
 /* Releases all but found. */
-void file_search_release(struct file_search *s);
+void usable_file_release(struct usable_file *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "launcher/remote/rsh.h"
+#include "launcher/remote/rsh_command.h"
 
 #include <stdlib.h>
 #include <string.h>
