@@ -165,7 +165,8 @@ mutants:
 # the unit tests of threaded code
 threaded := backend_.* checkpoint.* cuda_.* ddp device engine failure_notice gpu_monitor gpu_worlds \
     hostile_store keeper key_ring keyed log_writer memory_.* nccl_.* numa_binding op_groups optim.* \
-    page_reader preflight reduce sampler shm.* split store.* tcpstore thread tls tunnel wait_chain world
+    page_reader preflight reduce sampler shm.* split store.* tcpstore thread timeout_culprit tls \
+    tunnel world
 space := $(subst ,, )
 named = --match '$(or $T,^test_($(subst $(space),|,$(strip $1)))$$)'
 races:
@@ -176,7 +177,8 @@ races:
 	    $(call named,$(threaded))
 
 # what each run of CI has time for: only these tests, and only the layers that they use
-quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client wait_chain
+quick_races := engine ddp checkpoint_ranks store_server_doors failure_notice store_client \
+    timeout_culprit
 quick_layers := $(addprefix rendezvous/,common wire tcpstore) \
     $(addprefix worker-lib/,core compute meeting engine world backends training checkpoint)
 races-quick:

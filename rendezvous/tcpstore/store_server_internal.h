@@ -12,7 +12,7 @@
 
 /*
  * Shared by the files of the server: store_server.c (its thread, and what other threads
- * call) and store_conn.c (connections).
+ * call), store_admission.c (which are taken) and store_conn.c (connections).
  */
 struct host_set;
 struct held_slot;
@@ -84,12 +84,21 @@ struct store_server {
 int store_server_watch(struct store_server *s, int op, int fd, uint32_t events,
                        void *tag);
 
-/* -- store_conn.c ------------------------------------------------------------------ */
+/* -- store_admission.c ------------------------------------------------------------- */
 
 /* A connection that was accepted or handed over. Takes over fd. */
 void store_conn_admit(struct store_server *s, int fd, const struct net_addr *peer);
 /* The question of that number is answered. why: NULL, or the reason to refuse it. */
 void store_conn_on_answer(struct store_server *s, uint64_t number, const char *why);
+/* By its first byte, once that is there. True: it can be read. */
+bool store_conn_know(struct store_server *s, struct store_conn *c);
+/* It waits for no answer any more. */
+void store_conn_release(struct store_server *s, struct store_conn *c);
+void store_server_refuse(struct store_server *s, const struct net_addr *peer,
+                         const char *why);
+
+/* -- store_conn.c ------------------------------------------------------------------ */
+
 /* Its socket is ready. */
 void store_conn_ready(struct store_server *s, struct store_conn *c, uint32_t events);
 /* Send the queued answers. Until the client has read all of them, it is not read. */

@@ -7,7 +7,7 @@
 #include "worker-lib/backends/shm/backend_shm.h"
 #include "worker-lib/backends/tcp/backend_tcp.h"
 #include "worker-lib/compute/reduce.h"
-#include "worker-lib/engine/wait_chain.h"
+#include "worker-lib/engine/timeout_culprit.h"
 
 #define SMALL_BYTES 32768 /* too small to be cut into slices */
 #define ALIGNMENT 64
@@ -35,14 +35,14 @@ static uint8_t *op_out_at(const struct op *op, size_t element)
 static crun_status settle_local(struct hierarchical *n, const struct op *op,
                                 crun_status s, struct err *e)
 {
-    struct wait_chain chain = { .store = n->team.store,
-                                .prefix = n->team.board->prefix,
-                                .rank = n->team.world_rank[n->team.rank] };
+    struct timeout_culprit chain = { .store = n->team.store,
+                                     .prefix = n->team.board->prefix,
+                                     .rank = n->team.world_rank[n->team.rank] };
 
     if (s != CRUN_TIMEOUT || e->code != ERROR_LATE_RANK)
         return s;
-    return wait_chain_settle(&chain, e->rank, op->timeout_ms, false, n->team.aborted,
-                             e);
+    return timeout_culprit_settle(&chain, e->rank, op->timeout_ms, false,
+                                  n->team.aborted, e);
 }
 
 static crun_status run_local(struct hierarchical *n, const struct op *op,

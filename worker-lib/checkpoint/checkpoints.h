@@ -23,7 +23,7 @@ struct crun_checkpoints {
     struct checkpoint_claim claim;
     uint64_t saves; /* so far; the same on all ranks */
 
-    /* checkpoint_step.c */
+    /* checkpoint_in_memory.c */
     struct checkpoint_steps {
         crun_memory *memory; /* NULL: none on any rank */
         uint64_t every;
@@ -82,7 +82,8 @@ CRUN_CHECK crun_status checkpoint_agree(crun_world *world, const char *what,
 CRUN_CHECK crun_status checkpoint_check_extras(const char *call,
                                                const crun_extra *extra, size_t extras);
 
-/* -- checkpoint_step.c: checkpoints in memory -------------------------------------- */
+/* -- checkpoint_in_memory.c: checkpoints in memory
+ * -------------------------------------- */
 
 /* With an agent that offers memory to all ranks of the job. All together. */
 CRUN_CHECK crun_status checkpoint_steps_open(struct crun_checkpoints *c);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/common/base/fd.h"
-#include "worker-lib/core/ranges.h"
+#include "worker-lib/core/profiler_ranges.h"
 
 #define LINE_SIZE 320
 #define RUNNING UINT32_MAX
@@ -24,7 +24,7 @@ struct entry_op {
 
 struct entry {
     _Atomic uint64_t sequence, begin_us, end_us;
-    _Atomic uint64_t range; /* of ranges.h */
+    _Atomic uint64_t range; /* of profiler_ranges.h */
     _Atomic uint32_t status, members;
     struct entry_op op;
     struct entry_op member[OP_MEMBERS_SHOWN]; /* of a group */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/training/ddp.h"
+#include "worker-lib/training/ddp_slices.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "worker-lib/core/ranges.h"
+#include "worker-lib/core/profiler_ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 

@@ -48,7 +48,7 @@ struct ddp_bucket {
     unsigned parameters;       /* that lie in it, entirely or in part */
     _Atomic unsigned pending;
     struct crun_work *work; /* of a group: that of its first bucket; or NULL */
-    uint64_t range;         /* from its launch to its end, of ranges.h */
+    uint64_t range;         /* from its launch to its end, of profiler_ranges.h */
 };
 
 /* Buckets of one group are launched together, as one operation. */
@@ -144,18 +144,6 @@ struct crun_ddp {
     struct ddp_state_parts state;
 };
 
-/* This rank's slice of a bucket: the part whose optimizer state it has if sharded, and
- * whose squares it always sums. */
-static inline size_t ddp_slice_count(const crun_ddp *ddp, const struct ddp_bucket *b)
-{
-    return b->count / ddp->size;
-}
-
-static inline size_t ddp_slice_at(const crun_ddp *ddp, const struct ddp_bucket *b)
-{
-    return b->at + ddp->rank * ddp_slice_count(ddp, b);
-}
-
 static inline size_t ddp_gradients_kept(const crun_ddp *ddp)
 {
     return ddp->arena.length / (ddp->windowed ? ddp->size : 1) * ddp->element;
@@ -164,13 +152,6 @@ static inline size_t ddp_gradients_kept(const crun_ddp *ddp)
 static inline char *ddp_gradient_at(const crun_ddp *ddp, size_t at)
 {
     return ddp->arena.gradients + at * ddp->element;
-}
-
-/* The sum of this rank's slice. */
-static inline char *ddp_slice_gradients(const crun_ddp *ddp, const struct ddp_bucket *b)
-{
-    return ddp_gradient_at(ddp,
-                           ddp->windowed ? b->at / ddp->size : ddp_slice_at(ddp, b));
 }
 
 static inline void *ddp_queue(const crun_ddp *ddp)

@@ -2,9 +2,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "worker-lib/core/ranges.h"
+#include "worker-lib/core/profiler_ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/training/ddp.h"
+#include "worker-lib/training/ddp_slices.h"
 #include "worker-lib/world/world.h"
 
 /* One step of the reducer: begin, ready from any thread, finish. */

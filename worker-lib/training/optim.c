@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "worker-lib/training/optim.h"
+#include "worker-lib/training/ddp_slices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker-lib/core/ranges.h"
+#include "worker-lib/core/profiler_ranges.h"
 #include "worker-lib/core/status.h"
 #include "worker-lib/world/world.h"
 

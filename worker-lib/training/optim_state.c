@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "worker-lib/core/status.h"
+#include "worker-lib/training/ddp_slices.h"
 #include "worker-lib/training/optim.h"
 
 /* The gradients' squares, and the state for checkpoints. */

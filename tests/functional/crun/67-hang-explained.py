@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 50 s
-# sanitizers: no, test_wait_chain, test_stuck and 31-crunctl-logs run the code
+# sanitizers: no, test_timeout_culprit, test_stuck and 31-crunctl-logs run the code
 """
 A hang is explained: each rank's line, those that do the same together, and the rank that all
 others wait for. The programs have no torch, but a module with the names of its collectives;

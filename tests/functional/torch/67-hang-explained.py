@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 25 s
-# sanitizers: no, test_stuck and test_wait_chain run the code
+# sanitizers: no, test_stuck and test_timeout_culprit run the code
 """
 Hangs of a PyTorch training (DDP, gloo) that knows nothing of crun are explained: a rank in its
 data loader, one in a collective that the others skip, a deadlock of two locks. What cannot be

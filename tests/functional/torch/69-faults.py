@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # takes: 30 s
-# sanitizers: no, test_stuck and test_wait_chain run the code
+# sanitizers: no, test_stuck and test_timeout_culprit run the code
 """
 A sample of scripts/bench/faults: trainings under DDP that go wrong, and crun names the right rank
 and line (a hook within backward, a forked process), or the cause (a segmentation fault, a loss that is

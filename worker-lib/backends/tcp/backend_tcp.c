@@ -379,7 +379,7 @@ static crun_status run_plan(struct tcp_run *r)
     if (r->status == CRUN_OK && r->plan.finish)
         r->plan.finish(&r->plan);
     if (r->status == CRUN_OK)
-        wait_chain_withdraw(&r->plan.chain);
+        timeout_culprit_withdraw(&r->plan.chain);
     return r->status;
 }
 
@@ -414,7 +414,7 @@ static crun_status run_operation(struct tcp *t, const struct op *op,
                          .beside = beside,
                          .deadline_ms = op->deadline_ms,
                          .early_ms = tcp_is_alone(t)
-                                         ? wait_chain_early_ms(op->timeout_ms)
+                                         ? timeout_culprit_early_ms(op->timeout_ms)
                                          : 0 };
     int held = HELD_BY_NONE;
     crun_status status;

@@ -3,7 +3,7 @@
 
 #include "worker-lib/backends/tcp/tcp_link.h"
 #include "worker-lib/engine/backend.h"
-#include "worker-lib/engine/wait_chain.h"
+#include "worker-lib/engine/timeout_culprit.h"
 
 /*
  * The insides of backend_tcp. Every rank of the team has one TCP connection to every
@@ -86,7 +86,7 @@ struct tcp_plan {
     const unsigned *member; /* the ranks that take part: we are at `rank` of `size` */
     unsigned rank, size;
     size_t piece;
-    struct wait_chain chain; /* of this wait */
+    struct timeout_culprit chain; /* of this wait */
     void (*advance)(struct tcp_plan *plan);
     void (*finish)(struct tcp_plan *plan);
     /* of a reduction */

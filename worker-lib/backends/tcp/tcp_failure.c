@@ -179,7 +179,7 @@ void tcp_say_late(struct tcp_plan *plan, uint64_t left_ms)
     unsigned accused = accuse_late_rank(
         plan, timeout_ms > left_ms ? timeout_ms - left_ms : 0, &e);
 
-    wait_chain_report(&plan->chain, accused, e.text);
+    timeout_culprit_report(&plan->chain, accused, e.text);
 }
 
 crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e)
@@ -187,8 +187,8 @@ crun_status tcp_fail_timeout(struct tcp_plan *plan, struct err *e)
     uint64_t timeout_ms = plan->op->timeout_ms;
     unsigned accused = accuse_late_rank(plan, timeout_ms, e);
 
-    return wait_chain_settle(&plan->chain, accused, timeout_ms, tcp_is_alone(plan->tcp),
-                             plan->tcp->aborted, e);
+    return timeout_culprit_settle(&plan->chain, accused, timeout_ms,
+                                  tcp_is_alone(plan->tcp), plan->tcp->aborted, e);
 }
 
 crun_status tcp_fail_aborted(struct tcp *t, struct err *e)

@@ -25,7 +25,8 @@ import time
 from typing import Callable, NamedTuple, NoReturn
 
 import _crun  # type: ignore[import-not-found]
-from _crun import clean, command, forked, kernel, modules, notes, reads, renewal
+from _crun import (command, fork_safety, forked, kernel, notes, reads, renewal,
+                   template_modules)
 
 REQUEST = struct.Struct("=IIIi")  # struct template_request
 REQUEST_FDS = 5
@@ -80,20 +81,20 @@ class Imports:
         self.output = output
         self.reads = following
         self.guard = socket.socket(fileno=os.dup(int(_crun.settings["CRUN_TEMPLATE_FD"])))
-        self.marker = modules.Marker(int(_crun.settings["CRUN_TEMPLATE_PARENT"]))
+        self.marker = template_modules.Marker(int(_crun.settings["CRUN_TEMPLATE_PARENT"]))
 
     def run(self) -> None:
         death = self.marker.last_death()
         if death and (death.reason or death.count >= DEATHS_LIMIT):
             self._leave_out(death.module, death.reason or "the interpreter ends while it is imported",
                             remember=bool(death.reason))
-        entry = modules.program_path_entry()
+        entry = template_modules.program_path_entry()
         self._refuse_hidden_modules(entry)
         if entry:
             sys.path.insert(0, entry)
         self.marker.begin(int(_crun.settings.get("CRUN_TEMPLATE_LIMIT") or MODULE_LIMIT_S))
-        self.before = clean.Before()
-        wanted = modules.wanted()
+        self.before = fork_safety.Before()
+        wanted = template_modules.wanted()
         with self.reads:
             for name in wanted:
                 self._import_with_packages(name, death)
@@ -102,7 +103,7 @@ class Imports:
         if entry:
             self._remove_entry(entry)
 
-    def _import_with_packages(self, name: str, death: modules.Death | None) -> None:
+    def _import_with_packages(self, name: str, death: template_modules.Death | None) -> None:
         """Package by package: one that cannot be forked is left out as a whole, at once."""
         words = name.split(".")
         for count in range(1, len(words) + 1):
@@ -132,7 +133,7 @@ class Imports:
         for name in new:
             if notes.is_program(name):
                 return f"it imports {name}, which is the program"
-        return (clean.own_module_problem(new, notes.is_own) or self.reads.problem(new)
+        return (fork_safety.own_module_problem(new, notes.is_own) or self.reads.problem(new)
                 or self.before.problem())
 
     def _refuse_hidden_modules(self, entry: str) -> None:
@@ -162,7 +163,7 @@ def leave_out(name: str, reason: str, remember: bool = True) -> NoReturn:
     """Imports cannot be undone: the template executes itself."""
     say(f"warm starts leave {name} out: {reason}")
     if remember:
-        modules.remember(name, reason)
+        template_modules.remember(name, reason)
     env = command.initial_environment()
     names = env.get(LEFT_OUT, b"").split(b",") + [os.fsencode(name)]
     env[LEFT_OUT] = b",".join(filter(None, names))
@@ -171,7 +172,7 @@ def leave_out(name: str, reason: str, remember: bool = True) -> NoReturn:
 
 def begin_again(env: command.Environment) -> NoReturn:
     """In the same process. Requests that come meanwhile wait in the socket."""
-    clean.end_children()
+    fork_safety.end_children()
     os.closerange(4, 1024)
     command.execute_again(env)
 
@@ -241,8 +242,8 @@ class Template:
         self.prefix = forked.command_prefix(command.original(), sys.argv)
         self.reads = following
         self.renewal = renewing
-        self.wanted = set(modules.wanted())
-        self.noted = modules.watch_notes()
+        self.wanted = set(template_modules.wanted())
+        self.noted = template_modules.watch_notes()
         self.is_outdated = False
 
     def serve(self) -> None:
@@ -269,7 +270,7 @@ class Template:
                 self.guard.send(b"again")
                 begin_again(command.initial_environment())
             os.read(self.noted, 4096)
-            self.is_outdated = bool(set(modules.wanted()) - self.wanted)
+            self.is_outdated = bool(set(template_modules.wanted()) - self.wanted)
 
     def _next_batch(self) -> list[Request]:
         """

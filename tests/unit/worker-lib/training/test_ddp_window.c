@@ -4,6 +4,7 @@
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/world_stub.h"
 #include "worker-lib/training/ddp.h"
+#include "worker-lib/training/ddp_slices.h"
 
 /* ddp_window.c: with shard 2 a rank has the gradients of a few buckets. */
 

@@ -10,7 +10,7 @@
  * rank it waits for, and after the deadline follows the chain from there. The ranks,
  * and the prefix of the keys, are the world's.
  */
-struct wait_chain {
+struct timeout_culprit {
     struct store_client *store;
     const char *prefix;
     unsigned rank;
@@ -20,11 +20,12 @@ struct wait_chain {
 
 /* How long before the end of a wait of timeout_ms the rank begins to write: the waits
  * of the others may have begun that much later. */
-uint64_t wait_chain_early_ms(uint64_t timeout_ms);
+uint64_t timeout_culprit_early_ms(uint64_t timeout_ms);
 /* Does nothing if the same rank was written before. */
-void wait_chain_report(struct wait_chain *b, unsigned accused, const char *text);
+void timeout_culprit_report(struct timeout_culprit *b, unsigned accused,
+                            const char *text);
 /* The wait has succeeded: removes the entry. */
-void wait_chain_withdraw(struct wait_chain *b);
+void timeout_culprit_withdraw(struct timeout_culprit *b);
 
 /*
  * The rank has waited for `accused` for timeout_ms, as the text of e says. Afterwards e
@@ -33,6 +34,6 @@ void wait_chain_withdraw(struct wait_chain *b);
  * all ranks have written early this takes a moment (longer for timeouts of less than
  * two seconds), else a quarter of timeout_ms, at least one second and at most five.
  */
-crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
-                              uint64_t timeout_ms, bool early,
-                              const struct abort_word *aborted, struct err *e);
+crun_status timeout_culprit_settle(struct timeout_culprit *b, unsigned accused,
+                                   uint64_t timeout_ms, bool early,
+                                   const struct abort_word *aborted, struct err *e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* takes: 5 s */
 /* Ranks whose time is over, one after another; each is a thread. */
-#include "worker-lib/engine/wait_chain.h"
+#include "worker-lib/engine/timeout_culprit.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ static void *wait_in_vain(void *arg)
 {
     struct waiter *w = arg;
     struct store_client *store;
-    struct wait_chain b = { .prefix = "blame/", .rank = w->rank };
+    struct timeout_culprit b = { .prefix = "blame/", .rank = w->rank };
 
     ck_assert_int_eq(store_client_open(&store, "127.0.0.1", w->port,
                                        clock_ms() + PATIENCE_MS, &w->e),
@@ -37,8 +37,8 @@ static void *wait_in_vain(void *arg)
     usleep(w->delay_ms * 1000);
     b.store = store;
     err_set(&w->e, "rank %u has waited for rank %u", w->rank, w->accused);
-    w->s = wait_chain_settle(&b, w->accused, w->timeout_ms, w->early, &w->aborted,
-                             &w->e);
+    w->s = timeout_culprit_settle(&b, w->accused, w->timeout_ms, w->early, &w->aborted,
+                                  &w->e);
     store_client_close(store);
     return NULL;
 }
@@ -106,17 +106,17 @@ static struct waiter told_early = {
 /* Rank 1, whose time is not over. */
 static void *says_it_early(void *arg)
 {
-    struct wait_chain b = { .prefix = "blame/", .rank = 1 };
+    struct timeout_culprit b = { .prefix = "blame/", .rank = 1 };
     struct err e;
 
     ck_assert_int_eq(store_client_open(&b.store, "127.0.0.1", *(uint16_t *)arg,
                                        clock_ms() + PATIENCE_MS, &e),
                      CRUN_OK);
-    wait_chain_report(&b, 3, "rank 1 has waited for rank 3");
-    wait_chain_report(&b, 2, "rank 1 has waited for rank 2");
+    timeout_culprit_report(&b, 3, "rank 1 has waited for rank 3");
+    timeout_culprit_report(&b, 2, "rank 1 has waited for rank 2");
     told_early.port = *(uint16_t *)arg;
     wait_in_vain(&told_early);
-    wait_chain_withdraw(&b);
+    timeout_culprit_withdraw(&b);
     ck_assert_int_eq(
         store_client_has(b.store, "blame/late/1", clock_ms() + PATIENCE_MS), 0);
     store_client_close(b.store);

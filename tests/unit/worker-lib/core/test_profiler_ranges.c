@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/core/ranges.h"
+#include "worker-lib/core/profiler_ranges.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "worker-lib/engine/wait_chain.h"
+#include "worker-lib/engine/timeout_culprit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static uint64_t others_ms(uint64_t timeout_ms)
     return ms < OTHERS_MS_MIN ? OTHERS_MS_MIN : ms > OTHERS_MS_MAX ? OTHERS_MS_MAX : ms;
 }
 
-uint64_t wait_chain_early_ms(uint64_t timeout_ms)
+uint64_t timeout_culprit_early_ms(uint64_t timeout_ms)
 {
     uint64_t ms = others_ms(timeout_ms);
 
@@ -47,7 +47,8 @@ uint64_t wait_chain_early_ms(uint64_t timeout_ms)
  * as others_ms(). */
 static uint64_t rest_ms(uint64_t timeout_ms, bool early)
 {
-    uint64_t ms = others_ms(timeout_ms) - (early ? wait_chain_early_ms(timeout_ms) : 0);
+    uint64_t ms = others_ms(timeout_ms) -
+                  (early ? timeout_culprit_early_ms(timeout_ms) : 0);
 
     return ms < MOMENT_MS ? MOMENT_MS : ms;
 }
@@ -65,7 +66,7 @@ static bool wait_for_others(const struct abort_word *aborted, uint64_t ms)
     return true;
 }
 
-static void write_late(struct wait_chain *b, unsigned accused, const char *text,
+static void write_late(struct timeout_culprit *b, unsigned accused, const char *text,
                        uint64_t ms)
 {
     struct late late = { .accused = accused };
@@ -80,13 +81,14 @@ static void write_late(struct wait_chain *b, unsigned accused, const char *text,
 }
 
 /* The operation makes no progress during this, so it must be short. */
-void wait_chain_report(struct wait_chain *b, unsigned accused, const char *text)
+void timeout_culprit_report(struct timeout_culprit *b, unsigned accused,
+                            const char *text)
 {
     if (!b->written || b->accused != accused)
         write_late(b, accused, text, MOMENT_MS);
 }
 
-void wait_chain_withdraw(struct wait_chain *b)
+void timeout_culprit_withdraw(struct timeout_culprit *b)
 {
     char key[KEY_SIZE];
     struct err ignored;
@@ -114,9 +116,9 @@ static bool find_late(struct store_client *store, const char *prefix, unsigned r
     return size == sizeof(*late);
 }
 
-crun_status wait_chain_settle(struct wait_chain *b, unsigned accused,
-                              uint64_t timeout_ms, bool early,
-                              const struct abort_word *aborted, struct err *e)
+crun_status timeout_culprit_settle(struct timeout_culprit *b, unsigned accused,
+                                   uint64_t timeout_ms, bool early,
+                                   const struct abort_word *aborted, struct err *e)
 {
     struct late late = { .accused = accused }, last = late;
 
