@@ -39,6 +39,8 @@ def parse():
     parser.add_argument("--clusters", type=int, default=1, metavar="N",
                         help="so many at the same time, which share the seeds")
     parser.add_argument("--faults", type=int, default=8, help="in a run (8)")
+    parser.add_argument("--in-turn", type=int, default=3, metavar="N",
+                        help="so many more hosts are killed by R2-killed-in-turn (3)")
     parser.add_argument("--only", metavar="KIND,...",
                         help="these kinds of faults; a beginning of their names will do")
     parser.add_argument("--replicas", action="store_true",

@@ -18,11 +18,9 @@ from hosts import ip
 from strangers import flood, half_open, rendezvous, some_store, throw
 
 CRUND_PORT = 29400
-IN_TURN, IN_TURN_S = 3, 30
+IN_TURN_S = 30
 ORDER_S = 10  # in which a worker takes an order, unless it is a spare's
 CUT_OFF = {75, 1}  # evicted; or ended by its own fence
-
-
 SHARED = {"crund", "chain", "witness"}
 
 
@@ -32,10 +30,11 @@ class NotHere(Exception):
 
 class Kind:
     def __init__(self, name, on, inject, cost=0, seconds=(0.3, 0.6), leases=None, seen="",
-                 needs=None, fails=False, stores=False, replicas=2):
+                 needs=None, fails=False, stores=False, replicas=2, witness=False):
         self.name, self.on, self.inject, self.cost = name, on, inject, cost
         self.span, self.leases, self.seen, self.needs = seconds, leases, seen, needs
         self.replicas = replicas  # so many nodes keep the records, or more
+        self.witness = witness or on == "witness"  # a crund is the witness of two nodes
         self.fails = fails  # workers must fail by it, for else they would wait for ever
         self.stores = stores  # the same where the rendezvous' port is the store's too
 
@@ -55,7 +54,7 @@ class Kind:
         fails = self.fails or (self.stores and run.plan.mode != "daemon")
         if fails and run.plan.on_loss != "exit" and not run.plan.hang:
             return False
-        if self.on == "witness" and run.plan.witness != "crund":
+        if self.witness and run.plan.witness != "crund":
             return False
         mode = {"crund": "daemon", "keeper": "replicas", "witness": "replicas"}.get(self.on, run.plan.mode)
         return mode == run.plan.mode and (self.on != "keeper" or
@@ -349,6 +348,20 @@ def power_off(run, host, _seconds):
     return lambda: run.net.order("set", host.index, "both")
 
 
+def power_off_and_forget(run, host, seconds):
+    """The witness' state directory is restored from before the other node's claim."""
+    run.daemon_host.keep_state()
+    power_on = power_off(run, host, seconds)
+
+    def heal():
+        run.crund.kill()
+        run.crund.popen.wait(20)
+        run.daemon_host.restore_state()
+        run.start_crund()
+        power_on()
+    return heal
+
+
 def after_a_moment(run, host):
     time.sleep(run.rng.uniform(0, 0.4))
     kill_agent(run, host, 0)
@@ -390,7 +403,7 @@ def kill_in_turn(run, host, _seconds):
     kill_agent(run, host, 0)
 
     def heal():
-        for _ in range(IN_TURN):
+        for _ in range(run.in_turn):
             end = time.monotonic() + IN_TURN_S
             while not (run.keepers()[1] and run.settled()):
                 if time.monotonic() > end:
@@ -537,6 +550,7 @@ KINDS = [
     Kind("R1-host-sigkill", "keeper", kill_agent),
     Kind("R1-host-and-guard", "keeper", kill_both),
     Kind("R1-host-powered-off", "keeper", power_off, leases=LONG),
+    Kind("R1-host-off-claim-forgotten", "keeper", power_off_and_forget, leases=LONG, witness=True),
     Kind("R2-killed-in-stop", "keeper", kill_in_stop, None),
     Kind("R2-killed-in-forming", "keeper", kill_in_forming),
     Kind("R2-killed-in-takeover", "keeper", kill_two(0.3), replicas=5),

@@ -146,6 +146,16 @@ class Host:
                 except OSError:
                     pass
 
+    def keep_state(self):
+        """Its state directory, for restore_state."""
+        self.shell("rm -rf state-kept; cp -a state state-kept")
+
+    def restore_state(self):
+        self.shell("rm -rf state/*; cp -a state-kept/. state")
+
+    def shell(self, line):
+        subprocess.run(line, shell=True, cwd=self.folder, check=True)
+
     def listeners(self):
         """Ports on which somebody listens."""
         text = subprocess.run(["nsenter", f"--net=/run/netns/{self.ns}", "cat",

@@ -60,7 +60,7 @@ class Run:
         self.cut_until, self.reset_until = {}, {}
         self.cost, self.spent = None if self.plan.hang else 0, 0
         self.kinds = [k for k in kinds if k.fits(self)]
-        self.count, self.ended = options.faults, False
+        self.count, self.in_turn, self.ended = options.faults, options.in_turn, False
 
     # -- saying ---------------------------------------------------------------------
 
