@@ -97,6 +97,14 @@ class Checks(Reading):
             with self.assertRaisesRegex(MemoryFault, "w is more than its bytes: T.* of torch"):
                 encode([Chunk("w", tensor, (2,), (0,))])
 
+    def test_what_cannot_be_loaded_any_more(self):
+        """The state has such an object only later: no step with it counts as saved."""
+        writer = SectionWriter()
+        writer.encode([], {"best": {"loss": 0.5}, "rng": torch.ones(2)}, {})
+        writer.encode([], {"best": {"loss": None}, "rng": torch.ones(2)}, {})
+        with self.assertRaisesRegex(MemoryFault, r"best cannot be loaded: GLOBAL \S+\.scalar"):
+            writer.encode([], {"best": {"loss": numpy.float64(0.5)}, "rng": torch.ones(2)}, {})
+
     def test_a_folder_that_was_not_restored(self):
         os.environ.update(RANK="0", WORLD_SIZE="1")
         with tempfile.TemporaryDirectory() as folder:

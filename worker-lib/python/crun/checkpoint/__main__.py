@@ -27,10 +27,8 @@ import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.filesystem import _StoragePrefix  # noqa: E402
 from torch.distributed.checkpoint.metadata import (  # noqa: E402
-    BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties,
-    TensorStorageMetadata)
-from torch.distributed.checkpoint.planner import (  # noqa: E402
-    SavePlan, TensorWriteData, WriteItem, WriteItemType)
+    BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties, TensorStorageMetadata)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType  # noqa: E402
 
 from crun.checkpoint import claim as claims  # noqa: E402
 from crun.checkpoint import files  # noqa: E402

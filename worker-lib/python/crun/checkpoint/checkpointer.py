@@ -56,7 +56,7 @@ class Checkpointer:
         self._every, self._files_every = every, files_every
         self._files_step, self._last_step, self._saves = 0, -1, 0
         self._writers = SectionWriter(), SectionWriter()
-        self._checked = self._gives_up = False
+        self._has_saved = self._gives_up = False
         self._client = self._connect(keep) if every else None
         self._parts = PartWriter(self._client) if self._client else None
         self._thread: Optional[threading.Thread] = None
@@ -89,7 +89,7 @@ class Checkpointer:
         """The newest step that all ranks can have, of which the state now is; 0: none from `least`
         on."""
         self._wait()
-        if self._client and self._checked:
+        if self._client and self._has_saved:
             raise ValueError("restore() after a save: a failure would bring back what it undoes, from memory")
         for name in self._state.optimizers_with_other_schedules():
             self._doubt(f"the state has no schedule of {name}, which begins anew after a failure")
@@ -288,12 +288,10 @@ class Checkpointer:
         stable = self._stable.choose(self._in_background, own.optimized | shared.optimized,
                                      chunks[0] + chunks[1])
         try:
-            if not self._checked:
-                own.check_objects()
-                self._checked = True
             sections = [self._writers[0].encode(chunks[0], own.objects, own.paths(), stable),
                         self._writers[1].encode(chunks[1], {}, shared.paths(), stable)
                         if writes else None]
+            self._has_saved = True
             self._parts.begin(step, sections, bool(shared.tensors), self._files_step)
             self._written.clear()
             if stable is None:

@@ -6,7 +6,10 @@ objects that is only loaded with weights_only.
 """
 import io
 import json
+import pickle
+import re
 import struct
+import types
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
@@ -31,18 +34,35 @@ def _up(number: int) -> int:
     return -(-number // _ALIGN) * _ALIGN
 
 
-def save_objects(objects: Dict[str, Any]) -> bytes:
+_LOADABLE: Set[Any] = set()  # types and functions
+
+
+def save_objects(objects: Any) -> bytes:
+    """What could not be loaded is not saved."""
+    kinds: Set[Any] = set()
+
+    class Pickler(pickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            kinds.add(value if hasattr(value, "__qualname__") else type(value))
+            return NotImplemented
+
     file = io.BytesIO()
-    torch.save(objects, file)
+    torch.save(objects, file, pickle_module=types.SimpleNamespace(__name__="pickle", Pickler=Pickler))
+    if isinstance(objects, dict) and not kinds <= _LOADABLE:
+        for name in objects if len(objects) > 1 else ():
+            save_objects({name: objects[name]})
+        load_objects(file.getvalue(), name=next(iter(objects)))
+        _LOADABLE.update(kinds)
     return file.getvalue()
 
 
-def load_objects(data: Any, any_object: bool = False) -> Any:
+def load_objects(data: Any, any_object: bool = False, name: str = "an object") -> Any:
     """What came over the network executes nothing."""
     try:
         objects = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:
-        raise MemoryFault("an object cannot be loaded: " + str(error).split("\n")[0]) from error
+        why: Any = re.search(r"(?s:.*)(GLOBAL \S+)|.*", str(error))
+        raise MemoryFault(f"{name} cannot be loaded: {why[1] or why[0]}") from error
     if not any_object and not isinstance(objects, dict):
         raise MemoryFault("the objects are no dictionary")
     return objects
@@ -70,8 +90,7 @@ class SectionWriter:
         for chunk in chunks:
             tensor = chunk.tensor.detach().resolve_conj().resolve_neg().contiguous()
             if tensor.is_quantized or tensor.numel() and not tensor.data_ptr():
-                raise MemoryFault(f"{chunk.name} is more than its bytes: {type(chunk.tensor).__name__} of "
-                                  f"{tensor.dtype}")
+                raise MemoryFault(f"{chunk.name} is more than its bytes: {type(chunk.tensor).__name__} of {tensor.dtype}")
             stays = stable is None or chunk.name in stable or tensor.device.type != "cpu"
             alive.append(tensor if stays else tensor.clone())
         if data:
@@ -88,8 +107,7 @@ class SectionWriter:
     def _encode_index(chunks: List[Chunk], paths: Dict[str, Tuple[Any, ...]]) -> bytes:
         at, tensors = 0, []
         for c in chunks:
-            tensors.append([c.name, str(c.tensor.dtype)[6:], list(c.shape), list(c.offsets),
-                            list(c.tensor.shape), at])
+            tensors.append([c.name, str(c.tensor.dtype)[6:], list(c.shape), list(c.offsets), list(c.tensor.shape), at])
             at += _up(c.tensor.numel() * c.tensor.element_size())
         return json.dumps({"tensors": tensors, "paths": paths}).encode()
 
@@ -119,8 +137,7 @@ class Section:
             size = count * torch.empty(0, dtype=_DTYPES[dtype]).element_size()
             if start + at + size > len(data):
                 raise MemoryFault(f"the index of a part is wrong: {name} is longer than the part")
-            tensor = (torch.frombuffer(data, dtype=_DTYPES[dtype], count=count,
-                                       offset=start + at) if count
+            tensor = (torch.frombuffer(data, dtype=_DTYPES[dtype], count=count, offset=start + at) if count
                       else torch.empty(0, dtype=_DTYPES[dtype])).view(local)
             self.chunks.append(Chunk(name, tensor, tuple(shape), tuple(offsets)))
             end = max(end, _up(at + size))
